@@ -1,0 +1,76 @@
+//! What a checking device reports about a kernel's run: races, bounds, uninitialised reads and the like.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// The sort of defect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum FindingKind {
+    /// An index outside its array, vector or buffer. WebGPU clamps it silently.
+    OutOfBounds,
+    /// A read of memory that nobody wrote.
+    UninitializedRead,
+    /// Two invocations of one workgroup touch the same memory between barriers, at least one writing non-atomically.
+    RaceInWorkgroup,
+    /// Two workgroups of one dispatch touch the same memory, at least one writing non-atomically.
+    RaceAcrossWorkgroups,
+    /// A barrier, or an operation that must be uniform, in divergent control flow.
+    DivergentBarrier,
+    /// The first NaN or infinity born from finite operands.
+    NonFinite,
+    /// A limit of the device or profile is exceeded.
+    LimitExceeded,
+}
+
+impl FindingKind {
+    /// The kind in plain words.
+    pub fn name(self) -> &'static str {
+        match self {
+            FindingKind::OutOfBounds => "out of bounds",
+            FindingKind::UninitializedRead => "uninitialized read",
+            FindingKind::RaceInWorkgroup => "data race within a workgroup",
+            FindingKind::RaceAcrossWorkgroups => "data race across workgroups",
+            FindingKind::DivergentBarrier => "barrier in divergent control flow",
+            FindingKind::NonFinite => "first non-finite value",
+            FindingKind::LimitExceeded => "limit exceeded",
+        }
+    }
+}
+
+/// One defect, at one place of the source. Repeats at the same place are counted, not listed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Finding {
+    /// The sort of defect.
+    pub kind: FindingKind,
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Label of the dispatch in which it was first seen.
+    pub label: String,
+    /// Source file of the kernel, as in [`crate::Source::file`].
+    pub file: String,
+    /// Line in that file, from 1; 0 if unknown.
+    pub line: u32,
+    /// Column, from 1; 0 if unknown.
+    pub column: u32,
+    /// The source line's text, trimmed.
+    pub source: String,
+    /// A sentence with the numbers: index and length, the two invocations, the operands.
+    pub message: String,
+    /// Workgroup of the first occurrence.
+    pub workgroup: [u32; 3],
+    /// Local invocation index of the first occurrence.
+    pub invocation: u32,
+    /// How many times it occurred at this place.
+    pub count: u64,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}: {}", self.file, self.line, self.column, self.kind.name(), self.message)?;
+        let [x, y, z] = self.workgroup;
+        write!(f, " (workgroup {x},{y},{z}, invocation {}, {} time", self.invocation, self.count)?;
+        f.write_str(if self.count == 1 { ")" } else { "s)" })
+    }
+}

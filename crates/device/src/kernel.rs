@@ -1,0 +1,113 @@
+//! A kernel as data: source text, specialisation constants, bindings, workgroup size.
+
+use crate::{DeviceInfo, Features};
+use serde::{Deserialize, Serialize};
+use tapml_graph::{Error, Result};
+
+/// Source language of a kernel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Language {
+    /// WebGPU Shading Language, without `enable` directives: each device adds what its front end wants.
+    Wgsl,
+}
+
+/// Source text. What is compiled is `prelude` followed by `text`; lines in errors count within `text` alone.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Source {
+    /// Language.
+    pub language: Language,
+    /// Name of the file the text is from, for messages.
+    pub file: String,
+    /// Declarations in front of the text: type aliases and shared functions. Ends with a line break if not empty.
+    pub prelude: String,
+    /// The kernel's own text.
+    pub text: String,
+}
+
+impl Source {
+    /// Prelude and text as one.
+    pub fn full(&self) -> String {
+        format!("{}{}", self.prelude, self.text)
+    }
+
+    /// The line within `text` (from 1) of a line of the full source; `None` if it lies in the prelude.
+    pub fn line_in_text(&self, full_line: u32) -> Option<u32> {
+        let prelude = self.prelude.matches('\n').count() as u32;
+        full_line.checked_sub(prelude).filter(|&l| l > 0)
+    }
+}
+
+/// How a binding is used. Binding `i` of a kernel is `@group(0) @binding(i)`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum BindingKind {
+    /// `var<storage, read>`.
+    Read,
+    /// `var<storage, read_write>`.
+    ReadWrite,
+    /// `var<uniform>`.
+    Uniform,
+}
+
+/// Everything a device needs to compile a kernel.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KernelDesc {
+    /// Name for people: operator and variant, such as `linear/portable`.
+    pub name: String,
+    /// Source.
+    pub source: Source,
+    /// Entry point.
+    pub entry: String,
+    /// Values of `override` constants by name.
+    pub constants: Vec<(String, f64)>,
+    /// Bindings of group 0 in order.
+    pub bindings: Vec<BindingKind>,
+    /// Invocations of a workgroup in x, y and z.
+    pub workgroup: [u32; 3],
+    /// Bytes of workgroup memory that the kernel declares.
+    pub workgroup_memory: u32,
+    /// Whether the source needs `f16`.
+    pub needs_f16: bool,
+    /// Whether the source needs subgroup operations.
+    pub needs_subgroups: bool,
+}
+
+impl KernelDesc {
+    /// Checks the kernel against a device's limits and features before anything is compiled.
+    pub fn check_limits(&self, info: &DeviceInfo) -> Result<()> {
+        let l = &info.limits;
+        let storage = self.bindings.iter().filter(|&&b| b != BindingKind::Uniform).count() as u64;
+        let invocations = self.workgroup.iter().map(|&w| u64::from(w)).product::<u64>();
+        let rows = [
+            ("max_storage_buffers", storage, u64::from(l.max_storage_buffers)),
+            ("max_invocations", invocations, u64::from(l.max_invocations)),
+            ("max_workgroup_size.x", u64::from(self.workgroup[0]), u64::from(l.max_workgroup_size[0])),
+            ("max_workgroup_size.y", u64::from(self.workgroup[1]), u64::from(l.max_workgroup_size[1])),
+            ("max_workgroup_size.z", u64::from(self.workgroup[2]), u64::from(l.max_workgroup_size[2])),
+            ("max_workgroup_memory", u64::from(self.workgroup_memory), u64::from(l.max_workgroup_memory)),
+        ];
+        for (limit, asked, offered) in rows {
+            if asked > offered {
+                let text = format!("kernel `{}` needs {limit} = {asked}, {} offers {offered}", self.name, info.name);
+                return Err(Error::unsupported(text)
+                    .with_detail("kernel", &self.name)
+                    .with_detail("limit", limit)
+                    .with_detail("asked", asked.to_string())
+                    .with_detail("offered", offered.to_string()));
+            }
+        }
+        self.check_features(&info.features, &info.name)
+    }
+
+    fn check_features(&self, features: &Features, device: &str) -> Result<()> {
+        let lacks = match () {
+            () if self.needs_f16 && !features.f16 => "f16",
+            () if self.needs_subgroups && features.subgroups.is_none() => "subgroups",
+            () => return Ok(()),
+        };
+        Err(Error::unsupported(format!("kernel `{}` needs {lacks}, which {device} does not have", self.name))
+            .with_detail("kernel", &self.name)
+            .with_detail("feature", lacks))
+    }
+}

@@ -1,0 +1,76 @@
+//! What a device is to TapML: buffers, kernels, command lists, findings and errors with a device trace.
+//! The trait knows no operators and no GPU API. [`null::NullDevice`] is the template for a new backend.
+#![warn(missing_docs)]
+
+mod command;
+mod finding;
+mod info;
+mod kernel;
+pub mod null;
+
+pub use command::{Binding, Command, Grid, Recorded};
+pub use finding::{Finding, FindingKind};
+pub use info::{AdapterKind, DeviceInfo, Features, Limits};
+pub use kernel::{BindingKind, KernelDesc, Language, Source};
+pub use tapml_graph::{Error, ErrorKind, Extent, Result, Symbols};
+
+/// Handle of a buffer on one device. Never reused within a device's life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct BufferId(pub u64);
+
+/// Handle of a compiled kernel on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct KernelId(pub u64);
+
+/// Handle of a recorded command list on one device.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ListId(pub u64);
+
+/// Something that stores buffers and runs kernels.
+///
+/// Commands and transfers of one device take effect in the order of the calls. A call may return before its effect is
+/// complete; [`read`](Device::read) and [`wait`](Device::wait) wait, and report what failed since. After
+/// [`ErrorKind::DeviceLost`] every further call fails with that kind. No call panics on bad handles or sizes:
+/// they are [`ErrorKind::InvalidInput`].
+pub trait Device: Send {
+    /// Name, driver, limits and features.
+    fn info(&self) -> &DeviceInfo;
+
+    /// Allocates `size` bytes (rounded up to a multiple of 4), zeroed. `label` names it in errors and traces.
+    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId>;
+
+    /// Frees a buffer once the commands that use it have run.
+    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()>;
+
+    /// Writes `data` at `offset`. Both must be multiples of 4 bytes, except that the write may end at the buffer's end.
+    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()>;
+
+    /// Waits for all work so far, then fills `out` from `offset` on.
+    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()>;
+
+    /// Compiles a kernel. The error names the kernel and the line in its source file.
+    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId>;
+
+    /// Frees a kernel. Lists that use it can no longer be replayed.
+    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()>;
+
+    /// Checks a command list against the buffers and kernels and prepares it. Sizes may depend on symbols.
+    fn record(&mut self, commands: &[Command]) -> Result<ListId>;
+
+    /// Runs a recorded list with these symbol values, as one submission.
+    fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()>;
+
+    /// Frees a recorded list.
+    fn destroy_list(&mut self, list: ListId) -> Result<()>;
+
+    /// Waits for all work so far.
+    fn wait(&mut self) -> Result<()>;
+
+    /// What a checking device has found since the last call. Devices that check nothing return none.
+    fn take_findings(&mut self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    /// Bytes of device memory in use by buffers, and the most that were in use at once.
+    fn memory(&self) -> (u64, u64);
+}

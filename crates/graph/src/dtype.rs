@@ -1,0 +1,90 @@
+//! Element types of tensors and the rounding facts that verdicts need of them.
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// Element type of a tensor, as stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum DType {
+    /// IEEE 754 binary64; used by the oracle only.
+    F64,
+    /// IEEE 754 binary32.
+    F32,
+    /// IEEE 754 binary16.
+    F16,
+    /// bfloat16: the upper half of a binary32.
+    BF16,
+    /// Signed 32-bit integer.
+    I32,
+    /// Unsigned 32-bit integer; token ids.
+    U32,
+    /// Unsigned byte; packed quantised data.
+    U8,
+}
+
+impl DType {
+    /// Every dtype.
+    pub const ALL: [DType; 7] =
+        [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8];
+
+    /// Size of one element in bytes.
+    pub fn size(self) -> usize {
+        match self {
+            DType::F64 => 8,
+            DType::F32 | DType::I32 | DType::U32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::U8 => 1,
+        }
+    }
+
+    /// Name in the text form: `f32`, `bf16`, …
+    pub fn name(self) -> &'static str {
+        match self {
+            DType::F64 => "f64",
+            DType::F32 => "f32",
+            DType::F16 => "f16",
+            DType::BF16 => "bf16",
+            DType::I32 => "i32",
+            DType::U32 => "u32",
+            DType::U8 => "u8",
+        }
+    }
+
+    /// The dtype of this name.
+    pub fn parse(name: &str) -> Option<DType> {
+        DType::ALL.into_iter().find(|d| d.name() == name)
+    }
+
+    /// Whether elements are floating point.
+    pub fn is_float(self) -> bool {
+        matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
+    }
+
+    /// Unit roundoff `u`: half the distance from 1 to the next larger number. 0 for integers.
+    pub fn unit_roundoff(self) -> f64 {
+        match self {
+            DType::F64 => (-53f64).exp2(),
+            DType::F32 => (-24f64).exp2(),
+            DType::F16 => (-11f64).exp2(),
+            DType::BF16 => (-8f64).exp2(),
+            DType::I32 | DType::U32 | DType::U8 => 0.0,
+        }
+    }
+
+    /// Smallest positive normal number. 0 for integers.
+    pub fn min_normal(self) -> f64 {
+        match self {
+            DType::F64 => f64::MIN_POSITIVE,
+            DType::F32 | DType::BF16 => f64::from(f32::MIN_POSITIVE),
+            DType::F16 => (-14f64).exp2(),
+            DType::I32 | DType::U32 | DType::U8 => 0.0,
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}

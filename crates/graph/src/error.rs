@@ -1,0 +1,166 @@
+//! The error type every TapML library crate returns: a kind to match on, a message, context, and advice.
+//! It holds no I/O and prints nothing.
+
+use std::fmt;
+
+/// What sort of failure this is. Callers match on it; the text is for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// The caller's data is wrong: a file, a flag, a graph, a tensor.
+    InvalidInput,
+    /// The request is legal but this build, platform or device cannot serve it.
+    Unsupported,
+    /// A file or directory could not be read or written.
+    Io,
+    /// No driver, adapter or device of the wanted sort is present.
+    Unavailable,
+    /// Device source code was refused by its compiler or validator.
+    Compile,
+    /// The device ran out of memory.
+    OutOfMemory,
+    /// The device was lost and cannot be used again.
+    DeviceLost,
+    /// The user asked to stop.
+    Interrupted,
+    /// TapML itself is wrong. Reports of this kind are bugs.
+    Bug,
+}
+
+impl ErrorKind {
+    /// A short name in plain words.
+    pub fn name(self) -> &'static str {
+        match self {
+            ErrorKind::InvalidInput => "invalid input",
+            ErrorKind::Unsupported => "unsupported",
+            ErrorKind::Io => "input/output",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::Compile => "compile error",
+            ErrorKind::OutOfMemory => "out of memory",
+            ErrorKind::DeviceLost => "device lost",
+            ErrorKind::Interrupted => "interrupted",
+            ErrorKind::Bug => "bug in TapML",
+        }
+    }
+}
+
+/// An error: kind, message, the contexts it passed through, advice, and named details
+/// (for a device: `kernel`, `line`, `log`, `limit`, `asked`, `offered`, `recent`, `backtrace`).
+#[derive(Clone, Debug)]
+pub struct Error {
+    inner: Box<Inner>,
+}
+
+#[derive(Clone, Debug)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    context: Vec<String>,
+    hint: Option<String>,
+    details: Vec<(String, String)>,
+}
+
+/// Result with TapML's [`Error`].
+pub type Result<T> = std::result::Result<T, Error>;
+
+impl Error {
+    /// An error of this kind. The message is lower case without a final stop.
+    pub fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error {
+            inner: Box::new(Inner {
+                kind,
+                message: message.into(),
+                context: Vec::new(),
+                hint: None,
+                details: Vec::new(),
+            }),
+        }
+    }
+
+    /// Shorthand for [`ErrorKind::InvalidInput`].
+    pub fn invalid(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::InvalidInput, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Unsupported`].
+    pub fn unsupported(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Unsupported, message)
+    }
+
+    /// Shorthand for [`ErrorKind::Bug`].
+    pub fn bug(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Bug, message)
+    }
+
+    /// An I/O failure at `path`; says what was being done (`"read"`, `"create"`, …).
+    pub fn io(doing: &str, path: &std::path::Path, error: &std::io::Error) -> Error {
+        let error = Error::new(ErrorKind::Io, format!("could not {doing} {}: {error}", path.display()));
+        error.with_detail("path", path.display().to_string())
+    }
+
+    /// Adds an outer context, such as the file or node being worked on.
+    pub fn context(mut self, context: impl Into<String>) -> Error {
+        self.inner.context.push(context.into());
+        self
+    }
+
+    /// Sets the advice: what the reader can do about it.
+    pub fn with_hint(mut self, hint: impl Into<String>) -> Error {
+        self.inner.hint = Some(hint.into());
+        self
+    }
+
+    /// Adds a named detail that is too long or too technical for the message.
+    pub fn with_detail(mut self, name: impl Into<String>, value: impl Into<String>) -> Error {
+        self.inner.details.push((name.into(), value.into()));
+        self
+    }
+
+    /// The kind.
+    pub fn kind(&self) -> ErrorKind {
+        self.inner.kind
+    }
+
+    /// The innermost message, without context.
+    pub fn message(&self) -> &str {
+        &self.inner.message
+    }
+
+    /// The advice, if any.
+    pub fn hint(&self) -> Option<&str> {
+        self.inner.hint.as_deref()
+    }
+
+    /// All named details in the order they were added.
+    pub fn details(&self) -> &[(String, String)] {
+        &self.inner.details
+    }
+
+    /// The first detail of this name.
+    pub fn detail(&self, name: &str) -> Option<&str> {
+        self.inner.details.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for context in self.inner.context.iter().rev() {
+            write!(f, "{context}: ")?;
+        }
+        f.write_str(&self.inner.message)
+    }
+}
+
+impl std::error::Error for Error {}
+
+/// Adds context to a `Result` in passing.
+pub trait Context<T> {
+    /// Wraps an error with the context that `f` makes.
+    fn context(self, f: impl FnOnce() -> String) -> Result<T>;
+}
+
+impl<T> Context<T> for Result<T> {
+    fn context(self, f: impl FnOnce() -> String) -> Result<T> {
+        self.map_err(|e| e.context(f()))
+    }
+}

@@ -1,0 +1,2 @@
+//! Developer tasks: `cargo xtask tidy`, `cargo xtask test`. Nothing here ships to users.
+fn main() {}
