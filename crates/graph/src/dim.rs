@@ -117,9 +117,9 @@ impl Dim {
     pub fn eval(&self, symbols: &Symbols) -> Result<u64> {
         let mut sum = self.constant;
         for (&symbol, &factor) in &self.terms {
-            let value = symbols
-                .get(symbol)
-                .ok_or_else(|| Error::invalid(format!("symbol `{symbol}` is not bound (in size `{self}`)")))?;
+            let value = symbols.get(symbol).ok_or_else(|| {
+                Error::invalid(format!("symbol `{symbol}` is not bound (in size `{self}`)"))
+            })?;
             sum = factor
                 .checked_mul(value)
                 .and_then(|x| sum.checked_add(x))
@@ -206,7 +206,11 @@ impl FromStr for Dim {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Dim> {
-        let bad = || Error::invalid(format!("`{text}` is no size: expected terms like `n`, `320*n` or `40`, joined by `+`"));
+        let bad = || {
+            Error::invalid(format!(
+                "`{text}` is no size: expected terms like `n`, `320*n` or `40`, joined by `+`"
+            ))
+        };
         let mut sum = Dim::default();
         for term in text.split('+') {
             let term = term.trim();
@@ -215,7 +219,9 @@ impl FromStr for Dim {
                     let factor = factor.parse().map_err(|_| bad())?;
                     Dim::symbol(Symbol::new(name).ok_or_else(bad)?).checked_mul(factor).ok_or_else(bad)?
                 }
-                None if term.starts_with(|c: char| c.is_ascii_digit()) => Dim::from(term.parse::<u64>().map_err(|_| bad())?),
+                None if term.starts_with(|c: char| c.is_ascii_digit()) => {
+                    Dim::from(term.parse::<u64>().map_err(|_| bad())?)
+                }
                 None => Dim::symbol(Symbol::new(term).ok_or_else(bad)?),
             };
             sum = sum.checked_add(&dim).ok_or_else(bad)?;

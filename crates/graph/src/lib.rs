@@ -5,7 +5,17 @@
 mod dim;
 mod dtype;
 mod error;
+mod graph;
+mod model;
+pub mod op;
+mod tensor;
+mod verify;
 
 pub use dim::{Dim, Extent, Symbol, Symbols};
 pub use dtype::DType;
 pub use error::{Context, Error, ErrorKind, Result};
+pub use graph::{Builder, Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId};
+pub use model::Model;
+pub use op::{Op, Operator};
+pub use tensor::{Bytes, Tensor, byte_len};
+pub use verify::violations;

@@ -1,0 +1,381 @@
+//! The graph: values, nodes, weights and states in SSA form, and the builder that makes it.
+
+use crate::dim::{Dim, Symbol, Symbols};
+use crate::dtype::DType;
+use crate::error::{Context, Error, Result};
+use crate::op::Op;
+use crate::verify;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use std::fmt;
+
+/// Dtype and sizes of a value; sizes may name symbols.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct TensorType {
+    /// Element type.
+    pub dtype: DType,
+    /// Sizes, outermost first.
+    pub shape: Vec<Dim>,
+}
+
+impl TensorType {
+    /// A type of this dtype and shape.
+    pub fn new(dtype: DType, shape: impl IntoIterator<Item = impl Into<Dim>>) -> TensorType {
+        TensorType { dtype, shape: shape.into_iter().map(Into::into).collect() }
+    }
+
+    /// The sizes under these bindings.
+    pub fn sizes(&self, symbols: &Symbols) -> Result<Vec<usize>> {
+        self.shape
+            .iter()
+            .map(|d| {
+                Ok(usize::try_from(d.eval(symbols)?)
+                    .map_err(|_| Error::invalid(format!("size `{d}` is too large")))?)
+            })
+            .collect()
+    }
+
+    /// The same type with every size constant.
+    pub fn bind(&self, symbols: &Symbols) -> Result<TensorType> {
+        Ok(TensorType::new(self.dtype, self.sizes(symbols)?))
+    }
+
+    /// The number of elements as an expression, if at most one size names symbols.
+    pub fn elements(&self) -> Option<Dim> {
+        let mut product = Dim::from(1u64);
+        for dim in &self.shape {
+            product = match (product.as_const(), dim.as_const()) {
+                (Some(a), _) => dim.checked_mul(a)?,
+                (None, Some(b)) => product.checked_mul(b)?,
+                (None, None) => return None,
+            };
+        }
+        Some(product)
+    }
+}
+
+impl fmt::Display for TensorType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}[", self.dtype)?;
+        for (i, dim) in self.shape.iter().enumerate() {
+            write!(f, "{}{dim}", if i == 0 { "" } else { "," })?;
+        }
+        f.write_str("]")
+    }
+}
+
+/// Index of a value in its graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct ValueId(pub u32);
+
+/// Index of a node in its graph; nodes are in an order in which each uses only earlier ones.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NodeId(pub u32);
+
+/// Where a value comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Origin {
+    /// Given by the caller of each run.
+    Input,
+    /// Stored in the checkpoint under the value's name.
+    Weight,
+    /// What the state of this index holds before the run.
+    State(u32),
+    /// Output number `output` of a node.
+    Node {
+        /// The node.
+        node: NodeId,
+        /// Which of its outputs.
+        output: u32,
+    },
+}
+
+/// A value: a name that is unique in the graph, a type and an origin.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Value {
+    /// Unique name; for a weight the checkpoint's name, for a node's only output the node's name.
+    pub name: String,
+    /// Dtype and sizes.
+    pub ty: TensorType,
+    /// Where it comes from.
+    pub origin: Origin,
+}
+
+/// One application of an operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Node {
+    /// Unique name, by the checkpoint's module names where there is one.
+    pub name: String,
+    /// The operator with its attributes.
+    pub op: Op,
+    /// Inputs in the operator's order.
+    pub inputs: Vec<ValueId>,
+    /// Outputs in the operator's order.
+    pub outputs: Vec<ValueId>,
+}
+
+/// Something that lives from one run to the next: a KV cache, a recurrent state.
+///
+/// A growing state has type `[p, …]` before a run and `[n+p, …]` after it; a fixed one keeps its type.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// Unique name among states.
+    pub name: String,
+    /// The value before the run.
+    pub input: ValueId,
+    /// The value after the run.
+    pub output: ValueId,
+}
+
+impl State {
+    /// Whether the state gains rows in every run.
+    pub fn grows(&self, graph: &Graph) -> bool {
+        graph.value(self.input).ty.shape.first().is_some_and(|d| *d == Dim::symbol(Symbol::P))
+    }
+}
+
+/// A named result of a graph.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Output {
+    /// Name, such as `logits`.
+    pub name: String,
+    /// The value.
+    pub value: ValueId,
+}
+
+/// A graph of tensor operators. Made by [`Builder`] or read from text; always verified.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Graph {
+    pub(crate) name: String,
+    pub(crate) values: Vec<Value>,
+    pub(crate) nodes: Vec<Node>,
+    pub(crate) states: Vec<State>,
+    pub(crate) outputs: Vec<Output>,
+}
+
+impl Graph {
+    /// The graph's name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// All values; [`ValueId`] is the index.
+    pub fn values(&self) -> &[Value] {
+        &self.values
+    }
+
+    /// The nodes in execution order; [`NodeId`] is the index.
+    pub fn nodes(&self) -> &[Node] {
+        &self.nodes
+    }
+
+    /// The states.
+    pub fn states(&self) -> &[State] {
+        &self.states
+    }
+
+    /// The results.
+    pub fn outputs(&self) -> &[Output] {
+        &self.outputs
+    }
+
+    /// One value. Panics if the id is from another graph.
+    pub fn value(&self, id: ValueId) -> &Value {
+        &self.values[id.0 as usize]
+    }
+
+    /// One node. Panics if the id is from another graph.
+    pub fn node(&self, id: NodeId) -> &Node {
+        &self.nodes[id.0 as usize]
+    }
+
+    /// Values of this kind of origin with their ids, in order.
+    fn of_origin(&self, wanted: fn(Origin) -> bool) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.values
+            .iter()
+            .enumerate()
+            .filter(move |(_, v)| wanted(v.origin))
+            .map(|(i, v)| (ValueId(i as u32), v))
+    }
+
+    /// The inputs given at each run.
+    pub fn inputs(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.of_origin(|o| o == Origin::Input)
+    }
+
+    /// The weights.
+    pub fn weights(&self) -> impl Iterator<Item = (ValueId, &Value)> {
+        self.of_origin(|o| o == Origin::Weight)
+    }
+
+    /// The value of this name.
+    pub fn find_value(&self, name: &str) -> Option<ValueId> {
+        self.values.iter().position(|v| v.name == name).map(|i| ValueId(i as u32))
+    }
+
+    /// The node of this name.
+    pub fn find_node(&self, name: &str) -> Option<NodeId> {
+        self.nodes.iter().position(|n| n.name == name).map(|i| NodeId(i as u32))
+    }
+
+    /// Types of a node's inputs.
+    pub fn input_types(&self, node: &Node) -> Vec<TensorType> {
+        node.inputs.iter().map(|&v| self.value(v).ty.clone()).collect()
+    }
+
+    /// For each value, the nodes that use it, in order.
+    pub fn users(&self) -> Vec<Vec<NodeId>> {
+        let mut users = vec![Vec::new(); self.values.len()];
+        for (i, node) in self.nodes.iter().enumerate() {
+            for &input in &node.inputs {
+                let list: &mut Vec<NodeId> = &mut users[input.0 as usize];
+                if list.last() != Some(&NodeId(i as u32)) {
+                    list.push(NodeId(i as u32));
+                }
+            }
+        }
+        users
+    }
+
+    /// Operator names in the order of their first node, with the count of nodes.
+    pub fn op_kinds(&self) -> Vec<(&'static str, usize)> {
+        let mut kinds: Vec<(&'static str, usize)> = Vec::new();
+        for node in &self.nodes {
+            match kinds.iter_mut().find(|(name, _)| *name == node.op.name()) {
+                Some((_, count)) => *count += 1,
+                None => kinds.push((node.op.name(), 1)),
+            }
+        }
+        kinds
+    }
+}
+
+/// Makes a graph step by step; each node's output types are inferred as it is added.
+#[derive(Debug)]
+pub struct Builder {
+    graph: Graph,
+    names: HashMap<String, ValueId>,
+    open_states: Vec<bool>,
+}
+
+impl Builder {
+    /// An empty graph of this name.
+    pub fn new(name: impl Into<String>) -> Builder {
+        let graph = Graph {
+            name: name.into(),
+            values: Vec::new(),
+            nodes: Vec::new(),
+            states: Vec::new(),
+            outputs: Vec::new(),
+        };
+        Builder { graph, names: HashMap::new(), open_states: Vec::new() }
+    }
+
+    /// Adds an input.
+    pub fn input(&mut self, name: impl Into<String>, ty: TensorType) -> Result<ValueId> {
+        self.add(name.into(), ty, Origin::Input)
+    }
+
+    /// Adds a weight by its checkpoint name; a second request for the same name and type gives the same value.
+    pub fn weight(&mut self, name: impl Into<String>, ty: TensorType) -> Result<ValueId> {
+        let name = name.into();
+        if let Some(&id) = self.names.get(&name) {
+            let old = self.graph.value(id);
+            if old.origin == Origin::Weight && old.ty == ty {
+                return Ok(id);
+            }
+        }
+        self.add(name, ty, Origin::Weight)
+    }
+
+    /// Adds a state; returns its value before the run. [`Builder::set_state`] must give the value after it.
+    pub fn state(&mut self, name: impl Into<String>, ty: TensorType) -> Result<ValueId> {
+        let name = name.into();
+        let id = self.add(name.clone(), ty, Origin::State(self.graph.states.len() as u32))?;
+        self.graph.states.push(State { name, input: id, output: id });
+        self.open_states.push(true);
+        Ok(id)
+    }
+
+    /// Sets what the state whose value before the run is `input` holds after the run.
+    pub fn set_state(&mut self, input: ValueId, output: ValueId) -> Result<()> {
+        let position = self.graph.states.iter().position(|s| s.input == input);
+        let i = position.ok_or_else(|| Error::invalid("set_state: this value is no state"))?;
+        self.graph.states[i].output = output;
+        self.open_states[i] = false;
+        Ok(())
+    }
+
+    /// Adds a node with one output, which gets the node's name.
+    pub fn node(
+        &mut self,
+        name: impl Into<String>,
+        op: impl Into<Op>,
+        inputs: &[ValueId],
+    ) -> Result<ValueId> {
+        let name = name.into();
+        let outputs = self.node_multi(name.clone(), op, inputs, std::slice::from_ref(&name))?;
+        outputs.first().copied().ok_or_else(|| Error::invalid(format!("node `{name}` has no output")))
+    }
+
+    /// Adds a node whose outputs get these names. Fails if the operator has another number of outputs.
+    pub fn node_multi(
+        &mut self,
+        name: impl Into<String>,
+        op: impl Into<Op>,
+        inputs: &[ValueId],
+        outputs: &[String],
+    ) -> Result<Vec<ValueId>> {
+        let (name, op) = (name.into(), op.into());
+        if let Some(bad) = inputs.iter().find(|v| v.0 as usize >= self.graph.values.len()) {
+            return Err(Error::invalid(format!("node `{name}`: no value {}", bad.0)));
+        }
+        let types: Vec<TensorType> = inputs.iter().map(|&v| self.graph.value(v).ty.clone()).collect();
+        let inferred = op.infer(&types).context(|| format!("node `{name}`"))?;
+        if inferred.len() != outputs.len() {
+            let (have, want) = (outputs.len(), inferred.len());
+            return Err(Error::invalid(format!(
+                "node `{name}`: {} has {want} outputs, {have} named",
+                op.name()
+            )));
+        }
+        let node = NodeId(self.graph.nodes.len() as u32);
+        let mut ids = Vec::new();
+        for (i, (output, ty)) in outputs.iter().zip(inferred).enumerate() {
+            ids.push(self.add(output.clone(), ty, Origin::Node { node, output: i as u32 })?);
+        }
+        self.graph.nodes.push(Node { name, op, inputs: inputs.to_vec(), outputs: ids.clone() });
+        Ok(ids)
+    }
+
+    /// Names a result.
+    pub fn output(&mut self, name: impl Into<String>, value: ValueId) {
+        self.graph.outputs.push(Output { name: name.into(), value });
+    }
+
+    /// The type of a value added so far. Panics if the id is from another builder.
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        &self.graph.value(value).ty
+    }
+
+    /// The finished graph. Fails with all errors the verifier finds.
+    pub fn finish(self) -> Result<Graph> {
+        if let Some(i) = self.open_states.iter().position(|&open| open) {
+            return Err(Error::invalid(format!(
+                "state `{}` has no value after the run",
+                self.graph.states[i].name
+            )));
+        }
+        verify::check(&self.graph)?;
+        Ok(self.graph)
+    }
+
+    fn add(&mut self, name: String, ty: TensorType, origin: Origin) -> Result<ValueId> {
+        let id = ValueId(self.graph.values.len() as u32);
+        if self.names.insert(name.clone(), id).is_some() {
+            return Err(Error::invalid(format!("two values are named `{name}`")));
+        }
+        self.graph.values.push(Value { name, ty, origin });
+        Ok(id)
+    }
+}

@@ -1,0 +1,48 @@
+//! `embedding`: rows of a table chosen by token ids.
+
+use super::shape::{expect_inputs, matrix};
+use super::{Fill, Operator, Sample};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::TensorType;
+use serde::{Deserialize, Serialize};
+
+/// `y[i, :] = table[ids[i], :]` for `ids: u32[n]`, `table: [vocab, width]`, rounded to `dtype`.
+///
+/// An id outside the table is the caller's error; it is refused where ids enter, not here.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Embedding {
+    /// Dtype of the output.
+    pub dtype: DType,
+}
+
+impl Operator for Embedding {
+    const NAME: &'static str = "embedding";
+
+    fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
+        expect_inputs(inputs, &[2])?;
+        let [count] = inputs[0].shape.as_slice() else {
+            return Err(Error::invalid(format!("`ids` must be a u32 vector, found {}", inputs[0])));
+        };
+        if inputs[0].dtype != DType::U32 {
+            return Err(Error::invalid(format!("`ids` must be a u32 vector, found {}", inputs[0])));
+        }
+        let (_, width) = matrix("table", &inputs[1])?;
+        Ok(vec![TensorType::new(self.dtype, [count.clone(), width.clone()])])
+    }
+
+    fn samples() -> Vec<Sample> {
+        let case = |name: &str, n, width: usize, table, dtype| {
+            Sample::new(name, Embedding { dtype }, n, 0)
+                .input(DType::U32, "n", Fill::Below(37))
+                .input(table, &format!("37,{width}"), Fill::Normal(0.5))
+        };
+        vec![
+            case("prefill", 9, 40, DType::F32, DType::F32),
+            case("decode", 1, 320, DType::BF16, DType::F32),
+            case("odd width, f16 table", 3, 33, DType::F16, DType::F32),
+            case("f16 output", 5, 40, DType::BF16, DType::F16),
+        ]
+    }
+}

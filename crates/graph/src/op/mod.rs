@@ -1,0 +1,137 @@
+//! The operators: one file each, listed once below. An operator's file holds its attributes, the maths in its docs,
+//! shape inference and sample cases; a fused operator also holds the small graph of plain ones that defines it.
+
+use crate::dim::Symbols;
+use crate::error::{Context, Error, Result};
+use crate::graph::{Graph, TensorType};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::Debug;
+
+mod sample;
+mod shape;
+pub use sample::{Fill, Sample, SampleInput};
+
+/// What every operator tells about itself. Implemented by the struct of its attributes.
+pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
+    /// Name in the text form, on the command line and in reports.
+    const NAME: &'static str;
+
+    /// Types of the outputs for these inputs, or what is wrong with them.
+    fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>>;
+
+    /// Cases that exercise the operator: every attribute, dtype and odd size that a kernel could get wrong.
+    fn samples() -> Vec<Sample>;
+
+    /// For a fused operator, its meaning: a graph of plain operators with the same inputs and outputs in order.
+    fn definition(&self, _inputs: &[TensorType]) -> Option<Result<Graph>> {
+        None
+    }
+
+    /// Whether output 0 is input 0 with rows added behind it, so that a device may extend the buffer in place.
+    fn appends(&self) -> bool {
+        false
+    }
+
+    /// Whether row `i` of every output depends on row `i` of the inputs whose first size is that of output 0, on
+    /// whole weights, and on nothing else: not on the symbols, not on other rows.
+    fn row_wise(&self) -> bool {
+        false
+    }
+}
+
+/// What is known of an operator by its name alone.
+#[derive(Clone, Copy)]
+pub struct OpInfo {
+    /// [`Operator::NAME`].
+    pub name: &'static str,
+    /// [`Operator::samples`].
+    pub samples: fn() -> Vec<Sample>,
+    parse: fn(serde_json::Value) -> serde_json::Result<Op>,
+}
+
+macro_rules! operators {
+    ($($module:ident::$ty:ident),+ $(,)?) => {
+        $(mod $module; pub use $module::$ty;)+
+
+        /// An operator with its attributes.
+        #[derive(Clone, Debug, PartialEq)]
+        #[non_exhaustive]
+        pub enum Op { $(#[doc = concat!("See [`", stringify!($ty), "`].")] $ty($ty)),+ }
+
+        $(impl From<$ty> for Op { fn from(op: $ty) -> Op { Op::$ty(op) } })+
+
+        /// All operators, in the order of the list in this file.
+        pub const OPS: &[OpInfo] = &[$(OpInfo {
+            name: <$ty as Operator>::NAME,
+            samples: <$ty as Operator>::samples,
+            parse: |v| serde_json::from_value::<$ty>(v).map(Op::$ty),
+        }),+];
+
+        impl Op {
+            /// The operator's name.
+            pub fn name(&self) -> &'static str {
+                match self { $(Op::$ty(_) => <$ty as Operator>::NAME),+ }
+            }
+
+            /// See [`Operator::infer`]; the operator's name is added to errors.
+            pub fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
+                let types = match self { $(Op::$ty(op) => op.infer(inputs)),+ };
+                types.context(|| self.name().to_string())
+            }
+
+            /// The attributes as a JSON object.
+            pub fn attributes(&self) -> serde_json::Value {
+                match self { $(Op::$ty(op) => serde_json::to_value(op)),+ }.unwrap_or_default()
+            }
+
+            /// See [`Operator::definition`].
+            pub fn definition(&self, inputs: &[TensorType]) -> Option<Result<Graph>> {
+                match self { $(Op::$ty(op) => op.definition(inputs)),+ }
+            }
+
+            /// See [`Operator::appends`].
+            pub fn appends(&self) -> bool {
+                match self { $(Op::$ty(op) => op.appends()),+ }
+            }
+
+            /// See [`Operator::row_wise`].
+            pub fn row_wise(&self) -> bool {
+                match self { $(Op::$ty(op) => op.row_wise()),+ }
+            }
+        }
+    };
+}
+
+operators! {
+    embedding::Embedding,
+    rms_norm::RmsNorm,
+    linear::Linear,
+    rope_angles::RopeAngles,
+    rope::Rope,
+    append::Append,
+    attention::Attention,
+    add::Add,
+    mul::Mul,
+    silu::Silu,
+    last_row::LastRow,
+    add_rms_norm::AddRmsNorm,
+    gated_linear::GatedLinear,
+}
+
+impl Op {
+    /// The operator of this name with these attributes.
+    pub fn parse(name: &str, attributes: serde_json::Value) -> Result<Op> {
+        let info = OPS.iter().find(|i| i.name == name).ok_or_else(|| {
+            let known: Vec<&str> = OPS.iter().map(|i| i.name).collect();
+            Error::unsupported(format!("unknown operator `{name}`"))
+                .with_hint(format!("known: {}", known.join(", ")))
+        })?;
+        (info.parse)(attributes).map_err(|e| Error::invalid(format!("attributes of `{name}`: {e}")))
+    }
+
+    /// The types of the outputs when the symbols have these values: every size becomes constant.
+    pub fn infer_bound(&self, inputs: &[TensorType], symbols: &Symbols) -> Result<Vec<TensorType>> {
+        self.infer(inputs)?.iter().map(|t| t.bind(symbols)).collect()
+    }
+}

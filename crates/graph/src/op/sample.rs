@@ -1,0 +1,119 @@
+//! Sample cases of operators: concrete types and a recipe for values, reproducible on every machine.
+
+use super::Op;
+use crate::dim::Symbols;
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::TensorType;
+use crate::tensor::Tensor;
+
+/// How the values of a sample input are made.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fill {
+    /// Normal with mean 0 and this standard deviation.
+    Normal(f32),
+    /// Normal with this mean and standard deviation, such as the weight of a norm.
+    Around(f32, f32),
+    /// Integers uniform in `0..limit`.
+    Below(u32),
+    /// Normal with standard deviation 1, and every 7th value multiplied by this factor: outliers as in real activations.
+    Spiky(f32),
+}
+
+/// One input of a sample.
+#[derive(Clone, Debug)]
+pub struct SampleInput {
+    /// Dtype and sizes; sizes may name symbols.
+    pub ty: TensorType,
+    /// Values.
+    pub fill: Fill,
+}
+
+/// One case: an operator, symbol values and inputs.
+#[derive(Clone, Debug)]
+pub struct Sample {
+    /// What is special about it.
+    pub name: String,
+    /// The operator.
+    pub op: Op,
+    /// Values of the symbols.
+    pub symbols: Symbols,
+    /// The inputs.
+    pub inputs: Vec<SampleInput>,
+}
+
+impl Sample {
+    /// A case with `n` rows after `p` cached ones.
+    pub fn new(name: &str, op: impl Into<Op>, n: u64, p: u64) -> Sample {
+        Sample { name: name.into(), op: op.into(), symbols: Symbols::np(n, p), inputs: Vec::new() }
+    }
+
+    /// Adds an input; `shape` is text such as `"n,320"`. Panics on bad text: samples are source code.
+    pub fn input(mut self, dtype: DType, shape: &str, fill: Fill) -> Sample {
+        let shape = shape.split(',').map(|d| d.parse().expect("sample shapes are valid")).collect();
+        self.inputs.push(SampleInput { ty: TensorType { dtype, shape }, fill });
+        self
+    }
+
+    /// Types of the inputs.
+    pub fn types(&self) -> Vec<TensorType> {
+        self.inputs.iter().map(|i| i.ty.clone()).collect()
+    }
+
+    /// The input values made from this seed.
+    pub fn tensors(&self, seed: u64) -> Result<Vec<Tensor>> {
+        let mut random = Random(seed ^ 0x9e37_79b9_7f4a_7c15);
+        self.inputs.iter().map(|input| random.tensor(input, &self.symbols)).collect()
+    }
+}
+
+/// SplitMix64: small, and the same everywhere. Steele, Lea, Flood 2014, doi:10.1145/2660193.2660195.
+struct Random(u64);
+
+impl Random {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn uniform(&mut self) -> f64 {
+        (self.next() >> 11) as f64 * (-53f64).exp2()
+    }
+
+    /// Normal by the Box-Muller transform.
+    fn normal(&mut self) -> f64 {
+        let radius = (-2.0 * (1.0 - self.uniform()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * self.uniform()).cos()
+    }
+
+    fn tensor(&mut self, input: &SampleInput, symbols: &Symbols) -> Result<Tensor> {
+        let shape = input.ty.sizes(symbols)?;
+        let count = shape.iter().product();
+        let values: Vec<f64> = (0..count)
+            .map(|i: usize| match input.fill {
+                Fill::Normal(scale) => self.normal() * f64::from(scale),
+                Fill::Around(mean, scale) => f64::from(mean) + self.normal() * f64::from(scale),
+                Fill::Below(limit) => (self.next() % u64::from(limit.max(1))) as f64,
+                Fill::Spiky(factor) => self.normal() * if i % 7 == 3 { f64::from(factor) } else { 1.0 },
+            })
+            .collect();
+        Tensor::from_f64(input.ty.dtype, shape, &values)
+    }
+}
+
+/// Samples of an element-wise operator of this many inputs.
+pub(super) fn elementwise(op: &Op, inputs: usize) -> Vec<Sample> {
+    let case = |name: &str, n, k: usize, fill, dtype| {
+        let empty = Sample::new(name, op.clone(), n, 0);
+        (0..inputs).fold(empty, |sample, _| sample.input(dtype, &format!("n,{k}"), fill))
+    };
+    vec![
+        case("prefill", 9, 320, Fill::Normal(1.0), DType::F32),
+        case("decode", 1, 896, Fill::Normal(3.0), DType::F32),
+        case("odd size, large values", 3, 33, Fill::Spiky(30.0), DType::F32),
+        case("f16", 2, 100, Fill::Normal(1.0), DType::F16),
+    ]
+}

@@ -1,0 +1,46 @@
+//! Checks that shape inference of many operators shares.
+
+use crate::dim::Dim;
+use crate::error::{Error, Result};
+use crate::graph::TensorType;
+
+/// Fails unless the count of inputs is one of `counts`.
+pub fn expect_inputs(inputs: &[TensorType], counts: &[usize]) -> Result<()> {
+    if counts.contains(&inputs.len()) {
+        return Ok(());
+    }
+    let counts: Vec<String> = counts.iter().map(usize::to_string).collect();
+    Err(Error::invalid(format!("expected {} inputs, found {}", counts.join(" or "), inputs.len())))
+}
+
+/// The two sizes of a matrix of floats.
+pub fn matrix<'a>(name: &str, ty: &'a TensorType) -> Result<(&'a Dim, &'a Dim)> {
+    match ty.shape.as_slice() {
+        [rows, columns] if ty.dtype.is_float() => Ok((rows, columns)),
+        _ => Err(Error::invalid(format!("`{name}` must be a float matrix, found {ty}"))),
+    }
+}
+
+/// Fails unless `found` equals `expected`.
+pub fn expect_dim(what: &str, found: &Dim, expected: &Dim) -> Result<()> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{what} must be {expected}, found {found}")))
+}
+
+/// Fails unless the type is a float vector of this length.
+pub fn expect_vector(name: &str, ty: &TensorType, len: &Dim) -> Result<()> {
+    match ty.shape.as_slice() {
+        [found] if ty.dtype.is_float() => expect_dim(&format!("the length of `{name}`"), found, len),
+        _ => Err(Error::invalid(format!("`{name}` must be a float vector of {len}, found {ty}"))),
+    }
+}
+
+/// Fails unless both types are equal.
+pub fn expect_same(a: &str, left: &TensorType, b: &str, right: &TensorType) -> Result<()> {
+    if left == right {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("`{a}` and `{b}` must have one type, found {left} and {right}")))
+}

@@ -1,0 +1,259 @@
+//! Host tensors: a dtype, a shape and shared bytes in row-major order, little-endian, possibly from a memory map.
+
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use half::{bf16, f16};
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::Arc;
+
+/// Shared read-only bytes: a whole buffer or a range of one, such as a tensor within a mapped file.
+#[derive(Clone)]
+pub struct Bytes {
+    owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    start: usize,
+    len: usize,
+}
+
+impl Bytes {
+    /// All bytes of `owner`.
+    pub fn new(owner: impl AsRef<[u8]> + Send + Sync + 'static) -> Bytes {
+        Bytes::shared(Arc::new(owner))
+    }
+
+    /// All bytes of a shared owner.
+    pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Bytes {
+        let len = (*owner).as_ref().len();
+        Bytes { owner, start: 0, len }
+    }
+
+    /// A range of these bytes, without a copy. `None` if it lies outside.
+    pub fn slice(&self, start: usize, len: usize) -> Option<Bytes> {
+        let end = start.checked_add(len)?;
+        (end <= self.len).then(|| Bytes { owner: self.owner.clone(), start: self.start + start, len })
+    }
+}
+
+impl std::ops::Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &(*self.owner).as_ref()[self.start..self.start + self.len]
+    }
+}
+
+impl fmt::Debug for Bytes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} bytes", self.len)
+    }
+}
+
+/// A tensor on the host. Cloning is cheap: the bytes are shared.
+#[derive(Clone, Debug)]
+pub struct Tensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    data: Bytes,
+}
+
+impl Tensor {
+    /// A tensor over existing bytes. Fails unless their length is that of `shape` × `dtype`.
+    pub fn new(dtype: DType, shape: Vec<usize>, data: Bytes) -> Result<Tensor> {
+        let need = byte_len(dtype, &shape).ok_or_else(|| {
+            Error::invalid(format!("shape {shape:?} of {dtype} overflows the address space"))
+        })?;
+        if need != data.len() {
+            let have = data.len();
+            return Err(Error::invalid(format!("{dtype}{shape:?} needs {need} bytes, found {have}")));
+        }
+        Ok(Tensor { dtype, shape, data })
+    }
+
+    /// An `f32` tensor. Fails if the count of values is not that of the shape.
+    pub fn from_f32(shape: Vec<usize>, values: Vec<f32>) -> Result<Tensor> {
+        Tensor::new(DType::F32, shape, Bytes::new(Pod(values)))
+    }
+
+    /// A `u32` tensor, such as token ids. Fails if the count of values is not that of the shape.
+    pub fn from_u32(shape: Vec<usize>, values: Vec<u32>) -> Result<Tensor> {
+        Tensor::new(DType::U32, shape, Bytes::new(Pod(values)))
+    }
+
+    /// Rounds `values` to `dtype` (to nearest, ties to even; integers truncate and saturate).
+    pub fn from_f64(dtype: DType, shape: Vec<usize>, values: &[f64]) -> Result<Tensor> {
+        let bytes = match dtype {
+            DType::F64 => Bytes::new(Pod(values.to_vec())),
+            DType::F32 => Bytes::new(Pod(values.iter().map(|&v| v as f32).collect::<Vec<f32>>())),
+            DType::F16 => Bytes::new(Pod(values.iter().map(|&v| f16::from_f64(v)).collect::<Vec<f16>>())),
+            DType::BF16 => Bytes::new(Pod(values.iter().map(|&v| bf16::from_f64(v)).collect::<Vec<bf16>>())),
+            DType::I32 => Bytes::new(Pod(values.iter().map(|&v| v as i32).collect::<Vec<i32>>())),
+            DType::U32 => Bytes::new(Pod(values.iter().map(|&v| v as u32).collect::<Vec<u32>>())),
+            DType::U8 => Bytes::new(values.iter().map(|&v| v as u8).collect::<Vec<u8>>()),
+        };
+        Tensor::new(dtype, shape, bytes)
+    }
+
+    /// Rounds `f32` values to `dtype`; see [`Tensor::from_f64`].
+    pub fn from_f32_as(dtype: DType, shape: Vec<usize>, values: Vec<f32>) -> Result<Tensor> {
+        match dtype {
+            DType::F32 => Tensor::from_f32(shape, values),
+            DType::F16 => {
+                let rounded: Vec<f16> = values.iter().map(|&v| f16::from_f32(v)).collect();
+                Tensor::new(dtype, shape, Bytes::new(Pod(rounded)))
+            }
+            DType::BF16 => {
+                let rounded: Vec<bf16> = values.iter().map(|&v| bf16::from_f32(v)).collect();
+                Tensor::new(dtype, shape, Bytes::new(Pod(rounded)))
+            }
+            _ => Tensor::from_f64(dtype, shape, &values.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>()),
+        }
+    }
+
+    /// Element type.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// Sizes, outermost first.
+    pub fn shape(&self) -> &[usize] {
+        &self.shape
+    }
+
+    /// Number of elements.
+    pub fn len(&self) -> usize {
+        self.data.len() / self.dtype.size()
+    }
+
+    /// Whether there are no elements.
+    pub fn is_empty(&self) -> bool {
+        self.data.is_empty()
+    }
+
+    /// The bytes.
+    pub fn bytes(&self) -> &Bytes {
+        &self.data
+    }
+
+    /// Elements of one row: the product of all sizes but the first.
+    pub fn row_len(&self) -> usize {
+        self.shape.iter().skip(1).product()
+    }
+
+    /// Rows `start..start+count` of the outermost dimension, without a copy. `None` if outside.
+    pub fn rows(&self, start: usize, count: usize) -> Option<Tensor> {
+        let row = self.row_len() * self.dtype.size();
+        let data = self.data.slice(start.checked_mul(row)?, count.checked_mul(row)?)?;
+        let mut shape = self.shape.clone();
+        *shape.first_mut()? = count;
+        Some(Tensor { dtype: self.dtype, shape, data })
+    }
+
+    /// Joins tensors of equal dtype and row shape along the outermost dimension.
+    pub fn concat_rows(parts: &[Tensor]) -> Result<Tensor> {
+        let first = parts.first().ok_or_else(|| Error::invalid("nothing to join"))?;
+        let mut bytes = Vec::with_capacity(parts.iter().map(|p| p.data.len()).sum());
+        let mut shape = first.shape.clone();
+        let mut rows = 0;
+        for part in parts {
+            if part.dtype != first.dtype
+                || part.shape.get(1..) != first.shape.get(1..)
+                || part.shape.is_empty()
+            {
+                let text =
+                    format!("cannot join {}{:?} to {}{:?}", part.dtype, part.shape, first.dtype, first.shape);
+                return Err(Error::invalid(text));
+            }
+            rows += part.shape[0];
+            bytes.extend_from_slice(&part.data);
+        }
+        shape[0] = rows;
+        Tensor::new(first.dtype, shape, Bytes::new(bytes))
+    }
+
+    /// The values as `f32`: borrowed if stored so and aligned, else converted. `f64` values are rounded.
+    pub fn to_f32(&self) -> Cow<'_, [f32]> {
+        if self.dtype == DType::F32
+            && let Ok(values) = bytemuck::try_cast_slice(&self.data)
+        {
+            return Cow::Borrowed(values);
+        }
+        Cow::Owned(match self.dtype {
+            DType::F32 => self.map(|b| f32::from_le_bytes(b)),
+            DType::F16 => self.map(|b| f16::from_le_bytes(b).to_f32()),
+            DType::BF16 => self.map(|b| bf16::from_le_bytes(b).to_f32()),
+            DType::F64 => self.map(|b| f64::from_le_bytes(b) as f32),
+            DType::I32 => self.map(|b| i32::from_le_bytes(b) as f32),
+            DType::U32 => self.map(|b| u32::from_le_bytes(b) as f32),
+            DType::U8 => self.map(|[b]: [u8; 1]| f32::from(b)),
+        })
+    }
+
+    /// The values as `f64`, exactly.
+    pub fn to_f64(&self) -> Vec<f64> {
+        match self.dtype {
+            DType::F64 => self.map(|b| f64::from_le_bytes(b)),
+            DType::I32 => self.map(|b| f64::from(i32::from_le_bytes(b))),
+            DType::U32 => self.map(|b| f64::from(u32::from_le_bytes(b))),
+            _ => self.to_f32().iter().map(|&v| f64::from(v)).collect(),
+        }
+    }
+
+    /// The values of a `u32` tensor. Fails on any other dtype.
+    pub fn to_u32(&self) -> Result<Vec<u32>> {
+        match self.dtype {
+            DType::U32 => Ok(self.map(u32::from_le_bytes)),
+            other => Err(Error::invalid(format!("expected u32 values, found {other}"))),
+        }
+    }
+
+    fn map<const W: usize, T>(&self, f: impl Fn([u8; W]) -> T) -> Vec<T> {
+        self.data.as_chunks::<W>().0.iter().map(|&b| f(b)).collect()
+    }
+}
+
+/// Bytes of a tensor of this dtype and shape; `None` on overflow.
+pub fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
+    shape.iter().try_fold(dtype.size(), |acc, &d| acc.checked_mul(d)).filter(|&n| n <= isize::MAX as usize)
+}
+
+/// Lets a typed vector serve as the owner of bytes, keeping its alignment.
+struct Pod<T>(Vec<T>);
+
+impl<T: bytemuck::NoUninit> AsRef<[u8]> for Pod<T> {
+    fn as_ref(&self) -> &[u8] {
+        bytemuck::cast_slice(&self.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn converts_between_dtypes_with_ties_to_even() {
+        let values = [1.0, 1.0 + 1.0 / 2048.0, 1.0 + 3.0 / 2048.0, 65504.0, 1e-8];
+        let half = Tensor::from_f64(DType::F16, vec![5], &values).unwrap();
+        assert_eq!(half.to_f64(), [1.0, 1.0, 1.0 + 4.0 / 2048.0, 65504.0, 0.0]);
+        let brain = Tensor::from_f32_as(DType::BF16, vec![1, 2], vec![3.0, -0.5]).unwrap();
+        assert_eq!(brain.to_f32().as_ref(), [3.0, -0.5]);
+    }
+
+    #[test]
+    fn unaligned_bytes_convert_like_aligned_ones() {
+        let mut bytes = vec![0u8];
+        bytes.extend(1.5f32.to_le_bytes());
+        let data = Bytes::new(bytes).slice(1, 4).unwrap();
+        assert_eq!(Tensor::new(DType::F32, vec![1], data).unwrap().to_f32().as_ref(), [1.5]);
+    }
+
+    #[test]
+    fn rows_and_concat_are_inverse_and_bounds_hold() {
+        let t = Tensor::from_f32(vec![3, 2], (0..6).map(|i| i as f32).collect()).unwrap();
+        let parts = [t.rows(0, 1).unwrap(), t.rows(1, 2).unwrap()];
+        assert_eq!(Tensor::concat_rows(&parts).unwrap().to_f32(), t.to_f32());
+        assert!(t.rows(2, 2).is_none());
+        assert!(t.rows(usize::MAX, 2).is_none());
+        assert!(Tensor::from_f32(vec![2, 2], vec![0.0; 3]).is_err());
+        assert!(Tensor::new(DType::F32, vec![usize::MAX, 2], Bytes::new(vec![])).is_err());
+    }
+}
