@@ -1,2 +1,31 @@
-//! Developer tasks: `cargo xtask tidy`, `cargo xtask test`. Nothing here ships to users.
-fn main() {}
+//! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask test` sets the machine up as far as it may
+//! and runs every test. Nothing here ships to users.
+
+mod test;
+mod tidy;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+const USAGE: &str = "usage: cargo xtask tidy | test [cargo test arguments]";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let result = match arguments.first().map(String::as_str) {
+        Some("tidy") => tidy::run(&root()),
+        Some("test") => test::run(&root(), &arguments[1..]),
+        _ => Err(anyhow::anyhow!(USAGE)),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("xtask: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn root() -> PathBuf {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    manifest.parent().map(PathBuf::from).unwrap_or(manifest)
+}

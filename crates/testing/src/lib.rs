@@ -1,0 +1,51 @@
+//! Helpers for tests that need something the machine may lack: a counted, named skip, and paths of bundled data.
+//! Only dev-dependencies point here.
+#![warn(missing_docs)]
+
+use std::io::Write;
+use std::path::PathBuf;
+
+/// Notes that a test is skipped because `what` (`vulkan`, `chromium`, `models`, …) is not here.
+///
+/// The line goes to standard error and, when `TAPML_SKIP_LOG` names a file, is added to it, so that the test command can
+/// count skips. When `TAPML_REQUIRE` lists `what`, a skip is a failure: a machine that should have it must run the test.
+pub fn skip(what: &str, reason: &str) {
+    let required = std::env::var("TAPML_REQUIRE").unwrap_or_default();
+    assert!(
+        !required.split(',').any(|r| r == what),
+        "{what} is required here (TAPML_REQUIRE), but the test would be skipped: {reason}"
+    );
+    let name = std::thread::current().name().unwrap_or("test").to_string();
+    let line = format!("skipped: {name}: {what}: {reason}\n");
+    eprint!("{line}");
+    if let Ok(path) = std::env::var("TAPML_SKIP_LOG")
+        && let Ok(mut file) = std::fs::OpenOptions::new().create(true).append(true).open(path)
+    {
+        let _ = file.write_all(line.as_bytes());
+    }
+}
+
+/// The repository's root.
+pub fn root() -> PathBuf {
+    let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).map(PathBuf::from).unwrap_or(manifest)
+}
+
+/// A bundled model: `llama` or `llama_draft`.
+pub fn model(name: &str) -> PathBuf {
+    root().join("models").join(name)
+}
+
+/// A model of the folder that `TAPML_MODELS` names; skips the test if there is none.
+pub fn extra_model(name: &str) -> Option<PathBuf> {
+    let Some(folder) = std::env::var_os("TAPML_MODELS") else {
+        skip("models", "TAPML_MODELS names no folder of models");
+        return None;
+    };
+    let path = root().join(folder).join(name);
+    if path.join("config.json").is_file() {
+        return Some(path);
+    }
+    skip("models", &format!("{} is no model", path.display()));
+    None
+}

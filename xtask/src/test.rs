@@ -1,0 +1,106 @@
+//! `cargo xtask test`: installs what tests need from Debian's packages if it may, runs all tests, counts the skips.
+
+use anyhow::{Context, Result, bail};
+use std::io::{BufRead, BufReader, Read};
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+/// A Debian package, the file that shows it is installed, and what tests call it when they skip.
+const PACKAGES: &[(&str, &str, &str)] = &[
+    ("libvulkan1", "/usr/lib/x86_64-linux-gnu/libvulkan.so.1", "vulkan"),
+    ("mesa-vulkan-drivers", "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "vulkan"),
+    ("chromium", "/usr/bin/chromium", "chromium"),
+    ("nodejs", "/usr/bin/node", "node"),
+];
+
+pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
+    install();
+    node_packages(root);
+    let log = root.join("target").join("skips.log");
+    std::fs::create_dir_all(root.join("target")).context("could not create target/")?;
+    let _ = std::fs::remove_file(&log);
+    let mut child = Command::new(env!("CARGO"))
+        .args(["test", "--workspace", "--no-fail-fast"])
+        .args(arguments)
+        .current_dir(root)
+        .env("TAPML_SKIP_LOG", &log)
+        .stdout(Stdio::piped())
+        .spawn()
+        .context("could not start cargo test")?;
+    let (passed, failed) = forward(child.stdout.take().context("cargo test has no output")?)?;
+    let status = child.wait()?;
+    let skips = std::fs::read_to_string(&log).unwrap_or_default();
+    print!("{skips}");
+    println!("{passed} passed, {failed} failed, {} skipped", skips.lines().count());
+    if !status.success() {
+        bail!("tests failed");
+    }
+    Ok(())
+}
+
+/// Prints what cargo prints and adds up its `test result` lines: passed, failed.
+fn forward(output: impl Read) -> Result<(u64, u64)> {
+    let (mut passed, mut failed) = (0, 0);
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        println!("{line}");
+        let words: Vec<&str> = line.split_whitespace().collect();
+        if let ["test", "result:", _, p, "passed;", f, "failed;", ..] = words.as_slice() {
+            passed += p.parse::<u64>().unwrap_or(0);
+            failed += f.parse::<u64>().unwrap_or(0);
+        }
+    }
+    Ok((passed, failed))
+}
+
+/// Installs missing packages when running as root on Debian; says what is missing otherwise.
+fn install() {
+    let missing: Vec<_> = PACKAGES.iter().filter(|(name, file, _)| !present(name, file)).collect();
+    if missing.is_empty() {
+        return;
+    }
+    let names: Vec<&str> = missing.iter().map(|(name, ..)| *name).collect();
+    let root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout == b"0\n");
+    if !root || !Path::new("/usr/bin/apt-get").exists() {
+        println!(
+            "not installed: {}; their tests will be skipped (to install: apt-get install {})",
+            names.join(", "),
+            names.join(" ")
+        );
+        return;
+    }
+    println!("installing {}", names.join(", "));
+    let apt = |arguments: &[&str]| {
+        Command::new("apt-get")
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .args(arguments)
+            .status()
+            .is_ok_and(|s| s.success())
+    };
+    let updated = apt(&["update", "-qq"]);
+    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
+    install.extend(&names);
+    if !(updated && apt(&install)) {
+        println!("could not install {}; their tests will be skipped", names.join(", "));
+    }
+}
+
+fn present(name: &str, file: &str) -> bool {
+    match name {
+        "nodejs" => Command::new("node").arg("--version").output().is_ok_and(|o| o.status.success()),
+        _ => Path::new(file).exists(),
+    }
+}
+
+/// Fetches the pinned packages that check kernels with Chrome's WGSL front end.
+fn node_packages(root: &Path) {
+    let folder = root.join("tests").join("tint");
+    if !folder.join("package-lock.json").exists() || folder.join("node_modules").exists() {
+        return;
+    }
+    let done =
+        Command::new("npm").args(["ci", "--silent", "--no-audit", "--no-fund"]).current_dir(&folder).status();
+    if !done.is_ok_and(|s| s.success()) {
+        println!("could not fetch the npm packages of tests/tint; its tests will be skipped");
+    }
+}

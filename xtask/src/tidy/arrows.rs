@@ -1,0 +1,62 @@
+//! Which crate may depend on which: the table of `ARCHITECTURE.md`.
+
+use anyhow::{Context, Result};
+use std::path::Path;
+
+/// Crate and the workspace crates it may use. Only `tapml` sees every backend.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("graph", &[]),
+    ("testing", &[]),
+    ("import", &["graph"]),
+    ("reference", &["graph"]),
+    ("device", &["graph"]),
+    ("kernels", &["graph", "device"]),
+    ("emulator", &["graph", "device"]),
+    ("wgpu", &["graph", "device"]),
+    ("exec", &["graph", "reference", "kernels", "device"]),
+    ("migrate", &["graph", "device", "kernels", "exec", "reference"]),
+    ("engine", &["graph", "exec", "import"]),
+    (
+        "tapml",
+        &[
+            "graph",
+            "import",
+            "reference",
+            "device",
+            "kernels",
+            "emulator",
+            "wgpu",
+            "exec",
+            "migrate",
+            "engine",
+        ],
+    ),
+    ("cli", &["tapml"]),
+];
+
+pub fn check(root: &Path, errors: &mut Vec<String>) -> Result<()> {
+    for entry in std::fs::read_dir(root.join("crates"))? {
+        let folder = entry?.path();
+        let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let manifest = folder.join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
+        let table: toml::Table = text.parse().with_context(|| manifest.display().to_string())?;
+        let Some((_, allowed)) = ARROWS.iter().find(|(n, _)| *n == name) else {
+            errors.push(format!(
+                "crates/{name}: not in the table of allowed arrows (xtask/src/tidy/arrows.rs)"
+            ));
+            continue;
+        };
+        let used = table.get("dependencies").and_then(toml::Value::as_table);
+        for used in used.into_iter().flat_map(toml::Table::keys) {
+            let target = if used == "tapml" { Some("tapml") } else { used.strip_prefix("tapml-") };
+            if let Some(target) = target.filter(|t| !allowed.contains(t)) {
+                errors.push(format!(
+                    "crates/{name} may not depend on {target}; it may on: {}",
+                    allowed.join(", ")
+                ));
+            }
+        }
+    }
+    Ok(())
+}

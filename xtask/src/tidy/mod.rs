@@ -1,0 +1,90 @@
+//! `cargo xtask tidy`: house rules that a compiler does not check. Each rule is one file and reports every violation.
+
+mod arrows;
+mod lists;
+mod sizes;
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+use walkdir::WalkDir;
+
+/// A Rust source file of the workspace.
+pub struct File {
+    /// Path relative to the root.
+    pub path: PathBuf,
+    pub text: String,
+}
+
+impl File {
+    /// Whether the file holds tests, benches or examples only.
+    pub fn is_test(&self) -> bool {
+        self.path
+            .components()
+            .any(|c| matches!(c.as_os_str().to_str(), Some("tests" | "benches" | "examples" | "tests.rs")))
+    }
+}
+
+pub fn run(root: &Path) -> Result<()> {
+    let files = sources(root)?;
+    let mut errors = Vec::new();
+    headers(&files, &mut errors);
+    root_entries(root, &mut errors)?;
+    arrows::check(root, &mut errors)?;
+    sizes::check(&files, &mut errors)?;
+    lists::check(root, &mut errors)?;
+    for error in &errors {
+        eprintln!("tidy: {error}");
+    }
+    if !errors.is_empty() {
+        bail!("{} violations of the house rules", errors.len());
+    }
+    println!("tidy: {} files hold the house rules", files.len());
+    Ok(())
+}
+
+fn sources(root: &Path) -> Result<Vec<File>> {
+    let mut files = Vec::new();
+    for top in ["crates", "xtask"] {
+        let walk = WalkDir::new(root.join(top)).sort_by_file_name().into_iter();
+        for entry in walk.filter_entry(|e| e.file_name() != "target" && e.file_name() != "node_modules") {
+            let entry = entry?;
+            if entry.path().extension().is_some_and(|e| e == "rs") {
+                let text = std::fs::read_to_string(entry.path())
+                    .with_context(|| entry.path().display().to_string())?;
+                files.push(File { path: entry.path().strip_prefix(root)?.to_path_buf(), text });
+            }
+        }
+    }
+    Ok(files)
+}
+
+fn headers(files: &[File], errors: &mut Vec<String>) {
+    for file in files {
+        if !file.text.starts_with("//!") {
+            errors.push(format!(
+                "{}: the first line must be a `//!` line that says what lives here",
+                file.path.display()
+            ));
+        }
+    }
+}
+
+/// A newcomer should grasp the root at a glance.
+fn root_entries(root: &Path, errors: &mut Vec<String>) -> Result<()> {
+    let mut names: Vec<String> = Vec::new();
+    for entry in std::fs::read_dir(root)? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        let hidden = name.starts_with('.')
+            || name.starts_with("target")
+            || name == "Cargo.lock"
+            || name == "node_modules";
+        if !hidden {
+            names.push(name);
+        }
+    }
+    if names.len() > 17 {
+        names.sort();
+        errors.push(format!("the root has {} visible entries, at most 17: {}", names.len(), names.join(" ")));
+    }
+    Ok(())
+}
