@@ -1,0 +1,76 @@
+//! What a platform is: it replays single calls, and loads whole graphs to run them step by step.
+
+use crate::{Accumulate, Call, Observer};
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use tapml_device::Finding;
+use tapml_graph::{Model, Op, Result, Symbols, Tensor, TensorType};
+
+/// Identity of a platform, as reports show it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct PlatformInfo {
+    /// Word of the command line: `cpu`, `emulator`, `vulkan`, …
+    pub platform: String,
+    /// The device's own name.
+    pub device: String,
+    /// Driver name and version.
+    pub driver: String,
+}
+
+/// The kernel that a platform uses for an operator.
+#[derive(Clone, Debug, PartialEq)]
+pub struct KernelChoice {
+    /// Name for people, such as `linear/portable`.
+    pub name: String,
+    /// Changes whenever the kernel's text or constants change; hexadecimal.
+    pub hash: String,
+    /// The precision in which it accumulates.
+    pub accumulate: Accumulate,
+}
+
+/// Takes the outputs of one replayed call, by the call's index.
+pub type Sink<'a> = dyn FnMut(usize, Result<Vec<Tensor>>) + 'a;
+
+/// Where graphs run: the CPU reference, or a device with its kernels.
+pub trait Platform: Send {
+    /// Word of the command line: `cpu`, `emulator`, `vulkan`, …
+    fn word(&self) -> &str;
+
+    /// Platform, device and driver for reports.
+    fn describe(&self) -> PlatformInfo;
+
+    /// The kernel for an operator on inputs of these types (sizes may name symbols).
+    /// [`tapml_graph::ErrorKind::Unsupported`] if there is none.
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice>;
+
+    /// Runs each call alone and gives its outputs, or its error, to `sink` under the call's index: each index once, in
+    /// any order. Fails as a whole only if no call can be run any more, such as after device loss; the indices that
+    /// `sink` has not seen by then were not run.
+    fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()>;
+
+    /// Prepares a graph with its weights for runs of at most `capacity` (largest `n`, largest `p`). States start empty.
+    fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>>;
+
+    /// What a checking device has found since the last call.
+    fn take_findings(&mut self) -> Vec<Finding>;
+
+    /// Bytes of the platform's memory in use by it, and the most that were in use at once. Zeros if it does not count.
+    fn memory(&self) -> (u64, u64);
+}
+
+/// A graph on a platform. It stays usable when the [`Platform`] it came from is gone.
+pub trait Loaded: Send {
+    /// One step: takes the graph's inputs by name, advances the states, returns the graph's outputs by name.
+    ///
+    /// Only the CPU platform serves an observer; others fail with [`tapml_graph::ErrorKind::Unsupported`]. After an
+    /// error the states are undefined until [`Loaded::reset`].
+    fn run(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<HashMap<String, Tensor>>;
+
+    /// Empties the states: growing ones lose their rows, fixed ones become zero.
+    fn reset(&mut self) -> Result<()>;
+}

@@ -1,0 +1,113 @@
+//! A whole graph on one platform, fed with token ids: what generation, logits and benchmarks run on.
+
+use crate::interface::{Interface, LOGITS};
+use crate::{Loaded, Platform};
+use tapml_graph::{Context, Error, Model, Result, Symbols, Tensor};
+
+/// Most tokens that one run takes unless said otherwise; longer inputs run in chunks of this many.
+pub const CHUNK: usize = 64;
+
+/// A language model on a platform, with its position in the context.
+pub struct Session {
+    loaded: Box<dyn Loaded>,
+    interface: Interface,
+    position: usize,
+    context: usize,
+    chunk: usize,
+    broken: bool,
+}
+
+impl Session {
+    /// Loads the model for up to `context` tokens. Runs take at most [`CHUNK`] tokens each.
+    pub fn new(platform: &mut dyn Platform, model: &Model, context: usize) -> Result<Session> {
+        Session::with_chunk(platform, model, context, CHUNK)
+    }
+
+    /// As [`Session::new`], with runs of at most `chunk` tokens: larger ones prefill faster and need more memory.
+    pub fn with_chunk(
+        platform: &mut dyn Platform,
+        model: &Model,
+        context: usize,
+        chunk: usize,
+    ) -> Result<Session> {
+        let interface = Interface::of(model.graph())?;
+        if context == 0 || chunk == 0 {
+            return Err(Error::invalid(format!("context {context} and chunk {chunk} must be at least 1")));
+        }
+        let chunk = chunk.min(context);
+        let loaded = platform.load(model, &capacity(context, chunk))?;
+        Ok(Session { loaded, interface, position: 0, context, chunk, broken: false })
+    }
+
+    /// Feeds tokens behind those fed so far. The result is `logits`: `[ids.len(), vocab]`, or `[1, vocab]` if the
+    /// graph computes the last position only.
+    ///
+    /// Ids outside the vocabulary and more tokens than the context holds are refused before anything runs. After any
+    /// other failure the session must be [`reset`](Session::reset).
+    pub fn forward(&mut self, ids: &[u32]) -> Result<Tensor> {
+        if self.broken {
+            return Err(Error::invalid("an earlier step failed, so that the session's state is undefined")
+                .with_hint("reset the session and feed the tokens again"));
+        }
+        self.interface.check(ids)?;
+        fits(ids.len(), self.position, self.context)?;
+        let mut parts = Vec::new();
+        for chunk in ids.chunks(self.chunk) {
+            parts.push(self.step(chunk).inspect_err(|_| self.broken = true)?);
+        }
+        match parts.pop() {
+            Some(last) if self.interface.last_only() || parts.is_empty() => Ok(last),
+            Some(last) => {
+                parts.push(last);
+                Tensor::concat_rows(&parts)
+            }
+            None => Err(Error::bug("a forward pass of no chunks")),
+        }
+    }
+
+    /// Forgets all tokens.
+    pub fn reset(&mut self) -> Result<()> {
+        self.loaded.reset()?;
+        (self.position, self.broken) = (0, false);
+        Ok(())
+    }
+
+    /// Tokens fed since the last reset.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// Most tokens that fit between two resets.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// Rows of the embedding table, if the graph has one.
+    pub fn vocab(&self) -> Option<u64> {
+        self.interface.vocab()
+    }
+
+    fn step(&mut self, ids: &[u32]) -> Result<Tensor> {
+        let symbols = self.interface.symbols(ids.len(), self.position);
+        let mut outputs = self
+            .loaded
+            .run(&symbols, &self.interface.inputs(ids)?, None)
+            .context(|| format!("step of {} tokens at position {}", ids.len(), self.position))?;
+        self.position += ids.len();
+        outputs.remove(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))
+    }
+}
+
+/// Fails if `new` tokens do not fit behind `position` old ones.
+pub(crate) fn fits(new: usize, position: usize, context: usize) -> Result<()> {
+    if position.checked_add(new).is_some_and(|end| end <= context) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("{new} tokens after {position} do not fit into a context of {context}"))
+        .with_hint("shorten the prompt, ask for fewer tokens, or load the model with a larger context"))
+}
+
+/// The largest sizes of runs of at most `chunk` tokens within `context`.
+pub(crate) fn capacity(context: usize, chunk: usize) -> Symbols {
+    Symbols::np(chunk as u64, context as u64 - 1)
+}

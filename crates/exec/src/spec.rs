@@ -1,0 +1,115 @@
+//! The words for platforms on the command line: `cpu`, `vulkan:1`, `emulator?check=all&profile=mobile`.
+
+use std::fmt;
+use tapml_graph::{Error, Result};
+
+/// The words that name a platform. Which of them a build serves is decided by its cargo features.
+pub const WORDS: [&str; 9] =
+    ["cpu", "emulator", "vulkan", "metal", "dx12", "cuda", "hip", "opencl", "webgpu"];
+
+/// A platform's word, the index of a device on it, and options.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct PlatformSpec {
+    /// One of [`WORDS`].
+    pub word: String,
+    /// Which of the platform's devices, from 0.
+    pub index: usize,
+    /// Options after `?`, joined by `&`, in the order given; names are unique.
+    pub options: Vec<(String, String)>,
+}
+
+impl PlatformSpec {
+    /// Reads `WORD[:INDEX][?NAME=VALUE[&NAME=VALUE]…]`. An option without `=VALUE` has the value `on`.
+    pub fn parse(text: &str) -> Result<PlatformSpec> {
+        PlatformSpec::parts(text).map_err(|e| e.context(format!("platform `{text}`")))
+    }
+
+    fn parts(text: &str) -> Result<PlatformSpec> {
+        let (head, tail) = text.split_once('?').map_or((text, None), |(head, tail)| (head, Some(tail)));
+        let (word, index) = head.split_once(':').map_or((head, None), |(word, index)| (word, Some(index)));
+        if !WORDS.contains(&word) {
+            return Err(Error::invalid(format!("unknown platform `{word}`")).with_hint(format!(
+                "known: {}; `:N` chooses a device, options follow `?`",
+                WORDS.join(", ")
+            )));
+        }
+        let index = match index {
+            None => 0,
+            Some(digits) => digits.parse().map_err(|_| {
+                Error::invalid(format!("expected a device number after `:`, found `{digits}`"))
+                    .with_hint(format!("for example `{word}:1`"))
+            })?,
+        };
+        let mut options: Vec<(String, String)> = Vec::new();
+        for part in tail.into_iter().flat_map(|t| t.split('&')) {
+            let (name, value) = part.split_once('=').unwrap_or((part, "on"));
+            if name.is_empty() || options.iter().any(|(n, _)| n == name) {
+                let what = if name.is_empty() { "an option has no name" } else { "an option is given twice" };
+                return Err(Error::invalid(format!("{what}: `{part}`"))
+                    .with_hint("options look like `?check=all&profile=mobile`"));
+            }
+            options.push((name.into(), value.into()));
+        }
+        Ok(PlatformSpec { word: word.into(), index, options })
+    }
+
+    /// The value of an option.
+    pub fn option(&self, name: &str) -> Option<&str> {
+        self.options.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_str())
+    }
+
+    /// Fails if an option other than `known` is given.
+    pub fn expect_options(&self, known: &[&str]) -> Result<()> {
+        let Some((name, _)) = self.options.iter().find(|(n, _)| !known.contains(&n.as_str())) else {
+            return Ok(());
+        };
+        let hint = match known {
+            [] => format!("`{}` takes no options", self.word),
+            _ => format!("`{}` knows: {}", self.word, known.join(", ")),
+        };
+        Err(Error::invalid(format!("platform `{self}`: unknown option `{name}`")).with_hint(hint))
+    }
+}
+
+impl fmt::Display for PlatformSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.word)?;
+        if self.index > 0 {
+            write!(f, ":{}", self.index)?;
+        }
+        for (i, (name, value)) in self.options.iter().enumerate() {
+            write!(f, "{}{name}={value}", if i == 0 { '?' } else { '&' })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_indices_and_options_round_trip() {
+        for text in ["cpu", "vulkan:1", "emulator?check=all&profile=mobile", "opencl:2?x=y"] {
+            assert_eq!(PlatformSpec::parse(text).unwrap().to_string(), text);
+        }
+        let spec = PlatformSpec::parse("emulator?check&profile=mobile").unwrap();
+        assert_eq!(
+            (spec.option("check"), spec.option("profile"), spec.option("x")),
+            (Some("on"), Some("mobile"), None)
+        );
+        assert!(spec.expect_options(&["check", "profile"]).is_ok());
+        let error = spec.expect_options(&["profile"]).unwrap_err();
+        assert!(error.to_string().contains("unknown option `check`"), "{error}");
+        assert!(error.hint().unwrap().contains("profile"));
+    }
+
+    #[test]
+    fn errors_name_the_known_words() {
+        let error = PlatformSpec::parse("vulcan").unwrap_err();
+        assert!(error.hint().unwrap().contains("vulkan, metal"), "{error}");
+        for bad in ["", "cpu:", "cpu:x", "cpu:-1", "emulator?", "emulator?=1", "emulator?a=1&a=2"] {
+            assert!(PlatformSpec::parse(bad).is_err(), "{bad}");
+        }
+    }
+}
