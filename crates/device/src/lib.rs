@@ -3,6 +3,7 @@
 #![warn(missing_docs)]
 
 mod command;
+pub mod conformance;
 mod finding;
 mod info;
 mod kernel;

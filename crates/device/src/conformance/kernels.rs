@@ -1,0 +1,168 @@
+//! Cases about compiling kernels: errors that point at the source, constants, limits, handles.
+
+use super::bench::{Bench, Check, equal, fail, has_detail, refused, skip};
+use crate::{BindingKind::ReadWrite, ErrorKind, KernelDesc, KernelId};
+
+const PRELUDE: &str = "alias Word = u32;\nfn twice(x: Word) -> Word {\n    return 2u * x;\n}\n";
+
+const GOOD: &str = "
+@group(0) @binding(0) var<storage, read_write> out: array<u32>;
+@compute @workgroup_size(1)
+fn main() { out[0] = 1u; }
+";
+
+fn points_at(b: &mut Bench<'_>, text: &str, line: u32) -> Check {
+    let mut desc = b.desc(&[ReadWrite], [1, 1, 1], text);
+    desc.source.prelude = PRELUDE.into();
+    let error = refused("a kernel with an error", &[ErrorKind::Compile], b.device.create_kernel(&desc))?;
+    has_detail("a compile error", &error, "kernel", &desc.name)?;
+    has_detail("a compile error", &error, "line", &line.to_string())?;
+    let place = format!("{}:{line}", desc.source.file);
+    match error.to_string().contains(&place) && error.to_string().contains(&desc.name) {
+        true => Ok(()),
+        false => fail(format!("the message names neither `{}` at `{place}`: {error}", desc.name)),
+    }
+}
+
+pub(super) fn syntax_error(b: &mut Bench<'_>) -> Check {
+    let text = "@group(0) @binding(0) var<storage, read_write> out: array<u32>;\n\n@compute @workgroup_size(1)\nfn main() {\n    out[0] = twice(1u;\n}\n";
+    points_at(b, text, 5)
+}
+
+pub(super) fn type_error(b: &mut Bench<'_>) -> Check {
+    let text = "@group(0) @binding(0) var<storage, read_write> out: array<u32>;\n@compute @workgroup_size(1)\nfn main() {\n    let x = twice(3u);\n    let y: f32 = 1.5;\n    out[0] = x + y;\n}\n";
+    points_at(b, text, 6)
+}
+
+pub(super) fn missing_entry_point(b: &mut Bench<'_>) -> Check {
+    let mut desc = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
+    desc.entry = "absent".into();
+    let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
+    let error = refused("a kernel without its entry point", kinds, b.device.create_kernel(&desc))?;
+    has_detail("a missing entry point", &error, "kernel", &desc.name)
+}
+
+pub(super) fn undeclared_binding(b: &mut Bench<'_>) -> Check {
+    let desc = b.desc(&[], [1, 1, 1], GOOD);
+    let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
+    let error =
+        refused("a kernel that uses a binding its description lacks", kinds, b.device.create_kernel(&desc))?;
+    has_detail("an undeclared binding", &error, "kernel", &desc.name)
+}
+
+const CONSTANTS: &str = "
+override COUNT: u32;
+override SHIFT: i32 = -3;
+override SCALE: f32 = 1.0;
+override FLAG: bool = false;
+override HALF = COUNT / 2u;
+@group(0) @binding(0) var<storage, read_write> out: array<u32>;
+var<workgroup> shared_words: array<u32, COUNT>;
+@compute @workgroup_size(8)
+fn main(@builtin(local_invocation_index) at: u32) {
+    for (var i = at; i < COUNT; i += 8u) { shared_words[i] = i * i; }
+    workgroupBarrier();
+    if at == 0u {
+        out[0] = COUNT;
+        out[1] = bitcast<u32>(SHIFT);
+        out[2] = bitcast<u32>(SCALE);
+        out[3] = select(0u, 1u, FLAG);
+        out[4] = HALF;
+        out[5] = shared_words[COUNT - 1u];
+    }
+}
+";
+
+fn constants(b: &Bench<'_>, values: &[(&str, f64)]) -> KernelDesc {
+    let mut desc = b.desc(&[ReadWrite], [8, 1, 1], CONSTANTS);
+    desc.constants = values.iter().map(|&(name, value)| (name.into(), value)).collect();
+    desc.workgroup_memory = 400;
+    desc
+}
+
+pub(super) fn override_constants(b: &mut Bench<'_>) -> Check {
+    let out = b.zeroed("out", 24)?;
+    let minus_three = 0u32.wrapping_sub(3);
+    let desc = constants(b, &[("COUNT", 100.0)]);
+    let found = b.compute_with(&desc, 1, &[out], 6)?;
+    equal("constants left at their defaults", &found, &[100, minus_three, 1f32.to_bits(), 0, 50, 99 * 99])?;
+    let desc = constants(b, &[("COUNT", 20.0), ("SHIFT", -70_000.0), ("SCALE", 0.1), ("FLAG", 1.0)]);
+    let found = b.compute_with(&desc, 1, &[out], 6)?;
+    let shift = 0u32.wrapping_sub(70_000);
+    equal("constants given by name", &found, &[20, shift, 0.1f32.to_bits(), 1, 10, 19 * 19])
+}
+
+pub(super) fn unknown_constant(b: &mut Bench<'_>) -> Check {
+    let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
+    for values in [&[("COUNT", 8.0), ("COLOUR", 1.0)][..], &[][..]] {
+        let desc = constants(b, values);
+        let what = format!("a kernel with the constants {values:?}");
+        let error = refused(&what, kinds, b.device.create_kernel(&desc))?;
+        has_detail(&what, &error, "kernel", &desc.name)?;
+    }
+    Ok(())
+}
+
+pub(super) fn above_the_limits(b: &mut Bench<'_>) -> Check {
+    let limits = b.device.info().limits.clone();
+    let good = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
+    let storage = limits.max_storage_buffers;
+    let mut over = vec![
+        ("max_invocations", KernelDesc { workgroup: [limits.max_invocations, 2, 1], ..good.clone() }),
+        (
+            "max_storage_buffers",
+            KernelDesc { bindings: vec![ReadWrite; storage as usize + 1], ..good.clone() },
+        ),
+        (
+            "max_workgroup_memory",
+            KernelDesc { workgroup_memory: limits.max_workgroup_memory + 4, ..good.clone() },
+        ),
+    ];
+    let deep = limits.max_workgroup_size[2] + 1;
+    if deep <= limits.max_invocations {
+        over.push(("max_workgroup_size.z", KernelDesc { workgroup: [1, 1, deep], ..good.clone() }));
+    }
+    for (limit, desc) in over {
+        let error = refused(limit, &[ErrorKind::Unsupported], b.device.create_kernel(&desc))?;
+        has_detail(limit, &error, "limit", limit)?;
+        has_detail(limit, &error, "kernel", &desc.name)?;
+        for name in ["asked", "offered"] {
+            if error.detail(name).is_none_or(|v| v.parse::<u64>().is_err()) {
+                return fail(format!("{limit}: the error has no number `{name}`: {error}"));
+            }
+        }
+    }
+    let out = b.zeroed("out", 4)?;
+    let found = b.compute_with(&good, 1, &[out], 1)?;
+    equal("a kernel made after refused ones", &found, &[1])
+}
+
+pub(super) fn missing_features(b: &mut Bench<'_>) -> Check {
+    let features = b.device.info().features.clone();
+    let mut lacking = Vec::new();
+    let good = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
+    if !features.f16 {
+        lacking.push(("f16", KernelDesc { needs_f16: true, ..good.clone() }));
+    }
+    if features.subgroups.is_none() {
+        lacking.push(("subgroups", KernelDesc { needs_subgroups: true, ..good }));
+    }
+    if lacking.is_empty() {
+        return skip("the device has every feature");
+    }
+    for (feature, desc) in lacking {
+        let error = refused(feature, &[ErrorKind::Unsupported], b.device.create_kernel(&desc))?;
+        has_detail(feature, &error, "feature", feature)?;
+    }
+    Ok(())
+}
+
+pub(super) fn bad_handles(b: &mut Bench<'_>) -> Check {
+    let desc = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
+    let id = b.kernel(&desc)?;
+    b.destroy_kernel(id)?;
+    for bad in [id, KernelId(u64::MAX)] {
+        refused("destroying an unknown kernel", &[ErrorKind::InvalidInput], b.device.destroy_kernel(bad))?;
+    }
+    Ok(())
+}

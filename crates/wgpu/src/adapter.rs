@@ -1,0 +1,173 @@
+//! Finding adapters: platform words, a stable order, and what to install when there is none.
+
+use crate::options::Options;
+use std::cmp::Reverse;
+use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// A platform word and the operating systems that this build serves it on.
+struct Platform {
+    word: &'static str,
+    backend: wgpu::Backends,
+    present: bool,
+    runs_on: &'static str,
+    install: &'static str,
+}
+
+const PLATFORMS: [Platform; 3] = [
+    Platform {
+        word: "vulkan",
+        backend: wgpu::Backends::VULKAN,
+        present: cfg!(any(target_os = "linux", target_os = "android", target_os = "freebsd", windows)),
+        runs_on: "Linux, Android, FreeBSD and Windows",
+        install: "install the GPU maker's driver, or the software one: on Debian and Ubuntu \
+                  `apt-get install mesa-vulkan-drivers`, on Fedora `dnf install mesa-vulkan-drivers`; \
+                  `VK_DRIVER_FILES` can name a driver's json file",
+    },
+    Platform {
+        word: "metal",
+        backend: wgpu::Backends::METAL,
+        present: cfg!(target_vendor = "apple"),
+        runs_on: "macOS and iOS",
+        install: "use a Mac with macOS 11 or later",
+    },
+    Platform {
+        word: "dx12",
+        backend: wgpu::Backends::DX12,
+        present: cfg!(windows),
+        runs_on: "Windows",
+        install: "install the GPU maker's driver; Windows itself brings the software adapter WARP",
+    },
+];
+
+/// Everything the adapters of a platform (`vulkan`, `metal` or `dx12`) offer: discrete GPUs first, then integrated ones,
+/// others, and software. The place in this list is the index that [`crate::WgpuDevice::open`] takes.
+///
+/// Fails with [`ErrorKind::Unavailable`] if the platform does not exist on this operating system or has no adapter; the
+/// hint says what to install.
+pub fn adapters(platform: &str) -> Result<Vec<DeviceInfo>> {
+    Ok(find(platform)?.iter().map(|a| describe(platform, a, &a.limits(), a.features())).collect())
+}
+
+/// The adapters themselves, in the same order; at least one.
+fn find(word: &str) -> Result<Vec<wgpu::Adapter>> {
+    let platform = PLATFORMS.iter().find(|p| p.word == word).ok_or_else(|| {
+        Error::invalid(format!("`{word}` is no platform of wgpu: expected `vulkan`, `metal` or `dx12`"))
+    })?;
+    if !platform.present {
+        let text = format!("{word} exists on {} only, not on {}", platform.runs_on, std::env::consts::OS);
+        return Err(Error::new(ErrorKind::Unavailable, text).with_hint("choose another platform"));
+    }
+    let mut desc = wgpu::InstanceDescriptor::new_without_display_handle();
+    desc.backends = platform.backend;
+    desc.flags = wgpu::InstanceFlags::empty().with_env();
+    let instance = wgpu::Instance::new(desc);
+    let mut found = pollster::block_on(instance.enumerate_adapters(platform.backend));
+    found.retain(|a| a.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
+    found.sort_by_cached_key(|a| {
+        let info = a.get_info();
+        (rank(info.device_type), Reverse(a.limits().max_buffer_size), info.device_pci_bus_id, info.name)
+    });
+    if found.is_empty() {
+        let text = format!("no {word} adapter found");
+        return Err(Error::new(ErrorKind::Unavailable, text).with_hint(platform.install));
+    }
+    Ok(found)
+}
+
+fn rank(kind: wgpu::DeviceType) -> u8 {
+    match kind {
+        wgpu::DeviceType::DiscreteGpu => 0,
+        wgpu::DeviceType::IntegratedGpu => 1,
+        wgpu::DeviceType::VirtualGpu => 2,
+        wgpu::DeviceType::Other => 3,
+        wgpu::DeviceType::Cpu => 4,
+    }
+}
+
+/// A device of adapter `index` with its queue, and what it offers.
+pub(crate) fn open(
+    word: &str,
+    index: usize,
+    options: &Options,
+) -> Result<(wgpu::Device, wgpu::Queue, DeviceInfo)> {
+    let found = find(word)?;
+    let adapter = found.get(index).ok_or_else(|| {
+        let names = found.iter().enumerate().map(|(i, a)| format!("{word}:{i} {}", a.get_info().name));
+        let text = format!("no adapter {word}:{index}, found {}", found.len());
+        Error::new(ErrorKind::Unavailable, text)
+            .with_hint(format!("adapters here: {}", names.collect::<Vec<_>>().join(", ")))
+    })?;
+    let features = wanted_features(options) & adapter.features();
+    let limits = match options.mobile {
+        true => wgpu::Limits::defaults().or_worse_values_from(&adapter.limits()),
+        false => adapter.limits(),
+    };
+    let desc = wgpu::DeviceDescriptor {
+        label: Some("tapml"),
+        required_features: features,
+        required_limits: limits,
+        memory_hints: wgpu::MemoryHints::Performance,
+        ..Default::default()
+    };
+    let (device, queue) = pollster::block_on(adapter.request_device(&desc)).map_err(|e| {
+        let name = adapter.get_info().name;
+        Error::new(ErrorKind::Unavailable, format!("adapter {word}:{index} ({name}) gave no device: {e}"))
+            .with_hint("is the driver in working order and is there free device memory?")
+    })?;
+    let info = describe(word, adapter, &device.limits(), device.features());
+    Ok((device, queue, info))
+}
+
+fn wanted_features(options: &Options) -> wgpu::Features {
+    let mut wanted = wgpu::Features::empty();
+    wanted.set(wgpu::Features::SHADER_F16, options.f16 && !options.mobile);
+    wanted.set(wgpu::Features::SUBGROUP, options.subgroups && !options.mobile);
+    wanted
+}
+
+fn describe(
+    word: &str,
+    adapter: &wgpu::Adapter,
+    limits: &wgpu::Limits,
+    features: wgpu::Features,
+) -> DeviceInfo {
+    let info = adapter.get_info();
+    let subgroups = features.contains(wgpu::Features::SUBGROUP);
+    DeviceInfo {
+        platform: word.into(),
+        driver: format!("{} {}", info.driver, info.driver_info).trim().into(),
+        kind: match info.device_type {
+            wgpu::DeviceType::DiscreteGpu => AdapterKind::Discrete,
+            wgpu::DeviceType::IntegratedGpu => AdapterKind::Integrated,
+            wgpu::DeviceType::Cpu => AdapterKind::Cpu,
+            wgpu::DeviceType::VirtualGpu | wgpu::DeviceType::Other => AdapterKind::Other,
+        },
+        limits: map_limits(limits),
+        features: Features {
+            f16: features.contains(wgpu::Features::SHADER_F16),
+            subgroups: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
+        },
+        name: info.name,
+    }
+}
+
+fn map_limits(l: &wgpu::Limits) -> Limits {
+    Limits {
+        max_buffer_size: l.max_buffer_size & !3,
+        max_binding_size: l.max_storage_buffer_binding_size.min(l.max_buffer_size) & !3,
+        max_uniform_size: l.max_uniform_buffer_binding_size.min(l.max_buffer_size) & !3,
+        max_storage_buffers: l.max_storage_buffers_per_shader_stage,
+        max_invocations: l.max_compute_invocations_per_workgroup,
+        max_workgroup_size: [
+            l.max_compute_workgroup_size_x,
+            l.max_compute_workgroup_size_y,
+            l.max_compute_workgroup_size_z,
+        ],
+        max_workgroup_memory: l.max_compute_workgroup_storage_size,
+        max_groups_per_dim: l.max_compute_workgroups_per_dimension,
+        min_offset_alignment: l
+            .min_storage_buffer_offset_alignment
+            .max(l.min_uniform_buffer_offset_alignment),
+    }
+}

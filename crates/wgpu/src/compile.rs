@@ -1,0 +1,268 @@
+//! Turning a [`KernelDesc`] into a pipeline, and compiler messages into errors that point into the kernel's own file.
+
+use crate::gpu::Gpu;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tapml_device::{BindingKind, KernelDesc, Source};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// A compiled kernel.
+pub(crate) struct Kernel {
+    pub(crate) name: Arc<str>,
+    pub(crate) kinds: Vec<BindingKind>,
+    pub(crate) layout: wgpu::BindGroupLayout,
+    pub(crate) pipeline: wgpu::ComputePipeline,
+}
+
+/// Layouts by binding kinds; most kernels share a few.
+#[derive(Default)]
+pub(crate) struct Layouts {
+    known: HashMap<Vec<BindingKind>, (wgpu::BindGroupLayout, wgpu::PipelineLayout)>,
+}
+
+impl Layouts {
+    fn get(
+        &mut self,
+        gpu: &Gpu,
+        kinds: &[BindingKind],
+    ) -> Result<(wgpu::BindGroupLayout, wgpu::PipelineLayout)> {
+        if let Some(known) = self.known.get(kinds) {
+            return Ok(known.clone());
+        }
+        let entries: Vec<_> = kinds.iter().zip(0..).map(|(&kind, at)| layout_entry(at, kind)).collect();
+        let made = gpu.call(
+            || "lay out the bindings".into(),
+            |device, _| {
+                let desc = wgpu::BindGroupLayoutDescriptor { label: None, entries: &entries };
+                let layout = device.create_bind_group_layout(&desc);
+                let desc = wgpu::PipelineLayoutDescriptor {
+                    label: None,
+                    bind_group_layouts: &[Some(&layout)],
+                    immediate_size: 0,
+                };
+                let pipeline_layout = device.create_pipeline_layout(&desc);
+                (layout, pipeline_layout)
+            },
+        )?;
+        self.known.insert(kinds.to_vec(), made.clone());
+        Ok(made)
+    }
+}
+
+fn layout_entry(binding: u32, kind: BindingKind) -> wgpu::BindGroupLayoutEntry {
+    let ty = match kind {
+        BindingKind::Read => wgpu::BufferBindingType::Storage { read_only: true },
+        BindingKind::ReadWrite => wgpu::BufferBindingType::Storage { read_only: false },
+        BindingKind::Uniform => wgpu::BufferBindingType::Uniform,
+    };
+    wgpu::BindGroupLayoutEntry {
+        binding,
+        visibility: wgpu::ShaderStages::COMPUTE,
+        ty: wgpu::BindingType::Buffer { ty, has_dynamic_offset: false, min_binding_size: None },
+        count: None,
+    }
+}
+
+/// Compiles a kernel that fits the device's limits. Without `checks`, indices, loops and divisors are taken on trust.
+pub(crate) fn compile(gpu: &Gpu, layouts: &mut Layouts, desc: &KernelDesc, checks: bool) -> Result<Kernel> {
+    let (layout, pipeline_layout) = layouts
+        .get(gpu, &desc.bindings)
+        .map_err(|e| refused(desc, Fault { log: log_of(&e), ..Fault::default() }, e))?;
+    let module = module(gpu, desc, checks)?;
+    let constants: Vec<_> = desc.constants.iter().map(|(name, value)| (name.as_str(), *value)).collect();
+    let pipeline = wgpu::ComputePipelineDescriptor {
+        label: Some(&desc.name),
+        layout: Some(&pipeline_layout),
+        module: &module,
+        entry_point: Some(&desc.entry),
+        compilation_options: wgpu::PipelineCompilationOptions {
+            constants: &constants,
+            ..wgpu::PipelineCompilationOptions::default()
+        },
+        cache: None,
+    };
+    let pipeline = gpu
+        .compile(
+            || format!("compile kernel `{}`", desc.name),
+            |device, _| device.create_compute_pipeline(&pipeline),
+        )
+        .map_err(|e| refused(desc, Fault { log: log_of(&e), ..Fault::default() }, e))?;
+    Ok(Kernel { name: desc.name.as_str().into(), kinds: desc.bindings.clone(), layout, pipeline })
+}
+
+fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModule> {
+    let (text, added) = front(&desc.source, desc.needs_f16);
+    let mut messages = Vec::new();
+    let module = gpu.compile(
+        || format!("compile kernel `{}`", desc.name),
+        |device, _| {
+            let source = wgpu::ShaderSource::Wgsl(text.as_str().into());
+            let module = create_module(
+                device,
+                wgpu::ShaderModuleDescriptor { label: Some(&desc.name), source },
+                checks,
+            );
+            messages = pollster::block_on(module.get_compilation_info()).messages;
+            module
+        },
+    );
+    module.map_err(|error| {
+        let message = messages.into_iter().find(|m| m.message_type == wgpu::CompilationMessageType::Error);
+        let fault = message.map(|m| {
+            let place = innermost_place(&text).or(m.location.map(|l| (l.line_number, l.line_position)));
+            let place = place.map(|(line, column)| match line {
+                1 => (1, column.saturating_sub(added).max(1)),
+                _ => (line, column),
+            });
+            Fault { log: m.message, place }
+        });
+        refused(desc, fault.unwrap_or_else(|| Fault { log: log_of(&error), place: None }), error)
+    })
+}
+
+/// Line and column of the smallest part of the text that the validator names. wgpu itself tells the first one, often a
+/// whole function.
+fn innermost_place(text: &str) -> Option<(u32, u32)> {
+    use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
+    let parsed = wgpu::naga::front::wgsl::parse_str(text).ok()?;
+    let error = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&parsed).err()?;
+    let spans = error.spans().filter_map(|(span, _)| span.to_range().map(|range| (range.len(), *span)));
+    let (_, span) = spans.min_by_key(|(len, _)| *len)?;
+    let location = span.location(text);
+    Some((location.line_number, location.line_position))
+}
+
+#[allow(unsafe_code)]
+fn create_module(
+    device: &wgpu::Device,
+    desc: wgpu::ShaderModuleDescriptor<'_>,
+    checks: bool,
+) -> wgpu::ShaderModule {
+    if checks {
+        return device.create_shader_module(desc);
+    }
+    // SAFETY: whoever opens the device with `checks=off` vouches for its kernels: no index outside its array, no endless
+    // loop, no division by zero. Bindings stay validated.
+    unsafe { device.create_shader_module_trusted(desc, wgpu::ShaderRuntimeChecks::unchecked()) }
+}
+
+/// The text as wgpu's front end wants it, and how many bytes stand before the first line. It demands `enable f16;`, knows
+/// no `enable subgroups;`, and takes neither after the first declaration; lines keep their numbers.
+fn front(source: &Source, needs_f16: bool) -> (String, u32) {
+    let full = source.full();
+    let mut f16 = needs_f16;
+    let mut text = String::with_capacity(full.len() + 16);
+    for line in full.split_inclusive('\n') {
+        match enabled(line) {
+            Some(names) if names.iter().all(|n| matches!(*n, "f16" | "subgroups")) => {
+                f16 |= names.contains(&"f16");
+                text.push_str(if line.ends_with('\n') { "\n" } else { "" });
+            }
+            _ => text.push_str(line),
+        }
+    }
+    let enable = if f16 { "enable f16; " } else { "" };
+    text.insert_str(0, enable);
+    (text, enable.len() as u32)
+}
+
+/// The names in a line that is one `enable` directive and nothing else.
+fn enabled(line: &str) -> Option<Vec<&str>> {
+    let names = line.trim().strip_prefix("enable")?.strip_suffix(';')?;
+    (names.starts_with(char::is_whitespace) && !names.contains(';'))
+        .then(|| names.split(',').map(str::trim).filter(|n| !n.is_empty()).collect())
+}
+
+/// What a compiler said, and where in the full source.
+#[derive(Default)]
+struct Fault {
+    log: String,
+    place: Option<(u32, u32)>,
+}
+
+fn log_of(error: &Error) -> String {
+    error.detail("log").unwrap_or(error.message()).to_string()
+}
+
+/// The error of a kernel that was refused; `error` is what wgpu's call returned.
+fn refused(desc: &KernelDesc, fault: Fault, error: Error) -> Error {
+    if matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::OutOfMemory) {
+        return error.context(format!("kernel `{}`", desc.name)).with_detail("kernel", &desc.name);
+    }
+    let source = &desc.source;
+    let place = fault.place.or_else(|| binding_line(source, &fault.log).map(|line| (line, 1)));
+    let text = place
+        .and_then(|(line, _)| source.full().lines().nth(line as usize - 1).map(|l| l.trim().to_string()));
+    let within = place.and_then(|(line, column)| Some((source.line_in_text(line)?, column)));
+    let whereabouts = match (within, place) {
+        (Some((line, column)), _) => format!("{}:{line}:{column}", source.file),
+        (None, Some((line, column))) => format!("{} (prelude):{line}:{column}", source.file),
+        (None, None) => source.file.clone(),
+    };
+    let message = format!("kernel `{}` does not compile: {whereabouts}: {}", desc.name, summary(&fault.log));
+    let mut refused = Error::new(ErrorKind::Compile, message)
+        .with_detail("kernel", &desc.name)
+        .with_detail("file", &source.file);
+    if let Some((line, column)) = within {
+        refused = refused.with_detail("line", line.to_string()).with_detail("column", column.to_string());
+    }
+    if let Some(text) = text {
+        refused = refused.with_detail("source", text);
+    }
+    refused.with_detail("log", fault.log)
+}
+
+/// One line of what the compiler says: the parser's message, the last note of the validator, or the innermost cause.
+fn summary(log: &str) -> String {
+    let parser = log.lines().find_map(|l| Some(l.split_once(" parsing error: ")?.1));
+    let note = || log.lines().filter_map(|l| l.trim_start().strip_prefix("= ")).next_back();
+    match parser.or_else(note) {
+        Some(text) => text.trim().to_string(),
+        None => crate::gpu::innermost(log),
+    }
+}
+
+/// The line that declares the binding which a pipeline error names.
+fn binding_line(source: &Source, log: &str) -> Option<u32> {
+    let rest = log.split_once("ResourceBinding { group: 0, binding: ")?.1;
+    let number: u32 = rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()?;
+    let attribute = format!("@binding({number})");
+    let full = source.full();
+    full.lines().position(|l| l.contains(&attribute)).map(|at| at as u32 + 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_device::Language;
+
+    fn source(prelude: &str, text: &str) -> Source {
+        Source { language: Language::Wgsl, file: "a.wgsl".into(), prelude: prelude.into(), text: text.into() }
+    }
+
+    #[test]
+    fn enables_move_to_the_front_and_lines_keep_their_numbers() {
+        let source =
+            source("alias T = f16;\n", "// a\nenable f16, subgroups;\n  enable subgroups;\nfn f() {}");
+        let (text, added) = front(&source, false);
+        assert_eq!(text, "enable f16; alias T = f16;\n// a\n\n\nfn f() {}");
+        assert_eq!(added, 12);
+    }
+
+    #[test]
+    fn other_lines_stay() {
+        let text = "enable chromium_thing;\nlet enabled = 1;\nenable subgroups; fn f() {}\n";
+        assert_eq!(front(&source("", text), false), (text.to_string(), 0));
+        assert_eq!(front(&source("", "fn f() {}"), true).0, "enable f16; fn f() {}");
+    }
+
+    #[test]
+    fn summary_is_the_most_telling_line() {
+        let parsing =
+            "\nShader 'x' parsing error: expected `;`\n  ┌─ wgsl:1:2\n  │\n1 │ a b\n  │   ^ expected\n\n";
+        assert_eq!(summary(parsing), "expected `;`");
+        let validation = "\nShader validation error: Function 'f' is invalid\n  ┌─ :1:2\n  │\n  = A is invalid\n  = B is why\n";
+        assert_eq!(summary(validation), "B is why");
+        assert_eq!(summary("Validation Error\n\nCaused by:\n  In f\n    the cause\n"), "the cause");
+    }
+}

@@ -1,0 +1,217 @@
+//! [`WgpuDevice`]: handles, limits and memory accounting, and the [`Device`] methods.
+
+use crate::adapter;
+use crate::compile::{self, Kernel, Layouts};
+use crate::fill::Fill;
+use crate::gpu::Gpu;
+use crate::list::List;
+use crate::options::Options;
+use crate::transfer::Transfers;
+use std::collections::HashMap;
+use tapml_device::{BufferId, Command, Device, DeviceInfo, KernelDesc, KernelId, ListId};
+use tapml_graph::{Error, ErrorKind, Result, Symbols};
+
+/// A device of one adapter. Dropping it frees everything it holds.
+pub struct WgpuDevice {
+    pub(crate) info: DeviceInfo,
+    pub(crate) gpu: Gpu,
+    pub(crate) buffers: HashMap<BufferId, Stored>,
+    pub(crate) kernels: HashMap<KernelId, Kernel>,
+    pub(crate) fill: Option<Fill>,
+    /// How many buffers and kernels were destroyed; a list checked at this count has all its parts.
+    pub(crate) destroyed: u64,
+    pub(crate) transfers: Transfers,
+    options: Options,
+    layouts: Layouts,
+    lists: HashMap<ListId, List>,
+    next: u64,
+    used: u64,
+    peak: u64,
+}
+
+/// A buffer.
+pub(crate) struct Stored {
+    pub(crate) label: String,
+    pub(crate) raw: wgpu::Buffer,
+    /// Bytes, a multiple of 4. The raw buffer has at least one word.
+    pub(crate) size: u64,
+    /// Bytes asked for: a write may end here.
+    asked: u64,
+}
+
+impl WgpuDevice {
+    /// Opens adapter `index` of a platform, in the order of [`crate::adapters`].
+    ///
+    /// `options` is a query string: `profile=mobile` asks for the default WebGPU limits and no features, `checks=off` trusts
+    /// kernels (no clamped indices, bounded loops or checked divisors), `f16=off` and `subgroups=off` leave a feature
+    /// unused, `timeout=SECONDS` bounds how long submitted work may take (600).
+    ///
+    /// Fails with [`ErrorKind::Unavailable`] if there is no such adapter; the hint says what to install or what is there.
+    pub fn open(platform: &str, index: usize, options: &str) -> Result<WgpuDevice> {
+        let options = Options::parse(options)?;
+        let (device, queue, info) = adapter::open(platform, index, &options)?;
+        Ok(WgpuDevice {
+            info,
+            gpu: Gpu::new(device, queue, options.timeout),
+            buffers: HashMap::new(),
+            kernels: HashMap::new(),
+            fill: None,
+            destroyed: 0,
+            transfers: Transfers::default(),
+            options,
+            layouts: Layouts::default(),
+            lists: HashMap::new(),
+            next: 0,
+            used: 0,
+            peak: 0,
+        })
+    }
+
+    /// Gives the device back to the driver at once. Every later call fails with [`ErrorKind::DeviceLost`].
+    pub fn close(&mut self) {
+        self.gpu.destroy();
+    }
+
+    fn fresh(&mut self) -> u64 {
+        self.next += 1;
+        self.next
+    }
+
+    pub(crate) fn buffer(&self, id: BufferId) -> Result<&Stored> {
+        self.buffers.get(&id).ok_or_else(|| Error::invalid(format!("no buffer {} on this device", id.0)))
+    }
+
+    fn range(&self, id: BufferId, offset: u64, len: usize, doing: &str) -> Result<&Stored> {
+        let stored = self.buffer(id)?;
+        match offset.checked_add(len as u64) {
+            Some(end) if end <= stored.size => Ok(stored),
+            _ => Err(Error::invalid(format!(
+                "{doing} of {len} bytes at offset {offset} passes the end of buffer `{}` of {} bytes",
+                stored.label, stored.size
+            ))),
+        }
+    }
+}
+
+impl Device for WgpuDevice {
+    fn info(&self) -> &DeviceInfo {
+        &self.info
+    }
+
+    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
+        self.gpu.alive()?;
+        let max = self.info.limits.max_buffer_size;
+        if size > max {
+            let text = format!("buffer `{label}` needs {size} bytes, {} allows {max}", self.info.name);
+            return Err(Error::unsupported(text)
+                .with_detail("limit", "max_buffer_size")
+                .with_detail("asked", size.to_string())
+                .with_detail("offered", max.to_string()));
+        }
+        let rounded = size.next_multiple_of(4);
+        let desc = wgpu::BufferDescriptor {
+            label: Some(label),
+            size: rounded.max(4),
+            usage: wgpu::BufferUsages::STORAGE
+                | wgpu::BufferUsages::UNIFORM
+                | wgpu::BufferUsages::COPY_SRC
+                | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        };
+        let doing = || format!("create buffer `{label}` of {rounded} bytes");
+        let raw =
+            self.gpu.call(doing, |device, _| device.create_buffer(&desc)).map_err(|e| match e.kind() {
+                ErrorKind::OutOfMemory => {
+                    e.with_detail("asked", rounded.to_string()).with_detail("in use", self.used.to_string())
+                }
+                _ => e,
+            })?;
+        let id = BufferId(self.fresh());
+        self.buffers.insert(id, Stored { label: label.into(), raw, size: rounded, asked: size });
+        self.used += rounded;
+        self.peak = self.peak.max(self.used);
+        Ok(id)
+    }
+
+    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
+        self.gpu.alive()?;
+        self.buffer(buffer)?;
+        if let Some(stored) = self.buffers.remove(&buffer) {
+            self.used -= stored.size;
+            self.destroyed += 1;
+            self.gpu.call(|| format!("free buffer `{}`", stored.label), |_, _| stored.raw.destroy())?;
+        }
+        Ok(())
+    }
+
+    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
+        self.gpu.alive()?;
+        let stored = self.range(buffer, offset, data.len(), "write")?;
+        let to_end = offset + data.len() as u64 == stored.asked;
+        if !offset.is_multiple_of(4) || !(data.len().is_multiple_of(4) || to_end) {
+            return Err(Error::invalid(format!(
+                "write of {} bytes at offset {offset} of buffer `{}`: both must be multiples of 4",
+                data.len(),
+                stored.label
+            )));
+        }
+        let raw = stored.raw.clone();
+        self.transfers.write(&self.gpu, &raw, offset, data)
+    }
+
+    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.gpu.alive()?;
+        let raw = self.range(buffer, offset, out.len(), "read")?.raw.clone();
+        self.transfers.read(&self.gpu, &raw, offset, out)
+    }
+
+    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
+        self.gpu.alive()?;
+        desc.check_limits(&self.info)?;
+        let kernel = compile::compile(&self.gpu, &mut self.layouts, desc, self.options.checks)?;
+        let id = KernelId(self.fresh());
+        self.kernels.insert(id, kernel);
+        Ok(id)
+    }
+
+    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
+        self.gpu.alive()?;
+        let gone = self.kernels.remove(&kernel);
+        gone.ok_or_else(|| Error::invalid(format!("no kernel {} on this device", kernel.0)))?;
+        self.destroyed += 1;
+        Ok(())
+    }
+
+    fn record(&mut self, commands: &[Command]) -> Result<ListId> {
+        self.gpu.alive()?;
+        let list = List::record(self, commands)?;
+        let id = ListId(self.fresh());
+        self.lists.insert(id, list);
+        Ok(id)
+    }
+
+    fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
+        self.gpu.alive()?;
+        let no_list = || Error::invalid(format!("no list {} on this device", list.0));
+        // Taken out while it runs, so that it can be borrowed beside the device.
+        let mut recorded = self.lists.remove(&list).ok_or_else(no_list)?;
+        let result = recorded.replay(self, symbols);
+        self.lists.insert(list, recorded);
+        result
+    }
+
+    fn destroy_list(&mut self, list: ListId) -> Result<()> {
+        self.gpu.alive()?;
+        let gone = self.lists.remove(&list);
+        gone.map(|_| ()).ok_or_else(|| Error::invalid(format!("no list {} on this device", list.0)))
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.transfers.flush(&self.gpu)?;
+        self.gpu.finish(None)
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        (self.used, self.peak)
+    }
+}

@@ -1,0 +1,220 @@
+//! The connection to wgpu: every call into it goes through here, so that errors, panics and device loss become
+//! [`Error`]s of the call that caused them.
+//!
+//! wgpu's native backends report an error before the call that caused it returns. One handler that stores errors is
+//! therefore enough, and cheaper than pushing and popping error scopes around each call.
+
+use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Labels kept for the trace of an error.
+const RECENT: usize = 32;
+
+/// A wgpu device and queue with a place where their errors gather.
+pub(crate) struct Gpu {
+    device: wgpu::Device,
+    queue: wgpu::Queue,
+    sink: Arc<Sink>,
+    recent: VecDeque<Arc<str>>,
+    timeout: Duration,
+}
+
+#[derive(Default)]
+struct Sink {
+    /// Whether `state` holds anything: a look at it costs less than a lock.
+    any: AtomicBool,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    errors: Vec<wgpu::Error>,
+    lost: Option<String>,
+}
+
+impl Sink {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, change: impl FnOnce(&mut State)) {
+        change(&mut self.lock());
+        self.any.store(true, Ordering::Release);
+    }
+
+    fn lose(&self, why: impl Into<String>) {
+        self.put(|state| {
+            state.lost.get_or_insert(why.into());
+        });
+    }
+}
+
+impl Gpu {
+    pub(crate) fn new(device: wgpu::Device, queue: wgpu::Queue, timeout: Duration) -> Gpu {
+        let sink = Arc::new(Sink::default());
+        let errors = Arc::clone(&sink);
+        device.on_uncaptured_error(Arc::new(move |error| errors.put(|state| state.errors.push(error))));
+        let losses = Arc::clone(&sink);
+        device.set_device_lost_callback(move |reason, message| {
+            losses.lose(match message.trim() {
+                "" => format!("{reason:?}").to_lowercase(),
+                text => text.to_string(),
+            });
+        });
+        Gpu { device, queue, sink, recent: VecDeque::with_capacity(RECENT), timeout }
+    }
+
+    /// Runs calls into wgpu and returns what went wrong in them. `doing` completes "could not …".
+    pub(crate) fn call<T>(
+        &self,
+        doing: impl FnOnce() -> String,
+        calls: impl FnOnce(&wgpu::Device, &wgpu::Queue) -> T,
+    ) -> Result<T> {
+        self.alive()?;
+        let value = self.caught(calls).map_err(|panic| self.crashed(&panic))?;
+        self.checked(value, doing)
+    }
+
+    /// As [`Gpu::call`] for calls that compile a kernel. A panic there is a flaw of the shader translator: it refuses the
+    /// kernel and leaves the device as it was.
+    pub(crate) fn compile<T>(
+        &self,
+        doing: impl FnOnce() -> String,
+        calls: impl FnOnce(&wgpu::Device, &wgpu::Queue) -> T,
+    ) -> Result<T> {
+        self.alive()?;
+        match self.caught(calls) {
+            Ok(value) => self.checked(value, doing),
+            Err(panic) => {
+                self.alive()?;
+                Err(Error::new(
+                    ErrorKind::Compile,
+                    format!("wgpu's shader translator failed: {}", panic.trim()),
+                ))
+            }
+        }
+    }
+
+    fn caught<T>(
+        &self,
+        calls: impl FnOnce(&wgpu::Device, &wgpu::Queue) -> T,
+    ) -> std::result::Result<T, String> {
+        catch_unwind(AssertUnwindSafe(|| calls(&self.device, &self.queue)))
+            .map_err(|p| panic_text(p.as_ref()))
+    }
+
+    fn checked<T>(&self, value: T, doing: impl FnOnce() -> String) -> Result<T> {
+        match self.sink.any.load(Ordering::Acquire) {
+            false => Ok(value),
+            true => self.collect(&doing()).map(|()| value),
+        }
+    }
+
+    /// Fails if the device is lost.
+    pub(crate) fn alive(&self) -> Result<()> {
+        if !self.sink.any.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        match &self.sink.lock().lost {
+            Some(why) => Err(self.lost(why)),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until a submission, or all work so far, is done.
+    pub(crate) fn finish(&self, submission: Option<wgpu::SubmissionIndex>) -> Result<()> {
+        let wait = wgpu::PollType::Wait { submission_index: submission, timeout: Some(self.timeout) };
+        let polled = self.call(|| "wait for the device".into(), |device, _| device.poll(wait))?;
+        match polled {
+            Ok(_) => Ok(()),
+            Err(wgpu::PollError::Timeout) => {
+                self.sink.lose(format!("submitted work was not done after {} s", self.timeout.as_secs()));
+                self.alive().map_err(|e| e.with_hint("a larger `timeout=SECONDS` option waits longer"))
+            }
+            Err(error) => Err(self.trace(Error::bug(format!("could not wait for the device: {error}")))),
+        }
+    }
+
+    /// Gives the device up: all later calls fail as after a loss.
+    pub(crate) fn destroy(&self) {
+        self.sink.lose("the device was closed");
+        self.device.destroy();
+    }
+
+    /// Remembers the labels of commands that were handed to the device.
+    pub(crate) fn remember(&mut self, labels: &[Arc<str>]) {
+        for label in &labels[labels.len().saturating_sub(RECENT)..] {
+            if self.recent.len() == RECENT {
+                self.recent.pop_front();
+            }
+            self.recent.push_back(Arc::clone(label));
+        }
+    }
+
+    /// Adds the last commands to an error.
+    pub(crate) fn trace(&self, error: Error) -> Error {
+        match self.recent.is_empty() {
+            true => error,
+            false => {
+                error.with_detail("recent", self.recent.iter().map(|l| &**l).collect::<Vec<_>>().join("\n"))
+            }
+        }
+    }
+
+    fn collect(&self, doing: &str) -> Result<()> {
+        let mut state = self.sink.lock();
+        let errors = std::mem::take(&mut state.errors);
+        if let Some(why) = &state.lost {
+            return Err(self.lost(why));
+        }
+        self.sink.any.store(false, Ordering::Release);
+        drop(state);
+        match errors.into_iter().next() {
+            Some(error) => Err(self.trace(explain(doing, &error))),
+            None => Ok(()),
+        }
+    }
+
+    fn lost(&self, why: &str) -> Error {
+        let error = Error::new(ErrorKind::DeviceLost, format!("the device was lost: {why}"));
+        self.trace(error.with_hint("open the device again; what its buffers held is gone"))
+    }
+
+    /// A panic inside wgpu leaves its state unknown, so the device counts as lost.
+    fn crashed(&self, panic: &str) -> Error {
+        self.sink.lose(format!("wgpu failed: {}", panic.trim()));
+        let state = self.sink.lock();
+        self.lost(state.lost.as_deref().unwrap_or(panic))
+    }
+}
+
+fn panic_text(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    text.or_else(|| payload.downcast_ref::<&str>().copied()).unwrap_or("no message").to_string()
+}
+
+/// An error of wgpu as one of ours: the innermost cause as the message, all of it as the detail `log`.
+pub(crate) fn explain(doing: &str, error: &wgpu::Error) -> Error {
+    let log = error.to_string();
+    let kind = match error {
+        wgpu::Error::OutOfMemory { .. } => ErrorKind::OutOfMemory,
+        wgpu::Error::Validation { .. } => ErrorKind::InvalidInput,
+        wgpu::Error::Internal { .. } => ErrorKind::Unsupported,
+    };
+    let cause = match kind {
+        ErrorKind::OutOfMemory => "out of device memory".to_string(),
+        _ => innermost(&log),
+    };
+    Error::new(kind, format!("could not {doing}: {cause}")).with_detail("log", log)
+}
+
+/// wgpu writes causes as lines of growing indentation; the last one says what is wrong.
+pub(crate) fn innermost(log: &str) -> String {
+    let mut lines = log.lines().map(str::trim).filter(|l| !l.is_empty());
+    let last = lines.next_back().unwrap_or("no reason given");
+    last.trim_end_matches('.').to_string()
+}

@@ -1,0 +1,15 @@
+//! One [`tapml_device::Device`] over wgpu: Vulkan, Metal and DX12. It knows buffers, kernels and command lists, no
+//! operators. What wgpu reports through callbacks comes back here as the result of the call that caused it.
+#![warn(missing_docs)]
+
+mod adapter;
+mod compile;
+mod device;
+mod fill;
+mod gpu;
+mod list;
+mod options;
+mod transfer;
+
+pub use adapter::adapters;
+pub use device::WgpuDevice;

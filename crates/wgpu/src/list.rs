@@ -1,0 +1,364 @@
+//! Command lists: all checks and bind groups at recording, sizes and encoding at replay, one submission.
+
+use crate::compile::Kernel;
+use crate::device::{Stored, WgpuDevice};
+use crate::fill::Fill;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tapml_device::{Binding, BindingKind, BufferId, Command, Grid, KernelId, Recorded};
+use tapml_graph::{Error, Extent, Result, Symbols};
+
+/// A recorded list, ready to be encoded.
+pub(crate) struct List {
+    steps: Vec<Step>,
+    labels: Vec<Arc<str>>,
+    buffers: Vec<BufferId>,
+    kernels: Vec<KernelId>,
+    /// The device's count of destroyed parts when this list was last found complete.
+    checked_at: u64,
+    /// Sizes of the current replay, one row per step; kept for its memory.
+    sizes: Vec<[u64; 3]>,
+}
+
+enum Step {
+    Dispatch { label: Arc<str>, pipeline: wgpu::ComputePipeline, group: wgpu::BindGroup, grid: Grid },
+    Copy { src: Side, dst: Side, len: Extent },
+    Clear { buffer: wgpu::Buffer },
+}
+
+struct Side {
+    raw: wgpu::Buffer,
+    label: String,
+    size: u64,
+    offset: Extent,
+}
+
+/// Bind groups made during one recording: layers of a model repeat bindings.
+type Groups = HashMap<(KernelId, Vec<Binding>), wgpu::BindGroup>;
+
+impl List {
+    pub(crate) fn record(device: &mut WgpuDevice, commands: &[Command]) -> Result<List> {
+        let mut list = List {
+            steps: Vec::with_capacity(commands.len()),
+            labels: Vec::with_capacity(commands.len()),
+            buffers: Vec::new(),
+            kernels: Vec::new(),
+            checked_at: device.destroyed,
+            sizes: Vec::with_capacity(commands.len()),
+        };
+        let mut groups = Groups::new();
+        for command in commands {
+            match command {
+                Command::Dispatch { label, kernel, bindings, groups: grid } => {
+                    let step = dispatch(device, &mut groups, label, *kernel, bindings, grid)
+                        .map_err(|e| e.context(format!("dispatch `{label}`")))?;
+                    list.kernels.push(*kernel);
+                    list.buffers.extend(bindings.iter().map(|b| b.buffer));
+                    list.push(label, step);
+                }
+                Command::Copy { src, src_offset, dst, dst_offset, len } => {
+                    if src == dst {
+                        return Err(Error::invalid(format!("copy within one buffer (buffer {})", src.0)));
+                    }
+                    let src_side = Side::new(device.buffer(*src)?, src_offset);
+                    let dst_side = Side::new(device.buffer(*dst)?, dst_offset);
+                    list.buffers.extend([*src, *dst]);
+                    let label = format!("copy {} -> {}", src_side.label, dst_side.label);
+                    list.push(&label, Step::Copy { src: src_side, dst: dst_side, len: len.clone() });
+                }
+                Command::Fill { buffer, word } => list.fill(device, *buffer, *word)?,
+            }
+        }
+        list.buffers.sort_unstable();
+        list.buffers.dedup();
+        list.kernels.sort_unstable();
+        list.kernels.dedup();
+        list.rehearse(device)?;
+        Ok(list)
+    }
+
+    fn push(&mut self, label: &str, step: Step) {
+        self.labels.push(label.into());
+        self.steps.push(step);
+    }
+
+    fn fill(&mut self, device: &mut WgpuDevice, id: BufferId, word: u32) -> Result<()> {
+        let stored = device.buffer(id)?;
+        let (raw, size) = (stored.raw.clone(), stored.size);
+        let label = format!("fill {}", stored.label);
+        self.buffers.push(id);
+        if word == 0 {
+            self.push(&label, Step::Clear { buffer: raw });
+            return Ok(());
+        }
+        let max_binding = device.info.limits.max_binding_size;
+        let fill = match &mut device.fill {
+            Some(fill) => fill,
+            none => none.insert(Fill::new(&device.gpu)?),
+        };
+        for part in fill.parts(&device.gpu, &raw, size, word, max_binding)? {
+            let grid = [part.groups, 1, 1].map(|g| Extent::of(u64::from(g)));
+            let pipeline = fill.pipeline().clone();
+            self.push(
+                &label,
+                Step::Dispatch { label: label.as_str().into(), pipeline, group: part.group, grid },
+            );
+        }
+        Ok(())
+    }
+
+    /// Encodes the dispatches with empty grids and drops the result: what wgpu checks only when it encodes, such as a
+    /// binding shorter than the kernel's struct, fails at recording and names the dispatch.
+    fn rehearse(&self, device: &WgpuDevice) -> Result<()> {
+        let encode = |steps: &[Step]| {
+            let doing = || "record a command list".to_string();
+            device.gpu.call(doing, |raw, _| {
+                let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+                for step in steps {
+                    if let Step::Dispatch { pipeline, group, .. } = step {
+                        pass.set_pipeline(pipeline);
+                        pass.set_bind_group(0, group, &[]);
+                        pass.dispatch_workgroups(0, 0, 0);
+                    }
+                }
+                drop(pass);
+                drop(encoder.finish());
+            })
+        };
+        let Err(error) = encode(&self.steps) else { return Ok(()) };
+        device.gpu.alive()?;
+        for step in &self.steps {
+            if let Step::Dispatch { label, .. } = step {
+                encode(std::slice::from_ref(step)).map_err(|e| e.context(format!("dispatch `{label}`")))?;
+            }
+        }
+        Err(error)
+    }
+
+    pub(crate) fn replay(&mut self, device: &mut WgpuDevice, symbols: &Symbols) -> Result<()> {
+        self.check_parts(device)?;
+        self.evaluate(device, symbols)?;
+        let (steps, sizes) = (&self.steps, &self.sizes);
+        device.gpu.remember(&self.labels);
+        device.gpu.call(
+            || "run a command list".into(),
+            |raw, queue| {
+                let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                encode(&mut encoder, steps, sizes);
+                queue.submit([encoder.finish()]);
+            },
+        )?;
+        device.transfers.submitted();
+        Ok(())
+    }
+
+    /// Fails if a buffer or kernel of this list was destroyed.
+    fn check_parts(&mut self, device: &WgpuDevice) -> Result<()> {
+        if self.checked_at == device.destroyed {
+            return Ok(());
+        }
+        if let Some(gone) = self.buffers.iter().find(|b| !device.buffers.contains_key(b)) {
+            return Err(Error::invalid(format!("the list uses buffer {}, which was destroyed", gone.0)));
+        }
+        if let Some(gone) = self.kernels.iter().find(|k| !device.kernels.contains_key(k)) {
+            return Err(Error::invalid(format!("the list uses kernel {}, which was destroyed", gone.0)));
+        }
+        self.checked_at = device.destroyed;
+        Ok(())
+    }
+
+    /// All sizes before anything is encoded, so that a replay that fails here has run nothing.
+    fn evaluate(&mut self, device: &WgpuDevice, symbols: &Symbols) -> Result<()> {
+        self.sizes.clear();
+        for (step, name) in self.steps.iter().zip(&self.labels) {
+            self.sizes.push(match step {
+                Step::Dispatch { label, grid, .. } => {
+                    Recorded::groups(device, label, grid, symbols)?.map(u64::from)
+                }
+                Step::Copy { src, dst, len } => {
+                    let named = |e: Error| e.context(name.to_string());
+                    let len = len.eval(symbols).map_err(named)?;
+                    let from = src.place(len, symbols).map_err(named)?;
+                    [from, dst.place(len, symbols).map_err(named)?, len]
+                }
+                Step::Clear { .. } => [0; 3],
+            });
+        }
+        Ok(())
+    }
+}
+
+impl Side {
+    fn new(stored: &Stored, offset: &Extent) -> Side {
+        Side {
+            raw: stored.raw.clone(),
+            label: stored.label.clone(),
+            size: stored.size,
+            offset: offset.clone(),
+        }
+    }
+
+    /// The offset under `symbols`, checked together with the length.
+    fn place(&self, len: u64, symbols: &Symbols) -> Result<u64> {
+        let offset = self.offset.eval(symbols)?;
+        if !offset.is_multiple_of(4) || !len.is_multiple_of(4) {
+            let text = format!(
+                "{len} bytes at offset {offset} of buffer `{}`: both must be multiples of 4",
+                self.label
+            );
+            return Err(Error::invalid(text));
+        }
+        match offset.checked_add(len) {
+            Some(end) if end <= self.size => Ok(offset),
+            _ => Err(Error::invalid(format!(
+                "{len} bytes at offset {offset} pass the end of buffer `{}` of {} bytes",
+                self.label, self.size
+            ))),
+        }
+    }
+}
+
+/// Consecutive dispatches share a pass; copies and clears stand between passes.
+fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]) {
+    let mut at = 0;
+    while at < steps.len() {
+        match &steps[at] {
+            Step::Dispatch { .. } => at += encode_pass(encoder, &steps[at..], &sizes[at..]),
+            Step::Copy { src, dst, .. } => {
+                let [from, to, len] = sizes[at];
+                if len > 0 {
+                    encoder.copy_buffer_to_buffer(&src.raw, from, &dst.raw, to, len);
+                }
+                at += 1;
+            }
+            Step::Clear { buffer } => {
+                encoder.clear_buffer(buffer, 0, None);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Encodes the dispatches at the start of `steps` and returns how many they are.
+fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]) -> usize {
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    let mut current = None;
+    let mut count = 0;
+    for (step, &[x, y, z]) in steps.iter().zip(sizes) {
+        let Step::Dispatch { pipeline, group, .. } = step else { break };
+        count += 1;
+        if x == 0 || y == 0 || z == 0 {
+            continue;
+        }
+        if current != Some(pipeline) {
+            pass.set_pipeline(pipeline);
+            current = Some(pipeline);
+        }
+        pass.set_bind_group(0, group, &[]);
+        // `Recorded::groups` has compared each with a limit of 32 bits.
+        pass.dispatch_workgroups(x as u32, y as u32, z as u32);
+    }
+    count
+}
+
+fn dispatch(
+    device: &WgpuDevice,
+    groups: &mut Groups,
+    label: &str,
+    id: KernelId,
+    bindings: &[Binding],
+    grid: &Grid,
+) -> Result<Step> {
+    let kernel = device.kernels.get(&id);
+    let kernel = kernel.ok_or_else(|| Error::invalid(format!("no kernel {} on this device", id.0)))?;
+    check_bindings(device, kernel, bindings).map_err(|e| e.with_detail("kernel", &*kernel.name))?;
+    let key = (id, bindings.to_vec());
+    let group = match groups.get(&key) {
+        Some(group) => group.clone(),
+        None => {
+            let group = bind(device, kernel, label, bindings)?;
+            groups.insert(key, group.clone());
+            group
+        }
+    };
+    Ok(Step::Dispatch { label: label.into(), pipeline: kernel.pipeline.clone(), group, grid: grid.clone() })
+}
+
+fn bind(device: &WgpuDevice, kernel: &Kernel, label: &str, bindings: &[Binding]) -> Result<wgpu::BindGroup> {
+    let entries = bindings.iter().zip(0..).map(|(b, at)| {
+        let range = wgpu::BufferBinding {
+            buffer: &device.buffer(b.buffer)?.raw,
+            offset: b.offset,
+            size: wgpu::BufferSize::new(b.size),
+        };
+        Ok(wgpu::BindGroupEntry { binding: at, resource: wgpu::BindingResource::Buffer(range) })
+    });
+    let entries = entries.collect::<Result<Vec<_>>>()?;
+    let desc = wgpu::BindGroupDescriptor { label: Some(label), layout: &kernel.layout, entries: &entries };
+    device.gpu.call(
+        || format!("bind the buffers of kernel `{}`", kernel.name),
+        |raw, _| raw.create_bind_group(&desc),
+    )
+}
+
+fn check_bindings(device: &WgpuDevice, kernel: &Kernel, bindings: &[Binding]) -> Result<()> {
+    if bindings.len() != kernel.kinds.len() {
+        return Err(Error::invalid(format!(
+            "{} buffers are bound, kernel `{}` has {} bindings",
+            bindings.len(),
+            kernel.name,
+            kernel.kinds.len()
+        )));
+    }
+    for (at, (binding, &kind)) in bindings.iter().zip(&kernel.kinds).enumerate() {
+        check_range(device, binding, kind).map_err(|e| e.context(format!("binding {at}")))?;
+        let shared = bindings.iter().zip(&kernel.kinds).enumerate().find(|(other, (b, k))| {
+            *other != at && b.buffer == binding.buffer && BindingKind::ReadWrite == **k
+        });
+        if let Some((other, _)) = shared {
+            let label = &device.buffer(binding.buffer)?.label;
+            return Err(Error::invalid(format!(
+                "buffer `{label}` is bound at {other} for writing and again at {at}; a buffer that a kernel writes may be bound once"
+            ))
+            .with_hint("bind another buffer, or read and write through one binding"));
+        }
+    }
+    Ok(())
+}
+
+fn check_range(device: &WgpuDevice, binding: &Binding, kind: BindingKind) -> Result<()> {
+    let stored = device.buffer(binding.buffer)?;
+    let (limits, label) = (&device.info.limits, &stored.label);
+    let align = u64::from(limits.min_offset_alignment);
+    if !binding.offset.is_multiple_of(align) {
+        let text = format!("offset {} into buffer `{label}` is no multiple of {align}", binding.offset);
+        return Err(Error::invalid(text).with_detail("limit", "min_offset_alignment"));
+    }
+    let size = match binding.size {
+        0 => stored.size.saturating_sub(binding.offset),
+        size => size,
+    };
+    let past =
+        || format!("{size} bytes at offset {} of buffer `{label}` of {} bytes", binding.offset, stored.size);
+    if size == 0 || binding.offset.checked_add(size).is_none_or(|end| end > stored.size) {
+        return Err(Error::invalid(format!("cannot bind {}", past())));
+    }
+    let (limit, max) = match kind {
+        BindingKind::Uniform => ("max_uniform_size", limits.max_uniform_size),
+        BindingKind::Read | BindingKind::ReadWrite => ("max_binding_size", limits.max_binding_size),
+    };
+    if size > max {
+        let text = format!("buffer `{label}` is bound with {size} bytes, {} allows {max}", device.info.name);
+        return Err(Error::unsupported(text)
+            .with_detail("limit", limit)
+            .with_detail("asked", size.to_string())
+            .with_detail("offered", max.to_string()));
+    }
+    match kind != BindingKind::Uniform && !size.is_multiple_of(4) {
+        true => {
+            Err(Error::invalid(format!("a storage binding is a multiple of 4 bytes long, not {}", past())))
+        }
+        false => Ok(()),
+    }
+}

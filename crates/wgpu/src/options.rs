@@ -1,0 +1,84 @@
+//! Options of a device: the query string after `?` in a platform word, such as `profile=mobile&checks=off`.
+
+use std::time::Duration;
+use tapml_graph::{Error, Result};
+
+/// What a user can choose when a device is opened.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Options {
+    /// Ask for the default WebGPU limits and no features, as a phone's browser grants them.
+    pub(crate) mobile: bool,
+    /// Compile kernels with WebGPU's guarantees: indices clamped, loops bounded, divisors checked.
+    pub(crate) checks: bool,
+    /// Ask for `f16` where the adapter has it.
+    pub(crate) f16: bool,
+    /// Ask for subgroup operations where the adapter has them.
+    pub(crate) subgroups: bool,
+    /// How long submitted work may take before the device counts as lost.
+    pub(crate) timeout: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { mobile: false, checks: true, f16: true, subgroups: true, timeout: Duration::from_secs(600) }
+    }
+}
+
+const KNOWN: &str =
+    "known options: profile=full|mobile, checks=on|off, f16=on|off, subgroups=on|off, timeout=SECONDS";
+
+impl Options {
+    /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
+    pub(crate) fn parse(text: &str) -> Result<Options> {
+        let mut options = Options::default();
+        for pair in text.split('&').filter(|p| !p.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            match name {
+                "profile" => options.mobile = choice(name, value, "mobile", "full")?,
+                "checks" => options.checks = choice(name, value, "on", "off")?,
+                "f16" => options.f16 = choice(name, value, "on", "off")?,
+                "subgroups" => options.subgroups = choice(name, value, "on", "off")?,
+                "timeout" => options.timeout = seconds(value)?,
+                _ => return Err(Error::invalid(format!("unknown device option `{name}`")).with_hint(KNOWN)),
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn choice(name: &str, value: &str, yes: &str, no: &str) -> Result<bool> {
+    match value {
+        v if v == yes => Ok(true),
+        v if v == no => Ok(false),
+        _ => {
+            let text = format!("device option `{name}` is `{yes}` or `{no}`, found `{value}`");
+            Err(Error::invalid(text).with_hint(KNOWN))
+        }
+    }
+}
+
+fn seconds(value: &str) -> Result<Duration> {
+    let seconds = value.parse::<u32>().ok().filter(|&s| s > 0).ok_or_else(|| {
+        let text = format!("device option `timeout` is a whole number of seconds from 1 on, found `{value}`");
+        Error::invalid(text).with_hint(KNOWN)
+    })?;
+    Ok(Duration::from_secs(u64::from(seconds)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_knows_and_refuses_the_rest() {
+        assert_eq!(Options::parse("").unwrap(), Options::default());
+        let options = Options::parse("profile=mobile&checks=off&f16=off&subgroups=off&timeout=5").unwrap();
+        let timeout = Duration::from_secs(5);
+        assert_eq!(options, Options { mobile: true, checks: false, f16: false, subgroups: false, timeout });
+        for bad in ["colour=red", "profile", "profile=phone", "checks=maybe", "timeout=0", "timeout=-1", "="]
+        {
+            let error = Options::parse(bad).unwrap_err();
+            assert!(error.hint().unwrap().starts_with("known options"), "{bad}: {error}");
+        }
+    }
+}

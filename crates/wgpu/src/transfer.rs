@@ -1,0 +1,158 @@
+//! Moving bytes between host and device: bounded upload memory, a pool of buffers to read through.
+
+use crate::gpu::Gpu;
+use std::collections::VecDeque;
+use std::sync::mpsc;
+use tapml_graph::{Error, Result};
+
+/// Largest piece of one transfer. Two pieces are in flight while a large buffer is read.
+const PIECE: u64 = 16 << 20;
+/// Smallest buffer to read through, so that small reads share one.
+const SMALL: u64 = 64 << 10;
+/// Uploads are handed to the device after this many bytes; at most twice as many wait in host memory.
+const PENDING: u64 = 64 << 20;
+
+/// Uploads not yet handed over, and buffers to read through.
+#[derive(Default)]
+pub(crate) struct Transfers {
+    pending: u64,
+    flushed: Option<wgpu::SubmissionIndex>,
+    idle: Vec<wgpu::Buffer>,
+}
+
+/// A piece of a read on its way.
+struct Flight {
+    staging: wgpu::Buffer,
+    submission: wgpu::SubmissionIndex,
+    mapped: mpsc::Receiver<std::result::Result<(), wgpu::BufferAsyncError>>,
+    start: u64,
+    len: u64,
+}
+
+impl Transfers {
+    /// Writes `data` at `offset`, a multiple of 4. A last piece shorter than a word is padded with zeros.
+    pub(crate) fn write(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, offset: u64, data: &[u8]) -> Result<()> {
+        let whole = data.len() & !3;
+        for (i, piece) in data[..whole].chunks(PIECE as usize).enumerate() {
+            self.put(gpu, buffer, offset + i as u64 * PIECE, piece)?;
+        }
+        if whole < data.len() {
+            let mut word = [0; 4];
+            word[..data.len() - whole].copy_from_slice(&data[whole..]);
+            self.put(gpu, buffer, offset + whole as u64, &word)?;
+        }
+        Ok(())
+    }
+
+    fn put(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, offset: u64, data: &[u8]) -> Result<()> {
+        gpu.call(
+            || format!("write {} bytes", data.len()),
+            |_, queue| queue.write_buffer(buffer, offset, data),
+        )?;
+        self.pending += data.len() as u64;
+        if self.pending >= PENDING {
+            if let Some(earlier) = self.flushed.take() {
+                gpu.finish(Some(earlier))?;
+            }
+            self.flushed = Some(gpu.call(|| "hand over written data".into(), |_, queue| queue.submit([]))?);
+            self.pending = 0;
+        }
+        Ok(())
+    }
+
+    /// Hands written data over, so that waiting for the device waits for it too.
+    pub(crate) fn flush(&mut self, gpu: &Gpu) -> Result<()> {
+        if self.pending > 0 {
+            gpu.call(|| "hand over written data".into(), |_, queue| queue.submit([]))?;
+            self.submitted();
+        }
+        Ok(())
+    }
+
+    /// Tells that a submission has carried all written data along.
+    pub(crate) fn submitted(&mut self) {
+        self.pending = 0;
+        self.flushed = None;
+    }
+
+    /// Fills `out` from `offset` on; `size` is the buffer's size, a multiple of 4, and holds the range.
+    pub(crate) fn read(
+        &mut self,
+        gpu: &Gpu,
+        buffer: &wgpu::Buffer,
+        offset: u64,
+        out: &mut [u8],
+    ) -> Result<()> {
+        let end = (offset + out.len() as u64).next_multiple_of(4);
+        let mut next = offset & !3;
+        let mut flights = VecDeque::new();
+        loop {
+            while next < end && flights.len() < 2 {
+                let len = PIECE.min(end - next);
+                flights.push_back(self.depart(gpu, buffer, next, len)?);
+                next += len;
+            }
+            match flights.pop_front() {
+                Some(flight) => self.land(gpu, flight, offset, out)?,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    fn depart(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, start: u64, len: u64) -> Result<Flight> {
+        let staging = self.staging(gpu, len)?;
+        let (sender, mapped) = mpsc::channel();
+        let submission = gpu.call(
+            || format!("read {len} bytes"),
+            |device, queue| {
+                let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                encoder.copy_buffer_to_buffer(buffer, start, &staging, 0, len);
+                let submission = queue.submit([encoder.finish()]);
+                // The receiver may be gone after an earlier piece failed; then nobody waits for this one.
+                staging.map_async(wgpu::MapMode::Read, 0..len, move |result| drop(sender.send(result)));
+                submission
+            },
+        )?;
+        self.submitted();
+        Ok(Flight { staging, submission, mapped, start, len })
+    }
+
+    fn land(&mut self, gpu: &Gpu, flight: Flight, offset: u64, out: &mut [u8]) -> Result<()> {
+        gpu.finish(Some(flight.submission))?;
+        let unmapped =
+            |why: String| gpu.trace(Error::bug(format!("could not map {} bytes to read: {why}", flight.len)));
+        match flight.mapped.try_recv() {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => return Err(unmapped(error.to_string())),
+            Err(error) => return Err(unmapped(error.to_string())),
+        }
+        let view = flight.staging.get_mapped_range(0..flight.len).map_err(|e| unmapped(e.to_string()))?;
+        let from = flight.start.max(offset);
+        let to = (flight.start + flight.len).min(offset + out.len() as u64);
+        out[(from - offset) as usize..(to - offset) as usize]
+            .copy_from_slice(&view[(from - flight.start) as usize..(to - flight.start) as usize]);
+        drop(view);
+        flight.staging.unmap();
+        self.idle.push(flight.staging);
+        Ok(())
+    }
+
+    /// An idle buffer of at least `len` bytes, or a new one.
+    fn staging(&mut self, gpu: &Gpu, len: u64) -> Result<wgpu::Buffer> {
+        if let Some(at) = self.idle.iter().position(|b| b.size() >= len) {
+            return Ok(self.idle.swap_remove(at));
+        }
+        // Buffers that are too small would never be used again once larger reads have begun.
+        self.idle.clear();
+        let desc = wgpu::BufferDescriptor {
+            label: Some("staging"),
+            size: len.next_power_of_two().max(SMALL),
+            usage: wgpu::BufferUsages::MAP_READ | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        };
+        gpu.call(
+            || format!("create a buffer to read {len} bytes through"),
+            |device, _| device.create_buffer(&desc),
+        )
+    }
+}
