@@ -29,8 +29,8 @@ impl TensorType {
         self.shape
             .iter()
             .map(|d| {
-                Ok(usize::try_from(d.eval(symbols)?)
-                    .map_err(|_| Error::invalid(format!("size `{d}` is too large")))?)
+                usize::try_from(d.eval(symbols)?)
+                    .map_err(|_| Error::invalid(format!("size `{d}` is too large")))
             })
             .collect()
     }

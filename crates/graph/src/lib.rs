@@ -5,10 +5,15 @@
 mod dim;
 mod dtype;
 mod error;
+mod expand;
+mod extract;
 mod graph;
 mod model;
 pub mod op;
+pub mod rewrite;
+mod summary;
 mod tensor;
+pub mod text;
 mod verify;
 
 pub use dim::{Dim, Extent, Symbol, Symbols};
@@ -17,5 +22,7 @@ pub use error::{Context, Error, ErrorKind, Result};
 pub use graph::{Builder, Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId};
 pub use model::Model;
 pub use op::{Op, Operator};
+pub use rewrite::{Applied, Patch, fuse, rewrite};
+pub use summary::{OpCount, Port, Summary, WeightCount};
 pub use tensor::{Bytes, Tensor, byte_len};
 pub use verify::violations;

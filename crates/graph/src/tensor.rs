@@ -178,7 +178,7 @@ impl Tensor {
             return Cow::Borrowed(values);
         }
         Cow::Owned(match self.dtype {
-            DType::F32 => self.map(|b| f32::from_le_bytes(b)),
+            DType::F32 => self.map(f32::from_le_bytes),
             DType::F16 => self.map(|b| f16::from_le_bytes(b).to_f32()),
             DType::BF16 => self.map(|b| bf16::from_le_bytes(b).to_f32()),
             DType::F64 => self.map(|b| f64::from_le_bytes(b) as f32),
@@ -191,7 +191,7 @@ impl Tensor {
     /// The values as `f64`, exactly.
     pub fn to_f64(&self) -> Vec<f64> {
         match self.dtype {
-            DType::F64 => self.map(|b| f64::from_le_bytes(b)),
+            DType::F64 => self.map(f64::from_le_bytes),
             DType::I32 => self.map(|b| f64::from(i32::from_le_bytes(b))),
             DType::U32 => self.map(|b| f64::from(u32::from_le_bytes(b))),
             _ => self.to_f32().iter().map(|&v| f64::from(v)).collect(),

@@ -1,9 +1,20 @@
 //! The verifier: what must hold of every graph. Reports all errors with node names, not only the first.
 
-use crate::dim::{Dim, Symbol};
+use crate::dim::{Dim, Symbol, Symbols};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Origin, TensorType, ValueId};
+use crate::graph::{Graph, Node, NodeId, Origin, TensorType, ValueId};
+use crate::op::Op;
+use crate::tensor::byte_len;
 use std::collections::HashSet;
+
+/// Longest name, in bytes.
+pub(crate) const MAX_NAME: usize = 1024;
+/// Most sizes of a type.
+pub(crate) const MAX_RANK: usize = 8;
+/// Most inputs of a node.
+pub(crate) const MAX_INPUTS: usize = 256;
+/// Most values of a graph.
+pub(crate) const MAX_VALUES: usize = 1 << 18;
 
 /// Fails with every violation found, one per line.
 pub fn check(graph: &Graph) -> Result<()> {
@@ -21,6 +32,7 @@ pub fn check(graph: &Graph) -> Result<()> {
 pub fn violations(graph: &Graph) -> Vec<String> {
     let mut errors = Vec::new();
     names(graph, &mut errors);
+    limits(graph, &mut errors);
     nodes(graph, &mut errors);
     origins(graph, &mut errors);
     states(graph, &mut errors);
@@ -43,6 +55,29 @@ fn names(graph: &Graph, errors: &mut Vec<String>) {
     }
 }
 
+/// Bounds that keep the text form readable by every reader, and hostile graphs small.
+fn limits(graph: &Graph, errors: &mut Vec<String>) {
+    if graph.values().len() > MAX_VALUES {
+        errors.push(format!("{} values, at most {MAX_VALUES} are allowed", graph.values().len()));
+    }
+    let names = std::iter::once(&graph.name)
+        .chain(graph.values().iter().map(|v| &v.name))
+        .chain(graph.nodes().iter().map(|n| &n.name))
+        .chain(graph.outputs().iter().map(|o| &o.name));
+    for name in names.filter(|n| n.len() > MAX_NAME) {
+        let start: String = name.chars().take(40).collect();
+        errors.push(format!("the name `{start}…` has {} bytes, at most {MAX_NAME} are allowed", name.len()));
+    }
+    for value in graph.values().iter().filter(|v| v.ty.shape.len() > MAX_RANK) {
+        let rank = value.ty.shape.len();
+        errors.push(format!("`{}` has {rank} sizes, at most {MAX_RANK} are allowed", value.name));
+    }
+    for node in graph.nodes().iter().filter(|n| n.inputs.len() > MAX_INPUTS) {
+        let count = node.inputs.len();
+        errors.push(format!("node `{}` has {count} inputs, at most {MAX_INPUTS} are allowed", node.name));
+    }
+}
+
 fn exists(graph: &Graph, id: ValueId) -> bool {
     (id.0 as usize) < graph.values().len()
 }
@@ -62,10 +97,24 @@ fn nodes(graph: &Graph, errors: &mut Vec<String>) {
                 errors.push(format!("node `{name}` uses `{}` before it is computed", value.name));
             }
         }
+        attributes(node, errors);
         match node.op.infer(&graph.input_types(node)) {
             Err(e) => errors.push(format!("node `{name}`: {e}")),
             Ok(types) => node_outputs(graph, i, &types, errors),
         }
+    }
+}
+
+/// Attributes must survive the text form; NaN and infinities, which JSON cannot hold, do not.
+fn attributes(node: &Node, errors: &mut Vec<String>) {
+    let text = node.op.attributes_text();
+    if !Op::parse_text(node.op.name(), &text).is_ok_and(|op| op == node.op) {
+        errors.push(format!(
+            "node `{}`: the attributes of {} hold a number that is not finite: {:?}",
+            node.name,
+            node.op.name(),
+            node.op
+        ));
     }
 }
 
@@ -99,37 +148,66 @@ fn node_outputs(graph: &Graph, index: usize, types: &[TensorType], errors: &mut 
 }
 
 fn origins(graph: &Graph, errors: &mut Vec<String>) {
-    for value in graph.values() {
+    let mut next = (0, 0);
+    let mut next_state = 0;
+    for (i, value) in graph.values().iter().enumerate() {
+        let id = ValueId(i as u32);
         match value.origin {
             Origin::Node { node, output } => {
                 let from = graph.nodes().get(node.0 as usize);
-                if from.and_then(|n| n.outputs.get(output as usize)).is_none() {
+                if from.and_then(|n| n.outputs.get(output as usize)) != Some(&id) {
                     errors.push(format!(
                         "`{}` comes from output {output} of node {}, which does not exist",
                         value.name, node.0
                     ));
+                } else {
+                    if (node, output) != (NodeId(next.0), next.1) {
+                        errors.push(format!("`{}` is not in the order of the nodes", value.name));
+                    }
+                    let last = from.is_none_or(|n| output as usize + 1 == n.outputs.len());
+                    next = if last { (node.0 + 1, 0) } else { (node.0, output + 1) };
                 }
             }
-            Origin::State(i) if graph.states().get(i as usize).is_none() => {
-                errors.push(format!("`{}` comes from state {i}, which does not exist", value.name));
+            Origin::State(s) if graph.states().get(s as usize).is_none_or(|s| s.input != id) => {
+                errors.push(format!("`{}` comes from state {s}, which does not exist", value.name));
             }
-            Origin::Weight if value.ty.shape.iter().any(|d| d.as_const().is_none()) => {
-                errors.push(format!("weight `{}` has a symbolic size: {}", value.name, value.ty));
+            Origin::State(s) => {
+                if s != next_state {
+                    errors.push(format!("`{}` is not in the order of the states", value.name));
+                }
+                next_state = s + 1;
             }
-            _ => {}
+            Origin::Weight => weight(&value.name, &value.ty, errors),
+            Origin::Input => {}
         }
+        // A leaf between two outputs of one node would have no place in the text form.
+        if !matches!(value.origin, Origin::Node { .. }) && next.1 > 0 {
+            errors.push(format!("`{}` stands between the outputs of node {}", value.name, next.0));
+        }
+    }
+}
+
+fn weight(name: &str, ty: &TensorType, errors: &mut Vec<String>) {
+    if ty.shape.iter().any(|d| d.as_const().is_none()) {
+        errors.push(format!("weight `{name}` has a symbolic size: {ty}"));
+    } else if !ty.sizes(&Symbols::new()).is_ok_and(|sizes| byte_len(ty.dtype, &sizes).is_some()) {
+        errors.push(format!("weight `{name}` exceeds the address space: {ty}"));
     }
 }
 
 fn states(graph: &Graph, errors: &mut Vec<String>) {
     let mut seen = HashSet::new();
-    for state in graph.states() {
+    for (index, state) in graph.states().iter().enumerate() {
         if !seen.insert(state.name.as_str()) {
             errors.push(format!("two states are named `{}`", state.name));
         }
         if !exists(graph, state.input) || !exists(graph, state.output) {
             errors.push(format!("state `{}` names a value that does not exist", state.name));
             continue;
+        }
+        let held = graph.value(state.input);
+        if held.name != state.name || !matches!(held.origin, Origin::State(i) if i as usize == index) {
+            errors.push(format!("state `{}` starts as `{}`, which is another value", state.name, held.name));
         }
         let (before, after) = (&graph.value(state.input).ty, &graph.value(state.output).ty);
         let expected = after_step(before);

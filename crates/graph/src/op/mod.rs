@@ -48,6 +48,7 @@ pub struct OpInfo {
     /// [`Operator::samples`].
     pub samples: fn() -> Vec<Sample>,
     parse: fn(serde_json::Value) -> serde_json::Result<Op>,
+    parse_text: fn(&str) -> serde_json::Result<Op>,
 }
 
 macro_rules! operators {
@@ -66,6 +67,7 @@ macro_rules! operators {
             name: <$ty as Operator>::NAME,
             samples: <$ty as Operator>::samples,
             parse: |v| serde_json::from_value::<$ty>(v).map(Op::$ty),
+            parse_text: |t| serde_json::from_str::<$ty>(t).map(Op::$ty),
         }),+];
 
         impl Op {
@@ -83,6 +85,11 @@ macro_rules! operators {
             /// The attributes as a JSON object.
             pub fn attributes(&self) -> serde_json::Value {
                 match self { $(Op::$ty(op) => serde_json::to_value(op)),+ }.unwrap_or_default()
+            }
+
+            /// The attributes as JSON text with the shortest digits that give the same `f32` again.
+            pub fn attributes_text(&self) -> String {
+                match self { $(Op::$ty(op) => serde_json::to_string(op)),+ }.unwrap_or_default()
             }
 
             /// See [`Operator::definition`].
@@ -122,16 +129,29 @@ operators! {
 impl Op {
     /// The operator of this name with these attributes.
     pub fn parse(name: &str, attributes: serde_json::Value) -> Result<Op> {
-        let info = OPS.iter().find(|i| i.name == name).ok_or_else(|| {
-            let known: Vec<&str> = OPS.iter().map(|i| i.name).collect();
-            Error::unsupported(format!("unknown operator `{name}`"))
-                .with_hint(format!("known: {}", known.join(", ")))
-        })?;
-        (info.parse)(attributes).map_err(|e| Error::invalid(format!("attributes of `{name}`: {e}")))
+        (info(name)?.parse)(attributes).map_err(|e| Error::invalid(format!("attributes of `{name}`: {e}")))
+    }
+
+    /// The operator of this name with attributes as [`Op::attributes_text`] gives them.
+    pub fn parse_text(name: &str, attributes: &str) -> Result<Op> {
+        (info(name)?.parse_text)(attributes).map_err(|e| {
+            let text = e.to_string();
+            let place = format!(" at line {} column {}", e.line(), e.column());
+            let text = text.strip_suffix(&place).unwrap_or(&text);
+            Error::invalid(format!("attributes of `{name}`: {text}"))
+        })
     }
 
     /// The types of the outputs when the symbols have these values: every size becomes constant.
     pub fn infer_bound(&self, inputs: &[TensorType], symbols: &Symbols) -> Result<Vec<TensorType>> {
         self.infer(inputs)?.iter().map(|t| t.bind(symbols)).collect()
     }
+}
+
+fn info(name: &str) -> Result<&'static OpInfo> {
+    OPS.iter().find(|i| i.name == name).ok_or_else(|| {
+        let known: Vec<&str> = OPS.iter().map(|i| i.name).collect();
+        Error::unsupported(format!("unknown operator `{}`", name.escape_debug()))
+            .with_hint(format!("known: {}", known.join(", ")))
+    })
 }

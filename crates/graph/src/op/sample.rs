@@ -4,7 +4,7 @@ use super::Op;
 use crate::dim::Symbols;
 use crate::dtype::DType;
 use crate::error::Result;
-use crate::graph::TensorType;
+use crate::graph::{Builder, Graph, TensorType};
 use crate::tensor::Tensor;
 
 /// How the values of a sample input are made.
@@ -58,6 +58,22 @@ impl Sample {
     /// Types of the inputs.
     pub fn types(&self) -> Vec<TensorType> {
         self.inputs.iter().map(|i| i.ty.clone()).collect()
+    }
+
+    /// The graph of this one call: inputs `in0`, `in1`, …, node `call`, outputs `out0`, `out1`, ….
+    pub fn graph(&self) -> Result<Graph> {
+        let mut b = Builder::new(&self.name);
+        let mut inputs = Vec::new();
+        for (i, input) in self.inputs.iter().enumerate() {
+            inputs.push(b.input(format!("in{i}"), input.ty.clone())?);
+        }
+        let count = self.op.infer(&self.types())?.len();
+        let names: Vec<String> = (0..count).map(|i| format!("out{i}")).collect();
+        let outputs = b.node_multi("call", self.op.clone(), &inputs, &names)?;
+        for (name, value) in names.iter().zip(outputs) {
+            b.output(name, value);
+        }
+        b.finish()
     }
 
     /// The input values made from this seed.

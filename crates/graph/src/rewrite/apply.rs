@@ -1,0 +1,165 @@
+//! Applying a patch: the order of the new graph's nodes, and the graph itself.
+
+use super::patch::{Patch, Source};
+use crate::error::{Error, Result};
+use crate::graph::{Builder, Graph, NodeId, Origin, ValueId};
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap};
+
+/// A node of the patched graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Item {
+    Old(u32),
+    New(usize),
+}
+
+/// Inputs of an item as its users find them.
+fn sources(patch: &Patch<'_>, item: Item) -> Result<Vec<Source>> {
+    match item {
+        Item::Old(i) => {
+            let inputs = &patch.graph.nodes()[i as usize].inputs;
+            inputs.iter().map(|&v| patch.resolve(patch.tap(v))).collect()
+        }
+        Item::New(j) => patch.nodes[j].inputs.iter().map(|&w| patch.resolve(w)).collect(),
+    }
+}
+
+fn producer(patch: &Patch<'_>, source: Source) -> Option<Item> {
+    match source {
+        Source::New { node, .. } => Some(Item::New(node)),
+        Source::Old(v) => match patch.graph.value(v).origin {
+            Origin::Node { node, .. } => Some(Item::Old(node.0)),
+            _ => None,
+        },
+    }
+}
+
+/// Kept and new nodes so that each comes after what it uses, else in the old order.
+pub(super) fn order(patch: &Patch<'_>) -> Result<Vec<Item>> {
+    let old = (0..patch.graph.nodes().len() as u32).filter(|&i| !patch.removes(NodeId(i))).map(Item::Old);
+    let items: Vec<Item> = old.chain((0..patch.nodes.len()).map(Item::New)).collect();
+    let mut users: HashMap<Item, Vec<Item>> = HashMap::new();
+    let mut waits: HashMap<Item, usize> = HashMap::new();
+    for &item in &items {
+        for source in sources(patch, item)? {
+            if let Some(from) = producer(patch, source) {
+                users.entry(from).or_default().push(item);
+                *waits.entry(item).or_default() += 1;
+            }
+        }
+    }
+    let key = |item: Item| match item {
+        Item::Old(i) => (i, 0),
+        Item::New(j) => (patch.nodes[j].after, j + 1),
+    };
+    let free = items.iter().filter(|i| !waits.contains_key(i));
+    let mut ready: BinaryHeap<_> = free.map(|&i| Reverse((key(i), i))).collect();
+    let mut order = Vec::with_capacity(items.len());
+    while let Some(Reverse((_, item))) = ready.pop() {
+        order.push(item);
+        for &user in users.get(&item).into_iter().flatten() {
+            let count = waits.entry(user).or_default();
+            *count -= 1;
+            if *count == 0 {
+                ready.push(Reverse((key(user), user)));
+            }
+        }
+    }
+    match order.len() == items.len() {
+        true => Ok(order),
+        false => Err(Error::bug("the new nodes need each other in a circle")),
+    }
+}
+
+/// Builds the patched graph: nodes in their new order; inputs, weights and states in their old order, each where it was.
+pub(super) struct Rebuild<'p, 'g> {
+    patch: &'p Patch<'g>,
+    builder: Builder,
+    leaves: std::iter::Peekable<std::vec::IntoIter<ValueId>>,
+    values: HashMap<Source, ValueId>,
+}
+
+impl<'p, 'g> Rebuild<'p, 'g> {
+    pub fn new(patch: &'p Patch<'g>) -> Result<Rebuild<'p, 'g>> {
+        let graph = patch.graph;
+        let leaf = |v: &ValueId| {
+            !matches!(graph.value(*v).origin, Origin::Node { .. }) && !patch.dropped.contains(v)
+        };
+        let leaves: Vec<ValueId> = (0..graph.values().len() as u32).map(ValueId).filter(leaf).collect();
+        let builder = Builder::new(graph.name());
+        Ok(Rebuild { patch, builder, leaves: leaves.into_iter().peekable(), values: HashMap::new() })
+    }
+
+    pub fn run(mut self, order: &[Item]) -> Result<Graph> {
+        let graph = self.patch.graph;
+        for &item in order {
+            self.item(item)?;
+        }
+        self.leaves_to(ValueId(u32::MAX))?;
+        for output in graph.outputs() {
+            let value = self.find(self.patch.resolve(self.patch.tap(output.value))?)?;
+            self.builder.output(&output.name, value);
+        }
+        for state in graph.states() {
+            let input = self.find(Source::Old(state.input))?;
+            let output = self.find(self.patch.resolve(self.patch.tap(state.output))?)?;
+            self.builder.set_state(input, output)?;
+        }
+        self.builder.finish()
+    }
+
+    fn item(&mut self, item: Item) -> Result<()> {
+        let (graph, patch) = (self.patch.graph, self.patch);
+        let place = match item {
+            Item::Old(i) => i,
+            Item::New(j) => patch.nodes[j].after,
+        };
+        if let Some(&before) = graph.nodes().get(place as usize).and_then(|n| n.outputs.first()) {
+            self.leaves_to(before)?;
+        }
+        let mut inputs = Vec::new();
+        for source in sources(patch, item)? {
+            if let Source::Old(v) = source {
+                self.leaves_to(v)?;
+            }
+            inputs.push(self.find(source)?);
+        }
+        let (name, op, outputs): (_, _, Vec<(Source, String)>) = match item {
+            Item::Old(i) => {
+                let node = &graph.nodes()[i as usize];
+                let named = |&v: &ValueId| (Source::Old(v), graph.value(v).name.clone());
+                (&node.name, &node.op, node.outputs.iter().map(named).collect())
+            }
+            Item::New(j) => {
+                let node = &patch.nodes[j];
+                let source = |output| Source::New { node: j, output };
+                let named = node.outputs.iter().enumerate().map(|(k, o)| (source(k), o.name.clone()));
+                (&node.name, &node.op, named.collect())
+            }
+        };
+        let (sources, names): (Vec<Source>, Vec<String>) = outputs.into_iter().unzip();
+        let ids = self.builder.node_multi(name, op.clone(), &inputs, &names)?;
+        self.values.extend(sources.into_iter().zip(ids));
+        Ok(())
+    }
+
+    /// Adds inputs, weights and states up to this value of the old graph.
+    fn leaves_to(&mut self, last: ValueId) -> Result<()> {
+        while let Some(old) = self.leaves.next_if(|&v| v <= last) {
+            let value = self.patch.graph.value(old);
+            let (name, ty) = (&value.name, value.ty.clone());
+            let new = match value.origin {
+                Origin::Input => self.builder.input(name, ty)?,
+                Origin::Weight => self.builder.weight(name, ty)?,
+                Origin::State(_) => self.builder.state(name, ty)?,
+                Origin::Node { .. } => return Err(Error::bug(format!("`{name}` is computed, not given"))),
+            };
+            self.values.insert(Source::Old(old), new);
+        }
+        Ok(())
+    }
+
+    fn find(&self, source: Source) -> Result<ValueId> {
+        self.values.get(&source).copied().ok_or_else(|| Error::bug(format!("{source:?} has no value yet")))
+    }
+}

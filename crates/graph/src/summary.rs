@@ -1,0 +1,134 @@
+//! What a graph consists of, in numbers: operator kinds, parameters, memory by dtype, memory of states.
+
+use crate::dim::Symbols;
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, State};
+use crate::tensor::byte_len;
+use serde::{Deserialize, Serialize};
+
+/// How often an operator occurs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpCount {
+    /// The operator's name.
+    pub op: String,
+    /// Number of nodes.
+    pub nodes: usize,
+}
+
+/// The weights of one dtype.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightCount {
+    /// Their dtype.
+    pub dtype: DType,
+    /// Number of weights.
+    pub tensors: usize,
+    /// Number of elements.
+    pub parameters: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// A named value of the graph's signature, with its type as text.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Port {
+    /// Name.
+    pub name: String,
+    /// Type, such as `f32[n,320]`.
+    #[serde(rename = "type")]
+    pub ty: String,
+}
+
+/// What a graph consists of.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Summary {
+    /// The graph's name.
+    pub graph: String,
+    /// Number of nodes.
+    pub nodes: usize,
+    /// Operator kinds in the order of their first node.
+    pub ops: Vec<OpCount>,
+    /// Number of elements of all weights.
+    pub parameters: u64,
+    /// Bytes of all weights.
+    pub weight_bytes: u64,
+    /// Weights by dtype, in the order of [`DType::ALL`]; dtypes without weights are left out.
+    pub weights: Vec<WeightCount>,
+    /// Number of states.
+    pub states: usize,
+    /// Bytes that all growing states together gain with each token.
+    pub state_bytes_per_token: u64,
+    /// Bytes of all states of constant size.
+    pub state_bytes_fixed: u64,
+    /// The inputs.
+    pub inputs: Vec<Port>,
+    /// The results.
+    pub outputs: Vec<Port>,
+}
+
+impl Graph {
+    /// Counts what the graph consists of. Fails if a count does not fit 64 bits, or if the size of a state is neither
+    /// constant nor one row per cached token.
+    pub fn summary(&self) -> Result<Summary> {
+        let kinds = self.op_kinds().into_iter();
+        let ops = kinds.map(|(op, nodes)| OpCount { op: op.to_string(), nodes }).collect();
+        let weights = self.weight_counts()?;
+        let port = |name: &str, value| Port { name: name.to_string(), ty: self.value(value).ty.to_string() };
+        let (mut per_token, mut fixed) = (0, 0);
+        for state in self.states() {
+            let sum = if state.grows(self) { &mut per_token } else { &mut fixed };
+            *sum = add(*sum, self.state_bytes(state)?)?;
+        }
+        Ok(Summary {
+            graph: self.name().to_string(),
+            nodes: self.nodes().len(),
+            ops,
+            parameters: weights.iter().try_fold(0, |sum, w| add(sum, w.parameters))?,
+            weight_bytes: weights.iter().try_fold(0, |sum, w| add(sum, w.bytes))?,
+            weights,
+            states: self.states().len(),
+            state_bytes_per_token: per_token,
+            state_bytes_fixed: fixed,
+            inputs: self.inputs().map(|(id, v)| port(&v.name, id)).collect(),
+            outputs: self.outputs().iter().map(|o| port(&o.name, o.value)).collect(),
+        })
+    }
+
+    fn weight_counts(&self) -> Result<Vec<WeightCount>> {
+        let mut counts: Vec<WeightCount> =
+            DType::ALL.map(|dtype| WeightCount { dtype, tensors: 0, parameters: 0, bytes: 0 }).into();
+        for (_, value) in self.weights() {
+            let sizes = value.ty.sizes(&Symbols::new())?;
+            let bytes = byte_len(value.ty.dtype, &sizes).ok_or_else(too_large)? as u64;
+            for count in counts.iter_mut().filter(|c| c.dtype == value.ty.dtype) {
+                count.tensors += 1;
+                count.parameters = add(count.parameters, bytes / value.ty.dtype.size() as u64)?;
+                count.bytes = add(count.bytes, bytes)?;
+            }
+        }
+        counts.retain(|c| c.tensors > 0);
+        Ok(counts)
+    }
+
+    /// Bytes of one row of a growing state, or of the whole of another.
+    fn state_bytes(&self, state: &State) -> Result<u64> {
+        let ty = &self.value(state.input).ty;
+        let sizes = if state.grows(self) { ty.shape.get(1..) } else { Some(&ty.shape[..]) };
+        let mut bytes = ty.dtype.size() as u64;
+        for size in sizes.into_iter().flatten() {
+            let size = size.as_const().ok_or_else(|| {
+                Error::unsupported(format!("state `{}` has a size that is not constant: {ty}", state.name))
+            })?;
+            bytes = bytes.checked_mul(size).ok_or_else(too_large)?;
+        }
+        Ok(bytes)
+    }
+}
+
+fn add(a: u64, b: u64) -> Result<u64> {
+    a.checked_add(b).ok_or_else(too_large)
+}
+
+fn too_large() -> Error {
+    Error::invalid("the sizes of the graph do not fit 64 bits")
+}

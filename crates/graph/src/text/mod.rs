@@ -1,0 +1,73 @@
+//! The text form of graphs: one line per input, weight, state, node and output, in the order of values. Printing and
+//! parsing are exact inverses.
+//!
+//! ```text
+//! graph llama
+//! input ids: u32[n]
+//! weight model.embed_tokens.weight: bf16[4096,320]
+//! model.embed_tokens: f32[n,320] = embedding(ids, model.embed_tokens.weight) {"dtype":"f32"}
+//! state layers.0.k: f32[p,320] -> layers.0.k_cache
+//! layers.0.k_cache: f32[n+p,320] = append(layers.0.k, model.embed_tokens)
+//! sum: f32[n,320], y: f32[n,320] = add_rms_norm(a, b, w) {"eps":0.00001} as model.norm
+//! output logits = y
+//! ```
+//!
+//! A node is named as its only output unless `as NAME` says otherwise; with several outputs `as` is required. A name
+//! is written bare if it consists of ASCII letters, digits and `_ . / -` and is no keyword, else as a JSON string.
+//! Attributes are a JSON object, left out when empty. `#` starts a comment; blank lines are ignored.
+
+mod cursor;
+mod parse;
+mod print;
+
+use crate::error::Result;
+use crate::graph::Graph;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::str::FromStr;
+
+/// Words that start a line or a clause; as names they are quoted.
+const KEYWORDS: [&str; 6] = ["graph", "input", "weight", "state", "output", "as"];
+
+/// Longest text that is read, in bytes. Bounds what a hostile text can make the parser allocate.
+pub(crate) const MAX_TEXT: usize = 16 << 20;
+
+/// Whether a name may hold this character without quotes.
+fn is_bare(c: char) -> bool {
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-')
+}
+
+impl Graph {
+    /// The text form; see the module `text` for the grammar. [`Graph::parse`] gives back an equal graph.
+    pub fn to_text(&self) -> String {
+        self.to_string()
+    }
+
+    /// Reads the text form and verifies the graph.
+    ///
+    /// A syntax error names line and column, what was expected and what was found; an error of the graph itself
+    /// (see [`crate::violations`]) names the node.
+    pub fn parse(text: &str) -> Result<Graph> {
+        parse::graph(text)
+    }
+}
+
+impl FromStr for Graph {
+    type Err = crate::Error;
+
+    fn from_str(text: &str) -> Result<Graph> {
+        Graph::parse(text)
+    }
+}
+
+/// Serialises as the text form.
+impl Serialize for Graph {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Graph {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Graph, D::Error> {
+        Graph::parse(&String::deserialize(d)?).map_err(serde::de::Error::custom)
+    }
+}

@@ -1,0 +1,71 @@
+//! Printing a graph as text.
+
+use super::{KEYWORDS, is_bare};
+use crate::graph::{Graph, Node, Origin, Value};
+use std::fmt;
+
+impl fmt::Display for Graph {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "graph {}", Name(&self.name))?;
+        for value in &self.values {
+            match value.origin {
+                Origin::Input => writeln!(f, "input {}", Typed(value))?,
+                Origin::Weight => writeln!(f, "weight {}", Typed(value))?,
+                Origin::State(i) => {
+                    let after = self.value(self.states[i as usize].output);
+                    writeln!(f, "state {} -> {}", Typed(value), Name(&after.name))?;
+                }
+                Origin::Node { node, output: 0 } => self.print_node(self.node(node), f)?,
+                Origin::Node { .. } => {}
+            }
+        }
+        for output in &self.outputs {
+            writeln!(f, "output {} = {}", Name(&output.name), Name(&self.value(output.value).name))?;
+        }
+        Ok(())
+    }
+}
+
+impl Graph {
+    fn print_node(&self, node: &Node, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, &output) in node.outputs.iter().enumerate() {
+            write!(f, "{}{}", if i == 0 { "" } else { ", " }, Typed(self.value(output)))?;
+        }
+        write!(f, " = {}(", node.op.name())?;
+        for (i, &input) in node.inputs.iter().enumerate() {
+            write!(f, "{}{}", if i == 0 { "" } else { ", " }, Name(&self.value(input).name))?;
+        }
+        f.write_str(")")?;
+        let attributes = node.op.attributes_text();
+        if attributes != "{}" {
+            write!(f, " {attributes}")?;
+        }
+        let named_as_output = matches!(node.outputs[..], [only] if self.value(only).name == node.name);
+        if !named_as_output {
+            write!(f, " as {}", Name(&node.name))?;
+        }
+        writeln!(f)
+    }
+}
+
+/// Writes a name, quoted if needed.
+struct Name<'a>(&'a str);
+
+impl fmt::Display for Name<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let name = self.0;
+        if !name.is_empty() && name.chars().all(is_bare) && !KEYWORDS.contains(&name) {
+            return f.write_str(name);
+        }
+        f.write_str(&serde_json::to_string(name).map_err(|_| fmt::Error)?)
+    }
+}
+
+/// Writes a value's name and type.
+struct Typed<'a>(&'a Value);
+
+impl fmt::Display for Typed<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", Name(&self.0.name), self.0.ty)
+    }
+}

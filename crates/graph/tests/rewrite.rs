@@ -1,0 +1,326 @@
+//! Rewrites: what each rule does and refuses, what patches refuse, and that meaning never changes.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{Meanings, f32s, random_graph, results, steps};
+use proptest::prelude::*;
+use std::collections::HashSet;
+use tapml_graph::op::{Add, OPS, Silu};
+use tapml_graph::rewrite::{Patch, RULES};
+use tapml_graph::{Builder, ErrorKind, Graph, NodeId, fuse, rewrite};
+
+fn parse(body: &str) -> Graph {
+    Graph::parse(&format!("graph g\n{body}")).unwrap()
+}
+
+/// Asserts that rewriting `before` by this rule gives `after`.
+fn becomes(rule: &str, before: &str, after: &str) {
+    let (found, applied) = rewrite(&parse(before), &[rule]).unwrap();
+    assert_eq!(found.to_text(), parse(after).to_text(), "{rule}");
+    assert_eq!(applied.is_empty(), before == after, "{rule}: {applied:?}");
+}
+
+const NORM: &str = "\
+input a: f32[n,8]
+input b: f32[n,8]
+sum: f32[n,8] = add(a, b) as residual
+early: f32[n,8] = silu(sum)
+weight w: bf16[8]
+y: f32[n,8] = rms_norm(sum, w) {\"eps\":0.00001} as norm
+late: f32[n,8] = mul(sum, y)
+";
+
+#[test]
+fn add_rms_norm_keeps_the_sum_for_its_other_users() {
+    let ends = "output sum = sum\noutput early = early\noutput late = late\n";
+    let fused = "\
+input a: f32[n,8]
+input b: f32[n,8]
+weight w: bf16[8]
+sum: f32[n,8], y: f32[n,8] = add_rms_norm(a, b, w) {\"eps\":0.00001} as norm
+early: f32[n,8] = silu(sum)
+late: f32[n,8] = mul(sum, y)
+";
+    // `early` stood in front of the norm and now follows it: it needs the fused node's sum.
+    becomes("fuse_add_rms_norm", &format!("{NORM}{ends}"), &format!("{fused}{ends}"));
+    let (_, applied) = rewrite(&parse(&format!("{NORM}{ends}")), &["fuse_add_rms_norm"]).unwrap();
+    assert_eq!(applied.len(), 1);
+    assert_eq!(
+        (applied[0].before.as_slice(), applied[0].after.as_slice()),
+        (&["residual".into(), "norm".into()][..], &["norm".into()][..])
+    );
+}
+
+#[test]
+fn add_rms_norm_leaves_other_shapes_alone() {
+    let computed_weight = "\
+input a: f32[n,8]
+input w: f32[8]
+sum: f32[n,8] = add(a, a)
+w2: f32[8] = add(w, w)
+y: f32[n,8] = rms_norm(sum, w2) {\"eps\":0.5}
+output y = y
+";
+    becomes("fuse_add_rms_norm", computed_weight, computed_weight);
+    let product = NORM.replace("add(", "mul(");
+    becomes("fuse_add_rms_norm", &product, &product);
+    // Of two norms of one sum only the first is fused.
+    let two = format!("{NORM}z: f32[n,8] = rms_norm(sum, w) {{\"eps\":1.0}}\noutput z = z\n");
+    let (graph, applied) = rewrite(&parse(&two), &["fuse_add_rms_norm"]).unwrap();
+    assert_eq!((applied.len(), graph.op_kinds().contains(&("rms_norm", 1))), (1, true));
+}
+
+fn gated(extra: &str, product: &str) -> String {
+    format!(
+        "input x: f32[n,8]
+weight g: bf16[12,8]
+weight u: bf16[12,8]
+weight bias: bf16[12]
+weight other: f32[12,8]
+gate: f32[n,12] = linear(x, g)
+act: f32[n,12] = silu(gate)
+up: f32[n,12] = linear(x, u)
+y: f32[n,12] = {product} as product
+output y = y
+{extra}"
+    )
+}
+
+#[test]
+fn gated_linear_takes_the_products_name_in_either_order() {
+    let fused = "\
+input x: f32[n,8]
+weight g: bf16[12,8]
+weight u: bf16[12,8]
+weight bias: bf16[12]
+weight other: f32[12,8]
+y: f32[n,12] = gated_linear(x, g, u) as product
+output y = y
+";
+    becomes("fuse_gated_linear", &gated("", "mul(act, up)"), fused);
+    becomes("fuse_gated_linear", &gated("", "mul(up, act)"), fused);
+    let declared = gated("", "mul(up, act)").replace("linear(x, u)", "linear(x, u) {\"dtype\":\"f32\"}");
+    becomes("fuse_gated_linear", &declared, fused);
+}
+
+#[test]
+fn gated_linear_refuses_other_users_biases_and_types() {
+    let plain = gated("", "mul(act, up)");
+    let unfusable = [
+        gated("output gate = gate\n", "mul(act, up)"),
+        gated("output act = act\n", "mul(act, up)"),
+        gated("output up = up\n", "mul(act, up)"),
+        gated("more: f32[n,12] = silu(up)\noutput more = more\n", "mul(act, up)"),
+        gated("", "mul(act, gate)"),
+        gated("", "mul(act, act)"),
+        plain.replace("mul(", "add("),
+        plain.replace("linear(x, u)", "linear(x, u, bias)"),
+        plain.replace("linear(x, g)", "linear(x, g, bias)"),
+        plain.replace("linear(x, u)", "linear(x, other)"),
+        plain
+            .replace("f32[n,12]", "f16[n,12]")
+            .replace("linear(x, g)", "linear(x, g) {\"dtype\":\"f16\"}")
+            .replace("linear(x, u)", "linear(x, u) {\"dtype\":\"f16\"}"),
+        plain.replace("input x", "input z: f32[n,8]\ninput x").replace("linear(x, u)", "linear(z, u)"),
+    ];
+    for text in unfusable {
+        becomes("fuse_gated_linear", &text, &text);
+    }
+}
+
+#[test]
+fn drop_dead_keeps_what_reaches_results_and_states() {
+    let before = "\
+input x: f32[n,8]
+input unused: f32[n,8]
+weight w: f32[8]
+weight lost: f32[8]
+state s: f32[p,8] -> all
+dead1: f32[n,8] = rms_norm(x, lost) {\"eps\":1.0}
+dead2: f32[n,8] = silu(dead1)
+sum: f32[n,8], half_used: f32[n,8] = add_rms_norm(x, x, w) {\"eps\":1.0} as pair
+all: f32[n+p,8] = append(s, sum)
+";
+    let after: String = before
+        .lines()
+        .filter(|l| !l.contains("dead") && !l.contains("lost"))
+        .map(|l| format!("{l}\n"))
+        .collect();
+    becomes("drop_dead", before, &after);
+    let (_, applied) = rewrite(&parse(before), &["drop_dead"]).unwrap();
+    assert_eq!(applied[0].before, ["dead1", "dead2", "lost"]);
+    assert!(applied[0].after.is_empty());
+    let weight_only = "input x: f32[n,8]\nweight w: f32[8]\noutput x = x\n";
+    becomes("drop_dead", weight_only, "input x: f32[n,8]\noutput x = x\n");
+}
+
+#[test]
+fn rules_are_found_by_unique_names() {
+    let names: HashSet<&str> = RULES.iter().map(|r| r.name).collect();
+    assert_eq!(names.len(), RULES.len());
+    let error = rewrite(&parse(NORM), &["fuse_everything"]).unwrap_err();
+    assert!(error.to_string().contains("unknown rule `fuse_everything`"));
+    assert!(RULES.iter().all(|r| error.hint().unwrap().contains(r.name)));
+}
+
+fn small() -> Graph {
+    parse(
+        "input x: f32[n,8]\na: f32[n,8] = silu(x)\nb: f32[n,8] = silu(a)\nc: f32[n,8] = add(a, b)\noutput c = c\n",
+    )
+}
+
+/// The error of applying a patch that `edit` fills.
+fn refused(graph: &Graph, edit: impl FnOnce(&mut Patch<'_>) -> tapml_graph::Result<()>) -> String {
+    let mut patch = Patch::new(graph);
+    let error = edit(&mut patch).and_then(|()| patch.apply().map(drop)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Bug);
+    error.to_string()
+}
+
+#[test]
+fn patches_refuse_what_would_dangle_or_change_type() {
+    let graph = small();
+    let id = |name: &str| graph.find_value(name).unwrap();
+    let text = refused(&graph, |p| p.replace(&[NodeId(0)]));
+    assert!(text.contains("`a` is removed but still used by node `b`"), "{text}");
+    let text = refused(&graph, |p| p.replace(&[NodeId(2)]));
+    assert!(text.contains("`c` is removed but still used by output `c`"), "{text}");
+    let text = refused(&graph, |p| {
+        p.replace(&[NodeId(1)])?;
+        let wide = p.tap(id("x"));
+        let new = p.wire("new", tapml_graph::op::LastRow {}, &[wide])?;
+        p.shunt(id("b"), new[0])
+    });
+    assert!(text.contains("`b` is f32[n,8], its replacement is f32[1,8]"), "{text}");
+    let text = refused(&graph, |p| {
+        p.replace(&[NodeId(1)])?;
+        p.shunt(id("a"), p.tap(id("x")))
+    });
+    assert!(text.contains("`a` is replaced, its node is not"), "{text}");
+    let text = refused(&graph, |p| {
+        p.replace(&[NodeId(1)])?;
+        p.replace(&[NodeId(1)])
+    });
+    assert!(text.contains("node `b` is replaced twice"), "{text}");
+    let text = refused(&graph, |p| {
+        p.replace(&[NodeId(0)])?;
+        let new = p.wire("new", Silu {}, &[p.tap(id("b"))])?;
+        p.shunt(id("a"), new[0])
+    });
+    assert!(text.contains("in a circle"), "{text}");
+    let text = refused(&graph, |p| {
+        p.replace(&[NodeId(0), NodeId(1)])?;
+        p.shunt(id("a"), p.tap(id("b")))?;
+        p.shunt(id("b"), p.tap(id("a")))
+    });
+    assert!(text.contains("in a circle"), "{text}");
+    let text = refused(&graph, |p| {
+        p.replace(&[NodeId(1)])?;
+        let new = p.wire("new", Add {}, &[p.tap(id("x"))]);
+        new.map(drop)
+    });
+    assert!(text.contains("new node `new`: add: expected 2 inputs, found 1"), "{text}");
+    let text = refused(&graph, |p| p.replace(&[NodeId(9)]));
+    assert!(text.contains("no node 9"), "{text}");
+}
+
+#[test]
+fn a_patch_shunts_names_and_uses() {
+    let graph = small();
+    let id = |name: &str| graph.find_value(name).unwrap();
+    let mut patch = Patch::new(&graph);
+    patch.replace(&[NodeId(1)]).unwrap();
+    patch.shunt(id("b"), patch.tap(id("x"))).unwrap();
+    let (patched, edits) = patch.apply().unwrap();
+    assert_eq!(
+        patched.to_text(),
+        "graph g\ninput x: f32[n,8]\na: f32[n,8] = silu(x)\nc: f32[n,8] = add(a, x)\noutput c = c\n"
+    );
+    assert_eq!((edits[0].before.as_slice(), edits[0].after.len()), (&["b".to_string()][..], 0));
+    assert_eq!(Patch::new(&graph).apply().unwrap().0, graph);
+}
+
+#[test]
+fn a_name_clash_is_refused() {
+    let mut b = Builder::new("g");
+    let x = b.input("x", f32s("n,8")).unwrap();
+    let y = b.node("y", Silu {}, &[x]).unwrap();
+    let z = b.node("z", Silu {}, &[y]).unwrap();
+    b.output("z", z);
+    let graph = b.finish().unwrap();
+    let mut patch = Patch::new(&graph);
+    patch.replace(&[NodeId(1)]).unwrap();
+    let new = patch.wire("y", Silu {}, &[patch.tap(y)]).unwrap();
+    patch.shunt(z, new[0]).unwrap();
+    assert!(patch.apply().unwrap_err().to_string().contains("two nodes are named `y`"));
+}
+
+#[test]
+fn fusing_undoes_expanding_for_every_fused_sample() {
+    let mut count = 0;
+    for sample in OPS.iter().flat_map(|o| (o.samples)()) {
+        if sample.op.definition(&sample.types()).is_none() {
+            continue;
+        }
+        count += 1;
+        let graph = sample.graph().unwrap();
+        let plain = graph.inline_definitions().unwrap();
+        assert!(plain.nodes().len() > 1);
+        let fused = fuse(&plain).unwrap();
+        assert_eq!(fused.nodes().len(), 1, "{} {}", sample.op.name(), sample.name);
+        assert_eq!(fused.nodes()[0].op, sample.op);
+        assert_eq!(fused.values(), graph.values());
+    }
+    assert!(count >= 6);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn rewrites_keep_meaning_signature_and_value_names(steps in steps()) {
+        let graph = random_graph(&steps);
+        let mut meanings = Meanings::default();
+        let wanted = results(&mut meanings, &graph);
+        let values = meanings.of(&graph, &Default::default());
+        for rule in RULES.iter().map(|r| vec![r.name]).chain([RULES.iter().map(|r| r.name).collect()]) {
+            let (after, applied) = rewrite(&graph, &rule).unwrap();
+            prop_assert_eq!(&results(&mut meanings, &after), &wanted, "{:?}\n{}\n{}", rule, graph, after);
+            // Whatever value is left still means what it meant: recorded tensors match by name.
+            for (name, meaning) in meanings.of(&after, &Default::default()) {
+                prop_assert_eq!(values.get(&name), Some(&meaning), "{:?} {}", rule, name);
+            }
+            prop_assert_eq!(after == graph, applied.is_empty());
+            prop_assert_eq!(rewrite(&after, &rule).unwrap(), (after, vec![]));
+        }
+        let plain = graph.inline_definitions().unwrap();
+        prop_assert_eq!(&results(&mut meanings, &plain), &wanted);
+        prop_assert!(plain.nodes().iter().all(|n| n.op.definition(&plain.input_types(n)).is_none()));
+        let inner = meanings.of(&plain, &Default::default());
+        prop_assert!(values.iter().all(|(name, meaning)| inner[name] == *meaning));
+        prop_assert_eq!(&results(&mut meanings, &fuse(&plain).unwrap()), &wanted);
+    }
+
+    #[test]
+    fn extracted_nodes_mean_what_they_meant(steps in steps(), picked in any::<u64>()) {
+        let graph = random_graph(&steps);
+        let nodes: Vec<NodeId> =
+            (0..graph.nodes().len() as u32).filter(|i| picked >> (i % 64) & 1 == 1).map(NodeId).rev().collect();
+        if nodes.is_empty() {
+            return Ok(());
+        }
+        let part = graph.extract(&nodes).unwrap();
+        prop_assert_eq!(part.nodes().len(), nodes.len());
+        let mut meanings = Meanings::default();
+        let whole = meanings.of(&graph, &Default::default());
+        for (name, meaning) in meanings.of(&part, &whole) {
+            prop_assert_eq!(whole[&name], meaning, "{}", name);
+        }
+        for (old, id) in nodes.iter().map(|&n| (graph.node(n), part.find_node(&graph.node(n).name).unwrap())) {
+            prop_assert_eq!(&part.node(id).op, &old.op);
+        }
+        let all: Vec<NodeId> = (0..graph.nodes().len() as u32).map(NodeId).collect();
+        prop_assert_eq!(graph.extract(&all).unwrap().nodes().len(), graph.nodes().len());
+    }
+}
