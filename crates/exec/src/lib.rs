@@ -4,6 +4,8 @@
 
 mod accumulate;
 mod call;
+mod cpu;
+mod hybrid;
 mod interface;
 mod observer;
 mod platform;
@@ -12,8 +14,15 @@ mod spec;
 
 pub use accumulate::Accumulate;
 pub use call::Call;
+pub use cpu::CpuPlatform;
+pub use hybrid::{Hybrid, Side};
 pub use interface::{Interface, LOGITS};
 pub use observer::{NodeEvent, Observer};
 pub use platform::{KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, WORDS};
+
+/// Whether two tensors are one: of the same type, with the same bytes at the same place.
+fn same_bytes(a: &tapml_graph::Tensor, b: &tapml_graph::Tensor) -> bool {
+    a.dtype() == b.dtype() && a.shape() == b.shape() && std::ptr::eq::<[u8]>(&**a.bytes(), &**b.bytes())
+}

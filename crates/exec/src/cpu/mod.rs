@@ -1,0 +1,81 @@
+//! The `cpu` platform: the reference in `f32`, threaded. The source of most migrations, and the only platform that an
+//! observer can watch.
+
+mod loaded;
+mod rows;
+mod weights;
+
+use crate::{Accumulate, Call, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
+use tapml_device::Finding;
+use tapml_graph::{Context, DType, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_reference::{Value, eval};
+use weights::Weights;
+
+/// The reference in `f32` on this machine's processor.
+#[derive(Default)]
+pub struct CpuPlatform {
+    weights: Weights,
+}
+
+impl CpuPlatform {
+    /// A platform without any weights yet.
+    pub fn new() -> CpuPlatform {
+        CpuPlatform::default()
+    }
+}
+
+/// The outputs of one call, each rounded to its dtype.
+fn one(weights: &Weights, call: &Call) -> Result<Vec<Tensor>> {
+    call.check()?;
+    let named = call.inputs.iter().zip(&call.weights);
+    let inputs = named.map(|(tensor, name)| match name {
+        Some(name) => weights.get(name, tensor),
+        None => Value::from_tensor(tensor),
+    });
+    let outputs = eval(&call.op, &call.symbols, &inputs.collect::<Result<Vec<_>>>()?)?;
+    outputs.iter().zip(&call.output_types).map(|(output, ty)| output.to_tensor(ty.dtype)).collect()
+}
+
+impl Platform for CpuPlatform {
+    fn word(&self) -> &str {
+        "cpu"
+    }
+
+    fn describe(&self) -> PlatformInfo {
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        PlatformInfo {
+            platform: "cpu".into(),
+            device: format!("{} processor, {threads} threads", std::env::consts::ARCH),
+            driver: concat!("tapml reference ", env!("CARGO_PKG_VERSION")).into(),
+        }
+    }
+
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
+        op.infer(inputs)?;
+        let hash = concat!("reference-", env!("CARGO_PKG_VERSION")).into();
+        Ok(KernelChoice {
+            name: format!("{}/reference", op.name()),
+            hash,
+            accumulate: Accumulate { dtype: DType::F32 },
+        })
+    }
+
+    fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
+        for (i, call) in calls.iter().enumerate() {
+            sink(i, one(&self.weights, call).context(|| format!("node `{}`", call.node)));
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, model: &Model, _capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+        Ok(Box::new(loaded::CpuLoaded::new(model, &self.weights)?))
+    }
+
+    fn take_findings(&mut self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}

@@ -1,0 +1,233 @@
+//! One graph on two platforms: nodes placed on the source or the target, values copied between them, results of the
+//! target fed back into the source.
+
+mod segment;
+mod split;
+
+use crate::Platform;
+use crate::interface::{Interface, LOGITS};
+use crate::session::fits;
+use segment::Segment;
+use std::collections::HashMap;
+use tapml_graph::{
+    Context, Error, ErrorKind, Graph, Model, Node, Origin, Result, State, Symbol, Symbols, Tensor, ValueId,
+};
+
+/// For how many placements a segment is kept that they do not use: trying an operator, rejecting it and trying the next
+/// comes back to what was there before.
+const KEPT: u32 = 2;
+
+/// Which platform runs a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Side {
+    /// The platform that the model already works on.
+    Source,
+    /// The platform it is brought to.
+    Target,
+}
+
+impl Side {
+    fn name(self) -> &'static str {
+        match self {
+            Side::Source => "source",
+            Side::Target => "target",
+        }
+    }
+
+    fn other(self) -> Side {
+        match self {
+            Side::Source => Side::Target,
+            Side::Target => Side::Source,
+        }
+    }
+}
+
+/// A language model whose nodes run partly on one platform, partly on another.
+///
+/// A state lives on a platform if all nodes that touch it are in one segment there, else on the host between segments.
+pub struct Hybrid {
+    model: Model,
+    interface: Interface,
+    capacity: Symbols,
+    segments: Vec<Segment>,
+    /// Segments of the placements before this one.
+    spare: Vec<Segment>,
+    /// States that live on the host, by name.
+    states: HashMap<String, Tensor>,
+    position: usize,
+    broken: bool,
+}
+
+impl Hybrid {
+    /// Splits the graph by `placement` and loads each part on its platform, for runs of at most `capacity` (`n` tokens
+    /// after `p` others). Fails if a platform cannot run a node placed on it.
+    pub fn new(
+        model: &Model,
+        source: &mut dyn Platform,
+        target: &mut dyn Platform,
+        placement: &dyn Fn(&Node) -> Side,
+        capacity: &Symbols,
+    ) -> Result<Hybrid> {
+        let mut hybrid = Hybrid {
+            model: model.clone(),
+            interface: Interface::of(model.graph())?,
+            capacity: capacity.clone(),
+            segments: Vec::new(),
+            spare: Vec::new(),
+            states: HashMap::new(),
+            position: 0,
+            broken: false,
+        };
+        hybrid.place(source, target, placement)?;
+        Ok(hybrid)
+    }
+
+    /// Changes the placement and starts from position 0. Parts that this placement shares with the two before it are
+    /// not loaded again; both platforms must be those that the hybrid was made with. After a failure the hybrid has its
+    /// old placement.
+    pub fn place(
+        &mut self,
+        source: &mut dyn Platform,
+        target: &mut dyn Platform,
+        placement: &dyn Fn(&Node) -> Side,
+    ) -> Result<()> {
+        let graph = self.model.graph();
+        let parts = split::split(graph, &|id| placement(graph.node(id)));
+        let mut fresh: Vec<Segment> = Vec::new();
+        for part in &parts {
+            if self.segments.iter().chain(&self.spare).any(|s| s.part == *part) {
+                continue;
+            }
+            let mut load = || match part.side {
+                Side::Source => Segment::load(&self.model, source, part, &self.capacity),
+                Side::Target => Segment::load(&self.model, target, part, &self.capacity),
+            };
+            let segment = match load() {
+                Err(e) if e.kind() == ErrorKind::OutOfMemory && !self.spare.is_empty() => {
+                    self.spare.retain(|s| parts.contains(&s.part));
+                    load()
+                }
+                other => other,
+            };
+            fresh.push(segment?);
+        }
+        let mut old: Vec<Segment> =
+            self.segments.drain(..).chain(self.spare.drain(..)).chain(fresh).collect();
+        for part in &parts {
+            let at = old.iter().position(|s| s.part == *part);
+            let mut segment =
+                old.remove(at.ok_or_else(|| Error::bug("a part of the placement was not loaded"))?);
+            segment.unused = 0;
+            self.segments.push(segment);
+        }
+        old.iter_mut().for_each(|s| s.unused += 1);
+        old.retain(|s| s.unused <= KEPT);
+        self.spare = old;
+        self.reset()
+    }
+
+    /// One step with these tokens: all outputs of the graph by name. Advances `p` by the number of tokens.
+    ///
+    /// After a failure the hybrid must be [`reset`](Hybrid::reset), except that wrong ids, more tokens than `capacity`
+    /// has `n`, and more positions than it allows are refused before anything runs.
+    pub fn run(&mut self, ids: &[u32]) -> Result<HashMap<String, Tensor>> {
+        if self.broken {
+            return Err(Error::invalid("an earlier step failed, so that the hybrid's state is undefined")
+                .with_hint("reset the hybrid and feed the tokens again"));
+        }
+        self.interface.check(ids)?;
+        let most = |symbol| {
+            self.capacity.get(symbol).map_or(usize::MAX, |v| usize::try_from(v).unwrap_or(usize::MAX))
+        };
+        if ids.len() > most(Symbol::N) {
+            return Err(Error::invalid(format!(
+                "a step of {} tokens exceeds the capacity n = {}",
+                ids.len(),
+                most(Symbol::N)
+            )));
+        }
+        fits(ids.len(), self.position, most(Symbol::P).saturating_add(1).max(most(Symbol::N)))?;
+        let result = self.step(ids);
+        self.broken = result.is_err();
+        result
+    }
+
+    /// Logits of these tokens, fed behind those fed so far in as many steps as the capacity demands: `[ids.len(), vocab]`,
+    /// or `[1, vocab]` if the graph computes the last position only.
+    pub fn logits(&mut self, ids: &[u32]) -> Result<Tensor> {
+        self.interface.check(ids)?;
+        let chunk =
+            self.capacity.get(Symbol::N).and_then(|n| usize::try_from(n).ok()).unwrap_or(ids.len()).max(1);
+        let mut parts = Vec::new();
+        for ids in ids.chunks(chunk) {
+            let logits = self.run(ids)?.remove(LOGITS);
+            parts.push(logits.ok_or_else(|| Error::bug("the hybrid gave no `logits`"))?);
+        }
+        match (parts.len(), self.interface.last_only()) {
+            (2.., false) => Tensor::concat_rows(&parts),
+            _ => parts.pop().ok_or_else(|| Error::bug("a hybrid ran no step")),
+        }
+    }
+
+    /// Forgets all tokens.
+    pub fn reset(&mut self) -> Result<()> {
+        for segment in &mut self.segments {
+            segment.loaded.reset()?;
+        }
+        self.states = host_states(self.model.graph(), &self.segments)?;
+        (self.position, self.broken) = (0, false);
+        Ok(())
+    }
+
+    fn step(&mut self, ids: &[u32]) -> Result<HashMap<String, Tensor>> {
+        let graph = self.model.graph();
+        let symbols = self.interface.symbols(ids.len(), self.position);
+        let mut values = self.interface.inputs(ids)?;
+        for state in graph.states() {
+            if let Some(tensor) = self.states.get(&state.name) {
+                values.insert(graph.value(state.input).name.clone(), tensor.clone());
+            }
+        }
+        for segment in &mut self.segments {
+            segment.run(&symbols, &mut values).context(|| format!("{} segment", segment.part.side.name()))?;
+        }
+        let get = |id: ValueId| {
+            let value = graph.value(id);
+            match (values.get(&value.name), value.origin) {
+                (Some(tensor), _) => Ok(tensor.clone()),
+                (None, Origin::Weight) => self.model.weight(&value.name).cloned(),
+                (None, _) => Err(Error::bug(format!("no segment gave `{}`", value.name))),
+            }
+        };
+        for state in graph.states() {
+            if let Some(tensor) = self.states.get_mut(&state.name) {
+                *tensor = get(state.output)?;
+            }
+        }
+        self.position += ids.len();
+        graph.outputs().iter().map(|o| Ok((o.name.clone(), get(o.value)?))).collect()
+    }
+
+    /// Tokens fed since the last reset.
+    pub fn position(&self) -> usize {
+        self.position
+    }
+
+    /// The segments in execution order: side and number of nodes.
+    pub fn segments(&self) -> impl Iterator<Item = (Side, usize)> + '_ {
+        self.segments.iter().map(|s| (s.part.side, s.part.nodes.len()))
+    }
+}
+
+/// Empty states for those that live in no segment.
+fn host_states(graph: &Graph, segments: &[Segment]) -> Result<HashMap<String, Tensor>> {
+    let outside = |name: &String| !segments.iter().any(|s| s.states.contains(name));
+    let states = graph.states().iter().filter(|s| outside(&s.name));
+    let empty = |state: &State| {
+        let ty = &graph.value(state.input).ty;
+        let sizes = ty.sizes(&Symbols::np(0, 0))?;
+        let zeros = vec![0.0; sizes.iter().product()];
+        Ok((state.name.clone(), Tensor::from_f64(ty.dtype, sizes, &zeros)?))
+    };
+    states.map(empty).collect()
+}

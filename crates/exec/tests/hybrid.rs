@@ -1,0 +1,187 @@
+//! Hybrids of two platforms on the host: any placement computes what the source alone does, faults of the target show.
+
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{FUSED, PLAIN, Toy, distance, ids, model};
+use std::collections::HashMap;
+use tapml_device::Finding;
+use tapml_exec::{
+    Call, CpuPlatform, Hybrid, KernelChoice, Loaded, Observer, Platform, PlatformInfo, Session, Side, Sink,
+};
+use tapml_graph::op::OPS;
+use tapml_graph::{DType, Error, ErrorKind, Model, Node, Op, Result, Symbols, Tensor, TensorType};
+
+/// The reference under another name, which counts what it loads, lacks one operator and disturbs another.
+#[derive(Default)]
+struct Fake {
+    cpu: CpuPlatform,
+    loads: usize,
+    lacks: &'static str,
+    wrong: &'static str,
+}
+
+struct Disturbed(Box<dyn Loaded>);
+
+impl Loaded for Disturbed {
+    fn run(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<HashMap<String, Tensor>> {
+        let outputs = self.0.run(symbols, inputs, observer)?;
+        let disturb = |tensor: Tensor| {
+            let values = tensor.to_f32().iter().map(|v| v * 1.01).collect();
+            Tensor::from_f32_as(tensor.dtype(), tensor.shape().to_vec(), values)
+        };
+        outputs.into_iter().map(|(name, tensor)| Ok((name, disturb(tensor)?))).collect()
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.0.reset()
+    }
+}
+
+impl Platform for Fake {
+    fn word(&self) -> &str {
+        "fake"
+    }
+
+    fn describe(&self) -> PlatformInfo {
+        self.cpu.describe()
+    }
+
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
+        self.cpu.kernel_for(op, inputs)
+    }
+
+    fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
+        self.cpu.replay(calls, sink)
+    }
+
+    fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+        let has = |name: &str| model.graph().nodes().iter().any(|n| n.op.name() == name);
+        if has(self.lacks) {
+            return Err(Error::unsupported(format!("no kernel for `{}`", self.lacks)));
+        }
+        self.loads += 1;
+        let loaded = self.cpu.load(model, capacity)?;
+        Ok(if has(self.wrong) { Box::new(Disturbed(loaded)) } else { loaded })
+    }
+
+    fn take_findings(&mut self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+fn on_target(ops: &[&str]) -> impl Fn(&Node) -> Side {
+    move |node| if ops.contains(&node.op.name()) { Side::Target } else { Side::Source }
+}
+
+fn capacity() -> Symbols {
+    Symbols::np(16, 31)
+}
+
+/// Prefill in two runs, then decode.
+fn steps(hybrid: &mut Hybrid) -> Vec<u8> {
+    let ids = ids(12);
+    let mut bytes = Vec::new();
+    for range in [0..5, 5..9, 9..10, 10..11, 11..12] {
+        bytes.extend_from_slice(hybrid.logits(&ids[range]).unwrap().bytes());
+    }
+    bytes
+}
+
+#[test]
+fn every_placement_by_operator_equals_the_source_bitwise() {
+    let half = Toy { dtype: DType::F16, ..FUSED };
+    for toy in [PLAIN, FUSED, half, Toy { last_row: true, ..PLAIN }] {
+        let model = model(toy);
+        let (mut source, mut target) = (CpuPlatform::new(), CpuPlatform::new());
+        let mut hybrid =
+            Hybrid::new(&model, &mut source, &mut target, &|_| Side::Source, &capacity()).unwrap();
+        assert_eq!(hybrid.segments().collect::<Vec<_>>(), [(Side::Source, model.graph().nodes().len())]);
+        let plain = steps(&mut hybrid);
+        for (op, _) in model.graph().op_kinds() {
+            hybrid.place(&mut source, &mut target, &on_target(&[op])).unwrap();
+            assert!(hybrid.segments().any(|(side, _)| side == Side::Target), "{op}");
+            assert!(steps(&mut hybrid) == plain, "{op} on the target changes the logits");
+            let nodes: usize = hybrid.segments().map(|(_, nodes)| nodes).sum();
+            assert_eq!(nodes, model.graph().nodes().len());
+            assert_eq!(hybrid.position(), 12);
+        }
+        for seed in 1..8u32 {
+            let mixed =
+                |n: &Node| match n.name.bytes().fold(seed, |h, b| h.wrapping_mul(31) ^ u32::from(b)) >> 7 & 1
+                {
+                    0 => Side::Source,
+                    _ => Side::Target,
+                };
+            hybrid.place(&mut source, &mut target, &mixed).unwrap();
+            assert!(steps(&mut hybrid) == plain, "mixed placement {seed} changes the logits");
+        }
+        hybrid.place(&mut source, &mut target, &|_| Side::Target).unwrap();
+        assert_eq!(hybrid.segments().count(), 1);
+        assert!(steps(&mut hybrid) == plain);
+    }
+}
+
+#[test]
+fn a_wrong_target_operator_changes_the_logits() {
+    let model = model(PLAIN);
+    let mut source = CpuPlatform::new();
+    for info in OPS.iter().filter(|o| model.graph().op_kinds().iter().any(|(name, _)| *name == o.name)) {
+        let mut target = Fake { wrong: info.name, ..Fake::default() };
+        let place = &[info.name];
+        let mut hybrid =
+            Hybrid::new(&model, &mut source, &mut target, &on_target(place), &capacity()).unwrap();
+        let right = Session::new(&mut source, &model, 16).unwrap().forward(&ids(12)).unwrap();
+        let wrong = hybrid.logits(&ids(12)).unwrap();
+        assert!(distance(&wrong, &right) > 1e-5, "{}", info.name);
+    }
+}
+
+#[test]
+fn segments_are_reused_and_a_failed_placement_keeps_the_old_one() {
+    let model = model(PLAIN);
+    let (mut source, mut target) = (CpuPlatform::new(), Fake { lacks: "silu", ..Fake::default() });
+    let mut hybrid =
+        Hybrid::new(&model, &mut source, &mut target, &on_target(&["linear"]), &capacity()).unwrap();
+    let plain = steps(&mut hybrid);
+    let loads = target.loads;
+    let before: Vec<_> = hybrid.segments().collect();
+    let error = hybrid.place(&mut source, &mut target, &on_target(&["linear", "silu"])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.to_string().contains("on fake"), "{error}");
+    assert_eq!(hybrid.segments().collect::<Vec<_>>(), before);
+    hybrid.reset().unwrap();
+    assert!(steps(&mut hybrid) == plain);
+
+    hybrid.place(&mut source, &mut target, &on_target(&["linear", "attention"])).unwrap();
+    hybrid.place(&mut source, &mut target, &on_target(&["linear"])).unwrap();
+    let all = target.loads;
+    hybrid.place(&mut source, &mut target, &on_target(&["linear", "attention"])).unwrap();
+    assert_eq!(target.loads, all, "segments of the placement before are loaded again");
+    assert!(all > loads);
+    assert!(steps(&mut hybrid) == plain);
+}
+
+#[test]
+fn wrong_steps_are_refused() {
+    let model = model(PLAIN);
+    let (mut source, mut target) = (CpuPlatform::new(), CpuPlatform::new());
+    let small = Symbols::np(4, 7);
+    let mut hybrid = Hybrid::new(&model, &mut source, &mut target, &|_| Side::Source, &small).unwrap();
+    assert!(hybrid.run(&ids(5)).unwrap_err().to_string().contains("n = 4"));
+    assert!(hybrid.run(&[99]).unwrap_err().to_string().contains("outside the vocabulary"));
+    assert_eq!(hybrid.logits(&ids(8)).unwrap().shape(), [8, common::VOCAB]);
+    assert!(hybrid.run(&[1]).unwrap_err().to_string().contains("context of 8"));
+    hybrid.reset().unwrap();
+    assert_eq!(hybrid.run(&[1]).unwrap()["logits"].shape(), [1, common::VOCAB]);
+}
