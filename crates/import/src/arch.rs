@@ -1,0 +1,67 @@
+//! The architectures: one file each, listed once below.
+
+use crate::config::{Config, Section};
+use crate::net::Net;
+use tapml_graph::{Error, Graph, Result};
+
+mod llama;
+
+/// One architecture.
+#[derive(Clone, Copy)]
+pub struct Architecture {
+    /// The values of `model_type` that mean it.
+    pub model_types: &'static [&'static str],
+    /// Builds the graph that a configuration describes.
+    pub build: fn(&Section<'_>, Net<'_>) -> Result<Decoder>,
+}
+
+/// All architectures.
+pub const ARCHITECTURES: &[Architecture] = &[llama::LLAMA];
+
+/// What a configuration describes: a decoder-only language model.
+#[derive(Debug)]
+pub struct Decoder {
+    /// `ids: u32[n]` to `logits: f32[n, vocab]` (or `f32[1, vocab]`), with the caches as states.
+    pub graph: Graph,
+    /// Names of the values that enter the first layer and leave each layer.
+    pub hidden: Vec<String>,
+    /// Token ids lie below this.
+    pub vocab: u32,
+    /// Most positions the model was made for.
+    pub context: u32,
+}
+
+/// The architecture that `config.json` names. Fails with the list of known ones.
+pub fn find(config: &Config) -> Result<(&'static Architecture, &'static str)> {
+    let root = config.root();
+    let wanted = root.text("model_type")?;
+    let rows = ARCHITECTURES.iter().flat_map(|a| a.model_types.iter().map(move |&name| (a, name)));
+    rows.clone().find(|(_, name)| *name == wanted).ok_or_else(|| {
+        let known: Vec<&str> = rows.map(|(_, name)| name).collect();
+        root.unsupported("model_type", &format!("architecture `{wanted}` is not supported"))
+            .with_hint(format!("supported: {}", known.join(", ")))
+    })
+}
+
+/// Fails if the weights are quantised in a way that is not read.
+pub fn refuse_quantized(config: &Section) -> Result<()> {
+    if config.get("quantization_config").is_none() {
+        return Ok(());
+    }
+    let error: Error = config.unsupported("quantization_config", "quantised checkpoints are not supported");
+    Err(error.with_hint("take the checkpoint with f32, f16 or bf16 weights"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    #[test]
+    fn model_types_are_listed_once() {
+        let names: Vec<&str> = ARCHITECTURES.iter().flat_map(|a| a.model_types).copied().collect();
+        let unique: HashSet<&str> = names.iter().copied().collect();
+        assert_eq!(names.len(), unique.len());
+        assert!(ARCHITECTURES.iter().all(|a| !a.model_types.is_empty()));
+    }
+}

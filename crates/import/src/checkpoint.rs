@@ -1,0 +1,215 @@
+//! A checkpoint folder, opened: configuration, graph, weights and the ids of special tokens.
+
+use crate::arch::{self, Decoder};
+use crate::config::Config;
+use crate::net::Net;
+use crate::options::ImportOptions;
+use crate::random;
+use crate::weights::Weights;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tapml_graph::{DType, Error, Graph, Model, Result};
+
+/// What a model folder needs, as advice.
+const FOLDER: &str = "a model is a folder in Hugging Face layout: config.json, model.safetensors (or shards with \
+                      model.safetensors.index.json) and, for text, tokenizer.json";
+
+/// An opened checkpoint.
+#[derive(Debug)]
+pub struct Checkpoint {
+    dir: PathBuf,
+    config: Config,
+    model_type: &'static str,
+    model: Model,
+    hidden: Vec<String>,
+    vocab: usize,
+    context: usize,
+    bos: Option<u32>,
+    eos: Vec<u32>,
+    unused: Vec<String>,
+    weights_hash: OnceLock<String>,
+}
+
+impl Checkpoint {
+    /// Opens a folder with the default options.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Checkpoint> {
+        Checkpoint::open_with(dir, &ImportOptions::default())
+    }
+
+    /// Opens a folder. Fails if it holds no model, an architecture that is not supported, or weights that are missing,
+    /// damaged or of other shapes than the configuration says.
+    pub fn open_with(dir: impl AsRef<Path>, options: &ImportOptions) -> Result<Checkpoint> {
+        let dir = dir.as_ref();
+        let config = read_config(dir)?;
+        arch::find(&config)?;
+        let weights = Weights::open(dir)?;
+        let (decoder, model_type) = build(&config, &|name| weights.dtype(name), options)?;
+        let values = weights.load(&decoder.graph, options.check_finite)?;
+        let unused = weights.unused(&decoder.graph);
+        Checkpoint::new(dir, config, model_type, decoder, values, options).map(|c| Checkpoint { unused, ..c })
+    }
+
+    /// A model of the shape that the folder's `config.json` describes, with random weights made from `seed`: for
+    /// measuring speed where the weights are not at hand. Dtype of the weights is the configuration's, else bf16.
+    pub fn random(dir: impl AsRef<Path>, options: &ImportOptions, seed: u64) -> Result<Checkpoint> {
+        let dir = dir.as_ref();
+        let config = read_config(dir)?;
+        let root = config.root();
+        let key = if root.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
+        let dtype = match root.text_or(key, "bfloat16")? {
+            "float32" => DType::F32,
+            "float16" => DType::F16,
+            "bfloat16" => DType::BF16,
+            _ => return Err(root.expected(key, "`float32`, `float16` or `bfloat16`")),
+        };
+        let (decoder, model_type) = build(&config, &|_| Some(dtype), options)?;
+        let values = random::weights(&decoder.graph, seed)?;
+        Checkpoint::new(dir, config, model_type, decoder, values, options)
+    }
+
+    fn new(
+        dir: &Path,
+        config: Config,
+        model_type: &'static str,
+        decoder: Decoder,
+        weights: std::collections::HashMap<String, tapml_graph::Tensor>,
+        options: &ImportOptions,
+    ) -> Result<Checkpoint> {
+        let vocab = decoder.vocab as usize;
+        let context = decoder.context as usize;
+        let generation = Config::read_if_present(&dir.join("generation_config.json"))?;
+        let special = |key: &str| -> Result<Vec<u32>> {
+            let preferred =
+                generation.as_ref().map(|g| g.root().ids(key, vocab)).transpose()?.unwrap_or_default();
+            if preferred.is_empty() { config.root().ids(key, vocab) } else { Ok(preferred) }
+        };
+        let (bos, eos) = (special("bos_token_id")?.first().copied(), special("eos_token_id")?);
+        Ok(Checkpoint {
+            dir: dir.to_path_buf(),
+            model: Model::new(decoder.graph, weights)?,
+            config,
+            model_type,
+            hidden: decoder.hidden,
+            vocab,
+            context: options.max_context.map_or(context, |most| most.min(context)),
+            bos,
+            eos,
+            unused: Vec::new(),
+            weights_hash: OnceLock::new(),
+        })
+    }
+
+    /// The folder.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// `config.json`.
+    pub fn config(&self) -> &Config {
+        &self.config
+    }
+
+    /// The architecture's `model_type`.
+    pub fn model_type(&self) -> &'static str {
+        self.model_type
+    }
+
+    /// Graph and weights. Input `ids: u32[n]`; output `logits: f32[n, vocab]`, or `f32[1, vocab]` with
+    /// [`crate::Rows::Last`].
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        self.model.graph()
+    }
+
+    /// Token ids lie below this.
+    pub fn vocab(&self) -> usize {
+        self.vocab
+    }
+
+    /// Most positions that one sequence may have.
+    pub fn context(&self) -> usize {
+        self.context
+    }
+
+    /// The id that begins a text, if the checkpoint names one.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The ids that end a text.
+    pub fn eos(&self) -> &[u32] {
+        &self.eos
+    }
+
+    /// Names of the values that Transformers calls hidden states: what enters the first layer, then what leaves each
+    /// layer. Fusion keeps these names.
+    pub fn hidden_values(&self) -> Vec<String> {
+        self.hidden.clone()
+    }
+
+    /// Tensors of the checkpoint that the graph does not use, sorted by name.
+    pub fn unused_tensors(&self) -> &[String] {
+        &self.unused
+    }
+
+    /// BLAKE3 of the names, types and bytes of all weights in the order of their names, in hexadecimal: the same for
+    /// every way of cutting a checkpoint into files. Computed at the first call.
+    pub fn weights_hash(&self) -> &str {
+        self.weights_hash.get_or_init(|| hash_weights(&self.model))
+    }
+}
+
+fn read_config(dir: &Path) -> Result<Config> {
+    let fail = |text: String| Error::invalid(format!("{}: {text}", dir.display())).with_hint(FOLDER);
+    if !dir.exists() {
+        return Err(fail("there is no such file or folder".into()));
+    }
+    if dir.is_file() {
+        return Err(match dir.extension().and_then(|e| e.to_str()) {
+            Some("safetensors" | "json") => fail("expected the folder that holds this file".into()),
+            Some(format @ ("gguf" | "onnx")) => {
+                Error::unsupported(format!("{}: {format} files are not supported", dir.display()))
+                    .with_hint(FOLDER)
+            }
+            _ => fail("expected a model folder, found a file".into()),
+        });
+    }
+    if !dir.join("config.json").exists() {
+        return Err(fail("this folder holds no model: there is no config.json".into()));
+    }
+    Config::read(&dir.join("config.json"))
+}
+
+fn build(
+    config: &Config,
+    dtype_of: &dyn Fn(&str) -> Option<DType>,
+    options: &ImportOptions,
+) -> Result<(Decoder, &'static str)> {
+    if !matches!(options.activation, DType::F32 | DType::F16) {
+        let text = format!("activations in {} are not supported", options.activation);
+        return Err(Error::unsupported(text).with_hint("supported: f32 and f16"));
+    }
+    if options.max_context == Some(0) {
+        return Err(Error::invalid("a context of 0 positions holds no token"));
+    }
+    let (architecture, model_type) = arch::find(config)?;
+    let decoder = (architecture.build)(&config.root(), Net::new(model_type, dtype_of, options))?;
+    Ok((decoder, model_type))
+}
+
+fn hash_weights(model: &Model) -> String {
+    let mut names: Vec<&str> = model.graph().weights().map(|(_, v)| v.name.as_str()).collect();
+    names.sort_unstable();
+    let mut hasher = blake3::Hasher::new();
+    for tensor in names.iter().filter_map(|&name| Some((name, model.weight(name).ok()?))) {
+        let (name, tensor) = tensor;
+        let header = format!("{name}\0{}{:?}\0", tensor.dtype(), tensor.shape());
+        hasher.update(&(header.len() as u64).to_le_bytes()).update(header.as_bytes());
+        hasher.update_rayon(tensor.bytes());
+    }
+    hasher.finalize().to_hex().to_string()
+}

@@ -1,0 +1,174 @@
+//! Typed, bounded access to a model's JSON files; errors name the file and the key.
+
+use serde_json::{Map, Value};
+use std::io::Read;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
+use tapml_graph::{Error, Result};
+
+/// The largest JSON file that is read, in bytes: the index of a model with many shards is the longest of them.
+const MAX_JSON: u64 = 64 << 20;
+
+/// A JSON object read from a file.
+#[derive(Clone, Debug)]
+pub struct Config {
+    path: PathBuf,
+    root: Map<String, Value>,
+}
+
+impl Config {
+    /// Reads and parses the file. Fails if it cannot be read, is too large or is no JSON object.
+    pub fn read(path: &Path) -> Result<Config> {
+        let io = |e: &std::io::Error| Error::io("read", path, e);
+        let file = std::fs::File::open(path).map_err(|e| io(&e))?;
+        let mut text = Vec::new();
+        file.take(MAX_JSON + 1).read_to_end(&mut text).map_err(|e| io(&e))?;
+        if text.len() as u64 > MAX_JSON {
+            return Err(Error::invalid(format!("{} is larger than {MAX_JSON} bytes", path.display())));
+        }
+        let parsed: Value = serde_json::from_slice(&text)
+            .map_err(|e| Error::invalid(format!("{} is no valid JSON: {e}", path.display())))?;
+        match parsed {
+            Value::Object(root) => Ok(Config { path: path.to_path_buf(), root }),
+            other => {
+                let text = format!("{}: expected a JSON object, found {}", path.display(), brief(&other));
+                Err(Error::invalid(text))
+            }
+        }
+    }
+
+    /// Reads the file if it exists; see [`Config::read`].
+    pub fn read_if_present(path: &Path) -> Result<Option<Config>> {
+        path.exists().then(|| Config::read(path)).transpose()
+    }
+
+    /// The whole object.
+    pub fn root(&self) -> Section<'_> {
+        Section { path: &self.path, prefix: String::new(), map: &self.root }
+    }
+
+    /// The object as JSON.
+    pub fn json(&self) -> &Map<String, Value> {
+        &self.root
+    }
+}
+
+/// An object within a JSON file. A key whose value is `null` counts as absent.
+#[derive(Clone, Debug)]
+pub struct Section<'a> {
+    path: &'a Path,
+    prefix: String,
+    map: &'a Map<String, Value>,
+}
+
+impl<'a> Section<'a> {
+    /// The value of a key.
+    pub fn get(&self, key: &str) -> Option<&'a Value> {
+        self.map.get(key).filter(|v| !v.is_null())
+    }
+
+    /// The keys.
+    pub fn keys(&self) -> impl Iterator<Item = &'a str> {
+        self.map.keys().map(String::as_str)
+    }
+
+    /// The object under a key.
+    pub fn section(&self, key: &str) -> Result<Option<Section<'a>>> {
+        let Some(value) = self.get(key) else { return Ok(None) };
+        let map = value.as_object().ok_or_else(|| self.expected(key, "an object"))?;
+        Ok(Some(Section { path: self.path, prefix: format!("{}{key}.", self.prefix), map }))
+    }
+
+    /// A whole number within bounds.
+    pub fn size(&self, key: &str, bounds: RangeInclusive<u32>) -> Result<u32> {
+        self.require(key)?;
+        self.size_or(key, 0, bounds)
+    }
+
+    /// A whole number within bounds, or `default` if the key is absent.
+    pub fn size_or(&self, key: &str, default: u32, bounds: RangeInclusive<u32>) -> Result<u32> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        let number = value.as_u64().and_then(|v| u32::try_from(v).ok()).filter(|v| bounds.contains(v));
+        number.ok_or_else(|| {
+            self.expected(key, &format!("a whole number from {} to {}", bounds.start(), bounds.end()))
+        })
+    }
+
+    /// A number within bounds.
+    pub fn number(&self, key: &str, bounds: RangeInclusive<f64>) -> Result<f64> {
+        self.require(key)?;
+        self.number_or(key, 0.0, bounds)
+    }
+
+    /// A number within bounds, or `default` if the key is absent.
+    pub fn number_or(&self, key: &str, default: f64, bounds: RangeInclusive<f64>) -> Result<f64> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        let number = value.as_f64().filter(|v| bounds.contains(v));
+        number.ok_or_else(|| {
+            self.expected(key, &format!("a number from {:e} to {:e}", bounds.start(), bounds.end()))
+        })
+    }
+
+    /// A truth value, or `default` if the key is absent.
+    pub fn flag_or(&self, key: &str, default: bool) -> Result<bool> {
+        let Some(value) = self.get(key) else { return Ok(default) };
+        value.as_bool().ok_or_else(|| self.expected(key, "true or false"))
+    }
+
+    /// A text.
+    pub fn text(&self, key: &str) -> Result<&'a str> {
+        let value = self.require(key)?;
+        value.as_str().ok_or_else(|| self.expected(key, "a text"))
+    }
+
+    /// A text, or `default` if the key is absent.
+    pub fn text_or(&self, key: &str, default: &'a str) -> Result<&'a str> {
+        if self.get(key).is_none() { Ok(default) } else { self.text(key) }
+    }
+
+    /// Token ids: one number or a list of numbers below `vocab`; empty if the key is absent.
+    pub fn ids(&self, key: &str, vocab: usize) -> Result<Vec<u32>> {
+        let Some(value) = self.get(key) else { return Ok(Vec::new()) };
+        let items = value.as_array().map_or(std::slice::from_ref(value), Vec::as_slice);
+        let id = |v: &Value| v.as_u64().filter(|&id| id < vocab as u64).map(|id| id as u32);
+        items
+            .iter()
+            .map(id)
+            .collect::<Option<Vec<u32>>>()
+            .ok_or_else(|| self.expected(key, &format!("a token id below {vocab}, or a list of them")))
+    }
+
+    /// An error about a key: what it must be, and what it is.
+    pub fn expected(&self, key: &str, expected: &str) -> Error {
+        let found = self.map.get(key).map_or("nothing".to_string(), brief);
+        Error::invalid(format!("{}: expected {expected}, found {found}", self.name(key)))
+    }
+
+    /// An error about a key whose value is legal but not served.
+    pub fn unsupported(&self, key: &str, text: &str) -> Error {
+        Error::unsupported(format!("{}: {text}", self.name(key)))
+    }
+
+    /// File and key, for messages.
+    fn name(&self, key: &str) -> String {
+        format!("{}: `{}{key}`", self.path.display(), self.prefix)
+    }
+
+    fn require(&self, key: &str) -> Result<&'a Value> {
+        self.get(key).ok_or_else(|| {
+            Error::invalid(format!("{} is missing", self.name(key))).with_hint(
+                "take the file that came with the weights; a configuration without this key cannot be used",
+            )
+        })
+    }
+}
+
+/// A JSON value for a message: cut short, because it comes from a file.
+fn brief(value: &Value) -> String {
+    const LONGEST: usize = 60;
+    let text = value.to_string();
+    match text.char_indices().nth(LONGEST) {
+        Some((cut, _)) => format!("{}…", &text[..cut]),
+        None => text,
+    }
+}

@@ -1,0 +1,26 @@
+//! Reads checkpoints: a folder in Hugging Face layout becomes a verified graph and memory-mapped weights.
+//!
+//! `safetensors` reads and writes the file format, `arch/<name>.rs` turns a `config.json` into a graph out of the
+//! parts in `block/`. Everything read here is hostile until checked: sizes are bounded, arithmetic is checked, and an
+//! error names file, key or tensor, what was expected and what was found.
+#![warn(missing_docs)]
+
+mod arch;
+mod block;
+mod checkpoint;
+mod config;
+mod finite;
+mod net;
+mod options;
+mod random;
+pub mod safetensors;
+#[cfg(feature = "testing")]
+pub mod testing;
+mod weights;
+
+pub use arch::{ARCHITECTURES, Architecture, Decoder};
+pub use checkpoint::Checkpoint;
+pub use config::{Config, Section};
+pub use net::Net;
+pub use options::{ImportOptions, Rows};
+pub use weights::Weights;

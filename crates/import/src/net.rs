@@ -1,0 +1,91 @@
+//! What the parts of architectures build with: a graph under construction whose weights take their dtype from the
+//! checkpoint.
+
+use crate::options::{ImportOptions, Rows};
+use std::fmt;
+use tapml_graph::{Builder, DType, Graph, Op, Result, Symbol, TensorType, ValueId};
+
+/// A module's place in the checkpoint, such as `model.layers.0.self_attn`: weights and nodes are named under it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Path(String);
+
+impl Path {
+    /// The module of this name.
+    pub fn new(name: impl Into<String>) -> Path {
+        Path(name.into())
+    }
+
+    /// A module, weight or node within this one.
+    pub fn at(&self, name: impl fmt::Display) -> Path {
+        Path(format!("{}.{name}", self.0))
+    }
+}
+
+impl fmt::Display for Path {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A graph under construction.
+pub struct Net<'a> {
+    builder: Builder,
+    dtype_of: &'a dyn Fn(&str) -> Option<DType>,
+    options: &'a ImportOptions,
+}
+
+impl<'a> Net<'a> {
+    /// An empty graph of this name. `dtype_of` tells the dtype of a weight in the checkpoint; one that it does not
+    /// know counts as f32 here and is reported when the weights are loaded.
+    pub fn new(
+        name: &str,
+        dtype_of: &'a dyn Fn(&str) -> Option<DType>,
+        options: &'a ImportOptions,
+    ) -> Net<'a> {
+        Net { builder: Builder::new(name), dtype_of, options }
+    }
+
+    /// Dtype of activations and caches.
+    pub fn activation(&self) -> DType {
+        self.options.activation
+    }
+
+    /// Which positions get logits.
+    pub fn rows(&self) -> Rows {
+        self.options.logits
+    }
+
+    /// The token ids of this step: `u32[n]`.
+    pub fn ids(&mut self) -> Result<ValueId> {
+        self.builder.input("ids", TensorType::new(DType::U32, [Symbol::N]))
+    }
+
+    /// The weight of this name and shape.
+    pub fn weight(&mut self, at: &Path, shape: &[u32]) -> Result<ValueId> {
+        let name = at.to_string();
+        let dtype = (self.dtype_of)(&name).unwrap_or(DType::F32);
+        self.builder.weight(name, TensorType::new(dtype, shape.iter().map(|&size| u64::from(size))))
+    }
+
+    /// A cache that grows by this step's rows: `[p, columns]`.
+    pub fn cache(&mut self, at: &Path, columns: u32) -> Result<ValueId> {
+        let shape = [Symbol::P.into(), tapml_graph::Dim::from(u64::from(columns))];
+        self.builder.state(at.to_string(), TensorType::new(self.activation(), shape))
+    }
+
+    /// Sets what a cache holds after the step.
+    pub fn set_cache(&mut self, before: ValueId, after: ValueId) -> Result<()> {
+        self.builder.set_state(before, after)
+    }
+
+    /// Adds a node with one output.
+    pub fn node(&mut self, at: &Path, op: impl Into<Op>, inputs: &[ValueId]) -> Result<ValueId> {
+        self.builder.node(at.to_string(), op, inputs)
+    }
+
+    /// Finishes the graph with this result.
+    pub fn finish(mut self, output: &str, value: ValueId) -> Result<Graph> {
+        self.builder.output(output, value);
+        self.builder.finish()
+    }
+}

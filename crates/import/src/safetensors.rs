@@ -1,0 +1,14 @@
+//! The safetensors format: a memory-mapped reader that checks every claim of the header, and a writer.
+//!
+//! Layout: 8 bytes little-endian header length, a JSON header, the tensors' bytes without gaps.
+//! Format: <https://github.com/huggingface/safetensors#format>.
+
+mod header;
+mod map;
+mod stored;
+mod write;
+
+pub use header::{Entry, Header, MAX_HEADER};
+pub use map::File;
+pub use stored::StoredType;
+pub use write::write;

@@ -1,0 +1,88 @@
+//! A safetensors file mapped into memory; tensors share the map.
+
+use super::{Entry, Header};
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use tapml_graph::{Bytes, Context, Error, Result, Tensor};
+
+/// An open file: its checked header and its bytes, read from disk only where they are used.
+#[derive(Clone, Debug)]
+pub struct File {
+    path: PathBuf,
+    header: Header,
+    bytes: Bytes,
+    begin: usize,
+}
+
+impl File {
+    /// Maps the file and checks its header. Errors name the file; see [`Header::parse`].
+    pub fn open(path: &Path) -> Result<File> {
+        let bytes = map(path)?;
+        let (header, begin) = Header::parse(&bytes).context(|| path.display().to_string())?;
+        Ok(File { path: path.to_path_buf(), header, bytes, begin })
+    }
+
+    /// Where the file lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The tensors in the order of their bytes.
+    pub fn entries(&self) -> &[Entry] {
+        &self.header.tensors
+    }
+
+    /// Free text that the writer left.
+    pub fn metadata(&self) -> &BTreeMap<String, String> {
+        &self.header.metadata
+    }
+
+    /// The tensor of this name, sharing the map. Fails if there is none or its element type is not supported.
+    pub fn tensor(&self, name: &str) -> Result<Tensor> {
+        let entry =
+            self.entries().iter().find(|e| e.name == name).ok_or_else(|| {
+                Error::invalid(format!("{}: there is no tensor `{name}`", self.path.display()))
+            })?;
+        self.load(entry)
+    }
+
+    /// The tensor of an entry of this file; see [`File::tensor`].
+    pub fn load(&self, entry: &Entry) -> Result<Tensor> {
+        let context = || format!("{}: tensor `{}`", self.path.display(), entry.name);
+        let dtype = entry.stored.dtype().ok_or_else(|| {
+            Error::unsupported(format!("{} elements are not supported", entry.stored)).context(context())
+        })?;
+        let bytes = self.begin.checked_add(entry.start).zip(entry.end.checked_sub(entry.start));
+        let bytes = bytes
+            .and_then(|(start, len)| self.bytes.slice(start, len))
+            .ok_or_else(|| Error::invalid("its bytes lie outside the file").context(context()))?;
+        Tensor::new(dtype, entry.shape.clone(), bytes).context(context)
+    }
+}
+
+/// Keeps the map alive for the tensors that share it.
+struct Map(memmap2::Mmap);
+
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[allow(unsafe_code)]
+fn map(path: &Path) -> Result<Bytes> {
+    let fail = |doing: &str, e: &std::io::Error| Error::io(doing, path, e);
+    let file = std::fs::File::open(path).map_err(|e| fail("open", &e))?;
+    let metadata = file.metadata().map_err(|e| fail("read", &e))?;
+    if !metadata.is_file() {
+        return Err(Error::invalid(format!("{} is no regular file", path.display())));
+    }
+    if metadata.len() == 0 {
+        return Ok(Bytes::new(Vec::new()));
+    }
+    // SAFETY: the map is private and read-only. As for every memory map, the file must not be cut short while it is
+    // in use; checkpoints are replaced by renaming, and nothing here writes to one that is open.
+    let map =
+        unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file) }.map_err(|e| fail("map", &e))?;
+    Ok(Bytes::new(Map(map)))
+}

@@ -1,0 +1,220 @@
+//! The weight files of a checkpoint: one safetensors file, or shards with an index.
+
+use crate::config::Config;
+use crate::finite::first_not_finite;
+use crate::safetensors::{Entry, File};
+use rayon::prelude::*;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::path::{Component, Path};
+use tapml_graph::{DType, Error, Graph, Result, Symbols, Tensor, Value};
+
+/// The file of an unsharded model.
+const SINGLE: &str = "model.safetensors";
+/// The file that says which shard holds which tensor.
+const INDEX: &str = "model.safetensors.index.json";
+/// Dtypes that weights may have.
+const SERVED: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
+/// So many problems are listed in one message.
+const MOST_LISTED: usize = 10;
+
+/// Every tensor of a checkpoint by name, mapped but not read.
+#[derive(Clone, Debug)]
+pub struct Weights {
+    files: Vec<File>,
+    index: HashMap<String, (usize, usize)>,
+}
+
+impl Weights {
+    /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
+    pub fn open(dir: &Path) -> Result<Weights> {
+        if dir.join(SINGLE).exists() {
+            let file = File::open(&dir.join(SINGLE))?;
+            let names = file.entries().iter().enumerate();
+            let index = names.map(|(i, e)| (e.name.clone(), (0, i))).collect();
+            return Ok(Weights { files: vec![file], index });
+        }
+        match Config::read_if_present(&dir.join(INDEX))? {
+            Some(index) => sharded(dir, &index),
+            None => Err(no_weights(dir)),
+        }
+    }
+
+    /// The dtype of a tensor, if there is one of this name in a dtype that weights may have.
+    pub fn dtype(&self, name: &str) -> Option<DType> {
+        let (_, entry) = self.find(name)?;
+        entry.stored.dtype().filter(|d| SERVED.contains(d))
+    }
+
+    /// The files, in the order of their names.
+    pub fn files(&self) -> &[File] {
+        &self.files
+    }
+
+    /// The tensors that the graph names as weights. Fails with every one that is missing or of another type, and, if
+    /// asked to, when one holds NaN or infinity.
+    pub fn load(&self, graph: &Graph, check_finite: bool) -> Result<HashMap<String, Tensor>> {
+        let wanted: Vec<&Value> = graph.weights().map(|(_, value)| value).collect();
+        let mut problems = Vec::new();
+        let mut tensors = Vec::with_capacity(wanted.len());
+        for value in &wanted {
+            match self.take(value) {
+                Ok(tensor) => tensors.push((value.name.clone(), tensor)),
+                Err(problem) => problems.push(problem),
+            }
+        }
+        if !problems.is_empty() {
+            return Err(join(problems));
+        }
+        if check_finite {
+            let first = tensors.par_iter().find_map_first(|(name, t)| Some((name, t, first_not_finite(t)?)));
+            if let Some((name, tensor, (index, value))) = first {
+                return Err(self.not_finite(name, tensor, index, value));
+            }
+        }
+        Ok(tensors.into_iter().collect())
+    }
+
+    /// Names of tensors that the graph does not use, sorted. Stored rotary frequencies do not count: they follow from
+    /// the configuration.
+    pub fn unused(&self, graph: &Graph) -> Vec<String> {
+        let used: HashSet<&str> = graph.weights().map(|(_, v)| v.name.as_str()).collect();
+        let entries = self.files.iter().flat_map(File::entries).map(|e| e.name.as_str());
+        let unused = entries.filter(|n| !used.contains(n) && !n.ends_with("rotary_emb.inv_freq"));
+        let mut unused: Vec<String> = unused.map(str::to_string).collect();
+        unused.sort();
+        unused
+    }
+
+    fn find(&self, name: &str) -> Option<(&File, &Entry)> {
+        let &(file, entry) = self.index.get(name)?;
+        let file = self.files.get(file)?;
+        Some((file, file.entries().get(entry)?))
+    }
+
+    fn take(&self, value: &Value) -> Result<Tensor> {
+        let name = &value.name;
+        let shape = value.ty.sizes(&Symbols::new())?;
+        let (file, entry) = self.find(name).ok_or_else(|| self.missing(name, &shape))?;
+        let found = format!("{}{:?}", entry.stored, entry.shape);
+        let at = || format!("{}: tensor `{name}`", file.path().display());
+        if entry.shape != shape {
+            return Err(Error::invalid(format!("expected shape {shape:?}, found {found}"))
+                .context(at())
+                .with_hint("config.json and the weights belong to different models"));
+        }
+        if self.dtype(name).is_none() {
+            return Err(Error::unsupported(format!("expected F32, F16 or BF16 elements, found {found}"))
+                .context(at())
+                .with_hint("take the checkpoint with f32, f16 or bf16 weights"));
+        }
+        file.load(entry)
+    }
+
+    fn missing(&self, name: &str, shape: &[usize]) -> Error {
+        let place = match self.files.as_slice() {
+            [only] => only.path().display().to_string(),
+            [first, ..] => format!(
+                "{} and its {} shards",
+                first.path().with_file_name(INDEX).display(),
+                self.files.len()
+            ),
+            [] => "the checkpoint".to_string(),
+        };
+        let hint = match name {
+            "lm_head.weight" => "a model without it says `tie_word_embeddings: true` in config.json",
+            _ => "config.json and the weights belong to different models, or a weight file is missing",
+        };
+        Error::invalid(format!("{place}: tensor `{name}` of shape {shape:?} is missing")).with_hint(hint)
+    }
+
+    fn not_finite(&self, name: &str, tensor: &Tensor, index: usize, value: f64) -> Error {
+        let file = self.find(name).map(|(file, _)| file.path().display().to_string()).unwrap_or_default();
+        let place = coordinates(index, tensor.shape());
+        Error::invalid(format!("{file}: tensor `{name}` holds {value} at {place:?}, expected finite numbers"))
+            .with_hint(
+                "the checkpoint is damaged or its training diverged; fetch it again or take another one",
+            )
+    }
+}
+
+/// The place of element `index` in a tensor of this shape.
+fn coordinates(mut index: usize, shape: &[usize]) -> Vec<usize> {
+    let mut place = vec![0; shape.len()];
+    for (slot, &size) in place.iter_mut().zip(shape).rev() {
+        *slot = index % size.max(1);
+        index /= size.max(1);
+    }
+    place
+}
+
+/// One error that lists several.
+fn join(mut problems: Vec<Error>) -> Error {
+    if problems.len() == 1 {
+        return problems.remove(0);
+    }
+    let mut lines: Vec<String> = problems.iter().take(MOST_LISTED).map(Error::to_string).collect();
+    if problems.len() > MOST_LISTED {
+        lines.push(format!("and {} more", problems.len() - MOST_LISTED));
+    }
+    let first = problems.remove(0);
+    let error =
+        Error::new(first.kind(), format!("{} problems:\n  {}", problems.len() + 1, lines.join("\n  ")));
+    first.hint().map(str::to_string).into_iter().fold(error, Error::with_hint)
+}
+
+fn sharded(dir: &Path, config: &Config) -> Result<Weights> {
+    let root = config.root();
+    let path = dir.join(INDEX);
+    let hint = "fetch the index and all shards of one and the same checkpoint";
+    let bad = |text: String| Error::invalid(format!("{}: {text}", path.display())).with_hint(hint);
+    let map = root.section("weight_map")?.ok_or_else(|| bad("`weight_map` is missing".into()))?;
+
+    let mut by_file: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for name in map.keys() {
+        by_file.entry(map.text(name)?).or_default().push(name);
+    }
+    let mut weights = Weights { files: Vec::new(), index: HashMap::new() };
+    for (file, names) in by_file {
+        if !is_plain_name(file) {
+            return Err(bad(format!("`{file}` is no name of a file in this folder")));
+        }
+        let shard = dir.join(file);
+        if !shard.exists() {
+            return Err(bad(format!(
+                "shard {} is missing; it holds {} tensors",
+                shard.display(),
+                names.len()
+            )));
+        }
+        let shard = File::open(&shard)?;
+        let entries: HashMap<&str, usize> =
+            shard.entries().iter().enumerate().map(|(i, e)| (e.name.as_str(), i)).collect();
+        for name in names {
+            let entry = entries.get(name).copied().ok_or_else(|| {
+                bad(format!("tensor `{name}` should be in {}, but is not", shard.path().display()))
+            })?;
+            weights.index.insert(name.to_string(), (weights.files.len(), entry));
+        }
+        weights.files.push(shard);
+    }
+    Ok(weights)
+}
+
+/// Whether the text names a file directly in a folder: an index must not lead elsewhere.
+fn is_plain_name(text: &str) -> bool {
+    let mut parts = Path::new(text).components();
+    matches!((parts.next(), parts.next()), (Some(Component::Normal(_)), None)) && !text.contains(['/', '\\'])
+}
+
+fn no_weights(dir: &Path) -> Error {
+    let error = Error::invalid(format!("{}: there is no {SINGLE} and no {INDEX}", dir.display()));
+    let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let other = names
+        .map(|e| e.file_name().to_string_lossy().into_owned())
+        .find(|n| [".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5"].iter().any(|end| n.ends_with(end)));
+    match other {
+        Some(name) => error
+            .with_hint(format!("`{name}` is in a format that is not read; save the model as safetensors")),
+        None => error.with_hint("the weights were not fetched; a model folder holds them as safetensors"),
+    }
+}
