@@ -2,7 +2,7 @@
 
 use crate::dim::{Dim, Symbol, Symbols};
 use crate::error::{Error, Result};
-use crate::graph::{Graph, Node, NodeId, Origin, TensorType, ValueId};
+use crate::graph::{Graph, Node, Origin, TensorType, ValueId};
 use crate::op::Op;
 use crate::tensor::byte_len;
 use std::collections::HashSet;
@@ -157,19 +157,17 @@ fn origins(graph: &Graph, errors: &mut Vec<String>) {
                 let from = graph.nodes().get(node.0 as usize);
                 if from.and_then(|n| n.outputs.get(output as usize)) != Some(&id) {
                     errors.push(format!(
-                        "`{}` comes from output {output} of node {}, which does not exist",
+                        "`{}` says that it is output {output} of node {}, which it is not",
                         value.name, node.0
                     ));
-                } else {
-                    if (node, output) != (NodeId(next.0), next.1) {
-                        errors.push(format!("`{}` is not in the order of the nodes", value.name));
-                    }
-                    let last = from.is_none_or(|n| output as usize + 1 == n.outputs.len());
-                    next = if last { (node.0 + 1, 0) } else { (node.0, output + 1) };
+                } else if (node.0, output) != next {
+                    errors.push(format!("`{}` is not in the order of the nodes", value.name));
                 }
+                let last = from.is_none_or(|n| output as usize + 1 >= n.outputs.len());
+                next = if last { (node.0.saturating_add(1), 0) } else { (node.0, output.saturating_add(1)) };
             }
             Origin::State(s) if graph.states().get(s as usize).is_none_or(|s| s.input != id) => {
-                errors.push(format!("`{}` comes from state {s}, which does not exist", value.name));
+                errors.push(format!("`{}` says that it is state {s}, which it is not", value.name));
             }
             Origin::State(s) => {
                 if s != next_state {
@@ -242,3 +240,6 @@ fn outputs(graph: &Graph, errors: &mut Vec<String>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
