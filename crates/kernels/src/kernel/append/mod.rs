@@ -1,0 +1,23 @@
+//! `append`: launch planner. First a copy of the cache, which is left out when the output lies in the cache's buffer,
+//! then the new rows. One invocation per element; workgroup `x` treats elements `1024·x` to `1024·x + 1023`.
+
+use super::Request;
+use super::source::{Kernel, affine, elements, plan as planned, rows_and_width, wrong_op};
+use crate::plan::{InPlace, NodePlan};
+use tapml_graph::{Op, Result};
+
+const KERNEL: Kernel = Kernel::flat("append/portable", "append/portable.wgsl", include_str!("portable.wgsl"));
+const COPY: Kernel = Kernel::flat("append/copy", "append/copy.wgsl", include_str!("copy.wgsl"));
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Append(_) = request.op else { return Err(wrong_op(request)) };
+    let dtype = request.inputs[0].dtype;
+    let (cached, (added, width)) = (&request.inputs[0].shape[0], rows_and_width(&request.inputs[1])?);
+    let copy = COPY.launch(dtype, dtype)?.input(0).output(0).rows(cached)?.set("K", width);
+    let [n, p, constant] = affine(cached)?;
+    let write = KERNEL.launch(dtype, dtype)?.input(1).output(0).rows(&added)?.set("K", width);
+    let write = write.set("CACHE_N", n).set("CACHE_P", p).set("CACHE_C", constant);
+    let launches = vec![copy.flat(elements(cached, width)?), write.flat(elements(&added, width)?)];
+    let in_place = Some(InPlace { input: 0, output: 0, first_launch: 1 });
+    Ok(NodePlan { in_place, ..planned(&KERNEL, launches, 0) })
+}

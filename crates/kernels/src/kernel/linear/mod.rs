@@ -1,0 +1,58 @@
+//! `linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are few, and
+//! for a tile of 32 outputs and 32 rows when there are many. A weight beyond one binding is split by rows, which are
+//! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place.
+
+use super::Request;
+use super::source::{Kernel, constant, one, plan as planned, split, weight_code, wrong_op};
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{Dim, Extent, Op, Result};
+
+/// Rows and outputs of a tile.
+const TILE: u32 = 32;
+/// Outputs of a workgroup when there are few rows.
+const OUTPUTS: u32 = 4;
+const LANES: u32 = 64;
+
+const KERNEL: Kernel = Kernel {
+    name: "linear/portable",
+    file: "linear/portable.wgsl",
+    text: include_str!("portable.wgsl"),
+    weights: true,
+    math: false,
+    lanes: LANES,
+    workgroup_memory: 2 * TILE * TILE * 4,
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Linear(_) = request.op else { return Err(wrong_op(request)) };
+    let (x, w, out) = (&request.inputs[0], &request.inputs[1], &request.outputs[0]);
+    let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
+    let width = constant("the number of outputs", &w.shape[0])?;
+    let bias = request.inputs.get(2);
+    let mut launches = Vec::new();
+    for part in split(w, request.info)? {
+        let launch = KERNEL.launch(x.dtype, out.dtype)?.input(0).read(part.of(1));
+        let launch = match bias {
+            Some(_) => launch.input(2),
+            None => launch.read(Arg::Constant(0)),
+        };
+        let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k);
+        let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
+        let launch = launch.set("HAS_BIAS", u32::from(bias.is_some()));
+        let launch = launch.set("B_DTYPE", bias.map_or(Ok(0), |b| weight_code(b.dtype))?);
+        let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
+        launches.push(launch.groups([groups, row_tiles(rows), one()]));
+    }
+    let constants = if bias.is_none() { vec![vec![0; 4]] } else { Vec::new() };
+    Ok(NodePlan { constants, ..planned(&KERNEL, launches, chain(k)) })
+}
+
+/// Tiles along the rows.
+pub fn row_tiles(rows: &Dim) -> Extent {
+    Extent::ceil_div(rows.clone(), TILE)
+}
+
+/// The longest chain of additions: along a tile and then from tile to tile, or of every 64th pair.
+pub fn chain(k: u32) -> u32 {
+    (TILE + k.div_ceil(TILE)).max(k.div_ceil(2 * LANES) * 2 + 1)
+}

@@ -1,0 +1,176 @@
+// y = x * transposed w (+ b). The same grid serves any number of rows: workgroup (x, y) first stands for 4 outputs.
+//
+// Few rows: each workgroup computes 4 outputs of every row; its lanes take every 64th pair of elements along K.
+// Many rows: workgroups with x < O / 32 compute tiles of 32 rows by 32 outputs, 4 by 4 in each lane; the others end.
+override K: u32; // row length of x and w
+override O: u32; // outputs of this launch
+override FIRST: u32 = 0u; // column of y where they begin
+override WIDTH: u32; // row length of y
+override HAS_BIAS: u32 = 0u;
+override B_DTYPE: u32 = 0u; // as W_DTYPE
+override FEW: u32 = 8u; // rows up to which the first way is taken
+
+@group(0) @binding(0) var<storage, read> x: array<act>;
+@group(0) @binding(1) var<storage, read> w: array<u32>;
+@group(0) @binding(2) var<storage, read> b: array<u32>; // not read unless HAS_BIAS
+@group(0) @binding(3) var<storage, read_write> y: array<act_out>;
+@group(0) @binding(4) var<uniform> symbols: Symbols;
+
+const LANES = 64u;
+const TILE = 32u; // rows and outputs of a tile, and elements along K at a time
+const QUADS = 8u; // TILE / 4
+
+// Element k of 4 rows or 4 outputs lies at [k * QUADS + quad].
+var<workgroup> x_tile: array<vec4<f32>, 256>;
+var<workgroup> w_tile: array<vec4<f32>, 256>;
+
+// Rows `first` to `first + 3`, those beyond the last replaced by the last.
+fn four(first: u32, count: u32) -> vec4<u32> {
+    return min(vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(count - 1u));
+}
+
+// Elements `at` of w, one for each of four rows.
+fn w_one(at: vec4<u32>) -> vec4<f32> {
+    return vec4<f32>(
+        weight_value(w[weight_word(at.x)], at.x),
+        weight_value(w[weight_word(at.y)], at.y),
+        weight_value(w[weight_word(at.z)], at.z),
+        weight_value(w[weight_word(at.w)], at.w),
+    );
+}
+
+// Elements `at` and `at + 1` of w for each of four rows.
+fn w_pair(at: vec4<u32>) -> Pairs {
+    if W_DTYPE == 0u || (K & 1u) == 1u {
+        return Pairs(w_one(at), w_one(at + vec4<u32>(1u)));
+    }
+    let word = at >> vec4<u32>(1u);
+    return weight_pairs(vec4<u32>(w[word.x], w[word.y], w[word.z], w[word.w]));
+}
+
+fn x_one(at: vec4<u32>) -> vec4<f32> {
+    return vec4<f32>(f32(x[at.x]), f32(x[at.y]), f32(x[at.z]), f32(x[at.w]));
+}
+
+fn bias(output: u32) -> f32 {
+    if HAS_BIAS == 0u {
+        return 0.0;
+    }
+    let at = FIRST + output;
+    if B_DTYPE == 0u {
+        return bitcast<f32>(b[at]);
+    }
+    let half = select(b[at >> 1u], b[at >> 1u] >> 16u, (at & 1u) == 1u);
+    return select(bitcast<f32>(half << 16u), unpack2x16float(half).x, B_DTYPE == 1u);
+}
+
+fn store(row: u32, output: u32, value: f32) {
+    y[row * WIDTH + FIRST + output] = to_out(value + bias(output));
+}
+
+// One row, outputs `first` to `first + 3`.
+fn vector(row: u32, first: u32, lane: u32) {
+    let start = four(first, O) * K;
+    var sums = vec4<f32>();
+    for (var pair = lane; pair < K / 2u; pair += LANES) {
+        let at = row * K + 2u * pair;
+        let values = w_pair(start + vec4<u32>(2u * pair));
+        sums = fma(vec4<f32>(f32(x[at])), values.first, sums);
+        sums = fma(vec4<f32>(f32(x[at + 1u])), values.second, sums);
+    }
+    if (K & 1u) == 1u && lane == 0u {
+        sums = fma(vec4<f32>(f32(x[row * K + K - 1u])), w_one(start + vec4<u32>(K - 1u)), sums);
+    }
+    w_tile[lane] = sums;
+    workgroupBarrier();
+    for (var step = LANES / 2u; step > 0u; step >>= 1u) {
+        if lane < step {
+            w_tile[lane] += w_tile[lane + step];
+        }
+        workgroupBarrier();
+    }
+    if lane < 4u && first + lane < O {
+        store(row, first + lane, w_tile[0][lane]);
+    }
+    workgroupBarrier();
+}
+
+// Loads elements k to k + 31 of the tile's rows and outputs; zeros from K on.
+fn load(first_row: u32, rows: u32, first: u32, k: u32, lane: u32) {
+    for (var i = lane; i < TILE * QUADS; i += LANES) {
+        let at = k + i % TILE;
+        var values = vec4<f32>();
+        if at < K {
+            values = x_one(four(first_row + i / TILE * 4u, rows) * K + vec4<u32>(at));
+        }
+        x_tile[i % TILE * QUADS + i / TILE] = values;
+    }
+    for (var i = lane; i < TILE / 2u * QUADS; i += LANES) {
+        let pair = i % (TILE / 2u);
+        let quad = i / (TILE / 2u);
+        let at = k + 2u * pair;
+        let start = four(first + quad * 4u, O) * K + vec4<u32>(at);
+        var values = Pairs();
+        if at + 1u < K {
+            values = w_pair(start);
+        } else if at < K {
+            values.first = w_one(start);
+        }
+        w_tile[2u * pair * QUADS + quad] = values.first;
+        w_tile[(2u * pair + 1u) * QUADS + quad] = values.second;
+    }
+}
+
+// Rows `first_row` to `first_row + 31`, outputs `first` to `first + 31`.
+fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
+    let row_quad = lane / QUADS;
+    let quad = lane % QUADS;
+    var sums0 = vec4<f32>();
+    var sums1 = vec4<f32>();
+    var sums2 = vec4<f32>();
+    var sums3 = vec4<f32>();
+    for (var k = 0u; k < K; k += TILE) {
+        load(first_row, rows, first, k, lane);
+        workgroupBarrier();
+        // Sums of their own keep the chains of additions short.
+        var part0 = vec4<f32>();
+        var part1 = vec4<f32>();
+        var part2 = vec4<f32>();
+        var part3 = vec4<f32>();
+        for (var i = 0u; i < TILE * QUADS; i += QUADS) {
+            let a = x_tile[i + row_quad];
+            let c = w_tile[i + quad];
+            part0 = fma(a.xxxx, c, part0);
+            part1 = fma(a.yyyy, c, part1);
+            part2 = fma(a.zzzz, c, part2);
+            part3 = fma(a.wwww, c, part3);
+        }
+        sums0 += part0;
+        sums1 += part1;
+        sums2 += part2;
+        sums3 += part3;
+        workgroupBarrier();
+    }
+    let row = first_row + row_quad * 4u;
+    let output = first + quad * 4u;
+    for (var c = 0u; c < 4u; c++) {
+        if output + c < O {
+            if row < rows { store(row, output + c, sums0[c]); }
+            if row + 1u < rows { store(row + 1u, output + c, sums1[c]); }
+            if row + 2u < rows { store(row + 2u, output + c, sums2[c]); }
+            if row + 3u < rows { store(row + 3u, output + c, sums3[c]); }
+        }
+    }
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let rows = row_count(symbols);
+    if rows <= FEW {
+        for (var row = 0u; row < rows; row++) {
+            vector(row, group.x * 4u, lane);
+        }
+    } else if group.x * TILE < O {
+        tile(group.y * TILE, rows, group.x * TILE, lane);
+    }
+}

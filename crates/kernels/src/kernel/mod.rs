@@ -1,0 +1,58 @@
+//! The kernels: one folder for each operator, listed once below. A folder holds the launch planner and the sources.
+
+use crate::plan::NodePlan;
+use tapml_device::DeviceInfo;
+use tapml_graph::{Op, Result, TensorType};
+
+mod add;
+mod add_rms_norm;
+mod append;
+mod attention;
+mod embedding;
+mod gated_linear;
+mod last_row;
+mod linear;
+mod mul;
+mod rms_norm;
+mod rope;
+mod rope_angles;
+mod silu;
+mod source;
+
+/// What a planner is asked for: an operator at these types on such a device.
+pub struct Request<'a> {
+    /// The operator.
+    pub op: &'a Op,
+    /// Types of its inputs.
+    pub inputs: &'a [TensorType],
+    /// Types of its outputs.
+    pub outputs: &'a [TensorType],
+    /// The device.
+    pub info: &'a DeviceInfo,
+}
+
+/// The kernels of one operator.
+#[derive(Clone, Copy)]
+pub struct KernelRow {
+    /// The operator's name.
+    pub op: &'static str,
+    /// Plans a node of this operator.
+    pub plan: fn(&Request) -> Result<NodePlan>,
+}
+
+/// The kernel list: every operator that runs on devices.
+pub const KERNELS: &[KernelRow] = &[
+    KernelRow { op: "embedding", plan: embedding::plan },
+    KernelRow { op: "rms_norm", plan: rms_norm::plan },
+    KernelRow { op: "linear", plan: linear::plan },
+    KernelRow { op: "rope_angles", plan: rope_angles::plan },
+    KernelRow { op: "rope", plan: rope::plan },
+    KernelRow { op: "append", plan: append::plan },
+    KernelRow { op: "attention", plan: attention::plan },
+    KernelRow { op: "add", plan: add::plan },
+    KernelRow { op: "mul", plan: mul::plan },
+    KernelRow { op: "silu", plan: silu::plan },
+    KernelRow { op: "last_row", plan: last_row::plan },
+    KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
+    KernelRow { op: "gated_linear", plan: gated_linear::plan },
+];

@@ -1,0 +1,283 @@
+//! Building blocks of planners: sources, specialisation, sizes, and the split of weights beyond a device's limits.
+
+use super::Request;
+use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS};
+use tapml_device::{BindingKind, DeviceInfo, Grid, KernelDesc, Language, Source};
+use tapml_graph::{DType, Dim, Error, Extent, Result, Symbols, TensorType};
+
+/// Shared declarations that stand in front of kernels.
+mod prelude {
+    pub const SYMBOLS: &str = include_str!("../prelude/symbols.wgsl");
+    pub const WEIGHTS: &str = include_str!("../prelude/weights.wgsl");
+    pub const MATH: &str = include_str!("../prelude/math.wgsl");
+    pub const HALF: &str = include_str!("../prelude/half.wgsl");
+    pub const ACT_F32: &str = include_str!("../prelude/act_f32.wgsl");
+    pub const ACT_F16: &str = include_str!("../prelude/act_f16.wgsl");
+    pub const OUT_F32: &str = include_str!("../prelude/out_f32.wgsl");
+    pub const OUT_F16: &str = include_str!("../prelude/out_f16.wgsl");
+}
+
+/// Invocations of the kernels that treat elements one by one.
+const FLAT_LANES: u32 = 256;
+/// Elements that one workgroup of those kernels treats.
+pub const FLAT_ELEMENTS: u32 = 1024;
+
+/// A built-in kernel's source and what its text fixes.
+pub struct Kernel {
+    /// Operator and variant.
+    pub name: &'static str,
+    /// File name in messages.
+    pub file: &'static str,
+    /// The text.
+    pub text: &'static str,
+    /// Whether it reads weights (the `weights` prelude).
+    pub weights: bool,
+    /// Whether it needs the `math` prelude.
+    pub math: bool,
+    /// Invocations along x.
+    pub lanes: u32,
+    /// Bytes of workgroup memory.
+    pub workgroup_memory: u32,
+}
+
+impl Kernel {
+    /// A kernel that treats elements one by one, [`FLAT_ELEMENTS`] in a workgroup.
+    pub const fn flat(name: &'static str, file: &'static str, text: &'static str) -> Kernel {
+        Kernel { name, file, text, weights: false, math: false, lanes: FLAT_LANES, workgroup_memory: 0 }
+    }
+
+    /// Starts a launch with activations `act` and results `out`, both `f32` or `f16`.
+    pub fn launch(&self, act: DType, out: DType) -> Result<LaunchBuilder> {
+        let act_text = pick(act, prelude::ACT_F32, prelude::ACT_F16)?;
+        let out_text = pick(out, prelude::OUT_F32, prelude::OUT_F16)?;
+        let half = act == DType::F16 || out == DType::F16;
+        let parts = [
+            (true, prelude::SYMBOLS),
+            (half, prelude::HALF),
+            (true, act_text),
+            (true, out_text),
+            (self.weights, prelude::WEIGHTS),
+            (self.math, prelude::MATH),
+        ];
+        let desc = KernelDesc {
+            name: self.name.into(),
+            source: Source {
+                language: Language::Wgsl,
+                file: self.file.into(),
+                prelude: parts.iter().filter(|(used, _)| *used).map(|(_, text)| *text).collect(),
+                text: self.text.into(),
+            },
+            entry: "main".into(),
+            constants: Vec::new(),
+            bindings: Vec::new(),
+            workgroup: [self.lanes, 1, 1],
+            workgroup_memory: self.workgroup_memory,
+            needs_f16: half,
+            needs_subgroups: false,
+        };
+        Ok(LaunchBuilder { desc, args: Vec::new() })
+    }
+}
+
+fn pick(dtype: DType, f32_text: &'static str, f16_text: &'static str) -> Result<&'static str> {
+    match dtype {
+        DType::F32 => Ok(f32_text),
+        DType::F16 => Ok(f16_text),
+        other => Err(Error::unsupported(format!("activations of {other}: kernels take f32 and f16"))),
+    }
+}
+
+/// A launch being built: bindings in order, then [`LaunchBuilder::groups`].
+pub struct LaunchBuilder {
+    desc: KernelDesc,
+    args: Vec<Arg>,
+}
+
+impl LaunchBuilder {
+    /// Binds something that is read.
+    pub fn read(mut self, arg: Arg) -> LaunchBuilder {
+        self.desc.bindings.push(BindingKind::Read);
+        self.args.push(arg);
+        self
+    }
+
+    /// Binds a whole input.
+    pub fn input(self, index: usize) -> LaunchBuilder {
+        self.read(Arg::Input { index, offset: 0, len: 0 })
+    }
+
+    /// Binds an output.
+    pub fn output(mut self, index: usize) -> LaunchBuilder {
+        self.desc.bindings.push(BindingKind::ReadWrite);
+        self.args.push(Arg::Output(index));
+        self
+    }
+
+    /// Sets an `override` constant.
+    pub fn set(mut self, name: &str, value: impl Into<f64>) -> LaunchBuilder {
+        self.desc.constants.push((name.into(), value.into()));
+        self
+    }
+
+    /// Sets the number of rows that the kernel asks `row_count` for.
+    pub fn rows(self, rows: &Dim) -> Result<LaunchBuilder> {
+        let [n, p, constant] = affine(rows)?;
+        Ok(self.set("ROWS_N", n).set("ROWS_P", p).set("ROWS_C", constant))
+    }
+
+    /// Sets the storage of the weights.
+    pub fn weight_dtype(self, dtype: DType) -> Result<LaunchBuilder> {
+        Ok(self.set("W_DTYPE", weight_code(dtype)?))
+    }
+
+    /// Adds the uniform block and the number of workgroups.
+    pub fn groups(mut self, groups: Grid) -> Launch {
+        self.desc.bindings.push(BindingKind::Uniform);
+        self.args.push(Arg::Symbols);
+        Launch { desc: self.desc, args: self.args, groups }
+    }
+
+    /// As [`LaunchBuilder::groups`] for a kernel that treats `elements` one by one.
+    pub fn flat(self, elements: Dim) -> Launch {
+        self.groups([Extent::ceil_div(elements, FLAT_ELEMENTS), one(), one()])
+    }
+}
+
+/// The number by which kernels know the storage of weights.
+pub fn weight_code(dtype: DType) -> Result<u32> {
+    match dtype {
+        DType::F32 => Ok(0),
+        DType::F16 => Ok(1),
+        DType::BF16 => Ok(2),
+        other => Err(Error::unsupported(format!("weights of {other}: kernels take f32, f16 and bf16"))),
+    }
+}
+
+/// One workgroup.
+pub fn one() -> Extent {
+    Extent::of(1u64)
+}
+
+/// A plan of these launches without scratch and constants.
+pub fn plan(kernel: &Kernel, launches: Vec<Launch>, chain: u32) -> NodePlan {
+    NodePlan {
+        kernel: kernel.name.into(),
+        hash: String::new(),
+        launches,
+        scratch: Vec::new(),
+        constants: Vec::new(),
+        accumulate: Accumulate { dtype: DType::F32, chain },
+        in_place: None,
+    }
+}
+
+/// The error of a planner that was asked for another operator.
+pub fn wrong_op(request: &Request) -> Error {
+    Error::bug(format!("a planner was asked for `{}`", request.op.name()))
+}
+
+/// A constant size that fits 32 bits.
+pub fn constant(what: &str, dim: &Dim) -> Result<u32> {
+    let value = dim
+        .as_const()
+        .ok_or_else(|| Error::unsupported(format!("{what} is {dim}: kernels need a constant")))?;
+    u32::try_from(value).map_err(|_| Error::unsupported(format!("{what} is {value}, beyond 32 bits")))
+}
+
+/// Rows and row length of a value: its first size, and the product of the others. A vector of constant size is one row.
+pub fn rows_and_width(ty: &TensorType) -> Result<(Dim, u32)> {
+    let (rows, rest) = match ty.shape.as_slice() {
+        [] => (Dim::from(1u64), ty.shape.as_slice()),
+        [only] if only.as_const().is_some() => (Dim::from(1u64), ty.shape.as_slice()),
+        [first, rest @ ..] => (first.clone(), rest),
+    };
+    let width = TensorType::new(ty.dtype, rest.iter().cloned()).elements();
+    let width = width.ok_or_else(|| Error::unsupported(format!("the sizes of {ty}")))?;
+    Ok((rows, constant("the row length", &width)?))
+}
+
+/// The elements of a matrix of these rows and width.
+pub fn elements(rows: &Dim, width: u32) -> Result<Dim> {
+    rows.checked_mul(u64::from(width))
+        .ok_or_else(|| Error::unsupported(format!("{rows} rows of {width} overflow")))
+}
+
+/// A size `a·n + b·p + c` as `[a, b, c]`.
+pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
+    if let Some(other) = dim.symbols().find(|s| !SYMBOLS.contains(s)) {
+        return Err(Error::unsupported(format!("the size {dim}: kernels know no symbol `{other}`")));
+    }
+    let at = |n, p| dim.eval(&Symbols::np(n, p));
+    let constant = at(0, 0)?;
+    let small = |value: u64| {
+        u32::try_from(value)
+            .map_err(|_| Error::unsupported(format!("the size {dim} has a factor beyond 32 bits")))
+    };
+    Ok([small(at(1, 0)? - constant)?, small(at(0, 1)? - constant)?, small(constant)?])
+}
+
+/// Rows of a weight that are bound together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// First row.
+    pub first: u32,
+    /// Number of rows.
+    pub rows: u32,
+    offset: u64,
+    len: u64,
+}
+
+impl Part {
+    /// The argument that binds this part of an input.
+    pub fn of(&self, index: usize) -> Arg {
+        Arg::Input { index, offset: self.offset, len: self.len }
+    }
+}
+
+/// Splits a weight matrix by rows so that each part fits one binding. Parts begin at multiples of 256 bytes.
+pub fn split(ty: &TensorType, info: &DeviceInfo) -> Result<Vec<Part>> {
+    let (rows, width) = match ty.shape.as_slice() {
+        [rows, width] => {
+            (constant("the rows of a weight", rows)?, constant("the row length of a weight", width)?)
+        }
+        _ => return Err(Error::unsupported(format!("a weight {ty}: kernels take matrices"))),
+    };
+    let row_bytes = u64::from(width) * ty.dtype.size() as u64;
+    let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
+    // An element's index is 32 bits wide.
+    let limit = limit.min(u64::from(u32::MAX) * ty.dtype.size() as u64);
+    if u64::from(rows) * row_bytes <= limit {
+        return Ok(vec![Part { first: 0, rows, offset: 0, len: 0 }]);
+    }
+    let step = aligned_rows(row_bytes);
+    let most = (limit / row_bytes.max(1)) / step * step;
+    if most == 0 {
+        let asked = step * row_bytes;
+        return Err(too_large(&format!("{step} rows of a weight {ty}"), asked, limit));
+    }
+    let starts = (0..u64::from(rows)).step_by(most as usize);
+    Ok(starts
+        .map(|first| {
+            let count = most.min(u64::from(rows) - first);
+            Part {
+                first: first as u32,
+                rows: count as u32,
+                offset: first * row_bytes,
+                len: count * row_bytes,
+            }
+        })
+        .collect())
+}
+
+/// The least number of rows whose bytes are a multiple of 256.
+fn aligned_rows(row_bytes: u64) -> u64 {
+    256 >> row_bytes.trailing_zeros().min(8)
+}
+
+/// The error of something that is larger than a binding can be.
+pub fn too_large(what: &str, asked: u64, limit: u64) -> Error {
+    Error::unsupported(format!("{what} takes {asked} bytes, the device binds at most {limit}"))
+        .with_detail("limit", "max_binding_size")
+        .with_detail("asked", asked.to_string())
+        .with_detail("offered", limit.to_string())
+}

@@ -1,0 +1,23 @@
+//! Kernels: device code for every operator, how to launch it, and graphs compiled to [`Program`]s. Talks to no GPU API.
+//!
+//! A kernel binds, in this order, the operator's inputs, its outputs, scratch and constants, and last a uniform block
+//! with the values of the symbols (see [`SYMBOLS`]). All other sizes are `override` constants, and grids are
+//! [`tapml_graph::Extent`]s of the symbols, so a recorded command list is replayed with new sizes by rewriting 16 bytes.
+#![warn(missing_docs)]
+
+mod cache;
+mod compile;
+mod instance;
+pub mod kernel;
+mod memory;
+mod overrides;
+mod plan;
+mod program;
+
+pub use cache::KernelCache;
+pub use compile::{CompileOptions, compile};
+pub use instance::Instance;
+pub use kernel::{KERNELS, KernelRow};
+pub use overrides::Overrides;
+pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, plan_node, symbol_bytes};
+pub use program::{BufferPlan, Content, Memory, Port, Program, SCHEMA, Slice, StatePort, Step};

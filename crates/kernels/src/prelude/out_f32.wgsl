@@ -1,0 +1,7 @@
+// Results as they are stored, where they may differ from the inputs.
+alias act_out = f32;
+
+fn to_out(v: f32) -> act_out {
+    return v;
+}
+
