@@ -1,0 +1,16 @@
+//! `append`, evaluated.
+
+use super::{Append, one, rows};
+use crate::eval::Evaluate;
+use crate::real::Real;
+use crate::value::Value;
+use tapml_graph::{Result, Symbols};
+
+impl Evaluate for Append {
+    const MOVES_ONLY: bool = true;
+
+    fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        let (cache, new) = (rows(inputs, 0)?, rows(inputs, 1)?);
+        one(cache.rows + new.rows, new.columns, [cache.values, new.values].concat())
+    }
+}

@@ -1,0 +1,98 @@
+//! `attention`, evaluated: for each query row and head a stable softmax over the keys it may see.
+
+use super::{Attention, Rows, one, rows};
+use crate::eval::Evaluate;
+use crate::matmul::{dispatch, dots};
+use crate::real::Real;
+use crate::value::{Value, zeros};
+use rayon::prelude::*;
+use std::ops::Range;
+use tapml_graph::{Dim, Error, Result, Symbol, Symbols, TensorType};
+
+/// Products below which one thread is faster than two.
+const PARALLEL_FROM: usize = 1 << 14;
+
+impl Evaluate for Attention {
+    fn symbolic(&self, types: &mut [TensorType], symbols: &Symbols) {
+        let n = Dim::symbol(Symbol::N);
+        let seen = n.checked_add(&Dim::symbol(Symbol::P)).unwrap_or_default();
+        for (ty, dim) in types.iter_mut().zip([n, seen.clone(), seen]) {
+            if let Some(size) = ty.shape.first_mut()
+                && size.as_const() == dim.eval(symbols).ok()
+            {
+                *size = dim;
+            }
+        }
+    }
+
+    fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        let (q, k, v) = (rows(inputs, 0)?, rows(inputs, 1)?, rows(inputs, 2)?);
+        let (heads, d) = (self.heads as usize, self.head_dim as usize);
+        let cached =
+            k.rows.checked_sub(q.rows).ok_or_else(|| Error::invalid("there are fewer keys than queries"))?;
+        let mut values = zeros(q.rows, q.columns)?;
+        let head = |(index, y): (usize, &mut [T])| {
+            let (row, head) = (index / heads, index % heads);
+            let end = cached + row + 1;
+            let seen = end.saturating_sub(self.window.map_or(end, |w| w as usize))..end;
+            let q = &q.values[index * d..(index + 1) * d];
+            dispatch(|| attend(self, q, &k, &v, head, seen, y));
+        };
+        match q.rows.saturating_mul(k.rows).saturating_mul(q.columns) < PARALLEL_FROM {
+            true => values.chunks_exact_mut(d).enumerate().for_each(head),
+            false => values.par_chunks_exact_mut(d).enumerate().for_each(head),
+        }
+        one(q.rows, q.columns, values)
+    }
+}
+
+/// One head of one query row: `y = Σ_j softmax(s)_j · v_j` over the keys `seen`.
+#[inline(always)]
+fn attend<T: Real>(
+    op: &Attention,
+    q: &[T],
+    k: &Rows<T>,
+    v: &Rows<T>,
+    head: usize,
+    seen: Range<usize>,
+    y: &mut [T],
+) {
+    let first = head / (op.heads / op.kv_heads) as usize * q.len();
+    let mut weights = scores(q, k, first, seen.clone());
+    let scale = T::from_f64(f64::from(op.scale));
+    weights.iter_mut().for_each(|s| *s = scale * *s);
+    if let Some(cap) = op.softcap.map(|c| T::from_f64(f64::from(c))) {
+        weights.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
+    }
+    softmax(&mut weights);
+    for (j, &weight) in seen.zip(&weights) {
+        for (y, &v) in y.iter_mut().zip(v.part(j, first, q.len())) {
+            *y += weight * v;
+        }
+    }
+}
+
+/// Products of `q` with the part from column `first` on of each key.
+#[inline(always)]
+fn scores<T: Real>(q: &[T], k: &Rows<T>, first: usize, seen: Range<usize>) -> Vec<T> {
+    let key = |j| k.part(j, first, q.len());
+    let mut scores = Vec::with_capacity(seen.len() + 3);
+    let mut j = seen.start;
+    while j + 4 <= seen.end {
+        scores.extend(dots::<T, 8, 4>(q, [key(j), key(j + 1), key(j + 2), key(j + 3)]));
+        j += 4;
+    }
+    scores.extend((j..seen.end).map(|j| dots::<T, 8, 1>(q, [key(j)])[0]));
+    scores
+}
+
+/// `exp(s_j − max s) / Σ exp(s − max s)` in place.
+fn softmax<T: Real>(scores: &mut [T]) {
+    let largest = scores.iter().fold(T::NEG_INFINITY, |max, &s| max.max(s));
+    let mut sum = T::ZERO;
+    for s in scores.iter_mut() {
+        *s = (*s - largest).exp();
+        sum += *s;
+    }
+    scores.iter_mut().for_each(|s| *s = *s / sum);
+}

@@ -1,0 +1,19 @@
+//! `last_row`, evaluated.
+
+use super::{LastRow, one, rows};
+use crate::eval::Evaluate;
+use crate::real::Real;
+use crate::value::Value;
+use tapml_graph::{Error, Result, Symbols};
+
+impl Evaluate for LastRow {
+    const MOVES_ONLY: bool = true;
+
+    fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        let x = rows(inputs, 0)?;
+        if x.rows == 0 {
+            return Err(Error::invalid("a matrix without rows has no last row"));
+        }
+        one(1, x.columns, x.values[(x.rows - 1) * x.columns..].to_vec())
+    }
+}

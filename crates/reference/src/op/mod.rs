@@ -1,0 +1,73 @@
+//! One file per plain operator: its evaluation, slow and obvious. The maths is in the docs of the operator itself.
+
+mod add;
+mod append;
+mod attention;
+mod embedding;
+mod last_row;
+mod linear;
+mod mul;
+mod rms_norm;
+mod rope;
+mod rope_angles;
+mod silu;
+
+pub(crate) use tapml_graph::op::{
+    Add, Append, Attention, Embedding, LastRow, Linear, Mul, RmsNorm, Rope, RopeAngles, Silu,
+};
+
+use crate::real::Real;
+use crate::value::{Value, reserve};
+use rayon::prelude::*;
+use tapml_graph::{Error, Result};
+
+/// Elements below which a loop is not worth spreading over threads.
+const PARALLEL_FROM: usize = 1 << 15;
+
+/// An input seen as rows: a matrix, or a vector as its only row.
+struct Rows<'a, T> {
+    rows: usize,
+    columns: usize,
+    values: &'a [T],
+}
+
+impl<'a, T: Real> Rows<'a, T> {
+    /// The rows one after another; none if they are empty.
+    fn iter(&self) -> impl Iterator<Item = &'a [T]> + use<'a, T> {
+        self.values.chunks_exact(self.columns.max(1))
+    }
+
+    /// `len` elements of row `row` from column `first` on.
+    #[inline(always)]
+    fn part(&self, row: usize, first: usize, len: usize) -> &'a [T] {
+        let start = row * self.columns + first;
+        &self.values[start..start + len]
+    }
+}
+
+/// Input `index` of an operator as rows.
+fn rows<T: Real>(inputs: &[Value<T>], index: usize) -> Result<Rows<'_, T>> {
+    let missing = || Error::invalid(format!("input {index} is missing"));
+    let array = inputs.get(index).ok_or_else(missing)?.as_float()?;
+    match *array.shape() {
+        [columns] => Ok(Rows { rows: 1, columns, values: array.values() }),
+        [rows, columns] => Ok(Rows { rows, columns, values: array.values() }),
+        _ => Err(Error::invalid(format!("input {index} must be a matrix, found {array:?}"))),
+    }
+}
+
+/// One matrix as the list of outputs.
+fn one<T: Real>(rows: usize, columns: usize, values: Vec<T>) -> Result<Vec<Value<T>>> {
+    Ok(vec![Value::float(vec![rows, columns], values)?])
+}
+
+/// `f` of each pair of elements of two arrays of one shape.
+fn zip_map<T: Real>(inputs: &[Value<T>], f: impl Fn(T, T) -> T + Send + Sync) -> Result<Vec<Value<T>>> {
+    let (a, b) = (rows(inputs, 0)?, rows(inputs, 1)?);
+    let mut values = reserve(a.rows, a.columns)?;
+    match a.values.len() >= PARALLEL_FROM {
+        false => values.extend(a.values.iter().zip(b.values).map(|(&a, &b)| f(a, b))),
+        true => a.values.par_iter().zip(b.values).map(|(&a, &b)| f(a, b)).collect_into_vec(&mut values),
+    }
+    one(a.rows, a.columns, values)
+}

@@ -1,0 +1,13 @@
+//! `mul`, evaluated.
+
+use super::{Mul, zip_map};
+use crate::eval::Evaluate;
+use crate::real::Real;
+use crate::value::Value;
+use tapml_graph::{Result, Symbols};
+
+impl Evaluate for Mul {
+    fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        zip_map(inputs, |a, b| a * b)
+    }
+}

@@ -1,0 +1,232 @@
+//! The oracle of verdicts: an operator in `f64` on recorded inputs, and how far its exact result moves when the
+//! activations are disturbed by a few roundings.
+
+use crate::eval::{disturbed, eval, moves_only};
+use crate::random::Uniform;
+use crate::value::{Array, Value};
+use rayon::prelude::*;
+use tapml_graph::{Dim, Error, Op, Result, Symbols, TensorType};
+
+/// Exact outputs of an operator and their sensitivity.
+#[derive(Clone, Debug)]
+pub struct Oracle {
+    /// The outputs in `f64`.
+    pub exact: Vec<Array<f64>>,
+    /// For each output element the largest `|disturbed − exact|` over all copies; infinite where a disturbed result is
+    /// NaN or infinite and the exact one is finite.
+    pub deviation: Vec<Array<f64>>,
+}
+
+/// Rows of one batch of copies: enough to amortise reading the weights, few enough to stay in the cache.
+const BATCH_ROWS: usize = 512;
+
+/// Evaluates `op` in `f64`, and again on `copies` sets of inputs in which every number that is no weight is multiplied
+/// by `1 + amplitude·U(−1, 1)`, reproducibly from `seed`. Numbers that an operator computes from its attributes alone
+/// (the frequencies of `rope_angles`) are disturbed likewise. Operators that only move data have no deviation: a copy
+/// rounds nothing.
+///
+/// `is_weight` says for each input whether it is a weight. The copies of a row-wise operator are evaluated together as
+/// further rows, so that weights are read once.
+pub fn oracle(
+    op: &Op,
+    symbols: &Symbols,
+    inputs: &[Value<f64>],
+    is_weight: &[bool],
+    amplitude: f64,
+    copies: usize,
+    seed: u64,
+) -> Result<Oracle> {
+    if is_weight.len() != inputs.len() {
+        let (have, want) = (is_weight.len(), inputs.len());
+        return Err(Error::invalid(format!("`{}` has {want} inputs, {have} weight flags", op.name())));
+    }
+    let noise = Noise { is_weight, amplitude, seed };
+    if moves_only(op) || copies == 0 {
+        let exact = arrays(eval(op, symbols, inputs)?)?;
+        let deviation = exact.iter().map(still).collect::<Result<_>>()?;
+        return Ok(Oracle { exact, deviation });
+    }
+    match noise.batch(op, inputs) {
+        Some(rows) => noise.by_rows(op, symbols, inputs, rows, copies),
+        None => noise.by_copy(op, symbols, inputs, copies),
+    }
+}
+
+fn arrays(values: Vec<Value<f64>>) -> Result<Vec<Array<f64>>> {
+    values.into_iter().map(|v| v.as_float().cloned()).collect()
+}
+
+/// Zeros of the same shape.
+fn still(array: &Array<f64>) -> Result<Array<f64>> {
+    Array::new(array.shape().to_vec(), vec![0.0; array.len()])
+}
+
+/// Widens `deviation` to the distance between a disturbed result and the exact one.
+fn widen(deviation: &mut [f64], exact: &[f64], moved: &[f64]) {
+    for ((deviation, &exact), &moved) in deviation.iter_mut().zip(exact).zip(moved) {
+        let distance = match exact.is_finite() && !moved.is_finite() {
+            true => f64::INFINITY,
+            false => (moved - exact).abs(),
+        };
+        // NaN, where the exact result is not finite, leaves the deviation as it is.
+        *deviation = deviation.max(distance);
+    }
+}
+
+struct Noise<'a> {
+    is_weight: &'a [bool],
+    amplitude: f64,
+    seed: u64,
+}
+
+impl Noise<'_> {
+    /// Writes elements `from..` of copy `copy` of input `input`.
+    fn disturb(&self, input: usize, copy: usize, from: usize, values: &[f64], into: &mut [f64]) {
+        let stream = Uniform::new(self.seed, &[input as u64, copy as u64]);
+        for (i, (into, &value)) in into.iter_mut().zip(values).enumerate() {
+            *into = value * (1.0 + self.amplitude * stream.at((from + i) as u64));
+        }
+    }
+
+    /// Whether input `i` is to be disturbed.
+    fn moves(&self, i: usize, input: &Value<f64>) -> bool {
+        !self.is_weight[i] && matches!(input, Value::Float(_))
+    }
+
+    /// The rows of a row-wise operator whose copies can be evaluated as further rows: inference must agree that only
+    /// the count of rows changes, which it does not if an input without rows is no weight.
+    fn batch(&self, op: &Op, inputs: &[Value<f64>]) -> Option<usize> {
+        let rows = *inputs.first()?.shape().first()?;
+        let types = |rows: usize| {
+            let of_input = |(i, input): (usize, &Value<f64>)| {
+                let mut ty = input.ty();
+                if self.moves(i, input) {
+                    *ty.shape.first_mut()? = Dim::from(rows);
+                }
+                Some(ty)
+            };
+            let inputs: Vec<TensorType> = inputs.iter().enumerate().map(of_input).collect::<Option<_>>()?;
+            op.infer(&inputs).ok()
+        };
+        let same = |inputs: &[TensorType], rows: usize| {
+            let first = Dim::from(rows);
+            inputs.iter().all(|ty| ty.shape.len() == 2 && ty.shape[0] == first)
+        };
+        let all_rows =
+            inputs.iter().enumerate().all(|(i, v)| !self.moves(i, v) || v.shape().first() == Some(&rows));
+        let (now, more) = (types(rows)?, types(rows + 1)?);
+        let columns =
+            |types: &[TensorType]| types.iter().map(|ty| ty.shape[1..].to_vec()).collect::<Vec<_>>();
+        let grows = same(&now, rows) && same(&more, rows + 1) && columns(&now) == columns(&more);
+        (op.row_wise() && rows > 0 && all_rows && grows).then_some(rows)
+    }
+
+    /// Blocks of rows, each with all its copies below it, in one evaluation per block.
+    fn by_rows(
+        &self,
+        op: &Op,
+        symbols: &Symbols,
+        inputs: &[Value<f64>],
+        rows: usize,
+        copies: usize,
+    ) -> Result<Oracle> {
+        let block = (BATCH_ROWS / (copies + 1)).max(1);
+        let mut joined: Vec<(Vec<usize>, Vec<f64>, Vec<f64>)> = Vec::new();
+        for start in (0..rows).step_by(block) {
+            let count = block.min(rows - start);
+            let stacked: Vec<Value<f64>> = inputs
+                .iter()
+                .enumerate()
+                .map(|(i, input)| match self.moves(i, input) {
+                    true => self.stack(i, input.as_float()?, start, count, copies),
+                    false => Ok(input.clone()),
+                })
+                .collect::<Result<_>>()?;
+            let outputs = arrays(eval(op, symbols, &stacked)?)?;
+            for (k, output) in outputs.iter().enumerate() {
+                let len = count * output.row_len();
+                let (exact, moved) = output.values().split_at(len);
+                let mut deviation = vec![0.0; len];
+                moved.chunks_exact(len.max(1)).for_each(|moved| widen(&mut deviation, exact, moved));
+                if joined.len() == k {
+                    let shape = [&[rows], &output.shape()[1..]].concat();
+                    joined.push((shape, Vec::new(), Vec::new()));
+                }
+                joined[k].1.extend_from_slice(exact);
+                joined[k].2.extend(deviation);
+            }
+        }
+        let mut oracle = Oracle { exact: Vec::new(), deviation: Vec::new() };
+        for (shape, exact, deviation) in joined {
+            oracle.exact.push(Array::new(shape.clone(), exact)?);
+            oracle.deviation.push(Array::new(shape, deviation)?);
+        }
+        Ok(oracle)
+    }
+
+    /// Rows `start..start+count` of an input, followed by its disturbed copies.
+    fn stack(
+        &self,
+        i: usize,
+        input: &Array<f64>,
+        start: usize,
+        count: usize,
+        copies: usize,
+    ) -> Result<Value<f64>> {
+        let columns = input.row_len();
+        let (from, len) = (start * columns, count * columns);
+        let values = &input.values()[from..from + len];
+        let mut stacked = vec![0.0; len * (copies + 1)];
+        let (exact, rest) = stacked.split_at_mut(len);
+        exact.copy_from_slice(values);
+        for (copy, into) in rest.chunks_exact_mut(len.max(1)).enumerate() {
+            self.disturb(i, copy, from, values, into);
+        }
+        Value::float(vec![count * (copies + 1), columns], stacked)
+    }
+
+    /// One evaluation per copy.
+    fn by_copy(&self, op: &Op, symbols: &Symbols, inputs: &[Value<f64>], copies: usize) -> Result<Oracle> {
+        let exact = arrays(eval(op, symbols, inputs)?)?;
+        let moved: Vec<Vec<Array<f64>>> = (0..copies)
+            .into_par_iter()
+            .map(|copy| arrays(self.copy(op, symbols, inputs, copy)?))
+            .collect::<Result<_>>()?;
+        let mut deviation = Vec::new();
+        for (k, exact) in exact.iter().enumerate() {
+            let mut largest = vec![0.0; exact.len()];
+            moved.iter().for_each(|outputs| widen(&mut largest, exact.values(), outputs[k].values()));
+            deviation.push(Array::new(exact.shape().to_vec(), largest)?);
+        }
+        Ok(Oracle { exact, deviation })
+    }
+
+    fn copy(
+        &self,
+        op: &Op,
+        symbols: &Symbols,
+        inputs: &[Value<f64>],
+        copy: usize,
+    ) -> Result<Vec<Value<f64>>> {
+        let inputs: Vec<Value<f64>> = inputs
+            .iter()
+            .enumerate()
+            .map(|(i, input)| match self.moves(i, input) {
+                true => {
+                    let array = input.as_float()?;
+                    let mut values = vec![0.0; array.len()];
+                    self.disturb(i, copy, 0, array.values(), &mut values);
+                    Value::float(array.shape().to_vec(), values)
+                }
+                false => Ok(input.clone()),
+            })
+            .collect::<Result<_>>()?;
+        let stream = Uniform::new(self.seed, &[u64::MAX, copy as u64]);
+        let mut index = 0;
+        let own = disturbed(op, &mut || {
+            index += 1;
+            1.0 + self.amplitude * stream.at(index)
+        });
+        eval(own.as_ref().unwrap_or(op), symbols, &inputs)
+    }
+}

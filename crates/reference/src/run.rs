@@ -1,0 +1,151 @@
+//! A plain interpreter of graphs, node by node.
+
+use crate::eval::eval;
+use crate::real::Real;
+use crate::value::{Value, zeros};
+use std::collections::HashMap;
+use tapml_graph::{Context, Error, Graph, Node, Origin, Result, Symbols, ValueId};
+
+/// What a run leaves behind.
+#[derive(Clone, Debug)]
+pub struct GraphRun<T> {
+    /// Name and value of each result, in the graph's order.
+    pub outputs: Vec<(String, Value<T>)>,
+    /// The states after the run, in the graph's order.
+    pub states: Vec<Value<T>>,
+}
+
+impl<T> GraphRun<T> {
+    /// The result of this name.
+    pub fn output(&self, name: &str) -> Result<&Value<T>> {
+        let found = self.outputs.iter().find(|(n, _)| n == name).map(|(_, value)| value);
+        found.ok_or_else(|| Error::invalid(format!("the graph has no output `{name}`")))
+    }
+}
+
+/// Called after each node with the node, its inputs and its outputs. An error ends the run.
+pub type Observer<'a, T> = &'a mut dyn FnMut(&Node, &[Value<T>], &[Value<T>]) -> Result<()>;
+
+/// Runs a graph in `T` throughout. `inputs` are by name, `weights` gives the value of a weight by its name, `states` are
+/// those before the run in the graph's order. Values are dropped after their last use.
+pub fn run_graph<T: Real>(
+    graph: &Graph,
+    symbols: &Symbols,
+    inputs: &HashMap<String, Value<T>>,
+    weights: &dyn Fn(&str) -> Result<Value<T>>,
+    states: Vec<Value<T>>,
+    observer: Option<Observer<'_, T>>,
+) -> Result<GraphRun<T>> {
+    if states.len() != graph.states().len() {
+        let (have, want) = (states.len(), graph.states().len());
+        return Err(Error::invalid(format!("graph `{}` has {want} states, {have} given", graph.name())));
+    }
+    let mut run = Run::new(graph, symbols, weights);
+    for (id, value) in graph.inputs() {
+        let missing = || Error::invalid(format!("input `{}` ({}) is not given", value.name, value.ty));
+        run.give(id, inputs.get(&value.name).ok_or_else(missing)?.clone())?;
+    }
+    for (state, before) in graph.states().iter().zip(states) {
+        run.give(state.input, before)?;
+    }
+    run.nodes(observer)?;
+    let outputs =
+        graph.outputs().iter().map(|o| Ok((o.name.clone(), run.get(o.value)?))).collect::<Result<_>>()?;
+    let states = graph.states().iter().map(|s| run.get(s.output)).collect::<Result<_>>()?;
+    Ok(GraphRun { outputs, states })
+}
+
+/// The states before the first step: growing ones without rows, fixed ones all zero.
+pub fn empty_states<T: Real>(graph: &Graph) -> Result<Vec<Value<T>>> {
+    let symbols = Symbols::np(0, 0);
+    let empty = |id: ValueId| {
+        let shape = graph.value(id).ty.sizes(&symbols)?;
+        let elements = zeros(shape.iter().product(), 1)?;
+        Value::float(shape, elements)
+    };
+    graph.states().iter().map(|s| empty(s.input)).collect()
+}
+
+/// Runs the definition of a fused operator: `inputs` are in the graph's order, so are the results.
+pub(crate) fn run_definition<T: Real>(
+    graph: &Graph,
+    symbols: &Symbols,
+    inputs: &[Value<T>],
+) -> Result<Vec<Value<T>>> {
+    let none = |name: &str| Err(Error::bug(format!("a definition names the weight `{name}`")));
+    let mut run = Run::new(graph, symbols, &none);
+    for ((id, _), value) in graph.inputs().zip(inputs) {
+        run.give(id, value.clone())?;
+    }
+    run.nodes(None)?;
+    graph.outputs().iter().map(|o| run.get(o.value)).collect()
+}
+
+/// The values of a graph while it runs.
+struct Run<'a, T> {
+    graph: &'a Graph,
+    symbols: &'a Symbols,
+    weights: &'a dyn Fn(&str) -> Result<Value<T>>,
+    values: Vec<Option<Value<T>>>,
+    /// How often each value is still needed.
+    uses: Vec<usize>,
+}
+
+impl<'a, T: Real> Run<'a, T> {
+    fn new(
+        graph: &'a Graph,
+        symbols: &'a Symbols,
+        weights: &'a dyn Fn(&str) -> Result<Value<T>>,
+    ) -> Run<'a, T> {
+        let mut uses = vec![0; graph.values().len()];
+        let inputs = graph.nodes().iter().flat_map(|node| &node.inputs);
+        let kept = graph.outputs().iter().map(|o| &o.value).chain(graph.states().iter().map(|s| &s.output));
+        for id in inputs.chain(kept) {
+            uses[id.0 as usize] += 1;
+        }
+        Run { graph, symbols, weights, values: vec![None; graph.values().len()], uses }
+    }
+
+    /// Sets a value from outside. Fails unless it has the shape that the graph says.
+    fn give(&mut self, id: ValueId, value: Value<T>) -> Result<()> {
+        let declared = self.graph.value(id);
+        let expected = declared.ty.sizes(self.symbols)?;
+        if value.shape() != expected {
+            let (name, found) = (&declared.name, value.shape());
+            return Err(Error::invalid(format!("`{name}` must have shape {expected:?}, found {found:?}")));
+        }
+        self.values[id.0 as usize] = Some(value);
+        Ok(())
+    }
+
+    fn get(&self, id: ValueId) -> Result<Value<T>> {
+        let declared = self.graph.value(id);
+        match (&self.values[id.0 as usize], declared.origin) {
+            (Some(value), _) => Ok(value.clone()),
+            (None, Origin::Weight) => (self.weights)(&declared.name),
+            (None, _) => Err(Error::bug(format!("`{}` is read but not there", declared.name))),
+        }
+    }
+
+    fn nodes(&mut self, mut observer: Option<Observer<'_, T>>) -> Result<()> {
+        for node in self.graph.nodes() {
+            let at_node = || format!("node `{}`", node.name);
+            let inputs: Vec<_> =
+                node.inputs.iter().map(|&id| self.get(id)).collect::<Result<_>>().context(at_node)?;
+            let outputs = eval(&node.op, self.symbols, &inputs).context(at_node)?;
+            if let Some(observe) = &mut observer {
+                observe(node, &inputs, &outputs).context(at_node)?;
+            }
+            for id in &node.inputs {
+                self.uses[id.0 as usize] -= 1;
+                if self.uses[id.0 as usize] == 0 {
+                    self.values[id.0 as usize] = None;
+                }
+            }
+            for (id, value) in node.outputs.iter().zip(outputs) {
+                self.values[id.0 as usize] = (self.uses[id.0 as usize] > 0).then_some(value);
+            }
+        }
+        Ok(())
+    }
+}

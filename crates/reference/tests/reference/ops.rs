@@ -1,0 +1,187 @@
+//! Operators against naive loops written from their formulas, and their refusals.
+
+use crate::common::{assert_close, matrix, numbers, random, run, vector};
+use proptest::prelude::*;
+use tapml_graph::op::{
+    AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles, Silu,
+};
+use tapml_graph::{DType, ErrorKind, Op, Symbols};
+use tapml_reference::{Value, eval};
+
+fn naive_linear(x: &[f64], w: &[f64], n: usize, k: usize, o: usize) -> Vec<f64> {
+    let at = |i: usize, j: usize| (0..k).map(|c| x[i * k + c] * w[j * k + c]).sum();
+    (0..n).flat_map(|i| (0..o).map(move |j| (i, j))).map(|(i, j)| at(i, j)).collect()
+}
+
+/// The attention formula with an explicit mask over all keys.
+fn naive_attention(op: &Attention, q: &[f64], k: &[f64], v: &[f64], n: usize, p: usize) -> Vec<f64> {
+    let (d, heads, kv_heads) = (op.head_dim as usize, op.heads as usize, op.kv_heads as usize);
+    let mut y = vec![0.0; n * heads * d];
+    for i in 0..n {
+        for h in 0..heads {
+            let g = h / (heads / kv_heads);
+            let mut s = vec![f64::NEG_INFINITY; n + p];
+            for (j, s) in s.iter_mut().enumerate() {
+                let low = op.window.map_or(-1, |w| (p + i) as i64 - i64::from(w));
+                if j <= p + i && j as i64 > low {
+                    *s = (0..d)
+                        .map(|c| q[(i * heads + h) * d + c] * k[(j * kv_heads + g) * d + c])
+                        .sum::<f64>();
+                    *s *= f64::from(op.scale);
+                    if let Some(cap) = op.softcap {
+                        *s = f64::from(cap) * (*s / f64::from(cap)).tanh();
+                    }
+                }
+            }
+            let sum: f64 = s.iter().map(|s| s.exp()).sum();
+            for c in 0..d {
+                let weighted = |(j, s): (usize, &f64)| s.exp() * v[(j * kv_heads + g) * d + c];
+                y[(i * heads + h) * d + c] = s.iter().enumerate().map(weighted).sum::<f64>() / sum;
+            }
+        }
+    }
+    y
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn linear_equals_the_triple_loop(n in 0usize..150, k in 0usize..70, o in 0usize..140, bias: bool, seed: u8) {
+        let (x, w, b) = (random(seed, n * k), random(seed ^ 1, o * k), random(seed ^ 2, o));
+        let mut expected = naive_linear(&x, &w, n, k, o);
+        if bias {
+            expected.chunks_mut(o.max(1)).for_each(|row| row.iter_mut().zip(&b).for_each(|(y, b)| *y += b));
+        }
+        let wide = [matrix::<f64>(n, k, &x), matrix(o, k, &w), vector(&b)];
+        let narrow = [matrix::<f32>(n, k, &x), matrix(o, k, &w), vector(&b)];
+        let count = if bias { 3 } else { 2 };
+        let symbols = Symbols::np(n as u64, 0);
+        assert_close(&numbers(&run(Linear::default(), &symbols, &wide[..count])), &expected, 1e-13);
+        assert_close(&numbers(&run(Linear::default(), &symbols, &narrow[..count])), &expected, 1e-5);
+    }
+
+    #[test]
+    fn attention_equals_the_masked_formula(
+        n in 1usize..12, p in 0usize..40, kv_heads in 1u32..4, group in 1u32..4, head_dim in 1u32..35,
+        window in proptest::option::of(1u32..20), softcap in proptest::option::of(0.5f32..4.0), seed: u8,
+    ) {
+        let op = Attention { heads: kv_heads * group, kv_heads, head_dim, scale: 0.4, window, softcap };
+        let (columns, kv_columns) = ((op.heads * head_dim) as usize, (kv_heads * head_dim) as usize);
+        let q = random(seed, n * columns);
+        let (k, v) = (random(seed ^ 1, (n + p) * kv_columns), random(seed ^ 2, (n + p) * kv_columns));
+        let expected = naive_attention(&op, &q, &k, &v, n, p);
+        let symbols = Symbols::np(n as u64, p as u64);
+        let wide = [matrix::<f64>(n, columns, &q), matrix(n + p, kv_columns, &k), matrix(n + p, kv_columns, &v)];
+        assert_close(&numbers(&run(op.clone(), &symbols, &wide)), &expected, 1e-12);
+        let narrow = wide.map(|v| v.cast::<f32>().unwrap());
+        assert_close(&numbers(&run(op, &symbols, &narrow)), &expected, 1e-5);
+    }
+
+    #[test]
+    fn append_then_last_row_gives_the_new_row(p in 0usize..9, n in 1usize..9, k in 1usize..20, seed: u8) {
+        let (cache, new) = (random(seed, p * k), random(seed ^ 1, n * k));
+        let symbols = Symbols::np(n as u64, p as u64);
+        let joined = run(Append {}, &symbols, &[matrix::<f64>(p, k, &cache), matrix(n, k, &new)]);
+        assert_eq!(joined.shape(), [n + p, k]);
+        assert_eq!(numbers(&joined), [cache, new.clone()].concat());
+        let last = run(LastRow {}, &symbols, &[joined]);
+        assert_eq!((last.shape(), numbers(&last).as_slice()), (&[1, k][..], &new[(n - 1) * k..]));
+    }
+}
+
+#[test]
+fn attention_is_stable_for_scores_that_overflow_exp() {
+    let op = Attention { heads: 1, kv_heads: 1, head_dim: 1, scale: 1.0, window: None, softcap: None };
+    let inputs = [matrix::<f32>(1, 1, &[1.0]), matrix(2, 1, &[1000.0, 1001.0]), matrix(2, 1, &[0.0, 1.0])];
+    let expected = 1.0 / (1.0 + (-1f64).exp());
+    assert_close(&numbers(&run(op, &Symbols::np(1, 1), &inputs)), &[expected], 1e-7);
+}
+
+#[test]
+fn fused_operators_equal_the_fused_formula() {
+    let (n, k, o) = (3, 17, 5);
+    let (a, b, w) = (random(1, n * k), random(2, n * k), random(3, k));
+    let inputs = [matrix::<f64>(n, k, &a), matrix(n, k, &b), vector(&w)];
+    let outputs = eval(&Op::from(AddRmsNorm { eps: 1e-2 }), &Symbols::np(3, 0), &inputs).unwrap();
+    let sum: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+    assert_eq!(numbers(&outputs[0]), sum);
+    for (row, found) in sum.chunks(k).zip(numbers(&outputs[1]).chunks(k)) {
+        let mean = row.iter().map(|v| v * v).sum::<f64>() / k as f64;
+        let expected: Vec<f64> =
+            row.iter().zip(&w).map(|(x, w)| x * w / (mean + f64::from(1e-2f32)).sqrt()).collect();
+        assert_close(found, &expected, 1e-14);
+    }
+    let (x, gate, up) = (random(4, n * k), random(5, o * k), random(6, o * k));
+    let inputs = [matrix::<f64>(n, k, &x), matrix(o, k, &gate), matrix(o, k, &up)];
+    let expected: Vec<f64> = naive_linear(&x, &gate, n, k, o)
+        .iter()
+        .zip(naive_linear(&x, &up, n, k, o))
+        .map(|(g, u)| g / (1.0 + (-g).exp()) * u)
+        .collect();
+    assert_close(&numbers(&run(GatedLinear {}, &Symbols::np(3, 0), &inputs)), &expected, 1e-14);
+}
+
+#[test]
+fn norm_of_a_constant_row_is_its_sign_times_the_weight() {
+    let inputs = [matrix::<f64>(2, 3, &[5.0, 5.0, 5.0, -0.5, -0.5, -0.5]), vector(&[1.0, 2.0, 3.0])];
+    let found = numbers(&run(RmsNorm { eps: 0.0 }, &Symbols::np(2, 0), &inputs));
+    assert_close(&found, &[1.0, 2.0, 3.0, -1.0, -2.0, -3.0], 1e-15);
+}
+
+#[test]
+fn silu_has_its_known_values_and_limits() {
+    let inputs = [matrix::<f64>(1, 4, &[0.0, 1.0, -1000.0, 1000.0])];
+    let found = numbers(&run(Silu {}, &Symbols::np(1, 0), &inputs));
+    assert_close(&found, &[0.0, 0.731_058_578_630_004_9, 0.0, 1000.0], 1e-15);
+}
+
+#[test]
+fn angles_are_of_the_absolute_position_and_rotation_is_by_them() {
+    let op = RopeAngles { inv_freq: vec![1.0, 0.5], scale: 2.0 };
+    let angles = run::<f64>(op, &Symbols::np(2, 3), &[]);
+    let expected: Vec<f64> = [3.0f64, 4.0]
+        .iter()
+        .flat_map(|p| [p.cos(), (p / 2.0).cos(), p.sin(), (p / 2.0).sin()].map(|v| 2.0 * v))
+        .collect();
+    assert_close(&numbers(&angles), &expected, 1e-15);
+
+    let quarter = matrix::<f64>(1, 4, &[0.0, 1.0, 1.0, 0.0]);
+    let x = matrix::<f64>(1, 5, &[1.0, 2.0, 3.0, 4.0, 9.0]);
+    let halves = Rope { head_dim: 5, rotary_dim: 4, interleaved: false };
+    let found = run(halves.clone(), &Symbols::np(1, 0), &[x.clone(), quarter.clone()]);
+    assert_eq!(numbers(&found), [-3.0, 2.0, 1.0, 4.0, 9.0]);
+    let pairs = run(Rope { interleaved: true, ..halves }, &Symbols::np(1, 0), &[x, quarter]);
+    assert_eq!(numbers(&pairs), [-2.0, 1.0, 3.0, 4.0, 9.0]);
+}
+
+#[test]
+fn an_id_outside_the_table_is_refused_by_name() {
+    let op = Op::from(Embedding { dtype: DType::F32 });
+    let table = matrix::<f32>(4, 2, &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]);
+    let found = eval(&op, &Symbols::np(2, 0), &[Value::ids(vec![3, 1]), table.clone()]).unwrap();
+    assert_eq!(numbers(&found[0]), [6.0, 7.0, 2.0, 3.0]);
+    let error = eval(&op, &Symbols::np(2, 0), &[Value::ids(vec![0, 4]), table]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert_eq!(error.to_string(), "embedding: id 4 at position 1 is outside the vocabulary of 4");
+}
+
+#[test]
+fn empty_and_absurd_sizes_do_not_panic() {
+    let none = matrix::<f32>(0, 3, &[]);
+    assert!(eval(&LastRow {}.into(), &Symbols::np(0, 0), std::slice::from_ref(&none)).is_err());
+    assert_eq!(run(Silu {}, &Symbols::np(0, 0), &[none]).shape(), [0, 3]);
+    let empty = matrix::<f32>(2, 0, &[]);
+    assert_eq!(run(RmsNorm { eps: 1e-5 }, &Symbols::np(2, 0), &[empty.clone(), vector(&[])]).shape(), [2, 0]);
+    assert_eq!(run(Append {}, &Symbols::np(2, 2), &[empty.clone(), empty]).shape(), [4, 0]);
+    let angles = Op::from(RopeAngles { inv_freq: vec![1.0; 4], scale: 1.0 });
+    for n in [1 << 45, u64::MAX] {
+        assert_eq!(eval::<f32>(&angles, &Symbols::np(n, 1), &[]).unwrap_err().kind(), ErrorKind::OutOfMemory);
+    }
+    let op = Attention { heads: 2, kv_heads: 1, head_dim: 2, scale: 1.0, window: Some(0), softcap: None };
+    let inputs = [matrix::<f32>(1, 4, &[1.0; 4]), matrix(2, 2, &[1.0; 4]), matrix(2, 2, &[1.0; 4])];
+    assert_eq!(numbers(&run(op.clone(), &Symbols::np(1, 1), &inputs)), [0.0; 4], "a query that sees no key");
+    let error = eval(&op.into(), &Symbols::np(1, 2), &inputs).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("p = 2"), "{error}");
+}

@@ -1,0 +1,118 @@
+//! Every operator's sample cases: they run in `f32` and `f64`, agree within `f32` rounding, and have the inferred types.
+
+use tapml_graph::op::{OPS, Sample};
+use tapml_graph::{DType, Symbols};
+use tapml_reference::{Array, Value, eval, oracle, run_node};
+
+const U: f64 = 5.960_464_477_539_063e-8;
+
+fn samples() -> impl Iterator<Item = (String, Sample)> {
+    OPS.iter().flat_map(|info| {
+        (info.samples)().into_iter().map(|sample| (format!("{} / {}", info.name, sample.name), sample))
+    })
+}
+
+/// Root mean square of each element's row.
+fn row_rms(array: &Array<f64>) -> Vec<f64> {
+    let rms = |row: &[f64]| (row.iter().map(|v| v * v).sum::<f64>() / row.len() as f64).sqrt();
+    array.values().chunks(array.row_len()).flat_map(|row| vec![rms(row); row.len()]).collect()
+}
+
+#[test]
+fn f32_agrees_with_f64_within_the_sensitivity_of_the_exact_result() {
+    let mut cases = 0;
+    for (name, sample) in samples() {
+        let tensors = sample.tensors(7).unwrap();
+        let narrow: Vec<Value<f32>> = tensors.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+        let wide: Vec<Value<f64>> = tensors.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+        let found = eval(&sample.op, &sample.symbols, &narrow).unwrap();
+        let weights = vec![false; wide.len()];
+        let judge = oracle(&sample.op, &sample.symbols, &wide, &weights, 4.0 * U, 8, 1).unwrap();
+        assert_eq!(found.len(), judge.exact.len(), "{name}");
+        for (k, found) in found.iter().enumerate() {
+            let (exact, deviation) = (&judge.exact[k], &judge.deviation[k]);
+            let typical = row_rms(deviation);
+            for (i, &y) in found.as_float().unwrap().values().iter().enumerate() {
+                let exact = exact.values()[i];
+                let allowed = 4.0 * deviation.values()[i].max(typical[i]) + 2.02 * U * exact.abs();
+                let error = (f64::from(y) - exact).abs();
+                assert!(
+                    error <= allowed,
+                    "{name}, output {k}[{i}]: {y}, exact {exact}: {error:e} > {allowed:e}"
+                );
+            }
+        }
+        cases += 1;
+    }
+    assert!(cases >= OPS.len());
+}
+
+#[test]
+fn outputs_have_the_inferred_shapes_and_round_to_the_inferred_dtypes() {
+    for (name, sample) in samples() {
+        let types = sample.op.infer(&sample.types()).unwrap();
+        let dtypes: Vec<DType> = types.iter().map(|t| t.dtype).collect();
+        let outputs = run_node(&sample.op, &sample.symbols, &sample.tensors(3).unwrap(), &dtypes).unwrap();
+        assert_eq!(outputs.len(), types.len(), "{name}");
+        for (output, ty) in outputs.iter().zip(&types) {
+            assert_eq!(output.dtype(), ty.dtype, "{name}");
+            assert_eq!(output.shape(), ty.sizes(&sample.symbols).unwrap(), "{name}");
+            assert!(output.to_f64().iter().all(|v| v.is_finite()), "{name}");
+        }
+    }
+}
+
+#[test]
+fn results_do_not_depend_on_the_number_of_threads() {
+    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let (one, three) = (pool(1), pool(3));
+    for (name, sample) in samples() {
+        let inputs: Vec<Value<f32>> =
+            sample.tensors(5).unwrap().iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+        let run = || eval(&sample.op, &sample.symbols, &inputs).unwrap();
+        for (a, b) in one.install(run).iter().zip(&three.install(run)) {
+            let bits = |v: &Value<f32>| {
+                v.as_float().unwrap().values().iter().map(|x| x.to_bits()).collect::<Vec<_>>()
+            };
+            assert_eq!(bits(a), bits(b), "{name}");
+        }
+    }
+}
+
+#[test]
+fn wrong_inputs_are_errors_for_every_operator() {
+    for (name, sample) in samples() {
+        let inputs: Vec<Value<f32>> =
+            sample.tensors(5).unwrap().iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+        for i in 0..inputs.len() {
+            let mut missing = inputs.clone();
+            missing.remove(i);
+            let mut types = sample.types();
+            types.remove(i);
+            // The bias of a linear may be absent.
+            if sample.op.infer(&types).is_err() {
+                assert!(eval(&sample.op, &sample.symbols, &missing).is_err(), "{name} without input {i}");
+            }
+            let mut odd = inputs.clone();
+            odd[i] = Value::float(vec![2, 1, 3], vec![0.0; 6]).unwrap();
+            assert!(eval(&sample.op, &sample.symbols, &odd).is_err(), "{name} with a strange input {i}");
+            let mut ids = inputs.clone();
+            ids[i] = match &inputs[i] {
+                Value::Float(_) => Value::ids(vec![0; inputs[i].shape()[0]]),
+                Value::Uint(_) => {
+                    Value::float(inputs[i].shape().to_vec(), vec![0.0; inputs[i].shape()[0]]).unwrap()
+                }
+            };
+            assert!(
+                eval(&sample.op, &sample.symbols, &ids).is_err(),
+                "{name} with the wrong sort of input {i}"
+            );
+        }
+    }
+    let unbound = samples().filter(|(_, s)| ["attention", "rope_angles"].contains(&s.op.name()));
+    for (name, sample) in unbound {
+        let inputs: Vec<Value<f32>> =
+            sample.tensors(5).unwrap().iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+        assert!(eval(&sample.op, &Symbols::new(), &inputs).is_err(), "{name} without symbols");
+    }
+}
