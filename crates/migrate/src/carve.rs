@@ -1,0 +1,317 @@
+//! Carving: runs a model on the source platform with real prompts and records every node call into a suite.
+//! Hashing and writing happen on a thread of their own, behind a bounded queue.
+
+use crate::identity::{ModelIdentity, tensor_type};
+use crate::progress::{Progress, Stop};
+use crate::suite::index::type_bytes;
+use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, Source, SuiteWriter};
+use std::path::Path;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::{Duration, Instant};
+use tapml_exec::{Interface, LOGITS, Loaded, NodeEvent, Observer, Platform};
+use tapml_graph::{Bytes, Context, Error, Graph, Model, Origin, Result, Symbols, Tensor, ValueId};
+
+/// Values that may wait to be written: enough to hide a slow moment of the disk, few enough to bound memory.
+const QUEUE: usize = 256;
+
+/// A prompt as given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PromptInput {
+    /// Text, for reports; may be empty.
+    pub text: String,
+    /// Token ids.
+    pub ids: Vec<u32>,
+}
+
+/// What to carve and how.
+pub struct CarveOptions<'a> {
+    /// The folder to write.
+    pub out: &'a Path,
+    /// Whether an existing suite of this name is replaced.
+    pub overwrite: bool,
+    /// Decode steps after each prompt.
+    pub steps: u32,
+    /// Whether the weights' bytes go into the suite.
+    pub self_contained: bool,
+    /// Most tokens of the model's context; 0 if unknown.
+    pub context: u32,
+    /// Turns ids into text.
+    pub decode: &'a (dyn Fn(&[u32]) -> String + Sync),
+}
+
+/// What carving did.
+#[derive(Clone, Debug)]
+pub struct Carved {
+    /// The suite's manifest.
+    pub manifest: Manifest,
+    /// Time within the source's runs, recording included.
+    pub running: Duration,
+    /// All time.
+    pub total: Duration,
+}
+
+/// Runs each prompt and then `steps` decode steps with the token that the source finds most probable, and writes every
+/// node call. Nothing is left at `options.out` unless all of it is.
+pub fn carve(
+    platform: &mut dyn Platform,
+    model: &Model,
+    identity: ModelIdentity,
+    prompts: &[PromptInput],
+    options: &CarveOptions<'_>,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<Carved> {
+    let start = Instant::now();
+    let interface = Interface::of(model.graph())?;
+    check_prompts(&interface, prompts, options)?;
+    let info = platform.describe();
+    let source = Source { platform: info.platform, device: info.device, driver: info.driver };
+    let settings = Settings { steps: options.steps, self_contained: options.self_contained };
+    let mut writer = SuiteWriter::create(options.out, options.overwrite, model, identity, source, settings)?;
+    writer.expect_bytes(estimate(model, prompts, options)?);
+    let longest = prompts.iter().map(|p| p.ids.len()).max().unwrap_or(0);
+    let capacity = Symbols::np(longest as u64, longest as u64 + u64::from(options.steps));
+    let mut loaded = platform.load(model, &capacity).context(|| "the source platform".to_string())?;
+    progress.stage("carve", prompts.len() as u64 * (u64::from(options.steps) + 1));
+    let (sender, receiver) = sync_channel(QUEUE);
+    let mut runner =
+        Runner { loaded: loaded.as_mut(), interface, options, progress, stop, running: Duration::ZERO };
+    let (written, ran) = std::thread::scope(|scope| {
+        let thread = scope.spawn(|| write(receiver, writer));
+        let ran = runner.all(model.graph(), prompts, &sender);
+        drop(sender);
+        (thread.join(), ran)
+    });
+    let writer = written.map_err(|_| Error::bug("the writing thread of carve panicked"))?;
+    // A failed write closes the queue, which the run then reports too: the cause is the write.
+    let (writer, prompts) = (writer?, ran?);
+    let manifest = writer.finish(prompts)?;
+    Ok(Carved { manifest, running: runner.running, total: start.elapsed() })
+}
+
+fn check_prompts(interface: &Interface, prompts: &[PromptInput], options: &CarveOptions<'_>) -> Result<()> {
+    if prompts.is_empty() {
+        return Err(Error::invalid("no prompts given").with_hint("give a file with one prompt per line"));
+    }
+    for (i, prompt) in prompts.iter().enumerate() {
+        interface.check(&prompt.ids).context(|| format!("prompt {i}"))?;
+        let tokens = prompt.ids.len() + options.steps as usize;
+        if options.context > 0 && tokens > options.context as usize {
+            let (own, steps, context) = (prompt.ids.len(), options.steps, options.context);
+            return Err(Error::invalid(format!(
+                "prompt {i} has {own} tokens and {steps} steps follow, the model's context is {context}"
+            ))
+            .with_hint(format!(
+                "shorten the prompt by {} tokens, or carve fewer steps",
+                tokens - context as usize
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Bytes of all tensors if no two were equal.
+fn estimate(model: &Model, prompts: &[PromptInput], options: &CarveOptions<'_>) -> Result<u64> {
+    let graph = model.graph();
+    let frame = |n: u64, p: u64| -> Result<u64> {
+        let symbols = Symbols::np(n, p);
+        let mut sum = 0u64;
+        for value in graph.nodes().iter().flat_map(|node| &node.outputs) {
+            let growing = graph.states().iter().any(|s| s.output == *value && s.grows(graph));
+            if !growing {
+                sum = sum.saturating_add(type_bytes(&graph.value(*value).ty.bind(&symbols)?)?);
+            }
+        }
+        Ok(sum)
+    };
+    let mut sum = 0u64;
+    for prompt in prompts {
+        let rows = prompt.ids.len() as u64;
+        sum = sum.saturating_add(frame(rows, 0)?);
+        sum = sum.saturating_add(frame(1, rows)?.saturating_mul(u64::from(options.steps)));
+    }
+    if options.self_contained {
+        for (_, weight) in graph.weights() {
+            sum = sum.saturating_add(type_bytes(&weight.ty)?);
+        }
+    }
+    Ok(sum)
+}
+
+/// What the run tells the writing thread.
+enum Message {
+    Begin { prompt: u32, step: u32, symbols: Symbols, values: usize, states: usize },
+    Value(ValueId, Tensor),
+    Rows(ValueId, u32),
+    State(usize, Tensor),
+}
+
+fn write(receiver: Receiver<Message>, mut writer: SuiteWriter) -> Result<SuiteWriter> {
+    let mut current: Option<Frame> = None;
+    for message in receiver {
+        if let Message::Begin { prompt, step, symbols, values, states } = message {
+            let next = Frame {
+                prompt,
+                step,
+                symbols,
+                states: vec![Slot::None; states],
+                values: vec![Slot::None; values],
+            };
+            if let Some(done) = current.replace(next) {
+                writer.frame(&done)?;
+            }
+            continue;
+        }
+        let frame = current.as_mut().ok_or_else(|| Error::bug("a value before its run"))?;
+        match message {
+            Message::Begin { .. } => {}
+            Message::Value(id, tensor) => frame.values[id.0 as usize] = Slot::Stored(writer.put(&tensor)?),
+            Message::Rows(id, rows) => frame.values[id.0 as usize] = Slot::Rows([rows]),
+            Message::State(index, tensor) => frame.states[index] = Slot::Stored(writer.put(&tensor)?),
+        }
+    }
+    if let Some(done) = current {
+        writer.frame(&done)?;
+    }
+    Ok(writer)
+}
+
+struct Runner<'a> {
+    loaded: &'a mut dyn Loaded,
+    interface: Interface,
+    options: &'a CarveOptions<'a>,
+    progress: &'a dyn Progress,
+    stop: &'a Stop,
+    running: Duration,
+}
+
+impl Runner<'_> {
+    fn all(
+        &mut self,
+        graph: &Graph,
+        prompts: &[PromptInput],
+        queue: &SyncSender<Message>,
+    ) -> Result<Vec<Prompt>> {
+        let mut done = Vec::new();
+        for (i, prompt) in prompts.iter().enumerate() {
+            let generated = self.prompt(graph, i as u32, prompt, queue).context(|| format!("prompt {i}"))?;
+            done.push(Prompt {
+                text: prompt.text.clone(),
+                ids: prompt.ids.clone(),
+                generated_text: (self.options.decode)(&generated),
+                generated,
+            });
+        }
+        Ok(done)
+    }
+
+    fn prompt(
+        &mut self,
+        graph: &Graph,
+        index: u32,
+        prompt: &PromptInput,
+        queue: &SyncSender<Message>,
+    ) -> Result<Vec<u32>> {
+        self.loaded.reset()?;
+        let (mut ids, mut position, mut generated) = (prompt.ids.clone(), 0, Vec::new());
+        for step in 0..=self.options.steps {
+            self.stop.check()?;
+            let symbols = self.interface.symbols(ids.len(), position);
+            let (values, states) = (graph.values().len(), graph.states().len());
+            send(queue, Message::Begin { prompt: index, step, symbols: symbols.clone(), values, states })?;
+            let mut recorder = Recorder { queue, seen: vec![false; values] };
+            let start = Instant::now();
+            let outputs = self.loaded.run(&symbols, &self.interface.inputs(&ids)?, Some(&mut recorder))?;
+            self.running += start.elapsed();
+            position += ids.len();
+            let logits = outputs.get(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))?;
+            let next = argmax_last(logits)?;
+            generated.push(next);
+            ids = vec![next];
+            self.progress.advance(1);
+        }
+        Ok(generated)
+    }
+}
+
+/// Index of the largest value of the last row; the first of equals.
+pub(crate) fn argmax_last(logits: &Tensor) -> Result<u32> {
+    let last = logits.shape().first().and_then(|&rows| logits.rows(rows.checked_sub(1)?, 1));
+    let last = last.ok_or_else(|| Error::bug("logits without rows"))?;
+    Ok(argmax(&last.to_f32()))
+}
+
+/// Index of the largest value; the first of equals.
+pub(crate) fn argmax(row: &[f32]) -> u32 {
+    let best = row
+        .iter()
+        .enumerate()
+        .fold((0, f32::NEG_INFINITY), |best, (i, &v)| if v > best.1 { (i, v) } else { best });
+    best.0 as u32
+}
+
+fn send(queue: &SyncSender<Message>, message: Message) -> Result<()> {
+    queue.send(message).map_err(|_| Error::new(tapml_graph::ErrorKind::Io, "the suite could not be written"))
+}
+
+/// Hands every value to the writing thread once per run.
+struct Recorder<'a> {
+    queue: &'a SyncSender<Message>,
+    seen: Vec<bool>,
+}
+
+impl Recorder<'_> {
+    fn first(&mut self, id: ValueId) -> bool {
+        !std::mem::replace(&mut self.seen[id.0 as usize], true)
+    }
+
+    fn input(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
+        match event.graph.value(id).origin {
+            Origin::Input if self.first(id) => send(self.queue, Message::Value(id, tensor.clone())),
+            Origin::State(i) if !event.graph.states()[i as usize].grows(event.graph) && self.first(id) => {
+                send(self.queue, Message::State(i as usize, tensor.clone()))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn output(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
+        let state = event.graph.states().iter().position(|s| s.output == id && s.grows(event.graph));
+        let Some(index) = state else { return send(self.queue, Message::Value(id, tensor.clone())) };
+        let added = event.added_rows().ok_or_else(|| {
+            let (state, node) = (&event.graph.states()[index].name, &event.node.name);
+            Error::unsupported(format!("state `{state}` grows by node `{node}`, which does not append rows"))
+        })?;
+        expect_prefix(event, index)?;
+        // A copy: the run adds rows in place only while nobody else holds the cache.
+        let added = Tensor::new(added.dtype(), added.shape().to_vec(), Bytes::new(added.bytes().to_vec()))?;
+        let rows = tensor_type(tensor).shape.first().and_then(|d| d.as_const()).unwrap_or(0);
+        send(self.queue, Message::State(index, added))?;
+        send(self.queue, Message::Rows(id, u32::try_from(rows).map_err(|_| Error::invalid("too many rows"))?))
+    }
+}
+
+/// Fails if the run changed rows that earlier runs put into a growing state: they are stored only once.
+fn expect_prefix(event: &NodeEvent<'_>, state: usize) -> Result<()> {
+    let (before, after) = (event.inputs[0].bytes(), event.outputs[0].bytes());
+    if before.as_ptr() == after.as_ptr() || after.starts_with(before) {
+        return Ok(());
+    }
+    let name = &event.graph.states()[state].name;
+    Err(Error::invalid(format!(
+        "the source changed earlier rows of state `{name}` in node `{}`",
+        event.node.name
+    )))
+}
+
+impl Observer for Recorder<'_> {
+    fn node(&mut self, event: &NodeEvent<'_>) -> Result<()> {
+        for (&id, tensor) in event.node.inputs.iter().zip(event.inputs) {
+            self.input(event, id, tensor)?;
+        }
+        for (&id, tensor) in event.node.outputs.iter().zip(event.outputs) {
+            self.output(event, id, tensor)?;
+        }
+        Ok(())
+    }
+}

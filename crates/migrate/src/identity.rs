@@ -1,0 +1,155 @@
+//! Identities by content: hashes of graphs and weights, and what is said when two of them differ.
+
+use rayon::prelude::*;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use std::fmt;
+use tapml_graph::{Error, Graph, Model, Result, Tensor, TensorType};
+
+/// A BLAKE3 hash, 64 hexadecimal digits in text.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Hash(pub [u8; 32]);
+
+impl Hash {
+    /// The hash of these bytes; large ones are hashed by several threads.
+    pub fn of(bytes: &[u8]) -> Hash {
+        const PARALLEL: usize = 1 << 18;
+        let mut hasher = blake3::Hasher::new();
+        match bytes.len() < PARALLEL {
+            true => hasher.update(bytes),
+            false => hasher.update_rayon(bytes),
+        };
+        Hash(*hasher.finalize().as_bytes())
+    }
+
+    /// The hash of a tensor: dtype, shape and bytes, so that equal bytes of two shapes are two tensors.
+    pub fn of_tensor(tensor: &Tensor) -> Hash {
+        Hash::of_typed(&tensor_type(tensor), tensor.bytes())
+    }
+
+    /// See [`Hash::of_tensor`].
+    pub fn of_typed(ty: &TensorType, bytes: &[u8]) -> Hash {
+        const PARALLEL: usize = 1 << 18;
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(ty.to_string().as_bytes()).update(b"\n");
+        match bytes.len() < PARALLEL {
+            true => hasher.update(bytes),
+            false => hasher.update_rayon(bytes),
+        };
+        Hash(*hasher.finalize().as_bytes())
+    }
+
+    /// The first twelve digits, for messages.
+    pub fn short(&self) -> String {
+        self.to_string()[..12].to_string()
+    }
+}
+
+impl fmt::Display for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&blake3::Hash::from_bytes(self.0).to_hex())
+    }
+}
+
+impl fmt::Debug for Hash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.short())
+    }
+}
+
+impl Serialize for Hash {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        s.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for Hash {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> std::result::Result<Hash, D::Error> {
+        let text = String::deserialize(d)?;
+        let hash = blake3::Hash::from_hex(&text).map_err(|_| {
+            serde::de::Error::custom(format!("expected 64 hexadecimal digits, found `{text}`"))
+        })?;
+        Ok(Hash(*hash.as_bytes()))
+    }
+}
+
+/// The type of a tensor, every size constant.
+pub fn tensor_type(tensor: &Tensor) -> TensorType {
+    TensorType::new(tensor.dtype(), tensor.shape().iter().copied())
+}
+
+/// Who a model is, for people and for comparison.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ModelIdentity {
+    /// Name for people, such as the folder's.
+    pub name: String,
+    /// Where it was read from.
+    pub path: String,
+    /// Hash of its configuration file; empty if it has none.
+    pub config: String,
+    /// Hash over the names, types and bytes of all weights of the graph; empty until they were hashed.
+    pub weights: String,
+}
+
+/// One weight by name and hash.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WeightEntry {
+    /// Checkpoint name.
+    pub name: String,
+    /// Dtype and sizes.
+    #[serde(rename = "type")]
+    pub ty: TensorType,
+    /// [`Hash::of_tensor`].
+    pub blake3: Hash,
+}
+
+/// Hash of the graph's text form.
+pub fn graph_hash(graph: &Graph) -> Hash {
+    Hash::of(graph.to_string().as_bytes())
+}
+
+/// The weights that the model's graph names, hashed by several threads, in the graph's order.
+pub fn weight_entries(model: &Model) -> Result<Vec<WeightEntry>> {
+    let names: Vec<&str> = model.graph().weights().map(|(_, v)| v.name.as_str()).collect();
+    names
+        .par_iter()
+        .map(|&name| {
+            let tensor = model.weight(name)?;
+            Ok(WeightEntry { name: name.into(), ty: tensor_type(tensor), blake3: Hash::of_tensor(tensor) })
+        })
+        .collect()
+}
+
+/// One hash over all weights: the same for every order of names.
+pub fn weights_hash(entries: &[WeightEntry]) -> Hash {
+    let mut lines: Vec<String> = entries.iter().map(|w| format!("{} {}\n", w.name, w.blake3)).collect();
+    lines.sort();
+    Hash::of(lines.concat().as_bytes())
+}
+
+/// Fails unless `model`'s weights are those that `expected` lists; both identities are named.
+pub fn expect_weights(model: &Model, expected: &[WeightEntry], of: &ModelIdentity) -> Result<()> {
+    let found = weight_entries(model)?;
+    let first = expected.iter().find_map(|want| {
+        let have = found.iter().find(|w| w.name == want.name);
+        match have {
+            None => Some(format!("weight `{}` is missing", want.name)),
+            Some(have) if have.ty != want.ty => {
+                Some(format!("weight `{}`: expected {}, found {}", want.name, want.ty, have.ty))
+            }
+            Some(have) if have.blake3 != want.blake3 => Some(format!(
+                "weight `{}` has other values ({:?}, expected {:?})",
+                want.name, have.blake3, want.blake3
+            )),
+            Some(_) => None,
+        }
+    });
+    let Some(first) = first else { return Ok(()) };
+    let (have, want) = (weights_hash(&found), weights_hash(expected));
+    Err(Error::invalid(format!(
+        "the suite is of model `{}` at `{}` with weights {want:?}, the model given has weights {have:?}: {first}",
+        of.name, of.path
+    ))
+    .with_detail("expected", want.to_string())
+    .with_detail("found", have.to_string())
+    .with_hint("give the checkpoint that was carved, or carve this one anew"))
+}

@@ -1,0 +1,45 @@
+//! What long work tells its caller while it runs, and how the caller stops it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Receives progress. Called from several threads; every method may do nothing.
+pub trait Progress: Sync {
+    /// A new stage begins: its name and the number of units it will advance by (0 if unknown).
+    fn stage(&self, _name: &str, _total: u64) {}
+    /// So many units are done.
+    fn advance(&self, _units: u64) {}
+    /// Something worth a line: an operator was accepted, a case failed.
+    fn note(&self, _text: &str) {}
+}
+
+/// Progress that nobody looks at.
+pub struct Quiet;
+
+impl Progress for Quiet {}
+
+/// A request to stop, shared with a signal handler.
+#[derive(Clone, Debug, Default)]
+pub struct Stop(pub Arc<AtomicBool>);
+
+impl Stop {
+    /// Nobody has asked to stop.
+    pub fn new() -> Stop {
+        Stop::default()
+    }
+
+    /// Asks to stop.
+    pub fn request(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Fails with [`ErrorKind::Interrupted`] if someone has asked to stop.
+    pub fn check(&self) -> Result<()> {
+        match self.0.load(Ordering::Relaxed) {
+            false => Ok(()),
+            true => Err(Error::new(ErrorKind::Interrupted, "stopped on request")
+                .with_hint("what is done is kept: run the same command again to go on")),
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Reads a suite: sums and small files are verified when it is opened, each tensor when it is first used.
+
+use super::index::{self, Record};
+use super::manifest::{FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Slot, TENSORS};
+use super::validate::{self, Known, growing_output};
+use crate::identity::{self, Hash};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, PoisonError};
+use tapml_exec::Call;
+use tapml_graph::{Bytes, Context, Error, Graph, Model, NodeId, Origin, Result, Symbol, Tensor, ValueId};
+
+/// The manifest, the runs and the index may be this large; more is taken for a broken file.
+const MAX_TEXT: u64 = 2 << 30;
+
+/// One node call of a suite.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Case {
+    /// Index of the run.
+    pub frame: usize,
+    /// The node.
+    pub node: NodeId,
+}
+
+/// An open suite. Cheap to share between threads.
+#[derive(Debug)]
+pub struct Suite {
+    path: PathBuf,
+    hash: Hash,
+    manifest: Manifest,
+    graph: Graph,
+    frames: Vec<Frame>,
+    records: Vec<Record>,
+    tensors: File,
+    verified: Vec<AtomicBool>,
+    /// All rows of a growing state up to a prompt's last run, by prompt and state.
+    grown: Mutex<HashMap<(u32, usize), Tensor>>,
+}
+
+impl Suite {
+    /// Opens a suite. Fails if a file is missing, shorter or longer than the manifest says, or changed, or if anything
+    /// refers to what is not there; the tensors' bytes are not read yet.
+    pub fn open(path: &Path) -> Result<Suite> {
+        Suite::read(path).context(|| format!("suite {}", path.display()))
+    }
+
+    fn read(path: &Path) -> Result<Suite> {
+        let text = match small(&path.join(MANIFEST)) {
+            Err(_) if !path.join(MANIFEST).is_file() => {
+                return Err(Error::invalid(format!("no `{MANIFEST}` here"))
+                    .with_hint("give a folder written by `tapml carve`"));
+            }
+            other => other?,
+        };
+        let manifest: Manifest = serde_json::from_slice(&text)
+            .map_err(|e| Error::invalid(format!("{MANIFEST}: {e}")).with_hint("carve the model again"))?;
+        let graph = validate::manifest(&manifest).context(|| MANIFEST.to_string())?;
+        let index = verified(path, entry(&manifest, INDEX)?)?;
+        let lines = verified(path, entry(&manifest, FRAMES)?)?;
+        let bin = entry(&manifest, TENSORS)?;
+        let tensors = path.join(TENSORS);
+        let tensors = File::open(&tensors).map_err(|e| Error::io("open", &tensors, &e))?;
+        expect_len(&tensors, bin)?;
+        let records = index::decode(&index, &manifest.types, bin.bytes).context(|| INDEX.to_string())?;
+        let frames = lines.split(|&b| b == b'\n').filter(|l| !l.is_empty()).enumerate().map(|(i, line)| {
+            serde_json::from_slice(line).map_err(|e| Error::invalid(format!("{FRAMES}: line {}: {e}", i + 1)))
+        });
+        let frames: Vec<Frame> = frames.collect::<Result<_>>()?;
+        let known = Known { graph: &graph, manifest: &manifest, records: &records };
+        known.frames(&frames).context(|| FRAMES.to_string())?;
+        Ok(Suite {
+            path: path.to_path_buf(),
+            hash: Hash::of(&text),
+            verified: records.iter().map(|_| AtomicBool::new(false)).collect(),
+            grown: Mutex::default(),
+            manifest,
+            graph,
+            frames,
+            records,
+            tensors,
+        })
+    }
+
+    /// Where it was opened.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The hash of the manifest, and with it of everything.
+    pub fn hash(&self) -> Hash {
+        self.hash
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Manifest {
+        &self.manifest
+    }
+
+    /// The graph that was carved.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// The runs: for each prompt the prefill, then the decode steps.
+    pub fn frames(&self) -> &[Frame] {
+        &self.frames
+    }
+
+    /// All node calls, in the order in which they ran.
+    pub fn cases(&self) -> impl Iterator<Item = Case> + '_ {
+        let nodes = self.graph.nodes().len() as u32;
+        (0..self.frames.len()).flat_map(move |frame| (0..nodes).map(move |i| Case { frame, node: NodeId(i) }))
+    }
+
+    /// The call's name: `p0.s3.NODE` is node NODE in decode step 3 of prompt 0 (step 0 is the prefill).
+    pub fn case_id(&self, case: Case) -> String {
+        let frame = &self.frames[case.frame];
+        format!("p{}.s{}.{}", frame.prompt, frame.step, self.graph.node(case.node).name)
+    }
+
+    /// The call of this name.
+    pub fn find_case(&self, id: &str) -> Result<Case> {
+        let parse = || {
+            let (prompt, rest) = id.strip_prefix('p')?.split_once(".s")?;
+            let (step, node) = rest.split_once('.')?;
+            let (prompt, step): (u32, u32) = (prompt.parse().ok()?, step.parse().ok()?);
+            let frame = self.frames.iter().position(|f| (f.prompt, f.step) == (prompt, step))?;
+            Some(Case { frame, node: self.graph.find_node(node)? })
+        };
+        parse().ok_or_else(|| {
+            let example = self.cases().next().map(|c| self.case_id(c)).unwrap_or_default();
+            Error::invalid(format!("the suite has no case `{id}`"))
+                .with_hint(format!("cases are named like `{example}`: prompt, step (0 is the prefill), node"))
+        })
+    }
+
+    /// The suite's graph with weights: the given model's, after their hashes were compared, or the suite's own if it is
+    /// self-contained.
+    pub fn model(&self, checkpoint: Option<&Model>) -> Result<Model> {
+        if let Some(model) = checkpoint {
+            identity::expect_weights(model, &self.manifest.weights, &self.manifest.model)?;
+            return model.with_graph(self.graph.clone());
+        }
+        let by_hash: HashMap<Hash, u32> = self.records.iter().zip(0u32..).map(|(r, i)| (r.hash, i)).collect();
+        let mut weights = HashMap::new();
+        for entry in &self.manifest.weights {
+            let index = by_hash.get(&entry.blake3).ok_or_else(|| {
+                Error::invalid(format!("weight `{}` is not in the suite", entry.name)).with_hint(format!(
+                    "give the model too (it was carved from {}), or carve with `--self-contained`",
+                    self.manifest.model.path
+                ))
+            })?;
+            weights.insert(entry.name.clone(), self.tensor(*index)?);
+        }
+        Model::new(self.graph.clone(), weights)
+    }
+
+    /// The node call with its recorded outputs. `model` is what [`Suite::model`] gave.
+    pub fn call(&self, case: Case, model: &Model) -> Result<(Call, Vec<Tensor>)> {
+        self.resolve(case, model).context(|| format!("case {}", self.case_id(case)))
+    }
+
+    fn resolve(&self, case: Case, model: &Model) -> Result<(Call, Vec<Tensor>)> {
+        let node = self.graph.node(case.node);
+        let mut inputs = Vec::with_capacity(node.inputs.len());
+        let mut weights = Vec::with_capacity(node.inputs.len());
+        for &input in &node.inputs {
+            let value = self.graph.value(input);
+            let weight = value.origin == Origin::Weight;
+            inputs.push(if weight {
+                model.weight(&value.name)?.clone()
+            } else {
+                self.value(case.frame, input)?
+            });
+            weights.push(weight.then(|| value.name.clone()));
+        }
+        let outputs = node.outputs.iter().map(|&v| self.value(case.frame, v)).collect::<Result<_>>()?;
+        let call = Call {
+            node: node.name.clone(),
+            op: node.op.clone(),
+            symbols: self.frames[case.frame].symbols.clone(),
+            inputs,
+            input_types: self.graph.input_types(node),
+            weights,
+            output_types: node.outputs.iter().map(|&v| self.graph.value(v).ty.clone()).collect(),
+        };
+        Ok((call, outputs))
+    }
+
+    /// What a value held in a run. Fails for weights and for values that were not recorded.
+    pub fn value(&self, frame: usize, value: ValueId) -> Result<Tensor> {
+        let run = &self.frames[frame];
+        let missing = || Error::invalid(format!("value `{}` was not recorded", self.graph.value(value).name));
+        match run.values[value.0 as usize] {
+            Slot::Stored(index) => self.tensor(index),
+            Slot::Rows([rows]) => {
+                let state = growing_output(&self.graph, value.0).ok_or_else(missing)?;
+                self.grown(run.prompt, state)?.rows(0, rows as usize).ok_or_else(missing)
+            }
+            Slot::None => match self.graph.value(value).origin {
+                Origin::State(i) if self.graph.states()[i as usize].grows(&self.graph) => {
+                    let p = run.symbols.get(Symbol::P).unwrap_or(0);
+                    self.grown(run.prompt, i as usize)?.rows(0, p as usize).ok_or_else(missing)
+                }
+                Origin::State(i) => match run.states[i as usize] {
+                    Slot::Stored(index) => self.tensor(index),
+                    _ => Err(missing()),
+                },
+                _ => Err(missing()),
+            },
+        }
+    }
+
+    fn grown(&self, prompt: u32, state: usize) -> Result<Tensor> {
+        let mut grown = self.grown.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(tensor) = grown.get(&(prompt, state)) {
+            return Ok(tensor.clone());
+        }
+        let frames = self.frames.iter().filter(|f| f.prompt == prompt);
+        let parts = frames.map(|f| match f.states[state] {
+            Slot::Stored(index) => self.tensor(index),
+            _ => Err(Error::invalid(format!("state `{}` was not recorded", self.graph.states()[state].name))),
+        });
+        let all = Tensor::concat_rows(&parts.collect::<Result<Vec<_>>>()?)?;
+        grown.insert((prompt, state), all.clone());
+        Ok(all)
+    }
+
+    fn tensor(&self, index: u32) -> Result<Tensor> {
+        let record = &self.records[index as usize];
+        let ty = &self.manifest.types[record.ty as usize];
+        let len = index::type_bytes(ty)? as usize;
+        let bytes = read_at(&self.tensors, record.offset, len)
+            .map_err(|e| Error::io("read", &self.path.join(TENSORS), &e))?;
+        let seen = &self.verified[index as usize];
+        if !seen.load(Ordering::Relaxed) {
+            if Hash::of_typed(ty, bytes.as_ref()) != record.hash {
+                return Err(self.changed(index, record));
+            }
+            seen.store(true, Ordering::Relaxed);
+        }
+        Tensor::new(ty.dtype, ty.sizes(&tapml_graph::Symbols::new())?, Bytes::new(bytes))
+    }
+
+    fn changed(&self, index: u32, record: &Record) -> Error {
+        let users = self.frames.iter().enumerate().find_map(|(i, f)| {
+            let value = f.values.iter().position(|&s| s == Slot::Stored(index))?;
+            Some(format!(" (`{}` in run {i})", self.graph.values()[value].name))
+        });
+        let file = self.path.join(TENSORS);
+        Error::invalid(format!(
+            "{}: the bytes of tensor {index}{} at offset {} changed since they were written",
+            file.display(),
+            users.unwrap_or_default(),
+            record.offset
+        ))
+        .with_detail("expected", record.hash.to_string())
+        .with_hint("the file is damaged: carve the model again, or restore the suite from a copy")
+    }
+}
+
+fn entry<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a FileEntry> {
+    let found = manifest.files.iter().find(|f| f.name == name);
+    found.ok_or_else(|| Error::invalid(format!("{MANIFEST} does not list `{name}`")))
+}
+
+fn expect_len(file: &File, entry: &FileEntry) -> Result<()> {
+    let found = file.metadata().map_err(|e| Error::io("read", Path::new(&entry.name), &e))?.len();
+    if found == entry.bytes {
+        return Ok(());
+    }
+    let (name, expected) = (&entry.name, entry.bytes);
+    Err(Error::invalid(format!("{name}: expected {expected} bytes, found {found}"))
+        .with_hint("the file was cut or replaced: carve the model again, or restore the suite from a copy"))
+}
+
+fn small(path: &Path) -> Result<Vec<u8>> {
+    let file = File::open(path).map_err(|e| Error::io("open", path, &e))?;
+    let mut bytes = Vec::new();
+    file.take(MAX_TEXT + 1).read_to_end(&mut bytes).map_err(|e| Error::io("read", path, &e))?;
+    if bytes.len() as u64 > MAX_TEXT {
+        return Err(Error::invalid(format!("{} is larger than {MAX_TEXT} bytes", path.display())));
+    }
+    Ok(bytes)
+}
+
+/// The contents of a listed file. Fails if its length or hash is another.
+fn verified(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>> {
+    let path = folder.join(&entry.name);
+    let file = File::open(&path).map_err(|e| Error::io("open", &path, &e))?;
+    expect_len(&file, entry)?;
+    let bytes = small(&path)?;
+    if entry.blake3 != Some(Hash::of(&bytes)) {
+        return Err(Error::invalid(format!("{} changed since it was written", entry.name))
+            .with_hint("the file is damaged: carve the model again, or restore the suite from a copy"));
+    }
+    Ok(bytes)
+}
+
+/// Bytes that start at an address fit for every dtype.
+struct Aligned {
+    words: Vec<u64>,
+    len: usize,
+}
+
+impl AsRef<[u8]> for Aligned {
+    fn as_ref(&self) -> &[u8] {
+        &bytemuck::cast_slice(&self.words)[..self.len]
+    }
+}
+
+fn read_at(file: &File, offset: u64, len: usize) -> io::Result<Aligned> {
+    let mut words = vec![0u64; len.div_ceil(8)];
+    let out = &mut bytemuck::cast_slice_mut(&mut words)[..len];
+    #[cfg(unix)]
+    std::os::unix::fs::FileExt::read_exact_at(file, out, offset)?;
+    #[cfg(windows)]
+    {
+        let mut done = 0;
+        while done < len {
+            match std::os::windows::fs::FileExt::seek_read(file, &mut out[done..], offset + done as u64)? {
+                0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+                count => done += count,
+            }
+        }
+    }
+    Ok(Aligned { words, len })
+}

@@ -1,0 +1,224 @@
+//! Writes a suite: unique tensors once, runs as they come, the manifest last.
+
+use super::index::{ALIGN, Record};
+use super::manifest::{
+    FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Prompt, SCHEMA, Settings, Source, TENSORS, Totals,
+};
+use super::staging::{Staging, parent};
+use crate::identity::{self, Hash, ModelIdentity, WeightEntry, tensor_type};
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+use tapml_graph::{Error, Model, Result, Tensor, TensorType};
+
+/// Makes the file a suite writes to out of a new one; tests put a full disk in between.
+pub type Wrap = dyn Fn(File) -> Box<dyn Output>;
+
+/// A file, or what stands for one.
+pub trait Output: Write + Send {
+    /// Makes what was written durable.
+    fn sync(&mut self) -> io::Result<()>;
+}
+
+impl Output for File {
+    fn sync(&mut self) -> io::Result<()> {
+        self.sync_all()
+    }
+}
+
+/// A suite in the making. Dropped before [`SuiteWriter::finish`], it leaves nothing behind.
+pub struct SuiteWriter {
+    staging: Staging,
+    manifest: Manifest,
+    nodes: u64,
+    tensors: BufWriter<Box<dyn Output>>,
+    offset: u64,
+    records: Vec<Record>,
+    known: HashMap<Hash, u32>,
+    types: HashMap<TensorType, u32>,
+    frames: Vec<u8>,
+    expected: u64,
+}
+
+impl SuiteWriter {
+    /// Begins a suite of `model` at `path`. An existing suite is refused unless `overwrite`.
+    /// `identity.weights` is filled in from the weights' hashes.
+    pub fn create(
+        path: &Path,
+        overwrite: bool,
+        model: &Model,
+        identity: ModelIdentity,
+        source: Source,
+        settings: Settings,
+    ) -> Result<SuiteWriter> {
+        SuiteWriter::create_with(path, overwrite, model, identity, source, settings, &|file| Box::new(file))
+    }
+
+    /// [`SuiteWriter::create`] with another way to write the tensors' bytes.
+    pub fn create_with(
+        path: &Path,
+        overwrite: bool,
+        model: &Model,
+        mut identity: ModelIdentity,
+        source: Source,
+        settings: Settings,
+        wrap: &Wrap,
+    ) -> Result<SuiteWriter> {
+        let staging = Staging::new(path, MANIFEST, overwrite)?;
+        let file = staging.folder().join(TENSORS);
+        let tensors = File::create(&file).map_err(|e| Error::io("create", &file, &e))?;
+        let weights = identity::weight_entries(model)?;
+        identity.weights = identity::weights_hash(&weights).to_string();
+        let graph = model.graph().to_string();
+        let manifest = Manifest {
+            schema: SCHEMA,
+            model: identity,
+            graph_hash: Hash::of(graph.as_bytes()),
+            graph,
+            source,
+            prompts: Vec::new(),
+            settings,
+            totals: Totals::default(),
+            types: Vec::new(),
+            weights,
+            files: Vec::new(),
+        };
+        let mut writer = SuiteWriter {
+            staging,
+            manifest,
+            nodes: model.graph().nodes().len() as u64,
+            tensors: BufWriter::with_capacity(1 << 20, wrap(tensors)),
+            offset: 0,
+            records: Vec::new(),
+            known: HashMap::new(),
+            types: HashMap::new(),
+            frames: Vec::new(),
+            expected: 0,
+        };
+        if writer.manifest.settings.self_contained {
+            for entry in writer.manifest.weights.clone() {
+                writer.put(model.weight(&entry.name)?)?;
+            }
+        }
+        Ok(writer)
+    }
+
+    /// Tells how many bytes will come in all, for the message when the disk is full.
+    pub fn expect_bytes(&mut self, bytes: u64) {
+        self.expected = bytes;
+    }
+
+    /// The weights with their hashes.
+    pub fn weights(&self) -> &[WeightEntry] {
+        &self.manifest.weights
+    }
+
+    /// Stores a tensor unless an equal one is stored; returns its position in the index.
+    pub fn put(&mut self, tensor: &Tensor) -> Result<u32> {
+        let ty = tensor_type(tensor);
+        let hash = Hash::of_typed(&ty, tensor.bytes());
+        self.manifest.totals.recorded_bytes += tensor.bytes().len() as u64;
+        if let Some(&index) = self.known.get(&hash) {
+            return Ok(index);
+        }
+        let index =
+            u32::try_from(self.records.len()).map_err(|_| Error::unsupported("more than 2^32 tensors"))?;
+        let ty = self.type_id(ty);
+        let padding = self.offset.next_multiple_of(ALIGN) - self.offset;
+        let written = self.tensors.write_all(&[0; ALIGN as usize][..padding as usize]);
+        let written = written.and_then(|()| self.tensors.write_all(tensor.bytes()));
+        written.map_err(|e| self.failed(TENSORS, &e))?;
+        self.records.push(Record { hash, offset: self.offset + padding, ty });
+        self.offset += padding + tensor.bytes().len() as u64;
+        self.known.insert(hash, index);
+        self.manifest.totals.tensors += 1;
+        self.manifest.totals.tensor_bytes += tensor.bytes().len() as u64;
+        Ok(index)
+    }
+
+    /// Adds a run. Runs of a prompt come in order, prefill first.
+    pub fn frame(&mut self, frame: &Frame) -> Result<()> {
+        serde_json::to_writer(&mut self.frames, frame)
+            .map_err(|e| Error::bug(format!("a run as JSON: {e}")))?;
+        self.frames.push(b'\n');
+        self.manifest.totals.frames += 1;
+        self.manifest.totals.calls += self.nodes;
+        Ok(())
+    }
+
+    /// Writes index and manifest, makes all durable and gives the folder its name.
+    pub fn finish(mut self, prompts: Vec<Prompt>) -> Result<Manifest> {
+        self.manifest.prompts = prompts;
+        let end = self.tensors.flush().and_then(|()| self.tensors.get_mut().sync());
+        end.map_err(|e| self.failed(TENSORS, &e))?;
+        let index: Vec<u8> = self.records.iter().flat_map(Record::encode).collect();
+        let frames = std::mem::take(&mut self.frames);
+        self.manifest.files = vec![
+            FileEntry { name: TENSORS.into(), bytes: self.offset, blake3: None },
+            FileEntry { name: INDEX.into(), bytes: index.len() as u64, blake3: Some(Hash::of(&index)) },
+            FileEntry { name: FRAMES.into(), bytes: frames.len() as u64, blake3: Some(Hash::of(&frames)) },
+        ];
+        self.file(INDEX, &index)?;
+        self.file(FRAMES, &frames)?;
+        let text = serde_json::to_vec_pretty(&self.manifest);
+        self.file(MANIFEST, &text.map_err(|e| Error::bug(format!("the manifest as JSON: {e}")))?)?;
+        self.staging.publish()?;
+        Ok(self.manifest)
+    }
+
+    fn type_id(&mut self, ty: TensorType) -> u32 {
+        let next = self.manifest.types.len() as u32;
+        *self.types.entry(ty).or_insert_with_key(|ty| {
+            self.manifest.types.push(ty.clone());
+            next
+        })
+    }
+
+    fn file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let write = || {
+            let mut file = File::create(self.staging.folder().join(name))?;
+            file.write_all(bytes)?;
+            file.sync_all()
+        };
+        write().map_err(|e| self.failed(name, &e))
+    }
+
+    fn failed(&self, name: &str, error: &io::Error) -> Error {
+        write_error(&self.staging.target().join(name), error, self.expected, self.offset)
+    }
+}
+
+/// What to say when `path` could not be written. A full disk is told with the bytes that are needed and those that are
+/// free; `expected` bytes are foreseen in all (0 if unknown), `written` were written so far and will be given back.
+fn write_error(path: &Path, error: &io::Error, expected: u64, written: u64) -> Error {
+    let full =
+        matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);
+    if !full {
+        return Error::io("write", path, error);
+    }
+    let folder: PathBuf =
+        parent(path).ancestors().find(|p| p.exists()).map_or_else(|| ".".into(), Path::to_path_buf);
+    let need = expected.max(written + 1);
+    let free = fs4::available_space(&folder).unwrap_or(0).saturating_add(written);
+    let what = match error.kind() {
+        ErrorKind::StorageFull => "no space left",
+        ErrorKind::QuotaExceeded => "the quota is used up",
+        _ => "the file is larger than allowed",
+    };
+    Error::new(
+        tapml_graph::ErrorKind::Io,
+        format!(
+            "could not write {}: {what}: up to {need} bytes are needed, {free} were free",
+            path.display()
+        ),
+    )
+    .with_detail("path", path.display().to_string())
+    .with_detail("needed", need.to_string())
+    .with_detail("free", free.to_string())
+    .with_hint(format!(
+        "nothing was left behind; free {} MiB in {}, choose another folder, or carve fewer steps or prompts",
+        need.saturating_sub(free).div_ceil(1 << 20).max(1),
+        folder.display()
+    ))
+}

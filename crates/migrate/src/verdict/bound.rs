@@ -1,0 +1,114 @@
+//! The allowed error of each element, and the worst element.
+
+use super::{BASE, CHAIN, Element, Exact, Precision, STORAGE};
+use tapml_graph::{DType, Tensor};
+
+/// Allowed errors of the elements of one output.
+#[derive(Clone, Debug)]
+pub struct Allowed {
+    /// From rounding to the storage dtype.
+    pub storage: Vec<f64>,
+    /// From rounding while computing.
+    pub computing: Vec<f64>,
+    /// The exact values rounded to the storage dtype.
+    pub rounded: Vec<f64>,
+}
+
+impl Allowed {
+    /// The allowed errors of an output of `dtype`; see the module above for the formulas.
+    pub fn new(exact: &Exact, dtype: DType, precision: Precision, source: Option<&[f64]>) -> Allowed {
+        let storage: Vec<f64> = exact.values.iter().map(|&y| storage(dtype, y)).collect();
+        let factor = precision.accumulate.unit_roundoff() * (BASE + CHAIN * (precision.terms as f64).sqrt());
+        let row_len = exact.row_len.max(1);
+        let mut computing = Vec::with_capacity(exact.values.len());
+        for (row, (values, deviation)) in
+            exact.values.chunks(row_len).zip(exact.deviation.chunks(row_len)).enumerate()
+        {
+            let floor = if deviation.iter().any(|&d| d > 0.0) { rms(values) } else { 0.0 };
+            let noise = source.map_or(0.0, |s| {
+                let at = row * row_len..row * row_len + values.len();
+                source_noise(values, &s[at.clone()], &storage[at])
+            });
+            computing.extend(deviation.iter().map(|d| {
+                let own = factor * (d / super::AMPLITUDE).max(floor);
+                own + noise.min(own)
+            }));
+        }
+        Allowed { storage, computing, rounded: round(dtype, &exact.values) }
+    }
+
+    /// The allowed error of element `i`.
+    pub fn at(&self, i: usize) -> f64 {
+        self.storage[i] + self.computing[i]
+    }
+
+    /// Observed over allowed of element `i`. Infinite if one of the two values is not finite where the other is, or if
+    /// no error is allowed and there is one.
+    pub fn ratio(&self, exact: &Exact, i: usize, observed: f64) -> f64 {
+        let (y, rounded) = (exact.values[i], self.rounded[i]);
+        let error = (observed - y).abs();
+        if !observed.is_finite() || !rounded.is_finite() {
+            let same = observed == rounded || (observed.is_nan() && rounded.is_nan());
+            // A value at the edge of the dtype's range may be rounded to either side of it.
+            let edge = y.is_finite() && observed.is_finite() && error <= self.at(i);
+            let edge = edge || (observed.is_infinite() && rounded.is_finite() && self.overflows(i, observed));
+            return if same || edge { 0.0 } else { f64::INFINITY };
+        }
+        match (error, self.at(i)) {
+            (0.0, _) => 0.0,
+            (_, allowed) if allowed.is_nan() => 0.0,
+            (error, allowed) => error / allowed,
+        }
+    }
+
+    /// Whether the allowed error reaches infinity of the observed sign.
+    fn overflows(&self, i: usize, observed: f64) -> bool {
+        self.computing[i].is_infinite() || (self.rounded[i] * observed.signum() + self.at(i)).is_infinite()
+    }
+
+    /// The largest ratio and its element.
+    pub fn worst_element(&self, exact: &Exact, observed: &[f64]) -> (f64, Element) {
+        let (mut worst, mut at) = (0.0, 0);
+        for (i, &value) in observed.iter().enumerate() {
+            let ratio = self.ratio(exact, i, value);
+            if ratio > worst {
+                (worst, at) = (ratio, i);
+            }
+        }
+        let element = match observed.get(at) {
+            Some(&observed) => {
+                Element { output: 0, index: at, exact: exact.values[at], observed, allowed: self.at(at) }
+            }
+            None => Element { output: 0, index: 0, exact: 0.0, observed: 0.0, allowed: 0.0 },
+        };
+        (worst, element)
+    }
+}
+
+fn storage(dtype: DType, y: f64) -> f64 {
+    let bound = STORAGE * dtype.unit_roundoff() * y.abs().max(dtype.min_normal());
+    match dtype {
+        DType::F32 | DType::BF16 => {
+            bound.max(if y.abs() < 2.0 * dtype.min_normal() { dtype.min_normal() } else { 0.0 })
+        }
+        _ => bound,
+    }
+}
+
+/// The values rounded to the dtype.
+fn round(dtype: DType, values: &[f64]) -> Vec<f64> {
+    Tensor::from_f64(dtype, vec![values.len()], values).map_or_else(|_| values.to_vec(), |t| t.to_f64())
+}
+
+fn rms(values: &[f64]) -> f64 {
+    let finite = values.iter().filter(|v| v.is_finite());
+    let (sum, count) = finite.fold((0.0, 0usize), |(s, c), v| (s + v * v, c + 1));
+    (sum / count.max(1) as f64).sqrt()
+}
+
+/// RMS of what the source errs beyond rounding to storage.
+fn source_noise(exact: &[f64], source: &[f64], storage: &[f64]) -> f64 {
+    let beyond: Vec<f64> =
+        exact.iter().zip(source).zip(storage).map(|((y, s), r)| ((s - y).abs() - r).max(0.0)).collect();
+    rms(&beyond)
+}

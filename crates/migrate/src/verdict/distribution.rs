@@ -1,0 +1,116 @@
+//! The residual of one output as a distribution: scale, bias, size, and shifts of single columns.
+
+use super::{Allowed, Criterion, Exact, LAMBDA, SHARED};
+use tapml_graph::DType;
+
+/// Columns are tested if there are at least this many rows; fewer say no more than the elements do.
+const MIN_ROWS: usize = 4;
+
+/// The largest allowed error is at least this many variances of the error, squared: 4 standard deviations.
+const SPREAD: f64 = 16.0;
+
+/// Residuals against the correctly rounded result, of the elements where all numbers are finite.
+pub struct Residual<'a> {
+    allowed: &'a Allowed,
+    exact: &'a Exact,
+    /// Residual of each element; 0 where it is left out.
+    residual: Vec<f64>,
+    ulp: Vec<f64>,
+    /// Allowed error while computing; 0 where the element is left out.
+    noise: Vec<f64>,
+}
+
+/// Sums of Bernstein's inequality.
+#[derive(Clone, Copy, Default)]
+struct Sums {
+    observed: f64,
+    shared: f64,
+    variance: f64,
+    jump: f64,
+}
+
+impl Sums {
+    fn add(&mut self, weight: f64, residual: f64, noise: f64, ulp: f64) {
+        self.observed += weight * residual;
+        self.shared += weight.abs() * noise;
+        self.variance += weight * weight * (ulp * noise.min(ulp) + noise * noise / SPREAD);
+        self.jump = self.jump.max(weight.abs() * (ulp + noise));
+    }
+
+    fn ratio(&self, lambda: f64) -> f64 {
+        let limit =
+            SHARED * self.shared + (2.0 * lambda * self.variance).sqrt() + 2.0 / 3.0 * lambda * self.jump;
+        let observed = self.observed.abs();
+        if observed > 0.0 && limit.is_finite() { observed / limit } else { 0.0 }
+    }
+}
+
+impl<'a> Residual<'a> {
+    pub fn new(exact: &'a Exact, observed: &[f64], dtype: DType, allowed: &'a Allowed) -> Residual<'a> {
+        let mut out = Residual {
+            allowed,
+            exact,
+            residual: vec![0.0; observed.len()],
+            ulp: vec![0.0; observed.len()],
+            noise: vec![0.0; observed.len()],
+        };
+        for (i, &value) in observed.iter().enumerate() {
+            let rounded = allowed.rounded[i];
+            if value.is_finite() && rounded.is_finite() && allowed.computing[i].is_finite() {
+                out.residual[i] = value - rounded;
+                out.ulp[i] = 2.0 * dtype.unit_roundoff() * rounded.abs().max(dtype.min_normal());
+                // Below the smallest normal number a device may flush to zero: a shift that says nothing.
+                if rounded.abs() < 2.0 * dtype.min_normal() {
+                    out.residual[i] = 0.0;
+                }
+                out.noise[i] = allowed.computing[i];
+            }
+        }
+        out
+    }
+
+    /// Slope of observed on exact values, minus 1.
+    pub fn slope(&self) -> f64 {
+        let pairs = self.residual.iter().zip(&self.exact.values).filter(|(_, y)| y.is_finite());
+        let (xy, xx) = pairs.fold((0.0, 0.0), |(xy, xx), (r, y)| (xy + r * y, xx + y * y));
+        if xx > 0.0 { xy / xx } else { 0.0 }
+    }
+
+    /// Observed over allowed of every test.
+    pub fn tests(&self) -> [(f64, Criterion); 4] {
+        let (mut scale, mut bias) = (Sums::default(), Sums::default());
+        let mut squares = Sums::default();
+        for (i, &r) in self.residual.iter().enumerate() {
+            let (noise, ulp, y) = (self.noise[i], self.ulp[i], self.allowed.rounded[i]);
+            if !y.is_finite() {
+                continue;
+            }
+            scale.add(y, r, noise, ulp);
+            bias.add(1.0, r, noise, ulp);
+            squares.observed += r * r;
+            squares.shared += noise * noise + ulp * noise.min(ulp) / SHARED;
+            squares.variance += ulp.powi(3) * noise.min(ulp) + noise.powi(4) / SPREAD;
+            squares.jump = squares.jump.max((ulp + noise).powi(2));
+        }
+        [
+            (scale.ratio(LAMBDA), Criterion::Scale),
+            (bias.ratio(LAMBDA), Criterion::Bias),
+            (squares.ratio(LAMBDA).sqrt(), Criterion::Spread),
+            (self.columns(), Criterion::Column),
+        ]
+    }
+
+    fn columns(&self) -> f64 {
+        let width = self.exact.row_len.max(1);
+        if self.residual.len() < MIN_ROWS * width {
+            return 0.0;
+        }
+        let mut sums = vec![Sums::default(); width];
+        for (i, &r) in self.residual.iter().enumerate() {
+            sums[i % width].add(1.0, r, self.noise[i], self.ulp[i]);
+        }
+        // So many tests at once: the probability of a false alarm is shared among them.
+        let lambda = LAMBDA + (width as f64).ln();
+        sums.iter().map(|s| s.ratio(lambda)).fold(0.0, f64::max)
+    }
+}

@@ -1,0 +1,231 @@
+//! The verdict of one node call: is the difference between what a platform computed and the exact result explained by
+//! rounding? No relative or absolute tolerance is chosen anywhere; every bound follows from measured or declared facts.
+//!
+//! For output element `i` let `y*` be the operator in f64 on the recorded inputs, `y` what the platform gave, and
+//!
+//! ```text
+//! allowed = R + A
+//! R = 1.01 · u_s · max(|y*|, m)                              rounding to the storage dtype
+//! A = u_a · (BASE + CHAIN · √L) · T  +  min(E, the same)     rounding while computing
+//! T = max(D / ε, RMS of the row)                             sensitivity
+//! ```
+//!
+//! * `u_s`, `m`: unit roundoff and smallest normal number of the output's dtype. Below `m` the spacing of numbers is
+//!   constant, so the bound is too (2⁻²⁵ for f16). WGSL lets a device flush subnormal numbers (WGSL, section 15.7.2), so
+//!   for f32 and bf16 the bound is never below `m` itself.
+//! * `u_a`: unit roundoff of the dtype in which the kernel declares to accumulate.
+//! * `L`: terms of the longest sum. `n` additions one by one err like a random walk: with probability
+//!   `1 − 2·exp(−λ²/2)` by at most `λ·√n·u·Σ|terms|` (Higham and Mary, "A New Approach to Probabilistic Rounding Error
+//!   Analysis", 2019, theorem 2.4); shorter chains (tiles, trees) err less.
+//! * `D`: the largest change of `y*` over [`COPIES`] evaluations in which every input that is no weight is multiplied by
+//!   `1 + ε·U(−1, 1)`, with `ε` = [`AMPLITUDE`]. It measures the condition of the operator at these inputs: cancellation,
+//!   the steepness of `exp`, the size of an angle. Few copies can all be small by chance, hence the row's RMS as a floor,
+//!   for rows in which anything moves at all: an operator that only copies gets no room.
+//! * `E`: RMS, within the row, of the source platform's own error beyond `R`. A mature platform's noise is evidence of
+//!   what is achievable, but at most doubles `A`, so that a faulty source cannot excuse a faulty target. A source that
+//!   exceeds its own allowance is reported ([`Judgement::source_ratio`]).
+//!
+//! Single elements cannot show a small error that all of them share. The residual against the *correctly rounded* result,
+//! `r = y − round(y*)`, is zero where rounding hides the noise and one unit in the last place where the noise crosses a
+//! rounding boundary, which happens with probability `A / ulp` at most. So for weights `w` a correct kernel has
+//!
+//! ```text
+//! |Σ w r| ≤ SHARED · Σ |w| A + √(2 λ Σ w² v) + ⅔ λ max|w| (ulp + A),    v = ulp · min(A, ulp) + A²/16
+//! ```
+//!
+//! with probability `1 − 2·exp(−λ)` (Bernstein's inequality). `w = y*` tests the scale (the slope of `y` on `y*`), `w =
+//! sign` of nothing (1) the bias, `w = 1` within one column a pattern that repeats in the rows, and `Σ r²` is bounded
+//! likewise. NaN and infinities must be where the exact result, rounded to the storage dtype, has them.
+
+mod bound;
+mod distribution;
+mod pattern;
+
+pub use bound::Allowed;
+pub use pattern::Pattern;
+
+use serde::{Deserialize, Serialize};
+use tapml_graph::{DType, Error, Result, Tensor};
+
+/// Relative amplitude `ε` of the oracle's disturbances: four units of roundoff of f32.
+pub const AMPLITUDE: f64 = 4.0 / 16_777_216.0;
+/// Disturbed evaluations per call.
+pub const COPIES: usize = 8;
+/// Roundings, in units of the sensitivity, that an operator without sums may make: a few operations, functions such as
+/// `exp` with their permitted error, and the luck of [`COPIES`] draws.
+pub const BASE: f64 = 8.0;
+/// Factor on `√L`. Rounding errors of sums one by one have a standard deviation of about `0.3·√L·u·T`.
+pub const CHAIN: f64 = 1.5;
+/// Share of the largest allowed error that all elements may have in common.
+pub const SHARED: f64 = 0.5;
+/// `λ`: a correct call fails a test on the distribution with probability below `2·exp(−20)`, 4·10⁻⁹.
+pub const LAMBDA: f64 = 20.0;
+/// Headroom on the rounding of the storage dtype, for the rounding of the oracle itself.
+pub const STORAGE: f64 = 1.01;
+
+/// What the oracle found for one output.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Exact {
+    /// The exact values.
+    pub values: Vec<f64>,
+    /// The largest change under disturbances of [`AMPLITUDE`].
+    pub deviation: Vec<f64>,
+    /// Elements of a row.
+    pub row_len: usize,
+}
+
+/// What decides a verdict besides the values.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Precision {
+    /// Dtype in which the kernel accumulates.
+    pub accumulate: DType,
+    /// Terms of the longest sum.
+    pub terms: usize,
+}
+
+/// The test that came closest to its limit, or exceeded it most.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Criterion {
+    /// One element.
+    Element,
+    /// NaN or infinity where the exact result has none, or none where it has one.
+    NonFinite,
+    /// All elements are too large or too small by one factor.
+    Scale,
+    /// All elements are shifted.
+    Bias,
+    /// The residual as a whole is too large.
+    Spread,
+    /// One column is shifted in all rows.
+    Column,
+}
+
+impl Criterion {
+    /// The criterion in plain words.
+    pub fn name(self) -> &'static str {
+        match self {
+            Criterion::Element => "single element",
+            Criterion::NonFinite => "NaN or infinity",
+            Criterion::Scale => "scale of all elements",
+            Criterion::Bias => "shift of all elements",
+            Criterion::Spread => "size of all residuals",
+            Criterion::Column => "shift of one column",
+        }
+    }
+}
+
+/// One element with the numbers that judge it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Element {
+    /// Which output.
+    pub output: usize,
+    /// Index in row-major order.
+    pub index: usize,
+    /// The exact value.
+    pub exact: f64,
+    /// The platform's value.
+    pub observed: f64,
+    /// The allowed error.
+    pub allowed: f64,
+}
+
+/// The verdict of one node call.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// Observed over allowed of the criterion that decided; above 1 fails. Infinite for NaN where none belongs.
+    pub ratio: f64,
+    /// The criterion that decided.
+    pub criterion: Criterion,
+    /// Observed over allowed of the worst single element, and that element.
+    pub element_ratio: f64,
+    /// The worst element.
+    pub worst: Element,
+    /// Slope of the platform's values on the exact ones, minus 1.
+    pub slope: f64,
+    /// How wrong elements are spread; absent if it passed.
+    pub pattern: Option<Pattern>,
+    /// Observed over allowed of the source platform's recorded output; above 1 the source itself departs.
+    pub source_ratio: Option<f64>,
+}
+
+impl Judgement {
+    /// Whether the call passes.
+    pub fn passed(&self) -> bool {
+        self.ratio <= 1.0
+    }
+}
+
+/// Judges the outputs of one call. `source` are the recorded outputs of the source platform with its precision.
+/// Fails if the outputs' number, dtypes or shapes are not those of the exact ones.
+pub fn judge(
+    exact: &[Exact],
+    observed: &[Tensor],
+    precision: Precision,
+    source: Option<(&[Tensor], Precision)>,
+) -> Result<Judgement> {
+    if exact.len() != observed.len() || source.is_some_and(|(s, _)| s.len() != exact.len()) {
+        return Err(Error::bug(format!("{} exact outputs, {} observed ones", exact.len(), observed.len())));
+    }
+    let mut worst: Option<Judgement> = None;
+    for (output, (exact, observed)) in exact.iter().zip(observed).enumerate() {
+        let source = source.map(|(tensors, precision)| (&tensors[output], precision));
+        let mut judgement = one(exact, observed, precision, source)?;
+        judgement.worst.output = output;
+        let source_ratio = worst.as_ref().and_then(|w| w.source_ratio);
+        judgement.source_ratio = judgement.source_ratio.into_iter().chain(source_ratio).reduce(f64::max);
+        worst = Some(match worst {
+            Some(old) if old.ratio >= judgement.ratio => {
+                Judgement { source_ratio: judgement.source_ratio, ..old }
+            }
+            _ => judgement,
+        });
+    }
+    worst.ok_or_else(|| Error::bug("a call without outputs"))
+}
+
+fn one(
+    exact: &Exact,
+    observed: &Tensor,
+    precision: Precision,
+    source: Option<(&Tensor, Precision)>,
+) -> Result<Judgement> {
+    let given = values(exact, observed)?;
+    let dtype = observed.dtype();
+    let source_values = source.map(|(tensor, _)| values(exact, tensor)).transpose()?;
+    let allowed = Allowed::new(exact, dtype, precision, source_values.as_deref());
+    let source_ratio = match (source, &source_values) {
+        (Some((tensor, own)), Some(values)) => {
+            let allowed = Allowed::new(exact, tensor.dtype(), own, None);
+            Some(allowed.worst_element(exact, values).0)
+        }
+        _ => None,
+    };
+    let (element_ratio, worst) = allowed.worst_element(exact, &given);
+    let (mut ratio, mut criterion) = (element_ratio, Criterion::Element);
+    if element_ratio.is_infinite() {
+        criterion = Criterion::NonFinite;
+    }
+    let residual = distribution::Residual::new(exact, &given, dtype, &allowed);
+    for (found, name) in residual.tests() {
+        if found > ratio {
+            (ratio, criterion) = (found, name);
+        }
+    }
+    let pattern = (ratio > 1.0).then(|| Pattern::of(exact, &given, &allowed, residual.slope()));
+    Ok(Judgement { ratio, criterion, element_ratio, worst, slope: residual.slope(), pattern, source_ratio })
+}
+
+fn values(exact: &Exact, tensor: &Tensor) -> Result<Vec<f64>> {
+    if tensor.len() != exact.values.len() || exact.deviation.len() != exact.values.len() {
+        return Err(Error::invalid(format!(
+            "expected {} values, found {}",
+            exact.values.len(),
+            tensor.len()
+        )));
+    }
+    Ok(tensor.to_f64())
+}
+
+#[cfg(test)]
+mod tests;
