@@ -13,6 +13,7 @@ mod memory;
 mod overrides;
 mod plan;
 mod program;
+mod wgsl;
 
 pub use cache::KernelCache;
 pub use compile::{CompileOptions, compile};

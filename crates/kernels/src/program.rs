@@ -5,6 +5,7 @@ use tapml_device::{Grid, KernelDesc};
 use tapml_graph::{Error, Extent, Result, Symbol, Symbols, TensorType};
 
 mod check;
+pub(crate) use check::{bytes_at_capacity, largest};
 mod hex;
 
 /// The version of [`Program`]'s serialised form.

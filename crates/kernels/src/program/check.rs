@@ -119,7 +119,10 @@ fn dispatch(program: &Program, kernel: u32, bindings: &[Slice], groups: &Grid) -
         }
         let fresh = match kind {
             BindingKind::ReadWrite => writable(program, slice.buffer) && writes.insert(slice.buffer),
-            BindingKind::Read | BindingKind::Uniform => reads.insert(slice.buffer) || true,
+            BindingKind::Read | BindingKind::Uniform => {
+                reads.insert(slice.buffer);
+                true
+            }
         };
         if !fresh || reads.intersection(&writes).next().is_some() {
             let text =

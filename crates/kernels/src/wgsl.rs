@@ -1,0 +1,91 @@
+//! Reads WGSL with naga: what a kernel's source declares, or where it is wrong.
+
+use naga::proc::Layouter;
+use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
+use naga::{AddressSpace, Module, ShaderStage, SourceLocation, StorageAccess};
+use tapml_device::{BindingKind, Source};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// What a source declares.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Declared {
+    /// Names of the compute entry points with their workgroup sizes.
+    pub entries: Vec<(String, [u32; 3])>,
+    /// Binding number, kind and name of every resource of group 0, by number; the kind is `None` if no kernel may use it.
+    pub bindings: Vec<(u32, Option<BindingKind>, String)>,
+    /// Names of the `override` constants, and whether each has a default.
+    pub overrides: Vec<(String, bool)>,
+    /// Bytes of workgroup memory; `None` if they depend on overrides.
+    pub workgroup_memory: Option<u32>,
+}
+
+/// Parses and validates prelude and text. `f16` tells whether the prelude names that type.
+///
+/// Errors are of kind [`ErrorKind::Compile`] and begin with file, line and column within the text; the details hold
+/// `file`, `line`, `column`, `source` (the line's text) and `log`.
+pub fn declared(source: &Source, f16: bool) -> Result<Declared> {
+    let front = if f16 { "enable f16;" } else { "" };
+    let full = format!("{front}{}", source.full());
+    let module = naga::front::wgsl::parse_str(&full).map_err(|e| {
+        let log = e.emit_to_string_with_path(&full, &source.file);
+        refused(source, &full, e.location(&full), e.message(), log)
+    })?;
+    let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
+    validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
+    validator.validate(&module).map_err(|e| {
+        let log = e.emit_to_string_with_path(&full, &source.file);
+        let causes = std::iter::successors(Some(e.as_inner() as &dyn std::error::Error), |e| e.source());
+        let message: Vec<String> = causes.map(ToString::to_string).collect();
+        refused(source, &full, e.location(&full), &message.join(": "), log)
+    })?;
+    Ok(describe(&module))
+}
+
+fn refused(source: &Source, full: &str, at: Option<SourceLocation>, message: &str, log: String) -> Error {
+    let within = at.and_then(|at| Some((source.line_in_text(at.line_number)?, at.line_position)));
+    let place = match (within, at) {
+        (Some((line, column)), _) => format!("{}:{line}:{column}", source.file),
+        (None, Some(at)) => format!("{} (what stands before it, line {})", source.file, at.line_number),
+        (None, None) => source.file.clone(),
+    };
+    let mut error =
+        Error::new(ErrorKind::Compile, format!("{place}: {message}")).with_detail("file", &source.file);
+    if let Some((line, column)) = within {
+        error = error.with_detail("line", line.to_string()).with_detail("column", column.to_string());
+    }
+    let text = at.and_then(|at| full.lines().nth(at.line_number as usize - 1));
+    if let Some(text) = text {
+        error = error.with_detail("source", text.trim());
+    }
+    error.with_detail("log", log)
+}
+
+fn describe(module: &Module) -> Declared {
+    let compute = module.entry_points.iter().filter(|e| e.stage == ShaderStage::Compute);
+    let mut layouter = Layouter::default();
+    let sized = layouter.update(module.to_ctx()).is_ok();
+    let (mut bindings, mut memory) = (Vec::new(), sized.then_some(0u32));
+    for (_, variable) in module.global_variables.iter() {
+        if let Some(binding) = variable.binding.as_ref().filter(|b| b.group == 0) {
+            let kind = match variable.space {
+                AddressSpace::Storage { access } if access == StorageAccess::LOAD => Some(BindingKind::Read),
+                AddressSpace::Storage { .. } => Some(BindingKind::ReadWrite),
+                AddressSpace::Uniform => Some(BindingKind::Uniform),
+                _ => None,
+            };
+            bindings.push((binding.binding, kind, variable.name.clone().unwrap_or_default()));
+        }
+        if variable.space == AddressSpace::WorkGroup && sized {
+            memory = memory.and_then(|sum| sum.checked_add(layouter[variable.ty].size.next_multiple_of(4)));
+        }
+    }
+    bindings.sort_by_key(|b| b.0);
+    let overrides =
+        module.overrides.iter().map(|(_, o)| (o.name.clone().unwrap_or_default(), o.init.is_some()));
+    Declared {
+        entries: compute.map(|e| (e.name.clone(), e.workgroup_size)).collect(),
+        bindings,
+        overrides: overrides.collect(),
+        workgroup_memory: memory,
+    }
+}
