@@ -8,8 +8,8 @@ impl Graph {
     /// The subgraph of these nodes, in any order, as a graph of its own that keeps the names of nodes and values.
     ///
     /// * Values computed outside become inputs; inputs and weights that the nodes use stay what they are.
-    /// * A state stays a state if all nodes that use its value before the run, and the node that computes its value after
-    ///   it, are in the set. Otherwise its value before the run becomes an input and its value after it an output.
+    /// * A state stays a state if the node that computes its value after the run is in the set, and so are all nodes that
+    ///   use its value before the run. Otherwise its value before the run becomes an input and its value after it an output.
     /// * Values used outside, by nodes, results or states, become outputs named as the values.
     ///
     /// Fails if the set is empty or names a node that does not exist.
@@ -36,12 +36,15 @@ struct Extract<'g> {
     users: Vec<Vec<NodeId>>,
     /// Values that results of the graph name.
     results: HashSet<ValueId>,
+    /// Values that states hold after the run.
+    after: HashSet<ValueId>,
 }
 
 impl<'g> Extract<'g> {
     fn new(graph: &'g Graph, inside: BTreeSet<NodeId>) -> Extract<'g> {
         let results = graph.outputs().iter().map(|o| o.value).collect();
-        Extract { graph, inside, users: graph.users(), results }
+        let after = graph.states().iter().map(|s| s.output).collect();
+        Extract { graph, inside, users: graph.users(), results, after }
     }
 
     fn computes(&self, value: ValueId) -> bool {
@@ -55,15 +58,16 @@ impl<'g> Extract<'g> {
     fn keeps(&self, state: &State) -> bool {
         let before = state.input;
         self.computes(state.output)
-            && self.used_by(before, true)
             && !self.used_by(before, false)
             && !self.results.contains(&before)
-            && !self.graph.states().iter().any(|s| s.output == before)
+            && !self.after.contains(&before)
     }
 
     fn run(self) -> Result<Graph> {
         let graph = self.graph;
-        let kept: Vec<&State> = graph.states().iter().filter(|s| self.keeps(s)).collect();
+        let (kept, cut): (Vec<&State>, Vec<&State>) = graph.states().iter().partition(|s| self.keeps(s));
+        let starts: HashSet<ValueId> = kept.iter().map(|s| s.input).collect();
+        let ends: HashSet<ValueId> = cut.iter().map(|s| s.output).collect();
         let mut builder = Builder::new(graph.name());
         let mut ids: HashMap<ValueId, ValueId> = HashMap::new();
         for (i, value) in graph.values().iter().enumerate() {
@@ -74,13 +78,13 @@ impl<'g> Extract<'g> {
                 }
                 continue;
             }
-            if !self.used_by(old, true) {
+            if !self.used_by(old, true) && !starts.contains(&old) {
                 continue;
             }
             let ty = value.ty.clone();
             let new = match value.origin {
                 Origin::Weight => builder.weight(&value.name, ty)?,
-                Origin::State(_) if kept.iter().any(|s| s.input == old) => builder.state(&value.name, ty)?,
+                Origin::State(_) if starts.contains(&old) => builder.state(&value.name, ty)?,
                 _ => builder.input(&value.name, ty)?,
             };
             ids.insert(old, new);
@@ -90,9 +94,7 @@ impl<'g> Extract<'g> {
         }
         for (i, value) in graph.values().iter().enumerate() {
             let old = ValueId(i as u32);
-            let leaves = |s: &State| s.output == old && !kept.iter().any(|k| k.input == s.input);
-            let outside =
-                self.used_by(old, false) || self.results.contains(&old) || graph.states().iter().any(leaves);
+            let outside = self.used_by(old, false) || self.results.contains(&old) || ends.contains(&old);
             if self.computes(old) && outside {
                 builder.output(&value.name, ids[&old]);
             }

@@ -299,8 +299,10 @@ impl Builder {
 
     /// Sets what the state whose value before the run is `input` holds after the run.
     pub fn set_state(&mut self, input: ValueId, output: ValueId) -> Result<()> {
-        let position = self.graph.states.iter().position(|s| s.input == input);
-        let i = position.ok_or_else(|| Error::invalid("set_state: this value is no state"))?;
+        let Some(Origin::State(i)) = self.graph.values.get(input.0 as usize).map(|v| v.origin) else {
+            return Err(Error::invalid("set_state: this value is no state"));
+        };
+        let i = i as usize;
         self.graph.states[i].output = output;
         self.open_states[i] = false;
         Ok(())

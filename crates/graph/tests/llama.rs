@@ -171,6 +171,15 @@ output model.layers.0.self_attn = model.layers.0.self_attn
         "graph g\ninput x: f32[n,4]\ninput s: f32[p,4]\na: f32[n+p,4] = append(s, x)\noutput a = a\n"
     );
     assert_eq!(shared.extract(&[NodeId(1), NodeId(0), NodeId(1)]).unwrap(), shared);
+    // So does a result that is the value before the run, and a state that hands it on.
+    for more in ["output s = s\n", "state t: f32[2,4] -> s\n"] {
+        let text = format!("graph g\nstate s: f32[2,4] -> a\na: f32[2,4] = silu(s)\n{more}");
+        let part = Graph::parse(&text).unwrap().extract(&[NodeId(0)]).unwrap();
+        assert_eq!(part.to_text(), "graph g\ninput s: f32[2,4]\na: f32[2,4] = silu(s)\noutput a = a\n");
+    }
+    // A state that is overwritten unread stays a state.
+    let text = "graph g\ninput x: f32[2,4]\nstate s: f32[2,4] -> a\na: f32[2,4] = silu(x)\n";
+    assert_eq!(Graph::parse(text).unwrap().extract(&[NodeId(0)]).unwrap(), Graph::parse(text).unwrap());
 }
 
 #[test]

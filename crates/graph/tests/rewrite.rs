@@ -100,6 +100,11 @@ output y = y
 ";
     becomes("fuse_gated_linear", &gated("", "mul(act, up)"), fused);
     becomes("fuse_gated_linear", &gated("", "mul(up, act)"), fused);
+    // The fused node stands where the product stood.
+    let early = "d: f32[n,8] = silu(x)\ne: f32[n,8] = silu(d)\n";
+    let late = "l: f32[n,8] = silu(e)\noutput l = l\n";
+    let around = |text: &str, first: &str| text.replace(first, &format!("{early}{first}")) + late;
+    becomes("fuse_gated_linear", &around(&gated("", "mul(act, up)"), "gate:"), &around(fused, "y:"));
     let declared = gated("", "mul(up, act)").replace("linear(x, u)", "linear(x, u) {\"dtype\":\"f32\"}");
     becomes("fuse_gated_linear", &declared, fused);
 }
@@ -153,6 +158,8 @@ all: f32[n+p,8] = append(s, sum)
     assert!(applied[0].after.is_empty());
     let weight_only = "input x: f32[n,8]\nweight w: f32[8]\noutput x = x\n";
     becomes("drop_dead", weight_only, "input x: f32[n,8]\noutput x = x\n");
+    let weight_as_result = "weight w: f32[8]\noutput w = w\n";
+    becomes("drop_dead", weight_as_result, weight_as_result);
 }
 
 #[test]
@@ -239,6 +246,35 @@ fn a_patch_shunts_names_and_uses() {
     );
     assert_eq!((edits[0].before.as_slice(), edits[0].after.len()), (&["b".to_string()][..], 0));
     assert_eq!(Patch::new(&graph).apply().unwrap().0, graph);
+}
+
+#[test]
+fn a_new_node_may_use_what_is_given_later() {
+    let graph = parse(
+        "input x: f32[n,8]\na: f32[n,8] = silu(x)\nb: f32[n,8] = silu(a)\ninput late: f32[n,8]\noutput b = b\n",
+    );
+    let id = |name: &str| graph.find_value(name).unwrap();
+    let mut patch = Patch::new(&graph);
+    patch.replace(&[NodeId(0)]).unwrap();
+    let new = patch.wire("a", Add {}, &[patch.tap(id("x")), patch.tap(id("late"))]).unwrap();
+    patch.shunt(id("a"), new[0]).unwrap();
+    let patched = patch.apply().unwrap().0;
+    let text = "input x: f32[n,8]\ninput late: f32[n,8]\na: f32[n,8] = add(x, late)\nb: f32[n,8] = silu(a)\noutput b = b\n";
+    assert_eq!(patched, parse(text));
+}
+
+#[test]
+fn expanding_avoids_names_that_are_taken() {
+    let text = "input x: f32[n,8]
+weight y.u: bf16[12,8]
+y.g: f32[n,8] = silu(x)
+y: f32[n,12] = gated_linear(y.g, y.u, y.u)
+z: f32[n,12] = silu(y) as y.s
+output z = z
+";
+    let plain = parse(text).inline_definitions().unwrap();
+    let nodes: Vec<&str> = plain.nodes().iter().map(|n| n.name.as_str()).collect();
+    assert_eq!(nodes, ["y.g", "y.g.2", "y.u.2", "y.s.2", "y", "y.s"]);
 }
 
 #[test]

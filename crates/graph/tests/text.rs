@@ -6,7 +6,7 @@ mod common;
 use common::{random_graph, steps, toy_llama};
 use proptest::prelude::*;
 use tapml_graph::op::OPS;
-use tapml_graph::{ErrorKind, Graph, NodeId};
+use tapml_graph::{ErrorKind, Graph, NodeId, TensorType};
 
 #[test]
 fn a_graph_reads_as_documented() {
@@ -154,6 +154,16 @@ fn hostile_text_is_refused_within_bounds() {
     assert!(Graph::parse(&" ".repeat(17 << 20)).unwrap_err().to_string().contains("at most 16777216"));
     let values: String = (0..300_000).map(|i| format!("input x{i}: u8[]\n")).collect();
     assert!(fails(&values).2.contains("more than 262144 values"));
+}
+
+#[test]
+fn types_read_alone() {
+    for text in ["f32[n,320]", "u8[]", "bf16[2*n+p+1,4]"] {
+        assert_eq!(text.parse::<TensorType>().unwrap().to_string(), text);
+    }
+    for bad in ["", "f32", "f32[n", "f32[n]x", "f31[n]", "[n]"] {
+        assert!(bad.parse::<TensorType>().is_err(), "{bad}");
+    }
 }
 
 /// Replaces, inserts or removes a piece of a text at a character boundary.

@@ -94,10 +94,7 @@ impl<'a> Cursor<'a> {
 
     fn bare_word(&self) -> &'a str {
         let rest = self.rest();
-        let end = rest.find(|c| !is_bare(c)).unwrap_or(rest.len());
-        let word = &rest[..end];
-        // `a->b` is a name, an arrow and a name.
-        if rest[end..].starts_with('>') { word.strip_suffix('-').unwrap_or(word) } else { word }
+        &rest[..rest.find(|c| !is_bare(c)).unwrap_or(rest.len())]
     }
 
     /// A name, bare or quoted; `what` says whose.

@@ -21,7 +21,7 @@ mod parse;
 mod print;
 
 use crate::error::Result;
-use crate::graph::Graph;
+use crate::graph::{Graph, TensorType};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
@@ -56,6 +56,18 @@ impl FromStr for Graph {
 
     fn from_str(text: &str) -> Result<Graph> {
         Graph::parse(text)
+    }
+}
+
+impl FromStr for TensorType {
+    type Err = crate::Error;
+
+    /// Reads what `Display` writes, such as `f32[n,320]`.
+    fn from_str(text: &str) -> Result<TensorType> {
+        let mut cursor = cursor::Cursor::new(text, 1);
+        let ty = cursor.ty()?;
+        cursor.end("the end of the type")?;
+        Ok(ty)
     }
 }
 
