@@ -68,9 +68,50 @@ pub struct Finding {
 
 impl fmt::Display for Finding {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}:{}:{}: {}: {}", self.file, self.line, self.column, self.kind.name(), self.message)?;
+        f.write_str(&self.file)?;
+        for place in [self.line, self.column].into_iter().take_while(|&p| p > 0) {
+            write!(f, ":{place}")?;
+        }
+        write!(f, ": {}: {}", self.kind.name(), self.message)?;
         let [x, y, z] = self.workgroup;
         write!(f, " (workgroup {x},{y},{z}, invocation {}, {} time", self.invocation, self.count)?;
         f.write_str(if self.count == 1 { ")" } else { "s)" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn finding() -> Finding {
+        Finding {
+            kind: FindingKind::OutOfBounds,
+            kernel: "linear/portable".into(),
+            label: "lm_head".into(),
+            file: "linear.wgsl".into(),
+            line: 12,
+            column: 5,
+            source: "out[i] = sum;".into(),
+            message: "index 40 of 40 elements".into(),
+            workgroup: [1, 0, 2],
+            invocation: 3,
+            count: 1,
+        }
+    }
+
+    #[test]
+    fn displays_place_kind_message_and_count() {
+        let text = "linear.wgsl:12:5: out of bounds: index 40 of 40 elements (workgroup 1,0,2, invocation 3, 1 time)";
+        assert_eq!(finding().to_string(), text);
+        let many = Finding { count: 7, ..finding() };
+        assert!(many.to_string().ends_with("invocation 3, 7 times)"));
+    }
+
+    #[test]
+    fn unknown_places_are_left_out() {
+        let line_only = Finding { column: 0, ..finding() };
+        assert!(line_only.to_string().starts_with("linear.wgsl:12: out of bounds"));
+        let nowhere = Finding { line: 0, ..finding() };
+        assert!(nowhere.to_string().starts_with("linear.wgsl: out of bounds"));
     }
 }

@@ -75,10 +75,17 @@ pub struct KernelDesc {
 
 impl KernelDesc {
     /// Checks the kernel against a device's limits and features before anything is compiled.
+    ///
+    /// Fails with [`tapml_graph::ErrorKind::Unsupported`] and the details `kernel` and either `limit`, `asked` and
+    /// `offered`, or `feature`; with [`tapml_graph::ErrorKind::InvalidInput`] for a workgroup without invocations.
     pub fn check_limits(&self, info: &DeviceInfo) -> Result<()> {
+        if self.workgroup.contains(&0) {
+            let text = format!("kernel `{}` has workgroups of {:?} invocations", self.name, self.workgroup);
+            return Err(Error::invalid(text).with_detail("kernel", &self.name));
+        }
         let l = &info.limits;
         let storage = self.bindings.iter().filter(|&&b| b != BindingKind::Uniform).count() as u64;
-        let invocations = self.workgroup.iter().map(|&w| u64::from(w)).product::<u64>();
+        let invocations = self.workgroup.iter().fold(1u64, |all, &w| all.saturating_mul(u64::from(w)));
         let rows = [
             ("max_storage_buffers", storage, u64::from(l.max_storage_buffers)),
             ("max_invocations", invocations, u64::from(l.max_invocations)),
@@ -89,7 +96,8 @@ impl KernelDesc {
         ];
         for (limit, asked, offered) in rows {
             if asked > offered {
-                let text = format!("kernel `{}` needs {limit} = {asked}, {} offers {offered}", self.name, info.name);
+                let text =
+                    format!("kernel `{}` needs {limit} = {asked}, {} offers {offered}", self.name, info.name);
                 return Err(Error::unsupported(text)
                     .with_detail("kernel", &self.name)
                     .with_detail("limit", limit)
@@ -111,3 +119,6 @@ impl KernelDesc {
             .with_detail("feature", lacks))
     }
 }
+
+#[cfg(test)]
+mod tests;
