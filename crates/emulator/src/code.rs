@@ -1,0 +1,461 @@
+//! The instruction set of the emulator: what a WGSL entry point is lowered to. Data only.
+
+use naga::Span;
+
+/// Lanes that one chunk of a register holds.
+pub const LANES: usize = 16;
+
+/// A register: one 32-bit scalar for every invocation of a workgroup.
+///
+/// A *uniform* register holds one value that all active invocations share and costs one chunk; a *varying* register
+/// holds a value per invocation. Floats are held as their bits, `f16` as the bits of the equal `f32`, booleans as 0 or
+/// all ones.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, PartialOrd, Ord)]
+pub struct Reg(u32);
+
+impl Reg {
+    const VARYING: u32 = 1 << 31;
+
+    /// The varying register `index`.
+    pub fn varying(index: u32) -> Reg {
+        Reg(index | Reg::VARYING)
+    }
+
+    /// The uniform register `index`.
+    pub fn uniform(index: u32) -> Reg {
+        Reg(index)
+    }
+
+    /// Whether the value differs between invocations.
+    #[inline(always)]
+    pub fn is_varying(self) -> bool {
+        self.0 & Reg::VARYING != 0
+    }
+
+    /// Index among the registers of its class.
+    #[inline(always)]
+    pub fn index(self) -> usize {
+        (self.0 & !Reg::VARYING) as usize
+    }
+
+    /// The `n`-th register after this one, of the same class.
+    #[inline(always)]
+    pub fn offset(self, n: u32) -> Reg {
+        Reg(self.0 + n)
+    }
+}
+
+/// Operations with one operand. Suffix: `F` float, `I` signed, `U` unsigned or bits, `B` boolean.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Un {
+    NegF,
+    AbsF,
+    SignF,
+    FloorF,
+    CeilF,
+    RoundF,
+    TruncF,
+    FractF,
+    SqrtF,
+    InverseSqrtF,
+    SaturateF,
+    Exp,
+    Exp2,
+    Log,
+    Log2,
+    Sin,
+    Cos,
+    Tan,
+    Asin,
+    Acos,
+    Atan,
+    Sinh,
+    Cosh,
+    Tanh,
+    Asinh,
+    Acosh,
+    Atanh,
+    FrexpFraction,
+    FrexpExponent,
+    ModfFraction,
+    RoundHalf,
+    FlushF,
+    ExpFast,
+    LogFast,
+    NegI,
+    AbsI,
+    SignI,
+    Not,
+    Clz,
+    Ctz,
+    Popcount,
+    Reverse,
+    FirstLeadingI,
+    FirstLeadingU,
+    FirstTrailing,
+    FloatToI,
+    FloatToU,
+    IToFloat,
+    UToFloat,
+    FloatToBool,
+    IntToBool,
+    BoolToInt,
+    BoolToFloat,
+    HalfBits,
+    HalfFromBits,
+    Snorm8,
+    Unorm8,
+    Snorm16,
+    Unorm16,
+    FromSnorm8,
+    FromUnorm8,
+    FromSnorm16,
+    FromUnorm16,
+    IsNan,
+    IsInf,
+}
+
+/// Operations with two operands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Bin {
+    AddF,
+    SubF,
+    MulF,
+    DivF,
+    RemF,
+    MinF,
+    MaxF,
+    Pow,
+    Atan2,
+    Step,
+    Ldexp,
+    EqF,
+    NeF,
+    LtF,
+    LeF,
+    Add,
+    Sub,
+    Mul,
+    DivI,
+    DivU,
+    RemI,
+    RemU,
+    And,
+    Or,
+    Xor,
+    Shl,
+    ShrI,
+    ShrU,
+    MinI,
+    MinU,
+    MaxI,
+    MaxU,
+    Eq,
+    Ne,
+    LtI,
+    LtU,
+    LeI,
+    LeU,
+    DotI8,
+    DotU8,
+}
+
+/// Operations with three operands.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Tri {
+    /// `a * b + c`, rounded once.
+    Fma,
+    /// `c ? b : a`.
+    Select,
+    /// Bits `b .. b + c` of `a`, sign-extended.
+    ExtractI,
+    /// Bits `b .. b + c` of `a`.
+    ExtractU,
+    /// The mask of the bits `a .. a + b` (the third operand is unused).
+    FieldMask,
+}
+
+/// Memory that instructions address.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Mem {
+    /// A storage or uniform binding.
+    Binding(u32),
+    /// The memory of the workgroup.
+    Workgroup,
+}
+
+/// The number of elements that an index must stay under.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Bound {
+    /// Known when the kernel is compiled.
+    Static(u32),
+    /// The length of a runtime-sized array: an entry of [`Code::lengths`].
+    Runtime(u32),
+}
+
+/// How an instruction computes an address: `min(index, bound - 1) * scale + offset`, in units of 4 bytes, or of 2 if `half`.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Access {
+    pub mem: Mem,
+    pub scale: u32,
+    pub offset: u32,
+    pub bound: Bound,
+    pub half: bool,
+    /// Number of consecutive scalars read; stores and atomics take one.
+    pub count: u32,
+}
+
+/// The length of a runtime-sized array: `(binding size - offset) / stride`, all in bytes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct RuntimeLength {
+    pub binding: u32,
+    pub offset: u32,
+    pub stride: u32,
+}
+
+/// Read-modify-write operations on memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AtomicOp {
+    Load,
+    Store,
+    Add,
+    Sub,
+    And,
+    Or,
+    Xor,
+    MinI,
+    MinU,
+    MaxI,
+    MaxU,
+    Exchange,
+    CompareExchange,
+}
+
+/// Operations across the invocations of a subgroup.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Collective {
+    AddF,
+    AddI,
+    MulF,
+    MulI,
+    MinF,
+    MinI,
+    MinU,
+    MaxF,
+    MaxI,
+    MaxU,
+    And,
+    Or,
+    Xor,
+    All,
+    Any,
+}
+
+/// Which invocations of the subgroup a collective operation covers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Scan {
+    Reduce,
+    Inclusive,
+    Exclusive,
+}
+
+/// Where a subgroup gather takes its value from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Gather {
+    First,
+    Lane,
+    Down,
+    Up,
+    Xor,
+    QuadLane,
+    QuadSwap,
+}
+
+/// A jump target: an index into [`Code::labels`].
+pub type Label = u32;
+
+/// One instruction.
+///
+/// Values are computed for every lane of every chunk that has an active lane; only [`Inst::Assign`], [`Inst::VarWrite`],
+/// stores and atomics look at the mask. This is sound because a value is used only where it was computed.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub enum Inst {
+    Un {
+        op: Un,
+        d: Reg,
+        a: Reg,
+    },
+    Bin {
+        op: Bin,
+        d: Reg,
+        a: Reg,
+        b: Reg,
+    },
+    Tri {
+        op: Tri,
+        d: Reg,
+        a: Reg,
+        b: Reg,
+        c: Reg,
+    },
+    /// A value to a fresh register.
+    Copy {
+        d: Reg,
+        s: Reg,
+    },
+    /// A value to a variable, in active lanes only.
+    Assign {
+        d: Reg,
+        s: Reg,
+    },
+    /// `d = base[min(at, bound - 1) * scale]`, counting registers.
+    VarRead {
+        d: Reg,
+        base: Reg,
+        at: Reg,
+        scale: u32,
+        bound: u32,
+    },
+    /// `base[min(at, bound - 1) * scale] = s` in active lanes.
+    VarWrite {
+        base: Reg,
+        at: Reg,
+        scale: u32,
+        bound: u32,
+        s: Reg,
+    },
+    /// `d = min(a, bound - 1)`.
+    Index {
+        d: Reg,
+        a: Reg,
+        bound: Bound,
+    },
+    Load {
+        d: Reg,
+        at: Reg,
+        access: u32,
+    },
+    Store {
+        s: Reg,
+        at: Reg,
+        access: u32,
+    },
+    Atomic {
+        op: AtomicOp,
+        d: Reg,
+        at: Reg,
+        access: u32,
+        value: Reg,
+        compare: Reg,
+    },
+    Length {
+        d: Reg,
+        length: u32,
+    },
+    Ballot {
+        d: Reg,
+        a: Reg,
+    },
+    Collective {
+        op: Collective,
+        scan: Scan,
+        half: bool,
+        d: Reg,
+        a: Reg,
+    },
+    Gather {
+        mode: Gather,
+        d: Reg,
+        a: Reg,
+        lane: Reg,
+    },
+    Barrier {
+        subgroup: bool,
+        storage: bool,
+        workgroup: bool,
+    },
+    /// Checks that a load that must be uniform is reached by all invocations with one address.
+    UniformLoad {
+        at: Reg,
+    },
+    Jump {
+        to: Label,
+    },
+    JumpIfZero {
+        c: Reg,
+        to: Label,
+    },
+    JumpIfNone {
+        to: Label,
+    },
+    /// Narrows to the lanes where `c`, keeping the others in `save`; jumps if none is left.
+    IfBegin {
+        c: Reg,
+        save: Reg,
+        to: Label,
+    },
+    /// Continues with the saved lanes, saving those that came here; jumps if none is left.
+    IfElse {
+        save: Reg,
+        to: Label,
+    },
+    IfEnd {
+        save: Reg,
+    },
+    /// Clears a mask.
+    ClearMask {
+        mask: Reg,
+    },
+    /// Active lanes leave to `mask`.
+    Leave {
+        mask: Reg,
+    },
+    /// Lanes where `c` equals `when` leave to `mask`; jumps if none is left.
+    LeaveIf {
+        c: Reg,
+        when: bool,
+        mask: Reg,
+        to: Label,
+    },
+    /// Lanes in `mask` come back, and `mask` is cleared.
+    Rejoin {
+        mask: Reg,
+    },
+    /// A loop's way back, where the time budget is checked.
+    Back {
+        to: Label,
+    },
+    End,
+}
+
+/// A built-in value that does not change between the workgroups of a dispatch, or that the VM sets per workgroup.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Builtin {
+    LocalId(u8),
+    LocalIndex,
+    WorkgroupId(u8),
+    NumWorkgroups(u8),
+    SubgroupId,
+    SubgroupInvocation,
+}
+
+/// A compiled kernel.
+#[derive(Clone, Debug, Default)]
+pub struct Code {
+    pub insts: Vec<Inst>,
+    /// Source span of each instruction.
+    pub spans: Vec<Span>,
+    /// Instruction index of each label.
+    pub labels: Vec<u32>,
+    pub accesses: Vec<Access>,
+    pub lengths: Vec<RuntimeLength>,
+    /// Uniform registers that hold constants.
+    pub constants: Vec<(Reg, u32)>,
+    pub builtins: Vec<(Builtin, Reg)>,
+    pub uniform_regs: u32,
+    pub varying_regs: u32,
+    /// Words of workgroup memory.
+    pub workgroup_words: u32,
+    pub workgroup_size: [u32; 3],
+    pub subgroup_size: u32,
+}

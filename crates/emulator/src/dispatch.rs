@@ -1,0 +1,62 @@
+//! Runs the workgroups of one dispatch on threads.
+
+use crate::code::Code;
+use crate::vm::{Env, Stop, Vm, Watch};
+use rayon::prelude::*;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Parts of the grid that each thread takes at a time, so that uneven workgroups balance.
+const PARTS_PER_THREAD: u64 = 8;
+
+/// Runs all workgroups; each thread has a watch of its own, made by `watch` and handed to `done`.
+pub fn run<W: Watch>(
+    code: &Code,
+    env: &Env<'_>,
+    pool: Option<&rayon::ThreadPool>,
+    watch: impl Fn() -> W + Sync,
+    done: impl Fn(W) + Sync,
+) -> Result<(), Stop> {
+    let [x, y, z] = env.groups.map(u64::from);
+    let total = x * y * z;
+    let threads = pool.map_or_else(rayon::current_num_threads, rayon::ThreadPool::current_num_threads) as u64;
+    let threads = threads.min(total).max(1);
+    let block = (total / (threads * PARTS_PER_THREAD)).max(1);
+    let next = AtomicU64::new(0);
+    let work = || -> Result<(), Stop> {
+        let mut vm = Vm::new(code);
+        let mut watch = watch();
+        let result = loop {
+            let first = next.fetch_add(block, Ordering::Relaxed);
+            if first >= total {
+                break Ok(());
+            }
+            let mut groups = first..(first + block).min(total);
+            let at = |i: u64| [(i % x) as u32, (i / x % y) as u32, (i / x / y) as u32];
+            if let Err(stop) = groups.try_for_each(|i| vm.run(env, at(i), &mut watch)) {
+                break Err(stop);
+            }
+        };
+        done(watch);
+        result
+    };
+    if threads == 1 {
+        return work();
+    }
+    let failed = Mutex::new(None);
+    let all = || {
+        (0..threads).into_par_iter().for_each(|_| {
+            if let Err(stop) = work()
+                && let Ok(mut failed) = failed.lock()
+                && !matches!(*failed, Some(Stop::Deadline { .. }))
+            {
+                *failed = Some(stop);
+            }
+        });
+    };
+    match pool {
+        Some(pool) => pool.install(all),
+        None => all(),
+    }
+    failed.into_inner().ok().flatten().map_or(Ok(()), Err)
+}

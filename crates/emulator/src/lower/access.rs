@@ -1,0 +1,140 @@
+//! Places in memory: what pointer expressions denote, and how to step into them.
+
+use super::types::{Kind, Layout};
+use super::{Lower, Lowered, Val};
+use crate::code::{Bin, Bound, Inst, Mem, Reg, RuntimeLength};
+use naga::{Expression, Handle, TypeInner};
+
+/// Where a place begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Root {
+    /// A variable in registers: an index into the lowering's variables.
+    Variable(usize),
+    /// Buffer or workgroup memory.
+    Memory(Mem),
+}
+
+/// One index that is known only when the kernel runs.
+#[derive(Clone, Copy)]
+pub struct Dim {
+    pub at: Reg,
+    pub scale: u32,
+    pub bound: Bound,
+}
+
+/// A place: root, offset, and run-time indices, in units of the root's layout.
+#[derive(Clone)]
+pub struct Place {
+    pub root: Root,
+    pub offset: u32,
+    pub dims: Vec<Dim>,
+}
+
+impl Place {
+    /// The layout of the root's memory.
+    pub fn layout(&self) -> Layout {
+        if matches!(self.root, Root::Memory(Mem::Binding(_))) { Layout::Host } else { Layout::Flat }
+    }
+}
+
+impl Lower<'_> {
+    /// The place that a pointer expression denotes.
+    pub(super) fn place(&mut self, pointer: Handle<Expression>) -> Lowered<Place> {
+        match self.value(pointer)? {
+            Val::Place(place) => Ok(place),
+            Val::Regs(_) => self.fail("a pointer that denotes no place"),
+        }
+    }
+
+    /// The type that a pointer points to.
+    pub(super) fn pointee(&self, pointer: &TypeInner) -> Lowered<TypeInner> {
+        match *pointer {
+            TypeInner::Pointer { base, .. } => Ok(self.types.inner(base).clone()),
+            TypeInner::ValuePointer { size: Some(size), scalar, .. } => {
+                Ok(TypeInner::Vector { size, scalar })
+            }
+            TypeInner::ValuePointer { size: None, scalar, .. } => Ok(TypeInner::Scalar(scalar)),
+            _ => self.fail("a load or store through something that is no pointer"),
+        }
+    }
+
+    /// The place of a member or of an element with a constant index.
+    pub(super) fn step_constant(&mut self, mut place: Place, base: &TypeInner, index: u32) -> Lowered<Place> {
+        if let TypeInner::Struct { .. } = base {
+            let member = self.types.member(base, index, place.layout());
+            place.offset += self.need(member, "a struct member of an unknown layout")?.0;
+            return Ok(place);
+        }
+        let step = self.types.step(base, place.layout());
+        let step = self.need(step, "an index into something that has no elements")?;
+        if step.count.is_some_and(|n| index < n) {
+            place.offset += index * step.scale;
+            return Ok(place);
+        }
+        let at = self.constant(index);
+        self.step(place, base, at)
+    }
+
+    /// The place of an element with an index in a register.
+    pub(super) fn step(&mut self, mut place: Place, base: &TypeInner, at: Reg) -> Lowered<Place> {
+        let step = self.types.step(base, place.layout());
+        let step = self.need(step, "an index into something that has no elements")?;
+        if let (Some(&index), Some(n)) = (self.known.get(&at), step.count)
+            && index < n
+        {
+            place.offset += index * step.scale;
+            return Ok(place);
+        }
+        let bound = match step.count {
+            Some(n) => Bound::Static(n),
+            None => Bound::Runtime(self.length_slot(&place, step.scale)?),
+        };
+        place.dims.push(Dim { at, scale: step.scale, bound });
+        Ok(place)
+    }
+
+    /// The entry of the length table for a runtime-sized array at this place.
+    pub(super) fn length_slot(&mut self, place: &Place, stride: u32) -> Lowered<u32> {
+        let Root::Memory(Mem::Binding(binding)) = place.root else {
+            return self.fail("a runtime-sized array outside a binding");
+        };
+        let length = RuntimeLength { binding, offset: place.offset, stride };
+        let next = self.code.lengths.len() as u32;
+        let slot = *self.lengths.entry(length).or_insert(next);
+        if slot == next {
+            self.code.lengths.push(length);
+        }
+        Ok(slot)
+    }
+
+    /// One index, scale and bound that stand for all indices of a place, in units of `unit` layout units.
+    pub(super) fn combine(&mut self, dims: &[Dim], unit: u32) -> Lowered<Dim> {
+        match *dims {
+            [] => Ok(Dim { at: self.constant(0), scale: 0, bound: Bound::Static(1) }),
+            [dim] => Ok(Dim { scale: dim.scale / unit, ..dim }),
+            _ => {
+                let mut sum: Option<Reg> = None;
+                for dim in dims {
+                    let d = self.take(dim.at.is_varying(), 1);
+                    self.emit(Inst::Index { d, a: dim.at, bound: dim.bound })?;
+                    let scale = self.constant(dim.scale / unit);
+                    let term = if dim.scale == unit { d } else { self.bin(Bin::Mul, d, scale)? };
+                    sum = Some(match sum {
+                        Some(sum) => self.bin(Bin::Add, sum, term)?,
+                        None => term,
+                    });
+                }
+                let at = self.need(sum, "a place without indices")?;
+                Ok(Dim { at, scale: 1, bound: Bound::Static(u32::MAX) })
+            }
+        }
+    }
+
+    /// Layout units that one address unit of a memory instruction has.
+    pub(super) fn unit(layout: Layout, kind: Kind) -> u32 {
+        match layout {
+            Layout::Host => kind.width(),
+            Layout::Flat => 1,
+        }
+    }
+}

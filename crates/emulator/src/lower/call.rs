@@ -1,0 +1,216 @@
+//! The entry point, inlined calls, and the variables of both.
+
+use super::access::{Place, Root};
+use super::{Frame, Lower, Lowered, Val, Variable, flow};
+use crate::code::{Bin, Builtin, Inst, Mem, Reg};
+use naga::valid::FunctionInfo;
+use naga::{AddressSpace, Binding, BuiltIn, Expression, Function, Handle, Type, TypeInner};
+use std::rc::Rc;
+
+impl<'a> Lower<'a> {
+    /// Lowers the entry point at `index`.
+    pub(super) fn entry(&mut self, index: usize) -> Lowered<()> {
+        let module = self.types.module;
+        let info = self.info;
+        let entry = &module.entry_points[index];
+        self.code.workgroup_size = entry.workgroup_size;
+        let function_info = info.get_entry_point(index);
+        self.open_globals(function_info)?;
+        let ctrl = self.open_function()?;
+        let arguments = entry.function.arguments.iter();
+        let arguments = arguments
+            .map(|a| Ok(Val::Regs(self.input(a.ty, a.binding.as_ref())?)))
+            .collect::<Lowered<Vec<_>>>()?;
+        self.fresh.clear();
+        self.open_frame(&entry.function, function_info, None, arguments, ctrl)?;
+        self.tail = true;
+        self.block(&entry.function.body)?;
+        let end = self.ctrl[ctrl].end;
+        self.place_label(end);
+        self.emit(Inst::End)
+    }
+
+    /// Gives every global variable that the entry point uses a place.
+    fn open_globals(&mut self, info: &FunctionInfo) -> Lowered<()> {
+        let module = self.types.module;
+        for (handle, global) in module.global_variables.iter() {
+            if info[handle].is_empty() {
+                continue;
+            }
+            self.span = module.global_variables.get_span(handle);
+            let inner = self.types.inner(global.ty);
+            let place = |root, offset| Place { root, offset, dims: Vec::new() };
+            let place = match (global.space, &global.binding) {
+                (AddressSpace::Storage { .. } | AddressSpace::Uniform, Some(binding)) => {
+                    place(Root::Memory(Mem::Binding(binding.binding)), 0)
+                }
+                (AddressSpace::WorkGroup, _) => {
+                    let offset = self.code.workgroup_words;
+                    let words = self.workgroup_words(inner)?;
+                    self.code.workgroup_words = offset.saturating_add(words);
+                    place(Root::Memory(Mem::Workgroup), offset)
+                }
+                (AddressSpace::Private, _) => {
+                    let init = global.init.map(|init| self.global_expression(init)).transpose()?;
+                    let variable = self.open_variable(inner, init)?;
+                    place(Root::Variable(variable), 0)
+                }
+                _ => continue,
+            };
+            self.globals.insert(handle, place);
+        }
+        Ok(())
+    }
+
+    /// A variable with registers of its own, set to `init` or zero.
+    fn open_variable(&mut self, inner: &TypeInner, init: Option<Vec<Reg>>) -> Lowered<usize> {
+        let count = self.types.scalars(inner);
+        let count = self.need(count, "a variable of a type that has no values")?;
+        self.check_size(count)?;
+        let id = self.id();
+        let varying = self.facts.is_varying(id);
+        let first = self.regs.take(varying, count);
+        let zero = self.constant(0);
+        for i in 0..count {
+            let s = init.as_ref().map_or(zero, |regs| regs[i as usize]);
+            self.emit(Inst::Assign { d: first.offset(i), s })?;
+        }
+        self.variables.push(Variable { id, first, count, varying, home_depth: self.ctrl.len() });
+        Ok(self.variables.len() - 1)
+    }
+
+    /// Registers of an entry point's argument: a built-in value or a struct of them.
+    fn input(&mut self, ty: Handle<Type>, binding: Option<&Binding>) -> Lowered<Vec<Reg>> {
+        if let Some(Binding::BuiltIn(builtin)) = binding {
+            return self.input_builtin(*builtin);
+        }
+        let TypeInner::Struct { ref members, .. } = *self.types.inner(ty) else {
+            return self.fail("an entry point argument that is no built-in value");
+        };
+        let mut out = Vec::new();
+        for member in members {
+            out.extend(self.input(member.ty, member.binding.as_ref())?);
+        }
+        Ok(out)
+    }
+
+    fn input_builtin(&mut self, builtin: BuiltIn) -> Lowered<Vec<Reg>> {
+        let size = self.code.workgroup_size;
+        let lanes = size.iter().product::<u32>();
+        let subgroup = self.choices.subgroup_size;
+        let one = match builtin {
+            BuiltIn::LocalInvocationId => {
+                return Ok((0..3).map(|i| self.builtin(Builtin::LocalId(i))).collect());
+            }
+            BuiltIn::WorkGroupId => {
+                return Ok((0..3).map(|i| self.builtin(Builtin::WorkgroupId(i))).collect());
+            }
+            BuiltIn::NumWorkGroups => {
+                return Ok((0..3).map(|i| self.builtin(Builtin::NumWorkgroups(i))).collect());
+            }
+            BuiltIn::WorkGroupSize => return Ok(size.iter().map(|&n| self.constant(n)).collect()),
+            BuiltIn::GlobalInvocationId => return (0..3).map(|axis| self.global_id(axis)).collect(),
+            BuiltIn::LocalInvocationIndex => self.builtin(Builtin::LocalIndex),
+            BuiltIn::SubgroupSize => self.constant(subgroup),
+            BuiltIn::NumSubgroups => self.constant(lanes.div_ceil(subgroup)),
+            BuiltIn::SubgroupId => self.builtin(Builtin::SubgroupId),
+            BuiltIn::SubgroupInvocationId => self.builtin(Builtin::SubgroupInvocation),
+            other => return self.fail(format!("the built-in value {other:?}")),
+        };
+        Ok(vec![one])
+    }
+
+    fn global_id(&mut self, axis: u8) -> Lowered<Reg> {
+        let group = self.builtin(Builtin::WorkgroupId(axis));
+        let local = self.builtin(Builtin::LocalId(axis));
+        let size = self.constant(self.code.workgroup_size[axis as usize]);
+        let first = self.bin(Bin::Mul, group, size)?;
+        self.bin(Bin::Add, first, local)
+    }
+
+    fn open_frame(
+        &mut self,
+        function: &'a Function,
+        info: &'a FunctionInfo,
+        handle: Option<Handle<Function>>,
+        arguments: Vec<Val>,
+        ctrl: usize,
+    ) -> Lowered<()> {
+        let contract = self.choices.arithmetic.contract;
+        let flow =
+            self.flows.entry(handle).or_insert_with(|| Rc::new(flow::analyse(function, contract))).clone();
+        self.frames.push(Frame {
+            function,
+            info,
+            flow,
+            values: vec![None; function.expressions.len()],
+            arguments,
+            variables: Vec::new(),
+            result: None,
+            owned: Vec::new(),
+            ctrl,
+        });
+        for (_, local) in function.local_variables.iter() {
+            let init = local.init.map(|init| self.regs(init)).transpose()?;
+            let variable = self.open_variable(self.types.inner(local.ty), init)?;
+            self.frame_mut().variables.push(variable);
+        }
+        if let Some(result) = &function.result {
+            let variable = self.open_variable(self.types.inner(result.ty), None)?;
+            self.frame_mut().result = Some(variable);
+        }
+        Ok(())
+    }
+
+    pub(super) fn assign_result(&mut self, variable: usize, regs: &[Reg]) -> Lowered<()> {
+        let place = Place { root: Root::Variable(variable), offset: 0, dims: Vec::new() };
+        let none = TypeInner::Scalar(naga::Scalar::U32);
+        self.store(&place, &none, regs)
+    }
+
+    /// Inlines a call.
+    pub(super) fn call(
+        &mut self,
+        function: Handle<Function>,
+        arguments: &[Handle<Expression>],
+        result: Option<Handle<Expression>>,
+    ) -> Lowered<()> {
+        let arguments = arguments.iter().map(|&a| self.value(a)).collect::<Lowered<Vec<_>>>()?;
+        let (module, info) = (self.types.module, self.info);
+        let span = self.span;
+        let callee = &module.functions[function];
+        let ctrl = self.open_function()?;
+        self.open_frame(callee, &info[function], Some(function), arguments, ctrl)?;
+        let tail = std::mem::replace(&mut self.tail, true);
+        self.block(&callee.body)?;
+        self.tail = tail;
+        let end = self.ctrl[ctrl].end;
+        self.place_label(end);
+        self.close(ctrl)?;
+        self.span = span;
+        let frame = self.frames.pop();
+        let frame = self.need(frame, "a call without a frame")?;
+        let left: Vec<_> = frame.owned.iter().map(|&(_, r)| r).collect();
+        self.regs.free(&left);
+        for &variable in &frame.variables {
+            let regs = self.variable_regs(variable);
+            self.regs.free(&regs);
+        }
+        if let Some(variable) = frame.result {
+            let regs = self.variable_regs(variable);
+            match result {
+                Some(result) => {
+                    self.fresh.extend(&regs);
+                    self.define(result, Val::Regs(regs));
+                }
+                None => self.regs.free(&regs),
+            }
+        }
+        Ok(())
+    }
+
+    fn variable_regs(&self, variable: usize) -> Vec<Reg> {
+        let Variable { first, count, .. } = self.variables[variable];
+        (0..count).map(|i| first.offset(i)).collect()
+    }
+}

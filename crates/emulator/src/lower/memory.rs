@@ -1,0 +1,151 @@
+//! Loads from and stores to places.
+
+use super::access::{Place, Root};
+use super::types::{Layout, Leaf};
+use super::{Lower, Lowered};
+use crate::code::{Access, Inst, Reg};
+use naga::TypeInner;
+
+impl Lower<'_> {
+    fn access_slot(&mut self, access: Access) -> u32 {
+        let next = self.code.accesses.len() as u32;
+        let slot = *self.accesses.entry(access).or_insert(next);
+        if slot == next {
+            self.code.accesses.push(access);
+        }
+        slot
+    }
+
+    fn leaves(&self, inner: &TypeInner, layout: Layout) -> Lowered<Vec<Leaf>> {
+        let leaves = self.types.leaves(inner, layout);
+        self.need(leaves, "a value of a type that cannot be loaded or stored")
+    }
+
+    /// Loads a value. `share` allows the result to be the variable's own registers.
+    pub(super) fn load(&mut self, place: &Place, inner: &TypeInner, share: bool) -> Lowered<Vec<Reg>> {
+        if let Root::Variable(variable) = place.root {
+            let count = self.types.scalars(inner);
+            let count = self.need(count, "a variable of a type that has no values")?;
+            return self.load_variable(variable, place, count, share);
+        }
+        let leaves = self.leaves(inner, place.layout())?;
+        let mut out = Vec::with_capacity(leaves.len());
+        let mut rest = leaves.as_slice();
+        while let Some(&first) = rest.first() {
+            let unit = Self::unit(place.layout(), first.kind);
+            let follows = |(i, l): (usize, &Leaf)| {
+                l.kind.width() == first.kind.width() && l.offset == first.offset + i as u32 * unit
+            };
+            let run = rest.iter().enumerate().take_while(|&(i, l)| follows((i, l))).count().min(4);
+            let dim = self.combine(&place.dims, unit)?;
+            let slot = self.memory_access(place, first, dim.scale, dim.bound, run as u32)?;
+            let d = self.take(dim.at.is_varying(), run as u32);
+            self.emit(Inst::Load { d, at: dim.at, access: slot })?;
+            out.extend((0..run as u32).map(|i| d.offset(i)));
+            rest = &rest[run..];
+        }
+        Ok(out)
+    }
+
+    fn memory_access(
+        &mut self,
+        place: &Place,
+        leaf: Leaf,
+        scale: u32,
+        bound: crate::code::Bound,
+        count: u32,
+    ) -> Lowered<u32> {
+        let Root::Memory(mem) = place.root else { return self.fail("a memory access to a variable") };
+        let unit = Self::unit(place.layout(), leaf.kind);
+        let half = place.layout() == Layout::Host && unit == 2;
+        let offset = (place.offset + leaf.offset) / unit;
+        Ok(self.access_slot(Access { mem, scale, offset, bound, half, count }))
+    }
+
+    fn load_variable(
+        &mut self,
+        variable: usize,
+        place: &Place,
+        count: u32,
+        share: bool,
+    ) -> Lowered<Vec<Reg>> {
+        let first = self.variables[variable].first.offset(place.offset);
+        if place.dims.is_empty() {
+            let regs = (0..count).map(|i| first.offset(i));
+            return if share { Ok(regs.collect()) } else { regs.map(|r| self.copy(r)).collect() };
+        }
+        let dim = self.combine(&place.dims, 1)?;
+        let bound = self.variable_bound(variable, place, dim.bound);
+        let varying = self.variables[variable].varying || dim.at.is_varying();
+        (0..count)
+            .map(|i| {
+                let d = self.take(varying, 1);
+                self.emit(Inst::VarRead { d, base: first.offset(i), at: dim.at, scale: dim.scale, bound })?;
+                Ok(d)
+            })
+            .collect()
+    }
+
+    /// The bound of a combined index into a variable: combined indices are already clamped one by one.
+    fn variable_bound(&self, variable: usize, place: &Place, bound: crate::code::Bound) -> u32 {
+        match bound {
+            crate::code::Bound::Static(u32::MAX) => self.variables[variable].count - place.offset,
+            crate::code::Bound::Static(n) => n,
+            crate::code::Bound::Runtime(_) => 1,
+        }
+    }
+
+    /// Stores a value in active lanes.
+    pub(super) fn store(&mut self, place: &Place, inner: &TypeInner, value: &[Reg]) -> Lowered<()> {
+        if let Root::Variable(variable) = place.root {
+            return self.store_variable(variable, place, value);
+        }
+        let leaves = self.leaves(inner, place.layout())?;
+        for (&leaf, &s) in leaves.iter().zip(value) {
+            let unit = Self::unit(place.layout(), leaf.kind);
+            let dim = self.combine(&place.dims, unit)?;
+            let access = self.memory_access(place, leaf, dim.scale, dim.bound, 1)?;
+            self.emit(Inst::Store { s, at: dim.at, access })?;
+        }
+        Ok(())
+    }
+
+    /// The single-word access of an atomic operation.
+    pub(super) fn atomic_access(&mut self, place: &Place, leaf: Leaf) -> Lowered<(Reg, u32)> {
+        let unit = Self::unit(place.layout(), leaf.kind);
+        let dim = self.combine(&place.dims, unit)?;
+        Ok((dim.at, self.memory_access(place, leaf, dim.scale, dim.bound, 1)?))
+    }
+
+    fn store_variable(&mut self, variable: usize, place: &Place, value: &[Reg]) -> Lowered<()> {
+        let home = self.variables[variable].home_depth;
+        let same = value.iter().all(|r| !r.is_varying()) && place.dims.iter().all(|d| !d.at.is_varying());
+        if !self.variables[variable].varying && !(same && self.ctrl[home..].iter().all(|c| !c.divergent)) {
+            let id = self.variables[variable].id;
+            self.facts.set_varying(id);
+        }
+        let first = self.variables[variable].first.offset(place.offset);
+        if place.dims.is_empty() {
+            // A value made of the variable's own registers must be read before any of them changes.
+            let targets: Vec<_> = (0..value.len() as u32).map(|i| first.offset(i)).collect();
+            let crossed = value.iter().enumerate().any(|(i, r)| targets[..i].contains(r));
+            let value = match crossed {
+                true => value.iter().map(|&r| self.copy(r)).collect::<Lowered<Vec<_>>>()?,
+                false => value.to_vec(),
+            };
+            for (d, s) in targets.into_iter().zip(value) {
+                if d != s {
+                    self.emit(Inst::Assign { d, s })?;
+                }
+            }
+            return Ok(());
+        }
+        let dim = self.combine(&place.dims, 1)?;
+        let bound = self.variable_bound(variable, place, dim.bound);
+        for (i, &s) in value.iter().enumerate() {
+            let base = first.offset(i as u32);
+            self.emit(Inst::VarWrite { base, at: dim.at, scale: dim.scale, bound, s })?;
+        }
+        Ok(())
+    }
+}

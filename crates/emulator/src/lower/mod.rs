@@ -1,0 +1,351 @@
+//! Lowers a resolved naga entry point to [`Code`]. Calls are inlined, values are scalarised, and every value is known to
+//! be uniform (equal in all active invocations) or varying.
+//!
+//! Uniformity is found by assuming the best and lowering again when an assumption breaks: see [`Facts`].
+
+mod access;
+mod call;
+mod control;
+mod convert;
+mod expr;
+mod flow;
+mod math;
+mod memory;
+mod pack;
+mod regs;
+mod stmt;
+pub mod types;
+
+use crate::code::{Access, Bin, Builtin, Code, Inst, Label, Reg, RuntimeLength, Tri, Un};
+use crate::profile::Arithmetic;
+use crate::vm::alu;
+use access::Place;
+use flow::Flow;
+use naga::valid::{FunctionInfo, ModuleInfo};
+use naga::{Expression, Function, GlobalVariable, Handle, Module, Span, TypeInner};
+use regs::Regs;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use types::{Kind, Types};
+
+/// Most instructions of one kernel. Inlining can make a small text large.
+const MAX_INSTS: usize = 1 << 20;
+
+/// How often uniformity is refined before everything is taken as varying.
+const MAX_ROUNDS: usize = 12;
+
+/// A construct that the emulator does not run, or a limit of it.
+pub struct Fail {
+    pub span: Span,
+    pub what: String,
+}
+
+pub(crate) type Lowered<T> = Result<T, Fail>;
+
+/// Choices that change the code.
+#[derive(Clone, Copy)]
+pub struct Choices {
+    pub arithmetic: Arithmetic,
+    pub subgroup_size: u32,
+}
+
+/// What was learnt about uniformity so far. Only grows.
+#[derive(Default)]
+struct Facts {
+    /// Variables that hold different values in different invocations.
+    varying: HashSet<u32>,
+    /// Loops, switches and functions that invocations leave at different times.
+    divergent: HashSet<u32>,
+    everything: bool,
+    changed: bool,
+}
+
+impl Facts {
+    fn is_varying(&self, id: u32) -> bool {
+        self.everything || self.varying.contains(&id)
+    }
+
+    fn is_divergent(&self, id: u32) -> bool {
+        self.everything || self.divergent.contains(&id)
+    }
+
+    fn set_varying(&mut self, id: u32) {
+        self.changed |= !self.everything && self.varying.insert(id);
+    }
+
+    fn set_divergent(&mut self, id: u32) {
+        self.changed |= !self.everything && self.divergent.insert(id);
+    }
+}
+
+/// A value: registers of its scalars, or a place in memory.
+#[derive(Clone)]
+enum Val {
+    Regs(Vec<Reg>),
+    Place(Place),
+}
+
+/// A variable of the function or private address space.
+struct Variable {
+    id: u32,
+    first: Reg,
+    count: u32,
+    varying: bool,
+    /// Number of enclosing constructs at the variable's home.
+    home_depth: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum CtrlKind {
+    Function,
+    If,
+    Loop,
+    Switch,
+}
+
+/// An enclosing control construct.
+#[derive(Clone)]
+struct Ctrl {
+    kind: CtrlKind,
+    id: u32,
+    /// Whether some invocations may be inactive inside that are active around it.
+    divergent: bool,
+    /// Mask of invocations that left by `break` or `return`.
+    leave: Option<Reg>,
+    /// Mask of invocations that wait for the loop's `continuing` part.
+    wait: Option<Reg>,
+    /// Where a loop continues; equals `end` for the others.
+    next: Label,
+    end: Label,
+    /// Whether an invocation may have left from inside.
+    left: bool,
+}
+
+/// One inlined function.
+struct Frame<'a> {
+    function: &'a Function,
+    info: &'a FunctionInfo,
+    flow: Rc<Flow>,
+    values: Vec<Option<Val>>,
+    arguments: Vec<Val>,
+    variables: Vec<usize>,
+    result: Option<usize>,
+    /// Registers and the position after which they are free.
+    owned: Vec<(u32, Reg)>,
+    /// Index of the function's entry in the control stack.
+    ctrl: usize,
+}
+
+/// The lowering of one entry point under given facts.
+struct Lower<'a> {
+    types: Types<'a>,
+    info: &'a ModuleInfo,
+    choices: Choices,
+    facts: Facts,
+    code: Code,
+    regs: Regs,
+    constants: HashMap<u32, Reg>,
+    known: HashMap<Reg, u32>,
+    accesses: HashMap<Access, u32>,
+    lengths: HashMap<RuntimeLength, u32>,
+    builtins: HashMap<Builtin, Reg>,
+    globals: HashMap<Handle<GlobalVariable>, Place>,
+    flows: HashMap<Option<Handle<Function>>, Rc<Flow>>,
+    variables: Vec<Variable>,
+    ctrl: Vec<Ctrl>,
+    frames: Vec<Frame<'a>>,
+    /// Registers taken by the expression or statement in work.
+    fresh: Vec<Reg>,
+    span: Span,
+    next_id: u32,
+    /// Whether nothing of the function follows the statement in work.
+    tail: bool,
+}
+
+/// Lowers the entry point at `index`.
+pub fn lower(
+    module: &Module,
+    info: &ModuleInfo,
+    layouter: &naga::proc::Layouter,
+    index: usize,
+    choices: Choices,
+) -> Lowered<Code> {
+    let mut facts = Facts::default();
+    for round in 0..=MAX_ROUNDS {
+        facts.everything = round == MAX_ROUNDS;
+        facts.changed = false;
+        let mut lower = Lower::new(module, info, layouter, choices, facts);
+        lower.entry(index)?;
+        if !lower.facts.changed {
+            return Ok(lower.finish());
+        }
+        facts = lower.facts;
+    }
+    Err(Fail { span: Span::UNDEFINED, what: "uniformity did not settle".into() })
+}
+
+impl<'a> Lower<'a> {
+    fn new(
+        module: &'a Module,
+        info: &'a ModuleInfo,
+        layouter: &'a naga::proc::Layouter,
+        choices: Choices,
+        facts: Facts,
+    ) -> Lower<'a> {
+        Lower {
+            types: Types { module, layouter },
+            info,
+            choices,
+            facts,
+            code: Code { subgroup_size: choices.subgroup_size, ..Code::default() },
+            regs: Regs::default(),
+            constants: HashMap::new(),
+            known: HashMap::new(),
+            accesses: HashMap::new(),
+            lengths: HashMap::new(),
+            builtins: HashMap::new(),
+            globals: HashMap::new(),
+            flows: HashMap::new(),
+            variables: Vec::new(),
+            ctrl: Vec::new(),
+            frames: Vec::new(),
+            fresh: Vec::new(),
+            span: Span::UNDEFINED,
+            next_id: 0,
+            tail: false,
+        }
+    }
+
+    fn finish(mut self) -> Code {
+        (self.code.uniform_regs, self.code.varying_regs) = self.regs.counts();
+        let mut constants: Vec<_> = self.constants.iter().map(|(&bits, &reg)| (reg, bits)).collect();
+        constants.sort_unstable();
+        self.code.constants = constants;
+        let mut builtins: Vec<_> = self.builtins.iter().map(|(&b, &reg)| (b, reg)).collect();
+        builtins.sort_unstable_by_key(|&(_, reg)| reg);
+        self.code.builtins = builtins;
+        self.code
+    }
+
+    fn fail<T>(&self, what: impl Into<String>) -> Lowered<T> {
+        Err(Fail { span: self.span, what: what.into() })
+    }
+
+    /// Turns the absence of something that valid modules have into an error instead of a panic.
+    fn need<T>(&self, value: Option<T>, what: &str) -> Lowered<T> {
+        value.ok_or_else(|| Fail { span: self.span, what: what.into() })
+    }
+
+    fn id(&mut self) -> u32 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn frame(&self) -> &Frame<'a> {
+        self.frames.last().expect("a frame exists while code is lowered")
+    }
+
+    fn frame_mut(&mut self) -> &mut Frame<'a> {
+        self.frames.last_mut().expect("a frame exists while code is lowered")
+    }
+
+    /// The type of an expression of the current function.
+    fn type_of(&self, expression: Handle<Expression>) -> &'a TypeInner {
+        let frame = self.frame();
+        frame.info[expression].ty.inner_with(&self.types.module.types)
+    }
+
+    fn kind_of(&self, expression: Handle<Expression>) -> Lowered<Kind> {
+        let kind = self.types.kind(self.type_of(expression));
+        self.need(kind, "a value that is no scalar, vector or matrix of 16- or 32-bit scalars")
+    }
+
+    fn emit(&mut self, inst: Inst) -> Lowered<()> {
+        if self.code.insts.len() >= MAX_INSTS {
+            return self.fail(format!("a kernel of more than {MAX_INSTS} instructions after inlining"));
+        }
+        self.code.insts.push(inst);
+        self.code.spans.push(self.span);
+        Ok(())
+    }
+
+    fn label(&mut self) -> Label {
+        self.code.labels.push(u32::MAX);
+        self.code.labels.len() as Label - 1
+    }
+
+    fn place_label(&mut self, label: Label) {
+        self.code.labels[label as usize] = self.code.insts.len() as u32;
+    }
+
+    /// A uniform register with this value, set before the kernel starts.
+    fn constant(&mut self, bits: u32) -> Reg {
+        if let Some(&reg) = self.constants.get(&bits) {
+            return reg;
+        }
+        let reg = self.regs.take_untouched(false);
+        self.constants.insert(bits, reg);
+        self.known.insert(reg, bits);
+        reg
+    }
+
+    /// `n` consecutive registers that live until the current expression's value dies.
+    fn take(&mut self, varying: bool, n: u32) -> Reg {
+        let first = self.regs.take(varying, n);
+        self.fresh.extend((0..n).map(|i| first.offset(i)));
+        first
+    }
+
+    fn un(&mut self, op: Un, a: Reg) -> Lowered<Reg> {
+        if let Some(&x) = self.known.get(&a) {
+            return Ok(self.constant(alu::fold_un(op, x)));
+        }
+        let d = self.take(a.is_varying(), 1);
+        self.emit(Inst::Un { op, d, a })?;
+        Ok(d)
+    }
+
+    fn bin(&mut self, op: Bin, a: Reg, b: Reg) -> Lowered<Reg> {
+        if let (Some(&x), Some(&y)) = (self.known.get(&a), self.known.get(&b)) {
+            return Ok(self.constant(alu::fold_bin(op, x, y)));
+        }
+        let d = self.take(a.is_varying() || b.is_varying(), 1);
+        self.emit(Inst::Bin { op, d, a, b })?;
+        Ok(d)
+    }
+
+    fn tri(&mut self, op: Tri, a: Reg, b: Reg, c: Reg) -> Lowered<Reg> {
+        if let (Some(&x), Some(&y), Some(&z)) = (self.known.get(&a), self.known.get(&b), self.known.get(&c)) {
+            return Ok(self.constant(alu::fold_tri(op, x, y, z)));
+        }
+        let d = self.take(a.is_varying() || b.is_varying() || c.is_varying(), 1);
+        self.emit(Inst::Tri { op, d, a, b, c })?;
+        Ok(d)
+    }
+
+    fn copy(&mut self, s: Reg) -> Lowered<Reg> {
+        let d = self.take(s.is_varying(), 1);
+        self.emit(Inst::Copy { d, s })?;
+        Ok(d)
+    }
+
+    /// A register that lives as long as the kernel and holds a built-in value.
+    fn builtin(&mut self, builtin: Builtin) -> Reg {
+        let size = self.code.workgroup_size;
+        let only_one = match builtin {
+            Builtin::LocalId(axis) => size[axis as usize] == 1,
+            Builtin::LocalIndex => size == [1; 3],
+            _ => false,
+        };
+        if only_one {
+            return self.constant(0);
+        }
+        if let Some(&reg) = self.builtins.get(&builtin) {
+            return reg;
+        }
+        let varying = !matches!(builtin, Builtin::WorkgroupId(_) | Builtin::NumWorkgroups(_));
+        let reg = self.regs.take_untouched(varying);
+        self.builtins.insert(builtin, reg);
+        reg
+    }
+}

@@ -1,0 +1,211 @@
+//! Types as the emulator sees them: runs of scalars in registers, and byte layouts in buffers.
+
+use naga::proc::Layouter;
+use naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Type, TypeInner, VectorSize};
+
+/// The largest value or variable, in scalars, that is kept in registers.
+pub const MAX_SCALARS: u32 = 1 << 14;
+
+/// The scalar types of WGSL kernels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Kind {
+    F32,
+    F16,
+    I32,
+    U32,
+    Bool,
+}
+
+impl Kind {
+    /// The kind of a naga scalar; `None` for widths that the emulator does not have.
+    pub fn of(scalar: Scalar) -> Option<Kind> {
+        Some(match (scalar.kind, scalar.width) {
+            (ScalarKind::Float, 4) | (ScalarKind::AbstractFloat, _) => Kind::F32,
+            (ScalarKind::Float, 2) => Kind::F16,
+            (ScalarKind::Sint, 4) | (ScalarKind::AbstractInt, _) => Kind::I32,
+            (ScalarKind::Uint, 4) => Kind::U32,
+            (ScalarKind::Bool, _) => Kind::Bool,
+            _ => return None,
+        })
+    }
+
+    pub fn is_float(self) -> bool {
+        matches!(self, Kind::F32 | Kind::F16)
+    }
+
+    /// Bytes in a buffer.
+    pub fn width(self) -> u32 {
+        if self == Kind::F16 { 2 } else { 4 }
+    }
+}
+
+/// How memory is laid out.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Layout {
+    /// As the host sees it; offsets in bytes.
+    Host,
+    /// One word per scalar; offsets in scalars.
+    Flat,
+}
+
+/// One scalar of a composite value: its offset and kind.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Leaf {
+    pub offset: u32,
+    pub kind: Kind,
+}
+
+/// A step from a composite into one of its elements.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step {
+    pub scale: u32,
+    /// Number of elements; `None` for a runtime-sized array.
+    pub count: Option<u32>,
+}
+
+/// Type questions about one module.
+pub struct Types<'a> {
+    pub module: &'a Module,
+    pub layouter: &'a Layouter,
+}
+
+impl<'a> Types<'a> {
+    pub fn inner(&self, ty: Handle<Type>) -> &'a TypeInner {
+        &self.module.types[ty].inner
+    }
+
+    /// Number of scalars of a value; saturates, and is `None` for types that are no values.
+    pub fn scalars(&self, inner: &TypeInner) -> Option<u32> {
+        Some(match *inner {
+            TypeInner::Scalar(_) | TypeInner::Atomic(_) => 1,
+            TypeInner::Vector { size, .. } => size as u32,
+            TypeInner::Matrix { columns, rows, .. } => columns as u32 * rows as u32,
+            TypeInner::Array { base, size: ArraySize::Constant(n), .. } => {
+                self.scalars(self.inner(base))?.saturating_mul(n.get())
+            }
+            TypeInner::Struct { ref members, .. } => {
+                let sizes = members.iter().map(|m| self.scalars(self.inner(m.ty)));
+                sizes.sum::<Option<u32>>()?
+            }
+            _ => return None,
+        })
+    }
+
+    /// The scalars of a value in order.
+    pub fn leaves(&self, inner: &TypeInner, layout: Layout) -> Option<Vec<Leaf>> {
+        let mut out = Vec::new();
+        self.add_leaves(inner, layout, 0, &mut out)?;
+        Some(out)
+    }
+
+    fn add_leaves(&self, inner: &TypeInner, layout: Layout, at: u32, out: &mut Vec<Leaf>) -> Option<()> {
+        match *inner {
+            TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => {
+                out.push(Leaf { offset: at, kind: Kind::of(scalar)? });
+            }
+            TypeInner::Struct { ref members, .. } => {
+                for index in 0..members.len() {
+                    let (offset, ty) = self.member(inner, index as u32, layout)?;
+                    self.add_leaves(self.inner(ty), layout, at + offset, out)?;
+                }
+            }
+            TypeInner::Vector { size, scalar } => {
+                let step = self.step(inner, layout)?;
+                for i in 0..size as u32 {
+                    self.add_leaves(&TypeInner::Scalar(scalar), layout, at + i * step.scale, out)?;
+                }
+            }
+            TypeInner::Matrix { columns, rows, scalar } => {
+                let step = self.step(inner, layout)?;
+                for i in 0..columns as u32 {
+                    self.add_leaves(
+                        &TypeInner::Vector { size: rows, scalar },
+                        layout,
+                        at + i * step.scale,
+                        out,
+                    )?;
+                }
+            }
+            TypeInner::Array { base, .. } => {
+                let step = self.step(inner, layout)?;
+                for i in 0..step.count? {
+                    self.add_leaves(self.inner(base), layout, at + i * step.scale, out)?;
+                }
+            }
+            _ => return None,
+        }
+        Some(())
+    }
+
+    /// How to index a vector, matrix or array.
+    pub fn step(&self, inner: &TypeInner, layout: Layout) -> Option<Step> {
+        let flat = layout == Layout::Flat;
+        Some(match *inner {
+            TypeInner::Vector { size, scalar } => {
+                Step { scale: if flat { 1 } else { Kind::of(scalar)?.width() }, count: Some(size as u32) }
+            }
+            TypeInner::Matrix { columns, rows, scalar } => {
+                let padded = if rows == VectorSize::Bi { 2 } else { 4 };
+                let scale = if flat { rows as u32 } else { padded * Kind::of(scalar)?.width() };
+                Step { scale, count: Some(columns as u32) }
+            }
+            TypeInner::Array { base, size, stride } => {
+                let count = match size {
+                    ArraySize::Constant(n) => Some(n.get()),
+                    ArraySize::Dynamic => None,
+                    ArraySize::Pending(_) => return None,
+                };
+                Step { scale: if flat { self.scalars(self.inner(base))? } else { stride }, count }
+            }
+            _ => return None,
+        })
+    }
+
+    /// Offset and type of a struct's member.
+    pub fn member(&self, inner: &TypeInner, index: u32, layout: Layout) -> Option<(u32, Handle<Type>)> {
+        let TypeInner::Struct { ref members, .. } = *inner else { return None };
+        let member = members.get(index as usize)?;
+        if layout == Layout::Host {
+            return Some((member.offset, member.ty));
+        }
+        let before = members[..index as usize].iter().map(|m| self.scalars(self.inner(m.ty)));
+        Some((before.sum::<Option<u32>>()?, member.ty))
+    }
+
+    /// The type of one element of a vector, matrix or array.
+    pub fn element(&self, inner: &TypeInner) -> Option<TypeInner> {
+        Some(match *inner {
+            TypeInner::Vector { scalar, .. } => TypeInner::Scalar(scalar),
+            TypeInner::Matrix { rows, scalar, .. } => TypeInner::Vector { size: rows, scalar },
+            TypeInner::Array { base, .. } => self.inner(base).clone(),
+            _ => return None,
+        })
+    }
+
+    /// The kind of a scalar, vector or matrix.
+    pub fn kind(&self, inner: &TypeInner) -> Option<Kind> {
+        match *inner {
+            TypeInner::Scalar(s)
+            | TypeInner::Vector { scalar: s, .. }
+            | TypeInner::Matrix { scalar: s, .. }
+            | TypeInner::Atomic(s) => Kind::of(s),
+            _ => None,
+        }
+    }
+
+    /// Fewest bytes that a binding of this type must have: one element for a runtime-sized array.
+    pub fn min_size(&self, ty: Handle<Type>) -> u32 {
+        match *self.inner(ty) {
+            TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => stride,
+            TypeInner::Struct { ref members, span } => match members.last() {
+                Some(last)
+                    if matches!(self.inner(last.ty), TypeInner::Array { size: ArraySize::Dynamic, .. }) =>
+                {
+                    last.offset + self.min_size(last.ty)
+                }
+                _ => span,
+            },
+            _ => self.layouter[ty].size,
+        }
+    }
+}

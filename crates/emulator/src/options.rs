@@ -1,0 +1,117 @@
+//! Options of an emulator and their form on the command line.
+
+use crate::profile::Profile;
+use tapml_device::{Error, Result};
+
+/// Which defects are looked for while kernels run.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub struct Checks {
+    /// Indices outside their array, vector or buffer.
+    pub bounds: bool,
+    /// Reads of memory that nobody wrote.
+    pub uninit: bool,
+    /// Data races within and across workgroups.
+    pub race: bool,
+    /// Barriers and other uniform operations in divergent control flow.
+    pub barrier: bool,
+    /// The first NaN or infinity born from finite operands.
+    pub nonfinite: bool,
+}
+
+impl Checks {
+    /// No checks.
+    pub const NONE: Checks =
+        Checks { bounds: false, uninit: false, race: false, barrier: false, nonfinite: false };
+    /// All checks.
+    pub const ALL: Checks = Checks { bounds: true, uninit: true, race: true, barrier: true, nonfinite: true };
+
+    /// Whether anything is checked.
+    pub fn any(self) -> bool {
+        self != Checks::NONE
+    }
+
+    /// `all`, `none`, or a list such as `bounds,race`.
+    pub fn parse(list: &str) -> Result<Checks> {
+        let mut checks = Checks::NONE;
+        for word in list.split(',') {
+            match word.trim() {
+                "all" => checks = Checks::ALL,
+                "none" => checks = Checks::NONE,
+                "bounds" => checks.bounds = true,
+                "uninit" => checks.uninit = true,
+                "race" => checks.race = true,
+                "barrier" => checks.barrier = true,
+                "nonfinite" => checks.nonfinite = true,
+                other => {
+                    return Err(Error::invalid(format!("unknown emulator check `{other}`")).with_hint(
+                        "checks: all, none, or a list of bounds, uninit, race, barrier, nonfinite",
+                    ));
+                }
+            }
+        }
+        Ok(checks)
+    }
+}
+
+/// How an emulator behaves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Options {
+    /// The device to imitate.
+    pub profile: Profile,
+    /// What to look for.
+    pub check: Checks,
+    /// Threads that workgroups run on; `None` means one per processor.
+    pub threads: Option<usize>,
+}
+
+impl Options {
+    /// The form on the command line, such as `check=all&profile=mobile&threads=2`. An empty text gives the defaults.
+    pub fn parse(query: &str) -> Result<Options> {
+        let mut options = Options::default();
+        for part in query.split('&').filter(|part| !part.is_empty()) {
+            let (key, value) = part.split_once('=').unwrap_or((part, ""));
+            match key {
+                "check" => options.check = Checks::parse(value)?,
+                "profile" => options.profile = Profile::parse(value)?,
+                "threads" => options.threads = Some(parse_threads(value)?),
+                _ => {
+                    return Err(Error::invalid(format!("unknown emulator option `{key}`")).with_hint(
+                        "options: check, profile, threads; for example emulator?check=all&profile=mobile",
+                    ));
+                }
+            }
+        }
+        Ok(options)
+    }
+}
+
+fn parse_threads(value: &str) -> Result<usize> {
+    value
+        .parse()
+        .ok()
+        .filter(|n| (1..=1024).contains(n))
+        .ok_or_else(|| Error::invalid(format!("threads must be a number from 1 to 1024, found `{value}`")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_form() {
+        let options = Options::parse("check=all&profile=mobile&threads=2").unwrap();
+        assert_eq!(options, Options { profile: Profile::MobileWebgpu, check: Checks::ALL, threads: Some(2) });
+        assert_eq!(Options::parse("").unwrap(), Options::default());
+        let some = Options::parse("check=bounds,race").unwrap().check;
+        assert_eq!(some, Checks { bounds: true, race: true, ..Checks::NONE });
+    }
+
+    #[test]
+    fn unknown_words_say_what_exists() {
+        let hint = |query: &str| Options::parse(query).unwrap_err().hint().unwrap_or_default().to_string();
+        assert!(hint("check=speed").contains("nonfinite"));
+        assert!(hint("profile=tpu").contains("fast-math"));
+        assert!(hint("colour=red").contains("threads"));
+        assert!(Options::parse("threads=0").is_err());
+    }
+}

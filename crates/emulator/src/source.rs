@@ -1,0 +1,87 @@
+//! Where in a kernel's file a span of the compiled text lies.
+
+use naga::Span;
+use tapml_device::{Error, ErrorKind, Source};
+
+/// The text given to the front end, and how its positions map to the kernel's file.
+#[derive(Clone, Debug)]
+pub struct SourceMap {
+    source: Source,
+    /// What the front end parses: directives, prelude and text.
+    pub text: String,
+    /// Bytes of directives in front of the first line.
+    header: usize,
+    pub wants_f16: bool,
+}
+
+/// A place in a kernel's file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Location {
+    /// The file, or the file's name followed by `prelude` if the place is in the prelude.
+    pub file: String,
+    /// From 1; 0 if unknown.
+    pub line: u32,
+    /// From 1, in bytes; 0 if unknown.
+    pub column: u32,
+    /// The line's text, trimmed.
+    pub source: String,
+}
+
+impl SourceMap {
+    /// Prepares a source for the front end. `enable` directives may stand anywhere in WGSL assembled from pieces: they
+    /// are blanked, and those that naga wants are put in front.
+    pub fn new(source: &Source, needs_f16: bool) -> SourceMap {
+        let mut wants_f16 = needs_f16;
+        let mut body = String::new();
+        for line in source.full().split_inclusive('\n') {
+            match directive(line) {
+                Some(names) => {
+                    wants_f16 |= names.contains(&"f16");
+                    body.extend(line.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
+                }
+                None => body.push_str(line),
+            }
+        }
+        let header = if wants_f16 { "enable f16; " } else { "" };
+        SourceMap { source: source.clone(), text: format!("{header}{body}"), header: header.len(), wants_f16 }
+    }
+
+    /// The place of a span's first byte.
+    pub fn locate(&self, span: Span) -> Location {
+        let unknown = Location { file: self.source.file.clone(), line: 0, column: 0, source: String::new() };
+        let Some(range) = span.to_range() else { return unknown };
+        let Some(before) = self.text.get(..range.start) else { return unknown };
+        let full_line = before.matches('\n').count() as u32 + 1;
+        let line_start = before.rfind('\n').map_or(0, |p| p + 1);
+        let skipped = if line_start == 0 { self.header } else { 0 };
+        let column = (range.start - line_start).saturating_sub(skipped) as u32 + 1;
+        let line_text = self.text[line_start..].lines().next().unwrap_or_default();
+        let source = line_text.get(skipped..).unwrap_or_default().trim().to_string();
+        match self.source.line_in_text(full_line) {
+            Some(line) => Location { line, column, source, ..unknown },
+            None => {
+                Location { file: format!("{} (prelude)", self.source.file), line: full_line, column, source }
+            }
+        }
+    }
+
+    /// An error at a span, with the source line in its message.
+    pub fn error(&self, kind: ErrorKind, kernel: &str, span: Span, message: &str) -> Error {
+        let at = self.locate(span);
+        let text = match at.line {
+            0 => format!("kernel `{kernel}`: {}: {message}", at.file),
+            _ => format!(
+                "kernel `{kernel}`: {}:{}:{}: {message}: `{}`",
+                at.file, at.line, at.column, at.source
+            ),
+        };
+        Error::new(kind, text).with_detail("kernel", kernel).with_detail("line", at.line.to_string())
+    }
+}
+
+/// The extensions that a line enables, if it is an `enable` directive of extensions that the emulator knows.
+fn directive(line: &str) -> Option<Vec<&str>> {
+    let list = line.trim().strip_prefix("enable ")?.strip_suffix(';')?;
+    let names: Vec<_> = list.split(',').map(str::trim).collect();
+    names.iter().all(|name| ["f16", "subgroups"].contains(name)).then_some(names)
+}

@@ -1,0 +1,152 @@
+//! Chunks of lanes, register views, and the dispatch of hot loops to the CPU's vector width.
+
+use crate::code::LANES;
+use std::cell::Cell;
+
+/// The values of 16 neighbouring invocations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(align(64))]
+pub struct Chunk(pub [u32; LANES]);
+
+impl Chunk {
+    pub const ZERO: Chunk = Chunk([0; LANES]);
+    pub const ONES: Chunk = Chunk([!0; LANES]);
+
+    #[inline(always)]
+    pub fn splat(value: u32) -> Chunk {
+        Chunk([value; LANES])
+    }
+
+    /// Applies `f` to each lane.
+    #[inline(always)]
+    pub fn map(self, f: impl Fn(u32) -> u32) -> Chunk {
+        let mut out = [0; LANES];
+        for (o, x) in out.iter_mut().zip(self.0) {
+            *o = f(x);
+        }
+        Chunk(out)
+    }
+
+    /// Applies `f` to the lanes of two chunks.
+    #[inline(always)]
+    pub fn zip(self, other: Chunk, f: impl Fn(u32, u32) -> u32) -> Chunk {
+        let mut out = [0; LANES];
+        for i in 0..LANES {
+            out[i] = f(self.0[i], other.0[i]);
+        }
+        Chunk(out)
+    }
+
+    /// `self` where `mask` is set, `other` elsewhere.
+    #[inline(always)]
+    pub fn blend(self, other: Chunk, mask: Chunk) -> Chunk {
+        let mut out = [0; LANES];
+        for i in 0..LANES {
+            out[i] = (self.0[i] & mask.0[i]) | (other.0[i] & !mask.0[i]);
+        }
+        Chunk(out)
+    }
+
+    /// All lanes or-ed, and all lanes and-ed.
+    #[inline(always)]
+    pub fn any_all(&self) -> (u32, u32) {
+        let (mut any, mut all) = (0, !0);
+        for x in self.0 {
+            any |= x;
+            all &= x;
+        }
+        (any, all)
+    }
+}
+
+/// The chunks of one register; a uniform register has one chunk that stands for all.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    pub chunks: &'a [Cell<Chunk>],
+    pub varying: bool,
+}
+
+impl View<'_> {
+    #[inline(always)]
+    pub fn get(&self, chunk: usize) -> Chunk {
+        self.chunks[if self.varying { chunk } else { 0 }].get()
+    }
+
+    #[inline(always)]
+    pub fn set(&self, chunk: usize, value: Chunk) {
+        self.chunks[if self.varying { chunk } else { 0 }].set(value);
+    }
+
+    #[inline(always)]
+    pub fn lane(&self, lane: usize) -> u32 {
+        self.get(lane / LANES).0[lane % LANES]
+    }
+
+    #[inline(always)]
+    pub fn set_lane(&self, lane: usize, value: u32) {
+        let mut chunk = self.get(lane / LANES);
+        chunk.0[lane % LANES] = value;
+        self.set(lane / LANES, chunk);
+    }
+}
+
+/// Vector instruction sets that hot loops are compiled for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Isa {
+    Baseline,
+    #[cfg(target_arch = "x86_64")]
+    Avx2,
+    #[cfg(target_arch = "x86_64")]
+    Avx512,
+}
+
+impl Isa {
+    /// The widest set that this CPU has.
+    pub fn detect() -> Isa {
+        #[cfg(target_arch = "x86_64")]
+        {
+            let avx2 = std::is_x86_feature_detected!("avx2") && std::is_x86_feature_detected!("fma");
+            if avx2
+                && std::is_x86_feature_detected!("avx512f")
+                && std::is_x86_feature_detected!("avx512vl")
+                && std::is_x86_feature_detected!("avx512dq")
+                && std::is_x86_feature_detected!("avx512bw")
+            {
+                return Isa::Avx512;
+            }
+            if avx2 {
+                return Isa::Avx2;
+            }
+        }
+        Isa::Baseline
+    }
+}
+
+/// Defines a function whose body is compiled once per instruction set and chosen by its first argument.
+/// Floating-point results do not depend on the choice: no set contracts or reorders operations.
+macro_rules! simd {
+    ($(#[$meta:meta])* $vis:vis fn $name:ident $(<$($lt:lifetime),*>)? (isa: Isa $(, $arg:ident: $ty:ty)* $(,)?) $(-> $ret:ty)? $body:block) => {
+        $(#[$meta])*
+        #[allow(unsafe_code, clippy::too_many_arguments)]
+        $vis fn $name $(<$($lt),*>)? (isa: $crate::vm::chunk::Isa $(, $arg: $ty)*) $(-> $ret)? {
+            #[inline(always)]
+            fn body $(<$($lt),*>)? ($($arg: $ty),*) $(-> $ret)? $body
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2 $(<$($lt),*>)? ($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512vl,avx512dq,avx512bw,avx2,fma")]
+            fn avx512 $(<$($lt),*>)? ($($arg: $ty),*) $(-> $ret)? { body($($arg),*) }
+            match isa {
+                $crate::vm::chunk::Isa::Baseline => body($($arg),*),
+                // SAFETY: the value exists only where `Isa::detect` found the features on this CPU.
+                #[cfg(target_arch = "x86_64")]
+                $crate::vm::chunk::Isa::Avx2 => unsafe { avx2($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::vm::chunk::Isa::Avx512 => unsafe { avx512($($arg),*) },
+            }
+        }
+    };
+}
+pub(crate) use simd;

@@ -1,0 +1,187 @@
+//! Which lanes are active, and the instructions that change it.
+
+use super::Vm;
+use super::chunk::{Chunk, Isa, View, simd};
+use crate::code::{Inst, LANES, Label};
+use std::cell::Cell;
+
+/// The active lanes of a workgroup.
+pub struct Active {
+    mask: Vec<Cell<Chunk>>,
+    /// The lanes that exist: the last chunk may have spare ones.
+    all: Vec<Cell<Chunk>>,
+    /// First chunk with an active lane.
+    pub low: usize,
+    /// One past the last chunk with an active lane; equals `low` if none is active.
+    pub high: usize,
+    /// Whether every lane that exists is active.
+    pub full: bool,
+}
+
+impl Active {
+    pub fn new(lanes: usize, chunks: usize) -> Active {
+        let lane = |i: usize| if i < lanes { !0 } else { 0 };
+        let chunk = |c: usize| Cell::new(Chunk(std::array::from_fn(|i| lane(c * LANES + i))));
+        let all: Vec<_> = (0..chunks).map(chunk).collect();
+        Active { mask: all.clone(), all, low: 0, high: chunks, full: true }
+    }
+
+    /// All lanes become active.
+    pub fn reset(&mut self) {
+        self.mask.clone_from(&self.all);
+        (self.low, self.high, self.full) = (0, self.all.len(), true);
+    }
+
+    /// The mask of one chunk.
+    #[inline(always)]
+    pub fn chunk(&self, c: usize) -> Chunk {
+        self.mask[c].get()
+    }
+
+    /// Whether no lane is active.
+    #[inline(always)]
+    pub fn none(&self) -> bool {
+        self.low >= self.high
+    }
+
+    /// Whether one lane is active.
+    #[inline(always)]
+    pub fn is(&self, lane: usize) -> bool {
+        self.mask[lane / LANES].get().0[lane % LANES] != 0
+    }
+
+    /// The active lanes in order.
+    pub fn lanes(&self) -> impl Iterator<Item = usize> + '_ {
+        (self.low * LANES..self.high * LANES).filter(|&lane| self.is(lane))
+    }
+
+    fn measure(&mut self, state: (usize, usize, bool)) {
+        (self.low, self.high, self.full) = state;
+    }
+}
+
+/// What to do with the active mask `m` and a register chunk `x`: the new pair.
+#[inline(always)]
+fn update(
+    isa: Isa,
+    mask: &[Cell<Chunk>],
+    all: &[Cell<Chunk>],
+    x: View<'_>,
+    how: How,
+    c: View<'_>,
+) -> (usize, usize, bool) {
+    match how {
+        How::Split => split(isa, mask, all, x, c),
+        How::Swap => swap(isa, mask, all, x),
+        How::Join => join(isa, mask, all, x),
+        How::Leave => leave(isa, mask, all, x, c),
+    }
+}
+
+enum How {
+    Split,
+    Swap,
+    Join,
+    Leave,
+}
+
+macro_rules! mask_loop {
+    ($name:ident($m:ident, $x:ident, $c:ident) $body:expr) => {
+        simd! {
+            fn $name<'a>(isa: Isa, mask: &'a [Cell<Chunk>], all: &'a [Cell<Chunk>], x: View<'a>, c: View<'a>) -> (usize, usize, bool) {
+                let (mut low, mut high, mut full) = (usize::MAX, 0, true);
+                for i in 0..mask.len() {
+                    let ($m, $x, $c) = (mask[i].get(), x.get(i), c.get(i));
+                    let (new_mask, new_x): (Chunk, Chunk) = $body;
+                    mask[i].set(new_mask);
+                    x.set(i, new_x);
+                    let (any, _) = new_mask.any_all();
+                    if any != 0 {
+                        low = low.min(i);
+                        high = i + 1;
+                    }
+                    full &= new_mask == all[i].get();
+                }
+                (if high == 0 { 0 } else { low }, high, full)
+            }
+        }
+    };
+}
+
+mask_loop!(split(m, _x, c)(m.zip(c, |m, c| m & c), m.zip(c, |m, c| m & !c)));
+mask_loop!(swap_with(m, x, _c)(x, m));
+mask_loop!(join_with(m, x, _c)(m.zip(x, |m, x| m | x), x));
+mask_loop!(leave(m, x, c)(m.zip(c, |m, c| m & !c), x.zip(m.zip(c, |m, c| m & c), |x, l| x | l)));
+mask_loop!(leave_unless(m, x, c)(m.zip(c, |m, c| m & c), x.zip(m.zip(c, |m, c| m & !c), |x, l| x | l)));
+mask_loop!(rejoin(m, x, _c)(m.zip(x, |m, x| m | x), Chunk::ZERO));
+
+fn swap(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: View<'_>) -> (usize, usize, bool) {
+    swap_with(isa, mask, all, x, x)
+}
+
+fn join(isa: Isa, mask: &[Cell<Chunk>], all: &[Cell<Chunk>], x: View<'_>) -> (usize, usize, bool) {
+    join_with(isa, mask, all, x, x)
+}
+
+impl Inst {
+    /// Whether the instruction changes the mask or the flow.
+    #[inline(always)]
+    pub fn is_control(&self) -> bool {
+        matches!(
+            self,
+            Inst::Jump { .. }
+                | Inst::JumpIfZero { .. }
+                | Inst::JumpIfNone { .. }
+                | Inst::IfBegin { .. }
+                | Inst::IfElse { .. }
+                | Inst::IfEnd { .. }
+                | Inst::ClearMask { .. }
+                | Inst::Leave { .. }
+                | Inst::LeaveIf { .. }
+                | Inst::Rejoin { .. }
+        )
+    }
+}
+
+impl Vm<'_> {
+    /// Runs a control instruction; the label to go to, if it jumps.
+    pub(super) fn control(&mut self, inst: &Inst) -> Option<Label> {
+        let (state, to) = match *inst {
+            Inst::Jump { to } => return Some(to),
+            Inst::JumpIfZero { c, to } => return (self.view(c).get(0).0[0] == 0).then_some(to),
+            Inst::JumpIfNone { to } => return self.active.none().then_some(to),
+            Inst::ClearMask { mask } => {
+                let view = self.view(mask);
+                (0..self.chunks).for_each(|c| view.set(c, Chunk::ZERO));
+                return None;
+            }
+            Inst::Leave { mask } => {
+                let view = self.view(mask);
+                for c in self.active.low..self.active.high {
+                    view.set(c, view.get(c).zip(self.active.mask[c].replace(Chunk::ZERO), |x, m| x | m));
+                }
+                self.active.measure((0, 0, false));
+                return None;
+            }
+            Inst::IfBegin { c, save, to } => (self.update(How::Split, save, c), Some(to)),
+            Inst::IfElse { save, to } => (self.update(How::Swap, save, save), Some(to)),
+            Inst::IfEnd { save } => (self.update(How::Join, save, save), None),
+            Inst::LeaveIf { c, when: true, mask, to } => (self.update(How::Leave, mask, c), Some(to)),
+            Inst::LeaveIf { c, mask, to, .. } => {
+                let (x, c) = (self.view(mask), self.view(c));
+                (leave_unless(self.isa, &self.active.mask, &self.active.all, x, c), Some(to))
+            }
+            Inst::Rejoin { mask } => {
+                let x = self.view(mask);
+                (rejoin(self.isa, &self.active.mask, &self.active.all, x, x), None)
+            }
+            _ => return None,
+        };
+        self.active.measure(state);
+        to.filter(|_| self.active.none())
+    }
+
+    fn update(&self, how: How, save: crate::code::Reg, c: crate::code::Reg) -> (usize, usize, bool) {
+        update(self.isa, &self.active.mask, &self.active.all, self.view(save), how, self.view(c))
+    }
+}

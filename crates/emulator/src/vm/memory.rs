@@ -1,0 +1,274 @@
+//! Loads and stores: clamped addresses, with fast paths for neighbouring lanes on neighbouring words.
+
+use super::chunk::{Chunk, View, simd};
+use super::{Env, Vm, half};
+use crate::code::{Access, Bound, Inst, LANES, Mem, Reg};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// A bound range of a buffer, in words.
+#[derive(Clone, Copy)]
+pub enum Buffer<'a> {
+    /// Nothing writes to it during the dispatch.
+    Read(&'a [u32]),
+    /// Any workgroup may write to it.
+    Write(&'a [AtomicU32]),
+}
+
+/// Words of memory, however they are held.
+pub trait Words: Copy {
+    fn len(self) -> usize;
+    /// The word at `i`, which is less than `len`.
+    fn get(self, i: usize) -> u32;
+}
+
+/// Words that can be written.
+pub trait WordsMut: Words {
+    fn set(self, i: usize, value: u32);
+    /// Replaces the bits of `mask` only.
+    fn set_bits(self, i: usize, value: u32, mask: u32);
+}
+
+impl Words for &[u32] {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn get(self, i: usize) -> u32 {
+        self[i]
+    }
+}
+
+impl Words for &[AtomicU32] {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn get(self, i: usize) -> u32 {
+        self[i].load(Ordering::Relaxed)
+    }
+}
+
+impl WordsMut for &[AtomicU32] {
+    #[inline(always)]
+    fn set(self, i: usize, value: u32) {
+        self[i].store(value, Ordering::Relaxed);
+    }
+
+    fn set_bits(self, i: usize, value: u32, mask: u32) {
+        let merge = |old: u32| Some((old & !mask) | (value & mask));
+        // The closure never declines, so the update always succeeds.
+        let _ = self[i].fetch_update(Ordering::Relaxed, Ordering::Relaxed, merge);
+    }
+}
+
+impl Words for &[Cell<u32>] {
+    #[inline(always)]
+    fn len(self) -> usize {
+        self.len()
+    }
+
+    #[inline(always)]
+    fn get(self, i: usize) -> u32 {
+        self[i].get()
+    }
+}
+
+impl WordsMut for &[Cell<u32>] {
+    #[inline(always)]
+    fn set(self, i: usize, value: u32) {
+        self[i].set(value);
+    }
+
+    fn set_bits(self, i: usize, value: u32, mask: u32) {
+        self[i].set((self[i].get() & !mask) | (value & mask));
+    }
+}
+
+/// An access with its bound looked up: addresses are `min(index, last) * scale + offset`.
+#[derive(Clone, Copy)]
+pub struct Address {
+    pub last: u32,
+    pub scale: u32,
+    pub offset: u32,
+    pub half: bool,
+}
+
+impl Address {
+    #[inline(always)]
+    pub fn of(self, index: u32) -> u32 {
+        index.min(self.last).wrapping_mul(self.scale).wrapping_add(self.offset)
+    }
+
+    #[inline(always)]
+    fn plus(self, n: u32) -> Address {
+        Address { offset: self.offset + n, ..self }
+    }
+}
+
+#[inline(always)]
+fn read<W: Words>(words: W, address: u32, is_half: bool) -> u32 {
+    let last = words.len().saturating_sub(1);
+    if is_half {
+        half::from_bits(words.get((address as usize / 2).min(last)) >> (16 * (address & 1)) & 0xffff)
+    } else {
+        words.get((address as usize).min(last))
+    }
+}
+
+/// Whether lane `i` asks for index `first + i`, none of them clamped.
+#[inline(always)]
+fn consecutive(index: Chunk, last: u32) -> bool {
+    let first = index.0[0];
+    let mut wrong = 0;
+    for (i, x) in index.0.into_iter().enumerate() {
+        wrong |= x ^ first.wrapping_add(i as u32);
+    }
+    wrong == 0 && first <= last && last - first >= LANES as u32 - 1
+}
+
+#[inline(always)]
+fn load<W: Words>(words: W, d: View<'_>, at: View<'_>, address: Address, low: usize, high: usize) {
+    if !d.varying {
+        d.set(0, Chunk::splat(read(words, address.of(at.get(0).0[0]), address.half)));
+        return;
+    }
+    for c in low..high {
+        let index = at.get(c);
+        let first = address.of(index.0[0]) as usize;
+        let span = (LANES - 1) * address.scale as usize + 1;
+        let mut out = [0; LANES];
+        if !address.half && first + span <= words.len() && consecutive(index, address.last) {
+            if address.scale == 1 {
+                for (i, o) in out.iter_mut().enumerate() {
+                    *o = words.get(first + i);
+                }
+            } else {
+                for (i, o) in out.iter_mut().enumerate() {
+                    *o = words.get(first + i * address.scale as usize);
+                }
+            }
+        } else {
+            for (o, x) in out.iter_mut().zip(index.0) {
+                *o = read(words, address.of(x), address.half);
+            }
+        }
+        d.set(c, Chunk(out));
+    }
+}
+
+simd! { fn load_read<'a>(isa: Isa, words: &'a [u32], d: View<'a>, at: View<'a>, address: Address, low: usize, high: usize) {
+    load(words, d, at, address, low, high);
+} }
+simd! { fn load_atomic<'a>(isa: Isa, words: &'a [AtomicU32], d: View<'a>, at: View<'a>, address: Address, low: usize, high: usize) {
+    load(words, d, at, address, low, high);
+} }
+simd! { fn load_shared<'a>(isa: Isa, words: &'a [Cell<u32>], d: View<'a>, at: View<'a>, address: Address, low: usize, high: usize) {
+    load(words, d, at, address, low, high);
+} }
+simd! { fn index<'a>(isa: Isa, d: View<'a>, a: View<'a>, last: u32, low: usize, high: usize) {
+    for c in low..high {
+        d.set(c, a.get(c).map(|x| x.min(last)));
+    }
+} }
+
+#[inline(always)]
+fn write<W: WordsMut>(words: W, address: u32, value: u32, is_half: bool) {
+    if is_half {
+        let i = address as usize / 2;
+        if i < words.len() {
+            let shift = 16 * (address & 1);
+            words.set_bits(i, half::to_bits(value) << shift, 0xffff << shift);
+        }
+    } else if (address as usize) < words.len() {
+        words.set(address as usize, value);
+    }
+}
+
+#[inline(always)]
+fn store<W: WordsMut>(words: W, s: View<'_>, at: View<'_>, address: Address, vm: &Vm<'_>) {
+    if !at.varying && !s.varying {
+        return write(words, address.of(at.get(0).0[0]), s.get(0).0[0], address.half);
+    }
+    for c in vm.active.low..vm.active.high {
+        let (index, value, mask) = (at.get(c), s.get(c), vm.active.chunk(c));
+        let first = address.of(index.0[0]) as usize;
+        let plain = !address.half && address.scale == 1 && mask == Chunk::ONES;
+        if plain && first + LANES <= words.len() && consecutive(index, address.last) {
+            for (i, x) in value.0.into_iter().enumerate() {
+                words.set(first + i, x);
+            }
+        } else {
+            for i in (0..LANES).filter(|&i| mask.0[i] != 0) {
+                write(words, address.of(index.0[i]), value.0[i], address.half);
+            }
+        }
+    }
+}
+
+impl Vm<'_> {
+    /// The bound of an index, less one.
+    #[inline(always)]
+    pub fn last(&self, env: &Env<'_>, bound: Bound) -> u32 {
+        match bound {
+            Bound::Static(n) => n.saturating_sub(1),
+            Bound::Runtime(slot) => env.lengths[slot as usize].saturating_sub(1),
+        }
+    }
+
+    /// An access with its bound looked up.
+    #[inline(always)]
+    pub fn address(&self, env: &Env<'_>, access: &Access) -> Address {
+        let Access { scale, offset, half, bound, .. } = *access;
+        Address { last: self.last(env, bound), scale, offset, half }
+    }
+
+    /// Loads, stores and index clamps.
+    #[inline(always)]
+    pub(super) fn access(&self, env: &Env<'_>, inst: &Inst) {
+        match *inst {
+            Inst::Load { d, at, access } => self.load(env, d, at, &self.code.accesses[access as usize]),
+            Inst::Store { s, at, access } => self.store(env, s, at, &self.code.accesses[access as usize]),
+            Inst::Assign { d, s } => self.assign(d, s),
+            Inst::Index { d, a, bound } => {
+                let (low, high) = self.range(d);
+                index(self.isa, self.view(d), self.view(a), self.last(env, bound), low, high);
+            }
+            _ => {}
+        }
+    }
+
+    fn load(&self, env: &Env<'_>, d: Reg, at: Reg, access: &Access) {
+        let (low, high) = self.range(d);
+        let at = self.view(at);
+        for k in 0..access.count {
+            let (to, address) = (self.view(d.offset(k)), self.address(env, access).plus(k));
+            match access.mem {
+                Mem::Workgroup => load_shared(self.isa, &self.shared, to, at, address, low, high),
+                Mem::Binding(b) => match env.buffers[b as usize] {
+                    Buffer::Read(words) => load_read(self.isa, words, to, at, address, low, high),
+                    Buffer::Write(words) => load_atomic(self.isa, words, to, at, address, low, high),
+                },
+            }
+        }
+    }
+
+    fn store(&self, env: &Env<'_>, s: Reg, at: Reg, access: &Access) {
+        if self.active.none() {
+            return;
+        }
+        let (s, at, address) = (self.view(s), self.view(at), self.address(env, access));
+        match access.mem {
+            Mem::Workgroup => store(self.shared.as_slice(), s, at, address, self),
+            Mem::Binding(b) => {
+                if let Buffer::Write(words) = env.buffers[b as usize] {
+                    store(words, s, at, address, self);
+                }
+            }
+        }
+    }
+}

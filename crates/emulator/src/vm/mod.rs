@@ -1,0 +1,239 @@
+//! The virtual machine: runs one workgroup at a time, each instruction over the lanes of all its invocations.
+
+pub mod alu;
+mod atomic;
+pub mod chunk;
+mod fast;
+pub mod half;
+mod mask;
+pub mod memory;
+pub mod scalar;
+mod subgroup;
+mod values;
+
+use crate::code::{Builtin, Code, Inst, LANES, Reg};
+use chunk::{Chunk, Isa, View};
+use memory::Buffer;
+use std::cell::Cell;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+/// What one dispatch binds and asks for.
+pub struct Env<'a> {
+    pub buffers: Vec<Buffer<'a>>,
+    /// Lengths of runtime-sized arrays, as [`Code::lengths`] lists them.
+    pub lengths: Vec<u32>,
+    pub groups: [u32; 3],
+    pub deadline: Instant,
+    /// Set by the first thread that fails; the others stop.
+    pub stop: &'a AtomicBool,
+}
+
+/// Looks at every instruction before and after it runs. [`Unwatched`] compiles to nothing.
+pub trait Watch {
+    /// Whether the hooks do anything.
+    const ON: bool;
+    /// Called before a workgroup's first instruction.
+    fn start(&mut self, vm: &Vm<'_>, env: &Env<'_>);
+    /// Called before an instruction.
+    fn before(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst);
+    /// Called after an instruction.
+    fn after(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst);
+}
+
+/// Watches nothing.
+pub struct Unwatched;
+
+impl Watch for Unwatched {
+    const ON: bool = false;
+    fn start(&mut self, _: &Vm<'_>, _: &Env<'_>) {}
+    fn before(&mut self, _: &Vm<'_>, _: &Env<'_>, _: usize, _: &Inst) {}
+    fn after(&mut self, _: &Vm<'_>, _: &Env<'_>, _: usize, _: &Inst) {}
+}
+
+/// Why a workgroup did not finish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Stop {
+    /// The time budget ran out at this instruction.
+    Deadline { pc: usize },
+    /// Another thread failed.
+    Elsewhere,
+}
+
+/// Loop iterations between two looks at the clock.
+const CLOCK_INTERVAL: u32 = 1024;
+
+/// Registers, mask and workgroup memory of one running workgroup.
+pub struct Vm<'a> {
+    pub code: &'a Code,
+    uniform: Vec<Cell<Chunk>>,
+    varying: Vec<Cell<Chunk>>,
+    chunks: usize,
+    /// Invocations of a workgroup.
+    pub lanes: usize,
+    active: mask::Active,
+    /// Workgroup memory in words.
+    pub shared: Vec<Cell<u32>>,
+    /// The workgroup that is running.
+    pub workgroup: [u32; 3],
+    isa: Isa,
+    ticks: u32,
+}
+
+impl<'a> Vm<'a> {
+    /// A machine for this code. Constants and built-in values that never change are set here.
+    pub fn new(code: &'a Code) -> Vm<'a> {
+        let lanes = code.workgroup_size.iter().product::<u32>() as usize;
+        let chunks = lanes.div_ceil(LANES).max(1);
+        let zeros = |n: usize| vec![Cell::new(Chunk::ZERO); n];
+        let vm = Vm {
+            code,
+            uniform: zeros(code.uniform_regs as usize),
+            varying: zeros(code.varying_regs as usize * chunks),
+            chunks,
+            lanes,
+            active: mask::Active::new(lanes, chunks),
+            shared: vec![Cell::new(0); code.workgroup_words as usize],
+            workgroup: [0; 3],
+            isa: Isa::detect(),
+            ticks: 0,
+        };
+        for &(reg, value) in &code.constants {
+            vm.view(reg).set(0, Chunk::splat(value));
+        }
+        for &(builtin, reg) in &code.builtins {
+            vm.set_invocation_builtin(builtin, reg);
+        }
+        vm
+    }
+
+    fn set_invocation_builtin(&self, builtin: Builtin, reg: Reg) {
+        let [sx, sy, _] = self.code.workgroup_size;
+        let view = self.view(reg);
+        for lane in 0..self.lanes {
+            let l = lane as u32;
+            let value = match builtin {
+                Builtin::LocalIndex => l,
+                Builtin::LocalId(0) => l % sx,
+                Builtin::LocalId(1) => l / sx % sy,
+                Builtin::LocalId(_) => l / sx / sy,
+                Builtin::SubgroupId => l / self.code.subgroup_size,
+                Builtin::SubgroupInvocation => l % self.code.subgroup_size,
+                Builtin::WorkgroupId(_) | Builtin::NumWorkgroups(_) => return,
+            };
+            view.set_lane(lane, value);
+        }
+    }
+
+    /// The chunks of a register.
+    #[inline(always)]
+    pub fn view(&self, reg: Reg) -> View<'_> {
+        if reg.is_varying() {
+            let start = reg.index() * self.chunks;
+            View { chunks: &self.varying[start..start + self.chunks], varying: true }
+        } else {
+            View { chunks: &self.uniform[reg.index()..=reg.index()], varying: false }
+        }
+    }
+
+    /// The chunks that an instruction writing to `d` computes.
+    #[inline(always)]
+    fn range(&self, d: Reg) -> (usize, usize) {
+        if d.is_varying() { (self.active.low, self.active.high) } else { (0, 1) }
+    }
+
+    /// The active lanes.
+    pub fn mask(&self) -> &mask::Active {
+        &self.active
+    }
+
+    /// Runs one workgroup to its end.
+    pub fn run<W: Watch>(&mut self, env: &Env<'_>, workgroup: [u32; 3], watch: &mut W) -> Result<(), Stop> {
+        self.start(env, workgroup);
+        if W::ON {
+            watch.start(self, env);
+        }
+        let code = self.code;
+        let mut pc = 0;
+        while let Some(inst) = code.insts.get(pc) {
+            if W::ON {
+                watch.before(self, env, pc, inst);
+            }
+            let jump = match inst {
+                Inst::Un { .. } | Inst::Bin { .. } | Inst::Tri { .. } | Inst::Copy { .. } => {
+                    self.compute(inst);
+                    None
+                }
+                Inst::Load { .. } | Inst::Store { .. } | Inst::Assign { .. } | Inst::Index { .. } => {
+                    self.access(env, inst);
+                    None
+                }
+                Inst::End => return Ok(()),
+                Inst::Back { to } => {
+                    self.tick(env, pc)?;
+                    Some(*to)
+                }
+                _ if inst.is_control() => self.control(inst),
+                _ => {
+                    self.rare(env, inst);
+                    None
+                }
+            };
+            if W::ON {
+                watch.after(self, env, pc, inst);
+            }
+            pc = match jump {
+                Some(label) => code.labels[label as usize] as usize,
+                None => pc + 1,
+            };
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, env: &Env<'_>, workgroup: [u32; 3]) {
+        self.workgroup = workgroup;
+        self.active.reset();
+        for word in &self.shared {
+            word.set(0);
+        }
+        for &(builtin, reg) in &self.code.builtins {
+            let value = match builtin {
+                Builtin::WorkgroupId(axis) => workgroup[axis as usize],
+                Builtin::NumWorkgroups(axis) => env.groups[axis as usize],
+                _ => continue,
+            };
+            self.view(reg).set(0, Chunk::splat(value));
+        }
+    }
+
+    fn tick(&mut self, env: &Env<'_>, pc: usize) -> Result<(), Stop> {
+        self.ticks = self.ticks.wrapping_add(1);
+        if self.ticks % CLOCK_INTERVAL != 0 {
+            return Ok(());
+        }
+        if env.stop.load(Ordering::Relaxed) {
+            return Err(Stop::Elsewhere);
+        }
+        if Instant::now() >= env.deadline {
+            env.stop.store(true, Ordering::Relaxed);
+            return Err(Stop::Deadline { pc });
+        }
+        Ok(())
+    }
+
+    /// Instructions that kernels seldom spend time in.
+    fn rare(&mut self, env: &Env<'_>, inst: &Inst) {
+        match *inst {
+            Inst::VarRead { d, base, at, scale, bound } => self.var_read(d, base, at, scale, bound),
+            Inst::VarWrite { base, at, scale, bound, s } => self.var_write(base, at, scale, bound, s),
+            Inst::Atomic { op, d, at, access, value, compare } => {
+                self.atomic(env, op, [d, at, value, compare], access);
+            }
+            Inst::Length { d, length } => self.view(d).set(0, Chunk::splat(env.lengths[length as usize])),
+            Inst::Ballot { d, a } => self.ballot(d, a),
+            Inst::Collective { op, scan, half, d, a } => self.collective(op, scan, half, d, a),
+            Inst::Gather { mode, d, a, lane } => self.gather(mode, d, a, lane),
+            _ => {}
+        }
+    }
+}
