@@ -2,9 +2,9 @@
 //! Knows no GPU API, reads no files and judges no numbers.
 #![warn(missing_docs)]
 
-mod accumulate;
 mod call;
 mod cpu;
+mod device;
 mod hybrid;
 mod interface;
 mod observer;
@@ -12,15 +12,16 @@ mod platform;
 mod session;
 mod spec;
 
-pub use accumulate::Accumulate;
 pub use call::Call;
 pub use cpu::CpuPlatform;
+pub use device::DevicePlatform;
 pub use hybrid::{Hybrid, Side};
 pub use interface::{Interface, LOGITS};
 pub use observer::{NodeEvent, Observer};
 pub use platform::{KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, WORDS};
+pub use tapml_kernels::{Accumulate, Overrides};
 
 /// Whether two tensors are one: of the same type, with the same bytes at the same place.
 fn same_bytes(a: &tapml_graph::Tensor, b: &tapml_graph::Tensor) -> bool {

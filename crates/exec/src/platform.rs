@@ -1,10 +1,11 @@
 //! What a platform is: it replays single calls, and loads whole graphs to run them step by step.
 
-use crate::{Accumulate, Call, Observer};
+use crate::{Call, Observer};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
 use tapml_graph::{Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_kernels::Accumulate;
 
 /// Identity of a platform, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]

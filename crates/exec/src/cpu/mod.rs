@@ -5,9 +5,10 @@ mod loaded;
 mod rows;
 mod weights;
 
-use crate::{Accumulate, Call, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
+use crate::{Call, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 use tapml_device::Finding;
 use tapml_graph::{Context, DType, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_kernels::Accumulate;
 use tapml_reference::{Value, eval};
 use weights::Weights;
 
@@ -53,11 +54,11 @@ impl Platform for CpuPlatform {
     fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
         op.infer(inputs)?;
         let hash = concat!("reference-", env!("CARGO_PKG_VERSION")).into();
-        Ok(KernelChoice {
-            name: format!("{}/reference", op.name()),
-            hash,
-            accumulate: Accumulate { dtype: DType::F32 },
-        })
+        // The reference adds up in blocks; one long chain over the largest size is the most it could be.
+        let chain = inputs.iter().flat_map(|ty| &ty.shape).filter_map(|d| d.as_const()).max().unwrap_or(0);
+        let chain = u32::try_from(chain).unwrap_or(u32::MAX);
+        let accumulate = Accumulate { dtype: DType::F32, chain };
+        Ok(KernelChoice { name: format!("{}/reference", op.name()), hash, accumulate })
     }
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {

@@ -1,0 +1,86 @@
+//! A graph on a device: a compiled program whose states stay there between runs.
+
+use super::{Inner, Shared, lock};
+use crate::{Loaded, Observer};
+use std::collections::HashMap;
+use tapml_graph::{Error, Model, Result, Symbol, Symbols, Tensor};
+use tapml_kernels::{Instance, Program};
+
+/// See the module.
+pub(super) struct DeviceLoaded {
+    shared: Shared,
+    /// Present until the drop.
+    instance: Option<Instance>,
+    /// Rows that growing states hold; `None` after a failed run.
+    rows: Option<u64>,
+}
+
+impl DeviceLoaded {
+    pub fn new(shared: &Shared, program: &Program, model: &Model) -> Result<DeviceLoaded> {
+        let mut inner = lock(shared);
+        let Inner { device, kernels, .. } = &mut *inner;
+        let weight = |name: &str| model.weight(name).cloned();
+        let instance = Instance::load_with(device.as_mut(), kernels, program, &weight)?;
+        Ok(DeviceLoaded { shared: shared.clone(), instance: Some(instance), rows: Some(0) })
+    }
+}
+
+fn gone() -> Error {
+    Error::bug("the program was unloaded while in use")
+}
+
+impl Loaded for DeviceLoaded {
+    fn run(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<HashMap<String, Tensor>> {
+        if observer.is_some() {
+            return Err(Error::unsupported(
+                "a device runs a graph as one submission and shows no single nodes",
+            )
+            .with_hint("record on the platform `cpu`"));
+        }
+        let instance = self.instance.as_mut().ok_or_else(gone)?;
+        let p = symbols.get(Symbol::P);
+        if instance.program().states.iter().any(|s| s.grows) && self.rows != p {
+            let p = p.map_or("unbound".into(), |p| p.to_string());
+            let held = self.rows.map_or("an undefined number of rows".into(), |r| format!("{r} rows"));
+            return Err(Error::invalid(format!("p is {p}, but the states hold {held}")));
+        }
+        self.rows = None;
+        let mut inner = lock(&self.shared);
+        let device = inner.device.as_mut();
+        let inputs: Vec<(&str, &Tensor)> =
+            inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        instance.run(device, symbols, &inputs)?;
+        let names: Vec<String> = instance.program().outputs.iter().map(|o| o.name.clone()).collect();
+        let read = |name: String| Ok((name.clone(), instance.read(device, &name, symbols)?));
+        let outputs = names.into_iter().map(read).collect::<Result<HashMap<String, Tensor>>>()?;
+        self.rows = p.zip(symbols.get(Symbol::N)).map(|(p, n)| p.saturating_add(n));
+        Ok(outputs)
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        let instance = self.instance.as_mut().ok_or_else(gone)?;
+        let mut inner = lock(&self.shared);
+        let fixed = instance.program().states.iter().filter(|s| !s.grows).cloned().collect::<Vec<_>>();
+        for state in fixed {
+            let sizes = state.ty.sizes(&Symbols::np(0, 0))?;
+            let zeros = Tensor::from_f64(state.ty.dtype, sizes.clone(), &vec![0.0; sizes.iter().product()])?;
+            instance.write_state(inner.device.as_mut(), &state.name, &zeros)?;
+        }
+        self.rows = Some(0);
+        Ok(())
+    }
+}
+
+impl Drop for DeviceLoaded {
+    fn drop(&mut self) {
+        if let Some(instance) = self.instance.take() {
+            // A lost device has freed everything already; there is nobody to tell.
+            drop(instance.unload(lock(&self.shared).device.as_mut()));
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! A platform made of a device and the kernels for it.
+
+mod loaded;
+mod plans;
+mod replay;
+mod weights;
+
+use crate::{Call, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
+use plans::Plans;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tapml_device::{Device, DeviceInfo, Finding};
+use tapml_graph::{Model, Op, Result, Symbols, TensorType};
+use tapml_kernels::{CompileOptions, KernelCache, Overrides, compile, plan_node};
+use weights::WeightBuffers;
+
+/// A device with its kernels. What it has loaded shares the device and keeps it alive.
+pub struct DevicePlatform {
+    info: DeviceInfo,
+    overrides: Overrides,
+    reuse_memory: bool,
+    poison: bool,
+    shared: Shared,
+}
+
+/// What the platform and everything loaded on it use together.
+struct Inner {
+    device: Box<dyn Device>,
+    kernels: KernelCache,
+    plans: Plans,
+    weights: WeightBuffers,
+}
+
+type Shared = Arc<Mutex<Inner>>;
+
+/// A device that panicked within a call refuses further ones itself, so a poisoned lock adds nothing.
+fn lock(shared: &Shared) -> MutexGuard<'_, Inner> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl DevicePlatform {
+    /// A platform on this device with the built-in kernels, except for operators that `overrides` names.
+    pub fn new(device: Box<dyn Device>, overrides: Overrides) -> DevicePlatform {
+        let info = device.info().clone();
+        let inner = Inner {
+            device,
+            kernels: KernelCache::new(),
+            plans: Plans::default(),
+            weights: WeightBuffers::default(),
+        };
+        DevicePlatform {
+            info,
+            overrides,
+            reuse_memory: true,
+            poison: false,
+            shared: Arc::new(Mutex::new(inner)),
+        }
+    }
+
+    /// Chooses how loaded graphs use memory: whether buffers serve several values (on at first), and whether they are
+    /// filled with a signalling pattern before use (off at first).
+    pub fn with_memory(mut self, reuse: bool, poison: bool) -> DevicePlatform {
+        (self.reuse_memory, self.poison) = (reuse, poison);
+        self
+    }
+
+    /// Other overrides from now on. What is loaded keeps the kernels it has.
+    pub fn set_overrides(&mut self, overrides: Overrides) -> Result<()> {
+        self.overrides = overrides;
+        let mut inner = lock(&self.shared);
+        let Inner { device, plans, .. } = &mut *inner;
+        plans.clear(device.as_mut())
+    }
+
+    /// What the device tells about itself.
+    pub fn device_info(&self) -> &DeviceInfo {
+        &self.info
+    }
+}
+
+impl Platform for DevicePlatform {
+    fn word(&self) -> &str {
+        &self.info.platform
+    }
+
+    fn describe(&self) -> PlatformInfo {
+        let (device, driver) = (self.info.name.clone(), self.info.driver.clone());
+        PlatformInfo { platform: self.info.platform.clone(), device, driver }
+    }
+
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
+        let plan = plan_node(op, inputs, &self.info, &self.overrides)?;
+        Ok(KernelChoice { name: plan.kernel, hash: plan.hash, accumulate: plan.accumulate })
+    }
+
+    fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
+        replay::replay(&mut lock(&self.shared), &self.info, &self.overrides, calls, sink)
+    }
+
+    fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+        let options = CompileOptions {
+            overrides: self.overrides.clone(),
+            reuse_memory: self.reuse_memory,
+            poison: self.poison,
+            ..CompileOptions::new(capacity.clone())
+        };
+        let program = compile(model.graph(), &self.info, &options)?;
+        Ok(Box::new(loaded::DeviceLoaded::new(&self.shared, &program, model)?))
+    }
+
+    fn take_findings(&mut self) -> Vec<Finding> {
+        lock(&self.shared).device.take_findings()
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        lock(&self.shared).device.memory()
+    }
+}

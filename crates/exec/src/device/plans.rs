@@ -1,0 +1,81 @@
+//! Plans of single nodes, compiled, by operator and input types.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use tapml_device::{BufferId, Device, DeviceInfo, KernelId};
+use tapml_graph::{Context, Op, Result, TensorType};
+use tapml_kernels::{KernelCache, NodePlan, Overrides, plan_node};
+
+/// A plan whose kernels are compiled and whose constants are on the device.
+pub(super) struct Planned {
+    pub plan: NodePlan,
+    /// One per launch.
+    pub kernels: Vec<KernelId>,
+    /// One per constant of the plan.
+    pub constants: Vec<BufferId>,
+}
+
+/// What decides a plan on one device: the operator with its attributes, and the types of its inputs.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub(super) struct PlanKey(String, Vec<TensorType>);
+
+impl PlanKey {
+    pub fn of(op: &Op, inputs: &[TensorType]) -> PlanKey {
+        PlanKey(format!("{op:?}"), inputs.to_vec())
+    }
+}
+
+/// Compiled plans.
+#[derive(Default)]
+pub(super) struct Plans(HashMap<PlanKey, Arc<Planned>>);
+
+impl Plans {
+    /// The plan of this key, made at the first request.
+    pub fn get(
+        &mut self,
+        key: &PlanKey,
+        op: &Op,
+        (info, overrides): (&DeviceInfo, &Overrides),
+        device: &mut dyn Device,
+        kernels: &mut KernelCache,
+    ) -> Result<Arc<Planned>> {
+        if let Some(planned) = self.0.get(key) {
+            return Ok(planned.clone());
+        }
+        let plan = plan_node(op, &key.1, info, overrides)?;
+        let compiled =
+            plan.launches.iter().map(|launch| kernels.get(device, &launch.desc)).collect::<Result<_>>()?;
+        let mut constants = Vec::new();
+        for bytes in &plan.constants {
+            match constant(device, &plan.kernel, bytes) {
+                Ok(buffer) => constants.push(buffer),
+                Err(e) => {
+                    constants.into_iter().for_each(|b| drop(device.destroy_buffer(b)));
+                    return Err(e);
+                }
+            }
+        }
+        let planned = Arc::new(Planned { plan, kernels: compiled, constants });
+        self.0.insert(key.clone(), planned.clone());
+        Ok(planned)
+    }
+
+    /// Forgets all plans and frees their constants.
+    pub fn clear(&mut self, device: &mut dyn Device) -> Result<()> {
+        let buffers: Vec<BufferId> =
+            self.0.drain().flat_map(|(_, planned)| planned.constants.clone()).collect();
+        buffers.into_iter().try_for_each(|buffer| device.destroy_buffer(buffer))
+    }
+}
+
+fn constant(device: &mut dyn Device, kernel: &str, bytes: &[u8]) -> Result<BufferId> {
+    let label = format!("constant of {kernel}");
+    let buffer = device.create_buffer(&label, bytes.len().max(4) as u64)?;
+    match device.write(buffer, 0, bytes).context(|| label) {
+        Ok(()) => Ok(buffer),
+        Err(e) => {
+            drop(device.destroy_buffer(buffer));
+            Err(e)
+        }
+    }
+}

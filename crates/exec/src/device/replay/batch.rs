@@ -1,0 +1,205 @@
+//! One batch: upload all inputs, one list of dispatches, one submission, read all outputs.
+
+use super::Item;
+use super::layout::{Layout, Place, Role};
+use crate::device::Inner;
+use std::collections::HashMap;
+use tapml_device::{Binding, BufferId, Command, Device, DeviceInfo, ListId};
+use tapml_graph::{Bytes, Error, Extent, Result, Symbols, Tensor};
+use tapml_kernels::{Arg, Launch, symbol_bytes};
+
+/// What outputs and scratch hold before a kernel writes them: a NaN in `f32`, in `f16` and in `bf16`, so that what a
+/// kernel leaves out shows.
+const POISON: u32 = 0x7fc0_7fc0;
+
+/// Where the values of one item lie.
+struct Places {
+    symbols: Place,
+    inputs: Vec<Input>,
+    outputs: Vec<(Place, Vec<usize>)>,
+    scratch: Vec<Place>,
+}
+
+enum Input {
+    Value(Place),
+    Weight,
+}
+
+/// Buffers and the list of a batch, freed together.
+#[derive(Default)]
+struct Held {
+    buffers: HashMap<(Role, usize), BufferId>,
+    list: Option<ListId>,
+}
+
+/// The outputs of the items, in their order.
+pub(super) fn run(inner: &mut Inner, info: &DeviceInfo, items: &[Item<'_>]) -> Result<Vec<Vec<Tensor>>> {
+    let mut held = Held::default();
+    inner.weights.start();
+    let outputs = perform(inner, info, items, &mut held);
+    let device = inner.device.as_mut();
+    let mut freed = held.list.map_or(Ok(()), |list| device.destroy_list(list));
+    for buffer in held.buffers.into_values() {
+        freed = freed.and(device.destroy_buffer(buffer));
+    }
+    let outputs = outputs?;
+    freed.map(|()| outputs)
+}
+
+fn perform(
+    inner: &mut Inner,
+    info: &DeviceInfo,
+    items: &[Item<'_>],
+    held: &mut Held,
+) -> Result<Vec<Vec<Tensor>>> {
+    let limits = &info.limits;
+    let mut layout = Layout::new(u64::from(limits.min_offset_alignment).max(256), limits.max_buffer_size);
+    let mut filled: HashMap<(Role, usize), Vec<u8>> = HashMap::new();
+    let mut known = HashMap::new();
+    let places: Vec<Places> = items
+        .iter()
+        .map(|item| lay_out(item, &mut layout, &mut filled, &mut known))
+        .collect::<Result<_>>()?;
+    let mut commands = Vec::new();
+    for (role, number, size) in layout.buffers() {
+        let buffer = inner.device.create_buffer(&format!("replay {role:?} {number}"), size)?;
+        held.buffers.insert((role, number), buffer);
+        match filled.remove(&(role, number)) {
+            Some(mut bytes) => {
+                bytes.resize(size as usize, 0);
+                inner.device.write(buffer, 0, &bytes)?;
+            }
+            None => commands.push(Command::Fill { buffer, word: POISON }),
+        }
+    }
+    for (item, places) in items.iter().zip(&places) {
+        for (i, launch) in item.planned.plan.launches.iter().enumerate() {
+            commands.push(dispatch(inner, item, i, launch, places, held)?);
+        }
+    }
+    let list = inner.device.record(&commands)?;
+    held.list = Some(list);
+    inner.device.replay(list, &Symbols::new())?;
+    read(inner.device.as_mut(), items, &layout, &places, held)
+}
+
+/// Finds places for an item's values and puts its inputs and symbols there. Inputs that are one tensor share a place.
+fn lay_out(
+    item: &Item<'_>,
+    layout: &mut Layout,
+    filled: &mut HashMap<(Role, usize), Vec<u8>>,
+    known: &mut HashMap<(*const u8, usize), Place>,
+) -> Result<Places> {
+    let call = item.call;
+    let mut put = |role, bytes: &[u8]| {
+        let place = layout.place(role, bytes.len() as u64);
+        let buffer = filled.entry((role, place.number)).or_default();
+        buffer.resize(place.offset as usize, 0);
+        buffer.extend_from_slice(bytes);
+        place
+    };
+    let symbols = put(Role::Symbols, &symbol_bytes(&call.symbols)?);
+    let mut inputs = Vec::new();
+    for (tensor, weight) in call.inputs.iter().zip(&call.weights) {
+        inputs.push(match weight {
+            Some(_) => Input::Weight,
+            None => {
+                let key = (tensor.bytes().as_ptr(), tensor.bytes().len());
+                Input::Value(*known.entry(key).or_insert_with(|| put(Role::Input, tensor.bytes())))
+            }
+        });
+    }
+    let mut outputs = Vec::new();
+    for (i, ty) in call.output_types.iter().enumerate() {
+        let shape = ty.sizes(&call.symbols)?;
+        let len = tapml_graph::byte_len(ty.dtype, &shape);
+        let len =
+            len.ok_or_else(|| Error::invalid(format!("output {i}, {ty}, overflows the address space")))?;
+        outputs.push((layout.place(Role::Output(i), len as u64), shape));
+    }
+    let sizes = item.planned.plan.scratch.iter().enumerate();
+    let scratch = sizes.map(|(i, size)| Ok(layout.place(Role::Scratch(i), size.eval(&call.symbols)?)));
+    Ok(Places { symbols, inputs, outputs, scratch: scratch.collect::<Result<_>>()? })
+}
+
+fn dispatch(
+    inner: &mut Inner,
+    item: &Item<'_>,
+    index: usize,
+    launch: &Launch,
+    places: &Places,
+    held: &Held,
+) -> Result<Command> {
+    let bindings =
+        launch.args.iter().map(|arg| bind(inner, item, *arg, places, held)).collect::<Result<_>>()?;
+    let mut groups = [const { None }; 3];
+    for (slot, extent) in groups.iter_mut().zip(&launch.groups) {
+        *slot = Some(Extent::of(extent.eval(&item.call.symbols)?));
+    }
+    let [Some(x), Some(y), Some(z)] = groups else { return Err(Error::bug("a grid has three sizes")) };
+    let kernel = item.planned.kernels[index];
+    Ok(Command::Dispatch { label: item.call.node.clone(), kernel, bindings, groups: [x, y, z] })
+}
+
+fn bind(inner: &mut Inner, item: &Item<'_>, arg: Arg, places: &Places, held: &Held) -> Result<Binding> {
+    let missing = |what: &str| {
+        Error::bug(format!("kernel `{}` binds {what} that is not there", item.planned.plan.kernel))
+    };
+    let at = |place: Option<&Place>, what: &str, offset: u64, len: u64| {
+        let place = place.ok_or_else(|| missing(what))?;
+        let buffer = held.buffers.get(&(place.role, place.number)).ok_or_else(|| missing(what))?;
+        let room = place.len.checked_sub(offset).filter(|&room| len <= room).ok_or_else(|| missing(what))?;
+        let size = if len == 0 { room } else { len };
+        Ok(Binding { buffer: *buffer, offset: place.offset + offset, size })
+    };
+    match arg {
+        Arg::Symbols => at(Some(&places.symbols), "symbols", 0, 0),
+        Arg::Output(i) => at(places.outputs.get(i).map(|(place, _)| place), "an output", 0, 0),
+        Arg::Scratch(i) => at(places.scratch.get(i), "scratch", 0, 0),
+        Arg::Constant(i) => {
+            item.planned.constants.get(i).map(|&b| Binding::whole(b)).ok_or_else(|| missing("a constant"))
+        }
+        Arg::Input { index, offset, len } => match places.inputs.get(index) {
+            Some(Input::Value(place)) => at(Some(place), "an input", offset, len),
+            Some(Input::Weight) => {
+                let (tensor, name) = (&item.call.inputs[index], item.call.weights[index].as_deref());
+                let name = name.ok_or_else(|| missing("a weight"))?;
+                let Inner { device, weights, .. } = inner;
+                Ok(Binding::whole(weights.get(device.as_mut(), name, tensor, (offset, len))?))
+            }
+            None => Err(missing("an input")),
+        },
+    }
+}
+
+/// Reads each output buffer once and cuts the outputs of every item out of them.
+fn read(
+    device: &mut dyn Device,
+    items: &[Item<'_>],
+    layout: &Layout,
+    places: &[Places],
+    held: &Held,
+) -> Result<Vec<Vec<Tensor>>> {
+    let mut bytes: HashMap<(Role, usize), Vec<u8>> = HashMap::new();
+    for (role, number, size) in layout.buffers() {
+        if let (Role::Output(_), Some(&buffer)) = (role, held.buffers.get(&(role, number))) {
+            let mut out = vec![0; size as usize];
+            device.read(buffer, 0, &mut out)?;
+            bytes.insert((role, number), out);
+        }
+    }
+    let mut results = Vec::with_capacity(items.len());
+    for (item, places) in items.iter().zip(places) {
+        let mut outputs = Vec::with_capacity(places.outputs.len());
+        for ((place, shape), ty) in places.outputs.iter().zip(&item.call.output_types) {
+            let len = shape.iter().product::<usize>() * ty.dtype.size();
+            let start = place.offset as usize;
+            let own = bytes.get(&(place.role, place.number)).and_then(|b| b.get(start..start + len));
+            // A copy, so that a caller who keeps one output does not keep the whole batch.
+            let own = own.ok_or_else(|| Error::bug("an output lies outside its buffer"))?.to_vec();
+            outputs.push(Tensor::new(ty.dtype, shape.clone(), Bytes::new(own))?);
+        }
+        results.push(outputs);
+    }
+    Ok(results)
+}

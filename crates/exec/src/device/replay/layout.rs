@@ -1,0 +1,83 @@
+//! Where the values of a batch lie: ranges of a few large buffers.
+
+use std::collections::HashMap;
+
+/// The role of a buffer of a batch. A dispatch never binds one buffer for reading and for writing, because values that a
+/// kernel may bind differently lie in buffers of different roles.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(super) enum Role {
+    /// Uniform blocks with the values of symbols.
+    Symbols,
+    /// Inputs that are no weights.
+    Input,
+    /// Outputs of this index.
+    Output(usize),
+    /// Scratch of this index.
+    Scratch(usize),
+}
+
+/// A range: which buffer of its role, first byte, length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Place {
+    pub role: Role,
+    pub number: usize,
+    pub offset: u64,
+    pub len: u64,
+}
+
+/// Sizes of the buffers of each role, in the order in which they fill.
+#[derive(Debug)]
+pub(super) struct Layout {
+    sizes: HashMap<Role, Vec<u64>>,
+    alignment: u64,
+    /// Largest buffer, bytes.
+    limit: u64,
+}
+
+impl Layout {
+    pub fn new(alignment: u64, limit: u64) -> Layout {
+        Layout { sizes: HashMap::new(), alignment, limit }
+    }
+
+    /// Takes `len` bytes, at least 4 and rounded up to a multiple of 4, in a buffer of this role. A range larger than a
+    /// buffer may be gets one of its own, which the device then refuses with its limit.
+    pub fn place(&mut self, role: Role, len: u64) -> Place {
+        let len = len.max(4).next_multiple_of(4);
+        let sizes = self.sizes.entry(role).or_default();
+        let offset = sizes.last().map_or(u64::MAX, |last| last.next_multiple_of(self.alignment));
+        let end = offset.saturating_add(len);
+        if end > self.limit {
+            sizes.push(len);
+            return Place { role, number: sizes.len() - 1, offset: 0, len };
+        }
+        let number = sizes.len() - 1;
+        sizes[number] = end;
+        Place { role, number, offset, len }
+    }
+
+    /// All buffers: role, number within the role, size.
+    pub fn buffers(&self) -> impl Iterator<Item = (Role, usize, u64)> + '_ {
+        let each = |(&role, sizes): (&Role, &Vec<u64>)| {
+            sizes.iter().enumerate().map(move |(i, &size)| (role, i, size)).collect::<Vec<_>>()
+        };
+        self.sizes.iter().flat_map(each)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ranges_are_aligned_disjoint_and_within_the_limit() {
+        let mut layout = Layout::new(256, 1000);
+        let places: Vec<Place> = [0, 3, 300, 200, 500, 4].map(|len| layout.place(Role::Input, len)).to_vec();
+        let flat: Vec<_> = places.iter().map(|p| (p.number, p.offset, p.len)).collect();
+        assert_eq!(flat, [(0, 0, 4), (0, 256, 4), (0, 512, 300), (1, 0, 200), (1, 256, 500), (1, 768, 4)]);
+        assert_eq!(layout.place(Role::Output(0), 2000).len, 2000);
+        let mut buffers: Vec<_> = layout.buffers().collect();
+        buffers.sort();
+        let input = |number, size| (Role::Input, number, size);
+        assert_eq!(buffers, [input(0, 812), input(1, 772), (Role::Output(0), 0, 2000)]);
+    }
+}

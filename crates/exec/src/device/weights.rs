@@ -1,0 +1,105 @@
+//! Weights on the device for replay: each range uploaded once, the longest unused ones freed when room is short.
+
+use std::collections::HashMap;
+use tapml_device::{BufferId, Device};
+use tapml_graph::{Error, Result, Tensor};
+
+/// Bytes that weights may take before unused ones are freed.
+pub(super) const BUDGET: u64 = 1 << 30;
+
+/// Weights by name and range.
+#[derive(Default)]
+pub(super) struct WeightBuffers {
+    entries: HashMap<(String, u64, u64), Entry>,
+    used: u64,
+    turn: u64,
+}
+
+struct Entry {
+    buffer: BufferId,
+    /// What was uploaded: another tensor under the same name is another checkpoint's weight. Holding it keeps its bytes
+    /// where they are, so that no other tensor can be mistaken for it.
+    tensor: Tensor,
+    size: u64,
+    /// The turn in which it was last used.
+    turn: u64,
+}
+
+impl WeightBuffers {
+    /// Starts a turn: buffers handed out from here on stay until the next.
+    pub fn start(&mut self) {
+        self.turn += 1;
+    }
+
+    /// A buffer with bytes `offset..offset+len` of a weight; `len` 0 means to its end.
+    pub fn get(
+        &mut self,
+        device: &mut dyn Device,
+        name: &str,
+        tensor: &Tensor,
+        range: (u64, u64),
+    ) -> Result<BufferId> {
+        let key = (name.to_string(), range.0, range.1);
+        if let Some(entry) = self.entries.get_mut(&key)
+            && crate::same_bytes(&entry.tensor, tensor)
+        {
+            entry.turn = self.turn;
+            return Ok(entry.buffer);
+        }
+        if let Some(old) = self.entries.remove(&key) {
+            self.free(device, old)?;
+        }
+        let bytes = cut(name, tensor, range)?;
+        let size = (bytes.len() as u64).next_multiple_of(4).max(4);
+        self.make_room(device, size)?;
+        let buffer = device.create_buffer(name, size)?;
+        let mut padded;
+        let data: &[u8] = if bytes.len() % 4 == 0 {
+            &bytes
+        } else {
+            padded = bytes.to_vec();
+            padded.resize(size as usize, 0);
+            &padded
+        };
+        if let Err(e) = device.write(buffer, 0, data) {
+            drop(device.destroy_buffer(buffer));
+            return Err(e);
+        }
+        self.used += size;
+        self.entries.insert(key, Entry { buffer, tensor: tensor.clone(), size, turn: self.turn });
+        Ok(buffer)
+    }
+
+    /// Frees everything.
+    pub fn clear(&mut self, device: &mut dyn Device) -> Result<()> {
+        let entries: Vec<Entry> = self.entries.drain().map(|(_, entry)| entry).collect();
+        entries.into_iter().try_for_each(|entry| self.free(device, entry))
+    }
+
+    fn make_room(&mut self, device: &mut dyn Device, size: u64) -> Result<()> {
+        while self.used + size > BUDGET {
+            let idle = self.entries.iter().filter(|(_, e)| e.turn < self.turn);
+            let Some(key) = idle.min_by_key(|(_, e)| e.turn).map(|(key, _)| key.clone()) else { break };
+            if let Some(entry) = self.entries.remove(&key) {
+                self.free(device, entry)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn free(&mut self, device: &mut dyn Device, entry: Entry) -> Result<()> {
+        self.used -= entry.size;
+        device.destroy_buffer(entry.buffer)
+    }
+}
+
+fn cut(name: &str, tensor: &Tensor, (offset, len): (u64, u64)) -> Result<tapml_graph::Bytes> {
+    let have = tensor.bytes().len();
+    let start = usize::try_from(offset).unwrap_or(usize::MAX);
+    let len = match len {
+        0 => have.saturating_sub(start),
+        len => usize::try_from(len).unwrap_or(usize::MAX),
+    };
+    let bytes = tensor.bytes().slice(start, len);
+    bytes.ok_or_else(|| Error::bug(format!("weight `{name}`: {len} bytes at {offset} asked of {have}")))
+}
