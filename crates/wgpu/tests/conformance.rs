@@ -5,6 +5,7 @@ use std::path::Path;
 use std::process::Command;
 use tapml_device::conformance::run_all;
 use tapml_graph::ErrorKind;
+use tapml_testing::skip;
 use tapml_wgpu::{WgpuDevice, adapters};
 
 /// Where Debian's and Ubuntu's Chromium packages put the description of SwiftShader.
@@ -16,7 +17,7 @@ fn suite(options: &str) -> bool {
     let found = match adapters("vulkan") {
         Ok(found) => found,
         Err(error) if error.kind() == ErrorKind::Unavailable => {
-            println!("skipped: {error}; {}", error.hint().unwrap());
+            skip("vulkan", &error.to_string());
             return false;
         }
         Err(error) => panic!("{error}"),
@@ -48,7 +49,7 @@ fn every_adapter_conforms_without_shader_checks() {
 #[test]
 fn swiftshader_conforms() {
     let Some(driver) = SWIFTSHADER.into_iter().find(|p| Path::new(p).exists()) else {
-        println!("skipped: SwiftShader is not installed (Debian: `apt-get install chromium`)");
+        skip("chromium", "its SwiftShader driver is not installed");
         return;
     };
     // The loader reads these once for a process, so the suite runs in another one.

@@ -13,7 +13,7 @@ fn device(options: &str) -> Option<WgpuDevice> {
     match WgpuDevice::open("vulkan", 0, options) {
         Ok(device) => Some(device),
         Err(error) if error.kind() == ErrorKind::Unavailable => {
-            println!("skipped: {error}; {}", error.hint().unwrap());
+            tapml_testing::skip("vulkan", &error.to_string());
             None
         }
         Err(error) => panic!("{error}"),
