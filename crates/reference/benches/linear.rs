@@ -49,7 +49,7 @@ fn stream<T: Real>(bencher: Bencher, (outputs, k): (usize, usize)) {
         for chunk in part.as_chunks::<64>().0 {
             lanes.iter_mut().zip(chunk).for_each(|(sum, &v)| *sum += v);
         }
-        lanes[0]
+        lanes.into_iter().fold(T::ZERO, |sum, lane| sum + lane)
     };
     bencher.counter(BytesCount::new(size_of_val(values))).bench(|| {
         black_box(values).par_chunks(16384).map(sum).max_by(|a, b| a.partial_cmp(b).expect("finite"))

@@ -12,6 +12,7 @@ mod oracle;
 mod random;
 mod real;
 mod run;
+mod simd;
 mod value;
 mod weights;
 

@@ -2,7 +2,9 @@
 //! the sizes alone, so results do not depend on the number of threads.
 
 use crate::real::Real;
+use crate::simd::{dispatch, dots};
 use crate::value::zeros;
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use tapml_graph::Result;
 
@@ -12,51 +14,6 @@ const GEMM_FROM: usize = 16;
 const SPLIT_ROWS_FROM: usize = 128;
 /// Products below which one thread is faster than two.
 const PARALLEL_FROM: usize = 1 << 15;
-
-/// Runs `f` compiled for the widest vectors that this processor has. `f` must be inlined into.
-#[inline(always)]
-pub(crate) fn dispatch<R>(f: impl FnOnce() -> R) -> R {
-    pulp::Arch::new().dispatch(f)
-}
-
-/// `Σ_i a[i]·b[i]`.
-pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
-    dispatch(
-        #[inline(always)]
-        || T::dots(a, [b])[0],
-    )
-}
-
-/// Dot products of `row` with each of `rows`. Each is summed in `L` lanes that are then added as a balanced tree, so the
-/// result for a row does not depend on which others are computed with it.
-#[inline(always)]
-pub(crate) fn dots<T: Real, const L: usize, const C: usize>(row: &[T], rows: [&[T]; C]) -> [T; C] {
-    let (chunks, tail) = row.as_chunks::<L>();
-    let others =
-        rows.map(|other| (&other.as_chunks::<L>().0[..chunks.len()], &other[chunks.len() * L..row.len()]));
-    let mut sums = [[T::ZERO; L]; C];
-    for (i, a) in chunks.iter().enumerate() {
-        for (sum, (other, _)) in sums.iter_mut().zip(&others) {
-            for ((sum, &a), &b) in sum.iter_mut().zip(a).zip(&other[i]) {
-                *sum += a * b;
-            }
-        }
-    }
-    for (sum, (_, other)) in sums.iter_mut().zip(&others) {
-        for ((sum, &a), &b) in sum.iter_mut().zip(tail).zip(*other) {
-            *sum += a * b;
-        }
-    }
-    sums.map(|mut lanes| {
-        let mut width = L;
-        while width > 1 {
-            width /= 2;
-            let (low, high) = lanes.split_at_mut(width);
-            low.iter_mut().zip(high).for_each(|(a, &mut b)| *a += b);
-        }
-        lanes[0]
-    })
-}
 
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]` for `x: [n, k]`, `w: [outputs, k]`.
 pub(crate) fn times_transposed<T: Real>(
@@ -78,10 +35,7 @@ pub(crate) fn times_transposed<T: Real>(
         return Ok(y);
     }
     let product = |(y, w): (&mut [T], &[T])| match n < GEMM_FROM {
-        true => dispatch(
-            #[inline(always)]
-            || few_rows(x, w, y, k),
-        ),
+        true => dispatch(FewRows { x, w, y, k }),
         false => T::gemm(Gemm { a: x, b: w, c: y, k }),
     };
     // Each block of outputs is an n × width matrix of its own until all are done.
@@ -112,25 +66,54 @@ fn block_width(n: usize, k: usize, outputs: usize) -> usize {
 }
 
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]`, streaming `w` once.
-#[inline(always)]
-fn few_rows<T: Real>(x: &[T], w: &[T], y: &mut [T], k: usize) {
-    let outputs = w.len() / k;
-    for (o, w) in w.chunks_exact(k).enumerate() {
-        let mut set = |i: usize, value| y[i * outputs + o] = value;
-        let mut rows = x.chunks_exact(4 * k);
-        let mut i = 0;
-        for four in &mut rows {
-            let part = |r: usize| &four[r * k..(r + 1) * k];
-            for value in T::dots(w, [part(0), part(1), part(2), part(3)]) {
-                set(i, value);
+struct FewRows<'a, T> {
+    x: &'a [T],
+    w: &'a [T],
+    y: &'a mut [T],
+    k: usize,
+}
+
+impl<T: Real> WithSimd for FewRows<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let FewRows { x, w, y, k } = self;
+        let outputs = w.len() / k;
+
+        let mut o = 0;
+        while o + 4 <= outputs {
+            let w = [0, 1, 2, 3].map(|c| row_at(w, o + c, k));
+            let mut i = 0;
+            while i + 4 <= x.len() / k {
+                let x = [0, 1, 2, 3].map(|r| row_at(x, i + r, k));
+                for half in [0, 2] {
+                    for (r, values) in dots(simd, x, [w[half], w[half + 1]]).into_iter().enumerate() {
+                        let at = (i + r) * outputs + o + half;
+                        y[at..at + 2].copy_from_slice(&values);
+                    }
+                }
+                i += 4;
+            }
+            while i < x.len() / k {
+                let [values] = dots(simd, [row_at(x, i, k)], w);
+                y[i * outputs + o..i * outputs + o + 4].copy_from_slice(&values);
                 i += 1;
             }
+            o += 4;
         }
-        for row in rows.remainder().chunks_exact(k) {
-            set(i, T::dots(w, [row])[0]);
-            i += 1;
+        for o in o..outputs {
+            for (i, x) in x.chunks_exact(k).enumerate() {
+                let [[value]] = dots(simd, [x], [row_at(w, o, k)]);
+                y[i * outputs + o] = value;
+            }
         }
     }
+}
+
+#[inline(always)]
+fn row_at<T>(rows: &[T], i: usize, k: usize) -> &[T] {
+    &rows[i * k..(i + 1) * k]
 }
 
 /// `c[i, j] = Σ_k a[i, k]·b[j, k]` on this thread; the count of rows follows from the lengths.

@@ -19,6 +19,7 @@ pub trait Real:
     + Send
     + Sub<Output = Self>
     + Sync
+    + crate::simd::Lanes
     + sealed::Kernels
 {
     /// The dtype that holds this type's values.
@@ -57,15 +58,13 @@ pub(crate) mod sealed {
         fn to_f32_odd(values: &[Self]) -> Vec<f32>;
         /// See [`crate::eval`].
         fn eval(op: &Op, symbols: &Symbols, inputs: &[Value<Self>]) -> Result<Vec<Value<Self>>>;
-        /// Dot products of `C` rows with one row, all of one length, summed in a fixed number of lanes.
-        fn dots<const C: usize>(row: &[Self], rows: [&[Self]; C]) -> [Self; C];
         /// One GEMM on this thread; see [`crate::matmul`].
         fn gemm(job: crate::matmul::Gemm<'_, Self>);
     }
 }
 
 macro_rules! real {
-    ($ty:ident, $dtype:expr, lanes = $lanes:literal, widen = $widen:expr, odd = $odd:expr, gemm = $gemm:path) => {
+    ($ty:ident, $dtype:expr, widen = $widen:expr, odd = $odd:expr, gemm = $gemm:path) => {
         impl Real for $ty {
             const DTYPE: DType = $dtype;
             const ZERO: $ty = 0.0;
@@ -106,10 +105,6 @@ macro_rules! real {
             fn eval(op: &Op, symbols: &Symbols, inputs: &[Value<$ty>]) -> Result<Vec<Value<$ty>>> {
                 crate::eval::evaluate(op, symbols, inputs)
             }
-            #[inline(always)]
-            fn dots<const C: usize>(row: &[$ty], rows: [&[$ty]; C]) -> [$ty; C] {
-                crate::matmul::dots::<$ty, $lanes, C>(row, rows)
-            }
             fn gemm(job: crate::matmul::Gemm<'_, $ty>) {
                 job.run($gemm);
             }
@@ -120,19 +115,11 @@ macro_rules! real {
 real!(
     f32,
     DType::F32,
-    lanes = 32,
     widen = |t: &Tensor| t.to_f32().into_owned(),
     odd = |&v| v,
     gemm = matrixmultiply::sgemm
 );
-real!(
-    f64,
-    DType::F64,
-    lanes = 16,
-    widen = Tensor::to_f64,
-    odd = |&v| round_to_odd(v),
-    gemm = matrixmultiply::dgemm
-);
+real!(f64, DType::F64, widen = Tensor::to_f64, odd = |&v| round_to_odd(v), gemm = matrixmultiply::dgemm);
 
 /// The `f32` next to `value` whose last bit is set, unless `value` is itself an `f32`.
 /// Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008, section 3.

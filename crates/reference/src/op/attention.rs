@@ -2,9 +2,10 @@
 
 use super::{Attention, Rows, one, rows};
 use crate::eval::Evaluate;
-use crate::matmul::{dispatch, dots};
 use crate::real::Real;
+use crate::simd::{add_scaled, dispatch, dots};
 use crate::value::{Value, zeros};
+use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use std::ops::Range;
 use tapml_graph::{Dim, Error, Result, Symbol, Symbols, TensorType};
@@ -36,7 +37,7 @@ impl Evaluate for Attention {
             let end = cached + row + 1;
             let seen = end.saturating_sub(self.window.map_or(end, |w| w as usize))..end;
             let q = &q.values[index * d..(index + 1) * d];
-            dispatch(|| attend(self, q, &k, &v, head, seen, y));
+            dispatch(Head { op: self, q, k: &k, v: &v, head, seen, y });
         };
         match q.rows.saturating_mul(k.rows).saturating_mul(q.columns) < PARALLEL_FROM {
             true => values.chunks_exact_mut(d).enumerate().for_each(head),
@@ -47,43 +48,47 @@ impl Evaluate for Attention {
 }
 
 /// One head of one query row: `y = Σ_j softmax(s)_j · v_j` over the keys `seen`.
-#[inline(always)]
-fn attend<T: Real>(
-    op: &Attention,
-    q: &[T],
-    k: &Rows<T>,
-    v: &Rows<T>,
+struct Head<'a, T> {
+    op: &'a Attention,
+    q: &'a [T],
+    k: &'a Rows<'a, T>,
+    v: &'a Rows<'a, T>,
     head: usize,
     seen: Range<usize>,
-    y: &mut [T],
-) {
-    let first = head / (op.heads / op.kv_heads) as usize * q.len();
-    let mut weights = scores(q, k, first, seen.clone());
-    let scale = T::from_f64(f64::from(op.scale));
-    weights.iter_mut().for_each(|s| *s = scale * *s);
-    if let Some(cap) = op.softcap.map(|c| T::from_f64(f64::from(c))) {
-        weights.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
-    }
-    softmax(&mut weights);
-    for (j, &weight) in seen.zip(&weights) {
-        for (y, &v) in y.iter_mut().zip(v.part(j, first, q.len())) {
-            *y += weight * v;
-        }
-    }
+    y: &'a mut [T],
 }
 
-/// Products of `q` with the part from column `first` on of each key.
-#[inline(always)]
-fn scores<T: Real>(q: &[T], k: &Rows<T>, first: usize, seen: Range<usize>) -> Vec<T> {
-    let key = |j| k.part(j, first, q.len());
-    let mut scores = Vec::with_capacity(seen.len() + 3);
-    let mut j = seen.start;
-    while j + 4 <= seen.end {
-        scores.extend(dots::<T, 8, 4>(q, [key(j), key(j + 1), key(j + 2), key(j + 3)]));
-        j += 4;
+impl<T: Real> WithSimd for Head<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Head { op, q, k, v, head, seen, y } = self;
+        let first = head / (op.heads / op.kv_heads) as usize * q.len();
+        let d = q.len();
+        let fours = |j: &usize| [*j, j + 1, j + 2, j + 3];
+        let quads = seen.clone().step_by(4).take(seen.len() / 4);
+        let rest = seen.end - seen.len() % 4..seen.end;
+
+        let mut weights = Vec::with_capacity(seen.len());
+        for j in quads.clone() {
+            weights.extend(dots(simd, [q], fours(&j).map(|j| k.part(j, first, d)))[0]);
+        }
+        weights.extend(rest.clone().map(|j| dots(simd, [q], [k.part(j, first, d)])[0][0]));
+        let scale = T::from_f64(f64::from(op.scale));
+        weights.iter_mut().for_each(|s| *s = scale * *s);
+        if let Some(cap) = op.softcap.map(|c| T::from_f64(f64::from(c))) {
+            weights.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
+        }
+        softmax(&mut weights);
+        for (j, w) in quads.zip(weights.chunks_exact(4)) {
+            add_scaled(simd, y, [w[0], w[1], w[2], w[3]], fours(&j).map(|j| v.part(j, first, d)));
+        }
+        let done = weights.len() / 4 * 4;
+        for (j, &w) in rest.zip(&weights[done..]) {
+            add_scaled(simd, y, [w], [v.part(j, first, d)]);
+        }
     }
-    scores.extend((j..seen.end).map(|j| dots::<T, 8, 1>(q, [key(j)])[0]));
-    scores
 }
 
 /// `exp(s_j − max s) / Σ exp(s − max s)` in place.

@@ -2,8 +2,8 @@
 
 use super::{RmsNorm, one, rows};
 use crate::eval::Evaluate;
-use crate::matmul::dot;
 use crate::real::Real;
+use crate::simd::dot;
 use crate::value::{Value, reserve};
 use tapml_graph::{Result, Symbols};
 

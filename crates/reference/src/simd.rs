@@ -1,0 +1,175 @@
+//! The vector loops under products, written once for every number type and for the vectors of every processor.
+//! The way a sum is split into lanes, and so its last bits, depends on the processor, but not on threads.
+
+use crate::real::Real;
+use pulp::{Arch, Simd, WithSimd};
+
+/// The vector operations of a number type, by the names that `pulp` gives them for each type.
+pub trait Lanes: Copy {
+    /// A vector register.
+    type Vector<S: Simd>: Copy;
+
+    /// Whole vectors, and the rest.
+    fn split<S: Simd>(values: &[Self]) -> (&[Self::Vector<S>], &[Self]);
+    /// Whole vectors to write, and the rest.
+    fn split_mut<S: Simd>(values: &mut [Self]) -> (&mut [Self::Vector<S>], &mut [Self]);
+    /// A vector of the first values, zero behind them.
+    fn load<S: Simd>(simd: S, values: &[Self]) -> Self::Vector<S>;
+    /// Writes as many lanes as there are places.
+    fn store<S: Simd>(simd: S, places: &mut [Self], vector: Self::Vector<S>);
+    /// The same value in each lane.
+    fn splat<S: Simd>(simd: S, value: Self) -> Self::Vector<S>;
+    /// `a·b + c`, rounded once if the processor can do so at full speed.
+    fn mul_add<S: Simd>(
+        simd: S,
+        a: Self::Vector<S>,
+        b: Self::Vector<S>,
+        c: Self::Vector<S>,
+    ) -> Self::Vector<S>;
+    /// The sum of the lanes.
+    fn sum<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
+}
+
+macro_rules! lanes {
+    ($ty:ident, $v:ident, $split:ident, $split_mut:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $sum:ident) => {
+        impl Lanes for $ty {
+            type Vector<S: Simd> = S::$v;
+
+            #[inline(always)]
+            fn split<S: Simd>(values: &[$ty]) -> (&[S::$v], &[$ty]) {
+                S::$split(values)
+            }
+            #[inline(always)]
+            fn split_mut<S: Simd>(values: &mut [$ty]) -> (&mut [S::$v], &mut [$ty]) {
+                S::$split_mut(values)
+            }
+            #[inline(always)]
+            fn load<S: Simd>(simd: S, values: &[$ty]) -> S::$v {
+                simd.$load(values)
+            }
+            #[inline(always)]
+            fn store<S: Simd>(simd: S, places: &mut [$ty], vector: S::$v) {
+                simd.$store(places, vector);
+            }
+            #[inline(always)]
+            fn splat<S: Simd>(simd: S, value: $ty) -> S::$v {
+                simd.$splat(value)
+            }
+            #[inline(always)]
+            fn mul_add<S: Simd>(simd: S, a: S::$v, b: S::$v, c: S::$v) -> S::$v {
+                simd.$fma(a, b, c)
+            }
+            #[inline(always)]
+            fn sum<S: Simd>(simd: S, a: S::$v) -> $ty {
+                simd.$sum(a)
+            }
+        }
+    };
+}
+
+lanes!(
+    f32,
+    f32s,
+    as_simd_f32s,
+    as_mut_simd_f32s,
+    partial_load_f32s,
+    partial_store_f32s,
+    splat_f32s,
+    mul_add_e_f32s,
+    reduce_sum_f32s
+);
+lanes!(
+    f64,
+    f64s,
+    as_simd_f64s,
+    as_mut_simd_f64s,
+    partial_load_f64s,
+    partial_store_f64s,
+    splat_f64s,
+    mul_add_e_f64s,
+    reduce_sum_f64s
+);
+
+/// Runs a job with the widest vectors that this processor has.
+#[inline(always)]
+pub(crate) fn dispatch<J: WithSimd>(job: J) -> J::Output {
+    Arch::new().dispatch(job)
+}
+
+/// Dot products of each row of `a` with each of `b`, all of one length.
+#[inline(always)]
+pub(crate) fn dots<T: Real, S: Simd, const R: usize, const C: usize>(
+    simd: S,
+    a: [&[T]; R],
+    b: [&[T]; C],
+) -> [[T; C]; R] {
+    let zero = T::splat(simd, T::ZERO);
+    let mut sums = [[zero; C]; R];
+    let (a, b) = (a.map(T::split::<S>), b.map(T::split::<S>));
+    let vectors = a.iter().chain(&b).map(|(vectors, _)| vectors.len()).min().unwrap_or(0);
+    let (a_vectors, b_vectors) = (a.map(|(v, _)| &v[..vectors]), b.map(|(v, _)| &v[..vectors]));
+    for i in 0..vectors {
+        let b = b_vectors.map(|v| v[i]);
+        for r in 0..R {
+            for c in 0..C {
+                sums[r][c] = T::mul_add(simd, a_vectors[r][i], b[c], sums[r][c]);
+            }
+        }
+    }
+    if !b[0].1.is_empty() {
+        let b = b.map(|(_, rest)| T::load(simd, rest));
+        for r in 0..R {
+            let a = T::load(simd, a[r].1);
+            for c in 0..C {
+                sums[r][c] = T::mul_add(simd, a, b[c], sums[r][c]);
+            }
+        }
+    }
+    sums.map(|sums| sums.map(|sum| T::sum(simd, sum)))
+}
+
+/// `y += Σ_c factors[c]·rows[c]`.
+#[inline(always)]
+pub(crate) fn add_scaled<T: Real, S: Simd, const C: usize>(
+    simd: S,
+    y: &mut [T],
+    factors: [T; C],
+    rows: [&[T]; C],
+) {
+    let factors = factors.map(|f| T::splat(simd, f));
+    let (y, y_rest) = T::split_mut::<S>(y);
+    let rows = rows.map(T::split::<S>);
+    let vectors = rows.map(|(v, _)| &v[..y.len()]);
+    for (i, y) in y.iter_mut().enumerate() {
+        for c in 0..C {
+            *y = T::mul_add(simd, factors[c], vectors[c][i], *y);
+        }
+    }
+    if !y_rest.is_empty() {
+        let mut sum = T::load(simd, y_rest);
+        for c in 0..C {
+            sum = T::mul_add(simd, factors[c], T::load(simd, rows[c].1), sum);
+        }
+        T::store(simd, y_rest, sum);
+    }
+}
+
+/// `Σ_i a[i]·b[i]`.
+pub(crate) fn dot<T: Real>(a: &[T], b: &[T]) -> T {
+    dispatch(Dot { a, b })
+}
+
+struct Dot<'a, T> {
+    a: &'a [T],
+    b: &'a [T],
+}
+
+impl<T: Real> WithSimd for Dot<'_, T> {
+    type Output = T;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> T {
+        let [[sum]] = dots(simd, [self.a], [self.b]);
+        sum
+    }
+}
