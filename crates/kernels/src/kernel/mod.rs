@@ -56,3 +56,6 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
     KernelRow { op: "gated_linear", plan: gated_linear::plan },
 ];
+
+#[cfg(test)]
+mod tests;

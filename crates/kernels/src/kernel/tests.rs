@@ -1,0 +1,156 @@
+//! Every kernel at every sample: naga accepts the source, and the plan tells the truth about it.
+
+use super::*;
+use crate::overrides::Overrides;
+use crate::plan::{Launch, plan_node};
+use crate::wgsl::declared;
+use tapml_device::{AdapterKind, BindingKind, Features, Limits};
+use tapml_graph::op::{OPS, Sample};
+use tapml_graph::{DType, ErrorKind};
+
+fn device(limits: Limits, f16: bool) -> DeviceInfo {
+    let features = Features { f16, subgroups: None };
+    let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
+    DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features }
+}
+
+/// The samples of all operators, as they are and with every f32 value stored as f16.
+fn samples() -> Vec<Sample> {
+    let plain: Vec<Sample> = OPS.iter().flat_map(|info| (info.samples)()).collect();
+    let mut halves = plain.clone();
+    for sample in &mut halves {
+        sample.name.push_str(", as f16");
+        for (i, input) in sample.inputs.iter_mut().enumerate() {
+            let angles = sample.op.name() == "rope" && i == 1;
+            if input.ty.dtype == DType::F32 && !angles {
+                input.ty.dtype = DType::F16;
+            }
+        }
+    }
+    plain.into_iter().chain(halves).collect()
+}
+
+fn launches() -> Vec<(String, Launch)> {
+    let info = device(Limits::WEBGPU, true);
+    let mut all = Vec::new();
+    for sample in samples() {
+        let label = format!("{} {}", sample.op.name(), sample.name);
+        let plan = plan_node(&sample.op, &sample.types(), &info, &Overrides::default()).expect(&label);
+        all.extend(plan.launches.into_iter().map(|launch| (label.clone(), launch)));
+    }
+    all
+}
+
+#[test]
+fn the_list_holds_every_operator_once() {
+    let kernels: Vec<&str> = KERNELS.iter().map(|row| row.op).collect();
+    let ops: Vec<&str> = OPS.iter().map(|info| info.name).collect();
+    assert_eq!(kernels, ops);
+}
+
+#[test]
+fn sources_are_valid_and_plans_describe_them() {
+    for (label, launch) in launches() {
+        let desc = &launch.desc;
+        let found = declared(&desc.source, desc.needs_f16).expect(&label);
+        assert_eq!(found.entries, [(desc.entry.clone(), desc.workgroup)], "{label}");
+        assert_eq!(found.workgroup_memory, Some(desc.workgroup_memory), "{label}");
+        let kinds: Vec<Option<BindingKind>> = found.bindings.iter().map(|b| b.1).collect();
+        assert_eq!(kinds, desc.bindings.iter().map(|&k| Some(k)).collect::<Vec<_>>(), "{label}");
+        assert!(found.bindings.iter().zip(0..).all(|(b, i)| b.0 == i), "{label}");
+        assert_eq!(launch.args.len(), desc.bindings.len(), "{label}");
+        for (name, _) in &desc.constants {
+            assert!(found.overrides.iter().any(|(own, _)| own == name), "{label}: no override {name}");
+        }
+        for (name, _) in found.overrides.iter().filter(|(_, default)| !default) {
+            assert!(desc.constants.iter().any(|(set, _)| set == name), "{label}: {name} is not set");
+        }
+    }
+}
+
+#[test]
+fn kernels_stay_within_the_default_limits_of_webgpu() {
+    let info = device(Limits::WEBGPU, true);
+    for (label, launch) in launches() {
+        launch.desc.check_limits(&info).expect(&label);
+    }
+}
+
+#[test]
+fn f16_activations_are_unsupported_without_f16() {
+    let info = device(Limits::WEBGPU, false);
+    for sample in samples() {
+        let types = sample.types();
+        let activations = sample.op.infer(&types).unwrap();
+        let f16 = activations.iter().any(|t| t.dtype == DType::F16)
+            || types.first().is_some_and(|t| t.dtype == DType::F16);
+        let plan = plan_node(&sample.op, &types, &info, &Overrides::default());
+        match f16 {
+            true => {
+                let error = plan.expect_err(&sample.name);
+                assert_eq!(error.kind(), ErrorKind::Unsupported);
+                assert_eq!(error.detail("op"), Some(sample.op.name()));
+                assert!(error.to_string().contains("f16"), "{error}");
+            }
+            false => drop(plan.expect(&sample.name)),
+        }
+    }
+}
+
+#[test]
+fn hashes_tell_specialisations_apart_and_repeat() {
+    let info = device(Limits::WEBGPU, true);
+    let hash = |s: &Sample| plan_node(&s.op, &s.types(), &info, &Overrides::default()).unwrap().hash;
+    let all = samples();
+    let hashes: Vec<String> = all.iter().map(hash).collect();
+    assert_eq!(hashes, all.iter().map(hash).collect::<Vec<_>>());
+    for (a, x) in all.iter().zip(&hashes) {
+        for (b, y) in all.iter().zip(&hashes) {
+            let same = a.op == b.op && a.types() == b.types();
+            assert!(
+                x != y || same || a.op.name() == "append" || a.op.name() == "last_row",
+                "{} {}",
+                a.name,
+                b.name
+            );
+        }
+    }
+}
+
+#[test]
+fn weights_beyond_a_binding_are_split_at_rows() {
+    let small = Limits { max_binding_size: 16 << 10, ..Limits::WEBGPU };
+    let info = device(small, true);
+    for (op, weight) in [("linear", 1), ("gated_linear", 1), ("embedding", 1)] {
+        let row = OPS.iter().find(|info| info.name == op).unwrap();
+        let mut sample = (row.samples)().remove(0);
+        let width = sample.inputs[weight].ty.shape[1].clone();
+        for input in
+            sample.inputs.iter_mut().filter(|i| i.ty.shape.len() == 2 && i.ty.shape[0].as_const().is_some())
+        {
+            input.ty.shape = vec![1000u64.into(), width.clone()];
+        }
+        let plan = plan_node(&sample.op, &sample.types(), &info, &Overrides::default()).unwrap();
+        assert!(plan.launches.len() > 1, "{op}");
+        let size = sample.inputs[weight].ty.elements().unwrap().as_const().unwrap()
+            * sample.inputs[weight].ty.dtype.size() as u64;
+        let mut end = 0;
+        for launch in &plan.launches {
+            let crate::Arg::Input { offset, len, .. } = launch.args[weight] else { panic!("{op}") };
+            assert_eq!((offset, offset % 256), (end, 0), "{op}");
+            assert!(len > 0 && len <= 16 << 10, "{op}");
+            end += len;
+        }
+        assert_eq!(end, size, "{op}");
+    }
+}
+
+#[test]
+fn a_row_beyond_a_binding_is_unsupported_with_the_numbers() {
+    let info = device(Limits { max_binding_size: 1 << 10, ..Limits::WEBGPU }, true);
+    let sample = (OPS.iter().find(|i| i.name == "linear").unwrap().samples)().remove(2);
+    let error = plan_node(&sample.op, &sample.types(), &info, &Overrides::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.detail("limit"), Some("max_binding_size"));
+    assert_eq!(error.detail("offered"), Some("1024"));
+}

@@ -1,0 +1,99 @@
+//! Every kernel against the oracle, at every sample, on every device of this machine, with all checks of the emulator.
+
+mod common;
+
+use common::{devices, run_call};
+use tapml_device::Device;
+use tapml_graph::op::{OPS, Sample};
+use tapml_graph::{DType, Symbols, Tensor};
+use tapml_kernels::KernelCache;
+use tapml_reference::{Value, oracle};
+
+/// Multiples of the oracle's deviation under disturbances of one rounding of f32 that a kernel may be off by.
+const FACTOR: f64 = 16.0;
+const COPIES: usize = 8;
+
+/// The largest ratio of error to allowed error, and where.
+fn worst(sample: &Sample, inputs: &[Tensor], outputs: &[Tensor]) -> (f64, String) {
+    let values: Vec<Value<f64>> = inputs.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+    let unit = DType::F32.unit_roundoff();
+    let is_weight = vec![false; values.len()];
+    let oracle = oracle(&sample.op, &sample.symbols, &values, &is_weight, unit, COPIES, 7).unwrap();
+    let mut worst = (0.0, String::new());
+    for (k, output) in outputs.iter().enumerate() {
+        let (exact, deviation) = (&oracle.exact[k], &oracle.deviation[k]);
+        assert_eq!(output.shape(), exact.shape(), "{}", sample.name);
+        let width = exact.row_len().max(1);
+        let storage = if output.dtype() == DType::F32 { 2.0 } else { 1.01 } * output.dtype().unit_roundoff();
+        let tiny = output.dtype().min_normal() * storage;
+        let found = output.to_f64();
+        for (i, (&y, (&e, &d))) in found.iter().zip(exact.values().iter().zip(deviation.values())).enumerate()
+        {
+            let row = i / width * width;
+            let squares: f64 =
+                deviation.values()[row..(row + width).min(found.len())].iter().map(|v| v * v).sum();
+            let spread = (squares / width as f64).sqrt();
+            let allowed = FACTOR * d.max(spread) + storage * e.abs() + tiny;
+            let ratio = if y == e { 0.0 } else { (y - e).abs() / allowed };
+            if ratio > worst.0 || ratio.is_nan() {
+                worst = (ratio, format!("output {k} element {i}: {y}, exact {e}, allowed ±{allowed:.3e}"));
+            }
+        }
+    }
+    worst
+}
+
+fn check(device: &mut dyn Device, cache: &mut KernelCache, sample: &Sample) {
+    let label =
+        format!("{} on {}: {} {:?}", sample.op.name(), device.info().name, sample.name, sample.symbols);
+    let half = |t: &tapml_graph::TensorType| t.dtype == DType::F16;
+    let outputs = sample.op.infer(&sample.types()).unwrap();
+    let activations = sample.types().first().is_some_and(half) || outputs.iter().any(half);
+    if activations && !device.info().features.f16 {
+        return tapml_testing::skip("f16", &label);
+    }
+    let inputs = sample.tensors(11).unwrap();
+    let run = run_call(device, cache, &sample.op, &sample.types(), &sample.symbols, &inputs);
+    let (_, outputs) = run.unwrap_or_else(|e| panic!("{label}: {e}\n{:?}", e.details()));
+    let findings = device.take_findings();
+    assert!(
+        findings.is_empty(),
+        "{label}:\n{}",
+        findings.iter().map(|f| format!("  {f}\n")).collect::<String>()
+    );
+    let (ratio, place) = worst(sample, &inputs, &outputs);
+    if std::env::var_os("TAPML_SHOW_RATIOS").is_some() {
+        eprintln!("{ratio:8.4} {label}");
+    }
+    assert!(ratio <= 1.0, "{label}: {ratio:.2} times the allowed error at {place}");
+}
+
+#[test]
+fn samples_agree_with_the_oracle_and_nothing_is_found() {
+    for mut device in devices() {
+        let mut cache = KernelCache::new();
+        for info in OPS {
+            for sample in (info.samples)() {
+                check(device.as_mut(), &mut cache, &sample);
+            }
+        }
+    }
+}
+
+#[test]
+fn any_n_and_p() {
+    for mut device in devices() {
+        let mut cache = KernelCache::new();
+        for info in OPS {
+            let samples = (info.samples)();
+            let sample = samples.iter().find(|s| s.types().iter().all(|t| t.dtype != DType::F16)).unwrap();
+            let cached = matches!(info.name, "append" | "attention" | "rope_angles");
+            for n in [1, 2, 3, 5, 16, 17, 33] {
+                for &p in if cached { &[0, 1, 7, 64][..] } else { &[0] } {
+                    let sample = Sample { symbols: Symbols::np(n, p), ..sample.clone() };
+                    check(device.as_mut(), &mut cache, &sample);
+                }
+            }
+        }
+    }
+}
