@@ -304,4 +304,34 @@ mod tests {
         assert!(dim.eval(&Symbols::np(u64::MAX, 1)).is_err());
         assert_eq!(Extent::ceil_div(dim, 4).eval(&Symbols::np(3, 4)).unwrap(), 3);
     }
+
+    #[test]
+    fn symbols_are_short_identifiers() {
+        assert_eq!(Symbol::new("n"), Some(Symbol::N));
+        assert_eq!(Symbol::new("eight_ch").unwrap().name(), "eight_ch");
+        for bad in ["", "1n", "nine_char", "n-1", "é", "n "] {
+            assert_eq!(Symbol::new(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn sums_and_products_are_affine_and_checked() {
+        let np = Dim::symbol(Symbol::N).checked_add(&Dim::symbol(Symbol::P)).unwrap();
+        assert_eq!(np.checked_add(&np).unwrap(), np.checked_mul(2).unwrap());
+        assert_eq!(np.checked_mul(0).unwrap().as_const(), Some(0));
+        assert_eq!(np.as_const(), None);
+        assert_eq!(np.symbols().collect::<Vec<_>>(), [Symbol::N, Symbol::P]);
+        assert_eq!(np.checked_mul(u64::MAX).unwrap().checked_add(&np), None);
+        assert_eq!(Dim::from(2u64).checked_mul(u64::MAX), None);
+        assert_eq!(Dim::from(u64::MAX).checked_add(&Dim::from(1u64)), None);
+    }
+
+    #[test]
+    fn sizes_in_json_are_numbers_or_text() {
+        let shape: Vec<Dim> = serde_json::from_str("[4, \"2*n+1\"]").unwrap();
+        assert_eq!(serde_json::to_string(&shape).unwrap(), "[4,\"2*n+1\"]");
+        for bad in ["-1", "1.5", "\"n-1\"", "null"] {
+            assert!(serde_json::from_str::<Dim>(bad).is_err(), "{bad}");
+        }
+    }
 }

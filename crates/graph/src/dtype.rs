@@ -88,3 +88,33 @@ impl fmt::Display for DType {
         f.write_str(self.name())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::{bf16, f16};
+
+    #[test]
+    fn names_round_trip_in_text_and_json() {
+        for dtype in DType::ALL {
+            assert_eq!(DType::parse(dtype.name()), Some(dtype));
+            assert_eq!(serde_json::to_value(dtype).unwrap(), dtype.name());
+        }
+        assert_eq!(DType::parse("F32"), None);
+    }
+
+    #[test]
+    fn rounding_facts_agree_with_the_types_themselves() {
+        let epsilon = |dtype: DType| 2.0 * dtype.unit_roundoff();
+        assert_eq!(epsilon(DType::F64), f64::EPSILON);
+        assert_eq!(epsilon(DType::F32), f64::from(f32::EPSILON));
+        assert_eq!(epsilon(DType::F16), f16::EPSILON.to_f64());
+        assert_eq!(epsilon(DType::BF16), bf16::EPSILON.to_f64());
+        assert_eq!(DType::F16.min_normal(), f16::MIN_POSITIVE.to_f64());
+        assert_eq!(DType::BF16.min_normal(), bf16::MIN_POSITIVE.to_f64());
+        for dtype in DType::ALL {
+            assert_eq!(dtype.is_float(), dtype.unit_roundoff() > 0.0, "{dtype}");
+            assert_eq!(dtype.is_float(), dtype.min_normal() > 0.0, "{dtype}");
+        }
+    }
+}

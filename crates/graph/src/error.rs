@@ -164,3 +164,39 @@ impl<T> Context<T> for Result<T> {
         self.map_err(|e| e.context(f()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn contexts_read_from_the_outside_in() {
+        let inner: Result<()> = Err(Error::invalid("expected 3, found 4"));
+        let error = inner.context(|| "tensor `w`".into()).context(|| "file x".into()).unwrap_err();
+        assert_eq!(error.to_string(), "file x: tensor `w`: expected 3, found 4");
+        assert_eq!((error.message(), error.kind()), ("expected 3, found 4", ErrorKind::InvalidInput));
+        assert_eq!(error.hint(), None);
+    }
+
+    #[test]
+    fn details_and_hint_stay_out_of_the_message() {
+        let error = Error::unsupported("no f16")
+            .with_hint("use f32")
+            .with_detail("limit", "a")
+            .with_detail("limit", "b");
+        assert_eq!(error.to_string(), "no f16");
+        assert_eq!(
+            (error.hint(), error.detail("limit"), error.detail("asked")),
+            (Some("use f32"), Some("a"), None)
+        );
+        assert_eq!(error.details().len(), 2);
+    }
+
+    #[test]
+    fn io_errors_name_the_path() {
+        let missing = std::io::Error::from(std::io::ErrorKind::NotFound);
+        let error = Error::io("read", std::path::Path::new("a/b.json"), &missing);
+        assert!(error.to_string().starts_with("could not read a/b.json: "));
+        assert_eq!((error.kind(), error.detail("path")), (ErrorKind::Io, Some("a/b.json")));
+    }
+}

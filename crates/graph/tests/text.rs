@@ -9,7 +9,16 @@ use tapml_graph::op::OPS;
 use tapml_graph::{ErrorKind, Graph, NodeId, TensorType};
 
 #[test]
-fn a_graph_reads_as_documented() {
+fn the_documented_example_is_exact() {
+    let docs = include_str!("../src/text/mod.rs").lines();
+    let block = docs.skip_while(|l| *l != "//! ```text").skip(1).take_while(|l| *l != "//! ```");
+    let text: String = block.map(|l| format!("{}\n", l.trim_start_matches("//! "))).collect();
+    assert_eq!(Graph::parse(&text).unwrap().to_text(), text);
+    assert_eq!(text.lines().count(), 10);
+}
+
+#[test]
+fn odd_names_are_quoted_and_layout_is_free() {
     let text = "\
 graph g
 input a: f32[n,320]

@@ -2,14 +2,16 @@
 //! parsing are exact inverses.
 //!
 //! ```text
-//! graph llama
+//! graph example
 //! input ids: u32[n]
-//! weight model.embed_tokens.weight: bf16[4096,320]
-//! model.embed_tokens: f32[n,320] = embedding(ids, model.embed_tokens.weight) {"dtype":"f32"}
+//! weight embed.weight: bf16[4096,320]
+//! embed: f32[n,320] = embedding(ids, embed.weight) {"dtype":"f32"}
 //! state layers.0.k: f32[p,320] -> layers.0.k_cache
-//! layers.0.k_cache: f32[n+p,320] = append(layers.0.k, model.embed_tokens)
-//! sum: f32[n,320], y: f32[n,320] = add_rms_norm(a, b, w) {"eps":0.00001} as model.norm
-//! output logits = y
+//! layers.0.k_cache: f32[n+p,320] = append(layers.0.k, embed)
+//! act: f32[n,320] = silu(embed)
+//! weight norm.weight: bf16[320]
+//! sum: f32[n,320], "y 1": f32[n,320] = add_rms_norm(embed, act, norm.weight) {"eps":0.00001} as norm
+//! output hidden = "y 1"
 //! ```
 //!
 //! A node is named as its only output unless `as NAME` says otherwise; with several outputs `as` is required. A name
