@@ -54,7 +54,7 @@ impl WeightBuffers {
         self.make_room(device, size)?;
         let buffer = device.create_buffer(name, size)?;
         let mut padded;
-        let data: &[u8] = if bytes.len() % 4 == 0 {
+        let data: &[u8] = if bytes.len().is_multiple_of(4) {
             &bytes
         } else {
             padded = bytes.to_vec();
