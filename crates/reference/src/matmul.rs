@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use tapml_graph::Result;
 
 /// Rows from which a packed GEMM is faster than dot products.
-const GEMM_FROM: usize = 16;
+const GEMM_FROM: usize = 32;
 /// Rows from which the rows are split between threads instead of the outputs.
 const SPLIT_ROWS_FROM: usize = 128;
 /// Products below which one thread is faster than two.
@@ -80,17 +80,17 @@ impl<T: Real> WithSimd for FewRows<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let FewRows { x, w, y, k } = self;
         let outputs = w.len() / k;
-
         let mut o = 0;
         while o + 4 <= outputs {
-            let w = [0, 1, 2, 3].map(|c| row_at(w, o + c, k));
+            let w = four_rows(w, o, k);
             let mut i = 0;
             while i + 4 <= x.len() / k {
-                let x = [0, 1, 2, 3].map(|r| row_at(x, i + r, k));
+                let x = four_rows(x, i, k);
                 for half in [0, 2] {
-                    for (r, values) in dots(simd, x, [w[half], w[half + 1]]).into_iter().enumerate() {
+                    let values = dots(simd, x, [w[half], w[half + 1]]);
+                    for (r, values) in values.iter().enumerate() {
                         let at = (i + r) * outputs + o + half;
-                        y[at..at + 2].copy_from_slice(&values);
+                        y[at..at + 2].copy_from_slice(values);
                     }
                 }
                 i += 4;
@@ -109,6 +109,11 @@ impl<T: Real> WithSimd for FewRows<'_, T> {
             }
         }
     }
+}
+
+#[inline(always)]
+fn four_rows<T>(rows: &[T], i: usize, k: usize) -> [&[T]; 4] {
+    [row_at(rows, i, k), row_at(rows, i + 1, k), row_at(rows, i + 2, k), row_at(rows, i + 3, k)]
 }
 
 #[inline(always)]

@@ -97,35 +97,39 @@ pub(crate) fn dispatch<J: WithSimd>(job: J) -> J::Output {
 }
 
 /// Dot products of each row of `a` with each of `b`, all of one length.
+///
+/// Plain loops, here and below: a closure would be compiled apart, without the vectors of `S`.
 #[inline(always)]
 pub(crate) fn dots<T: Real, S: Simd, const R: usize, const C: usize>(
     simd: S,
     a: [&[T]; R],
     b: [&[T]; C],
 ) -> [[T; C]; R] {
-    let zero = T::splat(simd, T::ZERO);
-    let mut sums = [[zero; C]; R];
-    let (a, b) = (a.map(T::split::<S>), b.map(T::split::<S>));
-    let vectors = a.iter().chain(&b).map(|(vectors, _)| vectors.len()).min().unwrap_or(0);
-    let (a_vectors, b_vectors) = (a.map(|(v, _)| &v[..vectors]), b.map(|(v, _)| &v[..vectors]));
-    for i in 0..vectors {
-        let b = b_vectors.map(|v| v[i]);
+    let mut sums = [[T::splat(simd, T::ZERO); C]; R];
+    let (a, a_rest) = split_all::<T, S, R>(a);
+    let (b, b_rest) = split_all::<T, S, C>(b);
+    for i in 0..shortest(&a).min(shortest(&b)) {
         for r in 0..R {
             for c in 0..C {
-                sums[r][c] = T::mul_add(simd, a_vectors[r][i], b[c], sums[r][c]);
+                sums[r][c] = T::mul_add(simd, a[r][i], b[c][i], sums[r][c]);
             }
         }
     }
-    if !b[0].1.is_empty() {
-        let b = b.map(|(_, rest)| T::load(simd, rest));
+    if !a_rest[0].is_empty() {
         for r in 0..R {
-            let a = T::load(simd, a[r].1);
             for c in 0..C {
-                sums[r][c] = T::mul_add(simd, a, b[c], sums[r][c]);
+                let (a, b) = (T::load(simd, a_rest[r]), T::load(simd, b_rest[c]));
+                sums[r][c] = T::mul_add(simd, a, b, sums[r][c]);
             }
         }
     }
-    sums.map(|sums| sums.map(|sum| T::sum(simd, sum)))
+    let mut totals = [[T::ZERO; C]; R];
+    for r in 0..R {
+        for c in 0..C {
+            totals[r][c] = T::sum(simd, sums[r][c]);
+        }
+    }
+    totals
 }
 
 /// `y += Σ_c factors[c]·rows[c]`.
@@ -136,22 +140,43 @@ pub(crate) fn add_scaled<T: Real, S: Simd, const C: usize>(
     factors: [T; C],
     rows: [&[T]; C],
 ) {
-    let factors = factors.map(|f| T::splat(simd, f));
     let (y, y_rest) = T::split_mut::<S>(y);
-    let rows = rows.map(T::split::<S>);
-    let vectors = rows.map(|(v, _)| &v[..y.len()]);
-    for (i, y) in y.iter_mut().enumerate() {
+    let (rows, rest) = split_all::<T, S, C>(rows);
+    for i in 0..y.len().min(shortest(&rows)) {
+        let mut sum = y[i];
         for c in 0..C {
-            *y = T::mul_add(simd, factors[c], vectors[c][i], *y);
+            sum = T::mul_add(simd, T::splat(simd, factors[c]), rows[c][i], sum);
         }
+        y[i] = sum;
     }
     if !y_rest.is_empty() {
         let mut sum = T::load(simd, y_rest);
         for c in 0..C {
-            sum = T::mul_add(simd, factors[c], T::load(simd, rows[c].1), sum);
+            sum = T::mul_add(simd, T::splat(simd, factors[c]), T::load(simd, rest[c]), sum);
         }
         T::store(simd, y_rest, sum);
     }
+}
+
+type Split<'a, T, S, const C: usize> = ([&'a [<T as Lanes>::Vector<S>]; C], [&'a [T]; C]);
+
+#[inline(always)]
+fn split_all<T: Real, S: Simd, const C: usize>(rows: [&[T]; C]) -> Split<'_, T, S, C> {
+    let (mut vectors, mut rests): Split<'_, T, S, C> = ([&[]; C], [&[]; C]);
+    for c in 0..C {
+        (vectors[c], rests[c]) = T::split::<S>(rows[c]);
+    }
+    (vectors, rests)
+}
+
+/// The shortest length, so that one comparison bounds the index into every row.
+#[inline(always)]
+fn shortest<V, const C: usize>(rows: &[&[V]; C]) -> usize {
+    let mut len = rows[0].len();
+    for row in rows {
+        len = len.min(row.len());
+    }
+    len
 }
 
 /// `Σ_i a[i]·b[i]`.

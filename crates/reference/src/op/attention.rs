@@ -65,28 +65,29 @@ impl<T: Real> WithSimd for Head<'_, T> {
     fn with_simd<S: Simd>(self, simd: S) {
         let Head { op, q, k, v, head, seen, y } = self;
         let first = head / (op.heads / op.kv_heads) as usize * q.len();
-        let d = q.len();
-        let fours = |j: &usize| [*j, j + 1, j + 2, j + 3];
-        let quads = seen.clone().step_by(4).take(seen.len() / 4);
-        let rest = seen.end - seen.len() % 4..seen.end;
-
         let mut weights = Vec::with_capacity(seen.len());
-        for j in quads.clone() {
-            weights.extend(dots(simd, [q], fours(&j).map(|j| k.part(j, first, d)))[0]);
+        let mut j = seen.start;
+        while j + 4 <= seen.end {
+            let [scores] = dots(simd, [q], k.parts(j, first, q.len()));
+            weights.extend(scores);
+            j += 4;
         }
-        weights.extend(rest.clone().map(|j| dots(simd, [q], [k.part(j, first, d)])[0][0]));
+        for j in j..seen.end {
+            let [[score]] = dots(simd, [q], [k.part(j, first, q.len())]);
+            weights.push(score);
+        }
         let scale = T::from_f64(f64::from(op.scale));
         weights.iter_mut().for_each(|s| *s = scale * *s);
         if let Some(cap) = op.softcap.map(|c| T::from_f64(f64::from(c))) {
             weights.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
         }
         softmax(&mut weights);
-        for (j, w) in quads.zip(weights.chunks_exact(4)) {
-            add_scaled(simd, y, [w[0], w[1], w[2], w[3]], fours(&j).map(|j| v.part(j, first, d)));
+        let (fours, rest) = weights.as_chunks::<4>();
+        for (i, &weights) in fours.iter().enumerate() {
+            add_scaled(simd, y, weights, v.parts(seen.start + 4 * i, first, q.len()));
         }
-        let done = weights.len() / 4 * 4;
-        for (j, &w) in rest.zip(&weights[done..]) {
-            add_scaled(simd, y, [w], [v.part(j, first, d)]);
+        for (i, &weight) in rest.iter().enumerate() {
+            add_scaled(simd, y, [weight], [v.part(j + i, first, q.len())]);
         }
     }
 }

@@ -43,6 +43,13 @@ impl<'a, T: Real> Rows<'a, T> {
         let start = row * self.columns + first;
         &self.values[start..start + len]
     }
+
+    /// The same of four rows from `row` on.
+    #[inline(always)]
+    fn parts(&self, row: usize, first: usize, len: usize) -> [&'a [T]; 4] {
+        let part = |row| self.part(row, first, len);
+        [part(row), part(row + 1), part(row + 2), part(row + 3)]
+    }
 }
 
 /// Input `index` of an operator as rows.
