@@ -20,9 +20,32 @@ struct Fake {
     loads: usize,
     lacks: &'static str,
     wrong: &'static str,
+    breaks: bool,
 }
 
 struct Disturbed(Box<dyn Loaded>);
+
+/// Fails at its third run.
+struct Breaks(Box<dyn Loaded>, usize);
+
+impl Loaded for Breaks {
+    fn run(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<HashMap<String, Tensor>> {
+        self.1 += 1;
+        match self.1 {
+            3 => Err(Error::new(ErrorKind::OutOfMemory, "broken")),
+            _ => self.0.run(symbols, inputs, observer),
+        }
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.0.reset()
+    }
+}
 
 impl Loaded for Disturbed {
     fn run(
@@ -68,7 +91,11 @@ impl Platform for Fake {
         }
         self.loads += 1;
         let loaded = self.cpu.load(model, capacity)?;
-        Ok(if has(self.wrong) { Box::new(Disturbed(loaded)) } else { loaded })
+        Ok(match () {
+            () if has(self.wrong) => Box::new(Disturbed(loaded)),
+            () if self.breaks => Box::new(Breaks(loaded, 0)),
+            () => loaded,
+        })
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {
@@ -184,4 +211,29 @@ fn wrong_steps_are_refused() {
     assert!(hybrid.run(&[1]).unwrap_err().to_string().contains("context of 8"));
     hybrid.reset().unwrap();
     assert_eq!(hybrid.run(&[1]).unwrap()["logits"].shape(), [1, common::VOCAB]);
+}
+
+#[test]
+fn a_step_that_fails_leaves_a_state_that_says_so_until_reset() {
+    let model = model(PLAIN);
+    let (mut source, mut target) = (CpuPlatform::new(), Fake { breaks: true, ..Fake::default() });
+    let mut session = Session::new(&mut target, &model, 16).unwrap();
+    let mut hybrid =
+        Hybrid::new(&model, &mut source, &mut target, &on_target(&["rope_angles"]), &capacity()).unwrap();
+    let first = session.forward(&[1]).unwrap();
+    hybrid.run(&[1]).unwrap();
+    session.forward(&[2]).unwrap();
+    hybrid.run(&[2]).unwrap();
+    let broken = session.forward(&[3]).unwrap_err();
+    assert!(broken.to_string().contains("step of 1 tokens at position 2"), "{broken}");
+    let broken = hybrid.run(&[3]).unwrap_err();
+    assert!(broken.to_string().contains("target segment: broken"), "{broken}");
+    for error in [session.forward(&[3]).unwrap_err(), hybrid.run(&[3]).unwrap_err()] {
+        assert!(error.to_string().contains("state is undefined"), "{error}");
+        assert!(error.hint().unwrap().contains("reset"));
+    }
+    session.reset().unwrap();
+    hybrid.reset().unwrap();
+    assert_eq!(session.forward(&[1]).unwrap().bytes()[..], first.bytes()[..]);
+    assert_eq!(hybrid.run(&[1]).unwrap()["logits"].bytes()[..], first.bytes()[..]);
 }

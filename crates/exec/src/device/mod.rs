@@ -45,7 +45,7 @@ impl DevicePlatform {
             device,
             kernels: KernelCache::new(),
             plans: Plans::default(),
-            weights: WeightBuffers::default(),
+            weights: WeightBuffers::new(weights::BUDGET),
         };
         DevicePlatform {
             info,

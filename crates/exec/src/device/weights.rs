@@ -8,8 +8,8 @@ use tapml_graph::{Error, Result, Tensor};
 pub(super) const BUDGET: u64 = 1 << 30;
 
 /// Weights by name and range.
-#[derive(Default)]
 pub(super) struct WeightBuffers {
+    budget: u64,
     entries: HashMap<(String, u64, u64), Entry>,
     used: u64,
     turn: u64,
@@ -26,6 +26,11 @@ struct Entry {
 }
 
 impl WeightBuffers {
+    /// No weights yet; at most `budget` bytes, unless one turn needs more.
+    pub fn new(budget: u64) -> WeightBuffers {
+        WeightBuffers { budget, entries: HashMap::new(), used: 0, turn: 0 }
+    }
+
     /// Starts a turn: buffers handed out from here on stay until the next.
     pub fn start(&mut self) {
         self.turn += 1;
@@ -77,7 +82,7 @@ impl WeightBuffers {
     }
 
     fn make_room(&mut self, device: &mut dyn Device, size: u64) -> Result<()> {
-        while self.used + size > BUDGET {
+        while self.used + size > self.budget {
             let idle = self.entries.iter().filter(|(_, e)| e.turn < self.turn);
             let Some(key) = idle.min_by_key(|(_, e)| e.turn).map(|(key, _)| key.clone()) else { break };
             if let Some(entry) = self.entries.remove(&key) {
@@ -102,4 +107,48 @@ fn cut(name: &str, tensor: &Tensor, (offset, len): (u64, u64)) -> Result<tapml_g
     };
     let bytes = tensor.bytes().slice(start, len);
     bytes.ok_or_else(|| Error::bug(format!("weight `{name}`: {len} bytes at {offset} asked of {have}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_device::null::NullDevice;
+    use tapml_device::{Features, Limits};
+
+    fn bytes(count: usize) -> Tensor {
+        Tensor::new(tapml_graph::DType::U8, vec![count], tapml_graph::Bytes::new(vec![7; count])).unwrap()
+    }
+
+    #[test]
+    fn weights_are_uploaded_once_and_the_longest_unused_go_first() {
+        let mut device = NullDevice::new(Limits::WEBGPU, Features::default());
+        let (a, b, c) = (bytes(600), bytes(300), bytes(399));
+        let mut weights = WeightBuffers::new(1200);
+        let mut get = |weights: &mut WeightBuffers, name, tensor| {
+            weights.start();
+            weights.get(&mut device, name, tensor, (0, 0)).unwrap()
+        };
+        let (first, second) = (get(&mut weights, "a", &a), get(&mut weights, "b", &b));
+        assert_eq!((get(&mut weights, "a", &a), get(&mut weights, "b", &b)), (first, second));
+        get(&mut weights, "c", &c);
+        assert_eq!(weights.used, 300 + 400, "`a` is the longest unused");
+        assert_eq!(get(&mut weights, "b", &b), second);
+        assert_ne!(get(&mut weights, "b", &bytes(300)), second, "another tensor of the same name");
+        weights.clear(&mut device).unwrap();
+        assert_eq!((weights.used, device.memory().0), (0, 0));
+    }
+
+    #[test]
+    fn what_a_turn_uses_stays_and_ranges_are_buffers_of_their_own() {
+        let mut device = NullDevice::new(Limits::WEBGPU, Features::default());
+        let tensor = bytes(1000);
+        let mut weights = WeightBuffers::new(600);
+        weights.start();
+        let low = weights.get(&mut device, "w", &tensor, (0, 512)).unwrap();
+        let high = weights.get(&mut device, "w", &tensor, (512, 0)).unwrap();
+        assert_ne!(low, high);
+        assert_eq!((weights.used, weights.get(&mut device, "w", &tensor, (0, 512)).unwrap()), (1000, low));
+        assert!(weights.get(&mut device, "w", &tensor, (512, 489)).is_err());
+        assert!(weights.get(&mut device, "w", &tensor, (2000, 0)).is_err());
+    }
 }

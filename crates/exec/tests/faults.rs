@@ -1,0 +1,217 @@
+//! What goes wrong on a device: kernels that leave elements out, dispatches that fail, memory that runs out, devices
+//! that get lost.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{PLAIN, ids, model, noise};
+use std::collections::HashMap;
+use std::path::Path;
+use tapml_device::{
+    BufferId, Command, Device, DeviceInfo, Error, ErrorKind, Finding, FindingKind, KernelDesc, KernelId,
+    ListId, Result,
+};
+use tapml_emulator::{Checks, Emulator, Options};
+use tapml_exec::{Call, DevicePlatform, Overrides, Platform, Session};
+use tapml_graph::op::Silu;
+use tapml_graph::{DType, Dim, Symbol, Symbols, Tensor, TensorType};
+
+/// SiLU that leaves the first element out.
+const LEAVES_OUT: &str = "
+override K: u32;
+@group(0) @binding(0) var<storage, read> x: array<act>;
+@group(0) @binding(1) var<storage, read_write> y: array<act>;
+@group(0) @binding(2) var<uniform> symbols: Symbols;
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let count = row_count(symbols) * K;
+    for (var i = 0u; i < 4u; i++) {
+        let at = group.x * 1024u + i * 256u + lane;
+        if at > 0u && at < count {
+            let v = f32(x[at]);
+            y[at] = to_act(v / (1.0 + exp(-v)));
+        }
+    }
+}
+";
+
+fn leaves_out() -> Overrides {
+    let mut overrides = Overrides::default();
+    overrides.add_text("silu", Path::new("leaves_out.wgsl"), LEAVES_OUT).unwrap();
+    overrides
+}
+
+fn silu(node: &str, seed: u64) -> Call {
+    let ty = TensorType::new(DType::F32, [Dim::symbol(Symbol::N), Dim::from(40u64)]);
+    Call {
+        node: node.into(),
+        op: Silu {}.into(),
+        symbols: Symbols::np(3, 0),
+        inputs: vec![Tensor::from_f32(vec![3, 40], noise(seed, 120)).unwrap()],
+        input_types: vec![ty.clone()],
+        weights: vec![None],
+        output_types: vec![ty],
+    }
+}
+
+fn replay(
+    platform: &mut DevicePlatform,
+    calls: &[Call],
+) -> (Result<()>, HashMap<usize, Result<Vec<Tensor>>>) {
+    let mut results = HashMap::new();
+    let ended = platform.replay(calls, &mut |i, result| assert!(results.insert(i, result).is_none()));
+    (ended, results)
+}
+
+#[test]
+fn elements_that_a_kernel_leaves_out_are_not_numbers() {
+    let device = Emulator::new(Options::default()).unwrap();
+    let mut platform = DevicePlatform::new(Box::new(device), leaves_out());
+    let (_, results) = replay(&mut platform, &[silu("a", 1), silu("b", 2)]);
+    for result in results.values() {
+        let values = result.as_ref().unwrap()[0].to_f32().into_owned();
+        assert!(values[0].is_nan() && values[1..].iter().all(|v| v.is_finite()));
+    }
+}
+
+#[test]
+fn changed_overrides_change_kernels_from_then_on() {
+    let device = Emulator::new(Options::default()).unwrap();
+    let mut platform = DevicePlatform::new(Box::new(device), Overrides::default());
+    let call = silu("a", 1);
+    let built_in = platform.kernel_for(&call.op, &call.input_types).unwrap();
+    let first = |platform: &mut DevicePlatform| {
+        let (_, results) = replay(platform, std::slice::from_ref(&call));
+        results[&0].as_ref().unwrap()[0].to_f32()[0]
+    };
+    assert!(first(&mut platform).is_finite());
+    platform.set_overrides(leaves_out()).unwrap();
+    let own = platform.kernel_for(&call.op, &call.input_types).unwrap();
+    assert_eq!(own.name, "silu/leaves_out.wgsl");
+    assert_ne!(own.hash, built_in.hash);
+    assert!(first(&mut platform).is_nan());
+    platform.set_overrides(Overrides::default()).unwrap();
+    assert!(first(&mut platform).is_finite());
+    assert_eq!(platform.kernel_for(&call.op, &call.input_types).unwrap(), built_in);
+}
+
+#[test]
+fn a_loaded_graph_that_reads_what_was_left_out_is_found_by_a_checking_device() {
+    let checks = Options { check: Checks { uninit: true, ..Checks::NONE }, ..Options::default() };
+    let mut platform = DevicePlatform::new(Box::new(Emulator::new(checks).unwrap()), leaves_out());
+    platform = platform.with_memory(true, true);
+    let model = model(PLAIN);
+    Session::new(&mut platform, &model, 8).unwrap().forward(&ids(3)).unwrap();
+    let findings = platform.take_findings();
+    assert!(findings.iter().all(|f| f.kind == FindingKind::UninitializedRead), "{findings:?}");
+    assert!(findings.iter().any(|f| f.label == "0.mul"), "{findings:?}");
+}
+
+/// What a [`Flaky`] device refuses.
+#[derive(Clone, Copy, PartialEq)]
+enum Fault {
+    /// Lists with a dispatch of this label.
+    Label(&'static str),
+    /// Lists of more than this many dispatches, for lack of memory.
+    Longer(usize),
+    /// Everything from the first list with a dispatch of this label on.
+    Lost(&'static str),
+}
+
+/// An emulator that refuses some lists.
+struct Flaky {
+    device: Emulator,
+    fault: Fault,
+}
+
+impl Device for Flaky {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
+        self.device.create_buffer(label, size)
+    }
+    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
+        self.device.destroy_buffer(buffer)
+    }
+    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
+        self.device.write(buffer, offset, data)
+    }
+    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.device.read(buffer, offset, out)
+    }
+    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
+        self.device.create_kernel(desc)
+    }
+    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
+        self.device.destroy_kernel(kernel)
+    }
+    fn record(&mut self, commands: &[Command]) -> Result<ListId> {
+        let labels = commands.iter().filter_map(|c| match c {
+            Command::Dispatch { label, .. } => Some(label.as_str()),
+            _ => None,
+        });
+        let labels: Vec<&str> = labels.collect();
+        match self.fault {
+            Fault::Label(bad) if labels.contains(&bad) => Err(Error::invalid("refused")),
+            Fault::Longer(most) if labels.len() > most => Err(Error::new(ErrorKind::OutOfMemory, "too many")),
+            Fault::Lost(bad) if labels.contains(&bad) => Err(Error::new(ErrorKind::DeviceLost, "gone")),
+            _ => self.device.record(commands),
+        }
+    }
+    fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
+        self.device.replay(list, symbols)
+    }
+    fn destroy_list(&mut self, list: ListId) -> Result<()> {
+        self.device.destroy_list(list)
+    }
+    fn wait(&mut self) -> Result<()> {
+        self.device.wait()
+    }
+    fn take_findings(&mut self) -> Vec<Finding> {
+        self.device.take_findings()
+    }
+    fn memory(&self) -> (u64, u64) {
+        self.device.memory()
+    }
+}
+
+fn flaky(fault: Fault) -> DevicePlatform {
+    let device = Flaky { device: Emulator::new(Options::default()).unwrap(), fault };
+    DevicePlatform::new(Box::new(device), Overrides::default())
+}
+
+fn calls() -> Vec<Call> {
+    (0..21).map(|i| silu(if i == 13 { "bad" } else { "good" }, i)).collect()
+}
+
+#[test]
+fn a_call_that_fails_on_the_device_fails_alone() {
+    let mut platform = flaky(Fault::Label("bad"));
+    let before = platform.memory().0;
+    let (ended, results) = replay(&mut platform, &calls());
+    ended.unwrap();
+    assert_eq!(results.len(), 21);
+    for (i, result) in &results {
+        assert_eq!(result.is_err(), *i == 13);
+    }
+    assert_eq!(results[&13].as_ref().unwrap_err().to_string(), "node `bad`: refused");
+    assert_eq!(platform.memory().0, before, "buffers of failed batches stay");
+}
+
+#[test]
+fn batches_shrink_to_what_memory_allows() {
+    let (ended, results) = replay(&mut flaky(Fault::Longer(3)), &calls());
+    ended.unwrap();
+    assert!(results.len() == 21 && results.values().all(Result::is_ok));
+    let (ended, results) = replay(&mut flaky(Fault::Longer(0)), &calls());
+    ended.unwrap();
+    assert!(results.values().all(|r| r.as_ref().is_err_and(|e| e.kind() == ErrorKind::OutOfMemory)));
+}
+
+#[test]
+fn a_lost_device_ends_the_replay() {
+    let (ended, results) = replay(&mut flaky(Fault::Lost("bad")), &calls());
+    assert_eq!(ended.unwrap_err().kind(), ErrorKind::DeviceLost);
+    assert!(results.values().all(Result::is_ok));
+}
