@@ -28,7 +28,8 @@ pub(crate) fn times_transposed<T: Real>(
         return Ok(y);
     }
     if n >= SPLIT_ROWS_FROM {
-        let rows = 64;
+        // At least four blocks and an even count of them, each of enough rows to repay the packing of `w`.
+        let rows = n.div_ceil(2 * n.div_ceil(96)).next_multiple_of(8);
         y.par_chunks_mut(rows * outputs)
             .zip(x.par_chunks(rows * k))
             .for_each(|(y, x)| T::gemm(Gemm { a: x, b: w, c: y, k }));

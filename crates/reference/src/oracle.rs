@@ -83,8 +83,11 @@ impl Noise<'_> {
     /// Writes elements `from..` of copy `copy` of input `input`.
     fn disturb(&self, input: usize, copy: usize, from: usize, values: &[f64], into: &mut [f64]) {
         let stream = Uniform::new(self.seed, &[input as u64, copy as u64]);
-        for (i, (into, &value)) in into.iter_mut().zip(values).enumerate() {
-            *into = value * (1.0 + self.amplitude * stream.at((from + i) as u64));
+        let mut rest = into.iter_mut().zip(values);
+        for piece in stream.pieces(from, values.len()) {
+            for (&noise, (into, &value)) in piece.iter().zip(&mut rest) {
+                *into = value * (1.0 + self.amplitude * noise);
+            }
         }
     }
 
