@@ -97,3 +97,28 @@ fn any_n_and_p() {
         }
     }
 }
+
+/// Errors of cosines and sines themselves, in units in the last place of numbers just below 1, at near and far positions.
+#[test]
+fn rope_angles_are_exact_to_a_unit_in_the_last_place() {
+    let frequencies: Vec<f32> =
+        (0..32).map(|j| 500_000f32.powf(-(j as f32) / 32.0)).chain([-0.7, 0.3, 1e-9]).collect();
+    let op = tapml_graph::op::RopeAngles { inv_freq: frequencies.clone(), scale: 1.0 }.into();
+    for mut device in devices() {
+        let mut cache = KernelCache::new();
+        for p in [0u64, 1000, 131_000, 16_777_000] {
+            let symbols = Symbols::np(100, p);
+            let (_, found) = run_call(device.as_mut(), &mut cache, &op, &[], &symbols, &[]).unwrap();
+            for (i, row) in found[0].to_f64().chunks(2 * frequencies.len()).enumerate() {
+                for (j, &f) in frequencies.iter().enumerate() {
+                    let angle = (p as f64 + i as f64) * f64::from(f);
+                    for (y, exact) in [(row[j], angle.cos()), (row[frequencies.len() + j], angle.sin())] {
+                        let unit = (-24f64).exp2();
+                        let allowed = unit * (exact.abs() * 2.0 + 0.01) + p as f64 * 1e-16;
+                        assert!((y - exact).abs() <= allowed, "{}: {angle}: {y} {exact}", device.info().name);
+                    }
+                }
+            }
+        }
+    }
+}
