@@ -4,5 +4,6 @@
 mod common;
 mod ops;
 mod oracle;
+mod rewrites;
 mod run;
 mod samples;
