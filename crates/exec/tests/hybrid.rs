@@ -6,6 +6,8 @@ mod common;
 
 use common::{FUSED, PLAIN, Toy, distance, ids, model};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_device::Finding;
 use tapml_exec::{
     Call, CpuPlatform, Hybrid, KernelChoice, Loaded, Observer, Platform, PlatformInfo, Session, Side, Sink,
@@ -21,6 +23,33 @@ struct Fake {
     lacks: &'static str,
     wrong: &'static str,
     breaks: bool,
+    /// How many graphs it may hold at once, and how many it does.
+    room: Option<usize>,
+    held: Arc<AtomicUsize>,
+}
+
+/// Counts as held while it lives.
+struct Counted(Box<dyn Loaded>, Arc<AtomicUsize>);
+
+impl Loaded for Counted {
+    fn run(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<HashMap<String, Tensor>> {
+        self.0.run(symbols, inputs, observer)
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.0.reset()
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.1.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 struct Disturbed(Box<dyn Loaded>);
@@ -89,12 +118,16 @@ impl Platform for Fake {
         if has(self.lacks) {
             return Err(Error::unsupported(format!("no kernel for `{}`", self.lacks)));
         }
+        if self.room.is_some_and(|room| self.held.load(Ordering::Relaxed) >= room) {
+            return Err(Error::new(ErrorKind::OutOfMemory, "no room"));
+        }
         self.loads += 1;
-        let loaded = self.cpu.load(model, capacity)?;
+        self.held.fetch_add(1, Ordering::Relaxed);
+        let loaded = Box::new(Counted(self.cpu.load(model, capacity)?, self.held.clone()));
         Ok(match () {
             () if has(self.wrong) => Box::new(Disturbed(loaded)),
             () if self.breaks => Box::new(Breaks(loaded, 0)),
-            () => loaded,
+            () => loaded as Box<dyn Loaded>,
         })
     }
 
@@ -236,4 +269,22 @@ fn a_step_that_fails_leaves_a_state_that_says_so_until_reset() {
     hybrid.reset().unwrap();
     assert_eq!(session.forward(&[1]).unwrap().bytes()[..], first.bytes()[..]);
     assert_eq!(hybrid.run(&[1]).unwrap()["logits"].bytes()[..], first.bytes()[..]);
+}
+
+#[test]
+fn segments_nobody_needs_are_freed_when_memory_runs_out() {
+    let model = model(PLAIN);
+    let (mut source, mut target) = (CpuPlatform::new(), Fake { room: Some(5), ..Fake::default() });
+    let five = on_target(&["rms_norm"]);
+    let mut hybrid = Hybrid::new(&model, &mut source, &mut target, &five, &capacity()).unwrap();
+    let plain = steps(&mut hybrid);
+    for op in ["embedding", "attention", "silu", "rms_norm"] {
+        hybrid.place(&mut source, &mut target, &on_target(&[op])).unwrap();
+        assert!(steps(&mut hybrid) == plain, "{op}");
+    }
+    let error = hybrid.place(&mut source, &mut target, &on_target(&["linear"])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    assert!(hybrid.run(&[1]).unwrap_err().to_string().contains("no placement"));
+    hybrid.place(&mut source, &mut target, &five).unwrap();
+    assert!(steps(&mut hybrid) == plain);
 }

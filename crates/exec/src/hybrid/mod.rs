@@ -8,6 +8,7 @@ use crate::Platform;
 use crate::interface::{Interface, LOGITS};
 use crate::session::fits;
 use segment::Segment;
+use split::Part;
 use std::collections::HashMap;
 use tapml_graph::{
     Context, Error, ErrorKind, Graph, Model, Node, Origin, Result, State, Symbol, Symbols, Tensor, ValueId,
@@ -55,6 +56,8 @@ pub struct Hybrid {
     /// States that live on the host, by name.
     states: HashMap<String, Tensor>,
     position: usize,
+    /// Whether `segments` are the whole graph.
+    placed: bool,
     broken: bool,
 }
 
@@ -76,6 +79,7 @@ impl Hybrid {
             spare: Vec::new(),
             states: HashMap::new(),
             position: 0,
+            placed: false,
             broken: false,
         };
         hybrid.place(source, target, placement)?;
@@ -84,32 +88,22 @@ impl Hybrid {
 
     /// Changes the placement and starts from position 0. Parts that this placement shares with the two before it are
     /// not loaded again; both platforms must be those that the hybrid was made with. After a failure the hybrid has its
-    /// old placement.
+    /// old placement, unless that had to be freed because memory ran out: then it runs nothing until it is placed again.
     pub fn place(
         &mut self,
         source: &mut dyn Platform,
         target: &mut dyn Platform,
         placement: &dyn Fn(&Node) -> Side,
     ) -> Result<()> {
-        let graph = self.model.graph();
+        let model = self.model.clone();
+        let graph = model.graph();
         let parts = split::split(graph, &|id| placement(graph.node(id)));
         let mut fresh: Vec<Segment> = Vec::new();
         for part in &parts {
             if self.segments.iter().chain(&self.spare).any(|s| s.part == *part) {
                 continue;
             }
-            let mut load = || match part.side {
-                Side::Source => Segment::load(&self.model, source, part, &self.capacity),
-                Side::Target => Segment::load(&self.model, target, part, &self.capacity),
-            };
-            let segment = match load() {
-                Err(e) if e.kind() == ErrorKind::OutOfMemory && !self.spare.is_empty() => {
-                    self.spare.retain(|s| parts.contains(&s.part));
-                    load()
-                }
-                other => other,
-            };
-            fresh.push(segment?);
+            fresh.push(self.load(source, target, part, &parts)?);
         }
         let mut old: Vec<Segment> =
             self.segments.drain(..).chain(self.spare.drain(..)).chain(fresh).collect();
@@ -123,7 +117,44 @@ impl Hybrid {
         old.iter_mut().for_each(|s| s.unused += 1);
         old.retain(|s| s.unused <= KEPT);
         self.spare = old;
+        self.placed = true;
         self.reset()
+    }
+
+    /// Loads one of the parts of the next placement. While memory does not suffice, segments that it does not need are
+    /// freed: those kept for later first, then those of the present placement.
+    fn load(
+        &mut self,
+        source: &mut dyn Platform,
+        target: &mut dyn Platform,
+        part: &Part,
+        parts: &[Part],
+    ) -> Result<Segment> {
+        loop {
+            let result = match part.side {
+                Side::Source => Segment::load(&self.model, source, part, &self.capacity),
+                Side::Target => Segment::load(&self.model, target, part, &self.capacity),
+            };
+            match result {
+                Err(e) if e.kind() == ErrorKind::OutOfMemory && self.free_some(parts) => {}
+                other => return other,
+            }
+        }
+    }
+
+    /// Whether there was anything to free.
+    fn free_some(&mut self, parts: &[Part]) -> bool {
+        let keep = |segments: &mut Vec<Segment>| {
+            let before = segments.len();
+            segments.retain(|s| parts.contains(&s.part));
+            segments.len() < before
+        };
+        if keep(&mut self.spare) {
+            return true;
+        }
+        let freed = keep(&mut self.segments);
+        self.placed &= !freed;
+        freed
     }
 
     /// One step with these tokens: all outputs of the graph by name. Advances `p` by the number of tokens.
@@ -131,6 +162,10 @@ impl Hybrid {
     /// After a failure the hybrid must be [`reset`](Hybrid::reset), except that wrong ids, more tokens than `capacity`
     /// has `n`, and more positions than it allows are refused before anything runs.
     pub fn run(&mut self, ids: &[u32]) -> Result<HashMap<String, Tensor>> {
+        if !self.placed {
+            return Err(Error::invalid("the hybrid has no placement: the last one did not fit into memory")
+                .with_hint("place it again with fewer nodes on that platform"));
+        }
         if self.broken {
             return Err(Error::invalid("an earlier step failed, so that the hybrid's state is undefined")
                 .with_hint("reset the hybrid and feed the tokens again"));
