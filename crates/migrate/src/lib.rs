@@ -3,11 +3,27 @@
 #![warn(missing_docs)]
 
 mod carve;
+mod check;
+mod html;
 mod identity;
+mod junit;
+pub mod ledger;
+mod migrate;
+mod noise;
+mod oracle;
 mod progress;
+pub mod report;
 pub mod suite;
 pub mod verdict;
+mod whole;
 
 pub use carve::{CarveOptions, Carved, PromptInput, carve};
+pub use check::{CaseResult, CheckOptions, Checked, Checker, OpChecked, check};
+pub use html::html;
 pub use identity::{Hash, ModelIdentity, WeightEntry, graph_hash, tensor_type, weight_entries, weights_hash};
+pub use junit::junit;
+pub use migrate::{MigrateOptions, Migrated, migrate};
+pub use noise::Limits;
+pub use oracle::{Oracles, terms};
 pub use progress::{Progress, Quiet, Stop};
+pub use whole::{ModelCheck, check_model};

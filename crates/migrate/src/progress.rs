@@ -12,6 +12,8 @@ pub trait Progress: Sync {
     fn advance(&self, _units: u64) {}
     /// Something worth a line: an operator was accepted, a case failed.
     fn note(&self, _text: &str) {}
+    /// An operator of a migration was decided.
+    fn decided(&self, _entry: &crate::ledger::Entry) {}
 }
 
 /// Progress that nobody looks at.

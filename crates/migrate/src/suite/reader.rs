@@ -4,6 +4,7 @@ use super::index::{self, Record};
 use super::manifest::{FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Slot, TENSORS};
 use super::validate::{self, Known, growing_output};
 use crate::identity::{self, Hash};
+use rayon::prelude::*;
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, Read};
@@ -97,6 +98,13 @@ impl Suite {
     /// The manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
+    }
+
+    /// Reads every tensor and compares its hash.
+    pub fn verify(&self) -> Result<()> {
+        let all = (0..self.records.len() as u32).into_par_iter();
+        all.try_for_each(|index| self.tensor(index).map(|_| ()))
+            .context(|| format!("suite {}", self.path.display()))
     }
 
     /// The graph that was carved.

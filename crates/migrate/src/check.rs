@@ -1,0 +1,416 @@
+//! Checking: replays carved node calls on a platform and judges each, on other threads, while the platform works on.
+
+use crate::oracle::{Oracles, terms};
+use crate::progress::{Progress, Stop};
+use crate::report::{
+    BUCKETS, CheckReport, Failure, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, Worst, bucket,
+};
+use crate::suite::{Case, Suite};
+use crate::verdict::{Judgement, Precision, judge};
+use std::collections::{HashMap, HashSet};
+use std::num::NonZero;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+use tapml_exec::{Call, KernelChoice, Platform};
+use tapml_graph::{DType, Error, ErrorKind, Model, NodeId, Result, Tensor};
+
+/// Input bytes, weights not counted, of the calls that are handed to a platform at once.
+const BATCH_BYTES: usize = 16 << 20;
+/// Most calls of a batch.
+const BATCH_CALLS: usize = 256;
+/// Results that may wait for a judge.
+const QUEUE: usize = 64;
+/// Precision in which the source platform computes: the CPU reference sums in f32.
+const SOURCE_ACCUMULATE: DType = DType::F32;
+
+/// What to check.
+#[derive(Clone, Debug, Default)]
+pub struct CheckOptions {
+    /// Names of operators; all if empty.
+    pub ops: Vec<String>,
+    /// Names of cases; all if empty.
+    pub cases: Vec<String>,
+}
+
+/// The verdict of one case.
+#[derive(Clone, Debug)]
+pub struct CaseResult {
+    /// The case.
+    pub case: Case,
+    /// The verdict, or why the call could not be run.
+    pub outcome: std::result::Result<Judgement, Error>,
+}
+
+impl CaseResult {
+    fn ratio(&self) -> f64 {
+        self.outcome.as_ref().map_or(f64::INFINITY, |j| j.ratio)
+    }
+
+    fn failed(&self) -> bool {
+        !self.outcome.as_ref().is_ok_and(Judgement::passed)
+    }
+}
+
+/// A report and every single verdict behind it.
+#[derive(Clone, Debug)]
+pub struct Checked {
+    /// The report.
+    pub report: CheckReport,
+    /// All cases that were run, by operator, in suite order.
+    pub results: Vec<CaseResult>,
+}
+
+/// Checks operators of a suite, one after the other, on a platform. Shared by `tapml check` and `tapml migrate`.
+pub struct Checker<'a> {
+    suite: &'a Suite,
+    model: &'a Model,
+    oracles: &'a Oracles,
+    progress: &'a dyn Progress,
+    stop: &'a Stop,
+}
+
+/// What checking one operator gave.
+#[derive(Clone, Debug)]
+pub struct OpChecked {
+    /// The summary.
+    pub check: OpCheck,
+    /// Every verdict.
+    pub results: Vec<CaseResult>,
+    /// What was not run.
+    pub skipped: Vec<(Case, String)>,
+}
+
+/// Replays the suite's calls on `platform`. `model` is what [`Suite::model`] gave.
+pub fn check(
+    suite: &Suite,
+    model: &Model,
+    platform: &mut dyn Platform,
+    oracles: &Oracles,
+    options: &CheckOptions,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<Checked> {
+    let start = Instant::now();
+    let checker = Checker::new(suite, model, oracles, progress, stop);
+    let kinds = known_ops(suite, &options.ops)?;
+    let wanted: HashSet<Case> = options.cases.iter().map(|id| suite.find_case(id)).collect::<Result<_>>()?;
+    let cases: Vec<Vec<Case>> = kinds.iter().map(|op| checker.cases_of(op, &wanted)).collect();
+    progress.stage("check", cases.iter().map(|c| c.len() as u64).sum());
+    let mut report = CheckReport {
+        schema: SCHEMA,
+        suite: suite.path().display().to_string(),
+        target: platform.describe(),
+        cases: 0,
+        failed: 0,
+        skipped: Vec::new(),
+        ops: Vec::new(),
+        seconds: 0.0,
+    };
+    let mut results = Vec::new();
+    for (op, cases) in kinds.iter().zip(cases).filter(|(_, cases)| !cases.is_empty()) {
+        let done = checker.cases(platform, op, cases)?;
+        report.cases += done.check.cases;
+        report.failed += done.check.failed;
+        let skipped = done.skipped.into_iter();
+        report.skipped.extend(skipped.map(|(c, reason)| SkippedCase { case: suite.case_id(c), reason }));
+        report.ops.push(done.check);
+        results.extend(done.results);
+    }
+    report.seconds = start.elapsed().as_secs_f64();
+    Ok(Checked { report, results })
+}
+
+/// The operator kinds to check, in graph order. Fails on a name that the graph does not use.
+fn known_ops(suite: &Suite, wanted: &[String]) -> Result<Vec<&'static str>> {
+    let kinds: Vec<&'static str> = suite.graph().op_kinds().into_iter().map(|(name, _)| name).collect();
+    if let Some(unknown) = wanted.iter().find(|w| !kinds.contains(&w.as_str())) {
+        return Err(Error::invalid(format!("the model has no operator `{unknown}`"))
+            .with_hint(format!("it has: {}", kinds.join(", "))));
+    }
+    Ok(kinds.into_iter().filter(|k| wanted.is_empty() || wanted.iter().any(|w| w == k)).collect())
+}
+
+impl<'a> Checker<'a> {
+    /// A checker of this suite.
+    pub fn new(
+        suite: &'a Suite,
+        model: &'a Model,
+        oracles: &'a Oracles,
+        progress: &'a dyn Progress,
+        stop: &'a Stop,
+    ) -> Checker<'a> {
+        Checker { suite, model, oracles, progress, stop }
+    }
+
+    /// Checks every call of one operator kind.
+    pub fn op(&self, platform: &mut dyn Platform, op: &str) -> Result<OpChecked> {
+        let cases = self.cases_of(op, &HashSet::new());
+        self.cases(platform, op, cases)
+    }
+
+    fn cases_of(&self, op: &str, wanted: &HashSet<Case>) -> Vec<Case> {
+        let of_op = self.suite.cases().filter(|c| self.suite.graph().node(c.node).op.name() == op);
+        of_op.filter(|c| wanted.is_empty() || wanted.contains(c)).collect()
+    }
+
+    fn cases(&self, platform: &mut dyn Platform, op: &str, cases: Vec<Case>) -> Result<OpChecked> {
+        let start = Instant::now();
+        let choices = Choices::of(self.suite, platform, &cases)?;
+        let all = cases.len() as u64;
+        let (cases, mut skipped) = choices.split(cases);
+        self.progress.advance(all - cases.len() as u64);
+        platform.take_findings();
+        let mut results = self.run(platform, &cases, &choices, &mut skipped)?;
+        results.sort_by_key(|r| (r.case.frame, r.case.node));
+        let mut check = self.summary(op, &results, &choices);
+        check.findings = platform.take_findings();
+        if results.is_empty() {
+            check.unsupported = skipped.first().map(|(_, reason)| reason.clone());
+        }
+        check.seconds = start.elapsed().as_secs_f64();
+        Ok(OpChecked { check, results, skipped })
+    }
+
+    /// Replays the cases in batches; verdicts run on threads of their own meanwhile.
+    fn run(
+        &self,
+        platform: &mut dyn Platform,
+        cases: &[Case],
+        choices: &Choices,
+        skipped: &mut Vec<(Case, String)>,
+    ) -> Result<Vec<CaseResult>> {
+        let judges = std::thread::available_parallelism().map_or(1, NonZero::get);
+        let (sender, receiver) = sync_channel::<Job>(QUEUE);
+        let receiver = Mutex::new(receiver);
+        let results = Mutex::new(Vec::with_capacity(cases.len()));
+        std::thread::scope(|scope| {
+            for _ in 0..judges {
+                scope.spawn(|| self.judge_all(&receiver, choices, &results));
+            }
+            let done = self.replay(platform, cases, sender, skipped);
+            // After an error nobody needs the verdicts that still wait.
+            if done.is_err() {
+                while next(&receiver).is_some() {}
+            }
+            done
+        })?;
+        Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn replay(
+        &self,
+        platform: &mut dyn Platform,
+        cases: &[Case],
+        sender: SyncSender<Job>,
+        skipped: &mut Vec<(Case, String)>,
+    ) -> Result<()> {
+        let mut at = 0;
+        while at < cases.len() {
+            self.stop.check()?;
+            let (calls, expected) = self.batch(&cases[at..])?;
+            let batch = &cases[at..at + calls.len()];
+            let calls = Arc::new(calls);
+            let mut seen = vec![false; batch.len()];
+            let mut lost = false;
+            platform.replay(&calls, &mut |i, outputs| {
+                let Some(&case) = batch.get(i) else { return };
+                seen[i] = true;
+                match outputs {
+                    Err(e) if e.kind() == ErrorKind::Unsupported => {
+                        skipped.push((case, e.to_string()));
+                        self.progress.advance(1);
+                    }
+                    outputs => {
+                        let job =
+                            Job { case, calls: calls.clone(), at: i, expected: expected[i].clone(), outputs };
+                        lost |= sender.send(job).is_err();
+                    }
+                }
+            })?;
+            if lost {
+                return Err(Error::bug("a judging thread ended early"));
+            }
+            if let Some(i) = seen.iter().position(|s| !s) {
+                return Err(Error::bug(format!(
+                    "the platform gave no result for {}",
+                    self.suite.case_id(batch[i])
+                )));
+            }
+            at += batch.len();
+        }
+        Ok(())
+    }
+
+    /// The next calls with their recorded outputs: as many as fit a batch, at least one.
+    fn batch(&self, cases: &[Case]) -> Result<(Vec<Call>, Vec<Vec<Tensor>>)> {
+        let (mut calls, mut expected, mut bytes) = (Vec::new(), Vec::new(), 0);
+        for &case in cases.iter().take(BATCH_CALLS) {
+            let (call, outputs) = self.suite.call(case, self.model)?;
+            let own = call.inputs.iter().zip(&call.weights).filter(|(_, w)| w.is_none());
+            bytes += own.map(|(t, _)| t.bytes().len()).sum::<usize>();
+            if bytes > BATCH_BYTES && !calls.is_empty() {
+                break;
+            }
+            calls.push(call);
+            expected.push(outputs);
+        }
+        Ok((calls, expected))
+    }
+
+    fn judge_all(&self, jobs: &Mutex<Receiver<Job>>, choices: &Choices, results: &Mutex<Vec<CaseResult>>) {
+        while let Some(job) = next(jobs) {
+            let case = job.case;
+            let outcome = self.judge(job, choices);
+            results.lock().unwrap_or_else(PoisonError::into_inner).push(CaseResult { case, outcome });
+            self.progress.advance(1);
+        }
+    }
+
+    fn judge(&self, job: Job, choices: &Choices) -> Result<Judgement> {
+        let call = &job.calls[job.at];
+        let outputs = job.outputs?;
+        check_types(call, &outputs)?;
+        let exact = self.oracles.of(job.case, || Ok(call))?;
+        let source = Precision { accumulate: SOURCE_ACCUMULATE, terms: terms(call) };
+        let target = choices.precision(job.case.node);
+        judge(&exact, &outputs, target, Some((&job.expected, source)))
+    }
+
+    fn summary(&self, op: &str, results: &[CaseResult], choices: &Choices) -> OpCheck {
+        let mut check = OpCheck {
+            op: op.to_string(),
+            kernel: choices.names(|c| c.name.clone()),
+            kernel_hash: choices.names(|c| c.hash.clone()),
+            accumulate: choices.names(|c| c.accumulate.dtype.to_string()),
+            cases: results.len() as u64,
+            histogram: vec![0; BUCKETS],
+            ..OpCheck::default()
+        };
+        for result in results {
+            let ratio = result.ratio();
+            check.histogram[bucket(ratio)] += 1;
+            let node = &self.suite.graph().node(result.case.node).name;
+            if check.worst.as_ref().is_none_or(|w| ratio > w.ratio) {
+                let element = result.outcome.as_ref().ok().map(|j| j.worst.clone());
+                let case = self.suite.case_id(result.case);
+                check.worst = Some(Worst { case, node: node.clone(), ratio, element });
+            }
+            if let Ok(judgement) = &result.outcome {
+                check.source_ratio =
+                    check.source_ratio.into_iter().chain(judgement.source_ratio).reduce(f64::max);
+            }
+            if result.failed() {
+                check.failed += 1;
+                if check.failures.len() < MAX_FAILURES {
+                    check.failures.push(self.failure(result, node));
+                }
+            }
+        }
+        check
+    }
+
+    fn failure(&self, result: &CaseResult, node: &str) -> Failure {
+        let (case, node, ratio) = (self.suite.case_id(result.case), node.to_string(), result.ratio());
+        match &result.outcome {
+            Ok(j) => Failure {
+                case,
+                node,
+                ratio,
+                criterion: j.criterion.name().into(),
+                element: Some(j.worst),
+                pattern: j.pattern.clone(),
+                error: None,
+            },
+            Err(e) => {
+                let criterion = e.kind().name().into();
+                Failure {
+                    case,
+                    node,
+                    ratio,
+                    criterion,
+                    element: None,
+                    pattern: None,
+                    error: Some(e.to_string()),
+                }
+            }
+        }
+    }
+}
+
+/// One replayed call on its way to a judge.
+struct Job {
+    case: Case,
+    calls: Arc<Vec<Call>>,
+    at: usize,
+    expected: Vec<Tensor>,
+    outputs: Result<Vec<Tensor>>,
+}
+
+fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
+    jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
+}
+
+/// Fails unless the platform gave what the graph says.
+fn check_types(call: &Call, outputs: &[Tensor]) -> Result<()> {
+    let expected = call.output_types.iter().map(|t| t.bind(&call.symbols)).collect::<Result<Vec<_>>>()?;
+    let found: Vec<_> = outputs.iter().map(crate::identity::tensor_type).collect();
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("expected outputs {expected:?}, found {found:?}")))
+}
+
+/// The precision that a kernel declares.
+pub(crate) fn precision_of(choice: &KernelChoice) -> Precision {
+    Precision { accumulate: choice.accumulate.dtype, terms: choice.accumulate.chain as usize }
+}
+
+/// The kernel that the platform uses for each node.
+struct Choices {
+    by_node: HashMap<NodeId, std::result::Result<KernelChoice, String>>,
+}
+
+impl Choices {
+    fn of(suite: &Suite, platform: &dyn Platform, cases: &[Case]) -> Result<Choices> {
+        let mut by_node = HashMap::new();
+        for node in cases.iter().map(|c| c.node) {
+            if by_node.contains_key(&node) {
+                continue;
+            }
+            let of = suite.graph().node(node);
+            let choice = match platform.kernel_for(&of.op, &suite.graph().input_types(of)) {
+                Ok(choice) => Ok(choice),
+                Err(e) if e.kind() == ErrorKind::Unsupported => Err(e.to_string()),
+                Err(e) => return Err(e.context(format!("node `{}`", of.name))),
+            };
+            by_node.insert(node, choice);
+        }
+        Ok(Choices { by_node })
+    }
+
+    /// The cases that can run, and those that cannot with the reason.
+    fn split(&self, cases: Vec<Case>) -> (Vec<Case>, Vec<(Case, String)>) {
+        let (mut run, mut skipped) = (Vec::new(), Vec::new());
+        for case in cases {
+            match self.by_node.get(&case.node) {
+                Some(Err(reason)) => skipped.push((case, reason.clone())),
+                _ => run.push(case),
+            }
+        }
+        (run, skipped)
+    }
+
+    fn precision(&self, node: NodeId) -> Precision {
+        let choice = self.by_node.get(&node).and_then(|c| c.as_ref().ok());
+        choice.map_or(Precision { accumulate: DType::F32, terms: 0 }, precision_of)
+    }
+
+    /// A property of all kernels in use, each value once, joined by `+`.
+    fn names(&self, property: impl Fn(&KernelChoice) -> String) -> String {
+        let mut names: Vec<String> = self.by_node.values().flatten().map(property).collect();
+        names.sort();
+        names.dedup();
+        names.join("+")
+    }
+}

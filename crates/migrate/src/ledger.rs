@@ -1,0 +1,222 @@
+//! The ledger: the state of a migration on disk. Written whole after every step, beside its name and then renamed, so
+//! that a migration killed at any moment goes on where it was.
+
+use crate::identity::{Hash, ModelIdentity};
+use crate::noise::Limits;
+use crate::report::{OpCheck, SkippedNode};
+use crate::suite::{parent, sync_folder};
+use crate::whole::ModelCheck;
+use serde::{Deserialize, Serialize};
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use tapml_exec::PlatformInfo;
+use tapml_graph::{Error, Result};
+
+/// Version of the ledger's format and of the rules by which it decides. Evidence of another version is not reused.
+pub const VERSION: u32 = 1;
+/// Name of the ledger's file within its folder.
+pub const LEDGER: &str = "ledger.json";
+/// Name of the suite's folder within the ledger's.
+pub const SUITE: &str = "suite";
+const LOCK: &str = "ledger.lock";
+
+/// Where an operator stands.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum OpState {
+    /// Not decided yet.
+    #[default]
+    Pending,
+    /// It runs on the target.
+    Accepted,
+    /// It failed a check and stays on the source.
+    Rejected,
+    /// The target has no kernel for it; it stays on the source.
+    Unsupported,
+}
+
+/// One operator kind with its evidence.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Entry {
+    /// Operator name.
+    pub op: String,
+    /// Where it stands.
+    pub state: OpState,
+    /// Nodes of this kind.
+    pub nodes: u64,
+    /// Name of the kernel.
+    pub kernel: String,
+    /// The check of its calls alone.
+    pub check: Option<OpCheck>,
+    /// What `check` depends on, as one hash.
+    pub check_key: Option<Hash>,
+    /// The check of the hybrid model with it.
+    pub model: Option<ModelCheck>,
+    /// What `model` depends on, as one hash.
+    pub model_key: Option<Hash>,
+    /// Wall-clock time of both checks.
+    pub seconds: f64,
+    /// Why it was not accepted.
+    pub reason: Option<String>,
+    /// Nodes of this kind that the target cannot run.
+    #[serde(default)]
+    pub skipped: Vec<SkippedNode>,
+}
+
+/// The limits of the model-wise check and what they were measured for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyedLimits {
+    /// What they depend on, as one hash.
+    pub key: Hash,
+    /// The limits.
+    pub limits: Limits,
+}
+
+/// What the file holds.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Ledger {
+    /// See [`VERSION`].
+    pub version: u32,
+    /// The model.
+    pub model: ModelIdentity,
+    /// Hash of the graph's text.
+    pub graph: Hash,
+    /// The source platform.
+    pub source: PlatformInfo,
+    /// The target platform.
+    pub target: PlatformInfo,
+    /// Hash of the suite; absent until it is carved.
+    pub suite: Option<Hash>,
+    /// The operators in graph order.
+    pub ops: Vec<Entry>,
+    /// Limits of the model-wise check; absent until they are measured.
+    pub limits: Option<KeyedLimits>,
+}
+
+/// A ledger's folder, held by this process alone.
+pub struct LedgerFolder {
+    path: PathBuf,
+    _lock: File,
+}
+
+impl LedgerFolder {
+    /// Takes the folder, made if it does not exist. Fails if another process holds it.
+    pub fn take(path: &Path) -> Result<LedgerFolder> {
+        fs::create_dir_all(path).map_err(|e| Error::io("create", path, &e))?;
+        let file = path.join(LOCK);
+        let lock = File::create(&file).map_err(|e| Error::io("create", &file, &e))?;
+        lock.try_lock().map_err(|_| {
+            Error::invalid(format!("the ledger {} is in use by another process", path.display()))
+                .with_hint("wait for it, or choose another folder with `--ledger`")
+        })?;
+        Ok(LedgerFolder { path: path.to_path_buf(), _lock: lock })
+    }
+
+    /// The folder of the suite.
+    pub fn suite(&self) -> PathBuf {
+        self.path.join(SUITE)
+    }
+
+    /// What the folder holds; `None` if it is new. Fails on a ledger that cannot be read or is of another model.
+    pub fn load(&self, graph: Hash, model: &ModelIdentity) -> Result<Option<Ledger>> {
+        let file = self.path.join(LEDGER);
+        let text = match fs::read(&file) {
+            Ok(text) => text,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(e) => return Err(Error::io("read", &file, &e)),
+        };
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let broken = |e: serde_json::Error| {
+            Error::invalid(format!("{}: {e}", file.display())).with_hint(
+                "the file is damaged: delete it to start over, or choose another folder with `--ledger`",
+            )
+        };
+        if serde_json::from_slice::<Version>(&text).map_err(broken)?.version != VERSION {
+            return Ok(None);
+        }
+        let ledger: Ledger = serde_json::from_slice(&text).map_err(broken)?;
+        if ledger.graph != graph || ledger.model.weights != model.weights {
+            let (old, own) = (&ledger.model, self.path.display());
+            return Err(Error::invalid(format!(
+                "the ledger {own} is of model `{}` at `{}` (graph {:?}, weights {:.12}), this is `{}` (graph {graph:?}, weights {:.12})",
+                old.name, old.path, ledger.graph, old.weights, model.name, model.weights
+            ))
+            .with_hint("choose another folder with `--ledger`, or delete this one"));
+        }
+        Ok(Some(ledger))
+    }
+
+    /// Writes the ledger: a reader sees the old one or the new one, never a part.
+    pub fn save(&self, ledger: &Ledger) -> Result<()> {
+        let file = self.path.join(LEDGER);
+        let text =
+            serde_json::to_vec_pretty(ledger).map_err(|e| Error::bug(format!("the ledger as JSON: {e}")))?;
+        write_atomic(&file, &text)
+    }
+}
+
+/// Writes a file beside its name, makes it durable and renames it.
+pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
+    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("file");
+    let temporary = path.with_file_name(format!(".{name}.partial"));
+    let write = || {
+        let mut file = File::create(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()
+    };
+    if let Err(error) = write() {
+        let _ = fs::remove_file(&temporary);
+        return Err(
+            Error::io("write", path, &error).with_hint("free some space; what was written before is intact")
+        );
+    }
+    fs::rename(&temporary, path).map_err(|e| Error::io("rename", &temporary, &e))?;
+    sync_folder(&parent(path))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ledger() -> Ledger {
+        let info = PlatformInfo { platform: "cpu".into(), device: "d".into(), driver: "1".into() };
+        Ledger {
+            version: VERSION,
+            model: ModelIdentity { name: "toy".into(), weights: "ab".into(), ..ModelIdentity::default() },
+            graph: Hash::of(b"graph"),
+            source: info.clone(),
+            target: info,
+            suite: None,
+            ops: vec![Entry { op: "add".into(), ..Entry::default() }],
+            limits: None,
+        }
+    }
+
+    #[test]
+    fn round_trips_and_refuses_other_models_and_damage() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LedgerFolder::take(dir.path()).unwrap();
+        let l = ledger();
+        assert!(folder.load(l.graph, &l.model).unwrap().is_none());
+        folder.save(&l).unwrap();
+        assert_eq!(folder.load(l.graph, &l.model).unwrap(), Some(l.clone()));
+        let error = folder.load(Hash::of(b"other"), &l.model).unwrap_err();
+        assert!(error.to_string().contains("`toy`") && error.hint().unwrap().contains("--ledger"), "{error}");
+        fs::write(dir.path().join(LEDGER), "{\"version\": 1, \"mod").unwrap();
+        let error = folder.load(l.graph, &l.model).unwrap_err();
+        assert!(error.hint().unwrap().contains("delete it"), "{error}");
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let dir = tempfile::tempdir().unwrap();
+        let held = LedgerFolder::take(dir.path()).unwrap();
+        assert!(LedgerFolder::take(dir.path()).err().unwrap().to_string().contains("in use"));
+        drop(held);
+        LedgerFolder::take(dir.path()).unwrap();
+    }
+}

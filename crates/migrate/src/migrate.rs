@@ -1,0 +1,477 @@
+//! Migration, Algorithm 1: for each operator kind in graph order, check its calls alone, then the hybrid model with it,
+//! then accept or reject it. Evidence that still holds is taken from the ledger.
+
+use crate::carve::{CarveOptions, PromptInput, carve};
+use crate::check::{Checker, precision_of};
+use crate::identity::{self, Hash, ModelIdentity};
+use crate::ledger::{Entry, KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
+use crate::noise::Limits;
+use crate::oracle::Oracles;
+use crate::progress::{Progress, Stop};
+use crate::report::{
+    Coverage, MigrateReport, OpCheck, OpReport, Outcome, SCHEMA, Seconds, SkippedNode, Text, is_defect,
+};
+use crate::suite::Suite;
+use crate::verdict::Precision;
+use crate::whole::{ModelCheck, check_model};
+use std::collections::{HashMap, HashSet};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tapml_exec::{Hybrid, KernelChoice, Platform, Side};
+use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbols};
+
+/// Memory for oracle results, bytes.
+const ORACLE_BYTES: usize = 512 << 20;
+
+/// How to migrate.
+pub struct MigrateOptions<'a> {
+    /// The ledger's folder.
+    pub ledger: &'a Path,
+    /// Decode steps after each prompt.
+    pub steps: u32,
+    /// Most tokens of the model's context; 0 if unknown.
+    pub context: u32,
+    /// Time that reading the model took, for the report, seconds.
+    pub import_seconds: f64,
+    /// Turns ids into text.
+    pub decode: &'a (dyn Fn(&[u32]) -> String + Sync),
+}
+
+/// A finished migration.
+#[derive(Clone, Debug)]
+pub struct Migrated {
+    /// The report.
+    pub report: MigrateReport,
+    /// The suite that was carved or reused.
+    pub suite: PathBuf,
+}
+
+/// Moves `model` from `source` to `target` operator by operator. Running it again with the same ledger redoes only what
+/// changed, and what depends on it. A request to stop ends it with [`ErrorKind::Interrupted`]; nothing decided is lost.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the model, the two platforms and the caller's hooks are all needed"
+)]
+pub fn migrate(
+    model: &Model,
+    identity: ModelIdentity,
+    prompts: &[PromptInput],
+    source: &mut dyn Platform,
+    target: &mut dyn Platform,
+    options: &MigrateOptions<'_>,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<Migrated> {
+    let start = Instant::now();
+    let folder = LedgerFolder::take(options.ledger)?;
+    let mut identity = identity;
+    identity.weights = identity::weights_hash(&identity::weight_entries(model)?).to_string();
+    let graph = identity::graph_hash(model.graph());
+    let old = folder.load(graph, &identity)?;
+    let mut seconds = Seconds { import: options.import_seconds, ..Seconds::default() };
+    let suite = Timed::new(&mut seconds.carve)
+        .run(|| obtain_suite(&folder.suite(), model, &identity, prompts, source, options, progress, stop))?;
+    let mut ledger = Ledger {
+        version: VERSION,
+        model: identity,
+        graph,
+        source: source.describe(),
+        target: target.describe(),
+        suite: Some(suite.hash()),
+        ops: entries(model.graph(), old.as_ref()),
+        limits: old.and_then(|o| o.limits),
+    };
+    folder.save(&ledger)?;
+    let oracles = Oracles::new(ORACLE_BYTES);
+    let mut run = Migration {
+        suite: &suite,
+        model,
+        oracles: &oracles,
+        source,
+        target,
+        progress,
+        stop,
+        hybrid: None,
+        placed: HashSet::new(),
+        evidence: Vec::new(),
+        seconds,
+    };
+    let choices = run.choices()?;
+    for i in 0..ledger.ops.len() {
+        stop.check()?;
+        run.op(&folder, &mut ledger, i, &choices)?;
+    }
+    let mut seconds = run.seconds;
+    seconds.total = start.elapsed().as_secs_f64() + options.import_seconds;
+    Ok(Migrated { report: report(&ledger, &suite, seconds, options), suite: folder.suite() })
+}
+
+/// The suite in the ledger's folder if it is intact and of this model, source, prompts and steps; else a new one.
+#[expect(clippy::too_many_arguments, reason = "a part of `migrate`")]
+fn obtain_suite(
+    path: &Path,
+    model: &Model,
+    identity: &ModelIdentity,
+    prompts: &[PromptInput],
+    source: &mut dyn Platform,
+    options: &MigrateOptions<'_>,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<Suite> {
+    let info = source.describe();
+    if path.exists() {
+        match Suite::open(path).and_then(|s| s.verify().map(|()| s)) {
+            Ok(suite) => {
+                let m = suite.manifest();
+                let same_source = (&m.source.platform, &m.source.device, &m.source.driver)
+                    == (&info.platform, &info.device, &info.driver);
+                let same_prompts = m.prompts.iter().map(|p| &p.ids).eq(prompts.iter().map(|p| &p.ids));
+                let same_model = m.graph_hash == identity::graph_hash(model.graph())
+                    && m.model.weights == identity.weights;
+                if same_model && same_source && same_prompts && m.settings.steps == options.steps {
+                    return Ok(suite);
+                }
+            }
+            Err(error) => progress.note(&format!("carving again: {error}")),
+        }
+    }
+    let carving = CarveOptions {
+        out: path,
+        overwrite: true,
+        steps: options.steps,
+        self_contained: false,
+        context: options.context,
+        decode: options.decode,
+    };
+    carve(source, model, identity.clone(), prompts, &carving, progress, stop)?;
+    Suite::open(path)
+}
+
+/// The ledger's operators in graph order, with what an older ledger knows of them.
+fn entries(graph: &Graph, old: Option<&Ledger>) -> Vec<Entry> {
+    let known = |op: &str| old.and_then(|l| l.ops.iter().find(|e| e.op == op)).cloned();
+    let kinds = graph.op_kinds().into_iter();
+    kinds
+        .map(|(op, nodes)| {
+            let entry = known(op).unwrap_or_default();
+            Entry { op: op.into(), nodes: nodes as u64, state: OpState::Pending, reason: None, ..entry }
+        })
+        .collect()
+}
+
+/// The target's kernel for each node, or why there is none.
+type Choices = HashMap<NodeId, std::result::Result<KernelChoice, String>>;
+
+struct Migration<'a> {
+    suite: &'a Suite,
+    model: &'a Model,
+    oracles: &'a Oracles,
+    source: &'a mut dyn Platform,
+    target: &'a mut dyn Platform,
+    progress: &'a dyn Progress,
+    stop: &'a Stop,
+    hybrid: Option<Hybrid>,
+    /// Nodes of accepted operators.
+    placed: HashSet<String>,
+    /// Keys of the checks of accepted operators.
+    evidence: Vec<Hash>,
+    seconds: Seconds,
+}
+
+impl Migration<'_> {
+    fn choices(&self) -> Result<Choices> {
+        let graph = self.model.graph();
+        let nodes = graph.nodes().iter().enumerate();
+        nodes
+            .map(|(i, node)| {
+                let choice = match self.target.kernel_for(&node.op, &graph.input_types(node)) {
+                    Ok(choice) => Ok(choice),
+                    Err(e) if e.kind() == ErrorKind::Unsupported => Err(e.to_string()),
+                    Err(e) => return Err(e.context(format!("node `{}`", node.name))),
+                };
+                Ok((NodeId(i as u32), choice))
+            })
+            .collect()
+    }
+
+    /// Decides one operator and saves the ledger.
+    fn op(&mut self, folder: &LedgerFolder, ledger: &mut Ledger, at: usize, choices: &Choices) -> Result<()> {
+        let start = Instant::now();
+        let entry = &mut ledger.ops[at];
+        let (nodes, skipped) = self.nodes_of(&entry.op, choices);
+        entry.skipped = skipped;
+        let check_key = self.check_key(&entry.op, choices)?;
+        let mut fresh = false;
+        if nodes.is_empty() {
+            let reason = entry.skipped.first().map(|s| s.reason.clone());
+            *entry = Entry { state: OpState::Unsupported, reason, check: None, model: None, ..entry.clone() };
+            return self.decided(folder, ledger, at);
+        }
+        if entry.check_key != Some(check_key) || entry.check.is_none() {
+            fresh = true;
+            let check = self.check(&entry.op)?;
+            entry.kernel = check.kernel.clone();
+            entry.seconds = check.seconds;
+            (entry.check, entry.check_key) = (Some(check), Some(check_key));
+            (entry.model, entry.model_key) = (None, None);
+            folder.save(ledger)?;
+        }
+        let entry = &mut ledger.ops[at];
+        let check = entry.check.clone().unwrap_or_default();
+        if !check.passed() {
+            entry.state = if check.unsupported.is_some() { OpState::Unsupported } else { OpState::Rejected };
+            entry.reason = Some(check.unsupported.clone().unwrap_or_else(|| rejection(&check)));
+            (entry.model, entry.model_key) = (None, None);
+            return self.decided(folder, ledger, at);
+        }
+        let model_key = self.model_key(check_key, ledger)?;
+        let entry = &mut ledger.ops[at];
+        let known = if entry.model_key == Some(model_key) { entry.model.clone() } else { None };
+        let result = match known {
+            Some(model) => Ok(model),
+            None => {
+                fresh = true;
+                self.model_wise(ledger, &nodes, choices)
+            }
+        };
+        let entry = &mut ledger.ops[at];
+        self.settle(entry, result, model_key, nodes, check_key)?;
+        if fresh {
+            entry.seconds = start.elapsed().as_secs_f64().max(entry.seconds);
+        }
+        self.decided(folder, ledger, at)
+    }
+
+    /// Enters the outcome of the model-wise check.
+    fn settle(
+        &mut self,
+        entry: &mut Entry,
+        result: Result<ModelCheck>,
+        key: Hash,
+        nodes: Vec<String>,
+        check_key: Hash,
+    ) -> Result<()> {
+        match result {
+            Ok(model) => {
+                let passed = model.passed;
+                entry.state = if passed { OpState::Accepted } else { OpState::Rejected };
+                entry.reason = (!passed).then(|| model.reason());
+                (entry.model, entry.model_key) = (Some(model), Some(key));
+                if passed {
+                    self.placed.extend(nodes);
+                    self.evidence.push(check_key);
+                }
+            }
+            Err(e) if e.kind() == ErrorKind::Unsupported => {
+                (entry.state, entry.reason) = (OpState::Unsupported, Some(e.to_string()));
+            }
+            Err(e) if matches!(e.kind(), ErrorKind::OutOfMemory | ErrorKind::Compile) => {
+                (entry.state, entry.reason) = (OpState::Rejected, Some(format!("{}: {e}", e.kind().name())));
+            }
+            Err(e) => return Err(e.context(format!("the hybrid model with `{}`", entry.op))),
+        }
+        Ok(())
+    }
+
+    /// Names of the operator's nodes that the target has kernels for, and the others.
+    fn nodes_of(&self, op: &str, choices: &Choices) -> (Vec<String>, Vec<SkippedNode>) {
+        let graph = self.model.graph();
+        let (mut nodes, mut skipped) = (Vec::new(), Vec::new());
+        for (i, node) in graph.nodes().iter().enumerate().filter(|(_, n)| n.op.name() == op) {
+            match &choices[&NodeId(i as u32)] {
+                Ok(_) => nodes.push(node.name.clone()),
+                Err(reason) => skipped.push(SkippedNode { node: node.name.clone(), reason: reason.clone() }),
+            }
+        }
+        (nodes, skipped)
+    }
+
+    fn check(&mut self, op: &str) -> Result<OpCheck> {
+        let calls = self.suite.cases().filter(|c| self.suite.graph().node(c.node).op.name() == op).count();
+        self.progress.stage(&format!("check {op}"), calls as u64);
+        let checker = Checker::new(self.suite, self.model, self.oracles, self.progress, self.stop);
+        let done = checker.op(self.target, op)?;
+        self.seconds.check += done.check.seconds;
+        Ok(done.check)
+    }
+
+    fn model_wise(&mut self, ledger: &mut Ledger, nodes: &[String], choices: &Choices) -> Result<ModelCheck> {
+        let frames = self.suite.frames().len() as u64;
+        let limits = self.limits(ledger, choices)?;
+        self.progress.stage("check the hybrid model", frames);
+        let placed: HashSet<&str> = self.placed.iter().chain(nodes).map(String::as_str).collect();
+        let side =
+            |node: &Node| if placed.contains(node.name.as_str()) { Side::Target } else { Side::Source };
+        let mut compile = 0.0;
+        Timed::new(&mut compile).run(|| match &mut self.hybrid {
+            Some(hybrid) => hybrid.place(self.source, self.target, &side),
+            None => {
+                let capacity = capacity(self.suite);
+                self.hybrid = Some(Hybrid::new(self.model, self.source, self.target, &side, &capacity)?);
+                Ok(())
+            }
+        })?;
+        self.seconds.compile += compile;
+        let hybrid = self.hybrid.as_mut().ok_or_else(|| Error::bug("no hybrid model"))?;
+        Timed::new(&mut self.seconds.model)
+            .run(|| check_model(hybrid, self.suite, self.model, &limits, self.progress, self.stop))
+    }
+
+    fn limits(&mut self, ledger: &mut Ledger, choices: &Choices) -> Result<Limits> {
+        let precision = |node: NodeId| choices.get(&node)?.as_ref().ok().map(precision_of);
+        let nodes = 0..self.model.graph().nodes().len() as u32;
+        let all: Vec<Option<Precision>> = nodes.map(|i| precision(NodeId(i))).collect();
+        let key = Hash::of(format!("limits {VERSION} {} {all:?}", self.suite.hash()).as_bytes());
+        if let Some(known) = ledger.limits.as_ref().filter(|l| l.key == key) {
+            return Ok(known.limits.clone());
+        }
+        self.progress.stage("measure how far the logits may move", 0);
+        let limits = Timed::new(&mut self.seconds.model)
+            .run(|| Limits::measure(self.suite, self.model, self.oracles, &precision))?;
+        ledger.limits = Some(KeyedLimits { key, limits: limits.clone() });
+        Ok(limits)
+    }
+
+    /// What the check of an operator depends on.
+    fn check_key(&self, op: &str, choices: &Choices) -> Result<Hash> {
+        let mut text = format!("check {VERSION} {op} {} {:?}\n", self.suite.hash(), self.target.describe());
+        for (i, node) in self.model.graph().nodes().iter().enumerate().filter(|(_, n)| n.op.name() == op) {
+            match &choices[&NodeId(i as u32)] {
+                Ok(c) => text += &format!("{} {} {:?}\n", node.name, c.hash, c.accumulate),
+                Err(reason) => text += &format!("{} {reason}\n", node.name),
+            }
+        }
+        Ok(Hash::of(text.as_bytes()))
+    }
+
+    /// What the check of the hybrid model with an operator depends on.
+    fn model_key(&self, check_key: Hash, ledger: &Ledger) -> Result<Hash> {
+        let text = format!("model {VERSION} {check_key} {:?} {:?}", self.evidence, ledger.source);
+        Ok(Hash::of(text.as_bytes()))
+    }
+
+    fn decided(&self, folder: &LedgerFolder, ledger: &Ledger, at: usize) -> Result<()> {
+        let entry = &ledger.ops[at];
+        let state = match entry.state {
+            OpState::Accepted => "accepted",
+            OpState::Rejected => "rejected",
+            OpState::Unsupported => "unsupported",
+            OpState::Pending => "pending",
+        };
+        let reason = entry.reason.as_ref().map(|r| format!(": {r}")).unwrap_or_default();
+        self.progress.note(&format!("{} {state}{reason}", entry.op));
+        self.progress.decided(entry);
+        folder.save(ledger)
+    }
+}
+
+/// Room for the longest prompt, and for its decode steps.
+fn capacity(suite: &Suite) -> Symbols {
+    let manifest = suite.manifest();
+    let longest = manifest.prompts.iter().map(|p| p.ids.len() as u64).max().unwrap_or(1);
+    Symbols::np(longest, longest + u64::from(manifest.settings.steps))
+}
+
+fn rejection(check: &OpCheck) -> String {
+    if let Some(finding) = check.findings.iter().find(|f| is_defect(f)) {
+        return format!("a defect in the kernel: {finding}");
+    }
+    let worst = check.worst.as_ref().map(|w| format!(", worst {} at {:.3e} times", w.case, w.ratio));
+    let first = check.failures.iter().find(|f| check.worst.as_ref().is_some_and(|w| w.case == f.case));
+    let first = first.or(check.failures.first());
+    let why = first.map(|f| match (&f.error, &f.pattern) {
+        (Some(error), _) => format!(": {error}"),
+        (None, Some(pattern)) => format!(" ({}; {})", f.criterion, pattern.text),
+        (None, None) => format!(" ({})", f.criterion),
+    });
+    format!(
+        "{} of {} cases exceed the allowed error{}{}",
+        check.failed,
+        check.cases,
+        worst.unwrap_or_default(),
+        why.unwrap_or_default()
+    )
+}
+
+/// Adds the time that work takes to a sum.
+struct Timed<'a>(&'a mut f64);
+
+impl<'a> Timed<'a> {
+    fn new(sum: &'a mut f64) -> Timed<'a> {
+        Timed(sum)
+    }
+
+    fn run<T>(self, work: impl FnOnce() -> T) -> T {
+        let start = Instant::now();
+        let result = work();
+        *self.0 += start.elapsed().as_secs_f64();
+        result
+    }
+}
+
+fn report(ledger: &Ledger, suite: &Suite, seconds: Seconds, options: &MigrateOptions<'_>) -> MigrateReport {
+    let ops: Vec<OpReport> = ledger
+        .ops
+        .iter()
+        .cloned()
+        .map(|e| OpReport {
+            op: e.op,
+            state: e.state,
+            nodes: e.nodes,
+            kernel: e.kernel,
+            check: e.check,
+            model: e.model,
+            seconds: e.seconds,
+            reason: e.reason,
+        })
+        .collect();
+    let skipped = skipped_nodes(ledger, suite);
+    let all_accepted = ops.iter().all(|o| o.state == OpState::Accepted);
+    let verdict = match () {
+        () if ops.iter().any(|o| o.state == OpState::Rejected) => Outcome::Rejected,
+        () if all_accepted && skipped.is_empty() => Outcome::Accepted,
+        () => Outcome::Incomplete,
+    };
+    let last = ops.iter().rev().find(|o| o.state == OpState::Accepted).and_then(|o| o.model.as_ref());
+    let prompts = suite.manifest().prompts.iter().enumerate();
+    let texts = prompts.map(|(i, p)| Text {
+        prompt: p.text.clone(),
+        source: p.generated_text.clone(),
+        target: last.and_then(|m| m.tokens.get(i)).map(|ids| (options.decode)(ids)),
+    });
+    let departs = ops.iter().filter_map(|o| Some((&o.op, o.check.as_ref()?.source_ratio?)));
+    let notes = departs.filter(|(_, ratio)| *ratio > 1.0).map(|(op, ratio)| {
+        format!("the source's own `{op}` departs from the exact result by {ratio:.2e} times what rounding explains")
+    });
+    MigrateReport {
+        schema: SCHEMA,
+        model: ledger.model.clone(),
+        source: ledger.source.clone(),
+        target: ledger.target.clone(),
+        verdict,
+        coverage: Coverage {
+            calls: suite.manifest().totals.calls,
+            checked: ops.iter().filter_map(|o| o.check.as_ref()).map(|c| c.cases).sum(),
+            skipped,
+        },
+        notes: notes.collect(),
+        texts: texts.collect(),
+        ops,
+        seconds,
+    }
+}
+
+/// Nodes that were not checked.
+fn skipped_nodes(ledger: &Ledger, suite: &Suite) -> Vec<SkippedNode> {
+    let mut skipped = Vec::new();
+    for entry in &ledger.ops {
+        skipped.extend(entry.skipped.iter().cloned());
+        let unrun = entry.skipped.is_empty() && entry.check.as_ref().is_none_or(|c| c.cases == 0);
+        if unrun {
+            let reason = entry.reason.clone().unwrap_or_else(|| "not reached".into());
+            let nodes = suite.graph().nodes().iter().filter(|n| n.op.name() == entry.op);
+            skipped.extend(nodes.map(|n| SkippedNode { node: n.name.clone(), reason: reason.clone() }));
+        }
+    }
+    skipped
+}

@@ -1,0 +1,175 @@
+//! How far a model's logits may move when every operator on the target errs as much as its verdict allows: the limit of
+//! the model-wise check. It is measured, not chosen: the model runs in f64 on the recorded tokens, once exactly and
+//! [`RUNS`] times with every output element of every node moved by
+//!
+//! ```text
+//! R · U + A · ((1 − SHARED) · U + SHARED · V · sign(y))
+//! ```
+//!
+//! where `R + A` is the element's allowed error (see [`crate::verdict`]), `U` is uniform in −1..1 for each element and
+//! `V` for each row: what all elements of a row have in common survives sums in which independent errors cancel.
+
+use crate::oracle::Oracles;
+use crate::suite::{Case, Suite};
+use crate::verdict::{Allowed, Precision, SHARED};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use tapml_exec::LOGITS;
+use tapml_graph::{Context, Error, Model, NodeId, Origin, Result, ValueId};
+use tapml_reference::{Array, Value, empty_states, eval};
+
+/// Disturbed runs of the whole model.
+pub const RUNS: u64 = 4;
+
+/// Limits of the logits' movement, for every position of every run of the suite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Limits {
+    /// For each run of the suite and each row of its logits: the largest movement over the vocabulary and the disturbed
+    /// runs, at least the mean over all rows.
+    pub moved: Vec<Vec<f64>>,
+    /// Likewise: the source's own largest distance from the exact logits.
+    pub source: Vec<Vec<f64>>,
+}
+
+impl Limits {
+    /// How far the target's logits may lie from the source's in this row of this run.
+    pub fn allowed(&self, frame: usize, row: usize) -> f64 {
+        self.moved[frame][row] + self.source[frame][row]
+    }
+
+    /// Measures the limits. `precision` gives what the target's kernel for a node declares, `None` if the node stays on
+    /// the source.
+    pub fn measure(
+        suite: &Suite,
+        model: &Model,
+        oracles: &Oracles,
+        precision: &(dyn Fn(NodeId) -> Option<Precision> + Sync),
+    ) -> Result<Limits> {
+        let run = Noisy { suite, model, oracles, precision };
+        let prompts = suite.manifest().prompts.len() as u32;
+        let jobs: Vec<(u32, u64)> = (0..prompts).flat_map(|p| (0..=RUNS).map(move |r| (p, r))).collect();
+        let logits: Vec<HashMap<usize, Array<f64>>> =
+            jobs.par_iter().map(|&(prompt, seed)| run.prompt(prompt, seed)).collect::<Result<_>>()?;
+        let frames = suite.frames().len();
+        let mut limits = Limits { moved: vec![Vec::new(); frames], source: vec![Vec::new(); frames] };
+        for (&(prompt, seed), rows) in jobs.iter().zip(&logits) {
+            let exact = &logits[prompt as usize * (RUNS as usize + 1)];
+            for (&frame, found) in rows {
+                let exact = &exact[&frame];
+                let distance = match seed {
+                    0 => {
+                        let recorded = suite.value(frame, logits_value(model)?)?.to_f64();
+                        let distance = distances(exact, &recorded);
+                        limits.source[frame] = distance;
+                        continue;
+                    }
+                    _ => distances(exact, found.values()),
+                };
+                let slot = &mut limits.moved[frame];
+                slot.resize(distance.len(), 0.0);
+                slot.iter_mut().zip(distance).for_each(|(old, new)| *old = old.max(new));
+            }
+        }
+        let all: Vec<f64> = limits.moved.iter().flatten().copied().collect();
+        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
+        limits.moved.iter_mut().flatten().for_each(|m| *m = m.max(mean));
+        Ok(limits)
+    }
+}
+
+/// The value behind the graph's output `logits`.
+pub(crate) fn logits_value(model: &Model) -> Result<ValueId> {
+    let output = model.graph().outputs().iter().find(|o| o.name == LOGITS);
+    output.map(|o| o.value).ok_or_else(|| Error::unsupported("the graph has no output `logits`"))
+}
+
+/// The largest distance of each row.
+fn distances(exact: &Array<f64>, found: &[f64]) -> Vec<f64> {
+    let width = exact.row_len().max(1);
+    let rows = exact.values().chunks(width).zip(found.chunks(width));
+    rows.map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)).collect()
+}
+
+struct Noisy<'a> {
+    suite: &'a Suite,
+    model: &'a Model,
+    oracles: &'a Oracles,
+    precision: &'a (dyn Fn(NodeId) -> Option<Precision> + Sync),
+}
+
+impl Noisy<'_> {
+    /// The logits of each run of a prompt, by the run's index; disturbed unless `seed` is 0.
+    fn prompt(&self, prompt: u32, seed: u64) -> Result<HashMap<usize, Array<f64>>> {
+        let graph = self.model.graph();
+        let mut states = empty_states::<f64>(graph)?;
+        let mut logits = HashMap::new();
+        for (frame, run) in self.suite.frames().iter().enumerate().filter(|(_, f)| f.prompt == prompt) {
+            let mut values: Vec<Option<Value<f64>>> = vec![None; graph.values().len()];
+            for (id, _) in graph.inputs() {
+                values[id.0 as usize] = Some(Value::from_tensor(&self.suite.value(frame, id)?)?);
+            }
+            for (state, before) in graph.states().iter().zip(states.drain(..)) {
+                values[state.input.0 as usize] = Some(before);
+            }
+            for (i, node) in graph.nodes().iter().enumerate() {
+                let case = Case { frame, node: NodeId(i as u32) };
+                let inputs: Vec<Value<f64>> =
+                    node.inputs.iter().map(|&v| self.get(&values, v)).collect::<Result<_>>()?;
+                let outputs =
+                    eval(&node.op, &run.symbols, &inputs).context(|| format!("node `{}`", node.name))?;
+                for (k, (&id, output)) in node.outputs.iter().zip(outputs).enumerate() {
+                    let output = if seed == 0 { output } else { self.disturb(case, k, id, output, seed)? };
+                    values[id.0 as usize] = Some(output);
+                }
+            }
+            states = graph.states().iter().map(|s| self.get(&values, s.output)).collect::<Result<_>>()?;
+            let found = self.get(&values, logits_value(self.model)?)?;
+            logits.insert(frame, found.as_float()?.clone());
+        }
+        Ok(logits)
+    }
+
+    fn get(&self, values: &[Option<Value<f64>>], id: ValueId) -> Result<Value<f64>> {
+        let value = self.model.graph().value(id);
+        match (&values[id.0 as usize], value.origin) {
+            (Some(found), _) => Ok(found.clone()),
+            (None, Origin::Weight) => self.oracles.weights().of(self.model, &value.name),
+            (None, _) => Err(Error::bug(format!("`{}` is read but not there", value.name))),
+        }
+    }
+
+    fn disturb(
+        &self,
+        case: Case,
+        k: usize,
+        id: ValueId,
+        output: Value<f64>,
+        seed: u64,
+    ) -> Result<Value<f64>> {
+        let (Some(precision), Value::Float(array)) = ((self.precision)(case.node), &output) else {
+            return Ok(output);
+        };
+        let exact = self.oracles.of(case, || Ok(self.suite.call(case, self.model)?.0))?;
+        let exact = &exact[k];
+        if exact.values.len() != array.len() || exact.deviation.iter().all(|&d| d == 0.0) {
+            return Ok(output);
+        }
+        let dtype = self.model.graph().value(id).ty.dtype;
+        let allowed = Allowed::new(exact, dtype, precision, None);
+        let stream = (case.frame as u64) << 40 | u64::from(case.node.0) << 8 | k as u64;
+        let mut random = fastrand::Rng::with_seed(stream.wrapping_mul(2 * RUNS + 1).wrapping_add(seed));
+        let mut uniform = || 2.0 * random.f64() - 1.0;
+        let mut moved = Vec::with_capacity(array.len());
+        let mut shared = 0.0;
+        for (i, &y) in array.values().iter().enumerate() {
+            if i % exact.row_len.max(1) == 0 {
+                shared = uniform();
+            }
+            let computing = allowed.computing[i].min(f64::MAX);
+            let own = (1.0 - SHARED) * uniform() + SHARED * shared * y.signum();
+            moved.push(y + allowed.storage[i] * uniform() + computing * own);
+        }
+        Value::float(array.shape().to_vec(), moved)
+    }
+}

@@ -1,0 +1,95 @@
+//! Exact results of node calls and their sensitivity, computed once per call and shared by every platform that is
+//! checked: they depend on the recorded inputs alone.
+
+use crate::suite::Case;
+use crate::verdict::{AMPLITUDE, COPIES, Exact};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use tapml_exec::Call;
+use tapml_graph::{Context, Result};
+use tapml_reference::{Value, WeightCache, oracle};
+
+/// Oracle results of one suite. Results are kept while they fit the budget, so that a second check of the same calls,
+/// such as one after a kernel was edited, computes nothing.
+pub struct Oracles {
+    weights: WeightCache<f64>,
+    known: Mutex<Known>,
+    budget: usize,
+}
+
+#[derive(Default)]
+struct Known {
+    exact: HashMap<Case, Arc<Vec<Exact>>>,
+    bytes: usize,
+}
+
+impl Oracles {
+    /// Keeps results of up to `budget` bytes in memory.
+    pub fn new(budget: usize) -> Oracles {
+        Oracles { weights: WeightCache::new(), known: Mutex::default(), budget }
+    }
+
+    /// The exact outputs of `case` of the suite that these oracles belong to; `call` gives its call if they are not
+    /// known yet.
+    pub fn of<C: std::borrow::Borrow<Call>>(
+        &self,
+        case: Case,
+        call: impl FnOnce() -> Result<C>,
+    ) -> Result<Arc<Vec<Exact>>> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner).exact.get(&case).cloned();
+        if let Some(exact) = known {
+            return Ok(exact);
+        }
+        let call = call()?;
+        let call = call.borrow();
+        let seed = (case.frame as u64) << 32 | u64::from(case.node.0);
+        let exact = Arc::new(self.compute(call, seed).context(|| format!("oracle of node `{}`", call.node))?);
+        let bytes: usize = exact.iter().map(|e| e.values.len() * 16).sum();
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.bytes + bytes <= self.budget && known.exact.insert(case, exact.clone()).is_none() {
+            known.bytes += bytes;
+        }
+        Ok(exact)
+    }
+
+    /// The weights in f64.
+    pub(crate) fn weights(&self) -> &WeightCache<f64> {
+        &self.weights
+    }
+
+    fn compute(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
+        let inputs = call.inputs.iter().zip(&call.weights).map(|(tensor, weight)| match weight {
+            Some(name) => self.weights.get(name, tensor),
+            None => Value::from_tensor(tensor),
+        });
+        let inputs: Vec<Value<f64>> = inputs.collect::<Result<_>>()?;
+        let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
+        let found = oracle(&call.op, &call.symbols, &inputs, &is_weight, AMPLITUDE, COPIES, seed)?;
+        let pairs = found.exact.iter().zip(&found.deviation);
+        Ok(pairs
+            .map(|(exact, deviation)| Exact {
+                values: exact.values().to_vec(),
+                deviation: deviation.values().to_vec(),
+                row_len: exact.row_len(),
+            })
+            .collect())
+    }
+}
+
+/// Terms of the longest sum that an operator forms for one output element, from the shapes of its inputs: 0 if every
+/// input has the output's shape (element-wise), else the longest row, or the rows of an input that are summed over.
+pub fn terms(call: &Call) -> usize {
+    let output = call.output_types.first().and_then(|t| t.sizes(&call.symbols).ok()).unwrap_or_default();
+    let floats = || call.inputs.iter().zip(&call.weights).filter(|(t, _)| t.dtype().is_float());
+    if floats().all(|(t, _)| t.shape() == output) {
+        return 0;
+    }
+    let longest = |tensor: &tapml_graph::Tensor, weight: bool| {
+        let row = tensor.shape().last().copied().unwrap_or(0);
+        match tensor.shape() {
+            [rows, _] if !weight && output.first() != Some(rows) => row.max(*rows),
+            _ => row,
+        }
+    };
+    floats().map(|(t, w)| longest(t, w.is_some())).max().unwrap_or(0)
+}

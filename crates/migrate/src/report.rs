@@ -1,0 +1,257 @@
+//! The reports of checking and migrating: their JSON fields are a promise to users, see the project's interface.
+
+use crate::verdict::{Element, Pattern};
+use serde::{Deserialize, Serialize, Serializer};
+use tapml_device::Finding;
+use tapml_exec::PlatformInfo;
+
+/// Version of the reports' fields.
+pub const SCHEMA: u32 = 1;
+
+/// The case with the largest ratio of observed to allowed error.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Worst {
+    /// Name of the case, see [`crate::suite::Suite::case_id`].
+    pub case: String,
+    /// Name of the node.
+    pub node: String,
+    /// Observed error over allowed error; above 1 fails. Infinity is written as the largest finite number.
+    #[serde(serialize_with = "finite")]
+    pub ratio: f64,
+    /// Its worst element; absent if the call could not be run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element: Option<Element>,
+}
+
+/// Something that was not checked, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedCase {
+    /// Name of the case.
+    pub case: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// A case that failed, with what decided.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Name of the case.
+    pub case: String,
+    /// Name of the node.
+    pub node: String,
+    /// See [`Worst::ratio`].
+    #[serde(serialize_with = "finite")]
+    pub ratio: f64,
+    /// What decided, in plain words.
+    pub criterion: String,
+    /// The worst element; absent if the call could not be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub element: Option<Element>,
+    /// How the wrong elements are spread; absent if the call could not be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pattern: Option<Pattern>,
+    /// The error, if the call could not be run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+}
+
+/// The checks of one operator kind.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpCheck {
+    /// Operator name.
+    pub op: String,
+    /// Name of the kernel; several are joined by `+`; empty if there is none.
+    pub kernel: String,
+    /// Cases that were run.
+    pub cases: u64,
+    /// Cases that failed.
+    pub failed: u64,
+    /// The case with the largest ratio; absent if none was run.
+    pub worst: Option<Worst>,
+    /// Wall-clock time.
+    pub seconds: f64,
+    /// Cases by ratio: entry `i` counts `2^(i-12) ≤ ratio < 2^(i-11)`; the first and last entry take what lies outside.
+    pub histogram: Vec<u64>,
+    /// Hash of the kernel's text and constants.
+    pub kernel_hash: String,
+    /// Dtype in which the kernel accumulates.
+    pub accumulate: String,
+    /// The first failures in suite order, at most [`MAX_FAILURES`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<Failure>,
+    /// Defects that a checking device saw in the kernel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// Why no case could be run; absent if some could.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unsupported: Option<String>,
+    /// Largest ratio of the source's own recorded outputs; above 1 the source itself departs from the exact result.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_ratio: Option<f64>,
+}
+
+/// Most failures listed per operator.
+pub const MAX_FAILURES: usize = 20;
+/// Entries of [`OpCheck::histogram`].
+pub const BUCKETS: usize = 24;
+
+impl OpCheck {
+    /// Whether every case was run and passed, and no defect was seen.
+    pub fn passed(&self) -> bool {
+        self.failed == 0 && self.unsupported.is_none() && !self.findings.iter().any(is_defect)
+    }
+}
+
+/// Whether a finding is a defect of the kernel, and not only a remark: a NaN may be wanted, a limit was met.
+pub fn is_defect(finding: &Finding) -> bool {
+    use tapml_device::FindingKind::{LimitExceeded, NonFinite};
+    !matches!(finding.kind, LimitExceeded | NonFinite)
+}
+
+/// The entry of [`OpCheck::histogram`] for this ratio.
+pub fn bucket(ratio: f64) -> usize {
+    let exponent = if ratio > 0.0 { ratio.log2().floor() } else { f64::NEG_INFINITY };
+    (exponent + 12.0).clamp(0.0, (BUCKETS - 1) as f64) as usize
+}
+
+/// The report of `tapml check`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CheckReport {
+    /// See [`SCHEMA`].
+    pub schema: u32,
+    /// The suite's folder.
+    pub suite: String,
+    /// The platform that was checked.
+    pub target: PlatformInfo,
+    /// Cases that were run.
+    pub cases: u64,
+    /// Cases that failed.
+    pub failed: u64,
+    /// Cases that were not run.
+    pub skipped: Vec<SkippedCase>,
+    /// Per operator kind, in graph order.
+    pub ops: Vec<OpCheck>,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+impl CheckReport {
+    /// Whether every operator passed.
+    pub fn passed(&self) -> bool {
+        self.skipped.is_empty() && self.ops.iter().all(OpCheck::passed)
+    }
+}
+
+/// Writes infinity as the largest finite number: JSON has none.
+fn finite<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_f64(match value.is_nan() {
+        true => f64::MAX,
+        false => value.clamp(f64::MIN, f64::MAX),
+    })
+}
+
+/// A node that was not checked on the target, and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SkippedNode {
+    /// Name of the node.
+    pub node: String,
+    /// Why.
+    pub reason: String,
+}
+
+/// The outcome of a migration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// The whole graph runs on the target.
+    Accepted,
+    /// An operator failed a check.
+    Rejected,
+    /// No operator failed, but some are not on the target.
+    Incomplete,
+}
+
+/// One operator kind in a migration's report.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OpReport {
+    /// Operator name.
+    pub op: String,
+    /// Where it stands.
+    pub state: crate::ledger::OpState,
+    /// Nodes of this kind.
+    pub nodes: u64,
+    /// Name of the kernel; empty if there is none.
+    pub kernel: String,
+    /// The check of its calls alone; absent if there was none.
+    pub check: Option<OpCheck>,
+    /// The check of the hybrid model; absent if the operator did not get so far.
+    pub model: Option<crate::whole::ModelCheck>,
+    /// Wall-clock time of both checks, when they were made.
+    pub seconds: f64,
+    /// Why it was not accepted.
+    pub reason: Option<String>,
+}
+
+/// What was checked and what was not.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Node calls of the suite.
+    pub calls: u64,
+    /// Node calls that were replayed on the target and judged.
+    pub checked: u64,
+    /// Nodes that were not.
+    pub skipped: Vec<SkippedNode>,
+}
+
+/// Wall-clock times of this run, seconds. What was taken from the ledger took none.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Seconds {
+    /// Reading the model; given by the caller.
+    pub import: f64,
+    /// Loading hybrid models, compilation included.
+    pub compile: f64,
+    /// Carving.
+    pub carve: f64,
+    /// Checking operators alone.
+    pub check: f64,
+    /// Checking hybrid models, measuring their limits included.
+    pub model: f64,
+    /// From the call to the report, plus `import`.
+    pub total: f64,
+}
+
+/// What source and hybrid make of one prompt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Text {
+    /// The prompt.
+    pub prompt: String,
+    /// What the source generates greedily.
+    pub source: String,
+    /// What the hybrid puts first at each of these positions; absent if no operator is on the target.
+    pub target: Option<String>,
+}
+
+/// The report of `tapml migrate`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct MigrateReport {
+    /// See [`SCHEMA`].
+    pub schema: u32,
+    /// The model.
+    pub model: crate::identity::ModelIdentity,
+    /// The source platform.
+    pub source: PlatformInfo,
+    /// The target platform.
+    pub target: PlatformInfo,
+    /// The outcome.
+    pub verdict: Outcome,
+    /// The operators in graph order.
+    pub ops: Vec<OpReport>,
+    /// What was checked and what was not.
+    pub coverage: Coverage,
+    /// Times.
+    pub seconds: Seconds,
+    /// Source and hybrid side by side.
+    pub texts: Vec<Text>,
+    /// Things to know that are no failure, such as a source that departs from the exact results.
+    pub notes: Vec<String>,
+}
