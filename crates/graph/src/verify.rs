@@ -16,14 +16,19 @@ pub(crate) const MAX_INPUTS: usize = 256;
 /// Most values of a graph.
 pub(crate) const MAX_VALUES: usize = 1 << 18;
 
-/// Fails with every violation found, one per line.
+/// Most violations that one error spells out; the rest are counted.
+const MAX_TOLD: usize = 50;
+
+/// Fails with the violations found, one per line.
 pub fn check(graph: &Graph) -> Result<()> {
     let errors = violations(graph);
     match errors.len() {
         0 => Ok(()),
         1 => Err(Error::invalid(errors[0].clone()).context(format!("graph `{}`", graph.name()))),
         n => {
-            Err(Error::invalid(format!("{n} errors in graph `{}`:\n  {}", graph.name(), errors.join("\n  "))))
+            let told = errors[..n.min(MAX_TOLD)].join("\n  ");
+            let more = if n > MAX_TOLD { format!("\n  and {} more", n - MAX_TOLD) } else { String::new() };
+            Err(Error::invalid(format!("{n} errors in graph `{}`:\n  {told}{more}", graph.name())))
         }
     }
 }

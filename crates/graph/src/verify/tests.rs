@@ -269,3 +269,17 @@ fn nodes_that_share_outputs() {
         &["state `more` starts as `cache`, which is another value"],
     );
 }
+
+#[test]
+fn a_flood_of_violations_is_counted() {
+    let mut graph = good();
+    let bad = |i| Value { name: format!("v{i}"), ty: f32s("n"), origin: Origin::Weight };
+    graph.values.extend((0..1000).map(bad));
+    assert_eq!(violations(&graph).len(), 1000);
+    let error = check(&graph).unwrap_err().to_string();
+    assert!(
+        error.starts_with("1000 errors in graph `g`:\n") && error.ends_with("\n  and 950 more"),
+        "{error}"
+    );
+    assert_eq!(error.lines().count(), 52);
+}
