@@ -10,6 +10,7 @@ mod extract;
 mod graph;
 mod model;
 pub mod op;
+mod outputs;
 pub mod rewrite;
 mod summary;
 mod tensor;
