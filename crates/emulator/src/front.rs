@@ -189,7 +189,7 @@ impl Front<'_> {
         let used = info.get_entry_point(entry);
         let globals = types.module.global_variables.iter();
         let shared = globals.filter(|(h, v)| v.space == AddressSpace::WorkGroup && !used[*h].is_empty());
-        let bytes: u64 = shared.map(|(_, v)| u64::from(types.layouter[v.ty].size)).sum();
+        let bytes: u64 = shared.map(|(_, v)| u64::from(types.inner(v.ty).size(types.module.to_ctx()))).sum();
         if bytes > u64::from(self.desc.workgroup_memory) {
             let message = format!(
                 "the text declares {bytes} bytes of workgroup memory, the description says {}",

@@ -10,13 +10,16 @@
 //! [`Checks`].
 #![warn(missing_docs)]
 
+mod check;
 mod code;
+mod commands;
 mod device;
 mod dispatch;
 mod front;
 mod lower;
 mod options;
 mod profile;
+mod run;
 mod source;
 mod vm;
 

@@ -5,7 +5,8 @@ use super::types::Kind;
 use super::{Lower, Lowered, Val};
 use crate::code::{Bin, Inst, Reg, Tri, Un};
 use naga::{
-    BinaryOperator, Constant, Expression, Handle, Literal, RelationalFunction, Type, TypeInner, UnaryOperator,
+    Arena, BinaryOperator, Constant, Expression, Handle, Literal, RelationalFunction, Type, TypeInner,
+    UnaryOperator,
 };
 use std::collections::HashSet;
 
@@ -38,7 +39,8 @@ impl<'a> Lower<'a> {
                     )?,
                 ))
             }
-            ref other => self.fail(format!("{} used before it is computed", name_of(other))),
+            // Initialisers of variables and local constants are not emitted anywhere.
+            _ => Ok(Val::Regs(self.constant_expression(&function.expressions, expression)?)),
         }
     }
 
@@ -104,22 +106,34 @@ impl<'a> Lower<'a> {
     /// The value of a module-scope constant expression.
     pub(super) fn global_expression(&mut self, expression: Handle<Expression>) -> Lowered<Vec<Reg>> {
         let module = self.types.module;
-        match module.global_expressions[expression] {
+        self.constant_expression(&module.global_expressions, expression)
+    }
+
+    fn constant_expression(
+        &mut self,
+        arena: &'a Arena<Expression>,
+        expression: Handle<Expression>,
+    ) -> Lowered<Vec<Reg>> {
+        match arena[expression] {
             Expression::Literal(literal) => Ok(vec![self.literal(literal)?]),
             Expression::Constant(constant) => self.global_constant(constant),
             Expression::ZeroValue(ty) => self.zero(ty),
             Expression::Compose { ref components, .. } => {
                 let mut out = Vec::new();
                 for &component in components {
-                    out.extend(self.global_expression(component)?);
+                    out.extend(self.constant_expression(arena, component)?);
                 }
                 Ok(out)
             }
             Expression::Splat { size, value } => {
-                let value = self.global_expression(value)?;
+                let value = self.constant_expression(arena, value)?;
                 Ok(vec![self.need(value.first().copied(), "an empty splat")?; size as usize])
             }
-            ref other => self.fail(format!("{} in a module-scope constant", name_of(other))),
+            Expression::Swizzle { size, vector, pattern } => {
+                let vector = self.constant_expression(arena, vector)?;
+                Ok(pattern[..size as usize].iter().map(|&c| vector[c as usize]).collect())
+            }
+            ref other => self.fail(format!("{} in a constant", name_of(other))),
         }
     }
 

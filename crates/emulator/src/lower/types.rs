@@ -1,6 +1,6 @@
 //! Types as the emulator sees them: runs of scalars in registers, and byte layouts in buffers.
 
-use naga::proc::Layouter;
+use naga::proc::{IndexableLength, Layouter};
 use naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Type, TypeInner, VectorSize};
 
 /// The largest value or variable, in scalars, that is kept in registers.
@@ -74,14 +74,22 @@ impl<'a> Types<'a> {
         &self.module.types[ty].inner
     }
 
+    /// The length of an array: `Some(None)` if it is runtime-sized. Override constants are resolved before.
+    fn count(&self, size: ArraySize) -> Option<Option<u32>> {
+        match size.resolve(self.module.to_ctx()).ok()? {
+            IndexableLength::Known(n) => Some(Some(n)),
+            IndexableLength::Dynamic => Some(None),
+        }
+    }
+
     /// Number of scalars of a value; saturates, and is `None` for types that are no values.
     pub fn scalars(&self, inner: &TypeInner) -> Option<u32> {
         Some(match *inner {
             TypeInner::Scalar(_) | TypeInner::Atomic(_) => 1,
             TypeInner::Vector { size, .. } => size as u32,
             TypeInner::Matrix { columns, rows, .. } => columns as u32 * rows as u32,
-            TypeInner::Array { base, size: ArraySize::Constant(n), .. } => {
-                self.scalars(self.inner(base))?.saturating_mul(n.get())
+            TypeInner::Array { base, size, .. } => {
+                self.scalars(self.inner(base))?.saturating_mul(self.count(size)??)
             }
             TypeInner::Struct { ref members, .. } => {
                 let sizes = members.iter().map(|m| self.scalars(self.inner(m.ty)));
@@ -150,11 +158,7 @@ impl<'a> Types<'a> {
                 Step { scale, count: Some(columns as u32) }
             }
             TypeInner::Array { base, size, stride } => {
-                let count = match size {
-                    ArraySize::Constant(n) => Some(n.get()),
-                    ArraySize::Dynamic => None,
-                    ArraySize::Pending(_) => return None,
-                };
+                let count = self.count(size)?;
                 Step { scale: if flat { self.scalars(self.inner(base))? } else { stride }, count }
             }
             _ => return None,
@@ -170,16 +174,6 @@ impl<'a> Types<'a> {
         }
         let before = members[..index as usize].iter().map(|m| self.scalars(self.inner(m.ty)));
         Some((before.sum::<Option<u32>>()?, member.ty))
-    }
-
-    /// The type of one element of a vector, matrix or array.
-    pub fn element(&self, inner: &TypeInner) -> Option<TypeInner> {
-        Some(match *inner {
-            TypeInner::Vector { scalar, .. } => TypeInner::Scalar(scalar),
-            TypeInner::Matrix { rows, scalar, .. } => TypeInner::Vector { size: rows, scalar },
-            TypeInner::Array { base, .. } => self.inner(base).clone(),
-            _ => return None,
-        })
     }
 
     /// The kind of a scalar, vector or matrix.

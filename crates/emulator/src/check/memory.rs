@@ -1,0 +1,159 @@
+//! Checks of memory accesses: bounds, reads of what nobody wrote, races.
+
+use super::Watcher;
+use super::shadow::{Conflict, Who};
+use crate::code::{Access, AtomicOp, Inst, LANES, Mem, Reg};
+use crate::vm::memory::Address;
+use crate::vm::{Env, Vm};
+use tapml_device::FindingKind;
+
+/// How an instruction touches memory.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Touch {
+    Read,
+    Write,
+    Atomic,
+}
+
+impl Watcher<'_> {
+    /// Reports indices above `last` in active lanes.
+    pub(super) fn bounds(&mut self, vm: &Vm<'_>, pc: usize, at: Reg, last: u32) {
+        let active = vm.mask();
+        if !self.checks.bounds || active.none() {
+            return;
+        }
+        let view = vm.view(at);
+        if !view.varying && view.get(0).0[0] <= last {
+            return;
+        }
+        let mut first = None;
+        let mut count = 0_u64;
+        for c in active.low..active.high {
+            let above = view.get(c).zip(active.chunk(c), |x, m| if x > last { m } else { 0 });
+            if above.any_all().0 != 0 {
+                let lanes = (0..LANES).filter(|&i| above.0[i] != 0);
+                count += lanes.clone().count() as u64;
+                first = first.or(lanes.map(|i| c * LANES + i).next());
+            }
+        }
+        if let Some(lane) = first {
+            let index = view.lane(lane);
+            self.found(vm, FindingKind::OutOfBounds, pc, lane, count, || {
+                let length = u64::from(last) + 1;
+                let signed =
+                    if index as i32 >= 0 { String::new() } else { format!(" ({} as i32)", index as i32) };
+                format!("index {index}{signed} of {length} elements")
+            });
+        }
+    }
+
+    /// Checks a load, store or atomic before it happens.
+    pub(super) fn memory(&mut self, vm: &Vm<'_>, env: &Env<'_>, pc: usize, inst: &Inst) {
+        let (touch, at, access) = match *inst {
+            Inst::Load { at, access, .. } => (Touch::Read, at, access),
+            Inst::Store { at, access, .. } => (Touch::Write, at, access),
+            Inst::Atomic { op: AtomicOp::Load, at, access, .. } => (Touch::Atomic, at, access),
+            Inst::Atomic { at, access, .. } => (Touch::Atomic, at, access),
+            _ => return,
+        };
+        let access = vm.code.accesses[access as usize];
+        let address = vm.address(env, &access);
+        self.bounds(vm, pc, at, address.last);
+        match access.mem {
+            Mem::Workgroup => self.workgroup(vm, pc, touch, at, access, address),
+            Mem::Binding(binding) => self.storage(vm, pc, touch, at, access, (address, binding)),
+        }
+    }
+
+    fn workgroup(&mut self, vm: &Vm<'_>, pc: usize, touch: Touch, at: Reg, access: Access, address: Address) {
+        if !self.checks.race && !self.checks.uninit {
+            return;
+        }
+        let view = vm.view(at);
+        for lane in vm.mask().lanes() {
+            let who = self.who(lane, false);
+            for k in 0..access.count {
+                let word = address.of(view.lane(lane)) as usize + k as usize;
+                let conflict = match touch {
+                    Touch::Write => self.shared.write(word, Some(who)),
+                    Touch::Atomic => self.shared.write(word, None),
+                    Touch::Read => {
+                        if self.checks.uninit && !self.shared.is_written(word) {
+                            self.unwritten(vm, pc, lane, || format!("workgroup memory word {word}"));
+                        }
+                        self.shared.read(word, who)
+                    }
+                };
+                self.conflict(vm, pc, touch, who, conflict, || format!("workgroup memory word {word}"));
+            }
+        }
+    }
+
+    fn storage(
+        &mut self,
+        vm: &Vm<'_>,
+        pc: usize,
+        touch: Touch,
+        at: Reg,
+        access: Access,
+        (address, binding): (Address, u32),
+    ) {
+        let Some(shadow) = self.bindings.get(binding as usize).copied() else { return };
+        if shadow.written.is_none() && shadow.accesses.is_none() {
+            return;
+        }
+        let view = vm.view(at);
+        let halves = if access.half { 1 } else { 2 };
+        for lane in vm.mask().lanes() {
+            let who = self.who(lane, true);
+            for k in 0..access.count {
+                let unit = address.of(view.lane(lane)) as usize + k as usize;
+                let half = shadow.first * 2 + unit * halves as usize;
+                let place = || format!("binding {binding}, element at byte {}", unit * 2 * halves as usize);
+                if let Some(written) = shadow.written {
+                    if touch != Touch::Read {
+                        written.set(half, halves);
+                    } else if !written.is_set(half, halves) {
+                        self.unwritten(vm, pc, lane, place);
+                    }
+                }
+                let conflict = match (shadow.accesses, touch) {
+                    (Some(accesses), Touch::Write) => accesses.write(half, who),
+                    (Some(accesses), Touch::Read) => accesses.read(half, who),
+                    _ => None,
+                };
+                self.conflict(vm, pc, touch, who, conflict, place);
+            }
+        }
+    }
+
+    fn unwritten(&mut self, vm: &Vm<'_>, pc: usize, lane: usize, place: impl FnOnce() -> String) {
+        self.found(vm, FindingKind::UninitializedRead, pc, lane, 1, || {
+            format!("{} is read before anything wrote to it", place())
+        });
+    }
+
+    fn conflict(
+        &mut self,
+        vm: &Vm<'_>,
+        pc: usize,
+        touch: Touch,
+        who: Who,
+        conflict: Option<Conflict>,
+        place: impl FnOnce() -> String,
+    ) {
+        let Some(conflict) = conflict.filter(|_| self.checks.race) else { return };
+        let verb = if touch == Touch::Write { "writes" } else { "reads" };
+        let lane = who.lane as usize;
+        match conflict {
+            Conflict::WithinGroup(other) => self.found(vm, FindingKind::RaceInWorkgroup, pc, lane, 1, || {
+                let (place, other) = (place(), other.describe());
+                format!("invocation {lane} {verb} {place}, which {other} touched with no barrier between")
+            }),
+            Conflict::AcrossGroups(other) => self.found(vm, FindingKind::RaceAcrossWorkgroups, pc, lane, 1, || {
+                let (place, other) = (place(), other.describe());
+                format!("invocation {lane} {verb} {place}, which {other} of another workgroup touched in the same dispatch")
+            }),
+        }
+    }
+}

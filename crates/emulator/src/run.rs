@@ -1,0 +1,163 @@
+//! Executes prepared commands: hands a dispatch's buffers to the threads that run it, and takes them back.
+
+use crate::check::collect::{self, Collector};
+use crate::check::shadow::{Accesses, Written};
+use crate::check::{BindingShadow, Watcher};
+use crate::commands::{Range, Step};
+use crate::device::Emulator;
+use crate::dispatch;
+use crate::front::Kernel;
+use crate::vm::memory::Buffer;
+use crate::vm::{Env, Stop, Unwatched};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::time::Instant;
+use tapml_device::{BufferId, Error, ErrorKind, Finding, KernelId, Result};
+
+impl Emulator {
+    pub(crate) fn execute(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Dispatch { label, kernel, ranges, groups } => {
+                self.dispatch(&label, kernel, &ranges, groups)
+            }
+            Step::Copy { src, from, dst, to } => {
+                if let [Some(source), Some(target)] = self.buffers.get_disjoint_mut([&src, &dst]) {
+                    target.words[to..to + from.len()].copy_from_slice(&source.words[from.clone()]);
+                    if let (Some(target), Some(source)) = (&mut target.written, &source.written) {
+                        target.copy_words(to, source, from.start, from.len());
+                    }
+                }
+                Ok(())
+            }
+            Step::Fill { buffer, word } => {
+                if let Some(stored) = self.buffers.get_mut(&buffer) {
+                    stored.words.fill(word);
+                    if let Some(written) = &mut stored.written {
+                        // Zero is a value; any other word marks memory that nobody should read.
+                        written.set_all(word == 0);
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    fn dispatch(&mut self, label: &str, kernel: KernelId, ranges: &[Range], groups: [u32; 3]) -> Result<()> {
+        if groups.contains(&0) {
+            return Ok(());
+        }
+        let mut taken: Vec<(BufferId, Vec<u32>)> = Vec::new();
+        for range in ranges {
+            if taken.iter().all(|(id, _)| *id != range.buffer)
+                && let Some(stored) = self.buffers.get_mut(&range.buffer)
+            {
+                stored.written.as_mut().map(Written::is_full);
+                taken.push((range.buffer, std::mem::take(&mut stored.words)));
+            }
+        }
+        let result = self.run(label, kernel, ranges, &mut taken, groups);
+        for (id, words) in taken {
+            if let Some(stored) = self.buffers.get_mut(&id) {
+                stored.words = words;
+            }
+        }
+        for finding in result? {
+            collect::add(&mut self.findings, finding);
+        }
+        Ok(())
+    }
+
+    fn run(
+        &self,
+        label: &str,
+        kernel: KernelId,
+        ranges: &[Range],
+        taken: &mut [(BufferId, Vec<u32>)],
+        groups: [u32; 3],
+    ) -> Result<Vec<Finding>> {
+        let kernel = self.kernel(label, kernel)?;
+        let views: Vec<_> = taken
+            .iter_mut()
+            .map(|(id, words)| {
+                let writes = ranges.iter().any(|r| r.buffer == *id && r.writes);
+                (*id, if writes { Buffer::Write(as_atomic(words)) } else { Buffer::Read(words) })
+            })
+            .collect();
+        let bind = |range: &Range| {
+            let (_, view) = views.iter().find(|(id, _)| *id == range.buffer)?;
+            Some(match *view {
+                Buffer::Read(words) => Buffer::Read(words.get(range.first..range.first + range.len)?),
+                Buffer::Write(words) => Buffer::Write(words.get(range.first..range.first + range.len)?),
+            })
+        };
+        let buffers = ranges.iter().map(bind).collect::<Option<Vec<_>>>();
+        let buffers =
+            buffers.ok_or_else(|| Error::bug(format!("dispatch `{label}`: a checked range does not fit")))?;
+        let lengths = kernel.code.lengths.iter().map(|l| {
+            let bytes = ranges[l.binding as usize].len as u64 * 4;
+            (bytes.saturating_sub(u64::from(l.offset)) / u64::from(l.stride.max(1))) as u32
+        });
+        let stop = AtomicBool::new(false);
+        let deadline = Instant::now() + self.time_limit;
+        let env = Env { buffers, lengths: lengths.collect(), groups, deadline, stop: &stop };
+        let (result, findings) = self.execute_groups(kernel, label, &env, ranges);
+        result.map_err(|stop| self.stopped(label, kernel, stop))?;
+        Ok(findings)
+    }
+
+    fn execute_groups(
+        &self,
+        kernel: &Kernel,
+        label: &str,
+        env: &Env<'_>,
+        ranges: &[Range],
+    ) -> (std::result::Result<(), Stop>, Vec<Finding>) {
+        let (checks, pool) = (self.options.check, self.pool.as_ref());
+        if !checks.any() {
+            return (dispatch::run(&kernel.code, env, pool, || Unwatched, |_| {}), Vec::new());
+        }
+        let mut accesses: Vec<(BufferId, Accesses)> = Vec::new();
+        for range in ranges.iter().filter(|r| r.writes && checks.race) {
+            if let (Some(stored), true) =
+                (self.buffers.get(&range.buffer), accesses.iter().all(|(id, _)| *id != range.buffer))
+            {
+                accesses.push((range.buffer, Accesses::new(stored.size.div_ceil(4) as usize)));
+            }
+        }
+        let shadow = |range: &Range| BindingShadow {
+            first: range.first,
+            written: self
+                .buffers
+                .get(&range.buffer)
+                .and_then(|s| s.written.as_ref())
+                .filter(|w| !w.known_full()),
+            accesses: accesses.iter().find(|(id, _)| *id == range.buffer).map(|(_, a)| a),
+        };
+        let shadows: Vec<_> = ranges.iter().map(shadow).collect();
+        let collector = Collector::default();
+        let watch = || Watcher::new(checks, &shadows);
+        let result = dispatch::run(&kernel.code, env, pool, watch, |w| collector.merge(w.finish()));
+        (result, collector.finish(kernel, label))
+    }
+
+    fn stopped(&self, label: &str, kernel: &Kernel, stop: Stop) -> Error {
+        let pc = match stop {
+            Stop::Deadline { pc } => pc,
+            Stop::Elsewhere => 0,
+        };
+        let span = kernel.code.spans.get(pc).copied().unwrap_or_default();
+        let message = format!("still running after {:?}, stopped in this loop", self.time_limit);
+        kernel
+            .source
+            .error(ErrorKind::Interrupted, &kernel.desc.name, span, &message)
+            .context(format!("dispatch `{label}`"))
+            .with_hint("a loop may never end; otherwise give the dispatch fewer workgroups or more time")
+    }
+}
+
+/// Words that several threads may write.
+#[allow(unsafe_code)]
+fn as_atomic(words: &mut [u32]) -> &[AtomicU32] {
+    // SAFETY: AtomicU32 has the size, alignment and bit validity of u32, and the exclusive borrow is given up for as
+    // long as the shared one lives.
+    unsafe { &*(std::ptr::from_mut(words) as *const [AtomicU32]) }
+}
