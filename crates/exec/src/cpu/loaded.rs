@@ -16,6 +16,8 @@ pub(super) struct CpuLoaded {
     /// For each value of the graph that is a weight, its numbers.
     weights: Vec<Option<Value<f32>>>,
     states: Vec<Held>,
+    /// For each node, the state that it adds rows to.
+    grows: Vec<Option<usize>>,
     /// For each node, the values that nobody needs after it.
     dead: Vec<Vec<ValueId>>,
 }
@@ -39,7 +41,14 @@ impl CpuLoaded {
             let converted = shared.get(&value.name, model.weight(&value.name)?);
             weights[id.0 as usize] = Some(converted.context(|| format!("weight `{}`", value.name))?);
         }
-        let mut loaded = CpuLoaded { model: model.clone(), weights, states: Vec::new(), dead: dead(graph) };
+        let mut grows = vec![None; graph.nodes().len()];
+        for (i, state) in graph.states().iter().enumerate() {
+            if let Some(node) = grown_by(graph, state) {
+                grows[node.0 as usize] = Some(i);
+            }
+        }
+        let (model, dead) = (model.clone(), dead(graph));
+        let mut loaded = CpuLoaded { model, weights, states: Vec::new(), grows, dead };
         loaded.reset()?;
         Ok(loaded)
     }
@@ -102,10 +111,13 @@ impl CpuLoaded {
         }
     }
 
-    fn evaluate(&mut self, node: &Node, values: &Values, symbols: &Symbols) -> Result<Vec<Tensor>> {
-        let model = self.model.clone();
-        let graph = model.graph();
-        if let Some(i) = graph.states().iter().position(|s| grown_by(graph, s) == Some(node))
+    fn evaluate(
+        &mut self,
+        (index, node): (usize, &Node),
+        values: &Values,
+        symbols: &Symbols,
+    ) -> Result<Vec<Tensor>> {
+        if let Some(i) = self.grows[index]
             && let Held::Rows(rows) = &mut self.states[i]
             && let Some(new) = &values[node.inputs[1].0 as usize]
         {
@@ -116,7 +128,7 @@ impl CpuLoaded {
             node.inputs.iter().map(|&id| self.number(values, symbols, id)).collect::<Result<_>>()?;
         let outputs = eval(&node.op, symbols, &inputs)?;
         let typed = outputs.iter().zip(&node.outputs);
-        typed.map(|(output, &id)| output.to_tensor(graph.value(id).ty.dtype)).collect()
+        typed.map(|(output, &id)| output.to_tensor(self.model.graph().value(id).ty.dtype)).collect()
     }
 
     fn finish(&mut self, values: &Values, symbols: &Symbols) -> Result<HashMap<String, Tensor>> {
@@ -146,7 +158,7 @@ impl Loaded for CpuLoaded {
         let graph = model.graph();
         for (i, node) in graph.nodes().iter().enumerate() {
             let outputs =
-                self.evaluate(node, &values, symbols).context(|| format!("node `{}`", node.name))?;
+                self.evaluate((i, node), &values, symbols).context(|| format!("node `{}`", node.name))?;
             if let Some(observer) = observer.as_deref_mut() {
                 let inputs = node.inputs.iter().map(|&id| self.tensor(&values, symbols, id));
                 let inputs: Vec<Tensor> = inputs.collect::<Result<_>>()?;
@@ -182,12 +194,12 @@ fn empty(graph: &Graph, state: &State) -> Result<Held> {
 }
 
 /// The node that makes a growing state's next value by adding rows to it, if it is made so.
-fn grown_by<'a>(graph: &'a Graph, state: &State) -> Option<&'a Node> {
-    let Origin::Node { node, output: 0 } = graph.value(state.output).origin else { return None };
-    let node = graph.node(node);
+fn grown_by(graph: &Graph, state: &State) -> Option<NodeId> {
+    let Origin::Node { node: id, output: 0 } = graph.value(state.output).origin else { return None };
+    let node = graph.node(id);
     let new = graph.value(*node.inputs.get(1)?).origin;
     let appends = state.grows(graph) && node.op.appends() && node.inputs[0] == state.input;
-    (appends && matches!(new, Origin::Node { .. } | Origin::Input)).then_some(node)
+    (appends && matches!(new, Origin::Node { .. } | Origin::Input)).then_some(id)
 }
 
 /// For each node, the values whose last use it is, outputs that nobody uses included. What the graph or a state gives
