@@ -19,6 +19,6 @@ mod weights;
 pub use eval::{eval, run_node};
 pub use oracle::{Oracle, oracle};
 pub use real::Real;
-pub use run::{GraphRun, Observer, empty_states, run_graph};
+pub use run::{GraphRun, Observer, Weights, empty_states, on_pool, run_graph};
 pub use value::{Array, Value};
 pub use weights::WeightCache;

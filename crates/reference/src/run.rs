@@ -4,7 +4,7 @@ use crate::eval::eval;
 use crate::real::Real;
 use crate::value::{Value, zeros};
 use std::collections::HashMap;
-use tapml_graph::{Context, Error, Graph, Node, Origin, Result, Symbols, ValueId};
+use tapml_graph::{Context, Error, Graph, Node, Origin, Output, Result, Symbols, ValueId};
 
 /// What a run leaves behind.
 #[derive(Clone, Debug)]
@@ -26,13 +26,17 @@ impl<T> GraphRun<T> {
 /// Called after each node with the node, its inputs and its outputs. An error ends the run.
 pub type Observer<'a, T> = &'a mut dyn FnMut(&Node, &[Value<T>], &[Value<T>]) -> Result<()>;
 
+/// Gives the value of a weight by its name.
+pub type Weights<'a, T> = &'a (dyn Fn(&str) -> Result<Value<T>> + Sync);
+
 /// Runs a graph in `T` throughout. `inputs` are by name, `weights` gives the value of a weight by its name, `states` are
-/// those before the run in the graph's order. Values are dropped after their last use.
+/// those before the run in the graph's order. Values are dropped after their last use. Without an observer the run takes
+/// place on a thread of the pool, see [`on_pool`].
 pub fn run_graph<T: Real>(
     graph: &Graph,
     symbols: &Symbols,
     inputs: &HashMap<String, Value<T>>,
-    weights: &dyn Fn(&str) -> Result<Value<T>>,
+    weights: Weights<'_, T>,
     states: Vec<Value<T>>,
     observer: Option<Observer<'_, T>>,
 ) -> Result<GraphRun<T>> {
@@ -48,11 +52,20 @@ pub fn run_graph<T: Real>(
     for (state, before) in graph.states().iter().zip(states) {
         run.give(state.input, before)?;
     }
-    run.nodes(observer)?;
-    let outputs =
-        graph.outputs().iter().map(|o| Ok((o.name.clone(), run.get(o.value)?))).collect::<Result<_>>()?;
+    match observer {
+        Some(observe) => run.nodes(Some(observe))?,
+        None => on_pool(|| run.nodes(None))?,
+    }
+    let output = |o: &Output| Ok((o.name.clone(), run.get(o.value)?));
+    let outputs = graph.outputs().iter().map(output).collect::<Result<_>>()?;
     let states = graph.states().iter().map(|s| run.get(s.output)).collect::<Result<_>>()?;
     Ok(GraphRun { outputs, states })
+}
+
+/// Runs `f` on a thread of the pool that evaluations spread their work over. Evaluations within find the pool awake; from
+/// any other thread each of them wakes it, which costs a decode step a third of its time.
+pub fn on_pool<R: Send>(f: impl FnOnce() -> R + Send) -> R {
+    rayon::scope(|_| f())
 }
 
 /// The states before the first step: growing ones without rows, fixed ones all zero.
@@ -85,18 +98,14 @@ pub(crate) fn run_definition<T: Real>(
 struct Run<'a, T> {
     graph: &'a Graph,
     symbols: &'a Symbols,
-    weights: &'a dyn Fn(&str) -> Result<Value<T>>,
+    weights: Weights<'a, T>,
     values: Vec<Option<Value<T>>>,
     /// How often each value is still needed.
     uses: Vec<usize>,
 }
 
 impl<'a, T: Real> Run<'a, T> {
-    fn new(
-        graph: &'a Graph,
-        symbols: &'a Symbols,
-        weights: &'a dyn Fn(&str) -> Result<Value<T>>,
-    ) -> Run<'a, T> {
+    fn new(graph: &'a Graph, symbols: &'a Symbols, weights: Weights<'a, T>) -> Run<'a, T> {
         let mut uses = vec![0; graph.values().len()];
         let inputs = graph.nodes().iter().flat_map(|node| &node.inputs);
         let kept = graph.outputs().iter().map(|o| &o.value).chain(graph.states().iter().map(|s| &s.output));
