@@ -181,7 +181,7 @@ impl<'a> Lower<'a> {
         let (top, next) = (self.label(), self.label());
         self.ctrl[index].next = next;
         let end = self.ctrl[index].end;
-        self.emit(Inst::JumpIfNone { to: end })?;
+        // Cleared even when no lane enters: the end lets those in `leave` rejoin.
         if self.ctrl[index].divergent {
             let (leave, wait) = (self.regs.take(true, 1), continues(body).then(|| self.regs.take(true, 1)));
             (self.ctrl[index].leave, self.ctrl[index].wait) = (Some(leave), wait);
@@ -189,6 +189,7 @@ impl<'a> Lower<'a> {
                 self.emit(Inst::ClearMask { mask })?;
             }
         }
+        self.emit(Inst::JumpIfNone { to: end })?;
         self.place_label(top);
         self.block(body)?;
         self.place_label(next);
