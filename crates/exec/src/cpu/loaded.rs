@@ -8,7 +8,7 @@ use tapml_graph::{
     Context, DType, Error, Graph, Model, Node, NodeId, Origin, Result, State, Symbol, Symbols, Tensor,
     ValueId,
 };
-use tapml_reference::{Value, eval};
+use tapml_reference::{Value, eval, on_pool};
 
 /// See the module.
 pub(super) struct CpuLoaded {
@@ -131,6 +131,33 @@ impl CpuLoaded {
         typed.map(|(output, &id)| output.to_tensor(self.model.graph().value(id).ty.dtype)).collect()
     }
 
+    fn nodes(
+        &mut self,
+        values: &mut Values,
+        symbols: &Symbols,
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<()> {
+        let model = self.model.clone();
+        let graph = model.graph();
+        for (i, node) in graph.nodes().iter().enumerate() {
+            let outputs =
+                self.evaluate((i, node), values, symbols).context(|| format!("node `{}`", node.name))?;
+            if let Some(observer) = observer.as_deref_mut() {
+                let inputs = node.inputs.iter().map(|&id| self.tensor(values, symbols, id));
+                let inputs: Vec<Tensor> = inputs.collect::<Result<_>>()?;
+                let id = NodeId(i as u32);
+                observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
+            }
+            for (&id, output) in node.outputs.iter().zip(outputs) {
+                values[id.0 as usize] = Some(output);
+            }
+            for id in &self.dead[i] {
+                values[id.0 as usize] = None;
+            }
+        }
+        Ok(())
+    }
+
     fn finish(&mut self, values: &Values, symbols: &Symbols) -> Result<HashMap<String, Tensor>> {
         let model = self.model.clone();
         let graph = model.graph();
@@ -151,26 +178,12 @@ impl Loaded for CpuLoaded {
         &mut self,
         symbols: &Symbols,
         inputs: &HashMap<String, Tensor>,
-        mut observer: Option<&mut dyn Observer>,
+        observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>> {
         let mut values = self.start(symbols, inputs)?;
-        let model = self.model.clone();
-        let graph = model.graph();
-        for (i, node) in graph.nodes().iter().enumerate() {
-            let outputs =
-                self.evaluate((i, node), &values, symbols).context(|| format!("node `{}`", node.name))?;
-            if let Some(observer) = observer.as_deref_mut() {
-                let inputs = node.inputs.iter().map(|&id| self.tensor(&values, symbols, id));
-                let inputs: Vec<Tensor> = inputs.collect::<Result<_>>()?;
-                let id = NodeId(i as u32);
-                observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
-            }
-            for (&id, output) in node.outputs.iter().zip(outputs) {
-                values[id.0 as usize] = Some(output);
-            }
-            for id in &self.dead[i] {
-                values[id.0 as usize] = None;
-            }
+        match observer {
+            Some(observer) => self.nodes(&mut values, symbols, Some(observer))?,
+            None => on_pool(|| self.nodes(&mut values, symbols, None))?,
         }
         self.finish(&values, symbols)
     }
