@@ -1,0 +1,189 @@
+//! `tapml check`: replay a suite's node calls on a target, each alone, and judge them.
+
+use super::common::{self, TargetArgs};
+use crate::Outcome;
+use crate::output::{self, JsonArg, table};
+use crate::progress::Bar;
+use anyhow::Result;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant, SystemTime};
+use tapml::graph::Model;
+use tapml::import::Checkpoint;
+use tapml::migrate::report::{CheckReport, OpCheck};
+use tapml::migrate::suite::Suite;
+use tapml::migrate::{CheckOptions, Oracles, check, junit};
+
+/// Replay a suite's calls on a target, each alone, and judge every output against the exact result.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tapml check llama.suite --target vulkan --op rms_norm --kernel rms_norm=mine.wgsl --watch")]
+pub struct CheckCommand {
+    /// Folder written by `tapml carve`
+    suite: PathBuf,
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Only this operator; may repeat
+    #[arg(long)]
+    op: Vec<String>,
+    /// Only this case, such as `p0.s2.model.norm`; may repeat
+    #[arg(long)]
+    case: Vec<String>,
+    /// The checkpoint, if it is no longer where it was carved from
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// Write JUnit XML for a CI system
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
+    /// Stay, and check again whenever a --kernel file is saved
+    #[arg(long, requires = "kernel")]
+    watch: bool,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+/// Bytes of exact results kept between checks of one process.
+const ORACLE_BYTES: usize = 1 << 30;
+
+impl CheckCommand {
+    pub fn run(self) -> Result<Outcome> {
+        let suite = Suite::open(&self.suite)?;
+        let model = suite_model(&suite, self.model.as_deref())?;
+        let oracles = Oracles::new(ORACLE_BYTES);
+        if !self.watch {
+            return self.once(&suite, &model, &oracles);
+        }
+        let mut watcher = Watcher::new(&self.target.kernel);
+        loop {
+            let start = Instant::now();
+            match self.once(&suite, &model, &oracles) {
+                Ok(_) => {}
+                Err(error) => output::print_error(&error),
+            }
+            output::note("watching", &format!("checked in {} ms; Ctrl-C ends", start.elapsed().as_millis()));
+            watcher.wait();
+        }
+    }
+
+    fn once(&self, suite: &Suite, model: &Model, oracles: &Oracles) -> Result<Outcome> {
+        let mut platform = self.target.open()?;
+        let bar = Bar::new();
+        let stop = common::stop_on_signal()?;
+        let options = CheckOptions { ops: self.op.clone(), cases: self.case.clone() };
+        let checked = check(suite, model, platform.as_mut(), oracles, &options, &bar, &stop)?;
+        bar.finish();
+        self.json.say(&render(&checked.report))?;
+        if let Some(path) = &self.junit {
+            output::write_file(path, junit(&checked, suite)?.as_bytes())?;
+        }
+        self.json.write(&checked.report)?;
+        Ok(if checked.report.passed() { Outcome::Holds } else { Outcome::Fails })
+    }
+}
+
+/// The suite's graph with weights: from `--model`, from the suite itself, or from where it was carved.
+fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
+    let manifest = suite.manifest();
+    let path = match given {
+        None if manifest.settings.self_contained => return Ok(suite.model(None)?),
+        None => Path::new(&manifest.model.path),
+        Some(path) => path,
+    };
+    let checkpoint = Checkpoint::open(path).map_err(|e| {
+        e.context("the suite's weights").with_hint("name the checkpoint with --model, or carve with --self-contained")
+    })?;
+    Ok(suite.model(Some(checkpoint.model()))?)
+}
+
+fn render(report: &CheckReport) -> String {
+    let t = &report.target;
+    let mut text = format!("{} on {} ({}, {})\n\n", report.suite, t.platform, t.device, t.driver);
+    let mut rows = table(&["", "OP", "KERNEL", "CASES", "FAILED", "WORST", "SECONDS"]);
+    for op in &report.ops {
+        let worst = op.worst.as_ref().map_or("-".into(), |w| ratio(w.ratio));
+        let state = if op.unsupported.is_some() { "unsupported" } else if op.passed() { "ok" } else { "FAILED" };
+        rows.add_row([
+            state.to_string(),
+            op.op.clone(),
+            op.kernel.clone(),
+            op.cases.to_string(),
+            op.failed.to_string(),
+            worst,
+            format!("{:.2}", op.seconds),
+        ]);
+    }
+    text += &rows.to_string();
+    for op in &report.ops {
+        text += &details(op);
+    }
+    let skipped = report.skipped.len();
+    text += &format!(
+        "\n\n{} cases, {} failed, {skipped} not checked, {:.2} s (worst: observed error / allowed error)",
+        report.cases, report.failed, report.seconds
+    );
+    text
+}
+
+/// What went wrong with an operator; empty if nothing did.
+pub fn details(op: &OpCheck) -> String {
+    let mut text = String::new();
+    if let Some(reason) = &op.unsupported {
+        text += &format!("\n\n{}: not supported: {reason}", op.op);
+    }
+    for failure in op.failures.iter().take(3) {
+        text += &format!("\n\n{} {}: {}", op.op, failure.case, failure.criterion);
+        if let Some(e) = &failure.element {
+            text += &format!(
+                "\n  worst element: output {} at {}: exact {:.8e}, found {:.8e}, allowed error {:.3e}",
+                e.output, e.index, e.exact, e.observed, e.allowed
+            );
+        }
+        if let Some(pattern) = &failure.pattern {
+            text += &format!("\n  {}", pattern.text);
+        }
+        if let Some(error) = &failure.error {
+            text += &format!("\n  {}", error.replace('\n', "\n  "));
+        }
+    }
+    for finding in op.findings.iter().take(5) {
+        text += &format!("\n\n{finding}\n    {}", finding.source);
+    }
+    text
+}
+
+/// A ratio of observed to allowed error for people.
+pub fn ratio(ratio: f64) -> String {
+    match ratio {
+        r if r >= 1e6 => format!("{r:.1e}"),
+        r if r >= 100.0 => format!("{r:.0}"),
+        r => format!("{r:.2}"),
+    }
+}
+
+/// Waits until one of the kernel files changes.
+struct Watcher {
+    files: Vec<(PathBuf, Option<SystemTime>)>,
+}
+
+impl Watcher {
+    fn new(kernels: &[String]) -> Watcher {
+        let paths = kernels.iter().filter_map(|k| k.split_once('=')).map(|(_, file)| PathBuf::from(file));
+        Watcher { files: paths.map(|p| (p.clone(), modified(&p))).collect() }
+    }
+
+    fn wait(&mut self) {
+        loop {
+            for (path, seen) in &mut self.files {
+                let now = modified(path);
+                if now.is_some() && now != *seen {
+                    *seen = now;
+                    return;
+                }
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+fn modified(path: &Path) -> Option<SystemTime> {
+    std::fs::metadata(path).and_then(|m| m.modified()).ok()
+}

@@ -1,0 +1,142 @@
+//! Flags that several commands share, and opening what they name.
+
+use crate::output;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+use tapml::graph::{DType, Model};
+use tapml::import::{Checkpoint, ImportOptions, Rows};
+use tapml::kernels::Overrides;
+use tapml::migrate::Stop;
+use tapml::platform::{self, Platform, PlatformSpec};
+
+/// Dtype of activations on the command line.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Activation {
+    #[default]
+    F32,
+    F16,
+}
+
+/// How a checkpoint becomes a graph.
+#[derive(Args, Clone, Debug, Default)]
+pub struct GraphArgs {
+    /// Dtype of activations and caches
+    #[arg(long, value_enum, default_value_t = Activation::F32)]
+    pub activation: Activation,
+    /// Keep the checkpoint's operators one by one instead of fusing neighbours
+    #[arg(long)]
+    pub no_fuse: bool,
+}
+
+impl GraphArgs {
+    /// Opens the checkpoint; logits for these rows.
+    pub fn open(&self, path: &Path, logits: Rows) -> Result<(Checkpoint, Model)> {
+        let activation = match self.activation {
+            Activation::F32 => DType::F32,
+            Activation::F16 => DType::F16,
+        };
+        let options = ImportOptions { activation, logits, ..ImportOptions::default() };
+        let checkpoint = Checkpoint::open_with(path, &options)?;
+        let model = match self.no_fuse {
+            true => checkpoint.model().clone(),
+            false => checkpoint.model().with_graph(tapml::graph::fuse(checkpoint.graph())?)?,
+        };
+        Ok((checkpoint, model))
+    }
+}
+
+/// The platform under test and the user's kernels for it.
+#[derive(Args, Clone, Debug)]
+pub struct TargetArgs {
+    /// Where to run: cpu, emulator, vulkan, metal, dx12; `:N` chooses a device, options follow `?`
+    #[arg(long, value_name = "PLATFORM")]
+    pub target: String,
+    /// Use this source instead of the built-in kernel of an operator; may repeat
+    #[arg(long, value_name = "OP=FILE")]
+    pub kernel: Vec<String>,
+}
+
+impl TargetArgs {
+    /// Opens the platform with the kernels.
+    pub fn open(&self) -> Result<Box<dyn Platform>> {
+        open_platform(&self.target, &self.kernel)
+    }
+}
+
+/// Opens a platform by its word, with the user's kernels.
+pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>> {
+    let spec = PlatformSpec::parse(word)?;
+    let mut overrides = Overrides::default();
+    for kernel in kernels {
+        overrides.add(kernel)?;
+    }
+    Ok(platform::open(&spec, overrides)?)
+}
+
+/// The prompts of a file, one per line; the bundled ones if there is none.
+pub fn prompts(file: Option<&Path>) -> Result<Vec<String>> {
+    let Some(file) = file else {
+        return Ok(tapml::engine::bundled_prompts().iter().map(|p| p.to_string()).collect());
+    };
+    let text = std::fs::read_to_string(file).with_context(|| format!("could not read prompts from {}", file.display()))?;
+    let prompts: Vec<String> = text.lines().filter(|l| !l.trim().is_empty()).map(str::to_string).collect();
+    if prompts.is_empty() {
+        return Err(tapml::Error::invalid(format!("{} holds no prompts", file.display()))
+            .with_hint("write one prompt per line")
+            .into());
+    }
+    Ok(prompts)
+}
+
+/// Token ids from `1,2,3`.
+pub fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
+    let parse = |part: &str| part.trim().parse().map_err(|_| format!("`{part}` is no token id; expected ids like 0,17,42"));
+    text.split(',').map(parse).collect()
+}
+
+/// A folder that commands may create their own things in.
+pub fn default_ledger(model: &Path, target: &str) -> PathBuf {
+    let name = model.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
+    let safe: String = target.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    PathBuf::from(".tapml").join(format!("{name}-{safe}"))
+}
+
+/// Warns on standard error, so that reports stay clean.
+pub fn warn(text: &str) {
+    output::note("warning", text);
+}
+
+/// A stop request that Ctrl-C and SIGTERM make; a second one ends the process at once.
+pub fn stop_on_signal() -> Result<Stop> {
+    static STOP: OnceLock<Stop> = OnceLock::new();
+    if let Some(stop) = STOP.get() {
+        return Ok(stop.clone());
+    }
+    let stop = STOP.get_or_init(Stop::new).clone();
+    let handler = stop.clone();
+    let mut asked = false;
+    ctrlc::set_handler(move || {
+        if std::mem::replace(&mut asked, true) {
+            std::process::exit(130);
+        }
+        handler.request();
+        output::note("stopping", "after the work at hand; again to stop at once");
+    })
+    .context("could not install the signal handler")?;
+    Ok(stop)
+}
+
+/// Fails unless `prompt` tokens and `new` ones fit the context.
+pub fn expect_context(prompt: usize, new: usize, context: usize) -> Result<()> {
+    if prompt + new <= context && prompt > 0 {
+        return Ok(());
+    }
+    let error = match prompt {
+        0 => tapml::Error::invalid("the prompt is empty").with_hint("give some text, or --ids"),
+        _ => tapml::Error::invalid(format!("the prompt has {prompt} tokens and {new} follow, the model's context is {context}"))
+            .with_hint("shorten the prompt, or ask for fewer tokens"),
+    };
+    Err(error.into())
+}

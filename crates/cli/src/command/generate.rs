@@ -1,0 +1,208 @@
+//! `tapml generate`: text from a model, streamed, on any platform.
+
+use super::common::{self, GraphArgs};
+use crate::Outcome;
+use crate::output::JsonArg;
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use std::io::Write;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use tapml::engine::{
+    Finish, GenerateOptions, Generation, Generator, Message, Sampling, Tokenizer, generate_text,
+};
+use tapml::exec::Session;
+use tapml::import::{Checkpoint, Rows};
+
+/// Generate text from a prompt.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tapml generate models/llama --target vulkan --prompt 'Once upon a time' --max-tokens 64")]
+pub struct GenerateCommand {
+    /// Folder in Hugging Face layout
+    model: PathBuf,
+    /// Text of the prompt
+    #[arg(long, required_unless_present = "ids", conflicts_with = "ids")]
+    prompt: Option<String>,
+    /// Token ids instead of text, such as 0,17,42; needs no tokenizer
+    #[arg(long, value_parser = common::parse_ids)]
+    ids: Option<std::vec::Vec<u32>>,
+    /// Where to run; the fastest device present if not given, else cpu
+    #[arg(long, value_name = "PLATFORM")]
+    target: Option<String>,
+    /// Use this source instead of the built-in kernel of an operator; may repeat
+    #[arg(long, value_name = "OP=FILE")]
+    kernel: Vec<String>,
+    /// At most this many new tokens
+    #[arg(long, default_value_t = 128)]
+    max_tokens: usize,
+    /// 0 always takes the most likely token
+    #[arg(long, default_value_t = 0.0)]
+    temperature: f32,
+    /// Only the K most likely tokens
+    #[arg(long, value_name = "K")]
+    top_k: Option<usize>,
+    /// Only the most likely tokens that together reach this probability
+    #[arg(long, value_name = "P")]
+    top_p: Option<f32>,
+    /// Only tokens at least this many times as likely as the most likely one
+    #[arg(long, value_name = "P")]
+    min_p: Option<f32>,
+    /// Makes tokens that are in the text already less likely if above 1
+    #[arg(long, value_name = "R")]
+    repetition_penalty: Option<f32>,
+    /// Makes the choices: equal seeds give equal text
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// End when this text appears; may repeat
+    #[arg(long, value_name = "TEXT")]
+    stop: Vec<String>,
+    /// Do not end at the model's end-of-text token
+    #[arg(long)]
+    ignore_eos: bool,
+    /// Continue the prompt as it is, even if the checkpoint has a chat template
+    #[arg(long)]
+    raw: bool,
+    #[command(flatten)]
+    graph: GraphArgs,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    model: String,
+    target: String,
+    prompt_ids: Vec<u32>,
+    ids: Vec<u32>,
+    text: String,
+    finish: &'static str,
+    seconds: Seconds,
+}
+
+#[derive(Serialize)]
+struct Seconds {
+    prefill: f64,
+    decode: f64,
+}
+
+impl GenerateCommand {
+    pub fn run(self) -> Result<Outcome> {
+        let (checkpoint, model) = self.graph.open(&self.model, Rows::Last)?;
+        let tokenizer = match self.ids {
+            Some(_) => None,
+            None => Some(Tokenizer::open(checkpoint.dir())?),
+        };
+        let prompt = self.prompt_ids(tokenizer.as_ref())?;
+        common::expect_context(prompt.len(), 0, checkpoint.context())?;
+        let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
+        let mut platform = common::open_platform(&target, &self.kernel)?;
+        let context = checkpoint.context().min(prompt.len() + self.max_tokens);
+        let mut generator = Generator::new(Session::new(platform.as_mut(), &model, context)?);
+        let options = self.options(&checkpoint);
+        let (text, generation) = match &tokenizer {
+            None => (String::new(), generator.generate(&prompt, &options, &mut |_| Ok(ControlFlow::Continue(())))?),
+            Some(tokenizer) => self.stream(&mut generator, tokenizer, &prompt, &options)?,
+        };
+        self.finish(&target, prompt, text, generation)
+    }
+
+    fn prompt_ids(&self, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>> {
+        let (Some(tokenizer), Some(prompt)) = (tokenizer, &self.prompt) else {
+            return Ok(self.ids.clone().unwrap_or_default());
+        };
+        match tokenizer.chat_template().filter(|_| !self.raw) {
+            Some(template) => {
+                let text = template.render(&[Message::new("user", prompt.as_str())], true)?;
+                Ok(tokenizer.encode_plain(&text)?)
+            }
+            None => Ok(tokenizer.encode(prompt)?),
+        }
+    }
+
+    fn options(&self, checkpoint: &Checkpoint) -> GenerateOptions {
+        GenerateOptions {
+            max_tokens: self.max_tokens,
+            sampling: Sampling {
+                temperature: self.temperature,
+                top_k: self.top_k,
+                top_p: self.top_p,
+                min_p: self.min_p,
+                repetition_penalty: self.repetition_penalty,
+                seed: self.seed,
+            },
+            stop_ids: if self.ignore_eos { Vec::new() } else { checkpoint.eos().to_vec() },
+        }
+    }
+
+    /// Generates and prints each piece of text at once.
+    fn stream(
+        &self,
+        generator: &mut Generator<Session>,
+        tokenizer: &Tokenizer,
+        prompt: &[u32],
+        options: &GenerateOptions,
+    ) -> Result<(String, Generation)> {
+        let on_stdout = self.json.on_stdout();
+        let print = |text: &str| match on_stdout {
+            true => std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush()),
+            false => std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()),
+        };
+        if let Some(prompt) = self.prompt.as_deref().filter(|_| self.raw || tokenizer.chat_template().is_none()) {
+            print(prompt)?;
+        }
+        let mut failed = None;
+        let mut on_text = |piece: &str| match print(piece) {
+            Ok(()) => ControlFlow::Continue(()),
+            Err(error) => {
+                failed = Some(error);
+                ControlFlow::Break(())
+            }
+        };
+        let result = generate_text(generator, tokenizer, prompt, options, &self.stop, &mut on_text)?;
+        if let Some(error) = failed {
+            return Err(error.into());
+        }
+        print("\n")?;
+        Ok((result.text, result.generation))
+    }
+
+    fn finish(self, target: &str, prompt_ids: Vec<u32>, text: String, generation: Generation) -> Result<Outcome> {
+        if self.ids.is_some() {
+            let ids: Vec<String> = generation.ids.iter().map(u32::to_string).collect();
+            self.json.say(&ids.join(","))?;
+        }
+        let count = generation.ids.len();
+        let (prefill, decode) = (generation.prefill.as_secs_f64(), generation.decode.as_secs_f64());
+        let rate = |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };
+        crate::output::note(
+            target,
+            &format!(
+                "{} prompt tokens in {prefill:.3} s, {count} new ones at {:.1} tokens/s",
+                prompt_ids.len(),
+                rate(count.saturating_sub(1), decode)
+            ),
+        );
+        self.json.write(&Report {
+            schema: 1,
+            model: self.model.display().to_string(),
+            target: target.to_string(),
+            prompt_ids,
+            ids: generation.ids,
+            text,
+            finish: finish_name(generation.finish),
+            seconds: Seconds { prefill, decode },
+        })?;
+        Ok(Outcome::Holds)
+    }
+}
+
+fn finish_name(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+        Finish::Context => "context",
+        _ => "cancelled",
+    }
+}

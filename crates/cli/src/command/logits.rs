@@ -1,0 +1,103 @@
+//! `tapml logits`: teacher-forced logits, and hidden states, of every position.
+
+use super::common::{self, GraphArgs};
+use crate::Outcome;
+use crate::output::JsonArg;
+use anyhow::{Context, Result};
+use clap::Args;
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::time::Instant;
+use tapml::engine::Tokenizer;
+use tapml::exec::Interface;
+use tapml::graph::{Model, Symbols, Tensor};
+use tapml::import::{Checkpoint, Rows, safetensors};
+
+/// Write the logits of every position of a prompt, and the hidden states between layers, as safetensors.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tapml logits models/llama --prompt 'Once upon a time' --hidden --out golden.safetensors")]
+pub struct LogitsCommand {
+    /// Folder in Hugging Face layout
+    model: PathBuf,
+    /// Text of the prompt
+    #[arg(long, required_unless_present = "ids", conflicts_with = "ids")]
+    prompt: Option<String>,
+    /// Token ids instead of text, such as 0,17,42; needs no tokenizer
+    #[arg(long, value_parser = common::parse_ids)]
+    ids: Option<std::vec::Vec<u32>>,
+    /// Where to run
+    #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
+    target: String,
+    /// Also write `hidden.0` (what enters the first layer) to `hidden.L` (what leaves layer L)
+    #[arg(long)]
+    hidden: bool,
+    /// The safetensors file to write
+    #[arg(long, value_name = "FILE")]
+    out: PathBuf,
+    #[command(flatten)]
+    graph: GraphArgs,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    model: String,
+    target: String,
+    out: String,
+    ids: Vec<u32>,
+    tensors: BTreeMap<String, Vec<usize>>,
+    seconds: f64,
+}
+
+impl LogitsCommand {
+    pub fn run(self) -> Result<Outcome> {
+        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
+        let ids = match (&self.ids, &self.prompt) {
+            (Some(ids), _) => ids.clone(),
+            (None, prompt) => Tokenizer::open(checkpoint.dir())?.encode(prompt.as_deref().unwrap_or_default())?,
+        };
+        common::expect_context(ids.len(), 0, checkpoint.context())?;
+        let start = Instant::now();
+        let tensors = self.compute(&checkpoint, &model, &ids)?;
+        let seconds = start.elapsed().as_secs_f64();
+        let list: Vec<(&str, Tensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+        let metadata = BTreeMap::from([
+            ("model".to_string(), checkpoint.dir().display().to_string()),
+            ("target".to_string(), self.target.clone()),
+        ]);
+        safetensors::write(&self.out, &list, &metadata)?;
+        self.json.say(&format!("{}: {} tensors for {} positions", self.out.display(), list.len(), ids.len()))?;
+        self.json.write(&Report {
+            schema: 1,
+            model: self.model.display().to_string(),
+            target: self.target.clone(),
+            out: self.out.display().to_string(),
+            tensors: tensors.iter().map(|(name, t)| (name.clone(), t.shape().to_vec())).collect(),
+            ids,
+            seconds,
+        })?;
+        Ok(Outcome::Holds)
+    }
+
+    /// `logits` and, if wanted, `hidden.*`, all in f32.
+    fn compute(&self, checkpoint: &Checkpoint, model: &Model, ids: &[u32]) -> Result<BTreeMap<String, Tensor>> {
+        let names: Vec<String> = if self.hidden { checkpoint.hidden_values() } else { Vec::new() };
+        let outputs: Vec<String> = (0..names.len()).map(|i| format!("hidden.{i}")).collect();
+        let pairs = outputs.iter().zip(&names).map(|(output, value)| (output.as_str(), value.as_str()));
+        let model = model.with_graph(model.graph().with_outputs(pairs)?)?;
+        let interface = Interface::of(model.graph())?;
+        interface.check(ids)?;
+        let mut platform = common::open_platform(&self.target, &[])?;
+        let symbols = Symbols::np(ids.len() as u64, 0);
+        let mut loaded = platform.load(&model, &symbols)?;
+        let results: HashMap<String, Tensor> = loaded.run(&symbols, &interface.inputs(ids)?, None)?;
+        let to_f32 = |(name, t): (String, Tensor)| -> Result<(String, Tensor)> {
+            let values = t.to_f32().into_owned();
+            Ok((name, Tensor::from_f32(t.shape().to_vec(), values)?))
+        };
+        results.into_iter().map(to_f32).collect::<Result<_>>().context("could not read the results")
+    }
+}

@@ -1,0 +1,174 @@
+//! `tapml migrate`: move a model to a target, one operator kind at a time.
+
+use super::carve::{identity, inputs};
+use super::check::{details, ratio};
+use super::common::{self, GraphArgs, TargetArgs};
+use crate::Outcome;
+use crate::output::{self, JsonArg, table};
+use crate::progress::Bar;
+use anyhow::Result;
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Instant;
+use tapml::engine::Tokenizer;
+use tapml::import::Rows;
+use tapml::migrate::ledger::OpState;
+use tapml::migrate::report::{MigrateReport, OpReport, Outcome as Verdict};
+use tapml::migrate::{MigrateOptions, html, migrate};
+
+/// Carve a model on the source, then move it to the target operator by operator, checking each step.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tapml migrate models/llama --target vulkan --html report.html")]
+pub struct MigrateCommand {
+    /// Folder in Hugging Face layout
+    model: PathBuf,
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Where the model is known to work
+    #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
+    source: String,
+    /// Prompts, one per line; bundled ones if not given
+    #[arg(long, value_name = "FILE")]
+    prompts: Option<PathBuf>,
+    /// Decode steps after each prompt
+    #[arg(long, default_value_t = 8)]
+    steps: u32,
+    /// Folder that keeps what was decided; .tapml/MODEL-TARGET if not given. Re-running goes on from it
+    #[arg(long, value_name = "DIR")]
+    ledger: Option<PathBuf>,
+    /// Where the HTML report goes; into the ledger's folder if not given
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    graph: GraphArgs,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+impl MigrateCommand {
+    pub fn run(self) -> Result<Outcome> {
+        let start = Instant::now();
+        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
+        let import_seconds = start.elapsed().as_secs_f64();
+        let tokenizer = Tokenizer::open(checkpoint.dir())?;
+        let prompts = inputs(&tokenizer, self.prompts.as_deref())?;
+        let mut target = self.target.open()?;
+        let mut source = common::open_platform(&self.source, &[])?;
+        let ledger = self.ledger.clone().unwrap_or_else(|| common::default_ledger(&self.model, &self.target.target));
+        let bar = Bar::new();
+        let options = MigrateOptions {
+            ledger: &ledger,
+            steps: self.steps,
+            context: checkpoint.context() as u32,
+            import_seconds,
+            decode: &|ids| tokenizer.decode(ids).unwrap_or_default(),
+        };
+        let stop = common::stop_on_signal()?;
+        let migrated = migrate(
+            &model,
+            identity(&checkpoint)?,
+            &prompts,
+            source.as_mut(),
+            target.as_mut(),
+            &options,
+            &bar,
+            &stop,
+        )?;
+        bar.finish();
+        let report = migrated.report;
+        let page = self.html.clone().unwrap_or_else(|| ledger.join("report.html"));
+        output::write_file(&page, html(&report, model.graph())?.as_bytes())?;
+        self.json.say(&render(&report))?;
+        self.json.say(&format!("\nreport: {}\nledger: {}", page.display(), ledger.display()))?;
+        self.json.write(&report)?;
+        Ok(if report.verdict == Verdict::Accepted { Outcome::Holds } else { Outcome::Fails })
+    }
+}
+
+fn render(report: &MigrateReport) -> String {
+    let (source, target) = (&report.source, &report.target);
+    let mut text = format!(
+        "{}: {} → {} ({}, {})\n\n",
+        report.model.name, source.platform, target.platform, target.device, target.driver
+    );
+    let mut rows =
+        table(&["STATE", "OP", "NODES", "KERNEL", "CASES", "FAILED", "WORST", "KL", "TOP-1", "LOGITS", "TEXT", "SECONDS"]);
+    for op in &report.ops {
+        rows.add_row(row(op));
+    }
+    text += &rows.to_string();
+    for op in &report.ops {
+        if let Some(reason) = &op.reason {
+            text += &format!("\n\n{}: {reason}", op.op);
+        }
+        text += &op.check.as_ref().map_or(String::new(), details);
+    }
+    for t in &report.texts {
+        text += &format!("\n\n{}", t.prompt);
+        text += &format!("\n  {:9}{}", source.platform, t.source.escape_debug());
+        text += &format!("\n  {:9}{}", target.platform, t.target.as_deref().unwrap_or("-").escape_debug());
+    }
+    for note in &report.notes {
+        text += &format!("\n\nnote: {note}");
+    }
+    let c = &report.coverage;
+    text += &format!("\n\n{} of {} recorded calls checked", c.checked, c.calls);
+    for skipped in c.skipped.iter().take(10) {
+        text += &format!("\n  not checked: {}: {}", skipped.node, skipped.reason);
+    }
+    if c.skipped.len() > 10 {
+        text += &format!("\n  … and {} more (see the report)", c.skipped.len() - 10);
+    }
+    let accepted = report.ops.iter().filter(|o| o.state == OpState::Accepted).count();
+    let s = &report.seconds;
+    text += &format!(
+        "\n{}: {accepted} of {} operator kinds on {} in {:.1} s (carve {:.1}, check {:.1}, model {:.1}, compile {:.1})",
+        verdict_name(report.verdict),
+        report.ops.len(),
+        target.platform,
+        s.total,
+        s.carve,
+        s.check,
+        s.model,
+        s.compile
+    );
+    text
+}
+
+fn row(op: &OpReport) -> Vec<String> {
+    let dash = || "-".to_string();
+    let check = op.check.as_ref();
+    let model = op.model.as_ref();
+    let worst = check.and_then(|c| c.worst.as_ref());
+    vec![
+        state_name(op.state).to_string(),
+        op.op.clone(),
+        op.nodes.to_string(),
+        op.kernel.clone(),
+        check.map_or_else(dash, |c| c.cases.to_string()),
+        check.map_or_else(dash, |c| c.failed.to_string()),
+        worst.map_or_else(dash, |w| ratio(w.ratio)),
+        model.map_or_else(dash, |m| format!("{:.1e}", m.kl)),
+        model.map_or_else(dash, |m| format!("{:.1} %", 100.0 * m.top1_agreement)),
+        model.map_or_else(dash, |m| ratio(m.max_logit_ratio)),
+        model.map_or_else(dash, |m| if m.text_equal { "equal" } else { "differs" }.to_string()),
+        format!("{:.2}", op.seconds),
+    ]
+}
+
+fn state_name(state: OpState) -> &'static str {
+    match state {
+        OpState::Pending => "pending",
+        OpState::Accepted => "accepted",
+        OpState::Rejected => "rejected",
+        OpState::Unsupported => "unsupported",
+    }
+}
+
+fn verdict_name(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Accepted => "accepted",
+        Verdict::Rejected => "rejected",
+        Verdict::Incomplete => "incomplete",
+    }
+}

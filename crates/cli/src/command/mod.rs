@@ -1,0 +1,38 @@
+//! The list of commands; each is one file.
+
+mod carve;
+mod check;
+mod common;
+mod device;
+mod generate;
+mod inspect;
+mod logits;
+mod migrate;
+
+use crate::Outcome;
+use anyhow::Result;
+use clap::Subcommand;
+
+macro_rules! commands {
+    ($($(#[$doc:meta])* $name:ident($ty:ty)),+ $(,)?) => {
+        #[derive(Subcommand)]
+        pub enum Command { $($(#[$doc])* $name($ty)),+ }
+
+        impl Command {
+            /// Runs the command.
+            pub fn run(self) -> Result<Outcome> {
+                match self { $(Command::$name(command) => command.run()),+ }
+            }
+        }
+    };
+}
+
+commands! {
+    Inspect(inspect::InspectCommand),
+    Carve(carve::CarveCommand),
+    Check(check::CheckCommand),
+    Migrate(migrate::MigrateCommand),
+    Generate(generate::GenerateCommand),
+    Logits(logits::LogitsCommand),
+    Device(device::DeviceCommand),
+}

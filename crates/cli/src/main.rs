@@ -1,0 +1,45 @@
+//! The `tapml` command: parses flags to plain data, hands them to one file per command, maps results to exit codes.
+
+mod command;
+mod output;
+mod progress;
+
+use clap::Parser;
+use std::process::ExitCode;
+
+/// How a command that could run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Everything holds: exit code 0.
+    Holds,
+    /// Something failed the check: exit code 1.
+    Fails,
+}
+
+/// Bring ML models to new platforms, one checked operator at a time.
+///
+/// Exit codes: 0 all holds, 1 something failed the check, 2 the command could not run.
+#[derive(Parser)]
+#[command(name = "tapml", version, arg_required_else_help = true)]
+struct Cli {
+    #[command(subcommand)]
+    command: command::Command,
+    /// Log more: -v for debug, -vv for trace
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    verbose: u8,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    let level = ["warn", "debug", "trace"][usize::from(cli.verbose.min(2))];
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
+    match cli.command.run() {
+        Ok(Outcome::Holds) => ExitCode::SUCCESS,
+        Ok(Outcome::Fails) => ExitCode::from(1),
+        Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            output::print_error(&error);
+            ExitCode::from(2)
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Each command on the small bundled model: results, exit codes, report fields.
+
+mod common;
+
+use common::{carved, draft, json, kernel, prompts, stderr, tapml};
+use std::collections::BTreeSet;
+
+#[test]
+fn inspect_counts_what_the_model_has() {
+    let folder = tempfile::tempdir().unwrap();
+    let llama = tapml_testing::model("llama").display().to_string();
+    let report = json(tapml(folder.path()).args(["inspect", &llama]), 0);
+    assert_eq!(report["schema"], 1);
+    assert_eq!(report["model_type"], "llama");
+    let parameters = report["parameters"].as_u64().unwrap();
+    assert!((10_600_000..10_700_000).contains(&parameters), "{parameters}");
+    let text = tapml(folder.path()).args(["inspect", &llama, "--text"]).assert().success().get_output().stdout.clone();
+    assert!(String::from_utf8(text).unwrap().contains("weight model.embed_tokens.weight: bf16[4096,320]"));
+}
+
+#[test]
+fn greedy_text_is_the_same_on_cpu_and_emulator() {
+    let folder = tempfile::tempdir().unwrap();
+    let generate = |target: &str| {
+        let arguments = ["generate", &draft(), "--prompt", "Once upon a time", "--max-tokens", "12", "--target", target];
+        json(tapml(folder.path()).args(arguments), 0)
+    };
+    let (cpu, emulator) = (generate("cpu"), generate("emulator"));
+    assert_eq!(cpu["ids"].as_array().unwrap().len(), 12);
+    assert_eq!(cpu["ids"], emulator["ids"]);
+    assert_eq!(cpu["text"], emulator["text"]);
+    assert!(!cpu["text"].as_str().unwrap().is_empty());
+}
+
+#[test]
+fn sampling_is_repeatable_by_seed() {
+    let folder = tempfile::tempdir().unwrap();
+    let generate = |seed: &str| {
+        let arguments = ["generate", &draft(), "--ids", "0,50,60", "--max-tokens", "16", "--target", "cpu", "--temperature", "1", "--seed", seed];
+        json(tapml(folder.path()).args(arguments), 0)["ids"].clone()
+    };
+    assert_eq!(generate("1"), generate("1"));
+    assert_ne!(generate("1"), generate("2"));
+}
+
+#[test]
+fn logits_have_every_position_and_hidden_state() {
+    let folder = tempfile::tempdir().unwrap();
+    let arguments = ["logits", &draft(), "--ids", "0,17,42", "--hidden", "--out", "logits.safetensors"];
+    let report = json(tapml(folder.path()).args(arguments), 0);
+    assert_eq!(report["tensors"]["logits"], serde_json::json!([3, 4096]));
+    for layer in 0..=4 {
+        assert_eq!(report["tensors"][format!("hidden.{layer}")], serde_json::json!([3, 128]));
+    }
+    assert!(folder.path().join("logits.safetensors").is_file());
+}
+
+#[test]
+fn check_passes_and_reports_as_promised() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = carved(folder.path());
+    let report = json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator", "--junit", "j.xml"]), 0);
+    assert_eq!(report["failed"], 0);
+    assert_eq!(report["skipped"], serde_json::json!([]));
+    assert_eq!(report["target"]["platform"], "emulator");
+    let fields: BTreeSet<&str> = report["ops"][0].as_object().unwrap().keys().map(String::as_str).collect();
+    for field in ["op", "kernel", "cases", "failed", "worst", "seconds"] {
+        assert!(fields.contains(field), "{field} is missing in {fields:?}");
+    }
+    let sum: u64 = report["ops"].as_array().unwrap().iter().map(|o| o["cases"].as_u64().unwrap()).sum();
+    assert_eq!(report["cases"].as_u64().unwrap(), sum);
+    assert!(std::fs::read_to_string(folder.path().join("j.xml")).unwrap().contains("<testsuite"));
+}
+
+#[test]
+fn a_wrong_kernel_fails_the_check_and_a_right_one_passes() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = carved(folder.path());
+    let file = kernel(folder.path(), "rms_norm");
+    let mut check = tapml(folder.path());
+    check.arg("check").arg(&suite).args(["--target", "emulator", "--op", "rms_norm", "--kernel"]);
+    check.arg(format!("rms_norm={}", file.display()));
+    assert_eq!(json(&mut check, 0)["failed"], 0);
+
+    let right = std::fs::read_to_string(&file).unwrap();
+    let wrong = right.replace("inverseSqrt(", "1.001 * inverseSqrt(");
+    assert_ne!(right, wrong, "the kernel's text has changed: adapt the fault");
+    std::fs::write(&file, wrong).unwrap();
+    let mut check = tapml(folder.path());
+    check.arg("check").arg(&suite).args(["--target", "emulator", "--op", "rms_norm", "--kernel"]);
+    check.arg(format!("rms_norm={}", file.display()));
+    let report = json(&mut check, 1);
+    assert_eq!(report["failed"], report["cases"]);
+    assert!(report["ops"][0]["worst"]["ratio"].as_f64().unwrap() > 10.0);
+}
+
+#[test]
+fn migrate_accepts_the_whole_model_and_goes_on_from_its_ledger() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompts = prompts(folder.path());
+    let run = || {
+        let mut command = tapml(folder.path());
+        command.args(["migrate", &draft(), "--target", "emulator", "--steps", "2", "--ledger", "ledger", "--prompts"]);
+        json(command.arg(&prompts), 0)
+    };
+    let first = run();
+    assert_eq!(first["verdict"], "accepted");
+    for op in first["ops"].as_array().unwrap() {
+        assert_eq!(op["state"], "accepted", "{op}");
+        assert_eq!(op["check"]["failed"], 0);
+        assert_eq!(op["model"]["top1_agreement"], 1.0);
+        assert_eq!(op["model"]["text_equal"], true);
+    }
+    assert_eq!(first["coverage"]["calls"], first["coverage"]["checked"]);
+    assert!(folder.path().join("ledger/report.html").is_file());
+    let again = run();
+    assert_eq!(again["verdict"], "accepted");
+    let time = |report: &serde_json::Value, part: &str| report["seconds"][part].as_f64().unwrap();
+    assert_eq!(time(&again, "carve") + time(&again, "check") < time(&first, "carve") + time(&first, "check"), true);
+}
+
+#[test]
+fn migrate_leaves_a_faulty_operator_on_the_source() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompts = prompts(folder.path());
+    let file = kernel(folder.path(), "rope");
+    let right = std::fs::read_to_string(&file).unwrap();
+    let wrong = right.replacen(" + ", " - ", 1);
+    assert_ne!(right, wrong);
+    std::fs::write(&file, wrong).unwrap();
+    let mut command = tapml(folder.path());
+    command.args(["migrate", &draft(), "--target", "emulator", "--steps", "1", "--ledger", "l", "--prompts"]);
+    command.arg(&prompts).arg("--kernel").arg(format!("rope={}", file.display()));
+    let report = json(&mut command, 1);
+    assert_eq!(report["verdict"], "rejected");
+    let state = |op: &str| {
+        let ops = report["ops"].as_array().unwrap();
+        ops.iter().find(|o| o["op"] == op).map(|o| o["state"].as_str().unwrap().to_string())
+    };
+    assert_eq!(state("rope").as_deref(), Some("rejected"));
+    assert_eq!(state("linear").as_deref(), Some("accepted"));
+    assert_eq!(state("attention").as_deref(), Some("accepted"));
+}
+
+#[test]
+fn device_list_names_what_is_here_and_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = json(tapml(folder.path()).args(["device", "list"]), 0);
+    let devices = report["devices"].as_array().unwrap();
+    assert!(devices.iter().any(|d| d["platform"] == "emulator"));
+    assert!(report["unavailable"].as_array().unwrap().iter().any(|u| u["platform"] == "metal") || cfg!(target_os = "macos"));
+    let text = stderr(tapml(folder.path()).args(["device", "check", "vulcan"]), 2);
+    assert!(text.contains("unknown platform `vulcan`") && text.contains("vulkan"), "{text}");
+}

@@ -1,0 +1,54 @@
+//! What the command's tests share: starting it, small prompts, reading its JSON.
+#![allow(dead_code, reason = "each test file uses a part")]
+
+use assert_cmd::Command;
+use serde_json::Value;
+use std::path::{Path, PathBuf};
+
+/// The command, in a folder of the test's own.
+pub fn tapml(folder: &Path) -> Command {
+    let mut command = Command::cargo_bin("tapml").expect("the binary is built with its tests");
+    command.current_dir(folder);
+    command
+}
+
+/// The small bundled model.
+pub fn draft() -> String {
+    tapml_testing::model("llama_draft").display().to_string()
+}
+
+/// A file with two short prompts.
+pub fn prompts(folder: &Path) -> PathBuf {
+    let path = folder.join("prompts.txt");
+    std::fs::write(&path, "Once upon a time\nThe old man looked\n").unwrap();
+    path
+}
+
+/// Runs a command that must end with `code`; gives standard error.
+pub fn stderr(command: &mut Command, code: i32) -> String {
+    let output = command.assert().code(code).get_output().clone();
+    String::from_utf8(output.stderr).unwrap()
+}
+
+/// Runs a command with `--json -` that must end with `code`; gives the report.
+pub fn json(command: &mut Command, code: i32) -> Value {
+    let output = command.args(["--json", "-"]).assert().code(code).get_output().clone();
+    serde_json::from_slice(&output.stdout).unwrap()
+}
+
+/// Carves the small model; gives the suite's folder.
+pub fn carved(folder: &Path) -> PathBuf {
+    let suite = folder.join("draft.suite");
+    let mut command = tapml(folder);
+    command.args(["carve", &draft(), "--steps", "2", "--prompts"]).arg(prompts(folder)).arg("--out").arg(&suite);
+    command.assert().success();
+    suite
+}
+
+/// A kernel file with the text of a built-in kernel.
+pub fn kernel(folder: &Path, op: &str) -> PathBuf {
+    let source = tapml_testing::root().join(format!("crates/kernels/src/kernel/{op}/portable.wgsl"));
+    let path = folder.join(format!("{op}.wgsl"));
+    std::fs::copy(source, &path).unwrap();
+    path
+}

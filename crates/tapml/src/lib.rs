@@ -1,0 +1,14 @@
+//! TapML's public Rust API. Backends meet here and nowhere else; cargo features choose them.
+#![warn(missing_docs)]
+
+pub mod platform;
+
+pub use tapml_device as device;
+pub use tapml_engine as engine;
+pub use tapml_exec as exec;
+pub use tapml_graph as graph;
+pub use tapml_graph::{Error, ErrorKind, Result};
+pub use tapml_import as import;
+pub use tapml_kernels as kernels;
+pub use tapml_migrate as migrate;
+pub use tapml_reference as reference;

@@ -1,0 +1,97 @@
+//! From a platform's word to the thing itself. The only place where backends meet; a new one is a row in [`BACKENDS`].
+
+use crate::device::{Device, DeviceInfo};
+use crate::{Error, ErrorKind, Result};
+pub use tapml_exec::{Platform, PlatformSpec};
+use tapml_exec::{CpuPlatform, DevicePlatform};
+use tapml_kernels::Overrides;
+
+/// A backend that serves one platform word.
+struct Backend {
+    word: &'static str,
+    list: fn() -> Result<Vec<DeviceInfo>>,
+    open: fn(&PlatformSpec) -> Result<Box<dyn Device>>,
+}
+
+const BACKENDS: &[Backend] = &[
+    #[cfg(feature = "emulator")]
+    Backend { word: "emulator", list: emulator::list, open: emulator::open },
+    #[cfg(feature = "wgpu")]
+    Backend { word: "vulkan", list: || tapml_wgpu::adapters("vulkan"), open: open_wgpu },
+    #[cfg(feature = "wgpu")]
+    Backend { word: "metal", list: || tapml_wgpu::adapters("metal"), open: open_wgpu },
+    #[cfg(feature = "wgpu")]
+    Backend { word: "dx12", list: || tapml_wgpu::adapters("dx12"), open: open_wgpu },
+];
+
+/// The words of all backends in this build, in the order in which `device list` shows them.
+pub fn device_words() -> impl Iterator<Item = &'static str> {
+    BACKENDS.iter().map(|b| b.word)
+}
+
+/// The devices behind a word. [`ErrorKind::Unavailable`] with advice if there are none.
+pub fn devices(word: &str) -> Result<Vec<DeviceInfo>> {
+    (backend(word)?.list)()
+}
+
+/// Opens a device by word, index and options, such as `vulkan:1` or `emulator?check=all`.
+pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+    (backend(&spec.word)?.open)(spec).map_err(|e| e.context(format!("platform `{spec}`")))
+}
+
+/// Opens a platform: `cpu`, or a device with its kernels and the user's overrides of them.
+pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platform>> {
+    if spec.word == "cpu" {
+        spec.expect_options(&[])?;
+        return Ok(Box::new(CpuPlatform::new()));
+    }
+    Ok(Box::new(DevicePlatform::new(open_device(spec)?, overrides)))
+}
+
+/// The fastest platform present: the first GPU of any backend, else `cpu`.
+pub fn fastest() -> PlatformSpec {
+    use crate::device::AdapterKind;
+    let gpu = BACKENDS.iter().filter(|b| b.word != "emulator").find_map(|b| {
+        let kinds = (b.list)().ok()?;
+        let index = kinds.iter().position(|d| matches!(d.kind, AdapterKind::Discrete | AdapterKind::Integrated))?;
+        Some(PlatformSpec { word: b.word.into(), index, options: Vec::new() })
+    });
+    gpu.unwrap_or(PlatformSpec { word: "cpu".into(), index: 0, options: Vec::new() })
+}
+
+fn backend(word: &str) -> Result<&'static Backend> {
+    BACKENDS.iter().find(|b| b.word == word).ok_or_else(|| {
+        let words: Vec<&str> = device_words().collect();
+        Error::new(ErrorKind::Unavailable, format!("this build has no backend for `{word}`"))
+            .with_hint(format!("it has: cpu, {}", words.join(", ")))
+    })
+}
+
+/// The options of a spec as the query string that backends parse.
+fn query(spec: &PlatformSpec) -> String {
+    let pairs: Vec<String> = spec.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
+    pairs.join("&")
+}
+
+#[cfg(feature = "wgpu")]
+fn open_wgpu(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+    Ok(Box::new(tapml_wgpu::WgpuDevice::open(&spec.word, spec.index, &query(spec))?))
+}
+
+#[cfg(feature = "emulator")]
+mod emulator {
+    use super::{Device, DeviceInfo, Error, PlatformSpec, Result, query};
+    use tapml_emulator::{Emulator, Options};
+
+    pub fn list() -> Result<Vec<DeviceInfo>> {
+        Ok(vec![Emulator::new(Options::default())?.info().clone()])
+    }
+
+    pub fn open(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+        if spec.index > 0 {
+            return Err(Error::invalid(format!("there is one emulator, not {}", spec.index + 1))
+                .with_hint("choose what it imitates by `emulator?profile=NAME`"));
+        }
+        Ok(Box::new(Emulator::new(Options::parse(&query(spec))?)?))
+    }
+}
