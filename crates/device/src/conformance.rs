@@ -113,6 +113,7 @@ const CASES: &[Case] = &[
     Case { name: "kernels_override_constants", body: kernels::override_constants },
     Case { name: "kernels_unknown_constant", body: kernels::unknown_constant },
     Case { name: "kernels_above_the_limits", body: kernels::above_the_limits },
+    Case { name: "kernels_described_wrongly", body: kernels::misdescribed },
     Case { name: "kernels_missing_features", body: kernels::missing_features },
     Case { name: "kernels_bad_handles", body: kernels::bad_handles },
     Case { name: "lists_symbolic_grid", body: lists::symbolic_grid },

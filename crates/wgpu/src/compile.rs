@@ -1,6 +1,7 @@
 //! Turning a [`KernelDesc`] into a pipeline, and compiler messages into errors that point into the kernel's own file.
 
 use crate::gpu::Gpu;
+use crate::inspect;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_device::{BindingKind, KernelDesc, Source};
@@ -93,7 +94,7 @@ pub(crate) fn compile(gpu: &Gpu, layouts: &mut Layouts, desc: &KernelDesc, check
 fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModule> {
     let (text, added) = front(&desc.source, desc.needs_f16);
     let mut messages = Vec::new();
-    let module = gpu.compile(
+    let compiled = gpu.compile(
         || format!("compile kernel `{}`", desc.name),
         |device, _| {
             let source = wgpu::ShaderSource::Wgsl(text.as_str().into());
@@ -106,10 +107,11 @@ fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModu
             module
         },
     );
-    module.map_err(|error| {
+    let module = compiled.map_err(|error| {
         let message = messages.into_iter().find(|m| m.message_type == wgpu::CompilationMessageType::Error);
         let fault = message.map(|m| {
-            let place = innermost_place(&text).or(m.location.map(|l| (l.line_number, l.line_position)));
+            let place =
+                inspect::innermost_place(&text).or(m.location.map(|l| (l.line_number, l.line_position)));
             let place = place.map(|(line, column)| match line {
                 1 => (1, column.saturating_sub(added).max(1)),
                 _ => (line, column),
@@ -117,19 +119,13 @@ fn module(gpu: &Gpu, desc: &KernelDesc, checks: bool) -> Result<wgpu::ShaderModu
             Fault { log: m.message, place }
         });
         refused(desc, fault.unwrap_or_else(|| Fault { log: log_of(&error), place: None }), error)
-    })
-}
-
-/// Line and column of the smallest part of the text that the validator names. wgpu itself tells the first one, often a
-/// whole function.
-fn innermost_place(text: &str) -> Option<(u32, u32)> {
-    use wgpu::naga::valid::{Capabilities, ValidationFlags, Validator};
-    let parsed = wgpu::naga::front::wgsl::parse_str(text).ok()?;
-    let error = Validator::new(ValidationFlags::all(), Capabilities::all()).validate(&parsed).err()?;
-    let spans = error.spans().filter_map(|(span, _)| span.to_range().map(|range| (range.len(), *span)));
-    let (_, span) = spans.min_by_key(|(len, _)| *len)?;
-    let location = span.location(text);
-    Some((location.line_number, location.line_position))
+    })?;
+    match inspect::disagreement(&text, desc) {
+        None => Ok(module),
+        Some(log) => {
+            Err(refused(desc, Fault { log, place: None }, Error::new(ErrorKind::Compile, "refused")))
+        }
+    }
 }
 
 #[allow(unsafe_code)]

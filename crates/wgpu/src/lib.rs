@@ -7,6 +7,7 @@ mod compile;
 mod device;
 mod fill;
 mod gpu;
+mod inspect;
 mod list;
 mod options;
 mod transfer;

@@ -137,6 +137,22 @@ pub(super) fn above_the_limits(b: &mut Bench<'_>) -> Check {
     equal("a kernel made after refused ones", &found, &[1])
 }
 
+pub(super) fn misdescribed(b: &mut Bench<'_>) -> Check {
+    let kinds = &[ErrorKind::Compile, ErrorKind::InvalidInput];
+    let mut sized = b.desc(&[ReadWrite], [1, 1, 1], GOOD);
+    sized.workgroup = [2, 1, 1];
+    let mut shared = constants(b, &[("COUNT", 101.0)]);
+    shared.workgroup_memory = 400;
+    for (what, desc) in
+        [("another workgroup size", sized), ("less workgroup memory than it declares", shared)]
+    {
+        let error =
+            refused(&format!("a kernel described with {what}"), kinds, b.device.create_kernel(&desc))?;
+        has_detail(what, &error, "kernel", &desc.name)?;
+    }
+    Ok(())
+}
+
 pub(super) fn missing_features(b: &mut Bench<'_>) -> Check {
     let features = b.device.info().features.clone();
     let mut lacking = Vec::new();

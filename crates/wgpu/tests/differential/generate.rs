@@ -72,10 +72,10 @@ fn main(@builtin(local_invocation_index) lid: u32, @builtin(global_invocation_id
     var f0 = in_f[gid.x % 64u];
     var f1 = in_f[(gid.x * 5u + 1u) % 64u];
     var b0 = (u0 & 1u) == 1u;
-    var v0 = vec3<u32>(u0, lid, 3u);
-    var w0 = vec4<f32>(f0, f1, 1.0, in_f[lid]);
-    var a0 = array<u32, 5>(u0, u1, 2u, 3u, lid);
-    var s0 = Pair(i0, vec2<f32>(f1, 0.5));
+    var v0 = vec3<u32>(u0, lid, 3u ^ zu);
+    var w0 = vec4<f32>(f0, f1, 1.0 + zf, in_f[lid]);
+    var a0 = array<u32, 5>(u0, u1, 2u ^ zu, 3u ^ zu, lid);
+    var s0 = Pair(i0, vec2<f32>(f1, 0.5 + zf));
 ";
 
 const CLOSING: &str = "\
@@ -198,7 +198,7 @@ const U: &[&str] = &[
     "in_u[$U % 64u]",
     "gcd($U & 1023u, $U & 1023u)",
     "u32(any($V < $V))",
-    "pack2x16float(vec2<f32>(abs($F) + 1.0, 0.25))",
+    "pack2x16float(vec2<f32>(abs($F) + 1.0, 0.25 + zf))",
     "u32($W[$U % 4u] > $F)",
     "dot4U8Packed($U, $U)",
 ];
