@@ -3,6 +3,17 @@
 //!
 //! Values are not rounded to storage dtypes within or after an evaluation; [`Value::to_tensor`] and [`run_node`] round.
 //! Results do not depend on the number of threads.
+//!
+//! ```
+//! use tapml_graph::{Symbols, op::Linear};
+//! use tapml_reference::{Value, eval};
+//!
+//! let x = Value::float(vec![1, 2], vec![1.0, 2.0])?;
+//! let w = Value::float(vec![3, 2], vec![1.0, 0.0, 0.0, 1.0, 1.0, 1.0])?;
+//! let y = eval::<f64>(&Linear::default().into(), &Symbols::np(1, 0), &[x, w])?;
+//! assert_eq!(y[0].as_float()?.values(), [1.0, 2.0, 3.0]);
+//! # Ok::<(), tapml_graph::Error>(())
+//! ```
 #![warn(missing_docs)]
 
 mod eval;

@@ -1,5 +1,6 @@
-//! Products of rows with a transposed matrix, and the vector loops under them. Work is split into blocks that depend on
-//! the sizes alone, so results do not depend on the number of threads.
+//! Products of rows with a transposed matrix: dot products for few rows, which stream the matrix once, and the packed
+//! GEMM of `matrixmultiply` for many. Work is split into blocks that depend on the sizes alone, so results do not depend
+//! on the number of threads.
 
 use crate::real::Real;
 use crate::simd::{dispatch, dots};

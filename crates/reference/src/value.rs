@@ -1,6 +1,7 @@
 //! Values of a run: arrays of one number type that share their elements, and token ids.
 
 use crate::real::Real;
+use rayon::prelude::*;
 use std::fmt;
 use std::sync::Arc;
 use tapml_graph::{Bytes, DType, Error, ErrorKind, Result, Tensor, TensorType};
@@ -108,7 +109,7 @@ impl<T: Real> Value<T> {
             },
             dtype if dtype.is_float() => match Array::stored(tensor, T::DTYPE) {
                 Some(shared) => Ok(Value::Float(shared)),
-                None => Ok(Value::Float(Array::new(shape, T::widen(tensor))?)),
+                None => Ok(Value::Float(Array::new(shape, widen(tensor)?)?)),
             },
             other => {
                 Err(Error::unsupported(format!("the reference computes with floats and u32, found {other}")))
@@ -193,6 +194,25 @@ impl<T: Real> Value<T> {
     }
 }
 
+/// Elements that one task converts.
+const CONVERTED: usize = 1 << 16;
+
+/// The values of a float tensor, converted by all threads if there are many.
+fn widen<T: Real>(tensor: &Tensor) -> Result<Vec<T>> {
+    let (len, dtype) = (tensor.len(), tensor.dtype());
+    if len < 2 * CONVERTED {
+        return Ok(T::widen(tensor));
+    }
+    let mut values = vec![T::ZERO; len];
+    values.par_chunks_mut(CONVERTED).enumerate().try_for_each(|(i, into)| {
+        let bytes = tensor.bytes().slice(i * CONVERTED * dtype.size(), into.len() * dtype.size());
+        let bytes = bytes.ok_or_else(|| Error::bug("a tensor has fewer bytes than its shape says"))?;
+        into.copy_from_slice(&T::widen(&Tensor::new(dtype, vec![into.len()], bytes)?));
+        Ok(())
+    })?;
+    Ok(values)
+}
+
 /// The elements of a shape; `None` if they cannot be addressed.
 fn count(shape: &[usize]) -> Option<usize> {
     shape.iter().try_fold(1usize, |product, &size| product.checked_mul(size))
@@ -251,6 +271,13 @@ mod tests {
         assert_eq!(Value::<f32>::from_tensor(&tensor).unwrap().as_float().unwrap().values(), [2.5]);
         let bytes = Tensor::new(DType::U8, vec![1], Bytes::new(vec![1])).unwrap();
         assert_eq!(Value::<f32>::from_tensor(&bytes).unwrap_err().kind(), ErrorKind::Unsupported);
+    }
+
+    #[test]
+    fn large_tensors_convert_like_their_parts() {
+        let values: Vec<f32> = (0..3 * CONVERTED + 5).map(|i| (i % 1013) as f32 - 500.0).collect();
+        let tensor = Tensor::from_f32_as(DType::F16, vec![values.len()], values.clone()).unwrap();
+        assert_eq!(Value::<f32>::from_tensor(&tensor).unwrap().as_float().unwrap().values(), values);
     }
 
     #[test]

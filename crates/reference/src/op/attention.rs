@@ -92,13 +92,18 @@ impl<T: Real> WithSimd for Head<'_, T> {
     }
 }
 
-/// `exp(s_j − max s) / Σ exp(s − max s)` in place.
+/// `exp(s_j − max s) / Σ exp(s − max s)` in place. The sum is one of sums of blocks, so that its error grows with the
+/// root of the length at most.
 fn softmax<T: Real>(scores: &mut [T]) {
     let largest = scores.iter().fold(T::NEG_INFINITY, |max, &s| max.max(s));
-    let mut sum = T::ZERO;
-    for s in scores.iter_mut() {
-        *s = (*s - largest).exp();
-        sum += *s;
+    let mut total = T::ZERO;
+    for block in scores.chunks_mut(32) {
+        let mut sum = T::ZERO;
+        for s in block {
+            *s = (*s - largest).exp();
+            sum += *s;
+        }
+        total += sum;
     }
-    scores.iter_mut().for_each(|s| *s = *s / sum);
+    scores.iter_mut().for_each(|s| *s = *s / total);
 }

@@ -91,6 +91,42 @@ proptest! {
 }
 
 #[test]
+fn large_products_do_not_depend_on_the_number_of_threads() {
+    let pool = |threads| rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
+    let pools = [pool(1), pool(2), pool(5)];
+    let (k, o) = (160, 333);
+    for n in [1, 9, 40, 200] {
+        let inputs = [matrix::<f32>(n, k, &random(1, n * k)), matrix(o, k, &random(2, o * k))];
+        let symbols = Symbols::np(n as u64, 0);
+        let found = pools.each_ref().map(|pool| pool.install(|| run(Linear::default(), &symbols, &inputs)));
+        assert_eq!(numbers(&found[0]), numbers(&found[1]), "n = {n}");
+        assert_eq!(numbers(&found[0]), numbers(&found[2]), "n = {n}");
+    }
+}
+
+#[test]
+fn a_nan_or_infinity_stays_in_its_row() {
+    let (k, o) = (37, 50);
+    for n in [3, 40, 130] {
+        let mut x = random(1, n * k);
+        (x[k], x[2 * k + 5]) = (f64::NAN, f64::INFINITY);
+        let w = random(2, o * k);
+        let found = numbers(&run(
+            Linear::default(),
+            &Symbols::np(n as u64, 0),
+            &[matrix::<f32>(n, k, &x), matrix(o, k, &w)],
+        ));
+        for (i, row) in found.chunks(o).enumerate() {
+            match i {
+                1 => assert!(row.iter().all(|v| v.is_nan())),
+                2 => assert!(row.iter().zip(w.chunks(k)).all(|(y, w)| *y == f64::INFINITY * w[5])),
+                _ => assert!(row.iter().all(|v| v.is_finite()), "row {i} of {n}"),
+            }
+        }
+    }
+}
+
+#[test]
 fn attention_is_stable_for_scores_that_overflow_exp() {
     let op = Attention { heads: 1, kv_heads: 1, head_dim: 1, scale: 1.0, window: None, softcap: None };
     let inputs = [matrix::<f32>(1, 1, &[1.0]), matrix(2, 1, &[1000.0, 1001.0]), matrix(2, 1, &[0.0, 1.0])];
