@@ -1,2 +1,26 @@
 //! Text generation: tokenizer, chat templates, sampling and the loop that runs a model token by token.
+//!
+//! [`Generator`] turns token ids into token ids on anything that implements [`Runner`], such as a session of
+//! `tapml-exec`; [`generate_text`] puts a [`Tokenizer`] around it.
 #![warn(missing_docs)]
+
+mod chat;
+mod generate;
+mod prompts;
+mod runner;
+mod sampler;
+mod special;
+mod stop;
+mod stream;
+mod text;
+mod tokenizer;
+
+pub use chat::{ChatTemplate, Message};
+pub use generate::{Finish, GenerateOptions, Generation, Generator};
+pub use prompts::bundled_prompts;
+pub use runner::Runner;
+pub use sampler::{Sampler, Sampling};
+pub use special::SpecialTokens;
+pub use stream::TextStream;
+pub use text::{GeneratedText, generate_text};
+pub use tokenizer::Tokenizer;

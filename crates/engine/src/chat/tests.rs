@@ -1,0 +1,85 @@
+//! Tests of chat templates; the expected texts are what Jinja2 with Transformers' settings gives.
+
+use super::*;
+
+fn special() -> SpecialTokens {
+    SpecialTokens { bos: Some("<s>".into()), eos: Some("</s>".into()), ..SpecialTokens::default() }
+}
+
+fn render(source: &str, messages: &[Message]) -> Result<String> {
+    ChatTemplate::new(source, &special())?.render(messages, true)
+}
+
+fn talk() -> Vec<Message> {
+    vec![Message::new("system", "Be <brief> & kind."), Message::new("user", "  Hé?  ")]
+}
+
+#[test]
+fn blocks_are_trimmed_and_globals_are_there() {
+    let source = "{{ bos_token }}\n{% for m in messages %}\n    {% if m['role'] == 'user' %}\nU: {{ m.content | trim }}\n    \
+                  {% else %}\nS: {{ m.content }}{{ eos_token }}\n    {% endif %}\n{% endfor %}\n\
+                  {% if add_generation_prompt %}\nA:{% endif %}";
+    assert_eq!(render(source, &talk()).unwrap(), "<s>\nS: Be <brief> & kind.</s>\nU: Hé?\nA:");
+}
+
+#[test]
+fn python_methods_slices_namespaces_and_loop_controls() {
+    let source = "{%- set ns = namespace(n=0) -%}{%- for m in messages[1:] -%}{%- set ns.n = ns.n + 1 -%}\
+                  {%- if ns.n > 1 -%}{%- break -%}{%- endif -%}{{ m.content.strip().upper() }}{%- endfor -%}|{{ ns.n }}";
+    assert_eq!(render(source, &talk()).unwrap(), "HÉ?|1");
+}
+
+#[test]
+fn tojson_is_pythons() {
+    let source = "{{ messages | tojson }}";
+    let expected = "[{\"role\": \"system\", \"content\": \"Be <brief> & kind.\"}, \
+                    {\"role\": \"user\", \"content\": \"  Hé?  \"}]";
+    assert_eq!(render(source, &talk()).unwrap(), expected);
+    let indented = render("{{ messages[1] | tojson(indent=2) }}", &talk()).unwrap();
+    assert_eq!(indented, "{\n  \"role\": \"user\",\n  \"content\": \"  Hé?  \"\n}");
+}
+
+#[test]
+fn training_marks_do_nothing() {
+    let source = "a{% generation %}b{%- endgeneration -%} c";
+    assert_eq!(render(source, &[]).unwrap(), "abc");
+}
+
+#[test]
+fn templates_that_refuse_say_why() {
+    let error = render("{{ raise_exception('roles must alternate') }}", &talk()).unwrap_err();
+    assert!(error.to_string().contains("roles must alternate"), "{error}");
+    let error = render("x\n{% if %}", &[]).unwrap_err();
+    assert!(error.to_string().contains("is not valid") && error.to_string().contains("line 2"), "{error}");
+}
+
+#[test]
+fn endless_templates_end() {
+    let loops = "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}";
+    assert!(render(loops, &[]).unwrap_err().to_string().contains("fuel"));
+    let recursion = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
+    assert!(render(recursion, &[]).is_err());
+}
+
+#[test]
+fn the_file_goes_before_the_configuration() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| std::fs::write(dir.path().join(name), text).unwrap();
+    let first =
+        |dir: &Path| ChatTemplate::read(dir, &special()).map(|t| t.map(|t| t.render(&[], false).unwrap()));
+    assert_eq!(first(dir.path()).unwrap(), None);
+    write("tokenizer_config.json", r#"{"chat_template": "one"}"#);
+    assert_eq!(first(dir.path()).unwrap().as_deref(), Some("one"));
+    let list = r#"{"chat_template": [{"name": "tool_use", "template": "x"}, {"name": "default", "template": "two"}]}"#;
+    write("tokenizer_config.json", list);
+    assert_eq!(first(dir.path()).unwrap().as_deref(), Some("two"));
+    for bad in [r#"{"chat_template": 3}"#, r#"{"chat_template": [{"name": "x"}]}"#] {
+        write("tokenizer_config.json", bad);
+        assert!(first(dir.path()).unwrap_err().to_string().contains("chat_template"));
+    }
+    write(FILE, "three");
+    assert_eq!(first(dir.path()).unwrap().as_deref(), Some("three"));
+    write(FILE, "{% bad");
+    let error = first(dir.path()).unwrap_err().to_string();
+    assert!(error.contains(FILE), "{error}");
+}

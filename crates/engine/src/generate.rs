@@ -1,0 +1,170 @@
+//! The loop that feeds a model its own tokens.
+
+use crate::runner::Runner;
+use crate::sampler::{Sampler, Sampling};
+use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
+use tapml_graph::{Error, Result};
+
+/// What to generate.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GenerateOptions {
+    /// At most this many new tokens.
+    pub max_tokens: usize,
+    /// How they are chosen.
+    pub sampling: Sampling,
+    /// Generation ends with any of these tokens, which belongs to the result.
+    pub stop_ids: Vec<u32>,
+}
+
+impl Default for GenerateOptions {
+    fn default() -> GenerateOptions {
+        GenerateOptions { max_tokens: 128, sampling: Sampling::default(), stop_ids: Vec::new() }
+    }
+}
+
+/// Why generation ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Finish {
+    /// A stop token or a stop text.
+    Stop,
+    /// `max_tokens` were made.
+    Length,
+    /// The context is full.
+    Context,
+    /// The receiver of tokens asked to end.
+    Cancelled,
+}
+
+/// What came out.
+#[derive(Clone, Debug)]
+pub struct Generation {
+    /// The new tokens.
+    pub ids: Vec<u32>,
+    /// Why there are no more.
+    pub finish: Finish,
+    /// Tokens of the prompt.
+    pub prompt_tokens: usize,
+    /// Tokens of the prompt that the cache held already.
+    pub cached_tokens: usize,
+    /// Time until the first new token.
+    pub prefill: Duration,
+    /// Time from the first to the last new token.
+    pub decode: Duration,
+}
+
+/// Generates on a runner and keeps its cache between calls: a prompt that begins with the tokens fed so far is fed only
+/// from there on.
+pub struct Generator<R> {
+    runner: R,
+    fed: Vec<u32>,
+}
+
+impl<R: Runner> Generator<R> {
+    /// A generator; whatever the runner was fed before is forgotten at the first call.
+    pub fn new(runner: R) -> Generator<R> {
+        Generator { runner, fed: Vec::new() }
+    }
+
+    /// The runner.
+    pub fn runner(&self) -> &R {
+        &self.runner
+    }
+
+    /// Gives the runner back.
+    pub fn into_runner(self) -> R {
+        self.runner
+    }
+
+    /// Generates after `prompt`; `on_token` gets each token as it is chosen and may end the generation.
+    ///
+    /// Fails on an empty prompt, on one that the context does not hold, on bad options, and when the runner fails.
+    pub fn generate(
+        &mut self,
+        prompt: &[u32],
+        options: &GenerateOptions,
+        on_token: &mut dyn FnMut(u32) -> Result<ControlFlow<()>>,
+    ) -> Result<Generation> {
+        check_prompt(prompt.len(), self.runner.context())?;
+        let mut sampler = Sampler::new(options.sampling.clone())?;
+        let start = Instant::now();
+        let cached_tokens = self.reuse(prompt)?;
+        let mut result = Generation {
+            ids: Vec::new(),
+            finish: Finish::Length,
+            prompt_tokens: prompt.len(),
+            cached_tokens,
+            prefill: Duration::ZERO,
+            decode: Duration::ZERO,
+        };
+        let mut text = prompt.to_vec();
+        while result.ids.len() < options.max_tokens {
+            if text.len() > self.runner.context() {
+                result.finish = Finish::Context;
+                break;
+            }
+            let logits = self.feed(&text)?;
+            let id = sampler.sample(&logits, &text)?;
+            text.push(id);
+            result.ids.push(id);
+            if result.ids.len() == 1 {
+                result.prefill = start.elapsed();
+            }
+            if let Some(finish) = finished(id, options, on_token)? {
+                result.finish = finish;
+                break;
+            }
+        }
+        result.decode = start.elapsed().saturating_sub(result.prefill);
+        Ok(result)
+    }
+
+    /// Keeps the cache if the prompt goes on where it ends, else empties it; gives the count of tokens kept.
+    fn reuse(&mut self, prompt: &[u32]) -> Result<usize> {
+        let kept = self.fed.len();
+        let goes_on = kept == self.runner.position() && kept < prompt.len() && prompt.starts_with(&self.fed);
+        if goes_on && kept > 0 {
+            return Ok(kept);
+        }
+        self.fed.clear();
+        self.runner.reset()?;
+        Ok(0)
+    }
+
+    /// Feeds the part of `text` that was not fed yet; gives the logits after it.
+    fn feed(&mut self, text: &[u32]) -> Result<Vec<f32>> {
+        let new = &text[self.fed.len()..];
+        // Forgotten unless the step succeeds: after a failure the runner's cache is not to be trusted.
+        let fed = std::mem::take(&mut self.fed);
+        let logits = self.runner.forward(new)?;
+        self.fed = fed;
+        self.fed.extend_from_slice(new);
+        Ok(logits)
+    }
+}
+
+fn finished(
+    id: u32,
+    options: &GenerateOptions,
+    on_token: &mut dyn FnMut(u32) -> Result<ControlFlow<()>>,
+) -> Result<Option<Finish>> {
+    let cancelled = on_token(id)?.is_break();
+    if options.stop_ids.contains(&id) {
+        return Ok(Some(Finish::Stop));
+    }
+    Ok(cancelled.then_some(Finish::Cancelled))
+}
+
+fn check_prompt(tokens: usize, context: usize) -> Result<()> {
+    if tokens == 0 {
+        return Err(
+            Error::invalid("the prompt has no tokens").with_hint("give at least one token to continue")
+        );
+    }
+    if tokens > context {
+        return Err(Error::invalid(format!("the prompt has {tokens} tokens, the context holds {context}"))
+            .with_hint("shorten the prompt, or use a model with a longer context"));
+    }
+    Ok(())
+}

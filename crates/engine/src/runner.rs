@@ -1,0 +1,59 @@
+//! What generation needs of a running model.
+
+use tapml_exec::Session;
+use tapml_graph::{Error, Result};
+
+/// A language model with its cache.
+pub trait Runner {
+    /// Forgets all tokens.
+    fn reset(&mut self) -> Result<()>;
+
+    /// Feeds tokens behind those fed so far; gives the logits after the last of them: `[vocab]`.
+    fn forward(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
+
+    /// Most tokens that fit between two resets.
+    fn context(&self) -> usize;
+
+    /// Tokens fed since the last reset.
+    fn position(&self) -> usize;
+}
+
+impl Runner for Session {
+    fn reset(&mut self) -> Result<()> {
+        Session::reset(self)
+    }
+
+    fn forward(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        let logits = Session::forward(self, ids)?;
+        let rows = logits.shape().first().copied().unwrap_or(0);
+        let last = rows.checked_sub(1).and_then(|last| logits.rows(last, 1));
+        let last = last.ok_or_else(|| Error::bug("a forward pass gave no logits"))?;
+        Ok(last.to_f32().into_owned())
+    }
+
+    fn context(&self) -> usize {
+        Session::context(self)
+    }
+
+    fn position(&self) -> usize {
+        Session::position(self)
+    }
+}
+
+impl<R: Runner + ?Sized> Runner for &mut R {
+    fn reset(&mut self) -> Result<()> {
+        (**self).reset()
+    }
+
+    fn forward(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
+        (**self).forward(ids)
+    }
+
+    fn context(&self) -> usize {
+        (**self).context()
+    }
+
+    fn position(&self) -> usize {
+        (**self).position()
+    }
+}

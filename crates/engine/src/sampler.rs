@@ -1,0 +1,180 @@
+//! Chooses the next token from logits: greedily, or at random from a distribution that is cut to its likely part.
+
+use rand_core::{Rng, SeedableRng};
+use rand_pcg::Pcg64;
+use std::collections::BTreeSet;
+use tapml_graph::{Error, Result};
+
+/// How the next token is chosen. The default is greedy.
+///
+/// The steps are those of Transformers, in its order: repetition penalty, temperature, top-k, top-p, min-p, choice.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Sampling {
+    /// Divides the logits. 0 always takes the most likely token.
+    pub temperature: f32,
+    /// Only the `k` most likely tokens.
+    pub top_k: Option<usize>,
+    /// Only the most likely tokens that together reach this probability. Holtzman et al. 2020, section 3.1.
+    pub top_p: Option<f32>,
+    /// Only tokens at least this many times as likely as the most likely one. Nguyen et al. 2024, section 3.
+    pub min_p: Option<f32>,
+    /// Makes tokens that are in the text already less likely if above 1. Keskar et al. 2019, section 4.1.
+    pub repetition_penalty: Option<f32>,
+    /// Makes the choices: equal seeds and logits give equal tokens on every machine.
+    pub seed: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling {
+            temperature: 0.0,
+            top_k: None,
+            top_p: None,
+            min_p: None,
+            repetition_penalty: None,
+            seed: 0,
+        }
+    }
+}
+
+impl Sampling {
+    /// Fails if a value lies outside its range.
+    fn check(&self) -> Result<()> {
+        let bad = |name: &str, range: &str, found: f32| {
+            Err(Error::invalid(format!("`{name}` must be {range}, found {found}")))
+        };
+        let share = |v: f32| (0.0..=1.0).contains(&v);
+        match self {
+            s if !(0.0..=1e4).contains(&s.temperature) => {
+                bad("temperature", "from 0 to 10000", s.temperature)
+            }
+            Sampling { top_k: Some(0), .. } => bad("top_k", "at least 1", 0.0),
+            Sampling { top_p: Some(p), .. } if !share(*p) || *p == 0.0 => {
+                bad("top_p", "above 0 and at most 1", *p)
+            }
+            Sampling { min_p: Some(p), .. } if !share(*p) => bad("min_p", "from 0 to 1", *p),
+            Sampling { repetition_penalty: Some(p), .. } if !(0.01..=100.0).contains(p) => {
+                bad("repetition_penalty", "from 0.01 to 100", *p)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Chooses tokens one after another.
+#[derive(Clone, Debug)]
+pub struct Sampler {
+    sampling: Sampling,
+    random: Pcg64,
+}
+
+/// A token that may be chosen: its id, and its logit or, later, its probability.
+type Candidate = (u32, f64);
+
+impl Sampler {
+    /// A sampler. Fails if a value lies outside its range.
+    pub fn new(sampling: Sampling) -> Result<Sampler> {
+        sampling.check()?;
+        let random = Pcg64::seed_from_u64(sampling.seed);
+        Ok(Sampler { sampling, random })
+    }
+
+    /// The next token after the text `history`. Of equally likely tokens, greedy choice takes the one of least id.
+    /// Fails on a logit that is NaN or +infinity; −infinity means never.
+    pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32> {
+        if let Some(bad) = logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY) {
+            let value = logits[bad];
+            return Err(Error::invalid(format!(
+                "the logit of token {bad} is {value}, expected a finite number"
+            ))
+            .with_hint("the model computed wrongly; `tapml diagnose` finds the operator"));
+        }
+        let mut candidates: Vec<Candidate> = logits
+            .iter()
+            .zip(0..)
+            .map(|(&l, id)| (id, f64::from(l)))
+            .filter(|c| c.1 > f64::NEG_INFINITY)
+            .collect();
+        if let Some(penalty) = self.sampling.repetition_penalty {
+            penalise(&mut candidates, history, f64::from(penalty));
+        }
+        let best = candidates.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
+        let best = best.ok_or_else(|| Error::invalid("no token has a logit above -infinity"))?;
+        if self.sampling.temperature == 0.0 {
+            return Ok(best.0);
+        }
+        self.likely(&mut candidates, best.1);
+        Ok(self.choose(&candidates))
+    }
+
+    /// Cuts the candidates to the likely ones and turns their logits into probabilities. They end in the order of ids,
+    /// so that the choice does not depend on how they were sorted.
+    fn likely(&self, candidates: &mut Vec<Candidate>, best: f64) {
+        let Sampling { temperature, top_k, top_p, min_p, .. } = self.sampling;
+        if let Some(k) = top_k.filter(|&k| k < candidates.len()) {
+            candidates.select_nth_unstable_by(k - 1, by_value);
+            candidates.truncate(k);
+        }
+        for candidate in candidates.iter_mut() {
+            candidate.1 = libm::exp((candidate.1 - best) / f64::from(temperature));
+        }
+        normalise(candidates);
+        if let Some(p) = top_p.filter(|&p| p < 1.0) {
+            keep_top(candidates, f64::from(p));
+        }
+        if let Some(p) = min_p {
+            let most = candidates.iter().fold(0.0, |most, c| c.1.max(most));
+            candidates.retain(|c| c.1 >= f64::from(p) * most);
+        }
+        candidates.sort_unstable_by_key(|c| c.0);
+    }
+
+    fn choose(&mut self, candidates: &[Candidate]) -> u32 {
+        let total: f64 = candidates.iter().map(|c| c.1).sum();
+        let unit = (self.random.next_u64() >> 11) as f64 * (-53f64).exp2();
+        let mut left = unit * total;
+        let chosen = candidates.iter().filter(|c| c.1 > 0.0).find(|c| {
+            left -= c.1;
+            left < 0.0
+        });
+        // Rounding may leave a little at the end, which then falls to the last candidate.
+        chosen.or(candidates.last()).map_or(0, |c| c.0)
+    }
+}
+
+/// Largest first, least id first among equals.
+fn by_value(a: &Candidate, b: &Candidate) -> std::cmp::Ordering {
+    b.1.total_cmp(&a.1).then(a.0.cmp(&b.0))
+}
+
+fn normalise(candidates: &mut [Candidate]) {
+    let total: f64 = candidates.iter().map(|c| c.1).sum();
+    candidates.iter_mut().for_each(|c| c.1 /= total);
+}
+
+/// Keeps the fewest most likely candidates that together reach `share`, at least one.
+fn keep_top(candidates: &mut Vec<Candidate>, share: f64) {
+    // Candidates below this do not reach `1 − share` together, so that none of them is needed: less to sort.
+    let needless = (1.0 - share) / candidates.len() as f64;
+    candidates.retain(|c| c.1 >= needless);
+    candidates.sort_unstable_by(by_value);
+    let mut sum = 0.0;
+    let kept = candidates.iter().take_while(|c| {
+        let needed = sum < share;
+        sum += c.1;
+        needed
+    });
+    let kept = kept.count();
+    candidates.truncate(kept);
+    normalise(candidates);
+}
+
+fn penalise(candidates: &mut [Candidate], history: &[u32], penalty: f64) {
+    let seen: BTreeSet<u32> = history.iter().copied().collect();
+    for candidate in candidates.iter_mut().filter(|c| seen.contains(&c.0)) {
+        candidate.1 = if candidate.1 > 0.0 { candidate.1 / penalty } else { candidate.1 * penalty };
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,63 @@
+//! Decodes tokens as they come, giving out only whole characters.
+
+use crate::tokenizer::Tokenizer;
+use tapml_graph::Result;
+
+/// Marks at the end of a text that may still become characters: a decoder shows an incomplete character of at most 3
+/// bytes, and perhaps a whole one of 4 bytes before it, as one mark per byte. Of a longer run the beginning is given out.
+const MOST_OPEN: usize = 7;
+
+/// Turns ids into text piece by piece. The pieces joined are the text of all ids.
+///
+/// A token may hold a part of a character, and some decoders treat the first token of a text in their own way, so each
+/// piece is decoded together with the piece before it.
+pub struct TextStream<'a> {
+    tokenizer: &'a Tokenizer,
+    /// The ids of the piece before, then those that are not given out yet.
+    ids: Vec<u32>,
+    /// How many ids the piece before has.
+    before: usize,
+    /// Bytes of the pending text that are given out already.
+    given: usize,
+}
+
+impl<'a> TextStream<'a> {
+    pub(crate) fn new(tokenizer: &'a Tokenizer) -> TextStream<'a> {
+        TextStream { tokenizer, ids: Vec::new(), before: 0, given: 0 }
+    }
+
+    /// Adds a token; gives the text that is complete now, which may be empty.
+    pub fn push(&mut self, id: u32) -> Result<String> {
+        self.ids.push(id);
+        let text = self.pending()?;
+        let settled = settled(&text);
+        let piece = text.get(self.given..settled).unwrap_or_default().to_string();
+        self.given = self.given.max(settled);
+        if settled == text.len() && !text.is_empty() {
+            self.ids.drain(..self.before);
+            (self.before, self.given) = (self.ids.len(), 0);
+        }
+        Ok(piece)
+    }
+
+    /// Gives what is left; an incomplete character becomes U+FFFD.
+    pub fn finish(self) -> Result<String> {
+        Ok(self.pending()?.get(self.given..).unwrap_or_default().to_string())
+    }
+
+    /// The text of the pending ids behind the piece before them.
+    fn pending(&self) -> Result<String> {
+        let known = self.tokenizer.decode(&self.ids[..self.before])?;
+        let all = self.tokenizer.decode(&self.ids)?;
+        let same = known.chars().zip(all.chars()).take_while(|(a, b)| a == b);
+        let same: usize = same.map(|(c, _)| c.len_utf8()).sum();
+        Ok(all[same..].to_string())
+    }
+}
+
+/// Bytes of the text before the marks at its end that more tokens may turn into characters.
+fn settled(text: &str) -> usize {
+    const MARK: char = char::REPLACEMENT_CHARACTER;
+    let marks = text.chars().rev().take_while(|&c| c == MARK).count();
+    text.len() - marks.min(MOST_OPEN) * MARK.len_utf8()
+}

@@ -1,0 +1,140 @@
+//! Text to token ids and back, as the checkpoint's `tokenizer.json` says.
+
+use crate::chat::ChatTemplate;
+use crate::special::SpecialTokens;
+use crate::stream::TextStream;
+use std::path::{Path, PathBuf};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// The largest `tokenizer.json` that is read, in bytes.
+const MAX_FILE: u64 = 512 << 20;
+
+/// A checkpoint's tokenizer.
+pub struct Tokenizer {
+    path: PathBuf,
+    inner: tokenizers::Tokenizer,
+    special: SpecialTokens,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    template: Option<ChatTemplate>,
+}
+
+impl Tokenizer {
+    /// Reads `tokenizer.json` of a model folder, and `tokenizer_config.json`, `special_tokens_map.json` and
+    /// `chat_template.jinja` where they exist.
+    pub fn open(dir: impl AsRef<Path>) -> Result<Tokenizer> {
+        let dir = dir.as_ref();
+        let path = dir.join("tokenizer.json");
+        let inner = read(&path)?;
+        let special = SpecialTokens::read(dir)?;
+        let id = |text: &Option<String>| text.as_ref().and_then(|t| inner.token_to_id(t));
+        let (bos, eos) = (id(&special.bos), id(&special.eos));
+        let template = ChatTemplate::read(dir, &special)?;
+        Ok(Tokenizer { path, inner, special, bos, eos, template })
+    }
+
+    /// The ids of a text, with the special tokens that the checkpoint puts around it.
+    pub fn encode(&self, text: &str) -> Result<Vec<u32>> {
+        let mut ids = self.ids(text, true)?;
+        if let Some(bos) = self.bos.filter(|bos| self.special.add_bos && ids.first() != Some(bos)) {
+            ids.insert(0, bos);
+        }
+        if let Some(eos) = self.eos.filter(|eos| self.special.add_eos && ids.last() != Some(eos)) {
+            ids.push(eos);
+        }
+        Ok(ids)
+    }
+
+    /// The ids of a text that has its special tokens written out, such as a rendered chat.
+    pub fn encode_plain(&self, text: &str) -> Result<Vec<u32>> {
+        self.ids(text, false)
+    }
+
+    /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD.
+    pub fn decode(&self, ids: &[u32]) -> Result<String> {
+        self.inner.decode(ids, true).map_err(|e| self.failed("decode token ids", &e))
+    }
+
+    /// Decodes ids one after another; see [`TextStream`].
+    pub fn stream(&self) -> TextStream<'_> {
+        TextStream::new(self)
+    }
+
+    /// The id of a token that is written exactly like this.
+    pub fn token_id(&self, token: &str) -> Option<u32> {
+        self.inner.token_to_id(token)
+    }
+
+    /// The written form of a token.
+    pub fn token(&self, id: u32) -> Option<String> {
+        self.inner.id_to_token(id)
+    }
+
+    /// Number of tokens, added ones included.
+    pub fn vocab(&self) -> usize {
+        self.inner.get_vocab_size(true)
+    }
+
+    /// The id that begins a text.
+    pub fn bos(&self) -> Option<u32> {
+        self.bos
+    }
+
+    /// The id that ends a text.
+    pub fn eos(&self) -> Option<u32> {
+        self.eos
+    }
+
+    /// Texts of the special tokens.
+    pub fn special(&self) -> &SpecialTokens {
+        &self.special
+    }
+
+    /// The chat template, if the checkpoint has one.
+    pub fn chat_template(&self) -> Option<&ChatTemplate> {
+        self.template.as_ref()
+    }
+
+    fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
+        let encoding =
+            self.inner.encode_fast(text, special).map_err(|e| self.failed("encode the text", &e))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    fn failed(&self, doing: &str, error: &tokenizers::Error) -> Error {
+        Error::invalid(format!("{}: could not {doing}: {error}", self.path.display()))
+    }
+}
+
+impl std::fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Tokenizer")
+            .field("path", &self.path)
+            .field("vocab", &self.vocab())
+            .finish_non_exhaustive()
+    }
+}
+
+fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
+    let metadata = std::fs::metadata(path).map_err(|e| {
+        let hint = "text needs the checkpoint's tokenizer.json; without it, give token ids";
+        match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                Error::new(ErrorKind::InvalidInput, format!("{} is missing", path.display())).with_hint(hint)
+            }
+            _ => Error::io("read", path, &e),
+        }
+    })?;
+    if metadata.len() > MAX_FILE {
+        return Err(Error::invalid(format!("{} is larger than {MAX_FILE} bytes", path.display())));
+    }
+    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
+    let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| {
+        Error::invalid(format!("{} is no valid tokenizer: {e}", path.display()))
+            .with_hint("take the file that came with the weights, in the format of Hugging Face tokenizers")
+    })?;
+    // A file may ask for cutting or filling up to a training length, which is wrong for prompts.
+    tokenizer.with_padding(None);
+    tokenizer.with_truncation(None).map_err(|e| Error::invalid(format!("{}: {e}", path.display())))?;
+    Ok(tokenizer)
+}
