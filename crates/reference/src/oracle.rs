@@ -133,7 +133,8 @@ impl Noise<'_> {
         rows: usize,
         copies: usize,
     ) -> Result<Oracle> {
-        let block = (BATCH_ROWS / (copies + 1)).max(1);
+        let most = (BATCH_ROWS / (copies + 1)).max(1);
+        let block = rows.div_ceil(rows.div_ceil(most));
         let mut joined: Vec<(Vec<usize>, Vec<f64>, Vec<f64>)> = Vec::new();
         for start in (0..rows).step_by(block) {
             let count = block.min(rows - start);

@@ -92,8 +92,8 @@ impl<T: Real> WithSimd for Head<'_, T> {
     }
 }
 
-/// `exp(s_j − max s) / Σ exp(s − max s)` in place. The sum is one of sums of blocks, so that its error grows with the
-/// root of the length at most.
+/// `exp(s_j − max s) / Σ exp(s − max s)` in place. The sum is one of sums of 32 terms, so that no sum has many
+/// roundings even over a long cache.
 fn softmax<T: Real>(scores: &mut [T]) {
     let largest = scores.iter().fold(T::NEG_INFINITY, |max, &s| max.max(s));
     let mut total = T::ZERO;
