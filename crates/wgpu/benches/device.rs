@@ -143,3 +143,46 @@ fn read_bytes(bencher: Bencher<'_, '_>, bytes: usize) {
     let mut data = vec![7; bytes];
     bencher.counter(BytesCount::new(bytes)).bench_local(|| device.read(buffer, 0, &mut data).unwrap());
 }
+
+const MATVEC: &str = "
+@group(0) @binding(0) var<storage, read> weights: array<vec4<f32>>;
+@group(0) @binding(1) var<storage, read> vector: array<vec4<f32>>;
+@group(0) @binding(2) var<storage, read_write> out: array<f32>;
+var<workgroup> part: array<f32, 64>;
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) row: vec3<u32>, @builtin(local_invocation_index) at: u32) {
+    let columns = arrayLength(&vector);
+    var sum = 0.0;
+    for (var i = at; i < columns; i += 64u) { sum += dot(weights[row.x * columns + i], vector[i]); }
+    part[at] = sum;
+    workgroupBarrier();
+    for (var half = 32u; half > 0u; half /= 2u) {
+        if at < half { part[at] += part[at + half]; }
+        workgroupBarrier();
+    }
+    if at == 0u { out[row.x] = part[0]; }
+}
+";
+
+/// What clamped indices and bounded loops cost: eight products of a 1024 × 1024 matrix and a vector.
+#[divan::bench(args = ["checks=on", "checks=off"], sample_count = 30, sample_size = 1)]
+fn matrix_vector_products(bencher: Bencher<'_, '_>, options: &str) {
+    let mut device = WgpuDevice::open("vulkan", 0, options).unwrap();
+    let mut desc = desc();
+    desc.source.text = MATVEC.into();
+    desc.workgroup_memory = 256;
+    let kernel = device.create_kernel(&desc).unwrap();
+    let sizes = [4 << 20, 4096, 4096];
+    let buffers: Vec<_> = sizes.iter().map(|&s| device.create_buffer("words", s).unwrap()).collect();
+    let dispatch = Command::Dispatch {
+        label: "product".into(),
+        kernel,
+        bindings: buffers.iter().map(|&b| Binding::whole(b)).collect(),
+        groups: [1024u64, 1, 1].map(Extent::of),
+    };
+    let list = device.record(&vec![dispatch; 8]).unwrap();
+    bencher.bench_local(|| {
+        device.replay(list, &Symbols::new()).unwrap();
+        device.wait().unwrap();
+    });
+}

@@ -1,24 +1,15 @@
 //! What a caller sees when something is wrong: kinds, places in the source, limits, hints; and that a device survives.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::vulkan as device;
 use tapml_device::{
     Binding, BindingKind, BufferId, Command, Device, ErrorKind, Extent, KernelDesc, KernelId, Language,
     Source,
 };
 use tapml_graph::{Error, Result, Symbols};
 use tapml_wgpu::{WgpuDevice, adapters};
-
-/// A device of the first adapter; `None`, said aloud, if there is none here.
-fn device(options: &str) -> Option<WgpuDevice> {
-    match WgpuDevice::open("vulkan", 0, options) {
-        Ok(device) => Some(device),
-        Err(error) if error.kind() == ErrorKind::Unavailable => {
-            tapml_testing::skip("vulkan", &error.to_string());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
 
 fn desc(bindings: &[BindingKind], text: &str) -> KernelDesc {
     let prelude = "alias Word = u32;\n".to_string();

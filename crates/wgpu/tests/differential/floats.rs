@@ -1,7 +1,7 @@
 //! The built-in float functions against their exact values, within the accuracy table of the WGSL specification
 //! (section 15.7.4.1, "Accuracy of Concrete Floating Point Expressions").
 
-use crate::{desc, run, runner, vulkan};
+use crate::{common, desc, run, runner};
 use proptest::test_runner::TestCaseError;
 use std::cell::RefCell;
 use std::time::Duration;
@@ -215,7 +215,7 @@ fn judge(device: &mut dyn Device, row: &Row, a: &[u32], b: &[u32]) -> Result<(),
 
 #[test]
 fn float_functions_are_as_accurate_as_wgsl_asks() {
-    let Some(vulkan) = vulkan() else { return };
+    let Some(vulkan) = common::vulkan("") else { return };
     let devices: [RefCell<Box<dyn Device>>; 2] =
         [RefCell::new(Box::new(emulator())), RefCell::new(Box::new(vulkan))];
     for row in ROWS {

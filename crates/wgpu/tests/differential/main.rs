@@ -2,6 +2,8 @@
 //! WGSL specification asks for on both.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../common/mod.rs"]
+mod common;
 mod floats;
 mod generate;
 
@@ -9,23 +11,10 @@ use generate::{INPUTS, WIDTH, WORDS};
 use proptest::prelude::{ProptestConfig, any};
 use proptest::test_runner::{RngSeed, TestCaseError, TestError, TestRunner};
 use std::cell::RefCell;
-use tapml_device::{Binding, BindingKind, Command, Device, ErrorKind, Extent, KernelDesc, Language, Source};
+use tapml_device::{Binding, BindingKind, Command, Device, Extent, KernelDesc, Language, Source};
 use tapml_graph::Symbols;
-use tapml_wgpu::WgpuDevice;
 
 const GROUPS: u32 = 3;
-
-/// The first Vulkan adapter; `None`, counted as a skip, if there is none here.
-fn vulkan() -> Option<WgpuDevice> {
-    match WgpuDevice::open("vulkan", 0, "") {
-        Ok(device) => Some(device),
-        Err(error) if error.kind() == ErrorKind::Unavailable => {
-            tapml_testing::skip("vulkan", &error.to_string());
-            None
-        }
-        Err(error) => panic!("{error}"),
-    }
-}
 
 fn desc(text: &str, bindings: &[BindingKind], workgroup: u32) -> KernelDesc {
     KernelDesc {
@@ -123,11 +112,11 @@ fn difference(emulated: &[u32], found: &[u32]) -> Option<String> {
 
 #[test]
 fn random_shaders_give_the_same_bits() {
-    let Some(vulkan) = vulkan() else { return };
+    let Some(vulkan) = common::vulkan("") else { return };
     let (vulkan, emulator) = (RefCell::new(vulkan), RefCell::new(floats::emulator()));
     let count = GROUPS as usize * WIDTH as usize * WORDS;
     let kinds = [BindingKind::Read, BindingKind::Read, BindingKind::ReadWrite];
-    let result = runner(24).run(&(generate::shader(), any::<u64>()), |(text, seed)| {
+    let result = runner(16).run(&(generate::shader(), any::<u64>()), |(text, seed)| {
         let (words, eighths) = inputs(seed);
         let desc = desc(&text, &kinds, WIDTH);
         let inputs = [&words[..], &eighths[..]];
@@ -143,4 +132,12 @@ fn random_shaders_give_the_same_bits() {
     if let Err(TestError::Fail(why, (text, seed))) = result {
         panic!("{why}\ninputs of seed {seed}\n{text}");
     }
+}
+
+#[test]
+fn swiftshader_agrees_too() {
+    common::on_swiftshader(&[
+        "random_shaders_give_the_same_bits",
+        "floats::float_functions_are_as_accurate_as_wgsl_asks",
+    ]);
 }
