@@ -39,11 +39,15 @@ function find(target) {
   return entries.filter((e) => e.endsWith('.wgsl')).sort();
 }
 
+// What devices come from: if it were collected while one of them lives, the process would crash.
+let gpu;
+
 /** A device of no GPU at all with every feature that Tint knows. */
 export async function open() {
   const { create, globals } = await import('webgpu');
   Object.assign(globalThis, globals);
-  const adapter = await create(['backend=null']).requestAdapter();
+  gpu ??= create(['backend=null']);
+  const adapter = await gpu.requestAdapter();
   return adapter.requestDevice({ requiredFeatures: FEATURES.map((f) => f.feature).filter((f) => adapter.features.has(f)) });
 }
 
