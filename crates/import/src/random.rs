@@ -2,7 +2,7 @@
 
 use rayon::prelude::*;
 use std::collections::HashMap;
-use tapml_graph::{Bytes, DType, Graph, Result, Symbols, Tensor};
+use tapml_graph::{Bytes, DType, Error, ErrorKind, Graph, Result, Symbols, Tensor, byte_len};
 
 /// Elements that one task makes.
 const CHUNK: usize = 1 << 16;
@@ -22,8 +22,7 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
 }
 
 fn tensor(dtype: DType, shape: Vec<usize>, key: u64, ones: bool) -> Result<Tensor> {
-    let count: usize = shape.iter().product();
-    let mut bytes = vec![0u8; count * dtype.size()];
+    let mut bytes = zeros(dtype, &shape)?;
     bytes.par_chunks_mut(CHUNK * dtype.size()).enumerate().try_for_each(|(chunk, out)| {
         let count = out.len() / dtype.size();
         let value = |i: usize| if ones { 1.0 } else { uniform(key, (chunk * CHUNK + i) as u64) };
@@ -32,6 +31,18 @@ fn tensor(dtype: DType, shape: Vec<usize>, key: u64, ones: bool) -> Result<Tenso
         Ok(())
     })?;
     Tensor::new(dtype, shape, Bytes::new(bytes))
+}
+
+/// Room for a tensor. Fails if memory does not suffice, so that a configuration cannot abort the process.
+fn zeros(dtype: DType, shape: &[usize]) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let room = byte_len(dtype, shape).filter(|&len| bytes.try_reserve_exact(len).is_ok());
+    let len = room.ok_or_else(|| {
+        Error::new(ErrorKind::OutOfMemory, format!("no memory for a weight {dtype}{shape:?}"))
+            .with_hint("random weights need as much memory as the model's own")
+    })?;
+    bytes.resize(len, 0);
+    Ok(bytes)
 }
 
 /// Number `index` of the stream `key`, uniform with mean 0 and standard deviation [`DEVIATION`].
@@ -51,6 +62,12 @@ fn mix(state: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_weight_that_memory_cannot_hold_is_an_error() {
+        let error = tensor(DType::F32, vec![1 << 24, 1 << 30], 1, false).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutOfMemory);
+    }
 
     #[test]
     fn has_the_stated_moments_and_is_reproducible() {

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+use proptest::prelude::*;
 use serde_json::json;
 use std::path::Path;
 use tapml_graph::{DType, Error, ErrorKind, Symbols, Tensor};
@@ -331,5 +332,56 @@ fn the_bundled_models_open() {
         assert_eq!(checkpoint.graph().weights().count(), weights);
         assert_eq!((checkpoint.vocab(), checkpoint.context()), (4096, 512));
         assert!(checkpoint.unused_tensors().is_empty());
+    }
+}
+
+/// Values that a configuration should not have, and some that it may.
+fn value() -> impl Strategy<Value = serde_json::Value> {
+    let odd = [
+        json!(null),
+        json!(true),
+        json!(""),
+        json!("silu"),
+        json!([]),
+        json!({}),
+        json!([1, 2]),
+        json!(0),
+        json!(-1),
+        json!(1),
+        json!(2),
+        json!(24),
+        json!(7),
+        json!(0.5),
+        json!(1e300),
+        json!(-1e300),
+        json!(u64::MAX),
+        json!(u32::MAX),
+        json!({"rope_type": "llama3", "factor": 2.0}),
+        json!({"type": "linear", "factor": 1e308}),
+    ];
+    prop::sample::select(odd.to_vec())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Any value under any key is either served or refused with a message; nothing panics.
+    #[test]
+    fn strange_configurations_never_panic(
+        changes in prop::collection::vec((any::<prop::sample::Index>(), value()), 1..4),
+        random in any::<bool>(),
+    ) {
+        let more = ["rope_scaling", "rope_parameters", "hidden_act", "quantization_config", "dtype", "torch_dtype"];
+        let config = TinyLlama::default().config();
+        let keys: Vec<&str> = config.as_object().unwrap().keys().map(String::as_str).chain(more).collect();
+        let extra = changes.into_iter().map(|(key, value)| (keys[key.index(keys.len())].to_string(), value)).collect();
+        let dir = made(&TinyLlama { extra: serde_json::Value::Object(extra), ..TinyLlama::default() });
+        let opened = match random {
+            true => Checkpoint::random(dir.path(), &ImportOptions::default(), 1),
+            false => Checkpoint::open(dir.path()),
+        };
+        if let Err(error) = opened {
+            prop_assert!(!matches!(error.kind(), ErrorKind::Bug), "{}", error);
+        }
     }
 }
