@@ -114,7 +114,7 @@ impl Emulator {
             return Err(Error::invalid(text));
         }
         let align = u64::from(limits.min_offset_alignment.max(4));
-        if binding.offset % align != 0 || size % 4 != 0 {
+        if !binding.offset.is_multiple_of(align) || !size.is_multiple_of(4) {
             return Err(Error::invalid(format!(
                 "offset {} must be a multiple of {align} and size {size} of 4",
                 binding.offset
@@ -147,7 +147,7 @@ impl Emulator {
 
 fn words_of(stored: &Stored, offset: u64, len: u64) -> Result<std::ops::Range<usize>> {
     let total = stored.words.len() as u64 * 4;
-    let end = offset.checked_add(len).filter(|&end| end <= total && offset % 4 == 0 && len % 4 == 0);
+    let end = offset.checked_add(len).filter(|&end| end <= total && (offset | len).is_multiple_of(4));
     end.map(|end| offset as usize / 4..end as usize / 4).ok_or_else(|| {
         let text = format!("copy of {len} bytes at {offset} of buffer `{}` of {total} bytes", stored.label);
         Error::invalid(text).with_hint("offsets and length are multiples of 4 within the buffer")

@@ -155,7 +155,7 @@ impl Device for Emulator {
         let stored = stored.ok_or_else(|| Error::invalid(format!("no buffer {}", buffer.0)))?;
         let len = data.len() as u64;
         let end = offset.checked_add(len).filter(|&e| e <= stored.words.len() as u64 * 4);
-        let aligned = |end: u64| offset % 4 == 0 && (len % 4 == 0 || end == stored.size);
+        let aligned = |end: u64| offset.is_multiple_of(4) && (len.is_multiple_of(4) || end == stored.size);
         let Some(end) = end.filter(|&e| aligned(e)) else {
             let text = format!(
                 "write of {len} bytes at {offset} into buffer `{}` of {} bytes",

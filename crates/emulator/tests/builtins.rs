@@ -1,5 +1,7 @@
 //! Built-in functions and operators against the WGSL specification's definitions, on edge values.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Arg, Run, bits};

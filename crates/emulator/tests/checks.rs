@@ -1,5 +1,7 @@
 //! Every kind of finding, with its line, and silence on kernels that are right.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Arg, Run, bits};

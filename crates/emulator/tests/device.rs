@@ -1,5 +1,7 @@
 //! The device contract: buffers, lists, sizes, aliasing, symbols.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Arg, Run, bytes, read};

@@ -1,5 +1,7 @@
 //! Errors of kernels that cannot run: kind, line and advice.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Arg, Run};

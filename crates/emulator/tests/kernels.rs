@@ -1,5 +1,7 @@
 //! Whole kernels of the sort that models use, against plain host code.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Arg, Run, bits};

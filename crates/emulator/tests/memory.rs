@@ -1,5 +1,7 @@
 //! Memory layouts, address spaces, atomics and subgroups.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Arg, Run, bits};

@@ -1,5 +1,7 @@
 //! Device profiles: limits, features and arithmetic.
 
+#![allow(clippy::unwrap_used)]
+
 mod common;
 
 use common::{Arg, Run, bits};

@@ -73,7 +73,7 @@ impl Collector {
                 },
             );
         }
-        findings.sort_by(|a, b| (a.line, a.column, a.kind).cmp(&(b.line, b.column, b.kind)));
+        findings.sort_by_key(|f| (f.line, f.column, f.kind));
         findings
     }
 }

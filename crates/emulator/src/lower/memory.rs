@@ -120,7 +120,8 @@ impl Lower<'_> {
     fn store_variable(&mut self, variable: usize, place: &Place, value: &[Reg]) -> Lowered<()> {
         let home = self.variables[variable].home_depth;
         let same = value.iter().all(|r| !r.is_varying()) && place.dims.iter().all(|d| !d.at.is_varying());
-        if !self.variables[variable].varying && !(same && self.ctrl[home..].iter().all(|c| !c.divergent)) {
+        let stays_uniform = same && self.ctrl[home..].iter().all(|c| !c.divergent);
+        if !self.variables[variable].varying && !stays_uniform {
             let id = self.variables[variable].id;
             self.facts.set_varying(id);
         }

@@ -31,8 +31,18 @@ impl Chunk {
     #[inline(always)]
     pub fn zip(self, other: Chunk, f: impl Fn(u32, u32) -> u32) -> Chunk {
         let mut out = [0; LANES];
-        for i in 0..LANES {
-            out[i] = f(self.0[i], other.0[i]);
+        for (o, (x, y)) in out.iter_mut().zip(self.0.into_iter().zip(other.0)) {
+            *o = f(x, y);
+        }
+        Chunk(out)
+    }
+
+    /// Applies `f` to the lanes of three chunks.
+    #[inline(always)]
+    pub fn zip3(self, b: Chunk, c: Chunk, f: impl Fn(u32, u32, u32) -> u32) -> Chunk {
+        let mut out = [0; LANES];
+        for (o, (x, (y, z))) in out.iter_mut().zip(self.0.into_iter().zip(b.0.into_iter().zip(c.0))) {
+            *o = f(x, y, z);
         }
         Chunk(out)
     }
@@ -40,11 +50,7 @@ impl Chunk {
     /// `self` where `mask` is set, `other` elsewhere.
     #[inline(always)]
     pub fn blend(self, other: Chunk, mask: Chunk) -> Chunk {
-        let mut out = [0; LANES];
-        for i in 0..LANES {
-            out[i] = (self.0[i] & mask.0[i]) | (other.0[i] & !mask.0[i]);
-        }
-        Chunk(out)
+        self.zip3(other, mask, |x, y, m| (x & m) | (y & !m))
     }
 
     /// All lanes or-ed, and all lanes and-ed.

@@ -208,7 +208,7 @@ impl<'a> Vm<'a> {
 
     fn tick(&mut self, env: &Env<'_>, pc: usize) -> Result<(), Stop> {
         self.ticks = self.ticks.wrapping_add(1);
-        if self.ticks % CLOCK_INTERVAL != 0 {
+        if !self.ticks.is_multiple_of(CLOCK_INTERVAL) {
             return Ok(());
         }
         if env.stop.load(Ordering::Relaxed) {

@@ -12,6 +12,18 @@ pub fn rem_i(a: i32, b: i32) -> i32 {
     if b == 0 { 0 } else { a.wrapping_rem(b) }
 }
 
+/// `a / b`; a zero divisor gives `a`.
+#[inline(always)]
+pub fn div_u(a: u32, b: u32) -> u32 {
+    a.checked_div(b).unwrap_or(a)
+}
+
+/// `a % b`; 0 for a zero divisor.
+#[inline(always)]
+pub fn rem_u(a: u32, b: u32) -> u32 {
+    a.checked_rem(b).unwrap_or(0)
+}
+
 /// `f32` to `i32`: truncated, clamped to what both types represent; NaN gives 0.
 #[inline(always)]
 pub fn to_i(x: f32) -> i32 {

@@ -3,7 +3,7 @@
 use super::Vm;
 use super::alu::{self, Apply, UnGroup};
 use super::chunk::{Chunk, View, simd};
-use crate::code::{Bin, Inst, LANES, Reg, Tri, Un};
+use crate::code::{Bin, Inst, Reg, Tri, Un};
 
 /// Operands and the chunks to compute.
 #[derive(Clone, Copy)]
@@ -34,12 +34,7 @@ impl Apply for Lanes<'_> {
     #[inline(always)]
     fn ternary(self, f: impl Fn(u32, u32, u32) -> u32) {
         for i in self.low..self.high {
-            let (a, b, c) = (self.a.get(i), self.b.get(i), self.c.get(i));
-            let mut out = [0; LANES];
-            for k in 0..LANES {
-                out[k] = f(a.0[k], b.0[k], c.0[k]);
-            }
-            self.d.set(i, Chunk(out));
+            self.d.set(i, self.a.get(i).zip3(self.b.get(i), self.c.get(i), &f));
         }
     }
 }

@@ -1,5 +1,5 @@
 //! Runs small kernels on the emulator: what the behaviour tests share.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use tapml_device::{
     Binding, BindingKind, BufferId, Command, Device, Error, Extent, Finding, KernelDesc, KernelId, Language,
