@@ -110,6 +110,7 @@ struct Compiler<'a> {
     kernel_index: HashMap<Vec<u8>, u32>,
     steps: Vec<Step>,
     symbols: u32,
+    max_groups: u32,
     /// The buffer of each state, and whether the run extends it in place.
     states: Vec<(u32, bool)>,
 }
@@ -134,6 +135,7 @@ impl<'a> Compiler<'a> {
             kernel_index: HashMap::new(),
             steps: Vec::new(),
             symbols,
+            max_groups: info.limits.max_groups_per_dim,
             states: Vec::new(),
         };
         for (id, value) in graph.inputs() {
@@ -222,9 +224,29 @@ impl<'a> Compiler<'a> {
                 Arg::Symbols => whole(self.symbols),
             });
         }
+        self.check_groups(launch)?;
         let kernel = self.kernel(&launch.desc)?;
         let groups = launch.groups.clone();
         self.steps.push(Step::Dispatch { node: node.name.clone(), kernel, bindings, groups });
+        Ok(())
+    }
+
+    /// Fails now rather than in a run if the grid at capacity is beyond the device's limit.
+    fn check_groups(&self, launch: &Launch) -> Result<()> {
+        for extent in &launch.groups {
+            let most = largest(&extent.dim, &self.options.capacity, self.options.context);
+            let most = most.map_or(u64::MAX, |m| m.div_ceil(u64::from(extent.divisor.max(1))));
+            if most > u64::from(self.max_groups) {
+                let (name, offered) = (&launch.desc.name, self.max_groups);
+                return Err(Error::unsupported(format!(
+                    "`{name}` takes {most} workgroups, the device allows {offered}"
+                ))
+                .with_detail("limit", "max_groups_per_dim")
+                .with_detail("asked", most.to_string())
+                .with_detail("offered", offered.to_string())
+                .with_hint("compile for fewer tokens at a time"));
+            }
+        }
         Ok(())
     }
 

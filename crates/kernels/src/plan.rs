@@ -97,20 +97,22 @@ pub struct NodePlan {
 }
 
 impl NodePlan {
-    /// The hash of everything that decides what the launches compute.
+    /// The hash of everything that decides what the launches compute; names and paths do not.
     fn hash_of(launches: &[Launch], constants: &[Vec<u8>]) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
-        for launch in launches {
-            let desc = serde_json::to_vec(&(&launch.desc, &launch.groups));
-            let desc = desc.map_err(|e| Error::bug(format!("kernel `{}`: {e}", launch.desc.name)))?;
-            hasher.update(&(desc.len() as u64).to_le_bytes());
-            hasher.update(&desc);
-            hasher.update(format!("{:?}", launch.args).as_bytes());
+        let mut add = |bytes: &[u8]| {
+            hasher.update(&(bytes.len() as u64).to_le_bytes());
+            hasher.update(bytes);
+        };
+        for Launch { desc, args, groups } in launches {
+            let source = &desc.source;
+            let facts =
+                (&source.prelude, &source.text, &desc.entry, &desc.constants, &desc.bindings, desc.workgroup);
+            let facts = serde_json::to_vec(&(facts, groups));
+            add(&facts.map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))?);
+            add(format!("{args:?}").as_bytes());
         }
-        for constant in constants {
-            hasher.update(&(constant.len() as u64).to_le_bytes());
-            hasher.update(constant);
-        }
+        constants.iter().for_each(|constant| add(constant));
         Ok(hasher.finalize().to_hex().to_string())
     }
 }

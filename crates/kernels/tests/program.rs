@@ -245,6 +245,15 @@ fn values_beyond_the_limits_are_unsupported_with_the_numbers() {
 }
 
 #[test]
+fn grids_beyond_the_limits_are_unsupported_when_compiled() {
+    let graph = toy_llama(DType::F32);
+    let error = compile(&graph, &null(false), &CompileOptions::new(Symbols::np(65536, 0))).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert_eq!(error.detail("limit"), Some("max_groups_per_dim"));
+    compile(&graph, &null(false), &CompileOptions::new(Symbols::np(65535, 0))).unwrap();
+}
+
+#[test]
 fn wrong_inputs_are_refused_before_anything_runs() {
     let mut device = emulator("");
     let graph = toy_llama(DType::F32);

@@ -216,6 +216,9 @@ pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
     Ok([small(at(1, 0)? - constant)?, small(at(0, 1)? - constant)?, small(constant)?])
 }
 
+/// Weight rows, which are outputs, that a workgroup of a matrix product treats at least.
+pub const PART_ROWS: u32 = 4;
+
 /// Rows of a weight that are bound together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
@@ -234,7 +237,9 @@ impl Part {
     }
 }
 
-/// Splits a weight matrix by rows so that each part fits one binding. Parts begin at multiples of 256 bytes.
+/// Splits a weight matrix by rows so that each part fits one binding, and one dispatch if a workgroup treats at least
+/// [`PART_ROWS`] of them. Parts begin at multiples of 256 bytes. All operators split alike, so that tied weights are
+/// stored once.
 pub fn split(ty: &TensorType, info: &DeviceInfo) -> Result<Vec<Part>> {
     let (rows, width) = match ty.shape.as_slice() {
         [rows, width] => {
@@ -246,11 +251,13 @@ pub fn split(ty: &TensorType, info: &DeviceInfo) -> Result<Vec<Part>> {
     let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
     // An element's index is 32 bits wide.
     let limit = limit.min(u64::from(u32::MAX) * ty.dtype.size() as u64);
-    if u64::from(rows) * row_bytes <= limit {
+    let limit_rows =
+        (limit / row_bytes.max(1)).min(u64::from(PART_ROWS) * u64::from(info.limits.max_groups_per_dim));
+    if u64::from(rows) <= limit_rows {
         return Ok(vec![Part { first: 0, rows, offset: 0, len: 0 }]);
     }
     let step = aligned_rows(row_bytes);
-    let most = (limit / row_bytes.max(1)) / step * step;
+    let most = limit_rows / step * step;
     if most == 0 {
         let asked = step * row_bytes;
         return Err(too_large(&format!("{step} rows of a weight {ty}"), asked, limit));

@@ -12,10 +12,14 @@ use tapml_graph::{Builder, Bytes, DType, Graph, Op, Result, Symbols, Tensor, Ten
 use tapml_kernels::{Arg, KernelCache, NodePlan, Overrides, plan_node, symbol_bytes};
 use tapml_wgpu::WgpuDevice;
 
-/// The devices of this machine: the emulator with all checks, and Vulkan if there is an adapter.
+/// The devices of this machine: the emulator with all checks and as devices with other arithmetic, and Vulkan if there
+/// is an adapter.
 pub fn devices() -> Vec<Box<dyn Device>> {
-    let checked = Emulator::new(Options::parse("check=all").unwrap()).unwrap();
-    let mut devices: Vec<Box<dyn Device>> = vec![Box::new(checked)];
+    let queries = ["check=all", "profile=mobile-webgpu", "profile=strict-f32", "profile=fast-math"];
+    let mut devices: Vec<Box<dyn Device>> = Vec::new();
+    for query in queries {
+        devices.push(Box::new(emulator(query)));
+    }
     match WgpuDevice::open("vulkan", 0, "") {
         Ok(device) => devices.push(Box::new(device)),
         Err(e) => tapml_testing::skip("vulkan", &e.to_string()),

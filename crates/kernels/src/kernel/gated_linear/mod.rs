@@ -4,12 +4,12 @@
 
 use super::Request;
 use super::linear::{chain, row_tiles};
-use super::source::{Kernel, constant, one, plan as planned, split, wrong_op};
+use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Extent, Op, Result};
 
 /// Outputs of a workgroup when there are few rows.
-const OUTPUTS: u32 = 4;
+const OUTPUTS: u32 = PART_ROWS;
 
 const KERNEL: Kernel = Kernel {
     name: "gated_linear/portable",

@@ -3,14 +3,14 @@
 //! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place.
 
 use super::Request;
-use super::source::{Kernel, constant, one, plan as planned, split, weight_code, wrong_op};
+use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split, weight_code, wrong_op};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{Dim, Extent, Op, Result};
 
 /// Rows and outputs of a tile.
 const TILE: u32 = 32;
 /// Outputs of a workgroup when there are few rows.
-const OUTPUTS: u32 = 4;
+const OUTPUTS: u32 = PART_ROWS;
 const LANES: u32 = 64;
 
 const KERNEL: Kernel = Kernel {

@@ -1,0 +1,58 @@
+//! Every kernel as Chrome reads it: Dawn's Tint, offline, through `tests/tint/check.mjs`.
+
+use std::collections::BTreeMap;
+use std::process::Command;
+use tapml_device::{Device, Features, Limits, null::NullDevice};
+use tapml_graph::DType;
+use tapml_graph::op::OPS;
+use tapml_kernels::{Overrides, plan_node};
+
+/// Each distinct source by a file name that tells which it is.
+fn sources() -> BTreeMap<String, String> {
+    let null = NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None });
+    let mut sources = BTreeMap::new();
+    for sample in OPS.iter().flat_map(|info| (info.samples)()) {
+        let mut halves = sample.clone();
+        for (i, input) in halves.inputs.iter_mut().enumerate() {
+            if input.ty.dtype == DType::F32 && !(sample.op.name() == "rope" && i == 1) {
+                input.ty.dtype = DType::F16;
+            }
+        }
+        for sample in [sample, halves] {
+            let plan = plan_node(&sample.op, &sample.types(), null.info(), &Overrides::default()).unwrap();
+            for launch in plan.launches {
+                let text = launch.desc.source.full();
+                let known = sources.values().filter(|known| **known == text).count();
+                let name = launch.desc.name.replace('/', "-");
+                if known == 0 {
+                    sources.insert(format!("{name}-{}.wgsl", sources.len()), text);
+                }
+            }
+        }
+    }
+    sources
+}
+
+#[test]
+fn chrome_accepts_every_kernel() {
+    let tint = tapml_testing::root().join("tests/tint");
+    if !tint.join("node_modules/webgpu").is_dir() {
+        return tapml_testing::skip("tint", "the npm packages of tests/tint are not installed");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let sources = sources();
+    assert!(sources.len() > 2 * OPS.len() - 3, "{} sources", sources.len());
+    for (name, text) in &sources {
+        std::fs::write(folder.path().join(name), text).unwrap();
+    }
+    let run = Command::new("node").arg(tint.join("check.mjs")).arg(folder.path()).output();
+    let run = match run {
+        Ok(run) => run,
+        Err(e) => return tapml_testing::skip("tint", &format!("node does not start: {e}")),
+    };
+    let (out, err) = (String::from_utf8_lossy(&run.stdout), String::from_utf8_lossy(&run.stderr));
+    assert!(run.status.success(), "{out}\n{err}");
+    let report: serde_json::Value = serde_json::from_slice(&run.stdout).unwrap();
+    assert_eq!(report["checked"], sources.len(), "{out}");
+    assert_eq!(report["failed"], 0, "{out}");
+}
