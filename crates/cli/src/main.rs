@@ -30,6 +30,7 @@ struct Cli {
 }
 
 fn main() -> ExitCode {
+    quiet_mesa();
     let cli = Cli::parse();
     let level = ["warn", "debug", "trace"][usize::from(cli.verbose.min(2))];
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
@@ -41,5 +42,15 @@ fn main() -> ExitCode {
             output::print_error(&error);
             ExitCode::from(2)
         }
+    }
+}
+
+/// Mesa's device-selection layer asks a Wayland compositor for its device and complains on standard error where none
+/// runs, as on a server. Without a session there is nothing to select.
+#[allow(unsafe_code)]
+fn quiet_mesa() {
+    if std::env::var_os("XDG_RUNTIME_DIR").is_none() && std::env::var_os("NODEVICE_SELECT").is_none() {
+        // SAFETY: called first in `main`, when no other thread exists that could read the environment.
+        unsafe { std::env::set_var("NODEVICE_SELECT", "1") };
     }
 }

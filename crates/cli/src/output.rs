@@ -72,7 +72,9 @@ pub fn print_error(error: &anyhow::Error) {
 
 /// Whether the reader of our output went away, which is no failure (`tapml … | head`).
 pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
-    error.chain().any(|e| e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe))
+    error.chain().any(|e| {
+        e.downcast_ref::<std::io::Error>().is_some_and(|e| e.kind() == std::io::ErrorKind::BrokenPipe)
+    })
 }
 
 /// A borderless table with a header.

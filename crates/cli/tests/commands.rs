@@ -14,15 +14,22 @@ fn inspect_counts_what_the_model_has() {
     assert_eq!(report["model_type"], "llama");
     let parameters = report["parameters"].as_u64().unwrap();
     assert!((10_600_000..10_700_000).contains(&parameters), "{parameters}");
-    let text = tapml(folder.path()).args(["inspect", &llama, "--text"]).assert().success().get_output().stdout.clone();
+    let text = tapml(folder.path())
+        .args(["inspect", &llama, "--text"])
+        .assert()
+        .success()
+        .get_output()
+        .stdout
+        .clone();
     assert!(String::from_utf8(text).unwrap().contains("weight model.embed_tokens.weight: bf16[4096,320]"));
 }
 
 #[test]
-fn greedy_text_is_the_same_on_cpu_and_emulator() {
+fn greedy_text_is_the_same_on_cpu_emulator_and_vulkan() {
     let folder = tempfile::tempdir().unwrap();
     let generate = |target: &str| {
-        let arguments = ["generate", &draft(), "--prompt", "Once upon a time", "--max-tokens", "12", "--target", target];
+        let arguments =
+            ["generate", &draft(), "--prompt", "Once upon a time", "--max-tokens", "12", "--target", target];
         json(tapml(folder.path()).args(arguments), 0)
     };
     let (cpu, emulator) = (generate("cpu"), generate("emulator"));
@@ -30,13 +37,31 @@ fn greedy_text_is_the_same_on_cpu_and_emulator() {
     assert_eq!(cpu["ids"], emulator["ids"]);
     assert_eq!(cpu["text"], emulator["text"]);
     assert!(!cpu["text"].as_str().unwrap().is_empty());
+    let devices = json(tapml(folder.path()).args(["device", "list"]), 0);
+    match devices["devices"].as_array().unwrap().iter().any(|d| d["platform"] == "vulkan") {
+        true => assert_eq!(cpu["ids"], generate("vulkan")["ids"]),
+        false => tapml_testing::skip("vulkan", "no adapter"),
+    }
 }
 
 #[test]
 fn sampling_is_repeatable_by_seed() {
     let folder = tempfile::tempdir().unwrap();
     let generate = |seed: &str| {
-        let arguments = ["generate", &draft(), "--ids", "0,50,60", "--max-tokens", "16", "--target", "cpu", "--temperature", "1", "--seed", seed];
+        let arguments = [
+            "generate",
+            &draft(),
+            "--ids",
+            "0,50,60",
+            "--max-tokens",
+            "16",
+            "--target",
+            "cpu",
+            "--temperature",
+            "1",
+            "--seed",
+            seed,
+        ];
         json(tapml(folder.path()).args(arguments), 0)["ids"].clone()
     };
     assert_eq!(generate("1"), generate("1"));
@@ -59,7 +84,10 @@ fn logits_have_every_position_and_hidden_state() {
 fn check_passes_and_reports_as_promised() {
     let folder = tempfile::tempdir().unwrap();
     let suite = carved(folder.path());
-    let report = json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator", "--junit", "j.xml"]), 0);
+    let report = json(
+        tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator", "--junit", "j.xml"]),
+        0,
+    );
     assert_eq!(report["failed"], 0);
     assert_eq!(report["skipped"], serde_json::json!([]));
     assert_eq!(report["target"]["platform"], "emulator");
@@ -83,7 +111,7 @@ fn a_wrong_kernel_fails_the_check_and_a_right_one_passes() {
     assert_eq!(json(&mut check, 0)["failed"], 0);
 
     let right = std::fs::read_to_string(&file).unwrap();
-    let wrong = right.replace("inverseSqrt(", "1.001 * inverseSqrt(");
+    let wrong = right.replace("/ f32(K) + EPS", "/ f32(K) * 1.001 + EPS");
     assert_ne!(right, wrong, "the kernel's text has changed: adapt the fault");
     std::fs::write(&file, wrong).unwrap();
     let mut check = tapml(folder.path());
@@ -100,7 +128,17 @@ fn migrate_accepts_the_whole_model_and_goes_on_from_its_ledger() {
     let prompts = prompts(folder.path());
     let run = || {
         let mut command = tapml(folder.path());
-        command.args(["migrate", &draft(), "--target", "emulator", "--steps", "2", "--ledger", "ledger", "--prompts"]);
+        command.args([
+            "migrate",
+            &draft(),
+            "--target",
+            "emulator",
+            "--steps",
+            "2",
+            "--ledger",
+            "ledger",
+            "--prompts",
+        ]);
         json(command.arg(&prompts), 0)
     };
     let first = run();
@@ -116,7 +154,8 @@ fn migrate_accepts_the_whole_model_and_goes_on_from_its_ledger() {
     let again = run();
     assert_eq!(again["verdict"], "accepted");
     let time = |report: &serde_json::Value, part: &str| report["seconds"][part].as_f64().unwrap();
-    assert_eq!(time(&again, "carve") + time(&again, "check") < time(&first, "carve") + time(&first, "check"), true);
+    let work = |report: &serde_json::Value| time(report, "carve") + time(report, "check");
+    assert!(work(&again) < work(&first) / 2.0, "{} s again, {} s at first", work(&again), work(&first));
 }
 
 #[test]
@@ -125,7 +164,7 @@ fn migrate_leaves_a_faulty_operator_on_the_source() {
     let prompts = prompts(folder.path());
     let file = kernel(folder.path(), "rope");
     let right = std::fs::read_to_string(&file).unwrap();
-    let wrong = right.replacen(" + ", " - ", 1);
+    let wrong = right.replace("b * cosine + a * sine", "b * cosine - a * sine");
     assert_ne!(right, wrong);
     std::fs::write(&file, wrong).unwrap();
     let mut command = tapml(folder.path());
@@ -148,7 +187,10 @@ fn device_list_names_what_is_here_and_what_is_missing() {
     let report = json(tapml(folder.path()).args(["device", "list"]), 0);
     let devices = report["devices"].as_array().unwrap();
     assert!(devices.iter().any(|d| d["platform"] == "emulator"));
-    assert!(report["unavailable"].as_array().unwrap().iter().any(|u| u["platform"] == "metal") || cfg!(target_os = "macos"));
+    assert!(
+        report["unavailable"].as_array().unwrap().iter().any(|u| u["platform"] == "metal")
+            || cfg!(target_os = "macos")
+    );
     let text = stderr(tapml(folder.path()).args(["device", "check", "vulcan"]), 2);
     assert!(text.contains("unknown platform `vulcan`") && text.contains("vulkan"), "{text}");
 }

@@ -35,7 +35,10 @@ fn a_suite_of_another_model() {
     let folder = tempfile::tempdir().unwrap();
     let suite = carved(folder.path());
     let other = tapml_testing::model("llama");
-    let text = stderr(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "cpu", "--model"]).arg(other), 2);
+    let text = stderr(
+        tapml(folder.path()).arg("check").arg(&suite).args(["--target", "cpu", "--model"]).arg(other),
+        2,
+    );
     assert!(text.contains("llama_draft") && text.contains("weight"), "{text}");
 }
 
@@ -57,7 +60,12 @@ fn a_kernel_file_that_does_not_parse_or_has_other_bindings() {
     );
     assert!(text.contains("binding"), "{text}");
     let text = stderr(
-        tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator", "--kernel", "rms_norm=absent.wgsl"]),
+        tapml(folder.path()).arg("check").arg(&suite).args([
+            "--target",
+            "emulator",
+            "--kernel",
+            "rms_norm=absent.wgsl",
+        ]),
         2,
     );
     assert!(text.contains("absent.wgsl"), "{text}");
@@ -69,7 +77,8 @@ fn a_prompt_longer_than_the_context() {
     let ids = vec!["5"; 600].join(",");
     let text = stderr(tapml(folder.path()).args(["generate", &draft(), "--ids", &ids, "--target", "cpu"]), 2);
     assert!(text.contains("600 tokens") && text.contains("512"), "{text}");
-    let text = stderr(tapml(folder.path()).args(["generate", &draft(), "--ids", "4096", "--target", "cpu"]), 2);
+    let text =
+        stderr(tapml(folder.path()).args(["generate", &draft(), "--ids", "4096", "--target", "cpu"]), 2);
     assert!(text.contains("4096"), "{text}");
 }
 
@@ -105,7 +114,18 @@ fn a_full_disk_leaves_no_half_suite() {
 fn stopped(folder: &Path, signal: &str) -> (Option<i32>, String) {
     let ledger = folder.join("ledger/ledger.json");
     let child = Command::new(assert_cmd::cargo::cargo_bin("tapml"))
-        .args(["migrate", &draft(), "--target", "emulator", "--steps", "2", "--ledger", "ledger", "--prompts", "prompts.txt"])
+        .args([
+            "migrate",
+            &draft(),
+            "--target",
+            "emulator",
+            "--steps",
+            "2",
+            "--ledger",
+            "ledger",
+            "--prompts",
+            "prompts.txt",
+        ])
         .current_dir(folder)
         .stderr(Stdio::piped())
         .stdout(Stdio::null())
@@ -132,9 +152,20 @@ fn an_interrupted_migration_resumes() {
             assert!(text.contains("run the same command again"), "{text}");
         }
         let mut again = tapml(folder.path());
-        again.args(["migrate", &draft(), "--target", "emulator", "--steps", "2", "--ledger", "ledger", "--prompts", "prompts.txt"]);
+        again.args([
+            "migrate",
+            &draft(),
+            "--target",
+            "emulator",
+            "--steps",
+            "2",
+            "--ledger",
+            "ledger",
+            "--prompts",
+            "prompts.txt",
+        ]);
         let report = json(&mut again, 0);
         assert_eq!(report["verdict"], "accepted", "after {signal}");
-        assert_eq!(report["seconds"]["carve"].as_f64().unwrap() < 5.0, true);
+        assert!(report["coverage"]["calls"] == report["coverage"]["checked"]);
     }
 }

@@ -76,8 +76,11 @@ impl Recorded {
         for (axis, extent) in grid.iter().enumerate() {
             let value = extent.eval(symbols).map_err(|e| e.context(format!("dispatch `{label}`")))?;
             groups[axis] = u32::try_from(value).ok().filter(|&g| g <= limit).ok_or_else(|| {
-                Error::unsupported(format!("dispatch `{label}` needs {value} workgroups in {}, the device allows {limit}", ["x", "y", "z"][axis]))
-                    .with_detail("limit", "max_groups_per_dim")
+                Error::unsupported(format!(
+                    "dispatch `{label}` needs {value} workgroups in {}, the device allows {limit}",
+                    ["x", "y", "z"][axis]
+                ))
+                .with_detail("limit", "max_groups_per_dim")
             })?;
         }
         Ok(groups)

@@ -2,8 +2,8 @@
 
 use crate::device::{Device, DeviceInfo};
 use crate::{Error, ErrorKind, Result};
-pub use tapml_exec::{Platform, PlatformSpec};
 use tapml_exec::{CpuPlatform, DevicePlatform};
+pub use tapml_exec::{Platform, PlatformSpec};
 use tapml_kernels::Overrides;
 
 /// A backend that serves one platform word.
@@ -53,7 +53,8 @@ pub fn fastest() -> PlatformSpec {
     use crate::device::AdapterKind;
     let gpu = BACKENDS.iter().filter(|b| b.word != "emulator").find_map(|b| {
         let kinds = (b.list)().ok()?;
-        let index = kinds.iter().position(|d| matches!(d.kind, AdapterKind::Discrete | AdapterKind::Integrated))?;
+        let index =
+            kinds.iter().position(|d| matches!(d.kind, AdapterKind::Discrete | AdapterKind::Integrated))?;
         Some(PlatformSpec { word: b.word.into(), index, options: Vec::new() })
     });
     gpu.unwrap_or(PlatformSpec { word: "cpu".into(), index: 0, options: Vec::new() })

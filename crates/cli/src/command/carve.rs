@@ -8,13 +8,15 @@ use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use tapml::engine::Tokenizer;
 use tapml::import::{Checkpoint, Rows};
 use tapml::migrate::{CarveOptions, Hash, ModelIdentity, PromptInput, carve, suite::Totals};
-use tapml::engine::Tokenizer;
 
 /// Run a model on the source with real prompts and record every operator call as a test.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tapml carve models/llama --prompts prompts.txt --out llama.suite --steps 8")]
+#[command(
+    after_help = "Example:\n  tapml carve models/llama --prompts prompts.txt --out llama.suite --steps 8"
+)]
 pub struct CarveCommand {
     /// Folder in Hugging Face layout
     model: PathBuf,

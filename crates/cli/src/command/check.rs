@@ -16,7 +16,9 @@ use tapml::migrate::{CheckOptions, Oracles, check, junit};
 
 /// Replay a suite's calls on a target, each alone, and judge every output against the exact result.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tapml check llama.suite --target vulkan --op rms_norm --kernel rms_norm=mine.wgsl --watch")]
+#[command(
+    after_help = "Example:\n  tapml check llama.suite --target vulkan --op rms_norm --kernel rms_norm=mine.wgsl --watch"
+)]
 pub struct CheckCommand {
     /// Folder written by `tapml carve`
     suite: PathBuf,
@@ -89,7 +91,8 @@ fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
         Some(path) => path,
     };
     let checkpoint = Checkpoint::open(path).map_err(|e| {
-        e.context("the suite's weights").with_hint("name the checkpoint with --model, or carve with --self-contained")
+        e.context("the suite's weights")
+            .with_hint("name the checkpoint with --model, or carve with --self-contained")
     })?;
     Ok(suite.model(Some(checkpoint.model()))?)
 }
@@ -100,7 +103,13 @@ fn render(report: &CheckReport) -> String {
     let mut rows = table(&["", "OP", "KERNEL", "CASES", "FAILED", "WORST", "SECONDS"]);
     for op in &report.ops {
         let worst = op.worst.as_ref().map_or("-".into(), |w| ratio(w.ratio));
-        let state = if op.unsupported.is_some() { "unsupported" } else if op.passed() { "ok" } else { "FAILED" };
+        let state = if op.unsupported.is_some() {
+            "unsupported"
+        } else if op.passed() {
+            "ok"
+        } else {
+            "FAILED"
+        };
         rows.add_row([
             state.to_string(),
             op.op.clone(),

@@ -80,7 +80,8 @@ pub fn prompts(file: Option<&Path>) -> Result<Vec<String>> {
     let Some(file) = file else {
         return Ok(tapml::engine::bundled_prompts().iter().map(|p| p.to_string()).collect());
     };
-    let text = std::fs::read_to_string(file).with_context(|| format!("could not read prompts from {}", file.display()))?;
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("could not read prompts from {}", file.display()))?;
     let prompts: Vec<String> = text.lines().filter(|l| !l.trim().is_empty()).map(str::to_string).collect();
     if prompts.is_empty() {
         return Err(tapml::Error::invalid(format!("{} holds no prompts", file.display()))
@@ -92,7 +93,9 @@ pub fn prompts(file: Option<&Path>) -> Result<Vec<String>> {
 
 /// Token ids from `1,2,3`.
 pub fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
-    let parse = |part: &str| part.trim().parse().map_err(|_| format!("`{part}` is no token id; expected ids like 0,17,42"));
+    let parse = |part: &str| {
+        part.trim().parse().map_err(|_| format!("`{part}` is no token id; expected ids like 0,17,42"))
+    };
     text.split(',').map(parse).collect()
 }
 
@@ -135,8 +138,10 @@ pub fn expect_context(prompt: usize, new: usize, context: usize) -> Result<()> {
     }
     let error = match prompt {
         0 => tapml::Error::invalid("the prompt is empty").with_hint("give some text, or --ids"),
-        _ => tapml::Error::invalid(format!("the prompt has {prompt} tokens and {new} follow, the model's context is {context}"))
-            .with_hint("shorten the prompt, or ask for fewer tokens"),
+        _ => tapml::Error::invalid(format!(
+            "the prompt has {prompt} tokens and {new} follow, the model's context is {context}"
+        ))
+        .with_hint("shorten the prompt, or ask for fewer tokens"),
     };
     Err(error.into())
 }

@@ -81,12 +81,16 @@ fn list(json: &JsonArg) -> Result<Outcome> {
             }),
         }
     }
-    let mut rows = table(&["PLATFORM", "DEVICE", "DRIVER", "KIND", "F16", "SUBGROUPS", "BINDING", "INVOCATIONS"]);
+    let mut rows =
+        table(&["PLATFORM", "DEVICE", "DRIVER", "KIND", "F16", "SUBGROUPS", "BINDING", "INVOCATIONS"]);
     let mut previous = ("", 0);
     for d in &report.devices {
         let index = if previous.0 == d.platform { previous.1 + 1 } else { 0 };
         previous = (&d.platform, index);
-        let subgroups = d.features.subgroups.map_or("-".into(), |(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
+        let subgroups = d
+            .features
+            .subgroups
+            .map_or("-".into(), |(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
         rows.add_row([
             format!("{}:{index}", d.platform),
             d.name.clone(),
@@ -100,7 +104,12 @@ fn list(json: &JsonArg) -> Result<Outcome> {
     }
     json.say(&rows.to_string())?;
     for u in &report.unavailable {
-        json.say(&format!("{}: {}{}", u.platform, u.reason, u.hint.as_ref().map_or(String::new(), |h| format!(" ({h})"))))?;
+        json.say(&format!(
+            "{}: {}{}",
+            u.platform,
+            u.reason,
+            u.hint.as_ref().map_or(String::new(), |h| format!(" ({h})"))
+        ))?;
     }
     json.write(&report)?;
     Ok(Outcome::Holds)
@@ -109,8 +118,14 @@ fn list(json: &JsonArg) -> Result<Outcome> {
 fn check(target: &str, json: &JsonArg) -> Result<Outcome> {
     let spec = PlatformSpec::parse(target)?;
     let mut device = platform::open_device(&spec)?;
-    let mut report =
-        CheckReport { schema: 1, target: device.info().clone(), passed: 0, failed: 0, skipped: 0, cases: Vec::new() };
+    let mut report = CheckReport {
+        schema: 1,
+        target: device.info().clone(),
+        passed: 0,
+        failed: 0,
+        skipped: 0,
+        cases: Vec::new(),
+    };
     for case in conformance::cases() {
         let (outcome, reason) = match case.run(device.as_mut()) {
             Ok(conformance::Outcome::Passed) => ("passed", None),

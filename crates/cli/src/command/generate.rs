@@ -17,7 +17,9 @@ use tapml::import::{Checkpoint, Rows};
 
 /// Generate text from a prompt.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tapml generate models/llama --target vulkan --prompt 'Once upon a time' --max-tokens 64")]
+#[command(
+    after_help = "Example:\n  tapml generate models/llama --target vulkan --prompt 'Once upon a time' --max-tokens 64"
+)]
 pub struct GenerateCommand {
     /// Folder in Hugging Face layout
     model: PathBuf,
@@ -102,7 +104,10 @@ impl GenerateCommand {
         let mut generator = Generator::new(Session::new(platform.as_mut(), &model, context)?);
         let options = self.options(&checkpoint);
         let (text, generation) = match &tokenizer {
-            None => (String::new(), generator.generate(&prompt, &options, &mut |_| Ok(ControlFlow::Continue(())))?),
+            None => (
+                String::new(),
+                generator.generate(&prompt, &options, &mut |_| Ok(ControlFlow::Continue(())))?,
+            ),
             Some(tokenizer) => self.stream(&mut generator, tokenizer, &prompt, &options)?,
         };
         self.finish(&target, prompt, text, generation)
@@ -149,7 +154,9 @@ impl GenerateCommand {
             true => std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush()),
             false => std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()),
         };
-        if let Some(prompt) = self.prompt.as_deref().filter(|_| self.raw || tokenizer.chat_template().is_none()) {
+        if let Some(prompt) =
+            self.prompt.as_deref().filter(|_| self.raw || tokenizer.chat_template().is_none())
+        {
             print(prompt)?;
         }
         let mut failed = None;
@@ -168,7 +175,13 @@ impl GenerateCommand {
         Ok((result.text, result.generation))
     }
 
-    fn finish(self, target: &str, prompt_ids: Vec<u32>, text: String, generation: Generation) -> Result<Outcome> {
+    fn finish(
+        self,
+        target: &str,
+        prompt_ids: Vec<u32>,
+        text: String,
+        generation: Generation,
+    ) -> Result<Outcome> {
         if self.ids.is_some() {
             let ids: Vec<String> = generation.ids.iter().map(u32::to_string).collect();
             self.json.say(&ids.join(","))?;

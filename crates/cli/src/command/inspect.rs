@@ -84,7 +84,12 @@ fn render(report: &Report) -> String {
     ops.add_row(["all".to_string(), s.nodes.to_string()]);
     let mut weights = table(&["DTYPE", "TENSORS", "PARAMETERS", "BYTES"]);
     for w in &s.weights {
-        weights.add_row([w.dtype.to_string(), w.tensors.to_string(), w.parameters.to_string(), bytes(w.bytes)]);
+        weights.add_row([
+            w.dtype.to_string(),
+            w.tensors.to_string(),
+            w.parameters.to_string(),
+            bytes(w.bytes),
+        ]);
     }
     text += &format!("{ops}\n\n{weights}");
     if !report.unused_tensors.is_empty() {

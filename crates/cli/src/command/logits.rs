@@ -16,7 +16,9 @@ use tapml::import::{Checkpoint, Rows, safetensors};
 
 /// Write the logits of every position of a prompt, and the hidden states between layers, as safetensors.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tapml logits models/llama --prompt 'Once upon a time' --hidden --out golden.safetensors")]
+#[command(
+    after_help = "Example:\n  tapml logits models/llama --prompt 'Once upon a time' --hidden --out golden.safetensors"
+)]
 pub struct LogitsCommand {
     /// Folder in Hugging Face layout
     model: PathBuf,
@@ -57,19 +59,27 @@ impl LogitsCommand {
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
         let ids = match (&self.ids, &self.prompt) {
             (Some(ids), _) => ids.clone(),
-            (None, prompt) => Tokenizer::open(checkpoint.dir())?.encode(prompt.as_deref().unwrap_or_default())?,
+            (None, prompt) => {
+                Tokenizer::open(checkpoint.dir())?.encode(prompt.as_deref().unwrap_or_default())?
+            }
         };
         common::expect_context(ids.len(), 0, checkpoint.context())?;
         let start = Instant::now();
         let tensors = self.compute(&checkpoint, &model, &ids)?;
         let seconds = start.elapsed().as_secs_f64();
-        let list: Vec<(&str, Tensor)> = tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
+        let list: Vec<(&str, Tensor)> =
+            tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
         let metadata = BTreeMap::from([
             ("model".to_string(), checkpoint.dir().display().to_string()),
             ("target".to_string(), self.target.clone()),
         ]);
         safetensors::write(&self.out, &list, &metadata)?;
-        self.json.say(&format!("{}: {} tensors for {} positions", self.out.display(), list.len(), ids.len()))?;
+        self.json.say(&format!(
+            "{}: {} tensors for {} positions",
+            self.out.display(),
+            list.len(),
+            ids.len()
+        ))?;
         self.json.write(&Report {
             schema: 1,
             model: self.model.display().to_string(),
@@ -83,7 +93,12 @@ impl LogitsCommand {
     }
 
     /// `logits` and, if wanted, `hidden.*`, all in f32.
-    fn compute(&self, checkpoint: &Checkpoint, model: &Model, ids: &[u32]) -> Result<BTreeMap<String, Tensor>> {
+    fn compute(
+        &self,
+        checkpoint: &Checkpoint,
+        model: &Model,
+        ids: &[u32],
+    ) -> Result<BTreeMap<String, Tensor>> {
         let names: Vec<String> = if self.hidden { checkpoint.hidden_values() } else { Vec::new() };
         let outputs: Vec<String> = (0..names.len()).map(|i| format!("hidden.{i}")).collect();
         let pairs = outputs.iter().zip(&names).map(|(output, value)| (output.as_str(), value.as_str()));

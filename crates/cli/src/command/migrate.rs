@@ -54,7 +54,8 @@ impl MigrateCommand {
         let prompts = inputs(&tokenizer, self.prompts.as_deref())?;
         let mut target = self.target.open()?;
         let mut source = common::open_platform(&self.source, &[])?;
-        let ledger = self.ledger.clone().unwrap_or_else(|| common::default_ledger(&self.model, &self.target.target));
+        let ledger =
+            self.ledger.clone().unwrap_or_else(|| common::default_ledger(&self.model, &self.target.target));
         let bar = Bar::new();
         let options = MigrateOptions {
             ledger: &ledger,
@@ -91,8 +92,10 @@ fn render(report: &MigrateReport) -> String {
         "{}: {} → {} ({}, {})\n\n",
         report.model.name, source.platform, target.platform, target.device, target.driver
     );
-    let mut rows =
-        table(&["STATE", "OP", "NODES", "KERNEL", "CASES", "FAILED", "WORST", "KL", "TOP-1", "LOGITS", "TEXT", "SECONDS"]);
+    let mut rows = table(&[
+        "STATE", "OP", "NODES", "KERNEL", "CASES", "FAILED", "WORST", "KL", "TOP-1", "LOGITS", "TEXT",
+        "SECONDS",
+    ]);
     for op in &report.ops {
         rows.add_row(row(op));
     }

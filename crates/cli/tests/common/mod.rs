@@ -40,7 +40,11 @@ pub fn json(command: &mut Command, code: i32) -> Value {
 pub fn carved(folder: &Path) -> PathBuf {
     let suite = folder.join("draft.suite");
     let mut command = tapml(folder);
-    command.args(["carve", &draft(), "--steps", "2", "--prompts"]).arg(prompts(folder)).arg("--out").arg(&suite);
+    command
+        .args(["carve", &draft(), "--steps", "2", "--prompts"])
+        .arg(prompts(folder))
+        .arg("--out")
+        .arg(&suite);
     command.assert().success();
     suite
 }
