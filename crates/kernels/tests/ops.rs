@@ -1,4 +1,5 @@
 //! Every kernel against the oracle, at every sample, on every device of this machine, with all checks of the emulator.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Kernels that a user brings.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Whole programs: a toy Llama compiled, run with prefill and decode, replayed at other sizes, with memory reused or not.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 
@@ -262,7 +263,8 @@ fn wrong_inputs_are_refused_before_anything_runs() {
     let mut instance =
         Instance::load(&mut device, &program, &|name: &str| Ok(weights[name].clone())).unwrap();
     let two = ids(2, 0);
-    let cases: [(u64, u64, &[(&str, &Tensor)], &str); 7] = [
+    type Case<'a> = (u64, u64, &'a [(&'a str, &'a Tensor)], &'a str);
+    let cases: [Case; 7] = [
         (3, 0, &[("ids", &two)], "must be u32[n]"),
         (2, 0, &[("idx", &two)], "is missing"),
         (2, 0, &[("ids", &two), ("idx", &two)], "no input"),

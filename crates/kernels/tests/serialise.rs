@@ -1,4 +1,5 @@
 //! Programs as bytes: round trips, and bytes from a hostile source.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
 

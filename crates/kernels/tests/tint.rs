@@ -1,4 +1,5 @@
 //! Every kernel as Chrome reads it: Dawn's Tint, offline, through `tests/tint/check.mjs`.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::BTreeMap;
 use std::process::Command;
