@@ -1,5 +1,6 @@
 //! Checking: replays carved node calls on a platform and judges each, on other threads, while the platform works on.
 
+use crate::choices::Choices;
 use crate::oracle::{Oracles, terms};
 use crate::progress::{Progress, Stop};
 use crate::report::{
@@ -7,13 +8,13 @@ use crate::report::{
 };
 use crate::suite::{Case, Suite};
 use crate::verdict::{Judgement, Precision, judge};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::num::NonZero;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tapml_exec::{Call, KernelChoice, Platform};
-use tapml_graph::{DType, Error, ErrorKind, Model, NodeId, Result, Tensor};
+use tapml_exec::{Call, Platform};
+use tapml_graph::{DType, Error, ErrorKind, Model, Result, Tensor};
 
 /// Input bytes, weights not counted, of the calls that are handed to a platform at once.
 const BATCH_BYTES: usize = 16 << 20;
@@ -156,7 +157,7 @@ impl<'a> Checker<'a> {
 
     fn cases(&self, platform: &mut dyn Platform, op: &str, cases: Vec<Case>) -> Result<OpChecked> {
         let start = Instant::now();
-        let choices = Choices::of(self.suite, platform, &cases)?;
+        let choices = Choices::of(self.suite.graph(), platform, cases.iter().map(|c| c.node))?;
         let all = cases.len() as u64;
         let (cases, mut skipped) = choices.split(cases);
         self.progress.advance(all - cases.len() as u64);
@@ -292,7 +293,7 @@ impl<'a> Checker<'a> {
             check.histogram[bucket(ratio)] += 1;
             let node = &self.suite.graph().node(result.case.node).name;
             if check.worst.as_ref().is_none_or(|w| ratio > w.ratio) {
-                let element = result.outcome.as_ref().ok().map(|j| j.worst.clone());
+                let element = result.outcome.as_ref().ok().map(|j| j.worst);
                 let case = self.suite.case_id(result.case);
                 check.worst = Some(Worst { case, node: node.clone(), ratio, element });
             }
@@ -359,58 +360,4 @@ fn check_types(call: &Call, outputs: &[Tensor]) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!("expected outputs {expected:?}, found {found:?}")))
-}
-
-/// The precision that a kernel declares.
-pub(crate) fn precision_of(choice: &KernelChoice) -> Precision {
-    Precision { accumulate: choice.accumulate.dtype, terms: choice.accumulate.chain as usize }
-}
-
-/// The kernel that the platform uses for each node.
-struct Choices {
-    by_node: HashMap<NodeId, std::result::Result<KernelChoice, String>>,
-}
-
-impl Choices {
-    fn of(suite: &Suite, platform: &dyn Platform, cases: &[Case]) -> Result<Choices> {
-        let mut by_node = HashMap::new();
-        for node in cases.iter().map(|c| c.node) {
-            if by_node.contains_key(&node) {
-                continue;
-            }
-            let of = suite.graph().node(node);
-            let choice = match platform.kernel_for(&of.op, &suite.graph().input_types(of)) {
-                Ok(choice) => Ok(choice),
-                Err(e) if e.kind() == ErrorKind::Unsupported => Err(e.to_string()),
-                Err(e) => return Err(e.context(format!("node `{}`", of.name))),
-            };
-            by_node.insert(node, choice);
-        }
-        Ok(Choices { by_node })
-    }
-
-    /// The cases that can run, and those that cannot with the reason.
-    fn split(&self, cases: Vec<Case>) -> (Vec<Case>, Vec<(Case, String)>) {
-        let (mut run, mut skipped) = (Vec::new(), Vec::new());
-        for case in cases {
-            match self.by_node.get(&case.node) {
-                Some(Err(reason)) => skipped.push((case, reason.clone())),
-                _ => run.push(case),
-            }
-        }
-        (run, skipped)
-    }
-
-    fn precision(&self, node: NodeId) -> Precision {
-        let choice = self.by_node.get(&node).and_then(|c| c.as_ref().ok());
-        choice.map_or(Precision { accumulate: DType::F32, terms: 0 }, precision_of)
-    }
-
-    /// A property of all kernels in use, each value once, joined by `+`.
-    fn names(&self, property: impl Fn(&KernelChoice) -> String) -> String {
-        let mut names: Vec<String> = self.by_node.values().flatten().map(property).collect();
-        names.sort();
-        names.dedup();
-        names.join("+")
-    }
 }
