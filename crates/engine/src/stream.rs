@@ -3,9 +3,10 @@
 use crate::tokenizer::Tokenizer;
 use tapml_graph::Result;
 
-/// Marks at the end of a text that may still become characters: a decoder shows an incomplete character of at most 3
-/// bytes, and perhaps a whole one of 4 bytes before it, as one mark per byte. Of a longer run the beginning is given out.
-const MOST_OPEN: usize = 7;
+/// Marks at the end of a text that are held back, because more tokens may turn them into characters. Some decoders show
+/// every byte of a run of bytes as a mark while its last character is incomplete, so that this is more than the 3 bytes
+/// of one character. Of a longer run the beginning is given out.
+const MOST_OPEN: usize = 64;
 
 /// Turns ids into text piece by piece. The pieces joined are the text of all ids.
 ///

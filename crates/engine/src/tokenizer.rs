@@ -52,7 +52,7 @@ impl Tokenizer {
 
     /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        self.inner.decode(ids, true).map_err(|e| self.failed("decode token ids", &e))
+        guarded(|| self.inner.decode(ids, true)).map_err(|e| self.failed("decode token ids", &e))
     }
 
     /// Decodes ids one after another; see [`TextStream`].
@@ -96,8 +96,8 @@ impl Tokenizer {
     }
 
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        let encoding =
-            self.inner.encode_fast(text, special).map_err(|e| self.failed("encode the text", &e))?;
+        let encoding = guarded(|| self.inner.encode_fast(text, special));
+        let encoding = encoding.map_err(|e| self.failed("encode the text", &e))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -129,12 +129,23 @@ fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
         return Err(Error::invalid(format!("{} is larger than {MAX_FILE} bytes", path.display())));
     }
     let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
-    let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes).map_err(|e| {
+    let invalid = |e: tokenizers::Error| {
         Error::invalid(format!("{} is no valid tokenizer: {e}", path.display()))
             .with_hint("take the file that came with the weights, in the format of Hugging Face tokenizers")
-    })?;
-    // A file may ask for cutting or filling up to a training length, which is wrong for prompts.
-    tokenizer.with_padding(None);
-    tokenizer.with_truncation(None).map_err(|e| Error::invalid(format!("{}: {e}", path.display())))?;
-    Ok(tokenizer)
+    };
+    // The library takes it for granted that the text is JSON.
+    serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| invalid(e.into()))?;
+    guarded(|| {
+        let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes)?;
+        // A file may ask for cutting or filling up to a training length, which is wrong for prompts.
+        tokenizer.with_padding(None).with_truncation(None)?;
+        Ok(tokenizer)
+    })
+    .map_err(invalid)
+}
+
+/// Runs the tokenizer library, which panics on some damaged files; a panic becomes an error.
+fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
+    outcome.unwrap_or_else(|_| Err("the tokenizer library panicked, so that the file must be damaged".into()))
 }
