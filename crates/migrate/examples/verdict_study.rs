@@ -5,7 +5,10 @@ mod study;
 
 fn main() {
     let rows = study::run(&tapml_testing::model("llama"));
-    println!("{:<10} {:<28} {:<5} {:<8} {:>10} {:>10}  decided by", "operator", "kernel", "store", "kind", "least", "most");
+    println!(
+        "{:<10} {:<28} {:<5} {:<8} {:>10} {:>10}  decided by",
+        "operator", "kernel", "store", "kind", "least", "most"
+    );
     for row in &rows {
         println!(
             "{:<10} {:<28} {:<5} {:<8} {:>10.3} {:>10.3e}  {} (slope {:+.1e}){}",

@@ -118,7 +118,8 @@ impl LedgerFolder {
         self.path.join(SUITE)
     }
 
-    /// What the folder holds; `None` if it is new. Fails on a ledger that cannot be read or is of another model.
+    /// What the folder holds; `None` if nothing in it can be used. Fails on a ledger that cannot be read or is of another
+    /// model.
     pub fn load(&self, graph: Hash, model: &ModelIdentity) -> Result<Option<Ledger>> {
         let file = self.path.join(LEDGER);
         let text = match fs::read(&file) {
@@ -139,13 +140,17 @@ impl LedgerFolder {
             return Ok(None);
         }
         let ledger: Ledger = serde_json::from_slice(&text).map_err(broken)?;
-        if ledger.graph != graph || ledger.model.weights != model.weights {
+        if ledger.model.weights != model.weights {
             let (old, own) = (&ledger.model, self.path.display());
             return Err(Error::invalid(format!(
-                "the ledger {own} is of model `{}` at `{}` (graph {:?}, weights {:.12}), this is `{}` (graph {graph:?}, weights {:.12})",
-                old.name, old.path, ledger.graph, old.weights, model.name, model.weights
+                "the ledger {own} is of model `{}` at `{}` (weights {:.12}), this is `{}` (weights {:.12})",
+                old.name, old.path, old.weights, model.name, model.weights
             ))
             .with_hint("choose another folder with `--ledger`, or delete this one"));
+        }
+        // Another graph of the same weights, such as one with other fusions: no evidence holds for it.
+        if ledger.graph != graph {
+            return Ok(None);
         }
         Ok(Some(ledger))
     }
@@ -204,7 +209,9 @@ mod tests {
         assert!(folder.load(l.graph, &l.model).unwrap().is_none());
         folder.save(&l).unwrap();
         assert_eq!(folder.load(l.graph, &l.model).unwrap(), Some(l.clone()));
-        let error = folder.load(Hash::of(b"other"), &l.model).unwrap_err();
+        assert_eq!(folder.load(Hash::of(b"other"), &l.model).unwrap(), None);
+        let other = ModelIdentity { weights: "cd".into(), ..l.model.clone() };
+        let error = folder.load(l.graph, &other).unwrap_err();
         assert!(error.to_string().contains("`toy`") && error.hint().unwrap().contains("--ledger"), "{error}");
         fs::write(dir.path().join(LEDGER), "{\"version\": 1, \"mod").unwrap();
         let error = folder.load(l.graph, &l.model).unwrap_err();

@@ -4,6 +4,7 @@
 
 mod carve;
 mod check;
+mod choices;
 mod html;
 mod identity;
 mod junit;
@@ -11,6 +12,7 @@ pub mod ledger;
 mod migrate;
 mod noise;
 mod oracle;
+mod outcome;
 mod progress;
 pub mod report;
 pub mod suite;

@@ -2,22 +2,22 @@
 //! then accept or reject it. Evidence that still holds is taken from the ledger.
 
 use crate::carve::{CarveOptions, PromptInput, carve};
-use crate::check::{Checker, precision_of};
+use crate::check::Checker;
+use crate::choices::Choices;
 use crate::identity::{self, Hash, ModelIdentity};
 use crate::ledger::{Entry, KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
 use crate::noise::Limits;
 use crate::oracle::Oracles;
+use crate::outcome::{rejection, report};
 use crate::progress::{Progress, Stop};
-use crate::report::{
-    Coverage, MigrateReport, OpCheck, OpReport, Outcome, SCHEMA, Seconds, SkippedNode, Text, is_defect,
-};
+use crate::report::{MigrateReport, OpCheck, Seconds, SkippedNode};
 use crate::suite::Suite;
 use crate::verdict::Precision;
 use crate::whole::{ModelCheck, check_model};
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tapml_exec::{Hybrid, KernelChoice, Platform, Side};
+use tapml_exec::{Hybrid, Platform, Side};
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbols};
 
 /// Memory for oracle results, bytes.
@@ -83,6 +83,8 @@ pub fn migrate(
     };
     folder.save(&ledger)?;
     let oracles = Oracles::new(ORACLE_BYTES);
+    let nodes = (0..model.graph().nodes().len() as u32).map(NodeId);
+    let choices = Choices::of(model.graph(), target, nodes)?;
     let mut run = Migration {
         suite: &suite,
         model,
@@ -96,14 +98,13 @@ pub fn migrate(
         evidence: Vec::new(),
         seconds,
     };
-    let choices = run.choices()?;
     for i in 0..ledger.ops.len() {
         stop.check()?;
         run.op(&folder, &mut ledger, i, &choices)?;
     }
     let mut seconds = run.seconds;
     seconds.total = start.elapsed().as_secs_f64() + options.import_seconds;
-    Ok(Migrated { report: report(&ledger, &suite, seconds, options), suite: folder.suite() })
+    Ok(Migrated { report: report(&ledger, &suite, seconds, options.decode), suite: folder.suite() })
 }
 
 /// The suite in the ledger's folder if it is intact and of this model, source, prompts and steps; else a new one.
@@ -159,9 +160,6 @@ fn entries(graph: &Graph, old: Option<&Ledger>) -> Vec<Entry> {
         .collect()
 }
 
-/// The target's kernel for each node, or why there is none.
-type Choices = HashMap<NodeId, std::result::Result<KernelChoice, String>>;
-
 struct Migration<'a> {
     suite: &'a Suite,
     model: &'a Model,
@@ -179,21 +177,6 @@ struct Migration<'a> {
 }
 
 impl Migration<'_> {
-    fn choices(&self) -> Result<Choices> {
-        let graph = self.model.graph();
-        let nodes = graph.nodes().iter().enumerate();
-        nodes
-            .map(|(i, node)| {
-                let choice = match self.target.kernel_for(&node.op, &graph.input_types(node)) {
-                    Ok(choice) => Ok(choice),
-                    Err(e) if e.kind() == ErrorKind::Unsupported => Err(e.to_string()),
-                    Err(e) => return Err(e.context(format!("node `{}`", node.name))),
-                };
-                Ok((NodeId(i as u32), choice))
-            })
-            .collect()
-    }
-
     /// Decides one operator and saves the ledger.
     fn op(&mut self, folder: &LedgerFolder, ledger: &mut Ledger, at: usize, choices: &Choices) -> Result<()> {
         let start = Instant::now();
@@ -278,9 +261,9 @@ impl Migration<'_> {
         let graph = self.model.graph();
         let (mut nodes, mut skipped) = (Vec::new(), Vec::new());
         for (i, node) in graph.nodes().iter().enumerate().filter(|(_, n)| n.op.name() == op) {
-            match &choices[&NodeId(i as u32)] {
+            match choices.get(NodeId(i as u32)) {
                 Ok(_) => nodes.push(node.name.clone()),
-                Err(reason) => skipped.push(SkippedNode { node: node.name.clone(), reason: reason.clone() }),
+                Err(reason) => skipped.push(SkippedNode { node: node.name.clone(), reason: reason.into() }),
             }
         }
         (nodes, skipped)
@@ -318,9 +301,9 @@ impl Migration<'_> {
     }
 
     fn limits(&mut self, ledger: &mut Ledger, choices: &Choices) -> Result<Limits> {
-        let precision = |node: NodeId| choices.get(&node)?.as_ref().ok().map(precision_of);
-        let nodes = 0..self.model.graph().nodes().len() as u32;
-        let all: Vec<Option<Precision>> = nodes.map(|i| precision(NodeId(i))).collect();
+        let precision = |node: NodeId| choices.declared(node);
+        let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
+        let all: Vec<Option<Precision>> = nodes.map(precision).collect();
         let key = Hash::of(format!("limits {VERSION} {} {all:?}", self.suite.hash()).as_bytes());
         if let Some(known) = ledger.limits.as_ref().filter(|l| l.key == key) {
             return Ok(known.limits.clone());
@@ -336,7 +319,7 @@ impl Migration<'_> {
     fn check_key(&self, op: &str, choices: &Choices) -> Result<Hash> {
         let mut text = format!("check {VERSION} {op} {} {:?}\n", self.suite.hash(), self.target.describe());
         for (i, node) in self.model.graph().nodes().iter().enumerate().filter(|(_, n)| n.op.name() == op) {
-            match &choices[&NodeId(i as u32)] {
+            match choices.get(NodeId(i as u32)) {
                 Ok(c) => text += &format!("{} {} {:?}\n", node.name, c.hash, c.accumulate),
                 Err(reason) => text += &format!("{} {reason}\n", node.name),
             }
@@ -372,27 +355,6 @@ fn capacity(suite: &Suite) -> Symbols {
     Symbols::np(longest, longest + u64::from(manifest.settings.steps))
 }
 
-fn rejection(check: &OpCheck) -> String {
-    if let Some(finding) = check.findings.iter().find(|f| is_defect(f)) {
-        return format!("a defect in the kernel: {finding}");
-    }
-    let worst = check.worst.as_ref().map(|w| format!(", worst {} at {:.3e} times", w.case, w.ratio));
-    let first = check.failures.iter().find(|f| check.worst.as_ref().is_some_and(|w| w.case == f.case));
-    let first = first.or(check.failures.first());
-    let why = first.map(|f| match (&f.error, &f.pattern) {
-        (Some(error), _) => format!(": {error}"),
-        (None, Some(pattern)) => format!(" ({}; {})", f.criterion, pattern.text),
-        (None, None) => format!(" ({})", f.criterion),
-    });
-    format!(
-        "{} of {} cases exceed the allowed error{}{}",
-        check.failed,
-        check.cases,
-        worst.unwrap_or_default(),
-        why.unwrap_or_default()
-    )
-}
-
 /// Adds the time that work takes to a sum.
 struct Timed<'a>(&'a mut f64);
 
@@ -407,71 +369,4 @@ impl<'a> Timed<'a> {
         *self.0 += start.elapsed().as_secs_f64();
         result
     }
-}
-
-fn report(ledger: &Ledger, suite: &Suite, seconds: Seconds, options: &MigrateOptions<'_>) -> MigrateReport {
-    let ops: Vec<OpReport> = ledger
-        .ops
-        .iter()
-        .cloned()
-        .map(|e| OpReport {
-            op: e.op,
-            state: e.state,
-            nodes: e.nodes,
-            kernel: e.kernel,
-            check: e.check,
-            model: e.model,
-            seconds: e.seconds,
-            reason: e.reason,
-        })
-        .collect();
-    let skipped = skipped_nodes(ledger, suite);
-    let all_accepted = ops.iter().all(|o| o.state == OpState::Accepted);
-    let verdict = match () {
-        () if ops.iter().any(|o| o.state == OpState::Rejected) => Outcome::Rejected,
-        () if all_accepted && skipped.is_empty() => Outcome::Accepted,
-        () => Outcome::Incomplete,
-    };
-    let last = ops.iter().rev().find(|o| o.state == OpState::Accepted).and_then(|o| o.model.as_ref());
-    let prompts = suite.manifest().prompts.iter().enumerate();
-    let texts = prompts.map(|(i, p)| Text {
-        prompt: p.text.clone(),
-        source: p.generated_text.clone(),
-        target: last.and_then(|m| m.tokens.get(i)).map(|ids| (options.decode)(ids)),
-    });
-    let departs = ops.iter().filter_map(|o| Some((&o.op, o.check.as_ref()?.source_ratio?)));
-    let notes = departs.filter(|(_, ratio)| *ratio > 1.0).map(|(op, ratio)| {
-        format!("the source's own `{op}` departs from the exact result by {ratio:.2e} times what rounding explains")
-    });
-    MigrateReport {
-        schema: SCHEMA,
-        model: ledger.model.clone(),
-        source: ledger.source.clone(),
-        target: ledger.target.clone(),
-        verdict,
-        coverage: Coverage {
-            calls: suite.manifest().totals.calls,
-            checked: ops.iter().filter_map(|o| o.check.as_ref()).map(|c| c.cases).sum(),
-            skipped,
-        },
-        notes: notes.collect(),
-        texts: texts.collect(),
-        ops,
-        seconds,
-    }
-}
-
-/// Nodes that were not checked.
-fn skipped_nodes(ledger: &Ledger, suite: &Suite) -> Vec<SkippedNode> {
-    let mut skipped = Vec::new();
-    for entry in &ledger.ops {
-        skipped.extend(entry.skipped.iter().cloned());
-        let unrun = entry.skipped.is_empty() && entry.check.as_ref().is_none_or(|c| c.cases == 0);
-        if unrun {
-            let reason = entry.reason.clone().unwrap_or_else(|| "not reached".into());
-            let nodes = suite.graph().nodes().iter().filter(|n| n.op.name() == entry.op);
-            skipped.extend(nodes.map(|n| SkippedNode { node: n.name.clone(), reason: reason.clone() }));
-        }
-    }
-    skipped
 }

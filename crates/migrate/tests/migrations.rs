@@ -121,6 +121,22 @@ fn an_operator_that_errs_only_in_the_whole_model_is_rejected_there() {
 }
 
 #[test]
+fn errors_of_the_size_that_the_verdict_allows_pass_in_the_whole_model() {
+    let dir = tempfile::tempdir().unwrap();
+    let slight =
+        ["linear", "rms_norm", "attention", "silu", "mul", "add"].map(|op| (op, Twist::Scale(1.0 + 2e-7)));
+    let report = run(&toy(1), dir.path(), &mut Twisted::with(&slight)).unwrap();
+    assert_eq!(
+        report.verdict,
+        Outcome::Accepted,
+        "{:?}",
+        report.ops.iter().map(|o| &o.reason).collect::<Vec<_>>()
+    );
+    let last = report.ops.last().unwrap().model.as_ref().unwrap();
+    assert!(last.max_logit_ratio > 0.001, "the errors are seen: {last:?}");
+}
+
+#[test]
 fn a_missing_kernel_stays_on_the_source_and_is_listed() {
     let dir = tempfile::tempdir().unwrap();
     let report = run(&toy(1), dir.path(), &mut Twisted::with(&[("rope", Twist::Unsupported)])).unwrap();

@@ -279,7 +279,7 @@ fn a_manifest_that_refers_to_what_is_not_there_is_refused() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     /// Whatever is written over any file, reading either fails with an error or gives what was recorded.
     #[test]

@@ -19,5 +19,5 @@ fn correct_kernels_pass_and_wrong_ones_fail_on_real_activations() {
         .map(|r| format!("{} {} {}: {:.2}", r.op, r.kernel, r.dtype, r.most.ratio))
         .collect();
     assert!(missed.is_empty(), "{missed:#?}");
-    assert!(rows.iter().filter(|r| r.dtype == DType::F32 && r.correct).all(|r| r.most.ratio > 0.005));
+    assert!(rows.iter().filter(|r| r.dtype == DType::F32 && r.correct).all(|r| r.least > 0.005));
 }

@@ -185,12 +185,15 @@ impl SuiteWriter {
     }
 
     fn failed(&self, name: &str, error: &io::Error) -> Error {
-        write_error(&self.staging.target().join(name), error, self.expected, self.offset)
+        // What lies on the disk now is given back; what waits in the buffer never took any room.
+        let file = std::fs::metadata(self.staging.folder().join(TENSORS));
+        let on_disk = file.map_or(0, |m| m.len());
+        write_error(&self.staging.target().join(name), error, self.expected.max(self.offset), on_disk)
     }
 }
 
 /// What to say when `path` could not be written. A full disk is told with the bytes that are needed and those that are
-/// free; `expected` bytes are foreseen in all (0 if unknown), `written` were written so far and will be given back.
+/// free; `expected` bytes are foreseen in all, `written` lie on the disk and will be given back.
 fn write_error(path: &Path, error: &io::Error, expected: u64, written: u64) -> Error {
     let full =
         matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::QuotaExceeded | ErrorKind::FileTooLarge);

@@ -24,12 +24,14 @@ impl Allowed {
         for (row, (values, deviation)) in
             exact.values.chunks(row_len).zip(exact.deviation.chunks(row_len)).enumerate()
         {
-            let floor = if deviation.iter().any(|&d| d > 0.0) { rms(values) } else { 0.0 };
+            let moves = deviation.iter().any(|&d| d > 0.0);
+            let floor = if moves { rms(values).max(rms(deviation) / super::AMPLITUDE) } else { 0.0 };
             let noise = source.map_or(0.0, |s| {
                 let at = row * row_len..row * row_len + values.len();
                 source_noise(values, &s[at.clone()], &storage[at])
             });
-            computing.extend(deviation.iter().map(|d| {
+            computing.extend(deviation.iter().zip(values).map(|(d, y)| {
+                let floor = if moves && y.is_finite() { floor.max(y.abs()) } else { floor };
                 let own = factor * (d / super::AMPLITUDE).max(floor);
                 own + noise.min(own)
             }));

@@ -7,7 +7,7 @@
 //! allowed = R + A
 //! R = 1.01 · u_s · max(|y*|, m)                              rounding to the storage dtype
 //! A = u_a · (BASE + CHAIN · √L) · T  +  min(E, the same)     rounding while computing
-//! T = max(D / ε, RMS of the row)                             sensitivity
+//! T = max(D / ε, |y*|, RMS of y* and of D / ε in the row)     sensitivity
 //! ```
 //!
 //! * `u_s`, `m`: unit roundoff and smallest normal number of the output's dtype. Below `m` the spacing of numbers is
@@ -19,8 +19,10 @@
 //!   Analysis", 2019, theorem 2.4); shorter chains (tiles, trees) err less.
 //! * `D`: the largest change of `y*` over [`COPIES`] evaluations in which every input that is no weight is multiplied by
 //!   `1 + ε·U(−1, 1)`, with `ε` = [`AMPLITUDE`]. It measures the condition of the operator at these inputs: cancellation,
-//!   the steepness of `exp`, the size of an angle. Few copies can all be small by chance, hence the row's RMS as a floor,
-//!   for rows in which anything moves at all: an operator that only copies gets no room.
+//!   the steepness of `exp`, the size of an angle. Few copies can all be small by chance (the largest of eight normal
+//!   draws is below a fifth of a standard deviation for one element in three million), hence three floors, for rows in
+//!   which anything moves at all: the element itself, and the row's RMS of exact values and of sensitivities. An operator
+//!   that only copies gets no room.
 //! * `E`: RMS, within the row, of the source platform's own error beyond `R`. A mature platform's noise is evidence of
 //!   what is achievable, but at most doubles `A`, so that a faulty source cannot excuse a faulty target. A source that
 //!   exceeds its own allowance is reported ([`Judgement::source_ratio`]).
@@ -54,8 +56,10 @@ pub const COPIES: usize = 8;
 /// Roundings, in units of the sensitivity, that an operator without sums may make: a few operations, functions such as
 /// `exp` with their permitted error, and the luck of [`COPIES`] draws.
 pub const BASE: f64 = 8.0;
-/// Factor on `√L`. Rounding errors of sums one by one have a standard deviation of about `0.3·√L·u·T`.
-pub const CHAIN: f64 = 1.5;
+/// Factor on `√L`: ten standard deviations. The error of a sum formed one by one has one of at most `0.4·√L·u·T` (each
+/// rounding is uniform in half a unit of the partial sum); the largest of millions of elements lies at five of them, and
+/// [`COPIES`] draws may see half of `T`.
+pub const CHAIN: f64 = 4.0;
 /// Share of the largest allowed error that all elements may have in common.
 pub const SHARED: f64 = 0.5;
 /// `λ`: a correct call fails a test on the distribution with probability below `2·exp(−20)`, 4·10⁻⁹.

@@ -73,7 +73,8 @@ impl Order {
 
     fn dot(self, a: &[f32], b: &[f32], fault: Fault) -> f32 {
         let n = if fault == Fault::LastDropped { a.len() - 1 } else { a.len() };
-        let serial = |range: &mut dyn Iterator<Item = usize>| range.fold(0.0, |s, i| fault.add(s, a[i] * b[i]));
+        let serial =
+            |range: &mut dyn Iterator<Item = usize>| range.fold(0.0, |s, i| fault.add(s, a[i] * b[i]));
         match self {
             Order::Serial => serial(&mut (0..n)),
             Order::ReversedFused => (0..n).rev().fold(0.0f32, |s, i| a[i].mul_add(b[i], s)),
@@ -139,7 +140,8 @@ pub struct Rms {
 
 impl Rms {
     pub fn all() -> Vec<(&'static str, Rms)> {
-        let base = Rms { order: Order::Lanes(32), fault: Fault::Correct, eps: 1.0, mean: 0.0, weight_first: false };
+        let base =
+            Rms { order: Order::Lanes(32), fault: Fault::Correct, eps: 1.0, mean: 0.0, weight_first: false };
         vec![
             ("serial", Rms { order: Order::Serial, ..base }),
             ("lanes", base),
@@ -171,7 +173,8 @@ pub fn rms_norm((op, inputs): Args<'_>, kernel: &Rms) -> Vec<f32> {
     for x in x.chunks(w.len()) {
         let mean = kernel.order.dot(x, x, kernel.fault) / (x.len() as f32 + kernel.mean);
         let scale = 1.0 / (mean + op.eps * kernel.eps).sqrt();
-        let element = |(x, w): (&f32, &f32)| if kernel.weight_first { (x * w) * scale } else { (x * scale) * w };
+        let element =
+            |(x, w): (&f32, &f32)| if kernel.weight_first { (x * w) * scale } else { (x * scale) * w };
         let mut row: Vec<f32> = x.iter().zip(w).map(element).collect();
         kernel.fault.finish(&mut row);
         y.extend(row);
@@ -246,7 +249,8 @@ pub fn attention((op, inputs): Args<'_>, kernel: &Attend) -> Vec<f32> {
             let q = &q[i * heads * d + h * d..][..d];
             let at = |m: &'_ [f32], j: usize| m[j * width + h / groups * d..][..d].to_vec();
             let key = |j: usize| at(k, if kernel.stale && j == last { j.saturating_sub(1) } else { j });
-            let scores: Vec<f32> = (0..=last).map(|j| score(q, &key(j), op.scale * kernel.scale, kernel)).collect();
+            let scores: Vec<f32> =
+                (0..=last).map(|j| score(q, &key(j), op.scale * kernel.scale, kernel)).collect();
             let out = mix(&scores, &|j| at(v, j), d, kernel);
             row[h * d..(h + 1) * d].copy_from_slice(&out);
         }

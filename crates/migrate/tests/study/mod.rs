@@ -13,8 +13,8 @@ use tapml_reference::{Value, WeightCache, empty_states, oracle, run_graph};
 
 /// The first 29 tokens of "The old lighthouse keeper climbed the stairs every evening to light the lamp, and the …".
 const IDS: [u32; 29] = [
-    0, 355, 628, 910, 2331, 1155, 271, 3447, 1324, 265, 3524, 654, 1243, 283, 910, 265, 293, 1199, 14, 280, 265, 2458,
-    85, 1100, 450, 351, 2006, 1734, 751,
+    0, 355, 628, 910, 2331, 1155, 271, 3447, 1324, 265, 3524, 654, 1243, 283, 910, 265, 293, 1199, 14, 280,
+    265, 2458, 85, 1100, 450, 351, 2006, 1734, 751,
 ];
 
 /// One kernel in one storage dtype, judged on the calls of every studied layer.
@@ -59,7 +59,9 @@ pub fn run(folder: &Path) -> Vec<Row> {
         let linears: Vec<_> = layers.iter().map(|l| Case::new(&l.linear, dtype)).collect();
         let attentions: Vec<_> = layers.iter().map(|l| Case::new(&l.attention, dtype)).collect();
         for (name, kernel) in Rms::all() {
-            rows.push(row(&norms, name, kernel.correct(), kernel.chain(), |case| rms_norm(case.args(), &kernel)));
+            rows.push(row(&norms, name, kernel.correct(), kernel.chain(), |case| {
+                rms_norm(case.args(), &kernel)
+            }));
         }
         for (order, fault) in kernels::linears() {
             let chain = order.chain(linears[0].inputs[0].shape()[1]);
@@ -106,13 +108,7 @@ impl Case {
     }
 }
 
-fn row(
-    cases: &[Case],
-    kernel: &str,
-    correct: bool,
-    terms: usize,
-    run: impl Fn(&Case) -> Vec<f32>,
-) -> Row {
+fn row(cases: &[Case], kernel: &str, correct: bool, terms: usize, run: impl Fn(&Case) -> Vec<f32>) -> Row {
     let precision = Precision { accumulate: DType::F32, terms };
     let judged = cases.iter().map(|case| {
         let shape = vec![IDS.len(), case.exact[0].row_len];
@@ -122,7 +118,14 @@ fn row(
     let mut judged: Vec<Judgement> = judged.collect();
     judged.sort_by(|a, b| a.ratio.total_cmp(&b.ratio));
     let least = judged[0].ratio;
-    Row { op: cases[0].op.name(), kernel: kernel.into(), dtype: cases[0].dtype, correct, most: judged.pop().unwrap(), least }
+    Row {
+        op: cases[0].op.name(),
+        kernel: kernel.into(),
+        dtype: cases[0].dtype,
+        correct,
+        most: judged.pop().unwrap(),
+        least,
+    }
 }
 
 fn layers(folder: &Path) -> Vec<Layer> {
@@ -133,7 +136,8 @@ fn layers(folder: &Path) -> Vec<Layer> {
     let name = model.graph().inputs().next().unwrap().1.name.clone();
     let mut seen: Vec<Sample> = Vec::new();
     let mut observer = |node: &Node, inputs: &[Value<f32>], _: &[Value<f32>]| {
-        let weights = node.inputs.iter().filter(|&&v| model.weight(&model.graph().value(v).name).is_ok()).count();
+        let weights =
+            node.inputs.iter().filter(|&&v| model.weight(&model.graph().value(v).name).is_ok()).count();
         let dtype = |v: &Value<f32>| if matches!(v, Value::Float(_)) { DType::F32 } else { DType::U32 };
         let inputs = inputs.iter().map(|v| v.to_tensor(dtype(v))).collect::<Result<_, _>>()?;
         seen.push(Sample { op: node.op.clone(), inputs, weights });
@@ -144,13 +148,17 @@ fn layers(folder: &Path) -> Vec<Layer> {
     let states = empty_states(model.graph()).unwrap();
     let inputs = HashMap::from([(name, ids)]);
     run_graph(model.graph(), &symbols, &inputs, &weights, states, Some(&mut observer)).unwrap();
-    let widest = seen.iter().filter(|s| matches!(s.op, Op::Linear(_))).map(|s| s.inputs[0].shape()[1]).max().unwrap();
+    let widest =
+        seen.iter().filter(|s| matches!(s.op, Op::Linear(_))).map(|s| s.inputs[0].shape()[1]).max().unwrap();
     let mut norms = take(&mut seen, |s| matches!(s.op, Op::RmsNorm(_)));
     let mut linears = take(&mut seen, |s| matches!(s.op, Op::Linear(_)) && s.inputs[0].shape()[1] == widest);
     let mut attentions = take(&mut seen, |s| matches!(s.op, Op::Attention(_)));
     let first = Layer { norm: norms.remove(0), linear: linears.remove(0), attention: attentions.remove(0) };
-    let last =
-        Layer { norm: norms.pop().unwrap(), linear: linears.pop().unwrap(), attention: attentions.pop().unwrap() };
+    let last = Layer {
+        norm: norms.pop().unwrap(),
+        linear: linears.pop().unwrap(),
+        attention: attentions.pop().unwrap(),
+    };
     vec![first, last]
 }
 

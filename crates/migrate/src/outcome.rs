@@ -1,0 +1,102 @@
+//! From the ledger to the report, and to the sentences in it.
+
+use crate::ledger::{Ledger, OpState};
+use crate::report::{
+    Coverage, MigrateReport, OpCheck, OpReport, Outcome, SCHEMA, Seconds, SkippedNode, Text, is_defect,
+};
+use crate::suite::Suite;
+
+/// Why an operator failed its check alone, in one sentence.
+pub(crate) fn rejection(check: &OpCheck) -> String {
+    if let Some(finding) = check.findings.iter().find(|f| is_defect(f)) {
+        return format!("a defect in the kernel: {finding}");
+    }
+    let worst = check.worst.as_ref().map(|w| format!(", worst {} at {:.3e} times", w.case, w.ratio));
+    let first = check.failures.iter().find(|f| check.worst.as_ref().is_some_and(|w| w.case == f.case));
+    let first = first.or(check.failures.first());
+    let why = first.map(|f| match (&f.error, &f.pattern) {
+        (Some(error), _) => format!(": {error}"),
+        (None, Some(pattern)) => format!(" ({}; {})", f.criterion, pattern.text),
+        (None, None) => format!(" ({})", f.criterion),
+    });
+    format!(
+        "{} of {} cases exceed the allowed error{}{}",
+        check.failed,
+        check.cases,
+        worst.unwrap_or_default(),
+        why.unwrap_or_default()
+    )
+}
+
+/// The report of a migration.
+pub(crate) fn report(
+    ledger: &Ledger,
+    suite: &Suite,
+    seconds: Seconds,
+    decode: &dyn Fn(&[u32]) -> String,
+) -> MigrateReport {
+    let ops: Vec<OpReport> = ledger
+        .ops
+        .iter()
+        .cloned()
+        .map(|e| OpReport {
+            op: e.op,
+            state: e.state,
+            nodes: e.nodes,
+            kernel: e.kernel,
+            check: e.check,
+            model: e.model,
+            seconds: e.seconds,
+            reason: e.reason,
+        })
+        .collect();
+    let skipped = skipped_nodes(ledger, suite);
+    let all_accepted = ops.iter().all(|o| o.state == OpState::Accepted);
+    let verdict = match () {
+        () if ops.iter().any(|o| o.state == OpState::Rejected) => Outcome::Rejected,
+        () if all_accepted && skipped.is_empty() => Outcome::Accepted,
+        () => Outcome::Incomplete,
+    };
+    let last = ops.iter().rev().find(|o| o.state == OpState::Accepted).and_then(|o| o.model.as_ref());
+    let prompts = suite.manifest().prompts.iter().enumerate();
+    let texts = prompts.map(|(i, p)| Text {
+        prompt: p.text.clone(),
+        source: p.generated_text.clone(),
+        target: last.and_then(|m| m.tokens.get(i)).map(|ids| decode(ids)),
+    });
+    let departs = ops.iter().filter_map(|o| Some((&o.op, o.check.as_ref()?.source_ratio?)));
+    let notes = departs.filter(|(_, ratio)| *ratio > 1.0).map(|(op, ratio)| {
+        format!("the source's own `{op}` departs from the exact result by {ratio:.2e} times what rounding explains")
+    });
+    MigrateReport {
+        schema: SCHEMA,
+        model: ledger.model.clone(),
+        source: ledger.source.clone(),
+        target: ledger.target.clone(),
+        verdict,
+        coverage: Coverage {
+            calls: suite.manifest().totals.calls,
+            checked: ops.iter().filter_map(|o| o.check.as_ref()).map(|c| c.cases).sum(),
+            skipped,
+        },
+        notes: notes.collect(),
+        texts: texts.collect(),
+        ops,
+        seconds,
+    }
+}
+
+/// Nodes that were not checked.
+fn skipped_nodes(ledger: &Ledger, suite: &Suite) -> Vec<SkippedNode> {
+    let mut skipped = Vec::new();
+    for entry in &ledger.ops {
+        skipped.extend(entry.skipped.iter().cloned());
+        let unrun = entry.skipped.is_empty() && entry.check.as_ref().is_none_or(|c| c.cases == 0);
+        if unrun {
+            let reason = entry.reason.clone().unwrap_or_else(|| "not reached".into());
+            let nodes = suite.graph().nodes().iter().filter(|n| n.op.name() == entry.op);
+            skipped.extend(nodes.map(|n| SkippedNode { node: n.name.clone(), reason: reason.clone() }));
+        }
+    }
+    skipped
+}
