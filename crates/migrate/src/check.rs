@@ -4,7 +4,7 @@ use crate::choices::Choices;
 use crate::oracle::{Oracles, terms};
 use crate::progress::{Progress, Stop};
 use crate::report::{
-    BUCKETS, CheckReport, Failure, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, Worst, bucket,
+    BUCKETS, CheckReport, Failure, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode, Worst, bucket,
 };
 use crate::suite::{Case, Suite};
 use crate::verdict::{Judgement, Precision, judge};
@@ -166,6 +166,7 @@ impl<'a> Checker<'a> {
         results.sort_by_key(|r| (r.case.frame, r.case.node));
         let mut check = self.summary(op, &results, &choices);
         check.findings = platform.take_findings();
+        check.skipped = skipped_nodes(self.suite, &skipped);
         if results.is_empty() {
             check.unsupported = skipped.first().map(|(_, reason)| reason.clone());
         }
@@ -214,10 +215,15 @@ impl<'a> Checker<'a> {
             let calls = Arc::new(calls);
             let mut seen = vec![false; batch.len()];
             let mut lost = false;
+            let mut fatal = None;
             platform.replay(&calls, &mut |i, outputs| {
                 let Some(&case) = batch.get(i) else { return };
                 seen[i] = true;
                 match outputs {
+                    // Says nothing about the kernel: no call can be run any more.
+                    Err(e) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => {
+                        fatal = Some(e)
+                    }
                     Err(e) if e.kind() == ErrorKind::Unsupported => {
                         skipped.push((case, e.to_string()));
                         self.progress.advance(1);
@@ -229,6 +235,9 @@ impl<'a> Checker<'a> {
                     }
                 }
             })?;
+            if let Some(error) = fatal {
+                return Err(error);
+            }
             if lost {
                 return Err(Error::bug("a judging thread ended early"));
             }
@@ -360,4 +369,16 @@ fn check_types(call: &Call, outputs: &[Tensor]) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid(format!("expected outputs {expected:?}, found {found:?}")))
+}
+
+/// The nodes with a call that was not run, each once with the first reason.
+fn skipped_nodes(suite: &Suite, skipped: &[(Case, String)]) -> Vec<SkippedNode> {
+    let mut nodes: Vec<SkippedNode> = Vec::new();
+    for (case, reason) in skipped {
+        let node = &suite.graph().node(case.node).name;
+        if !nodes.iter().any(|n| n.node == *node) {
+            nodes.push(SkippedNode { node: node.clone(), reason: reason.clone() });
+        }
+    }
+    nodes
 }

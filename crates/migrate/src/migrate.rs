@@ -187,7 +187,15 @@ impl Migration<'_> {
         let mut fresh = false;
         if nodes.is_empty() {
             let reason = entry.skipped.first().map(|s| s.reason.clone());
-            *entry = Entry { state: OpState::Unsupported, reason, check: None, model: None, ..entry.clone() };
+            let kernel = String::new();
+            *entry = Entry {
+                state: OpState::Unsupported,
+                reason,
+                kernel,
+                check: None,
+                model: None,
+                ..entry.clone()
+            };
             return self.decided(folder, ledger, at);
         }
         if entry.check_key != Some(check_key) || entry.check.is_none() {
@@ -201,9 +209,17 @@ impl Migration<'_> {
         }
         let entry = &mut ledger.ops[at];
         let check = entry.check.clone().unwrap_or_default();
-        if !check.passed() {
-            entry.state = if check.unsupported.is_some() { OpState::Unsupported } else { OpState::Rejected };
-            entry.reason = Some(check.unsupported.clone().unwrap_or_else(|| rejection(&check)));
+        // A node with a call that the target refused stays on the source.
+        let refused = |name: &String| check.skipped.iter().any(|s| s.node == *name);
+        let (refused, nodes): (Vec<String>, Vec<String>) = nodes.into_iter().partition(refused);
+        entry.skipped.extend(check.skipped.iter().filter(|s| refused.contains(&s.node)).cloned());
+        if !check.passed() || nodes.is_empty() {
+            let unsupported = check.unsupported.is_some() || (check.passed() && nodes.is_empty());
+            entry.state = if unsupported { OpState::Unsupported } else { OpState::Rejected };
+            entry.reason = Some(match check.skipped.first() {
+                Some(first) if unsupported => first.reason.clone(),
+                _ => rejection(&check),
+            });
             (entry.model, entry.model_key) = (None, None);
             return self.decided(folder, ledger, at);
         }

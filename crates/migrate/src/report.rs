@@ -82,6 +82,9 @@ pub struct OpCheck {
     /// Defects that a checking device saw in the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
+    /// Nodes with a call that was not run.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub skipped: Vec<SkippedNode>,
     /// Why no case could be run; absent if some could.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unsupported: Option<String>,

@@ -150,6 +150,32 @@ fn a_missing_kernel_stays_on_the_source_and_is_listed() {
 }
 
 #[test]
+fn calls_refused_when_run_leave_their_nodes_on_the_source_and_are_listed() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut target = Twisted::with(&[("silu", Twist::DecodeOnly)]);
+    for turn in ["fresh", "from the ledger"] {
+        let report = run(&toy(1), dir.path(), &mut target).unwrap();
+        assert_eq!(report.verdict, Outcome::Incomplete, "{turn}");
+        let silu = report.ops.iter().find(|o| o.op == "silu").unwrap();
+        assert_eq!(silu.state, OpState::Unsupported, "{turn}");
+        assert!(silu.reason.as_ref().unwrap().contains("more than one row"), "{:?}", silu.reason);
+        let names: Vec<&str> = report.coverage.skipped.iter().map(|s| s.node.as_str()).collect();
+        assert_eq!(names, ["layers.0.silu", "layers.1.silu"], "{turn}");
+    }
+}
+
+#[test]
+fn a_lost_device_ends_the_migration_and_keeps_what_is_decided() {
+    let dir = tempfile::tempdir().unwrap();
+    let error = run(&toy(1), dir.path(), &mut Twisted::with(&[("attention", Twist::Lost)])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost);
+    let mut target = Twisted::default();
+    let report = run(&toy(1), dir.path(), &mut target).unwrap();
+    assert_eq!(report.verdict, Outcome::Accepted);
+    assert!(target.replayed.load(Ordering::Relaxed) < report.coverage.calls);
+}
+
+#[test]
 fn a_second_run_does_nothing_and_a_changed_kernel_what_depends_on_it() {
     let dir = tempfile::tempdir().unwrap();
     let model = toy(1);

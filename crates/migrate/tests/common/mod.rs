@@ -1,5 +1,5 @@
 //! A toy language model, and a platform that computes like the CPU but can be told to err.
-#![allow(dead_code)]
+#![allow(dead_code, clippy::unwrap_used)]
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -126,6 +126,10 @@ pub enum Twist {
     Unsupported,
     /// Every call fails.
     Fails,
+    /// Calls of more than one row are refused when they are run.
+    DecodeOnly,
+    /// The device is lost.
+    Lost,
 }
 
 /// Computes in f32 like the CPU, with twists by operator name. Cloning shares the counters.
@@ -161,6 +165,10 @@ fn twisted(twist: Option<&Twist>, in_model: bool, tensor: Tensor) -> Result<Tens
             values.iter_mut().skip(width - 1).step_by(width).for_each(|v| *v = 0.0);
         }
         Some(Twist::Nan) => values[0] = f32::NAN,
+        Some(Twist::Lost) => return Err(Error::new(ErrorKind::DeviceLost, "the device is lost")),
+        Some(Twist::DecodeOnly) if tensor.shape()[0] > 1 => {
+            return Err(Error::unsupported("more than one row"));
+        }
         Some(Twist::Fails) => return Err(Error::new(ErrorKind::Compile, "line 3: unknown name `x`")),
         _ => return Ok(tensor),
     }
