@@ -96,18 +96,18 @@ proptest! {
 #[test]
 fn exchanged_values_never_panic() {
     let file = definition();
-    let odd = json!([null, [], {}, 0, -1, u64::MAX, "", "x", [[]]]);
-    let odd = odd.as_array().unwrap().iter();
-    let values: Vec<&Value> = odd.chain(PLACES.iter().map(|place| file.pointer(place).unwrap())).collect();
+    let odd = json!([null, [], {}, 0, u64::MAX, "x", [[]]]);
     let mut served = 0;
-    for place in PLACES {
-        for value in &values {
+    for (i, place) in PLACES.iter().enumerate() {
+        // Its own value, which must be served, and those of two other places.
+        let others = [0, 1, 9].map(|step| file.pointer(PLACES[(i + step) % PLACES.len()]).unwrap());
+        for value in odd.as_array().unwrap().iter().chain(others) {
             let mut changed = file.clone();
-            *changed.pointer_mut(place).unwrap() = (*value).clone();
+            *changed.pointer_mut(place).unwrap() = value.clone();
             served += usize::from(use_file(changed.to_string().as_bytes()));
         }
     }
-    assert!(served >= PLACES.len(), "each place was replaced by itself once");
+    assert!(served >= PLACES.len(), "each place was once replaced by itself");
 }
 
 /// Whether the file is accepted; if so, it is used.

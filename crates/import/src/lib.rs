@@ -18,9 +18,8 @@ pub mod safetensors;
 pub mod testing;
 mod weights;
 
-pub use arch::{ARCHITECTURES, Architecture, Decoder};
+pub use arch::{ARCHITECTURES, Architecture};
 pub use checkpoint::Checkpoint;
 pub use config::{Config, Section};
-pub use net::Net;
 pub use options::{ImportOptions, Rows};
 pub use weights::Weights;

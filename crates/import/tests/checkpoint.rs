@@ -4,7 +4,8 @@
 
 use proptest::prelude::*;
 use serde_json::json;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 use tapml_graph::{DType, Error, ErrorKind, Symbols, Tensor};
 use tapml_import::testing::TinyLlama;
 use tapml_import::{Checkpoint, ImportOptions, Rows};
@@ -362,6 +363,12 @@ fn value() -> impl Strategy<Value = serde_json::Value> {
     prop::sample::select(odd.to_vec())
 }
 
+/// The weights of the default checkpoint, written once.
+fn default_weights() -> PathBuf {
+    static DIR: OnceLock<TempDir> = OnceLock::new();
+    DIR.get_or_init(|| made(&TinyLlama::default())).path().join("model.safetensors")
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -375,7 +382,10 @@ proptest! {
         let config = TinyLlama::default().config();
         let keys: Vec<&str> = config.as_object().unwrap().keys().map(String::as_str).chain(more).collect();
         let extra = changes.into_iter().map(|(key, value)| (keys[key.index(keys.len())].to_string(), value)).collect();
-        let dir = made(&TinyLlama { extra: serde_json::Value::Object(extra), ..TinyLlama::default() });
+        let tiny = TinyLlama { extra: serde_json::Value::Object(extra), ..TinyLlama::default() };
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::hard_link(default_weights(), dir.path().join("model.safetensors")).unwrap();
+        std::fs::write(dir.path().join("config.json"), tiny.config().to_string()).unwrap();
         let opened = match random {
             true => Checkpoint::random(dir.path(), &ImportOptions::default(), 1),
             false => Checkpoint::open(dir.path()),

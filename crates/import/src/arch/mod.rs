@@ -12,7 +12,7 @@ pub struct Architecture {
     /// The values of `model_type` that mean it.
     pub model_types: &'static [&'static str],
     /// Builds the graph that a configuration describes.
-    pub build: fn(&Section<'_>, Net<'_>) -> Result<Decoder>,
+    pub(crate) build: fn(&Section<'_>, Net<'_>) -> Result<Decoder>,
 }
 
 /// All architectures.
