@@ -428,6 +428,34 @@ pub enum Inst {
     End,
 }
 
+impl Inst {
+    /// The register that an arithmetic instruction writes.
+    pub fn result(&self) -> Option<Reg> {
+        match *self {
+            Inst::Un { d, .. } | Inst::Bin { d, .. } | Inst::Tri { d, .. } | Inst::Copy { d, .. } => Some(d),
+            _ => None,
+        }
+    }
+
+    /// Changes what [`Inst::result`] gives.
+    pub fn set_result(&mut self, to: Reg) {
+        match self {
+            Inst::Un { d, .. } | Inst::Bin { d, .. } | Inst::Tri { d, .. } | Inst::Copy { d, .. } => *d = to,
+            _ => {}
+        }
+    }
+
+    /// Whether an instruction that has a [`Inst::result`] reads a register.
+    pub fn reads(&self, r: Reg) -> bool {
+        match *self {
+            Inst::Un { a, .. } | Inst::Copy { s: a, .. } => a == r,
+            Inst::Bin { a, b, .. } => a == r || b == r,
+            Inst::Tri { a, b, c, .. } => a == r || b == r || c == r,
+            _ => true,
+        }
+    }
+}
+
 /// A built-in value that does not change between the workgroups of a dispatch, or that the VM sets per workgroup.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Builtin {

@@ -192,7 +192,8 @@ impl Device for Emulator {
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         let arithmetic = self.options.profile.arithmetic();
-        let choices = Choices { arithmetic, subgroup_size: self.subgroup_size };
+        let keep_operands = self.options.check.nonfinite;
+        let choices = Choices { arithmetic, subgroup_size: self.subgroup_size, keep_operands };
         let kernel = front::compile(desc, &self.info, choices)?;
         let id = KernelId(self.fresh());
         self.kernels.insert(id, kernel);

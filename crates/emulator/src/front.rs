@@ -64,7 +64,7 @@ impl Front<'_> {
         let index = self.find_entry(&resolved)?;
         let mut layouter = Layouter::default();
         layouter.update(resolved.to_ctx()).map_err(|e| self.fail(Span::UNDEFINED, &e.to_string(), ""))?;
-        let types = Types { module: &resolved, layouter: &layouter };
+        let types = Types::new(&resolved, &layouter);
         let min_sizes = self.check_bindings(&module, &types, &resolved_info, index)?;
         self.check_workgroup(&types, &resolved_info, index)?;
         let code = lower::lower(&resolved, &resolved_info, &layouter, index, choices).map_err(|fail| {

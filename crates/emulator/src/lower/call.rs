@@ -1,11 +1,19 @@
 //! The entry point, inlined calls, and the variables of both.
 
 use super::access::{Place, Root};
-use super::{Frame, Lower, Lowered, Val, Variable, flow};
+use super::{Frame, Lower, Lowered, MAX_DEPTH, Val, Variable, flow};
 use crate::code::{Bin, Builtin, Inst, Mem, Reg};
 use naga::valid::FunctionInfo;
 use naga::{AddressSpace, Binding, BuiltIn, Expression, Function, Handle, Type, TypeInner};
 use std::rc::Rc;
+
+/// What a variable holds at first.
+enum Init {
+    /// Nothing reads it before it is stored.
+    Skip,
+    Zero,
+    Value(Vec<Reg>),
+}
 
 impl<'a> Lower<'a> {
     /// Lowers the entry point at `index`.
@@ -51,8 +59,11 @@ impl<'a> Lower<'a> {
                     place(Root::Memory(Mem::Workgroup), offset)
                 }
                 (AddressSpace::Private, _) => {
-                    let init = global.init.map(|init| self.global_expression(init)).transpose()?;
-                    let variable = self.open_variable(inner, init)?;
+                    let init = match global.init {
+                        Some(init) => Init::Value(self.global_expression(init)?),
+                        None => Init::Zero,
+                    };
+                    let variable = self.open_variable(inner, &init)?;
                     place(Root::Variable(variable), 0)
                 }
                 _ => continue,
@@ -62,8 +73,8 @@ impl<'a> Lower<'a> {
         Ok(())
     }
 
-    /// A variable with registers of its own, set to `init` or zero.
-    fn open_variable(&mut self, inner: &TypeInner, init: Option<Vec<Reg>>) -> Lowered<usize> {
+    /// A variable with registers of its own.
+    fn open_variable(&mut self, inner: &TypeInner, init: &Init) -> Lowered<usize> {
         let count = self.types.scalars(inner);
         let count = self.need(count, "a variable of a type that has no values")?;
         self.check_size(count)?;
@@ -72,7 +83,11 @@ impl<'a> Lower<'a> {
         let first = self.regs.take(varying, count);
         let zero = self.constant(0);
         for i in 0..count {
-            let s = init.as_ref().map_or(zero, |regs| regs[i as usize]);
+            let s = match init {
+                Init::Skip => break,
+                Init::Zero => zero,
+                Init::Value(regs) => regs[i as usize],
+            };
             self.emit(Inst::Assign { d: first.offset(i), s })?;
         }
         self.variables.push(Variable { id, first, count, varying, home_depth: self.ctrl.len() });
@@ -150,13 +165,19 @@ impl<'a> Lower<'a> {
             owned: Vec::new(),
             ctrl,
         });
-        for (_, local) in function.local_variables.iter() {
-            let init = local.init.map(|init| self.regs(init)).transpose()?;
-            let variable = self.open_variable(self.types.inner(local.ty), init)?;
+        for (handle, local) in function.local_variables.iter() {
+            let init = match (local.init, self.frame().flow.needs_init[handle.index()]) {
+                (_, false) => Init::Skip,
+                (Some(init), true) => Init::Value(self.regs(init)?),
+                (None, true) => Init::Zero,
+            };
+            let variable = self.open_variable(self.types.inner(local.ty), &init)?;
             self.frame_mut().variables.push(variable);
         }
         if let Some(result) = &function.result {
-            let variable = self.open_variable(self.types.inner(result.ty), None)?;
+            let variable = self.open_variable(self.types.inner(result.ty), &Init::Skip)?;
+            // It is read after the function's end, also for invocations that returned early.
+            self.variables[variable].home_depth = ctrl;
             self.frame_mut().result = Some(variable);
         }
         Ok(())
@@ -176,6 +197,9 @@ impl<'a> Lower<'a> {
         result: Option<Handle<Expression>>,
     ) -> Lowered<()> {
         let arguments = arguments.iter().map(|&a| self.value(a)).collect::<Lowered<Vec<_>>>()?;
+        if self.frames.len() >= MAX_DEPTH {
+            return self.fail(format!("calls nested deeper than {MAX_DEPTH}"));
+        }
         let (module, info) = (self.types.module, self.info);
         let span = self.span;
         let callee = &module.functions[function];

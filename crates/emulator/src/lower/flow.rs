@@ -22,6 +22,8 @@ pub struct Flow {
     pub shares: Vec<bool>,
     /// Block id of each variable's home: the variable is set anew whenever the block is entered, and unused outside it.
     pub home: Vec<u32>,
+    /// For each variable: whether something may read it before it is stored as a whole.
+    pub needs_init: Vec<bool>,
 }
 
 impl Flow {
@@ -321,5 +323,8 @@ impl<'a> Pass<'a> {
             Some(_) => 0,
         };
         self.flow.home = self.refs.iter().map(home).collect();
+        let needs_init =
+            |entry: &Option<(u32, Option<u32>)>| entry.is_some_and(|(home, stored)| stored != Some(home));
+        self.flow.needs_init = self.refs.iter().map(needs_init).collect();
     }
 }

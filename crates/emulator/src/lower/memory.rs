@@ -117,10 +117,42 @@ impl Lower<'_> {
         Ok((dim.at, self.memory_access(place, leaf, dim.scale, dim.bound, 1)?))
     }
 
+    /// Lets the instructions that have just computed `value` write to the variable itself. False if they cannot, because
+    /// the value lives on, was computed elsewhere, or needs what it would overwrite.
+    fn retarget(&mut self, targets: &[Reg], value: &[Reg]) -> bool {
+        let n = value.len();
+        let Some(start) = self.code.insts.len().checked_sub(n).filter(|&start| start >= self.last_label)
+        else {
+            return false;
+        };
+        let position = self.position;
+        let dies = |r: Reg| self.frame().owned.iter().any(|&(dies, owned)| owned == r && dies <= position);
+        for (i, (&target, &s)) in targets.iter().zip(value).enumerate() {
+            let same_class = target.is_varying() == s.is_varying();
+            let keep = if self.choices.keep_operands { i + 1 } else { i };
+            let reads_old = |inst: &Inst| targets[..keep].iter().any(|&t| inst.reads(t));
+            let inst = &self.code.insts[start + i];
+            if !same_class
+                || inst.result() != Some(s)
+                || !dies(s)
+                || value[..i].contains(&s)
+                || reads_old(inst)
+            {
+                return false;
+            }
+        }
+        for (inst, &target) in self.code.insts[start..].iter_mut().zip(targets) {
+            inst.set_result(target);
+        }
+        true
+    }
+
     fn store_variable(&mut self, variable: usize, place: &Place, value: &[Reg]) -> Lowered<()> {
         let home = self.variables[variable].home_depth;
         let same = value.iter().all(|r| !r.is_varying()) && place.dims.iter().all(|d| !d.at.is_varying());
-        let stays_uniform = same && self.ctrl[home..].iter().all(|c| !c.divergent);
+        // Invocations that are active at the variable's home but not here must keep its value.
+        let stays_convergent = self.ctrl[home..].iter().all(|c| !c.divergent);
+        let stays_uniform = same && stays_convergent;
         if !self.variables[variable].varying && !stays_uniform {
             let id = self.variables[variable].id;
             self.facts.set_varying(id);
@@ -134,6 +166,9 @@ impl Lower<'_> {
                 true => value.iter().map(|&r| self.copy(r)).collect::<Lowered<Vec<_>>>()?,
                 false => value.to_vec(),
             };
+            if stays_convergent && self.retarget(&targets, &value) {
+                return Ok(());
+            }
             for (d, s) in targets.into_iter().zip(value) {
                 if d != s {
                     self.emit(Inst::Assign { d, s })?;

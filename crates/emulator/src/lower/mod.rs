@@ -31,6 +31,12 @@ use types::{Kind, Types};
 /// Most instructions of one kernel. Inlining can make a small text large.
 const MAX_INSTS: usize = 1 << 20;
 
+/// Most calls within calls.
+const MAX_DEPTH: usize = 200;
+
+/// Most bytes of registers of one workgroup.
+const MAX_REGISTER_BYTES: u64 = 512 << 20;
+
 /// How often uniformity is refined before everything is taken as varying.
 const MAX_ROUNDS: usize = 12;
 
@@ -47,6 +53,8 @@ pub(crate) type Lowered<T> = Result<T, Fail>;
 pub struct Choices {
     pub arithmetic: Arithmetic,
     pub subgroup_size: u32,
+    /// No instruction may overwrite its own operands: checks look at them afterwards.
+    pub keep_operands: bool,
 }
 
 /// What was learnt about uniformity so far. Only grows.
@@ -160,6 +168,10 @@ struct Lower<'a> {
     next_id: u32,
     /// Whether nothing of the function follows the statement in work.
     tail: bool,
+    /// Position of the statement in work.
+    position: u32,
+    /// Instruction that the last placed label stands before.
+    last_label: usize,
 }
 
 /// Lowers the entry point at `index`.
@@ -177,7 +189,7 @@ pub fn lower(
         let mut lower = Lower::new(module, info, layouter, choices, facts);
         lower.entry(index)?;
         if !lower.facts.changed {
-            return Ok(lower.finish());
+            return lower.finish();
         }
         facts = lower.facts;
     }
@@ -193,7 +205,7 @@ impl<'a> Lower<'a> {
         facts: Facts,
     ) -> Lower<'a> {
         Lower {
-            types: Types { module, layouter },
+            types: Types::new(module, layouter),
             info,
             choices,
             facts,
@@ -213,18 +225,25 @@ impl<'a> Lower<'a> {
             span: Span::UNDEFINED,
             next_id: 0,
             tail: false,
+            position: 0,
+            last_label: 0,
         }
     }
 
-    fn finish(mut self) -> Code {
+    fn finish(mut self) -> Lowered<Code> {
         (self.code.uniform_regs, self.code.varying_regs) = self.regs.counts();
+        let lanes = self.code.workgroup_size.iter().product::<u32>();
+        let bytes = u64::from(self.code.varying_regs) * u64::from(lanes.max(1)) * 4;
+        if bytes > MAX_REGISTER_BYTES {
+            return self.fail(format!("variables and values of {bytes} bytes in one workgroup"));
+        }
         let mut constants: Vec<_> = self.constants.iter().map(|(&bits, &reg)| (reg, bits)).collect();
         constants.sort_unstable();
         self.code.constants = constants;
         let mut builtins: Vec<_> = self.builtins.iter().map(|(&b, &reg)| (b, reg)).collect();
         builtins.sort_unstable_by_key(|&(_, reg)| reg);
         self.code.builtins = builtins;
-        self.code
+        Ok(self.code)
     }
 
     fn fail<T>(&self, what: impl Into<String>) -> Lowered<T> {
@@ -275,7 +294,8 @@ impl<'a> Lower<'a> {
     }
 
     fn place_label(&mut self, label: Label) {
-        self.code.labels[label as usize] = self.code.insts.len() as u32;
+        self.last_label = self.code.insts.len();
+        self.code.labels[label as usize] = self.last_label as u32;
     }
 
     /// A uniform register with this value, set before the kernel starts.
@@ -309,9 +329,19 @@ impl<'a> Lower<'a> {
         if let (Some(&x), Some(&y)) = (self.known.get(&a), self.known.get(&b)) {
             return Ok(self.constant(alu::fold_bin(op, x, y)));
         }
+        let (op, b) = self.cheaper(op, b);
         let d = self.take(a.is_varying() || b.is_varying(), 1);
         self.emit(Inst::Bin { op, d, a, b })?;
         Ok(d)
+    }
+
+    /// Division by a power of two as a shift or mask: hardware has no vector instruction that divides integers.
+    fn cheaper(&mut self, op: Bin, b: Reg) -> (Bin, Reg) {
+        match (op, self.known.get(&b)) {
+            (Bin::DivU, Some(&y)) if y.is_power_of_two() => (Bin::ShrU, self.constant(y.trailing_zeros())),
+            (Bin::RemU, Some(&y)) if y.is_power_of_two() => (Bin::And, self.constant(y - 1)),
+            _ => (op, b),
+        }
     }
 
     fn tri(&mut self, op: Tri, a: Reg, b: Reg, c: Reg) -> Lowered<Reg> {

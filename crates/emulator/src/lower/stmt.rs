@@ -25,6 +25,7 @@ impl<'a> Lower<'a> {
         for (index, ((statement, span), &(first, last))) in statements {
             self.span = *span;
             self.tail = tail && index + 1 == block.len();
+            self.position = first;
             let outer = std::mem::take(&mut self.fresh);
             self.statement(statement, first)?;
             let free = std::mem::replace(&mut self.fresh, outer);

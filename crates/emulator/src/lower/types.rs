@@ -67,9 +67,26 @@ pub struct Step {
 pub struct Types<'a> {
     pub module: &'a Module,
     pub layouter: &'a Layouter,
+    /// Scalars of every type, in the order of the type arena.
+    scalars: Vec<Option<u32>>,
 }
 
 impl<'a> Types<'a> {
+    /// Counts the scalars of every type once: nested structs would be walked again and again otherwise.
+    pub fn new(module: &'a Module, layouter: &'a Layouter) -> Types<'a> {
+        let mut types = Types { module, layouter, scalars: Vec::with_capacity(module.types.len()) };
+        for (_, ty) in module.types.iter() {
+            let scalars = types.count_scalars(&ty.inner);
+            types.scalars.push(scalars);
+        }
+        types
+    }
+
+    /// Number of scalars of a type that lies in the arena.
+    fn scalars_of(&self, ty: Handle<Type>) -> Option<u32> {
+        self.scalars.get(ty.index()).copied().flatten()
+    }
+
     pub fn inner(&self, ty: Handle<Type>) -> &'a TypeInner {
         &self.module.types[ty].inner
     }
@@ -84,16 +101,17 @@ impl<'a> Types<'a> {
 
     /// Number of scalars of a value; saturates, and is `None` for types that are no values.
     pub fn scalars(&self, inner: &TypeInner) -> Option<u32> {
+        self.count_scalars(inner)
+    }
+
+    fn count_scalars(&self, inner: &TypeInner) -> Option<u32> {
         Some(match *inner {
             TypeInner::Scalar(_) | TypeInner::Atomic(_) => 1,
             TypeInner::Vector { size, .. } => size as u32,
             TypeInner::Matrix { columns, rows, .. } => columns as u32 * rows as u32,
-            TypeInner::Array { base, size, .. } => {
-                self.scalars(self.inner(base))?.saturating_mul(self.count(size)??)
-            }
+            TypeInner::Array { base, size, .. } => self.scalars_of(base)?.saturating_mul(self.count(size)??),
             TypeInner::Struct { ref members, .. } => {
-                let sizes = members.iter().map(|m| self.scalars(self.inner(m.ty)));
-                sizes.sum::<Option<u32>>()?
+                members.iter().try_fold(0_u32, |sum, m| Some(sum.saturating_add(self.scalars_of(m.ty)?)))?
             }
             _ => return None,
         })
@@ -159,7 +177,7 @@ impl<'a> Types<'a> {
             }
             TypeInner::Array { base, size, stride } => {
                 let count = self.count(size)?;
-                Step { scale: if flat { self.scalars(self.inner(base))? } else { stride }, count }
+                Step { scale: if flat { self.scalars_of(base)? } else { stride }, count }
             }
             _ => return None,
         })
@@ -172,7 +190,7 @@ impl<'a> Types<'a> {
         if layout == Layout::Host {
             return Some((member.offset, member.ty));
         }
-        let before = members[..index as usize].iter().map(|m| self.scalars(self.inner(m.ty)));
+        let before = members[..index as usize].iter().map(|m| self.scalars_of(m.ty));
         Some((before.sum::<Option<u32>>()?, member.ty))
     }
 

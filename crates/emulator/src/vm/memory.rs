@@ -20,6 +20,8 @@ pub trait Words: Copy {
     fn len(self) -> usize;
     /// The word at `i`, which is less than `len`.
     fn get(self, i: usize) -> u32;
+    /// The words from `i` on.
+    fn four(self, i: usize) -> [u32; 4];
 }
 
 /// Words that can be written.
@@ -39,6 +41,12 @@ impl Words for &[u32] {
     fn get(self, i: usize) -> u32 {
         self[i]
     }
+
+    #[inline(always)]
+    fn four(self, i: usize) -> [u32; 4] {
+        let run = &self[i..i + 4];
+        [run[0], run[1], run[2], run[3]]
+    }
 }
 
 impl Words for &[AtomicU32] {
@@ -50,6 +58,12 @@ impl Words for &[AtomicU32] {
     #[inline(always)]
     fn get(self, i: usize) -> u32 {
         self[i].load(Ordering::Relaxed)
+    }
+
+    #[inline(always)]
+    fn four(self, i: usize) -> [u32; 4] {
+        let run = &self[i..i + 4];
+        std::array::from_fn(|k| run[k].load(Ordering::Relaxed))
     }
 }
 
@@ -75,6 +89,12 @@ impl Words for &[Cell<u32>] {
     #[inline(always)]
     fn get(self, i: usize) -> u32 {
         self[i].get()
+    }
+
+    #[inline(always)]
+    fn four(self, i: usize) -> [u32; 4] {
+        let run = &self[i..i + 4];
+        std::array::from_fn(|k| run[k].get())
     }
 }
 
@@ -120,15 +140,15 @@ fn read<W: Words>(words: W, address: u32, is_half: bool) -> u32 {
     }
 }
 
-/// Whether lane `i` asks for index `first + i`, none of them clamped.
+/// Whether lane `i` asks for index `first + i * step`, none of them clamped.
 #[inline(always)]
-fn consecutive(index: Chunk, last: u32) -> bool {
+fn stepped(index: Chunk, step: u32, last: u32) -> bool {
     let first = index.0[0];
     let mut wrong = 0;
     for (i, x) in index.0.into_iter().enumerate() {
-        wrong |= x ^ first.wrapping_add(i as u32);
+        wrong |= x ^ first.wrapping_add(i as u32 * step);
     }
-    wrong == 0 && first <= last && last - first >= LANES as u32 - 1
+    wrong == 0 && first <= last && last - first >= (LANES as u32 - 1) * step
 }
 
 #[inline(always)]
@@ -140,17 +160,17 @@ fn load<W: Words>(words: W, d: View<'_>, at: View<'_>, address: Address, low: us
     for c in low..high {
         let index = at.get(c);
         let first = address.of(index.0[0]) as usize;
-        let span = (LANES - 1) * address.scale as usize + 1;
+        let step = index.0[1].wrapping_sub(index.0[0]);
         let mut out = [0; LANES];
-        if !address.half && first + span <= words.len() && consecutive(index, address.last) {
-            if address.scale == 1 {
-                for (i, o) in out.iter_mut().enumerate() {
-                    *o = words.get(first + i);
-                }
-            } else {
-                for (i, o) in out.iter_mut().enumerate() {
-                    *o = words.get(first + i * address.scale as usize);
-                }
+        let plain = !address.half && (1..=2).contains(&step) && stepped(index, step, address.last);
+        let stride = step.wrapping_mul(address.scale) as usize;
+        if plain && stride == 1 && first + LANES <= words.len() {
+            for (i, o) in out.iter_mut().enumerate() {
+                *o = words.get(first + i);
+            }
+        } else if plain && stride == 2 && first + 2 * LANES <= words.len() {
+            for (i, o) in out.iter_mut().enumerate() {
+                *o = words.get(first + 2 * i);
             }
         } else {
             for (o, x) in out.iter_mut().zip(index.0) {
@@ -161,15 +181,61 @@ fn load<W: Words>(words: W, d: View<'_>, at: View<'_>, address: Address, low: us
     }
 }
 
-simd! { fn load_read<'a>(isa: Isa, words: &'a [u32], d: View<'a>, at: View<'a>, address: Address, low: usize, high: usize) {
-    load(words, d, at, address, low, high);
-} }
-simd! { fn load_atomic<'a>(isa: Isa, words: &'a [AtomicU32], d: View<'a>, at: View<'a>, address: Address, low: usize, high: usize) {
-    load(words, d, at, address, low, high);
-} }
-simd! { fn load_shared<'a>(isa: Isa, words: &'a [Cell<u32>], d: View<'a>, at: View<'a>, address: Address, low: usize, high: usize) {
-    load(words, d, at, address, low, high);
-} }
+/// Loads runs of up to four words, such as vectors: one address per lane.
+#[inline(always)]
+fn load_run<W: Words>(
+    words: W,
+    d: [View<'_>; 4],
+    count: usize,
+    at: View<'_>,
+    address: Address,
+    low: usize,
+    high: usize,
+) {
+    for c in low..high {
+        let index = at.get(c);
+        let mut out = [[0; LANES]; 4];
+        for (i, x) in index.0.into_iter().enumerate() {
+            let first = address.of(x) as usize;
+            if first + 4 <= words.len() {
+                // The fourth word is read even of a shorter run, which is cheaper than a loop of unknown length.
+                let run = words.four(first);
+                (0..4).for_each(|k| out[k][i] = run[k]);
+            } else {
+                (0..count).for_each(|k| out[k][i] = read(words, (first + k) as u32, false));
+            }
+        }
+        for k in 0..count {
+            d[k].set(c, Chunk(out[k]));
+        }
+    }
+}
+
+/// Where a load goes, and from which addresses.
+#[derive(Clone, Copy)]
+struct Target<'a> {
+    d: [View<'a>; 4],
+    count: usize,
+    at: View<'a>,
+    address: Address,
+    low: usize,
+    high: usize,
+}
+
+#[inline(always)]
+fn load_any<W: Words>(words: W, to: Target<'_>) {
+    let Target { d, count, at, address, low, high } = to;
+    if count > 1 && at.varying && !address.half {
+        return load_run(words, d, count, at, address, low, high);
+    }
+    for (k, &d) in d[..count].iter().enumerate() {
+        load(words, d, at, address.plus(k as u32), low, high);
+    }
+}
+
+simd! { fn load_read<'a>(isa: Isa, words: &'a [u32], to: Target<'a>) { load_any(words, to) } }
+simd! { fn load_atomic<'a>(isa: Isa, words: &'a [AtomicU32], to: Target<'a>) { load_any(words, to) } }
+simd! { fn load_shared<'a>(isa: Isa, words: &'a [Cell<u32>], to: Target<'a>) { load_any(words, to) } }
 simd! { fn index<'a>(isa: Isa, d: View<'a>, a: View<'a>, last: u32, low: usize, high: usize) {
     for c in low..high {
         d.set(c, a.get(c).map(|x| x.min(last)));
@@ -198,7 +264,7 @@ fn store<W: WordsMut>(words: W, s: View<'_>, at: View<'_>, address: Address, vm:
         let (index, value, mask) = (at.get(c), s.get(c), vm.active.chunk(c));
         let first = address.of(index.0[0]) as usize;
         let plain = !address.half && address.scale == 1 && mask == Chunk::ONES;
-        if plain && first + LANES <= words.len() && consecutive(index, address.last) {
+        if plain && first + LANES <= words.len() && stepped(index, 1, address.last) {
             for (i, x) in value.0.into_iter().enumerate() {
                 words.set(first + i, x);
             }
@@ -244,16 +310,16 @@ impl Vm<'_> {
 
     fn load(&self, env: &Env<'_>, d: Reg, at: Reg, access: &Access) {
         let (low, high) = self.range(d);
-        let at = self.view(at);
-        for k in 0..access.count {
-            let (to, address) = (self.view(d.offset(k)), self.address(env, access).plus(k));
-            match access.mem {
-                Mem::Workgroup => load_shared(self.isa, &self.shared, to, at, address, low, high),
-                Mem::Binding(b) => match env.buffers[b as usize] {
-                    Buffer::Read(words) => load_read(self.isa, words, to, at, address, low, high),
-                    Buffer::Write(words) => load_atomic(self.isa, words, to, at, address, low, high),
-                },
-            }
+        let count = access.count as usize;
+        let target = |k: u32| self.view(d.offset(k.min(access.count - 1)));
+        let d = [target(0), target(1), target(2), target(3)];
+        let to = Target { d, count, at: self.view(at), address: self.address(env, access), low, high };
+        match access.mem {
+            Mem::Workgroup => load_shared(self.isa, &self.shared, to),
+            Mem::Binding(b) => match env.buffers[b as usize] {
+                Buffer::Read(words) => load_read(self.isa, words, to),
+                Buffer::Write(words) => load_atomic(self.isa, words, to),
+            },
         }
     }
 

@@ -150,6 +150,7 @@ impl<'a> Vm<'a> {
     /// Runs one workgroup to its end.
     pub fn run<W: Watch>(&mut self, env: &Env<'_>, workgroup: [u32; 3], watch: &mut W) -> Result<(), Stop> {
         self.start(env, workgroup);
+        self.tick(env, 0)?;
         if W::ON {
             watch.start(self, env);
         }
