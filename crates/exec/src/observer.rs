@@ -32,7 +32,8 @@ impl NodeEvent<'_> {
     }
 }
 
-/// Receives every node of a run, in graph order. An error stops the run.
+/// Receives every node of a run, in graph order, on the thread of the caller, perhaps some nodes later.
+/// An error stops the run.
 ///
 /// A growing state that the observer keeps beyond the call (see [`NodeEvent::added_rows`] for what is new in it) makes
 /// the next step copy it once, because rows are added in place only while nobody else looks at them.

@@ -30,6 +30,17 @@ enum Held {
     Whole(Tensor),
 }
 
+/// Bytes of outputs that nodes may give between two visits to an observer. A visit leaves the pool, and entering it again
+/// costs more than a small node, so that a decode step should need one visit only.
+const WATCHED: usize = 64 << 20;
+
+/// What an observer is to see of a node.
+struct Seen {
+    id: NodeId,
+    inputs: Vec<Tensor>,
+    outputs: Vec<Tensor>,
+}
+
 /// The values of one run, by value id.
 type Values = Vec<Option<Tensor>>;
 
@@ -131,28 +142,52 @@ impl CpuLoaded {
         typed.map(|(output, &id)| output.to_tensor(self.model.graph().value(id).ty.dtype)).collect()
     }
 
+    /// Runs nodes from `start` on: all, or until they have given `most` bytes. Gives what an observer is to see of them,
+    /// if there is a `most`.
     fn nodes(
         &mut self,
+        start: usize,
         values: &mut Values,
         symbols: &Symbols,
-        mut observer: Option<&mut dyn Observer>,
-    ) -> Result<()> {
+        most: Option<usize>,
+    ) -> Result<Vec<Seen>> {
         let model = self.model.clone();
         let graph = model.graph();
-        for (i, node) in graph.nodes().iter().enumerate() {
+        let (mut seen, mut bytes) = (Vec::new(), 0);
+        for (i, node) in graph.nodes().iter().enumerate().skip(start) {
             let outputs =
                 self.evaluate((i, node), values, symbols).context(|| format!("node `{}`", node.name))?;
-            if let Some(observer) = observer.as_deref_mut() {
+            if most.is_some() {
                 let inputs = node.inputs.iter().map(|&id| self.tensor(values, symbols, id));
-                let inputs: Vec<Tensor> = inputs.collect::<Result<_>>()?;
-                let id = NodeId(i as u32);
-                observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
+                let inputs = inputs.collect::<Result<_>>()?;
+                bytes += outputs.iter().map(|output| output.bytes().len()).sum::<usize>();
+                seen.push(Seen { id: NodeId(i as u32), inputs, outputs: outputs.clone() });
             }
             for (&id, output) in node.outputs.iter().zip(outputs) {
                 values[id.0 as usize] = Some(output);
             }
             for id in &self.dead[i] {
                 values[id.0 as usize] = None;
+            }
+            if most.is_some_and(|most| bytes > most) {
+                break;
+            }
+        }
+        Ok(seen)
+    }
+
+    /// Runs all nodes and shows them to the observer, on the caller's thread: an observer may wait for other threads that
+    /// need the pool themselves.
+    fn watch(&mut self, values: &mut Values, symbols: &Symbols, observer: &mut dyn Observer) -> Result<()> {
+        let model = self.model.clone();
+        let graph = model.graph();
+        let mut done = 0;
+        while done < graph.nodes().len() {
+            let seen = on_pool(|| self.nodes(done, values, symbols, Some(WATCHED)))?;
+            done += seen.len();
+            for Seen { id, inputs, outputs } in seen {
+                let node = graph.node(id);
+                observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs: &outputs })?;
             }
         }
         Ok(())
@@ -182,8 +217,8 @@ impl Loaded for CpuLoaded {
     ) -> Result<HashMap<String, Tensor>> {
         let mut values = self.start(symbols, inputs)?;
         match observer {
-            Some(observer) => self.nodes(&mut values, symbols, Some(observer))?,
-            None => on_pool(|| self.nodes(&mut values, symbols, None))?,
+            Some(observer) => self.watch(&mut values, symbols, observer)?,
+            None => drop(on_pool(|| self.nodes(0, &mut values, symbols, None))?),
         }
         self.finish(&values, symbols)
     }
@@ -242,4 +277,37 @@ fn expect(name: &str, tensor: &Tensor, dtype: DType, sizes: &[usize]) -> Result<
     }
     let (found, shape) = (tensor.dtype(), tensor.shape());
     Err(Error::invalid(format!("`{name}`: expected {dtype}{sizes:?}, found {found}{shape:?}")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_graph::op::Silu;
+    use tapml_graph::{Builder, TensorType};
+
+    #[test]
+    fn watched_nodes_stop_for_a_visit_and_go_on_behind_it() {
+        let mut b = Builder::new("chain");
+        let mut x = b.input("x", TensorType::new(DType::F32, [1u64, 3])).unwrap();
+        for i in 0..5 {
+            x = b.node(format!("silu.{i}"), Silu {}, &[x]).unwrap();
+        }
+        b.output("y", x);
+        let model = Model::new(b.finish().unwrap(), HashMap::new()).unwrap();
+        let mut loaded = CpuLoaded::new(&model, &Weights::default()).unwrap();
+        let x = Tensor::from_f32(vec![1, 3], vec![1.0, -2.0, 0.5]).unwrap();
+        let inputs = HashMap::from([("x".to_string(), x)]);
+        let symbols = Symbols::np(1, 0);
+        let mut values = loaded.start(&symbols, &inputs).unwrap();
+        let mut ids = Vec::new();
+        for (most, after) in [(0, 1), (12, 3), (usize::MAX, 5)] {
+            let seen = loaded.nodes(ids.len(), &mut values, &symbols, Some(most)).unwrap();
+            ids.extend(seen.iter().map(|s| s.id.0));
+            assert_eq!(ids.len(), after);
+        }
+        assert_eq!(ids, [0, 1, 2, 3, 4]);
+        let stepwise = loaded.finish(&values, &symbols).unwrap();
+        let whole = loaded.run(&symbols, &inputs, None).unwrap();
+        assert_eq!(stepwise["y"].bytes()[..], whole["y"].bytes()[..]);
+    }
 }
