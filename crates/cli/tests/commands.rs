@@ -1,4 +1,5 @@
 //! Each command on the small bundled model: results, exit codes, report fields.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
@@ -193,4 +194,32 @@ fn device_list_names_what_is_here_and_what_is_missing() {
     );
     let text = stderr(tapml(folder.path()).args(["device", "check", "vulcan"]), 2);
     assert!(text.contains("unknown platform `vulcan`") && text.contains("vulkan"), "{text}");
+}
+
+/// SwiftShader is the floor that kernels must stand on: no f16, subgroups of four, 256 invocations.
+#[test]
+fn every_kernel_is_right_on_swiftshader() {
+    let driver = "/usr/lib/chromium/vk_swiftshader_icd.json";
+    if !std::path::Path::new(driver).exists() {
+        tapml_testing::skip("chromium", "its SwiftShader driver is not installed");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let suite = folder.path().join("small.suite");
+    std::fs::write(folder.path().join("prompt.txt"), "Once upon\n").unwrap();
+    let mut carve = tapml(folder.path());
+    carve.args(["carve", &draft(), "--steps", "1", "--prompts", "prompt.txt", "--out"]).arg(&suite);
+    carve.assert().success();
+    let mut list = tapml(folder.path());
+    list.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
+    let devices = json(list.args(["device", "list"]), 0);
+    let vulkan =
+        devices["devices"].as_array().unwrap().iter().find(|d| d["platform"] == "vulkan").unwrap().clone();
+    assert!(vulkan["name"].as_str().unwrap().contains("SwiftShader"), "{vulkan}");
+    assert_eq!(vulkan["features"]["f16"], false);
+    let mut check = tapml(folder.path());
+    check.env("VK_DRIVER_FILES", driver).env("VK_ICD_FILENAMES", driver);
+    let report = json(check.arg("check").arg(&suite).args(["--target", "vulkan"]), 0);
+    assert_eq!(report["failed"], 0);
+    assert_eq!(report["cases"], 2 * 56, "a prefill and a decode step of all nodes");
 }

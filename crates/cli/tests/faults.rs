@@ -1,4 +1,5 @@
 //! Bad input and bad luck: each ends with exit code 2, says what to do, and loses nothing.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! The HTML report in a real browser: it loads without a word on the console, shows what the JSON says, and needs no
 //! network.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -41,11 +41,20 @@ pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
 
 /// Opens a platform: `cpu`, or a device with its kernels and the user's overrides of them.
 pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platform>> {
-    if spec.word == "cpu" {
-        spec.expect_options(&[])?;
-        return Ok(Box::new(CpuPlatform::new()));
+    if spec.word != "cpu" {
+        return Ok(Box::new(open_with_kernels(spec, overrides)?));
     }
-    Ok(Box::new(DevicePlatform::new(open_device(spec)?, overrides)))
+    spec.expect_options(&[])?;
+    match overrides.is_empty() {
+        true => Ok(Box::new(CpuPlatform::new())),
+        false => Err(Error::invalid("`cpu` runs the reference, which has no kernels to replace")
+            .with_hint("try the kernel on `emulator`, which needs no GPU")),
+    }
+}
+
+/// Opens a device with its kernels, which can be replaced later by [`DevicePlatform::set_overrides`].
+pub fn open_with_kernels(spec: &PlatformSpec, overrides: Overrides) -> Result<DevicePlatform> {
+    Ok(DevicePlatform::new(open_device(spec)?, overrides))
 }
 
 /// The fastest platform present: the first GPU of any backend, else `cpu`.

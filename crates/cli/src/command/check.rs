@@ -10,9 +10,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use tapml::graph::Model;
 use tapml::import::Checkpoint;
+use tapml::kernels::Overrides;
 use tapml::migrate::report::{CheckReport, OpCheck};
 use tapml::migrate::suite::Suite;
-use tapml::migrate::{CheckOptions, Oracles, check, junit};
+use tapml::migrate::{CheckOptions, Oracles, Stop, check, junit};
+use tapml::platform::{self, Platform, PlatformSpec};
 
 /// Replay a suite's calls on a target, each alone, and judge every output against the exact result.
 #[derive(Args)]
@@ -51,27 +53,43 @@ impl CheckCommand {
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
         let oracles = Oracles::new(ORACLE_BYTES);
-        if !self.watch {
-            return self.once(&suite, &model, &oracles);
+        let stop = common::stop_on_signal()?;
+        if self.watch {
+            return self.watch(&suite, &model, &oracles, &stop);
         }
-        let mut watcher = Watcher::new(&self.target.kernel);
-        loop {
-            let start = Instant::now();
-            match self.once(&suite, &model, &oracles) {
-                Ok(_) => {}
-                Err(error) => output::print_error(&error),
-            }
-            output::note("watching", &format!("checked in {} ms; Ctrl-C ends", start.elapsed().as_millis()));
-            watcher.wait();
-        }
+        self.once(&suite, &model, self.target.open()?.as_mut(), &oracles, &stop)
     }
 
-    fn once(&self, suite: &Suite, model: &Model, oracles: &Oracles) -> Result<Outcome> {
-        let mut platform = self.target.open()?;
+    /// Checks now and whenever a kernel file is saved, until the user stops it. The device stays open.
+    fn watch(&self, suite: &Suite, model: &Model, oracles: &Oracles, stop: &Stop) -> Result<Outcome> {
+        let spec = PlatformSpec::parse(&self.target.target)?;
+        let mut platform = platform::open_with_kernels(&spec, Overrides::default())?;
+        let mut watcher = Watcher::new(&self.target.kernel);
+        while stop.check().is_ok() {
+            let start = Instant::now();
+            let checked = common::overrides(&self.target.kernel)
+                .and_then(|overrides| Ok(platform.set_overrides(overrides)?))
+                .and_then(|()| self.once(suite, model, &mut platform, oracles, stop));
+            if let Err(error) = checked {
+                output::print_error(&error);
+            }
+            output::note("watching", &format!("checked in {} ms; Ctrl-C ends", start.elapsed().as_millis()));
+            watcher.wait(stop);
+        }
+        Ok(Outcome::Holds)
+    }
+
+    fn once(
+        &self,
+        suite: &Suite,
+        model: &Model,
+        platform: &mut dyn Platform,
+        oracles: &Oracles,
+        stop: &Stop,
+    ) -> Result<Outcome> {
         let bar = Bar::new();
-        let stop = common::stop_on_signal()?;
         let options = CheckOptions { ops: self.op.clone(), cases: self.case.clone() };
-        let checked = check(suite, model, platform.as_mut(), oracles, &options, &bar, &stop)?;
+        let checked = check(suite, model, platform, oracles, &options, &bar, stop)?;
         bar.finish();
         self.json.say(&render(&checked.report))?;
         if let Some(path) = &self.junit {
@@ -168,7 +186,7 @@ pub fn ratio(ratio: f64) -> String {
     }
 }
 
-/// Waits until one of the kernel files changes.
+/// Waits until one of the kernel files changes, or the user stops it.
 struct Watcher {
     files: Vec<(PathBuf, Option<SystemTime>)>,
 }
@@ -179,8 +197,8 @@ impl Watcher {
         Watcher { files: paths.map(|p| (p.clone(), modified(&p))).collect() }
     }
 
-    fn wait(&mut self) {
-        loop {
+    fn wait(&mut self, stop: &Stop) {
+        while stop.check().is_ok() {
             for (path, seen) in &mut self.files {
                 let now = modified(path);
                 if now.is_some() && now != *seen {

@@ -67,12 +67,16 @@ impl TargetArgs {
 
 /// Opens a platform by its word, with the user's kernels.
 pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>> {
-    let spec = PlatformSpec::parse(word)?;
+    Ok(platform::open(&PlatformSpec::parse(word)?, overrides(kernels)?)?)
+}
+
+/// Reads the user's kernels, given as `OP=FILE`.
+pub fn overrides(kernels: &[String]) -> Result<Overrides> {
     let mut overrides = Overrides::default();
     for kernel in kernels {
         overrides.add(kernel)?;
     }
-    Ok(platform::open(&spec, overrides)?)
+    Ok(overrides)
 }
 
 /// The prompts of a file, one per line; the bundled ones if there is none.
@@ -104,11 +108,6 @@ pub fn default_ledger(model: &Path, target: &str) -> PathBuf {
     let name = model.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
     let safe: String = target.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
     PathBuf::from(".tapml").join(format!("{name}-{safe}"))
-}
-
-/// Warns on standard error, so that reports stay clean.
-pub fn warn(text: &str) {
-    output::note("warning", text);
 }
 
 /// A stop request that Ctrl-C and SIGTERM make; a second one ends the process at once.

@@ -1,5 +1,6 @@
 //! What the command's tests share: starting it, small prompts, reading its JSON.
 #![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used)]
 
 use assert_cmd::Command;
 use serde_json::Value;
