@@ -46,7 +46,7 @@ pub trait Platform: Send {
 
     /// Runs each call alone and gives its outputs, or its error, to `sink` under the call's index: each index once, in
     /// any order. Fails as a whole only if no call can be run any more, such as after device loss; the indices that
-    /// `sink` has not seen by then were not run.
+    /// `sink` has not seen by then were not run. `sink` must not use what the platform has loaded: the device is busy.
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()>;
 
     /// Prepares a graph with its weights for runs of at most `capacity` (largest `n`, largest `p`). States start empty.
