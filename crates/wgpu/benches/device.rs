@@ -186,3 +186,29 @@ fn matrix_vector_products(bencher: Bencher<'_, '_>, options: &str) {
         device.wait().unwrap();
     });
 }
+
+/// One carved case by itself: buffers made, written, a dispatch recorded and run, the result read, all freed.
+#[divan::bench(sample_count = 200, sample_size = 1)]
+fn a_small_case(bencher: Bencher<'_, '_>) {
+    let mut device = open();
+    let kernel = device.create_kernel(&desc()).unwrap();
+    let data = [0u8; 4096];
+    bencher.bench_local(|| {
+        let buffers = [0; 3].map(|_| device.create_buffer("words", 4096).unwrap());
+        device.write(buffers[0], 0, &data).unwrap();
+        device.write(buffers[1], 0, &data).unwrap();
+        let dispatch = Command::Dispatch {
+            label: "case".into(),
+            kernel,
+            bindings: buffers.iter().map(|&b| Binding::whole(b)).collect(),
+            groups: [16u64, 1, 1].map(Extent::of),
+        };
+        let list = device.record(&[dispatch]).unwrap();
+        device.replay(list, &Symbols::new()).unwrap();
+        let mut out = [0u8; 4096];
+        device.read(buffers[2], 0, &mut out).unwrap();
+        device.destroy_list(list).unwrap();
+        buffers.into_iter().for_each(|b| device.destroy_buffer(b).unwrap());
+        out
+    });
+}

@@ -6,6 +6,7 @@ use proptest::test_runner::TestCaseError;
 use std::cell::RefCell;
 use std::time::Duration;
 use tapml_device::{BindingKind, Device};
+use tapml_emulator::{Emulator, Options};
 
 const COUNT: usize = 1024;
 
@@ -178,9 +179,9 @@ const ROWS: &[Row] = &[
     },
 ];
 
-/// The emulator without checks; no shader here runs for long.
-pub fn emulator() -> tapml_emulator::Emulator {
-    let emulator = tapml_emulator::Emulator::new(tapml_emulator::Options::default()).unwrap();
+/// The emulator with these options. No shader here runs for long.
+pub fn emulator(options: &str) -> Emulator {
+    let emulator = Emulator::new(Options::parse(options).unwrap()).unwrap();
     emulator.with_time_limit(Duration::from_secs(1))
 }
 
@@ -217,7 +218,7 @@ fn judge(device: &mut dyn Device, row: &Row, a: &[u32], b: &[u32]) -> Result<(),
 fn float_functions_are_as_accurate_as_wgsl_asks() {
     let Some(vulkan) = common::vulkan("") else { return };
     let devices: [RefCell<Box<dyn Device>>; 2] =
-        [RefCell::new(Box::new(emulator())), RefCell::new(Box::new(vulkan))];
+        [RefCell::new(Box::new(emulator(""))), RefCell::new(Box::new(vulkan))];
     for row in ROWS {
         let operand = |(low, high): (f32, f32)| {
             use proptest::prelude::Strategy;

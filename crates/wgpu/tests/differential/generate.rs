@@ -2,7 +2,8 @@
 //!
 //! Integers wrap, and division by zero, shifts and indices are kept to what the specification defines. Floats are kept
 //! at multiples of 1/8 in ±64 (`snap`): sums, products and short dot products of such numbers need no rounding, so
-//! fused or reordered arithmetic gives the same bits. Values that an implementation may fold at compile time go through
+//! fused or reordered arithmetic gives the same bits. `Half` is `f16` where the device has it, else `f32`; its values
+//! stay at multiples of 1/4 in ±4 for the same reason. Values that an implementation may fold at compile time go through
 //! `zu`, `zi` and `zf`, zeros that are loaded from a buffer. Strategies are strings: proptest shrinks by choosing
 //! earlier alternatives, so the simplest come first.
 
@@ -29,6 +30,8 @@ struct Level {
     b: Text,
     v: Text,
     w: Text,
+    h: Text,
+    g: Text,
 }
 
 const HEAD: &str = "\
@@ -44,6 +47,10 @@ var<private> calls: u32;
 fn snap(x: f32) -> f32 { return floor(clamp(x, -64.0, 64.0) * 8.0) * 0.125; }
 fn snap4(x: vec4<f32>) -> vec4<f32> {
     return floor(clamp(x, vec4<f32>(-64.0), vec4<f32>(64.0)) * 8.0) * 0.125;
+}
+fn snaph(x: Half) -> Half { return floor(clamp(x, Half(-4.0), Half(4.0)) * Half(4.0)) * Half(0.25); }
+fn snapg(x: vec4<Half>) -> vec4<Half> {
+    return floor(clamp(x, vec4<Half>(Half(-4.0)), vec4<Half>(Half(4.0))) * Half(4.0)) * Half(0.25);
 }
 fn helper(a: u32, b: i32, slot: ptr<function, u32>) -> u32 {
     calls++;
@@ -76,6 +83,8 @@ fn main(@builtin(local_invocation_index) lid: u32, @builtin(global_invocation_id
     var w0 = vec4<f32>(f0, f1, 1.0 + zf, in_f[lid]);
     var a0 = array<u32, 5>(u0, u1, 2u ^ zu, 3u ^ zu, lid);
     var s0 = Pair(i0, vec2<f32>(f1, 0.5 + zf));
+    var h0 = Half(clamp(floor(f0), -4.0, 4.0));
+    var g0 = vec4<Half>(h0, Half(0.25 + zf), Half(f32(lid % 4u)), -h0);
 ";
 
 const CLOSING: &str = "\
@@ -91,7 +100,8 @@ const CLOSING: &str = "\
     for (var k = 0u; k < 5u; k++) { out[at + 8u + k] = a0[k]; }
     out[at + 13u] = bitcast<u32>(s0.left);
     out[at + 14u] = calls;
-    out[at + 15u] = 0u;
+    let q = vec4<i32>(g0 * Half(4.0));
+    out[at + 15u] = bitcast<u32>(i32(h0 * Half(4.0)) + 33 * (q.x + 33 * (q.y + 33 * (q.z + 33 * q.w))));
     out[at + 16u] = bitcast<u32>(f0);
     out[at + 17u] = bitcast<u32>(f1);
     for (var k = 0u; k < 4u; k++) { out[at + 18u + k] = bitcast<u32>(w0[k]); }
@@ -100,8 +110,9 @@ const CLOSING: &str = "\
 }
 ";
 
-/// Complete shaders of up to a dozen statements.
-pub fn shader() -> impl Strategy<Value = String> {
+/// Complete shaders of up to a dozen statements, with `f16` or without.
+pub fn shader(f16: bool) -> impl Strategy<Value = String> {
+    let half = if f16 { "f16" } else { "f32" };
     let leaves = leaves();
     let one = deeper(&leaves);
     let two = deeper(&one);
@@ -109,7 +120,8 @@ pub fn shader() -> impl Strategy<Value = String> {
     let nested = nested(&two, &simple);
     let inner = nested_in(&two, &nested);
     let top = Union::new([simple, nested, inner, uniform(&two)]);
-    vec(top, 1..12).prop_map(|body| format!("{HEAD}{OPENING}{}{CLOSING}", body.concat()))
+    vec(top, 1..12)
+        .prop_map(move |body| format!("alias Half = {half};\n{HEAD}{OPENING}{}{CLOSING}", body.concat()))
 }
 
 fn words(list: &'static [&'static str]) -> Text {
@@ -130,10 +142,12 @@ fn leaves() -> Level {
         b: words(&["b0", "(lid < 9u)"]),
         v: words(&["v0", "v0.zxy", "gid"]),
         w: words(&["w0", "w0.wzyx", "vec4<f32>(s0.right, w0.yz)"]),
+        h: words(&["h0", "g0.x", "g0.y", "Half(1.25 + zf)", "Half(-3.75 + zf)", "Half(zf)"]),
+        g: words(&["g0", "g0.yxwz", "vec4<Half>(h0)"]),
     }
 }
 
-/// A template whose `$U`, `$I`, `$F`, `$B`, `$V` and `$W` are replaced by expressions of the level below.
+/// A template whose `$U`, `$I`, `$F`, `$B`, `$V`, `$W`, `$H` and `$G` are replaced by expressions of the level below.
 fn template(level: &Level, text: &'static str) -> Text {
     let mut pieces = text.split('$');
     let mut parts: Vec<Text> = vec![Just(pieces.next().unwrap_or_default().to_string()).boxed()];
@@ -146,6 +160,8 @@ fn template(level: &Level, text: &'static str) -> Text {
             "B" => level.b.clone(),
             "V" => level.v.clone(),
             "W" => level.w.clone(),
+            "H" => level.h.clone(),
+            "G" => level.g.clone(),
             _ => unreachable!("a template has no hole `{hole}`"),
         });
         parts.push(Just(rest.to_string()).boxed());
@@ -201,6 +217,7 @@ const U: &[&str] = &[
     "pack2x16float(vec2<f32>(abs($F) + 1.0, 0.25 + zf))",
     "u32($W[$U % 4u] > $F)",
     "dot4U8Packed($U, $U)",
+    "u32(abs($H))",
 ];
 const I: &[&str] = &[
     "($I + $I)",
@@ -233,6 +250,7 @@ const I: &[&str] = &[
     "reverseBits($I)",
     "dot4I8Packed($U, $U)",
     "vec3<i32>($V).y",
+    "i32($H)",
 ];
 const F: &[&str] = &[
     "snap($F + $F)",
@@ -267,6 +285,8 @@ const F: &[&str] = &[
     "snap(ldexp($F, $I & 3i))",
     "modf($F).whole",
     "snap(quantizeToF16($F))",
+    "f32($H)",
+    "f32($G.z)",
 ];
 const B: &[&str] = &[
     "($U < $U)",
@@ -288,6 +308,8 @@ const B: &[&str] = &[
     "select($B, $B, $B)",
     "bool($U & 1u)",
     "all($W <= $W)",
+    "($H < $H)",
+    "all($G <= $G)",
 ];
 const V: &[&str] = &[
     "($V + $V)",
@@ -342,6 +364,53 @@ const W: &[&str] = &[
     "vec4<f32>(vec3<f32>($V % vec3<u32>(64u)), $F)",
     "transpose(mat4x4<f32>($W, $W, $W, $W))[$U % 4u]",
     "snap4(vec4<f32>(cross(floor($W.xyz), floor($W.yzw)), $F))",
+    "vec4<f32>($G)",
+];
+
+const H: &[&str] = &[
+    "snaph($H + $H)",
+    "snaph($H - $H)",
+    "snaph($H * $H)",
+    "snaph(fma($H, $H, $H))",
+    "snaph(dot($G, $G))",
+    "(-$H)",
+    "min($H, $H)",
+    "max($H, $H)",
+    "clamp($H, Half(-1.5), Half(2.0))",
+    "abs($H)",
+    "sign($H)",
+    "floor($H)",
+    "ceil($H)",
+    "trunc($H)",
+    "round($H)",
+    "fract($H)",
+    "step($H, $H)",
+    "select($H, $H, $B)",
+    "Half(clamp(floor($F), -4.0, 4.0))",
+    "Half($U % 4u)",
+    "Half($I % 4i)",
+    "Half($B)",
+    "$G.y",
+    "$G[$U % 4u]",
+];
+const G: &[&str] = &[
+    "vec4<Half>($H, $H, $H, $H)",
+    "snapg($G + $G)",
+    "snapg($G - $G)",
+    "snapg($G * $G)",
+    "snapg($G * $H)",
+    "$G.wxyz",
+    "vec4<Half>($G.zw, $G.xy)",
+    "vec4<Half>($H)",
+    "(-$G)",
+    "min($G, $G)",
+    "max($G, $G)",
+    "abs($G)",
+    "floor($G)",
+    "select($G, $G, $B)",
+    "select($G, $G, $G < $G)",
+    "vec4<Half>(clamp(floor($W), vec4<f32>(-4.0), vec4<f32>(4.0)))",
+    "snapg(mat4x4<Half>($G, $G, $G, $G) * $G)",
 ];
 
 fn deeper(level: &Level) -> Level {
@@ -352,6 +421,8 @@ fn deeper(level: &Level) -> Level {
         b: templates(level, &level.b, B),
         v: templates(level, &level.v, V),
         w: templates(level, &level.w, W),
+        h: templates(level, &level.h, H),
+        g: templates(level, &level.g, G),
     }
 }
 
@@ -365,6 +436,10 @@ fn simple(level: &Level) -> Text {
         "f0 = $F;\n",
         "f1 = $F;\n",
         "b0 = $B;\n",
+        "h0 = $H;\n",
+        "g0 = $G;\n",
+        "g0.z = $H;\n",
+        "g0[$U % 4u] = $H;\n",
         "v0 = $V;\n",
         "w0 = $W;\n",
         "u0 += $U;\n",

@@ -113,20 +113,28 @@ fn difference(emulated: &[u32], found: &[u32]) -> Option<String> {
 #[test]
 fn random_shaders_give_the_same_bits() {
     let Some(vulkan) = common::vulkan("") else { return };
-    let (vulkan, emulator) = (RefCell::new(vulkan), RefCell::new(floats::emulator()));
+    let f16 = vulkan.info().features.f16;
+    let (vulkan, emulator) = (RefCell::new(vulkan), RefCell::new(floats::emulator("")));
+    let checking = RefCell::new(floats::emulator("check=all"));
     let count = GROUPS as usize * WIDTH as usize * WORDS;
     let kinds = [BindingKind::Read, BindingKind::Read, BindingKind::ReadWrite];
-    let result = runner(16).run(&(generate::shader(), any::<u64>()), |(text, seed)| {
+    let result = runner(32).run(&(generate::shader(f16), any::<u64>()), |(text, seed)| {
         let (words, eighths) = inputs(seed);
-        let desc = desc(&text, &kinds, WIDTH);
+        let desc = KernelDesc { needs_f16: f16, ..desc(&text, &kinds, WIDTH) };
         let inputs = [&words[..], &eighths[..]];
         let found = run(&mut *vulkan.borrow_mut(), &desc, inputs, GROUPS, count);
         let emulated = run(&mut *emulator.borrow_mut(), &desc, inputs, GROUPS, count);
         let (found, emulated) =
             found.and_then(|found| Ok((found, emulated?))).map_err(TestCaseError::fail)?;
-        match difference(&emulated, &found) {
-            None => Ok(()),
-            Some(text) => Err(TestCaseError::fail(text)),
+        if let Some(text) = difference(&emulated, &found) {
+            return Err(TestCaseError::fail(text));
+        }
+        let mut checking = checking.borrow_mut();
+        let checked = run(&mut *checking, &desc, inputs, GROUPS, count).map_err(TestCaseError::fail)?;
+        match (checked == emulated, &checking.take_findings()[..]) {
+            (false, _) => Err(TestCaseError::fail("the emulator computes something else while it checks")),
+            (true, []) => Ok(()),
+            (true, [first, ..]) => Err(TestCaseError::fail(format!("a shader without defects: {first}"))),
         }
     });
     if let Err(TestError::Fail(why, (text, seed))) = result {
