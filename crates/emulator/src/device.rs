@@ -7,8 +7,8 @@ use crate::options::Options;
 use std::collections::HashMap;
 use std::time::Duration;
 use tapml_device::{
-    AdapterKind, BufferId, Command, Device, DeviceInfo, Error, ErrorKind, Finding, KernelDesc, KernelId,
-    ListId, Recorded, Result, Symbols,
+    AdapterKind, BufferId, Command, Device, DeviceInfo, Error, ErrorKind, Finding, FindingKind, KernelDesc,
+    KernelId, ListId, Recorded, Result, Symbols,
 };
 
 const _: () = assert!(cfg!(target_endian = "little"), "buffers hold little-endian words");
@@ -99,6 +99,26 @@ impl Emulator {
     /// The options.
     pub fn options(&self) -> &Options {
         &self.options
+    }
+
+    /// In checking mode a limit exceeded is a finding as well as an error.
+    fn note_limit(&mut self, desc: &KernelDesc, error: &Error) {
+        if !self.options.check.any() || error.detail("limit").is_none() {
+            return;
+        }
+        self.findings.push(Finding {
+            kind: FindingKind::LimitExceeded,
+            kernel: desc.name.clone(),
+            label: String::new(),
+            file: desc.source.file.clone(),
+            line: 0,
+            column: 0,
+            source: String::new(),
+            message: error.message().into(),
+            workgroup: [0; 3],
+            invocation: 0,
+            count: 1,
+        });
     }
 
     fn fresh(&mut self) -> u64 {
@@ -194,7 +214,7 @@ impl Device for Emulator {
         let arithmetic = self.options.profile.arithmetic();
         let keep_operands = self.options.check.nonfinite;
         let choices = Choices { arithmetic, subgroup_size: self.subgroup_size, keep_operands };
-        let kernel = front::compile(desc, &self.info, choices)?;
+        let kernel = front::compile(desc, &self.info, choices).inspect_err(|e| self.note_limit(desc, e))?;
         let id = KernelId(self.fresh());
         self.kernels.insert(id, kernel);
         Ok(id)

@@ -1,7 +1,7 @@
 //! Runs the workgroups of one dispatch on threads.
 
 use crate::code::Code;
-use crate::vm::{Env, Stop, Vm, Watch};
+use crate::vm::{Env, Stop, Unwatched, Vm, Watch};
 use rayon::prelude::*;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,14 +9,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Parts of the grid that each thread takes at a time, so that uneven workgroups balance.
 const PARTS_PER_THREAD: u64 = 8;
 
-/// Runs all workgroups; each thread has a watch of its own, made by `watch` and handed to `done`.
+/// Runs all workgroups on the calling thread.
+pub fn run_inline(code: &Code, env: &Env<'_>) -> Result<(), Stop> {
+    let mut vm = Vm::new(code);
+    let [x, y, z] = env.groups;
+    for z in 0..z {
+        for y in 0..y {
+            for x in 0..x {
+                vm.run(env, [x, y, z], &mut Unwatched)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Runs all workgroups, on how many threads it says; each has a watch of its own, made by `watch` and handed to `done`.
 pub fn run<W: Watch>(
     code: &Code,
     env: &Env<'_>,
     pool: Option<&rayon::ThreadPool>,
     watch: impl Fn() -> W + Sync,
     done: impl Fn(W) + Sync,
-) -> Result<(), Stop> {
+) -> (Result<(), Stop>, u64) {
     let [x, y, z] = env.groups.map(u64::from);
     let total = x * y * z;
     let threads = pool.map_or_else(rayon::current_num_threads, rayon::ThreadPool::current_num_threads) as u64;
@@ -41,7 +55,7 @@ pub fn run<W: Watch>(
         result
     };
     if threads == 1 {
-        return work();
+        return (work(), 1);
     }
     let failed = Mutex::new(None);
     let all = || {
@@ -58,5 +72,5 @@ pub fn run<W: Watch>(
         Some(pool) => pool.install(all),
         None => all(),
     }
-    failed.into_inner().ok().flatten().map_or(Ok(()), Err)
+    (failed.into_inner().ok().flatten().map_or(Ok(()), Err), threads)
 }

@@ -9,6 +9,7 @@ use naga::back::{PipelineConstants, pipeline_constants::process_overrides};
 use naga::proc::Layouter;
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{AddressSpace, GlobalVariable, Module, ShaderStage, Span, StorageAccess};
+use std::sync::atomic::AtomicU64;
 use tapml_device::{BindingKind, DeviceInfo, Error, ErrorKind, KernelDesc, Result};
 
 /// Stack of the thread that compiles: the front end recurses over nested source.
@@ -21,6 +22,8 @@ pub struct Kernel {
     pub source: SourceMap,
     /// Fewest bytes of each binding.
     pub min_sizes: Vec<u32>,
+    /// Nanoseconds that one workgroup took when the kernel ran last; 0 before.
+    pub group_nanos: AtomicU64,
 }
 
 /// Compiles a kernel for a device.
@@ -71,7 +74,13 @@ impl Front<'_> {
             let message = format!("the emulator does not support {}", fail.what);
             self.source.error(ErrorKind::Unsupported, &self.desc.name, fail.span, &message)
         })?;
-        Ok(Kernel { desc: self.desc.clone(), code, source: self.source, min_sizes })
+        Ok(Kernel {
+            desc: self.desc.clone(),
+            code,
+            source: self.source,
+            min_sizes,
+            group_nanos: AtomicU64::new(0),
+        })
     }
 
     fn fail(&self, span: Span, message: &str, log: &str) -> Error {

@@ -9,9 +9,13 @@ use crate::dispatch;
 use crate::front::Kernel;
 use crate::vm::memory::Buffer;
 use crate::vm::{Env, Stop, Unwatched};
-use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 use tapml_device::{BufferId, Error, ErrorKind, Finding, KernelId, Result};
+
+/// Dispatches expected to take less than this run on the calling thread: waking others would take as long.
+const SMALL_NANOS: u64 = 40_000;
 
 impl Emulator {
     pub(crate) fn execute(&mut self, step: Step) -> Result<()> {
@@ -60,12 +64,14 @@ impl Emulator {
                 stored.words = words;
             }
         }
-        for finding in result? {
+        let (findings, result) = result?;
+        for finding in findings {
             collect::add(&mut self.findings, finding);
         }
-        Ok(())
+        result
     }
 
+    /// What was found, also if the kernel was stopped, and whether it was.
     fn run(
         &self,
         label: &str,
@@ -73,7 +79,7 @@ impl Emulator {
         ranges: &[Range],
         taken: &mut [(BufferId, Vec<u32>)],
         groups: [u32; 3],
-    ) -> Result<Vec<Finding>> {
+    ) -> Result<(Vec<Finding>, Result<()>)> {
         let kernel = self.kernel(label, kernel)?;
         let views: Vec<_> = taken
             .iter_mut()
@@ -99,9 +105,11 @@ impl Emulator {
         let stop = AtomicBool::new(false);
         let deadline = Instant::now() + self.time_limit;
         let env = Env { buffers, lengths: lengths.collect(), groups, deadline, stop: &stop };
-        let (result, findings) = self.execute_groups(kernel, label, &env, ranges);
-        result.map_err(|stop| self.stopped(label, kernel, stop))?;
-        Ok(findings)
+        let work = AssertUnwindSafe(|| self.execute_groups(kernel, label, &env, ranges));
+        let (result, findings) = std::panic::catch_unwind(work).map_err(|_| {
+            Error::bug(format!("dispatch `{label}`: the emulator crashed in kernel `{}`", kernel.desc.name))
+        })?;
+        Ok((findings, result.map_err(|stop| self.stopped(label, kernel, stop))))
     }
 
     fn execute_groups(
@@ -113,7 +121,18 @@ impl Emulator {
     ) -> (std::result::Result<(), Stop>, Vec<Finding>) {
         let (checks, pool) = (self.options.check, self.pool.as_ref());
         if !checks.any() {
-            return (dispatch::run(&kernel.code, env, pool, || Unwatched, |_| {}), Vec::new());
+            let groups = env.groups.iter().map(|&g| u64::from(g)).product::<u64>();
+            let nanos = kernel.group_nanos.load(Ordering::Relaxed);
+            let small = nanos > 0 && groups.saturating_mul(nanos) < SMALL_NANOS;
+            let start = Instant::now();
+            let code = &kernel.code;
+            let (result, threads) = match small {
+                true => (dispatch::run_inline(code, env), 1),
+                false => dispatch::run(code, env, pool, || Unwatched, |_| {}),
+            };
+            let spent = start.elapsed().as_nanos() as u64 * threads / groups.max(1);
+            kernel.group_nanos.store(spent.max(1), Ordering::Relaxed);
+            return (result, Vec::new());
         }
         let mut accesses: Vec<(BufferId, Accesses)> = Vec::new();
         for range in ranges.iter().filter(|r| r.writes && checks.race) {
@@ -135,7 +154,7 @@ impl Emulator {
         let shadows: Vec<_> = ranges.iter().map(shadow).collect();
         let collector = Collector::default();
         let watch = || Watcher::new(checks, &shadows);
-        let result = dispatch::run(&kernel.code, env, pool, watch, |w| collector.merge(w.finish()));
+        let (result, _) = dispatch::run(&kernel.code, env, pool, watch, |w| collector.merge(w.finish()));
         (result, collector.finish(kernel, label))
     }
 

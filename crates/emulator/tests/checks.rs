@@ -254,3 +254,48 @@ fn without_checks_nothing_is_reported_and_accesses_clamp() {
     assert!(findings.is_empty());
     assert_eq!(buffers[0][..3], [9, 9, 0]);
 }
+
+#[test]
+fn subgroup_operations_in_divergent_flow() {
+    let text = "
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(64)
+        fn main(@builtin(local_invocation_index) i: u32) {
+            if (i < 40u) { y[i] = subgroupAdd(1u); } // second subgroup splits
+        }";
+    let finding =
+        only(&run(text, 64, 1, vec![Arg::Fresh(64)]), FindingKind::DivergentBarrier, text, "splits");
+    assert!(finding.message.contains("8 of 32"), "{finding}");
+}
+
+#[test]
+fn limits_exceeded_are_findings_too() {
+    use tapml_device::Device;
+    let text = "@compute @workgroup_size(512) fn main() { }";
+    let run = Run::new(text, 512, vec![]).options("check=all");
+    let mut device = tapml_emulator::Emulator::new(run.options).unwrap();
+    let error = device.create_kernel(&run.desc()).unwrap_err();
+    let findings = device.take_findings();
+    assert_eq!((error.detail("limit"), findings.len()), (Some("max_invocations"), 1));
+    assert_eq!(findings[0].kind, FindingKind::LimitExceeded);
+    assert!(findings[0].message.contains("512") && findings[0].message.contains("256"), "{}", findings[0]);
+}
+
+#[test]
+fn findings_survive_a_kernel_that_is_stopped() {
+    use std::time::Duration;
+    use tapml_device::Device;
+    let text = "
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(4)
+        fn main(@builtin(local_invocation_index) i: u32) {
+            y[i + 1u] = 0u; // past
+            loop { if (y[0] == 1u) { break; } }
+        }";
+    let run = Run::new(text, 4, vec![Arg::ReadWrite(vec![0; 4])]).options("check=bounds");
+    let mut device =
+        tapml_emulator::Emulator::new(run.options).unwrap().with_time_limit(Duration::from_millis(30));
+    let kernel = device.create_kernel(&run.desc()).unwrap();
+    assert!(run.run_on(&mut device, kernel).is_err());
+    only(&device.take_findings(), FindingKind::OutOfBounds, text, "past");
+}

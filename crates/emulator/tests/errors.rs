@@ -127,3 +127,32 @@ fn inlining_that_explodes_is_refused() {
     let error = Run::new(&text, 1, vec![Arg::ReadWrite(vec![0])]).error();
     assert!(error.kind() == ErrorKind::Unsupported && error.message().contains("instructions"), "{error}");
 }
+
+#[test]
+fn deep_nesting_is_refused_without_a_crash() {
+    let head = "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n";
+    let mut calls = format!("{head}fn call0(x: f32) -> f32 {{ return x; }}\n");
+    for k in 1..3000 {
+        calls += &format!("fn call{k}(x: f32) -> f32 {{ return call{}(x); }}\n", k - 1);
+    }
+    calls += "@compute @workgroup_size(1)\nfn main() { y[0] = call2999(1.0); }\n";
+    let braces = format!(
+        "{head}@compute @workgroup_size(1)\nfn main() {{ {} y[0] = 1.0; {} }}",
+        "if (y[0] > 0.0) {".repeat(3000),
+        "}".repeat(3000)
+    );
+    let parens = format!(
+        "{head}@compute @workgroup_size(1)\nfn main() {{ y[0] = {}1.0{}; }}",
+        "(".repeat(5000),
+        ")".repeat(5000)
+    );
+    let mut structs = format!("{head}struct S0 {{ a: f32, b: f32 }}\n");
+    for k in 1..27 {
+        structs += &format!("struct S{k} {{ a: S{p}, b: S{p} }}\n", p = k - 1);
+    }
+    structs += "@compute @workgroup_size(1)\nfn main() { var s: S26; y[0] = s.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a.a; }\n";
+    for text in [calls, braces, parens, structs] {
+        let error = Run::new(&text, 1, vec![Arg::ReadWrite(vec![0])]).error();
+        assert!(matches!(error.kind(), ErrorKind::Unsupported | ErrorKind::Compile), "{error}");
+    }
+}
