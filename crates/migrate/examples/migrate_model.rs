@@ -6,8 +6,8 @@ use std::time::Instant;
 use tapml_device::Device;
 use tapml_emulator::{Emulator, Options};
 use tapml_exec::{CpuPlatform, DevicePlatform, Overrides, Platform, Session};
-use tapml_graph::{Error, Model, Result, fuse};
-use tapml_import::Checkpoint;
+use tapml_graph::{DType, Error, Model, Result, fuse};
+use tapml_import::{Checkpoint, ImportOptions};
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{
     CarveOptions, CheckOptions, MigrateOptions, ModelIdentity, Oracles, Progress, PromptInput, Quiet, Stop,
@@ -89,7 +89,10 @@ fn main() -> Result<()> {
         })
         .collect();
     let start = Instant::now();
-    let checkpoint = Checkpoint::open(folder)?;
+    // `TAPML_ACTIVATION=f16` stores activations and caches in half precision.
+    let activation = std::env::var("TAPML_ACTIVATION").ok().and_then(|name| DType::parse(&name));
+    let import = ImportOptions { activation: activation.unwrap_or(DType::F32), ..ImportOptions::default() };
+    let checkpoint = Checkpoint::open_with(folder, &import)?;
     let model = checkpoint.model().with_graph(fuse(checkpoint.graph())?)?;
     let import_seconds = start.elapsed().as_secs_f64();
     let mut target = open(word)?;

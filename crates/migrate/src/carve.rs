@@ -9,10 +9,12 @@ use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tapml_exec::{Interface, LOGITS, Loaded, NodeEvent, Observer, Platform};
-use tapml_graph::{Bytes, Context, Error, Graph, Model, Origin, Result, Symbols, Tensor, ValueId};
+use tapml_graph::{Bytes, Context, Error, ErrorKind, Graph, Model, Origin, Result, Symbols, Tensor, ValueId};
 
-/// Values that may wait to be written: enough to hide a slow moment of the disk, few enough to bound memory.
-const QUEUE: usize = 256;
+/// Batches of values that may wait to be written: enough to hide a slow moment of the disk.
+const QUEUE: usize = 4;
+/// Bytes of a batch. A run's values go together: waking the writing thread for each would disturb the run.
+const BATCH_BYTES: usize = 8 << 20;
 
 /// A prompt as given.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -146,9 +148,9 @@ enum Message {
     State(usize, Tensor),
 }
 
-fn write(receiver: Receiver<Message>, mut writer: SuiteWriter) -> Result<SuiteWriter> {
+fn write(receiver: Receiver<Vec<Message>>, mut writer: SuiteWriter) -> Result<SuiteWriter> {
     let mut current: Option<Frame> = None;
-    for message in receiver {
+    for message in receiver.into_iter().flatten() {
         if let Message::Begin { prompt, step, symbols, values, states } = message {
             let next = Frame {
                 prompt,
@@ -190,7 +192,7 @@ impl Runner<'_> {
         &mut self,
         graph: &Graph,
         prompts: &[PromptInput],
-        queue: &SyncSender<Message>,
+        queue: &SyncSender<Vec<Message>>,
     ) -> Result<Vec<Prompt>> {
         let mut done = Vec::new();
         for (i, prompt) in prompts.iter().enumerate() {
@@ -210,7 +212,7 @@ impl Runner<'_> {
         graph: &Graph,
         index: u32,
         prompt: &PromptInput,
-        queue: &SyncSender<Message>,
+        queue: &SyncSender<Vec<Message>>,
     ) -> Result<Vec<u32>> {
         self.loaded.reset()?;
         let (mut ids, mut position, mut generated) = (prompt.ids.clone(), 0, Vec::new());
@@ -218,10 +220,11 @@ impl Runner<'_> {
             self.stop.check()?;
             let symbols = self.interface.symbols(ids.len(), position);
             let (values, states) = (graph.values().len(), graph.states().len());
-            send(queue, Message::Begin { prompt: index, step, symbols: symbols.clone(), values, states })?;
-            let mut recorder = Recorder { queue, seen: vec![false; values] };
+            let begin = Message::Begin { prompt: index, step, symbols: symbols.clone(), values, states };
+            let mut recorder = Recorder { queue, seen: vec![false; values], batch: vec![begin], bytes: 0 };
             let start = Instant::now();
             let outputs = self.loaded.run(&symbols, &self.interface.inputs(&ids)?, Some(&mut recorder))?;
+            recorder.flush()?;
             self.running += start.elapsed();
             position += ids.len();
             let logits = outputs.get(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))?;
@@ -250,26 +253,38 @@ pub(crate) fn argmax(row: &[f32]) -> u32 {
     best.0 as u32
 }
 
-fn send(queue: &SyncSender<Message>, message: Message) -> Result<()> {
-    queue.send(message).map_err(|_| Error::new(tapml_graph::ErrorKind::Io, "the suite could not be written"))
-}
-
 /// Hands every value to the writing thread once per run.
 struct Recorder<'a> {
-    queue: &'a SyncSender<Message>,
+    queue: &'a SyncSender<Vec<Message>>,
     seen: Vec<bool>,
+    batch: Vec<Message>,
+    bytes: usize,
 }
 
 impl Recorder<'_> {
+    fn send(&mut self, message: Message) -> Result<()> {
+        if let Message::Value(_, tensor) | Message::State(_, tensor) = &message {
+            self.bytes += tensor.bytes().len();
+        }
+        self.batch.push(message);
+        if self.bytes < BATCH_BYTES { Ok(()) } else { self.flush() }
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.bytes = 0;
+        let sent = self.queue.send(std::mem::take(&mut self.batch));
+        sent.map_err(|_| Error::new(ErrorKind::Io, "the suite could not be written"))
+    }
+
     fn first(&mut self, id: ValueId) -> bool {
         !std::mem::replace(&mut self.seen[id.0 as usize], true)
     }
 
     fn input(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
         match event.graph.value(id).origin {
-            Origin::Input if self.first(id) => send(self.queue, Message::Value(id, tensor.clone())),
+            Origin::Input if self.first(id) => self.send(Message::Value(id, tensor.clone())),
             Origin::State(i) if !event.graph.states()[i as usize].grows(event.graph) && self.first(id) => {
-                send(self.queue, Message::State(i as usize, tensor.clone()))
+                self.send(Message::State(i as usize, tensor.clone()))
             }
             _ => Ok(()),
         }
@@ -277,7 +292,7 @@ impl Recorder<'_> {
 
     fn output(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
         let state = event.graph.states().iter().position(|s| s.output == id && s.grows(event.graph));
-        let Some(index) = state else { return send(self.queue, Message::Value(id, tensor.clone())) };
+        let Some(index) = state else { return self.send(Message::Value(id, tensor.clone())) };
         let added = event.added_rows().ok_or_else(|| {
             let (state, node) = (&event.graph.states()[index].name, &event.node.name);
             Error::unsupported(format!("state `{state}` grows by node `{node}`, which does not append rows"))
@@ -286,8 +301,8 @@ impl Recorder<'_> {
         // A copy: the run adds rows in place only while nobody else holds the cache.
         let added = Tensor::new(added.dtype(), added.shape().to_vec(), Bytes::new(added.bytes().to_vec()))?;
         let rows = tensor_type(tensor).shape.first().and_then(|d| d.as_const()).unwrap_or(0);
-        send(self.queue, Message::State(index, added))?;
-        send(self.queue, Message::Rows(id, u32::try_from(rows).map_err(|_| Error::invalid("too many rows"))?))
+        self.send(Message::State(index, added))?;
+        self.send(Message::Rows(id, u32::try_from(rows).map_err(|_| Error::invalid("too many rows"))?))
     }
 }
 

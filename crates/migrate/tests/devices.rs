@@ -1,4 +1,5 @@
 //! Whole paths on devices: the bundled model moves to the emulator, and wrong kernels of a user's are found there.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,5 +1,6 @@
 //! Migrations of a toy model to a platform that errs as it is told: what is accepted, rejected, left on the source, and
 //! what a second run does again.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 

@@ -1,4 +1,5 @@
 //! Suites: what is carved is what is read, and nothing broken or foreign is taken for a suite.
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
