@@ -1,0 +1,67 @@
+//! The conformance suite on the null device: cases that run no kernel pass, and a device that computes nothing and
+//! compiles nothing is found out by every other case.
+#![allow(clippy::unwrap_used)]
+
+use tapml_device::conformance::{Outcome, cases, run_all};
+use tapml_device::null::NullDevice;
+use tapml_device::{Features, Limits};
+
+/// Cases that need neither a compiler nor a kernel's results.
+const WITHOUT_KERNELS: [&str; 16] = [
+    "buffers_start_zeroed",
+    "buffers_bad_handles",
+    "buffers_write_and_read_at_offsets",
+    "buffers_write_alignment",
+    "buffers_bounds",
+    "buffers_above_the_limit",
+    "buffers_of_no_bytes",
+    "buffers_memory_accounting",
+    "buffers_64_mib_round_trip",
+    "kernels_bad_handles",
+    "lists_symbolic_copies",
+    "lists_copy_errors",
+    "lists_fills",
+    "lists_binding_count",
+    "lists_binding_errors",
+    "lists_bad_handles",
+];
+
+#[test]
+fn null_device_passes_what_runs_no_kernel_and_fails_the_rest() {
+    let features = Features { f16: true, subgroups: Some((4, 4)) };
+    let report = run_all(&mut NullDevice::new(Limits::WEBGPU, features)).unwrap();
+    for (name, outcome) in &report.rows {
+        let passes = WITHOUT_KERNELS.contains(name);
+        match outcome {
+            Outcome::Passed => assert!(passes, "{name} passes on a device that computes nothing"),
+            Outcome::Failed(text) => assert!(!passes, "{name}: {text}"),
+            Outcome::Skipped(reason) => assert_eq!(reason, "the device has every feature", "{name}"),
+        }
+    }
+    assert_eq!(report.counts(), (16, 28, 1), "{report}");
+}
+
+#[test]
+fn cases_that_a_device_cannot_run_are_skipped_with_the_reason() {
+    let limits = Limits { max_buffer_size: 1 << 20, ..Limits::WEBGPU };
+    let mut device = NullDevice::new(limits, Features::default());
+    let outcome = |name: &str| {
+        let case = cases().iter().find(|c| c.name == name).unwrap();
+        case.run(&mut device).unwrap()
+    };
+    let skipped = ["buffers_64_mib_round_trip", "language_f16", "language_subgroups"].map(outcome);
+    let reasons = [
+        "the largest buffer is 1048576 bytes",
+        "the device has no f16",
+        "the device has no subgroup operations",
+    ];
+    assert_eq!(skipped, reasons.map(|r| Outcome::Skipped(r.into())));
+}
+
+#[test]
+fn names_differ() {
+    let mut names: Vec<_> = cases().iter().map(|c| c.name).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), cases().len());
+}
