@@ -10,7 +10,6 @@ pub struct Chunk(pub [u32; LANES]);
 
 impl Chunk {
     pub const ZERO: Chunk = Chunk([0; LANES]);
-    pub const ONES: Chunk = Chunk([!0; LANES]);
 
     #[inline(always)]
     pub fn splat(value: u32) -> Chunk {

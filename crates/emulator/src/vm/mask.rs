@@ -89,7 +89,7 @@ macro_rules! mask_loop {
     ($name:ident($m:ident, $x:ident, $c:ident) $body:expr) => {
         simd! {
             fn $name<'a>(isa: Isa, mask: &'a [Cell<Chunk>], all: &'a [Cell<Chunk>], x: View<'a>, c: View<'a>) -> (usize, usize, bool) {
-                let (mut low, mut high, mut full) = (usize::MAX, 0, true);
+                let (mut low, mut high, mut missing) = (usize::MAX, 0, Chunk::ZERO);
                 for i in 0..mask.len() {
                     let ($m, $x, $c) = (mask[i].get(), x.get(i), c.get(i));
                     let (new_mask, new_x): (Chunk, Chunk) = $body;
@@ -100,9 +100,9 @@ macro_rules! mask_loop {
                         low = low.min(i);
                         high = i + 1;
                     }
-                    full &= new_mask == all[i].get();
+                    missing = missing.zip3(new_mask, all[i].get(), |sum, m, a| sum | (m ^ a));
                 }
-                (if high == 0 { 0 } else { low }, high, full)
+                (if high == 0 { 0 } else { low }, high, missing.any_all().0 == 0)
             }
         }
     };

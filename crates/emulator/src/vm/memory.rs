@@ -162,7 +162,12 @@ fn load<W: Words>(words: W, d: View<'_>, at: View<'_>, address: Address, low: us
         let first = address.of(index.0[0]) as usize;
         let step = index.0[1].wrapping_sub(index.0[0]);
         let mut out = [0; LANES];
-        let plain = !address.half && (1..=2).contains(&step) && stepped(index, step, address.last);
+        let plain = step <= 2 && stepped(index, step, address.last);
+        if plain && step == 0 {
+            d.set(c, Chunk::splat(read(words, first as u32, address.half)));
+            continue;
+        }
+        let plain = plain && !address.half;
         let stride = step.wrapping_mul(address.scale) as usize;
         if plain && stride == 1 && first + LANES <= words.len() {
             for (i, o) in out.iter_mut().enumerate() {
@@ -263,7 +268,7 @@ fn store<W: WordsMut>(words: W, s: View<'_>, at: View<'_>, address: Address, vm:
     for c in vm.active.low..vm.active.high {
         let (index, value, mask) = (at.get(c), s.get(c), vm.active.chunk(c));
         let first = address.of(index.0[0]) as usize;
-        let plain = !address.half && address.scale == 1 && mask == Chunk::ONES;
+        let plain = !address.half && address.scale == 1 && mask.any_all().1 == !0;
         if plain && first + LANES <= words.len() && stepped(index, 1, address.last) {
             for (i, x) in value.0.into_iter().enumerate() {
                 words.set(first + i, x);
