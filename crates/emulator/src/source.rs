@@ -28,22 +28,25 @@ pub struct Location {
 }
 
 impl SourceMap {
-    /// Prepares a source for the front end. `enable` directives may stand anywhere in WGSL assembled from pieces: they
-    /// are blanked, and those that naga wants are put in front.
+    /// Prepares a source for the front end. Directives may stand anywhere in WGSL assembled from pieces: they are blanked,
+    /// and those that naga wants are put in front.
     pub fn new(source: &Source, needs_f16: bool) -> SourceMap {
         let mut wants_f16 = needs_f16;
-        let mut body = String::new();
+        let (mut body, mut others) = (String::new(), String::new());
         for line in source.full().split_inclusive('\n') {
-            match directive(line) {
-                Some(names) => {
-                    wants_f16 |= names.contains(&"f16");
-                    body.extend(line.chars().map(|c| if c == '\n' { '\n' } else { ' ' }));
-                }
-                None => body.push_str(line),
+            let enabled = enabled(line);
+            if let Some(names) = &enabled {
+                wants_f16 |= names.contains(&"f16");
+            } else if is_directive(line) {
+                others = format!("{others}{} ", line.trim());
+            } else {
+                body.push_str(line);
+                continue;
             }
+            body.extend(line.bytes().map(|c| if c == b'\n' { '\n' } else { ' ' }));
         }
-        let header = if wants_f16 { "enable f16; " } else { "" };
-        SourceMap { source: source.clone(), text: format!("{header}{body}"), header: header.len(), wants_f16 }
+        let header = format!("{}{others}", if wants_f16 { "enable f16; " } else { "" });
+        SourceMap { source: source.clone(), header: header.len(), text: header + &body, wants_f16 }
     }
 
     /// The place of a span's first byte.
@@ -80,8 +83,14 @@ impl SourceMap {
 }
 
 /// The extensions that a line enables, if it is an `enable` directive of extensions that the emulator knows.
-fn directive(line: &str) -> Option<Vec<&str>> {
+fn enabled(line: &str) -> Option<Vec<&str>> {
     let list = line.trim().strip_prefix("enable ")?.strip_suffix(';')?;
     let names: Vec<_> = list.split(',').map(str::trim).collect();
     names.iter().all(|name| ["f16", "subgroups"].contains(name)).then_some(names)
+}
+
+/// Whether a line is a `requires` or `diagnostic` directive.
+fn is_directive(line: &str) -> bool {
+    let line = line.trim();
+    (line.starts_with("requires ") || line.starts_with("diagnostic(")) && line.ends_with(';')
 }

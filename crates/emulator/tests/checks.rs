@@ -174,18 +174,29 @@ fn barriers_in_divergent_flow() {
             y[i] += 1u;
         }";
     let words: Vec<u32> = (0..32).map(|i| if i == 7 { 200 } else { 0 }).collect();
-    // Whether flow is uniform depends on the data, which naga's validation cannot see through storage reads.
-    let result = Run::new(text, 32, vec![Arg::ReadWrite(words)]).options("check=barrier").run();
-    match result {
-        Ok((_, findings)) => {
-            let finding = only(&findings, FindingKind::DivergentBarrier, text, "after return");
-            assert!(
-                finding.message.contains("31 of 32") && finding.message.contains("invocation 7 does not"),
-                "{finding}"
-            );
-        }
-        Err(error) => assert_eq!(error.kind(), tapml_device::ErrorKind::Compile, "{error}"),
-    }
+    let findings = Run::new(text, 32, vec![Arg::ReadWrite(words)]).options("check=barrier").findings();
+    let finding = only(&findings, FindingKind::DivergentBarrier, text, "after return");
+    let message = &finding.message;
+    assert!(message.contains("31 of 32") && message.contains("invocation 7 does not"), "{finding}");
+}
+
+#[test]
+fn barriers_in_branches_and_loops_that_split() {
+    let text = "
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        @compute @workgroup_size(16)
+        fn main(@builtin(local_invocation_index) i: u32) {
+            if (y[0] == 0u) { workgroupBarrier(); } // uniform
+            if (i < 4u) { workgroupBarrier(); } // branch
+            for (var k = 0u; k < i; k++) {
+                storageBarrier(); // loop
+            }
+        }";
+    let findings = run(text, 16, 1, vec![Arg::ReadWrite(vec![0])]);
+    let lines: Vec<_> = findings.iter().map(|f| (f.kind, f.source.rsplit(' ').next().unwrap())).collect();
+    let kind = FindingKind::DivergentBarrier;
+    assert_eq!(lines, [(kind, "branch"), (kind, "loop")]);
+    assert_eq!(findings[1].count, 15);
 }
 
 #[test]

@@ -52,6 +52,13 @@ fn columns_are_right_behind_an_enable_directive() {
     run.text = format!("enable f16; {}", run.text).replacen("enable f16; ", "enable f16;\n", 1);
     let error = run.error();
     assert!(error.message().contains("test.wgsl:5:"), "{error}");
+    let mut directives = kernel("    y[i] = missing;");
+    directives.prelude = "alias T = f32;\n".into();
+    directives.text = format!(
+        "requires packed_4x8_integer_dot_product;\ndiagnostic(off, derivative_uniformity);\n{}",
+        directives.text
+    );
+    assert!(directives.error().message().contains("test.wgsl:6:12: "), "{}", directives.error());
     let mut first = kernel("");
     first.f16 = true;
     first.text = "nonsense\n".into();
