@@ -403,14 +403,15 @@ fn main(
     let most = subgroupMax(lane);
     let first = subgroupBroadcastFirst(lane);
     let next = subgroupShuffleXor(lane, 1u);
-    let even = subgroupAny(lane == 0u) && subgroupAll(lane < size);
+    let some = subgroupAny(lane == 0u);
+    let every = subgroupAll(lane < size);
     var ok = 0u;
     ok |= select(0u, 1u, sum == size * (size + 1u) / 2u);
     ok |= select(0u, 2u, before == lane);
     ok |= select(0u, 4u, most == size - 1u);
     ok |= select(0u, 8u, first == 0u);
     ok |= select(0u, 16u, next == (lane ^ 1u));
-    ok |= select(0u, 32u, even);
+    ok |= select(0u, 32u, some && every);
     ok |= select(0u, 64u, subgroupBroadcast(lane * 3u, 2u) == 6u);
     out[at] = ok + 256u * size;
 }
