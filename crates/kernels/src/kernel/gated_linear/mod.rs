@@ -3,7 +3,7 @@
 //! alike, with one launch for each part.
 
 use super::Request;
-use super::linear::{chain, row_tiles};
+use super::linear::{chain, row_tiles, run};
 use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split, wrong_op};
 use crate::plan::NodePlan;
 use tapml_graph::{Extent, Op, Result};
@@ -18,7 +18,7 @@ const KERNEL: Kernel = Kernel {
     weights: true,
     math: true,
     lanes: 64,
-    workgroup_memory: 2 * 256 * 16,
+    workgroup_memory: 2 * 128 * 16,
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
@@ -29,7 +29,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let mut launches = Vec::new();
     for part in split(w, request.info)? {
         let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).read(part.of(1)).read(part.of(2)).output(0);
-        let launch = launch.rows(rows)?.weight_dtype(w.dtype)?.set("K", k);
+        let launch = launch.rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
         let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, row_tiles(rows), one()]));

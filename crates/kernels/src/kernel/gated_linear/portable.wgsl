@@ -9,6 +9,7 @@ override O: u32; // outputs of this launch
 override FIRST: u32 = 0u; // column of y where they begin
 override WIDTH: u32; // row length of y
 override FEW: u32 = 8u; // rows up to which the first way is taken
+override RUN: u32 = 32u; // products added up one by one before the sum joins the others; a multiple of DEPTH
 
 @group(0) @binding(0) var<storage, read> x: array<act>;
 @group(0) @binding(1) var<storage, read> gate: array<u32>;
@@ -17,13 +18,15 @@ override FEW: u32 = 8u; // rows up to which the first way is taken
 @group(0) @binding(4) var<uniform> symbols: Symbols;
 
 const LANES = 64u;
-const TILE = 32u; // rows and columns of a tile, and elements along K at a time
+const STEP = 128u; // elements along K that all lanes take at once, two in each
+const TILE = 32u; // rows and columns of a tile
+const DEPTH = 16u; // elements along K at a time: little workgroup memory, which costs time to clear
 const QUADS = 8u; // TILE / 4
 const OUTPUTS = 16u; // TILE / 2
 
 // Element k of 4 rows or 4 columns lies at [k * QUADS + quad].
-var<workgroup> x_tile: array<vec4<f32>, 256>;
-var<workgroup> w_tile: array<vec4<f32>, 256>;
+var<workgroup> x_tile: array<vec4<f32>, 128>;
+var<workgroup> w_tile: array<vec4<f32>, 128>;
 
 // Rows `first` to `first + 3`, those beyond the last replaced by the last.
 fn four(first: u32, count: u32) -> vec4<u32> {
@@ -66,6 +69,10 @@ fn up_pair(at: vec4<u32>) -> Pairs {
     return weight_pairs(vec4<u32>(up[word.x], up[word.y], up[word.z], up[word.w]));
 }
 
+fn x_pair(at: u32) -> vec2<f32> {
+    return vec2<f32>(f32(x[at]), f32(x[at + 1u]));
+}
+
 fn x_one(at: vec4<u32>) -> vec4<f32> {
     return vec4<f32>(f32(x[at.x]), f32(x[at.y]), f32(x[at.z]), f32(x[at.w]));
 }
@@ -92,24 +99,41 @@ fn store(row: u32, first: u32, values: vec4<f32>) {
 // One row, outputs `first` to `first + 3`.
 fn vector(row: u32, first: u32, lane: u32) {
     let start = four(first, O) * K;
-    var g = vec4<f32>();
-    var u = vec4<f32>();
-    for (var pair = lane; pair < K / 2u; pair += LANES) {
-        let at = row * K + 2u * pair;
-        let a = vec4<f32>(f32(x[at]));
-        let c = vec4<f32>(f32(x[at + 1u]));
-        let gates = gate_pair(start + vec4<u32>(2u * pair));
-        let ups = up_pair(start + vec4<u32>(2u * pair));
-        g = fma(c, gates.second, fma(a, gates.first, g));
-        u = fma(c, ups.second, fma(a, ups.first, u));
+    let from_x = row * K;
+    var g_even = vec4<f32>();
+    var g_odd = vec4<f32>();
+    var u_even = vec4<f32>();
+    var u_odd = vec4<f32>();
+    var k = 2u * lane;
+    // Two pairs at a time keep many loads in flight.
+    for (; k + STEP + 1u < K; k += 2u * STEP) {
+        let g0 = gate_pair(start + k);
+        let u0 = up_pair(start + k);
+        let g1 = gate_pair(start + (k + STEP));
+        let u1 = up_pair(start + (k + STEP));
+        let x0 = x_pair(from_x + k);
+        let x1 = x_pair(from_x + k + STEP);
+        g_even = fma(x1.xxxx, g1.first, fma(x0.xxxx, g0.first, g_even));
+        g_odd = fma(x1.yyyy, g1.second, fma(x0.yyyy, g0.second, g_odd));
+        u_even = fma(x1.xxxx, u1.first, fma(x0.xxxx, u0.first, u_even));
+        u_odd = fma(x1.yyyy, u1.second, fma(x0.yyyy, u0.second, u_odd));
+    }
+    if k + 1u < K {
+        let gates = gate_pair(start + k);
+        let ups = up_pair(start + k);
+        let factors = x_pair(from_x + k);
+        g_even = fma(factors.xxxx, gates.first, g_even);
+        g_odd = fma(factors.yyyy, gates.second, g_odd);
+        u_even = fma(factors.xxxx, ups.first, u_even);
+        u_odd = fma(factors.yyyy, ups.second, u_odd);
     }
     if (K & 1u) == 1u && lane == 0u {
-        let a = vec4<f32>(f32(x[row * K + K - 1u]));
-        g = fma(a, gate_one(start + vec4<u32>(K - 1u)), g);
-        u = fma(a, up_one(start + vec4<u32>(K - 1u)), u);
+        let last = vec4<f32>(f32(x[from_x + K - 1u]));
+        g_odd = fma(last, gate_one(start + (K - 1u)), g_odd);
+        u_odd = fma(last, up_one(start + (K - 1u)), u_odd);
     }
-    x_tile[lane] = g;
-    w_tile[lane] = u;
+    x_tile[lane] = g_even + g_odd;
+    w_tile[lane] = u_even + u_odd;
     workgroupBarrier();
     for (var step = LANES / 2u; step > 0u; step >>= 1u) {
         if lane < step {
@@ -124,19 +148,19 @@ fn vector(row: u32, first: u32, lane: u32) {
     workgroupBarrier();
 }
 
-// Loads elements k to k + 31 of the tile's rows and columns; zeros from K on.
+// Loads elements k to k + 15 of the tile's rows and columns; zeros from K on.
 fn load(first_row: u32, rows: u32, first: u32, k: u32, lane: u32) {
-    for (var i = lane; i < TILE * QUADS; i += LANES) {
-        let at = k + i % TILE;
+    for (var i = lane; i < DEPTH * QUADS; i += LANES) {
+        let at = k + i % DEPTH;
         var values = vec4<f32>();
         if at < K {
-            values = x_one(four(first_row + i / TILE * 4u, rows) * K + vec4<u32>(at));
+            values = x_one(four(first_row + i / DEPTH * 4u, rows) * K + vec4<u32>(at));
         }
-        x_tile[i % TILE * QUADS + i / TILE] = values;
+        x_tile[i % DEPTH * QUADS + i / DEPTH] = values;
     }
-    for (var i = lane; i < TILE / 2u * (QUADS / 2u); i += LANES) {
-        let pair = i % (TILE / 2u);
-        let quad = i / (TILE / 2u);
+    for (var i = lane; i < DEPTH / 2u * (QUADS / 2u); i += LANES) {
+        let pair = i % (DEPTH / 2u);
+        let quad = i / (DEPTH / 2u);
         let at = k + 2u * pair;
         let start = four(first + quad * 4u, O) * K + vec4<u32>(at);
         var gates = Pairs();
@@ -164,15 +188,15 @@ fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
     var sums1 = vec4<f32>();
     var sums2 = vec4<f32>();
     var sums3 = vec4<f32>();
-    for (var k = 0u; k < K; k += TILE) {
+    // Sums of their own keep the chains of additions short.
+    var part0 = vec4<f32>();
+    var part1 = vec4<f32>();
+    var part2 = vec4<f32>();
+    var part3 = vec4<f32>();
+    for (var k = 0u; k < K; k += DEPTH) {
         load(first_row, rows, first, k, lane);
         workgroupBarrier();
-        // Sums of their own keep the chains of additions short.
-        var part0 = vec4<f32>();
-        var part1 = vec4<f32>();
-        var part2 = vec4<f32>();
-        var part3 = vec4<f32>();
-        for (var i = 0u; i < TILE * QUADS; i += QUADS) {
+        for (var i = 0u; i < DEPTH * QUADS; i += QUADS) {
             let a = x_tile[i + row_quad];
             let c = w_tile[i + quad];
             part0 = fma(a.xxxx, c, part0);
@@ -180,26 +204,31 @@ fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
             part2 = fma(a.zzzz, c, part2);
             part3 = fma(a.wwww, c, part3);
         }
-        sums0 += part0;
-        sums1 += part1;
-        sums2 += part2;
-        sums3 += part3;
+        if (k + DEPTH) % RUN == 0u || k + DEPTH >= K {
+            sums0 += part0;
+            sums1 += part1;
+            sums2 += part2;
+            sums3 += part3;
+            part0 = vec4<f32>();
+            part1 = vec4<f32>();
+            part2 = vec4<f32>();
+            part3 = vec4<f32>();
+        }
         workgroupBarrier();
     }
-    // Lanes of odd quads hand their columns of up to the neighbour that holds the same columns of gate.
-    x_tile[4u * lane] = sums0;
-    x_tile[4u * lane + 1u] = sums1;
-    x_tile[4u * lane + 2u] = sums2;
-    x_tile[4u * lane + 3u] = sums3;
+    // Neighbours hold gate and up of the same outputs; each finishes two of the four rows. Odd lanes hold up.
+    let odd = (lane & 1u) == 1u;
+    x_tile[lane] = select(sums2, sums0, odd);
+    w_tile[lane] = select(sums3, sums1, odd);
     workgroupBarrier();
-    // Each lane finishes two of the four rows of its pair of quads.
-    let odd = lane & 1u;
-    let even = lane - odd;
-    for (var i = 2u * odd; i < 2u * odd + 2u; i++) {
-        let row = first_row + row_quad * 4u + i;
-        if row < rows {
-            store(row, first + quad / 2u * 4u, gated(x_tile[4u * even + i], x_tile[4u * (even + 1u) + i]));
-        }
+    let other = lane ^ 1u;
+    let row = first_row + row_quad * 4u + select(0u, 2u, odd);
+    let output = first + quad / 2u * 4u;
+    if row < rows {
+        store(row, output, gated(select(sums0, x_tile[other], odd), select(x_tile[other], sums2, odd)));
+    }
+    if row + 1u < rows {
+        store(row + 1u, output, gated(select(sums1, w_tile[other], odd), select(w_tile[other], sums3, odd)));
     }
 }
 

@@ -12,6 +12,8 @@ const TILE: u32 = 32;
 /// Outputs of a workgroup when there are few rows.
 const OUTPUTS: u32 = PART_ROWS;
 const LANES: u32 = 64;
+/// Elements along K of a tile at a time.
+const DEPTH: u32 = 16;
 
 const KERNEL: Kernel = Kernel {
     name: "linear/portable",
@@ -20,7 +22,7 @@ const KERNEL: Kernel = Kernel {
     weights: true,
     math: false,
     lanes: LANES,
-    workgroup_memory: 2 * TILE * TILE * 4,
+    workgroup_memory: 2 * TILE * DEPTH * 4,
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
@@ -36,7 +38,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
             Some(_) => launch.input(2),
             None => launch.read(Arg::Constant(0)),
         };
-        let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k);
+        let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
         let launch = launch.set("HAS_BIAS", u32::from(bias.is_some()));
         let launch = launch.set("B_DTYPE", bias.map_or(Ok(0), |b| weight_code(b.dtype))?);
@@ -52,7 +54,13 @@ pub fn row_tiles(rows: &Dim) -> Extent {
     Extent::ceil_div(rows.clone(), TILE)
 }
 
-/// The longest chain of additions: along a tile and then from tile to tile, or of every 64th pair.
+/// How many products are added up one by one before the sum joins the others: near the root of `k`, where the longer of
+/// both chains is shortest, as a power of two.
+pub fn run(k: u32) -> u32 {
+    k.isqrt().next_power_of_two().clamp(DEPTH, 256)
+}
+
+/// The longest chain of additions: a run and then the runs, or every 64th pair.
 pub fn chain(k: u32) -> u32 {
-    (TILE + k.div_ceil(TILE)).max(k.div_ceil(2 * LANES) * 2 + 1)
+    (run(k) + k.div_ceil(run(k))).max(k.div_ceil(2 * LANES) + 2)
 }

@@ -9,6 +9,7 @@ override WIDTH: u32; // row length of y
 override HAS_BIAS: u32 = 0u;
 override B_DTYPE: u32 = 0u; // as W_DTYPE
 override FEW: u32 = 8u; // rows up to which the first way is taken
+override RUN: u32 = 32u; // products added up one by one before the sum joins the others; a multiple of DEPTH
 
 @group(0) @binding(0) var<storage, read> x: array<act>;
 @group(0) @binding(1) var<storage, read> w: array<u32>;
@@ -17,12 +18,14 @@ override FEW: u32 = 8u; // rows up to which the first way is taken
 @group(0) @binding(4) var<uniform> symbols: Symbols;
 
 const LANES = 64u;
-const TILE = 32u; // rows and outputs of a tile, and elements along K at a time
+const STEP = 128u; // elements along K that all lanes take at once, two in each
+const TILE = 32u; // rows and outputs of a tile
+const DEPTH = 16u; // elements along K at a time: little workgroup memory, which costs time to clear
 const QUADS = 8u; // TILE / 4
 
 // Element k of 4 rows or 4 outputs lies at [k * QUADS + quad].
-var<workgroup> x_tile: array<vec4<f32>, 256>;
-var<workgroup> w_tile: array<vec4<f32>, 256>;
+var<workgroup> x_tile: array<vec4<f32>, 128>;
+var<workgroup> w_tile: array<vec4<f32>, 128>;
 
 // Rows `first` to `first + 3`, those beyond the last replaced by the last.
 fn four(first: u32, count: u32) -> vec4<u32> {
@@ -48,6 +51,10 @@ fn w_pair(at: vec4<u32>) -> Pairs {
     return weight_pairs(vec4<u32>(w[word.x], w[word.y], w[word.z], w[word.w]));
 }
 
+fn x_pair(at: u32) -> vec2<f32> {
+    return vec2<f32>(f32(x[at]), f32(x[at + 1u]));
+}
+
 fn x_one(at: vec4<u32>) -> vec4<f32> {
     return vec4<f32>(f32(x[at.x]), f32(x[at.y]), f32(x[at.z]), f32(x[at.w]));
 }
@@ -71,17 +78,39 @@ fn store(row: u32, output: u32, value: f32) {
 // One row, outputs `first` to `first + 3`.
 fn vector(row: u32, first: u32, lane: u32) {
     let start = four(first, O) * K;
-    var sums = vec4<f32>();
-    for (var pair = lane; pair < K / 2u; pair += LANES) {
-        let at = row * K + 2u * pair;
-        let values = w_pair(start + vec4<u32>(2u * pair));
-        sums = fma(vec4<f32>(f32(x[at])), values.first, sums);
-        sums = fma(vec4<f32>(f32(x[at + 1u])), values.second, sums);
+    let from_x = row * K;
+    var even = vec4<f32>();
+    var odd = vec4<f32>();
+    var k = 2u * lane;
+    // Four pairs at a time keep many loads in flight.
+    for (; k + 3u * STEP + 1u < K; k += 4u * STEP) {
+        let w0 = w_pair(start + k);
+        let w1 = w_pair(start + (k + STEP));
+        let w2 = w_pair(start + (k + 2u * STEP));
+        let w3 = w_pair(start + (k + 3u * STEP));
+        let x0 = x_pair(from_x + k);
+        let x1 = x_pair(from_x + k + STEP);
+        let x2 = x_pair(from_x + k + 2u * STEP);
+        let x3 = x_pair(from_x + k + 3u * STEP);
+        even = fma(x0.xxxx, w0.first, even);
+        odd = fma(x0.yyyy, w0.second, odd);
+        even = fma(x1.xxxx, w1.first, even);
+        odd = fma(x1.yyyy, w1.second, odd);
+        even = fma(x2.xxxx, w2.first, even);
+        odd = fma(x2.yyyy, w2.second, odd);
+        even = fma(x3.xxxx, w3.first, even);
+        odd = fma(x3.yyyy, w3.second, odd);
+    }
+    for (; k + 1u < K; k += STEP) {
+        let values = w_pair(start + k);
+        let factors = x_pair(from_x + k);
+        even = fma(factors.xxxx, values.first, even);
+        odd = fma(factors.yyyy, values.second, odd);
     }
     if (K & 1u) == 1u && lane == 0u {
-        sums = fma(vec4<f32>(f32(x[row * K + K - 1u])), w_one(start + vec4<u32>(K - 1u)), sums);
+        odd = fma(vec4<f32>(f32(x[from_x + K - 1u])), w_one(start + (K - 1u)), odd);
     }
-    w_tile[lane] = sums;
+    w_tile[lane] = even + odd;
     workgroupBarrier();
     for (var step = LANES / 2u; step > 0u; step >>= 1u) {
         if lane < step {
@@ -95,19 +124,19 @@ fn vector(row: u32, first: u32, lane: u32) {
     workgroupBarrier();
 }
 
-// Loads elements k to k + 31 of the tile's rows and outputs; zeros from K on.
+// Loads elements k to k + 15 of the tile's rows and outputs; zeros from K on.
 fn load(first_row: u32, rows: u32, first: u32, k: u32, lane: u32) {
-    for (var i = lane; i < TILE * QUADS; i += LANES) {
-        let at = k + i % TILE;
+    for (var i = lane; i < DEPTH * QUADS; i += LANES) {
+        let at = k + i % DEPTH;
         var values = vec4<f32>();
         if at < K {
-            values = x_one(four(first_row + i / TILE * 4u, rows) * K + vec4<u32>(at));
+            values = x_one(four(first_row + i / DEPTH * 4u, rows) * K + vec4<u32>(at));
         }
-        x_tile[i % TILE * QUADS + i / TILE] = values;
+        x_tile[i % DEPTH * QUADS + i / DEPTH] = values;
     }
-    for (var i = lane; i < TILE / 2u * QUADS; i += LANES) {
-        let pair = i % (TILE / 2u);
-        let quad = i / (TILE / 2u);
+    for (var i = lane; i < DEPTH / 2u * QUADS; i += LANES) {
+        let pair = i % (DEPTH / 2u);
+        let quad = i / (DEPTH / 2u);
         let at = k + 2u * pair;
         let start = four(first + quad * 4u, O) * K + vec4<u32>(at);
         var values = Pairs();
@@ -129,15 +158,15 @@ fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
     var sums1 = vec4<f32>();
     var sums2 = vec4<f32>();
     var sums3 = vec4<f32>();
-    for (var k = 0u; k < K; k += TILE) {
+    // Sums of their own keep the chains of additions short.
+    var part0 = vec4<f32>();
+    var part1 = vec4<f32>();
+    var part2 = vec4<f32>();
+    var part3 = vec4<f32>();
+    for (var k = 0u; k < K; k += DEPTH) {
         load(first_row, rows, first, k, lane);
         workgroupBarrier();
-        // Sums of their own keep the chains of additions short.
-        var part0 = vec4<f32>();
-        var part1 = vec4<f32>();
-        var part2 = vec4<f32>();
-        var part3 = vec4<f32>();
-        for (var i = 0u; i < TILE * QUADS; i += QUADS) {
+        for (var i = 0u; i < DEPTH * QUADS; i += QUADS) {
             let a = x_tile[i + row_quad];
             let c = w_tile[i + quad];
             part0 = fma(a.xxxx, c, part0);
@@ -145,10 +174,16 @@ fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
             part2 = fma(a.zzzz, c, part2);
             part3 = fma(a.wwww, c, part3);
         }
-        sums0 += part0;
-        sums1 += part1;
-        sums2 += part2;
-        sums3 += part3;
+        if (k + DEPTH) % RUN == 0u || k + DEPTH >= K {
+            sums0 += part0;
+            sums1 += part1;
+            sums2 += part2;
+            sums3 += part3;
+            part0 = vec4<f32>();
+            part1 = vec4<f32>();
+            part2 = vec4<f32>();
+            part3 = vec4<f32>();
+        }
         workgroupBarrier();
     }
     let row = first_row + row_quad * 4u;
