@@ -38,6 +38,9 @@ fn greedy_text_is_the_same_on_cpu_emulator_and_vulkan() {
     assert_eq!(cpu["ids"], emulator["ids"]);
     assert_eq!(cpu["text"], emulator["text"]);
     assert!(!cpu["text"].as_str().unwrap().is_empty());
+    for memory in ["plain", "poison"] {
+        assert_eq!(cpu["ids"], generate(&format!("emulator?memory={memory}"))["ids"], "{memory}");
+    }
     let devices = json(tapml(folder.path()).args(["device", "list"]), 0);
     match devices["devices"].as_array().unwrap().iter().any(|d| d["platform"] == "vulkan") {
         true => assert_eq!(cpu["ids"], generate("vulkan")["ids"]),

@@ -53,8 +53,22 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
 }
 
 /// Opens a device with its kernels, which can be replaced later by [`DevicePlatform::set_overrides`].
+///
+/// Besides the device's own options there is `memory`, for finding faults between kernels: `plain` gives every value a
+/// buffer of its own, `poison` fills each buffer with NaN before it is written first.
 pub fn open_with_kernels(spec: &PlatformSpec, overrides: Overrides) -> Result<DevicePlatform> {
-    Ok(DevicePlatform::new(open_device(spec)?, overrides))
+    let mut device = spec.clone();
+    device.options.retain(|(name, _)| name != "memory");
+    let (reuse, poison) = match spec.option("memory") {
+        None | Some("planned") => (true, false),
+        Some("plain") => (false, false),
+        Some("poison") => (true, true),
+        Some(other) => {
+            return Err(Error::invalid(format!("platform `{spec}`: unknown memory plan `{other}`"))
+                .with_hint("known: planned, plain, poison"));
+        }
+    };
+    Ok(DevicePlatform::new(open_device(&device)?, overrides).with_memory(reuse, poison))
 }
 
 /// The fastest platform present: the first GPU of any backend, else `cpu`.

@@ -108,8 +108,8 @@ fn render(report: &MigrateReport) -> String {
     }
     for t in &report.texts {
         text += &format!("\n\n{}", t.prompt);
-        text += &format!("\n  {:9}{}", source.platform, t.source.escape_debug());
-        text += &format!("\n  {:9}{}", target.platform, t.target.as_deref().unwrap_or("-").escape_debug());
+        text += &format!("\n  {:9}{}", source.platform, one_line(&t.source));
+        text += &format!("\n  {:9}{}", target.platform, one_line(t.target.as_deref().unwrap_or("-")));
     }
     for note in &report.notes {
         text += &format!("\n\nnote: {note}");
@@ -157,6 +157,11 @@ fn row(op: &OpReport) -> Vec<String> {
         model.map_or_else(dash, |m| if m.text_equal { "equal" } else { "differs" }.to_string()),
         format!("{:.2}", op.seconds),
     ]
+}
+
+/// Text with its line breaks made visible.
+fn one_line(text: &str) -> String {
+    text.replace('\n', "\\n")
 }
 
 fn state_name(state: OpState) -> &'static str {
