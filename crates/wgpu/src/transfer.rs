@@ -119,8 +119,10 @@ impl Transfers {
 
     fn land(&mut self, gpu: &Gpu, flight: Flight, offset: u64, out: &mut [u8]) -> Result<()> {
         gpu.finish(Some(flight.submission))?;
-        let unmapped =
-            |why: String| gpu.trace(Error::bug(format!("could not map {} bytes to read: {why}", flight.len)));
+        let unmapped = |why: String| {
+            let bug = || gpu.trace(Error::bug(format!("could not map {} bytes to read: {why}", flight.len)));
+            gpu.alive().err().unwrap_or_else(bug)
+        };
         match flight.mapped.try_recv() {
             Ok(Ok(())) => {}
             Ok(Err(error)) => return Err(unmapped(error.to_string())),
