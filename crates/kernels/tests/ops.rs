@@ -3,11 +3,11 @@
 
 mod common;
 
-use common::{devices, run_call};
+use common::{devices, run_call, run_plan};
 use tapml_device::Device;
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, Symbols, Tensor};
-use tapml_kernels::KernelCache;
+use tapml_kernels::{KernelCache, NodePlan, Overrides, plan_node};
 use tapml_reference::{Value, oracle};
 
 /// Multiples of the oracle's deviation under disturbances of one rounding of f32 that a kernel may be off by.
@@ -96,6 +96,40 @@ fn any_n_and_p() {
                 }
             }
         }
+    }
+}
+
+#[test]
+fn weights_in_parts_give_the_same_bits() {
+    for mut device in devices() {
+        let mut cache = KernelCache::new();
+        let mut small = device.info().clone();
+        small.limits.max_binding_size = 8 << 10;
+        for op in ["linear", "gated_linear", "embedding"] {
+            let mut split = 0;
+            for sample in (OPS.iter().find(|info| info.name == op).unwrap().samples)() {
+                let inputs = sample.tensors(5).unwrap();
+                let (types, none) = (sample.types(), Overrides::default());
+                let Ok(whole) = plan_node(&sample.op, &types, device.info(), &none) else { continue };
+                // Rows of an odd length cannot be cut at multiples of 256 bytes this early.
+                let Ok(parts) = plan_node(&sample.op, &types, &small, &none) else { continue };
+                split += usize::from(parts.launches.len() > 1);
+                let mut run = |plan: &NodePlan| {
+                    let (device, symbols) = (device.as_mut(), &sample.symbols);
+                    run_plan(device, &mut cache, plan, &sample.op, &types, symbols, &inputs).unwrap()
+                };
+                let (a, b) = (run(&whole), run(&parts));
+                assert_eq!(
+                    a[0].bytes()[..],
+                    b[0].bytes()[..],
+                    "{op} {}: {} parts",
+                    sample.name,
+                    parts.launches.len()
+                );
+            }
+            assert!(split > 0, "{op}");
+        }
+        assert!(device.take_findings().is_empty());
     }
 }
 

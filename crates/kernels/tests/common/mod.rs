@@ -50,6 +50,20 @@ pub fn run_call(
     inputs: &[Tensor],
 ) -> Result<(NodePlan, Vec<Tensor>)> {
     let plan = plan_node(op, types, device.info(), &Overrides::default())?;
+    let outputs = run_plan(device, cache, &plan, op, types, symbols, inputs)?;
+    Ok((plan, outputs))
+}
+
+/// Runs one call as this plan says.
+pub fn run_plan(
+    device: &mut dyn Device,
+    cache: &mut KernelCache,
+    plan: &NodePlan,
+    op: &Op,
+    types: &[TensorType],
+    symbols: &Symbols,
+    inputs: &[Tensor],
+) -> Result<Vec<Tensor>> {
     let given: Vec<BufferId> = inputs.iter().map(|t| upload(device, t.bytes())).collect();
     let outputs = op.infer_bound(types, symbols)?;
     let sizes: Vec<usize> = outputs
@@ -90,7 +104,7 @@ pub fn run_call(
     device.destroy_list(list)?;
     let all = given.into_iter().chain(made).chain(constants).chain([uniform]);
     all.into_iter().try_for_each(|b| device.destroy_buffer(b))?;
-    Ok((plan, results))
+    Ok(results)
 }
 
 pub const VOCAB: u64 = 37;
