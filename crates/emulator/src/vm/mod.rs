@@ -9,6 +9,8 @@ mod mask;
 pub mod memory;
 pub mod scalar;
 mod subgroup;
+#[cfg(test)]
+mod tests;
 mod values;
 
 use crate::code::{Builtin, Code, Inst, LANES, Reg};
