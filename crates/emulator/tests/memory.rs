@@ -230,3 +230,54 @@ fn subgroup_operations() {
         assert_eq!(row[..16], want, "invocation {i}");
     }
 }
+
+#[test]
+fn pointers_private_arrays_and_whole_values() {
+    let text = "
+        struct Pair { m: mat2x2<f32>, flags: vec2<u32> }
+        struct Input {
+            @builtin(local_invocation_id) local: vec3<u32>,
+            @builtin(workgroup_id) group: vec3<u32>,
+            @builtin(local_invocation_index) index: u32,
+        }
+        @group(0) @binding(0) var<storage, read_write> pairs: array<Pair>;
+        @group(0) @binding(1) var<storage, read_write> y: array<u32>;
+        var<private> history: array<u32, 4>;
+        var<workgroup> marks: array<vec2<bool>, 8>;
+        fn push(v: u32) { for (var k = 3u; k > 0u; k--) { history[k] = history[k - 1u]; } history[0] = v; }
+        fn add(p: ptr<private, array<u32, 4>>, i: u32) -> u32 { return (*p)[i] + (*p)[0]; }
+        fn mark(p: ptr<function, vec2<bool>>) { (*p).y = !(*p).y; }
+        @compute @workgroup_size(8)
+        fn main(input: Input) {
+            let i = input.index;
+            push(i); push(i * 2u); push(7u);
+            var both = vec2<bool>(i > 3u, i % 2u == 0u);
+            mark(&both);
+            marks[i] = both;
+            workgroupBarrier();
+            let other = marks[7u - i];
+            let p = &pairs[input.local.x];
+            var value = *p;
+            value.m = transpose(value.m);
+            value.m[1] += vec2<f32>(1.0, f32(i));
+            (*p) = value;
+            (*p).flags[i % 2u] = add(&history, i % 4u);
+            y[i] = select(0u, 1u, other.x) + select(0u, 10u, other.y) + 100u * history[(i + 1u) % 4u];
+        }";
+    let row = |i: u32| [bits(&[1.0, 2.0, 3.0, 4.0 + i as f32]), vec![50, 60]].concat();
+    let words: Vec<u32> = (0..8).flat_map(row).collect();
+    let args = vec![Arg::ReadWrite(words), Arg::ReadWrite(vec![0; 8])];
+    let (out, findings) = Run::new(text, 8, args).options("check=all&threads=1").run().unwrap();
+    assert!(findings.is_empty(), "{findings:#?}");
+    for i in 0..8_u32 {
+        let history = [7, 2 * i, i, 0];
+        let pair = &out[0][6 * i as usize..][..6];
+        let mut want = bits(&[1.0, 3.0, 2.0 + 1.0, 4.0 + 2.0 * i as f32]);
+        want.extend([50, 60]);
+        want[4 + i as usize % 2] = history[i as usize % 4] + 7;
+        assert_eq!(pair, want, "pair {i}");
+        let j = 7 - i;
+        let want = u32::from(j > 3) + 10 * (j % 2) + 100 * history[(i as usize + 1) % 4];
+        assert_eq!(out[1][i as usize], want, "word {i}");
+    }
+}

@@ -69,6 +69,8 @@ enum Expr {
     /// A value of the input buffer: uniform, but unknown to the compiler.
     Input(u32),
     Var(usize),
+    /// The variable of the private address space.
+    Hidden,
     Element(Box<Expr>),
     Not(Box<Expr>),
     Bits(Box<Expr>),
@@ -89,6 +91,11 @@ enum Stmt {
     Switch(Expr, Vec<Stmt>, Vec<Stmt>, Vec<Stmt>),
     Return(Expr, Expr),
     Swap,
+    SetHidden(Expr),
+    /// Calls a function with a pointer to a variable, which returns early for even arguments.
+    Bump(usize, Expr),
+    /// As `Bump`, for an element of the array.
+    BumpElement(Expr, Expr),
 }
 
 fn expr() -> impl Strategy<Value = Expr> {
@@ -96,6 +103,7 @@ fn expr() -> impl Strategy<Value = Expr> {
         2 => Just(Expr::Lane),
         2 => (0..4_u32).prop_map(Expr::Input),
         3 => (0..VARS).prop_map(Expr::Var),
+        1 => Just(Expr::Hidden),
     ];
     leaf.prop_recursive(3, 12, 3, |inner| {
         let boxed = inner.prop_map(Box::new).boxed();
@@ -117,6 +125,9 @@ fn block() -> impl Strategy<Value = Vec<Stmt>> {
         1 => expr().prop_map(Stmt::Continue),
         1 => (expr(), expr()).prop_map(|(c, e)| Stmt::Return(c, e)),
         1 => Just(Stmt::Swap),
+        1 => expr().prop_map(Stmt::SetHidden),
+        1 => (0..VARS, expr()).prop_map(|(v, e)| Stmt::Bump(v, e)),
+        1 => (expr(), expr()).prop_map(|(i, e)| Stmt::BumpElement(i, e)),
     ];
     let stmt = leaf.prop_recursive(3, 16, 4, |inner| {
         let block = prop::collection::vec(inner, 0..4).boxed();
@@ -136,6 +147,7 @@ fn text_of(e: &Expr) -> String {
         Expr::Lane => "lane".into(),
         Expr::Input(i) => format!("input[{i}]"),
         Expr::Var(v) => format!("v{v}"),
+        Expr::Hidden => "hidden".into(),
         Expr::Element(i) => format!("items[{} % {ARRAY}u]", text_of(i)),
         Expr::Not(a) => format!("(~{})", text_of(a)),
         Expr::Bits(a) => format!("countOneBits({})", text_of(a)),
@@ -182,6 +194,12 @@ fn write_block(out: &mut String, block: &[Stmt], in_loop: bool, depth: usize) {
                 *out += &format!("{pad}items[{} % {ARRAY}u] = {};\n", text_of(i), text_of(e))
             }
             Stmt::Swap => *out += &format!("{pad}{{ let t = v0; v0 = v1; v1 = t; }}\n"),
+            Stmt::SetHidden(e) => *out += &format!("{pad}hidden = {};\n", text_of(e)),
+            Stmt::Bump(v, e) => *out += &format!("{pad}bump(&v{v}, {});\n", text_of(e)),
+            Stmt::BumpElement(i, e) => {
+                let (i, e) = (text_of(i), text_of(e));
+                *out += &format!("{pad}{{ let p = &items[{i} % {ARRAY}u]; bump(p, {e}); }}\n");
+            }
             Stmt::Break(c) if in_loop => {
                 *out += &format!("{pad}if ({} % 3u == 1u) {{ break; }}\n", text_of(c))
             }
@@ -223,6 +241,12 @@ struct State<'a> {
     input: &'a [u32],
     vars: [u32; VARS],
     items: [u32; ARRAY as usize],
+    hidden: u32,
+}
+
+/// What the kernel's function `bump` does.
+fn bump(p: u32, x: u32) -> u32 {
+    if x.is_multiple_of(2) { p } else { p.wrapping_mul(3).wrapping_add(x) }
 }
 
 enum Way {
@@ -238,6 +262,7 @@ impl State<'_> {
             Expr::Lane => self.lane,
             Expr::Input(i) => self.input[*i as usize],
             Expr::Var(v) => self.vars[*v],
+            Expr::Hidden => self.hidden,
             Expr::Element(i) => self.items[(self.eval(i) % ARRAY) as usize],
             Expr::Not(a) => !self.eval(a),
             Expr::Bits(a) => self.eval(a).count_ones(),
@@ -266,6 +291,19 @@ impl State<'_> {
                 }
                 Stmt::Swap => {
                     self.vars.swap(0, 1);
+                    Way::On
+                }
+                Stmt::SetHidden(e) => {
+                    self.hidden = self.eval(e);
+                    Way::On
+                }
+                Stmt::Bump(v, e) => {
+                    self.vars[*v] = bump(self.vars[*v], self.eval(e));
+                    Way::On
+                }
+                Stmt::BumpElement(i, e) => {
+                    let i = (self.eval(i) % ARRAY) as usize;
+                    self.items[i] = bump(self.items[i], self.eval(e));
                     Way::On
                 }
                 Stmt::Break(c) if in_loop && self.eval(c) % 3 == 1 => Way::Break,
@@ -360,13 +398,18 @@ fn kernel(block: &[Stmt]) -> String {
     format!(
         "@group(0) @binding(0) var<storage, read> input: array<u32, 4>;
 @group(0) @binding(1) var<storage, read_write> output: array<u32>;
+var<private> hidden: u32 = 9u;
+fn bump(p: ptr<function, u32>, x: u32) {{
+    if (x % 2u == 0u) {{ return; }}
+    *p = *p * 3u + x;
+}}
 fn work(lane: u32) -> u32 {{
     var v0 = 1u;
     var v1 = lane;
     var v2 = input[3];
     var items = array<u32, {ARRAY}>(3u, 1u, 4u, 1u, 5u);
 {body}
-    return v0 ^ (v1 * 3u) ^ (v2 * 5u) ^ items[lane % {ARRAY}u];
+    return v0 ^ (v1 * 3u) ^ (v2 * 5u) ^ items[lane % {ARRAY}u] ^ hidden;
 }}
 @compute @workgroup_size({LANES})
 fn main(@builtin(local_invocation_index) lane: u32) {{
@@ -381,12 +424,14 @@ fn check(block: &[Stmt], input: [u32; 4], query: &str) {
     let args = vec![Arg::Read(input.to_vec()), Arg::ReadWrite(vec![0; LANES as usize])];
     let got = Run::new(&text, LANES, args).options(query).output(1);
     for lane in 0..LANES {
-        let mut state = State { lane, input: &input, vars: [1, lane, input[3]], items: [3, 1, 4, 1, 5] };
+        let vars = [1, lane, input[3]];
+        let mut state = State { lane, input: &input, vars, items: [3, 1, 4, 1, 5], hidden: 9 };
         let want = match state.run(block, false) {
             Way::Return(value) => value,
             _ => {
                 let [a, b, c] = state.vars;
-                a ^ b.wrapping_mul(3) ^ c.wrapping_mul(5) ^ state.items[(lane % ARRAY) as usize]
+                let item = state.items[(lane % ARRAY) as usize];
+                a ^ b.wrapping_mul(3) ^ c.wrapping_mul(5) ^ item ^ state.hidden
             }
         };
         assert_eq!(got[lane as usize], want, "invocation {lane} with input {input:?} of\n{text}");
