@@ -105,7 +105,7 @@ fn vector(row: u32, first: u32, lane: u32) {
     var u_even = vec4<f32>();
     var u_odd = vec4<f32>();
     var k = 2u * lane;
-    // Two pairs at a time keep many loads in flight.
+    // Two pairs at a time keep more loads in flight.
     for (; k + STEP + 1u < K; k += 2u * STEP) {
         let g0 = gate_pair(start + k);
         let u0 = up_pair(start + k);

@@ -82,26 +82,16 @@ fn vector(row: u32, first: u32, lane: u32) {
     var even = vec4<f32>();
     var odd = vec4<f32>();
     var k = 2u * lane;
-    // Four pairs at a time keep many loads in flight.
-    for (; k + 3u * STEP + 1u < K; k += 4u * STEP) {
+    // Two pairs at a time keep more loads in flight.
+    for (; k + STEP + 1u < K; k += 2u * STEP) {
         let w0 = w_pair(start + k);
         let w1 = w_pair(start + (k + STEP));
-        let w2 = w_pair(start + (k + 2u * STEP));
-        let w3 = w_pair(start + (k + 3u * STEP));
         let x0 = x_pair(from_x + k);
         let x1 = x_pair(from_x + k + STEP);
-        let x2 = x_pair(from_x + k + 2u * STEP);
-        let x3 = x_pair(from_x + k + 3u * STEP);
-        even = fma(x0.xxxx, w0.first, even);
-        odd = fma(x0.yyyy, w0.second, odd);
-        even = fma(x1.xxxx, w1.first, even);
-        odd = fma(x1.yyyy, w1.second, odd);
-        even = fma(x2.xxxx, w2.first, even);
-        odd = fma(x2.yyyy, w2.second, odd);
-        even = fma(x3.xxxx, w3.first, even);
-        odd = fma(x3.yyyy, w3.second, odd);
+        even = fma(x1.xxxx, w1.first, fma(x0.xxxx, w0.first, even));
+        odd = fma(x1.yyyy, w1.second, fma(x0.yyyy, w0.second, odd));
     }
-    for (; k + 1u < K; k += STEP) {
+    if k + 1u < K {
         let values = w_pair(start + k);
         let factors = x_pair(from_x + k);
         even = fma(factors.xxxx, values.first, even);
