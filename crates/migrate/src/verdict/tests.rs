@@ -1,6 +1,7 @@
 //! Verdicts on small made-up outputs; the study on real operators is `tests/verdicts.rs`.
 
 use super::*;
+use proptest::prelude::*;
 
 const F32: Precision = Precision { accumulate: DType::F32, terms: 0 };
 
@@ -95,4 +96,31 @@ fn a_faulty_source_is_reported_and_excuses_nothing() {
     let v = judge(std::slice::from_ref(&e), &tensors, F32, Some((&tensors, F32))).unwrap();
     assert!(!v.passed());
     assert!(v.source_ratio.unwrap() > 100.0);
+}
+
+proptest! {
+    /// Correct values with a few roundings of f32 in them, rounded to any dtype, at any magnitude and shape, pass; one
+    /// element far beyond its rounding does not.
+    #[test]
+    fn roundings_pass_and_a_wrong_element_fails(
+        seed: u64, rows in 1usize..12, width in 1usize..40, exponent in -12i32..4, dtype in 0usize..3,
+    ) {
+        let dtype = [DType::F32, DType::F16, DType::BF16][dtype];
+        let mut random = fastrand::Rng::with_seed(seed);
+        let mut normal = || (0..12).map(|_| random.f64()).sum::<f64>() - 6.0;
+        let scale = 10f64.powi(exponent);
+        let values: Vec<f64> = (0..rows * width).map(|_| normal() * scale * normal().exp()).collect();
+        let deviation = values.iter().map(|v| v.abs() * AMPLITUDE * (0.1 + 0.1 * normal().abs())).collect();
+        let exact = Exact { values, deviation, row_len: width };
+        let noise = DType::F32.unit_roundoff();
+        let mut observed: Vec<f64> = exact.values.iter().map(|v| v * (1.0 + noise * normal())).collect();
+        let verdict_of_right = verdict(&exact, dtype, &observed);
+        prop_assert!(verdict_of_right.passed(), "{dtype}: {verdict_of_right:?}");
+        let at = random.usize(..observed.len());
+        let rms = (exact.values.iter().map(|v| v * v).sum::<f64>() / exact.values.len() as f64).sqrt();
+        let largest = exact.values.iter().fold(0.0, |m: f64, v| m.max(v.abs()));
+        observed[at] += 400.0 * dtype.unit_roundoff() * (largest + rms).max(2.0 * dtype.min_normal());
+        let verdict_of_wrong = verdict(&exact, dtype, &observed);
+        prop_assert!(!verdict_of_wrong.passed(), "{dtype}: {verdict_of_wrong:?}");
+    }
 }
