@@ -486,4 +486,14 @@ pub struct Code {
     pub workgroup_words: u32,
     pub workgroup_size: [u32; 3],
     pub subgroup_size: u32,
+    /// Names of variables in memory, with the first word of those in workgroup memory, in order.
+    pub names: Vec<(Mem, u32, String)>,
+}
+
+impl Code {
+    /// The name of the variable that holds a word, and the word's number within it.
+    pub fn name(&self, mem: Mem, word: u32) -> (&str, u32) {
+        let holds = |&&(of, first, _): &&(Mem, u32, String)| of == mem && first <= word;
+        self.names.iter().rev().find(holds).map_or(("memory", word), |(_, first, name)| (name, word - first))
+    }
 }

@@ -36,7 +36,7 @@ fn out_of_bounds() {
     let findings = run(text, 64, 2, vec![Arg::Read(vec![1; 128]), Arg::ReadWrite(vec![0; 128])]);
     let finding = only(&findings, FindingKind::OutOfBounds, text, "here");
     assert_eq!((finding.workgroup, finding.invocation, finding.count), ([1, 0, 0], 63, 1));
-    assert!(finding.message.contains("index 128 of 128"), "{finding}");
+    assert!(finding.message.contains("index 128 of 128 elements in `x`"), "{finding}");
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn uninitialized_reads() {
     let findings = run(text, 16, 1, vec![Arg::Fresh(16), Arg::Fresh(16)]);
     let finding = only(&findings, FindingKind::UninitializedRead, text, "unwritten");
     assert_eq!((finding.invocation, finding.count), (8, 8));
-    assert!(finding.message.contains("byte 32"), "{finding}");
+    assert!(finding.message.contains("`x` at byte 32"), "{finding}");
     let quiet = run(text, 16, 1, vec![Arg::ReadWrite(vec![0; 16]), Arg::Fresh(16)]);
     assert!(quiet.is_empty(), "{quiet:#?}");
 }
@@ -120,7 +120,10 @@ fn a_missing_barrier_is_a_race() {
     let wrong = text("");
     let findings = run(&wrong, 64, 1, vec![Arg::Fresh(1)]);
     let finding = only(&findings, FindingKind::RaceInWorkgroup, &wrong, "reduce");
-    assert!(finding.message.contains("no barrier between"), "{finding}");
+    assert!(
+        finding.message.contains("of `part`") && finding.message.contains("no barrier between"),
+        "{finding}"
+    );
     assert_eq!(
         run(&text("workgroupBarrier();"), 64, 3, vec![Arg::Fresh(1)])
             .iter()

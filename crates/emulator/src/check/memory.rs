@@ -17,7 +17,7 @@ enum Touch {
 
 impl Watcher<'_> {
     /// Reports indices above `last` in active lanes.
-    pub(super) fn bounds(&mut self, vm: &Vm<'_>, pc: usize, at: Reg, last: u32) {
+    pub(super) fn bounds(&mut self, vm: &Vm<'_>, pc: usize, at: Reg, last: u32, access: Option<&Access>) {
         let active = vm.mask();
         if !self.checks.bounds || active.none() {
             return;
@@ -42,7 +42,9 @@ impl Watcher<'_> {
                 let length = u64::from(last) + 1;
                 let signed =
                     if index as i32 >= 0 { String::new() } else { format!(" ({} as i32)", index as i32) };
-                format!("index {index}{signed} of {length} elements")
+                let of =
+                    access.map(|a| format!(" in `{}`", vm.code.name(a.mem, a.offset).0)).unwrap_or_default();
+                format!("index {index}{signed} of {length} elements{of}")
             });
         }
     }
@@ -58,7 +60,7 @@ impl Watcher<'_> {
         };
         let access = vm.code.accesses[access as usize];
         let address = vm.address(env, &access);
-        self.bounds(vm, pc, at, address.last);
+        self.bounds(vm, pc, at, address.last, Some(&access));
         match access.mem {
             Mem::Workgroup => self.workgroup(vm, pc, touch, at, access, address),
             Mem::Binding(binding) => self.storage(vm, pc, touch, at, access, (address, binding)),
@@ -74,17 +76,21 @@ impl Watcher<'_> {
             let who = self.who(lane, false);
             for k in 0..access.count {
                 let word = address.of(view.lane(lane)) as usize + k as usize;
+                let place = || {
+                    let (name, word) = vm.code.name(Mem::Workgroup, word as u32);
+                    format!("word {word} of `{name}`")
+                };
                 let conflict = match touch {
                     Touch::Write => self.shared.write(word, Some(who)),
                     Touch::Atomic => self.shared.write(word, None),
                     Touch::Read => {
                         if self.checks.uninit && !self.shared.is_written(word) {
-                            self.unwritten(vm, pc, lane, || format!("workgroup memory word {word}"));
+                            self.unwritten(vm, pc, lane, place);
                         }
                         self.shared.read(word, who)
                     }
                 };
-                self.conflict(vm, pc, touch, who, conflict, || format!("workgroup memory word {word}"));
+                self.conflict(vm, pc, touch, who, conflict, place);
             }
         }
     }
@@ -109,7 +115,8 @@ impl Watcher<'_> {
             for k in 0..access.count {
                 let unit = address.of(view.lane(lane)) as usize + k as usize;
                 let half = shadow.first * 2 + unit * halves as usize;
-                let place = || format!("binding {binding}, element at byte {}", unit * 2 * halves as usize);
+                let name = || vm.code.name(Mem::Binding(binding), 0).0;
+                let place = || format!("`{}` at byte {}", name(), unit * 2 * halves as usize);
                 if let Some(written) = shadow.written {
                     if touch != Touch::Read {
                         written.set(half, halves);

@@ -132,9 +132,9 @@ impl Watch for Watcher<'_> {
         match inst {
             Inst::Load { .. } | Inst::Store { .. } | Inst::Atomic { .. } => self.memory(vm, env, pc, inst),
             Inst::VarRead { at, bound, .. } | Inst::VarWrite { at, bound, .. } => {
-                self.bounds(vm, pc, *at, bound.saturating_sub(1));
+                self.bounds(vm, pc, *at, bound.saturating_sub(1), None);
             }
-            Inst::Index { a, bound, .. } => self.bounds(vm, pc, *a, vm.last(env, *bound)),
+            Inst::Index { a, bound, .. } => self.bounds(vm, pc, *a, vm.last(env, *bound), None),
             Inst::Barrier { .. } => self.barrier(vm, pc, inst),
             Inst::Ballot { .. } | Inst::Collective { .. } | Inst::Gather { .. } => {
                 self.uniform_flow(vm, pc, true, "subgroup operation");

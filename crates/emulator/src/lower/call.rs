@@ -68,6 +68,9 @@ impl<'a> Lower<'a> {
                 }
                 _ => continue,
             };
+            if let (Root::Memory(mem), Some(name)) = (place.root, &global.name) {
+                self.code.names.push((mem, place.offset, name.clone()));
+            }
             self.globals.insert(handle, place);
         }
         Ok(())
