@@ -89,7 +89,8 @@ impl Emulator {
         Ok(self)
     }
 
-    /// Sets how long one dispatch may take; a kernel that takes longer is stopped with an error. The default is 60 s.
+    /// Sets how long one dispatch may take; a kernel that takes longer is stopped with an
+    /// error of kind [`ErrorKind::InvalidInput`] that names the loop. The default is 60 s.
     #[must_use]
     pub fn with_time_limit(mut self, limit: Duration) -> Emulator {
         self.time_limit = limit;

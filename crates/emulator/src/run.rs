@@ -164,10 +164,10 @@ impl Emulator {
             Stop::Elsewhere => 0,
         };
         let span = kernel.code.spans.get(pc).copied().unwrap_or_default();
-        let message = format!("still running after {:?}, stopped in this loop", self.time_limit);
+        let message = format!("still running after {:?}, stopped here", self.time_limit);
         kernel
             .source
-            .error(ErrorKind::Interrupted, &kernel.desc.name, span, &message)
+            .error(ErrorKind::InvalidInput, &kernel.desc.name, span, &message)
             .context(format!("dispatch `{label}`"))
             .with_hint("a loop may never end; otherwise give the dispatch fewer workgroups or more time")
     }
