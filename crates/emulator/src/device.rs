@@ -30,6 +30,9 @@ pub struct Stored {
 }
 
 /// Executes WGSL kernels on the CPU. See the crate's documentation.
+///
+/// Where reads of unwritten memory are looked for, a buffer filled with a word other than 0 counts as unwritten: such a
+/// fill poisons memory.
 pub struct Emulator {
     pub(crate) info: DeviceInfo,
     pub(crate) options: Options,

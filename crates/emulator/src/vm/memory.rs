@@ -1,6 +1,7 @@
 //! Loads and stores: clamped addresses, with fast paths for neighbouring lanes on neighbouring words.
 
 use super::chunk::{Chunk, View, simd};
+use super::mask::Active;
 use super::{Env, Vm, half};
 use crate::code::{Access, Bound, Inst, LANES, Mem, Reg};
 use std::cell::Cell;
@@ -261,23 +262,40 @@ fn write<W: WordsMut>(words: W, address: u32, value: u32, is_half: bool) {
 }
 
 #[inline(always)]
-fn store<W: WordsMut>(words: W, s: View<'_>, at: View<'_>, address: Address, vm: &Vm<'_>) {
+fn store<W: WordsMut>(words: W, s: View<'_>, at: View<'_>, address: Address, active: &Active) {
     if !at.varying && !s.varying {
         return write(words, address.of(at.get(0).0[0]), s.get(0).0[0], address.half);
     }
-    for c in vm.active.low..vm.active.high {
-        let (index, value, mask) = (at.get(c), s.get(c), vm.active.chunk(c));
-        let first = address.of(index.0[0]) as usize;
-        let plain = !address.half && address.scale == 1 && mask.any_all().1 == !0;
+    for c in active.low..active.high {
+        let (index, value, mask) = (at.get(c), s.get(c), active.chunk(c));
+        let places = index.map(|x| address.of(x));
+        let first = places.0[0] as usize;
+        let all = mask.any_all().1 == !0;
+        let plain = all && !address.half && address.scale == 1;
         if plain && first + LANES <= words.len() && stepped(index, 1, address.last) {
             for (i, x) in value.0.into_iter().enumerate() {
                 words.set(first + i, x);
             }
         } else {
-            for i in (0..LANES).filter(|&i| mask.0[i] != 0) {
-                write(words, address.of(index.0[i]), value.0[i], address.half);
+            for i in (0..LANES).filter(|&i| all || mask.0[i] != 0) {
+                write(words, places.0[i], value.0[i], address.half);
             }
         }
+    }
+}
+
+simd! {
+    fn store_atomic<'a>(
+        isa: Isa, words: &'a [AtomicU32], s: View<'a>, at: View<'a>, address: Address, active: &'a Active,
+    ) {
+        store(words, s, at, address, active);
+    }
+}
+simd! {
+    fn store_shared<'a>(
+        isa: Isa, words: &'a [Cell<u32>], s: View<'a>, at: View<'a>, address: Address, active: &'a Active,
+    ) {
+        store(words, s, at, address, active);
     }
 }
 
@@ -334,10 +352,10 @@ impl Vm<'_> {
         }
         let (s, at, address) = (self.view(s), self.view(at), self.address(env, access));
         match access.mem {
-            Mem::Workgroup => store(self.shared.as_slice(), s, at, address, self),
+            Mem::Workgroup => store_shared(self.isa, &self.shared, s, at, address, &self.active),
             Mem::Binding(b) => {
                 if let Buffer::Write(words) = env.buffers[b as usize] {
-                    store(words, s, at, address, self);
+                    store_atomic(self.isa, words, s, at, address, &self.active);
                 }
             }
         }
