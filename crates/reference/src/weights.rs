@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tapml_graph::{Context, Model, Result, Tensor};
 
-/// Converted weights by name. Each is converted when it is first asked for; other threads that want it wait, those that
-/// want another weight do not.
+/// Converted weights by name. Each is converted when it is first asked for. Threads that ask for a new one at the same
+/// moment may all convert it; the first result is shared.
 #[derive(Debug, Default)]
 pub struct WeightCache<T> {
     slots: Mutex<HashMap<String, Slot<T>>>,
@@ -25,7 +25,13 @@ impl<T: Real> WeightCache<T> {
     /// serves one checkpoint.
     pub fn get(&self, name: &str, tensor: &Tensor) -> Result<Value<T>> {
         let slot = self.slot(name);
-        slot.get_or_init(|| Value::from_tensor(tensor).context(|| format!("weight `{name}`"))).clone()
+        if let Some(done) = slot.get() {
+            return done.clone();
+        }
+        // Not within `get_or_init`: the conversion uses the thread pool, and a thread of it that waits there may take up
+        // other work that asks for this very weight, which would then wait for itself.
+        let value = Value::from_tensor(tensor).context(|| format!("weight `{name}`"));
+        slot.get_or_init(|| value).clone()
     }
 
     /// The weight of this name in `model`, for use as the `weights` of [`crate::run_graph`].
@@ -62,7 +68,7 @@ mod tests {
     use tapml_graph::DType;
 
     #[test]
-    fn a_weight_is_converted_once_and_shared_between_threads() {
+    fn a_weight_is_shared_between_threads() {
         let cache = WeightCache::<f64>::new();
         let tensor = Tensor::from_f32_as(DType::BF16, vec![64, 64], vec![0.5; 4096]).unwrap();
         let pointers: Vec<usize> = std::thread::scope(|scope| {
@@ -77,6 +83,22 @@ mod tests {
         });
         assert!(pointers.iter().all(|&p| p == pointers[0]));
         assert_eq!(cache.len(), 1);
+    }
+
+    #[test]
+    fn work_of_the_pool_that_asks_for_one_new_weight_does_not_wait_for_itself() {
+        // Large enough to be converted in several parts.
+        let values = vec![0.5; 1 << 20];
+        let tensor = Tensor::from_f32_as(DType::BF16, vec![1 << 10, 1 << 10], values).unwrap();
+        for _ in 0..20 {
+            let cache = WeightCache::<f64>::new();
+            rayon::scope(|scope| {
+                for _ in 0..16 {
+                    scope.spawn(|_| assert_eq!(cache.get("w", &tensor).unwrap().as_float().unwrap().len(), 1 << 20));
+                }
+            });
+            assert_eq!(cache.len(), 1);
+        }
     }
 
     #[test]

@@ -19,14 +19,16 @@ struct Entry {
 impl Weights {
     /// The numbers of a weight.
     pub fn get(&self, name: &str, tensor: &Tensor) -> Result<Value<f32>> {
-        let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(entry) = entries.get(name)
+        let entries = || self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(entry) = entries().get(name)
             && crate::same_bytes(&entry.tensor, tensor)
         {
             return Ok(entry.numbers.clone());
         }
+        // Not under the lock: the conversion uses the thread pool, and a thread of it that waits there may take up other
+        // work that asks for a weight.
         let numbers = Value::from_tensor(tensor)?;
-        entries.insert(name.into(), Entry { tensor: tensor.clone(), numbers: numbers.clone() });
+        entries().insert(name.into(), Entry { tensor: tensor.clone(), numbers: numbers.clone() });
         Ok(numbers)
     }
 }
