@@ -1,4 +1,4 @@
-//! Checking: replays carved node calls on a platform and judges each, on other threads, while the platform works on.
+//! Checking: replays carved node calls on a platform and judges each, in the thread pool, while the platform works on.
 
 use crate::choices::Choices;
 use crate::oracle::{Oracles, terms};
@@ -6,11 +6,11 @@ use crate::progress::{Progress, Stop};
 use crate::report::{
     BUCKETS, CheckReport, Failure, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode, Worst, bucket,
 };
+use crate::slots::Slots;
 use crate::suite::{Case, Suite};
 use crate::verdict::{Judgement, Precision, judge};
 use std::collections::HashSet;
-use std::num::NonZero;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 use tapml_exec::{Call, Platform};
@@ -20,7 +20,7 @@ use tapml_graph::{DType, Error, ErrorKind, Model, Result, Tensor};
 const BATCH_BYTES: usize = 16 << 20;
 /// Most calls of a batch.
 const BATCH_CALLS: usize = 256;
-/// Results that may wait for a judge.
+/// Results that may wait for their verdict.
 const QUEUE: usize = 64;
 /// Precision in which the source platform computes: the CPU reference sums in f32.
 const SOURCE_ACCUMULATE: DType = DType::F32;
@@ -174,7 +174,7 @@ impl<'a> Checker<'a> {
         Ok(OpChecked { check, results, skipped })
     }
 
-    /// Replays the cases in batches; verdicts run on threads of their own meanwhile.
+    /// Replays the cases in batches on this thread; verdicts run in the thread pool meanwhile.
     fn run(
         &self,
         platform: &mut dyn Platform,
@@ -182,19 +182,29 @@ impl<'a> Checker<'a> {
         choices: &Choices,
         skipped: &mut Vec<(Case, String)>,
     ) -> Result<Vec<CaseResult>> {
-        let judges = std::thread::available_parallelism().map_or(1, NonZero::get);
-        let (sender, receiver) = sync_channel::<Job>(QUEUE);
-        let receiver = Mutex::new(receiver);
+        let slots = Slots::new(QUEUE);
+        let useless = AtomicBool::new(false);
         let results = Mutex::new(Vec::with_capacity(cases.len()));
-        std::thread::scope(|scope| {
-            for _ in 0..judges {
-                scope.spawn(|| self.judge_all(&receiver, choices, &results));
-            }
-            let done = self.replay(platform, cases, sender, skipped);
-            // After an error nobody needs the verdicts that still wait.
-            if done.is_err() {
-                while next(&receiver).is_some() {}
-            }
+        let (results_of, useless_of) = (&results, &useless);
+        rayon::in_place_scope(|scope| {
+            let mut submit = |job: Job| {
+                let slot = slots.take();
+                scope.spawn(move |_| {
+                    let _slot = slot;
+                    // After an error nobody needs the verdicts that still wait.
+                    if useless_of.load(Ordering::Relaxed) {
+                        return;
+                    }
+                    let case = job.case;
+                    let outcome = self.judge(job, choices);
+                    let mut results = results_of.lock().unwrap_or_else(PoisonError::into_inner);
+                    results.push(CaseResult { case, outcome });
+                    drop(results);
+                    self.progress.advance(1);
+                });
+            };
+            let done = self.replay(platform, cases, &mut submit, skipped);
+            useless.store(done.is_err(), Ordering::Relaxed);
             done
         })?;
         Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
@@ -204,7 +214,7 @@ impl<'a> Checker<'a> {
         &self,
         platform: &mut dyn Platform,
         cases: &[Case],
-        sender: SyncSender<Job>,
+        submit: &mut dyn FnMut(Job),
         skipped: &mut Vec<(Case, String)>,
     ) -> Result<()> {
         let mut at = 0;
@@ -214,7 +224,6 @@ impl<'a> Checker<'a> {
             let batch = &cases[at..at + calls.len()];
             let calls = Arc::new(calls);
             let mut seen = vec![false; batch.len()];
-            let mut lost = false;
             let mut fatal = None;
             platform.replay(&calls, &mut |i, outputs| {
                 let Some(&case) = batch.get(i) else { return };
@@ -229,17 +238,13 @@ impl<'a> Checker<'a> {
                         self.progress.advance(1);
                     }
                     outputs => {
-                        let job =
-                            Job { case, calls: calls.clone(), at: i, expected: expected[i].clone(), outputs };
-                        lost |= sender.send(job).is_err();
+                        let expected = expected[i].clone();
+                        submit(Job { case, calls: calls.clone(), at: i, expected, outputs });
                     }
                 }
             })?;
             if let Some(error) = fatal {
                 return Err(error);
-            }
-            if lost {
-                return Err(Error::bug("a judging thread ended early"));
             }
             if let Some(i) = seen.iter().position(|s| !s) {
                 return Err(Error::bug(format!(
@@ -266,15 +271,6 @@ impl<'a> Checker<'a> {
             expected.push(outputs);
         }
         Ok((calls, expected))
-    }
-
-    fn judge_all(&self, jobs: &Mutex<Receiver<Job>>, choices: &Choices, results: &Mutex<Vec<CaseResult>>) {
-        while let Some(job) = next(jobs) {
-            let case = job.case;
-            let outcome = self.judge(job, choices);
-            results.lock().unwrap_or_else(PoisonError::into_inner).push(CaseResult { case, outcome });
-            self.progress.advance(1);
-        }
     }
 
     fn judge(&self, job: Job, choices: &Choices) -> Result<Judgement> {
@@ -355,10 +351,6 @@ struct Job {
     at: usize,
     expected: Vec<Tensor>,
     outputs: Result<Vec<Tensor>>,
-}
-
-fn next(jobs: &Mutex<Receiver<Job>>) -> Option<Job> {
-    jobs.lock().unwrap_or_else(PoisonError::into_inner).recv().ok()
 }
 
 /// Fails unless the platform gave what the graph says.

@@ -1,6 +1,8 @@
-//! A check's report as JUnit XML, for continuous integration: one suite per operator, one test per case.
+//! A check's report as JUnit XML, for continuous integration: one suite per operator, one test per case, and
+//! one for each defect that a checking device found.
 
 use crate::check::Checked;
+use crate::report::is_defect;
 use crate::suite::Suite;
 use quick_junit::{NonSuccessKind, Report, TestCase, TestCaseStatus, TestSuite};
 use tapml_graph::{Error, Result};
@@ -44,6 +46,12 @@ pub fn junit(checked: &Checked, suite: &Suite) -> Result<String> {
             let mut status = TestCaseStatus::skipped();
             status.set_message(skipped.reason.clone());
             tests.add_test_case(TestCase::new(skipped.case.clone(), status));
+        }
+        for finding in op.findings.iter().filter(|f| is_defect(f)) {
+            let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+            status.set_message(finding.to_string());
+            status.set_type(finding.kind.name());
+            tests.add_test_case(TestCase::new(format!("{} {}", finding.file, finding.line), status));
         }
         report.add_test_suite(tests);
     }

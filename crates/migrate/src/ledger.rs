@@ -136,7 +136,15 @@ impl LedgerFolder {
                 "the file is damaged: delete it to start over, or choose another folder with `--ledger`",
             )
         };
-        if serde_json::from_slice::<Version>(&text).map_err(broken)?.version != VERSION {
+        let version = serde_json::from_slice::<Version>(&text).map_err(broken)?.version;
+        if version > VERSION {
+            return Err(Error::invalid(format!(
+                "{}: expected version {VERSION} or older, found {version}: a newer TapML wrote it",
+                file.display()
+            ))
+            .with_hint("update TapML, or choose another folder with `--ledger`"));
+        }
+        if version < VERSION {
             return Ok(None);
         }
         let ledger: Ledger = serde_json::from_slice(&text).map_err(broken)?;

@@ -15,6 +15,7 @@ mod oracle;
 mod outcome;
 mod progress;
 pub mod report;
+mod slots;
 pub mod suite;
 pub mod verdict;
 mod whole;

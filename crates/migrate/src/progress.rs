@@ -41,7 +41,7 @@ impl Stop {
         match self.0.load(Ordering::Relaxed) {
             false => Ok(()),
             true => Err(Error::new(ErrorKind::Interrupted, "stopped on request")
-                .with_hint("what is done is kept: run the same command again to go on")),
+                .with_hint("run the same command again; `migrate` goes on from its ledger")),
         }
     }
 }

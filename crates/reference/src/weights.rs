@@ -94,7 +94,9 @@ mod tests {
             let cache = WeightCache::<f64>::new();
             rayon::scope(|scope| {
                 for _ in 0..16 {
-                    scope.spawn(|_| assert_eq!(cache.get("w", &tensor).unwrap().as_float().unwrap().len(), 1 << 20));
+                    scope.spawn(|_| {
+                        assert_eq!(cache.get("w", &tensor).unwrap().as_float().unwrap().len(), 1 << 20)
+                    });
                 }
             });
             assert_eq!(cache.len(), 1);
