@@ -7,7 +7,44 @@
 //! kernels that race.
 //!
 //! Memory accesses out of bounds are clamped to the last element. [`Options`] chooses a device [`Profile`] and
-//! [`Checks`].
+//! [`Checks`]; what the checks find is taken with [`tapml_device::Device::take_findings`].
+//!
+//! ```
+//! use tapml_device::*;
+//! use tapml_emulator::{Emulator, Options};
+//!
+//! # fn main() -> tapml_device::Result<()> {
+//! let text = "
+//!     @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+//!     @compute @workgroup_size(4)
+//!     fn main(@builtin(local_invocation_index) i: u32) { y[i + 1u] = i; }";
+//! let source = Source { language: Language::Wgsl, file: "y.wgsl".into(), prelude: String::new(), text: text.into() };
+//! let mut device = Emulator::new(Options::parse("check=bounds")?)?;
+//! let kernel = device.create_kernel(&KernelDesc {
+//!     name: "shift".into(),
+//!     source,
+//!     entry: "main".into(),
+//!     constants: vec![],
+//!     bindings: vec![BindingKind::ReadWrite],
+//!     workgroup: [4, 1, 1],
+//!     workgroup_memory: 0,
+//!     needs_f16: false,
+//!     needs_subgroups: false,
+//! })?;
+//! let y = device.create_buffer("y", 16)?;
+//! let one = || Extent::of(1_u64);
+//! let list = device.record(&[Command::Dispatch {
+//!     label: "shift".into(),
+//!     kernel,
+//!     bindings: vec![Binding::whole(y)],
+//!     groups: [one(), one(), one()],
+//! }])?;
+//! device.replay(list, &Symbols::new())?;
+//! let findings = device.take_findings();
+//! assert_eq!((findings[0].kind, findings[0].line), (FindingKind::OutOfBounds, 4));
+//! # Ok(())
+//! # }
+//! ```
 #![warn(missing_docs)]
 
 mod check;
