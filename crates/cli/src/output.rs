@@ -42,13 +42,26 @@ impl JsonArg {
     }
 }
 
-/// Writes a file whole or not at all.
+/// Writes a file whole or not at all. What is no regular file, such as a pipe or a device, is written through.
 pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
+    if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+        return std::fs::write(path, bytes).with_context(|| format!("could not write {}", path.display()));
+    }
     let mut name = path.file_name().unwrap_or_default().to_os_string();
     name.push(".tmp");
     let temporary = path.with_file_name(name);
     std::fs::write(&temporary, bytes).with_context(|| format!("could not write {}", temporary.display()))?;
     std::fs::rename(&temporary, path).with_context(|| format!("could not write {}", path.display()))
+}
+
+/// Fails early if a file that is written after long work could not be written.
+pub fn expect_writable(path: Option<&Path>) -> Result<()> {
+    let Some(path) = path.filter(|p| *p != Path::new("-") && !p.exists()) else { return Ok(()) };
+    let mut name = path.file_name().unwrap_or_default().to_os_string();
+    name.push(".tmp");
+    let probe = path.with_file_name(name);
+    std::fs::write(&probe, []).with_context(|| format!("could not write {}", path.display()))?;
+    std::fs::remove_file(&probe).with_context(|| format!("could not remove {}", probe.display()))
 }
 
 /// Prints an error, its technical details and what to do about it.

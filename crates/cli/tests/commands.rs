@@ -226,3 +226,73 @@ fn every_kernel_is_right_on_swiftshader() {
     assert_eq!(report["failed"], 0);
     assert_eq!(report["cases"], 2 * 56, "a prefill and a decode step of all nodes");
 }
+
+/// A race that happens to give right numbers: accepted without checks, and not accepted from the ledger with them.
+#[test]
+fn evidence_gathered_without_checks_does_not_hold_with_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let prompts = prompts(folder.path());
+    let file = kernel(folder.path(), "rms_norm");
+    let right = std::fs::read_to_string(&file).unwrap();
+    let wrong = right.replacen("    workgroupBarrier();\n", "", 1);
+    assert_ne!(right, wrong);
+    std::fs::write(&file, wrong).unwrap();
+    let overridden = format!("rms_norm={}", file.display());
+    let migrate = |target: &str, code: i32| {
+        let mut command = tapml(folder.path());
+        command.args([
+            "migrate",
+            &draft(),
+            "--steps",
+            "1",
+            "--ledger",
+            "l",
+            "--target",
+            target,
+            "--kernel",
+            &overridden,
+        ]);
+        json(command.arg("--prompts").arg(&prompts), code)
+    };
+    let state = |report: &serde_json::Value| {
+        let ops = report["ops"].as_array().unwrap();
+        ops.iter().find(|o| o["op"] == "rms_norm").unwrap()["state"].as_str().unwrap().to_string()
+    };
+    assert_eq!(state(&migrate("emulator?threads=1", 0)), "accepted");
+    let checked = migrate("emulator?check=all", 1);
+    assert_eq!(state(&checked), "rejected");
+    assert!(checked["target"]["device"].as_str().unwrap().contains("check=all"));
+
+    let suite = carved(folder.path());
+    let mut check = tapml(folder.path());
+    check.arg("check").arg(&suite).args([
+        "--target",
+        "emulator?check=all",
+        "--op",
+        "rms_norm",
+        "--junit",
+        "j.xml",
+    ]);
+    let report = json(check.args(["--kernel", &overridden]), 1);
+    let finding = &report["ops"][0]["findings"][0];
+    let line = right.lines().position(|l| l.contains("sums[lane] += sums[lane + step]")).unwrap() as u64;
+    assert_eq!(finding["kind"], "race_in_workgroup");
+    assert_eq!(finding["line"], line, "the barrier's line is gone, so that lines count one less: {finding}");
+    let xml = std::fs::read_to_string(folder.path().join("j.xml")).unwrap();
+    assert!(xml.contains("<failure") && xml.contains("race"), "{xml}");
+}
+
+#[test]
+fn a_device_file_is_written_through() {
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = folder.path().join("pipe");
+    if !std::process::Command::new("mkfifo").arg(&pipe).status().is_ok_and(|s| s.success()) {
+        tapml_testing::skip("mkfifo", "no named pipes here");
+        return;
+    }
+    let reader =
+        std::process::Command::new("cat").arg(&pipe).stdout(std::process::Stdio::piped()).spawn().unwrap();
+    tapml(folder.path()).args(["inspect", &draft(), "--json", "pipe"]).assert().success();
+    let text = reader.wait_with_output().unwrap().stdout;
+    assert_eq!(serde_json::from_slice::<serde_json::Value>(&text).unwrap()["model_type"], "llama");
+}

@@ -45,6 +45,9 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
         return Ok(Box::new(open_with_kernels(spec, overrides)?));
     }
     spec.expect_options(&[])?;
+    if spec.index > 0 {
+        return Err(Error::invalid(format!("there is one `cpu`, not {}", spec.index + 1)));
+    }
     match overrides.is_empty() {
         true => Ok(Box::new(CpuPlatform::new())),
         false => Err(Error::invalid("`cpu` runs the reference, which has no kernels to replace")
@@ -68,7 +71,8 @@ pub fn open_with_kernels(spec: &PlatformSpec, overrides: Overrides) -> Result<De
                 .with_hint("known: planned, plain, poison"));
         }
     };
-    Ok(DevicePlatform::new(open_device(&device)?, overrides).with_memory(reuse, poison))
+    let platform = DevicePlatform::new(open_device(&device)?, overrides);
+    Ok(platform.with_memory(reuse, poison).with_options(query(spec)))
 }
 
 /// The fastest platform present: the first GPU of any backend, else `cpu`.
@@ -87,7 +91,7 @@ fn backend(word: &str) -> Result<&'static Backend> {
     BACKENDS.iter().find(|b| b.word == word).ok_or_else(|| {
         let words: Vec<&str> = device_words().collect();
         Error::new(ErrorKind::Unavailable, format!("this build has no backend for `{word}`"))
-            .with_hint(format!("it has: cpu, {}", words.join(", ")))
+            .with_hint(format!("its devices: {}; `cpu` is no device", words.join(", ")))
     })
 }
 

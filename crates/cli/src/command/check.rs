@@ -11,7 +11,7 @@ use std::time::{Duration, Instant, SystemTime};
 use tapml::graph::Model;
 use tapml::import::Checkpoint;
 use tapml::kernels::Overrides;
-use tapml::migrate::report::{CheckReport, OpCheck};
+use tapml::migrate::report::{CheckReport, OpCheck, is_defect};
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{CheckOptions, Oracles, Stop, check, junit};
 use tapml::platform::{self, Platform, PlatformSpec};
@@ -50,6 +50,8 @@ const ORACLE_BYTES: usize = 1 << 30;
 
 impl CheckCommand {
     pub fn run(self) -> Result<Outcome> {
+        output::expect_writable(self.json.json.as_deref())?;
+        output::expect_writable(self.junit.as_deref())?;
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
         let oracles = Oracles::new(ORACLE_BYTES);
@@ -143,8 +145,9 @@ fn render(report: &CheckReport) -> String {
         text += &details(op);
     }
     let skipped = report.skipped.len();
+    let defects = report.ops.iter().flat_map(|op| &op.findings).filter(|f| is_defect(f)).count();
     text += &format!(
-        "\n\n{} cases, {} failed, {skipped} not checked, {:.2} s (worst: observed error / allowed error)",
+        "\n\n{} cases, {} failed, {defects} defects found in kernels, {skipped} not checked, {:.2} s (worst: observed error / allowed error)",
         report.cases, report.failed, report.seconds
     );
     text

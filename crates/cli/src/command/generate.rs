@@ -10,7 +10,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use tapml::engine::{
-    Finish, GenerateOptions, Generation, Generator, Message, Sampling, Tokenizer, generate_text,
+    Finish, GenerateOptions, Generation, Generator, Message, Sampler, Sampling, Tokenizer, generate_text,
 };
 use tapml::exec::Session;
 use tapml::import::{Checkpoint, Rows};
@@ -39,19 +39,19 @@ pub struct GenerateCommand {
     #[arg(long, default_value_t = 128)]
     max_tokens: usize,
     /// 0 always takes the most likely token
-    #[arg(long, default_value_t = 0.0)]
+    #[arg(long, default_value_t = 0.0, allow_negative_numbers = true)]
     temperature: f32,
     /// Only the K most likely tokens
     #[arg(long, value_name = "K")]
     top_k: Option<usize>,
     /// Only the most likely tokens that together reach this probability
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     top_p: Option<f32>,
     /// Only tokens at least this many times as likely as the most likely one
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", allow_negative_numbers = true)]
     min_p: Option<f32>,
     /// Makes tokens that are in the text already less likely if above 1
-    #[arg(long, value_name = "R")]
+    #[arg(long, value_name = "R", allow_negative_numbers = true)]
     repetition_penalty: Option<f32>,
     /// Makes the choices: equal seeds give equal text
     #[arg(long, default_value_t = 0)]
@@ -100,9 +100,10 @@ impl GenerateCommand {
         common::expect_context(prompt.len(), 0, checkpoint.context())?;
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
         let mut platform = common::open_platform(&target, &self.kernel)?;
-        let context = checkpoint.context().min(prompt.len() + self.max_tokens);
+        let context = checkpoint.context().min(prompt.len().saturating_add(self.max_tokens));
         let mut generator = Generator::new(Session::new(platform.as_mut(), &model, context)?);
         let options = self.options(&checkpoint);
+        Sampler::new(options.sampling.clone())?;
         let (text, generation) = match &tokenizer {
             None => (
                 String::new(),
@@ -149,6 +150,7 @@ impl GenerateCommand {
         prompt: &[u32],
         options: &GenerateOptions,
     ) -> Result<(String, Generation)> {
+        let stop = common::stop_on_signal()?;
         let on_stdout = self.json.on_stdout();
         let print = |text: &str| match on_stdout {
             true => std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush()),
@@ -161,6 +163,7 @@ impl GenerateCommand {
         }
         let mut failed = None;
         let mut on_text = |piece: &str| match print(piece) {
+            Ok(()) if stop.check().is_err() => ControlFlow::Break(()),
             Ok(()) => ControlFlow::Continue(()),
             Err(error) => {
                 failed = Some(error);
@@ -172,6 +175,7 @@ impl GenerateCommand {
             return Err(error.into());
         }
         print("\n")?;
+        stop.check()?;
         Ok((result.text, result.generation))
     }
 

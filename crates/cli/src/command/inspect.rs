@@ -17,7 +17,7 @@ pub struct InspectCommand {
     /// Folder in Hugging Face layout
     model: PathBuf,
     /// Print the graph's text form instead
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     text: bool,
     #[command(flatten)]
     graph: GraphArgs,

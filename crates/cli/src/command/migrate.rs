@@ -47,6 +47,8 @@ pub struct MigrateCommand {
 
 impl MigrateCommand {
     pub fn run(self) -> Result<Outcome> {
+        output::expect_writable(self.json.json.as_deref())?;
+        output::expect_writable(self.html.as_deref())?;
         let start = Instant::now();
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
         let import_seconds = start.elapsed().as_secs_f64();
@@ -125,7 +127,7 @@ fn render(report: &MigrateReport) -> String {
     let accepted = report.ops.iter().filter(|o| o.state == OpState::Accepted).count();
     let s = &report.seconds;
     text += &format!(
-        "\n{}: {accepted} of {} operator kinds on {} in {:.1} s (carve {:.1}, check {:.1}, model {:.1}, compile {:.1})",
+        "\n{}: {accepted} of {} operator kinds now run on {}; {:.1} s (carve {:.1}, check {:.1}, model {:.1}, compile {:.1})",
         verdict_name(report.verdict),
         report.ops.len(),
         target.platform,

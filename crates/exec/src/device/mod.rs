@@ -16,6 +16,7 @@ use weights::WeightBuffers;
 /// A device with its kernels. What it has loaded shares the device and keeps it alive.
 pub struct DevicePlatform {
     info: DeviceInfo,
+    options: String,
     overrides: Overrides,
     reuse_memory: bool,
     poison: bool,
@@ -49,11 +50,19 @@ impl DevicePlatform {
         };
         DevicePlatform {
             info,
+            options: String::new(),
             overrides,
             reuse_memory: true,
             poison: false,
             shared: Arc::new(Mutex::new(inner)),
         }
+    }
+
+    /// Names the options under which the device was opened. They are part of the platform's identity: evidence gathered
+    /// without checks does not hold for a run with them.
+    pub fn with_options(mut self, options: impl Into<String>) -> DevicePlatform {
+        self.options = options.into();
+        self
     }
 
     /// Chooses how loaded graphs use memory: whether buffers serve several values (on at first), and whether they are
@@ -83,8 +92,11 @@ impl Platform for DevicePlatform {
     }
 
     fn describe(&self) -> PlatformInfo {
-        let (device, driver) = (self.info.name.clone(), self.info.driver.clone());
-        PlatformInfo { platform: self.info.platform.clone(), device, driver }
+        let device = match self.options.as_str() {
+            "" => self.info.name.clone(),
+            options => format!("{} [{options}]", self.info.name),
+        };
+        PlatformInfo { platform: self.info.platform.clone(), device, driver: self.info.driver.clone() }
     }
 
     fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {

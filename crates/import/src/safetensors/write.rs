@@ -11,6 +11,10 @@ use tapml_graph::{Error, Result, Tensor};
 /// complete. Fails on a duplicate name or if the file cannot be written.
 pub fn write(path: &Path, tensors: &[(&str, Tensor)], metadata: &BTreeMap<String, String>) -> Result<()> {
     let header = header(tensors, metadata)?;
+    // A device or a pipe is written through: renaming over it would replace it.
+    if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
+        return write_to(path, &header, tensors).map_err(|e| Error::io("write", path, &e));
+    }
     let mut partial = path.as_os_str().to_owned();
     partial.push(".partial");
     let partial = Path::new(&partial);
@@ -50,5 +54,6 @@ fn write_to(path: &Path, header: &[u8], tensors: &[(&str, Tensor)]) -> std::io::
     for (_, tensor) in tensors {
         file.write_all(tensor.bytes())?;
     }
-    file.into_inner()?.sync_all()
+    let file = file.into_inner()?;
+    if file.metadata()?.is_file() { file.sync_all() } else { Ok(()) }
 }
