@@ -64,6 +64,7 @@ macro_rules! evaluators {
 evaluators! {
     Embedding,
     RmsNorm,
+    LayerNorm,
     Linear,
     RopeAngles,
     Rope,
@@ -72,6 +73,8 @@ evaluators! {
     Add,
     Mul,
     Silu,
+    Gelu,
+    Columns,
     LastRow,
 }
 

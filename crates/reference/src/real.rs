@@ -37,6 +37,8 @@ pub trait Real:
     fn to_f64(self) -> f64;
     /// `e` to this power.
     fn exp(self) -> Self;
+    /// Complementary error function.
+    fn erfc(self) -> Self;
     /// Hyperbolic tangent.
     fn tanh(self) -> Self;
     /// Square root.
@@ -64,7 +66,7 @@ pub(crate) mod sealed {
 }
 
 macro_rules! real {
-    ($ty:ident, $dtype:expr, widen = $widen:expr, odd = $odd:expr, gemm = $gemm:path) => {
+    ($ty:ident, $dtype:expr, erfc = $erfc:path, widen = $widen:expr, odd = $odd:expr, gemm = $gemm:path) => {
         impl Real for $ty {
             const DTYPE: DType = $dtype;
             const ZERO: $ty = 0.0;
@@ -79,6 +81,9 @@ macro_rules! real {
             }
             fn exp(self) -> $ty {
                 $ty::exp(self)
+            }
+            fn erfc(self) -> $ty {
+                $erfc(self)
             }
             fn tanh(self) -> $ty {
                 $ty::tanh(self)
@@ -115,11 +120,19 @@ macro_rules! real {
 real!(
     f32,
     DType::F32,
+    erfc = libm::erfcf,
     widen = |t: &Tensor| t.to_f32().into_owned(),
     odd = |&v| v,
     gemm = matrixmultiply::sgemm
 );
-real!(f64, DType::F64, widen = Tensor::to_f64, odd = |&v| round_to_odd(v), gemm = matrixmultiply::dgemm);
+real!(
+    f64,
+    DType::F64,
+    erfc = libm::erfc,
+    widen = Tensor::to_f64,
+    odd = |&v| round_to_odd(v),
+    gemm = matrixmultiply::dgemm
+);
 
 /// The `f32` next to `value` whose last bit is set, unless `value` is itself an `f32`.
 /// Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008, section 3.

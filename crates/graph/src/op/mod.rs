@@ -10,6 +10,7 @@ use std::fmt::Debug;
 
 mod sample;
 mod shape;
+pub use gelu::GeluForm;
 pub use sample::{Fill, Sample, SampleInput};
 
 /// What every operator tells about itself. Implemented by the struct of its attributes.
@@ -113,6 +114,7 @@ macro_rules! operators {
 operators! {
     embedding::Embedding,
     rms_norm::RmsNorm,
+    layer_norm::LayerNorm,
     linear::Linear,
     rope_angles::RopeAngles,
     rope::Rope,
@@ -121,6 +123,8 @@ operators! {
     add::Add,
     mul::Mul,
     silu::Silu,
+    gelu::Gelu,
+    columns::Columns,
     last_row::LastRow,
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,

@@ -8,9 +8,12 @@ mod add;
 mod add_rms_norm;
 mod append;
 mod attention;
+mod columns;
 mod embedding;
 mod gated_linear;
+mod gelu;
 mod last_row;
+mod layer_norm;
 mod linear;
 mod mul;
 mod rms_norm;
@@ -44,6 +47,7 @@ pub struct KernelRow {
 pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "embedding", plan: embedding::plan },
     KernelRow { op: "rms_norm", plan: rms_norm::plan },
+    KernelRow { op: "layer_norm", plan: layer_norm::plan },
     KernelRow { op: "linear", plan: linear::plan },
     KernelRow { op: "rope_angles", plan: rope_angles::plan },
     KernelRow { op: "rope", plan: rope::plan },
@@ -52,6 +56,8 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "add", plan: add::plan },
     KernelRow { op: "mul", plan: mul::plan },
     KernelRow { op: "silu", plan: silu::plan },
+    KernelRow { op: "gelu", plan: gelu::plan },
+    KernelRow { op: "columns", plan: columns::plan },
     KernelRow { op: "last_row", plan: last_row::plan },
     KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
     KernelRow { op: "gated_linear", plan: gated_linear::plan },

@@ -3,8 +3,11 @@
 mod add;
 mod append;
 mod attention;
+mod columns;
 mod embedding;
+mod gelu;
 mod last_row;
+mod layer_norm;
 mod linear;
 mod mul;
 mod rms_norm;
@@ -13,7 +16,8 @@ mod rope_angles;
 mod silu;
 
 pub(crate) use tapml_graph::op::{
-    Add, Append, Attention, Embedding, LastRow, Linear, Mul, RmsNorm, Rope, RopeAngles, Silu,
+    Add, Append, Attention, Columns, Embedding, Gelu, LastRow, LayerNorm, Linear, Mul, RmsNorm, Rope,
+    RopeAngles, Silu,
 };
 
 use crate::real::Real;

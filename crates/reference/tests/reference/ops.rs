@@ -3,9 +3,10 @@
 use crate::common::{assert_close, matrix, numbers, random, run, vector};
 use proptest::prelude::*;
 use tapml_graph::op::{
-    AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles, Silu,
+    AddRmsNorm, Append, Attention, Columns, Embedding, GatedLinear, Gelu, GeluForm, LastRow, LayerNorm,
+    Linear, RmsNorm, Rope, RopeAngles, Silu,
 };
-use tapml_graph::{DType, ErrorKind, Op, Symbols};
+use tapml_graph::{DType, ErrorKind, Op, Symbols, TensorType};
 use tapml_reference::{Value, eval};
 
 fn naive_linear(x: &[f64], w: &[f64], n: usize, k: usize, o: usize) -> Vec<f64> {
@@ -170,6 +171,57 @@ fn silu_has_its_known_values_and_limits() {
     let inputs = [matrix::<f64>(1, 4, &[0.0, 1.0, -1000.0, 1000.0])];
     let found = numbers(&run(Silu {}, &Symbols::np(1, 0), &inputs));
     assert_close(&found, &[0.0, 0.731_058_578_630_004_9, 0.0, 1000.0], 1e-15);
+}
+
+#[test]
+fn layer_norm_is_the_formula_and_ignores_a_shift_of_the_row() {
+    let x = [1.0, 2.0, 3.0, 6.0];
+    let (weight, bias) = ([1.0, 2.0, -1.0, 0.5], [0.0, 10.0, 0.25, -1.0]);
+    // Mean 3, variance 14/4.
+    let expected: Vec<f64> =
+        (0..4).map(|j| (x[j] - 3.0) / (3.5f64 + 0.5).sqrt() * weight[j] + bias[j]).collect();
+    let rows: Vec<f64> = x.iter().copied().chain(x.map(|v| v + 1000.0)).collect();
+    let inputs = [matrix::<f64>(2, 4, &rows), vector(&weight), vector(&bias)];
+    let found = numbers(&run(LayerNorm { eps: 0.5 }, &Symbols::np(2, 0), &inputs));
+    assert_close(&found, &[expected.clone(), expected.clone()].concat(), 1e-12);
+    let plain = numbers(&run(LayerNorm { eps: 0.5 }, &Symbols::np(2, 0), &inputs[..2]));
+    let without: Vec<f64> = expected.iter().zip(bias).map(|(y, b)| y - b).collect();
+    assert_close(&plain, &[without.clone(), without].concat(), 1e-12);
+}
+
+#[test]
+fn gelu_has_its_known_values_and_limits() {
+    let inputs = [matrix::<f64>(1, 6, &[0.0, 1.0, -1.0, -10.0, -1e30, 1e30])];
+    let gelu = |approximate| numbers(&run(Gelu { approximate }, &Symbols::np(1, 0), &inputs));
+    let exact = gelu(GeluForm::None);
+    let at_ten = -7.619_853_024_160_495e-23;
+    assert_close(
+        &exact,
+        &[0.0, 0.841_344_746_068_542_9, -0.158_655_253_931_457_05, at_ten, 0.0, 1e30],
+        1e-15,
+    );
+    assert!((exact[3] / at_ten - 1.0).abs() < 1e-12, "{}", exact[3]);
+    let tanh = gelu(GeluForm::Tanh);
+    let z = (2.0 / std::f64::consts::PI).sqrt() * 1.044715;
+    assert_close(&tanh[..3], &[0.0, 0.5 + 0.5 * z.tanh(), -0.5 + 0.5 * z.tanh()], 1e-15);
+    assert!(tanh[3] < 0.0 && tanh[3] > -1e-30, "{}", tanh[3]);
+    assert_eq!(tanh[4..], [0.0, 1e30]);
+}
+
+#[test]
+fn columns_takes_the_same_part_of_every_group() {
+    let x: Vec<f64> = (0..24).map(f64::from).collect();
+    let columns = |group, first, count| {
+        numbers(&run(Columns { group, first, count }, &Symbols::np(2, 0), &[matrix::<f64>(2, 12, &x)]))
+    };
+    assert_eq!(columns(6, 2, 2), [2.0, 3.0, 8.0, 9.0, 14.0, 15.0, 20.0, 21.0]);
+    assert_eq!(columns(12, 11, 1), [11.0, 23.0]);
+    assert_eq!(columns(4, 0, 4), x);
+    let types = [TensorType::new(DType::F32, [2u64, 12])];
+    for (group, first, count) in [(5, 0, 1), (0, 0, 1), (6, 2, 5), (6, 0, 0), (6, u32::MAX, 1)] {
+        let op = Op::from(Columns { group, first, count });
+        assert_eq!(op.infer(&types).unwrap_err().kind(), ErrorKind::InvalidInput, "{op:?}");
+    }
 }
 
 #[test]
