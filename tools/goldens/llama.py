@@ -4,10 +4,10 @@
     python3 tools/goldens/llama.py golden --model models/llama --out tests/goldens/llama/golden.safetensors
     python3 tools/goldens/llama.py golden --model models/llama_draft --rows 2 \\
         --out tests/goldens/llama_draft/golden.safetensors
-    python3 tools/goldens/llama.py tiny --out tests/goldens
+    python3 tools/goldens/llama.py tiny --out tests/goldens [--only NAME]
 
-`golden` runs one model; `tiny` first makes small random checkpoints that together use every feature of the
-architecture, then their goldens beside them. Attention is Transformers' plain ("eager") code.
+`golden` runs one model of any architecture; `tiny` first makes small random checkpoints that together use every
+feature of the architectures, then their goldens beside them (`--only NAME` makes one). Attention is Transformers' plain ("eager") code.
 
 Tensors, for prompt i of T tokens:
     p{i}.input_ids    i32 [T]     what the tokenizer gives
@@ -15,7 +15,7 @@ Tensors, for prompt i of T tokens:
     p{i}.logits       f32 [P, V]
     p{i}.hidden.{l}   f32 [P, H]  l = 0: what enters the first layer; l = 1..L: what leaves layer l
     p{i}.final_norm   f32 [T, H]  after the final norm, at every position: the logits of every position follow from it
-                                  by one product with the head's matrix
+                                  by one product with the head's matrix, plus its bias
     p{i}.greedy_ids   i32 [G]     greedy continuation, the whole text recomputed for each token, no cache
     p{i}.greedy_gap   f32 [G]     best minus second-best logit of each of those steps
 
@@ -31,7 +31,7 @@ import numpy
 import torch
 import transformers
 from safetensors.torch import save_file
-from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 PROMPTS = [
     "It was late in the evening when the",
@@ -47,7 +47,7 @@ PROMPTS = [
     "brother dines at six, and he does not wait for anybody, not even for the doctor.\" The younger man smiled, and",
 ]
 
-# Checkpoint name: configuration, dtype of the weights, whether config.json gets the older rope keys, shards.
+# Checkpoint name: configuration (of Llama unless `model_type` says otherwise), dtype of the weights, whether config.json gets the older rope keys, shards.
 TINY = {
     "llama_tiny_llama3": (dict(
         vocab_size=97, hidden_size=36, intermediate_size=52, num_hidden_layers=3, num_attention_heads=6,
@@ -63,6 +63,27 @@ TINY = {
         vocab_size=67, hidden_size=40, intermediate_size=96, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=4, max_position_embeddings=96, tie_word_embeddings=False, attention_bias=True,
         rms_norm_eps=1e-5, rope_parameters=dict(rope_type="default", rope_theta=500000.0)), torch.bfloat16, False, 1),
+    "gpt_neox_tiny": (dict(
+        model_type="gpt_neox", vocab_size=89, hidden_size=36, intermediate_size=56, num_hidden_layers=2,
+        num_attention_heads=3, max_position_embeddings=96, use_parallel_residual=True, hidden_act="gelu",
+        rope_parameters=dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5)),
+        torch.float32, False, 1),
+    "gpt_neox_tiny_sequential": (dict(
+        model_type="gpt_neox", vocab_size=89, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=2, max_position_embeddings=64, use_parallel_residual=False, attention_bias=False,
+        hidden_act="gelu_new", tie_word_embeddings=True,
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.25)),
+        torch.float16, False, 1),
+    "phi_tiny": (dict(
+        model_type="phi", vocab_size=83, hidden_size=40, intermediate_size=52, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=96, hidden_act="gelu_new",
+        rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.4)),
+        torch.float32, False, 1),
+    "starcoder2_tiny": (dict(
+        model_type="starcoder2", vocab_size=79, hidden_size=36, intermediate_size=60, num_hidden_layers=3,
+        num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=96, sliding_window=7, use_bias=True,
+        hidden_act="gelu_pytorch_tanh", rope_parameters=dict(rope_type="default", rope_theta=100000.0)),
+        torch.bfloat16, False, 1),
 }
 
 
@@ -75,11 +96,13 @@ class Recorder:
     """Keeps what enters the first decoder layer, what leaves each, and what the final norm gives."""
 
     def __init__(self, model):
-        layers, self.seen = model.model.layers, {}
+        layers, self.seen = model.base_model.layers, {}
         layers[0].register_forward_pre_hook(self.entering, with_kwargs=True)
         for number, layer in enumerate(layers, 1):
             layer.register_forward_hook(self.leaving(f"hidden.{number}"))
-        model.model.norm.register_forward_hook(self.leaving("final_norm"))
+        names = ("norm", "final_layernorm", "final_layer_norm")
+        norm = next(getattr(model.base_model, name) for name in names if hasattr(model.base_model, name))
+        norm.register_forward_hook(self.leaving("final_norm"))
 
     def entering(self, _module, args, kwargs):
         self.seen["hidden.0"] = (args[0] if args else kwargs["hidden_states"])[0].clone()
@@ -109,11 +132,12 @@ def golden(folder, prompts, rows, steps):
     """Tensors and metadata of the golden file of one checkpoint; `prompts` are lists of token ids."""
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager").eval()
     recorder, tensors, error = Recorder(model), {}, 0.0
-    head = model.lm_head.weight.double()
+    head = model.get_output_embeddings()
+    matrix, bias = head.weight.double(), 0.0 if head.bias is None else head.bias.double()
     for i, ids in enumerate(prompts):
         logits = model(torch.tensor([ids]), use_cache=False).logits[0]
         seen = dict(recorder.seen)
-        error = max(error, float((seen["final_norm"].double() @ head.T - logits.double()).abs().max()))
+        error = max(error, float((seen["final_norm"].double() @ matrix.T + bias - logits.double()).abs().max()))
         # Few rows keep the file small; the first prompt keeps all of its own, unless the file is to be smallest.
         positions = spread(len(ids), len(ids) if i == 0 and rows > 2 else rows)
         tensors[f"p{i}.input_ids"] = torch.tensor(ids, dtype=torch.int32)
@@ -144,10 +168,12 @@ def make_tiny(name, seed, folder):
     """A random checkpoint whose attention and feed-forward layers all matter to the result."""
     options, dtype, older_keys, shards = TINY[name]
     torch.manual_seed(seed)
-    config = LlamaConfig(bos_token_id=0, eos_token_id=1, pad_token_id=None, **options)
-    model = LlamaForCausalLM(config)
+    options = dict(options)
+    kind = options.pop("model_type", "llama")
+    config = AutoConfig.for_model(kind, bos_token_id=0, eos_token_id=1, pad_token_id=None, **options)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.float32)
     for parameter_name, parameter in model.named_parameters():
-        if parameter_name.endswith("norm.weight"):
+        if parameter.dim() == 1 and parameter_name.endswith(".weight"):
             parameter.data.normal_(1.0, 0.2)
         elif parameter.dim() == 1:
             parameter.data.normal_(0.0, 0.3)
@@ -177,6 +203,7 @@ def main():
     one.add_argument("--steps", type=int, default=32)
     tiny = commands.add_parser("tiny")
     tiny.add_argument("--out", required=True)
+    tiny.add_argument("--only", choices=list(TINY))
     arguments = parser.parse_args()
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()
@@ -189,6 +216,8 @@ def main():
         write(pathlib.Path(arguments.out), tensors, metadata | dict(prompts=json.dumps(PROMPTS)))
         return
     for seed, name in enumerate(TINY):
+        if arguments.only not in (None, name):
+            continue
         folder = pathlib.Path(arguments.out) / name
         make_tiny(name, seed, folder)
         random = numpy.random.default_rng(seed)

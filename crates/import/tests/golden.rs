@@ -107,22 +107,38 @@ fn argmax(row: &[f32]) -> u32 {
     best as u32
 }
 
-/// Transformers' logits at every position, from its final norm and the head's matrix, in f64.
-fn all_logits(golden: &Golden, prompt: usize, head: &[f64]) -> Vec<f64> {
+/// The language-model head in f64: a matrix of one row per token, and a bias.
+struct Head {
+    matrix: Vec<f64>,
+    bias: Vec<f64>,
+}
+
+impl Head {
+    /// The head by its own names, else the embedding table, to which it is tied.
+    fn of(checkpoint: &Checkpoint) -> Head {
+        let names =
+            ["lm_head.weight", "embed_out.weight", "model.embed_tokens.weight", "gpt_neox.embed_in.weight"];
+        let model = checkpoint.model();
+        let matrix = names.iter().find_map(|name| model.weight(name).ok()).unwrap().to_f64();
+        let bias = model.weight("lm_head.bias").map_or(vec![0.0; checkpoint.vocab()], |b| b.to_f64());
+        Head { matrix, bias }
+    }
+}
+
+/// Transformers' logits at every position, from its final norm and the head, in f64.
+fn all_logits(golden: &Golden, prompt: usize, head: &Head) -> Vec<f64> {
     let norm = golden.get(prompt, "final_norm");
     let dot = |x: &[f64], w: &[f64]| x.iter().zip(w).map(|(a, b)| a * b).sum::<f64>();
-    let rows = norm.values.chunks_exact(norm.columns);
-    rows.flat_map(|x| head.chunks_exact(norm.columns).map(move |w| dot(x, w))).collect()
+    let of_row = |x: &[f64]| {
+        let products = head.matrix.chunks_exact(norm.columns).map(|w| dot(x, w));
+        products.zip(&head.bias).map(|(y, b)| y + b).collect::<Vec<f64>>()
+    };
+    norm.values.chunks_exact(norm.columns).flat_map(of_row).collect()
 }
 
 /// The kept rows of logits and of every hidden state, and the logits of every position.
 fn check_values(name: &str, runner: &Runner, graph: &Graph, golden: &Golden) {
-    let model = runner.checkpoint.model();
-    let head = model
-        .weight("lm_head.weight")
-        .or_else(|_| model.weight("model.embed_tokens.weight"))
-        .unwrap()
-        .to_f64();
+    let head = Head::of(&runner.checkpoint);
     let vocab = runner.checkpoint.vocab();
     for prompt in 0..golden.prompts {
         let ids = golden.ids(prompt, "input_ids");
@@ -183,12 +199,19 @@ fn check_greedy(name: &str, runner: &Runner, graph: &Graph, golden: &Golden) {
     }
 }
 
-fn check(name: &str, dir: &Path) {
+/// Checks the graph as it is imported.
+fn check_plain(name: &str, dir: &Path) -> (Golden, Runner) {
     let (golden, runner) = (Golden::open(name), Runner::new(dir));
-    let plain = runner.checkpoint.graph().clone();
-    check_values(name, &runner, &plain, &golden);
-    check_greedy(name, &runner, &plain, &golden);
-    let fused = fuse(&plain).unwrap();
+    check_values(name, &runner, runner.checkpoint.graph(), &golden);
+    check_greedy(name, &runner, runner.checkpoint.graph(), &golden);
+    (golden, runner)
+}
+
+/// Checks the graph as it is imported and with fused operators.
+fn check(name: &str, dir: &Path) {
+    let (golden, runner) = check_plain(name, dir);
+    let plain = runner.checkpoint.graph();
+    let fused = fuse(plain).unwrap();
     assert!(fused.nodes().len() < plain.nodes().len());
     check_values(name, &runner, &fused, &golden);
 }
@@ -216,6 +239,35 @@ fn linear_scaling_by_older_keys_one_kv_head_shards() {
 #[test]
 fn full_attention_heads_and_attention_biases_only() {
     check("llama_tiny_plain", &root().join("tests/goldens/llama_tiny_plain"));
+}
+
+#[test]
+fn gpt_neox_beside_attention_by_erf() {
+    check_plain("gpt_neox_tiny", &root().join("tests/goldens/gpt_neox_tiny"));
+}
+
+#[test]
+fn gpt_neox_after_attention_tied_without_attention_biases() {
+    check_plain("gpt_neox_tiny_sequential", &root().join("tests/goldens/gpt_neox_tiny_sequential"));
+}
+
+#[test]
+fn phi_partly_rotated_grouped_heads_and_a_biased_head() {
+    check_plain("phi_tiny", &root().join("tests/goldens/phi_tiny"));
+}
+
+#[test]
+fn starcoder2_with_a_window_shorter_than_the_text() {
+    check_plain("starcoder2_tiny", &root().join("tests/goldens/starcoder2_tiny"));
+}
+
+#[test]
+fn trained_models_of_other_architectures() {
+    for name in ["gpt_neox", "phi", "starcoder2"] {
+        if let Some(dir) = tapml_testing::extra_model(name) {
+            check_plain(name, &dir);
+        }
+    }
 }
 
 #[test]

@@ -56,7 +56,10 @@ impl Config {
                 heads,
                 kv_heads,
                 head_dim,
+                rotary_dim: head_dim,
+                window: None,
                 bias: json.flag_or("attention_bias", false)?,
+                output: "o_proj",
             },
             mlp: Mlp {
                 hidden,
@@ -103,7 +106,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
 
     let lm_head = Path::new("lm_head");
     let matrix = if config.tied { &embed_tokens } else { &lm_head };
-    let logits = head(&mut net, &lm_head, x, matrix, [config.vocab, config.hidden])?;
+    let logits = head(&mut net, &lm_head, x, matrix, [config.vocab, config.hidden], false)?;
     let graph = net.finish("logits", logits)?;
     Ok(Decoder { graph, hidden, vocab: config.vocab, context: config.context })
 }

@@ -4,7 +4,10 @@ use crate::config::{Config, Section};
 use crate::net::Net;
 use tapml_graph::{Error, Graph, Result};
 
+mod gpt_neox;
 mod llama;
+mod phi;
+mod starcoder2;
 
 /// One architecture.
 #[derive(Clone, Copy)]
@@ -16,7 +19,8 @@ pub struct Architecture {
 }
 
 /// All architectures.
-pub const ARCHITECTURES: &[Architecture] = &[llama::LLAMA];
+pub const ARCHITECTURES: &[Architecture] =
+    &[llama::LLAMA, gpt_neox::GPT_NEOX, phi::PHI, starcoder2::STARCODER2];
 
 /// What a configuration describes: a decoder-only language model.
 #[derive(Debug)]

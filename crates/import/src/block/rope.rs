@@ -16,21 +16,56 @@ const METHODS: &str = "`default`, `linear` and `llama3`";
 /// Reads `rope_scaling`, else `rope_parameters`, and `rope_theta` within or beside them; `context` is the length the
 /// model was trained for where the scaling does not say. Fails on a method that is not served.
 pub fn angles(config: &Section, head_dim: u32, context: u32) -> Result<RopeAngles> {
-    let filled = |s: &Section| s.keys().next().is_some();
-    let scaling = match config.section("rope_scaling")?.filter(filled) {
-        Some(older) => Some(older),
-        None => config.section("rope_parameters")?.filter(filled),
-    };
-    let outer_theta = config.number_or("rope_theta", DEFAULT_THETA, 1.0..=1e12)?;
-    let Some(scaling) = scaling else { return Ok(spread(frequencies(outer_theta, head_dim))) };
-
-    let theta = scaling.number_or("rope_theta", outer_theta, 1.0..=1e12)?;
-    for section in [config, &scaling] {
+    for section in [Some(config.clone()), scaling(config)?].into_iter().flatten() {
         if section.number_or("partial_rotary_factor", 1.0, 0.0..=1.0)? != 1.0 {
             let text = "rotating only a part of each head is not supported for this architecture";
             return Err(section.unsupported("partial_rotary_factor", text));
         }
     }
+    scaled(config, "rope_theta", head_dim, context)
+}
+
+/// Where a configuration says which part of each head is rotated.
+pub struct Partial {
+    /// Key of the base beside `rope_parameters`.
+    pub theta: &'static str,
+    /// Key of the rotated share of a head beside `rope_parameters`; within it is `partial_rotary_factor`.
+    pub factor: &'static str,
+    /// The share if neither is there.
+    pub default: f64,
+}
+
+/// As [`angles`] for heads of which the first elements are rotated: twice as many as the angles.
+pub fn partial_angles(config: &Section, keys: &Partial, head_dim: u32, context: u32) -> Result<RopeAngles> {
+    let outer = config.number_or(keys.factor, keys.default, 0.0..=1.0)?;
+    let factor = match scaling(config)? {
+        Some(scaling) => scaling.number_or("partial_rotary_factor", outer, 0.0..=1.0)?,
+        None => outer,
+    };
+    let rotary_dim = (f64::from(head_dim) * factor) as u32;
+    if rotary_dim == 0 || !rotary_dim.is_multiple_of(2) {
+        let share = format!("{factor} of heads of {head_dim} elements are {rotary_dim}");
+        return Err(config
+            .expected(keys.factor, &format!("a share that rotates an even number of elements ({share})")));
+    }
+    scaled(config, keys.theta, rotary_dim, context)
+}
+
+/// `rope_scaling`, else `rope_parameters`, unless empty.
+fn scaling<'a>(config: &Section<'a>) -> Result<Option<Section<'a>>> {
+    let filled = |s: &Section| s.keys().next().is_some();
+    match config.section("rope_scaling")?.filter(filled) {
+        Some(older) => Ok(Some(older)),
+        None => Ok(config.section("rope_parameters")?.filter(filled)),
+    }
+}
+
+/// The angles for this many rotated elements, scaled as the configuration says.
+fn scaled(config: &Section, theta_key: &str, head_dim: u32, context: u32) -> Result<RopeAngles> {
+    let outer_theta = config.number_or(theta_key, DEFAULT_THETA, 1.0..=1e12)?;
+    let Some(scaling) = scaling(config)? else { return Ok(spread(frequencies(outer_theta, head_dim))) };
+
+    let theta = scaling.number_or("rope_theta", outer_theta, 1.0..=1e12)?;
     let plain = frequencies(theta, head_dim);
     let key = if scaling.get("rope_type").is_some() { "rope_type" } else { "type" };
     match scaling.text_or(key, "default")? {
@@ -103,12 +138,34 @@ mod tests {
     use crate::config::Config;
     use tapml_graph::ErrorKind;
 
-    fn read(json: &str) -> Result<RopeAngles> {
+    fn config(json: &str) -> Config {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("config.json");
         std::fs::write(&path, json).unwrap();
-        let config = Config::read(&path).unwrap();
-        angles(&config.root(), 8, 64)
+        Config::read(&path).unwrap()
+    }
+
+    fn read(json: &str) -> Result<RopeAngles> {
+        angles(&config(json).root(), 8, 64)
+    }
+
+    fn read_partial(json: &str) -> Result<RopeAngles> {
+        let keys = Partial { theta: "base", factor: "share", default: 0.25 };
+        partial_angles(&config(json).root(), &keys, 16, 64)
+    }
+
+    #[test]
+    fn a_share_of_each_head_by_older_keys_newer_keys_and_default() {
+        let older = read_partial(r#"{"base": 100.0, "share": 0.5}"#).unwrap();
+        assert_eq!(older.inv_freq.len(), 4);
+        assert!((older.inv_freq[2] - 0.1).abs() < 1e-7, "{older:?}");
+        let newer = r#"{"base": 7.0, "share": 1.0, "rope_parameters":
+            {"rope_type": "default", "rope_theta": 100.0, "partial_rotary_factor": 0.5}}"#;
+        assert_eq!(read_partial(newer).unwrap(), older);
+        assert_eq!(read_partial("{}").unwrap().inv_freq.len(), 2);
+        for bad in [r#"{"share": 0.0}"#, r#"{"share": 0.2}"#, r#"{"share": 1.5}"#, r#"{"base": 0.5}"#] {
+            assert!(read_partial(bad).is_err(), "{bad}");
+        }
     }
 
     #[test]
