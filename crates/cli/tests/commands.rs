@@ -296,3 +296,20 @@ fn a_device_file_is_written_through() {
     let text = reader.wait_with_output().unwrap().stdout;
     assert_eq!(serde_json::from_slice::<serde_json::Value>(&text).unwrap()["model_type"], "llama");
 }
+
+/// Models of other architectures, in the folder that `TAPML_MODELS` names.
+#[test]
+fn migrate_accepts_other_architectures() {
+    for name in ["gpt_neox", "phi", "starcoder2"] {
+        let Some(model) = tapml_testing::extra_model(name) else { continue };
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("prompts.txt"), "The old man looked\n").unwrap();
+        let mut command = tapml(folder.path());
+        command
+            .args(["migrate", "--target", "emulator", "--steps", "1", "--prompts", "prompts.txt"])
+            .arg(model);
+        let report = json(&mut command, 0);
+        assert_eq!(report["verdict"], "accepted", "{name}");
+        assert_eq!(report["coverage"]["calls"], report["coverage"]["checked"], "{name}");
+    }
+}
