@@ -170,3 +170,38 @@ fn an_interrupted_migration_resumes() {
         assert!(report["coverage"]["calls"] == report["coverage"]["checked"]);
     }
 }
+
+/// Waits until the log has this text.
+fn wait_for(log: &Path, text: &str) {
+    let start = Instant::now();
+    while !std::fs::read_to_string(log).is_ok_and(|l| l.contains(text)) {
+        assert!(start.elapsed() < Duration::from_secs(120), "`{text}` did not come");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn watching_sees_a_fault_and_its_repair_and_ends_on_request() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = carved(folder.path());
+    let file = kernel(folder.path(), "rope");
+    let log = folder.path().join("log");
+    let child = Command::new(assert_cmd::cargo::cargo_bin("tapml"))
+        .arg("check")
+        .arg(&suite)
+        .args(["--target", "emulator", "--op", "rope", "--watch", "--kernel"])
+        .arg(format!("rope={}", file.display()))
+        .stdout(Stdio::null())
+        .stderr(std::fs::File::create(&log).unwrap())
+        .spawn()
+        .unwrap();
+    wait_for(&log, "the first prompt passes");
+    wait_for(&log, "checked in");
+    let right = std::fs::read_to_string(&file).unwrap();
+    std::fs::write(&file, right.replace("b * cosine + a * sine", "b * cosine - a * sine")).unwrap();
+    wait_for(&log, "the first prompt FAILS");
+    std::fs::write(&file, "fn").unwrap();
+    wait_for(&log, "rope.wgsl:1");
+    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
+}

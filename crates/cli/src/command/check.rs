@@ -71,7 +71,7 @@ impl CheckCommand {
             let start = Instant::now();
             let checked = common::overrides(&self.target.kernel)
                 .and_then(|overrides| Ok(platform.set_overrides(overrides)?))
-                .and_then(|()| self.once(suite, model, &mut platform, oracles, stop));
+                .and_then(|()| self.both(suite, model, &mut platform, oracles, stop, start));
             if let Err(error) = checked {
                 output::print_error(&error);
             }
@@ -79,6 +79,33 @@ impl CheckCommand {
             watcher.wait(stop);
         }
         Ok(Outcome::Holds)
+    }
+
+    /// The first prompt's calls for a quick answer, then all, unless the quick answer is no.
+    fn both(
+        &self,
+        suite: &Suite,
+        model: &Model,
+        platform: &mut dyn Platform,
+        oracles: &Oracles,
+        stop: &Stop,
+        start: Instant,
+    ) -> Result<Outcome> {
+        let ids = suite.cases().map(|case| suite.case_id(case));
+        let first: Vec<String> = ids.filter(|id| id.starts_with("p0.")).collect();
+        if self.case.is_empty() && suite.manifest().prompts.len() > 1 {
+            let options = CheckOptions { ops: self.op.clone(), cases: first };
+            let quick = check(suite, model, platform, oracles, &options, &Bar::new(), stop)?;
+            let verdict = if quick.report.passed() { "passes" } else { "FAILS" };
+            let text = format!("the first prompt {verdict} after {} ms", start.elapsed().as_millis());
+            output::note("watching", &text);
+            if !quick.report.passed() {
+                self.json.say(&render(&quick.report))?;
+                self.json.write(&quick.report)?;
+                return Ok(Outcome::Fails);
+            }
+        }
+        self.once(suite, model, platform, oracles, stop)
     }
 
     fn once(
