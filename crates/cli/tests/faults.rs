@@ -200,7 +200,7 @@ fn watching_sees_a_fault_and_its_repair_and_ends_on_request() {
     let right = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, right.replace("b * cosine + a * sine", "b * cosine - a * sine")).unwrap();
     wait_for(&log, "the first prompt FAILS");
-    std::fs::write(&file, "fn").unwrap();
+    std::fs::write(&file, "fn main( {").unwrap();
     wait_for(&log, "rope.wgsl:1");
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
