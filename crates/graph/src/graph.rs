@@ -360,6 +360,11 @@ impl Builder {
         &self.graph.value(value).ty
     }
 
+    /// The name of a value added so far. Panics if the id is from another builder.
+    pub fn name(&self, value: ValueId) -> &str {
+        &self.graph.value(value).name
+    }
+
     /// The finished graph. Fails with all errors the verifier finds.
     pub fn finish(self) -> Result<Graph> {
         if let Some(i) = self.open_states.iter().position(|&open| open) {

@@ -44,8 +44,8 @@ impl Checkpoint {
         arch::find(&config)?;
         let weights = Weights::open(dir)?;
         let (decoder, model_type) = build(&config, &|name| weights.dtype(name), options)?;
-        let values = weights.load(&decoder.graph, options.check_finite)?;
-        let unused = weights.unused(&decoder.graph);
+        let values = weights.load(&decoder.graph, &decoder.sources, options.check_finite)?;
+        let unused = weights.unused(&decoder.graph, &decoder.sources);
         Checkpoint::new(dir, config, model_type, decoder, values, options).map(|c| Checkpoint { unused, ..c })
     }
 
@@ -197,6 +197,7 @@ fn build(
         return Err(Error::invalid("a context of 0 positions holds no token"));
     }
     let (architecture, model_type) = arch::find(config)?;
+    arch::refuse_quantized(&config.root())?;
     let decoder = (architecture.build)(&config.root(), Net::new(model_type, dtype_of, options))?;
     Ok((decoder, model_type))
 }

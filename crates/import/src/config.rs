@@ -94,6 +94,17 @@ impl<'a> Section<'a> {
         })
     }
 
+    /// A whole number within bounds, if the key is present.
+    pub fn optional_size(&self, key: &str, bounds: RangeInclusive<u32>) -> Result<Option<u32>> {
+        self.get(key).map(|_| self.size(key, bounds)).transpose()
+    }
+
+    /// The first of these keys that is present, else the first of all: families spell the same thing differently.
+    pub fn pick<'k>(&self, keys: &[&'k str]) -> &'k str {
+        let present = keys.iter().find(|key| self.get(key).is_some());
+        present.or(keys.first()).copied().unwrap_or_default()
+    }
+
     /// A number within bounds.
     pub fn number(&self, key: &str, bounds: RangeInclusive<f64>) -> Result<f64> {
         self.require(key)?;

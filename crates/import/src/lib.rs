@@ -14,6 +14,7 @@ mod net;
 mod options;
 mod random;
 pub mod safetensors;
+mod source;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod weights;

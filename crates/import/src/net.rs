@@ -2,6 +2,8 @@
 //! checkpoint.
 
 use crate::options::{ImportOptions, Rows};
+use crate::source::Source;
+use std::collections::HashMap;
 use std::fmt;
 use tapml_graph::{Builder, DType, Graph, Op, Result, Symbol, TensorType, ValueId};
 
@@ -32,6 +34,19 @@ pub struct Net<'a> {
     builder: Builder,
     dtype_of: &'a dyn Fn(&str) -> Option<DType>,
     options: &'a ImportOptions,
+    sources: HashMap<String, Source>,
+    hidden: Vec<String>,
+}
+
+/// A finished graph with what the importer has to know of it.
+#[derive(Debug)]
+pub struct Finished {
+    /// The graph.
+    pub graph: Graph,
+    /// The weights that are not tensors of the checkpoint as they are.
+    pub sources: HashMap<String, Source>,
+    /// Names of the values that [`Net::hidden`] was called with, in order.
+    pub hidden: Vec<String>,
 }
 
 impl<'a> Net<'a> {
@@ -42,7 +57,7 @@ impl<'a> Net<'a> {
         dtype_of: &'a dyn Fn(&str) -> Option<DType>,
         options: &'a ImportOptions,
     ) -> Net<'a> {
-        Net { builder: Builder::new(name), dtype_of, options }
+        Net { builder: Builder::new(name), dtype_of, options, sources: HashMap::new(), hidden: Vec::new() }
     }
 
     /// Dtype of activations and caches.
@@ -67,13 +82,38 @@ impl<'a> Net<'a> {
         self.builder.weight(name, TensorType::new(dtype, shape.iter().map(|&size| u64::from(size))))
     }
 
+    /// The weight of this name and shape, made from other tensors of the checkpoint.
+    pub fn derived(&mut self, at: &Path, shape: &[u32], source: Source) -> Result<ValueId> {
+        let part = source.tensors().first().map(String::as_str).unwrap_or_default();
+        let dtype = source.dtype((self.dtype_of)(part).unwrap_or(DType::F32));
+        let name = at.to_string();
+        self.sources.insert(name.clone(), source);
+        self.builder.weight(name, TensorType::new(dtype, shape.iter().map(|&size| u64::from(size))))
+    }
+
+    /// Notes a value that Transformers calls a hidden state: what enters the first layer, what leaves each layer.
+    pub fn hidden(&mut self, value: ValueId) {
+        self.hidden.push(self.builder.name(value).to_string());
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> &TensorType {
+        self.builder.ty(value)
+    }
+
     /// A cache that grows by this step's rows: `[p, columns]`.
     pub fn cache(&mut self, at: &Path, columns: u32) -> Result<ValueId> {
         let shape = [Symbol::P.into(), tapml_graph::Dim::from(u64::from(columns))];
         self.builder.state(at.to_string(), TensorType::new(self.activation(), shape))
     }
 
-    /// Sets what a cache holds after the step.
+    /// A state in f32 that keeps its shape from step to step, zero at the start.
+    pub fn state(&mut self, at: &Path, shape: &[u32]) -> Result<ValueId> {
+        let shape = shape.iter().map(|&size| u64::from(size));
+        self.builder.state(at.to_string(), TensorType::new(DType::F32, shape))
+    }
+
+    /// Sets what a cache or state holds after the step.
     pub fn set_cache(&mut self, before: ValueId, after: ValueId) -> Result<()> {
         self.builder.set_state(before, after)
     }
@@ -83,9 +123,21 @@ impl<'a> Net<'a> {
         self.builder.node(at.to_string(), op, inputs)
     }
 
+    /// Adds a node whose outputs get these names below its own.
+    pub fn node_multi(
+        &mut self,
+        at: &Path,
+        op: impl Into<Op>,
+        inputs: &[ValueId],
+        outputs: &[&str],
+    ) -> Result<Vec<ValueId>> {
+        let outputs: Vec<String> = outputs.iter().map(|name| at.at(name).to_string()).collect();
+        self.builder.node_multi(at.to_string(), op, inputs, &outputs)
+    }
+
     /// Finishes the graph with this result.
-    pub fn finish(mut self, output: &str, value: ValueId) -> Result<Graph> {
+    pub fn finish(mut self, output: &str, value: ValueId) -> Result<Finished> {
         self.builder.output(output, value);
-        self.builder.finish()
+        Ok(Finished { graph: self.builder.finish()?, sources: self.sources, hidden: self.hidden })
     }
 }

@@ -3,6 +3,7 @@
 use crate::config::Config;
 use crate::finite::first_not_finite;
 use crate::safetensors::{Entry, File};
+use crate::source::Source;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Component, Path};
@@ -51,13 +52,18 @@ impl Weights {
     }
 
     /// The tensors that the graph names as weights. Fails with every one that is missing or of another type, and, if
-    /// asked to, when one holds NaN or infinity.
-    pub fn load(&self, graph: &Graph, check_finite: bool) -> Result<HashMap<String, Tensor>> {
+    /// asked to, when one holds NaN or infinity. Weights in `sources` are made from other tensors; the rest stay mapped.
+    pub(crate) fn load(
+        &self,
+        graph: &Graph,
+        sources: &HashMap<String, Source>,
+        check_finite: bool,
+    ) -> Result<HashMap<String, Tensor>> {
         let wanted: Vec<&Value> = graph.weights().map(|(_, value)| value).collect();
         let mut problems = Vec::new();
         let mut tensors = Vec::with_capacity(wanted.len());
         for value in &wanted {
-            match self.take(value) {
+            match self.take(value, sources.get(&value.name)) {
                 Ok(tensor) => tensors.push((value.name.clone(), tensor)),
                 Err(problem) => problems.push(problem),
             }
@@ -76,8 +82,10 @@ impl Weights {
 
     /// Names of tensors that the graph does not use, sorted. Stored rotary frequencies do not count: they follow from
     /// the configuration.
-    pub fn unused(&self, graph: &Graph) -> Vec<String> {
-        let used: HashSet<&str> = graph.weights().map(|(_, v)| v.name.as_str()).collect();
+    pub(crate) fn unused(&self, graph: &Graph, sources: &HashMap<String, Source>) -> Vec<String> {
+        let names = graph.weights().map(|(_, v)| v.name.as_str());
+        let parts = sources.values().flat_map(Source::tensors).map(String::as_str);
+        let used: HashSet<&str> = names.filter(|name| !sources.contains_key(*name)).chain(parts).collect();
         let entries = self.files.iter().flat_map(File::entries).map(|e| e.name.as_str());
         let unused = entries.filter(|n| !used.contains(n) && !n.ends_with("rotary_emb.inv_freq"));
         let mut unused: Vec<String> = unused.map(str::to_string).collect();
@@ -91,10 +99,30 @@ impl Weights {
         Some((file, file.entries().get(entry)?))
     }
 
-    fn take(&self, value: &Value) -> Result<Tensor> {
-        let name = &value.name;
+    /// The weight that this value stands for.
+    fn take(&self, value: &Value, source: Option<&Source>) -> Result<Tensor> {
         let shape = value.ty.sizes(&Symbols::new())?;
-        let (file, entry) = self.find(name).ok_or_else(|| self.missing(name, &shape))?;
+        let Some(source) = source else { return self.stored(&value.name, &shape) };
+        let part = source.shape_of_part(&shape);
+        let parts = source.tensors().iter().map(|name| match &part {
+            Some(shape) => self.stored(name, shape),
+            None => self.stored_of_len(name, &shape),
+        });
+        let parts: Vec<Tensor> = parts.collect::<Result<_>>()?;
+        source.make(parts, shape).map_err(|e| e.context(format!("weight `{}`", value.name)))
+    }
+
+    /// The tensor of this name under its own shape, which must have as many elements as `shape`.
+    fn stored_of_len(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let found = self.find(name).map(|(_, entry)| entry.shape.clone());
+        let count = |shape: &[usize]| shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
+        let same = found.filter(|found| count(found) == count(shape));
+        self.stored(name, same.as_deref().unwrap_or(shape))
+    }
+
+    /// The tensor of this name and shape.
+    fn stored(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
+        let (file, entry) = self.find(name).ok_or_else(|| self.missing(name, shape))?;
         let found = format!("{}{:?}", entry.stored, entry.shape);
         let at = || format!("{}: tensor `{name}`", file.path().display());
         if entry.shape != shape {

@@ -154,7 +154,7 @@ fn config_errors_name_file_key_expected_and_found() {
     refused_config("rope_scaling", json!("big"), "expected an object");
     let unsupported = [
         ("model_type", json!("mamba9"), "architecture `mamba9` is not supported"),
-        ("hidden_act", json!("gelu"), "activation `gelu`"),
+        ("hidden_act", json!("snake"), "activation `snake`"),
         ("quantization_config", json!({"bits": 4}), "quantised"),
         ("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0}), "`yarn`"),
     ];

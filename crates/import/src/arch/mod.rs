@@ -1,8 +1,11 @@
 //! The architectures: one file each, listed once below.
 
+use crate::block::sizes::Sizes;
 use crate::config::{Config, Section};
-use crate::net::Net;
-use tapml_graph::{Error, Graph, Result};
+use crate::net::{Finished, Net};
+use crate::source::Source;
+use std::collections::HashMap;
+use tapml_graph::{Error, Graph, Result, ValueId};
 
 mod gpt_neox;
 mod llama;
@@ -27,12 +30,22 @@ pub const ARCHITECTURES: &[Architecture] =
 pub struct Decoder {
     /// `ids: u32[n]` to `logits: f32[n, vocab]` (or `f32[1, vocab]`), with the caches as states.
     pub graph: Graph,
+    /// The weights that are made from tensors of other names or shapes.
+    pub sources: HashMap<String, Source>,
     /// Names of the values that enter the first layer and leave each layer.
     pub hidden: Vec<String>,
     /// Token ids lie below this.
     pub vocab: u32,
     /// Most positions the model was made for.
     pub context: u32,
+}
+
+impl Decoder {
+    /// The decoder whose result is `logits`.
+    pub fn finish(net: Net<'_>, logits: ValueId, sizes: &Sizes) -> Result<Decoder> {
+        let Finished { graph, sources, hidden } = net.finish("logits", logits)?;
+        Ok(Decoder { graph, sources, hidden, vocab: sizes.vocab, context: sizes.context })
+    }
 }
 
 /// The architecture that `config.json` names. Fails with the list of known ones.

@@ -1,20 +1,43 @@
 //! Activation functions as configurations name them.
 
 use crate::config::Section;
-use tapml_graph::Result;
-use tapml_graph::op::{Gelu, GeluForm};
+use crate::net::{Net, Path};
+use tapml_graph::op::{Gelu, GeluForm, Silu};
+use tapml_graph::{Op, Result, ValueId};
 
-/// The form of GELU that `hidden_act` names, or `default` if the key is absent. Fails on another activation.
-pub fn gelu(config: &Section, default: &'static str) -> Result<Gelu> {
-    const KEY: &str = "hidden_act";
-    let approximate = match config.text_or(KEY, default)? {
-        "gelu" => GeluForm::None,
-        "gelu_new" | "gelu_fast" | "gelu_pytorch_tanh" => GeluForm::Tanh,
-        other => {
-            let text = format!("activation `{other}` is not supported for this architecture");
-            let hint = "supported: gelu, gelu_new, gelu_fast, gelu_pytorch_tanh";
-            return Err(config.unsupported(KEY, &text).with_hint(hint));
-        }
-    };
-    Ok(Gelu { approximate })
+/// The names of configurations and what they mean.
+const KNOWN: &[(&str, fn() -> Op)] = &[
+    ("silu", || Silu {}.into()),
+    ("swish", || Silu {}.into()),
+    ("gelu", || Gelu { approximate: GeluForm::None }.into()),
+    ("gelu_new", || Gelu { approximate: GeluForm::Tanh }.into()),
+    ("gelu_fast", || Gelu { approximate: GeluForm::Tanh }.into()),
+    ("gelu_pytorch_tanh", || Gelu { approximate: GeluForm::Tanh }.into()),
+];
+
+/// An activation function: an operator of one input.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Activation(Op);
+
+impl Activation {
+    /// The activation of this operator.
+    pub fn new(op: impl Into<Op>) -> Activation {
+        Activation(op.into())
+    }
+
+    /// The activation that `key` names, or `default` if the key is absent. Fails on a name that is not known.
+    pub fn read(json: &Section, key: &str, default: &'static str) -> Result<Activation> {
+        let name = json.text_or(key, default)?;
+        let found = KNOWN.iter().find(|(known, _)| *known == name);
+        found.map(|(_, op)| Activation(op())).ok_or_else(|| {
+            let known: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+            json.unsupported(key, &format!("activation `{name}` is not supported"))
+                .with_hint(format!("supported: {}", known.join(", ")))
+        })
+    }
+
+    /// The function of each element of `x`.
+    pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
+        net.node(at, self.0.clone(), &[x])
+    }
 }

@@ -1,10 +1,11 @@
 //! A projection: `weight: [outputs, inputs]`, and `bias: [outputs]` where the model has one.
 
 use crate::net::{Net, Path};
+use crate::source::Source;
 use tapml_graph::op::Linear;
 use tapml_graph::{Result, ValueId};
 
-/// Sizes of a projection.
+/// Sizes and layout of a projection.
 #[derive(Clone, Copy, Debug)]
 pub struct Projection {
     /// Columns of its input.
@@ -13,11 +14,28 @@ pub struct Projection {
     pub outputs: u32,
     /// Whether it adds a bias.
     pub bias: bool,
+    /// Whether the checkpoint holds the matrix as `[inputs, outputs]` (GPT-2's `Conv1D`).
+    pub transposed: bool,
+}
+
+impl Projection {
+    /// One whose matrix is stored as `[outputs, inputs]`.
+    pub fn new(inputs: u32, outputs: u32, bias: bool) -> Projection {
+        Projection { inputs, outputs, bias, transposed: false }
+    }
 }
 
 /// `x: [n, inputs]` to `[n, outputs]`.
 pub fn linear(net: &mut Net, at: &Path, x: ValueId, size: Projection) -> Result<ValueId> {
-    let mut inputs = vec![x, net.weight(&at.at("weight"), &[size.outputs, size.inputs])?];
+    let (name, shape) = (at.at("weight"), [size.outputs, size.inputs]);
+    let weight = match size.transposed {
+        false => net.weight(&name, &shape)?,
+        true => {
+            let source = Source::Transposed(name.to_string());
+            net.derived(&at.at("weight.transposed"), &shape, source)?
+        }
+    };
+    let mut inputs = vec![x, weight];
     if size.bias {
         inputs.push(net.weight(&at.at("bias"), &[size.outputs])?);
     }

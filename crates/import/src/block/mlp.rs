@@ -1,12 +1,34 @@
 //! Feed-forward layers.
 
+use super::activation::Activation;
 use super::linear::{Projection, linear};
+use super::sizes::Sizes;
 use crate::net::{Net, Path};
-use tapml_graph::op::{Gelu, Mul, Silu};
+use tapml_graph::op::{Columns, Mul};
 use tapml_graph::{Result, ValueId};
 
-/// Sizes of a feed-forward layer.
+/// How a feed-forward layer is put together, with the names of its projections.
 #[derive(Clone, Copy, Debug)]
+pub enum Form {
+    /// `down(act(gate(x)) · up(x))`.
+    Gated {
+        /// Names of `gate`, `up` and `down`.
+        names: [&'static str; 3],
+    },
+    /// As [`Form::Gated`] with one projection for gate and up, the gate's columns first.
+    Fused {
+        /// Names of the fused projection and of `down`.
+        names: [&'static str; 2],
+    },
+    /// `out(act(into(x)))`.
+    Plain {
+        /// Names of `into` and `out`.
+        names: [&'static str; 2],
+    },
+}
+
+/// A feed-forward layer.
+#[derive(Clone, Debug)]
 pub struct Mlp {
     /// Columns of input and output.
     pub hidden: u32,
@@ -14,32 +36,60 @@ pub struct Mlp {
     pub intermediate: u32,
     /// Whether the projections add biases.
     pub bias: bool,
+    /// Whether the checkpoint holds the matrices as `[inputs, outputs]`.
+    pub transposed: bool,
+    /// The activation.
+    pub activation: Activation,
+    /// Structure and names.
+    pub form: Form,
 }
 
-/// `down(silu(gate(x)) · up(x))` for `x: [n, hidden]`.
-pub fn gated_silu(net: &mut Net, at: &Path, x: ValueId, size: Mlp) -> Result<ValueId> {
-    let Mlp { hidden, intermediate, bias } = size;
-    let into = Projection { inputs: hidden, outputs: intermediate, bias };
-    let out = Projection { inputs: intermediate, outputs: hidden, bias };
-    let gate = linear(net, &at.at("gate_proj"), x, into)?;
-    let gate = net.node(&at.at("act_fn"), Silu {}, &[gate])?;
-    let up = linear(net, &at.at("up_proj"), x, into)?;
-    let product = net.node(&at.at("mul"), Mul {}, &[gate, up])?;
-    linear(net, &at.at("down_proj"), product, out)
-}
+impl Mlp {
+    /// Llama's: gated, no biases.
+    pub fn gated(sizes: &Sizes, activation: Activation) -> Mlp {
+        let form = Form::Gated { names: ["gate_proj", "up_proj", "down_proj"] };
+        Mlp::new(sizes, activation, form)
+    }
 
-/// `out(gelu(into(x)))` for `x: [n, hidden]`; `names` are those of the projections `into` and `out`.
-pub fn gelu(
-    net: &mut Net,
-    at: &Path,
-    x: ValueId,
-    size: Mlp,
-    names: [&str; 2],
-    activation: Gelu,
-) -> Result<ValueId> {
-    let Mlp { hidden, intermediate, bias } = size;
-    let [into, out] = names;
-    let y = linear(net, &at.at(into), x, Projection { inputs: hidden, outputs: intermediate, bias })?;
-    let y = net.node(&at.at("act"), activation, &[y])?;
-    linear(net, &at.at(out), y, Projection { inputs: intermediate, outputs: hidden, bias })
+    /// Two projections of these names with biases.
+    pub fn plain(sizes: &Sizes, activation: Activation, names: [&'static str; 2]) -> Mlp {
+        Mlp { bias: true, ..Mlp::new(sizes, activation, Form::Plain { names }) }
+    }
+
+    /// One of this form without biases.
+    pub fn new(sizes: &Sizes, activation: Activation, form: Form) -> Mlp {
+        let Sizes { hidden, intermediate, .. } = *sizes;
+        Mlp { hidden, intermediate, bias: false, transposed: false, activation, form }
+    }
+
+    /// The layer's result for `x: [n, hidden]`: `[n, hidden]`.
+    pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
+        let width = self.intermediate;
+        let into = self.projection(self.hidden, width);
+        let (between, out) = match self.form {
+            Form::Gated { names: [gate, up, down] } => {
+                let gate = linear(net, &at.at(gate), x, into)?;
+                let gate = self.activation.apply(net, &at.at("act_fn"), gate)?;
+                let up = linear(net, &at.at(up), x, into)?;
+                (net.node(&at.at("mul"), Mul {}, &[gate, up])?, down)
+            }
+            Form::Fused { names: [fused, down] } => {
+                let both = linear(net, &at.at(fused), x, self.projection(self.hidden, 2 * width))?;
+                let part = |first| Columns { group: 2 * width, first, count: width };
+                let gate = net.node(&at.at("gate"), part(0), &[both])?;
+                let gate = self.activation.apply(net, &at.at("act_fn"), gate)?;
+                let up = net.node(&at.at("up"), part(width), &[both])?;
+                (net.node(&at.at("mul"), Mul {}, &[gate, up])?, down)
+            }
+            Form::Plain { names: [name, out] } => {
+                let y = linear(net, &at.at(name), x, into)?;
+                (self.activation.apply(net, &at.at("act"), y)?, out)
+            }
+        };
+        linear(net, &at.at(out), between, self.projection(width, self.hidden))
+    }
+
+    fn projection(&self, inputs: u32, outputs: u32) -> Projection {
+        Projection { inputs, outputs, bias: self.bias, transposed: self.transposed }
+    }
 }

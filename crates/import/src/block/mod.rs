@@ -1,9 +1,13 @@
 //! Parts that architectures are put together from. Each adds nodes and weights under the path it is given.
 
+#![allow(dead_code, reason = "parts of architectures that follow")]
+
 pub mod activation;
 pub mod attention;
-pub mod embed;
+pub mod decoder;
+pub mod layer;
 pub mod linear;
 pub mod mlp;
 pub mod norm;
 pub mod rope;
+pub mod sizes;

@@ -62,6 +62,11 @@ fn scaling<'a>(config: &Section<'a>) -> Result<Option<Section<'a>>> {
 
 /// The angles for this many rotated elements, scaled as the configuration says.
 fn scaled(config: &Section, theta_key: &str, head_dim: u32, context: u32) -> Result<RopeAngles> {
+    if !head_dim.is_multiple_of(2) {
+        let key = config.pick(&["head_dim", "hidden_size"]);
+        let text = format!("an even number of elements to rotate in pairs (here they are {head_dim})");
+        return Err(config.expected(key, &text));
+    }
     let outer_theta = config.number_or(theta_key, DEFAULT_THETA, 1.0..=1e12)?;
     let Some(scaling) = scaling(config)? else { return Ok(spread(frequencies(outer_theta, head_dim))) };
 

@@ -1,0 +1,85 @@
+//! The sizes that the configuration of nearly every decoder gives, under the names that the families use.
+
+use crate::config::Section;
+use tapml_graph::Result;
+
+/// Sizes of a decoder.
+#[derive(Clone, Copy, Debug)]
+pub struct Sizes {
+    /// Token ids lie below this.
+    pub vocab: u32,
+    /// Columns of the residual stream.
+    pub hidden: u32,
+    /// Columns within a feed-forward layer.
+    pub intermediate: u32,
+    /// Layers.
+    pub layers: u32,
+    /// Query heads.
+    pub heads: u32,
+    /// Key/value heads; divides `heads`.
+    pub kv_heads: u32,
+    /// Elements of one head.
+    pub head_dim: u32,
+    /// Most positions the model was made for.
+    pub context: u32,
+}
+
+/// What Transformers takes for keys that are absent.
+#[derive(Clone, Copy, Debug)]
+pub struct Defaults {
+    /// Key/value heads; as many as query heads if none.
+    pub kv_heads: Option<u32>,
+    /// Columns within a feed-forward layer as a multiple of `hidden`; the key must be there if none.
+    pub intermediate: Option<u32>,
+    /// Elements of one head; `hidden / heads` if none.
+    pub head_dim: Option<u32>,
+    /// Most positions.
+    pub context: u32,
+}
+
+impl Defaults {
+    /// Those of Llama.
+    pub const LLAMA: Defaults =
+        Defaults { kv_heads: None, intermediate: None, head_dim: None, context: 2048 };
+}
+
+impl Sizes {
+    /// Reads the sizes. The first spelling of each list that is present counts.
+    pub fn read(json: &Section, defaults: &Defaults) -> Result<Sizes> {
+        let hidden_key = json.pick(&["hidden_size", "n_embd"]);
+        let heads_key = json.pick(&["num_attention_heads", "n_head"]);
+        let hidden = json.size(hidden_key, 1..=1 << 17)?;
+        let heads = json.size(heads_key, 1..=1 << 12)?;
+        let head_dim = match (json.get("head_dim"), defaults.head_dim) {
+            (Some(_), _) => json.size("head_dim", 1..=1 << 12)?,
+            (None, Some(size)) => size,
+            (None, None) if hidden.is_multiple_of(heads) => hidden / heads,
+            (None, None) => {
+                let expected =
+                    format!("a multiple of `{heads_key}`, which is {heads}, as there is no `head_dim`");
+                return Err(json.expected(hidden_key, &expected));
+            }
+        };
+        let kv_key = json.pick(&["num_key_value_heads", "num_kv_heads"]);
+        let kv_heads = json.size_or(kv_key, defaults.kv_heads.unwrap_or(heads), 1..=heads)?;
+        if !heads.is_multiple_of(kv_heads) {
+            return Err(json.expected(kv_key, &format!("a divisor of `{heads_key}`, which is {heads}")));
+        }
+        let intermediate_key = json.pick(&["intermediate_size", "n_inner", "ffn_hidden_size"]);
+        let intermediate = match defaults.intermediate {
+            Some(factor) => json.size_or(intermediate_key, factor.saturating_mul(hidden), 1..=1 << 20)?,
+            None => json.size(intermediate_key, 1..=1 << 20)?,
+        };
+        let context_key = json.pick(&["max_position_embeddings", "n_positions", "seq_length", "n_ctx"]);
+        Ok(Sizes {
+            vocab: json.size(json.pick(&["vocab_size", "padded_vocab_size"]), 1..=1 << 24)?,
+            hidden,
+            intermediate,
+            layers: json.size(json.pick(&["num_hidden_layers", "n_layer", "num_layers"]), 1..=1 << 12)?,
+            heads,
+            kv_heads,
+            head_dim,
+            context: json.size_or(context_key, defaults.context, 1..=1 << 26)?,
+        })
+    }
+}

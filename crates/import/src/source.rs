@@ -1,0 +1,163 @@
+//! Where a weight of the graph comes from: a tensor of the checkpoint as it is, or made from some.
+
+use rayon::prelude::*;
+use tapml_graph::{Bytes, DType, Error, Result, Tensor};
+
+/// How a weight follows from tensors of the checkpoint.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Source {
+    /// The tensor of this name, its elements in the same order under another shape. Not copied.
+    Reshaped(String),
+    /// The matrix of this name with rows and columns exchanged: `[inputs, outputs]` becomes `[outputs, inputs]`.
+    Transposed(String),
+    /// Tensors of one shape, one after another along a new first axis: the experts of a layer.
+    Stacked(Vec<String>),
+    /// As [`Source::Stacked`], each matrix transposed before.
+    StackedTransposed(Vec<String>),
+    /// The matrix of this name, each row divided by its Euclidean length. In f32: the quotients need its digits.
+    UnitRows(String),
+}
+
+impl Source {
+    /// The tensors it is made from, in order.
+    pub fn tensors(&self) -> &[String] {
+        match self {
+            Source::Reshaped(name) | Source::Transposed(name) | Source::UnitRows(name) => {
+                std::slice::from_ref(name)
+            }
+            Source::Stacked(names) | Source::StackedTransposed(names) => names,
+        }
+    }
+
+    /// The dtype of the weight if its tensors have this one.
+    pub fn dtype(&self, part: DType) -> DType {
+        match self {
+            Source::UnitRows(_) => DType::F32,
+            _ => part,
+        }
+    }
+
+    /// The shapes that the tensors must have for the weight to have `shape`; `None` if any shape of as many elements
+    /// will do.
+    pub fn shape_of_part(&self, shape: &[usize]) -> Option<Vec<usize>> {
+        let transposed = |shape: &[usize]| shape.iter().rev().copied().collect();
+        match self {
+            Source::Reshaped(_) => None,
+            Source::Transposed(_) => Some(transposed(shape)),
+            Source::Stacked(_) => Some(shape.iter().skip(1).copied().collect()),
+            Source::StackedTransposed(_) => Some(transposed(shape.get(1..).unwrap_or_default())),
+            Source::UnitRows(_) => Some(shape.to_vec()),
+        }
+    }
+
+    /// The weight, of `shape`, from its tensors, whose shapes have been checked.
+    pub fn make(&self, parts: Vec<Tensor>, shape: Vec<usize>) -> Result<Tensor> {
+        let first = parts.first().ok_or_else(|| Error::bug("a weight is made from no tensor"))?;
+        let dtype = first.dtype();
+        if let Some(other) = parts.iter().find(|p| p.dtype() != dtype) {
+            return Err(Error::unsupported(format!(
+                "expected one dtype throughout, found {dtype} and {}",
+                other.dtype()
+            )));
+        }
+        match self {
+            Source::Reshaped(_) => Tensor::new(dtype, shape, first.bytes().clone()),
+            Source::Transposed(_) => Tensor::new(dtype, shape, Bytes::new(transposed(first))),
+            Source::Stacked(_) => joined(dtype, shape, &parts, |part| part.bytes().to_vec()),
+            Source::StackedTransposed(_) => joined(dtype, shape, &parts, transposed),
+            Source::UnitRows(_) => unit_rows(first, shape),
+        }
+    }
+}
+
+/// The bytes of the parts, one after another.
+fn joined(
+    dtype: DType,
+    shape: Vec<usize>,
+    parts: &[Tensor],
+    bytes_of: impl Fn(&Tensor) -> Vec<u8> + Sync,
+) -> Result<Tensor> {
+    let len = parts.iter().map(|p| p.bytes().len()).sum();
+    let mut bytes = Vec::new();
+    bytes.try_reserve_exact(len).map_err(|_| {
+        let text =
+            format!("no memory for a weight {dtype}{shape:?} that is put together from the checkpoint");
+        Error::new(tapml_graph::ErrorKind::OutOfMemory, text)
+    })?;
+    bytes.resize(len, 0);
+    let mut rest: &mut [u8] = &mut bytes;
+    let mut slots = Vec::new();
+    for part in parts {
+        let (slot, after) = rest.split_at_mut(part.bytes().len());
+        slots.push((slot, part));
+        rest = after;
+    }
+    slots.into_par_iter().for_each(|(slot, part)| slot.copy_from_slice(&bytes_of(part)));
+    Tensor::new(dtype, shape, Bytes::new(bytes))
+}
+
+/// The elements of a matrix, column by column.
+fn transposed(matrix: &Tensor) -> Vec<u8> {
+    let size = matrix.dtype().size();
+    let (rows, columns) = (matrix.shape().first().copied().unwrap_or(0), matrix.row_len());
+    let bytes: &[u8] = matrix.bytes();
+    let mut out = vec![0; bytes.len()];
+    if rows == 0 || columns == 0 {
+        return out;
+    }
+    out.par_chunks_mut(rows * size).enumerate().for_each(|(column, to)| {
+        for (row, to) in to.chunks_exact_mut(size).enumerate() {
+            let from = (row * columns + column) * size;
+            to.copy_from_slice(&bytes[from..from + size]);
+        }
+    });
+    out
+}
+
+/// Each row divided by its length, computed in f64 and rounded once. A row of zeros stays one.
+fn unit_rows(matrix: &Tensor, shape: Vec<usize>) -> Result<Tensor> {
+    let mut values = matrix.to_f64();
+    for row in values.chunks_mut(matrix.row_len().max(1)) {
+        let length = row.iter().map(|v| v * v).sum::<f64>().sqrt();
+        if length > 0.0 {
+            row.iter_mut().for_each(|v| *v /= length);
+        }
+    }
+    Tensor::from_f64(DType::F32, shape, &values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matrix(values: [f32; 6]) -> Tensor {
+        Tensor::from_f32(vec![2, 3], values.to_vec()).unwrap()
+    }
+
+    #[test]
+    fn each_kind_of_source() {
+        let (a, b) = (matrix([1.0, 2.0, 3.0, 4.0, 5.0, 6.0]), matrix([7.0, 8.0, 9.0, 10.0, 11.0, 12.0]));
+        let name = || "w".to_string();
+        let make = |source: Source, parts: &[&Tensor], shape: &[usize]| {
+            source.make(parts.iter().map(|&p| p.clone()).collect(), shape.to_vec()).unwrap().to_f64()
+        };
+        assert_eq!(make(Source::Reshaped(name()), &[&a], &[6]), a.to_f64());
+        assert_eq!(make(Source::Transposed(name()), &[&a], &[3, 2]), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
+        let stacked = Source::Stacked(vec![name(), name()]);
+        assert_eq!(stacked.shape_of_part(&[2, 2, 3]), Some(vec![2, 3]));
+        assert_eq!(make(stacked, &[&a, &b], &[2, 2, 3])[5..7], [6.0, 7.0]);
+        let across = Source::StackedTransposed(vec![name(), name()]);
+        assert_eq!(across.shape_of_part(&[2, 3, 2]), Some(vec![2, 3]));
+        assert_eq!(make(across, &[&a, &b], &[2, 3, 2])[5..8], [6.0, 7.0, 10.0]);
+        let unit = make(Source::UnitRows(name()), &[&a], &[2, 3]);
+        assert!((unit[0] - 1.0 / 14f64.sqrt()).abs() < 1e-7);
+    }
+
+    #[test]
+    fn parts_of_different_dtypes_are_refused() {
+        let narrow = Tensor::from_f64(DType::F16, vec![2, 3], &[0.0; 6]).unwrap();
+        let source = Source::Stacked(vec!["a".into(), "b".into()]);
+        let error = source.make(vec![matrix([0.0; 6]), narrow], vec![2, 2, 3]).unwrap_err();
+        assert!(error.to_string().contains("f32 and f16"), "{error}");
+    }
+}
