@@ -138,7 +138,7 @@ fn weights_in_parts_give_the_same_bits() {
 fn rope_angles_are_exact_to_a_unit_in_the_last_place() {
     let frequencies: Vec<f32> =
         (0..32).map(|j| 500_000f32.powf(-(j as f32) / 32.0)).chain([-0.7, 0.3, 1e-9]).collect();
-    let op = tapml_graph::op::RopeAngles { inv_freq: frequencies.clone(), scale: 1.0 }.into();
+    let op = tapml_graph::op::RopeAngles::new(frequencies.clone(), 1.0).into();
     for mut device in devices() {
         let mut cache = KernelCache::new();
         for p in [0u64, 1000, 131_000, 16_777_000] {

@@ -89,14 +89,7 @@ impl Net {
         let k = self.node(format!("{layer}.k.rope"), rope, &[k, self.angles]);
         let k = self.cache(format!("{layer}.keys"), k);
         let v = self.cache(format!("{layer}.values"), v);
-        let op = Attention {
-            heads: HEADS as u32,
-            kv_heads: KV_HEADS as u32,
-            head_dim: HEAD as u32,
-            scale: 0.5,
-            window: None,
-            softcap: None,
-        };
+        let op = Attention::causal(HEADS as u32, KV_HEADS as u32, HEAD as u32, 0.5);
         let y = self.node(format!("{layer}.attention"), op, &[q, k, v]);
         self.linear(format!("{layer}.o"), y, HIDDEN, HEADS * HEAD)
     }
@@ -124,7 +117,7 @@ pub fn model(toy: Toy) -> Model {
     let ids = b.input("ids", TensorType::new(DType::U32, [n])).unwrap();
     let table = b.weight("embed", TensorType::new(toy.weights, [VOCAB, HIDDEN])).unwrap();
     let mut x = b.node("embedding", Embedding { dtype: toy.dtype }, &[ids, table]).unwrap();
-    let angles = b.node("angles", RopeAngles { inv_freq: vec![1.0, 0.01], scale: 1.0 }, &[]).unwrap();
+    let angles = b.node("angles", RopeAngles::new(vec![1.0, 0.01], 1.0), &[]).unwrap();
     let mut net = Net { b, toy, angles };
     let mut y = net.norm("0.input_norm".into(), x);
     for layer in 0..LAYERS {

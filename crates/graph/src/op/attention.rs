@@ -1,6 +1,6 @@
-//! `attention`: causal softmax attention with grouped query heads over a cache.
+//! `attention`: softmax attention with grouped query heads over a cache.
 
-use super::shape::{expect_dim, expect_inputs, expect_same, matrix};
+use super::shape::{expect_dim, expect_inputs, expect_vector, matrix};
 use super::{Fill, Operator, Sample};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
@@ -8,12 +8,22 @@ use crate::error::{Error, Result};
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
 
-/// `q: [n, heads·d]`, `k, v: [n+p, kv_heads·d]` give `y: [n, heads·d]`. Query row `i` stands at position `p+i`; head
-/// `h` reads key/value head `g = h / (heads/kv_heads)`:
-/// `s_j = scale · q[i,h]·k[j,g]`, then `s_j = cap·tanh(s_j/cap)` if `softcap`, masked to
-/// `p+i−window < j ≤ p+i`, `y[i,h] = Σ_j softmax(s)_j · v[j,g]`.
+/// `q: [n, heads·d]`, `k: [m, kv_heads·d]`, `v: [m, kv_heads·e]` and optionally `sinks: [heads]` give `y: [n, heads·e]`;
+/// `d = head_dim`, `e = value_dim`, `m = n+p` if causal. Query row `i` stands at position `t = p+i`; head `h` reads
+/// key/value head `g = h / (heads/kv_heads)`:
 ///
-/// Vaswani et al. 2017, section 3.2.1; Ainslie et al. 2023 (grouped queries); Gemma-2 report 2024 (soft cap).
+/// ```text
+/// s_j = scale · q[i,h]·k[j,g]          then s_j = cap·tanh(s_j/cap)             if `softcap`
+///                                      then s_j = s_j + alibi[h]·(j − t)        if `alibi`
+/// y[i,h] = Σ_j exp(s_j)·v[j,g] / (Σ_j exp(s_j) + exp(sinks[h]))                 the last term only if `sinks`
+/// ```
+///
+/// over the keys `j ≤ t` if causal, of these `j > t − window` if `window`, and `⌊j/chunk⌋ = ⌊t/chunk⌋` if `chunk`; over
+/// all keys if not causal. A query that sees no key gives 0.
+///
+/// Vaswani et al. 2017, section 3.2.1; Ainslie et al. 2023 (grouped queries); Gemma-2 report 2024 (soft cap); Press,
+/// Smith, Lewis, "Train Short, Test Long", 2022 (ALiBi); Xiao et al., "Efficient Streaming Language Models with Attention
+/// Sinks", 2024, and the gpt-oss model card, 2025 (a learned sink per head); Llama 4, 2025 (chunks).
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Attention {
@@ -21,45 +31,113 @@ pub struct Attention {
     pub heads: u32,
     /// Key/value heads; divides `heads`.
     pub kv_heads: u32,
-    /// Elements of one head.
+    /// Elements of one head of queries and keys.
     pub head_dim: u32,
+    /// Elements of one head of values and results; `head_dim` if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value_dim: Option<u32>,
     /// Factor on the scores.
     pub scale: f32,
+    /// Whether a query sees no key behind its own position.
+    #[serde(default = "yes", skip_serializing_if = "is_yes")]
+    pub causal: bool,
     /// Only the last `window` positions are seen, the query's own included; all if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub window: Option<u32>,
+    /// Positions are cut into runs of this many, and only keys of the query's own run are seen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chunk: Option<u32>,
     /// Soft cap on the scores.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub softcap: Option<f32>,
+    /// For each query head the score of one position of distance.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alibi: Option<Vec<f32>>,
+}
+
+fn yes() -> bool {
+    true
+}
+
+fn is_yes(value: &bool) -> bool {
+    *value
+}
+
+impl Attention {
+    /// Causal attention without any of the optional attributes.
+    pub fn causal(heads: u32, kv_heads: u32, head_dim: u32, scale: f32) -> Attention {
+        Attention {
+            heads,
+            kv_heads,
+            head_dim,
+            value_dim: None,
+            scale,
+            causal: true,
+            window: None,
+            chunk: None,
+            softcap: None,
+            alibi: None,
+        }
+    }
+
+    /// Elements of one head of values and results.
+    pub fn value_size(&self) -> u32 {
+        self.value_dim.unwrap_or(self.head_dim)
+    }
+
+    /// Fails if the attributes contradict each other.
+    fn check(&self) -> Result<()> {
+        let (heads, kv_heads) = (self.heads, self.kv_heads);
+        let sizes = [heads, kv_heads, self.head_dim, self.value_size()];
+        if sizes.contains(&0) || !heads.is_multiple_of(kv_heads) {
+            return Err(Error::invalid(format!("`kv_heads` {kv_heads} must divide `heads` {heads}, sizes above 0")));
+        }
+        for (name, size) in [("window", self.window), ("chunk", self.chunk)] {
+            if size == Some(0) {
+                return Err(Error::invalid(format!("`{name}` must be at least 1, found 0")));
+            }
+        }
+        if !self.causal && (self.window.is_some() || self.chunk.is_some() || self.alibi.is_some()) {
+            return Err(Error::invalid("`window`, `chunk` and `alibi` need `causal`, found false"));
+        }
+        match &self.alibi {
+            Some(slopes) if slopes.len() != heads as usize || !slopes.iter().all(|s| s.is_finite()) => {
+                let found = slopes.len();
+                Err(Error::invalid(format!("`alibi` must hold {heads} finite slopes, one per head, found {found}")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl Operator for Attention {
     const NAME: &'static str = "attention";
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
-        expect_inputs(inputs, &[3])?;
-        let (heads, kv_heads, d) = (self.heads, self.kv_heads, u64::from(self.head_dim));
-        if heads == 0 || kv_heads == 0 || d == 0 || !heads.is_multiple_of(kv_heads) {
-            return Err(Error::invalid(format!("`kv_heads` {kv_heads} must divide `heads` {heads}, sizes above 0")));
-        }
+        expect_inputs(inputs, &[3, 4])?;
+        self.check()?;
+        let columns = |heads: u32, size: u32| Dim::from(u64::from(heads) * u64::from(size));
         let (rows, q_columns) = matrix("q", &inputs[0])?;
-        let (kv_rows, kv_columns) = matrix("k", &inputs[1])?;
-        expect_same("k", &inputs[1], "v", &inputs[2])?;
-        expect_dim("the second size of `q`", q_columns, &Dim::from(u64::from(heads) * d))?;
-        expect_dim("the second size of `k`", kv_columns, &Dim::from(u64::from(kv_heads) * d))?;
-        let seen = rows.checked_add(&Dim::symbol(Symbol::P));
-        expect_dim("the first size of `k`", kv_rows, &seen.unwrap_or_default())?;
-        Ok(vec![inputs[0].clone()])
+        let (kv_rows, k_columns) = matrix("k", &inputs[1])?;
+        expect_dim("the second size of `q`", q_columns, &columns(self.heads, self.head_dim))?;
+        expect_dim("the second size of `k`", k_columns, &columns(self.kv_heads, self.head_dim))?;
+        if self.causal {
+            let seen = rows.checked_add(&Dim::symbol(Symbol::P));
+            expect_dim("the first size of `k`", kv_rows, &seen.unwrap_or_default())?;
+        }
+        let v = TensorType::new(inputs[1].dtype, [kv_rows.clone(), columns(self.kv_heads, self.value_size())]);
+        if inputs[2] != v {
+            return Err(Error::invalid(format!("`v` must be {v}, found {}", inputs[2])));
+        }
+        if let Some(sinks) = inputs.get(3) {
+            expect_vector("sinks", sinks, &Dim::from(u64::from(self.heads)))?;
+        }
+        Ok(vec![TensorType::new(inputs[0].dtype, [rows.clone(), columns(self.heads, self.value_size())])])
     }
 
     fn samples() -> Vec<Sample> {
-        let base = |heads, kv_heads, head_dim| Attention {
-            heads,
-            kv_heads,
-            head_dim,
-            scale: (head_dim as f32).powf(-0.5),
-            window: None,
-            softcap: None,
+        let base = |heads, kv_heads, head_dim: u32| {
+            Attention::causal(heads, kv_heads, head_dim, (head_dim as f32).powf(-0.5))
         };
         let case = |name: &str, n, p, op: Attention, dtype| {
             let (q, kv) = (op.heads * op.head_dim, op.kv_heads * op.head_dim);

@@ -11,6 +11,7 @@ use std::fmt::Debug;
 mod sample;
 mod shape;
 pub use gelu::GeluForm;
+pub use rope_angles::{DynamicNtk, LongRope};
 pub use sample::{Fill, Sample, SampleInput};
 
 /// What every operator tells about itself. Implemented by the struct of its attributes.

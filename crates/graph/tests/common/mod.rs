@@ -31,7 +31,7 @@ pub fn toy_llama(layers: usize) -> Result<Graph> {
     let ids = b.input("ids", typed(DType::U32, "n"))?;
     let table = b.weight("model.embed_tokens.weight", typed(DType::BF16, &format!("{VOCAB},{HIDDEN}")))?;
     let mut x = b.node("model.embed_tokens", Embedding { dtype: DType::F32 }, &[ids, table])?;
-    let angles = b.node("model.rotary_emb", RopeAngles { inv_freq: vec![1.0, 0.01], scale: 1.0 }, &[])?;
+    let angles = b.node("model.rotary_emb", RopeAngles::new(vec![1.0, 0.01], 1.0), &[])?;
     for layer in 0..layers {
         x = toy_layer(&mut b, &format!("model.layers.{layer}"), x, angles)?;
     }
@@ -69,7 +69,7 @@ fn toy_layer(b: &mut Builder, name: &str, x: ValueId, angles: ValueId) -> Result
         cached.push(all);
     }
     let (heads, kv_heads, head_dim) = (HEADS, KV_HEADS, HEAD_DIM);
-    let attention = Attention { heads, kv_heads, head_dim, scale: 0.5, window: None, softcap: None };
+    let attention = Attention::causal(heads, kv_heads, head_dim, 0.5);
     let y = b.node(format!("{name}.self_attn"), attention, &[q, cached[0], cached[1]])?;
     let y = linear(b, &format!("{name}.self_attn.o_proj"), y, HIDDEN, HIDDEN)?;
     let x = b.node(format!("{name}.self_attn.residual"), Add {}, &[x, y])?;
@@ -269,7 +269,7 @@ impl Made {
                 x
             }
             10 => {
-                let attributes = RopeAngles { inv_freq: vec![step.number % 1.0, 0.5], scale: step.number };
+                let attributes = RopeAngles::new(vec![step.number % 1.0, 0.5], step.number);
                 self.node(step, attributes, &[])
             }
             _ => {

@@ -73,7 +73,7 @@ impl SelfAttention {
             transposed: false,
             norm: None,
             interleaved: false,
-            scores: Attention { heads, kv_heads, head_dim, scale, window: None, softcap: None },
+            scores: Attention::causal(heads, kv_heads, head_dim, scale),
         }
     }
 

@@ -95,7 +95,7 @@ fn frequencies(theta: f64, head_dim: u32) -> impl Iterator<Item = f64> {
 }
 
 fn spread(frequencies: impl Iterator<Item = f64>) -> RopeAngles {
-    RopeAngles { inv_freq: frequencies.map(|f| f as f32).collect(), scale: 1.0 }
+    RopeAngles::new(frequencies.map(|f| f as f32).collect(), 1.0)
 }
 
 /// The scaling of Llama 3.1: long wavelengths are stretched by `factor`, short ones kept, those between blended.

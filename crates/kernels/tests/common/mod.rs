@@ -124,7 +124,7 @@ pub fn toy_llama(act: DType) -> Graph {
     let ids = b.input("ids", typed(DType::U32, "n")).unwrap();
     let table = b.weight("embed", typed(DType::BF16, &format!("{VOCAB},{HIDDEN}"))).unwrap();
     let mut x = b.node("embedding", Embedding { dtype: act }, &[ids, table]).unwrap();
-    let angles = b.node("angles", RopeAngles { inv_freq: vec![1.0, 0.1, 0.01], scale: 1.0 }, &[]).unwrap();
+    let angles = b.node("angles", RopeAngles::new(vec![1.0, 0.1, 0.01], 1.0), &[]).unwrap();
     for layer in 0..2 {
         x = layer_of(&mut b, layer, x, angles, act).unwrap();
     }
@@ -161,8 +161,7 @@ fn layer_of(b: &mut Builder, layer: usize, x: ValueId, angles: ValueId, act: DTy
         b.set_state(cache, all)?;
         cached.push(all);
     }
-    let (heads, kv_heads, head_dim) = (HEADS, KV_HEADS, HEAD_DIM);
-    let attention = Attention { heads, kv_heads, head_dim, scale: 0.4, window: None, softcap: None };
+    let attention = Attention::causal(HEADS, KV_HEADS, HEAD_DIM, 0.4);
     let y = b.node(name("attention"), attention, &[q, cached[0], cached[1]])?;
     let y = linear(b, &name("o"), y, wide, HIDDEN)?;
     let weight = b.weight(name("norm2.w"), typed(DType::BF16, &HIDDEN.to_string()))?;

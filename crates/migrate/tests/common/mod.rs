@@ -38,7 +38,7 @@ pub fn toy(seed: u64) -> Model {
     let table = weight(&mut b, "embed.weight", &[VOCAB, WIDTH]);
     let mut x = b.node("embed", Embedding { dtype: DType::F32 }, &[ids, table]).unwrap();
     let inv_freq = (0..HEAD / 2).map(|j| 100f32.powf(-(j as f32) / 3.0)).collect();
-    let angles = b.node("angles", RopeAngles { inv_freq, scale: 1.0 }, &[]).unwrap();
+    let angles = b.node("angles", RopeAngles::new(inv_freq, 1.0), &[]).unwrap();
     for layer in 0..2 {
         let name = |part: &str| format!("layers.{layer}.{part}");
         let norm = weight(&mut b, &name("norm.weight"), &[WIDTH]);
@@ -61,14 +61,7 @@ pub fn toy(seed: u64) -> Model {
         let values = b.node(name("values"), Append {}, &[cache_v, v]).unwrap();
         b.set_state(cache_k, keys).unwrap();
         b.set_state(cache_v, values).unwrap();
-        let attention = Attention {
-            heads: HEADS,
-            kv_heads: KV_HEADS,
-            head_dim: HEAD,
-            scale: (HEAD as f32).powf(-0.5),
-            window: None,
-            softcap: None,
-        };
+        let attention = Attention::causal(HEADS, KV_HEADS, HEAD, (HEAD as f32).powf(-0.5));
         let a = b.node(name("attention"), attention, &[q, keys, values]).unwrap();
         let o = project(&mut b, "o", a, WIDTH, WIDTH);
         x = b.node(name("residual"), Add {}, &[x, o]).unwrap();

@@ -15,6 +15,9 @@ const PARALLEL_FROM: usize = 1 << 14;
 
 impl Evaluate for Attention {
     fn symbolic(&self, types: &mut [TensorType], symbols: &Symbols) {
+        if !self.causal {
+            return;
+        }
         let n = Dim::symbol(Symbol::N);
         let seen = n.checked_add(&Dim::symbol(Symbol::P)).unwrap_or_default();
         for (ty, dim) in types.iter_mut().zip([n, seen.clone(), seen]) {
@@ -28,33 +31,45 @@ impl Evaluate for Attention {
 
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (q, k, v) = (rows(inputs, 0)?, rows(inputs, 1)?, rows(inputs, 2)?);
-        let (heads, d) = (self.heads as usize, self.head_dim as usize);
-        let cached =
-            k.rows.checked_sub(q.rows).ok_or_else(|| Error::invalid("there are fewer keys than queries"))?;
-        let mut values = zeros(q.rows, q.columns)?;
+        let sinks = if inputs.len() > 3 { Some(rows(inputs, 3)?.values) } else { None };
+        let (heads, d, e) = (self.heads as usize, self.head_dim as usize, self.value_size() as usize);
+        let fewer = || Error::invalid("there are fewer keys than queries");
+        let cached = if self.causal { k.rows.checked_sub(q.rows).ok_or_else(fewer)? } else { 0 };
+        let mut values = zeros(q.rows, heads * e)?;
         let head = |(index, y): (usize, &mut [T])| {
             let (row, head) = (index / heads, index % heads);
-            let end = cached + row + 1;
-            let seen = end.saturating_sub(self.window.map_or(end, |w| w as usize))..end;
             let q = &q.values[index * d..(index + 1) * d];
-            dispatch(Head { op: self, q, k: &k, v: &v, head, seen, y });
+            let (position, sink) = (cached + row, sinks.map(|s| s[head]));
+            dispatch(Head { op: self, q, k: &k, v: &v, head, position, sink, y });
         };
         match q.rows.saturating_mul(k.rows).saturating_mul(q.columns) < PARALLEL_FROM {
-            true => values.chunks_exact_mut(d).enumerate().for_each(head),
-            false => values.par_chunks_exact_mut(d).enumerate().for_each(head),
+            true => values.chunks_exact_mut(e).enumerate().for_each(head),
+            false => values.par_chunks_exact_mut(e).enumerate().for_each(head),
         }
-        one(q.rows, q.columns, values)
+        one(q.rows, heads * e, values)
     }
 }
 
-/// One head of one query row: `y = Σ_j softmax(s)_j · v_j` over the keys `seen`.
+/// The keys that a query at `position` sees, of `keys`.
+fn seen(op: &Attention, position: usize, keys: usize) -> Range<usize> {
+    if !op.causal {
+        return 0..keys;
+    }
+    let end = position + 1;
+    let window = end.saturating_sub(op.window.map_or(end, |w| w as usize));
+    let chunk = op.chunk.map_or(0, |c| position / c as usize * c as usize);
+    window.max(chunk)..end
+}
+
+/// One head of one query row: `y = Σ_j softmax(s)_j · v_j` over the keys it sees.
 struct Head<'a, T> {
     op: &'a Attention,
     q: &'a [T],
     k: &'a Rows<'a, T>,
     v: &'a Rows<'a, T>,
     head: usize,
-    seen: Range<usize>,
+    position: usize,
+    sink: Option<T>,
     y: &'a mut [T],
 }
 
@@ -63,8 +78,10 @@ impl<T: Real> WithSimd for Head<'_, T> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        let Head { op, q, k, v, head, seen, y } = self;
-        let first = head / (op.heads / op.kv_heads) as usize * q.len();
+        let Head { op, q, k, v, head, position, sink, y } = self;
+        let seen = seen(op, position, k.rows);
+        let kv_head = head / (op.heads / op.kv_heads) as usize;
+        let first = kv_head * q.len();
         let mut weights = Vec::with_capacity(seen.len());
         let mut j = seen.start;
         while j + 4 <= seen.end {
@@ -81,22 +98,29 @@ impl<T: Real> WithSimd for Head<'_, T> {
         if let Some(cap) = op.softcap.map(|c| T::from_f64(f64::from(c))) {
             weights.iter_mut().for_each(|s| *s = cap * (*s / cap).tanh());
         }
-        softmax(&mut weights);
+        if let Some(slopes) = &op.alibi {
+            let slope = f64::from(slopes[head]);
+            for (s, j) in weights.iter_mut().zip(seen.clone()) {
+                *s += T::from_f64(slope * (j as f64 - position as f64));
+            }
+        }
+        softmax(&mut weights, sink);
+        let (first, len) = (kv_head * y.len(), y.len());
         let (fours, rest) = weights.as_chunks::<4>();
         for (i, &weights) in fours.iter().enumerate() {
-            add_scaled(simd, y, weights, v.parts(seen.start + 4 * i, first, q.len()));
+            add_scaled(simd, y, weights, v.parts(seen.start + 4 * i, first, len));
         }
         for (i, &weight) in rest.iter().enumerate() {
-            add_scaled(simd, y, [weight], [v.part(j + i, first, q.len())]);
+            add_scaled(simd, y, [weight], [v.part(j + i, first, len)]);
         }
     }
 }
 
-/// `exp(s_j − max s) / Σ exp(s − max s)` in place. The sum is one of sums of 32 terms, so that no sum has many
-/// roundings even over a long cache.
-fn softmax<T: Real>(scores: &mut [T]) {
-    let largest = scores.iter().fold(T::NEG_INFINITY, |max, &s| max.max(s));
-    let mut total = T::ZERO;
+/// `exp(s_j − m) / (Σ exp(s − m) + exp(sink − m))` in place, with the largest score, or the sink, as `m`. The sum is one
+/// of sums of 32 terms, so that no sum has many roundings even over a long cache.
+fn softmax<T: Real>(scores: &mut [T], sink: Option<T>) {
+    let largest = scores.iter().fold(sink.unwrap_or(T::NEG_INFINITY), |max, &s| max.max(s));
+    let mut total = sink.map_or(T::ZERO, |sink| (sink - largest).exp());
     for block in scores.chunks_mut(32) {
         let mut sum = T::ZERO;
         for s in block {

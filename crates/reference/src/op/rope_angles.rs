@@ -8,29 +8,87 @@ use tapml_graph::{Error, Op, Result, Symbol, Symbols};
 
 impl Evaluate for RopeAngles {
     /// The product of position and frequency is taken in `T`; positions above 2²⁴ are rounded in `f32`.
-    fn eval<T: Real>(&self, symbols: &Symbols, _: &[Value<T>]) -> Result<Vec<Value<T>>> {
-        let size = |symbol| {
-            let value = symbols.get(symbol).and_then(|v| usize::try_from(v).ok());
-            value.ok_or_else(|| Error::invalid(format!("symbol `{symbol}` is not bound to a size")))
-        };
-        let (n, p) = (size(Symbol::N)?, size(Symbol::P)?);
-        let scale = T::from_f64(f64::from(self.scale));
-        let pairs = self.inv_freq.len();
-        let mut values = zeros(n, 2 * pairs)?;
+    fn eval<T: Real>(&self, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        let positions = Positions::new(self, symbols, inputs)?;
+        let (frequencies, scale) = at_length(self, symbols)?;
+        let scale = T::from_f64(f64::from(scale));
+        let pairs = frequencies.len();
+        let mut values = zeros(positions.rows, 2 * pairs)?;
         for (i, row) in values.chunks_exact_mut((2 * pairs).max(1)).enumerate() {
-            let position = T::from_f64(p as f64 + i as f64);
             let (cosines, sines) = row.split_at_mut(pairs);
-            for ((c, s), &frequency) in cosines.iter_mut().zip(sines).zip(&self.inv_freq) {
-                let (sin, cos) = (position * T::from_f64(f64::from(frequency))).sin_cos();
+            for (j, ((c, s), &frequency)) in cosines.iter_mut().zip(sines).zip(&frequencies).enumerate() {
+                let position = T::from_f64(positions.at(i, j));
+                let (sin, cos) = (position * T::from_f64(frequency)).sin_cos();
                 (*c, *s) = (scale * cos, scale * sin);
             }
         }
-        one(n, 2 * pairs, values)
+        one(positions.rows, 2 * pairs, values)
     }
 
     fn disturbed(&self, factor: &mut dyn FnMut() -> f64) -> Option<Op> {
-        let disturb = |&f: &f32| ((f64::from(f) * factor()) as f32).clamp(-1.0, 1.0);
-        let inv_freq = self.inv_freq.iter().map(disturb).collect();
-        Some(RopeAngles { inv_freq, scale: self.scale }.into())
+        let mut op = self.clone();
+        let long = op.long.as_mut().map(|long| &mut long.inv_freq);
+        for f in op.inv_freq.iter_mut().chain(long.into_iter().flatten()) {
+            *f = ((f64::from(*f) * factor()) as f32).clamp(-Self::FASTEST, Self::FASTEST);
+        }
+        Some(op.into())
     }
+}
+
+/// The frequencies and the factor of a text of `n+p` tokens.
+fn at_length(op: &RopeAngles, symbols: &Symbols) -> Result<(Vec<f64>, f32)> {
+    let wide = |frequencies: &[f32]| frequencies.iter().map(|&f| f64::from(f)).collect::<Vec<f64>>();
+    let mut frequencies = wide(&op.inv_freq);
+    if op.long.is_none() && op.dynamic.is_none() {
+        return Ok((frequencies, op.scale));
+    }
+    let len = size(symbols, Symbol::N)?.saturating_add(size(symbols, Symbol::P)?) as u64;
+    if let Some(long) = op.long.as_ref().filter(|long| len > u64::from(long.after)) {
+        return Ok((wide(&long.inv_freq), long.scale));
+    }
+    if let Some(dynamic) = op.dynamic {
+        let pairs = frequencies.len();
+        frequencies.iter_mut().enumerate().for_each(|(j, f)| *f *= dynamic.slowed(j, pairs, len));
+    }
+    Ok((frequencies, op.scale))
+}
+
+/// The position of each row and pair.
+struct Positions<'a> {
+    rows: usize,
+    /// The position of row 0 where none are given.
+    first: usize,
+    given: Option<&'a [u32]>,
+    /// The axis of each pair.
+    axes: Vec<usize>,
+}
+
+impl<'a> Positions<'a> {
+    fn new<T: Real>(op: &RopeAngles, symbols: &Symbols, inputs: &'a [Value<T>]) -> Result<Positions<'a>> {
+        let sections = op.sections.as_deref().unwrap_or_default();
+        let axes = sections.iter().enumerate().flat_map(|(a, &len)| std::iter::repeat_n(a, len as usize));
+        let axes = axes.collect();
+        match inputs.first() {
+            Some(given) => {
+                let rows = given.shape().last().copied().unwrap_or_default();
+                Ok(Positions { rows, first: 0, given: Some(given.as_ids()?), axes })
+            }
+            None => {
+                let (n, p) = (size(symbols, Symbol::N)?, size(symbols, Symbol::P)?);
+                Ok(Positions { rows: n, first: p, given: None, axes })
+            }
+        }
+    }
+
+    fn at(&self, row: usize, pair: usize) -> f64 {
+        match self.given {
+            Some(given) => f64::from(given[self.axes.get(pair).map_or(0, |a| a * self.rows) + row]),
+            None => self.first as f64 + row as f64,
+        }
+    }
+}
+
+fn size(symbols: &Symbols, symbol: Symbol) -> Result<usize> {
+    let value = symbols.get(symbol).and_then(|v| usize::try_from(v).ok());
+    value.ok_or_else(|| Error::invalid(format!("symbol `{symbol}` is not bound to a size")))
 }

@@ -83,7 +83,7 @@ fn stacked_rows_deviate_like_single_evaluations() {
 
 #[test]
 fn the_seed_decides_and_non_finite_results_count() {
-    let op = Attention { heads: 1, kv_heads: 1, head_dim: 2, scale: 1.0, window: None, softcap: None };
+    let op = Attention::causal(1, 1, 2, 1.0);
     let inputs = [matrix(2, 2, &random(1, 4)), matrix(2, 2, &random(2, 4)), matrix(2, 2, &random(3, 4))];
     let run = |seed| judge(op.clone(), 2, &inputs, &[false; 3], seed).deviation[0].values().to_vec();
     assert_eq!(run(1), run(1));

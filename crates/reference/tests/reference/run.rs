@@ -27,7 +27,7 @@ fn layer() -> Result<Graph> {
     let v = b.node("v.all", Append {}, &[cache_v, projected[2]])?;
     b.set_state(cache_k, k)?;
     b.set_state(cache_v, v)?;
-    let op = Attention { heads: 2, kv_heads: 2, head_dim: 4, scale: 0.5, window: None, softcap: None };
+    let op = Attention::causal(2, 2, 4, 0.5);
     let y = b.node("y", op, &[projected[0], k, v])?;
     let last = b.node("last", LastRow {}, &[y])?;
     b.output("y", y);

@@ -3,6 +3,7 @@
 use super::Request;
 use super::source::{Kernel, one, plan as planned, wrong_op};
 use crate::plan::NodePlan;
+use tapml_graph::op::Attention;
 use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol};
 
 /// Elements of a head that fit the kernel's workgroup memory.
@@ -34,6 +35,18 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         .with_detail("limit", "head_dim")
         .with_detail("asked", op.head_dim.to_string())
         .with_detail("offered", MAX_HEAD_DIM.to_string()));
+    }
+    if *op
+        != (Attention {
+            window: op.window,
+            softcap: op.softcap,
+            ..Attention::causal(op.heads, op.kv_heads, op.head_dim, op.scale)
+        })
+        || request.inputs.len() > 3
+    {
+        return Err(Error::unsupported(
+            "other values, masks, biases and sinks than those of plain causal attention",
+        ));
     }
     if k.dtype != q.dtype {
         return Err(Error::unsupported(format!("keys of {} for queries of {}", k.dtype, q.dtype)));

@@ -4,6 +4,7 @@
 use super::Request;
 use super::source::{Kernel, elements, plan as planned, wrong_op};
 use crate::plan::{Arg, NodePlan};
+use tapml_graph::op::RopeAngles;
 use tapml_graph::{DType, Error, Op, Result};
 
 const KERNEL: Kernel =
@@ -11,6 +12,11 @@ const KERNEL: Kernel =
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::RopeAngles(op) = request.op else { return Err(wrong_op(request)) };
+    if *op != RopeAngles::new(op.inv_freq.clone(), op.scale) || !request.inputs.is_empty() {
+        return Err(Error::unsupported(
+            "frequencies that depend on the length of the text, and positions that are given",
+        ));
+    }
     let pairs =
         u32::try_from(op.inv_freq.len()).map_err(|_| Error::unsupported("more than 2^32 frequencies"))?;
     let rows = &request.outputs[0].shape[0];
