@@ -313,3 +313,34 @@ fn migrate_accepts_other_architectures() {
         assert_eq!(report["coverage"]["calls"], report["coverage"]["checked"], "{name}");
     }
 }
+
+#[test]
+fn align_names_the_first_value_that_departs() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = tapml_testing::root();
+    let tiny = root.join("tests/goldens/llama_tiny_plain");
+    let golden = tiny.join("golden.safetensors").display().to_string();
+    let good =
+        json(tapml(folder.path()).args(["align", &tiny.display().to_string(), "--golden", &golden]), 0);
+    assert!(good["departs"].is_null());
+    assert_eq!(good["values"].as_array().unwrap().len(), 4);
+
+    // The same weights under another epsilon: the first norm is wrong, so the first layer departs.
+    let other = folder.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    std::fs::copy(tiny.join("model.safetensors"), other.join("model.safetensors")).unwrap();
+    let config = std::fs::read_to_string(tiny.join("config.json")).unwrap();
+    let config = config.replace("\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 0.5");
+    std::fs::write(other.join("config.json"), config).unwrap();
+    let bad =
+        json(tapml(folder.path()).args(["align", &other.display().to_string(), "--golden", &golden]), 1);
+    assert_eq!(bad["departs"]["name"], "hidden.1");
+    let nodes = bad["departs"]["nodes"].as_array().unwrap();
+    assert_eq!(nodes[0]["op"], "rms_norm");
+    assert!(nodes.iter().any(|n| n["op"] == "attention"));
+
+    let weights = tiny.join("model.safetensors").display().to_string();
+    let mut missing = tapml(folder.path());
+    missing.args(["align", &tiny.display().to_string(), "--golden", &weights]);
+    assert!(stderr(&mut missing, 2).contains("p0.input_ids"));
+}

@@ -3,9 +3,11 @@
 use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use tapml::graph::{DType, Model};
+use tapml::exec::Interface;
+use tapml::graph::{DType, Model, Symbols, Tensor};
 use tapml::import::{Checkpoint, ImportOptions, Rows};
 use tapml::kernels::Overrides;
 use tapml::migrate::Stop;
@@ -128,6 +130,31 @@ pub fn stop_on_signal() -> Result<Stop> {
     })
     .context("could not install the signal handler")?;
     Ok(stop)
+}
+
+/// Logits, and hidden states if wanted, of every position of a text, all in f32: `logits`, `hidden.0` to `hidden.L`.
+pub fn teacher_forced(
+    checkpoint: &Checkpoint,
+    model: &Model,
+    ids: &[u32],
+    target: &str,
+    hidden: bool,
+) -> Result<BTreeMap<String, Tensor>> {
+    let names: Vec<String> = if hidden { checkpoint.hidden_values() } else { Vec::new() };
+    let outputs: Vec<String> = (0..names.len()).map(|i| format!("hidden.{i}")).collect();
+    let pairs = outputs.iter().zip(&names).map(|(output, value)| (output.as_str(), value.as_str()));
+    let model = model.with_graph(model.graph().with_outputs(pairs)?)?;
+    let interface = Interface::of(model.graph())?;
+    interface.check(ids)?;
+    let mut platform = open_platform(target, &[])?;
+    let symbols = Symbols::np(ids.len() as u64, 0);
+    let mut loaded = platform.load(&model, &symbols)?;
+    let results = loaded.run(&symbols, &interface.inputs(ids)?, None)?;
+    let to_f32 = |(name, t): (String, Tensor)| -> Result<(String, Tensor)> {
+        let values = t.to_f32().into_owned();
+        Ok((name, Tensor::from_f32(t.shape().to_vec(), values)?))
+    };
+    results.into_iter().map(to_f32).collect::<Result<_>>().context("could not read the results")
 }
 
 /// Fails unless `prompt` tokens and `new` ones fit the context.

@@ -3,16 +3,15 @@
 use super::common::{self, GraphArgs};
 use crate::Outcome;
 use crate::output::JsonArg;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 use tapml::engine::Tokenizer;
-use tapml::exec::Interface;
-use tapml::graph::{Model, Symbols, Tensor};
-use tapml::import::{Checkpoint, Rows, safetensors};
+use tapml::graph::Tensor;
+use tapml::import::{Rows, safetensors};
 
 /// Write the logits of every position of a prompt, and the hidden states between layers, as safetensors.
 #[derive(Args)]
@@ -65,7 +64,7 @@ impl LogitsCommand {
         };
         common::expect_context(ids.len(), 0, checkpoint.context())?;
         let start = Instant::now();
-        let tensors = self.compute(&checkpoint, &model, &ids)?;
+        let tensors = common::teacher_forced(&checkpoint, &model, &ids, &self.target, self.hidden)?;
         let seconds = start.elapsed().as_secs_f64();
         let list: Vec<(&str, Tensor)> =
             tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();
@@ -90,29 +89,5 @@ impl LogitsCommand {
             seconds,
         })?;
         Ok(Outcome::Holds)
-    }
-
-    /// `logits` and, if wanted, `hidden.*`, all in f32.
-    fn compute(
-        &self,
-        checkpoint: &Checkpoint,
-        model: &Model,
-        ids: &[u32],
-    ) -> Result<BTreeMap<String, Tensor>> {
-        let names: Vec<String> = if self.hidden { checkpoint.hidden_values() } else { Vec::new() };
-        let outputs: Vec<String> = (0..names.len()).map(|i| format!("hidden.{i}")).collect();
-        let pairs = outputs.iter().zip(&names).map(|(output, value)| (output.as_str(), value.as_str()));
-        let model = model.with_graph(model.graph().with_outputs(pairs)?)?;
-        let interface = Interface::of(model.graph())?;
-        interface.check(ids)?;
-        let mut platform = common::open_platform(&self.target, &[])?;
-        let symbols = Symbols::np(ids.len() as u64, 0);
-        let mut loaded = platform.load(&model, &symbols)?;
-        let results: HashMap<String, Tensor> = loaded.run(&symbols, &interface.inputs(ids)?, None)?;
-        let to_f32 = |(name, t): (String, Tensor)| -> Result<(String, Tensor)> {
-            let values = t.to_f32().into_owned();
-            Ok((name, Tensor::from_f32(t.shape().to_vec(), values)?))
-        };
-        results.into_iter().map(to_f32).collect::<Result<_>>().context("could not read the results")
     }
 }

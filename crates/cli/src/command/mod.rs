@@ -1,5 +1,6 @@
 //! The list of commands; each is one file.
 
+mod align;
 mod carve;
 mod check;
 mod common;
@@ -34,5 +35,6 @@ commands! {
     Migrate(migrate::MigrateCommand),
     Generate(generate::GenerateCommand),
     Logits(logits::LogitsCommand),
+    Align(align::AlignCommand),
     Device(device::DeviceCommand),
 }
