@@ -6,7 +6,7 @@ mod common;
 use common::{Meanings, f32s, random_graph, results, steps};
 use proptest::prelude::*;
 use std::collections::HashSet;
-use tapml_graph::op::{Add, OPS, Silu};
+use tapml_graph::op::{Add, AddRmsNorm, OPS, Silu};
 use tapml_graph::rewrite::{Patch, RULES};
 use tapml_graph::{Builder, ErrorKind, Graph, NodeId, fuse, rewrite};
 
@@ -69,6 +69,25 @@ output y = y
     let two = format!("{NORM}z: f32[n,8] = rms_norm(sum, w) {{\"eps\":1.0}}\noutput z = z\n");
     let (graph, applied) = rewrite(&parse(&two), &["fuse_add_rms_norm"]).unwrap();
     assert_eq!((applied.len(), graph.op_kinds().contains(&("rms_norm", 1))), (1, true));
+}
+
+#[test]
+fn add_rms_norm_carries_offset_and_missing_weight_and_refuses_groups() {
+    let ends = "output late = late\n";
+    let with = |norm: &str, attributes: &str| {
+        let old = "rms_norm(sum, w) {\"eps\":0.00001}";
+        format!("{NORM}{ends}").replace(old, &format!("rms_norm({norm}) {{\"eps\":0.00001{attributes}}}"))
+    };
+    let fused = |text: &str| {
+        let (graph, _) = rewrite(&parse(text), &["fuse_add_rms_norm"]).unwrap();
+        graph.nodes().iter().find(|n| n.op.name() == "add_rms_norm").map(|n| (n.op.clone(), n.inputs.len()))
+    };
+    let plain = AddRmsNorm::new(1e-5);
+    let shifted = AddRmsNorm { offset: 1.0, ..plain.clone() };
+    assert_eq!(fused(&with("sum, w", ",\"offset\":1.0")), Some((shifted.into(), 3)));
+    assert_eq!(fused(&with("sum", "")), Some((plain.into(), 2)));
+    let heads = with("sum, w", ",\"group\":4");
+    becomes("fuse_add_rms_norm", &heads, &heads);
 }
 
 fn gated(extra: &str, product: &str) -> String {

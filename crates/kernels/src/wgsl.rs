@@ -1,8 +1,8 @@
 //! Reads WGSL with naga: what a kernel's source declares, or where it is wrong.
 
 use naga::proc::Layouter;
-use naga::valid::{Capabilities, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
-use naga::{AddressSpace, Module, ShaderStage, SourceLocation, StorageAccess};
+use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
+use naga::{AddressSpace, GlobalVariable, Handle, Module, ShaderStage, SourceLocation, StorageAccess};
 use tapml_device::{BindingKind, Source};
 use tapml_graph::{Error, ErrorKind, Result};
 
@@ -15,7 +15,7 @@ pub struct Declared {
     pub bindings: Vec<(u32, Option<BindingKind>, String)>,
     /// Names of the `override` constants, and whether each has a default.
     pub overrides: Vec<(String, bool)>,
-    /// Bytes of workgroup memory; `None` if they depend on overrides.
+    /// Bytes of workgroup memory that the entry points use; `None` if they depend on overrides.
     pub workgroup_memory: Option<u32>,
 }
 
@@ -32,13 +32,13 @@ pub fn declared(source: &Source, f16: bool) -> Result<Declared> {
     })?;
     let mut validator = Validator::new(ValidationFlags::all(), Capabilities::all());
     validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
-    validator.validate(&module).map_err(|e| {
+    let info = validator.validate(&module).map_err(|e| {
         let log = e.emit_to_string_with_path(&full, &source.file);
         let causes = std::iter::successors(Some(e.as_inner() as &dyn std::error::Error), |e| e.source());
         let message: Vec<String> = causes.map(ToString::to_string).collect();
         refused(source, &full, e.location(&full), &message.join(": "), log)
     })?;
-    Ok(describe(&module))
+    Ok(describe(&module, &info))
 }
 
 fn refused(source: &Source, full: &str, at: Option<SourceLocation>, message: &str, log: String) -> Error {
@@ -60,12 +60,17 @@ fn refused(source: &Source, full: &str, at: Option<SourceLocation>, message: &st
     error.with_detail("log", log)
 }
 
-fn describe(module: &Module) -> Declared {
+fn describe(module: &Module, info: &ModuleInfo) -> Declared {
     let compute = module.entry_points.iter().filter(|e| e.stage == ShaderStage::Compute);
+    // The prelude declares memory that not every text uses.
+    let entries = 0..module.entry_points.len();
+    let used = |variable: Handle<GlobalVariable>| {
+        entries.clone().any(|e| !info.get_entry_point(e)[variable].is_empty())
+    };
     let mut layouter = Layouter::default();
     let sized = layouter.update(module.to_ctx()).is_ok();
     let (mut bindings, mut memory) = (Vec::new(), sized.then_some(0u32));
-    for (_, variable) in module.global_variables.iter() {
+    for (handle, variable) in module.global_variables.iter() {
         if let Some(binding) = variable.binding.as_ref().filter(|b| b.group == 0) {
             let kind = match variable.space {
                 AddressSpace::Storage { access } if access == StorageAccess::LOAD => Some(BindingKind::Read),
@@ -75,7 +80,7 @@ fn describe(module: &Module) -> Declared {
             };
             bindings.push((binding.binding, kind, variable.name.clone().unwrap_or_default()));
         }
-        if variable.space == AddressSpace::WorkGroup && sized {
+        if variable.space == AddressSpace::WorkGroup && sized && used(handle) {
             memory = memory.and_then(|sum| sum.checked_add(layouter[variable.ty].size.next_multiple_of(4)));
         }
     }

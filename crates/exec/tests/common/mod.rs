@@ -54,7 +54,7 @@ impl Net {
 
     fn norm(&mut self, name: String, x: ValueId) -> ValueId {
         let w = self.weight(&format!("{name}.weight"), &[HIDDEN]);
-        self.node(name, RmsNorm { eps: 1e-5 }, &[x, w])
+        self.node(name, RmsNorm::new(1e-5), &[x, w])
     }
 
     /// `sum = a + b` and its norm.
@@ -62,8 +62,7 @@ impl Net {
         if self.toy.fused {
             let w = self.weight(&format!("{norm}.weight"), &[HIDDEN]);
             let outputs = [add, norm.clone()];
-            let both =
-                self.b.node_multi(format!("{norm}.add"), AddRmsNorm { eps: 1e-5 }, &[a, b, w], &outputs);
+            let both = self.b.node_multi(format!("{norm}.add"), AddRmsNorm::new(1e-5), &[a, b, w], &outputs);
             let both = both.unwrap();
             return (both[0], both[1]);
         }

@@ -112,6 +112,11 @@ macro_rules! operators {
     };
 }
 
+/// Whether an attribute has its default and is left out of the text form.
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 operators! {
     embedding::Embedding,
     rms_norm::RmsNorm,

@@ -44,3 +44,36 @@ pub fn expect_same(a: &str, left: &TensorType, b: &str, right: &TensorType) -> R
     }
     Err(Error::invalid(format!("`{a}` and `{b}` must have one type, found {left} and {right}")))
 }
+
+/// Fails unless `group`, the columns that a norm treats together, divides `columns`.
+pub fn expect_group(group: Option<u32>, columns: &Dim) -> Result<()> {
+    let divides =
+        |group: u32| group > 0 && columns.as_const().is_some_and(|c| c.is_multiple_of(u64::from(group)));
+    match group {
+        Some(group) if !divides(group) => {
+            Err(Error::invalid(format!("`group` {group} must be above 0 and divide the columns, {columns}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Fails unless the type fits as weight or bias of a norm of rows of `columns`: a vector of them; or if runs of `group`
+/// columns are normalised each on its own, also `[group]` for all runs or `[columns/group, group]`.
+pub fn expect_norm_weight(name: &str, ty: &TensorType, columns: &Dim, group: Option<u32>) -> Result<()> {
+    let (Some(group), Some(width)) = (group.map(u64::from), columns.as_const()) else {
+        return expect_vector(name, ty, columns);
+    };
+    let sizes: Option<Vec<u64>> = ty.shape.iter().map(Dim::as_const).collect();
+    let fits = match sizes.as_deref() {
+        Some([len]) => *len == group || *len == width,
+        Some([runs, len]) => *len == group && runs.checked_mul(group) == Some(width),
+        _ => false,
+    };
+    if fits && ty.dtype.is_float() {
+        return Ok(());
+    }
+    let runs = width / group.max(1);
+    Err(Error::invalid(format!(
+        "`{name}` must be floats of shape [{group}], [{width}] or [{runs},{group}], found {ty}"
+    )))
+}

@@ -44,7 +44,7 @@ pub fn toy_llama(layers: usize) -> Result<Graph> {
 
 fn norm(b: &mut Builder, name: &str, x: ValueId) -> Result<ValueId> {
     let weight = b.weight(format!("{name}.weight"), typed(DType::BF16, &HIDDEN.to_string()))?;
-    b.node(name, RmsNorm { eps: 1e-5 }, &[x, weight])
+    b.node(name, RmsNorm::new(1e-5), &[x, weight])
 }
 
 fn linear(b: &mut Builder, name: &str, x: ValueId, inputs: u64, outputs: u64) -> Result<ValueId> {
@@ -230,10 +230,7 @@ impl Made {
             0 => self.node(step, Add {}, &[x, y]),
             1 => self.node(step, Mul {}, &[x, y]),
             2 => self.node(step, Silu {}, &[x]),
-            3 => {
-                let w = self.weight(step, &[k]);
-                self.node(step, RmsNorm { eps: step.number }, &[x, w])
-            }
+            3 => self.norm(step, x, k),
             4 => {
                 let (w, bias) = (self.weight(step, &[wide, k]), self.weight(step, &[wide]));
                 let inputs = [x, w, bias];
@@ -247,15 +244,13 @@ impl Made {
             7 => {
                 let sum = self.node(step, Add {}, &[x, y]);
                 self.pool.push(sum);
-                let w = self.weight(step, &[k]);
-                self.node(step, RmsNorm { eps: step.number }, &[sum, w])
+                self.norm(step, sum, k)
             }
             8 => {
                 let w = self.weight(step, &[k]);
                 let names = [self.name(step), self.name(step)];
                 let node = self.name(step);
-                let both =
-                    self.b.node_multi(node, AddRmsNorm { eps: step.number }, &[x, y, w], &names).unwrap();
+                let both = self.b.node_multi(node, AddRmsNorm::new(step.number), &[x, y, w], &names).unwrap();
                 self.pool.push(both[0]);
                 both[1]
             }
@@ -281,6 +276,21 @@ impl Made {
         if step.result {
             let name = self.name(step);
             self.b.output(name, made);
+        }
+    }
+
+    /// A norm with or without weight, offset and groups.
+    fn norm(&mut self, step: &Step, x: ValueId, k: u64) -> ValueId {
+        let (weighted, group) =
+            (!step.pick[1].is_multiple_of(3), step.pick[2].is_multiple_of(3).then_some(4));
+        let offset = if weighted && step.pick[2] > 100 { 1.0 } else { 0.0 };
+        let op = RmsNorm { eps: step.number, offset, group };
+        match weighted {
+            true => {
+                let w = self.weight(step, &[k]);
+                self.node(step, op, &[x, w])
+            }
+            false => self.node(step, op, &[x]),
         }
     }
 

@@ -17,12 +17,12 @@ pub enum Norm {
 impl Norm {
     /// Root-mean-square normalisation with the epsilon under `key`, or `default` if it is absent.
     pub fn rms(json: &Section, key: &str, default: f64) -> Result<Norm> {
-        Ok(Norm::Rms(RmsNorm { eps: epsilon(json, key, default)? }))
+        Ok(Norm::Rms(RmsNorm::new(epsilon(json, key, default)?)))
     }
 
     /// Normalisation to mean 0 and variance 1 with the epsilon under `key`, or `default` if it is absent.
     pub fn layer(json: &Section, key: &str, default: f64) -> Result<Norm> {
-        Ok(Norm::Layer(LayerNorm { eps: epsilon(json, key, default)? }))
+        Ok(Norm::Layer(LayerNorm::new(epsilon(json, key, default)?)))
     }
 
     /// `x: [n, width]` normalised, with the weights of the module `at`.

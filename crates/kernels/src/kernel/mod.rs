@@ -16,6 +16,7 @@ mod last_row;
 mod layer_norm;
 mod linear;
 mod mul;
+mod norm;
 mod rms_norm;
 mod rope;
 mod rope_angles;

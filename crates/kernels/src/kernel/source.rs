@@ -10,6 +10,7 @@ mod prelude {
     pub const SYMBOLS: &str = include_str!("../prelude/symbols.wgsl");
     pub const WEIGHTS: &str = include_str!("../prelude/weights.wgsl");
     pub const MATH: &str = include_str!("../prelude/math.wgsl");
+    pub const NORM: &str = include_str!("../prelude/norm.wgsl");
     pub const HALF: &str = include_str!("../prelude/half.wgsl");
     pub const ACT_F32: &str = include_str!("../prelude/act_f32.wgsl");
     pub const ACT_F16: &str = include_str!("../prelude/act_f16.wgsl");
@@ -34,6 +35,8 @@ pub struct Kernel {
     pub weights: bool,
     /// Whether it needs the `math` prelude.
     pub math: bool,
+    /// Whether it needs the `norm` prelude.
+    pub norm: bool,
     /// Invocations along x.
     pub lanes: u32,
     /// Bytes of workgroup memory.
@@ -43,7 +46,16 @@ pub struct Kernel {
 impl Kernel {
     /// A kernel that treats elements one by one, [`FLAT_ELEMENTS`] in a workgroup.
     pub const fn flat(name: &'static str, file: &'static str, text: &'static str) -> Kernel {
-        Kernel { name, file, text, weights: false, math: false, lanes: FLAT_LANES, workgroup_memory: 0 }
+        Kernel {
+            name,
+            file,
+            text,
+            weights: false,
+            math: false,
+            norm: false,
+            lanes: FLAT_LANES,
+            workgroup_memory: 0,
+        }
     }
 
     /// Starts a launch with activations `act` and results `out`, both `f32` or `f16`.
@@ -58,6 +70,7 @@ impl Kernel {
             (true, out_text),
             (self.weights, prelude::WEIGHTS),
             (self.math, prelude::MATH),
+            (self.norm, prelude::NORM),
         ];
         let desc = KernelDesc {
             name: self.name.into(),
@@ -106,6 +119,14 @@ impl LaunchBuilder {
         self.read(Arg::Input { index, offset: 0, len: 0 })
     }
 
+    /// Binds a whole input that may be absent: the first constant stands in its place.
+    pub fn optional(self, index: usize, given: Option<&TensorType>) -> LaunchBuilder {
+        match given {
+            Some(_) => self.input(index),
+            None => self.read(Arg::Constant(0)),
+        }
+    }
+
     /// Binds an output.
     pub fn output(mut self, index: usize) -> LaunchBuilder {
         self.desc.bindings.push(BindingKind::ReadWrite);
@@ -128,6 +149,12 @@ impl LaunchBuilder {
     /// Sets the storage of the weights.
     pub fn weight_dtype(self, dtype: DType) -> Result<LaunchBuilder> {
         Ok(self.set("W_DTYPE", weight_code(dtype)?))
+    }
+
+    /// Sets the constants that say whether a weight or bias is given, and its storage.
+    pub fn given(self, [given, dtype]: [&str; 2], weight: Option<&TensorType>) -> Result<LaunchBuilder> {
+        let code = weight.map_or(Ok(0), |ty| weight_code(ty.dtype))?;
+        Ok(self.set(given, u32::from(weight.is_some())).set(dtype, code))
     }
 
     /// Adds the uniform block and the number of workgroups.
@@ -156,6 +183,11 @@ pub fn weight_code(dtype: DType) -> Result<u32> {
 /// One workgroup.
 pub fn one() -> Extent {
     Extent::of(1u64)
+}
+
+/// The constants that [`LaunchBuilder::optional`] binds: four zero bytes if any input is absent.
+pub fn stand_in(given: &[Option<&TensorType>]) -> Vec<Vec<u8>> {
+    if given.iter().any(Option::is_none) { vec![vec![0; 4]] } else { Vec::new() }
 }
 
 /// A plan of these launches without scratch and constants.

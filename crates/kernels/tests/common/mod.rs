@@ -129,7 +129,7 @@ pub fn toy_llama(act: DType) -> Graph {
         x = layer_of(&mut b, layer, x, angles, act).unwrap();
     }
     let weight = b.weight("norm.w", typed(DType::F32, &HIDDEN.to_string())).unwrap();
-    let x = b.node("norm", RmsNorm { eps: 1e-5 }, &[x, weight]).unwrap();
+    let x = b.node("norm", RmsNorm::new(1e-5), &[x, weight]).unwrap();
     let last = b.node("last", LastRow {}, &[x]).unwrap();
     let logits = b.node("head", Linear { dtype: Some(DType::F32) }, &[last, table]).unwrap();
     b.output("logits", logits);
@@ -148,7 +148,7 @@ fn layer_of(b: &mut Builder, layer: usize, x: ValueId, angles: ValueId, act: DTy
     let (kv, wide) = (u64::from(KV_HEADS * HEAD_DIM), u64::from(HEADS * HEAD_DIM));
     let rope = Rope { head_dim: HEAD_DIM, rotary_dim: HEAD_DIM, interleaved: false };
     let weight = b.weight(name("norm.w"), typed(DType::BF16, &HIDDEN.to_string()))?;
-    let normed = b.node(name("norm"), RmsNorm { eps: 1e-5 }, &[x, weight])?;
+    let normed = b.node(name("norm"), RmsNorm::new(1e-5), &[x, weight])?;
     let q = linear(b, &name("q"), normed, HIDDEN, wide)?;
     let k = linear(b, &name("k"), normed, HIDDEN, kv)?;
     let v = linear(b, &name("v"), normed, HIDDEN, kv)?;
@@ -166,7 +166,7 @@ fn layer_of(b: &mut Builder, layer: usize, x: ValueId, angles: ValueId, act: DTy
     let y = linear(b, &name("o"), y, wide, HIDDEN)?;
     let weight = b.weight(name("norm2.w"), typed(DType::BF16, &HIDDEN.to_string()))?;
     let outputs = [name("sum"), name("normed")];
-    let pair = b.node_multi(name("norm2"), AddRmsNorm { eps: 1e-5 }, &[x, y, weight], &outputs)?;
+    let pair = b.node_multi(name("norm2"), AddRmsNorm::new(1e-5), &[x, y, weight], &outputs)?;
     let gate = b.weight(name("gate.w"), typed(DType::BF16, &format!("{MIDDLE},{HIDDEN}")))?;
     let up = b.weight(name("up.w"), typed(DType::BF16, &format!("{MIDDLE},{HIDDEN}")))?;
     let y = b.node(name("gated"), GatedLinear {}, &[pair[1], gate, up])?;

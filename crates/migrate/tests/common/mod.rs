@@ -42,7 +42,7 @@ pub fn toy(seed: u64) -> Model {
     for layer in 0..2 {
         let name = |part: &str| format!("layers.{layer}.{part}");
         let norm = weight(&mut b, &name("norm.weight"), &[WIDTH]);
-        let h = b.node(name("norm"), RmsNorm { eps: 1e-5 }, &[x, norm]).unwrap();
+        let h = b.node(name("norm"), RmsNorm::new(1e-5), &[x, norm]).unwrap();
         let kv = (KV_HEADS * HEAD) as usize;
         let mut project = |b: &mut Builder, part: &str, x: ValueId, outputs: usize, inputs: usize| {
             let w = weight(b, &name(&format!("{part}.weight")), &[outputs, inputs]);

@@ -1,6 +1,6 @@
 //! `layer_norm`, evaluated.
 
-use super::{LayerNorm, one, rows};
+use super::{LayerNorm, one, optional, rows, run_of};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -8,18 +8,24 @@ use tapml_graph::{Result, Symbols};
 
 impl Evaluate for LayerNorm {
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
-        let (x, w) = (rows(inputs, 0)?, rows(inputs, 1)?);
-        let bias = if inputs.len() > 2 { Some(rows(inputs, 2)?.values) } else { None };
-        let (count, eps) = (T::from_f64(x.columns as f64), T::from_f64(f64::from(self.eps)));
+        let (x, weight, bias) = (rows(inputs, 0)?, optional(inputs, 1)?, optional(inputs, 2)?);
+        let len = self.group.map_or(x.columns, |group| group as usize);
+        let (count, eps) = (T::from_f64(len as f64), T::from_f64(f64::from(self.eps)));
         let mut values = reserve(x.rows, x.columns)?;
         for row in x.iter() {
-            let mean = sum(row.iter().copied()) / count;
-            let variance = sum(row.iter().map(|&x| (x - mean) * (x - mean))) / count;
-            let factor = T::ONE / (variance + eps).sqrt();
-            let scaled = row.iter().zip(w.values).map(|(&x, &w)| (x - mean) * factor * w);
-            match bias {
-                Some(bias) => values.extend(scaled.zip(bias).map(|(y, &b)| y + b)),
-                None => values.extend(scaled),
+            for (index, run) in row.chunks_exact(len.max(1)).enumerate() {
+                let mean = sum(run.iter().copied()) / count;
+                let variance = sum(run.iter().map(|&x| (x - mean) * (x - mean))) / count;
+                let factor = T::ONE / (variance + eps).sqrt();
+                let start = values.len();
+                values.extend(run.iter().map(|&x| (x - mean) * factor));
+                let normed = &mut values[start..];
+                if let Some(w) = weight {
+                    normed.iter_mut().zip(run_of(w, index, len)).for_each(|(y, &w)| *y = *y * w);
+                }
+                if let Some(b) = bias {
+                    normed.iter_mut().zip(run_of(b, index, len)).for_each(|(y, &b)| *y += b);
+                }
             }
         }
         one(x.rows, x.columns, values)

@@ -67,6 +67,17 @@ fn rows<T: Real>(inputs: &[Value<T>], index: usize) -> Result<Rows<'_, T>> {
     }
 }
 
+/// The elements of input `index`, if it is given.
+fn optional<T: Real>(inputs: &[Value<T>], index: usize) -> Result<Option<&[T]>> {
+    inputs.get(index).map(|value| Ok(value.as_float()?.values())).transpose()
+}
+
+/// What a norm's weight holds for run `index` of the columns of a row, runs being `len` long: all of it if they share it.
+fn run_of<T>(weight: &[T], index: usize, len: usize) -> &[T] {
+    let start = index * len % weight.len().max(1);
+    &weight[start..start + len]
+}
+
 /// One matrix as the list of outputs.
 fn one<T: Real>(rows: usize, columns: usize, values: Vec<T>) -> Result<Vec<Value<T>>> {
     Ok(vec![Value::float(vec![rows, columns], values)?])

@@ -1,6 +1,6 @@
 //! `rms_norm`, evaluated.
 
-use super::{RmsNorm, one, rows};
+use super::{RmsNorm, one, optional, rows, run_of};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::simd::dot;
@@ -9,12 +9,22 @@ use tapml_graph::{Result, Symbols};
 
 impl Evaluate for RmsNorm {
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
-        let (x, w) = (rows(inputs, 0)?, rows(inputs, 1)?);
-        let (count, eps) = (T::from_f64(x.columns as f64), T::from_f64(f64::from(self.eps)));
+        let (x, weight) = (rows(inputs, 0)?, optional(inputs, 1)?);
+        let len = self.group.map_or(x.columns, |group| group as usize);
+        let (count, eps) = (T::from_f64(len as f64), T::from_f64(f64::from(self.eps)));
+        let offset = T::from_f64(f64::from(self.offset));
         let mut values = reserve(x.rows, x.columns)?;
         for row in x.iter() {
-            let factor = T::ONE / (dot(row, row) / count + eps).sqrt();
-            values.extend(row.iter().zip(w.values).map(|(&x, &w)| x * factor * w));
+            for (index, run) in row.chunks_exact(len.max(1)).enumerate() {
+                let factor = T::ONE / (dot(run, run) / count + eps).sqrt();
+                let normed = run.iter().map(|&x| x * factor);
+                match weight {
+                    Some(w) => {
+                        values.extend(normed.zip(run_of(w, index, len)).map(|(y, &w)| y * (offset + w)))
+                    }
+                    None => values.extend(normed),
+                }
+            }
         }
         one(x.rows, x.columns, values)
     }

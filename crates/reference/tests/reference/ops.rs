@@ -85,7 +85,7 @@ fn fused_operators_equal_the_fused_formula() {
     let (n, k, o) = (3, 17, 5);
     let (a, b, w) = (random(1, n * k), random(2, n * k), random(3, k));
     let inputs = [matrix::<f64>(n, k, &a), matrix(n, k, &b), vector(&w)];
-    let outputs = eval(&Op::from(AddRmsNorm { eps: 1e-2 }), &Symbols::np(3, 0), &inputs).unwrap();
+    let outputs = eval(&Op::from(AddRmsNorm::new(1e-2)), &Symbols::np(3, 0), &inputs).unwrap();
     let sum: Vec<f64> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
     assert_eq!(numbers(&outputs[0]), sum);
     for (row, found) in sum.chunks(k).zip(numbers(&outputs[1]).chunks(k)) {
@@ -107,8 +107,60 @@ fn fused_operators_equal_the_fused_formula() {
 #[test]
 fn norm_of_a_constant_row_is_its_sign_times_the_weight() {
     let inputs = [matrix::<f64>(2, 3, &[5.0, 5.0, 5.0, -0.5, -0.5, -0.5]), vector(&[1.0, 2.0, 3.0])];
-    let found = numbers(&run(RmsNorm { eps: 0.0 }, &Symbols::np(2, 0), &inputs));
+    let found = numbers(&run(RmsNorm::new(0.0), &Symbols::np(2, 0), &inputs));
     assert_close(&found, &[1.0, 2.0, 3.0, -1.0, -2.0, -3.0], 1e-15);
+}
+
+#[test]
+fn norms_of_groups_are_norms_of_their_parts() {
+    let (n, heads, d) = (3, 4, 5);
+    let x = random(1, n * heads * d);
+    let (shared, own, bias) = (random(2, d), random(3, heads * d), random(4, heads * d));
+    let symbols = Symbols::np(n as u64, 0);
+    let one = Symbols::np(1, 0);
+    let (rms, layer) = (
+        RmsNorm { eps: 1e-3, offset: 1.0, group: Some(d as u32) },
+        LayerNorm { eps: 1e-3, group: Some(d as u32) },
+    );
+    let whole = matrix::<f64>(n, heads * d, &x);
+    let parts = |alone: &dyn Fn(&[f64], usize) -> Value<f64>| -> Vec<f64> {
+        x.chunks(d).enumerate().flat_map(|(run, part)| numbers(&alone(part, run % heads))).collect()
+    };
+    let head = |values: &[f64], h: usize| vector::<f64>(&values[h * d..(h + 1) * d]);
+    let found = numbers(&run(rms.clone(), &symbols, &[whole.clone(), vector(&shared)]));
+    let alone = RmsNorm { group: None, ..rms.clone() };
+    assert_eq!(found, parts(&|x, _| run(alone.clone(), &one, &[matrix(1, d, x), vector(&shared)])));
+    let expected = parts(&|x, h| run(alone.clone(), &one, &[matrix(1, d, x), head(&own, h)]));
+    for weight in [vector(&own), matrix(heads, d, &own)] {
+        assert_eq!(numbers(&run(rms.clone(), &symbols, &[whole.clone(), weight])), expected);
+    }
+    let alone = LayerNorm::new(1e-3);
+    let inputs = [whole, vector(&shared), matrix(heads, d, &bias)];
+    let normed = |x: &[f64], h| [matrix(1, d, x), vector(&shared), head(&bias, h)];
+    for count in 1..=3 {
+        let found = numbers(&run(layer.clone(), &symbols, &inputs[..count]));
+        assert_eq!(found, parts(&|x, h| run(alone.clone(), &one, &normed(x, h)[..count])));
+    }
+}
+
+#[test]
+fn an_offset_shifts_the_weight_and_a_missing_weight_is_one() {
+    let x = matrix::<f64>(2, 3, &random(1, 6));
+    let symbols = Symbols::np(2, 0);
+    let ones = run(RmsNorm::new(1e-5), &symbols, &[x.clone(), vector(&[1.0; 3])]);
+    assert_eq!(numbers(&run(RmsNorm::new(1e-5), &symbols, std::slice::from_ref(&x))), numbers(&ones));
+    let shifted = RmsNorm { offset: 1.0, ..RmsNorm::new(1e-5) };
+    let zeros = [x.clone(), vector(&[0.0; 3])];
+    assert_eq!(numbers(&run(shifted.clone(), &symbols, &zeros)), numbers(&ones));
+    let ty = |columns: u64| TensorType::new(DType::F32, [2, columns]);
+    assert!(Op::from(shifted).infer(&[ty(3)]).unwrap_err().to_string().contains("`offset` 1"));
+    for (columns, group) in [(3, 2), (3, 0)] {
+        let op = Op::from(LayerNorm { eps: 1e-5, group: Some(group) });
+        assert!(op.infer(&[ty(columns)]).unwrap_err().to_string().contains("`group`"), "{group}");
+    }
+    let op = Op::from(LayerNorm { eps: 1e-5, group: Some(2) });
+    let error = op.infer(&[ty(6), TensorType::new(DType::F32, [2u64, 3])]).unwrap_err().to_string();
+    assert!(error.contains("[2], [6] or [3,2], found f32[2,3]"), "{error}");
 }
 
 #[test]
@@ -127,9 +179,9 @@ fn layer_norm_is_the_formula_and_ignores_a_shift_of_the_row() {
         (0..4).map(|j| (x[j] - 3.0) / (3.5f64 + 0.5).sqrt() * weight[j] + bias[j]).collect();
     let rows: Vec<f64> = x.iter().copied().chain(x.map(|v| v + 1000.0)).collect();
     let inputs = [matrix::<f64>(2, 4, &rows), vector(&weight), vector(&bias)];
-    let found = numbers(&run(LayerNorm { eps: 0.5 }, &Symbols::np(2, 0), &inputs));
+    let found = numbers(&run(LayerNorm::new(0.5), &Symbols::np(2, 0), &inputs));
     assert_close(&found, &[expected.clone(), expected.clone()].concat(), 1e-12);
-    let plain = numbers(&run(LayerNorm { eps: 0.5 }, &Symbols::np(2, 0), &inputs[..2]));
+    let plain = numbers(&run(LayerNorm::new(0.5), &Symbols::np(2, 0), &inputs[..2]));
     let without: Vec<f64> = expected.iter().zip(bias).map(|(y, b)| y - b).collect();
     assert_close(&plain, &[without.clone(), without].concat(), 1e-12);
 }
@@ -186,7 +238,7 @@ fn empty_and_absurd_sizes_do_not_panic() {
     assert!(eval(&LastRow {}.into(), &Symbols::np(0, 0), std::slice::from_ref(&none)).is_err());
     assert_eq!(run(Silu {}, &Symbols::np(0, 0), &[none]).shape(), [0, 3]);
     let empty = matrix::<f32>(2, 0, &[]);
-    assert_eq!(run(RmsNorm { eps: 1e-5 }, &Symbols::np(2, 0), &[empty.clone(), vector(&[])]).shape(), [2, 0]);
+    assert_eq!(run(RmsNorm::new(1e-5), &Symbols::np(2, 0), &[empty.clone(), vector(&[])]).shape(), [2, 0]);
     assert_eq!(run(Append {}, &Symbols::np(2, 2), &[empty.clone(), empty]).shape(), [4, 0]);
     let angles = Op::from(RopeAngles::new(vec![1.0; 4], 1.0));
     for n in [1 << 45, u64::MAX] {

@@ -68,7 +68,7 @@ fn weights_and_copied_data_are_not_disturbed() {
 fn stacked_rows_deviate_like_single_evaluations() {
     let (n, k) = (150, 24);
     let (x, w) = (random(4, n * k), random(5, k));
-    let norm = RmsNorm { eps: 1e-5 };
+    let norm = RmsNorm::new(1e-5);
     let stacked = judge(norm.clone(), n as u64, &[matrix(n, k, &x), vector(&w)], &[false, true], 9);
     for row in [0, 77, 149] {
         let one = matrix(1, k, &x[row * k..(row + 1) * k]);

@@ -17,7 +17,7 @@ fn layer() -> Result<Graph> {
     let square = ty(Dim::from(WIDTH), WIDTH);
     let cache_k = b.state("cache.k", ty(Symbol::P.into(), WIDTH))?;
     let cache_v = b.state("cache.v", ty(Symbol::P.into(), WIDTH))?;
-    let h = b.node("h", RmsNorm { eps: 1e-5 }, &[x, norm])?;
+    let h = b.node("h", RmsNorm::new(1e-5), &[x, norm])?;
     let mut projected = Vec::new();
     for name in ["q", "k", "v"] {
         let w = b.weight(format!("{name}.weight"), square.clone())?;

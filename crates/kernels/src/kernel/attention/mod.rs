@@ -19,6 +19,7 @@ const KERNEL: Kernel = Kernel {
     file: "attention/portable.wgsl",
     text: include_str!("portable.wgsl"),
     weights: false,
+    norm: false,
     math: true,
     lanes: LANES,
     workgroup_memory: 4 * (2 * MAX_HEAD_DIM + 2 * LANES),

@@ -16,6 +16,7 @@ const KERNEL: Kernel = Kernel {
     file: "gated_linear/portable.wgsl",
     text: include_str!("portable.wgsl"),
     weights: true,
+    norm: false,
     math: true,
     lanes: 64,
     workgroup_memory: 2 * 128 * 16,

@@ -1,12 +1,11 @@
-//! `layer_norm`: launch planner. Workgroup `x` treats row `x`. Without a bias, four zero bytes are bound in its place.
+//! `layer_norm`: launch planner. Workgroup `x` treats row `x`, or several groups of columns. Without a weight or bias,
+//! four zero bytes are bound in its place.
 
 use super::Request;
-use super::source::{Kernel, constant, one, plan as planned, weight_code, wrong_op};
-use crate::plan::{Arg, NodePlan};
-use tapml_graph::{Extent, Op, Result};
-
-/// Invocations of a workgroup; each adds up every 256th element.
-const LANES: u32 = 256;
+use super::norm::{LANES, Runs, WORKGROUP_MEMORY};
+use super::source::{Kernel, plan as planned, stand_in, wrong_op};
+use crate::plan::NodePlan;
+use tapml_graph::{Op, Result};
 
 const KERNEL: Kernel = Kernel {
     name: "layer_norm/portable",
@@ -14,23 +13,19 @@ const KERNEL: Kernel = Kernel {
     text: include_str!("portable.wgsl"),
     weights: true,
     math: false,
+    norm: true,
     lanes: LANES,
-    workgroup_memory: 4 * LANES,
+    workgroup_memory: WORKGROUP_MEMORY,
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::LayerNorm(op) = request.op else { return Err(wrong_op(request)) };
-    let (x, w, bias) = (&request.inputs[0], &request.inputs[1], request.inputs.get(2));
-    let (rows, width) = (&x.shape[0], constant("the row length", &x.shape[1])?);
-    let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).input(1);
-    let launch = match bias {
-        Some(_) => launch.input(2),
-        None => launch.read(Arg::Constant(0)),
-    };
-    let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", width).set("EPS", op.eps);
-    let launch = launch.set("HAS_BIAS", u32::from(bias.is_some()));
-    let launch = launch.set("B_DTYPE", bias.map_or(Ok(0), |b| weight_code(b.dtype))?);
-    let launches = vec![launch.groups([Extent::of(rows.clone()), one(), one()])];
-    let constants = if bias.is_none() { vec![vec![0; 4]] } else { Vec::new() };
-    Ok(NodePlan { constants, ..planned(&KERNEL, launches, width.div_ceil(LANES)) })
+    let (x, weight, bias) = (&request.inputs[0], request.inputs.get(1), request.inputs.get(2));
+    let runs = Runs::of(x, op.group)?;
+    let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).optional(1, weight).optional(2, bias).output(0);
+    let launch = launch.given(["HAS_WEIGHT", "W_DTYPE"], weight)?.set("W_RUNS", runs.of_weight(weight));
+    let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?.set("B_RUNS", runs.of_weight(bias));
+    let launch = launch.set("EPS", op.eps);
+    let launches = vec![runs.launch(launch)?];
+    Ok(NodePlan { constants: stand_in(&[weight, bias]), ..planned(&KERNEL, launches, runs.chain()) })
 }

@@ -1,43 +1,34 @@
-// y = (x - mean) * w / sqrt(mean of (x - mean)^2 + EPS) + b, one workgroup per row. The mean comes first and the squares
-// of the centred values after it: the difference of two large sums would lose the variance of rows far from 0.
-override K: u32; // row length
+// y = (x - mean) * w / sqrt(mean of (x - mean)^2 + EPS) + b over every K columns. Such a run is treated by a team of TEAM
+// lanes; workgroup x treats runs x * 256 / TEAM to (x + 1) * 256 / TEAM - 1. The mean comes first and the squares of the
+// centred values after it: the difference of two large sums would lose the variance of rows far from 0.
+override K: u32; // columns of a run
 override EPS: f32;
+override HAS_WEIGHT: u32 = 1u;
+override W_RUNS: u32 = 1u; // runs that w has values for: 1 if all are alike, else those of a row
 override HAS_BIAS: u32 = 0u;
+override B_RUNS: u32 = 1u; // as W_RUNS
 override B_DTYPE: u32 = 0u; // as W_DTYPE
 
 @group(0) @binding(0) var<storage, read> x: array<act>;
-@group(0) @binding(1) var<storage, read> w: array<u32>;
+@group(0) @binding(1) var<storage, read> w: array<u32>; // not read unless HAS_WEIGHT
 @group(0) @binding(2) var<storage, read> b: array<u32>; // not read unless HAS_BIAS
 @group(0) @binding(3) var<storage, read_write> y: array<act>;
 @group(0) @binding(4) var<uniform> symbols: Symbols;
 
-var<workgroup> sums: array<f32, 256>;
-
-// The sum over all lanes. The last barrier lets the next call write again.
-fn sum_of(lane: u32, value: f32) -> f32 {
-    sums[lane] = value;
-    workgroupBarrier();
-    for (var step = 128u; step > 0u; step >>= 1u) {
-        if lane < step {
-            sums[lane] += sums[lane + step];
-        }
-        workgroupBarrier();
+// The factor of column j of a run.
+fn weight(run: u32, j: u32) -> f32 {
+    if HAS_WEIGHT == 0u {
+        return 1.0;
     }
-    let total = sums[0];
-    workgroupBarrier();
-    return total;
+    let at = run % W_RUNS * K + j;
+    return weight_value(w[weight_word(at)], at);
 }
 
-// 1 / sqrt(v), with one step of Newton's method after the built-in function.
-fn inverse_root(v: f32) -> f32 {
-    let r = inverseSqrt(v);
-    return r * fma(-0.5 * v * r, r, 1.5);
-}
-
-fn bias(at: u32) -> f32 {
+fn bias(run: u32, j: u32) -> f32 {
     if HAS_BIAS == 0u {
         return 0.0;
     }
+    let at = run % B_RUNS * K + j;
     if B_DTYPE == 0u {
         return bitcast<f32>(b[at]);
     }
@@ -47,23 +38,22 @@ fn bias(at: u32) -> f32 {
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    if group.x >= row_count(symbols) {
-        return;
-    }
-    let row = group.x * K;
+    let run = group.x * (256u / TEAM) + lane / TEAM;
+    let first = run * K;
+    let end = select(0u, K, run < row_count(symbols));
     var total = 0.0;
-    for (var j = lane; j < K; j += 256u) {
-        total += f32(x[row + j]);
+    for (var j = lane % TEAM; j < end; j += TEAM) {
+        total += f32(x[first + j]);
     }
     let mean = sum_of(lane, total) / f32(K);
     var squares = 0.0;
-    for (var j = lane; j < K; j += 256u) {
-        let v = f32(x[row + j]) - mean;
+    for (var j = lane % TEAM; j < end; j += TEAM) {
+        let v = f32(x[first + j]) - mean;
         squares = fma(v, v, squares);
     }
     let factor = inverse_root(sum_of(lane, squares) / f32(K) + EPS);
-    for (var j = lane; j < K; j += 256u) {
-        let v = (f32(x[row + j]) - mean) * factor;
-        y[row + j] = to_act(fma(v, weight_value(w[weight_word(j)], j), bias(j)));
+    for (var j = lane % TEAM; j < end; j += TEAM) {
+        let v = (f32(x[first + j]) - mean) * factor;
+        y[first + j] = to_act(fma(v, weight(run, j), bias(run, j)));
     }
 }

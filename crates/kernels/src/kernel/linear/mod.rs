@@ -3,8 +3,8 @@
 //! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place.
 
 use super::Request;
-use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split, weight_code, wrong_op};
-use crate::plan::{Arg, NodePlan};
+use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split, stand_in, wrong_op};
+use crate::plan::NodePlan;
 use tapml_graph::{Dim, Extent, Op, Result};
 
 /// Rows and outputs of a tile.
@@ -20,6 +20,7 @@ const KERNEL: Kernel = Kernel {
     file: "linear/portable.wgsl",
     text: include_str!("portable.wgsl"),
     weights: true,
+    norm: false,
     math: false,
     lanes: LANES,
     workgroup_memory: 2 * TILE * DEPTH * 4,
@@ -33,20 +34,14 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let bias = request.inputs.get(2);
     let mut launches = Vec::new();
     for part in split(w, request.info)? {
-        let launch = KERNEL.launch(x.dtype, out.dtype)?.input(0).read(part.of(1));
-        let launch = match bias {
-            Some(_) => launch.input(2),
-            None => launch.read(Arg::Constant(0)),
-        };
+        let launch = KERNEL.launch(x.dtype, out.dtype)?.input(0).read(part.of(1)).optional(2, bias);
         let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
-        let launch = launch.set("HAS_BIAS", u32::from(bias.is_some()));
-        let launch = launch.set("B_DTYPE", bias.map_or(Ok(0), |b| weight_code(b.dtype))?);
+        let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?;
         let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, row_tiles(rows), one()]));
     }
-    let constants = if bias.is_none() { vec![vec![0; 4]] } else { Vec::new() };
-    Ok(NodePlan { constants, ..planned(&KERNEL, launches, chain(k)) })
+    Ok(NodePlan { constants: stand_in(&[bias]), ..planned(&KERNEL, launches, chain(k)) })
 }
 
 /// Tiles along the rows.

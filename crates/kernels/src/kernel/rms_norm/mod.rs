@@ -1,12 +1,11 @@
-//! `rms_norm`: launch planner. Workgroup `x` treats row `x`.
+//! `rms_norm`: launch planner. Workgroup `x` treats row `x`, or several groups of columns. Without a weight, four zero
+//! bytes are bound in its place.
 
 use super::Request;
-use super::source::{Kernel, constant, one, plan as planned, wrong_op};
+use super::norm::{LANES, Runs, WORKGROUP_MEMORY};
+use super::source::{Kernel, plan as planned, stand_in, wrong_op};
 use crate::plan::NodePlan;
-use tapml_graph::{Extent, Op, Result};
-
-/// Invocations of a workgroup; each adds up every 256th element.
-const LANES: u32 = 256;
+use tapml_graph::{Op, Result};
 
 const KERNEL: Kernel = Kernel {
     name: "rms_norm/portable",
@@ -14,16 +13,18 @@ const KERNEL: Kernel = Kernel {
     text: include_str!("portable.wgsl"),
     weights: true,
     math: false,
+    norm: true,
     lanes: LANES,
-    workgroup_memory: 4 * LANES,
+    workgroup_memory: WORKGROUP_MEMORY,
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::RmsNorm(op) = request.op else { return Err(wrong_op(request)) };
-    let (x, w) = (&request.inputs[0], &request.inputs[1]);
-    let (rows, width) = (&x.shape[0], constant("the row length", &x.shape[1])?);
-    let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).input(1).output(0).rows(rows)?;
-    let launch = launch.weight_dtype(w.dtype)?.set("K", width).set("EPS", op.eps);
-    let launches = vec![launch.groups([Extent::of(rows.clone()), one(), one()])];
-    Ok(planned(&KERNEL, launches, width.div_ceil(LANES)))
+    let (x, weight) = (&request.inputs[0], request.inputs.get(1));
+    let runs = Runs::of(x, op.group)?;
+    let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).optional(1, weight).output(0);
+    let launch = launch.given(["HAS_WEIGHT", "W_DTYPE"], weight)?.set("W_RUNS", runs.of_weight(weight));
+    let launch = launch.set("EPS", op.eps).set("OFFSET", op.offset);
+    let launches = vec![runs.launch(launch)?];
+    Ok(NodePlan { constants: stand_in(&[weight]), ..planned(&KERNEL, launches, runs.chain()) })
 }
