@@ -37,6 +37,8 @@ pub trait Real:
     fn to_f64(self) -> f64;
     /// `e` to this power.
     fn exp(self) -> Self;
+    /// Natural logarithm of `1 + self`.
+    fn ln_1p(self) -> Self;
     /// Complementary error function.
     fn erfc(self) -> Self;
     /// Hyperbolic tangent.
@@ -81,6 +83,9 @@ macro_rules! real {
             }
             fn exp(self) -> $ty {
                 $ty::exp(self)
+            }
+            fn ln_1p(self) -> $ty {
+                $ty::ln_1p(self)
             }
             fn erfc(self) -> $ty {
                 $erfc(self)

@@ -1,19 +1,19 @@
 //! `gelu`: the Gaussian error linear unit.
 
-use super::shape::{expect_inputs, matrix};
-use super::{Operator, Sample, sample::elementwise};
+use super::{Operator, Sample, elementwise, sample};
 use crate::error::Result;
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
 
 /// `y = x · Φ(x) = x/2 · (1 + erf(x/√2))`, or with [`GeluForm::Tanh`]
-/// `y = x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³)))`, element by element of `x: [n, k]`.
+/// `y = x/2 · (1 + tanh(√(2/π) · (x + 0.044715·x³)))`, or with [`GeluForm::Quick`] `y = x / (1 + exp(−1.702·x))`, element
+/// by element of `x: [n, k]`.
 ///
 /// Hendrycks and Gimpel, "Gaussian Error Linear Units", 2016, section 2.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Gelu {
-    /// Which of the two forms.
+    /// Which of the forms.
     #[serde(default)]
     pub approximate: GeluForm,
 }
@@ -27,22 +27,24 @@ pub enum GeluForm {
     None,
     /// By the hyperbolic tangent.
     Tanh,
+    /// By the logistic function.
+    Quick,
 }
 
 impl Operator for Gelu {
     const NAME: &'static str = "gelu";
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
-        expect_inputs(inputs, &[1])?;
-        matrix("x", &inputs[0])?;
-        Ok(vec![inputs[0].clone()])
+        elementwise::infer(inputs)
     }
 
     fn samples() -> Vec<Sample> {
-        let exact = elementwise(&Gelu { approximate: GeluForm::None }.into(), 1);
-        let mut tanh = elementwise(&Gelu { approximate: GeluForm::Tanh }.into(), 1);
-        tanh.iter_mut().for_each(|sample| sample.name.push_str(", tanh"));
-        exact.into_iter().chain(tanh).collect()
+        let named = |approximate, suffix: &str| {
+            let mut samples = sample::elementwise(&Gelu { approximate }.into(), 1);
+            samples.iter_mut().for_each(|sample| sample.name.push_str(suffix));
+            samples
+        };
+        [named(GeluForm::None, ""), named(GeluForm::Tanh, ", tanh"), named(GeluForm::Quick, ", quick")].concat()
     }
 
     fn row_wise(&self) -> bool {

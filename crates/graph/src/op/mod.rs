@@ -8,8 +8,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
+mod activation;
+mod elementwise;
 mod sample;
 mod shape;
+pub use activation::Activation;
 pub use gelu::GeluForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use sample::{Fill, Sample, SampleInput};
@@ -130,6 +133,14 @@ operators! {
     mul::Mul,
     silu::Silu,
     gelu::Gelu,
+    relu::Relu,
+    relu_squared::ReluSquared,
+    sigmoid::Sigmoid,
+    tanh::Tanh,
+    softplus::Softplus,
+    scale::Scale,
+    softcap::Softcap,
+    clamp::Clamp,
     columns::Columns,
     last_row::LastRow,
     add_rms_norm::AddRmsNorm,

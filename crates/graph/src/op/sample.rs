@@ -130,6 +130,7 @@ pub(super) fn elementwise(op: &Op, inputs: usize) -> Vec<Sample> {
         case("prefill", 9, 320, Fill::Normal(1.0), DType::F32),
         case("decode", 1, 896, Fill::Normal(3.0), DType::F32),
         case("odd size, large values", 3, 33, Fill::Spiky(30.0), DType::F32),
+        case("huge values", 2, 65, Fill::Spiky(1e5), DType::F32),
         case("f16", 2, 100, Fill::Normal(1.0), DType::F16),
     ]
 }

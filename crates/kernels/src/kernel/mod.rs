@@ -8,7 +8,9 @@ mod add;
 mod add_rms_norm;
 mod append;
 mod attention;
+mod clamp;
 mod columns;
+mod elementwise;
 mod embedding;
 mod gated_linear;
 mod gelu;
@@ -17,11 +19,18 @@ mod layer_norm;
 mod linear;
 mod mul;
 mod norm;
+mod relu;
+mod relu_squared;
 mod rms_norm;
 mod rope;
 mod rope_angles;
+mod scale;
+mod sigmoid;
 mod silu;
+mod softcap;
+mod softplus;
 mod source;
+mod tanh;
 
 /// What a planner is asked for: an operator at these types on such a device.
 pub struct Request<'a> {
@@ -58,6 +67,14 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "mul", plan: mul::plan },
     KernelRow { op: "silu", plan: silu::plan },
     KernelRow { op: "gelu", plan: gelu::plan },
+    KernelRow { op: "relu", plan: relu::plan },
+    KernelRow { op: "relu_squared", plan: relu_squared::plan },
+    KernelRow { op: "sigmoid", plan: sigmoid::plan },
+    KernelRow { op: "tanh", plan: tanh::plan },
+    KernelRow { op: "softplus", plan: softplus::plan },
+    KernelRow { op: "scale", plan: scale::plan },
+    KernelRow { op: "softcap", plan: softcap::plan },
+    KernelRow { op: "clamp", plan: clamp::plan },
     KernelRow { op: "columns", plan: columns::plan },
     KernelRow { op: "last_row", plan: last_row::plan },
     KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },

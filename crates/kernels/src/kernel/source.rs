@@ -1,6 +1,7 @@
 //! Building blocks of planners: sources, specialisation, sizes, and the split of weights beyond a device's limits.
 
 use super::Request;
+use super::elementwise::Formula;
 use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS};
 use tapml_device::{BindingKind, DeviceInfo, Grid, KernelDesc, Language, Source};
 use tapml_graph::{DType, Dim, Error, Extent, Result, Symbols, TensorType};
@@ -37,6 +38,8 @@ pub struct Kernel {
     pub math: bool,
     /// Whether it needs the `norm` prelude.
     pub norm: bool,
+    /// The function that it applies to single numbers, empty if none; needs the `math` prelude.
+    pub formula: &'static str,
     /// Invocations along x.
     pub lanes: u32,
     /// Bytes of workgroup memory.
@@ -53,6 +56,7 @@ impl Kernel {
             weights: false,
             math: false,
             norm: false,
+            formula: "",
             lanes: FLAT_LANES,
             workgroup_memory: 0,
         }
@@ -71,6 +75,7 @@ impl Kernel {
             (self.weights, prelude::WEIGHTS),
             (self.math, prelude::MATH),
             (self.norm, prelude::NORM),
+            (true, self.formula),
         ];
         let desc = KernelDesc {
             name: self.name.into(),
@@ -155,6 +160,11 @@ impl LaunchBuilder {
     pub fn given(self, [given, dtype]: [&str; 2], weight: Option<&TensorType>) -> Result<LaunchBuilder> {
         let code = weight.map_or(Ok(0), |ty| weight_code(ty.dtype))?;
         Ok(self.set(given, u32::from(weight.is_some())).set(dtype, code))
+    }
+
+    /// Sets the constants of a formula.
+    pub fn formula(self, formula: &Formula) -> LaunchBuilder {
+        formula.constants.iter().fold(self, |launch, &(name, value)| launch.set(name, value))
     }
 
     /// Adds the uniform block and the number of workgroups.

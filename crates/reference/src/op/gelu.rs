@@ -1,30 +1,23 @@
 //! `gelu`, evaluated.
 
-use super::{Gelu, PARALLEL_FROM, one, rows};
+use super::{Gelu, map};
 use crate::eval::Evaluate;
 use crate::real::Real;
-use crate::value::{Value, reserve};
-use rayon::prelude::*;
+use crate::value::Value;
 use std::f64::consts::{FRAC_1_SQRT_2, FRAC_2_SQRT_PI};
 use tapml_graph::op::GeluForm;
 use tapml_graph::{Result, Symbols};
 
 impl Evaluate for Gelu {
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
-        let x = rows(inputs, 0)?;
-        let gelu = match self.approximate {
-            GeluForm::None => exact::<T>,
-            GeluForm::Tanh => by_tanh::<T>,
-        };
-        let mut values = reserve(x.rows, x.columns)?;
-        match x.values.len() >= PARALLEL_FROM / 8 {
-            false => values.extend(x.values.iter().map(|&v| gelu(v))),
-            true => {
-                let items = x.values.par_iter().with_min_len(1024);
-                items.map(|&v| gelu(v)).collect_into_vec(&mut values);
-            }
-        }
-        one(x.rows, x.columns, values)
+        map(
+            inputs,
+            match self.approximate {
+                GeluForm::None => exact::<T>,
+                GeluForm::Tanh => by_tanh::<T>,
+                GeluForm::Quick => quick::<T>,
+            },
+        )
     }
 }
 
@@ -38,4 +31,8 @@ fn by_tanh<T: Real>(x: T) -> T {
     let root = T::from_f64(FRAC_2_SQRT_PI * FRAC_1_SQRT_2);
     let z = root * (x + T::from_f64(0.044715) * x * x * x);
     x / (T::ONE + (-(z + z)).exp())
+}
+
+fn quick<T: Real>(x: T) -> T {
+    x / (T::ONE + (-x * T::from_f64(1.702)).exp())
 }

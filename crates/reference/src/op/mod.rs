@@ -3,6 +3,7 @@
 mod add;
 mod append;
 mod attention;
+mod clamp;
 mod columns;
 mod embedding;
 mod gelu;
@@ -10,14 +11,21 @@ mod last_row;
 mod layer_norm;
 mod linear;
 mod mul;
+mod relu;
+mod relu_squared;
 mod rms_norm;
 mod rope;
 mod rope_angles;
+mod scale;
+mod sigmoid;
 mod silu;
+mod softcap;
+mod softplus;
+mod tanh;
 
 pub(crate) use tapml_graph::op::{
-    Add, Append, Attention, Columns, Embedding, Gelu, LastRow, LayerNorm, Linear, Mul, RmsNorm, Rope,
-    RopeAngles, Silu,
+    Add, Append, Attention, Clamp, Columns, Embedding, Gelu, LastRow, LayerNorm, Linear, Mul, Relu,
+    ReluSquared, RmsNorm, Rope, RopeAngles, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
 
 use crate::real::Real;
@@ -81,6 +89,21 @@ fn run_of<T>(weight: &[T], index: usize, len: usize) -> &[T] {
 /// One matrix as the list of outputs.
 fn one<T: Real>(rows: usize, columns: usize, values: Vec<T>) -> Result<Vec<Value<T>>> {
     Ok(vec![Value::float(vec![rows, columns], values)?])
+}
+
+/// `f` of each element of the only input.
+fn map<T: Real>(inputs: &[Value<T>], f: impl Fn(T) -> T + Send + Sync) -> Result<Vec<Value<T>>> {
+    let x = rows(inputs, 0)?;
+    let mut values = reserve(x.rows, x.columns)?;
+    // These functions take about eight times as long as a sum or product.
+    match x.values.len() >= PARALLEL_FROM / 8 {
+        false => values.extend(x.values.iter().map(|&x| f(x))),
+        true => {
+            let items = x.values.par_iter().with_min_len(1024);
+            items.map(|&x| f(x)).collect_into_vec(&mut values);
+        }
+    }
+    one(x.rows, x.columns, values)
 }
 
 /// `f` of each pair of elements of two arrays of one shape.

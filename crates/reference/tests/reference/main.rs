@@ -3,6 +3,7 @@
 
 mod attention;
 mod common;
+mod elementwise;
 mod ops;
 mod oracle;
 mod rewrites;

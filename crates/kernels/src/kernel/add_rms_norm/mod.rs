@@ -13,6 +13,7 @@ const KERNEL: Kernel = Kernel {
     weights: true,
     math: false,
     norm: true,
+    formula: "",
     lanes: LANES,
     workgroup_memory: WORKGROUP_MEMORY,
 };

@@ -20,6 +20,7 @@ const KERNEL: Kernel = Kernel {
     text: include_str!("portable.wgsl"),
     weights: false,
     norm: false,
+    formula: "",
     math: true,
     lanes: LANES,
     workgroup_memory: 4 * (2 * MAX_HEAD_DIM + 2 * LANES),

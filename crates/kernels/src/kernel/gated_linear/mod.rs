@@ -17,6 +17,7 @@ const KERNEL: Kernel = Kernel {
     text: include_str!("portable.wgsl"),
     weights: true,
     norm: false,
+    formula: "",
     math: true,
     lanes: 64,
     workgroup_memory: 2 * 128 * 16,

@@ -21,6 +21,7 @@ const KERNEL: Kernel = Kernel {
     text: include_str!("portable.wgsl"),
     weights: true,
     norm: false,
+    formula: "",
     math: false,
     lanes: LANES,
     workgroup_memory: 2 * TILE * DEPTH * 4,

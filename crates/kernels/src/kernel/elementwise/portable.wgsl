@@ -1,4 +1,4 @@
-// y = x / (1 + exp(-x)), element by element. With e = exp(-|x|) nothing overflows: x e / (1 + e) for x < 0.
+// y = formula(x), element by element; what stands before this says the formula.
 override K: u32; // row length
 
 @group(0) @binding(0) var<storage, read> x: array<act>;
@@ -11,9 +11,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = 0u; i < 4u; i++) {
         let at = group.x * 1024u + i * 256u + lane;
         if at < count {
-            let v = f32(x[at]);
-            let e = exp_accurate(-abs(v));
-            y[at] = to_act(select(v, v * e, v < 0.0) / (1.0 + e));
+            y[at] = to_act(formula(f32(x[at])));
         }
     }
 }

@@ -1,0 +1,5 @@
+// max(v, 0)^2, and NaN where v is NaN.
+fn formula(v: f32) -> f32 {
+    return select(v * v, 0.0, v < 0.0);
+}
+

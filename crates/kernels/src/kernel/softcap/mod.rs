@@ -1,0 +1,13 @@
+//! `softcap`: launch planner.
+
+use super::Request;
+use super::elementwise::{self, Formula};
+use super::source::wrong_op;
+use crate::plan::NodePlan;
+use tapml_graph::{Op, Result};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Softcap(op) = request.op else { return Err(wrong_op(request)) };
+    let formula = Formula::new(include_str!("formula.wgsl")).set("CAP", op.cap);
+    elementwise::plan(request, "softcap/portable", &formula)
+}

@@ -1,0 +1,4 @@
+fn formula(v: f32) -> f32 {
+    return tanh_accurate(v);
+}
+

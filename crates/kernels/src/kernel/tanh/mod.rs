@@ -1,0 +1,14 @@
+//! `tanh`: launch planner.
+
+use super::Request;
+use super::elementwise::{self, Formula};
+use crate::plan::NodePlan;
+use tapml_graph::Result;
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    elementwise::plan(request, "tanh/portable", &formula())
+}
+
+pub fn formula() -> Formula {
+    Formula::new(include_str!("formula.wgsl"))
+}

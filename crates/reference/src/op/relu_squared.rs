@@ -1,0 +1,13 @@
+//! `relu_squared`, evaluated.
+
+use super::{ReluSquared, map};
+use crate::eval::Evaluate;
+use crate::real::Real;
+use crate::value::Value;
+use tapml_graph::{Result, Symbols};
+
+impl Evaluate for ReluSquared {
+    fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        map(inputs, |x| if x < T::ZERO { T::ZERO } else { x * x })
+    }
+}
