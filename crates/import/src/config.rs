@@ -67,6 +67,11 @@ impl<'a> Section<'a> {
         self.map.get(key).filter(|v| !v.is_null())
     }
 
+    /// Whether a key is present and its value `null`, where that means something else than its absence.
+    pub fn is_null(&self, key: &str) -> bool {
+        self.map.get(key).is_some_and(Value::is_null)
+    }
+
     /// The keys.
     pub fn keys(&self) -> impl Iterator<Item = &'a str> {
         self.map.keys().map(String::as_str)
@@ -118,6 +123,15 @@ impl<'a> Section<'a> {
         number.ok_or_else(|| {
             self.expected(key, &format!("a number from {:e} to {:e}", bounds.start(), bounds.end()))
         })
+    }
+
+    /// A positive number, none if the value is `null`, or `default` if the key is absent.
+    pub fn positive_or(&self, key: &str, default: Option<f32>) -> Result<Option<f32>> {
+        match self.map.get(key) {
+            None => Ok(default),
+            Some(Value::Null) => Ok(None),
+            Some(_) => Ok(Some(self.number(key, 1e-9..=1e9)? as f32)),
+        }
     }
 
     /// A truth value, or `default` if the key is absent.

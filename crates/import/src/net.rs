@@ -75,6 +75,11 @@ impl<'a> Net<'a> {
         self.builder.input("ids", TensorType::new(DType::U32, [Symbol::N]))
     }
 
+    /// Whether the checkpoint holds a weight of this name.
+    pub fn holds(&self, name: &str) -> bool {
+        (self.dtype_of)(name).is_some()
+    }
+
     /// The weight of this name and shape.
     pub fn weight(&mut self, at: &Path, shape: &[u32]) -> Result<ValueId> {
         let name = at.to_string();

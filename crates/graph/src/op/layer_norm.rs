@@ -1,13 +1,14 @@
 //! `layer_norm`: normalisation of rows, or of each head of a row, to mean 0 and variance 1.
 
+use super::rms_norm::offset_needs_weight;
 use super::shape::{expect_group, expect_inputs, expect_norm_weight, matrix};
-use super::{Fill, Operator, Sample};
+use super::{Fill, Operator, Sample, is_default};
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
 
-/// `y[i, j] = (x[i, j] − m_i) / sqrt(v_i + eps) (· w[j]) (+ b[j])` for `x: [n, k]`, `w: [k]`, `b: [k]`, with
+/// `y[i, j] = (x[i, j] − m_i) / sqrt(v_i + eps) (· (offset + w[j])) (+ b[j])` for `x: [n, k]`, `w: [k]`, `b: [k]`, with
 /// `m_i = mean_j(x[i, j])` and `v_i = mean_j((x[i, j] − m_i)²)`.
 ///
 /// With `group`, each run of `group` columns is normalised by its own mean and variance; `w` and `b` are `[group]` for
@@ -19,6 +20,9 @@ use serde::{Deserialize, Serialize};
 pub struct LayerNorm {
     /// Added to the variance.
     pub eps: f32,
+    /// Added to the weight, which Nemotron stores as its distance from 1.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub offset: f32,
     /// Columns that are normalised together, if not all; divides the columns of `x`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
@@ -27,7 +31,7 @@ pub struct LayerNorm {
 impl LayerNorm {
     /// Of whole rows.
     pub fn new(eps: f32) -> LayerNorm {
-        LayerNorm { eps, group: None }
+        LayerNorm { eps, offset: 0.0, group: None }
     }
 }
 
@@ -38,6 +42,9 @@ impl Operator for LayerNorm {
         expect_inputs(inputs, &[1, 2, 3])?;
         let (_, columns) = matrix("x", &inputs[0])?;
         expect_group(self.group, columns)?;
+        if inputs.len() == 1 {
+            offset_needs_weight(self.offset)?;
+        }
         for (name, weight) in ["w", "b"].iter().zip(&inputs[1..]) {
             expect_norm_weight(name, weight, columns, self.group)?;
         }
@@ -56,7 +63,7 @@ impl Operator for LayerNorm {
         let biased = |name: &str, n, k: usize, eps, fill, x, w, b| {
             case(name, n, k, eps, fill, x, w).input(b, &format!("{k}"), bias)
         };
-        let groups = |group| LayerNorm { eps: 1e-5, group: Some(group) };
+        let groups = |group| LayerNorm { group: Some(group), ..LayerNorm::new(1e-5) };
         let grouped = |name: &str, n, k: usize, group, x, shape: &str, w| {
             plain(name, groups(group), n, k, Fill::Around(3.0, 1.0), x).input(w, shape, weight)
         };
@@ -70,6 +77,9 @@ impl Operator for LayerNorm {
             biased("one column more than a tile", 2, 257, 1e-6, Fill::Normal(2.0), f32, bf16, f32),
             biased("fewer columns than a tile", 5, 3, 1e-5, Fill::Normal(1.0), f32, f16, bf16),
             biased("f16", 5, 96, 1e-5, Fill::Normal(1.0), f16, f16, f16),
+            plain("weights less 1", LayerNorm { offset: 1.0, ..LayerNorm::new(1e-5) }, 3, 96, Fill::Normal(1.0), f32)
+                .input(f16, "96", Fill::Normal(0.2))
+                .input(f32, "96", bias),
             plain("no weight", no_weight, 3, 320, Fill::Normal(1.0), f32),
             plain("no weight, groups, f16", groups(32), 5, 96, Fill::Normal(1.0), f16),
             grouped("heads share weight and bias", 7, 384, 64, f32, "64", bf16).input(f32, "64", bias),

@@ -7,11 +7,6 @@ use crate::source::Source;
 use std::collections::HashMap;
 use tapml_graph::{Error, Graph, Result, ValueId};
 
-mod gpt_neox;
-mod llama;
-mod phi;
-mod starcoder2;
-
 /// One architecture.
 #[derive(Clone, Copy)]
 pub struct Architecture {
@@ -21,9 +16,45 @@ pub struct Architecture {
     pub(crate) build: fn(&Section<'_>, Net<'_>) -> Result<Decoder>,
 }
 
-/// All architectures.
-pub const ARCHITECTURES: &[Architecture] =
-    &[llama::LLAMA, gpt_neox::GPT_NEOX, phi::PHI, starcoder2::STARCODER2];
+macro_rules! architectures {
+    ($($module:ident::$row:ident),+ $(,)?) => {
+        $(mod $module;)+
+
+        /// All architectures.
+        pub const ARCHITECTURES: &[Architecture] = &[$($module::$row),+];
+    };
+}
+
+architectures! {
+    baichuan::BAICHUAN,
+    chatglm::CHATGLM,
+    cohere::COHERE,
+    cohere2::COHERE2,
+    gemma::GEMMA,
+    gemma2::GEMMA2,
+    glm::GLM,
+    glm4::GLM4,
+    gpt_neox::GPT_NEOX,
+    gptj::GPTJ,
+    granite::GRANITE,
+    internlm::INTERNLM,
+    internlm2::INTERNLM2,
+    llama::LLAMA,
+    minicpm::MINICPM,
+    mistral::MISTRAL,
+    nemotron::NEMOTRON,
+    olmo::OLMO,
+    olmo2::OLMO2,
+    orion::ORION,
+    phi::PHI,
+    phi3::PHI3,
+    qwen::QWEN,
+    qwen2::QWEN2,
+    qwen3::QWEN3,
+    smollm3::SMOLLM3,
+    stablelm::STABLELM,
+    starcoder2::STARCODER2,
+}
 
 /// What a configuration describes: a decoder-only language model.
 #[derive(Debug)]

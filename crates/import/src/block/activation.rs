@@ -2,7 +2,7 @@
 
 use crate::config::Section;
 use crate::net::{Net, Path};
-use tapml_graph::op::{Gelu, GeluForm, Silu};
+use tapml_graph::op::{Gelu, GeluForm, Relu, ReluSquared, Sigmoid, Silu, Tanh};
 use tapml_graph::{Op, Result, ValueId};
 
 /// The names of configurations and what they mean.
@@ -13,6 +13,11 @@ const KNOWN: &[(&str, fn() -> Op)] = &[
     ("gelu_new", || Gelu { approximate: GeluForm::Tanh }.into()),
     ("gelu_fast", || Gelu { approximate: GeluForm::Tanh }.into()),
     ("gelu_pytorch_tanh", || Gelu { approximate: GeluForm::Tanh }.into()),
+    ("quick_gelu", || Gelu { approximate: GeluForm::Quick }.into()),
+    ("relu", || Relu {}.into()),
+    ("relu2", || ReluSquared {}.into()),
+    ("sigmoid", || Sigmoid {}.into()),
+    ("tanh", || Tanh {}.into()),
 ];
 
 /// An activation function: an operator of one input.
@@ -20,9 +25,14 @@ const KNOWN: &[(&str, fn() -> Op)] = &[
 pub struct Activation(Op);
 
 impl Activation {
-    /// The activation of this operator.
-    pub fn new(op: impl Into<Op>) -> Activation {
-        Activation(op.into())
+    /// SiLU.
+    pub fn silu() -> Activation {
+        Activation(Silu {}.into())
+    }
+
+    /// GELU by tanh.
+    pub fn tanh_gelu() -> Activation {
+        Activation(Gelu { approximate: GeluForm::Tanh }.into())
     }
 
     /// The activation that `key` names, or `default` if the key is absent. Fails on a name that is not known.

@@ -1,10 +1,10 @@
 //! Self-attention over a cache.
 
 use super::linear::{Projection, linear};
-use super::norm::Norm;
+use super::norm::{HeadWeights, Norm};
 use super::sizes::Sizes;
 use crate::net::{Net, Path};
-use tapml_graph::op::{Append, Attention, Columns, Rope};
+use tapml_graph::op::{Append, Attention, Clamp, Columns, Rope};
 use tapml_graph::{Result, ValueId};
 
 /// How queries, keys and values are projected.
@@ -32,8 +32,24 @@ pub enum Projections {
 pub struct QueryKeyNorm {
     /// Names of the norms of queries and keys.
     pub names: [&'static str; 2],
-    /// The norm, over all columns.
+    /// The norm.
     pub norm: Norm,
+    /// The weights if each head is normalised on its own; over all columns if none.
+    pub heads: Option<HeadWeights>,
+    /// Whether rotation comes first.
+    pub after_rotation: bool,
+}
+
+impl QueryKeyNorm {
+    /// A norm of each head, before the rotation.
+    pub fn of_heads(names: [&'static str; 2], norm: &Norm, weights: HeadWeights) -> QueryKeyNorm {
+        QueryKeyNorm { names, norm: norm.clone(), heads: Some(weights), after_rotation: false }
+    }
+
+    /// A norm over all columns, before the rotation.
+    pub fn of_all(names: [&'static str; 2], norm: &Norm) -> QueryKeyNorm {
+        QueryKeyNorm { names, norm: norm.clone(), heads: None, after_rotation: false }
+    }
 }
 
 /// A self-attention layer.
@@ -51,10 +67,14 @@ pub struct SelfAttention {
     pub output_bias: bool,
     /// Whether the checkpoint holds the matrices as `[inputs, outputs]`.
     pub transposed: bool,
-    /// Normalisation of queries and keys before they are rotated.
+    /// Queries, keys and values are held within this distance of 0.
+    pub clip: Option<f32>,
+    /// Normalisation of queries and keys.
     pub norm: Option<QueryKeyNorm>,
     /// Whether rotated pairs are neighbours instead of halves apart.
     pub interleaved: bool,
+    /// Name of a weight `[heads]`: a score of each head that takes a share of the softmax and gives nothing.
+    pub sinks: Option<&'static str>,
     /// Heads, scale and mask.
     pub scores: Attention,
 }
@@ -71,8 +91,10 @@ impl SelfAttention {
             output: "o_proj",
             output_bias: false,
             transposed: false,
+            clip: None,
             norm: None,
             interleaved: false,
+            sinks: None,
             scores: Attention::causal(heads, kv_heads, head_dim, scale),
         }
     }
@@ -80,19 +102,25 @@ impl SelfAttention {
     /// Causal attention of `x: [n, hidden]`, rotated by `angles: [n, rotary_dim]` if there are some. Keys are cached
     /// after the rotation, in the states `k` and `v`: `[p, kv_heads·head_dim]`.
     pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId, angles: Option<ValueId>) -> Result<ValueId> {
-        let [mut q, mut k, v] = self.project(net, at, x)?;
-        if let Some(QueryKeyNorm { names: [of_q, of_k], norm }) = &self.norm {
-            let [q_width, k_width, _] = self.widths();
-            q = norm.apply(net, &at.at(of_q), q, q_width)?;
-            k = norm.apply(net, &at.at(of_k), k, k_width)?;
-        }
-        if let Some(angles) = angles {
-            q = self.rotate(net, &at.at("rope_q"), q, angles)?;
-            k = self.rotate(net, &at.at("rope_k"), k, angles)?;
-        }
+        let [q, k, v] = self.project(net, at, x)?;
+        let early = self.norm.as_ref().filter(|norm| !norm.after_rotation);
+        let late = self.norm.as_ref().filter(|norm| norm.after_rotation);
+        let [q, k] = self.normalise(net, at, [q, k], early)?;
+        let [q, k] = match angles {
+            Some(angles) => [
+                self.rotate(net, &at.at("rope_q"), q, angles)?,
+                self.rotate(net, &at.at("rope_k"), k, angles)?,
+            ],
+            None => [q, k],
+        };
+        let [q, k] = self.normalise(net, at, [q, k], late)?;
         let k = cached(net, at, "k", k)?;
         let v = cached(net, at, "v", v)?;
-        let y = net.node(&at.at("attention"), self.scores.clone(), &[q, k, v])?;
+        let mut inputs = vec![q, k, v];
+        if let Some(sinks) = self.sinks {
+            inputs.push(net.weight(&at.at(sinks), &[self.scores.heads])?);
+        }
+        let y = net.node(&at.at("attention"), self.scores.clone(), &inputs)?;
         let [q_width, ..] = self.widths();
         let out = Projection {
             transposed: self.transposed,
@@ -101,13 +129,38 @@ impl SelfAttention {
         linear(net, &at.at(self.output), y, out)
     }
 
+    fn normalise(
+        &self,
+        net: &mut Net,
+        at: &Path,
+        qk: [ValueId; 2],
+        norm: Option<&QueryKeyNorm>,
+    ) -> Result<[ValueId; 2]> {
+        let Some(QueryKeyNorm { names, norm, heads, .. }) = norm else { return Ok(qk) };
+        let Attention { heads: q_heads, kv_heads, head_dim, .. } = self.scores;
+        let mut apply = |name: &str, x, count| match heads {
+            Some(weights) => norm.apply_to_heads(net, &at.at(name), x, [count, head_dim], *weights),
+            None => norm.apply(net, &at.at(name), x, count * head_dim),
+        };
+        Ok([apply(names[0], qk[0], q_heads)?, apply(names[1], qk[1], kv_heads)?])
+    }
+
     /// Columns of queries, keys and values.
     fn widths(&self) -> [u32; 3] {
         let Attention { heads, kv_heads, head_dim, .. } = self.scores;
         [heads * head_dim, kv_heads * head_dim, kv_heads * head_dim]
     }
 
+    /// Queries, keys and values, clipped.
     fn project(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 3]> {
+        let [q, k, v] = self.projected(net, at, x)?;
+        let Some(clip) = self.clip else { return Ok([q, k, v]) };
+        let mut held =
+            |name: &str, x| net.node(&at.at(name), Clamp { min: Some(-clip), max: Some(clip) }, &[x]);
+        Ok([held("clip_q", q)?, held("clip_k", k)?, held("clip_v", v)?])
+    }
+
+    fn projected(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 3]> {
         let widths = self.widths();
         let into = |outputs| Projection {
             transposed: self.transposed,

@@ -1,12 +1,16 @@
 //! The frame of a decoder: token embedding, layers, final norm and language-model head.
 
+use super::attention::SelfAttention;
+use super::layer::Layer;
+use super::mlp::Mlp;
 use super::norm::Norm;
 use super::sizes::Sizes;
 use crate::arch::Decoder;
 use crate::config::Section;
 use crate::net::{Net, Path};
 use crate::options::Rows;
-use tapml_graph::op::{Embedding, LastRow, Linear};
+use crate::source::Source;
+use tapml_graph::op::{Embedding, LastRow, Linear, Scale, Softcap};
 use tapml_graph::{DType, Result, ValueId};
 
 /// What stands around the layers, with the names of the modules.
@@ -14,6 +18,8 @@ use tapml_graph::{DType, Result, ValueId};
 pub struct Frame {
     /// The embedding table.
     pub embedding: Path,
+    /// Factor on the embedding.
+    pub embedding_scale: Option<f32>,
     /// The list of layers.
     pub layers: Path,
     /// The final norm.
@@ -24,18 +30,34 @@ pub struct Frame {
     pub tied: bool,
     /// Whether the head adds a bias.
     pub head_bias: bool,
+    /// Whether each row of the head's matrix is divided by its length.
+    pub unit_head: bool,
+    /// Factor on the logits.
+    pub logits_scale: Option<f32>,
+    /// Soft cap on the logits, after the factor.
+    pub logits_cap: Option<f32>,
 }
 
 impl Frame {
     /// Llama's names; tied if `tie_word_embeddings` says so, or if it is absent and `tied`.
-    pub fn llama(json: &Section, norm: Norm, tied: bool) -> Result<Frame> {
+    pub fn llama(json: &Section, norm: &Norm, tied: bool) -> Result<Frame> {
+        Frame::named(json, norm, tied, ["model.embed_tokens", "model.layers", "model.norm", "lm_head"])
+    }
+
+    /// One with these names of the embedding table, the list of layers, the final norm and the head.
+    pub fn named(json: &Section, norm: &Norm, tied: bool, names: [&str; 4]) -> Result<Frame> {
+        let [embedding, layers, final_norm, head] = names.map(Path::new);
         Ok(Frame {
-            embedding: Path::new("model.embed_tokens"),
-            layers: Path::new("model.layers"),
-            norm: (Path::new("model.norm"), norm),
-            head: Path::new("lm_head"),
+            embedding,
+            embedding_scale: None,
+            layers,
+            norm: (final_norm, norm.clone()),
+            head,
             tied: json.flag_or("tie_word_embeddings", tied)?,
             head_bias: false,
+            unit_head: false,
+            logits_scale: None,
+            logits_cap: None,
         })
     }
 
@@ -46,10 +68,7 @@ impl Frame {
         sizes: &Sizes,
         mut layer: impl FnMut(&mut Net, &Path, u32, ValueId) -> Result<ValueId>,
     ) -> Result<Decoder> {
-        let ids = net.ids()?;
-        let table = net.weight(&self.embedding.at("weight"), &[sizes.vocab, sizes.hidden])?;
-        let embedding = Embedding { dtype: net.activation() };
-        let mut x = net.node(&self.embedding, embedding, &[ids, table])?;
+        let mut x = self.enter(&mut net, sizes)?;
         net.hidden(x);
         for index in 0..sizes.layers {
             x = layer(&mut net, &self.layers.at(index), index, x)?;
@@ -61,6 +80,34 @@ impl Frame {
         Decoder::finish(net, logits, sizes)
     }
 
+    /// The whole decoder if all layers are alike, rotated by `angles` if there are some.
+    pub fn uniform(
+        &self,
+        net: Net<'_>,
+        sizes: &Sizes,
+        layer: &Layer,
+        attention: &SelfAttention,
+        mlp: &Mlp,
+        angles: Option<ValueId>,
+    ) -> Result<Decoder> {
+        self.build(net, sizes, |net, at, _, x| {
+            let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, angles);
+            layer.apply(net, at, x, attend, |net, at, x| mlp.apply(net, at, x))
+        })
+    }
+
+    /// What enters the first layer: `[n, hidden]`.
+    fn enter(&self, net: &mut Net, sizes: &Sizes) -> Result<ValueId> {
+        let ids = net.ids()?;
+        let dtype = net.activation();
+        let table = net.weight(&self.embedding.at("weight"), &[sizes.vocab, sizes.hidden])?;
+        let mut x = net.node(&self.embedding, Embedding { dtype }, &[ids, table])?;
+        if let Some(factor) = self.embedding_scale {
+            x = net.node(&self.embedding.at("scale"), Scale { factor }, &[x])?;
+        }
+        Ok(x)
+    }
+
     /// Logits in f32 of the wanted rows of `x: [n, hidden]`.
     fn logits(&self, net: &mut Net, x: ValueId, sizes: &Sizes) -> Result<ValueId> {
         let x = match net.rows() {
@@ -68,11 +115,25 @@ impl Frame {
             Rows::Last => net.node(&self.head.at("last_row"), LastRow {}, &[x])?,
         };
         let matrix = if self.tied { &self.embedding } else { &self.head };
-        let mut inputs = vec![x, net.weight(&matrix.at("weight"), &[sizes.vocab, sizes.hidden])?];
+        let (name, shape) = (matrix.at("weight"), [sizes.vocab, sizes.hidden]);
+        let matrix = match self.unit_head {
+            false => net.weight(&name, &shape)?,
+            true => {
+                net.derived(&self.head.at("weight.unit_rows"), &shape, Source::UnitRows(name.to_string()))?
+            }
+        };
+        let mut inputs = vec![x, matrix];
         if self.head_bias {
             inputs.push(net.weight(&self.head.at("bias"), &[sizes.vocab])?);
         }
         let dtype = (net.activation() != DType::F32).then_some(DType::F32);
-        net.node(&self.head, Linear { dtype }, &inputs)
+        let mut logits = net.node(&self.head, Linear { dtype }, &inputs)?;
+        if let Some(factor) = self.logits_scale {
+            logits = net.node(&self.head.at("scale"), Scale { factor }, &[logits])?;
+        }
+        if let Some(cap) = self.logits_cap {
+            logits = net.node(&self.head.at("softcap"), Softcap { cap }, &[logits])?;
+        }
+        Ok(logits)
     }
 }

@@ -3,6 +3,7 @@
 #![allow(dead_code, reason = "parts of architectures that follow")]
 
 pub mod activation;
+pub mod alibi;
 pub mod attention;
 pub mod decoder;
 pub mod layer;
@@ -11,3 +12,4 @@ pub mod mlp;
 pub mod norm;
 pub mod rope;
 pub mod sizes;
+pub mod windows;

@@ -2,42 +2,115 @@
 
 use crate::config::Section;
 use crate::net::{Net, Path};
+use crate::source::Source;
 use tapml_graph::op::{LayerNorm, RmsNorm};
-use tapml_graph::{Result, ValueId};
+use tapml_graph::{Op, Result, ValueId};
 
-/// A kind of normalisation over the columns of `x: [n, width]`.
+/// A normalisation of the columns of `x: [n, width]`, and which weights it has.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Norm {
-    /// Root-mean-square normalisation, with `weight: [width]`.
-    Rms(RmsNorm),
-    /// To mean 0 and variance 1, with `weight: [width]` and `bias: [width]`.
-    Layer(LayerNorm),
+pub struct Norm {
+    kind: Kind,
+    weight: bool,
+    bias: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Rms { eps: f32, offset: f32 },
+    Layer { eps: f32, offset: f32 },
+}
+
+/// How a norm over each head of its own is weighted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HeadWeights {
+    /// `weight: [head_dim]`, the same for all heads.
+    Shared,
+    /// `weight: [heads, head_dim]`.
+    Own,
+    /// `norms.{head}.weight: [head_dim]`.
+    Listed,
 }
 
 impl Norm {
-    /// Root-mean-square normalisation with the epsilon under `key`, or `default` if it is absent.
+    /// Root-mean-square normalisation with `weight`; its epsilon stands under `key`, or is `default` if that is absent.
     pub fn rms(json: &Section, key: &str, default: f64) -> Result<Norm> {
-        Ok(Norm::Rms(RmsNorm::new(epsilon(json, key, default)?)))
+        Ok(Norm::rms_of(json.number_or(key, default, 0.0..=1.0)? as f32))
     }
 
-    /// Normalisation to mean 0 and variance 1 with the epsilon under `key`, or `default` if it is absent.
+    /// Root-mean-square normalisation with `weight`.
+    pub fn rms_of(eps: f32) -> Norm {
+        Norm { kind: Kind::Rms { eps, offset: 0.0 }, weight: true, bias: false }
+    }
+
+    /// Normalisation to mean 0 and variance 1 with `weight` and `bias`; see [`Norm::rms`].
     pub fn layer(json: &Section, key: &str, default: f64) -> Result<Norm> {
-        Ok(Norm::Layer(LayerNorm::new(epsilon(json, key, default)?)))
+        Ok(Norm::layer_of(json.number_or(key, default, 0.0..=1.0)? as f32))
+    }
+
+    /// Normalisation to mean 0 and variance 1 with `weight` and `bias`.
+    pub fn layer_of(eps: f32) -> Norm {
+        Norm { kind: Kind::Layer { eps, offset: 0.0 }, weight: true, bias: true }
+    }
+
+    /// The same where the checkpoint stores the weights less 1.
+    pub fn stored_less_one(mut self) -> Norm {
+        let (Kind::Rms { offset, .. } | Kind::Layer { offset, .. }) = &mut self.kind;
+        *offset = 1.0;
+        self
+    }
+
+    /// The same without a bias.
+    pub fn without_bias(self) -> Norm {
+        Norm { bias: false, ..self }
+    }
+
+    /// The same without weight and bias.
+    pub fn without_weights(self) -> Norm {
+        Norm { weight: false, bias: false, ..self }
     }
 
     /// `x: [n, width]` normalised, with the weights of the module `at`.
     pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId, width: u32) -> Result<ValueId> {
-        let weight = net.weight(&at.at("weight"), &[width])?;
-        match self {
-            Norm::Rms(op) => net.node(at, op.clone(), &[x, weight]),
-            Norm::Layer(op) => {
-                let bias = net.weight(&at.at("bias"), &[width])?;
-                net.node(at, op.clone(), &[x, weight, bias])
+        let mut inputs = vec![x];
+        for (name, present) in [("weight", self.weight), ("bias", self.bias)] {
+            if present {
+                inputs.push(net.weight(&at.at(name), &[width])?);
             }
         }
+        net.node(at, self.op(None), &inputs)
     }
-}
 
-fn epsilon(json: &Section, key: &str, default: f64) -> Result<f32> {
-    Ok(json.number_or(key, default, 0.0..=1.0)? as f32)
+    /// Each head of `x: [n, heads·head_dim]` normalised on its own.
+    pub fn apply_to_heads(
+        &self,
+        net: &mut Net,
+        at: &Path,
+        x: ValueId,
+        [heads, head_dim]: [u32; 2],
+        weights: HeadWeights,
+    ) -> Result<ValueId> {
+        let mut inputs = vec![x];
+        for (name, present) in [("weight", self.weight), ("bias", self.bias)] {
+            if !present {
+                continue;
+            }
+            inputs.push(match weights {
+                HeadWeights::Shared => net.weight(&at.at(name), &[head_dim])?,
+                HeadWeights::Own => net.weight(&at.at(name), &[heads, head_dim])?,
+                HeadWeights::Listed => {
+                    let parts = (0..heads).map(|head| at.at("norms").at(head).at(name).to_string());
+                    let source = Source::Stacked(parts.collect());
+                    net.derived(&at.at("norms").at(name), &[heads, head_dim], source)?
+                }
+            });
+        }
+        net.node(at, self.op(Some(head_dim)), &inputs)
+    }
+
+    fn op(&self, group: Option<u32>) -> Op {
+        match self.kind {
+            Kind::Rms { eps, offset } => RmsNorm { eps, offset, group }.into(),
+            Kind::Layer { eps, offset } => LayerNorm { eps, offset, group }.into(),
+        }
+    }
 }

@@ -25,6 +25,11 @@ pub fn angles(config: &Section, head_dim: u32, context: u32) -> Result<RopeAngle
     scaled(config, "rope_theta", head_dim, context)
 }
 
+/// The angles for this many rotated elements at the base `theta`, not scaled.
+pub fn unscaled(theta: f64, rotary_dim: u32) -> RopeAngles {
+    spread(frequencies(theta, rotary_dim))
+}
+
 /// Where a configuration says which part of each head is rotated.
 pub struct Partial {
     /// Key of the base beside `rope_parameters`.

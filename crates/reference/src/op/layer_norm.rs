@@ -11,6 +11,7 @@ impl Evaluate for LayerNorm {
         let (x, weight, bias) = (rows(inputs, 0)?, optional(inputs, 1)?, optional(inputs, 2)?);
         let len = self.group.map_or(x.columns, |group| group as usize);
         let (count, eps) = (T::from_f64(len as f64), T::from_f64(f64::from(self.eps)));
+        let offset = T::from_f64(f64::from(self.offset));
         let mut values = reserve(x.rows, x.columns)?;
         for row in x.iter() {
             for (index, run) in row.chunks_exact(len.max(1)).enumerate() {
@@ -21,7 +22,7 @@ impl Evaluate for LayerNorm {
                 values.extend(run.iter().map(|&x| (x - mean) * factor));
                 let normed = &mut values[start..];
                 if let Some(w) = weight {
-                    normed.iter_mut().zip(run_of(w, index, len)).for_each(|(y, &w)| *y = *y * w);
+                    normed.iter_mut().zip(run_of(w, index, len)).for_each(|(y, &w)| *y = *y * (offset + w));
                 }
                 if let Some(b) = bias {
                     normed.iter_mut().zip(run_of(b, index, len)).for_each(|(y, &b)| *y += b);

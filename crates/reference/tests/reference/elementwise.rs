@@ -24,7 +24,7 @@ fn norms_of_groups_are_norms_of_their_parts() {
     let one = Symbols::np(1, 0);
     let (rms, layer) = (
         RmsNorm { eps: 1e-3, offset: 1.0, group: Some(d as u32) },
-        LayerNorm { eps: 1e-3, group: Some(d as u32) },
+        LayerNorm { group: Some(d as u32), ..LayerNorm::new(1e-3) },
     );
     let whole = matrix::<f64>(n, heads * d, &x);
     let parts = |alone: &dyn Fn(&[f64], usize) -> Value<f64>| -> Vec<f64> {

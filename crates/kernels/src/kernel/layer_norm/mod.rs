@@ -26,7 +26,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).optional(1, weight).optional(2, bias).output(0);
     let launch = launch.given(["HAS_WEIGHT", "W_DTYPE"], weight)?.set("W_RUNS", runs.of_weight(weight));
     let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?.set("B_RUNS", runs.of_weight(bias));
-    let launch = launch.set("EPS", op.eps);
+    let launch = launch.set("EPS", op.eps).set("OFFSET", op.offset);
     let launches = vec![runs.launch(launch)?];
     Ok(NodePlan { constants: stand_in(&[weight, bias]), ..planned(&KERNEL, launches, runs.chain()) })
 }

@@ -1,8 +1,9 @@
-// y = (x - mean) * w / sqrt(mean of (x - mean)^2 + EPS) + b over every K columns. Such a run is treated by a team of TEAM
+// y = (x - mean) * (OFFSET + w) / sqrt(mean of (x - mean)^2 + EPS) + b over every K columns. Such a run is treated by a team of TEAM
 // lanes; workgroup x treats runs x * 256 / TEAM to (x + 1) * 256 / TEAM - 1. The mean comes first and the squares of the
 // centred values after it: the difference of two large sums would lose the variance of rows far from 0.
 override K: u32; // columns of a run
 override EPS: f32;
+override OFFSET: f32 = 0.0; // added to w
 override HAS_WEIGHT: u32 = 1u;
 override W_RUNS: u32 = 1u; // runs that w has values for: 1 if all are alike, else those of a row
 override HAS_BIAS: u32 = 0u;
@@ -21,7 +22,7 @@ fn weight(run: u32, j: u32) -> f32 {
         return 1.0;
     }
     let at = run % W_RUNS * K + j;
-    return weight_value(w[weight_word(at)], at);
+    return OFFSET + weight_value(w[weight_word(at)], at);
 }
 
 fn bias(run: u32, j: u32) -> f32 {

@@ -1,0 +1,29 @@
+//! Orion: Llama with layer normalisation.
+
+use super::{Architecture, Decoder};
+use crate::block::activation::Activation;
+use crate::block::attention::SelfAttention;
+use crate::block::decoder::Frame;
+use crate::block::layer::Layer;
+use crate::block::mlp::Mlp;
+use crate::block::norm::Norm;
+use crate::block::rope;
+use crate::block::sizes::{Defaults, Sizes};
+use crate::config::Section;
+use crate::net::{Net, Path};
+use tapml_graph::Result;
+
+/// Chen et al., "Orion-14B: Open-source Multilingual Large Language Models", 2024.
+pub const ORION: Architecture = Architecture { model_types: &["orion"], build };
+
+fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
+    let sizes = Sizes::read(json, &Defaults::LLAMA)?;
+    let norm = Norm::layer(json, "rms_norm_eps", 1e-5)?;
+    let bias = json.flag_or("attention_bias", false)?;
+    let attention = SelfAttention { bias, output_bias: bias, ..SelfAttention::new(&sizes) };
+    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
+    let layer = Layer::new(sizes.hidden, &norm);
+    let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
+    let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
+    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+}

@@ -1,0 +1,37 @@
+//! Phi-3, Phi-3.5 and Phi-4: Llama with fused projections, where configured partly rotated, within a window and with
+//! LongRoPE.
+
+use super::{Architecture, Decoder};
+use crate::block::activation::Activation;
+use crate::block::attention::{Projections, SelfAttention};
+use crate::block::decoder::Frame;
+use crate::block::layer::Layer;
+use crate::block::mlp::{Form, Mlp};
+use crate::block::norm::Norm;
+use crate::block::rope::{self, Partial};
+use crate::block::sizes::{Defaults, Sizes};
+use crate::config::Section;
+use crate::net::{Net, Path};
+use tapml_graph::Result;
+
+/// Abdin et al., "Phi-3 Technical Report", 2024.
+pub const PHI3: Architecture = Architecture { model_types: &["phi3"], build };
+
+/// Where the rotated part of a head is configured.
+const ROTARY: Partial = Partial { theta: "rope_theta", factor: "partial_rotary_factor", default: 1.0 };
+
+fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
+    let sizes = Sizes::read(json, &Defaults { context: 4096, ..Defaults::LLAMA })?;
+    let norm = Norm::rms(json, "rms_norm_eps", 1e-5)?;
+    let mut attention = SelfAttention {
+        projections: Projections::Fused { name: "qkv_proj" },
+        ..SelfAttention::new(&sizes)
+    };
+    attention.scores.window = json.optional_size("sliding_window", 1..=1 << 26)?;
+    let activation = Activation::read(json, "hidden_act", "silu")?;
+    let mlp = Mlp::new(&sizes, activation, Form::Fused { names: ["gate_up_proj", "down_proj"] });
+    let layer = Layer::new(sizes.hidden, &norm);
+    let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
+    let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
+    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+}
