@@ -148,8 +148,8 @@ fn greedy_text_is_that_of_transformers_and_streams_in_pieces() {
             pieces.push(piece.to_string());
             ControlFlow::Continue(())
         };
-        let result =
-            generate_text(&mut generator, &tokenizer, &ids, &options(32), &[], &mut on_text).unwrap();
+        let options = options(expected.len());
+        let result = generate_text(&mut generator, &tokenizer, &ids, &options, &[], &mut on_text).unwrap();
         let found: Vec<f64> = result.generation.ids.iter().map(|&id| f64::from(id)).collect();
         assert_eq!(found, expected, "{prompt}");
         assert_eq!(result.text, tokenizer.decode(&result.generation.ids).unwrap());
