@@ -28,6 +28,10 @@ class Tiny:
     edit: typing.Callable | None = None
     # What the model adds to the weights of its norms.
     norm_offset: float = 0.0
+    # Size of what writes to the residual stream. Larger where the embedding, tied to the head, would else decide.
+    gain: float = 1.2
+    # Mean of the norms after attention and feed-forward (where they have such), for the same reason as `gain`.
+    post_norm: float = 1.0
     # Parts of the names of parameters that change nothing: keys' biases where no position is in the keys.
     idle: tuple = ()
 
@@ -115,14 +119,14 @@ GPT = {
         attn_pdrop=0.1, embd_pdrop=0.1, initializer_range=0.02, layer_norm_epsilon=1e-5, multi_query=True, n_embd=32,
         n_head=4, n_inner=72, n_layer=2, n_positions=80, resid_pdrop=0.1, scale_attention_softmax_in_fp32=True,
         scale_attn_weights=True, vocab_size=79),
-        torch.bfloat16, (1, 9, 60), seed=0),
+        torch.bfloat16, (1, 9, 60), seed=0, gain=3.0),
     # Queries, keys and values lie head by head.
     "gpt_bigcode_tiny_heads": Tiny(published(
         "GPTBigCodeForCausalLM", "gpt_bigcode", activation_function="gelu", attention_softmax_in_fp32=True,
         attn_pdrop=0.1, embd_pdrop=0.1, initializer_range=0.02, layer_norm_epsilon=1e-5, multi_query=False, n_embd=36,
         n_head=3, n_inner=None, n_layer=2, n_positions=64, resid_pdrop=0.1, scale_attention_softmax_in_fp32=True,
         scale_attn_weights=True, vocab_size=79),
-        torch.float16, (1, 9, 45), seed=0),
+        torch.float16, (1, 9, 45), seed=0, gain=3.0),
 }
 
 QWEN = {
@@ -132,7 +136,7 @@ QWEN = {
         intermediate_size=52, max_position_embeddings=96, max_window_layers=1, num_attention_heads=6,
         num_hidden_layers=3, num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=7,
         tie_word_embeddings=True, use_sliding_window=True, vocab_size=79),
-        torch.bfloat16, (1, 9, 60), seed=0),
+        torch.bfloat16, (1, 9, 60), seed=0, gain=2.4),
     # As Qwen1.5: untied, a head of keys for each of queries, a window that is switched off.
     "qwen2_tiny_full": Tiny(published(
         "Qwen2ForCausalLM", "qwen2", attention_dropout=0.0, hidden_act="silu", hidden_size=32, initializer_range=0.02,
@@ -142,11 +146,11 @@ QWEN = {
         torch.bfloat16, (1, 9, 60), seed=0),
     "qwen2_moe_tiny": Tiny(published(
         "Qwen2MoeForCausalLM", "qwen2_moe", attention_dropout=0.0, decoder_sparse_step=1, hidden_act="silu",
-        hidden_size=32, initializer_range=0.02, intermediate_size=56, max_position_embeddings=96, max_window_layers=1,
-        mlp_only_layers=[1], moe_intermediate_size=16, norm_topk_prob=False, num_attention_heads=4, num_experts=6,
+        hidden_size=32, initializer_range=0.02, intermediate_size=40, max_position_embeddings=96, max_window_layers=1,
+        mlp_only_layers=[1], moe_intermediate_size=12, norm_topk_prob=False, num_attention_heads=4, num_experts=5,
         num_experts_per_tok=2, num_hidden_layers=3, num_key_value_heads=2, output_router_logits=False,
         rms_norm_eps=1e-6, rope_theta=1000000.0, router_aux_loss_coef=0.001, shared_expert_intermediate_size=20,
-        sliding_window=7, tie_word_embeddings=False, use_sliding_window=False, vocab_size=71),
+        sliding_window=7, tie_word_embeddings=False, use_sliding_window=False, vocab_size=61),
         torch.bfloat16, (1, 9, 60), seed=0),
     "qwen3_tiny": Tiny(published(
         "Qwen3ForCausalLM", "qwen3", attention_bias=False, attention_dropout=0.0, head_dim=12, hidden_act="silu",
@@ -172,14 +176,14 @@ GEMMA = {
         hidden_size=32, initializer_range=0.02, intermediate_size=56, max_position_embeddings=96,
         num_attention_heads=4, num_hidden_layers=2, num_key_value_heads=1, pad_token_id=0, rms_norm_eps=1e-6,
         rope_scaling=None, rope_theta=10000.0, vocab_size=79),
-        torch.bfloat16, (1, 9, 60), seed=0, norm_offset=1.0),
+        torch.bfloat16, (1, 9, 60), seed=0, gain=6.0, norm_offset=1.0),
     "gemma2_tiny": Tiny(published(
         "Gemma2ForCausalLM", "gemma2", attention_bias=False, attention_dropout=0.0, attn_logit_softcapping=2.0,
         cache_implementation="hybrid", final_logit_softcapping=3.0, head_dim=10, hidden_act="gelu_pytorch_tanh",
         hidden_activation="gelu_pytorch_tanh", hidden_size=32, initializer_range=0.02, intermediate_size=48,
         max_position_embeddings=96, num_attention_heads=4, num_hidden_layers=3, num_key_value_heads=2, pad_token_id=0,
         query_pre_attn_scalar=8, rms_norm_eps=1e-6, rope_theta=10000.0, sliding_window=7, vocab_size=79),
-        torch.bfloat16, (1, 9, 60), seed=0, norm_offset=1.0),
+        torch.bfloat16, (1, 9, 60), seed=0, norm_offset=1.0, post_norm=3.0),
     # Windows with angles of their own, except on every second layer, whose angles are scaled.
     "gemma3_tiny": Tiny(published(
         "Gemma3ForCausalLM", "gemma3_text", attention_bias=False, attention_dropout=0.0, attn_logit_softcapping=None,
@@ -243,7 +247,7 @@ PHI3 = {
         resid_pdrop=0.0, rms_norm_eps=1e-5, rope_scaling=dict(
             long_factor=[1.0, 1.5, 4.1], short_factor=[1.0, 1.0, 1.0], type="longrope"),
         rope_theta=1000.0, sliding_window=262144, tie_word_embeddings=True, vocab_size=79),
-        torch.bfloat16, (1, 9, 60, 16), seed=0),
+        torch.bfloat16, (1, 9, 60, 16), seed=0, gain=3.0),
 }
 
 TINY = LLAMA | GPT | QWEN | GEMMA | MISTRAL | PHI3
