@@ -4,6 +4,7 @@ import json
 
 import numpy
 import torch
+from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
@@ -45,12 +46,15 @@ def save(tiny, model, folder):
     """Writes the checkpoint, with the config.json that was there before unless the row is a complete one."""
     path, size = folder / "config.json", sum(p.numel() * p.element_size() for p in model.parameters())
     text = None if tiny.complete else path.read_text()
-    model.save_pretrained(folder, max_shard_size=size if tiny.shards == 1 else size // tiny.shards)
+    model.save_pretrained(folder, max_shard_size=2 * size if tiny.shards == 1 else size // tiny.shards)
     if text is None:
         config = json.loads(path.read_text())
         text = json.dumps(tiny.edit(config) if tiny.edit else config, indent=2) + "\n"
     else:
         (folder / "generation_config.json").unlink(missing_ok=True)
+    if tiny.finish:
+        weights = folder / "model.safetensors"
+        save_file(tiny.finish(load_file(weights)), weights, metadata=dict(format="pt"))
     path.write_text(text)
 
 
