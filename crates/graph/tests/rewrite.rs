@@ -88,6 +88,10 @@ fn add_rms_norm_carries_offset_and_missing_weight_and_refuses_groups() {
     assert_eq!(fused(&with("sum", "")), Some((plain.into(), 2)));
     let heads = with("sum, w", ",\"group\":4");
     becomes("fuse_add_rms_norm", &heads, &heads);
+    for stretched in ["f32[8]", "f32[n,1]"] {
+        let text = with("sum, w", "").replace("input b: f32[n,8]", &format!("input b: {stretched}"));
+        becomes("fuse_add_rms_norm", &text, &text);
+    }
 }
 
 fn gated(extra: &str, product: &str) -> String {

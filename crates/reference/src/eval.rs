@@ -1,11 +1,10 @@
 //! The list of evaluations, one per plain operator, and the checks before each. A fused operator is not listed:
 //! its definition runs instead.
 
-use crate::op;
 use crate::real::Real;
 use crate::run::run_definition;
 use crate::value::Value;
-use tapml_graph::op::Operator;
+use tapml_graph::op::{self, Operator};
 use tapml_graph::{Context, DType, Error, Op, Result, Symbols, Tensor, TensorType};
 
 /// The evaluation of one plain operator. Implemented in the file of the operator's name.
@@ -72,6 +71,7 @@ evaluators! {
     Attention,
     Add,
     Mul,
+    Lerp,
     Silu,
     Gelu,
     Relu,
@@ -83,7 +83,11 @@ evaluators! {
     Softcap,
     Clamp,
     Columns,
+    Concat,
+    Rows,
     LastRow,
+    MergeRows,
+    PositionScale,
 }
 
 /// Evaluates an operator in `T` throughout; nothing is rounded to storage dtypes. Fails if the inputs do not have the

@@ -9,11 +9,14 @@ use serde::de::DeserializeOwned;
 use std::fmt::Debug;
 
 mod activation;
+mod broadcast;
 mod elementwise;
 mod sample;
 mod shape;
 pub use activation::Activation;
+pub use broadcast::Broadcast;
 pub use gelu::GeluForm;
+pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use sample::{Fill, Sample, SampleInput};
 
@@ -131,6 +134,7 @@ operators! {
     attention::Attention,
     add::Add,
     mul::Mul,
+    lerp::Lerp,
     silu::Silu,
     gelu::Gelu,
     relu::Relu,
@@ -142,7 +146,11 @@ operators! {
     softcap::Softcap,
     clamp::Clamp,
     columns::Columns,
+    concat::Concat,
+    rows::Rows,
     last_row::LastRow,
+    merge_rows::MergeRows,
+    position_scale::PositionScale,
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
 }

@@ -1,12 +1,13 @@
 //! `mul`: element-wise product.
 
-use super::shape::{expect_inputs, expect_same};
-use super::{Operator, Sample, sample::elementwise};
+use super::shape::expect_inputs;
+use super::{Broadcast, Operator, Sample, broadcast};
 use crate::error::Result;
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
 
-/// `y = a · b` for `a`, `b` of one type.
+/// `y = a · b`, element by element; `b` has the type of `a`, or stretches to `a: [n, k]` as a vector of `k` for every
+/// row or as `[n, 1]` for every column.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Mul {}
@@ -16,12 +17,12 @@ impl Operator for Mul {
 
     fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
         expect_inputs(inputs, &[2])?;
-        expect_same("a", &inputs[0], "b", &inputs[1])?;
+        Broadcast::of(&inputs[0], &inputs[1])?;
         Ok(vec![inputs[0].clone()])
     }
 
     fn samples() -> Vec<Sample> {
-        elementwise(&Mul {}.into(), 2)
+        broadcast::samples(&Mul {}.into())
     }
 
     fn row_wise(&self) -> bool {

@@ -28,8 +28,13 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
 fn matches(graph: &Graph, node: &Node) -> Option<(NodeId, AddRmsNorm)> {
     let Op::RmsNorm(RmsNorm { eps, offset, group: None }) = node.op else { return None };
     let add = producer(graph, node.inputs[0])?;
-    let is_add = matches!(graph.node(add).op, Op::Add(_));
+    let is_add = is_whole_add(graph, graph.node(add));
     // A computed weight could depend on the sum, and the fused node would then need its own output.
     let given = node.inputs[1..].iter().all(|&w| producer(graph, w).is_none());
     (is_add && given).then_some((add, AddRmsNorm { eps, offset }))
+}
+
+/// Whether the node adds two values of one type: a fused sum stretches neither.
+fn is_whole_add(graph: &Graph, node: &Node) -> bool {
+    matches!(node.op, Op::Add(_)) && graph.value(node.inputs[0]).ty == graph.value(node.inputs[1]).ty
 }

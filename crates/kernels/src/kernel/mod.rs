@@ -10,20 +10,25 @@ mod append;
 mod attention;
 mod clamp;
 mod columns;
+mod concat;
 mod elementwise;
 mod embedding;
 mod gated_linear;
 mod gelu;
 mod last_row;
 mod layer_norm;
+mod lerp;
 mod linear;
+mod merge_rows;
 mod mul;
 mod norm;
+mod position_scale;
 mod relu;
 mod relu_squared;
 mod rms_norm;
 mod rope;
 mod rope_angles;
+mod rows;
 mod scale;
 mod sigmoid;
 mod silu;
@@ -65,6 +70,7 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "attention", plan: attention::plan },
     KernelRow { op: "add", plan: add::plan },
     KernelRow { op: "mul", plan: mul::plan },
+    KernelRow { op: "lerp", plan: lerp::plan },
     KernelRow { op: "silu", plan: silu::plan },
     KernelRow { op: "gelu", plan: gelu::plan },
     KernelRow { op: "relu", plan: relu::plan },
@@ -76,7 +82,11 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "softcap", plan: softcap::plan },
     KernelRow { op: "clamp", plan: clamp::plan },
     KernelRow { op: "columns", plan: columns::plan },
+    KernelRow { op: "concat", plan: concat::plan },
+    KernelRow { op: "rows", plan: rows::plan },
     KernelRow { op: "last_row", plan: last_row::plan },
+    KernelRow { op: "merge_rows", plan: merge_rows::plan },
+    KernelRow { op: "position_scale", plan: position_scale::plan },
     KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
     KernelRow { op: "gated_linear", plan: gated_linear::plan },
 ];

@@ -39,3 +39,10 @@ fn log1p_accurate(e: f32) -> f32 {
     return 2.0 * fma(s * z, q, s);
 }
 
+// ln v for normal v >= 1: v = 2^k (1 + e) with 0 <= e < 1.
+fn ln_accurate(v: f32) -> f32 {
+    let bits = bitcast<u32>(v);
+    let e = bitcast<f32>((bits & 0x7fffffu) | 0x3f800000u) - 1.0;
+    return fma(f32(bits >> 23u) - 127.0, 0.69314718, log1p_accurate(e));
+}
+

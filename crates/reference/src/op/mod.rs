@@ -5,17 +5,22 @@ mod append;
 mod attention;
 mod clamp;
 mod columns;
+mod concat;
 mod embedding;
 mod gelu;
 mod last_row;
 mod layer_norm;
+mod lerp;
 mod linear;
+mod merge_rows;
 mod mul;
+mod position_scale;
 mod relu;
 mod relu_squared;
 mod rms_norm;
 mod rope;
 mod rope_angles;
+mod rows;
 mod scale;
 mod sigmoid;
 mod silu;
@@ -24,8 +29,9 @@ mod softplus;
 mod tanh;
 
 pub(crate) use tapml_graph::op::{
-    Add, Append, Attention, Clamp, Columns, Embedding, Gelu, LastRow, LayerNorm, Linear, Mul, Relu,
-    ReluSquared, RmsNorm, Rope, RopeAngles, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
+    Add, Append, Attention, Clamp, Columns, Concat, Embedding, Gelu, LastRow, LayerNorm, Lerp, Linear,
+    MergeRows, Mul, PositionScale, Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Scale, Sigmoid, Silu,
+    Softcap, Softplus, Tanh,
 };
 
 use crate::real::Real;
@@ -106,10 +112,20 @@ fn map<T: Real>(inputs: &[Value<T>], f: impl Fn(T) -> T + Send + Sync) -> Result
     one(x.rows, x.columns, values)
 }
 
-/// `f` of each pair of elements of two arrays of one shape.
+/// `f` of each element of the first input and what the second, stretched to it, has in its place.
 fn zip_map<T: Real>(inputs: &[Value<T>], f: impl Fn(T, T) -> T + Send + Sync) -> Result<Vec<Value<T>>> {
     let (a, b) = (rows(inputs, 0)?, rows(inputs, 1)?);
     let mut values = reserve(a.rows, a.columns)?;
+    if a.values.len() != b.values.len() {
+        let by_row = b.columns == a.columns;
+        for (index, row) in a.iter().enumerate() {
+            match by_row {
+                true => values.extend(row.iter().zip(b.values).map(|(&a, &b)| f(a, b))),
+                false => values.extend(row.iter().map(|&a| f(a, b.values[index]))),
+            }
+        }
+        return one(a.rows, a.columns, values);
+    }
     match a.values.len() >= PARALLEL_FROM {
         false => values.extend(a.values.iter().zip(b.values).map(|(&a, &b)| f(a, b))),
         true => a.values.par_iter().zip(b.values).map(|(&a, &b)| f(a, b)).collect_into_vec(&mut values),

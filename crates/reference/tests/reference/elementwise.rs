@@ -2,8 +2,8 @@
 
 use crate::common::{assert_close, matrix, numbers, random, run, vector};
 use tapml_graph::op::{
-    Activation, Clamp, Gelu, GeluForm, LayerNorm, Relu, ReluSquared, RmsNorm, Scale, Sigmoid, Silu, Softcap,
-    Softplus, Tanh,
+    Activation, Add, Broadcast, Clamp, Gelu, GeluForm, LayerNorm, Lerp, Mul, PositionForm, PositionScale,
+    Relu, ReluSquared, RmsNorm, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
 use tapml_graph::{DType, ErrorKind, Op, Symbols, TensorType};
 use tapml_reference::Value;
@@ -151,4 +151,52 @@ fn gelu_has_its_known_values_and_limits() {
     let logistic = 1.0 / (1.0 + (-1.702f64).exp());
     assert_close(&quick[..3], &[0.0, logistic, logistic - 1.0], 1e-15);
     assert_eq!(quick[4..], [0.0, 1e30]);
+}
+
+#[test]
+fn second_operands_stretch_to_the_first() {
+    let a = matrix::<f64>(2, 3, &[1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    let apply = |op: Op, b: Value<f64>| numbers(&run(op, &Symbols::np(2, 0), &[a.clone(), b]));
+    let (row, column) = (vector(&[1.0, 0.5, 2.0]), matrix(2, 1, &[10.0, -1.0]));
+    assert_eq!(apply(Add {}.into(), row.clone()), [2.0, 2.5, 5.0, 5.0, 5.5, 8.0]);
+    assert_eq!(apply(Mul {}.into(), row), [1.0, 1.0, 6.0, 4.0, 2.5, 12.0]);
+    assert_eq!(apply(Add {}.into(), column.clone()), [11.0, 12.0, 13.0, 3.0, 4.0, 5.0]);
+    assert_eq!(apply(Mul {}.into(), column), [10.0, 20.0, 30.0, -4.0, -5.0, -6.0]);
+    let ty = |dtype, shape: &[u64]| TensorType::new(dtype, shape.iter().copied());
+    let of = |b| Broadcast::of(&ty(DType::F16, &[2, 3]), &b);
+    assert_eq!(of(ty(DType::F16, &[2, 3])).unwrap(), Broadcast::Whole);
+    assert_eq!(of(ty(DType::BF16, &[3])).unwrap(), Broadcast::Row);
+    assert_eq!(of(ty(DType::F16, &[2, 1])).unwrap(), Broadcast::Column);
+    for b in [ty(DType::F32, &[2, 3]), ty(DType::F32, &[2, 1]), ty(DType::F16, &[2]), ty(DType::F16, &[1, 3])]
+    {
+        let error = of(b).unwrap_err().to_string();
+        assert!(error.contains("f16[2,3], a float vector of 3 or f16[2,1], found"), "{error}");
+    }
+}
+
+#[test]
+fn lerp_is_between_its_ends() {
+    let (a, b) = (matrix::<f64>(2, 2, &[1.0, 2.0, 3.0, 4.0]), matrix(2, 2, &[5.0, 2.0, -1.0, 8.0]));
+    let lerp = |t| numbers(&run(Lerp {}, &Symbols::np(2, 0), &[a.clone(), b.clone(), t]));
+    assert_eq!(lerp(vector(&[0.5, 1.0])), [3.0, 2.0, 1.0, 8.0]);
+    assert_eq!(lerp(matrix(2, 2, &[0.0, 0.5, 1.0, 0.25])), [1.0, 2.0, -1.0, 5.0]);
+}
+
+#[test]
+fn positions_scale_rows_as_published() {
+    let x = matrix::<f64>(4, 1, &[1.0, 2.0, 1.0, -1.0]);
+    let scaled =
+        |form, p| numbers(&run(PositionScale { form }, &Symbols::np(4, p), std::slice::from_ref(&x)));
+    // floor((t + 1) / 4) is 1, 1, 2, 2 for t = 5, 6, 7, 8.
+    let (one, two) = (1.0 + 0.1f32 as f64 * 2f64.ln(), 1.0 + 0.1f32 as f64 * 3f64.ln());
+    let llama4 = PositionForm::Llama4 { beta: 0.1, floor: 4, shift: 1 };
+    assert_close(&scaled(llama4, 5), &[one, 2.0 * one, two, -two], 1e-15);
+    let ministral = PositionForm::Llama4 { beta: 0.1, floor: 4, shift: 0 };
+    assert_close(&scaled(ministral, 5), &[one, 2.0 * one, one, -two], 1e-15);
+    let log = |t: f64| (t + 1.0).ln() / 8f64.ln();
+    assert_close(&scaled(PositionForm::LogN { train: 8 }, 6), &[1.0, 2.0, log(8.0), -log(9.0)], 1e-15);
+    for form in [PositionForm::LogN { train: 1 }, PositionForm::Llama4 { beta: 0.1, floor: 0, shift: 0 }] {
+        let op = Op::from(PositionScale { form });
+        assert!(op.infer(&[TensorType::new(DType::F32, [4u64, 1])]).is_err(), "{form:?}");
+    }
 }

@@ -1,14 +1,16 @@
-//! What operators share that compute each element from the same one of their input: one kernel, in front of which each
-//! operator puts its formula. One invocation per element; workgroup `x` treats elements `1024·x` to `1024·x + 1023`.
+//! What operators share that compute each element from the same one of their inputs: one kernel for one input and one for
+//! two, in front of which each operator puts its formula. One invocation per element; workgroup `x` treats elements
+//! `1024·x` to `1024·x + 1023`.
 
 use super::Request;
 use super::source::{Kernel, elements, plan as planned, rows_and_width};
 use crate::plan::NodePlan;
 use tapml_graph::Result;
+use tapml_graph::op::Broadcast;
 
-/// A formula of one number.
+/// A formula of one number or two.
 pub struct Formula {
-    /// A WGSL function `formula` from `f32` to `f32`, which may use the `math` prelude, and its constants.
+    /// A WGSL function `formula` of one `f32` or two, which may use the `math` prelude, and its constants.
     pub text: &'static str,
     /// Values of the constants.
     pub constants: Vec<(&'static str, f64)>,
@@ -27,7 +29,7 @@ impl Formula {
     }
 }
 
-/// Plans a node of an operator with this formula; `name` is the kernel's.
+/// Plans a node of an operator with this formula of its only input; `name` is the kernel's.
 pub fn plan(request: &Request, name: &'static str, formula: &Formula) -> Result<NodePlan> {
     let flat = Kernel::flat(name, "elementwise/portable.wgsl", include_str!("portable.wgsl"));
     let kernel = Kernel { math: true, formula: formula.text, ..flat };
@@ -36,4 +38,29 @@ pub fn plan(request: &Request, name: &'static str, formula: &Formula) -> Result<
     let launch = kernel.launch(ty.dtype, ty.dtype)?.input(0).output(0).rows(&rows)?.set("K", width);
     let launch = launch.formula(formula);
     Ok(planned(&kernel, vec![launch.flat(elements(&rows, width)?)], 1))
+}
+
+/// The kernel for a second operand like the first, or of one column.
+const PAIRS: &str = concat!(include_str!("pairs.wgsl"), include_str!("second.wgsl"));
+/// The kernel for a second operand that is one row.
+const PAIRS_ROW: &str = concat!(include_str!("pairs.wgsl"), include_str!("second_row.wgsl"));
+
+/// Plans a node of an operator with this formula of two inputs, of which the second stretches to the first; the names are
+/// those of the kernels for a second operand like the first, or of one column, and of one row.
+pub fn plan_pairs(request: &Request, names: [&'static str; 2], formula: &Formula) -> Result<NodePlan> {
+    let (a, b) = (&request.inputs[0], &request.inputs[1]);
+    let broadcast = Broadcast::of(a, b)?;
+    let by_row = broadcast == Broadcast::Row;
+    let (name, file, text) = match by_row {
+        false => (names[0], "elementwise/pairs.wgsl", PAIRS),
+        true => (names[1], "elementwise/pairs.wgsl", PAIRS_ROW),
+    };
+    let kernel = Kernel { weights: by_row, formula: formula.text, ..Kernel::flat(name, file, text) };
+    let (rows, width) = rows_and_width(a)?;
+    let launch = kernel.launch(a.dtype, a.dtype)?.input(0).input(1).output(0).rows(&rows)?.set("K", width);
+    let launch = match by_row {
+        false => launch.set("COLUMN", u32::from(broadcast == Broadcast::Column)),
+        true => launch.weight_dtype(b.dtype)?,
+    };
+    Ok(planned(&kernel, vec![launch.formula(formula).flat(elements(&rows, width)?)], 1))
 }

@@ -1,8 +1,7 @@
-// y = a + b, element by element.
+// y = formula(a, b), element by element; what stands before this says the formula.
 override K: u32; // row length
 
 @group(0) @binding(0) var<storage, read> a: array<act>;
-@group(0) @binding(1) var<storage, read> b: array<act>;
 @group(0) @binding(2) var<storage, read_write> y: array<act>;
 @group(0) @binding(3) var<uniform> symbols: Symbols;
 
@@ -12,7 +11,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = 0u; i < 4u; i++) {
         let e = group.x * 1024u + i * 256u + lane;
         if e < count {
-            y[e] = to_act(f32(a[e]) + f32(b[e]));
+            y[e] = to_act(formula(f32(a[e]), second(e)));
         }
     }
 }
+

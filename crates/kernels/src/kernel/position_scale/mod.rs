@@ -1,0 +1,30 @@
+//! `position_scale`: launch planner. One invocation per element; workgroup `x` treats elements `1024·x` to
+//! `1024·x + 1023`.
+
+use super::Request;
+use super::source::{Kernel, constant, elements, plan as planned, wrong_op};
+use crate::plan::NodePlan;
+use tapml_graph::op::PositionForm;
+use tapml_graph::{Op, Result};
+
+const KERNEL: Kernel = Kernel {
+    math: true,
+    ..Kernel::flat("position_scale/portable", "position_scale/portable.wgsl", include_str!("portable.wgsl"))
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::PositionScale(op) = request.op else { return Err(wrong_op(request)) };
+    let x = &request.inputs[0];
+    let (rows, width) = (&x.shape[0], constant("the row length", &x.shape[1])?);
+    let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).output(0).rows(rows)?.set("K", width);
+    let launch = match op.form {
+        PositionForm::Llama4 { beta, floor, shift } => {
+            launch.set("FORM", 0u32).set("FACTOR", beta).set("FLOOR", floor).set("SHIFT", shift)
+        }
+        PositionForm::LogN { train } => {
+            let factor = f64::from(train).ln().recip() as f32;
+            launch.set("FORM", 1u32).set("FACTOR", factor).set("FLOOR", 1u32).set("SHIFT", 0u32)
+        }
+    };
+    Ok(planned(&KERNEL, vec![launch.flat(elements(rows, width)?)], 1))
+}

@@ -1,0 +1,22 @@
+//! `merge_rows`, evaluated.
+
+use super::{MergeRows, one, rows};
+use crate::eval::Evaluate;
+use crate::real::Real;
+use crate::value::{Value, reserve};
+use tapml_graph::{Result, Symbols};
+
+impl Evaluate for MergeRows {
+    const MOVES_ONLY: bool = true;
+
+    fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        let (x, source, slots) = (rows(inputs, 0)?, rows(inputs, 1)?, inputs[2].as_ids()?);
+        let mut values = reserve(x.rows, x.columns)?;
+        for (row, &slot) in slots.iter().enumerate() {
+            let (from, row) =
+                if (slot as usize) < source.rows { (&source, slot as usize) } else { (&x, row) };
+            values.extend_from_slice(from.part(row, 0, x.columns));
+        }
+        one(x.rows, x.columns, values)
+    }
+}

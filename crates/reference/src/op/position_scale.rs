@@ -1,0 +1,36 @@
+//! `position_scale`, evaluated.
+
+use super::{PositionScale, one, rows};
+use crate::eval::Evaluate;
+use crate::real::Real;
+use crate::value::{Value, reserve};
+use tapml_graph::op::PositionForm;
+use tapml_graph::{Error, Result, Symbol, Symbols};
+
+impl Evaluate for PositionScale {
+    fn eval<T: Real>(&self, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+        let x = rows(inputs, 0)?;
+        let unbound = || Error::invalid("symbol `p` is not bound");
+        let cached = symbols.get(Symbol::P).ok_or_else(unbound)?;
+        let mut values = reserve(x.rows, x.columns)?;
+        for (row, x) in x.iter().enumerate() {
+            let factor: T = factor(self.form, cached.saturating_add(row as u64));
+            values.extend(x.iter().map(|&x| factor * x));
+        }
+        one(x.rows, x.columns, values)
+    }
+}
+
+/// `f(position)`; the logarithm is taken in `T`.
+fn factor<T: Real>(form: PositionForm, position: u64) -> T {
+    match form {
+        PositionForm::Llama4 { beta, floor, shift } => {
+            let steps = position.saturating_add(u64::from(shift)) / u64::from(floor.max(1));
+            T::ONE + T::from_f64(f64::from(beta)) * T::from_f64(steps as f64).ln_1p()
+        }
+        PositionForm::LogN { train } => {
+            let train = T::from_f64(f64::from(train).ln());
+            T::ONE.max(T::from_f64(position as f64).ln_1p() / train)
+        }
+    }
+}
