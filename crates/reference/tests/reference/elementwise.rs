@@ -59,10 +59,10 @@ fn an_offset_shifts_the_weight_and_a_missing_weight_is_one() {
     let ty = |columns: u64| TensorType::new(DType::F32, [2, columns]);
     assert!(Op::from(shifted).infer(&[ty(3)]).unwrap_err().to_string().contains("`offset` 1"));
     for (columns, group) in [(3, 2), (3, 0)] {
-        let op = Op::from(LayerNorm { eps: 1e-5, group: Some(group) });
+        let op = Op::from(LayerNorm { group: Some(group), ..LayerNorm::new(1e-5) });
         assert!(op.infer(&[ty(columns)]).unwrap_err().to_string().contains("`group`"), "{group}");
     }
-    let op = Op::from(LayerNorm { eps: 1e-5, group: Some(2) });
+    let op = Op::from(LayerNorm { group: Some(2), ..LayerNorm::new(1e-5) });
     let error = op.infer(&[ty(6), TensorType::new(DType::F32, [2u64, 3])]).unwrap_err().to_string();
     assert!(error.contains("[2], [6] or [3,2], found f32[2,3]"), "{error}");
 }

@@ -1,6 +1,6 @@
-// y = (x - mean) * (OFFSET + w) / sqrt(mean of (x - mean)^2 + EPS) + b over every K columns. Such a run is treated by a team of TEAM
-// lanes; workgroup x treats runs x * 256 / TEAM to (x + 1) * 256 / TEAM - 1. The mean comes first and the squares of the
-// centred values after it: the difference of two large sums would lose the variance of rows far from 0.
+// y = (x - mean) * (OFFSET + w) / sqrt(mean of (x - mean)^2 + EPS) + b over every K columns. Such a run is treated by a
+// team of TEAM lanes; workgroup x treats runs x * 256 / TEAM to (x + 1) * 256 / TEAM - 1. The mean comes first and the
+// squares of the centred values after it: the difference of two large sums would lose the variance of rows far from 0.
 override K: u32; // columns of a run
 override EPS: f32;
 override OFFSET: f32 = 0.0; // added to w
