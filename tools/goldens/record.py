@@ -23,22 +23,27 @@ def spread(length, rows):
 
 
 def member(module, names):
-    """The first of these attributes that the module has."""
-    for name in names:
-        if hasattr(module, name):
-            return getattr(module, name)
-    raise LookupError(f"{type(module).__name__} has none of {', '.join(names)}")
+    return next((getattr(module, name) for name in names if hasattr(module, name)), None)
+
+
+def stack(model):
+    """The decoder's layers and the norm behind them."""
+    for module in model.modules():
+        layers, norm = member(module, LAYERS), member(module, NORMS)
+        if isinstance(layers, torch.nn.ModuleList) and norm is not None:
+            return layers, norm
+    raise LookupError(f"{type(model).__name__} has no layers {LAYERS} beside a norm {NORMS}")
 
 
 class Recorder:
     """Keeps what enters the first decoder layer, what leaves each, and what the final norm gives."""
 
     def __init__(self, model):
-        layers, self.seen = member(model.base_model, LAYERS), {}
+        (layers, norm), self.seen = stack(model), {}
         layers[0].register_forward_pre_hook(self.entering, with_kwargs=True)
         for number, layer in enumerate(layers, 1):
             layer.register_forward_hook(self.leaving(f"hidden.{number}"))
-        member(model.base_model, NORMS).register_forward_hook(self.leaving("final_norm"))
+        norm.register_forward_hook(self.leaving("final_norm"))
 
     def entering(self, _module, args, kwargs):
         self.seen["hidden.0"] = (args[0] if args else kwargs["hidden_states"])[0].clone()
