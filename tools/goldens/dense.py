@@ -14,6 +14,11 @@ def as_first_published(tensors):
     return tensors | masks
 
 
+def with_positions(tensors):
+    """Published encoders hold the numbers of the positions."""
+    return tensors | {"embeddings.position_ids": torch.arange(len(tensors["embeddings.position_embeddings.weight"]))[None]}
+
+
 LLAMA = {
     "llama_tiny_llama3": Tiny(complete(
         model_type="llama", vocab_size=97, hidden_size=36, intermediate_size=52, num_hidden_layers=3,
@@ -76,7 +81,7 @@ GPT = {
         initializer_range=0.02, layer_norm_epsilon=1e-5, n_ctx=80, n_embd=32, n_head=4, n_layer=2, n_positions=80,
         resid_pdrop=0.1, summary_activation=None, summary_first_dropout=0.1, summary_proj_to_labels=True,
         summary_type="cls_index", summary_use_proj=True, vocab_size=79),
-        torch.bfloat16, (1, 9, 60), seed=0, gain=3.0, finish=as_first_published),
+        torch.bfloat16, (1, 9, 60), seed=0, gain=3.0, finish=as_first_published, idle=(".attn.bias[",)),
     # Scores scaled by the number of the layer; names with their prefix, as later files have them.
     "gpt2_tiny_prefixed": Tiny(published(
         "GPT2LMHeadModel", "gpt2", activation_function="gelu", attn_pdrop=0.1, embd_pdrop=0.1, initializer_range=0.02,
@@ -304,4 +309,13 @@ OTHERS = {
         max_position_embeddings=96, mlp_bias=False, norm_eps=1e-5, num_attention_heads=4, num_hidden_layers=2,
         num_key_value_heads=2, partial_rotary_factor=0.5, rope_theta=10000, tie_word_embeddings=False, vocab_size=79),
         torch.bfloat16, (1, 9, 60), seed=0, norm_offset=1.0),
+    # An encoder: keys hold no position, so that their bias adds the same to every score of a query.
+    "bert_tiny": Tiny(dict(
+        architectures=["BertModel"], attention_probs_dropout_prob=0.1, classifier_dropout=None,
+        gradient_checkpointing=False, hidden_act="gelu", hidden_dropout_prob=0.1, hidden_size=32,
+        initializer_range=0.02, intermediate_size=56, layer_norm_eps=1e-12, max_position_embeddings=64,
+        model_type="bert", num_attention_heads=4, num_hidden_layers=2, pad_token_id=0,
+        position_embedding_type="absolute", type_vocab_size=2, use_cache=True, vocab_size=79),
+        torch.bfloat16, (1, 9, 64), seed=0, encoder=True, finish=with_positions,
+        idle=("self.key.bias", "position_ids")),
 }

@@ -19,6 +19,7 @@ from transformers import AutoTokenizer
 
 import record
 import tiny
+from models import Transformers
 from table import TINY
 
 PROMPTS = [
@@ -40,7 +41,8 @@ def trained(arguments):
     """The golden of a trained model: the prompts above by its own tokenizer."""
     tokenizer = AutoTokenizer.from_pretrained(arguments.model)
     ids = [tokenizer(prompt)["input_ids"] for prompt in PROMPTS]
-    tensors, metadata = record.golden(arguments.model, ids, arguments.rows, arguments.steps, arguments.first)
+    tensors, metadata = record.decoder(
+        Transformers, arguments.model, ids, arguments.rows, arguments.steps, arguments.first)
     record.write(pathlib.Path(arguments.out), tensors, metadata | dict(prompts=json.dumps(PROMPTS)))
 
 

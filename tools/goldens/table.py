@@ -1,5 +1,6 @@
 """The small random checkpoints, by name."""
 from dense import COHERE, GEMMA, GLM, GPT, LLAMA, MISTRAL, OLMO, OTHERS, PHI3, QWEN, STABLELM
 from experts import EXPERTS
+from published import PUBLISHED
 
-TINY = LLAMA | GPT | QWEN | GEMMA | MISTRAL | PHI3 | COHERE | STABLELM | OLMO | GLM | OTHERS | EXPERTS
+TINY = LLAMA | GPT | QWEN | GEMMA | MISTRAL | PHI3 | COHERE | STABLELM | OLMO | GLM | OTHERS | EXPERTS | PUBLISHED

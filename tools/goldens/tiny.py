@@ -1,14 +1,17 @@
 """Makes the small random checkpoints of the table, and their goldens."""
 import itertools
 import json
+import pathlib
+import tempfile
 
 import numpy
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModelForCausalLM
+from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 from transformers.pytorch_utils import Conv1D
 
 import record
+from models import Transformers, TransformersEncoder
 from table import TINY
 
 # Positions kept of each prompt, greedy tokens.
@@ -18,85 +21,107 @@ ROWS, STEPS = 8, 16
 SMALLEST_GAP, SMALLEST_EFFECT = 1e-3, 5e-3
 
 # What writes to the residual stream.
-WRITERS = ("o_proj.weight", "down_proj.weight", "c_proj.weight")
+WRITERS = tuple(f"{name}.weight" for name in ("o_proj", "down_proj", "c_proj", "output.dense"))
 
 
-def randomise(model, tiny):
-    """Weights of a size that lets every part matter to the result."""
+def fill(name, tensor, tiny, transposed=False):
+    """Values of a size that lets every part matter to the result."""
+    vector = tensor.dim() == 1 or "norm" in name
+    if vector and name.endswith(".weight"):
+        mean = tiny.post_norm if "post_" in name else 1.0
+        tensor.normal_(mean - tiny.norm_offset, 0.2)
+    elif vector or name.endswith("bias"):
+        tensor.normal_(0.0, 0.3)
+    else:
+        size = tiny.gain if name.endswith(WRITERS) else 1.2
+        tensor.normal_(0.0, size / tensor.shape[0 if transposed else -1] ** 0.5)
+
+
+def random_model(tiny, folder):
+    """Writes the checkpoint of an architecture of Transformers."""
+    torch.manual_seed(tiny.seed)
+    config = AutoConfig.for_model(**tiny.config) if tiny.complete else AutoConfig.from_pretrained(folder)
+    family = AutoModel if tiny.encoder else AutoModelForCausalLM
+    model = family.from_config(config, dtype=torch.float32)
     transposed = {id(module.weight) for module in model.modules() if isinstance(module, Conv1D)}
-    for name, tensor in itertools.chain(model.named_parameters(), floating_buffers(model)):
-        vector = tensor.dim() == 1 or "norm" in name
-        if vector and name.endswith(".weight"):
-            mean = tiny.post_norm if "post_" in name else 1.0
-            tensor.data.normal_(mean - tiny.norm_offset, 0.2)
-        elif vector or name.endswith("bias"):
-            tensor.data.normal_(0.0, 0.3)
-        else:
-            size = tiny.gain if name.endswith(WRITERS) else 1.2
-            tensor.data.normal_(0.0, size / tensor.shape[0 if id(tensor) in transposed else -1] ** 0.5)
-
-
-def floating_buffers(model):
-    """Buffers that a checkpoint holds."""
     stored = model.state_dict()
-    return [(name, tensor) for name, tensor in model.named_buffers() if name in stored and tensor.is_floating_point()]
-
-
-def save(tiny, model, folder):
-    """Writes the checkpoint, with the config.json that was there before unless the row is a complete one."""
-    path, size = folder / "config.json", sum(p.numel() * p.element_size() for p in model.parameters())
-    text = None if tiny.complete else path.read_text()
+    buffers = ((name, tensor) for name, tensor in model.named_buffers() if name in stored)
+    for name, tensor in itertools.chain(model.named_parameters(), buffers):
+        if tensor.is_floating_point():
+            fill(name, tensor.data, tiny, id(tensor) in transposed)
+    model = model.to(tiny.dtype)
+    size = sum(p.numel() * p.element_size() for p in model.parameters())
     model.save_pretrained(folder, max_shard_size=2 * size if tiny.shards == 1 else size // tiny.shards)
-    if text is None:
-        config = json.loads(path.read_text())
-        text = json.dumps(tiny.edit(config) if tiny.edit else config, indent=2) + "\n"
+
+
+def random_tensors(tiny, folder):
+    """Writes the checkpoint of an architecture that Transformers lacks."""
+    torch.manual_seed(tiny.seed)
+    tensors = {}
+    for name, shape in tiny.shapes(tiny.config).items():
+        tensors[name] = torch.empty(shape)
+        fill(name, tensors[name], tiny)
+    save_file({name: tensor.to(tiny.dtype) for name, tensor in tensors.items()}, folder / "model.safetensors",
+              metadata=dict(format="pt"))
+
+
+def checkpoint(tiny, folder):
+    """Writes weights and config.json."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.json"
+    keys = tiny.config | dict(torch_dtype=str(tiny.dtype).removeprefix("torch."))
+    path.write_text(json.dumps(keys, indent=2) + "\n")
+    (random_tensors if tiny.shapes else random_model)(tiny, folder)
+    if tiny.complete:
+        keys = json.loads(path.read_text())
+        keys = tiny.edit(keys) if tiny.edit else keys
     else:
         (folder / "generation_config.json").unlink(missing_ok=True)
+    path.write_text(json.dumps(keys, indent=2) + "\n")
     if tiny.finish:
         weights = folder / "model.safetensors"
         save_file(tiny.finish(load_file(weights)), weights, metadata=dict(format="pt"))
-    path.write_text(text)
-
-
-def build(tiny, folder):
-    """The configuration as Transformers reads it."""
-    if tiny.complete:
-        return AutoConfig.for_model(**tiny.config)
-    folder.mkdir(parents=True, exist_ok=True)
-    dtype = str(tiny.dtype).removeprefix("torch.")
-    (folder / "config.json").write_text(json.dumps(tiny.config | dict(torch_dtype=dtype), indent=2) + "\n")
-    return AutoConfig.from_pretrained(folder)
 
 
 @torch.no_grad()
-def effects(model, prompts):
-    """By how much a logit changes at most if the values of a tensor (of an expert) trade places."""
-    def logits():
-        return torch.cat([model(torch.tensor([ids]), use_cache=False).logits[0] for ids in prompts])
+def effects(load, folder, prompts):
+    """By how much a result changes at most if the values of a tensor (of an expert) trade places."""
+    tensors = {}
+    for path in record.weight_files(folder):
+        tensors |= load_file(path)
 
-    before = logits()
-    for name, tensor in itertools.chain(model.named_parameters(), floating_buffers(model)):
-        for index, part in enumerate(tensor if tensor.dim() == 3 else [tensor]):
-            kept = part.clone()
-            part.copy_(kept.flatten().roll(1).view_as(kept))
-            yield f"{name}[{index}]", float((logits() - before).abs().max())
-            part.copy_(kept)
+    def results(changed):
+        with tempfile.TemporaryDirectory() as scratch:
+            scratch = pathlib.Path(scratch)
+            save_file(tensors | changed, scratch / "model.safetensors", metadata=dict(format="pt"))
+            (scratch / "config.json").write_text((folder / "config.json").read_text())
+            model = load(scratch)
+            return torch.cat([record.result(model.run(ids)) for ids in prompts])
+
+    before = results({})
+    for name, tensor in tensors.items():
+        for index in range(len(tensor) if tensor.dim() == 3 else 1):
+            changed = tensor.clone()
+            part = changed[index] if tensor.dim() == 3 else changed
+            part.copy_(part.flatten().roll(1).view_as(part))
+            yield f"{name}[{index}]", float((results({name: changed}) - before).abs().max())
 
 
 def make(name, folder):
     """Writes the checkpoint; tensors and metadata of its golden."""
     tiny = TINY[name]
-    torch.manual_seed(tiny.seed)
-    model = AutoModelForCausalLM.from_config(build(tiny, folder), dtype=torch.float32).eval()
-    randomise(model, tiny)
-    save(tiny, model.to(tiny.dtype), folder)
+    checkpoint(tiny, folder)
+    load = tiny.load or (TransformersEncoder if tiny.encoder else Transformers)
     random = numpy.random.default_rng(tiny.seed)
-    prompts = [random.integers(0, tiny.config["vocab_size"], length).tolist() for length in tiny.lengths]
+    vocab = tiny.config.get("vocab_size") or tiny.config["padded_vocab_size"]
+    prompts = [random.integers(0, vocab, length).tolist() for length in tiny.lengths]
     if not tiny.complete:
-        for part, effect in effects(model.float(), prompts):
+        for part, effect in effects(load, folder, prompts):
             if effect < SMALLEST_EFFECT and not any(idle in part for idle in tiny.idle):
-                raise SystemExit(f"{name}: {part} hardly matters: it changes a logit by {effect:.1e} at most")
-    tensors, metadata = record.golden(folder, prompts, 12 if tiny.complete else ROWS, STEPS)
+                raise SystemExit(f"{name}: {part} hardly matters: it changes a result by {effect:.1e} at most")
+    if tiny.encoder:
+        return record.encoder(load, folder, prompts, ROWS)
+    tensors, metadata = record.decoder(load, folder, prompts, 12 if tiny.complete else ROWS, STEPS)
     if record.smallest_gap(tensors) < SMALLEST_GAP:
         raise SystemExit(f"{name}: a near tie decides the greedy text; choose another seed")
     return tensors, metadata

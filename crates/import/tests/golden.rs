@@ -147,8 +147,16 @@ impl Head {
         let weight =
             |key: &str| metadata.get(key).map(|name| checkpoint.model().weight(name).unwrap().to_f64());
         let number = |key: &str| metadata.get(key).map(|value| value.parse::<f64>().unwrap());
+        let mut matrix = weight("head").expect("the golden names the head");
+        let width = matrix.len() / checkpoint.vocab();
+        if metadata.get("head_rows").is_some_and(|rows| rows == "unit") {
+            for row in matrix.chunks_exact_mut(width) {
+                let length = row.iter().map(|w| w * w).sum::<f64>().sqrt();
+                row.iter_mut().for_each(|w| *w /= length);
+            }
+        }
         Head {
-            matrix: weight("head").expect("the golden names the head"),
+            matrix,
             bias: weight("head_bias").unwrap_or(vec![0.0; checkpoint.vocab()]),
             factor: number("logit_scale").unwrap_or(1.0),
             cap: number("logit_softcap"),
