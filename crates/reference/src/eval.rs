@@ -23,6 +23,20 @@ pub(crate) trait Evaluate: Operator {
     fn disturbed(&self, _factor: &mut dyn FnMut() -> f64) -> Option<Op> {
         None
     }
+
+    /// For an operator that chooses, how its outputs jump where another choice is near; `None` for any other.
+    fn jumps(&self, _inputs: &[Value<f64>], _amplitude: f64) -> Result<Option<Vec<Jump>>> {
+        Ok(None)
+    }
+}
+
+/// For each element of an output the largest of `change · min(1, amplitude / r)` over the choices near the one taken:
+/// how far the element changes with that choice, and the relative disturbance `r` from which on it may be taken.
+pub(crate) enum Jump {
+    /// Of indices, whose change counts as 1, and which change in no other way.
+    Indices(Vec<f64>),
+    /// Of numbers, which move also while the choice stays.
+    Numbers(Vec<f64>),
 }
 
 macro_rules! evaluators {
@@ -57,6 +71,14 @@ macro_rules! evaluators {
                 _ => None,
             }
         }
+
+        /// See [`Evaluate::jumps`].
+        pub(crate) fn jumps(op: &Op, inputs: &[Value<f64>], amplitude: f64) -> Result<Option<Vec<Jump>>> {
+            match op {
+                $(Op::$ty(op) => Evaluate::jumps(op, inputs, amplitude),)+
+                _ => Ok(None),
+            }
+        }
     };
 }
 
@@ -87,7 +109,11 @@ evaluators! {
     Rows,
     LastRow,
     MergeRows,
+    Positions,
     PositionScale,
+    Route,
+    ExpertLinear,
+    Combine,
 }
 
 /// Evaluates an operator in `T` throughout; nothing is rounded to storage dtypes. Fails if the inputs do not have the

@@ -1,7 +1,7 @@
 //! The oracle of verdicts: an operator in `f64` on recorded inputs, and how far its exact result moves when the
 //! activations are disturbed by a few roundings.
 
-use crate::eval::{disturbed, eval, moves_only};
+use crate::eval::{Jump, disturbed, eval, jumps, moves_only};
 use crate::random::Uniform;
 use crate::value::{Array, Value};
 use rayon::prelude::*;
@@ -10,10 +10,14 @@ use tapml_graph::{Dim, Error, Op, Result, Symbols, TensorType};
 /// Exact outputs of an operator and their sensitivity.
 #[derive(Clone, Debug)]
 pub struct Oracle {
-    /// The outputs in `f64`.
+    /// The outputs in `f64`, indices among them.
     pub exact: Vec<Array<f64>>,
     /// For each output element the largest `|disturbed − exact|` over all copies; infinite where a disturbed result is
     /// NaN or infinite and the exact one is finite.
+    ///
+    /// A choice, such as that of experts, does not move but jumps, and few copies rarely see it. Where a relative
+    /// disturbance of `r` lets another choice win, an index counts as moved by `min(1, amplitude / r)`, and a number that
+    /// changes by `c` with the choice deviates by at least `c · min(1, amplitude / r)`.
     pub deviation: Vec<Array<f64>>,
 }
 
@@ -46,14 +50,36 @@ pub fn oracle(
         let deviation = exact.iter().map(still).collect::<Result<_>>()?;
         return Ok(Oracle { exact, deviation });
     }
-    match noise.batch(op, inputs) {
-        Some(rows) => noise.by_rows(op, symbols, inputs, rows, copies),
-        None => noise.by_copy(op, symbols, inputs, copies),
+    let mut oracle = match noise.batch(op, inputs) {
+        Some(rows) => noise.by_rows(op, symbols, inputs, rows, copies)?,
+        None => noise.by_copy(op, symbols, inputs, copies)?,
+    };
+    for (deviation, jump) in
+        oracle.deviation.iter_mut().zip(jumps(op, inputs, amplitude)?.unwrap_or_default())
+    {
+        *deviation = with_jumps(deviation, jump)?;
     }
+    Ok(oracle)
 }
 
+/// The outputs; indices are exact as numbers.
 fn arrays(values: Vec<Value<f64>>) -> Result<Vec<Array<f64>>> {
-    values.into_iter().map(|v| v.as_float().cloned()).collect()
+    let array = |value| match value {
+        Value::Float(array) => Ok(array),
+        Value::Uint(ids) => {
+            Array::new(ids.shape().to_vec(), ids.values().iter().map(|&id| f64::from(id)).collect())
+        }
+    };
+    values.into_iter().map(array).collect()
+}
+
+/// See [`Oracle::deviation`].
+fn with_jumps(deviation: &Array<f64>, jump: Jump) -> Result<Array<f64>> {
+    let values = match jump {
+        Jump::Indices(jumps) => jumps,
+        Jump::Numbers(jumps) => deviation.values().iter().zip(jumps).map(|(d, j)| d.max(j)).collect(),
+    };
+    Array::new(deviation.shape().to_vec(), values)
 }
 
 /// Zeros of the same shape.
@@ -71,6 +97,14 @@ fn widen(deviation: &mut [f64], exact: &[f64], moved: &[f64]) {
         // NaN, where the exact result is not finite, leaves the deviation as it is.
         *deviation = deviation.max(distance);
     }
+}
+
+/// Rows `start..start+count` of indices, followed by as many copies.
+fn repeat(ids: &Array<u32>, start: usize, count: usize, copies: usize) -> Result<Value<f64>> {
+    let columns = ids.row_len();
+    let rows = &ids.values()[start * columns..(start + count) * columns];
+    let shape = [&[count * (copies + 1)], &ids.shape()[1..]].concat();
+    Value::indices(shape, rows.repeat(copies + 1))
 }
 
 struct Noise<'a> {
@@ -96,6 +130,11 @@ impl Noise<'_> {
         !self.is_weight[i] && matches!(input, Value::Float(_))
     }
 
+    /// Whether input `i` has a row for each row of the outputs, if the operator is row-wise.
+    fn has_rows(&self, i: usize, input: &Value<f64>) -> bool {
+        !self.is_weight[i] && !input.shape().is_empty()
+    }
+
     /// The rows of a row-wise operator whose copies can be evaluated as further rows: inference must agree that only
     /// the count of rows changes, which it does not if an input without rows is no weight.
     fn batch(&self, op: &Op, inputs: &[Value<f64>]) -> Option<usize> {
@@ -103,7 +142,7 @@ impl Noise<'_> {
         let types = |rows: usize| {
             let of_input = |(i, input): (usize, &Value<f64>)| {
                 let mut ty = input.ty();
-                if self.moves(i, input) {
+                if self.has_rows(i, input) {
                     *ty.shape.first_mut()? = Dim::from(rows);
                 }
                 Some(ty)
@@ -116,7 +155,7 @@ impl Noise<'_> {
             inputs.iter().all(|ty| ty.shape.len() == 2 && ty.shape[0] == first)
         };
         let all_rows =
-            inputs.iter().enumerate().all(|(i, v)| !self.moves(i, v) || v.shape().first() == Some(&rows));
+            inputs.iter().enumerate().all(|(i, v)| !self.has_rows(i, v) || v.shape().first() == Some(&rows));
         let (now, more) = (types(rows)?, types(rows + 1)?);
         let columns =
             |types: &[TensorType]| types.iter().map(|ty| ty.shape[1..].to_vec()).collect::<Vec<_>>();
@@ -141,9 +180,10 @@ impl Noise<'_> {
             let stacked: Vec<Value<f64>> = inputs
                 .iter()
                 .enumerate()
-                .map(|(i, input)| match self.moves(i, input) {
-                    true => self.stack(i, input.as_float()?, start, count, copies),
-                    false => Ok(input.clone()),
+                .map(|(i, input)| match input {
+                    _ if !self.has_rows(i, input) => Ok(input.clone()),
+                    Value::Float(array) => self.stack(i, array, start, count, copies),
+                    Value::Uint(ids) => repeat(ids, start, count, copies),
                 })
                 .collect::<Result<_>>()?;
             let outputs = arrays(eval(op, symbols, &stacked)?)?;

@@ -1,4 +1,4 @@
-//! Values of a run: arrays of one number type that share their elements, and token ids.
+//! Values of a run: arrays of one number type that share their elements, and indices: ids of tokens, of experts.
 
 use crate::real::Real;
 use rayon::prelude::*;
@@ -88,12 +88,12 @@ impl<T: bytemuck::NoUninit> AsRef<[u8]> for Shared<T> {
     }
 }
 
-/// What flows between operators: numbers in `T`, whatever the storage dtype, or token ids.
+/// What flows between operators: numbers in `T`, whatever the storage dtype, or indices.
 #[derive(Clone, Debug)]
 pub enum Value<T> {
     /// Numbers.
     Float(Array<T>),
-    /// Token ids.
+    /// Indices: ids of tokens, of experts.
     Uint(Array<u32>),
 }
 
@@ -118,7 +118,7 @@ impl<T: Real> Value<T> {
     }
 
     /// The value rounded to `dtype`: to nearest, ties to even, once. Shares the elements where no rounding is needed.
-    /// Ids become `u32` only, numbers any float dtype.
+    /// Indices become `u32` only, numbers any float dtype.
     pub fn to_tensor(&self, dtype: DType) -> Result<Tensor> {
         match self {
             Value::Uint(ids) if dtype == DType::U32 => ids.share(dtype),
@@ -134,7 +134,7 @@ impl<T: Real> Value<T> {
             Value::Float(array) if dtype.is_float() => {
                 Tensor::from_f32_as(dtype, array.shape.clone(), T::to_f32_odd(array.values()))
             }
-            Value::Uint(_) => Err(Error::invalid(format!("token ids cannot be stored as {dtype}"))),
+            Value::Uint(_) => Err(Error::invalid(format!("indices cannot be stored as {dtype}"))),
             Value::Float(_) => Err(Error::invalid(format!("numbers cannot be stored as {dtype}"))),
         }
     }
@@ -149,6 +149,11 @@ impl<T: Real> Value<T> {
         Value::Uint(Array { shape: vec![ids.len()], data: Data::Owned(Arc::new(ids)) })
     }
 
+    /// Indices of this shape. Fails if their count is not that of the shape.
+    pub fn indices(shape: Vec<usize>, indices: Vec<u32>) -> Result<Value<T>> {
+        Ok(Value::Uint(Array::new(shape, indices)?))
+    }
+
     /// Sizes, outermost first.
     pub fn shape(&self) -> &[usize] {
         match self {
@@ -157,19 +162,19 @@ impl<T: Real> Value<T> {
         }
     }
 
-    /// The numbers. Fails on ids.
+    /// The numbers. Fails on indices.
     pub fn as_float(&self) -> Result<&Array<T>> {
         match self {
             Value::Float(array) => Ok(array),
-            Value::Uint(_) => Err(Error::invalid("expected numbers, found token ids")),
+            Value::Uint(_) => Err(Error::invalid("expected numbers, found indices")),
         }
     }
 
-    /// The ids. Fails on numbers.
+    /// The indices. Fails on numbers.
     pub fn as_ids(&self) -> Result<&[u32]> {
         match self {
             Value::Uint(ids) => Ok(ids.values()),
-            Value::Float(_) => Err(Error::invalid("expected token ids, found numbers")),
+            Value::Float(_) => Err(Error::invalid("expected indices, found numbers")),
         }
     }
 

@@ -18,6 +18,7 @@ pub use broadcast::Broadcast;
 pub use gelu::GeluForm;
 pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
+pub use route::{GroupScore, Groups, Scores};
 pub use sample::{Fill, Sample, SampleInput};
 
 /// What every operator tells about itself. Implemented by the struct of its attributes.
@@ -150,7 +151,11 @@ operators! {
     rows::Rows,
     last_row::LastRow,
     merge_rows::MergeRows,
+    positions::Positions,
     position_scale::PositionScale,
+    route::Route,
+    expert_linear::ExpertLinear,
+    combine::Combine,
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
 }

@@ -1,6 +1,7 @@
 //! Checks that shape inference of many operators shares.
 
 use crate::dim::Dim;
+use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
 
@@ -76,4 +77,20 @@ pub fn expect_norm_weight(name: &str, ty: &TensorType, columns: &Dim, group: Opt
     Err(Error::invalid(format!(
         "`{name}` must be floats of shape [{group}], [{width}] or [{runs},{group}], found {ty}"
     )))
+}
+
+/// The two sizes of a matrix of indices.
+pub fn indices<'a>(name: &str, ty: &'a TensorType) -> Result<(&'a Dim, &'a Dim)> {
+    match ty.shape.as_slice() {
+        [rows, columns] if ty.dtype == DType::U32 => Ok((rows, columns)),
+        _ => Err(Error::invalid(format!("`{name}` must be a u32 matrix, found {ty}"))),
+    }
+}
+
+/// The three sizes of a stack of float matrices.
+pub fn stack<'a>(name: &str, ty: &'a TensorType) -> Result<[&'a Dim; 3]> {
+    match ty.shape.as_slice() {
+        [count, rows, columns] if ty.dtype.is_float() => Ok([count, rows, columns]),
+        _ => Err(Error::invalid(format!("`{name}` must be a stack of float matrices, found {ty}"))),
+    }
 }

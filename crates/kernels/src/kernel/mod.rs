@@ -10,9 +10,11 @@ mod append;
 mod attention;
 mod clamp;
 mod columns;
+mod combine;
 mod concat;
 mod elementwise;
 mod embedding;
+mod expert_linear;
 mod gated_linear;
 mod gelu;
 mod last_row;
@@ -23,11 +25,13 @@ mod merge_rows;
 mod mul;
 mod norm;
 mod position_scale;
+mod positions;
 mod relu;
 mod relu_squared;
 mod rms_norm;
 mod rope;
 mod rope_angles;
+mod route;
 mod rows;
 mod scale;
 mod sigmoid;
@@ -86,7 +90,11 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "rows", plan: rows::plan },
     KernelRow { op: "last_row", plan: last_row::plan },
     KernelRow { op: "merge_rows", plan: merge_rows::plan },
+    KernelRow { op: "positions", plan: positions::plan },
     KernelRow { op: "position_scale", plan: position_scale::plan },
+    KernelRow { op: "route", plan: route::plan },
+    KernelRow { op: "expert_linear", plan: expert_linear::plan },
+    KernelRow { op: "combine", plan: combine::plan },
     KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
     KernelRow { op: "gated_linear", plan: gated_linear::plan },
 ];

@@ -261,7 +261,7 @@ pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
 /// Weight rows, which are outputs, that a workgroup of a matrix product treats at least.
 pub const PART_ROWS: u32 = 4;
 
-/// Rows of a weight that are bound together.
+/// Rows of a weight that are bound together; of a stack, its matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Part {
     /// First row.
@@ -289,20 +289,43 @@ pub fn split(ty: &TensorType, info: &DeviceInfo) -> Result<Vec<Part>> {
         }
         _ => return Err(Error::unsupported(format!("a weight {ty}: kernels take matrices"))),
     };
-    let row_bytes = u64::from(width) * ty.dtype.size() as u64;
+    let most = u64::from(PART_ROWS) * u64::from(info.limits.max_groups_per_dim);
+    parts(ty, rows, u64::from(width), most, info, "rows")
+}
+
+/// Splits a stack of matrices between matrices so that each part fits one binding. Parts begin at multiples of 256 bytes.
+pub fn split_stack(ty: &TensorType, info: &DeviceInfo) -> Result<Vec<Part>> {
+    let [count, rows, width] = ty.shape.as_slice() else {
+        return Err(Error::unsupported(format!("a weight {ty}: kernels take stacks of matrices")));
+    };
+    let (rows, width) =
+        (constant("the rows of a weight", rows)?, constant("the row length of a weight", width)?);
+    let count = constant("the matrices of a weight", count)?;
+    parts(ty, count, u64::from(rows) * u64::from(width), u64::MAX, info, "matrices")
+}
+
+/// Parts of at most `most` of the rows, which have `width` elements each and are called `what`.
+fn parts(
+    ty: &TensorType,
+    rows: u32,
+    width: u64,
+    most: u64,
+    info: &DeviceInfo,
+    what: &str,
+) -> Result<Vec<Part>> {
+    let row_bytes = width.saturating_mul(ty.dtype.size() as u64);
     let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
     // An element's index is 32 bits wide.
     let limit = limit.min(u64::from(u32::MAX) * ty.dtype.size() as u64);
-    let limit_rows =
-        (limit / row_bytes.max(1)).min(u64::from(PART_ROWS) * u64::from(info.limits.max_groups_per_dim));
+    let limit_rows = (limit / row_bytes.max(1)).min(most);
     if u64::from(rows) <= limit_rows {
         return Ok(vec![Part { first: 0, rows, offset: 0, len: 0 }]);
     }
     let step = aligned_rows(row_bytes);
     let most = limit_rows / step * step;
     if most == 0 {
-        let asked = step * row_bytes;
-        return Err(too_large(&format!("{step} rows of a weight {ty}"), asked, limit));
+        let asked = step.saturating_mul(row_bytes);
+        return Err(too_large(&format!("{step} {what} of a weight {ty}"), asked, limit));
     }
     let starts = (0..u64::from(rows)).step_by(most as usize);
     Ok(starts

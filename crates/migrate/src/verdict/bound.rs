@@ -12,13 +12,18 @@ pub struct Allowed {
     pub computing: Vec<f64>,
     /// The exact values rounded to the storage dtype.
     pub rounded: Vec<f64>,
+    /// Whether the values are indices: any difference counts as 1.
+    indices: bool,
 }
 
 impl Allowed {
     /// The allowed errors of an output of `dtype`; see the module above for the formulas.
     pub fn new(exact: &Exact, dtype: DType, precision: Precision, source: Option<&[f64]>) -> Allowed {
-        let storage: Vec<f64> = exact.values.iter().map(|&y| storage(dtype, y)).collect();
         let factor = precision.accumulate.unit_roundoff() * (BASE + CHAIN * (precision.terms as f64).sqrt());
+        if !dtype.is_float() {
+            return Allowed::of_indices(exact, factor);
+        }
+        let storage: Vec<f64> = exact.values.iter().map(|&y| storage(dtype, y)).collect();
         let row_len = exact.row_len.max(1);
         let mut computing = Vec::with_capacity(exact.values.len());
         for (row, (values, deviation)) in
@@ -36,7 +41,19 @@ impl Allowed {
                 own + noise.min(own)
             }));
         }
-        Allowed { storage, computing, rounded: round(dtype, &exact.values) }
+        Allowed { storage, computing, rounded: round(dtype, &exact.values), indices: false }
+    }
+
+    /// Indices are not rounded: they stay, or jump where the disturbance reaches another choice.
+    fn of_indices(exact: &Exact, factor: f64) -> Allowed {
+        let computing = exact.deviation.iter().map(|d| factor * (d / super::AMPLITUDE)).collect();
+        let (storage, rounded) = (vec![0.0; exact.values.len()], exact.values.clone());
+        Allowed { storage, computing, rounded, indices: true }
+    }
+
+    /// Whether the values are indices.
+    pub fn indices(&self) -> bool {
+        self.indices
     }
 
     /// The allowed error of element `i`.
@@ -48,6 +65,9 @@ impl Allowed {
     /// no error is allowed and there is one.
     pub fn ratio(&self, exact: &Exact, i: usize, observed: f64) -> f64 {
         let (y, rounded) = (exact.values[i], self.rounded[i]);
+        if self.indices {
+            return if observed == y { 0.0 } else { self.at(i).recip() };
+        }
         let error = (observed - y).abs();
         if !observed.is_finite() || !rounded.is_finite() {
             let same = observed == rounded || (observed.is_nan() && rounded.is_nan());

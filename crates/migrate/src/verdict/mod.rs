@@ -38,6 +38,12 @@
 //! with probability `1 − 2·exp(−λ)` (Bernstein's inequality). `w = y*` tests the scale (the slope of `y` on `y*`), `w =
 //! sign` of nothing (1) the bias, `w = 1` within one column a pattern that repeats in the rows, and `Σ r²` is bounded
 //! likewise. NaN and infinities must be where the exact result, rounded to the storage dtype, has them.
+//!
+//! An output of indices (the experts that a router chooses) is not near or far from the exact one but the same or
+//! another. Any difference counts as 1, nothing is allowed but `u_a · (BASE + CHAIN · √L) · D / ε`, and the oracle gives
+//! `D = min(1, ε / r)` where a relative disturbance of `r` lets another choice win: so an index is decided, and must be
+//! the exact one, unless the roundings that are allowed reach the other choice. Numbers that depend on the choice have
+//! the jump in their `D`. What reads an index that may go either way is judged on the recorded one.
 
 mod bound;
 mod distribution;
@@ -93,6 +99,8 @@ pub struct Precision {
 pub enum Criterion {
     /// One element.
     Element,
+    /// Another index than the exact one, where no rounding reaches it.
+    Choice,
     /// NaN or infinity where the exact result has none, or none where it has one.
     NonFinite,
     /// All elements are too large or too small by one factor.
@@ -110,6 +118,7 @@ impl Criterion {
     pub fn name(self) -> &'static str {
         match self {
             Criterion::Element => "single element",
+            Criterion::Choice => "another choice",
             Criterion::NonFinite => "NaN or infinity",
             Criterion::Scale => "scale of all elements",
             Criterion::Bias => "shift of all elements",
@@ -207,7 +216,9 @@ fn one(
     };
     let (element_ratio, worst) = allowed.worst_element(exact, &given);
     let (mut ratio, mut criterion) = (element_ratio, Criterion::Element);
-    if element_ratio.is_infinite() {
+    if allowed.indices() {
+        criterion = Criterion::Choice;
+    } else if element_ratio.is_infinite() {
         criterion = Criterion::NonFinite;
     }
     let residual = distribution::Residual::new(exact, &given, dtype, &allowed);

@@ -2,6 +2,9 @@
 
 use super::*;
 use proptest::prelude::*;
+use tapml_graph::Symbols;
+use tapml_graph::op::{Route, Scores};
+use tapml_reference::{Value, oracle};
 
 const F32: Precision = Precision { accumulate: DType::F32, terms: 0 };
 
@@ -123,4 +126,81 @@ proptest! {
         let verdict_of_wrong = verdict(&exact, dtype, &observed);
         prop_assert!(!verdict_of_wrong.passed(), "{dtype}: {verdict_of_wrong:?}");
     }
+}
+
+/// The verdict on these experts and weights, for one row of logits with biases, in f32.
+fn routed(op: &Route, logits: &[f32], bias: &[f32], experts: &[u32], weights: &[f32]) -> Judgement {
+    let (count, k) = (logits.len(), experts.len());
+    let logits = Tensor::from_f32(vec![1, count], logits.to_vec()).unwrap();
+    let bias = Tensor::from_f32(vec![count], bias.to_vec()).unwrap();
+    let inputs = [&logits, &bias].map(|t| Value::from_tensor(t).unwrap());
+    let symbols = Symbols::np(1, 0);
+    let found = oracle(&op.clone().into(), &symbols, &inputs, &[false, true], AMPLITUDE, COPIES, 1).unwrap();
+    let exact: Vec<Exact> = found
+        .exact
+        .iter()
+        .zip(&found.deviation)
+        .map(|(e, d)| Exact { values: e.values().to_vec(), deviation: d.values().to_vec(), row_len: k })
+        .collect();
+    let experts = Tensor::from_u32(vec![1, k], experts.to_vec()).unwrap();
+    let weights = Tensor::from_f32(vec![1, k], weights.to_vec()).unwrap();
+    judge(&exact, &[experts, weights], F32, None).unwrap()
+}
+
+fn sigmoid(l: f32) -> f32 {
+    1.0 / (1.0 + (-l).exp())
+}
+
+const SIGMOID: Route = Route { k: 2, scores: Scores::Sigmoid, normalize: false, scale: 1.0, groups: None };
+
+#[test]
+fn a_choice_that_rounding_decides_passes_either_way() {
+    // Sums with the bias that differ by less than a rounding: expert 1 wins in f64, either may win in f32.
+    let logits = [0.5, 0.25, 2.0, -3.0];
+    let gap = sigmoid(0.5) - sigmoid(0.25);
+    let bias = [0.0, gap + 2e-8, 0.0, 0.0];
+    let exact = f64::from(sigmoid(0.25)) + f64::from(bias[1]) - f64::from(sigmoid(0.5));
+    assert!(exact.abs() < 1e-7, "{exact}");
+    let [a, b, best] = [0.5, 0.25, 2.0].map(sigmoid);
+    for (expert, weight) in [(0, a), (1, b)] {
+        let v = routed(&SIGMOID, &logits, &bias, &[2, expert], &[best, weight]);
+        assert!(v.passed(), "{expert}: {v:?}");
+    }
+    // What is decided stays decided in the same row, and the weight must be that of one of both.
+    let v = routed(&SIGMOID, &logits, &bias, &[3, 1], &[best, b]);
+    assert_eq!((v.passed(), v.criterion, v.worst.output), (false, Criterion::Choice, 0));
+    let v = routed(&SIGMOID, &logits, &bias, &[2, 1], &[best, 0.1]);
+    assert!(!v.passed() && v.worst.output == 1, "{v:?}");
+}
+
+#[test]
+fn a_wrong_choice_is_found_however_near_it_is_beyond_rounding() {
+    let bias = [0.0; 4];
+    // A thousandth apart, which no rounding of f32 explains.
+    let logits = [1.0, 1.001, 2.0, -3.0];
+    let [a, b, best] = [1.0, 1.001, 2.0].map(sigmoid);
+    assert!(routed(&SIGMOID, &logits, &bias, &[2, 1], &[best, b]).passed());
+    let v = routed(&SIGMOID, &logits, &bias, &[2, 0], &[best, a]);
+    assert_eq!((v.passed(), v.criterion), (false, Criterion::Choice));
+    assert!(v.ratio > 100.0 && v.ratio.is_finite(), "{v:?}");
+    assert_eq!((v.worst.exact, v.worst.observed, v.worst.index), (1.0, 0.0, 1));
+    // The right experts in the wrong order are a wrong choice too.
+    let v = routed(&SIGMOID, &logits, &bias, &[1, 2], &[b, best]);
+    assert_eq!(v.pattern.unwrap().failed, 2);
+    // Of exact ties the lower index comes first.
+    let (logits, half) = ([0.0, 0.0, 0.0, -3.0], sigmoid(0.0));
+    assert!(routed(&SIGMOID, &logits, &bias, &[0, 1], &[half, half]).passed());
+    assert!(!routed(&SIGMOID, &logits, &bias, &[0, 2], &[half, half]).passed());
+}
+
+#[test]
+fn indices_without_a_choice_must_be_equal() {
+    let e = Exact { values: vec![3.0, 7.0], deviation: vec![0.0; 2], row_len: 1 };
+    let verdict = |indices: Vec<u32>| {
+        let tensor = Tensor::from_u32(vec![2], indices).unwrap();
+        judge(std::slice::from_ref(&e), &[tensor], F32, None).unwrap()
+    };
+    assert!(verdict(vec![3, 7]).passed());
+    let v = verdict(vec![3, 8]);
+    assert_eq!((v.ratio, v.criterion, v.worst.index), (f64::INFINITY, Criterion::Choice, 1));
 }

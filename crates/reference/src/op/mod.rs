@@ -5,8 +5,10 @@ mod append;
 mod attention;
 mod clamp;
 mod columns;
+mod combine;
 mod concat;
 mod embedding;
+mod expert_linear;
 mod gelu;
 mod last_row;
 mod layer_norm;
@@ -15,11 +17,13 @@ mod linear;
 mod merge_rows;
 mod mul;
 mod position_scale;
+mod positions;
 mod relu;
 mod relu_squared;
 mod rms_norm;
 mod rope;
 mod rope_angles;
+mod route;
 mod rows;
 mod scale;
 mod sigmoid;
@@ -29,9 +33,9 @@ mod softplus;
 mod tanh;
 
 pub(crate) use tapml_graph::op::{
-    Add, Append, Attention, Clamp, Columns, Concat, Embedding, Gelu, LastRow, LayerNorm, Lerp, Linear,
-    MergeRows, Mul, PositionScale, Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Scale, Sigmoid, Silu,
-    Softcap, Softplus, Tanh,
+    Add, Append, Attention, Clamp, Columns, Combine, Concat, Embedding, ExpertLinear, Gelu, LastRow,
+    LayerNorm, Lerp, Linear, MergeRows, Mul, PositionScale, Positions, Relu, ReluSquared, RmsNorm, Rope,
+    RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
 
 use crate::real::Real;

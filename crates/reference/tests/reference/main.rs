@@ -4,6 +4,7 @@
 mod attention;
 mod common;
 mod elementwise;
+mod experts;
 mod moves;
 mod ops;
 mod oracle;

@@ -1,0 +1,57 @@
+//! `expert_linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of some of the places where
+//! an expert was chosen when there are few, and for tiles of 32 outputs and 32 places of some of the experts when there
+//! are many. A stack beyond one binding is split by experts, with one launch for each part.
+
+use super::Request;
+use super::linear::{chain, run};
+use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split_stack, stand_in, wrong_op};
+use crate::plan::NodePlan;
+use tapml_graph::{Dim, Error, Extent, Op, Result};
+
+/// Places and outputs of a tile.
+const TILE: u32 = 32;
+/// Outputs of a workgroup when there are few places.
+const OUTPUTS: u32 = PART_ROWS;
+const LANES: u32 = 64;
+/// Elements along K of a tile at a time.
+const DEPTH: u32 = 16;
+
+const KERNEL: Kernel = Kernel {
+    name: "expert_linear/portable",
+    file: "expert_linear/portable.wgsl",
+    text: include_str!("portable.wgsl"),
+    weights: true,
+    norm: false,
+    formula: "",
+    math: false,
+    lanes: LANES,
+    workgroup_memory: 2 * TILE * DEPTH * 4 + 4 * LANES + 4 + 4 * TILE,
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::ExpertLinear(_) = request.op else { return Err(wrong_op(request)) };
+    let (x, w, bias) = (&request.inputs[0], &request.inputs[1], request.inputs.get(3));
+    let (rows, experts) = (&x.shape[0], constant("the number of experts", &w.shape[0])?);
+    let (outputs, k) = (constant("the outputs", &w.shape[1])?, constant("the row length", &w.shape[2])?);
+    let slots = constant("the experts of a row", &request.inputs[2].shape[1])?;
+    let mut launches = Vec::new();
+    for part in split_stack(w, request.info)? {
+        let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).read(part.of(1)).input(2).optional(3, bias);
+        let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
+        let launch = launch.set("O", outputs).set("SLOTS", slots);
+        let launch = launch.set("SHARED", u32::from(x.shape[1] == w.shape[2])).set("EXPERTS", experts);
+        let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
+        let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?;
+        let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
+        launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
+    }
+    Ok(NodePlan { constants: stand_in(&[bias]), ..planned(&KERNEL, launches, chain(k)) })
+}
+
+/// Workgroups that share the places, or the experts, of the same outputs: one for each slot of a single row, and as many
+/// more for every further tile of rows. With many rows, most experts have one of their own.
+pub fn sharers(rows: &Dim, slots: u32) -> Result<Extent> {
+    let overflow = || Error::unsupported(format!("{slots} experts for each of {rows} rows"));
+    let padded = rows.checked_add(&Dim::from(u64::from(TILE - 1))).ok_or_else(overflow)?;
+    Ok(Extent::ceil_div(padded.checked_mul(u64::from(slots)).ok_or_else(overflow)?, TILE))
+}
