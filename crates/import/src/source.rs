@@ -1,7 +1,7 @@
 //! Where a weight of the graph comes from: a tensor of the checkpoint as it is, or made from some.
 
 use rayon::prelude::*;
-use tapml_graph::{Bytes, DType, Error, Result, Tensor};
+use tapml_graph::{Bytes, DType, Error, ErrorKind, Result, Tensor};
 
 /// How a weight follows from tensors of the checkpoint.
 #[derive(Clone, Debug, PartialEq)]
@@ -12,8 +12,8 @@ pub enum Source {
     Transposed(String),
     /// Tensors of one shape, one after another along a new first axis: the experts of a layer.
     Stacked(Vec<String>),
-    /// As [`Source::Stacked`], each matrix transposed before.
-    StackedTransposed(Vec<String>),
+    /// The stack of matrices of this name, each with rows and columns exchanged.
+    EachTransposed(String),
     /// The matrix of this name, each row divided by its Euclidean length. In f32: the quotients need its digits.
     UnitRows(String),
 }
@@ -22,10 +22,11 @@ impl Source {
     /// The tensors it is made from, in order.
     pub fn tensors(&self) -> &[String] {
         match self {
-            Source::Reshaped(name) | Source::Transposed(name) | Source::UnitRows(name) => {
-                std::slice::from_ref(name)
-            }
-            Source::Stacked(names) | Source::StackedTransposed(names) => names,
+            Source::Reshaped(name)
+            | Source::Transposed(name)
+            | Source::EachTransposed(name)
+            | Source::UnitRows(name) => std::slice::from_ref(name),
+            Source::Stacked(names) => names,
         }
     }
 
@@ -40,13 +41,12 @@ impl Source {
     /// The shapes that the tensors must have for the weight to have `shape`; `None` if any shape of as many elements
     /// will do.
     pub fn shape_of_part(&self, shape: &[usize]) -> Option<Vec<usize>> {
-        let transposed = |shape: &[usize]| shape.iter().rev().copied().collect();
-        match self {
-            Source::Reshaped(_) => None,
-            Source::Transposed(_) => Some(transposed(shape)),
-            Source::Stacked(_) => Some(shape.iter().skip(1).copied().collect()),
-            Source::StackedTransposed(_) => Some(transposed(shape.get(1..).unwrap_or_default())),
-            Source::UnitRows(_) => Some(shape.to_vec()),
+        match (self, shape) {
+            (Source::Reshaped(_), _) => None,
+            (Source::Transposed(_), [rows, columns]) => Some(vec![*columns, *rows]),
+            (Source::EachTransposed(_), [count, rows, columns]) => Some(vec![*count, *columns, *rows]),
+            (Source::Stacked(_), [_, part @ ..]) => Some(part.to_vec()),
+            _ => Some(shape.to_vec()),
         }
     }
 
@@ -62,29 +62,29 @@ impl Source {
         }
         match self {
             Source::Reshaped(_) => Tensor::new(dtype, shape, first.bytes().clone()),
-            Source::Transposed(_) => Tensor::new(dtype, shape, Bytes::new(transposed(first))),
-            Source::Stacked(_) => joined(dtype, shape, &parts, |part| part.bytes().to_vec()),
-            Source::StackedTransposed(_) => joined(dtype, shape, &parts, transposed),
+            Source::Transposed(_) | Source::EachTransposed(_) => {
+                Tensor::new(dtype, shape, Bytes::new(transposed(first)?))
+            }
+            Source::Stacked(_) => joined(dtype, shape, &parts),
             Source::UnitRows(_) => unit_rows(first, shape),
         }
     }
 }
 
-/// The bytes of the parts, one after another.
-fn joined(
-    dtype: DType,
-    shape: Vec<usize>,
-    parts: &[Tensor],
-    bytes_of: impl Fn(&Tensor) -> Vec<u8> + Sync,
-) -> Result<Tensor> {
-    let len = parts.iter().map(|p| p.bytes().len()).sum();
+/// Zeros for the bytes of a weight. Fails if memory does not suffice.
+fn room(len: usize) -> Result<Vec<u8>> {
     let mut bytes = Vec::new();
     bytes.try_reserve_exact(len).map_err(|_| {
-        let text =
-            format!("no memory for a weight {dtype}{shape:?} that is put together from the checkpoint");
-        Error::new(tapml_graph::ErrorKind::OutOfMemory, text)
+        let text = format!("no memory for {len} bytes of a weight that is put together from the checkpoint");
+        Error::new(ErrorKind::OutOfMemory, text)
     })?;
     bytes.resize(len, 0);
+    Ok(bytes)
+}
+
+/// The elements of the parts, one after another.
+fn joined(dtype: DType, shape: Vec<usize>, parts: &[Tensor]) -> Result<Tensor> {
+    let mut bytes = room(parts.iter().map(|p| p.bytes().len()).sum())?;
     let mut rest: &mut [u8] = &mut bytes;
     let mut slots = Vec::new();
     for part in parts {
@@ -92,26 +92,27 @@ fn joined(
         slots.push((slot, part));
         rest = after;
     }
-    slots.into_par_iter().for_each(|(slot, part)| slot.copy_from_slice(&bytes_of(part)));
+    slots.into_par_iter().for_each(|(slot, part)| slot.copy_from_slice(part.bytes()));
     Tensor::new(dtype, shape, Bytes::new(bytes))
 }
 
-/// The elements of a matrix, column by column.
-fn transposed(matrix: &Tensor) -> Vec<u8> {
-    let size = matrix.dtype().size();
-    let (rows, columns) = (matrix.shape().first().copied().unwrap_or(0), matrix.row_len());
-    let bytes: &[u8] = matrix.bytes();
-    let mut out = vec![0; bytes.len()];
-    if rows == 0 || columns == 0 {
-        return out;
+/// The elements of a matrix, or of each matrix of a stack, column by column.
+fn transposed(tensor: &Tensor) -> Result<Vec<u8>> {
+    let size = tensor.dtype().size();
+    let &[.., rows, columns] = tensor.shape() else { return Err(Error::bug("only matrices are transposed")) };
+    let bytes: &[u8] = tensor.bytes();
+    let mut out = room(bytes.len())?;
+    if bytes.is_empty() {
+        return Ok(out);
     }
-    out.par_chunks_mut(rows * size).enumerate().for_each(|(column, to)| {
+    out.par_chunks_mut(rows * size).enumerate().for_each(|(index, to)| {
+        let (matrix, column) = (index / columns, index % columns);
         for (row, to) in to.chunks_exact_mut(size).enumerate() {
-            let from = (row * columns + column) * size;
+            let from = ((matrix * rows + row) * columns + column) * size;
             to.copy_from_slice(&bytes[from..from + size]);
         }
     });
-    out
+    Ok(out)
 }
 
 /// Each row divided by its length, computed in f64 and rounded once. A row of zeros stays one.
@@ -146,9 +147,10 @@ mod tests {
         let stacked = Source::Stacked(vec![name(), name()]);
         assert_eq!(stacked.shape_of_part(&[2, 2, 3]), Some(vec![2, 3]));
         assert_eq!(make(stacked, &[&a, &b], &[2, 2, 3])[5..7], [6.0, 7.0]);
-        let across = Source::StackedTransposed(vec![name(), name()]);
-        assert_eq!(across.shape_of_part(&[2, 3, 2]), Some(vec![2, 3]));
-        assert_eq!(make(across, &[&a, &b], &[2, 3, 2])[5..8], [6.0, 7.0, 10.0]);
+        let both = Tensor::from_f64(DType::F32, vec![2, 2, 3], &[a.to_f64(), b.to_f64()].concat()).unwrap();
+        let across = Source::EachTransposed(name());
+        assert_eq!(across.shape_of_part(&[2, 3, 2]), Some(vec![2, 2, 3]));
+        assert_eq!(make(across, &[&both], &[2, 3, 2])[5..8], [6.0, 7.0, 10.0]);
         let unit = make(Source::UnitRows(name()), &[&a], &[2, 3]);
         assert!((unit[0] - 1.0 / 14f64.sqrt()).abs() < 1e-7);
     }

@@ -4,7 +4,7 @@ use super::linear::{Projection, linear};
 use super::norm::{HeadWeights, Norm};
 use super::sizes::Sizes;
 use crate::net::{Net, Path};
-use tapml_graph::op::{Append, Attention, Clamp, Columns, Rope};
+use tapml_graph::op::{Append, Attention, Clamp, Columns, PositionScale, Rope};
 use tapml_graph::{Result, ValueId};
 
 /// How queries, keys and values are projected.
@@ -73,6 +73,8 @@ pub struct SelfAttention {
     pub norm: Option<QueryKeyNorm>,
     /// Whether rotated pairs are neighbours instead of halves apart.
     pub interleaved: bool,
+    /// Factor on queries that depends on their position.
+    pub query_scale: Option<PositionScale>,
     /// Name of a weight `[heads]`: a score of each head that takes a share of the softmax and gives nothing.
     pub sinks: Option<&'static str>,
     /// Heads, scale and mask.
@@ -94,6 +96,7 @@ impl SelfAttention {
             clip: None,
             norm: None,
             interleaved: false,
+            query_scale: None,
             sinks: None,
             scores: Attention::causal(heads, kv_heads, head_dim, scale),
         }
@@ -114,6 +117,10 @@ impl SelfAttention {
             None => [q, k],
         };
         let [q, k] = self.normalise(net, at, [q, k], late)?;
+        let q = match &self.query_scale {
+            Some(scale) => net.node(&at.at("query_scale"), scale.clone(), &[q])?,
+            None => q,
+        };
         let k = cached(net, at, "k", k)?;
         let v = cached(net, at, "v", v)?;
         let mut inputs = vec![q, k, v];

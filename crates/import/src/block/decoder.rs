@@ -10,8 +10,20 @@ use crate::config::Section;
 use crate::net::{Net, Path};
 use crate::options::Rows;
 use crate::source::Source;
-use tapml_graph::op::{Embedding, LastRow, Linear, Scale, Softcap};
+use tapml_graph::op::{Add, Embedding, LastRow, Linear, Positions, Scale, Softcap};
 use tapml_graph::{DType, Result, ValueId};
+
+/// A matrix of one row per position that is added to the token embedding.
+#[derive(Clone, Debug)]
+pub struct LearnedPositions {
+    /// Its module.
+    pub at: Path,
+    /// Rows.
+    pub count: u32,
+}
+
+/// Llama's names of the embedding table, the list of layers, the final norm and the head.
+pub const LLAMA: [&str; 4] = ["model.embed_tokens", "model.layers", "model.norm", "lm_head"];
 
 /// What stands around the layers, with the names of the modules.
 #[derive(Clone, Debug)]
@@ -20,6 +32,8 @@ pub struct Frame {
     pub embedding: Path,
     /// Factor on the embedding.
     pub embedding_scale: Option<f32>,
+    /// Learned positions.
+    pub positions: Option<LearnedPositions>,
     /// The list of layers.
     pub layers: Path,
     /// The final norm.
@@ -41,15 +55,21 @@ pub struct Frame {
 impl Frame {
     /// Llama's names; tied if `tie_word_embeddings` says so, or if it is absent and `tied`.
     pub fn llama(json: &Section, norm: &Norm, tied: bool) -> Result<Frame> {
-        Frame::named(json, norm, tied, ["model.embed_tokens", "model.layers", "model.norm", "lm_head"])
+        Frame::named(json, norm, tied, LLAMA)
     }
 
     /// One with these names of the embedding table, the list of layers, the final norm and the head.
     pub fn named(json: &Section, norm: &Norm, tied: bool, names: [&str; 4]) -> Result<Frame> {
-        let [embedding, layers, final_norm, head] = names.map(Path::new);
+        Frame::within(json, norm, tied, "", names)
+    }
+
+    /// As [`Frame::named`] with `prefix` before each name: where a language model is a part of another one.
+    pub fn within(json: &Section, norm: &Norm, tied: bool, prefix: &str, names: [&str; 4]) -> Result<Frame> {
+        let [embedding, layers, final_norm, head] = names.map(|name| Path::new(format!("{prefix}{name}")));
         Ok(Frame {
             embedding,
             embedding_scale: None,
+            positions: None,
             layers,
             norm: (final_norm, norm.clone()),
             head,
@@ -104,6 +124,12 @@ impl Frame {
         let mut x = net.node(&self.embedding, Embedding { dtype }, &[ids, table])?;
         if let Some(factor) = self.embedding_scale {
             x = net.node(&self.embedding.at("scale"), Scale { factor }, &[x])?;
+        }
+        if let Some(LearnedPositions { at, count }) = &self.positions {
+            let table = net.weight(&at.at("weight"), &[*count, sizes.hidden])?;
+            let positions = net.node(&at.at("positions"), Positions { offset: 0 }, &[])?;
+            let learned = net.node(at, Embedding { dtype }, &[positions, table])?;
+            x = net.node(&at.at("add"), Add {}, &[x, learned])?;
         }
         Ok(x)
     }

@@ -20,14 +20,18 @@ pub fn local_layers(json: &Section, layers: u32, default: impl Fn(u32) -> bool) 
     })
 }
 
-/// The window of each layer of a family that switches windows on by `use_sliding_window` (Qwen): none in the first
-/// `max_window_layers` layers.
-pub fn switched(json: &Section, layers: u32) -> Result<Vec<Option<u32>>> {
-    let size = json.size_or("sliding_window", 4096, 1..=1 << 26)?;
+/// The window of a family that switches windows on by `use_sliding_window` (Qwen), if it is on.
+fn switched_on(json: &Section) -> Result<Option<u32>> {
     let used = json.flag_or("use_sliding_window", false)? && !json.is_null("sliding_window");
+    used.then(|| json.size_or("sliding_window", 4096, 1..=1 << 26)).transpose()
+}
+
+/// The window of each layer of such a family: none in the first `max_window_layers` layers.
+pub fn switched(json: &Section, layers: u32) -> Result<Vec<Option<u32>>> {
+    let window = switched_on(json)?;
     let first = json.size_or("max_window_layers", 28, 0..=1 << 20)?;
-    let local = local_layers(json, layers, |index| used && index >= first)?;
-    Ok(local.into_iter().map(|local| (local && used).then_some(size)).collect())
+    let local = local_layers(json, layers, |index| index >= first)?;
+    Ok(local.into_iter().map(|local| window.filter(|_| local)).collect())
 }
 
 /// For each layer whether the list under `key` holds `true` or 1; `default` tells it by the layer's number if the key is
@@ -38,4 +42,9 @@ pub fn flags(json: &Section, key: &str, layers: u32, default: impl Fn(u32) -> bo
     let list = listed.as_array().and_then(|list| list.iter().map(flag).collect::<Option<Vec<bool>>>());
     let list = list.filter(|list| list.len() >= layers as usize);
     list.ok_or_else(|| json.expected(key, &format!("0 or 1 for each of {layers} layers")))
+}
+
+/// The window of such a family that has it in all layers at once.
+pub fn everywhere(json: &Section, layers: u32) -> Result<Vec<Option<u32>>> {
+    Ok(vec![switched_on(json)?; layers as usize])
 }

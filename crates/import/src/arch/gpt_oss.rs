@@ -1,0 +1,110 @@
+//! gpt-oss: sparse decoder whose heads have a learned sink, whose every other layer sees a sliding window, and whose experts
+//! have biases and a clamped gate.
+
+use super::{Architecture, Decoder};
+use crate::block::attention::SelfAttention;
+use crate::block::decoder::Frame;
+use crate::block::layer::Layer;
+use crate::block::linear::{Projection, linear};
+use crate::block::moe::route;
+use crate::block::norm::Norm;
+use crate::block::rope;
+use crate::block::sizes::{Defaults, Sizes};
+use crate::block::windows;
+use crate::config::Section;
+use crate::net::{Net, Path};
+use crate::source::Source;
+use tapml_graph::op::{Add, Clamp, Columns, Combine, ExpertLinear, Mul, Route, Scale, Scores, Sigmoid};
+use tapml_graph::{Result, ValueId};
+
+/// OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025, section 2. Experts in MXFP4 must be unpacked before.
+pub const GPT_OSS: Architecture = Architecture { model_types: &["gpt_oss"], build };
+
+fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
+    let defaults =
+        Defaults { kv_heads: Some(8), head_dim: Some(64), context: 1 << 17, ..Defaults::LLAMA };
+    let sizes = Sizes::read(json, &defaults)?;
+    let norm = Norm::rms(json, "rms_norm_eps", 1e-5)?;
+    let bias = json.flag_or("attention_bias", true)?;
+    let mut attention =
+        SelfAttention { bias, output_bias: bias, sinks: Some("sinks"), ..SelfAttention::new(&sizes) };
+    let window = json.size_or("sliding_window", 128, 1..=1 << 26)?;
+    let local = windows::local_layers(json, sizes.layers, |index| index.is_multiple_of(2))?;
+    let experts = ClampedExperts::read(json, &sizes)?;
+    let layer = Layer::new(sizes.hidden, &norm);
+    let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
+    let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
+    Frame::llama(json, &norm, false)?.build(net, &sizes, |net, at, index, x| {
+        attention.scores.window = local[index as usize].then_some(window);
+        let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, Some(angles));
+        layer.apply(net, at, x, attend, |net, at, x| experts.apply(net, at, x))
+    })
+}
+
+/// The sparse feed-forward layer: `(clamp(up) + 1) · g · sigmoid(alpha·g)` with `g = min(gate, limit)`, whose gate and up
+/// columns alternate.
+struct ClampedExperts {
+    hidden: u32,
+    intermediate: u32,
+    count: u32,
+    route: Route,
+    alpha: f32,
+    limit: f32,
+}
+
+impl ClampedExperts {
+    fn read(json: &Section, sizes: &Sizes) -> Result<ClampedExperts> {
+        let count = json.size_or("num_local_experts", 128, 1..=1 << 12)?;
+        let key = json.pick(&["num_experts_per_tok", "experts_per_token"]);
+        let k = json.size_or(key, 4, 1..=count)?;
+        Ok(ClampedExperts {
+            hidden: sizes.hidden,
+            intermediate: sizes.intermediate,
+            count,
+            route: Route { k, scores: Scores::SoftmaxOfTop, normalize: false, scale: 1.0, groups: None },
+            alpha: json.number_or("swiglu_alpha", 1.702, 1e-3..=1e3)? as f32,
+            limit: json.number_or("swiglu_limit", 7.0, 1e-3..=1e6)? as f32,
+        })
+    }
+
+    fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
+        let logits = linear(net, &at.at("router"), x, Projection::new(self.hidden, self.count, true))?;
+        let [experts, weights] = route(net, at, &self.route, &[logits])?;
+        let at = at.at("experts");
+        let between = self.intermediate;
+        let both = self.expert_linear(net, &at, "gate_up_proj", x, experts, [2 * between, self.hidden])?;
+        let gate = net.node(&at.at("gate"), Columns { group: 2, first: 0, count: 1 }, &[both])?;
+        let up = net.node(&at.at("up"), Columns { group: 2, first: 1, count: 1 }, &[both])?;
+        let gated = self.gated(net, &at, gate, up)?;
+        let y = self.expert_linear(net, &at, "down_proj", gated, experts, [self.hidden, between])?;
+        net.node(&at.at("combine"), Combine { k: self.route.k }, &[y, weights])
+    }
+
+    /// `g·sigmoid(alpha·g)` plus its product with the clamped up columns.
+    fn gated(&self, net: &mut Net, at: &Path, gate: ValueId, up: ValueId) -> Result<ValueId> {
+        let gate = net.node(&at.at("clamp_gate"), Clamp { min: None, max: Some(self.limit) }, &[gate])?;
+        let up =
+            net.node(&at.at("clamp_up"), Clamp { min: Some(-self.limit), max: Some(self.limit) }, &[up])?;
+        let steep = net.node(&at.at("scale_gate"), Scale { factor: self.alpha }, &[gate])?;
+        let share = net.node(&at.at("act_fn"), Sigmoid {}, &[steep])?;
+        let gate = net.node(&at.at("glu"), Mul {}, &[gate, share])?;
+        let product = net.node(&at.at("mul"), Mul {}, &[gate, up])?;
+        net.node(&at.at("add_glu"), Add {}, &[product, gate])
+    }
+
+    fn expert_linear(
+        &self,
+        net: &mut Net,
+        at: &Path,
+        name: &str,
+        x: ValueId,
+        experts: ValueId,
+        [outputs, inputs]: [u32; 2],
+    ) -> Result<ValueId> {
+        let source = Source::EachTransposed(at.at(name).to_string());
+        let shape = [self.count, outputs, inputs];
+        let weight = net.derived(&at.at(name).at("transposed"), &shape, source)?;
+        let bias = net.weight(&at.at(format!("{name}_bias")), &[self.count, outputs])?;
+        net.node(&at.at(name), ExpertLinear {}, &[x, weight, experts, bias])
+    }
+}

@@ -1,0 +1,151 @@
+//! Sparse feed-forward layers: a router chooses a few experts for each position.
+
+use super::activation::Activation;
+use super::linear::{Projection, linear};
+use super::mlp::Mlp;
+use crate::config::Section;
+use crate::net::{Net, Path};
+use crate::source::Source;
+use tapml_graph::op::{Add, Columns, Combine, ExpertLinear, Mul, Route, Sigmoid};
+use tapml_graph::{Result, ValueId};
+
+/// How the checkpoint holds the matrices of the experts.
+#[derive(Clone, Copy, Debug)]
+pub enum Experts {
+    /// `experts.{i}.{name}.weight` for the gate, up and down projections, each `[outputs, inputs]`.
+    Listed {
+        /// Names of `gate`, `up` and `down`.
+        names: [&'static str; 3],
+    },
+    /// `experts.gate_up_proj: [experts, hidden, 2·intermediate]`, gate first, and
+    /// `experts.down_proj: [experts, intermediate, hidden]`: transposed (Llama-4).
+    Stacked,
+}
+
+/// A dense layer that all positions take beside their experts.
+#[derive(Clone, Debug)]
+pub struct Shared {
+    /// Its name.
+    pub name: &'static str,
+    /// The layer.
+    pub mlp: Mlp,
+    /// Name of a projection to one column whose sigmoid the layer's result is multiplied by.
+    pub gate: Option<&'static str>,
+}
+
+/// A sparse feed-forward layer. Shazeer et al., "Outrageously Large Neural Networks", 2017; Jiang et al., "Mixtral of
+/// Experts", 2024; DeepSeek-AI, "DeepSeekMoE", 2024 (shared experts).
+#[derive(Clone, Debug)]
+pub struct Moe {
+    /// Columns of input and output.
+    pub hidden: u32,
+    /// Columns within one expert.
+    pub intermediate: u32,
+    /// Number of experts.
+    pub experts: u32,
+    /// Name of the router, a projection to one column per expert.
+    pub router: &'static str,
+    /// Name of a vector of the router that takes part in choosing only.
+    pub choice_bias: Option<&'static str>,
+    /// How experts are chosen and weighed.
+    pub route: Route,
+    /// Whether the weights multiply what enters the experts instead of what leaves them; only for one expert each.
+    pub weigh_inputs: bool,
+    /// Activation of the gate.
+    pub activation: Activation,
+    /// Where the matrices are.
+    pub layout: Experts,
+    /// Dense layer beside the experts.
+    pub shared: Option<Shared>,
+}
+
+impl Moe {
+    /// The layer's result for `x: [n, hidden]`: `[n, hidden]`.
+    pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<ValueId> {
+        let [experts, weights] = self.choose(net, at, x)?;
+        let entering = match self.weigh_inputs {
+            true => net.node(&at.at("weigh"), Mul {}, &[x, weights])?,
+            false => x,
+        };
+        let y = self.run(net, &at.at("experts"), entering, experts)?;
+        let inputs = if self.weigh_inputs { vec![y] } else { vec![y, weights] };
+        let y = net.node(&at.at("combine"), Combine { k: self.route.k }, &inputs)?;
+        let Some(Shared { name, mlp, gate }) = &self.shared else { return Ok(y) };
+        let mut dense = mlp.apply(net, &at.at(name), x)?;
+        if let Some(gate) = gate {
+            let share = linear(net, &at.at(gate), x, Projection::new(self.hidden, 1, false))?;
+            let share = net.node(&at.at("shared_share"), Sigmoid {}, &[share])?;
+            dense = net.node(&at.at("shared_gated"), Mul {}, &[dense, share])?;
+        }
+        net.node(&at.at("add_shared"), Add {}, &[y, dense])
+    }
+
+    /// Chosen experts and their weights: `u32[n, k]` and `[n, k]`.
+    fn choose(&self, net: &mut Net, at: &Path, x: ValueId) -> Result<[ValueId; 2]> {
+        let router = at.at(self.router);
+        let logits = linear(net, &router, x, Projection::new(self.hidden, self.experts, false))?;
+        let mut inputs = vec![logits];
+        if let Some(bias) = self.choice_bias {
+            inputs.push(net.weight(&router.at(bias), &[self.experts])?);
+        }
+        route(net, at, &self.route, &inputs)
+    }
+
+    /// `[n, k·hidden]`: what the chosen experts make of `x: [n, hidden]`.
+    fn run(&self, net: &mut Net, at: &Path, x: ValueId, experts: ValueId) -> Result<ValueId> {
+        let (width, hidden) = (self.intermediate, self.hidden);
+        let mut apply = |net: &mut Net, name: &str, x, weight| {
+            net.node(&at.at(name), ExpertLinear {}, &[x, weight, experts])
+        };
+        let (gate, up, down) = match self.layout {
+            Experts::Listed { names } => {
+                let [gate, up, down] = names;
+                let into = self.stack(net, at, gate, [width, hidden])?;
+                let gate = apply(net, gate, x, into)?;
+                let into = self.stack(net, at, up, [width, hidden])?;
+                let up = apply(net, up, x, into)?;
+                (gate, up, (down, self.stack(net, at, down, [hidden, width])?))
+            }
+            Experts::Stacked => {
+                let both = self.turned(net, at, "gate_up_proj", [2 * width, hidden])?;
+                let both = apply(net, "gate_up_proj", x, both)?;
+                let part = |first| Columns { group: 2 * width, first, count: width };
+                let gate = net.node(&at.at("gate"), part(0), &[both])?;
+                let up = net.node(&at.at("up"), part(width), &[both])?;
+                (gate, up, ("down_proj", self.turned(net, at, "down_proj", [hidden, width])?))
+            }
+        };
+        let gate = self.activation.apply(net, &at.at("act_fn"), gate)?;
+        let product = net.node(&at.at("mul"), Mul {}, &[gate, up])?;
+        apply(net, down.0, product, down.1)
+    }
+
+    /// The matrices of one projection of all experts: `[experts, outputs, inputs]`.
+    fn stack(&self, net: &mut Net, at: &Path, name: &str, [outputs, inputs]: [u32; 2]) -> Result<ValueId> {
+        let names = (0..self.experts).map(|expert| at.at(expert).at(name).at("weight").to_string());
+        let source = Source::Stacked(names.collect());
+        net.derived(&at.at(name).at("weight"), &[self.experts, outputs, inputs], source)
+    }
+
+    /// As [`Moe::stack`] of a tensor that holds each matrix transposed.
+    fn turned(&self, net: &mut Net, at: &Path, name: &str, [outputs, inputs]: [u32; 2]) -> Result<ValueId> {
+        let source = Source::EachTransposed(at.at(name).to_string());
+        net.derived(&at.at(name).at("transposed"), &[self.experts, outputs, inputs], source)
+    }
+}
+
+/// For each layer whether it is sparse: every `decoder_sparse_step`th one that `mlp_only_layers` does not list.
+pub fn sparse_layers(json: &Section, layers: u32) -> Result<Vec<bool>> {
+    let step = json.size_or("decoder_sparse_step", 1, 1..=1 << 12)?;
+    let dense = json.ids("mlp_only_layers", layers as usize)?;
+    Ok((0..layers).map(|index| (index + 1).is_multiple_of(step) && !dense.contains(&index)).collect())
+}
+
+/// Experts and weights that a router chooses by `inputs`: logits and, where there is one, a bias.
+pub fn route(net: &mut Net, at: &Path, route: &Route, inputs: &[ValueId]) -> Result<[ValueId; 2]> {
+    let chosen = net.node_multi(&at.at("route"), route.clone(), inputs, &["experts", "weights"])?;
+    match chosen.as_slice() {
+        [experts, weights] => Ok([*experts, *weights]),
+        _ => Err(tapml_graph::Error::bug("route has two outputs")),
+    }
+}
