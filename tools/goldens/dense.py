@@ -4,6 +4,7 @@ Windows and original contexts are shorter than the longest prompt, soft caps low
 """
 import torch
 
+from models import TransformersEncoder
 from row import Tiny, complete, older_rope_keys, published
 
 def as_first_published(tensors):
@@ -316,6 +317,6 @@ OTHERS = {
         initializer_range=0.02, intermediate_size=56, layer_norm_eps=1e-12, max_position_embeddings=64,
         model_type="bert", num_attention_heads=4, num_hidden_layers=2, pad_token_id=0,
         position_embedding_type="absolute", type_vocab_size=2, use_cache=True, vocab_size=79),
-        torch.bfloat16, (1, 9, 64), seed=0, encoder=True, finish=with_positions,
+        torch.bfloat16, (1, 9, 64), seed=0, load=TransformersEncoder, finish=with_positions,
         idle=("self.key.bias", "position_ids")),
 }

@@ -7,7 +7,7 @@ import dataclasses
 
 import torch
 import transformers
-from transformers import AutoModel, AutoModelForCausalLM
+from transformers import AutoModel, AutoModelForCausalLM, AutoModelForImageTextToText
 
 # What a decoder or encoder calls its stack of layers and its last norm.
 LAYERS = ("layers", "h", "layer")
@@ -75,17 +75,18 @@ class Transformers:
 
     implementation = "Hugging Face Transformers, eager attention"
     versions = dict(torch=torch.__version__, transformers=transformers.__version__)
+    family = AutoModelForCausalLM
 
     def __init__(self, folder):
         self.model = self.open(folder).eval()
-        self.recorder = Recorder(self.model)
+        self.recorder = Recorder(self.model.get_decoder() or self.model)
 
     def open(self, folder):
-        return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+        return self.family.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
 
     @property
     def head(self):
-        config, layer = self.model.config, self.model.get_output_embeddings()
+        config, layer = self.model.config.get_text_config(), self.model.get_output_embeddings()
         scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
         return Head(layer.weight, layer.bias, scale=scale, cap=getattr(config, "final_logit_softcapping", None))
 
@@ -101,11 +102,16 @@ class Transformers:
             yield output.logits[0, -1]
 
 
+class TextPart(Transformers):
+    """The decoder of a model of Transformers that also sees images."""
+
+    family = AutoModelForImageTextToText
+
+
 class TransformersEncoder(Transformers):
     """An encoder of Transformers."""
 
-    def open(self, folder):
-        return AutoModel.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+    family = AutoModel
 
     def run(self, ids):
         output = self.model(torch.tensor([ids]))

@@ -4,6 +4,8 @@ import typing
 
 import torch
 
+from models import Transformers
+
 
 @dataclasses.dataclass
 class Tiny:
@@ -18,11 +20,10 @@ class Tiny:
     # Of weights and prompts.
     seed: int
     shards: int = 1
-    # Whether it gives embeddings instead of logits.
-    encoder: bool = False
-    # Tensors of the checkpoint by name, from `config`, and the model that runs it, where Transformers lacks it.
+    # What runs it.
+    load: type = Transformers
+    # Tensors of the checkpoint by name, from `config`, where Transformers lacks the architecture.
     shapes: typing.Callable | None = None
-    load: typing.Callable | None = None
     # Whether config.json is as complete as Transformers writes it, and what rewrites its keys then.
     complete: bool = False
     edit: typing.Callable | None = None

@@ -7,11 +7,11 @@ import tempfile
 import numpy
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
+from transformers import AutoConfig
 from transformers.pytorch_utils import Conv1D
 
 import record
-from models import Transformers, TransformersEncoder
+from models import TransformersEncoder
 from table import TINY
 
 # Positions kept of each prompt, greedy tokens.
@@ -41,8 +41,7 @@ def random_model(tiny, folder):
     """Writes the checkpoint of an architecture of Transformers."""
     torch.manual_seed(tiny.seed)
     config = AutoConfig.for_model(**tiny.config) if tiny.complete else AutoConfig.from_pretrained(folder)
-    family = AutoModel if tiny.encoder else AutoModelForCausalLM
-    model = family.from_config(config, dtype=torch.float32)
+    model = tiny.load.family.from_config(config, dtype=torch.float32)
     transposed = {id(module.weight) for module in model.modules() if isinstance(module, Conv1D)}
     stored = model.state_dict()
     buffers = ((name, tensor) for name, tensor in model.named_buffers() if name in stored)
@@ -111,17 +110,17 @@ def make(name, folder):
     """Writes the checkpoint; tensors and metadata of its golden."""
     tiny = TINY[name]
     checkpoint(tiny, folder)
-    load = tiny.load or (TransformersEncoder if tiny.encoder else Transformers)
     random = numpy.random.default_rng(tiny.seed)
-    vocab = tiny.config.get("vocab_size") or tiny.config["padded_vocab_size"]
+    keys = tiny.config.get("text_config", tiny.config)
+    vocab = keys.get("vocab_size") or keys["padded_vocab_size"]
     prompts = [random.integers(0, vocab, length).tolist() for length in tiny.lengths]
     if not tiny.complete:
-        for part, effect in effects(load, folder, prompts):
+        for part, effect in effects(tiny.load, folder, prompts):
             if effect < SMALLEST_EFFECT and not any(idle in part for idle in tiny.idle):
                 raise SystemExit(f"{name}: {part} hardly matters: it changes a result by {effect:.1e} at most")
-    if tiny.encoder:
-        return record.encoder(load, folder, prompts, ROWS)
-    tensors, metadata = record.decoder(load, folder, prompts, 12 if tiny.complete else ROWS, STEPS)
+    if tiny.load is TransformersEncoder:
+        return record.encoder(tiny.load, folder, prompts, ROWS)
+    tensors, metadata = record.decoder(tiny.load, folder, prompts, 12 if tiny.complete else ROWS, STEPS)
     if record.smallest_gap(tensors) < SMALLEST_GAP:
         raise SystemExit(f"{name}: a near tie decides the greedy text; choose another seed")
     return tensors, metadata
