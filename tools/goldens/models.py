@@ -115,4 +115,4 @@ class TransformersEncoder(Transformers):
 
     def run(self, ids):
         output = self.model(torch.tensor([ids]))
-        return dict(self.recorder.seen, embeddings=output.last_hidden_state[0], pooled=output.pooler_output[0])
+        return dict(self.recorder.seen, embeddings=output.last_hidden_state[0], pooled=output.pooler_output)

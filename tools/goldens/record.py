@@ -36,7 +36,7 @@ def decoding_error(model, ids, chosen, rows):
 
 def result(seen):
     """What a run is for."""
-    return seen["logits"] if "logits" in seen else torch.cat([seen["embeddings"], seen["pooled"][None]])
+    return seen["logits"] if "logits" in seen else torch.cat([seen["embeddings"], seen["pooled"]])
 
 
 def weight_files(folder):
@@ -110,7 +110,7 @@ def encoder(load, folder, prompts, rows):
             tensors[f"p{i}.{name}"] = seen.pop(name)
         for name, value in seen.items():
             tensors[f"p{i}.{name}"] = value[positions]
-    return tensors, provenance(model, folder)
+    return tensors, provenance(model, folder) | dict(encoder="true")
 
 
 def smallest_gap(tensors):

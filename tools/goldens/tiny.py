@@ -37,17 +37,22 @@ def fill(name, tensor, tiny, transposed=False):
         tensor.normal_(0.0, size / tensor.shape[0 if transposed else -1] ** 0.5)
 
 
-def random_model(tiny, folder):
-    """Writes the checkpoint of an architecture of Transformers."""
-    torch.manual_seed(tiny.seed)
-    config = AutoConfig.for_model(**tiny.config) if tiny.complete else AutoConfig.from_pretrained(folder)
-    model = tiny.load.family.from_config(config, dtype=torch.float32)
+def randomise(model, tiny):
+    """Fills what a checkpoint of a model of Transformers holds."""
     transposed = {id(module.weight) for module in model.modules() if isinstance(module, Conv1D)}
     stored = model.state_dict()
     buffers = ((name, tensor) for name, tensor in model.named_buffers() if name in stored)
     for name, tensor in itertools.chain(model.named_parameters(), buffers):
         if tensor.is_floating_point():
             fill(name, tensor.data, tiny, id(tensor) in transposed)
+
+
+def random_model(tiny, folder):
+    """Writes the checkpoint of an architecture of Transformers."""
+    torch.manual_seed(tiny.seed)
+    config = AutoConfig.for_model(**tiny.config) if tiny.complete else AutoConfig.from_pretrained(folder)
+    model = tiny.load.family.from_config(config, dtype=torch.float32)
+    randomise(model, tiny)
     model = model.to(tiny.dtype)
     size = sum(p.numel() * p.element_size() for p in model.parameters())
     model.save_pretrained(folder, max_shard_size=2 * size if tiny.shards == 1 else size // tiny.shards)
