@@ -139,13 +139,26 @@ impl Operator for Attention {
         let base = |heads, kv_heads, head_dim: u32| {
             Attention::causal(heads, kv_heads, head_dim, (head_dim as f32).powf(-0.5))
         };
-        let case = |name: &str, n, p, op: Attention, dtype| {
-            let (q, kv) = (op.heads * op.head_dim, op.kv_heads * op.head_dim);
+        let with_keys = |name: &str, n, p, op: Attention, keys: &str, dtype| {
+            let columns = [op.heads * op.head_dim, op.kv_heads * op.head_dim, op.kv_heads * op.value_size()];
             Sample::new(name, op, n, p)
-                .input(dtype, &format!("n,{q}"), Fill::Normal(1.5))
-                .input(dtype, &format!("n+p,{kv}"), Fill::Normal(1.5))
-                .input(dtype, &format!("n+p,{kv}"), Fill::Normal(1.0))
+                .input(dtype, &format!("n,{}", columns[0]), Fill::Normal(1.5))
+                .input(dtype, &format!("{keys},{}", columns[1]), Fill::Normal(1.5))
+                .input(dtype, &format!("{keys},{}", columns[2]), Fill::Normal(1.0))
         };
+        let case = |name: &str, n, p, op: Attention, dtype| with_keys(name, n, p, op, "n+p", dtype);
+        let sinks = |name: &str, n, p, op: Attention, dtype, of_sinks| {
+            let heads = op.heads.to_string();
+            case(name, n, p, op, dtype).input(of_sinks, &heads, Fill::Normal(2.0))
+        };
+        let values = |size, op| Attention { value_dim: Some(size), ..op };
+        let chunk = |size, op| Attention { chunk: Some(size), ..op };
+        let alibi = |op: Attention| {
+            let slopes = (1..=op.heads).map(|h| (-8.0 * h as f32 / op.heads as f32).exp2());
+            Attention { alibi: Some(slopes.collect()), ..op }
+        };
+        let all = |op| Attention { causal: false, ..op };
+        let (f32, f16, bf16) = (DType::F32, DType::F16, DType::BF16);
         vec![
             case("prefill, grouped", 9, 0, base(8, 4, 40), DType::F32),
             case("decode, grouped", 1, 37, base(8, 4, 40), DType::F32),
@@ -154,6 +167,19 @@ impl Operator for Attention {
             case("window", 7, 3, Attention { window: Some(4), ..base(2, 1, 12) }, DType::F32),
             case("soft cap", 4, 2, Attention { softcap: Some(5.0), ..base(2, 2, 10) }, DType::F32),
             case("f16", 3, 5, base(4, 2, 32), DType::F16),
+            case("narrow values", 5, 3, values(16, base(4, 2, 24)), f32),
+            case("wide values, f16", 3, 66, values(21, base(2, 1, 10)), f16),
+            case("one key head wider than its values, decode", 1, 70, values(32, base(4, 1, 36)), f32),
+            case("chunk", 9, 5, chunk(6, base(2, 2, 12)), f32),
+            case("chunk, decode of its first row", 1, 128, chunk(64, base(4, 2, 8)), f32),
+            case("chunk and window", 70, 75, Attention { window: Some(40), ..chunk(50, base(1, 1, 8)) }, f32),
+            case("alibi", 6, 70, alibi(base(5, 5, 9)), f32),
+            case("alibi, decode, f16", 1, 200, alibi(base(8, 2, 16)), f16),
+            sinks("sinks", 4, 9, base(6, 2, 16), f32, f32),
+            sinks("sinks of bf16, window, decode", 1, 150, Attention { window: Some(128), ..base(4, 2, 64) }, f32, bf16),
+            sinks("sinks of f16", 2, 3, values(5, base(3, 3, 7)), f16, f16),
+            with_keys("no mask", 11, 0, all(base(3, 3, 20)), "n", f32),
+            with_keys("no mask, keys of their own, f16", 3, 5, all(values(12, base(4, 2, 16))), "77", f16),
         ]
     }
 }

@@ -1,7 +1,7 @@
 //! `rope_angles`: cosines and sines of the rotary embedding for the positions of this step.
 
 use super::shape::expect_inputs;
-use super::{Operator, Sample};
+use super::{Fill, Operator, Sample};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -74,8 +74,9 @@ impl DynamicNtk {
 }
 
 impl RopeAngles {
-    /// The fastest frequency, radians per position: at more than half a turn it could not be told from a slower one.
-    pub const FASTEST: f32 = std::f32::consts::PI;
+    /// The fastest frequency, radians per position, half a turn rounded down: faster, it could not be told from a slower
+    /// one.
+    pub const FASTEST: f32 = 3.141_592_5;
 
     /// Angles of positions `p+i` that do not depend on the length of the text.
     pub fn new(inv_freq: Vec<f32>, scale: f32) -> RopeAngles {
@@ -88,7 +89,7 @@ impl RopeAngles {
         let long = self.long.as_ref().map_or(&self.inv_freq, |long| &long.inv_freq);
         let mut all = self.inv_freq.iter().chain(long);
         if pairs == 0 || long.len() != pairs || !all.all(|f| f.abs() <= Self::FASTEST) {
-            let text = "`inv_freq`, and that of `long` likewise, must hold finite values of at most pi radians";
+            let text = "`inv_freq`, and that of `long` likewise, must hold finite values below half a turn";
             return Err(Error::invalid(format!("{text}, found {pairs} and {}", long.len())));
         }
         if let Some(DynamicNtk { factor, original }) = self.dynamic {
@@ -133,15 +134,37 @@ impl Operator for RopeAngles {
     }
 
     fn samples() -> Vec<Sample> {
-        let case = |name: &str, n, p, d: usize, base: f32, scale| {
-            let inv_freq = (0..d).map(|j| base.powf(-(j as f32) / d as f32)).collect();
-            Sample::new(name, RopeAngles::new(inv_freq, scale), n, p)
+        let spread = |d: usize, base: f32| (0..d).map(|j| base.powf(-(j as f32) / d as f32)).collect::<Vec<f32>>();
+        let case = |name: &str, n, p, d, base, scale| {
+            Sample::new(name, RopeAngles::new(spread(d, base), scale), n, p)
+        };
+        let long = |name: &str, n, p| {
+            let long = LongRope { after: 64, inv_freq: spread(6, 3e6), scale: 1.5 };
+            Sample::new(name, RopeAngles { long: Some(long), ..RopeAngles::new(spread(6, 1e4), 1.25) }, n, p)
+        };
+        let dynamic = |name: &str, n, p, d, factor| {
+            let dynamic = Some(DynamicNtk { factor, original: 48 });
+            Sample::new(name, RopeAngles { dynamic, ..RopeAngles::new(spread(d, 1e4), 1.0) }, n, p)
+        };
+        let given = |name: &str, sections: Option<Vec<u32>>, shape: &str| {
+            let op = RopeAngles { sections, ..RopeAngles::new(spread(7, 1e6), 1.0) };
+            Sample::new(name, op, 9, 4).input(DType::U32, shape, Fill::Below(5000))
         };
         vec![
             case("prefill", 9, 0, 20, 10000.0, 1.0),
             case("decode", 1, 500, 20, 10000.0, 1.0),
             case("far position", 2, 131_070, 16, 500_000.0, 1.0),
             case("attention factor, odd pairs", 3, 77, 5, 10000.0, 1.25),
+            case("a single pair", 5, 40, 1, 10000.0, 1.0),
+            Sample::new("fast and backward", RopeAngles::new(vec![1.5, -3.0, 0.0, Self::FASTEST], 1.0), 4, 90),
+            long("long text not yet", 3, 61),
+            long("long text", 3, 62),
+            dynamic("dynamic not yet", 1, 47, 20, 8.0),
+            dynamic("dynamic, one token over", 2, 47, 33, 8.0),
+            dynamic("dynamic, far over", 1, 70_000, 20, 40.0),
+            dynamic("dynamic, two pairs", 40, 200, 2, 1.0),
+            given("given positions", None, "n"),
+            given("sections of three axes", Some(vec![2, 1, 4]), "3,n"),
         ]
     }
 }

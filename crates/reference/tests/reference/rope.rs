@@ -85,7 +85,7 @@ fn attributes_and_positions_that_do_not_fit_are_refused() {
     for (op, types, expected) in [
         (RopeAngles::new(Vec::new(), 1.0), vec![], "found 0 and 0"),
         (RopeAngles::new(vec![1.0, f32::NAN], 1.0), vec![], "finite"),
-        (RopeAngles::new(vec![1.0, -3.2], 1.0), vec![], "at most pi"),
+        (RopeAngles::new(vec![1.0, -std::f32::consts::PI], 1.0), vec![], "half a turn"),
         (RopeAngles { long: long(vec![1.0]), ..base.clone() }, vec![], "found 2 and 1"),
         (RopeAngles { long: long(vec![1.0, 4.0]), ..base.clone() }, vec![], "of `long` likewise"),
         (

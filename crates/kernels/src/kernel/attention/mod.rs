@@ -1,8 +1,9 @@
-//! `attention`: launch planner. Workgroup `(x, y)` treats head `x` of query row `y`.
+//! `attention`: launch planner. Workgroup `(x, y)` treats head `x` of query row `y`. Four zero bytes are bound in the
+//! place of sinks and slopes where there are none.
 
 use super::Request;
-use super::source::{Kernel, one, plan as planned, wrong_op};
-use crate::plan::NodePlan;
+use super::source::{Kernel, affine, one, plan as planned, wrong_op};
+use crate::plan::{Arg, NodePlan};
 use tapml_graph::op::Attention;
 use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol};
 
@@ -18,7 +19,7 @@ const KERNEL: Kernel = Kernel {
     name: "attention/portable",
     file: "attention/portable.wgsl",
     text: include_str!("portable.wgsl"),
-    weights: false,
+    weights: true,
     norm: false,
     formula: "",
     math: true,
@@ -28,42 +29,49 @@ const KERNEL: Kernel = Kernel {
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
+    check(op, request)?;
+    let (q, k, sinks) = (&request.inputs[0], &request.inputs[1], request.inputs.get(3));
+    let rows = &q.shape[0];
+    let launch = KERNEL.launch(q.dtype, q.dtype)?.input(0).input(1).input(2);
+    let launch = match sinks {
+        Some(sinks) => launch.input(3).weight_dtype(sinks.dtype)?,
+        None => launch.read(Arg::Constant(0)),
+    };
+    let launch = launch.output(0).read(Arg::Constant(0)).rows(rows)?;
+    let [keys_n, keys_p, keys_c] = affine(&k.shape[0])?;
+    let launch = launch.set("KEYS_N", keys_n).set("KEYS_P", keys_p).set("KEYS_C", keys_c);
+    let launch = launch.set("HEADS", op.heads).set("KV_HEADS", op.kv_heads).set("HEAD_DIM", op.head_dim);
+    let launch = launch.set("VALUE_DIM", op.value_size()).set("SCALE", op.scale);
+    let launch = launch.set("CAUSAL", u32::from(op.causal)).set("WINDOW", op.window.unwrap_or(0));
+    let launch = launch.set("CHUNK", op.chunk.unwrap_or(u32::MAX)).set("SOFTCAP", op.softcap.unwrap_or(0.0));
+    let launch = launch.set("HAS_SINKS", u32::from(sinks.is_some()));
+    let launch = launch.set("HAS_ALIBI", u32::from(op.alibi.is_some()));
+    let groups = [Extent::of(u64::from(op.heads)), Extent::of(rows.clone()), one()];
+    let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
+    let slopes = op.alibi.as_deref().unwrap_or(&[0.0]);
+    let constants = vec![slopes.iter().flat_map(|s| s.to_le_bytes()).collect()];
+    Ok(NodePlan { constants, ..planned(&KERNEL, vec![launch.groups(groups)], chain) })
+}
+
+/// Fails on what the kernel does not take.
+fn check(op: &Attention, request: &Request) -> Result<()> {
     let (q, k) = (&request.inputs[0], &request.inputs[1]);
-    if op.head_dim > MAX_HEAD_DIM {
+    let asked = op.head_dim.max(op.value_size());
+    if asked > MAX_HEAD_DIM {
         return Err(Error::unsupported(format!(
-            "a head of {} elements: the kernel takes {MAX_HEAD_DIM}",
-            op.head_dim
+            "a head of {asked} elements: the kernel takes {MAX_HEAD_DIM}"
         ))
         .with_detail("limit", "head_dim")
-        .with_detail("asked", op.head_dim.to_string())
+        .with_detail("asked", asked.to_string())
         .with_detail("offered", MAX_HEAD_DIM.to_string()));
-    }
-    if *op
-        != (Attention {
-            window: op.window,
-            softcap: op.softcap,
-            ..Attention::causal(op.heads, op.kv_heads, op.head_dim, op.scale)
-        })
-        || request.inputs.len() > 3
-    {
-        return Err(Error::unsupported(
-            "other values, masks, biases and sinks than those of plain causal attention",
-        ));
     }
     if k.dtype != q.dtype {
         return Err(Error::unsupported(format!("keys of {} for queries of {}", k.dtype, q.dtype)));
     }
     let rows = &q.shape[0];
     let seen = rows.checked_add(&Dim::symbol(Symbol::P));
-    if seen.as_ref() != Some(&k.shape[0]) {
+    if op.causal && seen.as_ref() != Some(&k.shape[0]) {
         return Err(Error::unsupported(format!("{} keys for {rows} queries", k.shape[0])));
     }
-    let launch = KERNEL.launch(q.dtype, q.dtype)?.input(0).input(1).input(2).output(0).rows(rows)?;
-    let launch = launch.set("HEADS", op.heads).set("KV_HEADS", op.kv_heads).set("HEAD_DIM", op.head_dim);
-    // A window of the whole context is no window, and 0 stands for none in the kernel.
-    let launch = launch.set("SCALE", op.scale).set("WINDOW", op.window.unwrap_or(0));
-    let launch = launch.set("SOFTCAP", op.softcap.unwrap_or(0.0));
-    let groups = [Extent::of(u64::from(op.heads)), Extent::of(rows.clone()), one()];
-    let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
-    Ok(planned(&KERNEL, vec![launch.groups(groups)], chain))
+    Ok(())
 }

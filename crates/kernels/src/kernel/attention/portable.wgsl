@@ -1,18 +1,29 @@
-// Causal softmax attention with grouped heads: one workgroup per query row and head. Keys are taken 64 at a time, one
+// Softmax attention with grouped heads: one workgroup per query row and head. Keys are taken 64 at a time, one
 // per lane; the largest score, the sum of the exponentials and the weighted sum of values are carried along, so that
 // any number of keys fits.
 override HEADS: u32;
 override KV_HEADS: u32;
-override HEAD_DIM: u32; // at most 1024
+override HEAD_DIM: u32; // elements of a head of queries and keys, at most 1024
+override VALUE_DIM: u32; // elements of a head of values and results, at most 1024
 override SCALE: f32;
+override CAUSAL: u32; // 0: all keys are seen
 override WINDOW: u32 = 0u; // 0: no window
+override CHUNK: u32 = 0xffffffffu; // one chunk of all positions
 override SOFTCAP: f32 = 0.0; // 0: no cap
+override HAS_SINKS: u32 = 0u;
+override HAS_ALIBI: u32 = 0u;
+// There are KEYS_N * n + KEYS_P * p + KEYS_C keys.
+override KEYS_N: u32;
+override KEYS_P: u32;
+override KEYS_C: u32;
 
 @group(0) @binding(0) var<storage, read> q: array<act>;
 @group(0) @binding(1) var<storage, read> k: array<act>;
 @group(0) @binding(2) var<storage, read> v: array<act>;
-@group(0) @binding(3) var<storage, read_write> y: array<act>;
-@group(0) @binding(4) var<uniform> symbols: Symbols;
+@group(0) @binding(3) var<storage, read> sinks: array<u32>; // not read unless HAS_SINKS
+@group(0) @binding(4) var<storage, read_write> y: array<act>;
+@group(0) @binding(5) var<storage, read> slopes: array<f32>; // not read unless HAS_ALIBI
+@group(0) @binding(6) var<uniform> symbols: Symbols;
 
 const LANES = 64u;
 const LOWEST = -1e30;
@@ -74,8 +85,8 @@ fn score_of(start: u32) -> f32 {
 // The sum over keys `first` to `last`, at most 64, of chance times value element `d` of key/value head `head`.
 fn weighted_sum(first: u32, last: u32, head: u32, d: u32) -> f32 {
     var sums = vec4<f32>();
-    let width = KV_HEADS * HEAD_DIM;
-    let column = head * HEAD_DIM + d;
+    let width = KV_HEADS * VALUE_DIM;
+    let column = head * VALUE_DIM + d;
     for (var j = 0u; first + j <= last; j += 4u) {
         // Lanes beyond the last key hold a chance of 0.
         let at = min(vec4<u32>(first + j) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(last)) * width + column;
@@ -85,44 +96,66 @@ fn weighted_sum(first: u32, last: u32, head: u32, d: u32) -> f32 {
     return (sums.x + sums.y) + (sums.z + sums.w);
 }
 
+// The first key that a query at `position` sees.
+fn first_seen(position: u32) -> u32 {
+    var first = 0u;
+    if WINDOW != 0u && position >= WINDOW {
+        first = position + 1u - WINDOW;
+    }
+    return max(first, position / CHUNK * CHUNK);
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     if group.y >= row_count(symbols) {
         return;
     }
     let kv_head = group.x / (HEADS / KV_HEADS);
-    let row = (group.y * HEADS + group.x) * HEAD_DIM;
+    let row = group.y * HEADS + group.x;
     let position = symbols.p + group.y;
+    // The keys that are seen: from `first` up to, not including, `end`.
     var first = 0u;
-    if WINDOW != 0u && position >= WINDOW {
-        first = position + 1u - WINDOW;
+    var end = KEYS_N * symbols.n + KEYS_P * symbols.p + KEYS_C;
+    if CAUSAL != 0u {
+        first = first_seen(position);
+        end = position + 1u;
     }
     for (var d = lane; d < HEAD_DIM; d += LANES) {
-        query[d] = f32(q[row + d]);
+        query[d] = f32(q[row * HEAD_DIM + d]);
+    }
+    for (var d = lane; d < VALUE_DIM; d += LANES) {
         value[d] = 0.0;
     }
     workgroupBarrier();
     var top = LOWEST;
     var total = 0.0;
-    for (var start = first; start <= position; start += LANES) {
+    if HAS_SINKS != 0u {
+        top = weight_value(sinks[weight_word(group.x)], group.x);
+        total = 1.0;
+    }
+    for (var start = first; start < end; start += LANES) {
         let key = start + lane;
         var score = LOWEST;
-        if key <= position {
+        if key < end {
             score = score_of((key * KV_HEADS + kv_head) * HEAD_DIM);
+            if HAS_ALIBI != 0u {
+                score = fma(-slopes[group.x], f32(position - key), score);
+            }
         }
         let peak = max(top, largest_of(lane, score));
-        let own = select(0.0, exp_accurate(score - peak), key <= position);
+        let own = select(0.0, exp_accurate(score - peak), key < end);
         let shrink = exp_accurate(top - peak);
         chance[lane] = own;
         total = fma(total, shrink, sum_of(lane, own));
-        let last = min(start + LANES - 1u, position);
-        for (var d = lane; d < HEAD_DIM; d += LANES) {
+        let last = min(start + LANES, end) - 1u;
+        for (var d = lane; d < VALUE_DIM; d += LANES) {
             value[d] = fma(value[d], shrink, weighted_sum(start, last, kv_head, d));
         }
         workgroupBarrier();
         top = peak;
     }
-    for (var d = lane; d < HEAD_DIM; d += LANES) {
-        y[row + d] = to_act(value[d] / total);
+    for (var d = lane; d < VALUE_DIM; d += LANES) {
+        // Where no key is seen, the sum is 0.
+        y[row * VALUE_DIM + d] = to_act(select(value[d] / total, 0.0, first >= end));
     }
 }
