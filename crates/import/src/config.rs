@@ -134,6 +134,17 @@ impl<'a> Section<'a> {
         }
     }
 
+    /// A list of `len` numbers within bounds.
+    pub fn numbers(&self, key: &str, len: usize, bounds: RangeInclusive<f64>) -> Result<Vec<f64>> {
+        let items = self.require(key)?.as_array().filter(|items| items.len() == len);
+        let number = |value: &Value| value.as_f64().filter(|v| bounds.contains(v));
+        let numbers = items.and_then(|items| items.iter().map(number).collect());
+        numbers.ok_or_else(|| {
+            let (low, high) = (bounds.start(), bounds.end());
+            self.expected(key, &format!("a list of {len} numbers from {low:e} to {high:e}"))
+        })
+    }
+
     /// A truth value, or `default` if the key is absent.
     pub fn flag_or(&self, key: &str, default: bool) -> Result<bool> {
         let Some(value) = self.get(key) else { return Ok(default) };

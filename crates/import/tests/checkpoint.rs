@@ -156,7 +156,7 @@ fn config_errors_name_file_key_expected_and_found() {
         ("model_type", json!("mamba9"), "architecture `mamba9` is not supported"),
         ("hidden_act", json!("snake"), "activation `snake`"),
         ("quantization_config", json!({"bits": 4}), "quantised"),
-        ("rope_scaling", json!({"rope_type": "yarn", "factor": 2.0}), "`yarn`"),
+        ("rope_scaling", json!({"rope_type": "ntk", "factor": 2.0}), "`ntk`"),
     ];
     for (key, value, expected) in unsupported {
         let error = refused_config(key, value, expected);

@@ -108,8 +108,6 @@ fn wrong_inputs_are_errors_for_every_operator() {
                 Value::Uint(_) => {
                     let shape = inputs[i].shape().to_vec();
                     Value::float(shape.clone(), vec![0.0; shape.iter().product()]).unwrap()
-                    let shape = inputs[i].shape();
-                    Value::float(shape.to_vec(), vec![0.0; shape.iter().product()]).unwrap()
                 }
             };
             assert!(

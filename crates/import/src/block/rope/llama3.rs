@@ -1,0 +1,43 @@
+//! The scaling of Llama 3.1.
+
+use super::original_context;
+use crate::config::Section;
+use std::f64::consts::TAU;
+use tapml_graph::Result;
+
+/// Long wavelengths are stretched by `factor`, short ones kept, those between blended.
+///
+/// "The Llama 3 Herd of Models", 2024, section 3.4.2, and `rope_type: llama3` of Transformers.
+pub struct Llama3 {
+    factor: f64,
+    low: f64,
+    high: f64,
+    original_context: f64,
+}
+
+impl Llama3 {
+    /// Reads the keys of the section `scaling`.
+    pub fn read(config: &Section, scaling: &Section, context: u32) -> Result<Llama3> {
+        let method = Llama3 {
+            factor: scaling.number("factor", 1.0..=1e6)?,
+            low: scaling.number("low_freq_factor", 1e-6..=1e6)?,
+            high: scaling.number("high_freq_factor", 1e-6..=1e6)?,
+            original_context: f64::from(original_context(config, scaling, context)?),
+        };
+        if method.high <= method.low {
+            let low = method.low;
+            return Err(
+                scaling.expected("high_freq_factor", &format!("more than `low_freq_factor`, which is {low}"))
+            );
+        }
+        Ok(method)
+    }
+
+    /// The scaled frequency of a pair.
+    pub fn scale(&self, frequency: f64) -> f64 {
+        // How often the pair turns over the original context.
+        let turns = self.original_context * frequency / TAU;
+        let kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        kept * frequency + (1.0 - kept) * frequency / self.factor
+    }
+}
