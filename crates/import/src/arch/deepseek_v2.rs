@@ -63,7 +63,7 @@ pub fn latent_decoder(
     let norm = Norm::rms(json, "rms_norm_eps", 1e-6)?;
     let plain_dim = json.size("qk_nope_head_dim", 1..=1 << 12)?;
     let q_rank = json.size_or("q_lora_rank", 1536, 1..=1 << 17)?;
-    let factor = 1.0;
+    let factor = rope::score_factor(json, sizes.context)?;
     let attention = LatentAttention {
         hidden: sizes.hidden,
         heads: sizes.heads,

@@ -17,9 +17,6 @@ use tapml_graph::Result;
 /// Team GLM, "ChatGLM: A Family of Large Language Models from GLM-130B to GLM-4 All Tools", 2024.
 pub const GLM: Architecture = Architecture { model_types: &["glm"], build };
 
-/// Where the rotated part of a head is configured.
-const ROTARY: Partial = Partial { theta: "rope_theta", factor: "partial_rotary_factor", default: 0.5 };
-
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let defaults =
         Defaults { kv_heads: Some(2), head_dim: Some(128), context: 1 << 17, ..Defaults::LLAMA };
@@ -30,7 +27,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let activation = Activation::read(json, "hidden_act", "silu")?;
     let mlp = Mlp::new(&sizes, activation, Form::Fused { names: ["gate_up_proj", "down_proj"] });
     let layer = Layer::new(sizes.hidden, &norm);
-    let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
+    let angles = rope::partial_angles(json, &Partial::share(0.5), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
     Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

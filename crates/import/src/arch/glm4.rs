@@ -17,9 +17,6 @@ use tapml_graph::Result;
 /// GLM-4-32B-0414.
 pub const GLM4: Architecture = Architecture { model_types: &["glm4"], build };
 
-/// Where the rotated part of a head is configured.
-const ROTARY: Partial = Partial { theta: "rope_theta", factor: "partial_rotary_factor", default: 0.5 };
-
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let defaults =
         Defaults { kv_heads: Some(2), head_dim: Some(128), context: 1 << 17, ..Defaults::LLAMA };
@@ -33,7 +30,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         after: Some(["post_self_attn_layernorm", "post_mlp_layernorm"]),
         ..Layer::new(sizes.hidden, &norm)
     };
-    let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
+    let angles = rope::partial_angles(json, &Partial::share(0.5), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
     Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

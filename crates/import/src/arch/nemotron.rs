@@ -16,9 +16,6 @@ use tapml_graph::Result;
 /// Parmar et al., "Nemotron-4 15B Technical Report", 2024, section 2.
 pub const NEMOTRON: Architecture = Architecture { model_types: &["nemotron"], build };
 
-/// Where the rotated part of a head is configured.
-const ROTARY: Partial = Partial { theta: "rope_theta", factor: "partial_rotary_factor", default: 0.5 };
-
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults { context: 4096, ..Defaults::LLAMA })?;
     let norm = Norm::layer(json, "norm_eps", 1e-5)?.stored_less_one();
@@ -28,7 +25,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let bias = json.flag_or("mlp_bias", false)?;
     let mlp = Mlp { bias, ..Mlp::plain(&sizes, activation, ["up_proj", "down_proj"]) };
     let layer = Layer::new(sizes.hidden, &norm);
-    let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
+    let angles = rope::partial_angles(json, &Partial::share(0.5), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
     Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -17,9 +17,6 @@ use tapml_graph::Result;
 /// Li et al., "Textbooks Are All You Need II: phi-1.5 technical report", 2023.
 pub const PHI: Architecture = Architecture { model_types: &["phi"], build };
 
-/// Where the rotated part of a head is configured.
-const ROTARY: Partial = Partial { theta: "rope_theta", factor: "partial_rotary_factor", default: 0.5 };
-
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults::LLAMA)?;
     let norm = Norm::layer(json, "layer_norm_eps", 1e-5)?;
@@ -39,7 +36,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     };
     let names = ["model.embed_tokens", "model.layers", "model.final_layernorm", "lm_head"];
     let frame = Frame { head_bias: true, ..Frame::named(json, &norm, false, names)? };
-    let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
+    let angles = rope::partial_angles(json, &Partial::share(0.5), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
     frame.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -8,7 +8,7 @@ use crate::block::decoder::Frame;
 use crate::block::layer::Layer;
 use crate::block::mlp::{Form, Mlp};
 use crate::block::norm::Norm;
-use crate::block::rope::{self, Partial};
+use crate::block::rope;
 use crate::block::sizes::{Defaults, Sizes};
 use crate::config::Section;
 use crate::net::{Net, Path};
@@ -16,9 +16,6 @@ use tapml_graph::Result;
 
 /// Abdin et al., "Phi-3 Technical Report", 2024.
 pub const PHI3: Architecture = Architecture { model_types: &["phi3"], build };
-
-/// Where the rotated part of a head is configured.
-const ROTARY: Partial = Partial { theta: "rope_theta", factor: "partial_rotary_factor", default: 1.0 };
 
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults { context: 4096, ..Defaults::LLAMA })?;
@@ -31,7 +28,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let activation = Activation::read(json, "hidden_act", "silu")?;
     let mlp = Mlp::new(&sizes, activation, Form::Fused { names: ["gate_up_proj", "down_proj"] });
     let layer = Layer::new(sizes.hidden, &norm);
-    let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
+    let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
     Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

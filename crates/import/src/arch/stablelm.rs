@@ -17,9 +17,6 @@ use tapml_graph::Result;
 /// Bellagente et al., "Stable LM 2 1.6B Technical Report", 2024.
 pub const STABLELM: Architecture = Architecture { model_types: &["stablelm"], build };
 
-/// Where the rotated part of a head is configured.
-const ROTARY: Partial = Partial { theta: "rope_theta", factor: "partial_rotary_factor", default: 0.25 };
-
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults { kv_heads: Some(32), context: 4096, ..Defaults::LLAMA })?;
     let norm = Norm::layer(json, "layer_norm_eps", 1e-5)?;
@@ -39,7 +36,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
             ..Layer::new(sizes.hidden, &norm)
         },
     };
-    let angles = rope::partial_angles(json, &ROTARY, sizes.head_dim, sizes.context)?;
+    let angles = rope::partial_angles(json, &Partial::share(0.25), sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
     Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -144,9 +144,7 @@ impl Frame {
         let (name, shape) = (matrix.at("weight"), [sizes.vocab, sizes.hidden]);
         let matrix = match self.unit_head {
             false => net.weight(&name, &shape)?,
-            true => {
-                net.derived(&self.head.at("weight.unit_rows"), &shape, Source::UnitRows(name.to_string()))?
-            }
+            true => net.derived(&name, &shape, Source::UnitRows(name.to_string()))?,
         };
         let mut inputs = vec![x, matrix];
         if self.head_bias {

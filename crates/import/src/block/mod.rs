@@ -1,7 +1,5 @@
 //! Parts that architectures are put together from. Each adds nodes and weights under the path it is given.
 
-#![allow(dead_code, reason = "parts of architectures that follow")]
-
 pub mod activation;
 pub mod alibi;
 pub mod attention;

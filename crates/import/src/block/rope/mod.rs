@@ -40,7 +40,12 @@ pub struct Partial {
 
 impl Partial {
     /// The usual keys; whole heads unless they say otherwise.
-    const WHOLE: Partial = Partial { theta: "rope_theta", factor: "partial_rotary_factor", default: 1.0 };
+    const WHOLE: Partial = Partial::share(1.0);
+
+    /// The usual keys with this default.
+    pub const fn share(default: f64) -> Partial {
+        Partial { theta: "rope_theta", factor: "partial_rotary_factor", default }
+    }
 }
 
 /// As [`angles`] with other keys or defaults.

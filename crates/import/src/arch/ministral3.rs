@@ -1,0 +1,44 @@
+//! Ministral-3: Mistral whose queries grow with their position beyond the length it was first trained for.
+
+use super::{Architecture, Decoder};
+use crate::block::activation::Activation;
+use crate::block::attention::SelfAttention;
+use crate::block::decoder::Frame;
+use crate::block::layer::Layer;
+use crate::block::mlp::Mlp;
+use crate::block::norm::Norm;
+use crate::block::rope;
+use crate::block::sizes::{Defaults, Sizes};
+use crate::config::Section;
+use crate::net::{Net, Path};
+use tapml_graph::Result;
+use tapml_graph::op::{PositionForm, PositionScale};
+
+/// Mistral AI, "Ministral 3", 2026.
+pub const MINISTRAL3: Architecture = Architecture { model_types: &["ministral3"], build };
+
+fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
+    let defaults =
+        Defaults { kv_heads: Some(8), head_dim: Some(128), context: 1 << 18, ..Defaults::LLAMA };
+    let sizes = Sizes::read(json, &defaults)?;
+    let norm = Norm::rms(json, "rms_norm_eps", 1e-5)?;
+    let mut attention = SelfAttention { query_scale: query_scale(json)?, ..SelfAttention::new(&sizes) };
+    attention.scores.window = json.optional_size("sliding_window", 1..=1 << 26)?;
+    let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
+    let layer = Layer::new(sizes.hidden, &norm);
+    let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
+    let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
+    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+}
+
+/// `1 + beta·ln(1 + ⌊t / original⌋)` for queries at position `t`, from `rope_parameters`.
+fn query_scale(json: &Section) -> Result<Option<PositionScale>> {
+    let key = json.pick(&["rope_parameters", "rope_scaling"]);
+    let Some(rope) = json.section(key)? else { return Ok(None) };
+    if rope.get("llama_4_scaling_beta").is_none() {
+        return Ok(None);
+    }
+    let beta = rope.number("llama_4_scaling_beta", 0.0..=1e3)? as f32;
+    let floor = rope.size("original_max_position_embeddings", 1..=1 << 26)?;
+    Ok(Some(PositionScale { form: PositionForm::Llama4 { beta, floor, shift: 0 } }))
+}
