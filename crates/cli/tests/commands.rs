@@ -299,18 +299,25 @@ fn a_device_file_is_written_through() {
 
 /// Models of other architectures, in the folder that `TAPML_MODELS` names.
 #[test]
-fn migrate_accepts_other_architectures() {
-    for name in ["gpt_neox", "phi", "starcoder2"] {
+fn migrate_accepts_trained_models_of_other_architectures() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("prompts.txt"), "The old man looked\n").unwrap();
+    let devices = json(tapml(folder.path()).args(["device", "list"]), 0);
+    let vulkan = devices["devices"].as_array().unwrap().iter().any(|d| d["platform"] == "vulkan");
+    if !vulkan {
+        tapml_testing::skip("vulkan", "no adapter");
+    }
+    for name in ["gpt_neox", "phi", "starcoder2", "gpt_bigcode", "gemma2", "qwen2_moe"] {
         let Some(model) = tapml_testing::extra_model(name) else { continue };
-        let folder = tempfile::tempdir().unwrap();
-        std::fs::write(folder.path().join("prompts.txt"), "The old man looked\n").unwrap();
-        let mut command = tapml(folder.path());
-        command
-            .args(["migrate", "--target", "emulator", "--steps", "1", "--prompts", "prompts.txt"])
-            .arg(model);
-        let report = json(&mut command, 0);
-        assert_eq!(report["verdict"], "accepted", "{name}");
-        assert_eq!(report["coverage"]["calls"], report["coverage"]["checked"], "{name}");
+        for target in ["emulator", "vulkan"].into_iter().filter(|target| vulkan || *target != "vulkan") {
+            let mut command = tapml(folder.path());
+            command
+                .args(["migrate", "--target", target, "--steps", "1", "--prompts", "prompts.txt"])
+                .arg(&model);
+            let report = json(&mut command, 0);
+            assert_eq!(report["verdict"], "accepted", "{name} on {target}");
+            assert_eq!(report["coverage"]["calls"], report["coverage"]["checked"], "{name} on {target}");
+        }
     }
 }
 

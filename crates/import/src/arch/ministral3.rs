@@ -3,7 +3,7 @@
 use super::{Architecture, Decoder};
 use crate::block::activation::Activation;
 use crate::block::attention::SelfAttention;
-use crate::block::decoder::Frame;
+use crate::block::decoder::{Frame, LLAMA};
 use crate::block::layer::Layer;
 use crate::block::mlp::Mlp;
 use crate::block::norm::Norm;
@@ -14,10 +14,21 @@ use crate::net::{Net, Path};
 use tapml_graph::Result;
 use tapml_graph::op::{PositionForm, PositionScale};
 
-/// Mistral AI, "Ministral 3", 2026.
-pub const MINISTRAL3: Architecture = Architecture { model_types: &["ministral3"], build };
+/// Mistral AI, "Ministral 3", 2026; the multimodal checkpoints hold the text model as a part.
+pub const MINISTRAL3: Architecture = Architecture { model_types: &["ministral3", "mistral3"], build };
 
-fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
+fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
+    let Some(text) = json.section("text_config")? else { return build_text(json, net, "") };
+    match text.text("model_type")? {
+        "ministral3" => build_text(&text, net, "language_model."),
+        other => {
+            let error = text.unsupported("model_type", &format!("text model `{other}` is not supported here"));
+            Err(error.with_hint("supported: ministral3"))
+        }
+    }
+}
+
+fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Decoder> {
     let defaults =
         Defaults { kv_heads: Some(8), head_dim: Some(128), context: 1 << 18, ..Defaults::LLAMA };
     let sizes = Sizes::read(json, &defaults)?;
@@ -27,8 +38,9 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let mlp = Mlp::gated(&sizes, Activation::read(json, "hidden_act", "silu")?);
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
-    let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    let angles = net.node(&Path::new(format!("{prefix}model.rotary_emb")), angles, &[])?;
+    let frame = Frame::within(json, &norm, false, prefix, LLAMA)?;
+    frame.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }
 
 /// `1 + beta·ln(1 + ⌊t / original⌋)` for queries at position `t`, from `rope_parameters`.

@@ -94,7 +94,7 @@ impl Moe {
     /// `[n, k·hidden]`: what the chosen experts make of `x: [n, hidden]`.
     fn run(&self, net: &mut Net, at: &Path, x: ValueId, experts: ValueId) -> Result<ValueId> {
         let (width, hidden) = (self.intermediate, self.hidden);
-        let mut apply = |net: &mut Net, name: &str, x, weight| {
+        let apply = |net: &mut Net, name: &str, x, weight| {
             net.node(&at.at(name), ExpertLinear {}, &[x, weight, experts])
         };
         let (gate, up, down) = match self.layout {
