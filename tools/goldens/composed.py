@@ -58,8 +58,8 @@ class Orion(Composed):
 
 
 class Baichuan(Composed):
-    implementation = ("Hugging Face Transformers' Llama with queries, keys and values in one matrix and the head's rows "
-                      "at length 1, eager attention")
+    implementation = ("Hugging Face Transformers' Llama with queries, keys and values in one matrix and the rows "
+                      "of the head at length 1, eager attention")
 
     def build(self, keys):
         return llama(keys)

@@ -17,7 +17,8 @@ def as_first_published(tensors):
 
 def with_positions(tensors):
     """Published encoders hold the numbers of the positions."""
-    return tensors | {"embeddings.position_ids": torch.arange(len(tensors["embeddings.position_embeddings.weight"]))[None]}
+    length = len(tensors["embeddings.position_embeddings.weight"])
+    return tensors | {"embeddings.position_ids": torch.arange(length)[None]}
 
 
 LLAMA = {

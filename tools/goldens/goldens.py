@@ -31,9 +31,10 @@ PROMPTS = [
     # More than 128 tokens.
     "The coach had left the village behind it, and was climbing slowly between bare hedges toward the moor, when the "
     "elder of the two travellers, who had not spoken since they changed horses, laid down his newspaper and looked for "
-    "some time out of the window. There was little enough to be seen: a grey sky, a few sheep under a wall, and far off, "
-    "where the road crossed the hill, a single light that might have been a farm. \"We shall be late,\" said he. \"My "
-    "brother dines at six, and he does not wait for anybody, not even for the doctor.\" The younger man smiled, and",
+    "some time out of the window. There was little enough to be seen: a grey sky, a few sheep under a wall, and far "
+    "off, where the road crossed the hill, a single light that might have been a farm. \"We shall be late,\" said he. "
+    "\"My brother dines at six, and he does not wait for anybody, not even for the doctor.\" The younger man "
+    "smiled, and",
 ]
 
 

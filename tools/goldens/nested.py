@@ -7,7 +7,8 @@ from experts import EXPERTS
 from models import TextPart
 from row import Tiny
 
-VISION = dict(hidden_size=8, image_size=4, intermediate_size=16, num_attention_heads=1, num_hidden_layers=1, patch_size=2)
+VISION = dict(
+    hidden_size=8, image_size=4, intermediate_size=16, num_attention_heads=1, num_hidden_layers=1, patch_size=2)
 
 
 def nested(architecture, model_type, text, vision, **keys):

@@ -97,7 +97,8 @@ def chatglm_shapes(keys):
                    f"{at}self_attention.query_key_value.weight": (packed, hidden),
                    f"{at}self_attention.query_key_value.bias": (packed,),
                    f"{at}self_attention.dense.weight": (hidden, queries),
-                   f"{at}mlp.dense_h_to_4h.weight": (2 * inner, hidden), f"{at}mlp.dense_4h_to_h.weight": (hidden, inner)}
+                   f"{at}mlp.dense_h_to_4h.weight": (2 * inner, hidden),
+                   f"{at}mlp.dense_4h_to_h.weight": (hidden, inner)}
     return shapes | {"transformer.encoder.final_layernorm.weight": (hidden,),
                      "transformer.output_layer.weight": (keys["padded_vocab_size"], hidden)}
 
@@ -119,7 +120,8 @@ PUBLISHED = {
         intermediate_size=52, max_position_embeddings=96, num_attention_heads=4, num_hidden_layers=2,
         num_key_value_heads=4, pad_token_id=1, rms_norm_eps=1e-6, rotary=dict(base=10000, type="dynamic"),
         tie_word_embeddings=False, vocab_size=79),
-        torch.float16, (1, 9, 60), seed=0, shapes=internlm_shapes, load=InternLm, finish=internlm_angles, idle=("inv_freq",)),
+        torch.float16, (1, 9, 60), seed=0, shapes=internlm_shapes, load=InternLm, finish=internlm_angles,
+        idle=("inv_freq",)),
     "internlm2_tiny": Tiny(published(
         "InternLM2ForCausalLM", "internlm2", attn_implementation="eager", bias=False, hidden_act="silu",
         hidden_size=32, initializer_range=0.02, intermediate_size=52, max_position_embeddings=96,
@@ -153,7 +155,8 @@ PUBLISHED = {
         model_type="chatglm", multi_query_attention=True, multi_query_group_num=2, num_attention_heads=4, num_layers=2,
         original_rope=True, pad_token_id=0, padded_vocab_size=79, post_layer_norm=True, quantization_bit=0,
         rmsnorm=True, seq_length=96, tie_word_embeddings=False, use_cache=True),
-        torch.float16, (1, 9, 60), seed=0, shapes=chatglm_shapes, load=ChatGlm, finish=chatglm_angles, idle=("inv_freq",)),
+        torch.float16, (1, 9, 60), seed=0, shapes=chatglm_shapes, load=ChatGlm, finish=chatglm_angles,
+        idle=("inv_freq",)),
     # Served up to the length it was trained for, where the factors on queries and the scaling of angles begin.
     "qwen_tiny": Tiny(dict(
         architectures=["QWenLMHeadModel"], attn_dropout_prob=0.0, bf16=False, emb_dropout_prob=0.0, fp16=False,

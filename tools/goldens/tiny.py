@@ -75,6 +75,8 @@ def checkpoint(tiny, folder):
     path = folder / "config.json"
     keys = tiny.config | dict(torch_dtype=str(tiny.dtype).removeprefix("torch."))
     path.write_text(json.dumps(keys, indent=2) + "\n")
+    for stale in record.weight_files(folder):
+        stale.unlink()
     (random_tensors if tiny.shapes else random_model)(tiny, folder)
     if tiny.complete:
         keys = json.loads(path.read_text())
