@@ -325,7 +325,7 @@ fn parts(
     let most = limit_rows / step * step;
     if most == 0 {
         let asked = step.saturating_mul(row_bytes);
-        return Err(too_large(&format!("{step} {what} of a weight {ty}"), asked, limit));
+        return Err(too_large(&format!("{step} of the {what} of a weight {ty}"), asked, limit));
     }
     let starts = (0..u64::from(rows)).step_by(most as usize);
     Ok(starts

@@ -122,11 +122,13 @@ fn open_groups(row: u32, lane: u32, shift: Shift) {
         partial[lane] = group_key(row, lane, shift);
     }
     workgroupBarrier();
-    var better = 0u;
-    for (var g = 0u; g < GROUPS; g++) {
-        better += u32(before(partial[g], g, partial[lane], lane));
+    if lane < GROUPS {
+        var better = 0u;
+        for (var g = 0u; g < GROUPS; g++) {
+            better += u32(before(partial[g], g, partial[lane], lane));
+        }
+        open[lane] = u32(better < SELECTED);
     }
-    open[lane] = u32(better < SELECTED);
     workgroupBarrier();
 }
 
