@@ -157,6 +157,53 @@ fn gated_linear_refuses_other_users_biases_and_types() {
     }
 }
 
+fn expert_gated(extra: &str, product: &str) -> String {
+    format!(
+        "input x: f32[n,8]
+input experts: u32[n,2]
+input others: u32[n,2]
+weight g: bf16[4,12,8]
+weight u: bf16[4,12,8]
+weight bias: bf16[4,12]
+weight other: f32[4,12,8]
+gate: f32[n,24] = expert_linear(x, g, experts)
+act: f32[n,24] = silu(gate)
+up: f32[n,24] = expert_linear(x, u, experts)
+y: f32[n,24] = {product} as product
+output y = y
+{extra}"
+    )
+}
+
+#[test]
+fn expert_gated_linear_takes_products_of_the_same_experts_only() {
+    let rule = "fuse_expert_gated_linear";
+    let plain = expert_gated("", "mul(act, up)");
+    let lines =
+        |text: &str| text.lines().filter(|l| !l.starts_with("gate:")).map(|l| format!("{l}\n")).collect();
+    let fused: String = lines(&plain);
+    let fused = fused
+        .replace("act: f32[n,24] = silu(gate)\n", "")
+        .replace("up: f32[n,24] = expert_linear(x, u, experts)\n", "")
+        .replace("mul(act, up)", "expert_gated_linear(x, g, u, experts)");
+    becomes(rule, &plain, &fused);
+    becomes(rule, &expert_gated("", "mul(up, act)"), &fused);
+    let unfusable = [
+        expert_gated("output gate = gate\n", "mul(act, up)"),
+        expert_gated("output act = act\n", "mul(act, up)"),
+        expert_gated("more: f32[n,24] = silu(up)\noutput more = more\n", "mul(act, up)"),
+        expert_gated("", "mul(act, act)"),
+        plain.replace("(x, u, experts)", "(x, u, others)"),
+        plain.replace("(x, u, experts)", "(x, u, experts, bias)"),
+        plain.replace("(x, g, experts)", "(x, g, experts, bias)"),
+        plain.replace("(x, u, experts)", "(x, other, experts)"),
+        plain.replace("mul(act", "add(act"),
+    ];
+    for text in unfusable {
+        becomes(rule, &text, &text);
+    }
+}
+
 #[test]
 fn drop_dead_keeps_what_reaches_results_and_states() {
     let before = "\

@@ -110,7 +110,7 @@ fn weights_in_parts_give_the_same_bits() {
         let mut cache = KernelCache::new();
         let mut small = device.info().clone();
         small.limits.max_binding_size = 8 << 10;
-        for op in ["linear", "gated_linear", "embedding", "expert_linear"] {
+        for op in ["linear", "gated_linear", "embedding", "expert_linear", "expert_gated_linear"] {
             let mut split = 0;
             for sample in (OPS.iter().find(|info| info.name == op).unwrap().samples)() {
                 let inputs = sample.tensors(5).unwrap();
@@ -133,6 +133,41 @@ fn weights_in_parts_give_the_same_bits() {
                 );
             }
             assert!(split > 0, "{op}");
+        }
+        assert!(device.take_findings().is_empty());
+    }
+}
+
+/// Places (slots of rows) with an expert that does not exist get zeros, whichever way the kernel takes, and the others
+/// what they would get anyway.
+#[test]
+fn experts_that_do_not_exist_give_zeros() {
+    for mut device in devices() {
+        let mut cache = KernelCache::new();
+        for op in ["expert_linear", "expert_gated_linear"] {
+            let samples = (OPS.iter().find(|info| info.name == op).unwrap().samples)();
+            let sample = samples.iter().find(|s| s.name == "odd sizes").unwrap();
+            for n in [3u64, 40] {
+                let sample = Sample { symbols: Symbols::np(n, 0), ..sample.clone() };
+                let mut inputs = sample.tensors(3).unwrap();
+                let at = inputs.len() - 1;
+                let mut run = |inputs: &[Tensor]| {
+                    let (device, types) = (device.as_mut(), sample.types());
+                    run_call(device, &mut cache, &sample.op, &types, &sample.symbols, inputs).unwrap().1[0]
+                        .to_f64()
+                };
+                let right = run(&inputs);
+                let (shape, mut experts) = (inputs[at].shape().to_vec(), inputs[at].to_u32().unwrap());
+                let width = right.len() / experts.len();
+                experts.iter_mut().step_by(5).for_each(|e| *e = 3 + (*e << 30));
+                inputs[at] = Tensor::from_u32(shape, experts).unwrap();
+                for (place, (a, b)) in right.chunks(width).zip(run(&inputs).chunks(width)).enumerate() {
+                    match place % 5 {
+                        0 => assert!(b.iter().all(|&y| y == 0.0), "{op} at {n} rows, place {place}"),
+                        _ => assert_eq!(a, b, "{op} at {n} rows, place {place}"),
+                    }
+                }
+            }
         }
         assert!(device.take_findings().is_empty());
     }

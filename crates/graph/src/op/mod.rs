@@ -158,6 +158,7 @@ operators! {
     combine::Combine,
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
+    expert_gated_linear::ExpertGatedLinear,
 }
 
 impl Op {

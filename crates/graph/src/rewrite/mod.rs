@@ -4,6 +4,7 @@
 mod apply;
 mod drop_dead;
 mod fuse_add_rms_norm;
+mod fuse_expert_gated_linear;
 mod fuse_gated_linear;
 mod patch;
 mod run;
@@ -28,5 +29,6 @@ pub struct Rule {
 pub const RULES: &[Rule] = &[
     Rule { name: "drop_dead", apply: drop_dead::apply },
     Rule { name: "fuse_gated_linear", apply: fuse_gated_linear::apply },
+    Rule { name: "fuse_expert_gated_linear", apply: fuse_expert_gated_linear::apply },
     Rule { name: "fuse_add_rms_norm", apply: fuse_add_rms_norm::apply },
 ];

@@ -1,6 +1,7 @@
 //! Who uses each value of a graph: what the preconditions of rules ask.
 
 use crate::graph::{Graph, NodeId, Origin, ValueId};
+use crate::op::Op;
 
 /// Users of every value.
 pub struct Uses {
@@ -42,4 +43,38 @@ pub fn producer(graph: &Graph, value: ValueId) -> Option<NodeId> {
         Origin::Node { node, .. } => Some(node),
         _ => None,
     }
+}
+
+/// A product `silu(gate) · up` whose parts nothing else uses.
+pub struct GatedProduct {
+    /// The node of the gate.
+    pub gate: NodeId,
+    /// The node of the other factor.
+    pub up: NodeId,
+    silu: NodeId,
+    mul: NodeId,
+}
+
+impl GatedProduct {
+    /// All nodes of the product.
+    pub fn nodes(&self) -> [NodeId; 4] {
+        [self.gate, self.up, self.silu, self.mul]
+    }
+}
+
+/// The gated product that `mul` ends, factors in either order.
+pub fn gated_product(graph: &Graph, uses: &Uses, mul: NodeId) -> Option<GatedProduct> {
+    let node = graph.node(mul);
+    if !matches!(node.op, Op::Mul(_)) {
+        return None;
+    }
+    let [a, b] = node.inputs[..] else { return None };
+    let of = |activated: ValueId, plain: ValueId| {
+        let (silu, up) = (producer(graph, activated)?, producer(graph, plain)?);
+        let projected = *graph.node(silu).inputs.first()?;
+        let inside = uses.only(activated, mul) && uses.only(plain, mul) && uses.only(projected, silu);
+        let is_silu = matches!(graph.node(silu).op, Op::Silu(_));
+        (inside && is_silu).then_some(GatedProduct { gate: producer(graph, projected)?, up, silu, mul })
+    };
+    of(a, b).or_else(|| of(b, a))
 }

@@ -14,6 +14,7 @@ mod combine;
 mod concat;
 mod elementwise;
 mod embedding;
+mod expert_gated_linear;
 mod expert_linear;
 mod gated_linear;
 mod gelu;
@@ -97,6 +98,7 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "combine", plan: combine::plan },
     KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
     KernelRow { op: "gated_linear", plan: gated_linear::plan },
+    KernelRow { op: "expert_gated_linear", plan: expert_gated_linear::plan },
 ];
 
 #[cfg(test)]

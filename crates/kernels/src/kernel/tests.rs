@@ -146,6 +146,47 @@ fn weights_beyond_a_binding_are_split_at_rows() {
 }
 
 #[test]
+fn stacks_beyond_a_binding_are_split_between_experts() {
+    for op in ["expert_linear", "expert_gated_linear"] {
+        let samples = (OPS.iter().find(|info| info.name == op).unwrap().samples)();
+        let sample = samples.into_iter().find(|s| s.name == "a block for each slot").unwrap();
+        let weight = &sample.inputs[1].ty;
+        let count = weight.shape[0].as_const().unwrap();
+        let size = weight.elements().unwrap().as_const().unwrap() * weight.dtype.size() as u64;
+        let plan = |most: u64| {
+            let info = device(Limits { max_binding_size: most, ..Limits::WEBGPU }, true);
+            plan_node(&sample.op, &sample.types(), &info, &Overrides::default())
+        };
+        let (mut end, mut experts) = (0, 0);
+        for launch in plan(2 * size / count).unwrap().launches {
+            let constant = |name| launch.desc.constants.iter().find(|c| c.0 == name).unwrap().1;
+            assert_eq!((constant("FIRST"), constant("EXPERTS")), (f64::from(experts), count as f64), "{op}");
+            assert_eq!(constant("COUNT"), 2.0, "{op}");
+            let crate::Arg::Input { offset, len, .. } = launch.args[1] else { panic!("{op}") };
+            assert_eq!((offset, len), (end, 2 * size / count), "{op}");
+            (end, experts) = (offset + len, experts + 2);
+        }
+        assert_eq!(end, size, "{op}");
+        let error = plan(size / count - 1).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert_eq!(error.detail("asked"), Some((size / count).to_string().as_str()));
+        let text = format!("{op}: 1 of the matrices of a weight {weight} takes {} bytes", size / count);
+        assert!(error.to_string().starts_with(&text), "{error}");
+    }
+}
+
+#[test]
+fn routers_beyond_the_lanes_are_unsupported_with_the_numbers() {
+    use tapml_graph::op::{Route, Scores};
+    let op = Route { k: 65, scores: Scores::Sigmoid, normalize: false, scale: 1.0, groups: None };
+    let types = [TensorType::new(DType::F32, [1u64, 100])];
+    let error =
+        plan_node(&op.into(), &types, &device(Limits::WEBGPU, true), &Overrides::default()).unwrap_err();
+    assert_eq!((error.kind(), error.detail("limit")), (ErrorKind::Unsupported, Some("k")));
+    assert_eq!((error.detail("asked"), error.detail("offered")), (Some("65"), Some("64")));
+}
+
+#[test]
 fn a_row_beyond_a_binding_is_unsupported_with_the_numbers() {
     let info = device(Limits { max_binding_size: 1 << 10, ..Limits::WEBGPU }, true);
     let sample = (OPS.iter().find(|i| i.name == "linear").unwrap().samples)().remove(2);

@@ -39,7 +39,20 @@ L.u: f32[n,20] = linear(L.h2, L.up)
 L.m: f32[n,20] = mul(L.act, L.u)
 weight L.down: bf16[12,20]
 L.d: f32[n,12] = linear(L.m, L.down)
-L.out: f32[n,12] = add(L.sum1, L.d)
+L.sum2: f32[n,12] = add(L.sum1, L.d)
+weight L.router: bf16[5,12]
+L.scores: f32[n,5] = linear(L.h2, L.router)
+L.experts: u32[n,2], L.shares: f32[n,2] = route(L.scores) {"k":2,"scores":"softmax","normalize":true} as L.route
+weight L.gates: bf16[5,7,12]
+L.eg: f32[n,14] = expert_linear(L.h2, L.gates, L.experts)
+L.ea: f32[n,14] = silu(L.eg)
+weight L.ups: bf16[5,7,12]
+L.eu: f32[n,14] = expert_linear(L.h2, L.ups, L.experts)
+L.em: f32[n,14] = mul(L.ea, L.eu)
+weight L.downs: bf16[5,12,7]
+L.ed: f32[n,24] = expert_linear(L.em, L.downs, L.experts)
+L.sparse: f32[n,12] = combine(L.ed, L.shares) {"k":2}
+L.out: f32[n,12] = add(L.sum2, L.sparse)
 "#;
     TEXT.trim_start().replace("L.", &format!("{layer}.")).replace('X', x)
 }

@@ -1,0 +1,71 @@
+//! `expert_gated_linear`: fused gate and up projections of the chosen experts with SiLU and product.
+
+use super::shape::expect_inputs;
+use super::{ExpertLinear, Fill, Mul, Operator, Sample, Silu, expert_linear};
+use crate::dtype::DType;
+use crate::error::{Error, Result};
+use crate::graph::{Builder, Graph, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// `y = silu(expert_linear(x, gate, experts)) · expert_linear(x, up, experts)` element-wise for
+/// `gate, up: [count, out, in]`, `experts: u32[n, k]` and `x` as that of [`ExpertLinear`]: output `[n, k·out]`.
+///
+/// Shazeer, "GLU Variants Improve Transformer", 2020, equation 6 (without the third matrix), in each expert.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertGatedLinear {}
+
+impl Operator for ExpertGatedLinear {
+    const NAME: &'static str = "expert_gated_linear";
+
+    fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
+        expect_inputs(inputs, &[4])?;
+        let y = expert_linear::infer(&inputs[0], ("gate", &inputs[1]), &inputs[3])?;
+        if inputs[1] != inputs[2] {
+            let (gate, up) = (&inputs[1], &inputs[2]);
+            return Err(Error::invalid(format!("`gate` and `up` must have one type, found {gate} and {up}")));
+        }
+        Ok(vec![y])
+    }
+
+    fn definition(&self, inputs: &[TensorType]) -> Option<Result<Graph>> {
+        let build = || {
+            expect_inputs(inputs, &[4])?;
+            let mut b = Builder::new(Self::NAME);
+            let x = b.input("x", inputs[0].clone())?;
+            let gate = b.input("gate", inputs[1].clone())?;
+            let up = b.input("up", inputs[2].clone())?;
+            let experts = b.input("experts", inputs[3].clone())?;
+            let g = b.node("g", ExpertLinear {}, &[x, gate, experts])?;
+            let u = b.node("u", ExpertLinear {}, &[x, up, experts])?;
+            let s = b.node("s", Silu {}, &[g])?;
+            let y = b.node("y", Mul {}, &[s, u])?;
+            b.output("y", y);
+            b.finish()
+        };
+        Some(build())
+    }
+
+    fn samples() -> Vec<Sample> {
+        let case = |name: &str, n, [count, slots]: [u32; 2], [o, k]: [usize; 2], columns: usize, x, w| {
+            Sample::new(name, ExpertGatedLinear {}, n, 0)
+                .input(x, &format!("n,{columns}"), Fill::Normal(1.0))
+                .input(w, &format!("{count},{o},{k}"), Fill::Normal(0.1))
+                .input(w, &format!("{count},{o},{k}"), Fill::Normal(0.1))
+                .input(DType::U32, &format!("n,{slots}"), Fill::Below(count))
+        };
+        vec![
+            case("prefill", 17, [6, 2], [40, 64], 64, DType::F32, DType::BF16),
+            case("decode", 1, [16, 4], [96, 160], 160, DType::F32, DType::BF16),
+            case("a block for each slot", 11, [4, 2], [24, 32], 64, DType::F32, DType::F32),
+            case("odd sizes", 5, [3, 2], [35, 33], 33, DType::F32, DType::F32),
+            case("odd sizes, many rows", 12, [3, 2], [35, 33], 33, DType::F32, DType::F16),
+            case("one slot, more than a tile each", 70, [2, 1], [17, 40], 40, DType::F32, DType::BF16),
+            case("f16", 9, [4, 2], [32, 48], 48, DType::F16, DType::F16),
+        ]
+    }
+
+    fn row_wise(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,47 @@
+//! `expert_gated_linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of some of the places
+//! where an expert was chosen when there are few, and for tiles of 16 outputs and 32 places of some of the experts when
+//! there are many. Stacks beyond one binding are split by experts, both alike, with one launch for each part.
+
+use super::Request;
+use super::expert_linear::sharers;
+use super::linear::{chain, run};
+use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split_stack, wrong_op};
+use crate::plan::NodePlan;
+use tapml_graph::{Extent, Op, Result};
+
+/// Places and columns of a tile.
+const TILE: u32 = 32;
+/// Outputs of a workgroup when there are few places.
+const OUTPUTS: u32 = PART_ROWS;
+const LANES: u32 = 64;
+
+const KERNEL: Kernel = Kernel {
+    name: "expert_gated_linear/portable",
+    file: "expert_gated_linear/portable.wgsl",
+    text: include_str!("portable.wgsl"),
+    weights: true,
+    norm: false,
+    formula: "",
+    math: true,
+    lanes: LANES,
+    workgroup_memory: 2 * 128 * 16 + 4 * LANES + 4 + 4 * TILE,
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::ExpertGatedLinear(_) = request.op else { return Err(wrong_op(request)) };
+    let (x, w) = (&request.inputs[0], &request.inputs[1]);
+    let (rows, experts) = (&x.shape[0], constant("the number of experts", &w.shape[0])?);
+    let (outputs, k) = (constant("the outputs", &w.shape[1])?, constant("the row length", &w.shape[2])?);
+    let slots = constant("the experts of a row", &request.inputs[3].shape[1])?;
+    let mut launches = Vec::new();
+    for part in split_stack(w, request.info)? {
+        let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).read(part.of(1)).read(part.of(2)).input(3);
+        let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
+        let launch = launch.set("O", outputs).set("SLOTS", slots);
+        let launch = launch.set("SHARED", u32::from(x.shape[1] == w.shape[2])).set("EXPERTS", experts);
+        let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
+        let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
+        launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
+    }
+    Ok(planned(&KERNEL, launches, chain(k)))
+}
