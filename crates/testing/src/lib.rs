@@ -31,6 +31,25 @@ pub fn root() -> PathBuf {
     manifest.ancestors().nth(2).map(PathBuf::from).unwrap_or(manifest)
 }
 
+/// Fails unless the file, given from the repository's root, holds exactly this text, which a test has generated. With
+/// `TAPML_BLESS` set, the file is written instead.
+pub fn expect_file(file: &str, generated: &str) {
+    let path = root().join(file);
+    if std::env::var_os("TAPML_BLESS").is_some() {
+        if let Err(e) = std::fs::write(&path, generated) {
+            panic!("could not write {}: {e}", path.display());
+        }
+        return;
+    }
+    let stored = std::fs::read_to_string(&path).unwrap_or_default();
+    let mut lines = stored.lines().zip(generated.lines()).enumerate();
+    let differs = lines.find(|(_, (old, new))| old != new);
+    let first = differs.map_or(String::new(), |(i, (old, new))| {
+        format!("; line {}:\n  the file has {old}\n  expected is  {new}\n", i + 1)
+    });
+    assert!(stored == generated, "{file} is not current; TAPML_BLESS=1 writes it{first}");
+}
+
 /// A bundled model: `llama` or `llama_draft`.
 pub fn model(name: &str) -> PathBuf {
     root().join("models").join(name)
