@@ -163,7 +163,8 @@ impl Checkpoint {
     }
 }
 
-fn read_config(dir: &Path) -> Result<Config> {
+/// `config.json` of a model folder, which needs no weights for that. Fails if this is no such folder.
+pub fn read_config(dir: &Path) -> Result<Config> {
     let fail = |text: String| Error::invalid(format!("{}: {text}", dir.display())).with_hint(FOLDER);
     if !dir.exists() {
         return Err(fail("there is no such file or folder".into()));
@@ -184,7 +185,7 @@ fn read_config(dir: &Path) -> Result<Config> {
     Config::read(&dir.join("config.json"))
 }
 
-fn build(
+pub(crate) fn build(
     config: &Config,
     dtype_of: &dyn Fn(&str) -> Option<DType>,
     options: &ImportOptions,

@@ -26,7 +26,12 @@ impl Config {
         if text.len() as u64 > MAX_JSON {
             return Err(Error::invalid(format!("{} is larger than {MAX_JSON} bytes", path.display())));
         }
-        let parsed: Value = serde_json::from_slice(&text)
+        Config::parse(path, &text)
+    }
+
+    /// Parses JSON text at hand; `path` is for messages. Fails if it is no JSON object.
+    pub fn parse(path: &Path, text: &[u8]) -> Result<Config> {
+        let parsed: Value = serde_json::from_slice(text)
             .map_err(|e| Error::invalid(format!("{} is no valid JSON: {e}", path.display())))?;
         match parsed {
             Value::Object(root) => Ok(Config { path: path.to_path_buf(), root }),

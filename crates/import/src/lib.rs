@@ -12,6 +12,7 @@ mod config;
 mod finite;
 mod net;
 mod options;
+mod outline;
 mod random;
 pub mod safetensors;
 mod source;
@@ -20,7 +21,8 @@ pub mod testing;
 mod weights;
 
 pub use arch::{ARCHITECTURES, Architecture};
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, read_config};
 pub use config::{Config, Section};
 pub use options::{ImportOptions, Rows};
+pub use outline::Outline;
 pub use weights::Weights;
