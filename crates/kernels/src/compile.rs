@@ -2,9 +2,11 @@
 
 use crate::memory::Buffers;
 use crate::overrides::Overrides;
-use crate::plan::{Arg, Launch, NodePlan, SYMBOLS, plan_node};
+use crate::plan::{Arg, Launch, NodePlan, SYMBOLS};
+use crate::planner::Planner;
 use crate::program::{Content, Port, Program, SCHEMA, Slice, StatePort, Step, bytes_at_capacity, largest};
 use std::collections::HashMap;
+use std::sync::Arc;
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{
     Context, Error, ErrorKind, Extent, Graph, Node, Origin, Result, Symbols, TensorType, ValueId,
@@ -47,8 +49,13 @@ impl CompileOptions {
 /// A growing state whose new rows an appending operator adds is extended in place; any other state is copied back at
 /// the end of a run. Fails with [`ErrorKind::Unsupported`] and a list of every node that has no kernel at its types.
 pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Result<Program> {
-    let plans = plan_all(graph, info, &options.overrides)?;
-    let compiled = Compiler::new(graph, info, options).and_then(|mut compiler| {
+    compile_with(graph, &mut Planner::new(info.clone(), options.overrides.clone()), options)
+}
+
+/// As [`compile`] with the plans, the device and the user's kernels of a planner, which may have served other graphs.
+pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<Program> {
+    let plans = plan_all(graph, planner)?;
+    let compiled = Compiler::new(graph, planner.info(), options).and_then(|mut compiler| {
         for (index, (node, plan)) in graph.nodes().iter().zip(&plans).enumerate() {
             compiler.node(index, node, plan).context(|| format!("node `{}`", node.name))?;
         }
@@ -60,10 +67,10 @@ pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Re
 }
 
 /// The plan of every node, or one error that lists all that are unsupported.
-fn plan_all(graph: &Graph, info: &DeviceInfo, overrides: &Overrides) -> Result<Vec<NodePlan>> {
+fn plan_all(graph: &Graph, planner: &mut Planner) -> Result<Vec<Arc<NodePlan>>> {
     let (mut plans, mut refused) = (Vec::new(), Vec::new());
     for node in graph.nodes() {
-        match plan_node(&node.op, &graph.input_types(node), info, overrides) {
+        match planner.plan(&node.op, &graph.input_types(node)) {
             Ok(plan) => plans.push(plan),
             Err(e) if e.kind() == ErrorKind::Unsupported => {
                 refused.push(e.context(format!("node `{}`", node.name)))
@@ -78,7 +85,7 @@ fn plan_all(graph: &Graph, info: &DeviceInfo, overrides: &Overrides) -> Result<V
             let lines: Vec<String> = refused.iter().map(|e| format!("\n  {e}")).collect();
             Err(Error::unsupported(format!(
                 "{count} nodes are unsupported on {}:{}",
-                info.name,
+                planner.info().name,
                 lines.concat()
             )))
         }
@@ -241,6 +248,7 @@ impl<'a> Compiler<'a> {
                 return Err(Error::unsupported(format!(
                     "`{name}` takes {most} workgroups, the device allows {offered}"
                 ))
+                .with_detail("kernel", name)
                 .with_detail("limit", "max_groups_per_dim")
                 .with_detail("asked", most.to_string())
                 .with_detail("offered", offered.to_string())

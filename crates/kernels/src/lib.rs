@@ -12,13 +12,17 @@ pub mod kernel;
 mod memory;
 mod overrides;
 mod plan;
+mod planner;
 mod program;
+mod validate;
 mod wgsl;
 
 pub use cache::KernelCache;
-pub use compile::{CompileOptions, compile};
+pub use compile::{CompileOptions, compile, compile_with};
 pub use instance::Instance;
 pub use kernel::{KERNELS, KernelRow};
 pub use overrides::Overrides;
 pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, plan_node, symbol_bytes};
+pub use planner::Planner;
 pub use program::{BufferPlan, Content, Memory, Port, Program, SCHEMA, Slice, StatePort, Step};
+pub use validate::Validator;

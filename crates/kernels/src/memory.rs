@@ -75,6 +75,7 @@ impl Buffers {
         if size > self.limit {
             let text = format!("`{name}` takes {size} bytes, the device binds at most {}", self.limit);
             return Err(Error::unsupported(text)
+                .with_detail("tensor", name)
                 .with_detail("limit", "max_binding_size")
                 .with_detail("asked", size.to_string())
                 .with_detail("offered", self.limit.to_string())

@@ -24,6 +24,12 @@ pub struct Declared {
 /// Errors are of kind [`ErrorKind::Compile`] and begin with file, line and column within the text; the details hold
 /// `file`, `line`, `column`, `source` (the line's text) and `log`.
 pub fn declared(source: &Source, f16: bool) -> Result<Declared> {
+    let (module, info) = parse(source, f16)?;
+    Ok(describe(&module, &info))
+}
+
+/// As [`declared`]: the module itself, with what its validation found out.
+pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
     let front = if f16 { "enable f16;" } else { "" };
     let full = format!("{front}{}", source.full());
     let module = naga::front::wgsl::parse_str(&full).map_err(|e| {
@@ -38,7 +44,7 @@ pub fn declared(source: &Source, f16: bool) -> Result<Declared> {
         let message: Vec<String> = causes.map(ToString::to_string).collect();
         refused(source, &full, e.location(&full), &message.join(": "), log)
     })?;
-    Ok(describe(&module, &info))
+    Ok((module, info))
 }
 
 fn refused(source: &Source, full: &str, at: Option<SourceLocation>, message: &str, log: String) -> Error {
@@ -60,7 +66,8 @@ fn refused(source: &Source, full: &str, at: Option<SourceLocation>, message: &st
     error.with_detail("log", log)
 }
 
-fn describe(module: &Module, info: &ModuleInfo) -> Declared {
+/// What a parsed and validated source declares.
+pub fn describe(module: &Module, info: &ModuleInfo) -> Declared {
     let compute = module.entry_points.iter().filter(|e| e.stage == ShaderStage::Compute);
     // The prelude declares memory that not every text uses.
     let entries = 0..module.entry_points.len();

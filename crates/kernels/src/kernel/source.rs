@@ -349,6 +349,7 @@ fn aligned_rows(row_bytes: u64) -> u64 {
 /// The error of something that is larger than a binding can be.
 pub fn too_large(what: &str, asked: u64, limit: u64) -> Error {
     Error::unsupported(format!("{what} takes {asked} bytes, the device binds at most {limit}"))
+        .with_detail("tensor", what)
         .with_detail("limit", "max_binding_size")
         .with_detail("asked", asked.to_string())
         .with_detail("offered", limit.to_string())

@@ -1,0 +1,146 @@
+//! Checks specialised kernels where no device is at hand: what a front end of a device would refuse is refused here.
+
+use crate::wgsl::{Declared, describe, parse};
+use naga::ShaderStage;
+use naga::back::{PipelineConstants, pipeline_constants::process_overrides};
+use naga::valid::ModuleInfo;
+use std::collections::HashMap;
+use tapml_device::{KernelDesc, Source};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Checks kernels; remembers parsed sources, because many kernels are specialisations of one.
+#[derive(Default)]
+pub struct Validator {
+    parsed: HashMap<(Source, bool), (naga::Module, ModuleInfo)>,
+}
+
+impl Validator {
+    /// Nothing parsed yet.
+    pub fn new() -> Validator {
+        Validator::default()
+    }
+
+    /// Puts the constants in and validates the result, which must be what the description says: entry point,
+    /// workgroup, bindings and workgroup memory. The limits of a device are not checked here; see
+    /// [`KernelDesc::check_limits`].
+    ///
+    /// Fails with [`ErrorKind::Compile`] if the source is not valid, for itself or with these constants, and with
+    /// [`ErrorKind::Bug`] if the description is wrong.
+    pub fn check(&mut self, desc: &KernelDesc) -> Result<()> {
+        let key = (desc.source.clone(), desc.needs_f16);
+        if !self.parsed.contains_key(&key) {
+            self.parsed.insert(key.clone(), parse(&desc.source, desc.needs_f16)?);
+        }
+        let (module, info) = &self.parsed[&key];
+        let known = describe(module, info).overrides;
+        let mut constants = PipelineConstants::default();
+        for (name, value) in &desc.constants {
+            if !known.iter().any(|(own, _)| own == name) {
+                return Err(wrong(desc, &format!("the text has no `override` constant `{name}`")));
+            }
+            constants.insert(name.clone(), *value);
+        }
+        let entry = Some((ShaderStage::Compute, desc.entry.as_str()));
+        let (module, info) = process_overrides(module, info, entry, &constants).map_err(|e| {
+            let text = format!("{} with the constants {:?}: {e}", desc.source.file, desc.constants);
+            Error::new(ErrorKind::Compile, text).with_detail("kernel", &desc.name)
+        })?;
+        compare(desc, &describe(&module, &info))
+    }
+}
+
+fn compare(desc: &KernelDesc, found: &Declared) -> Result<()> {
+    if !found.entries.contains(&(desc.entry.clone(), desc.workgroup)) {
+        let (entry, size) = (&desc.entry, desc.workgroup);
+        return Err(wrong(desc, &format!("the text has no entry point `{entry}` of workgroups {size:?}")));
+    }
+    let kinds: Vec<_> = found.bindings.iter().map(|b| b.1).collect();
+    let expected: Vec<_> = desc.bindings.iter().map(|&kind| Some(kind)).collect();
+    if kinds != expected || found.bindings.iter().zip(0..).any(|(b, i)| b.0 != i) {
+        return Err(wrong(desc, &format!("the text binds {kinds:?}, described are {expected:?}")));
+    }
+    match found.workgroup_memory {
+        Some(bytes) if bytes <= desc.workgroup_memory => Ok(()),
+        bytes => {
+            let described = desc.workgroup_memory;
+            Err(wrong(
+                desc,
+                &format!("the text takes {bytes:?} bytes of workgroup memory, described are {described}"),
+            ))
+        }
+    }
+}
+
+fn wrong(desc: &KernelDesc, text: &str) -> Error {
+    Error::bug(format!("kernel `{}`: {text}", desc.name)).with_detail("kernel", &desc.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_device::{BindingKind, Language};
+
+    fn desc(text: &str, constants: &[(&str, f64)]) -> KernelDesc {
+        let source = Source {
+            language: Language::Wgsl,
+            file: "mine.wgsl".into(),
+            prelude: String::new(),
+            text: text.into(),
+        };
+        KernelDesc {
+            name: "mine".into(),
+            source,
+            entry: "main".into(),
+            constants: constants.iter().map(|&(name, value)| (name.into(), value)).collect(),
+            bindings: vec![BindingKind::ReadWrite],
+            workgroup: [64, 1, 1],
+            workgroup_memory: 256,
+            needs_f16: false,
+            needs_subgroups: false,
+        }
+    }
+
+    const TEXT: &str = "override K: u32;
+        @group(0) @binding(0) var<storage, read_write> y: array<u32>;
+        var<workgroup> tile: array<u32, 64>;
+        @compute @workgroup_size(64)
+        fn main(@builtin(local_invocation_index) i: u32) {
+            tile[i] = 7u / K;
+            y[i] = tile[i] + K * 65536u;
+        }";
+
+    #[test]
+    fn what_is_described_rightly_passes() {
+        let mut validator = Validator::new();
+        validator.check(&desc(TEXT, &[("K", 3.0)])).unwrap();
+        validator.check(&desc(TEXT, &[("K", 4.0)])).unwrap();
+        assert_eq!(validator.parsed.len(), 1);
+    }
+
+    #[test]
+    fn constants_that_do_not_fit_or_are_missing_are_refused() {
+        let mut validator = Validator::new();
+        for bad in [-1.0, 5e9] {
+            let error = validator.check(&desc(TEXT, &[("K", bad)])).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Compile, "{bad}: {error}");
+        }
+        assert_eq!(validator.check(&desc(TEXT, &[])).unwrap_err().kind(), ErrorKind::Compile);
+    }
+
+    #[test]
+    fn a_wrong_description_is_a_bug() {
+        let right = desc(TEXT, &[("K", 3.0)]);
+        let wrong = [
+            KernelDesc { constants: vec![("L".into(), 1.0)], ..right.clone() },
+            KernelDesc { entry: "other".into(), ..right.clone() },
+            KernelDesc { workgroup: [32, 1, 1], ..right.clone() },
+            KernelDesc { bindings: vec![BindingKind::Read], ..right.clone() },
+            KernelDesc { workgroup_memory: 128, ..right.clone() },
+        ];
+        for desc in wrong {
+            assert!(Validator::new().check(&desc).is_err(), "{desc:?}");
+        }
+        let error = Validator::new().check(&desc("fn main( {", &[])).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Compile);
+    }
+}
