@@ -1,6 +1,7 @@
 //! TapML's public Rust API. Backends meet here and nowhere else; cargo features choose them.
 #![warn(missing_docs)]
 
+pub mod dry_run;
 pub mod platform;
 
 pub use tapml_device as device;

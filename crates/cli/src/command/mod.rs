@@ -4,6 +4,7 @@ mod align;
 mod carve;
 mod check;
 mod common;
+mod compile;
 mod device;
 mod generate;
 mod inspect;
@@ -33,6 +34,7 @@ commands! {
     Carve(carve::CarveCommand),
     Check(check::CheckCommand),
     Migrate(migrate::MigrateCommand),
+    Compile(compile::CompileCommand),
     Generate(generate::GenerateCommand),
     Logits(logits::LogitsCommand),
     Align(align::AlignCommand),

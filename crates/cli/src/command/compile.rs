@@ -1,0 +1,197 @@
+//! `tapml compile`: what a model, or each of a list, would take on targets. Reads configurations, no weights.
+
+use crate::Outcome;
+use crate::output::{JsonArg, bytes, table, write_file};
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tapml::device::Limits;
+use tapml::dry_run::{DryRun, Lengths, ModelPlan, Target, TargetPlan, read_list};
+use tapml::graph::DType;
+
+mod page;
+
+/// Plan a model for targets: graph at full size, kernels within the limits, memory. Needs `config.json` alone.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  tapml compile models/llama --target webgpu --dry-run\n  \
+                        tapml compile --dry-run --list docs/models.tsv\n\n\
+                        Exit code 1: a model does not fit or is not supported on a target asked for.")]
+pub struct CompileCommand {
+    /// Folder that holds a `config.json`
+    #[arg(required_unless_present = "list")]
+    model: Option<PathBuf>,
+    /// Plan every model of this list instead
+    #[arg(long, value_name = "TSV", conflicts_with = "model")]
+    list: Option<PathBuf>,
+    /// Where it is to run: mobile-webgpu, webgpu, vulkan; may repeat; all of them if there is none
+    #[arg(long, value_name = "TARGET")]
+    target: Vec<String>,
+    /// Plan only: nothing is written and no device is opened (the one mode there is so far)
+    #[arg(long, required = true)]
+    dry_run: bool,
+    /// Most tokens of one step
+    #[arg(long, value_name = "N", default_value_t = Lengths::default().step_tokens,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    step_tokens: u64,
+    /// Most positions of a sequence; fewer where the model's context is shorter
+    #[arg(long, value_name = "N", default_value_t = Lengths::default().positions,
+          value_parser = clap::value_parser!(u64).range(1..=1 << 26))]
+    positions: u64,
+    /// Gigabytes of memory of each target, instead of those assumed
+    #[arg(long, value_name = "GB", value_parser = gigabytes)]
+    memory: Option<u64>,
+    /// Write the matrix as a page in Markdown, too
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    lengths: Lengths,
+    /// Of the size plan: 4 bits, and a scale in f16 for every 32 weights.
+    q4_bits_per_weight: f64,
+    targets: Vec<TargetReport>,
+    models: Vec<ModelReport>,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct TargetReport {
+    target: &'static str,
+    about: &'static str,
+    activation: DType,
+    memory: u64,
+    limits: Limits,
+}
+
+#[derive(Serialize)]
+struct ModelReport {
+    /// Of a list: what is published, for comparison.
+    published_parameters: Option<u64>,
+    #[serde(flatten)]
+    plan: ModelPlan,
+}
+
+impl CompileCommand {
+    pub fn run(self) -> Result<Outcome> {
+        let started = Instant::now();
+        let targets = match self.target.is_empty() {
+            true => Target::served().collect(),
+            false => self.target.iter().map(|name| Target::find(name)).collect::<Result<Vec<_>, _>>()?,
+        };
+        let lengths = Lengths { step_tokens: self.step_tokens, positions: self.positions };
+        let mut dry_run = DryRun::new(&targets, self.memory, lengths)?;
+        let models = match (&self.model, &self.list) {
+            (_, Some(list)) => listed(&mut dry_run, list)?,
+            (Some(model), None) => {
+                let plan = dry_run.plan(&model.display().to_string(), &tapml::import::read_config(model)?)?;
+                vec![ModelReport { published_parameters: None, plan }]
+            }
+            (None, None) => Vec::new(),
+        };
+        let described = targets.iter().filter_map(|t| {
+            let (target, about, memory) = (t.name, t.about, self.memory.unwrap_or(t.memory));
+            Some(TargetReport {
+                target,
+                about,
+                activation: t.activation(),
+                memory,
+                limits: t.limits.clone()?,
+            })
+        });
+        let report = Report {
+            schema: 1,
+            lengths,
+            q4_bits_per_weight: 4.5,
+            targets: described.collect(),
+            models,
+            seconds: started.elapsed().as_secs_f64(),
+        };
+        self.json.say(&render(&report))?;
+        self.json.write(&report)?;
+        if let Some(path) = &self.markdown {
+            write_file(path, page::page(&report).as_bytes())?;
+        }
+        let all_fit = report.models.iter().flat_map(|m| &m.plan.targets).all(|t| t.f16.fits());
+        Ok(if all_fit { Outcome::Holds } else { Outcome::Fails })
+    }
+}
+
+fn listed(dry_run: &mut DryRun, list: &Path) -> Result<Vec<ModelReport>> {
+    let plan = |listed: tapml::dry_run::Listed| {
+        let published_parameters = Some((listed.billions * 1e9).round() as u64);
+        Ok(ModelReport { published_parameters, plan: dry_run.plan(&listed.name, &listed.config)? })
+    };
+    read_list(list)?.into_iter().map(plan).collect()
+}
+
+fn gigabytes(text: &str) -> Result<u64, String> {
+    let number = text.parse::<f64>().ok().filter(|n| (1e-3..1e6).contains(n));
+    let number = number.ok_or_else(|| format!("`{text}` is no number of gigabytes from 0.001 to 1000000"))?;
+    Ok((number * 1e9) as u64)
+}
+
+fn render(report: &Report) -> String {
+    let mut text = format!("{}\n\n", notes(report).join("\n"));
+    let fixed = ["MODEL", "ARCHITECTURE", "PARAMETERS", "CONTEXT", "PLANNED", "CACHE", "F16", "4-BIT"];
+    let names = report.targets.iter().map(|t| t.target.to_uppercase());
+    let header: Vec<String> = fixed.iter().map(ToString::to_string).chain(names).collect();
+    let mut rows = table(&header.iter().map(String::as_str).collect::<Vec<_>>());
+    rows.set_content_arrangement(comfy_table::ContentArrangement::Disabled);
+    report.models.iter().for_each(|model| {
+        rows.add_row(cells(&model.plan));
+    });
+    text += &rows.to_string();
+    text
+}
+
+/// What a reader must know to read the matrix.
+fn notes(report: &Report) -> Vec<String> {
+    let Lengths { step_tokens, positions } = report.lengths;
+    let mut lines = vec![
+        format!("Planned: steps of up to {step_tokens} tokens, up to {positions} positions (fewer where the context is shorter),"),
+        "logits of the last position. CACHE: caches and other states in f16 at the planned positions.".to_string(),
+        "Weights in f16 are compiled for. 4-BIT is a plan of the weights' size alone (32 weights of a row share a scale".to_string(),
+        "in f16: 4.5 bits for each): there is no 4-bit kernel yet.".to_string(),
+    ];
+    lines.extend(report.targets.iter().map(|t| {
+        format!("{}: {}; {} of memory, activations in {}", t.target, t.about, bytes(t.memory), t.activation)
+    }));
+    lines
+}
+
+/// One row of the matrix.
+fn cells(plan: &ModelPlan) -> Vec<String> {
+    let mut row = vec![plan.model.clone(), plan.model_type.clone()];
+    match &plan.size {
+        Some(s) => row.extend([
+            billions(s.parameters),
+            s.context.to_string(),
+            s.positions.to_string(),
+            bytes(s.state_bytes),
+            bytes(s.weight_bytes_f16),
+            bytes(s.weight_bytes_q4),
+        ]),
+        None => row.extend((0..6).map(|_| "-".to_string())),
+    }
+    row.extend(plan.targets.iter().map(cell));
+    row
+}
+
+/// How a model does on a target, with weights in f16 and in 4 bits.
+fn cell(plan: &TargetPlan) -> String {
+    match (plan.f16.fits(), plan.q4.fits()) {
+        (true, _) => "fits".into(),
+        (false, true) => format!("4-bit fits; f16 {}", plan.f16),
+        (false, false) => plan.q4.to_string(),
+    }
+}
+
+fn billions(count: u64) -> String {
+    format!("{:.2} B", count as f64 / 1e9)
+}

@@ -1,0 +1,241 @@
+//! What a model would take on a target, from its configuration alone: the graph at full size, every kernel specialised
+//! and validated, and the memory of a compiled program. No weight is read and no device is opened.
+//!
+//! A plan is for weights in f16. 4-bit weights are planned by size only: no kernel reads them yet.
+
+mod fit;
+mod list;
+mod target;
+
+use crate::graph::{DType, Graph, Symbols, fuse};
+use crate::import::{ARCHITECTURES, Config, ImportOptions, Outline, Rows};
+use crate::kernels::{CompileOptions, Memory, Overrides, Planner, Validator, compile_with};
+use crate::{Error, ErrorKind, Result};
+pub use fit::Fit;
+pub use list::{Listed, read_list};
+use serde::Serialize;
+use std::collections::{BTreeMap, HashMap};
+pub use target::{TARGETS, Target};
+
+/// Weights that share a scale, and the bytes that they and it take: 32 times 4 bits and one f16.
+const GROUP: u64 = 32;
+const GROUP_BYTES: u64 = 18;
+
+/// The lengths that are planned for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Lengths {
+    /// Most tokens of one step.
+    pub step_tokens: u64,
+    /// Most positions of a sequence, where the model's own context is not shorter.
+    pub positions: u64,
+}
+
+impl Default for Lengths {
+    fn default() -> Lengths {
+        Lengths { step_tokens: 512, positions: 4096 }
+    }
+}
+
+/// A model on every target asked for.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelPlan {
+    /// Its name.
+    pub model: String,
+    /// `model_type` of its configuration.
+    pub model_type: String,
+    /// Its size, if the architecture is known and the configuration is served.
+    pub size: Option<ModelSize>,
+    /// One for each target, in their order.
+    pub targets: Vec<TargetPlan>,
+}
+
+/// What does not depend on the target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct ModelSize {
+    /// Elements of all weights.
+    pub parameters: u64,
+    /// Nodes of the graph after fusion.
+    pub nodes: usize,
+    /// Most positions the model was made for.
+    pub context: u64,
+    /// Most tokens of one step that are planned for.
+    pub step_tokens: u64,
+    /// Most positions that are planned for.
+    pub positions: u64,
+    /// Bytes of the weights in f16.
+    pub weight_bytes_f16: u64,
+    /// Bytes of the weights with matrices in 4 bits.
+    pub weight_bytes_q4: u64,
+    /// Bytes of caches and other states at that many positions, in f16.
+    pub state_bytes: u64,
+}
+
+/// A model on one target.
+#[derive(Clone, Debug, Serialize)]
+pub struct TargetPlan {
+    /// [`Target::name`].
+    pub target: &'static str,
+    /// Dtype of activations and caches.
+    pub activation: DType,
+    /// With weights in f16.
+    pub f16: Fit,
+    /// With matrices in 4 bits, by size.
+    pub q4: Fit,
+    /// Device memory of the program with weights in f16, if it compiles.
+    pub memory: Option<Memory>,
+}
+
+/// Plans models for targets. Remembers the plan of each distinct operator, types and attributes, over all models.
+pub struct DryRun {
+    lengths: Lengths,
+    targets: Vec<(&'static Target, u64, Planner)>,
+    validator: Validator,
+    /// The outcome of validating the kernels of each plan, by [`crate::kernels::NodePlan::hash`].
+    validated: HashMap<String, Result<()>>,
+}
+
+impl DryRun {
+    /// For these targets with these lengths; `memory` replaces the targets' own bytes of memory. Fails if a target has no
+    /// backend.
+    pub fn new(targets: &[&'static Target], memory: Option<u64>, lengths: Lengths) -> Result<DryRun> {
+        let planned = targets.iter().map(|&target| {
+            let info = target.info().ok_or_else(|| target.unsupported())?;
+            Ok((target, memory.unwrap_or(target.memory), Planner::new(info, Overrides::default())))
+        });
+        let targets = planned.collect::<Result<_>>()?;
+        Ok(DryRun { lengths, targets, validator: Validator::new(), validated: HashMap::new() })
+    }
+
+    /// Plans one model. What does not fit or is not supported is part of the result; so is a configuration that cannot be
+    /// right, which fails on every target. Fails only if `model_type` is missing.
+    pub fn plan(&mut self, name: &str, config: &Config) -> Result<ModelPlan> {
+        let model_type = config.root().text("model_type")?.to_string();
+        let known = ARCHITECTURES.iter().any(|a| a.model_types.contains(&model_type.as_str()));
+        let mut graphs: BTreeMap<bool, Result<Drawn>> = BTreeMap::new();
+        let mut plan = ModelPlan { model: name.into(), model_type, size: None, targets: Vec::new() };
+        for index in 0..self.targets.len() {
+            let (target, ..) = self.targets[index];
+            let activation = target.activation();
+            let drawn = graphs.entry(target.f16).or_insert_with(|| draw(config, activation, self.lengths));
+            let row = match drawn {
+                _ if !known => {
+                    let reason = Fit::Unsupported { reason: format!("architecture {}", plan.model_type) };
+                    TargetPlan {
+                        target: target.name,
+                        activation,
+                        f16: reason.clone(),
+                        q4: reason,
+                        memory: None,
+                    }
+                }
+                Err(e) => {
+                    let fit = Fit::of(e);
+                    TargetPlan { target: target.name, activation, f16: fit.clone(), q4: fit, memory: None }
+                }
+                Ok(drawn) => {
+                    plan.size.get_or_insert_with(|| drawn.size.clone());
+                    self.place(index, drawn)
+                }
+            };
+            plan.targets.push(row);
+        }
+        Ok(plan)
+    }
+
+    fn place(&mut self, index: usize, drawn: &Drawn) -> TargetPlan {
+        let outcome = self.validate(index, &drawn.graph).and_then(|()| self.memory(index, drawn));
+        let (target, budget, _) = &self.targets[index];
+        let (target, activation) = (target.name, target.activation());
+        match outcome {
+            Ok(memory) => {
+                let q4 = Memory { weights: drawn.size.weight_bytes_q4, ..memory };
+                let (f16, q4) = (Fit::within(&memory, *budget), Fit::within(&q4, *budget));
+                TargetPlan { target, activation, f16, q4, memory: Some(memory) }
+            }
+            // A 4-bit model has the same nodes, activations and states, so it does not run either.
+            Err(fit) => TargetPlan { target, activation, f16: fit.clone(), q4: fit, memory: None },
+        }
+    }
+
+    /// Plans every node and validates its kernels; what is wrong with the first that is refused, or which operators are
+    /// not supported.
+    fn validate(&mut self, index: usize, graph: &Graph) -> std::result::Result<(), Fit> {
+        let DryRun { targets, validator, validated, .. } = self;
+        let planner = &mut targets[index].2;
+        let mut refused: Vec<Fit> = Vec::new();
+        for node in graph.nodes() {
+            let outcome = planner.plan(&node.op, &graph.input_types(node)).and_then(|plan| {
+                if !validated.contains_key(&plan.hash) {
+                    let outcome = plan.launches.iter().try_for_each(|l| validator.check(&l.desc));
+                    validated.insert(plan.hash.clone(), outcome);
+                }
+                validated[&plan.hash].clone()
+            });
+            if let Err(e) = outcome {
+                let fit = Fit::of(&e);
+                if !refused.contains(&fit) {
+                    refused.push(fit);
+                }
+            }
+        }
+        Fit::join(refused)
+    }
+
+    /// Device memory of the compiled program.
+    fn memory(&mut self, index: usize, drawn: &Drawn) -> std::result::Result<Memory, Fit> {
+        let capacity = Symbols::np(drawn.size.step_tokens, drawn.size.positions);
+        let options = CompileOptions { context: Some(drawn.size.positions), ..CompileOptions::new(capacity) };
+        let program = compile_with(&drawn.graph, &mut self.targets[index].2, &options);
+        program.map(|p| p.memory()).map_err(|e| Fit::of(&e))
+    }
+}
+
+/// A model's graph, ready to be placed.
+struct Drawn {
+    graph: Graph,
+    size: ModelSize,
+}
+
+fn draw(config: &Config, activation: DType, lengths: Lengths) -> Result<Drawn> {
+    let options = ImportOptions { activation, logits: Rows::Last, ..ImportOptions::default() };
+    let outline = Outline::new(config, DType::F16, &options)?;
+    let graph = fuse(&outline.graph)?;
+    let summary = graph.summary()?;
+    let context = outline.context as u64;
+    let positions = context.min(lengths.positions);
+    // Growing states hold activations; those of constant size are f32 or activations and are counted as they are.
+    let row = summary.state_bytes_per_token / activation.size() as u64 * DType::F16.size() as u64;
+    let size = ModelSize {
+        parameters: summary.parameters,
+        nodes: graph.nodes().len(),
+        context,
+        step_tokens: positions.min(lengths.step_tokens),
+        positions,
+        weight_bytes_f16: summary.weight_bytes,
+        weight_bytes_q4: quantized_bytes(&graph)?,
+        state_bytes: row.saturating_mul(positions).saturating_add(summary.state_bytes_fixed),
+    };
+    Ok(Drawn { graph, size })
+}
+
+/// Bytes of the weights when matrices are stored in 4 bits, each [`GROUP`] of a row with a scale in f16. Vectors, and
+/// rows shorter than a group, stay as they are.
+fn quantized_bytes(graph: &Graph) -> Result<u64> {
+    let mut sum = 0u64;
+    for (_, value) in graph.weights() {
+        let too_large = || Error::invalid(format!("the size of weight `{}` overflows", value.name));
+        let sizes = value.ty.sizes(&Symbols::new())?;
+        let (width, rows) = sizes.split_last().map_or((1, &sizes[..]), |(&last, rest)| (last as u64, rest));
+        let count = rows.iter().try_fold(1u64, |product, &size| product.checked_mul(size as u64));
+        let row = match rows.is_empty() || width < GROUP {
+            true => width.checked_mul(value.ty.dtype.size() as u64),
+            false => width.div_ceil(GROUP).checked_mul(GROUP_BYTES),
+        };
+        let bytes = count.zip(row).and_then(|(count, row)| count.checked_mul(row)).ok_or_else(too_large)?;
+        sum = sum.checked_add(bytes).ok_or_else(too_large)?;
+    }
+    Ok(sum)
+}
+
+#[cfg(test)]
+mod tests;
