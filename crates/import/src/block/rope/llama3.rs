@@ -24,11 +24,9 @@ impl Llama3 {
             high: scaling.number("high_freq_factor", 1e-6..=1e6)?,
             original_context: f64::from(original_context(config, scaling, context)?),
         };
-        if method.high <= method.low {
-            let low = method.low;
-            return Err(
-                scaling.expected("high_freq_factor", &format!("more than `low_freq_factor`, which is {low}"))
-            );
+        if method.high < method.low {
+            let least = format!("at least `low_freq_factor`, which is {}", method.low);
+            return Err(scaling.expected("high_freq_factor", &least));
         }
         Ok(method)
     }
@@ -37,7 +35,12 @@ impl Llama3 {
     pub fn scale(&self, frequency: f64) -> f64 {
         // How often the pair turns over the original context.
         let turns = self.original_context * frequency / TAU;
-        let kept = ((turns - self.low) / (self.high - self.low)).clamp(0.0, 1.0);
+        // Llama-4 Scout has equal factors: nothing lies between them.
+        let kept = match turns {
+            _ if turns >= self.high => 1.0,
+            _ if turns <= self.low => 0.0,
+            _ => (turns - self.low) / (self.high - self.low),
+        };
         kept * frequency + (1.0 - kept) * frequency / self.factor
     }
 }

@@ -49,6 +49,15 @@ fn older_and_newer_keys_agree() {
 }
 
 #[test]
+fn llama3_with_equal_factors_blends_nothing() {
+    let json = r#"{"rope_parameters": {"rope_theta": 100.0, "rope_type": "llama3", "factor": 16.0,
+        "low_freq_factor": 1.0, "high_freq_factor": 1.0, "original_max_position_embeddings": 64}}"#;
+    let f = read(json).unwrap().inv_freq;
+    let plain: Vec<f32> = (0..4).map(|j| 100f32.powf(-j as f32 / 4.0)).collect();
+    assert_eq!(f, [plain[0], plain[1], plain[2], plain[3] / 16.0]);
+}
+
+#[test]
 fn llama3_keeps_short_waves_stretches_long_ones_and_blends_between() {
     let json = r#"{"rope_parameters": {"rope_theta": 100.0, "rope_type": "llama3", "factor": 8.0,
         "low_freq_factor": 1.0, "high_freq_factor": 4.0, "original_max_position_embeddings": 64}}"#;
