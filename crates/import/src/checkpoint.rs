@@ -1,7 +1,8 @@
-//! A checkpoint folder, opened: configuration, graph, weights and the ids of special tokens.
+//! A checkpoint folder or GGUF file, opened: configuration, graph, weights and the ids of special tokens.
 
 use crate::arch::{self, Decoder};
 use crate::config::Config;
+use crate::gguf;
 use crate::net::Net;
 use crate::options::ImportOptions;
 use crate::random;
@@ -12,7 +13,7 @@ use tapml_graph::{DType, Error, Graph, Model, Result};
 
 /// What a model folder needs, as advice.
 const FOLDER: &str = "a model is a folder in Hugging Face layout: config.json, model.safetensors (or shards with \
-                      model.safetensors.index.json) and, for text, tokenizer.json";
+                      model.safetensors.index.json) and, for text, tokenizer.json; or a GGUF file";
 
 /// An opened checkpoint.
 #[derive(Debug)]
@@ -31,18 +32,16 @@ pub struct Checkpoint {
 }
 
 impl Checkpoint {
-    /// Opens a folder with the default options.
+    /// Opens a folder or GGUF file with the default options.
     pub fn open(dir: impl AsRef<Path>) -> Result<Checkpoint> {
         Checkpoint::open_with(dir, &ImportOptions::default())
     }
 
-    /// Opens a folder. Fails if it holds no model, an architecture that is not supported, or weights that are missing,
-    /// damaged or of other shapes than the configuration says.
+    /// Opens a folder or GGUF file. Fails if it holds no model, an architecture that is not supported, or weights that
+    /// are missing, damaged or of other shapes than the configuration says.
     pub fn open_with(dir: impl AsRef<Path>, options: &ImportOptions) -> Result<Checkpoint> {
         let dir = dir.as_ref();
-        let config = read_config(dir)?;
-        arch::find(&config)?;
-        let weights = Weights::open(dir)?;
+        let (config, weights) = open_files(dir)?;
         let (decoder, model_type) = build(&config, &|name| weights.dtype(name), options)?;
         let values = weights.load(&decoder.graph, &decoder.sources, options.check_finite)?;
         let unused = weights.unused(&decoder.graph, &decoder.sources);
@@ -53,7 +52,7 @@ impl Checkpoint {
     /// measuring speed where the weights are not at hand. Dtype of the weights is the configuration's, else bf16.
     pub fn random(dir: impl AsRef<Path>, options: &ImportOptions, seed: u64) -> Result<Checkpoint> {
         let dir = dir.as_ref();
-        let config = read_config(dir)?;
+        let config = if gguf::is_gguf(dir) { gguf::open(dir)?.0 } else { read_config(dir)? };
         let root = config.root();
         let key = if root.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
         let dtype = match root.text_or(key, "bfloat16")? {
@@ -99,12 +98,12 @@ impl Checkpoint {
         })
     }
 
-    /// The folder.
+    /// The folder, or the GGUF file.
     pub fn dir(&self) -> &Path {
         &self.dir
     }
 
-    /// `config.json`.
+    /// `config.json`, or what it would be for the metadata of a GGUF file.
     pub fn config(&self) -> &Config {
         &self.config
     }
@@ -163,6 +162,18 @@ impl Checkpoint {
     }
 }
 
+/// Configuration and weights, with the architecture known to be served before weights are looked at.
+fn open_files(path: &Path) -> Result<(Config, Weights)> {
+    if gguf::is_gguf(path) {
+        let (config, weights) = gguf::open(path)?;
+        arch::find(&config)?;
+        return Ok((config, weights));
+    }
+    let config = read_config(path)?;
+    arch::find(&config)?;
+    Ok((config, Weights::open(path)?))
+}
+
 /// `config.json` of a model folder, which needs no weights for that. Fails if this is no such folder.
 pub fn read_config(dir: &Path) -> Result<Config> {
     let fail = |text: String| Error::invalid(format!("{}: {text}", dir.display())).with_hint(FOLDER);
@@ -172,10 +183,8 @@ pub fn read_config(dir: &Path) -> Result<Config> {
     if dir.is_file() {
         return Err(match dir.extension().and_then(|e| e.to_str()) {
             Some("safetensors" | "json") => fail("expected the folder that holds this file".into()),
-            Some(format @ ("gguf" | "onnx")) => {
-                Error::unsupported(format!("{}: {format} files are not supported", dir.display()))
-                    .with_hint(FOLDER)
-            }
+            Some("onnx") => Error::unsupported(format!("{}: onnx files are not supported", dir.display()))
+                .with_hint(FOLDER),
             _ => fail("expected a model folder, found a file".into()),
         });
     }

@@ -42,6 +42,11 @@ impl Config {
         }
     }
 
+    /// A configuration that follows from another file.
+    pub(crate) fn new(path: &Path, root: Map<String, Value>) -> Config {
+        Config { path: path.to_path_buf(), root }
+    }
+
     /// Reads the file if it exists; see [`Config::read`].
     pub fn read_if_present(path: &Path) -> Result<Option<Config>> {
         path.exists().then(|| Config::read(path)).transpose()

@@ -1,7 +1,7 @@
-//! Reads checkpoints: a folder in Hugging Face layout becomes a verified graph and memory-mapped weights.
+//! Reads checkpoints: a folder in Hugging Face layout, or a GGUF file, becomes a verified graph and memory-mapped weights.
 //!
-//! `safetensors` reads and writes the file format, `arch/<name>.rs` turns a `config.json` into a graph out of the
-//! parts in `block/`. Everything read here is hostile until checked: sizes are bounded, arithmetic is checked, and an
+//! `safetensors` reads and writes the file format, `gguf` reads the other, `arch/<name>.rs` turns a `config.json` into a
+//! graph out of the parts in `block/`. Everything read here is hostile until checked: sizes are bounded, arithmetic is checked, and an
 //! error names file, key or tensor, what was expected and what was found.
 #![warn(missing_docs)]
 
@@ -10,6 +10,8 @@ mod block;
 mod checkpoint;
 mod config;
 mod finite;
+pub mod gguf;
+mod mapped;
 mod net;
 mod options;
 mod outline;

@@ -1,6 +1,8 @@
 //! Tiny random Llama checkpoints for tests. Names and shapes are written out here on their own, not taken from the
 //! importer, so that they check it.
 
+pub mod gguf;
+
 use crate::safetensors::write;
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;

@@ -1,12 +1,14 @@
-//! The weight files of a checkpoint: one safetensors file, or shards with an index.
+//! The weight files of a checkpoint: one safetensors file, shards with an index, or what another format offers as a
+//! [`TensorFile`].
 
 use crate::config::Config;
 use crate::finite::first_not_finite;
-use crate::safetensors::{Entry, File};
+use crate::safetensors::File;
 use crate::source::Source;
 use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Component, Path};
+use std::sync::Arc;
 use tapml_graph::{DType, Error, Graph, Result, Symbols, Tensor, Value};
 
 /// The file of an unsharded model.
@@ -18,10 +20,67 @@ const SERVED: [DType; 3] = [DType::F32, DType::F16, DType::BF16];
 /// So many problems are listed in one message.
 const MOST_LISTED: usize = 10;
 
-/// Every tensor of a checkpoint by name, mapped but not read.
+/// A tensor of a file, without its elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// Its name in a checkpoint.
+    pub name: String,
+    /// Sizes, outermost first.
+    pub shape: Vec<usize>,
+    /// Element type as the file's format names it.
+    pub stored: &'static str,
+    /// The dtype that it is loaded as, if it can be.
+    pub dtype: Option<DType>,
+}
+
+/// A file that holds tensors of a checkpoint.
+pub trait TensorFile: std::fmt::Debug + Send + Sync {
+    /// Where the file lies.
+    fn path(&self) -> &Path;
+    /// What it holds.
+    fn list(&self) -> Vec<Listed>;
+    /// The tensor at a place in [`TensorFile::list`].
+    fn load(&self, index: usize) -> Result<Tensor>;
+    /// What to do if its tensors are not those that the configuration describes.
+    fn advice(&self) -> &'static str;
+}
+
+impl TensorFile for File {
+    fn path(&self) -> &Path {
+        File::path(self)
+    }
+
+    fn list(&self) -> Vec<Listed> {
+        let listed = self.entries().iter().map(|e| Listed {
+            name: e.name.clone(),
+            shape: e.shape.clone(),
+            stored: e.stored.name(),
+            dtype: e.stored.dtype(),
+        });
+        listed.collect()
+    }
+
+    fn load(&self, index: usize) -> Result<Tensor> {
+        let entry = self.entries().get(index).ok_or_else(|| Error::bug("a listed tensor is not there"))?;
+        File::load(self, entry)
+    }
+
+    fn advice(&self) -> &'static str {
+        "config.json and the weights belong to different models, or a weight file is missing"
+    }
+}
+
+/// A file and what it lists.
 #[derive(Clone, Debug)]
+struct Shard {
+    file: Arc<dyn TensorFile>,
+    listed: Vec<Listed>,
+}
+
+/// Every tensor of a checkpoint by name, mapped but not read.
+#[derive(Clone, Debug, Default)]
 pub struct Weights {
-    files: Vec<File>,
+    shards: Vec<Shard>,
     index: HashMap<String, (usize, usize)>,
 }
 
@@ -29,10 +88,7 @@ impl Weights {
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
     pub fn open(dir: &Path) -> Result<Weights> {
         if dir.join(SINGLE).exists() {
-            let file = File::open(&dir.join(SINGLE))?;
-            let names = file.entries().iter().enumerate();
-            let index = names.map(|(i, e)| (e.name.clone(), (0, i))).collect();
-            return Ok(Weights { files: vec![file], index });
+            return Ok(Weights::of(File::open(&dir.join(SINGLE))?));
         }
         match Config::read_if_present(&dir.join(INDEX))? {
             Some(index) => sharded(dir, &index),
@@ -40,15 +96,17 @@ impl Weights {
         }
     }
 
-    /// The dtype of a tensor, if there is one of this name in a dtype that weights may have.
-    pub fn dtype(&self, name: &str) -> Option<DType> {
-        let (_, entry) = self.find(name)?;
-        entry.stored.dtype().filter(|d| SERVED.contains(d))
+    /// All tensors of one file.
+    pub(crate) fn of(file: impl TensorFile + 'static) -> Weights {
+        let listed = file.list();
+        let index = listed.iter().enumerate().map(|(i, tensor)| (tensor.name.clone(), (0, i))).collect();
+        Weights { shards: vec![Shard { file: Arc::new(file), listed }], index }
     }
 
-    /// The files, in the order of their names.
-    pub fn files(&self) -> &[File] {
-        &self.files
+    /// The dtype of a tensor, if there is one of this name in a dtype that weights may have.
+    pub fn dtype(&self, name: &str) -> Option<DType> {
+        let (_, listed, _) = self.find(name)?;
+        listed.dtype.filter(|d| SERVED.contains(d))
     }
 
     /// The tensors that the graph names as weights. Fails with every one that is missing or of another type, and, if
@@ -86,17 +144,18 @@ impl Weights {
         let names = graph.weights().map(|(_, v)| v.name.as_str());
         let parts = sources.values().flat_map(Source::tensors).map(String::as_str);
         let used: HashSet<&str> = names.filter(|name| !sources.contains_key(*name)).chain(parts).collect();
-        let entries = self.files.iter().flat_map(File::entries).map(|e| e.name.as_str());
-        let unused = entries.filter(|n| !used.contains(n) && !n.ends_with("rotary_emb.inv_freq"));
+        let listed = self.shards.iter().flat_map(|shard| &shard.listed).map(|tensor| tensor.name.as_str());
+        let unused = listed.filter(|n| !used.contains(n) && !n.ends_with("rotary_emb.inv_freq"));
         let mut unused: Vec<String> = unused.map(str::to_string).collect();
         unused.sort();
         unused
     }
 
-    fn find(&self, name: &str) -> Option<(&File, &Entry)> {
-        let &(file, entry) = self.index.get(name)?;
-        let file = self.files.get(file)?;
-        Some((file, file.entries().get(entry)?))
+    /// The file of a tensor, what it lists of it, and the place in that list.
+    fn find(&self, name: &str) -> Option<(&dyn TensorFile, &Listed, usize)> {
+        let &(shard, place) = self.index.get(name)?;
+        let shard = self.shards.get(shard)?;
+        Some((shard.file.as_ref(), shard.listed.get(place)?, place))
     }
 
     /// The weight that this value stands for.
@@ -114,7 +173,7 @@ impl Weights {
 
     /// The tensor of this name under its own shape, which must have as many elements as `shape`.
     fn stored_of_len(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        let found = self.find(name).map(|(_, entry)| entry.shape.clone());
+        let found = self.find(name).map(|(_, listed, _)| listed.shape.clone());
         let count = |shape: &[usize]| shape.iter().try_fold(1usize, |n, &size| n.checked_mul(size));
         let same = found.filter(|found| count(found) == count(shape));
         self.stored(name, same.as_deref().unwrap_or(shape))
@@ -122,41 +181,41 @@ impl Weights {
 
     /// The tensor of this name and shape.
     fn stored(&self, name: &str, shape: &[usize]) -> Result<Tensor> {
-        let (file, entry) = self.find(name).ok_or_else(|| self.missing(name, shape))?;
-        let found = format!("{}{:?}", entry.stored, entry.shape);
+        let (file, listed, place) = self.find(name).ok_or_else(|| self.missing(name, shape))?;
+        let found = format!("{}{:?}", listed.stored, listed.shape);
         let at = || format!("{}: tensor `{name}`", file.path().display());
-        if entry.shape != shape {
+        if listed.shape != shape {
             return Err(Error::invalid(format!("expected shape {shape:?}, found {found}"))
                 .context(at())
-                .with_hint("config.json and the weights belong to different models"));
+                .with_hint(file.advice()));
         }
         if self.dtype(name).is_none() {
             return Err(Error::unsupported(format!("expected F32, F16 or BF16 elements, found {found}"))
                 .context(at())
                 .with_hint("take the checkpoint with f32, f16 or bf16 weights"));
         }
-        file.load(entry)
+        file.load(place)
     }
 
     fn missing(&self, name: &str, shape: &[usize]) -> Error {
-        let place = match self.files.as_slice() {
-            [only] => only.path().display().to_string(),
+        let place = match self.shards.as_slice() {
+            [only] => only.file.path().display().to_string(),
             [first, ..] => format!(
                 "{} and its {} shards",
-                first.path().with_file_name(INDEX).display(),
-                self.files.len()
+                first.file.path().with_file_name(INDEX).display(),
+                self.shards.len()
             ),
             [] => "the checkpoint".to_string(),
         };
         let hint = match name {
             "lm_head.weight" => "a model without it says `tie_word_embeddings: true` in config.json",
-            _ => "config.json and the weights belong to different models, or a weight file is missing",
+            _ => self.shards.first().map_or("a weight file is missing", |shard| shard.file.advice()),
         };
         Error::invalid(format!("{place}: tensor `{name}` of shape {shape:?} is missing")).with_hint(hint)
     }
 
     fn not_finite(&self, name: &str, tensor: &Tensor, index: usize, value: f64) -> Error {
-        let file = self.find(name).map(|(file, _)| file.path().display().to_string()).unwrap_or_default();
+        let file = self.find(name).map(|(file, ..)| file.path().display().to_string()).unwrap_or_default();
         let place = coordinates(index, tensor.shape());
         Error::invalid(format!("{file}: tensor `{name}` holds {value} at {place:?}, expected finite numbers"))
             .with_hint(
@@ -201,7 +260,7 @@ fn sharded(dir: &Path, config: &Config) -> Result<Weights> {
     for name in map.keys() {
         by_file.entry(map.text(name)?).or_default().push(name);
     }
-    let mut weights = Weights { files: Vec::new(), index: HashMap::new() };
+    let mut weights = Weights::default();
     for (file, names) in by_file {
         if !is_plain_name(file) {
             return Err(bad(format!("`{file}` is no name of a file in this folder")));
@@ -214,16 +273,17 @@ fn sharded(dir: &Path, config: &Config) -> Result<Weights> {
                 names.len()
             )));
         }
-        let shard = File::open(&shard)?;
-        let entries: HashMap<&str, usize> =
-            shard.entries().iter().enumerate().map(|(i, e)| (e.name.as_str(), i)).collect();
+        let file = File::open(&shard)?;
+        let listed = file.list();
+        let places: HashMap<&str, usize> =
+            listed.iter().enumerate().map(|(i, tensor)| (tensor.name.as_str(), i)).collect();
         for name in names {
-            let entry = entries.get(name).copied().ok_or_else(|| {
-                bad(format!("tensor `{name}` should be in {}, but is not", shard.path().display()))
+            let place = places.get(name).copied().ok_or_else(|| {
+                bad(format!("tensor `{name}` should be in {}, but is not", shard.display()))
             })?;
-            weights.index.insert(name.to_string(), (weights.files.len(), entry));
+            weights.index.insert(name.to_string(), (weights.shards.len(), place));
         }
-        weights.files.push(shard);
+        weights.shards.push(Shard { file: Arc::new(file), listed });
     }
     Ok(weights)
 }
@@ -241,6 +301,7 @@ fn no_weights(dir: &Path) -> Error {
         .map(|e| e.file_name().to_string_lossy().into_owned())
         .find(|n| [".bin", ".pt", ".pth", ".gguf", ".onnx", ".h5"].iter().any(|end| n.ends_with(end)));
     match other {
+        Some(name) if name.ends_with(".gguf") => error.with_hint(format!("name the file `{name}` itself")),
         Some(name) => error
             .with_hint(format!("`{name}` is in a format that is not read; save the model as safetensors")),
         None => error.with_hint("the weights were not fetched; a model folder holds them as safetensors"),

@@ -120,13 +120,13 @@ fn a_path_that_is_no_model_is_told_what_a_model_is() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("model.safetensors");
     std::fs::write(&file, b"x").unwrap();
-    let gguf = dir.path().join("model.gguf");
-    std::fs::write(&gguf, b"x").unwrap();
+    let onnx = dir.path().join("model.onnx");
+    std::fs::write(&onnx, b"x").unwrap();
     for (path, expected) in [
         (dir.path().join("nowhere"), "no such file or folder"),
         (dir.path().to_path_buf(), "there is no config.json"),
         (file, "expected the folder that holds this file"),
-        (gguf, "gguf files are not supported"),
+        (onnx, "onnx files are not supported"),
     ] {
         let error = refusal(&path);
         assert!(error.to_string().contains(expected), "{error}");

@@ -1,6 +1,7 @@
 //! A safetensors file mapped into memory; tensors share the map.
 
 use super::{Entry, Header};
+use crate::mapped::map;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use tapml_graph::{Bytes, Context, Error, Result, Tensor};
@@ -58,31 +59,4 @@ impl File {
             .ok_or_else(|| Error::invalid("its bytes lie outside the file").context(context()))?;
         Tensor::new(dtype, entry.shape.clone(), bytes).context(context)
     }
-}
-
-/// Keeps the map alive for the tensors that share it.
-struct Map(memmap2::Mmap);
-
-impl AsRef<[u8]> for Map {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-#[allow(unsafe_code)]
-fn map(path: &Path) -> Result<Bytes> {
-    let fail = |doing: &str, e: &std::io::Error| Error::io(doing, path, e);
-    let file = std::fs::File::open(path).map_err(|e| fail("open", &e))?;
-    let metadata = file.metadata().map_err(|e| fail("read", &e))?;
-    if !metadata.is_file() {
-        return Err(Error::invalid(format!("{} is no regular file", path.display())));
-    }
-    if metadata.len() == 0 {
-        return Ok(Bytes::new(Vec::new()));
-    }
-    // SAFETY: the map is private and read-only. As for every memory map, the file must not be cut short while it is
-    // in use; checkpoints are replaced by renaming, and nothing here writes to one that is open.
-    let map =
-        unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file) }.map_err(|e| fail("map", &e))?;
-    Ok(Bytes::new(Map(map)))
 }

@@ -124,6 +124,11 @@ fn scaled(
             let factor = scaling.number("factor", 1.0..=1e6)?;
             Ok(spread(plain.map(|f| f / factor), 1.0))
         }
+        // What GGUF files say instead of a method: what each frequency is divided by.
+        "divided" => {
+            let divisors = scaling.numbers("divisors", dim as usize / 2, 1e-6..=1e6)?;
+            Ok(spread(plain.zip(divisors).map(|(f, divisor)| f / divisor), 1.0))
+        }
         "dynamic" => {
             let factor = scaling.number("factor", 1.0..=1e6)? as f32;
             let dynamic = Some(DynamicNtk { factor, original: context });

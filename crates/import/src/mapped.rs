@@ -1,0 +1,32 @@
+//! Files mapped into memory: read from disk only where they are used.
+
+use std::path::Path;
+use tapml_graph::{Bytes, Error, Result};
+
+/// Keeps the map alive for the tensors that share it.
+struct Map(memmap2::Mmap);
+
+impl AsRef<[u8]> for Map {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// The bytes of a regular file.
+#[allow(unsafe_code)]
+pub fn map(path: &Path) -> Result<Bytes> {
+    let fail = |doing: &str, e: &std::io::Error| Error::io(doing, path, e);
+    let file = std::fs::File::open(path).map_err(|e| fail("open", &e))?;
+    let metadata = file.metadata().map_err(|e| fail("read", &e))?;
+    if !metadata.is_file() {
+        return Err(Error::invalid(format!("{} is no regular file", path.display())));
+    }
+    if metadata.len() == 0 {
+        return Ok(Bytes::new(Vec::new()));
+    }
+    // SAFETY: the map is private and read-only. As for every memory map, the file must not be cut short while it is
+    // in use; checkpoints are replaced by renaming, and nothing here writes to one that is open.
+    let map =
+        unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file) }.map_err(|e| fail("map", &e))?;
+    Ok(Bytes::new(Map(map)))
+}
