@@ -14,6 +14,7 @@ mod stop;
 mod stream;
 mod text;
 mod tokenizer;
+mod vocabulary;
 
 pub use chat::{ChatTemplate, Message};
 pub use generate::{Finish, GenerateOptions, Generation, Generator};

@@ -25,21 +25,29 @@ pub struct SpecialTokens {
 impl SpecialTokens {
     /// Reads both files of a model folder where they exist; the first has precedence.
     pub fn read(dir: &Path) -> Result<SpecialTokens> {
+        SpecialTokens::read_or(dir, &SpecialTokens::default())
+    }
+
+    /// As [`SpecialTokens::read`]; `default` where neither file says something.
+    pub fn read_or(dir: &Path, default: &SpecialTokens) -> Result<SpecialTokens> {
         let config = Config::read_if_present(&dir.join("tokenizer_config.json"))?;
         let map = Config::read_if_present(&dir.join("special_tokens_map.json"))?;
         let sections: Vec<Section> = [&config, &map].into_iter().flatten().map(Config::root).collect();
-        let flag = |key| sections.first().map_or(Ok(false), |s| s.flag_or(key, false));
-        let token = |key: &str| -> Result<Option<String>> {
+        let flag = |key: &str, default| match &config {
+            Some(config) => config.root().flag_or(key, default),
+            None => Ok(default),
+        };
+        let token = |key: &str, default: &Option<String>| -> Result<Option<String>> {
             let found: Result<Vec<Option<String>>> = sections.iter().map(|s| text(s, key)).collect();
-            Ok(found?.into_iter().flatten().next())
+            Ok(found?.into_iter().flatten().next().or_else(|| default.clone()))
         };
         Ok(SpecialTokens {
-            bos: token("bos_token")?,
-            eos: token("eos_token")?,
-            pad: token("pad_token")?,
-            unk: token("unk_token")?,
-            add_bos: config.is_some() && flag("add_bos_token")?,
-            add_eos: config.is_some() && flag("add_eos_token")?,
+            bos: token("bos_token", &default.bos)?,
+            eos: token("eos_token", &default.eos)?,
+            pad: token("pad_token", &default.pad)?,
+            unk: token("unk_token", &default.unk)?,
+            add_bos: flag("add_bos_token", default.add_bos)?,
+            add_eos: flag("add_eos_token", default.add_eos)?,
         })
     }
 }

@@ -1,11 +1,15 @@
-//! Text to token ids and back, as the checkpoint's `tokenizer.json` says.
+//! Text to token ids and back, as the checkpoint's `tokenizer.json` says, or the vocabulary that it has instead.
 
 use crate::chat::ChatTemplate;
 use crate::special::SpecialTokens;
 use crate::stream::TextStream;
+use crate::vocabulary::{self, Opened};
 use std::path::{Path, PathBuf};
 use tapml_graph::{Error, ErrorKind, Result};
+use tapml_import::gguf;
 
+/// The file in a model folder.
+const FILE: &str = "tokenizer.json";
 /// The largest `tokenizer.json` that is read, in bytes.
 const MAX_FILE: u64 = 512 << 20;
 
@@ -20,11 +24,32 @@ pub struct Tokenizer {
 }
 
 impl Tokenizer {
-    /// Reads `tokenizer.json` of a model folder, and `tokenizer_config.json`, `special_tokens_map.json` and
-    /// `chat_template.jinja` where they exist.
-    pub fn open(dir: impl AsRef<Path>) -> Result<Tokenizer> {
-        let dir = dir.as_ref();
-        let path = dir.join("tokenizer.json");
+    /// Reads `tokenizer.json` of a model folder, else `tokenizer.model`, and `tokenizer_config.json`,
+    /// `special_tokens_map.json` and `chat_template.jinja` where they exist; or the metadata of a GGUF file.
+    pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
+        let path = path.as_ref();
+        if gguf::is_gguf(path) {
+            return Tokenizer::of(path, vocabulary::open_gguf(path)?);
+        }
+        let own = path.join(vocabulary::SENTENCEPIECE);
+        if !path.join(FILE).exists() && own.exists() {
+            let opened = vocabulary::open_sentencepiece(path)?;
+            let template = ChatTemplate::read(path, &opened.special)?;
+            return Ok(Tokenizer { template, ..Tokenizer::of(&own, opened)? });
+        }
+        Tokenizer::open_json(path)
+    }
+
+    /// A tokenizer from another file than `tokenizer.json`.
+    fn of(path: &Path, opened: Opened) -> Result<Tokenizer> {
+        let Opened { inner, special, bos, eos, template } = opened;
+        let template = template.map(|source| ChatTemplate::new(&source, &special)).transpose();
+        let template = template.map_err(|e| e.context(path.display().to_string()))?;
+        Ok(Tokenizer { path: path.to_path_buf(), inner, special, bos, eos, template })
+    }
+
+    fn open_json(dir: &Path) -> Result<Tokenizer> {
+        let path = dir.join(FILE);
         let inner = read(&path)?;
         let special = SpecialTokens::read(dir)?;
         let id = |text: &Option<String>| text.as_ref().and_then(|t| inner.token_to_id(t));
@@ -145,7 +170,7 @@ fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
 }
 
 /// Runs the tokenizer library, which panics on some damaged files; a panic becomes an error.
-fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
+pub(crate) fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
     outcome.unwrap_or_else(|_| Err("the tokenizer library panicked, so that the file must be damaged".into()))
 }
