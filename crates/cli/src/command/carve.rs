@@ -18,7 +18,7 @@ use tapml::migrate::{CarveOptions, Hash, ModelIdentity, PromptInput, carve, suit
     after_help = "Example:\n  tapml carve models/llama --prompts prompts.txt --out llama.suite --steps 8"
 )]
 pub struct CarveCommand {
-    /// Folder in Hugging Face layout
+    /// Folder in Hugging Face layout, or a GGUF file
     model: PathBuf,
     /// Prompts, one per line; bundled ones if not given
     #[arg(long, value_name = "FILE")]
@@ -115,7 +115,11 @@ pub fn inputs(tokenizer: &Tokenizer, file: Option<&Path>) -> Result<Vec<PromptIn
 /// Who the model is, for suites and ledgers. Weights are named by the suite one by one.
 pub fn identity(checkpoint: &Checkpoint) -> Result<ModelIdentity> {
     let config = checkpoint.dir().join("config.json");
-    let bytes = std::fs::read(&config).with_context(|| format!("could not read {}", config.display()))?;
+    let bytes = match checkpoint.dir().is_dir() {
+        true => std::fs::read(&config).with_context(|| format!("could not read {}", config.display()))?,
+        // A GGUF file has none; what follows from its metadata stands for it.
+        false => serde_json::to_vec(checkpoint.config().json())?,
+    };
     Ok(ModelIdentity {
         name: checkpoint.dir().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
         path: checkpoint.dir().display().to_string(),

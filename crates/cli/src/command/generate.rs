@@ -21,7 +21,7 @@ use tapml::import::{Checkpoint, Rows};
     after_help = "Example:\n  tapml generate models/llama --target vulkan --prompt 'Once upon a time' --max-tokens 64"
 )]
 pub struct GenerateCommand {
-    /// Folder in Hugging Face layout
+    /// Folder in Hugging Face layout, or a GGUF file
     model: PathBuf,
     /// Text of the prompt
     #[arg(long, required_unless_present = "ids", conflicts_with = "ids")]

@@ -14,7 +14,7 @@ use tapml::import::Rows;
 #[derive(Args)]
 #[command(after_help = "Example:\n  tapml inspect models/llama")]
 pub struct InspectCommand {
-    /// Folder in Hugging Face layout
+    /// Folder in Hugging Face layout, or a GGUF file
     model: PathBuf,
     /// Print the graph's text form instead
     #[arg(long, conflicts_with = "json")]

@@ -19,7 +19,7 @@ use tapml::import::{Rows, safetensors};
     after_help = "Example:\n  tapml logits models/llama --prompt 'Once upon a time' --hidden --out golden.safetensors"
 )]
 pub struct LogitsCommand {
-    /// Folder in Hugging Face layout
+    /// Folder in Hugging Face layout, or a GGUF file
     model: PathBuf,
     /// Text of the prompt
     #[arg(long, required_unless_present = "ids", conflicts_with = "ids")]

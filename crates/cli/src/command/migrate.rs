@@ -20,7 +20,7 @@ use tapml::migrate::{MigrateOptions, html, migrate};
 #[derive(Args)]
 #[command(after_help = "Example:\n  tapml migrate models/llama --target vulkan --html report.html")]
 pub struct MigrateCommand {
-    /// Folder in Hugging Face layout
+    /// Folder in Hugging Face layout, or a GGUF file
     model: PathBuf,
     #[command(flatten)]
     target: TargetArgs,
