@@ -46,8 +46,8 @@ impl CompileOptions {
 
 /// Compiles a graph for devices like this one. One program serves every `n` and `p` up to the capacity.
 ///
-/// A growing state whose new rows an appending operator adds is extended in place; any other state is copied back at
-/// the end of a run. Fails with [`ErrorKind::Unsupported`] and a list of every node that has no kernel at its types.
+/// A growing state whose new rows an appending operator adds is extended in place, and a fixed state that its last user
+/// advances is advanced in place where the kernel can; any other state is copied back at the end of a run. Fails with [`ErrorKind::Unsupported`] and a list of every node that has no kernel at its types.
 pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Result<Program> {
     compile_with(graph, &mut Planner::new(info.clone(), options.overrides.clone()), options)
 }
@@ -118,7 +118,7 @@ struct Compiler<'a> {
     steps: Vec<Step>,
     symbols: u32,
     max_groups: u32,
-    /// The buffer of each state, and whether the run extends it in place.
+    /// The buffer of each state, and whether the run extends or advances it in place.
     states: Vec<(u32, bool)>,
 }
 
@@ -167,7 +167,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn node(&mut self, index: usize, node: &Node, plan: &NodePlan) -> Result<()> {
-        let extended = self.extended_state(node, plan);
+        let extended = self.state_in_place(index, node, plan);
         for (k, &output) in node.outputs.iter().enumerate() {
             let value = self.graph.value(output);
             self.homes[output.0 as usize] = match extended {
@@ -203,14 +203,18 @@ impl<'a> Compiler<'a> {
         Ok(())
     }
 
-    /// The state that this node extends in place, and by which output.
-    fn extended_state(&self, node: &Node, plan: &NodePlan) -> Option<(usize, usize)> {
-        let in_place = plan.in_place.filter(|_| node.op.appends())?;
-        let Origin::State(state) = self.graph.value(*node.inputs.get(in_place.input)?).origin else {
-            return None;
-        };
+    /// The state that this node extends or advances in place, and by which output. One that is advanced is lost: nobody
+    /// may need it afterwards.
+    fn state_in_place(&self, index: usize, node: &Node, plan: &NodePlan) -> Option<(usize, usize)> {
+        let in_place = plan.in_place?;
+        let before = *node.inputs.get(in_place.input)?;
+        let Origin::State(state) = self.graph.value(before).origin else { return None };
+        let at = before.0 as usize;
+        let uses = node.inputs.iter().filter(|&&v| v == before).count();
+        let lost = self.last_use[at] == Some(index) && !self.kept[at] && uses == 1;
         let after = self.graph.states().get(state as usize)?.output;
-        (node.outputs.get(in_place.output) == Some(&after)).then_some((state as usize, in_place.output))
+        let advanced = node.outputs.get(in_place.output) == Some(&after);
+        ((node.op.appends() || lost) && advanced).then_some((state as usize, in_place.output))
     }
 
     fn poison(&mut self, buffer: u32) {
@@ -355,7 +359,7 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    /// States that were not extended in place take over their new values, whole buffers at capacity.
+    /// States that were not changed in place take over their new values, whole buffers at capacity.
     fn copy_states_back(&mut self) -> Result<()> {
         for (index, state) in self.graph.states().iter().enumerate() {
             let (dst, done) = self.states[index];

@@ -50,6 +50,7 @@ impl Instance {
         program.check()?;
         let mut buffers = Vec::with_capacity(program.buffers.len());
         let loaded = fill(device, program, weights, &mut buffers)
+            .and_then(|()| zero_states(device, program, &buffers))
             .and_then(|()| record(device, cache, program, &buffers));
         match loaded {
             Ok(list) => {
@@ -132,6 +133,12 @@ impl Instance {
         };
         expect_type(state, value, &port.ty, &symbols)?;
         self.write(device, port.buffer, value.bytes())
+    }
+
+    /// Fills the states of a fixed shape with zeros, which they hold when loaded. Growing ones need nothing: a run with
+    /// `p = 0` reads no rows of them.
+    pub fn zero_states(&mut self, device: &mut dyn Device) -> Result<()> {
+        zero_states(device, &self.program, &self.buffers)
     }
 
     /// Frees buffers, the list and the kernels that no cache owns.
@@ -249,6 +256,15 @@ fn fill(
             }
             Content::Symbols | Content::Activation | Content::State => {}
         }
+    }
+    Ok(())
+}
+
+fn zero_states(device: &mut dyn Device, program: &Program, buffers: &[BufferId]) -> Result<()> {
+    for state in program.states.iter().filter(|state| !state.grows) {
+        let size = program.buffers[state.buffer as usize].size;
+        let zeros = vec![0; usize::try_from(size).map_err(|_| Error::invalid("a state is too large"))?];
+        device.write(buffers[state.buffer as usize], 0, &zeros)?;
     }
     Ok(())
 }

@@ -3,7 +3,7 @@
 use crate::kernel::{KERNELS, Request};
 use crate::overrides::Overrides;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::{Context, DType, Error, Extent, Op, Result, Symbol, Symbols, TensorType};
+use tapml_graph::{Context, DType, Dim, Error, Extent, Op, Result, Symbol, Symbols, TensorType};
 
 /// The symbols in the order of the uniform block `struct Symbols { n: u32, p: u32, … }` that every kernel binds last.
 pub const SYMBOLS: [Symbol; 2] = [Symbol::N, Symbol::P];
@@ -56,15 +56,16 @@ pub struct Launch {
 }
 
 /// How the kernel adds up: what a verdict needs to know of its arithmetic.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Accumulate {
     /// The dtype of sums.
     pub dtype: DType,
-    /// The longest serial chain of additions between steps of a tree; 0 if nothing is added up.
-    pub chain: u32,
+    /// The longest serial chain of additions between steps of a tree; 0 if nothing is added up. A recurrence adds to its
+    /// state once for each row, so that its chain grows with them.
+    pub chain: Dim,
 }
 
-/// That an output may lie in the buffer of an input, which is then extended in place.
+/// That an output may lie in the buffer of an input, which is then extended or advanced in place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct InPlace {
     /// Which input.
@@ -92,7 +93,7 @@ pub struct NodePlan {
     pub constants: Vec<Vec<u8>>,
     /// How the kernel adds up.
     pub accumulate: Accumulate,
-    /// Whether an output may extend an input in place.
+    /// Whether an output may lie in the buffer of an input.
     pub in_place: Option<InPlace>,
 }
 

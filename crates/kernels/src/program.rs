@@ -75,7 +75,7 @@ pub enum Content {
     Constant(Vec<u8>),
     /// Values of one run: inputs, results and what lies between.
     Activation,
-    /// A state; zeroed when loaded, kept between runs.
+    /// A state; zeroed when loaded if it does not grow, kept between runs.
     State,
 }
 

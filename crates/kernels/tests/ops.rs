@@ -5,7 +5,7 @@ mod common;
 
 use common::{devices, run_call, run_plan};
 use tapml_device::Device;
-use tapml_graph::op::{OPS, Sample};
+use tapml_graph::op::{OPS, OpInfo, Sample};
 use tapml_graph::{DType, Symbols, Tensor};
 use tapml_kernels::{KernelCache, NodePlan, Overrides, plan_node};
 use tapml_reference::{Value, oracle};
@@ -13,6 +13,15 @@ use tapml_reference::{Value, oracle};
 /// Multiples of the oracle's deviation under disturbances of one rounding of f32 that a kernel may be off by.
 const FACTOR: f64 = 16.0;
 const COPIES: usize = 8;
+
+/// The operators, or for work on some of them those that `TAPML_OPS` lists, such as `TAPML_OPS=rope,attention`.
+fn ops() -> impl Iterator<Item = &'static OpInfo> {
+    let wanted = std::env::var("TAPML_OPS").ok();
+    let is_wanted = move |info: &&OpInfo| {
+        wanted.as_ref().is_none_or(|names| names.split(',').any(|name| name == info.name))
+    };
+    OPS.iter().filter(is_wanted)
+}
 
 /// The largest ratio of error to allowed error, and where.
 fn worst(sample: &Sample, inputs: &[Tensor], outputs: &[Tensor]) -> (f64, String) {
@@ -78,7 +87,7 @@ fn check(device: &mut dyn Device, cache: &mut KernelCache, sample: &Sample) {
 fn samples_agree_with_the_oracle_and_nothing_is_found() {
     for mut device in devices() {
         let mut cache = KernelCache::new();
-        for info in OPS {
+        for info in ops() {
             for sample in (info.samples)() {
                 check(device.as_mut(), &mut cache, &sample);
             }
@@ -90,7 +99,7 @@ fn samples_agree_with_the_oracle_and_nothing_is_found() {
 fn any_n_and_p() {
     for mut device in devices() {
         let mut cache = KernelCache::new();
-        for info in OPS {
+        for info in ops() {
             let samples = (info.samples)();
             let sample = samples.iter().find(|s| s.types().iter().all(|t| t.dtype != DType::F16)).unwrap();
             let cached = matches!(info.name, "append" | "attention" | "position_scale" | "rope_angles");

@@ -279,7 +279,7 @@ impl<'a> Checker<'a> {
         check_types(call, &outputs)?;
         let exact = self.oracles.of(job.case, || Ok(call))?;
         let source = Precision { accumulate: SOURCE_ACCUMULATE, terms: terms(call) };
-        let target = choices.precision(job.case.node);
+        let target = choices.precision(job.case.node, &call.symbols)?;
         judge(&exact, &outputs, target, Some((&job.expected, source)))
     }
 

@@ -4,7 +4,7 @@ use crate::suite::Case;
 use crate::verdict::Precision;
 use std::collections::HashMap;
 use tapml_exec::{KernelChoice, Platform};
-use tapml_graph::{DType, ErrorKind, Graph, NodeId, Result};
+use tapml_graph::{DType, ErrorKind, Graph, NodeId, Result, Symbols};
 
 /// The kernels of some nodes.
 pub(crate) struct Choices {
@@ -54,15 +54,17 @@ impl Choices {
         (run, skipped)
     }
 
-    /// The precision that the kernel of a node declares; plain f32 if there is none.
-    pub fn precision(&self, node: NodeId) -> Precision {
-        self.declared(node).unwrap_or(Precision { accumulate: DType::F32, terms: 0 })
+    /// The precision that the kernel of a node declares for a call at these symbols; plain f32 if there is none.
+    pub fn precision(&self, node: NodeId, symbols: &Symbols) -> Result<Precision> {
+        let declared = self.declared(node, symbols)?;
+        Ok(declared.unwrap_or(Precision { accumulate: DType::F32, terms: 0 }))
     }
 
-    /// The precision that the kernel of a node declares; `None` if there is none.
-    pub fn declared(&self, node: NodeId) -> Option<Precision> {
-        let accumulate = self.get(node).ok()?.accumulate;
-        Some(Precision { accumulate: accumulate.dtype, terms: accumulate.chain as usize })
+    /// The precision that the kernel of a node declares for a call at these symbols; `None` if there is none.
+    pub fn declared(&self, node: NodeId, symbols: &Symbols) -> Result<Option<Precision>> {
+        let Ok(choice) = self.get(node) else { return Ok(None) };
+        let terms = usize::try_from(choice.accumulate.chain.eval(symbols)?).unwrap_or(usize::MAX);
+        Ok(Some(Precision { accumulate: choice.accumulate.dtype, terms }))
     }
 
     /// A property of all kernels in use, each value once, joined by `+`.

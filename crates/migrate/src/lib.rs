@@ -26,7 +26,7 @@ pub use html::html;
 pub use identity::{Hash, ModelIdentity, WeightEntry, graph_hash, tensor_type, weight_entries, weights_hash};
 pub use junit::junit;
 pub use migrate::{MigrateOptions, Migrated, migrate};
-pub use noise::Limits;
+pub use noise::{Declared, Limits};
 pub use oracle::{Oracles, terms};
 pub use progress::{Progress, Quiet, Stop};
 pub use whole::{ModelCheck, check_model};

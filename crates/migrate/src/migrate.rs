@@ -12,12 +12,11 @@ use crate::outcome::{rejection, report};
 use crate::progress::{Progress, Stop};
 use crate::report::{MigrateReport, OpCheck, Seconds, SkippedNode};
 use crate::suite::Suite;
-use crate::verdict::Precision;
 use crate::whole::{ModelCheck, check_model};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tapml_exec::{Hybrid, Platform, Side};
+use tapml_exec::{Accumulate, Hybrid, Platform, Side};
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbols};
 
 /// Memory for oracle results, bytes.
@@ -317,9 +316,10 @@ impl Migration<'_> {
     }
 
     fn limits(&mut self, ledger: &mut Ledger, choices: &Choices) -> Result<Limits> {
-        let precision = |node: NodeId| choices.declared(node);
+        let precision = |node: NodeId, symbols: &Symbols| choices.declared(node, symbols);
         let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
-        let all: Vec<Option<Precision>> = nodes.map(precision).collect();
+        let all: Vec<Option<&Accumulate>> =
+            nodes.map(|node| choices.get(node).ok().map(|choice| &choice.accumulate)).collect();
         let key = Hash::of(format!("limits {VERSION} {} {all:?}", self.suite.hash()).as_bytes());
         if let Some(known) = ledger.limits.as_ref().filter(|l| l.key == key) {
             return Ok(known.limits.clone());

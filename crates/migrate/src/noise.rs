@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_exec::LOGITS;
-use tapml_graph::{Context, Error, Model, NodeId, Origin, Result, ValueId};
+use tapml_graph::{Context, Error, Model, NodeId, Origin, Result, Symbols, ValueId};
 use tapml_reference::{Array, Value, empty_states, eval};
 
 /// Disturbed runs of the whole model.
@@ -25,6 +25,9 @@ pub const RUNS: u64 = 4;
 /// draw; the largest of four has a mean of 1.5 standard deviations, and no position of a long suite may exceed the limit
 /// by chance: 4.5 are exceeded once in 150,000.
 pub const HEADROOM: f64 = 3.0;
+
+/// What the kernel of a node declares at these symbols; `None` if it is not on the target.
+pub type Declared<'a> = dyn Fn(NodeId, &Symbols) -> Result<Option<Precision>> + Sync + 'a;
 
 /// Limits of the logits' movement, for every position of every run of the suite.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,13 +45,13 @@ impl Limits {
         self.moved[frame][row] + self.source[frame][row]
     }
 
-    /// Measures the limits. `precision` gives what the target's kernel for a node declares, `None` if the node stays on
-    /// the source.
+    /// Measures the limits. `precision` gives what the target's kernel for a node declares at these symbols, `None` if
+    /// the node stays on the source.
     pub fn measure(
         suite: &Suite,
         model: &Model,
         oracles: &Oracles,
-        precision: &(dyn Fn(NodeId) -> Option<Precision> + Sync),
+        precision: &Declared<'_>,
     ) -> Result<Limits> {
         let run = Noisy { suite, model, oracles, precision };
         let prompts = suite.manifest().prompts.len() as u32;
@@ -99,7 +102,7 @@ struct Noisy<'a> {
     suite: &'a Suite,
     model: &'a Model,
     oracles: &'a Oracles,
-    precision: &'a (dyn Fn(NodeId) -> Option<Precision> + Sync),
+    precision: &'a Declared<'a>,
 }
 
 impl Noisy<'_> {
@@ -151,7 +154,8 @@ impl Noisy<'_> {
         output: Value<f64>,
         seed: u64,
     ) -> Result<Value<f64>> {
-        let (Some(precision), Value::Float(array)) = ((self.precision)(case.node), &output) else {
+        let declared = (self.precision)(case.node, &self.suite.frames()[case.frame].symbols)?;
+        let (Some(precision), Value::Float(array)) = (declared, &output) else {
             return Ok(output);
         };
         let exact = self.oracles.of(case, || Ok(self.suite.call(case, self.model)?.0))?;

@@ -77,7 +77,8 @@ impl Oracles {
 }
 
 /// Terms of the longest sum that an operator forms for one output element, from the shapes of its inputs: 0 if every
-/// input has the output's shape (element-wise), else the longest row, or the rows of an input that are summed over.
+/// input has the output's shape (element-wise), else the longest row, or the rows of an input that are summed over, or
+/// all rows if they see each other.
 pub fn terms(call: &Call) -> usize {
     let output = call.output_types.first().and_then(|t| t.sizes(&call.symbols).ok()).unwrap_or_default();
     let floats = || call.inputs.iter().zip(&call.weights).filter(|(t, _)| t.dtype().is_float());
@@ -91,5 +92,6 @@ pub fn terms(call: &Call) -> usize {
             _ => row,
         }
     };
-    floats().map(|(t, w)| longest(t, w.is_some())).max().unwrap_or(0)
+    let rows = output.first().copied().filter(|_| !call.op.row_wise()).unwrap_or(0);
+    floats().map(|(t, w)| longest(t, w.is_some())).max().unwrap_or(0).max(rows)
 }

@@ -114,6 +114,12 @@ evaluators! {
     Route,
     ExpertLinear,
     Combine,
+    TokenShift,
+    Wkv,
+    Wkv7,
+    WkvBonus,
+    CausalConv,
+    SelectiveScan,
 }
 
 /// Evaluates an operator in `T` throughout; nothing is rounded to storage dtypes. Fails if the inputs do not have the

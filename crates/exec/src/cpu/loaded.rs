@@ -16,6 +16,8 @@ pub(super) struct CpuLoaded {
     /// For each value of the graph that is a weight, its numbers.
     weights: Vec<Option<Value<f32>>>,
     states: Vec<Held>,
+    /// Rows that went into states of a fixed shape; `None` after a failed run.
+    rows: Option<u64>,
     /// For each node, the state that it adds rows to.
     grows: Vec<Option<usize>>,
     /// For each node, the values that nobody needs after it.
@@ -59,7 +61,7 @@ impl CpuLoaded {
             }
         }
         let (model, dead) = (model.clone(), dead(graph));
-        let mut loaded = CpuLoaded { model, weights, states: Vec::new(), grows, dead };
+        let mut loaded = CpuLoaded { model, weights, states: Vec::new(), rows: None, grows, dead };
         loaded.reset()?;
         Ok(loaded)
     }
@@ -91,6 +93,14 @@ impl CpuLoaded {
                     }
                 }
                 Held::Whole(tensor) => {
+                    if self.rows != symbols.get(Symbol::P) {
+                        let p = symbols.get(Symbol::P).map_or("unbound".into(), |p| p.to_string());
+                        let rows = self.rows.map_or("an undefined number of".into(), |r| r.to_string());
+                        return Err(Error::invalid(format!(
+                            "p is {p}, but {rows} rows went into state `{}`",
+                            state.name
+                        )));
+                    }
                     expect(&value.name, tensor, value.ty.dtype, &value.ty.sizes(symbols)?)?;
                     values[state.input.0 as usize] = Some(tensor.clone());
                 }
@@ -216,16 +226,21 @@ impl Loaded for CpuLoaded {
         observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>> {
         let mut values = self.start(symbols, inputs)?;
+        self.rows = None;
         match observer {
             Some(observer) => self.watch(&mut values, symbols, observer)?,
             None => drop(on_pool(|| self.nodes(0, &mut values, symbols, None))?),
         }
-        self.finish(&values, symbols)
+        let outputs = self.finish(&values, symbols)?;
+        let (n, p) = (symbols.get(Symbol::N), symbols.get(Symbol::P));
+        self.rows = n.zip(p).map(|(n, p)| n.saturating_add(p));
+        Ok(outputs)
     }
 
     fn reset(&mut self) -> Result<()> {
         let graph = self.model.graph();
         self.states = graph.states().iter().map(|state| empty(graph, state)).collect::<Result<_>>()?;
+        self.rows = Some(0);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ pub(super) struct DeviceLoaded {
     shared: Shared,
     /// Present until the drop.
     instance: Option<Instance>,
-    /// Rows that growing states hold; `None` after a failed run.
+    /// Rows that went into the states, which growing ones hold; `None` after a failed run.
     rows: Option<u64>,
 }
 
@@ -44,7 +44,7 @@ impl Loaded for DeviceLoaded {
         }
         let instance = self.instance.as_mut().ok_or_else(gone)?;
         let p = symbols.get(Symbol::P);
-        if instance.program().states.iter().any(|s| s.grows) && self.rows != p {
+        if !instance.program().states.is_empty() && self.rows != p {
             let p = p.map_or("unbound".into(), |p| p.to_string());
             let held = self.rows.map_or("an undefined number of rows".into(), |r| format!("{r} rows"));
             return Err(Error::invalid(format!("p is {p}, but the states hold {held}")));
@@ -64,13 +64,7 @@ impl Loaded for DeviceLoaded {
 
     fn reset(&mut self) -> Result<()> {
         let instance = self.instance.as_mut().ok_or_else(gone)?;
-        let mut inner = lock(&self.shared);
-        let fixed = instance.program().states.iter().filter(|s| !s.grows).cloned().collect::<Vec<_>>();
-        for state in fixed {
-            let sizes = state.ty.sizes(&Symbols::np(0, 0))?;
-            let zeros = Tensor::from_f64(state.ty.dtype, sizes.clone(), &vec![0.0; sizes.iter().product()])?;
-            instance.write_state(inner.device.as_mut(), &state.name, &zeros)?;
-        }
+        instance.zero_states(lock(&self.shared).device.as_mut())?;
         self.rows = Some(0);
         Ok(())
     }

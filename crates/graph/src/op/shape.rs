@@ -94,3 +94,18 @@ pub fn stack<'a>(name: &str, ty: &'a TensorType) -> Result<[&'a Dim; 3]> {
         _ => Err(Error::invalid(format!("`{name}` must be a stack of float matrices, found {ty}"))),
     }
 }
+
+/// The constant size of rows of heads of `head_dim` elements each.
+pub fn expect_heads(columns: &Dim, head_dim: u32) -> Result<u64> {
+    let width = columns.as_const().filter(|w| head_dim > 0 && w.is_multiple_of(u64::from(head_dim)));
+    width.ok_or_else(|| Error::invalid(format!("`head_dim` {head_dim} must divide the columns {columns}")))
+}
+
+/// Fails unless the type is that of a recurrence's state: `f32[rows, columns]`.
+pub fn expect_state(ty: &TensorType, rows: u64, columns: &Dim) -> Result<()> {
+    let expected = TensorType::new(DType::F32, [Dim::from(rows), columns.clone()]);
+    if *ty == expected {
+        return Ok(());
+    }
+    Err(Error::invalid(format!("the state must be {expected}, found {ty}")))
+}

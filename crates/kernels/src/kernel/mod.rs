@@ -8,6 +8,7 @@ mod add;
 mod add_rms_norm;
 mod append;
 mod attention;
+mod causal_conv;
 mod clamp;
 mod columns;
 mod combine;
@@ -35,12 +36,18 @@ mod rope_angles;
 mod route;
 mod rows;
 mod scale;
+mod selective_scan;
 mod sigmoid;
 mod silu;
 mod softcap;
 mod softplus;
 mod source;
+mod state;
 mod tanh;
+mod token_shift;
+mod wkv;
+mod wkv7;
+mod wkv_bonus;
 
 /// What a planner is asked for: an operator at these types on such a device.
 pub struct Request<'a> {
@@ -96,6 +103,12 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "route", plan: route::plan },
     KernelRow { op: "expert_linear", plan: expert_linear::plan },
     KernelRow { op: "combine", plan: combine::plan },
+    KernelRow { op: "token_shift", plan: token_shift::plan },
+    KernelRow { op: "wkv", plan: wkv::plan },
+    KernelRow { op: "wkv7", plan: wkv7::plan },
+    KernelRow { op: "wkv_bonus", plan: wkv_bonus::plan },
+    KernelRow { op: "causal_conv", plan: causal_conv::plan },
+    KernelRow { op: "selective_scan", plan: selective_scan::plan },
     KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
     KernelRow { op: "gated_linear", plan: gated_linear::plan },
     KernelRow { op: "expert_gated_linear", plan: expert_gated_linear::plan },

@@ -208,7 +208,7 @@ pub fn plan(kernel: &Kernel, launches: Vec<Launch>, chain: u32) -> NodePlan {
         launches,
         scratch: Vec::new(),
         constants: Vec::new(),
-        accumulate: Accumulate { dtype: DType::F32, chain },
+        accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(u64::from(chain)) },
         in_place: None,
     }
 }

@@ -14,6 +14,16 @@ fn device(limits: Limits, f16: bool) -> DeviceInfo {
     DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features }
 }
 
+/// Inputs that are f32 whatever the activations are: angles and the states of recurrences.
+const STAY_F32: &[(&str, usize)] = &[
+    ("rope", 1),
+    ("token_shift", 1),
+    ("wkv", 5),
+    ("wkv7", 6),
+    ("causal_conv", 2),
+    ("selective_scan", 6),
+];
+
 /// The samples of all operators, as they are and with every f32 value stored as f16.
 fn samples() -> Vec<Sample> {
     let plain: Vec<Sample> = OPS.iter().flat_map(|info| (info.samples)()).collect();
@@ -21,8 +31,8 @@ fn samples() -> Vec<Sample> {
     for sample in &mut halves {
         sample.name.push_str(", as f16");
         for (i, input) in sample.inputs.iter_mut().enumerate() {
-            let angles = sample.op.name() == "rope" && i == 1;
-            if input.ty.dtype == DType::F32 && !angles {
+            let stays = STAY_F32.contains(&(sample.op.name(), i));
+            if input.ty.dtype == DType::F32 && !stays {
                 input.ty.dtype = DType::F16;
             }
         }

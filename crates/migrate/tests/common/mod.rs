@@ -186,7 +186,7 @@ impl Platform for Twisted {
         Ok(KernelChoice {
             name: format!("{}/twisted", op.name()),
             hash: format!("{}-{version}", op.name()),
-            accumulate: Accumulate { dtype: DType::F32, chain: 64 },
+            accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(64u64) },
         })
     }
 

@@ -3,6 +3,7 @@
 mod add;
 mod append;
 mod attention;
+mod causal_conv;
 mod clamp;
 mod columns;
 mod combine;
@@ -18,6 +19,7 @@ mod merge_rows;
 mod mul;
 mod position_scale;
 mod positions;
+mod recurrence;
 mod relu;
 mod relu_squared;
 mod rms_norm;
@@ -26,17 +28,23 @@ mod rope_angles;
 mod route;
 mod rows;
 mod scale;
+mod selective_scan;
 mod sigmoid;
 mod silu;
 mod softcap;
 mod softplus;
 mod tanh;
+mod token_shift;
+mod wkv;
+mod wkv7;
+mod wkv_bonus;
 
 pub(crate) use tapml_graph::op::{
     Add, Append, Attention, Clamp, Columns, Combine, Concat, Embedding, ExpertLinear, Gelu, LastRow,
     LayerNorm, Lerp, Linear, MergeRows, Mul, PositionScale, Positions, Relu, ReluSquared, RmsNorm, Rope,
     RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
+pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
 
 use crate::real::Real;
 use crate::value::{Value, reserve};

@@ -1,0 +1,25 @@
+//! `selective_scan`: launch planner. Workgroup `(x, y)` holds columns `64·y` to `64·y + 63` of the state of head `x`.
+
+use super::Request;
+use super::source::{Kernel, weight_code, wrong_op};
+use super::state::{LANES, Recurrence};
+use crate::plan::NodePlan;
+use tapml_graph::{Op, Result};
+
+const KERNEL: Kernel = Kernel {
+    math: true,
+    lanes: LANES,
+    workgroup_memory: 2 * 256 * 4 + 4 * LANES,
+    ..Kernel::flat("selective_scan/portable", "selective_scan/portable.wgsl", include_str!("portable.wgsl"))
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::SelectiveScan(op) = request.op else { return Err(wrong_op(request)) };
+    let x = &request.inputs[0];
+    let launch = (0..6).fold(KERNEL.launch(x.dtype, x.dtype)?, |launch, index| launch.input(index));
+    let launch = launch.set("A_DTYPE", weight_code(request.inputs[2].dtype)?);
+    let launch = launch.set("D_DTYPE", weight_code(request.inputs[5].dtype)?);
+    let launch = launch.set("HEADS", op.heads).set("GROUPS", op.groups);
+    let recurrence = Recurrence { heads: op.heads, size: [op.state, op.head_dim] };
+    recurrence.plan(request, &KERNEL, launch, 6)
+}

@@ -1,0 +1,68 @@
+//! What the kernels of recurrences share: a state that is advanced where it lies.
+//!
+//! The state before is copied to the output that holds the state after, which the recurrence then reads and writes:
+//! WebGPU forbids a dispatch to read and write one buffer under two bindings, and allows eight of them. If both lie in
+//! one buffer, the copy is left out.
+
+use super::source::{Kernel, elements, plan as planned, rows_and_width};
+use super::{Request, source::LaunchBuilder};
+use crate::plan::{Accumulate, InPlace, Launch, NodePlan};
+use tapml_device::Grid;
+use tapml_graph::{DType, Dim, Error, Extent, Result};
+
+/// Rows of a head's state that the kernels can hold: a quarter of them in the registers of each invocation.
+const MAX_ROWS: u32 = 256;
+/// Columns of a head's state that one workgroup holds; four invocations share a column.
+const COLUMNS: u32 = 64;
+/// Invocations of the workgroup of a recurrence.
+pub const LANES: u32 = 4 * COLUMNS;
+
+const COPY: Kernel = Kernel::flat("state/copy", "append/copy.wgsl", include_str!("append/copy.wgsl"));
+
+/// The copy of the state, input `before`, to output 1.
+pub fn copy(request: &Request, before: usize) -> Result<Launch> {
+    let (rows, width) = rows_and_width(&request.inputs[before])?;
+    let copy = COPY.launch(DType::F32, DType::F32)?.input(before).output(1);
+    Ok(copy.rows(&rows)?.set("K", width).flat(elements(&rows, width)?))
+}
+
+/// A recurrence of `heads` heads, each with a state of `size` rows and columns.
+pub struct Recurrence {
+    /// Heads.
+    pub heads: u32,
+    /// Rows and columns of a head's state.
+    pub size: [u32; 2],
+}
+
+impl Recurrence {
+    /// The plan of `kernel`, whose `launch` has every binding but the outputs. State `before` is an input.
+    pub fn plan(
+        &self,
+        request: &Request,
+        kernel: &Kernel,
+        launch: LaunchBuilder,
+        before: usize,
+    ) -> Result<NodePlan> {
+        let Recurrence { heads, size: [rows, columns] } = *self;
+        if rows > MAX_ROWS {
+            return Err(Error::unsupported(format!("a state of {rows} rows: the kernel takes {MAX_ROWS}"))
+                .with_detail("limit", "state_rows")
+                .with_detail("asked", rows.to_string())
+                .with_detail("offered", MAX_ROWS.to_string()));
+        }
+        let tokens = &request.inputs[0].shape[0];
+        let launch = launch.output(0).output(1).rows(tokens)?;
+        let launch = launch.set("STATE", rows).set("HEAD_DIM", columns);
+        let groups: Grid = [heads, columns.div_ceil(COLUMNS), 1].map(|count| Extent::of(u64::from(count)));
+        // An element of the state is added to once for each token; an output adds up an invocation's rows, four by
+        // four, then the four sums, then those of the four invocations.
+        let sum = Dim::from(u64::from(rows.div_ceil(16)) + 2 + 2);
+        let chain = sum.checked_add(tokens).ok_or_else(|| Error::unsupported("the row count overflows"))?;
+        let launches = vec![copy(request, before)?, launch.groups(groups)];
+        Ok(NodePlan {
+            in_place: Some(InPlace { input: before, output: 1, first_launch: 1 }),
+            accumulate: Accumulate { dtype: DType::F32, chain },
+            ..planned(kernel, launches, 0)
+        })
+    }
+}

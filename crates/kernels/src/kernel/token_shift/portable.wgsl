@@ -1,0 +1,23 @@
+// y = x one row further down, `before` in the first row.
+override K: u32; // row length
+
+@group(0) @binding(0) var<storage, read> x: array<act>;
+@group(0) @binding(1) var<storage, read> before: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<act>;
+@group(0) @binding(3) var<uniform> symbols: Symbols;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let count = row_count(symbols) * K;
+    for (var i = 0u; i < 4u; i++) {
+        let e = group.x * 1024u + i * 256u + lane;
+        if e >= count {
+            continue;
+        }
+        if e < K {
+            y[e] = to_act(before[e]);
+        } else {
+            y[e] = x[e - K];
+        }
+    }
+}
