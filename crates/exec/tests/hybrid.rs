@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{FUSED, PLAIN, Toy, distance, ids, model};
+use common::{FUSED, PLAIN, SPARSE, Toy, distance, ids, model};
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -161,7 +161,8 @@ fn steps(hybrid: &mut Hybrid) -> Vec<u8> {
 #[test]
 fn every_placement_by_operator_equals_the_source_bitwise() {
     let half = Toy { dtype: DType::F16, ..FUSED };
-    for toy in [PLAIN, FUSED, half, Toy { last_row: true, ..PLAIN }] {
+    let sparse = Toy { sparse: true, ..PLAIN };
+    for toy in [PLAIN, FUSED, half, sparse, SPARSE, Toy { last_row: true, ..PLAIN }] {
         let model = model(toy);
         let (mut source, mut target) = (CpuPlatform::new(), CpuPlatform::new());
         let mut hybrid =

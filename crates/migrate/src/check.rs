@@ -303,6 +303,7 @@ impl<'a> Checker<'a> {
                 check.worst = Some(Worst { case, node: node.clone(), ratio, element });
             }
             if let Ok(judgement) = &result.outcome {
+                check.undecided += judgement.undecided as u64;
                 check.source_ratio =
                     check.source_ratio.into_iter().chain(judgement.source_ratio).reduce(f64::max);
             }

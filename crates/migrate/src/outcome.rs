@@ -64,10 +64,8 @@ pub(crate) fn report(
         source: p.generated_text.clone(),
         target: last.and_then(|m| m.tokens.get(i)).map(|ids| decode(ids)),
     });
-    let departs = ops.iter().filter_map(|o| Some((&o.op, o.check.as_ref()?.source_ratio?)));
-    let notes = departs.filter(|(_, ratio)| *ratio > 1.0).map(|(op, ratio)| {
-        format!("the source's own `{op}` departs from the exact result by {ratio:.2e} times what rounding explains")
-    });
+    let checks = ops.iter().filter_map(|o| Some((&o.op, o.check.as_ref()?)));
+    let notes = checks.flat_map(|(op, check)| notes(op, check)).collect();
     MigrateReport {
         schema: SCHEMA,
         model: ledger.model.clone(),
@@ -79,11 +77,21 @@ pub(crate) fn report(
             checked: ops.iter().filter_map(|o| o.check.as_ref()).map(|c| c.cases).sum(),
             skipped,
         },
-        notes: notes.collect(),
+        notes,
         texts: texts.collect(),
         ops,
         seconds,
     }
+}
+
+/// What a reader should know of the checks of an operator that passed or failed for other reasons.
+fn notes(op: &str, check: &OpCheck) -> Vec<String> {
+    let departs = check.source_ratio.filter(|&ratio| ratio > 1.0).map(|ratio| {
+        format!("the source's own `{op}` departs from the exact result by {ratio:.2e} times what rounding explains")
+    });
+    let undecided = (check.undecided > 0)
+        .then(|| format!("{} choices of `{op}` may go either way: a rounding decides them", check.undecided));
+    departs.into_iter().chain(undecided).collect()
 }
 
 /// Nodes that were not checked.

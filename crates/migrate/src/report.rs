@@ -91,6 +91,13 @@ pub struct OpCheck {
     /// Largest ratio of the source's own recorded outputs; above 1 the source itself departs from the exact result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source_ratio: Option<f64>,
+    /// Choices in all cases that may go either way because a rounding decides them.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub undecided: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 /// Most failures listed per operator.

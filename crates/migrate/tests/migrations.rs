@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Twist, Twisted, decode, identity, prompts, toy};
+use common::{Twist, Twisted, decode, identity, prompts, sparse, toy};
 use std::fs;
 use std::path::Path;
 use std::sync::Mutex;
@@ -74,6 +74,23 @@ fn a_correct_platform_is_accepted_whole() {
     }
     let back: MigrateReport = serde_json::from_value(json).unwrap();
     assert_eq!(back, report);
+}
+
+#[test]
+fn a_sparse_model_is_accepted_whole_unless_its_router_errs() {
+    let model = sparse(1);
+    let dir = tempfile::tempdir().unwrap();
+    let report = run(&model, dir.path(), &mut Twisted::default()).unwrap();
+    assert_eq!(report.verdict, Outcome::Accepted);
+    assert_eq!(report.coverage.calls, report.coverage.checked);
+    for twist in [Twist::LastColumnZero, Twist::Scale(1.001)] {
+        let dir = tempfile::tempdir().unwrap();
+        let report = run(&model, dir.path(), &mut Twisted::with(&[("route", twist)])).unwrap();
+        for op in &report.ops {
+            let expected = if op.op == "route" { OpState::Rejected } else { OpState::Accepted };
+            assert_eq!(op.state, expected, "{twist:?}, {}: {:?}", op.op, op.reason);
+        }
+    }
 }
 
 #[test]

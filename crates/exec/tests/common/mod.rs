@@ -3,8 +3,8 @@
 
 use std::collections::HashMap;
 use tapml_graph::op::{
-    Add, AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, Mul, RmsNorm, Rope,
-    RopeAngles, Silu,
+    Add, AddRmsNorm, Append, Attention, Combine, Embedding, ExpertGatedLinear, ExpertLinear, GatedLinear,
+    LastRow, Linear, Mul, RmsNorm, Rope, RopeAngles, Route, Scores, Silu,
 };
 use tapml_graph::{Builder, DType, Dim, Model, Op, Symbol, Tensor, TensorType, ValueId};
 
@@ -15,12 +15,16 @@ const HEADS: usize = 4;
 const KV_HEADS: usize = 2;
 const HEAD: usize = 4;
 const INNER: usize = 24;
+const EXPERTS: usize = 6;
+const CHOSEN: usize = 2;
 
 /// Choices of a toy.
 #[derive(Clone, Copy)]
 pub struct Toy {
     /// Use the fused operators.
     pub fused: bool,
+    /// Feed-forward layers of a few experts for each row.
+    pub sparse: bool,
     /// Logits of the last row only.
     pub last_row: bool,
     /// Dtype of activations.
@@ -29,8 +33,10 @@ pub struct Toy {
     pub weights: DType,
 }
 
-pub const PLAIN: Toy = Toy { fused: false, last_row: false, dtype: DType::F32, weights: DType::F32 };
-pub const FUSED: Toy = Toy { fused: true, last_row: false, dtype: DType::F32, weights: DType::BF16 };
+pub const PLAIN: Toy =
+    Toy { fused: false, sparse: false, last_row: false, dtype: DType::F32, weights: DType::F32 };
+pub const FUSED: Toy = Toy { fused: true, weights: DType::BF16, ..PLAIN };
+pub const SPARSE: Toy = Toy { sparse: true, ..FUSED };
 
 struct Net {
     b: Builder,
@@ -94,6 +100,9 @@ impl Net {
     }
 
     fn mlp(&mut self, layer: &str, x: ValueId) -> ValueId {
+        if self.toy.sparse {
+            return self.experts(layer, x);
+        }
         let (gate, up) = (format!("{layer}.gate"), format!("{layer}.up"));
         let inner = if self.toy.fused {
             let gate = self.weight(&format!("{gate}.weight"), &[INNER, HIDDEN]);
@@ -106,6 +115,29 @@ impl Net {
             self.node(format!("{layer}.mul"), Mul {}, &[gate, up])
         };
         self.linear(format!("{layer}.down"), inner, HIDDEN, INNER)
+    }
+}
+
+impl Net {
+    fn experts(&mut self, layer: &str, x: ValueId) -> ValueId {
+        let logits = self.linear(format!("{layer}.router"), x, EXPERTS, HIDDEN);
+        let k = CHOSEN as u32;
+        let op = Route { k, scores: Scores::Softmax, normalize: true, scale: 1.0, groups: None };
+        let outputs = ["experts", "shares"].map(|name| format!("{layer}.{name}"));
+        let chosen = self.b.node_multi(format!("{layer}.route"), op, &[logits], &outputs).unwrap();
+        let gates = self.weight(&format!("{layer}.gates.weight"), &[EXPERTS, INNER, HIDDEN]);
+        let ups = self.weight(&format!("{layer}.ups.weight"), &[EXPERTS, INNER, HIDDEN]);
+        let downs = self.weight(&format!("{layer}.downs.weight"), &[EXPERTS, HIDDEN, INNER]);
+        let inner = if self.toy.fused {
+            self.node(format!("{layer}.gated"), ExpertGatedLinear {}, &[x, gates, ups, chosen[0]])
+        } else {
+            let gate = self.node(format!("{layer}.gates"), ExpertLinear {}, &[x, gates, chosen[0]]);
+            let up = self.node(format!("{layer}.ups"), ExpertLinear {}, &[x, ups, chosen[0]]);
+            let gate = self.node(format!("{layer}.silu"), Silu {}, &[gate]);
+            self.node(format!("{layer}.mul"), Mul {}, &[gate, up])
+        };
+        let y = self.node(format!("{layer}.downs"), ExpertLinear {}, &[inner, downs, chosen[0]]);
+        self.node(format!("{layer}.combine"), Combine { k }, &[y, chosen[1]])
     }
 }
 

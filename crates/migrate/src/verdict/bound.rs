@@ -56,6 +56,11 @@ impl Allowed {
         self.indices
     }
 
+    /// How many indices may be another without being wrong.
+    pub fn undecided(&self) -> usize {
+        if self.indices { self.computing.iter().filter(|&&allowed| allowed >= 1.0).count() } else { 0 }
+    }
+
     /// The allowed error of element `i`.
     pub fn at(&self, i: usize) -> f64 {
         self.storage[i] + self.computing[i]

@@ -160,6 +160,8 @@ pub struct Judgement {
     pub pattern: Option<Pattern>,
     /// Observed over allowed of the source platform's recorded output; above 1 the source itself departs.
     pub source_ratio: Option<f64>,
+    /// Indices that may go either way because a rounding decides them.
+    pub undecided: usize,
 }
 
 impl Judgement {
@@ -185,16 +187,19 @@ pub fn judge(
         let source = source.map(|(tensors, precision)| (&tensors[output], precision));
         let mut judgement = one(exact, observed, precision, source)?;
         judgement.worst.output = output;
-        let source_ratio = worst.as_ref().and_then(|w| w.source_ratio);
-        judgement.source_ratio = judgement.source_ratio.into_iter().chain(source_ratio).reduce(f64::max);
         worst = Some(match worst {
-            Some(old) if old.ratio >= judgement.ratio => {
-                Judgement { source_ratio: judgement.source_ratio, ..old }
-            }
-            _ => judgement,
+            Some(old) => worse(old, judgement),
+            None => judgement,
         });
     }
     worst.ok_or_else(|| Error::bug("a call without outputs"))
+}
+
+/// The judgement of two outputs together.
+fn worse(a: Judgement, b: Judgement) -> Judgement {
+    let source_ratio = a.source_ratio.into_iter().chain(b.source_ratio).reduce(f64::max);
+    let undecided = a.undecided + b.undecided;
+    Judgement { source_ratio, undecided, ..if a.ratio >= b.ratio { a } else { b } }
 }
 
 fn one(
@@ -228,7 +233,8 @@ fn one(
         }
     }
     let pattern = (ratio > 1.0).then(|| Pattern::of(exact, &given, &allowed, residual.slope()));
-    Ok(Judgement { ratio, criterion, element_ratio, worst, slope: residual.slope(), pattern, source_ratio })
+    let (slope, undecided) = (residual.slope(), allowed.undecided());
+    Ok(Judgement { ratio, criterion, element_ratio, worst, slope, pattern, source_ratio, undecided })
 }
 
 fn values(exact: &Exact, tensor: &Tensor) -> Result<Vec<f64>> {

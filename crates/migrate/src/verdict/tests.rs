@@ -164,7 +164,7 @@ fn a_choice_that_rounding_decides_passes_either_way() {
     let [a, b, best] = [0.5, 0.25, 2.0].map(sigmoid);
     for (expert, weight) in [(0, a), (1, b)] {
         let v = routed(&SIGMOID, &logits, &bias, &[2, expert], &[best, weight]);
-        assert!(v.passed(), "{expert}: {v:?}");
+        assert!(v.passed() && v.undecided == 1, "{expert}: {v:?}");
     }
     // What is decided stays decided in the same row, and the weight must be that of one of both.
     let v = routed(&SIGMOID, &logits, &bias, &[3, 1], &[best, b]);
@@ -179,7 +179,8 @@ fn a_wrong_choice_is_found_however_near_it_is_beyond_rounding() {
     // A thousandth apart, which no rounding of f32 explains.
     let logits = [1.0, 1.001, 2.0, -3.0];
     let [a, b, best] = [1.0, 1.001, 2.0].map(sigmoid);
-    assert!(routed(&SIGMOID, &logits, &bias, &[2, 1], &[best, b]).passed());
+    let v = routed(&SIGMOID, &logits, &bias, &[2, 1], &[best, b]);
+    assert!(v.passed() && v.undecided == 0, "{v:?}");
     let v = routed(&SIGMOID, &logits, &bias, &[2, 0], &[best, a]);
     assert_eq!((v.passed(), v.criterion), (false, Criterion::Choice));
     assert!(v.ratio > 100.0 && v.ratio.is_finite(), "{v:?}");

@@ -7,10 +7,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use tapml_exec::{
     Accumulate, Call, CpuPlatform, KernelChoice, Loaded, Observer, Platform, PlatformInfo, Sink,
 };
-use tapml_graph::op::{Add, Append, Attention, Embedding, Linear, Mul, RmsNorm, Rope, RopeAngles, Silu};
+use tapml_graph::op::{
+    Add, Append, Attention, Combine, Embedding, ExpertLinear, Linear, Mul, RmsNorm, Rope, RopeAngles, Route,
+    Scores, Silu,
+};
 use tapml_graph::{
-    Builder, DType, Dim, Error, ErrorKind, Model, Op, Origin, Result, Symbol, Symbols, Tensor, TensorType,
-    ValueId,
+    Builder, DType, Dim, Error, ErrorKind, Graph, Model, Op, Origin, Result, Symbol, Symbols, Tensor,
+    TensorType, ValueId,
 };
 use tapml_migrate::{ModelIdentity, PromptInput};
 
@@ -27,6 +30,15 @@ fn rows(columns: usize) -> TensorType {
 
 /// A Llama of two layers with random bf16 weights made from `seed`.
 pub fn toy(seed: u64) -> Model {
+    llama(seed, 0)
+}
+
+/// As [`toy`], with feed-forward layers of 5 experts of which each row uses 2.
+pub fn sparse(seed: u64) -> Model {
+    llama(seed, 5)
+}
+
+fn llama(seed: u64, experts: usize) -> Model {
     let mut b = Builder::new("toy");
     let mut types: Vec<(String, TensorType)> = Vec::new();
     let ids = b.input("ids", TensorType::new(DType::U32, [Dim::symbol(Symbol::N)])).unwrap();
@@ -65,17 +77,41 @@ pub fn toy(seed: u64) -> Model {
         let a = b.node(name("attention"), attention, &[q, keys, values]).unwrap();
         let o = project(&mut b, "o", a, WIDTH, WIDTH);
         x = b.node(name("residual"), Add {}, &[x, o]).unwrap();
-        let gate = project(&mut b, "gate", x, HIDDEN, WIDTH);
-        let up = project(&mut b, "up", x, HIDDEN, WIDTH);
-        let gate = b.node(name("silu"), Silu {}, &[gate]).unwrap();
-        let both = b.node(name("gated"), Mul {}, &[gate, up]).unwrap();
-        let down = project(&mut b, "down", both, WIDTH, HIDDEN);
+        let down = match experts {
+            0 => {
+                let gate = project(&mut b, "gate", x, HIDDEN, WIDTH);
+                let up = project(&mut b, "up", x, HIDDEN, WIDTH);
+                let gate = b.node(name("silu"), Silu {}, &[gate]).unwrap();
+                let both = b.node(name("gated"), Mul {}, &[gate, up]).unwrap();
+                project(&mut b, "down", both, WIDTH, HIDDEN)
+            }
+            _ => {
+                let scores = project(&mut b, "router", x, experts, WIDTH);
+                let op = Route { k: 2, scores: Scores::Softmax, normalize: false, scale: 1.0, groups: None };
+                let names = [name("experts"), name("shares")];
+                let chosen = b.node_multi(name("route"), op, &[scores], &names).unwrap();
+                let mut stacked = |b: &mut Builder, part: &str, x: ValueId, outputs: usize, inputs: usize| {
+                    let w = weight(b, &name(&format!("{part}.weight")), &[experts, outputs, inputs]);
+                    b.node(name(part), ExpertLinear {}, &[x, w, chosen[0]]).unwrap()
+                };
+                let gate = stacked(&mut b, "gates", x, HIDDEN, WIDTH);
+                let up = stacked(&mut b, "ups", x, HIDDEN, WIDTH);
+                let gate = b.node(name("silu"), Silu {}, &[gate]).unwrap();
+                let both = b.node(name("gated"), Mul {}, &[gate, up]).unwrap();
+                let down = stacked(&mut b, "downs", both, WIDTH, HIDDEN);
+                b.node(name("combine"), Combine { k: 2 }, &[down, chosen[1]]).unwrap()
+            }
+        };
         x = b.node(name("residual2"), Add {}, &[x, down]).unwrap();
     }
     let logits = b.node("head", Linear::default(), &[x, table]).unwrap();
-    b.output("logits", logits);
     assert_eq!(b.ty(logits), &rows(VOCAB));
-    let graph = b.finish().unwrap();
+    b.output("logits", logits);
+    random_model(b.finish().unwrap(), types, seed)
+}
+
+/// The model of this graph with random weights of these types made from `seed`.
+fn random_model(graph: Graph, types: Vec<(String, TensorType)>, seed: u64) -> Model {
     let mut random = fastrand::Rng::with_seed(seed);
     let mut weights = HashMap::new();
     for (name, ty) in types {
