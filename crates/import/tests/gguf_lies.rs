@@ -236,6 +236,7 @@ fn checkpoints_that_lack_something_are_told_what() {
             "this is file 2 of a model split over 2",
         ),
         (good.clone().whole("split.count", 2).clone(), "the model is split over 2 files"),
+        (good.clone().whole("llama.expert_count", 8).clone(), "8 experts in a GGUF file are not supported"),
     ];
     for (writer, expected) in cases {
         let error = open(dir.path(), &writer.file()).unwrap_err();

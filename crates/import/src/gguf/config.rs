@@ -63,6 +63,7 @@ pub struct Facts<'a> {
 /// `config.json` of the file's model.
 pub fn config(model: &Model, architecture: &'static Architecture) -> Result<Map<String, Json>> {
     let facts = Facts { model, architecture };
+    facts.refuse_experts()?;
     facts.check_heads()?;
     let mut config = Map::new();
     config.insert("model_type".into(), json!(architecture.model_type));
@@ -143,6 +144,20 @@ impl Facts<'_> {
     fn head_dim(&self) -> Result<u64> {
         let heads = self.whole("attention.head_count")?.max(1);
         Ok(self.optional_whole("attention.key_length")?.unwrap_or(self.whole("embedding_length")? / heads))
+    }
+
+    /// Mixtures of experts share architectures with models that are none.
+    fn refuse_experts(&self) -> Result<()> {
+        match self.optional_whole("expert_count")? {
+            None | Some(0) => Ok(()),
+            Some(count) => {
+                let text = format!(
+                    "metadata `{}`: {count} experts in a GGUF file are not supported",
+                    self.key("expert_count")
+                );
+                Err(Error::unsupported(text).with_hint("take the checkpoint with safetensors"))
+            }
+        }
     }
 
     /// Keys and values have heads of one size, unless the architecture says both.
