@@ -4,7 +4,7 @@ Windows and original contexts are shorter than the longest prompt, soft caps low
 """
 import torch
 
-from models import TransformersEncoder
+from models import TransformersEncoder, TransformersStateful
 from row import Tiny, complete, older_rope_keys, published
 
 def as_first_published(tensors):
@@ -311,6 +311,14 @@ OTHERS = {
         max_position_embeddings=96, mlp_bias=False, norm_eps=1e-5, num_attention_heads=4, num_hidden_layers=2,
         num_key_value_heads=2, partial_rotary_factor=0.5, rope_theta=10000, tie_word_embeddings=False, vocab_size=79),
         torch.bfloat16, (1, 9, 60), seed=0, norm_offset=1.0),
+    # Without attention: a state space, whose scan Transformers cuts into chunks.
+    "mamba2_tiny": Tiny(published(
+        "Mamba2ForCausalLM", "mamba2", chunk_size=8, conv_kernel=4, expand=2, head_dim=8, hidden_act="silu",
+        hidden_size=24, initializer_range=0.1, layer_norm_epsilon=1e-5, n_groups=2, norm_before_gate=False, num_heads=6,
+        num_hidden_layers=2, pad_token_id=0, rescale_prenorm_residual=False, residual_in_fp32=True, rms_norm=True,
+        state_size=10, tie_word_embeddings=False, time_step_floor=0.0001, time_step_limit=[0.0, float("inf")],
+        time_step_max=0.1, time_step_min=0.001, time_step_rank=2, use_bias=True, use_conv_bias=True, vocab_size=71),
+        torch.bfloat16, (1, 9, 60), seed=0, load=TransformersStateful),
     # An encoder: keys hold no position, so that their bias adds the same to every score of a query.
     "bert_tiny": Tiny(dict(
         architectures=["BertModel"], attention_probs_dropout_prob=0.1, classifier_dropout=None,

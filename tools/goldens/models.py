@@ -11,7 +11,7 @@ from transformers import AutoModel, AutoModelForCausalLM, AutoModelForImageTextT
 
 # What a decoder or encoder calls its stack of layers and its last norm.
 LAYERS = ("layers", "h", "layer")
-NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f")
+NORMS = ("norm", "final_layernorm", "final_layer_norm", "ln_f", "norm_f")
 
 
 @dataclasses.dataclass
@@ -106,6 +106,22 @@ class TextPart(Transformers):
     """The decoder of a model of Transformers that also sees images."""
 
     family = AutoModelForImageTextToText
+
+
+class TransformersStateful(Transformers):
+    """A decoder of Transformers that keeps a state instead of keys and values."""
+
+    implementation = "Hugging Face Transformers"
+
+    def open(self, folder):
+        return self.family.from_pretrained(folder, dtype=torch.float32)
+
+    def steps(self, texts):
+        cache = None
+        for ids in texts:
+            output = self.model(torch.tensor([ids]), cache_params=cache, use_cache=True)
+            cache = output.cache_params
+            yield output.logits[0, -1]
 
 
 class TransformersEncoder(Transformers):

@@ -31,7 +31,7 @@ impl Config {
 
     /// Parses JSON text at hand; `path` is for messages. Fails if it is no JSON object.
     pub fn parse(path: &Path, text: &[u8]) -> Result<Config> {
-        let parsed: Value = serde_json::from_slice(text)
+        let parsed: Value = serde_json::from_slice(&without_python_numbers(text))
             .map_err(|e| Error::invalid(format!("{} is no valid JSON: {e}", path.display())))?;
         match parsed {
             Value::Object(root) => Ok(Config { path: path.to_path_buf(), root }),
@@ -209,6 +209,27 @@ impl<'a> Section<'a> {
     }
 }
 
+/// The text with `NaN`, `Infinity` and `-Infinity` outside of strings, which Python writes and JSON does not know, replaced
+/// by `null`.
+fn without_python_numbers(text: &[u8]) -> Vec<u8> {
+    const WORDS: [&[u8]; 3] = [b"-Infinity", b"Infinity", b"NaN"];
+    let mut kept = Vec::with_capacity(text.len());
+    let (mut rest, mut quoted) = (text, false);
+    while let Some(&byte) = rest.first() {
+        let word = WORDS.iter().find(|word| !quoted && rest.starts_with(word));
+        let (piece, length): (&[u8], usize) = match (word, byte) {
+            (Some(word), _) => (b"null", word.len()),
+            // An escaped quote does not end a string.
+            (None, b'\\') => (&rest[..rest.len().min(2)], 2),
+            (None, _) => (&rest[..1], 1),
+        };
+        quoted ^= byte == b'"';
+        kept.extend_from_slice(piece);
+        rest = rest.get(length..).unwrap_or_default();
+    }
+    kept
+}
+
 /// A JSON value for a message: cut short, because it comes from a file.
 fn brief(value: &Value) -> String {
     const LONGEST: usize = 60;
@@ -216,5 +237,24 @@ fn brief(value: &Value) -> String {
     match text.char_indices().nth(LONGEST) {
         Some((cut, _)) => format!("{}…", &text[..cut]),
         None => text,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_that_only_python_knows_become_null_outside_of_strings() {
+        let cases = [
+            (r#"{"a": [0.0, Infinity, -Infinity, NaN]}"#, r#"{"a": [0.0, null, null, null]}"#),
+            (r#"{"NaN": "Infinity \" -Infinity"}"#, r#"{"NaN": "Infinity \" -Infinity"}"#),
+            (r#"{"a\\": NaN}"#, r#"{"a\\": null}"#),
+            (r#"{"a": "\"#, r#"{"a": "\"#),
+        ];
+        for (text, expected) in cases {
+            let found = without_python_numbers(text.as_bytes());
+            assert_eq!(String::from_utf8(found).unwrap(), expected);
+        }
     }
 }

@@ -10,6 +10,15 @@ pub enum Source {
     Reshaped(String),
     /// The matrix of this name with rows and columns exchanged: `[inputs, outputs]` becomes `[outputs, inputs]`.
     Transposed(String),
+    /// Matrix `index` of a stack of `count` matrices, transposed.
+    TransposedOf {
+        /// Name of the stack.
+        stack: String,
+        /// Matrices in it.
+        count: usize,
+        /// Which one.
+        index: usize,
+    },
     /// Tensors of one shape, one after another along a new first axis: the experts of a layer.
     Stacked(Vec<String>),
     /// The stack of matrices of this name, each with rows and columns exchanged.
@@ -25,6 +34,7 @@ impl Source {
             Source::Reshaped(name)
             | Source::Transposed(name)
             | Source::EachTransposed(name)
+            | Source::TransposedOf { stack: name, .. }
             | Source::UnitRows(name) => std::slice::from_ref(name),
             Source::Stacked(names) => names,
         }
@@ -44,6 +54,7 @@ impl Source {
         match (self, shape) {
             (Source::Reshaped(_), _) => None,
             (Source::Transposed(_), [rows, columns]) => Some(vec![*columns, *rows]),
+            (Source::TransposedOf { count, .. }, [rows, columns]) => Some(vec![*count, *columns, *rows]),
             (Source::EachTransposed(_), [count, rows, columns]) => Some(vec![*count, *columns, *rows]),
             (Source::Stacked(_), [_, part @ ..]) => Some(part.to_vec()),
             _ => Some(shape.to_vec()),
@@ -64,6 +75,11 @@ impl Source {
             Source::Reshaped(_) => Tensor::new(dtype, shape, first.bytes().clone()),
             Source::Transposed(_) | Source::EachTransposed(_) => {
                 Tensor::new(dtype, shape, Bytes::new(transposed(first)?))
+            }
+            Source::TransposedOf { index, .. } => {
+                let matrix = first.rows(*index, 1);
+                let matrix = matrix.ok_or_else(|| Error::bug("a stack has fewer matrices than it must"))?;
+                Tensor::new(dtype, shape, Bytes::new(transposed(&matrix)?))
             }
             Source::Stacked(_) => joined(dtype, shape, &parts),
             Source::UnitRows(_) => unit_rows(first, shape),
@@ -151,6 +167,9 @@ mod tests {
         let across = Source::EachTransposed(name());
         assert_eq!(across.shape_of_part(&[2, 3, 2]), Some(vec![2, 2, 3]));
         assert_eq!(make(across, &[&both], &[2, 3, 2])[5..8], [6.0, 7.0, 10.0]);
+        let second = Source::TransposedOf { stack: name(), count: 2, index: 1 };
+        assert_eq!(second.shape_of_part(&[3, 2]), Some(vec![2, 2, 3]));
+        assert_eq!(make(second, &[&both], &[3, 2]), [7.0, 10.0, 8.0, 11.0, 9.0, 12.0]);
         let unit = make(Source::UnitRows(name()), &[&a], &[2, 3]);
         assert!((unit[0] - 1.0 / 14f64.sqrt()).abs() < 1e-7);
     }

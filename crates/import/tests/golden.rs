@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use tapml_graph::{DType, Graph, Symbols, fuse};
 use tapml_import::safetensors::File;
-use tapml_import::{ARCHITECTURES, Checkpoint, ImportOptions, Rows};
+use tapml_import::{ARCHITECTURES, Checkpoint, Config, ImportOptions, Rows};
 use tapml_reference::{GraphRun, Value, WeightCache, empty_states, run_graph};
 
 /// Largest difference of a logit or hidden value, as a share of the range of the expected ones.
@@ -323,10 +323,8 @@ fn every_golden() {
 fn every_architecture_has_a_golden() {
     let configs =
         goldens().into_iter().map(|name| root().join("tests/goldens").join(name).join("config.json"));
-    let texts = configs.filter_map(|path| std::fs::read_to_string(path).ok());
-    let types: HashSet<String> = texts
-        .map(|text| serde_json::from_str::<serde_json::Value>(&text).unwrap()["model_type"].to_string())
-        .collect();
+    let configs = configs.filter(|path| path.exists()).map(|path| Config::read(&path).unwrap());
+    let types: HashSet<String> = configs.map(|config| config.json()["model_type"].to_string()).collect();
     for architecture in ARCHITECTURES {
         let any = architecture.model_types.iter().any(|name| types.contains(&format!("\"{name}\"")));
         assert!(any, "no golden of {:?}: see tools/goldens", architecture.model_types);

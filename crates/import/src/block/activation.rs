@@ -25,6 +25,11 @@ const KNOWN: &[(&str, fn() -> Op)] = &[
 pub struct Activation(Op);
 
 impl Activation {
+    /// This operator of one input.
+    pub fn of(op: impl Into<Op>) -> Activation {
+        Activation(op.into())
+    }
+
     /// SiLU.
     pub fn silu() -> Activation {
         Activation(Silu {}.into())

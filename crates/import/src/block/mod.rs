@@ -11,5 +11,6 @@ pub mod mlp;
 pub mod moe;
 pub mod norm;
 pub mod rope;
+pub mod rwkv;
 pub mod sizes;
 pub mod windows;
