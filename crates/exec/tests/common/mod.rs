@@ -1,6 +1,8 @@
 //! A toy Llama made by the graph builder, with every operator of the list in use.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod recurrent;
+
 use std::collections::HashMap;
 use tapml_graph::op::{
     Add, AddRmsNorm, Append, Attention, Combine, Embedding, ExpertGatedLinear, ExpertLinear, GatedLinear,
