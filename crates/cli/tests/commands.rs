@@ -232,12 +232,12 @@ fn every_kernel_is_right_on_swiftshader() {
 fn evidence_gathered_without_checks_does_not_hold_with_them() {
     let folder = tempfile::tempdir().unwrap();
     let prompts = prompts(folder.path());
-    let file = kernel(folder.path(), "rms_norm");
+    let file = kernel(folder.path(), "linear");
     let right = std::fs::read_to_string(&file).unwrap();
     let wrong = right.replacen("    workgroupBarrier();\n", "", 1);
     assert_ne!(right, wrong);
     std::fs::write(&file, wrong).unwrap();
-    let overridden = format!("rms_norm={}", file.display());
+    let overridden = format!("linear={}", file.display());
     let migrate = |target: &str, code: i32| {
         let mut command = tapml(folder.path());
         command.args([
@@ -256,7 +256,7 @@ fn evidence_gathered_without_checks_does_not_hold_with_them() {
     };
     let state = |report: &serde_json::Value| {
         let ops = report["ops"].as_array().unwrap();
-        ops.iter().find(|o| o["op"] == "rms_norm").unwrap()["state"].as_str().unwrap().to_string()
+        ops.iter().find(|o| o["op"] == "linear").unwrap()["state"].as_str().unwrap().to_string()
     };
     assert_eq!(state(&migrate("emulator?threads=1", 0)), "accepted");
     let checked = migrate("emulator?check=all", 1);
@@ -269,13 +269,13 @@ fn evidence_gathered_without_checks_does_not_hold_with_them() {
         "--target",
         "emulator?check=all",
         "--op",
-        "rms_norm",
+        "linear",
         "--junit",
         "j.xml",
     ]);
     let report = json(check.args(["--kernel", &overridden]), 1);
     let finding = &report["ops"][0]["findings"][0];
-    let line = right.lines().position(|l| l.contains("sums[lane] += sums[lane + step]")).unwrap() as u64;
+    let line = right.lines().position(|l| l.contains("w_tile[lane] += w_tile[lane + step]")).unwrap() as u64;
     assert_eq!(finding["kind"], "race_in_workgroup");
     assert_eq!(finding["line"], line, "the barrier's line is gone, so that lines count one less: {finding}");
     let xml = std::fs::read_to_string(folder.path().join("j.xml")).unwrap();

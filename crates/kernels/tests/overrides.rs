@@ -111,7 +111,7 @@ fn built_in_sources_serve_as_user_kernels() {
         overrides.add(&format!("{}={}", row.op, file.path.display())).unwrap();
         let own = plan_node(&sample.op, &sample.types(), device.info(), &overrides).unwrap();
         assert_eq!(own.kernel, format!("{}/mine.wgsl", row.op));
-        let desc = &own.launches.last().unwrap().desc;
+        let desc = &own.launches.iter().find(|l| l.desc.name == own.kernel).unwrap().desc;
         assert_eq!((&desc.constants, &desc.bindings), (&main.desc.constants, &main.desc.bindings));
     }
 }

@@ -89,7 +89,7 @@ fn all_migrate(device: impl Fn() -> Box<dyn Device> + Sync) {
 #[test]
 fn every_architecture_migrates_to_the_emulator() {
     let options = Options::parse("check=all").unwrap();
-    all_migrate(|| Box::new(Emulator::new(options.clone()).unwrap()));
+    all_migrate(|| Box::new(Emulator::new(options).unwrap()));
 }
 
 #[test]

@@ -75,12 +75,12 @@ fn wrong_kernels_of_a_user_are_found_and_right_ones_pass() {
         let checked = check(&suite, &model, &mut platform, &oracles, &only, &Quiet, &Stop::new()).unwrap();
         checked.report.ops.into_iter().next().unwrap()
     };
-    let right = run("", "// 1 / sqrt", "// one by sqrt");
+    let right = run("", "// y = x *", "// y is x times");
     assert!(right.passed() && right.cases == 2 * 17, "{right:?}");
     let wrong = [
         ("f32(K) + EPS", "f32(K) + EPS * 0.1"),
         ("/ f32(K) +", "/ f32(K - 1u) +"),
-        ("j < K; j += 256u) {\n        let v", "j < K - 1u; j += 256u) {\n        let v"),
+        ("j < end; j += TEAM) {\n        let v", "j + 1u < end; j += TEAM) {\n        let v"),
         ("* factor *", "* factor * 1.0005 *"),
         ("fma(v, v, squares)", "f32(i32(v * v * 2048.0)) / 2048.0 + squares"),
     ];
@@ -89,8 +89,8 @@ fn wrong_kernels_of_a_user_are_found_and_right_ones_pass() {
         assert!(!found.passed() && found.failed > 0, "{to}: {found:?}");
     }
     // Right numbers by luck: the missing barrier is seen only by a device that checks.
-    let barrier = ("    sums[lane] = value;\n    workgroupBarrier();", "    sums[lane] = value;");
-    let racy = run("check=all", barrier.0, barrier.1);
+    let stale = "    sums[lane] = squares;\n    let stale = sums[(lane + 1u) % 256u];\n    let factor";
+    let racy = run("check=all", "    let factor", stale);
     assert!(!racy.passed() && !racy.findings.is_empty(), "{racy:?}");
 }
 

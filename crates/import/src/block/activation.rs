@@ -5,8 +5,11 @@ use crate::net::{Net, Path};
 use tapml_graph::op::{Gelu, GeluForm, Relu, ReluSquared, Sigmoid, Silu, Tanh};
 use tapml_graph::{Op, Result, ValueId};
 
-/// The names of configurations and what they mean.
-const KNOWN: &[(&str, fn() -> Op)] = &[
+/// A name of configurations and what it means.
+type Row = (&'static str, fn() -> Op);
+
+/// The names of configurations.
+const KNOWN: &[Row] = &[
     ("silu", || Silu {}.into()),
     ("swish", || Silu {}.into()),
     ("gelu", || Gelu { approximate: GeluForm::None }.into()),
