@@ -33,14 +33,22 @@ pub struct GraphArgs {
 }
 
 impl GraphArgs {
-    /// Opens the checkpoint; logits for these rows.
+    /// Opens the checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
     pub fn open(&self, path: &Path, logits: Rows) -> Result<(Checkpoint, Model)> {
+        self.open_with(path, ImportOptions { logits, ..ImportOptions::default() })
+    }
+
+    /// As [`GraphArgs::open`] without a look at the values of weights: a file of any size opens at once.
+    pub fn open_unread(&self, path: &Path) -> Result<(Checkpoint, Model)> {
+        self.open_with(path, ImportOptions { check_finite: false, ..ImportOptions::default() })
+    }
+
+    fn open_with(&self, path: &Path, options: ImportOptions) -> Result<(Checkpoint, Model)> {
         let activation = match self.activation {
             Activation::F32 => DType::F32,
             Activation::F16 => DType::F16,
         };
-        let options = ImportOptions { activation, logits, ..ImportOptions::default() };
-        let checkpoint = Checkpoint::open_with(path, &options)?;
+        let checkpoint = Checkpoint::open_with(path, &ImportOptions { activation, ..options })?;
         let model = match self.no_fuse {
             true => checkpoint.model().clone(),
             false => checkpoint.model().with_graph(tapml::graph::fuse(checkpoint.graph())?)?,

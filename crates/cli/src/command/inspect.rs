@@ -8,7 +8,6 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use tapml::graph::Summary;
-use tapml::import::Rows;
 
 /// Show a model's graph: operator kinds, parameters, memory.
 #[derive(Args)]
@@ -39,7 +38,7 @@ struct Report {
 
 impl InspectCommand {
     pub fn run(self) -> Result<Outcome> {
-        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
+        let (checkpoint, model) = self.graph.open_unread(&self.model)?;
         if self.text {
             self.json.say(&model.graph().to_text())?;
             return Ok(Outcome::Holds);
