@@ -4,7 +4,8 @@
 mod common;
 
 use common::{carved, draft, json, kernel, prompts, stderr, tapml};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use tapml::import::safetensors::{File, write};
 
 #[test]
 fn inspect_counts_what_the_model_has() {
@@ -350,4 +351,19 @@ fn align_names_the_first_value_that_departs() {
     let mut missing = tapml(folder.path());
     missing.args(["align", &tiny.display().to_string(), "--golden", &weights]);
     assert!(stderr(&mut missing, 2).contains("p0.input_ids"));
+
+    // Nothing to compare with is no agreement.
+    let ids = File::open(&tiny.join("golden.safetensors")).unwrap().tensor("p0.input_ids").unwrap();
+    let bare = folder.path().join("bare.safetensors");
+    write(&bare, &[("p0.input_ids", ids)], &BTreeMap::new()).unwrap();
+    let align = |golden: &str, tolerance: &str| {
+        let mut command = tapml(folder.path());
+        command.args(["align", &tiny.display().to_string(), "--golden", golden]);
+        command.arg(format!("--tolerance={tolerance}"));
+        stderr(&mut command, 2)
+    };
+    assert!(align(&bare.display().to_string(), "1e-4").contains("p0.logits"));
+    for tolerance in ["NaN", "-1", "much"] {
+        assert!(align(&golden, tolerance).contains("tolerance"), "{tolerance}");
+    }
 }

@@ -33,7 +33,7 @@ pub struct AlignCommand {
     #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
     target: String,
     /// A value departs if it differs by more than this share of the range of the golden's values
-    #[arg(long, value_name = "SHARE", default_value_t = 1e-4)]
+    #[arg(long, value_name = "SHARE", default_value_t = 1e-4, value_parser = parse_share)]
     tolerance: f64,
     #[command(flatten)]
     json: JsonArg,
@@ -93,6 +93,12 @@ impl AlignCommand {
             let found = common::teacher_forced(&checkpoint, &model, &ids, &self.target, true)?;
             merge(&mut values, golden.compare(prompt, ids.len(), &found, &names(&checkpoint))?);
         }
+        if values.is_empty() {
+            let text = format!("{}: there is neither `p0.logits` nor a hidden state", self.golden.display());
+            return Err(Error::invalid(text)
+                .with_hint("`tapml align --help` says what a golden holds")
+                .into());
+        }
         let first = values.iter().position(|row| row.worst.is_nan() || row.worst > self.tolerance);
         let departs = first.map(|index| Departure {
             row: values[index].clone(),
@@ -117,6 +123,12 @@ impl AlignCommand {
         self.json.write(&report)?;
         Ok(if report.departs.is_none() { Outcome::Holds } else { Outcome::Fails })
     }
+}
+
+/// A share from the command line.
+fn parse_share(text: &str) -> Result<f64, String> {
+    let share = text.parse().ok().filter(|share| (0.0..=1.0).contains(share));
+    share.ok_or_else(|| format!("`{text}` is no share; expected a number from 0 to 1, such as 1e-4"))
 }
 
 /// Pairs of a name in the golden and a name in the graph, in the order of computation.

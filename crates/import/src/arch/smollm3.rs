@@ -27,7 +27,8 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
         !(index + 1).is_multiple_of(interval)
     })?;
     let window = json.optional_size("sliding_window", 1..=1 << 26)?;
-    let window = window.filter(|_| json.flag_or("use_sliding_window", false).unwrap_or(false));
+    let windowed = json.flag_or("use_sliding_window", false)?;
+    let window = window.filter(|_| windowed);
     let local = windows::local_layers(json, sizes.layers, |index| !rotated[index as usize])?;
     let activation = Activation::read(json, "hidden_act", "silu")?;
     let mlp = Mlp { bias: json.flag_or("mlp_bias", false)?, ..Mlp::gated(&sizes, activation) };
