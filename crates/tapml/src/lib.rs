@@ -4,7 +4,10 @@
 pub mod dry_run;
 pub mod platform;
 
+pub use tapml_bugs as bugs;
+pub use tapml_cause as cause;
 pub use tapml_device as device;
+pub use tapml_diagnose as diagnose;
 pub use tapml_engine as engine;
 pub use tapml_exec as exec;
 pub use tapml_graph as graph;
@@ -12,4 +15,5 @@ pub use tapml_graph::{Error, ErrorKind, Result};
 pub use tapml_import as import;
 pub use tapml_kernels as kernels;
 pub use tapml_migrate as migrate;
+pub use tapml_reduce as reduce;
 pub use tapml_reference as reference;
