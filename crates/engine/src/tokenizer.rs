@@ -3,7 +3,7 @@
 use crate::chat::ChatTemplate;
 use crate::special::SpecialTokens;
 use crate::stream::TextStream;
-use crate::vocabulary::{self, Opened};
+use crate::vocabulary::{self, Opened, World};
 use std::path::{Path, PathBuf};
 use tapml_graph::{Error, ErrorKind, Result};
 use tapml_import::gguf;
@@ -16,28 +16,43 @@ const MAX_FILE: u64 = 512 << 20;
 /// A checkpoint's tokenizer.
 pub struct Tokenizer {
     path: PathBuf,
-    inner: tokenizers::Tokenizer,
+    inner: Inner,
     special: SpecialTokens,
     bos: Option<u32>,
     eos: Option<u32>,
     template: Option<ChatTemplate>,
 }
 
+/// How text is cut into tokens.
+enum Inner {
+    /// As a `tokenizer.json` says, or what was made into one.
+    Json(Box<tokenizers::Tokenizer>),
+    /// By the vocabulary of RWKV's World models.
+    World(World),
+}
+
 impl Tokenizer {
-    /// Reads `tokenizer.json` of a model folder, else `tokenizer.model`, and `tokenizer_config.json`,
-    /// `special_tokens_map.json` and `chat_template.jinja` where they exist; or the metadata of a GGUF file.
+    /// Reads `tokenizer.json` of a model folder, else `tokenizer.model`, else the vocabulary of an RWKV World model
+    /// (`rwkv_vocab_v20230424.txt`), and `tokenizer_config.json`, `special_tokens_map.json` and `chat_template.jinja`
+    /// where they exist; or the metadata of a GGUF file.
     pub fn open(path: impl AsRef<Path>) -> Result<Tokenizer> {
         let path = path.as_ref();
         if gguf::is_gguf(path) {
             return Tokenizer::of(path, vocabulary::open_gguf(path)?);
         }
+        if path.join(FILE).exists() {
+            return Tokenizer::open_json(path);
+        }
         let own = path.join(vocabulary::SENTENCEPIECE);
-        if !path.join(FILE).exists() && own.exists() {
+        if own.exists() {
             let opened = vocabulary::open_sentencepiece(path)?;
             let template = ChatTemplate::read(path, &opened.special)?;
             return Ok(Tokenizer { template, ..Tokenizer::of(&own, opened)? });
         }
-        Tokenizer::open_json(path)
+        match World::find(path) {
+            Some(world) => Tokenizer::open_world(path, world),
+            None => Tokenizer::open_json(path),
+        }
     }
 
     /// A tokenizer from another file than `tokenizer.json`.
@@ -45,7 +60,18 @@ impl Tokenizer {
         let Opened { inner, special, bos, eos, template } = opened;
         let template = template.map(|source| ChatTemplate::new(&source, &special)).transpose();
         let template = template.map_err(|e| e.context(path.display().to_string()))?;
+        let inner = Inner::Json(Box::new(inner));
         Ok(Tokenizer { path: path.to_path_buf(), inner, special, bos, eos, template })
+    }
+
+    /// The vocabulary of a World model, which ends every text with the same token and begins none.
+    fn open_world(dir: &Path, path: PathBuf) -> Result<Tokenizer> {
+        let special = SpecialTokens::read(dir)?;
+        let world = World::open(&path, &special)?;
+        let id = |text: &Option<String>| text.as_ref().and_then(|text| world.id(text));
+        let (bos, eos) = (id(&special.bos), id(&special.eos).or(Some(World::END)));
+        let template = ChatTemplate::read(dir, &special)?;
+        Ok(Tokenizer { path, inner: Inner::World(world), special, bos, eos, template })
     }
 
     fn open_json(dir: &Path) -> Result<Tokenizer> {
@@ -55,7 +81,7 @@ impl Tokenizer {
         let id = |text: &Option<String>| text.as_ref().and_then(|t| inner.token_to_id(t));
         let (bos, eos) = (id(&special.bos), id(&special.eos));
         let template = ChatTemplate::read(dir, &special)?;
-        Ok(Tokenizer { path, inner, special, bos, eos, template })
+        Ok(Tokenizer { path, inner: Inner::Json(Box::new(inner)), special, bos, eos, template })
     }
 
     /// The ids of a text, with the special tokens that the checkpoint puts around it.
@@ -77,7 +103,12 @@ impl Tokenizer {
 
     /// The text of ids, without special tokens. Bytes that are no UTF-8 become U+FFFD.
     pub fn decode(&self, ids: &[u32]) -> Result<String> {
-        guarded(|| self.inner.decode(ids, true)).map_err(|e| self.failed("decode token ids", &e))
+        match &self.inner {
+            Inner::Json(inner) => {
+                guarded(|| inner.decode(ids, true)).map_err(|e| self.failed("decode token ids", &e))
+            }
+            Inner::World(world) => Ok(world.decode(ids)),
+        }
     }
 
     /// Decodes ids one after another; see [`TextStream`].
@@ -87,17 +118,26 @@ impl Tokenizer {
 
     /// The id of a token that is written exactly like this.
     pub fn token_id(&self, token: &str) -> Option<u32> {
-        self.inner.token_to_id(token)
+        match &self.inner {
+            Inner::Json(inner) => inner.token_to_id(token),
+            Inner::World(world) => world.id(token),
+        }
     }
 
     /// The written form of a token.
     pub fn token(&self, id: u32) -> Option<String> {
-        self.inner.id_to_token(id)
+        match &self.inner {
+            Inner::Json(inner) => inner.id_to_token(id),
+            Inner::World(world) => world.token(id),
+        }
     }
 
     /// Number of tokens, added ones included.
     pub fn vocab(&self) -> usize {
-        self.inner.get_vocab_size(true)
+        match &self.inner {
+            Inner::Json(inner) => inner.get_vocab_size(true),
+            Inner::World(world) => world.len(),
+        }
     }
 
     /// The id that begins a text.
@@ -121,7 +161,11 @@ impl Tokenizer {
     }
 
     fn ids(&self, text: &str, special: bool) -> Result<Vec<u32>> {
-        let encoding = guarded(|| self.inner.encode_fast(text, special));
+        let inner = match &self.inner {
+            Inner::Json(inner) => inner,
+            Inner::World(world) => return Ok(world.encode(text)),
+        };
+        let encoding = guarded(|| inner.encode_fast(text, special));
         let encoding = encoding.map_err(|e| self.failed("encode the text", &e))?;
         Ok(encoding.get_ids().to_vec())
     }
@@ -142,7 +186,7 @@ impl std::fmt::Debug for Tokenizer {
 
 fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
     let metadata = std::fs::metadata(path).map_err(|e| {
-        let hint = "text needs the checkpoint's tokenizer.json; without it, give token ids";
+        let hint = "text needs the checkpoint's tokenizer.json, tokenizer.model or rwkv_vocab_*.txt; without it, give token ids";
         match e.kind() {
             std::io::ErrorKind::NotFound => {
                 Error::new(ErrorKind::InvalidInput, format!("{} is missing", path.display())).with_hint(hint)

@@ -7,9 +7,12 @@ mod pieces;
 mod pre_tokenizer;
 mod sentencepiece;
 mod word_piece;
+mod world;
+mod world_line;
 
 pub use gguf::open as open_gguf;
 pub use sentencepiece::{FILE as SENTENCEPIECE, open as open_sentencepiece};
+pub use world::World;
 
 use crate::special::SpecialTokens;
 use tapml_graph::{Error, Result};
