@@ -1,2 +1,12 @@
-//! Diagnosis: every faulty operator and every fault between operators of a model on a platform, with its cause.
+//! Diagnosis: every faulty operator and every fault between operators of a model on a platform, in one run, with its
+//! cause and its harm. It prints nothing; it judges by the verdicts of `tapml-migrate` and explains by `tapml-cause`.
 #![warn(missing_docs)]
+
+mod diagnose;
+mod explain;
+mod harm;
+mod operators;
+mod report;
+
+pub use diagnose::{DiagnoseOptions, Subject, diagnose};
+pub use report::{Diagnosis, Fault, FaultKind, Impact, SCHEMA, Stage, Tested, UNKNOWN, Variant};

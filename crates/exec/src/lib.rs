@@ -11,6 +11,7 @@ mod observer;
 mod platform;
 mod session;
 mod spec;
+mod trace;
 
 pub use call::Call;
 pub use cpu::CpuPlatform;
@@ -22,6 +23,7 @@ pub use platform::{KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, WORDS};
 pub use tapml_kernels::{Accumulate, Overrides};
+pub use trace::{LoadOptions, TracedNode};
 
 /// Whether two tensors are one: of the same type, with the same bytes at the same place.
 fn same_bytes(a: &tapml_graph::Tensor, b: &tapml_graph::Tensor) -> bool {

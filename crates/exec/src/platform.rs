@@ -1,10 +1,10 @@
 //! What a platform is: it replays single calls, and loads whole graphs to run them step by step.
 
-use crate::{Call, Observer};
+use crate::{Call, LoadOptions, Observer, TracedNode};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
-use tapml_graph::{Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_graph::{Error, Model, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::Accumulate;
 
 /// Identity of a platform, as reports show it.
@@ -52,6 +52,20 @@ pub trait Platform: Send {
     /// Prepares a graph with its weights for runs of at most `capacity` (largest `n`, largest `p`). States start empty.
     fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>>;
 
+    /// As [`Platform::load`] with other options. A platform that plans no memory has nothing to do for those of memory;
+    /// one that shows no values fails with [`tapml_graph::ErrorKind::Unsupported`] if a trace is asked for.
+    fn load_with(
+        &mut self,
+        model: &Model,
+        capacity: &Symbols,
+        options: &LoadOptions,
+    ) -> Result<Box<dyn Loaded>> {
+        match options.trace.is_empty() {
+            true => self.load(model, capacity),
+            false => Err(Error::unsupported(format!("`{}` shows no values of single nodes", self.word()))),
+        }
+    }
+
     /// What a checking device has found since the last call.
     fn take_findings(&mut self) -> Vec<Finding>;
 
@@ -74,4 +88,10 @@ pub trait Loaded: Send {
 
     /// Empties the states: growing ones lose their rows, fixed ones become zero.
     fn reset(&mut self) -> Result<()>;
+
+    /// The values of the nodes that [`LoadOptions::trace`] named, in the order of the graph, as the last run found and
+    /// left them. Fails if there was no run.
+    fn traced(&mut self) -> Result<Vec<TracedNode>> {
+        Ok(Vec::new())
+    }
 }

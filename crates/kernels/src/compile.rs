@@ -1,11 +1,15 @@
 //! Graph to program: plans every node, assigns buffers by lifetime, and lays out the steps.
 
+mod trace;
+
+pub use trace::{Traced, is_trace, trace_port};
+
 use crate::memory::Buffers;
 use crate::overrides::Overrides;
 use crate::plan::{Arg, Launch, NodePlan, SYMBOLS};
 use crate::planner::Planner;
 use crate::program::{Content, Port, Program, SCHEMA, Slice, StatePort, Step, bytes_at_capacity, largest};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{
@@ -13,7 +17,7 @@ use tapml_graph::{
 };
 
 /// A quiet NaN as f32, and as both of two f16 or bf16.
-const POISON: u32 = 0x7fc1_7fc2;
+pub const POISON: u32 = 0x7fc1_7fc2;
 
 /// What a program is compiled for.
 #[derive(Clone, Debug)]
@@ -29,6 +33,9 @@ pub struct CompileOptions {
     /// Whether a buffer is filled with NaNs before each value is written to it, so that a kernel which reads what nobody
     /// wrote shows. For debugging.
     pub poison: bool,
+    /// Names of nodes whose inputs and outputs are copied before and after they run, into further outputs of the program;
+    /// see [`trace_port`]. For debugging.
+    pub trace: HashSet<String>,
 }
 
 impl CompileOptions {
@@ -40,6 +47,7 @@ impl CompileOptions {
             overrides: Overrides::default(),
             reuse_memory: true,
             poison: false,
+            trace: HashSet::new(),
         }
     }
 }
@@ -120,6 +128,8 @@ struct Compiler<'a> {
     max_groups: u32,
     /// The buffer of each state, and whether the run extends or advances it in place.
     states: Vec<(u32, bool)>,
+    /// Outputs beyond the graph's.
+    traces: Vec<Port>,
 }
 
 impl<'a> Compiler<'a> {
@@ -144,6 +154,7 @@ impl<'a> Compiler<'a> {
             symbols,
             max_groups: info.limits.max_groups_per_dim,
             states: Vec::new(),
+            traces: Vec::new(),
         };
         for (id, value) in graph.inputs() {
             let size = compiler.bytes(&value.name, &value.ty)?;
@@ -167,6 +178,7 @@ impl<'a> Compiler<'a> {
     }
 
     fn node(&mut self, index: usize, node: &Node, plan: &NodePlan) -> Result<()> {
+        self.trace_inputs(node)?;
         let extended = self.state_in_place(index, node, plan);
         for (k, &output) in node.outputs.iter().enumerate() {
             let value = self.graph.value(output);
@@ -195,6 +207,7 @@ impl<'a> Compiler<'a> {
         for launch in plan.launches.iter().skip(first) {
             self.launch(node, launch, plan, &scratch)?;
         }
+        self.trace_outputs(node)?;
         if let Some((state, _)) = extended {
             self.states[state].1 = true;
         }
@@ -337,6 +350,7 @@ impl<'a> Compiler<'a> {
         for (id, value) in graph.inputs() {
             inputs.push(Port { name: value.name.clone(), ty: value.ty.clone(), buffer: self.home(id)? });
         }
+        outputs.append(&mut self.traces);
         let states = graph.states().iter().zip(&self.states);
         let states = states.map(|(state, &(buffer, _))| StatePort {
             name: state.name.clone(),

@@ -18,7 +18,7 @@ mod validate;
 mod wgsl;
 
 pub use cache::KernelCache;
-pub use compile::{CompileOptions, compile, compile_with};
+pub use compile::{CompileOptions, POISON, Traced, compile, compile_with, is_trace, trace_port};
 pub use instance::Instance;
 pub use kernel::{KERNELS, KernelRow};
 pub use overrides::Overrides;

@@ -245,7 +245,7 @@ pub(crate) fn argmax_last(logits: &Tensor) -> Result<u32> {
 }
 
 /// Index of the largest value; the first of equals.
-pub(crate) fn argmax(row: &[f32]) -> u32 {
+pub fn argmax(row: &[f32]) -> u32 {
     let best = row
         .iter()
         .enumerate()

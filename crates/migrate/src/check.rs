@@ -44,11 +44,13 @@ pub struct CaseResult {
 }
 
 impl CaseResult {
-    fn ratio(&self) -> f64 {
+    /// Observed error over allowed error; infinite if the call could not be run.
+    pub fn ratio(&self) -> f64 {
         self.outcome.as_ref().map_or(f64::INFINITY, |j| j.ratio)
     }
 
-    fn failed(&self) -> bool {
+    /// Whether the call was wrong or could not be run.
+    pub fn failed(&self) -> bool {
         !self.outcome.as_ref().is_ok_and(Judgement::passed)
     }
 }

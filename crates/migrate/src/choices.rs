@@ -7,7 +7,7 @@ use tapml_exec::{KernelChoice, Platform};
 use tapml_graph::{DType, ErrorKind, Graph, NodeId, Result, Symbols};
 
 /// The kernels of some nodes.
-pub(crate) struct Choices {
+pub struct Choices {
     by_node: HashMap<NodeId, std::result::Result<KernelChoice, String>>,
 }
 

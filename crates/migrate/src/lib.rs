@@ -20,8 +20,9 @@ pub mod suite;
 pub mod verdict;
 mod whole;
 
-pub use carve::{CarveOptions, Carved, PromptInput, carve};
+pub use carve::{CarveOptions, Carved, PromptInput, argmax, carve};
 pub use check::{CaseResult, CheckOptions, Checked, Checker, OpChecked, check};
+pub use choices::Choices;
 pub use html::html;
 pub use identity::{Hash, ModelIdentity, WeightEntry, graph_hash, tensor_type, weight_entries, weights_hash};
 pub use junit::junit;
@@ -29,4 +30,4 @@ pub use migrate::{MigrateOptions, Migrated, migrate};
 pub use noise::{Declared, Limits};
 pub use oracle::{Oracles, terms};
 pub use progress::{Progress, Quiet, Stop};
-pub use whole::{ModelCheck, check_model};
+pub use whole::{ModelCheck, check_model, row_distance};

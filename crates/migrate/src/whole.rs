@@ -98,7 +98,7 @@ pub fn check_model(
             let width = expected.row_len().max(1);
             let (found, expected) = (found.to_f32(), expected.to_f32());
             for (row, (found, expected)) in found.chunks(width).zip(expected.chunks(width)).enumerate() {
-                let (kl, error) = compare(expected, found);
+                let (kl, error) = row_distance(expected, found);
                 let allowed = limits.allowed(frame, row);
                 let ratio = if error == 0.0 { 0.0 } else { error / allowed };
                 sums.positions += 1;
@@ -123,7 +123,7 @@ pub fn check_model(
 }
 
 /// KL(expected ‖ found) of two rows of logits, nats, and the largest distance; infinite if a value is not finite.
-fn compare(expected: &[f32], found: &[f32]) -> (f64, f64) {
+pub fn row_distance(expected: &[f32], found: &[f32]) -> (f64, f64) {
     if found.iter().any(|v| !v.is_finite()) {
         return (f64::INFINITY, f64::INFINITY);
     }
@@ -148,10 +148,10 @@ mod tests {
 
     #[test]
     fn divergence_is_zero_for_equal_rows_and_known_for_two_tokens() {
-        assert_eq!(compare(&[1.0, 2.0, -3.0], &[1.0, 2.0, -3.0]), (0.0, 0.0));
-        let (kl, error) = compare(&[0.0, 0.0], &[0.0, (3.0f32).ln()]);
+        assert_eq!(row_distance(&[1.0, 2.0, -3.0], &[1.0, 2.0, -3.0]), (0.0, 0.0));
+        let (kl, error) = row_distance(&[0.0, 0.0], &[0.0, (3.0f32).ln()]);
         let expected = 0.5 * (0.5f64 / 0.25).ln() + 0.5 * (0.5f64 / 0.75).ln();
         assert!((kl - expected).abs() < 1e-7 && (error - 3f64.ln()).abs() < 1e-7, "{kl} {error}");
-        assert_eq!(compare(&[0.0, 0.0], &[f32::NAN, 0.0]).1, f64::INFINITY);
+        assert_eq!(row_distance(&[0.0, 0.0], &[f32::NAN, 0.0]).1, f64::INFINITY);
     }
 }

@@ -1,10 +1,11 @@
 //! A graph on a device: a compiled program whose states stay there between runs.
 
+use super::trace::Trace;
 use super::{Inner, Shared, lock};
-use crate::{Loaded, Observer};
+use crate::{Loaded, Observer, TracedNode};
 use std::collections::HashMap;
 use tapml_graph::{Error, Model, Result, Symbol, Symbols, Tensor};
-use tapml_kernels::{Instance, Program};
+use tapml_kernels::{Instance, Program, is_trace};
 
 /// See the module.
 pub(super) struct DeviceLoaded {
@@ -13,6 +14,9 @@ pub(super) struct DeviceLoaded {
     instance: Option<Instance>,
     /// Rows that went into the states, which growing ones hold; `None` after a failed run.
     rows: Option<u64>,
+    trace: Trace,
+    /// The symbols of the last run; `None` before the first and after a failed one.
+    ran: Option<Symbols>,
 }
 
 impl DeviceLoaded {
@@ -21,7 +25,8 @@ impl DeviceLoaded {
         let Inner { device, kernels, .. } = &mut *inner;
         let weight = |name: &str| model.weight(name).cloned();
         let instance = Instance::load_with(device.as_mut(), kernels, program, &weight)?;
-        Ok(DeviceLoaded { shared: shared.clone(), instance: Some(instance), rows: Some(0) })
+        let trace = Trace::of(program, model.graph());
+        Ok(DeviceLoaded { shared: shared.clone(), instance: Some(instance), rows: Some(0), trace, ran: None })
     }
 }
 
@@ -49,16 +54,18 @@ impl Loaded for DeviceLoaded {
             let held = self.rows.map_or("an undefined number of rows".into(), |r| format!("{r} rows"));
             return Err(Error::invalid(format!("p is {p}, but the states hold {held}")));
         }
-        self.rows = None;
+        (self.rows, self.ran) = (None, None);
         let mut inner = lock(&self.shared);
         let device = inner.device.as_mut();
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
         instance.run(device, symbols, &inputs)?;
-        let names: Vec<String> = instance.program().outputs.iter().map(|o| o.name.clone()).collect();
+        let outputs = instance.program().outputs.iter().filter(|o| !is_trace(&o.name));
+        let names: Vec<String> = outputs.map(|o| o.name.clone()).collect();
         let read = |name: String| Ok((name.clone(), instance.read(device, &name, symbols)?));
         let outputs = names.into_iter().map(read).collect::<Result<HashMap<String, Tensor>>>()?;
         self.rows = p.zip(symbols.get(Symbol::N)).map(|(p, n)| p.saturating_add(n));
+        self.ran = Some(symbols.clone());
         Ok(outputs)
     }
 
@@ -67,6 +74,15 @@ impl Loaded for DeviceLoaded {
         instance.zero_states(lock(&self.shared).device.as_mut())?;
         self.rows = Some(0);
         Ok(())
+    }
+
+    fn traced(&mut self) -> Result<Vec<TracedNode>> {
+        let instance = self.instance.as_ref().ok_or_else(gone)?;
+        let ran = self
+            .ran
+            .as_ref()
+            .ok_or_else(|| Error::invalid("there was no run whose values could be shown"))?;
+        self.trace.read(instance, lock(&self.shared).device.as_mut(), ran)
     }
 }
 

@@ -3,9 +3,10 @@
 mod loaded;
 mod plans;
 mod replay;
+mod trace;
 mod weights;
 
-use crate::{Call, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
+use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
 use plans::Plans;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_device::{Device, DeviceInfo, Finding};
@@ -109,10 +110,20 @@ impl Platform for DevicePlatform {
     }
 
     fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+        self.load_with(model, capacity, &LoadOptions::default())
+    }
+
+    fn load_with(
+        &mut self,
+        model: &Model,
+        capacity: &Symbols,
+        options: &LoadOptions,
+    ) -> Result<Box<dyn Loaded>> {
         let options = CompileOptions {
             overrides: self.overrides.clone(),
-            reuse_memory: self.reuse_memory,
-            poison: self.poison,
+            reuse_memory: options.reuse_memory.unwrap_or(self.reuse_memory),
+            poison: options.poison.unwrap_or(self.poison),
+            trace: options.trace.clone(),
             ..CompileOptions::new(capacity.clone())
         };
         let program = compile(model.graph(), &self.info, &options)?;

@@ -4,9 +4,9 @@
 mod segment;
 mod split;
 
-use crate::Platform;
 use crate::interface::{Interface, LOGITS};
 use crate::session::fits;
+use crate::{LoadOptions, Platform, TracedNode};
 use segment::Segment;
 use split::Part;
 use std::collections::HashMap;
@@ -50,6 +50,8 @@ pub struct Hybrid {
     model: Model,
     interface: Interface,
     capacity: Symbols,
+    /// How the target loads its segments.
+    options: LoadOptions,
     segments: Vec<Segment>,
     /// Segments of the placements before this one.
     spare: Vec<Segment>,
@@ -71,10 +73,23 @@ impl Hybrid {
         placement: &dyn Fn(&Node) -> Side,
         capacity: &Symbols,
     ) -> Result<Hybrid> {
+        Hybrid::with_options(model, source, target, placement, capacity, LoadOptions::default())
+    }
+
+    /// As [`Hybrid::new`]; the target loads its parts with these options.
+    pub fn with_options(
+        model: &Model,
+        source: &mut dyn Platform,
+        target: &mut dyn Platform,
+        placement: &dyn Fn(&Node) -> Side,
+        capacity: &Symbols,
+        options: LoadOptions,
+    ) -> Result<Hybrid> {
         let mut hybrid = Hybrid {
             model: model.clone(),
             interface: Interface::of(model.graph())?,
             capacity: capacity.clone(),
+            options,
             segments: Vec::new(),
             spare: Vec::new(),
             states: HashMap::new(),
@@ -132,8 +147,10 @@ impl Hybrid {
     ) -> Result<Segment> {
         loop {
             let result = match part.side {
-                Side::Source => Segment::load(&self.model, source, part, &self.capacity),
-                Side::Target => Segment::load(&self.model, target, part, &self.capacity),
+                Side::Source => {
+                    Segment::load(&self.model, source, part, &self.capacity, &LoadOptions::default())
+                }
+                Side::Target => Segment::load(&self.model, target, part, &self.capacity, &self.options),
             };
             match result {
                 Err(e) if e.kind() == ErrorKind::OutOfMemory && self.free_some(parts) => {}
@@ -241,6 +258,15 @@ impl Hybrid {
         }
         self.position += ids.len();
         graph.outputs().iter().map(|o| Ok((o.name.clone(), get(o.value)?))).collect()
+    }
+
+    /// The values of the target's nodes that the options name, as the last run found and left them.
+    pub fn traced(&mut self) -> Result<Vec<TracedNode>> {
+        let mut nodes = Vec::new();
+        for segment in self.segments.iter_mut().filter(|s| s.part.side == Side::Target) {
+            nodes.append(&mut segment.loaded.traced()?);
+        }
+        Ok(nodes)
     }
 
     /// Tokens fed since the last reset.

@@ -1,7 +1,7 @@
 //! One part of a split graph, loaded on its platform.
 
 use super::split::Part;
-use crate::{Loaded, Platform};
+use crate::{LoadOptions, Loaded, Platform};
 use std::collections::HashMap;
 use tapml_graph::{Context, Error, Model, Result, Symbols, Tensor};
 
@@ -23,11 +23,12 @@ impl Segment {
         platform: &mut dyn Platform,
         part: &Part,
         capacity: &Symbols,
+        options: &LoadOptions,
     ) -> Result<Segment> {
         let graph = model.graph().extract(&part.nodes)?;
         let inputs = graph.inputs().map(|(_, v)| v.name.clone()).collect();
         let states = graph.states().iter().map(|s| s.name.clone()).collect();
-        let loaded = platform.load(&model.with_graph(graph)?, capacity).context(|| {
+        let loaded = platform.load_with(&model.with_graph(graph)?, capacity, options).context(|| {
             let first = &model.graph().node(part.nodes[0]).name;
             format!("segment of {} nodes from `{first}` on {}", part.nodes.len(), platform.word())
         })?;

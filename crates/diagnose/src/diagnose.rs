@@ -1,0 +1,155 @@
+//! The order of a diagnosis: operators alone, kernels under a checking device, harm, then the whole model.
+
+use crate::operators;
+use crate::report::{Diagnosis, Fault, SCHEMA, Stage};
+use std::collections::HashSet;
+use std::time::Instant;
+use tapml_exec::Platform;
+use tapml_graph::{Model, NodeId, Result};
+use tapml_migrate::report::SkippedNode;
+use tapml_migrate::suite::Suite;
+use tapml_migrate::{Choices, Oracles, Progress, Stop};
+use tapml_reference::WeightCache;
+
+/// What is diagnosed.
+pub struct Subject<'a> {
+    /// The model's recorded calls.
+    pub suite: &'a Suite,
+    /// The model, as [`Suite::model`] gave it.
+    pub model: &'a Model,
+    /// Exact results of the suite's calls; those that are known already are not computed again.
+    pub oracles: &'a Oracles,
+    /// The platform that the model works on.
+    pub source: &'a mut dyn Platform,
+    /// The platform under test.
+    pub target: &'a mut dyn Platform,
+    /// An emulator in checking mode with the same kernels, which adds what it sees to the evidence. Kernels that it would
+    /// choose otherwise than the target are not run on it.
+    pub checker: Option<&'a mut dyn Platform>,
+}
+
+/// What to look for, and how long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DiagnoseOptions {
+    /// How often a call, and the whole model, is run to compare the results bit by bit; at least 1.
+    pub repeats: usize,
+    /// Whether the whole model is run to find faults that no operator shows alone.
+    pub between: bool,
+    /// Whether what wrong values do to the logits is measured.
+    pub harm: bool,
+    /// Whether the checker, if there is one, runs calls of kernels that do not fail too.
+    pub audit: bool,
+    /// Most placements that are tried to isolate a fault between operators.
+    pub trials: usize,
+}
+
+impl Default for DiagnoseOptions {
+    fn default() -> DiagnoseOptions {
+        DiagnoseOptions { repeats: 3, between: true, harm: true, audit: true, trials: 64 }
+    }
+}
+
+/// Finds every fault of the target. Wrong values are faults in the result; an error means that there could be no diagnosis:
+/// the device was lost, memory ran out, [`tapml_graph::ErrorKind::Interrupted`] after a request to stop.
+pub fn diagnose(
+    subject: Subject<'_>,
+    options: &DiagnoseOptions,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<Diagnosis> {
+    let start = Instant::now();
+    let mut run = Run::new(subject, *options, progress, stop)?;
+    operators::find(&mut run)?;
+    let manifest = run.suite.manifest();
+    let ops = run.suite.graph().op_kinds().into_iter().map(|(op, _)| op);
+    let clean = |op: &&str| !run.faults.iter().any(|f| f.op.split('+').any(|o| o == *op));
+    let checked = |op: &&str| run.checked.contains(*op);
+    Ok(Diagnosis {
+        schema: SCHEMA,
+        model: manifest.model.clone(),
+        source: run.source.describe(),
+        target: run.target.describe(),
+        suite: run.suite.path().display().to_string(),
+        clean_ops: ops.filter(clean).filter(checked).map(str::to_string).collect(),
+        faults: run.faults,
+        skipped: run.skipped,
+        notes: run.notes,
+        calls: run.calls,
+        whole: None,
+        seconds: start.elapsed().as_secs_f64(),
+        stages: run.stages,
+    })
+}
+
+/// A diagnosis under way.
+pub(crate) struct Run<'a> {
+    pub suite: &'a Suite,
+    pub model: &'a Model,
+    pub oracles: &'a Oracles,
+    pub source: &'a mut dyn Platform,
+    pub target: &'a mut dyn Platform,
+    pub checker: Option<&'a mut dyn Platform>,
+    pub options: DiagnoseOptions,
+    pub progress: &'a dyn Progress,
+    pub stop: &'a Stop,
+    /// The target's kernels.
+    pub choices: Choices,
+    /// The weights in f32, converted when they are first needed.
+    pub weights: WeightCache<f32>,
+    /// Operator kinds of which every call was checked.
+    pub checked: HashSet<String>,
+    /// Names of nodes that do not belong on the target: faulty ones, and those that it does not serve.
+    pub barred: HashSet<String>,
+    pub faults: Vec<Fault>,
+    pub skipped: Vec<SkippedNode>,
+    pub notes: Vec<String>,
+    pub calls: u64,
+    pub stages: Vec<Stage>,
+}
+
+impl<'a> Run<'a> {
+    fn new<'s: 'a>(
+        subject: Subject<'s>,
+        options: DiagnoseOptions,
+        progress: &'a dyn Progress,
+        stop: &'a Stop,
+    ) -> Result<Run<'a>> {
+        let Subject { suite, model, oracles, source, target, checker } = subject;
+        let nodes = (0..suite.graph().nodes().len() as u32).map(NodeId);
+        let choices = Choices::of(suite.graph(), target, nodes)?;
+        Ok(Run {
+            suite,
+            model,
+            oracles,
+            source,
+            target,
+            checker: match checker {
+                Some(checker) => Some(checker),
+                None => None,
+            },
+            options: DiagnoseOptions { repeats: options.repeats.max(1), ..options },
+            progress,
+            stop,
+            choices,
+            weights: WeightCache::new(),
+            checked: HashSet::new(),
+            barred: HashSet::new(),
+            faults: Vec::new(),
+            skipped: Vec::new(),
+            notes: Vec::new(),
+            calls: 0,
+            stages: Vec::new(),
+        })
+    }
+
+    /// Name of a node.
+    pub fn name(&self, node: NodeId) -> &'a str {
+        let suite: &'a Suite = self.suite;
+        &suite.graph().node(node).name
+    }
+
+    /// Notes how long a stage took.
+    pub fn timed(&mut self, name: &str, start: Instant) {
+        self.stages.push(Stage { name: name.into(), seconds: start.elapsed().as_secs_f64() });
+    }
+}

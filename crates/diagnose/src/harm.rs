@@ -1,0 +1,90 @@
+//! Harm: a wrong output put into the source's run in the place of the right one, and what becomes of the logits.
+
+use crate::diagnose::Run;
+use crate::report::Impact;
+use std::collections::HashMap;
+use tapml_exec::LOGITS;
+use tapml_graph::{Context, Error, ErrorKind, Model, Origin, Result, Tensor, ValueId};
+use tapml_migrate::suite::{Case, Suite};
+use tapml_migrate::{argmax, row_distance};
+use tapml_reference::{Value, WeightCache, eval, on_pool};
+
+/// The harm of one call of the suite as the target computes it. `None` if the target cannot run it, or if its outputs are
+/// nothing that the rest of the model can go on with.
+pub(crate) fn of_call(run: &mut Run<'_>, case: Case) -> Result<Option<Impact>> {
+    let (call, _) = run.suite.call(case, run.model)?;
+    let mut found = None;
+    run.target.replay(std::slice::from_ref(&call), &mut |_, outputs| found = outputs.ok())?;
+    let Some(outputs) = found else { return Ok(None) };
+    let recorded = Recorded { suite: run.suite, model: run.model, weights: &run.weights };
+    match on_pool(|| recorded.logits(case, outputs)) {
+        Ok(Some(changed)) => recorded.impact(case, &changed).map(Some),
+        Ok(None) => Ok(None),
+        // Such as an index of an expert that does not exist.
+        Err(e) if e.kind() == ErrorKind::InvalidInput => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+/// What the source's runs consist of.
+struct Recorded<'a> {
+    suite: &'a Suite,
+    model: &'a Model,
+    weights: &'a WeightCache<f32>,
+}
+
+impl Recorded<'_> {
+    /// The logits of the case's run with other outputs of its node: what depends on them is evaluated anew, all else is as
+    /// recorded. `None` if the graph has none.
+    fn logits(&self, case: Case, outputs: Vec<Tensor>) -> Result<Option<Tensor>> {
+        let graph = self.suite.graph();
+        let Some(output) = graph.outputs().iter().find(|o| o.name == LOGITS) else { return Ok(None) };
+        let node = graph.node(case.node);
+        let mut changed: HashMap<ValueId, Tensor> = node.outputs.iter().copied().zip(outputs).collect();
+        let symbols = &self.suite.frames()[case.frame].symbols;
+        for node in graph.nodes().iter().skip(case.node.0 as usize + 1) {
+            if !node.inputs.iter().any(|v| changed.contains_key(v)) {
+                continue;
+            }
+            let input = |&v: &ValueId| self.value(case.frame, &changed, v);
+            let inputs: Vec<Value<f32>> = node.inputs.iter().map(input).collect::<Result<_>>()?;
+            let outputs = eval(&node.op, symbols, &inputs).context(|| format!("node `{}`", node.name))?;
+            for (&id, output) in node.outputs.iter().zip(outputs) {
+                changed.insert(id, output.to_tensor(graph.value(id).ty.dtype)?);
+            }
+        }
+        match changed.remove(&output.value) {
+            Some(logits) => Ok(Some(logits)),
+            None => self.suite.value(case.frame, output.value).map(Some),
+        }
+    }
+
+    fn value(&self, frame: usize, changed: &HashMap<ValueId, Tensor>, id: ValueId) -> Result<Value<f32>> {
+        let described = self.suite.graph().value(id);
+        match (changed.get(&id), described.origin) {
+            (Some(tensor), _) => Value::from_tensor(tensor),
+            (None, Origin::Weight) => self.weights.of(self.model, &described.name),
+            (None, _) => Value::from_tensor(&self.suite.value(frame, id)?),
+        }
+    }
+
+    /// Compares logits with those of the source in the case's run.
+    fn impact(&self, case: Case, changed: &Tensor) -> Result<Impact> {
+        let output = self.suite.graph().outputs().iter().find(|o| o.name == LOGITS);
+        let output = output.ok_or_else(|| Error::bug("logits were there"))?;
+        let expected = self.suite.value(case.frame, output.value)?;
+        let (width, case) = (expected.row_len().max(1), self.suite.case_id(case));
+        let mut impact = Impact { case, kl: 0.0, kl_max: 0.0, top1_changed: false, changed: 0, positions: 0 };
+        let (expected, changed) = (expected.to_f32(), changed.to_f32());
+        for (expected, found) in expected.chunks(width).zip(changed.chunks(width)) {
+            let (kl, _) = row_distance(expected, found);
+            impact.kl += kl;
+            impact.kl_max = impact.kl_max.max(kl);
+            impact.changed += u64::from(!kl.is_finite() || argmax(expected) != argmax(found));
+            impact.positions += 1;
+        }
+        impact.kl /= impact.positions.max(1) as f64;
+        impact.top1_changed = impact.changed > 0;
+        Ok(impact)
+    }
+}

@@ -1,0 +1,175 @@
+//! Operators alone: every recorded call replayed on the target; what fails is grouped by kernel, one fault for each.
+
+use crate::diagnose::Run;
+use crate::report::{Fault, FaultKind, UNKNOWN, Variant};
+use crate::{explain, harm};
+use std::collections::{HashMap, HashSet};
+use std::time::Instant;
+use tapml_graph::{NodeId, Result};
+use tapml_migrate::report::OpCheck;
+use tapml_migrate::suite::Case;
+use tapml_migrate::{CaseResult, Checker, OpChecked};
+
+/// Calls of one operator that one kernel served.
+pub(crate) struct Group {
+    pub kernel: String,
+    pub results: Vec<CaseResult>,
+}
+
+/// Checks every operator and explains what fails.
+pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
+    let start = Instant::now();
+    let calls = run.suite.cases().count() as u64;
+    run.progress.stage("check operators alone", calls);
+    let mut failing = Vec::new();
+    for (op, _) in run.suite.graph().op_kinds() {
+        run.stop.check()?;
+        let checker = Checker::new(run.suite, run.model, run.oracles, run.progress, run.stop);
+        let done = checker.op(run.target, op).map_err(|e| e.context(format!("operator `{op}`")))?;
+        run.calls += done.check.cases;
+        notes(run, &done);
+        if done.check.skipped.is_empty() && done.check.unsupported.is_none() {
+            run.checked.insert(op.to_string());
+        }
+        run.barred.extend(done.check.skipped.iter().map(|s| s.node.clone()));
+        run.skipped.extend(done.check.skipped.iter().cloned());
+        let groups = by_kernel(run, done.results);
+        failing.extend(groups.into_iter().filter(fails).map(|group| (op, group)));
+    }
+    run.timed("check operators alone", start);
+    let start = Instant::now();
+    run.progress.stage("explain what fails", failing.len() as u64);
+    for (op, group) in failing {
+        run.stop.check()?;
+        let fault = fault(run, op, &group)?;
+        run.progress.note(&format!("{}: {}", fault.op, fault.cause));
+        run.barred.extend(same_code(run, &fault.nodes));
+        run.faults.push(fault);
+        run.progress.advance(1);
+    }
+    run.timed("explain what fails", start);
+    Ok(())
+}
+
+fn fails(group: &Group) -> bool {
+    group.results.iter().any(CaseResult::failed)
+}
+
+/// Things to know that are no faults.
+fn notes(run: &mut Run<'_>, done: &OpChecked) {
+    let OpCheck { op, undecided, source_ratio, .. } = &done.check;
+    if *undecided > 0 {
+        run.notes.push(format!(
+            "{undecided} choices of `{op}` may go either way: a rounding decides them, and either is right"
+        ));
+    }
+    if let Some(ratio) = source_ratio.filter(|&ratio| ratio > 1.0) {
+        run.notes.push(format!(
+            "the source's own `{op}` departs from the exact result by {ratio:.2e} times what rounding explains"
+        ));
+    }
+}
+
+fn by_kernel(run: &Run<'_>, results: Vec<CaseResult>) -> Vec<Group> {
+    let mut groups: Vec<Group> = Vec::new();
+    for result in results {
+        let kernel = run.choices.get(result.case.node).map_or("", |c| c.name.as_str());
+        match groups.iter_mut().find(|g| g.kernel == kernel) {
+            Some(group) => group.results.push(result),
+            None => groups.push(Group { kernel: kernel.into(), results: vec![result] }),
+        }
+    }
+    groups
+}
+
+/// The nodes that run the same code at the same types as one of these.
+fn same_code(run: &Run<'_>, nodes: &[String]) -> Vec<String> {
+    let graph = run.suite.graph();
+    let hash = |id: NodeId| run.choices.get(id).ok().map(|c| c.hash.as_str());
+    let faulty: HashSet<&str> = nodes.iter().filter_map(|n| graph.find_node(n)).filter_map(hash).collect();
+    let all = (0..graph.nodes().len() as u32).map(NodeId);
+    let same = all.filter(|&id| hash(id).is_some_and(|h| faulty.contains(h)));
+    same.map(|id| graph.node(id).name.clone()).collect()
+}
+
+fn fault(run: &mut Run<'_>, op: &str, group: &Group) -> Result<Fault> {
+    let mut fault = describe(run, op, group);
+    let failed = || group.results.iter().filter(|r| r.failed());
+    let Some(first) = failed().next() else { return Ok(fault) };
+    explain::explain(run, first, &mut fault)?;
+    let worst = failed().max_by(|a, b| a.ratio().total_cmp(&b.ratio())).unwrap_or(first);
+    if run.options.harm {
+        fault.output_impact = harm::of_call(run, worst.case)?;
+    }
+    Ok(fault)
+}
+
+/// What the verdicts alone say of a group that fails.
+fn describe(run: &Run<'_>, op: &str, group: &Group) -> Fault {
+    let failed: Vec<&CaseResult> = group.results.iter().filter(|r| r.failed()).collect();
+    let mut nodes: Vec<NodeId> = failed.iter().map(|r| r.case.node).collect();
+    nodes.sort();
+    nodes.dedup();
+    let worst = failed.iter().max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+    let first = failed.first().copied();
+    let judged = first.and_then(|r| r.outcome.as_ref().ok());
+    let error = first.and_then(|r| r.outcome.as_ref().err());
+    let case = |case: Case| run.suite.case_id(case);
+    Fault {
+        op: op.into(),
+        kernel: group.kernel.clone(),
+        nodes: nodes.iter().map(|&n| run.name(n).to_string()).collect(),
+        kind: FaultKind::Operator,
+        cause: UNKNOWN.into(),
+        certain: false,
+        evidence: String::new(),
+        first_bad_case: first.map(|r| case(r.case)).unwrap_or_default(),
+        worst_case: worst.map(|r| case(r.case)),
+        worst_ratio: worst.map_or(0.0, |r| r.ratio()),
+        criterion: judged
+            .map(|j| j.criterion.name().to_string())
+            .or(error.map(|e| e.kind().name().to_string()))
+            .unwrap_or_default(),
+        element: judged.map(|j| j.worst),
+        pattern: judged.and_then(|j| j.pattern.as_ref()).map(|p| p.text.clone()).unwrap_or_default(),
+        picture: Vec::new(),
+        cases: group.results.len() as u64,
+        failed: failed.len() as u64,
+        fit: 0.0,
+        tested: Vec::new(),
+        variants: variants(run, group),
+        findings: Vec::new(),
+        output_impact: None,
+        reproduce: first.map(|r| reproduce(run, &case(r.case))),
+    }
+}
+
+/// The command that makes a standalone reproducer of a case.
+fn reproduce(run: &Run<'_>, case: &str) -> String {
+    let suite = run.suite.path().display();
+    format!("tapml reduce {suite} --case {case} --target {} --out {case}.repro", run.target.word())
+}
+
+/// The kernel's variants: nodes with the same code and constants.
+fn variants(run: &Run<'_>, group: &Group) -> Vec<Variant> {
+    let graph = run.suite.graph();
+    let mut order: Vec<Variant> = Vec::new();
+    let mut index: HashMap<&str, usize> = HashMap::new();
+    for result in &group.results {
+        let Ok(choice) = run.choices.get(result.case.node) else { continue };
+        let at = *index.entry(&choice.hash).or_insert_with(|| {
+            let types = graph.input_types(graph.node(result.case.node));
+            let types: Vec<String> = types.iter().map(ToString::to_string).collect();
+            order.push(Variant { types: types.join(", "), nodes: Vec::new(), cases: 0, failed: 0 });
+            order.len() - 1
+        });
+        let variant = &mut order[at];
+        variant.cases += 1;
+        variant.failed += u64::from(result.failed());
+        let name = run.name(result.case.node);
+        if !variant.nodes.iter().any(|n| n == name) {
+            variant.nodes.push(name.into());
+        }
+    }
+    order
+}

@@ -1,0 +1,178 @@
+//! The report of a diagnosis: its JSON fields are a promise to users, see `docs/diagnosis.md`.
+
+use serde::{Deserialize, Serialize, Serializer};
+use tapml_device::Finding;
+use tapml_exec::PlatformInfo;
+use tapml_migrate::report::SkippedNode;
+use tapml_migrate::verdict::Element;
+use tapml_migrate::{ModelCheck, ModelIdentity};
+
+/// Version of the report's fields.
+pub const SCHEMA: u32 = 1;
+
+/// The cause of a fault that no hypothesis explains.
+pub const UNKNOWN: &str = "unknown";
+
+/// What a diagnosis found.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Diagnosis {
+    /// See [`SCHEMA`].
+    pub schema: u32,
+    /// The model.
+    pub model: ModelIdentity,
+    /// The source platform.
+    pub source: PlatformInfo,
+    /// The target platform.
+    pub target: PlatformInfo,
+    /// The suite's folder, which `tapml reduce` takes.
+    pub suite: String,
+    /// Operators first, in graph order, then faults between operators.
+    pub faults: Vec<Fault>,
+    /// Operator kinds of which every call was checked and no node has a fault, in graph order.
+    pub clean_ops: Vec<String>,
+    /// Nodes that were not checked on the target, and stages that were not run.
+    pub skipped: Vec<SkippedNode>,
+    /// Things to know that are no fault: choices that a rounding decides, a source that departs.
+    pub notes: Vec<String>,
+    /// Recorded calls that were replayed on the target and judged.
+    pub calls: u64,
+    /// The check of the model with everything on the target but the nodes of faulty operators; absent if there was none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub whole: Option<ModelCheck>,
+    /// Wall-clock time.
+    pub seconds: f64,
+    /// Wall-clock time by stage, in the order of the stages.
+    pub stages: Vec<Stage>,
+}
+
+/// The time that a stage took.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Name for people.
+    pub name: String,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+/// Where a fault shows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum FaultKind {
+    /// An operator computes wrong values by itself.
+    Operator,
+    /// Every operator is right alone, and together they are not.
+    Between,
+}
+
+/// One fault: one report for one root cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Fault {
+    /// Operator name; several are joined by `+`.
+    pub op: String,
+    /// Name of the kernel; several are joined by `+`.
+    pub kernel: String,
+    /// The nodes that are concerned, in graph order.
+    pub nodes: Vec<String>,
+    /// Where it shows.
+    pub kind: FaultKind,
+    /// Name of the hypothesis that explains it, or [`UNKNOWN`].
+    pub cause: String,
+    /// Whether the hypothesis predicts every wrong value, or a checking device saw the defect itself.
+    pub certain: bool,
+    /// A sentence that a person can act on.
+    pub evidence: String,
+    /// Name of the first call that fails, in the order of execution. Not a case of the suite if the fault shows only in
+    /// a run that the suite does not hold; then the name tells which.
+    pub first_bad_case: String,
+    /// Name of the case of the suite with the largest ratio; absent if no case of the suite fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst_case: Option<String>,
+    /// Largest observed error over allowed error; above 1 fails. Infinity is written as the largest finite number.
+    #[serde(serialize_with = "finite")]
+    pub worst_ratio: f64,
+    /// The test that decided, in plain words.
+    pub criterion: String,
+    /// The worst element of the first bad call; absent if it could not be run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element: Option<Element>,
+    /// How the wrong elements are spread, in one sentence; empty if unknown.
+    pub pattern: String,
+    /// The wrong elements of the first bad call drawn in rows of text; empty if there is nothing to draw.
+    pub picture: Vec<String>,
+    /// Cases that were run of these nodes, and how many of them failed.
+    pub cases: u64,
+    /// See `cases`.
+    pub failed: u64,
+    /// Share of the wrong elements that the hypothesis predicts.
+    pub fit: f64,
+    /// Hypotheses that were tested, best first, with their fit.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tested: Vec<Tested>,
+    /// The kernel's variants by the types of its inputs: which fail and which do not.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub variants: Vec<Variant>,
+    /// Defects that a checking device saw while it ran the kernel.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub findings: Vec<Finding>,
+    /// What the wrong values do to the model's logits; absent if that was not measured.
+    pub output_impact: Option<Impact>,
+    /// The command that makes a standalone reproducer; absent if no case of the suite shows the fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reproduce: Option<String>,
+}
+
+/// A hypothesis and how well it predicts what was observed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tested {
+    /// Name of the hypothesis.
+    pub cause: String,
+    /// Share of the wrong elements that it predicts.
+    pub fit: f64,
+}
+
+/// Calls of a kernel that run the same code at the same types.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Variant {
+    /// Types of the inputs, as the graph has them.
+    pub types: String,
+    /// The nodes.
+    pub nodes: Vec<String>,
+    /// Cases that were run.
+    pub cases: u64,
+    /// Cases that failed.
+    pub failed: u64,
+}
+
+/// The harm of a fault: the wrong output of the worst call, put into the source's run in the place of the right one.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Impact {
+    /// The call whose output was replaced; for a fault between operators, the whole run.
+    pub case: String,
+    /// Mean of KL(source ‖ changed) over the positions of that run, nats.
+    #[serde(serialize_with = "finite")]
+    pub kl: f64,
+    /// Largest KL of one position, nats.
+    #[serde(serialize_with = "finite")]
+    pub kl_max: f64,
+    /// Whether at any position another token comes first.
+    pub top1_changed: bool,
+    /// Positions at which another token comes first.
+    pub changed: u64,
+    /// Positions compared.
+    pub positions: u64,
+}
+
+impl Diagnosis {
+    /// Whether there is no fault.
+    pub fn holds(&self) -> bool {
+        self.faults.is_empty()
+    }
+}
+
+/// Writes infinity as the largest finite number: JSON has none.
+fn finite<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
+    s.serialize_f64(match value.is_nan() {
+        true => f64::MAX,
+        false => value.clamp(f64::MIN, f64::MAX),
+    })
+}

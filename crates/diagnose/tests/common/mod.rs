@@ -1,0 +1,102 @@
+//! What the tests share: carved models, platforms with changed kernels, and a diagnosis of them.
+#![allow(dead_code, reason = "each test file uses a part")]
+#![allow(clippy::unwrap_used)]
+
+use std::path::Path;
+use tapml_device::Device;
+use tapml_diagnose::{DiagnoseOptions, Diagnosis, Subject, diagnose};
+use tapml_emulator::{Emulator, Options};
+use tapml_exec::{CpuPlatform, DevicePlatform, Overrides, Platform};
+use tapml_graph::{Model, fuse};
+use tapml_import::Checkpoint;
+use tapml_migrate::suite::Suite;
+use tapml_migrate::{CarveOptions, ModelIdentity, Oracles, PromptInput, Quiet, Stop, carve};
+
+/// A model with its suite, in a folder that goes with it.
+pub struct Carved {
+    pub suite: Suite,
+    pub model: Model,
+    pub oracles: Oracles,
+    _folder: tempfile::TempDir,
+}
+
+/// The model in this folder, carved on the CPU with these prompts.
+pub fn carved(checkpoint: &Path, prompts: &[&[u32]], steps: u32) -> Carved {
+    let checkpoint = Checkpoint::open(checkpoint).unwrap();
+    let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();
+    carved_model(model, prompts, steps)
+}
+
+/// This model, carved on the CPU with these prompts.
+pub fn carved_model(model: Model, prompts: &[&[u32]], steps: u32) -> Carved {
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("suite");
+    let decode = |ids: &[u32]| format!("{ids:?}");
+    let options = CarveOptions {
+        out: &out,
+        overwrite: false,
+        steps,
+        self_contained: false,
+        context: 0,
+        decode: &decode,
+    };
+    let input = |ids: &&[u32]| PromptInput { text: String::new(), ids: ids.to_vec() };
+    let prompts: Vec<PromptInput> = prompts.iter().map(input).collect();
+    let identity = ModelIdentity { name: "tiny".into(), ..ModelIdentity::default() };
+    carve(&mut CpuPlatform::new(), &model, identity, &prompts, &options, &Quiet, &Stop::new()).unwrap();
+    let suite = Suite::open(&out).unwrap();
+    let model = suite.model(Some(&model)).unwrap();
+    Carved { suite, model, oracles: Oracles::new(64 << 20), _folder: folder }
+}
+
+/// The small bundled Llama with two prompts.
+pub fn draft() -> Carved {
+    let first = [5, 300, 17, 41, 9, 1200, 77, 260, 31, 8, 512];
+    carved(&tapml_testing::model("llama_draft"), &[&first, &[90, 12, 400]], 2)
+}
+
+pub fn emulator(options: &str) -> Box<dyn Device> {
+    Box::new(Emulator::new(Options::parse(options).unwrap()).unwrap())
+}
+
+/// The text of a built-in kernel with each of these pieces replaced once.
+pub fn changed(op: &str, changes: &[(&str, &str)]) -> String {
+    let path = tapml_testing::root().join(format!("crates/kernels/src/kernel/{op}/portable.wgsl"));
+    let mut text = std::fs::read_to_string(path).unwrap();
+    for (old, new) in changes {
+        assert!(text.contains(old), "{op} has no `{old}`");
+        text = text.replacen(old, new, 1);
+    }
+    text
+}
+
+/// Built-in kernels but for these, changed as [`changed`] says.
+pub fn overrides(kernels: &[(&str, &[(&str, &str)])]) -> Overrides {
+    let mut overrides = Overrides::default();
+    for (op, changes) in kernels {
+        let file = format!("{op}.wgsl");
+        overrides.add_text(op, Path::new(&file), &changed(op, changes)).unwrap();
+    }
+    overrides
+}
+
+/// Diagnoses a device with these kernels; an emulator with all checks and the same kernels helps.
+pub fn diagnosed(
+    carved: &Carved,
+    device: Box<dyn Device>,
+    overrides: &Overrides,
+    options: &DiagnoseOptions,
+) -> Diagnosis {
+    let mut source = CpuPlatform::new();
+    let mut target = DevicePlatform::new(device, overrides.clone());
+    let mut checker = DevicePlatform::new(emulator("check=all"), overrides.clone());
+    let subject = Subject {
+        suite: &carved.suite,
+        model: &carved.model,
+        oracles: &carved.oracles,
+        source: &mut source,
+        target: &mut target,
+        checker: Some(&mut checker as &mut dyn Platform),
+    };
+    diagnose(subject, options, &Quiet, &Stop::new()).unwrap()
+}

@@ -1,0 +1,30 @@
+//! What a debugger asks of a loaded graph: another use of memory, and the values that single nodes find and leave.
+
+use std::collections::HashSet;
+use tapml_graph::Tensor;
+
+/// How a graph is loaded, where that differs from how its platform loads graphs otherwise.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LoadOptions {
+    /// Whether buffers serve several values in turn; as the platform was told if absent.
+    pub reuse_memory: Option<bool>,
+    /// Whether buffers are filled with NaN before each value is written; as the platform was told if absent.
+    pub poison: Option<bool>,
+    /// Names of nodes whose values are kept; see [`crate::Loaded::traced`]. Names of no node are ignored, so that the
+    /// parts of a split graph can share the list.
+    pub trace: HashSet<String>,
+}
+
+/// The values of one node as the last run found and left them, in the memory of the whole loaded program.
+#[derive(Clone, Debug)]
+pub struct TracedNode {
+    /// Name of the node.
+    pub node: String,
+    /// What the node found in its inputs when it ran; `None` for weights.
+    pub inputs: Vec<Option<Tensor>>,
+    /// What the node left in its outputs.
+    pub outputs: Vec<Tensor>,
+    /// For each output, the number of bytes behind its end, within its buffer, that were written although they held
+    /// [`LoadOptions::poison`]. 0 where memory is not poisoned, and for states that are extended in place.
+    pub beyond: Vec<u64>,
+}

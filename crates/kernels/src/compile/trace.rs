@@ -1,0 +1,69 @@
+//! Tracing: copies of what a node finds in its inputs and leaves in its outputs, taken within the program, so that a
+//! debugger sees the values under the very memory plan, order and submission that is deployed.
+
+use super::Compiler;
+use crate::program::{Content, Port, Step};
+use tapml_graph::{DType, Extent, Node, Origin, Result, TensorType, ValueId};
+
+/// Which value of a node a trace holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Traced {
+    /// What the node found in this input before its first dispatch.
+    Input(usize),
+    /// What the node left in this output after its last dispatch.
+    Output(usize),
+}
+
+/// The name of the program's output that holds this value of a traced node: whole buffers at capacity, as `u32` words.
+/// Values of the graph cannot have such a name.
+pub fn trace_port(node: &str, value: Traced) -> String {
+    match value {
+        Traced::Input(k) => format!("{PREFIX}in{k} {node}"),
+        Traced::Output(k) => format!("{PREFIX}out{k} {node}"),
+    }
+}
+
+/// Whether an output of a program is a trace.
+pub fn is_trace(port: &str) -> bool {
+    port.starts_with(PREFIX)
+}
+
+/// No name of a graph contains a space.
+const PREFIX: &str = "trace ";
+
+impl Compiler<'_> {
+    /// Copies the inputs of a traced node, weights excepted, as they are now.
+    pub(super) fn trace_inputs(&mut self, node: &Node) -> Result<()> {
+        if !self.options.trace.contains(&node.name) {
+            return Ok(());
+        }
+        for (k, &value) in node.inputs.iter().enumerate() {
+            if self.graph.value(value).origin != Origin::Weight {
+                self.trace(node, value, Traced::Input(k))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies the outputs of a traced node as they are now.
+    pub(super) fn trace_outputs(&mut self, node: &Node) -> Result<()> {
+        if !self.options.trace.contains(&node.name) {
+            return Ok(());
+        }
+        let mut outputs = node.outputs.iter().enumerate();
+        outputs.try_for_each(|(k, &value)| self.trace(node, value, Traced::Output(k)))
+    }
+
+    /// Buffers of traces are new ones: where other values lie does not depend on them.
+    fn trace(&mut self, node: &Node, value: ValueId, what: Traced) -> Result<()> {
+        let described = self.graph.value(value);
+        let size = self.bytes(&described.name, &described.ty)?.max(4).next_multiple_of(4);
+        let name = trace_port(&node.name, what);
+        let (src, dst) = (self.home(value)?, self.buffers.add(&name, size, Content::Activation)?);
+        let (src_offset, dst_offset) = (Extent::of(0u64), Extent::of(0u64));
+        let len = Extent::of(size.min(self.buffers.size(src)));
+        self.steps.push(Step::Copy { src, src_offset, dst, dst_offset, len });
+        self.traces.push(Port { name, ty: TensorType::new(DType::U32, [size / 4]), buffer: dst });
+        Ok(())
+    }
+}
