@@ -1,2 +1,15 @@
-//! Bugs on purpose: mutants of kernels and programs, the bench that diagnosis is measured with, and the score of suites.
+//! Faults made on purpose: mutants of kernels, launches and programs, and a device that has them. The bench that
+//! diagnosis is measured with stands on them, and the score of suites.
 #![warn(missing_docs)]
+
+mod catalogue;
+mod commands;
+mod device;
+mod mutant;
+mod operators;
+mod source;
+
+pub use catalogue::Catalogue;
+pub use device::{FaultyDevice, Workbench};
+pub use mutant::{Cast, Change, Edit, Family, Mutant};
+pub use operators::{BETWEEN, OPERATORS};

@@ -1,0 +1,177 @@
+//! Edits of command lists: order, bindings, grids, buffers.
+
+use crate::mutant::{Edit, Mutant};
+use std::collections::{HashMap, HashSet};
+use tapml_device::{BindingKind, BufferId, Command, Extent, KernelDesc, KernelId, Result, Symbols};
+
+/// What is known of the handles in a list.
+pub struct Known<'a> {
+    /// Descriptions of kernels, as they were asked for.
+    pub kernels: &'a HashMap<KernelId, KernelDesc>,
+    /// Labels and sizes of buffers.
+    pub buffers: &'a HashMap<BufferId, (String, u64)>,
+}
+
+impl Known<'_> {
+    /// The buffers of a command by use.
+    fn used(&self, command: &Command, wanted: BindingKind) -> Vec<BufferId> {
+        match command {
+            Command::Dispatch { kernel, bindings, .. } => {
+                let kinds = self.kernels.get(kernel).map_or(&[][..], |desc| &desc.bindings);
+                let pairs = bindings.iter().zip(kinds);
+                pairs.filter(|(_, kind)| **kind == wanted).map(|(b, _)| b.buffer).collect()
+            }
+            Command::Copy { src, dst, .. } => match wanted {
+                BindingKind::Read => vec![*src],
+                BindingKind::ReadWrite => vec![*dst],
+                BindingKind::Uniform => Vec::new(),
+            },
+            Command::Fill { buffer, .. } if wanted == BindingKind::ReadWrite => vec![*buffer],
+            Command::Fill { .. } => Vec::new(),
+        }
+    }
+
+    fn writes(&self, command: &Command, buffer: BufferId) -> bool {
+        self.used(command, BindingKind::ReadWrite).contains(&buffer)
+    }
+
+    fn reads(&self, command: &Command, buffer: BufferId) -> bool {
+        self.used(command, BindingKind::Read).contains(&buffer)
+    }
+}
+
+/// The buffers that kernels of the list read and never write.
+pub fn only_read(commands: &[Command], known: &Known<'_>) -> Vec<BufferId> {
+    let all = |kind| commands.iter().flat_map(move |c| known.used(c, kind));
+    let written: HashSet<BufferId> = all(BindingKind::ReadWrite).collect();
+    all(BindingKind::Read).filter(|b| !written.contains(b)).collect()
+}
+
+/// The commands with all sizes evaluated.
+pub fn evaluated(commands: &[Command], symbols: &Symbols) -> Result<Vec<Command>> {
+    let fixed = |e: &Extent| Ok(Extent::of(e.eval(symbols)?));
+    let one = |command: &Command| {
+        Ok(match command {
+            Command::Dispatch { label, kernel, bindings, groups: [x, y, z] } => Command::Dispatch {
+                label: label.clone(),
+                kernel: *kernel,
+                bindings: bindings.clone(),
+                groups: [fixed(x)?, fixed(y)?, fixed(z)?],
+            },
+            Command::Copy { src, src_offset, dst, dst_offset, len } => Command::Copy {
+                src: *src,
+                src_offset: fixed(src_offset)?,
+                dst: *dst,
+                dst_offset: fixed(dst_offset)?,
+                len: fixed(len)?,
+            },
+            other => other.clone(),
+        })
+    };
+    commands.iter().map(one).collect()
+}
+
+/// Makes one edit on commands with fixed sizes. What does not apply is left as it is.
+pub fn edit(commands: &mut Vec<Command>, mutant: &Mutant, edit: &Edit, known: &Known<'_>) {
+    let node = mutant.target.as_str();
+    match edit {
+        Edit::Bindings { a, b } => of_kernel(commands, node, known, |bindings, _| {
+            if a.max(b) < &bindings.len() {
+                bindings.swap(*a, *b);
+            }
+        }),
+        Edit::Grid { axis } => of_kernel(commands, node, known, |_, groups| {
+            let now = groups[*axis].eval(&Symbols::new()).unwrap_or(0);
+            groups[*axis] = Extent::of(now.saturating_sub(1));
+        }),
+        Edit::Late => {
+            if let Some((at, reader)) =
+                last_of(commands, node).and_then(|at| Some((at, first_reader(commands, at, known)?)))
+            {
+                let command = commands.remove(at);
+                commands.insert(reader, command);
+            }
+        }
+        Edit::Missing => {
+            if let Some(at) = last_of(commands, node) {
+                commands.remove(at);
+            }
+        }
+        Edit::Alias => alias(commands, node, known),
+        Edit::Borrow { from, binding } => borrow(commands, node, from, *binding),
+        _ => {}
+    }
+}
+
+fn of_kernel(
+    commands: &mut [Command],
+    name: &str,
+    known: &Known<'_>,
+    mut change: impl FnMut(&mut Vec<tapml_device::Binding>, &mut [Extent; 3]),
+) {
+    for command in commands {
+        if let Command::Dispatch { kernel, bindings, groups, .. } = command
+            && known.kernels.get(kernel).is_some_and(|desc| desc.name == name)
+        {
+            change(bindings, groups);
+        }
+    }
+}
+
+/// The node's last dispatch.
+fn last_of(commands: &[Command], node: &str) -> Option<usize> {
+    commands.iter().rposition(|c| matches!(c, Command::Dispatch { label, .. } if label == node))
+}
+
+/// The first command after `at` that reads what it writes.
+fn first_reader(commands: &[Command], at: usize, known: &Known<'_>) -> Option<usize> {
+    let written = known.used(&commands[at], BindingKind::ReadWrite);
+    let reads = |c: &Command| written.iter().any(|&buffer| known.reads(c, buffer));
+    commands.iter().skip(at + 1).position(reads).map(|i| at + 1 + i)
+}
+
+/// The node's result goes to a buffer whose value is read later; so does everything that reads the result.
+fn alias(commands: &mut [Command], node: &str, known: &Known<'_>) {
+    let Some(at) = last_of(commands, node) else { return };
+    let Some(&own) = known.used(&commands[at], BindingKind::ReadWrite).first() else { return };
+    let Some(victim) = victim(commands, at, own, known) else { return };
+    let rest = commands.iter().skip(at + 1);
+    let end = rest.clone().position(|c| known.writes(c, own)).map_or(commands.len(), |i| at + 1 + i);
+    // A dispatch may not read and write one buffer.
+    if commands[at + 1..end].iter().any(|c| known.reads(c, own) && known.writes(c, victim)) {
+        return;
+    }
+    for command in &mut commands[at..end] {
+        if let Command::Dispatch { bindings, .. } = command {
+            bindings.iter_mut().filter(|b| b.buffer == own).for_each(|b| b.buffer = victim);
+        }
+    }
+}
+
+/// A buffer that is written before `at`, read after the first reader of `own`, not in between, and large enough.
+fn victim(commands: &[Command], at: usize, own: BufferId, known: &Known<'_>) -> Option<BufferId> {
+    let size = |b: BufferId| known.buffers.get(&b).map_or(0, |(_, size)| *size);
+    let reader = first_reader(commands, at, known)?;
+    let uses = |c: &Command, b| known.reads(c, b) || known.writes(c, b);
+    let written = commands[..at].iter().rev().flat_map(|c| known.used(c, BindingKind::ReadWrite));
+    let mut candidates = written.filter(|&b| b != own && size(b) >= size(own));
+    candidates.find(|&b| {
+        let idle = !commands[at..=reader].iter().any(|c| uses(c, b));
+        let next = commands[reader + 1..].iter().find(|c| uses(c, b));
+        idle && next.is_some_and(|c| known.reads(c, b))
+    })
+}
+
+fn borrow(commands: &mut [Command], node: &str, from: &str, binding: usize) {
+    let of = |at: usize| match &commands[at] {
+        Command::Dispatch { bindings, .. } => bindings.get(binding).copied(),
+        _ => None,
+    };
+    let other = last_of(commands, from).and_then(of);
+    if let (Some(at), Some(other)) = (last_of(commands, node), other)
+        && let Command::Dispatch { bindings, .. } = &mut commands[at]
+        && let Some(slot) = bindings.get_mut(binding)
+    {
+        *slot = other;
+    }
+}

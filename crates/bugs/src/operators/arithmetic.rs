@@ -1,0 +1,167 @@
+//! Wrong signs, operands, functions and precision.
+
+use super::{Found, Kernel};
+use crate::source::{Binary, Class};
+use naga::BinaryOperator as Op;
+
+/// Float expressions of these operators.
+fn floats<'a>(kernel: &'a Kernel<'_>, ops: &'a [Op]) -> impl Iterator<Item = &'a Binary> {
+    kernel.source.binaries.iter().filter(move |b| b.class == Class::Float && ops.contains(&b.op))
+}
+
+/// Plus for minus and the reverse.
+pub fn wrong_sign(kernel: &Kernel<'_>) -> Vec<Found> {
+    let found = floats(kernel, &[Op::Add, Op::Subtract]);
+    found.map(|b| kernel.text(b.sign.clone(), if b.op == Op::Add { "-" } else { "+" })).collect()
+}
+
+/// `b - a` for `a - b`, `b / a` for `a / b`.
+pub fn swapped_operands(kernel: &Kernel<'_>) -> Vec<Found> {
+    let found = floats(kernel, &[Op::Subtract, Op::Divide]);
+    found
+        .map(|b| {
+            let (left, sign, right) = (kernel.at(&b.left), kernel.at(&b.sign), kernel.at(&b.right));
+            kernel.text(b.whole.clone(), format!("({right}) {sign} ({left})"))
+        })
+        .collect()
+}
+
+/// `a` for `a * b` and for `a / b`.
+pub fn dropped_factor(kernel: &Kernel<'_>) -> Vec<Found> {
+    floats(kernel, &[Op::Multiply, Op::Divide])
+        .map(|b| kernel.text(b.whole.clone(), kernel.at(&b.left)))
+        .collect()
+}
+
+/// `a` for `a + b` and for `a - b`.
+pub fn dropped_term(kernel: &Kernel<'_>) -> Vec<Found> {
+    floats(kernel, &[Op::Add, Op::Subtract])
+        .map(|b| kernel.text(b.whole.clone(), kernel.at(&b.left)))
+        .collect()
+}
+
+/// Calls of `name` go to `new`, whose text is appended.
+fn renamed(kernel: &Kernel<'_>, name: &str, new: &str, text: &str) -> Vec<Found> {
+    let own = format!("fn {name}");
+    let is_call = |at: usize| !kernel.source.code[..at + name.len()].ends_with(&own);
+    let calls = kernel.source.find(name).filter(|&at| is_call(at));
+    calls.map(|at| kernel.text_with(at..at + name.len(), new, text)).collect()
+}
+
+/// `(1 + x/256)^256`, which is 2 % wrong at -3.
+pub fn rough_exp(kernel: &Kernel<'_>) -> Vec<Found> {
+    let text = "
+fn exp_rough(x: f32) -> f32 {
+    var p = max(fma(x, 0.00390625, 1.0), 0.0);
+    for (var i = 0u; i < 8u; i++) { p *= p; }
+    return p;
+}
+";
+    renamed(kernel, "exp_accurate", "exp_rough", text)
+}
+
+/// An exponential by its inverse, which is not finite for very negative arguments, as that of some drivers.
+pub fn overflowing_exp(kernel: &Kernel<'_>) -> Vec<Found> {
+    let text = "
+fn exp_overflowing(x: f32) -> f32 {
+    let up = exp_accurate(-x);
+    return up / (up * up);
+}
+";
+    renamed(kernel, "exp_accurate", "exp_overflowing", text)
+}
+
+/// tanh by `(e^2x - 1) / (e^2x + 1)`, which is NaN for x beyond 44 and loses bits near 0.
+pub fn overflowing_tanh(kernel: &Kernel<'_>) -> Vec<Found> {
+    let text = "
+fn tanh_overflowing(x: f32) -> f32 {
+    let e = exp_accurate(2.0 * x);
+    return (e - 1.0) / (e + 1.0);
+}
+";
+    renamed(kernel, "tanh_accurate", "tanh_overflowing", text)
+}
+
+/// The inverse square root by halving the exponent's bits and one step of Newton's method: up to 0.18 % wrong.
+pub fn rough_root(kernel: &Kernel<'_>) -> Vec<Found> {
+    let text = "
+fn root_rough(v: f32) -> f32 {
+    let r = bitcast<f32>(0x5f3759dfu - (bitcast<u32>(v) >> 1u));
+    return r * fma(-0.5 * v * r, r, 1.5);
+}
+";
+    renamed(kernel, "inverse_root", "root_rough", text)
+}
+
+/// Statements that add to a float variable, with the variable: `x = fma(.., x)` and `x += ..`.
+fn sums<'a>(kernel: &'a Kernel<'_>) -> Vec<(std::ops::Range<usize>, &'a str)> {
+    let mut found = Vec::new();
+    for range in kernel.source.statements() {
+        let text = &kernel.source.code[range.clone()];
+        let target = match (text.split_once(" += "), text.split_once(" = fma(")) {
+            (Some((target, _)), _) => target,
+            (None, Some((target, rest))) if rest.contains(target) => target,
+            _ => continue,
+        };
+        let place = |c: char| c.is_ascii_alphanumeric() || "_.[]".contains(c);
+        if target.chars().all(place) {
+            found.push((range, target));
+        }
+    }
+    found
+}
+
+/// Partial sums rounded to f16.
+pub fn f16_sum(kernel: &Kernel<'_>) -> Vec<Found> {
+    let sums = sums(kernel).into_iter();
+    sums.map(|(range, target)| {
+        let text = format!("{} {target} = quantizeToF16({target});", kernel.at(&range));
+        kernel.text(range, text)
+    })
+    .collect()
+}
+
+/// Partial sums cut to bf16.
+pub fn bf16_sum(kernel: &Kernel<'_>) -> Vec<Found> {
+    let cut = |ty: &str, words: &str, mask: &str, range: &std::ops::Range<usize>, target: &str| {
+        let cut = format!("bitcast<{ty}>(bitcast<{words}>({target}) & {mask})");
+        let text = format!("{} {target} = {cut};", kernel.at(range));
+        kernel.text(range.clone(), text)
+    };
+    let both = sums(kernel).into_iter().flat_map(|(range, target)| {
+        [
+            cut("f32", "u32", "0xffff0000u", &range, target),
+            cut("vec4<f32>", "vec4<u32>", "vec4<u32>(0xffff0000u)", &range, target),
+        ]
+    });
+    // One of the two has the right type; the other does not compile and is dropped.
+    both.collect()
+}
+
+/// Loaded values lose what stands behind the point: a conversion to an integer and back.
+pub fn through_integer(kernel: &Kernel<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    for at in kernel.source.find("f32(") {
+        let open = at + 3;
+        let Some(end) = crate::source::closing(&kernel.source.code, open) else { continue };
+        let inner = &kernel.source.code[open + 1..end];
+        if inner.ends_with(']') {
+            let new = format!("f32(i32({}))", &kernel.source.full[open + 1..end]);
+            found.push(kernel.text(at..end + 1, new));
+        }
+    }
+    found
+}
+
+/// Stores to f16 that round toward zero.
+pub fn truncated_store(kernel: &Kernel<'_>) -> Vec<Found> {
+    let text = "
+fn to_act_cut(v: f32) -> act {
+    return act(bitcast<f32>(bitcast<u32>(v) & 0xffffe000u));
+}
+";
+    match kernel.source.full.contains("alias act = f16;") {
+        true => renamed(kernel, "to_act", "to_act_cut", text),
+        false => Vec::new(),
+    }
+}

@@ -1,0 +1,249 @@
+//! Faults between kernels: order, buffers, caches, uniforms, casts at the boundary.
+
+use crate::commands::{Known, edit, only_read};
+use crate::mutant::{Cast, Edit, Family, Mutant};
+use std::collections::{HashMap, HashSet};
+use tapml_device::{Binding, BufferId, Command, KernelDesc, KernelId};
+use tapml_kernels::{Program, Step};
+
+/// A fault found in a program: the node concerned (empty if none), the edit, and the diff.
+pub struct FoundBetween {
+    /// The node.
+    pub node: String,
+    /// The edit.
+    pub edit: Edit,
+    /// Lines with `-` and `+`.
+    pub diff: String,
+}
+
+/// One mutation operator for programs.
+pub struct BetweenOperator {
+    /// Its name in ids and reports.
+    pub name: &'static str,
+    /// The family of its mutants.
+    pub family: Family,
+    /// Names of the causes that a diagnosis may give.
+    pub causes: &'static [&'static str],
+    /// Finds every place in a program.
+    pub find: fn(&Commands<'_>) -> Vec<FoundBetween>,
+}
+
+/// All mutation operators for programs.
+pub const BETWEEN: &[BetweenOperator] = &[
+    row("late", Family::Between, &["missing_dependency"], late),
+    row("missing", Family::Between, &["missing_dependency", "missing_copy"], missing),
+    row("alias", Family::Between, &["buffer_reused"], alias),
+    row("other-cache", Family::State, &["wrong_cache"], other_cache),
+    row("stale-symbols", Family::Between, &["stale_uniform"], stale_symbols),
+    row("kept-position", Family::State, &["state_not_reset"], kept_position),
+    row("stale-input", Family::Between, &["missing_copy"], stale_input),
+    row("cast-input", Family::Between, &["wrong_cast"], cast_input),
+    row("cast-output", Family::Between, &["wrong_cast"], cast_output),
+];
+
+const fn row(
+    name: &'static str,
+    family: Family,
+    causes: &'static [&'static str],
+    find: fn(&Commands<'_>) -> Vec<FoundBetween>,
+) -> BetweenOperator {
+    BetweenOperator { name, family, causes, find }
+}
+
+/// A program's steps as the commands that a device gets.
+pub struct Commands<'a> {
+    /// The program.
+    pub program: &'a Program,
+    /// Its steps.
+    pub list: Vec<Command>,
+    kernels: HashMap<KernelId, KernelDesc>,
+    buffers: HashMap<BufferId, (String, u64)>,
+}
+
+impl<'a> Commands<'a> {
+    /// The commands of a program; handles are its indices.
+    pub fn of(program: &'a Program) -> Commands<'a> {
+        let id = |index: u32| BufferId(u64::from(index));
+        let command = |step: &Step| match step {
+            Step::Dispatch { node, kernel, bindings, groups } => Command::Dispatch {
+                label: node.clone(),
+                kernel: KernelId(u64::from(*kernel)),
+                bindings: bindings
+                    .iter()
+                    .map(|s| Binding { buffer: id(s.buffer), offset: s.offset, size: s.size })
+                    .collect(),
+                groups: groups.clone(),
+            },
+            Step::Copy { src, src_offset, dst, dst_offset, len } => Command::Copy {
+                src: id(*src),
+                src_offset: src_offset.clone(),
+                dst: id(*dst),
+                dst_offset: dst_offset.clone(),
+                len: len.clone(),
+            },
+            Step::Fill { buffer, word } => Command::Fill { buffer: id(*buffer), word: *word },
+        };
+        let kernels = program.kernels.iter().enumerate();
+        let buffers = program.buffers.iter().enumerate();
+        Commands {
+            program,
+            list: program.steps.iter().map(command).collect(),
+            kernels: kernels.map(|(i, k)| (KernelId(i as u64), k.clone())).collect(),
+            buffers: buffers.map(|(i, b)| (BufferId(i as u64), (b.name.clone(), b.size))).collect(),
+        }
+    }
+
+    fn known(&self) -> Known<'_> {
+        Known { kernels: &self.kernels, buffers: &self.buffers }
+    }
+
+    /// Nodes with the operator of their last kernel, in order.
+    fn nodes(&self) -> Vec<(&str, &str)> {
+        let mut found: Vec<(&str, &str)> = Vec::new();
+        for command in &self.list {
+            let Command::Dispatch { label, kernel, .. } = command else { continue };
+            let op = self.kernels.get(kernel).map_or("", |desc| op_of(&desc.name));
+            if found.last().is_none_or(|(node, _)| node != label) {
+                found.push((label, op));
+            }
+        }
+        found
+    }
+
+    /// Of each operator the nodes where `edit` changes the list, at most two: one near the first quarter, one near the last.
+    fn some(&self, edit_of: impl Fn(&str) -> Edit) -> Vec<(&str, Edit)> {
+        let mut by_op: HashMap<&str, Vec<(&str, Edit)>> = HashMap::new();
+        let mut order = Vec::new();
+        for (node, op) in self.nodes() {
+            let edit = edit_of(node);
+            if !self.changes(node, &edit) {
+                continue;
+            }
+            let found = by_op.entry(op).or_default();
+            if found.is_empty() {
+                order.push(op);
+            }
+            found.push((node, edit));
+        }
+        let chosen = order.into_iter().flat_map(|op| {
+            let all = by_op.remove(op).unwrap_or_default();
+            let picks: HashSet<usize> = [all.len() / 4, all.len() * 3 / 4].into();
+            all.into_iter().enumerate().filter(move |(i, _)| picks.contains(i)).map(|(_, found)| found)
+        });
+        chosen.collect()
+    }
+
+    fn changes(&self, node: &str, change: &Edit) -> bool {
+        let mut list = self.list.clone();
+        let mutant = Mutant {
+            id: String::new(),
+            model: String::new(),
+            family: Family::Between,
+            operator: String::new(),
+            op: String::new(),
+            target: node.into(),
+            source: String::new(),
+            edit: change.clone(),
+            diff: String::new(),
+            causes: Vec::new(),
+        };
+        edit(&mut list, &mutant, change, &self.known());
+        list != self.list
+    }
+}
+
+/// The operator of a kernel's name, such as `linear` of `linear/portable`.
+pub fn op_of(kernel: &str) -> &str {
+    kernel.split('/').next().unwrap_or(kernel)
+}
+
+fn described(found: Vec<(&str, Edit)>, old: &str, new: &str) -> Vec<FoundBetween> {
+    let one = |(node, edit): (&str, Edit)| FoundBetween {
+        node: node.to_string(),
+        edit,
+        diff: format!("program, node {node}\n- {old}\n+ {new}"),
+    };
+    found.into_iter().map(one).collect()
+}
+
+fn late(commands: &Commands<'_>) -> Vec<FoundBetween> {
+    described(commands.some(|_| Edit::Late), "runs before what reads its result", "runs after it")
+}
+
+fn missing(commands: &Commands<'_>) -> Vec<FoundBetween> {
+    described(commands.some(|_| Edit::Missing), "runs", "does not run")
+}
+
+fn alias(commands: &Commands<'_>) -> Vec<FoundBetween> {
+    let new = "its result overwrites a value that is read later";
+    described(commands.some(|_| Edit::Alias), "its result has a buffer of its own", new)
+}
+
+/// Attention that reads, and rows that are appended to, the cache of another layer.
+fn other_cache(commands: &Commands<'_>) -> Vec<FoundBetween> {
+    let mut found = Vec::new();
+    for (op, bindings) in [("attention", &[1usize, 2][..]), ("append", &[1])] {
+        let nodes: Vec<&str> = commands.nodes().into_iter().filter(|n| n.1 == op).map(|n| n.0).collect();
+        // Keys and values alternate among the appending nodes.
+        let step = if op == "append" { 2 } else { 1 };
+        for &at in [nodes.len() / 4, nodes.len() / 2].iter().filter(|&&at| at + step < nodes.len()) {
+            for &binding in bindings {
+                let edit = Edit::Borrow { from: nodes[at + step].to_string(), binding };
+                let diff = format!(
+                    "program, node {}\n- binding {binding}: its own cache\n+ binding {binding}: the cache of {}",
+                    nodes[at],
+                    nodes[at + step]
+                );
+                found.push(FoundBetween { node: nodes[at].to_string(), edit, diff });
+            }
+        }
+    }
+    found.retain(|f| commands.changes(&f.node, &f.edit));
+    found.dedup_by(|a, b| a.node == b.node && a.edit == b.edit);
+    found
+}
+
+fn whole(edit: Edit, old: &str, new: &str) -> FoundBetween {
+    FoundBetween { node: String::new(), edit, diff: format!("program\n- {old}\n+ {new}") }
+}
+
+fn stale_symbols(commands: &Commands<'_>) -> Vec<FoundBetween> {
+    let old = "the uniform block is written before each run";
+    let found = whole(Edit::StaleSymbols, old, "the uniform block is written before the first run");
+    commands.program.buffers.iter().any(|b| b.name == "symbols").then_some(found).into_iter().collect()
+}
+
+fn kept_position(commands: &Commands<'_>) -> Vec<FoundBetween> {
+    let found = whole(
+        Edit::KeptPosition,
+        "a new text begins with p = 0",
+        "a new text begins where the last one ended",
+    );
+    let grows = commands.program.states.iter().any(|s| s.grows);
+    grows.then_some(found).into_iter().collect()
+}
+
+fn has_input(commands: &Commands<'_>) -> bool {
+    let read = only_read(&commands.list, &commands.known());
+    commands.program.inputs.iter().any(|port| read.contains(&BufferId(u64::from(port.buffer))))
+}
+
+fn stale_input(commands: &Commands<'_>) -> Vec<FoundBetween> {
+    let found =
+        whole(Edit::StaleInput, "inputs are copied for each run", "inputs are copied for every second run");
+    has_input(commands).then_some(found).into_iter().collect()
+}
+
+fn cast_input(commands: &Commands<'_>) -> Vec<FoundBetween> {
+    let one = |cast| {
+        whole(Edit::CastInput(cast), "token ids are copied", &format!("token ids pass through {cast:?}"))
+    };
+    let casts = [Cast::F16, Cast::Bf16].into_iter().filter(|_| has_input(commands));
+    casts.map(one).collect()
+}
+
+fn cast_output(_: &Commands<'_>) -> Vec<FoundBetween> {
+    let one =
+        |cast| whole(Edit::CastOutput(cast), "results are copied", &format!("results pass through {cast:?}"));
+    [Cast::F16, Cast::Bf16].map(one).into()
+}
