@@ -84,7 +84,7 @@ pub struct FaultyDevice {
 }
 
 impl FaultyDevice {
-    fn edits<'a>(&'a self) -> impl Iterator<Item = (&'a Mutant, &'a Edit)> {
+    fn edits(&self) -> impl Iterator<Item = (&Mutant, &Edit)> {
         self.mutants.iter().map(|m| (m, &m.edit))
     }
 
@@ -181,7 +181,7 @@ impl FaultyDevice {
     fn input(&mut self, buffer: BufferId, data: &[u8]) -> Option<Vec<u8>> {
         let count = self.uploads.entry(buffer).or_default();
         *count += 1;
-        if *count % 2 == 0 && self.has(&Edit::StaleInput) {
+        if count.is_multiple_of(2) && self.has(&Edit::StaleInput) {
             return None;
         }
         let cast = self.edits().find_map(|(_, e)| match e {
