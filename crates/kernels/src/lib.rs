@@ -5,10 +5,13 @@
 //! [`tapml_graph::Extent`]s of the symbols, so a recorded command list is replayed with new sizes by rewriting 16 bytes.
 #![warn(missing_docs)]
 
+mod built_in;
 mod cache;
 mod compile;
+mod directives;
 mod instance;
 pub mod kernel;
+mod kernel_text;
 mod memory;
 mod overrides;
 mod plan;
@@ -17,10 +20,12 @@ mod program;
 mod validate;
 mod wgsl;
 
+pub use built_in::{BuiltIn, any_device};
 pub use cache::KernelCache;
 pub use compile::{CompileOptions, POISON, Traced, compile, compile_with, is_trace, trace_port};
 pub use instance::Instance;
 pub use kernel::{KERNELS, KernelRow};
+pub use kernel_text::{BindingText, kernel_text};
 pub use overrides::Overrides;
 pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, plan_node, symbol_bytes};
 pub use planner::Planner;

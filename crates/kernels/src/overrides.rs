@@ -1,12 +1,13 @@
 //! Kernels that a user brings: checked against the built-in kernel of their operator, then used in its place.
 
-use crate::kernel::{KERNELS, Request};
+use crate::built_in::{BuiltIn, any_device};
+use crate::directives::Directives;
+use crate::kernel_text;
 use crate::plan::NodePlan;
 use crate::wgsl::{Declared, declared};
 use std::path::{Path, PathBuf};
-use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, KernelDesc, Limits, Source};
-use tapml_graph::op::OPS;
-use tapml_graph::{Context, Error, Result};
+use tapml_device::{BindingKind, KernelDesc, Source};
+use tapml_graph::{DType, Error, Result};
 
 /// Larger files are no kernels.
 const MAX_BYTES: u64 = 1 << 20;
@@ -16,6 +17,9 @@ const MAX_BYTES: u64 = 1 << 20;
 /// A user's kernel has the entry point, the bindings and the grid of the built-in one of its operator, and may use the
 /// declarations that stand before that one: the symbols, the dtypes, the decoding of weights. Its workgroup size is its
 /// own. Constants of the built-in kernel that it does not declare are not set; further ones need a default.
+/// [`BuiltIn::text`] gives the built-in one in this form.
+///
+/// A few operators have several kernels, for different inputs: `add` means `add/portable`, and `add/row` is another.
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     kernels: Vec<UserKernel>,
@@ -27,14 +31,14 @@ struct UserKernel {
     path: PathBuf,
     /// Name of the file without its folder.
     file: String,
-    text: String,
-    needs_f16: bool,
-    needs_subgroups: bool,
+    directives: Directives,
     declared: Declared,
+    /// Name of the built-in kernel in whose place it is used.
+    replaces: String,
 }
 
 impl Overrides {
-    /// Reads and checks `OP=FILE`.
+    /// Reads and checks `OP=FILE`, or `OP/VARIANT=FILE` for another kernel than `OP/portable`.
     ///
     /// Fails with [`tapml_graph::ErrorKind::InvalidInput`] on an unknown operator or a kernel whose interface differs, with
     /// [`tapml_graph::ErrorKind::Io`] if the file cannot be read, and with [`tapml_graph::ErrorKind::Compile`], file, line and column if it does
@@ -62,31 +66,27 @@ impl Overrides {
 
     /// As [`Overrides::add`] with the file's text at hand; `path` is for messages.
     pub fn add_text(&mut self, op: &str, path: &Path, text: &str) -> Result<()> {
-        let row = KERNELS.iter().find(|row| row.op == op).ok_or_else(|| {
-            let known: Vec<&str> = KERNELS.iter().map(|row| row.op).collect();
-            Error::invalid(format!("unknown operator `{op}`"))
-                .with_hint(format!("known: {}", known.join(", ")))
-        })?;
-        if self.kernels.iter().any(|k| k.op == op) {
-            return Err(Error::invalid(format!("two kernels are given for `{op}`")));
+        let expected = BuiltIn::find(op, DType::F32, &any_device())?;
+        let desc = expected.desc()?;
+        if self.kernels.iter().any(|k| k.replaces == expected.kernel) {
+            return Err(Error::invalid(format!("two kernels are given for `{}`", expected.kernel)));
         }
-        let expected = built_in(row.op)?;
-        let (text, needs_f16, needs_subgroups) = without_enables(text);
-        let file =
-            path.file_name().map_or_else(|| path.display().to_string(), |f| f.to_string_lossy().into_owned());
-        let source =
-            Source { file: path.display().to_string(), text: text.clone(), ..expected.source.clone() };
-        let declared = declared(&source, needs_f16)?;
-        let differences = differences(&expected, &declared);
+        let file = path.display().to_string();
+        let directives = Directives::split(&file, text.strip_prefix('\u{feff}').unwrap_or(text))?;
+        let prelude = format!("{}{}", directives.front, desc.source.prelude);
+        let source = Source { file, prelude, text: directives.text.clone(), ..desc.source.clone() };
+        let declared = declared(&source, directives.f16)?;
+        let differences = differences(desc, &declared);
         if !differences.is_empty() {
             let text =
                 format!("{} does not fit operator `{op}`:\n  {}", path.display(), differences.join("\n  "));
-            return Err(
-                Error::invalid(text).with_hint(format!("compare with the built-in {}", expected.source.file))
-            );
+            let hint = format!("`tapml kernel {}` prints the built-in one", expected.choice());
+            return Err(Error::invalid(text).with_hint(hint));
         }
-        let path = path.to_path_buf();
-        self.kernels.push(UserKernel { op: row.op, path, file, text, needs_f16, needs_subgroups, declared });
+        let file =
+            path.file_name().map_or_else(|| path.display().to_string(), |f| f.to_string_lossy().into_owned());
+        let (op, path, replaces) = (expected.op, path.to_path_buf(), expected.kernel);
+        self.kernels.push(UserKernel { op, path, file, directives, declared, replaces });
         Ok(())
     }
 
@@ -100,9 +100,10 @@ impl Overrides {
         self.kernels.is_empty()
     }
 
-    /// Puts the user's kernel, if there is one for this operator, in the place of the plan's main one.
+    /// Puts the user's kernel, if there is one for this plan's main one, in its place.
     pub(crate) fn apply(&self, op: &str, plan: &mut NodePlan) -> Result<()> {
-        let Some(user) = self.kernels.iter().find(|k| k.op == op) else { return Ok(()) };
+        let user = self.kernels.iter().find(|k| k.replaces == plan.kernel);
+        let Some(user) = user else { return Ok(()) };
         let name = format!("{op}/{}", user.file);
         for launch in plan.launches.iter_mut().filter(|l| l.desc.name == plan.kernel) {
             user.specialise(&mut launch.desc, &name);
@@ -116,56 +117,16 @@ impl UserKernel {
     fn specialise(&self, desc: &mut KernelDesc, name: &str) {
         desc.name = name.into();
         desc.source.file = self.path.display().to_string();
-        desc.source.text.clone_from(&self.text);
+        desc.source.prelude.insert_str(0, &self.directives.front);
+        desc.source.text.clone_from(&self.directives.text);
         desc.constants.retain(|(name, _)| self.declared.overrides.iter().any(|(own, _)| own == name));
         if let Some((_, workgroup)) = self.declared.entries.iter().find(|(entry, _)| *entry == desc.entry) {
             desc.workgroup = *workgroup;
         }
         desc.workgroup_memory = self.declared.workgroup_memory.unwrap_or(desc.workgroup_memory);
-        desc.needs_f16 |= self.needs_f16;
-        desc.needs_subgroups = self.needs_subgroups;
+        desc.needs_f16 |= self.directives.f16;
+        desc.needs_subgroups = self.directives.subgroups || self.directives.text.contains("subgroup");
     }
-}
-
-/// The main kernel of an operator, as its first sample has it; bindings and constants do not depend on the sample.
-fn built_in(op: &str) -> Result<KernelDesc> {
-    let row = KERNELS.iter().find(|row| row.op == op);
-    let sample = OPS.iter().find(|info| info.name == op).and_then(|info| (info.samples)().into_iter().next());
-    let (row, sample) =
-        row.zip(sample).ok_or_else(|| Error::bug(format!("operator `{op}` has no sample")))?;
-    let info = DeviceInfo {
-        platform: "any".into(),
-        name: "any device".into(),
-        driver: String::new(),
-        kind: AdapterKind::Other,
-        limits: Limits::WEBGPU,
-        features: Features { f16: true, subgroups: None },
-    };
-    let inputs = sample.types();
-    let outputs = sample.op.infer(&inputs)?;
-    let request = Request { op: &sample.op, inputs: &inputs, outputs: &outputs, info: &info };
-    let plan = (row.plan)(&request).context(|| format!("operator `{op}`"))?;
-    let main = plan.launches.into_iter().find(|l| l.desc.name == plan.kernel);
-    main.map(|l| l.desc).ok_or_else(|| Error::bug(format!("operator `{op}` has no main kernel")))
-}
-
-/// The text with lines that are one `enable` directive left blank, because declarations stand before it, and whether
-/// they enabled `f16` and `subgroups`.
-fn without_enables(text: &str) -> (String, bool, bool) {
-    let (mut f16, mut subgroups) = (false, text.contains("subgroup"));
-    let lines = text.lines().map(|line| {
-        let names = line.trim().strip_prefix("enable ").and_then(|rest| rest.strip_suffix(';'));
-        let names: Vec<&str> = names.map(|n| n.split(',').map(str::trim).collect()).unwrap_or_default();
-        if names.is_empty() || !names.iter().all(|n| matches!(*n, "f16" | "subgroups")) {
-            return line;
-        }
-        f16 |= names.contains(&"f16");
-        subgroups |= names.contains(&"subgroups");
-        ""
-    });
-    let mut kept = lines.collect::<Vec<&str>>().join("\n");
-    kept.push('\n');
-    (kept, f16, subgroups)
 }
 
 /// What of a kernel's interface is not as expected, one sentence each.
@@ -205,10 +166,5 @@ fn differences(expected: &KernelDesc, found: &Declared) -> Vec<String> {
 }
 
 fn words(kind: Option<BindingKind>) -> &'static str {
-    match kind {
-        Some(BindingKind::Read) => "var<storage, read>",
-        Some(BindingKind::ReadWrite) => "var<storage, read_write>",
-        Some(BindingKind::Uniform) => "var<uniform>",
-        None => "a resource that kernels cannot use",
-    }
+    kind.map_or("a resource that kernels cannot use", kernel_text::words)
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{emulator, run_call};
+use common::{devices, emulator, run_call, run_plan};
 use std::path::PathBuf;
 use tapml_device::{Device, Features, Limits, null::NullDevice};
 use tapml_graph::op::OPS;
@@ -108,12 +108,42 @@ fn built_in_sources_serve_as_user_kernels() {
         let main = plan.launches.iter().find(|l| l.desc.name == plan.kernel).unwrap();
         let file = file(&main.desc.source.text);
         let mut overrides = Overrides::default();
-        overrides.add(&format!("{}={}", row.op, file.path.display())).unwrap();
+        overrides.add(&format!("{}={}", plan.kernel, file.path.display())).unwrap();
         let own = plan_node(&sample.op, &sample.types(), device.info(), &overrides).unwrap();
         assert_eq!(own.kernel, format!("{}/mine.wgsl", row.op));
         let desc = &own.launches.iter().find(|l| l.desc.name == own.kernel).unwrap().desc;
         assert_eq!((&desc.constants, &desc.bindings), (&main.desc.constants, &main.desc.bindings));
     }
+}
+
+#[test]
+fn directives_of_a_kernel_reach_every_device() {
+    let head = "// Mine.\n/* first of all */ enable f16; requires packed_4x8_integer_dot_product;\n\
+                diagnostic(off,\n  derivative_uniformity);\n";
+    let text = format!("\u{feff}{head}{}", GOOD.replace("enable f16;\n", ""));
+    let overrides = add(&text).unwrap();
+    let sample = (OPS.iter().find(|i| i.name == "rms_norm").unwrap().samples)().remove(0);
+    let (types, inputs) = (sample.types(), sample.tensors(1).unwrap());
+    for mut device in devices().into_iter().filter(|device| device.info().features.f16) {
+        let mut cache = tapml_kernels::KernelCache::new();
+        let own = plan_node(&sample.op, &types, device.info(), &overrides).unwrap();
+        assert!(
+            own.launches[0].desc.source.prelude.starts_with("requires packed_4x8_integer_dot_product;\n")
+        );
+        let built_in = plan_node(&sample.op, &types, device.info(), &Overrides::default()).unwrap();
+        let mut run = |plan: &tapml_kernels::NodePlan| {
+            run_plan(device.as_mut(), &mut cache, plan, &sample.op, &types, &sample.symbols, &inputs).unwrap()
+        };
+        let mine = run(&own);
+        for (a, b) in mine[0].to_f64().iter().zip(run(&built_in)[0].to_f64()) {
+            assert!((a - b).abs() < 1e-5, "{a} {b}");
+        }
+    }
+    let error =
+        add(&text.replace("requires packed_4x8_integer_dot_product", "requires telepathy")).unwrap_err();
+    assert_eq!((error.kind(), error.detail("line")), (ErrorKind::Compile, Some("2")), "{error}");
+    let error = add(&text.replace("var sum = 0.0;", "var sum = 0.0 +;")).unwrap_err();
+    assert_eq!(error.detail("line"), Some("17"), "{error}");
 }
 
 #[test]

@@ -38,7 +38,8 @@ pub struct Kernel {
     pub math: bool,
     /// Whether it needs the `norm` prelude.
     pub norm: bool,
-    /// The function that it applies to single numbers, empty if none; needs the `math` prelude.
+    /// The function that it applies to single numbers, empty if none: the operator's own file, which stands behind the
+    /// text; needs the `math` prelude.
     pub formula: &'static str,
     /// Invocations along x.
     pub lanes: u32,
@@ -75,15 +76,15 @@ impl Kernel {
             (self.weights, prelude::WEIGHTS),
             (self.math, prelude::MATH),
             (self.norm, prelude::NORM),
-            (true, self.formula),
         ];
+        let (file, text) = self.own();
         let desc = KernelDesc {
             name: self.name.into(),
             source: Source {
                 language: Language::Wgsl,
-                file: self.file.into(),
+                file,
                 prelude: parts.iter().filter(|(used, _)| *used).map(|(_, text)| *text).collect(),
-                text: self.text.into(),
+                text,
             },
             entry: "main".into(),
             constants: Vec::new(),
@@ -94,6 +95,16 @@ impl Kernel {
             needs_subgroups: false,
         };
         Ok(LaunchBuilder { desc, args: Vec::new() })
+    }
+
+    /// File and text with the formula.
+    fn own(&self) -> (String, String) {
+        match (self.formula, self.name.split_once('/')) {
+            ("", _) | (_, None) => (self.file.into(), self.text.into()),
+            (formula, Some((op, _))) => {
+                (format!("{}+{op}/formula.wgsl", self.file), format!("{}\n{formula}", self.text))
+            }
+        }
     }
 }
 

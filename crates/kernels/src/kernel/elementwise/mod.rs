@@ -1,5 +1,5 @@
 //! What operators share that compute each element from the same one of their inputs: one kernel for one input and one for
-//! two, in front of which each operator puts its formula. One invocation per element; workgroup `x` treats elements
+//! two, behind which each operator puts its formula. One invocation per element; workgroup `x` treats elements
 //! `1024·x` to `1024·x + 1023`.
 
 use super::Request;
@@ -52,8 +52,8 @@ pub fn plan_pairs(request: &Request, names: [&'static str; 2], formula: &Formula
     let broadcast = Broadcast::of(a, b)?;
     let by_row = broadcast == Broadcast::Row;
     let (name, file, text) = match by_row {
-        false => (names[0], "elementwise/pairs.wgsl", PAIRS),
-        true => (names[1], "elementwise/pairs.wgsl", PAIRS_ROW),
+        false => (names[0], "elementwise/pairs.wgsl+elementwise/second.wgsl", PAIRS),
+        true => (names[1], "elementwise/pairs.wgsl+elementwise/second_row.wgsl", PAIRS_ROW),
     };
     let kernel = Kernel { weights: by_row, formula: formula.text, ..Kernel::flat(name, file, text) };
     let (rows, width) = rows_and_width(a)?;

@@ -1,4 +1,4 @@
-// y = formula(x), element by element; what stands before this says the formula.
+// y = formula(x), element by element; the formula stands at the end.
 override K: u32; // row length
 
 @group(0) @binding(0) var<storage, read> x: array<act>;

@@ -6,14 +6,19 @@ use super::source::{Kernel, elements, plan as planned, rows_and_width, wrong_op}
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const FILE: &str = "lerp/portable.wgsl";
-
-const KERNEL: Kernel =
-    Kernel::flat("lerp/portable", FILE, concat!(include_str!("portable.wgsl"), include_str!("share.wgsl")));
+const KERNEL: Kernel = Kernel::flat(
+    "lerp/portable",
+    "lerp/portable.wgsl+lerp/share.wgsl",
+    concat!(include_str!("portable.wgsl"), include_str!("share.wgsl")),
+);
 
 const ROW: Kernel = Kernel {
     weights: true,
-    ..Kernel::flat("lerp/row", FILE, concat!(include_str!("portable.wgsl"), include_str!("share_row.wgsl")))
+    ..Kernel::flat(
+        "lerp/row",
+        "lerp/portable.wgsl+lerp/share_row.wgsl",
+        concat!(include_str!("portable.wgsl"), include_str!("share_row.wgsl")),
+    )
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {

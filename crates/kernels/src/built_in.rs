@@ -1,0 +1,120 @@
+//! The built-in kernels by name, each as a sample of its operator launches it.
+
+use crate::kernel::{KERNELS, KernelRow, Request};
+use crate::plan::{Launch, NodePlan};
+use tapml_device::{AdapterKind, DeviceInfo, Features, KernelDesc, Limits};
+use tapml_graph::op::{OPS, Sample};
+use tapml_graph::{DType, Error, Result, TensorType};
+
+/// The variant that every operator has.
+const PORTABLE: &str = "portable";
+
+/// A built-in kernel, specialised for a sample of its operator. Bindings and names of constants do not depend on the
+/// sample.
+#[derive(Clone, Debug)]
+pub struct BuiltIn {
+    /// The operator.
+    pub op: &'static str,
+    /// Operator and variant, such as `add/row`.
+    pub kernel: String,
+    /// The case.
+    pub sample: Sample,
+    /// Types of the sample's outputs.
+    pub outputs: Vec<TensorType>,
+    /// How the sample runs: the kernel's launch, and those beside it.
+    pub plan: NodePlan,
+}
+
+/// A device with the limits that WebGPU promises everywhere, and f16.
+pub fn any_device() -> DeviceInfo {
+    DeviceInfo {
+        platform: "any".into(),
+        name: "any device".into(),
+        driver: String::new(),
+        kind: AdapterKind::Other,
+        limits: Limits::WEBGPU,
+        features: Features { f16: true, subgroups: None },
+    }
+}
+
+impl BuiltIn {
+    /// The kernel of this name: an operator, whose portable kernel that is, or operator and variant, such as `add/row`. If
+    /// there is one for the dtype, which is f32 or f16, as a sample with activations of it launches it.
+    ///
+    /// Fails with [`tapml_graph::ErrorKind::InvalidInput`] on an unknown name, and as [`crate::plan_node`] if the device
+    /// cannot serve the operator.
+    pub fn find(name: &str, dtype: DType, info: &DeviceInfo) -> Result<BuiltIn> {
+        let (op, variant) = name.split_once('/').unwrap_or((name, PORTABLE));
+        let (all, kernel) = (BuiltIn::samples(row(op)?, info)?, format!("{op}/{variant}"));
+        let mut known: Vec<String> = all.iter().map(|b| b.kernel.clone()).collect();
+        known.dedup();
+        let fits = |b: &BuiltIn| b.main().is_some_and(|main| main.desc.needs_f16 == (dtype == DType::F16));
+        let own = all.into_iter().filter(|b| b.kernel == kernel);
+        own.min_by_key(|b| !fits(b)).ok_or_else(|| {
+            Error::invalid(format!("operator `{op}` has no kernel `{name}`"))
+                .with_hint(format!("known: {}", known.join(", ")))
+        })
+    }
+
+    /// Every built-in kernel once, with f32 activations, in the order of the operators.
+    pub fn all(info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
+        let mut all: Vec<BuiltIn> = Vec::new();
+        for row in KERNELS {
+            for one in BuiltIn::samples(row, info)? {
+                if all.iter().all(|known| known.kernel != one.kernel) {
+                    all.push(BuiltIn::find(&one.kernel, DType::F32, info)?);
+                }
+            }
+        }
+        Ok(all)
+    }
+
+    /// The samples of an operator that the device serves; fails if there is none.
+    fn samples(row: &'static KernelRow, info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
+        let samples = OPS.iter().find(|op| op.name == row.op).map(|op| (op.samples)()).unwrap_or_default();
+        let (mut served, mut refused) = (Vec::new(), None);
+        for sample in samples {
+            match BuiltIn::of(row, sample, info) {
+                Ok(one) => served.push(one),
+                Err(error) => refused = refused.or(Some(error)),
+            }
+        }
+        match (served.is_empty(), refused) {
+            (true, Some(error)) => Err(error),
+            (true, None) => Err(Error::bug(format!("operator `{}` has no sample", row.op))),
+            (false, _) => Ok(served),
+        }
+    }
+
+    fn of(row: &'static KernelRow, sample: Sample, info: &DeviceInfo) -> Result<BuiltIn> {
+        let inputs = sample.types();
+        let outputs = sample.op.infer(&inputs)?;
+        let plan = (row.plan)(&Request { op: &sample.op, inputs: &inputs, outputs: &outputs, info })?;
+        plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(info))?;
+        Ok(BuiltIn { op: row.op, kernel: plan.kernel.clone(), sample, outputs, plan })
+    }
+
+    /// The kernel's launch; of several parts of a weight the first.
+    pub fn main(&self) -> Option<&Launch> {
+        self.plan.launches.iter().find(|launch| launch.desc.name == self.kernel)
+    }
+
+    /// The kernel.
+    pub fn desc(&self) -> Result<&KernelDesc> {
+        let main = self.main().map(|launch| &launch.desc);
+        main.ok_or_else(|| Error::bug(format!("the plan of `{}` does not launch it", self.kernel)))
+    }
+
+    /// What `--kernel` calls it: the operator alone if it is the portable kernel.
+    pub fn choice(&self) -> &str {
+        if self.kernel.ends_with(PORTABLE) { self.op } else { &self.kernel }
+    }
+}
+
+/// The row of an operator in the kernel list.
+fn row(op: &str) -> Result<&'static KernelRow> {
+    KERNELS.iter().find(|row| row.op == op).ok_or_else(|| {
+        let known: Vec<&str> = KERNELS.iter().map(|row| row.op).collect();
+        Error::invalid(format!("unknown operator `{op}`")).with_hint(format!("known: {}", known.join(", ")))
+    })
+}

@@ -1,0 +1,201 @@
+//! The directives at the head of a user's kernel: `enable`, `requires` and `diagnostic`. WGSL wants them before all
+//! declarations, so before those that stand in front of the kernel.
+
+use crate::wgsl;
+use tapml_device::{Language, Source};
+use tapml_graph::Result;
+
+/// A kernel's text and what its directives said.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Directives {
+    /// The text with spaces in the place of its directives, so that lines and columns stay.
+    pub text: String,
+    /// The other directives, one per line: those that have to stand in front.
+    pub front: String,
+    /// Whether `f16` is enabled.
+    pub f16: bool,
+    /// Whether `subgroups` is enabled.
+    pub subgroups: bool,
+}
+
+impl Directives {
+    /// Takes the directives off a text; `file` is for messages. Fails on a directive that the front end does not know.
+    pub fn split(file: &str, text: &str) -> Result<Directives> {
+        let mut found = Directives { text: text.to_string(), ..Directives::default() };
+        let (mut at, mut head) = (0, String::new());
+        while let Some((start, end)) = next(text, at) {
+            let directive = plain(&text[start..end]);
+            let kept = found.note(&directive);
+            head += &blank(&text[at..start]);
+            // naga does not know `subgroups`; the devices and the validator here take them without.
+            let known = text[start..end].replace("subgroups", "f16      ");
+            head += &if kept { known } else { blank(&text[start..end]) };
+            found.text.replace_range(start..end, &blank(&text[start..end]));
+            at = end;
+        }
+        if !found.front.is_empty() {
+            // The front end's word on each directive, at its place in the file.
+            let (file, prelude) = (file.to_string(), String::new());
+            wgsl::parse(&Source { language: Language::Wgsl, file, prelude, text: head }, false)?;
+        }
+        found.text += if text.ends_with('\n') { "" } else { "\n" };
+        Ok(found)
+    }
+
+    /// Notes a directive; says whether the front end has to see it.
+    fn note(&mut self, directive: &str) -> bool {
+        let names = directive.strip_prefix("enable ").and_then(|rest| rest.strip_suffix(';'));
+        let names: Vec<&str> =
+            names.map(|names| names.split(',').map(str::trim).collect()).unwrap_or_default();
+        self.f16 |= names.contains(&"f16");
+        self.subgroups |= names.contains(&"subgroups");
+        let flags = |name: &&str| matches!(*name, "f16" | "subgroups" | "");
+        if !names.is_empty() && names.iter().all(flags) {
+            return false;
+        }
+        self.front += &match names.is_empty() {
+            true => format!("{directive}\n"),
+            false => names.iter().filter(|n| !flags(n)).map(|name| format!("enable {name};\n")).collect(),
+        };
+        true
+    }
+}
+
+/// Where the next directive starts, if one comes next behind `at`, and where it ends behind its semicolon.
+fn next(text: &str, at: usize) -> Option<(usize, usize)> {
+    let start = code(text, at);
+    let word = text[start..].split(|c: char| !c.is_ascii_alphanumeric() && c != '_').next();
+    word.filter(|word| ["enable", "requires", "diagnostic"].contains(word))?;
+    let mut end = start;
+    while text.as_bytes().get(end) != Some(&b';') {
+        end = code(text, end + text[end..].chars().next()?.len_utf8());
+    }
+    Some((start, end + 1))
+}
+
+/// The first byte from `at` on that is neither space nor comment.
+fn code(text: &str, mut at: usize) -> usize {
+    loop {
+        let rest = &text[at..];
+        at += rest.len() - rest.trim_start().len();
+        let rest = &text[at..];
+        if rest.starts_with("//") {
+            at += rest.find('\n').unwrap_or(rest.len());
+        } else if rest.starts_with("/*") {
+            at += comment(rest);
+        } else {
+            return at;
+        }
+    }
+}
+
+/// The bytes of the comment that the text begins with; comments nest.
+fn comment(text: &str) -> usize {
+    let (mut depth, mut at) = (0, 0);
+    while let Some(two) = text.as_bytes().get(at..at + 2) {
+        match two {
+            b"/*" => depth += 1,
+            b"*/" => depth -= 1,
+            _ => {
+                at += 1;
+                continue;
+            }
+        }
+        at += 2;
+        if depth == 0 {
+            return at;
+        }
+    }
+    text.len()
+}
+
+/// A directive on one line, without comments.
+fn plain(directive: &str) -> String {
+    let (mut line, mut at) = (String::new(), 0);
+    while at < directive.len() {
+        let start = code(directive, at);
+        line += if start > at && at > 0 { " " } else { "" };
+        let Some(c) = directive[start..].chars().next() else { break };
+        line.push(c);
+        at = start + c.len_utf8();
+    }
+    line
+}
+
+/// Spaces in the place of all but line breaks.
+fn blank(text: &str) -> String {
+    text.bytes().map(|c| if c == b'\n' { '\n' } else { ' ' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use tapml_graph::ErrorKind;
+
+    fn split(text: &str) -> Directives {
+        Directives::split("mine.wgsl", text).unwrap()
+    }
+
+    #[test]
+    fn flags_are_noted_and_others_go_in_front() {
+        let text = "// First.\nenable f16, subgroups; /* and /* nested ; */ */ requires\n  packed_4x8_integer_dot_product;\n\
+                    diagnostic(off, derivative_uniformity); override enable_it: u32 = 1u;\n";
+        let found = split(text);
+        assert!(found.f16 && found.subgroups);
+        let front = "requires packed_4x8_integer_dot_product;\ndiagnostic(off, derivative_uniformity);\n";
+        assert_eq!(found.front, front);
+        assert_eq!(found.text.len(), text.len());
+        assert_eq!(found.text.lines().count(), text.lines().count());
+        let last = found.text.lines().last().unwrap();
+        assert_eq!((last.trim(), last.find("override")), ("override enable_it: u32 = 1u;", Some(40)));
+        assert!(!found.text.contains("requires") && found.text.contains("nested"));
+    }
+
+    #[test]
+    fn without_directives_the_text_stays() {
+        for text in [
+            "",
+            "fn f() {}",
+            "// enable f16;\nfn f() {}",
+            "/* enable f16; */",
+            "enabled",
+            "/* open",
+            "@diagnostic(off, x)",
+        ] {
+            let found = split(text);
+            assert_eq!(found, Directives { text: format!("{text}\n"), ..Directives::default() });
+        }
+        assert_eq!(split("enable f16").text, "enable f16\n", "a directive ends with a semicolon");
+        // Behind the first declaration it is none; the front end says so.
+        assert_eq!(split("fn f() {}\nenable f16;\n").text, "fn f() {}\nenable f16;\n");
+        assert_eq!(split("enable f16;enable subgroups;fn f() {}").text.trim(), "fn f() {}");
+    }
+
+    #[test]
+    fn unknown_directives_are_errors_at_their_place() {
+        for (text, line) in [
+            ("enable f16;\n\n  enable abacus;\n", "3"),
+            ("// é\nrequires telepathy;", "2"),
+            ("enable subgroups, abacus;", "1"),
+            ("diagnostic(loud, derivative_uniformity);", "1"),
+        ] {
+            let error = Directives::split("mine.wgsl", text).unwrap_err();
+            assert_eq!((error.kind(), error.detail("line")), (ErrorKind::Compile, Some(line)), "{error}");
+            assert!(error.to_string().starts_with(&format!("mine.wgsl:{line}:")), "{error}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn any_text_keeps_its_lines(text in "(enable |requires |diagnostic|f16|;|é|/\\*|\\*/|//|\n| |\\(off, a\\)|fn){0,12}") {
+            if let Ok(found) = Directives::split("mine.wgsl", &text) {
+                let breaks = |text: &str| text.matches('\n').count();
+                let added = usize::from(!text.ends_with('\n'));
+                prop_assert_eq!(breaks(&found.text), breaks(&text) + added);
+            }
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! The text of a built-in kernel as a file to start one's own from: it opens with what a kernel in its place is given.
+
+use crate::built_in::BuiltIn;
+use crate::plan::{Accumulate, Arg, Launch, SYMBOLS};
+use crate::wgsl::declared;
+use std::fmt::Write;
+use tapml_device::BindingKind;
+use tapml_graph::{DType, Extent, Result};
+
+/// Columns of the comment.
+const WIDTH: usize = 110;
+/// Characters of attributes that are shown.
+const LONGEST: usize = 80;
+
+/// A binding of a kernel.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BindingText {
+    /// How it is bound.
+    pub kind: BindingKind,
+    /// Its name in the kernel's text.
+    pub name: String,
+    /// What is bound, in words.
+    pub of: String,
+}
+
+impl BuiltIn {
+    /// The complete text of the kernel in the form that [`crate::Overrides::add`] takes, headed by a comment on what it is
+    /// given: bindings, constants, grid, and the declarations in front of it.
+    pub fn text(&self) -> Result<String> {
+        let desc = self.desc()?;
+        let mut text = self.comment()?;
+        text.push('\n');
+        text += desc.source.text.trim();
+        text.push('\n');
+        Ok(text)
+    }
+
+    /// The bindings in order.
+    pub fn bindings(&self) -> Result<Vec<BindingText>> {
+        let desc = self.desc()?;
+        let declared = declared(&desc.source, desc.needs_f16)?;
+        let args = self.main().map_or(&[][..], |main| &main.args);
+        let texts = declared.bindings.into_iter().zip(&desc.bindings).zip(args);
+        Ok(texts
+            .map(|(((_, _, name), &kind), &arg)| BindingText { kind, name, of: self.bound(arg) })
+            .collect())
+    }
+
+    /// What stands in front of the kernel's text: the heads of declarations, one each.
+    pub fn prelude(&self) -> Result<Vec<String>> {
+        let lines = self.desc()?.source.prelude.lines();
+        let heads = lines.filter(|line| {
+            ["fn ", "alias ", "struct ", "override ", "const ", "var<"]
+                .iter()
+                .any(|word| line.starts_with(word))
+        });
+        Ok(heads.map(|line| line.strip_suffix(" {").unwrap_or(line).to_string()).collect())
+    }
+
+    /// Workgroups in x, y and z, in words.
+    pub fn grid(&self) -> Vec<String> {
+        self.main().map_or(Vec::new(), |main| main.groups.iter().map(extent).collect())
+    }
+
+    /// The other launches of a node, and whether they come before or after the kernel.
+    fn others(&self) -> Vec<String> {
+        let at = self.plan.launches.iter().position(|launch| launch.desc.name == self.kernel).unwrap_or(0);
+        let others = self.plan.launches.iter().enumerate().filter(|(_, l)| l.desc.name != self.kernel);
+        let word = |index| if index < at { "before" } else { "after" };
+        others.map(|(index, Launch { desc, .. })| format!("{} {} it", desc.name, word(index))).collect()
+    }
+
+    fn bound(&self, arg: Arg) -> String {
+        match arg {
+            Arg::Input { index, .. } => match self.sample.inputs.get(index) {
+                Some(input) => format!("input {index}, {}", input.ty),
+                None => format!("input {index}"),
+            },
+            Arg::Output(index) => match self.outputs.get(index) {
+                Some(ty) => format!("output {index}, {ty}"),
+                None => format!("output {index}"),
+            },
+            Arg::Scratch(index) => {
+                let bytes = self.plan.scratch.get(index).map(extent).unwrap_or_default();
+                format!("scratch of {bytes} bytes")
+            }
+            Arg::Constant(index) => {
+                let bytes = self.plan.constants.get(index).map_or(0, Vec::len);
+                format!("a constant of {bytes} bytes")
+            }
+            Arg::Symbols => {
+                let names: Vec<&str> = SYMBOLS.iter().map(|symbol| symbol.name()).collect();
+                format!("the values of {} in this run", names.join(" and "))
+            }
+        }
+    }
+
+    /// The sample in words: operator, attributes as far as they are short, types of the inputs.
+    fn case(&self) -> String {
+        let attributes = self.sample.op.attributes_text();
+        let more = if attributes.chars().count() > LONGEST { "…" } else { "" };
+        let attributes: String = attributes.chars().take(LONGEST).collect();
+        let types: Vec<String> = self.sample.types().iter().map(ToString::to_string).collect();
+        let of = if types.is_empty() { "" } else { " of " };
+        format!("{} {attributes}{more}{of}{}", self.op, types.join(", "))
+    }
+
+    fn comment(&self) -> Result<String> {
+        let desc = self.desc()?;
+        let mut c = Comment::default();
+        c.line(&format!("{}, a kernel of TapML's own ({}).", self.kernel, desc.source.file));
+        c.line("Another in its place keeps the entry point, the bindings and the grid; constants that it does not \
+                declare are not set, further ones need a default, and the workgroup size is its own. Try it with");
+        c.item(&format!(
+            "tapml check SUITE --target PLATFORM --op {} --kernel {}=FILE",
+            self.op,
+            self.choice()
+        ));
+        c.line("");
+        c.line(&format!("Sizes and constants below are those of one case: {}.", self.case()));
+        c.line("Bindings of group 0:");
+        for (number, BindingText { kind, name, of }) in self.bindings()?.iter().enumerate() {
+            c.item(&format!("{number} {name}: {}, {of}", words(*kind)));
+        }
+        let constants = desc.constants.iter().map(|(name, value)| format!("{name} = {value}"));
+        c.line(&format!("Constants: {}", joined(constants)));
+        c.line(&format!(
+            "Workgroup: {:?} invocations; grid: [{}] workgroups.",
+            desc.workgroup,
+            self.grid().join(", ")
+        ));
+        c.line(&match &self.plan.accumulate {
+            Accumulate { chain, .. } if chain.as_const() == Some(0) => {
+                "A verdict takes it that nothing is added up.".into()
+            }
+            Accumulate { dtype, chain } => {
+                format!(
+                    "A verdict allows for sums in {dtype} with at most {chain} additions one after another."
+                )
+            }
+        });
+        if self.plan.constants.iter().any(|bytes| bytes.len() == 4) {
+            c.line("Where an optional input is not given, four zero bytes are bound in its place.");
+        }
+        let others = self.others();
+        if !others.is_empty() {
+            c.line(&format!("Other launches of the same node stay as they are: {}.", others.join(", ")));
+        }
+        c.line("In front of this text, in one module with it, stand");
+        self.prelude()?.iter().for_each(|head| c.item(head));
+        Ok(c.0)
+    }
+}
+
+/// A comment being written.
+#[derive(Default)]
+struct Comment(String);
+
+impl Comment {
+    /// A paragraph, cut into lines.
+    fn line(&mut self, text: &str) {
+        let mut line = String::from("//");
+        for word in text.split_whitespace() {
+            if line.len() + word.len() >= WIDTH {
+                self.0 += &line;
+                self.0.push('\n');
+                line.truncate(2);
+            }
+            line.push(' ');
+            line += word;
+        }
+        self.0 += &line;
+        self.0.push('\n');
+    }
+
+    /// A line that stays whole.
+    fn item(&mut self, text: &str) {
+        let _ = writeln!(self.0, "//   {text}");
+    }
+}
+
+fn joined(items: impl Iterator<Item = String>) -> String {
+    let items: Vec<String> = items.collect();
+    if items.is_empty() { "none".into() } else { items.join(", ") }
+}
+
+/// How WGSL writes a binding.
+pub fn words(kind: BindingKind) -> &'static str {
+    match kind {
+        BindingKind::Read => "var<storage, read>",
+        BindingKind::ReadWrite => "var<storage, read_write>",
+        BindingKind::Uniform => "var<uniform>",
+    }
+}
+
+fn extent(extent: &Extent) -> String {
+    match extent.divisor {
+        0 | 1 => extent.dim.to_string(),
+        divisor => format!("ceil(({}) / {divisor})", extent.dim),
+    }
+}
+
+/// The text of a kernel by name; see [`BuiltIn::find`] and [`BuiltIn::text`].
+pub fn kernel_text(name: &str, dtype: DType, info: &tapml_device::DeviceInfo) -> Result<String> {
+    BuiltIn::find(name, dtype, info)?.text()
+}
