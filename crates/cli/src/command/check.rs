@@ -121,6 +121,7 @@ impl CheckCommand {
         let checked = check(suite, model, platform, oracles, &options, &bar, stop)?;
         bar.finish();
         self.json.say(&render(&checked.report))?;
+        common::note_unused(&self.target.kernel, checked.report.ops.iter().map(|op| op.kernel.as_str()));
         if let Some(path) = &self.junit {
             output::write_file(path, junit(&checked, suite)?.as_bytes())?;
         }

@@ -89,6 +89,23 @@ pub fn overrides(kernels: &[String]) -> Result<Overrides> {
     Ok(overrides)
 }
 
+/// Says which of the user's kernels, given as `OP=FILE`, none of the nodes runs; `used` are the names of those that do,
+/// several joined by `+`.
+pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) {
+    let used: Vec<&str> = used.flat_map(|names| names.split('+')).collect();
+    for (choice, file) in kernels.iter().filter_map(|kernel| kernel.split_once('=')) {
+        let (op, variant) = choice.split_once('/').unwrap_or((choice, "portable"));
+        let name = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
+        if !used.contains(&format!("{op}/{name}").as_str()) {
+            let others: Vec<&str> =
+                used.iter().filter(|name| name.split('/').next() == Some(op)).copied().collect();
+            let others =
+                if others.is_empty() { String::new() } else { format!("; it is {}", others.join(", ")) };
+            output::note("kernel", &format!("{file} was not used: no node ran `{op}/{variant}`{others}"));
+        }
+    }
+}
+
 /// The prompts of a file, one per line; the bundled ones if there is none.
 pub fn prompts(file: Option<&Path>) -> Result<Vec<String>> {
     let Some(file) = file else {

@@ -82,6 +82,7 @@ impl MigrateCommand {
         let page = self.html.clone().unwrap_or_else(|| ledger.join("report.html"));
         output::write_file(&page, html(&report, model.graph())?.as_bytes())?;
         self.json.say(&render(&report))?;
+        common::note_unused(&self.target.kernel, report.ops.iter().map(|op| op.kernel.as_str()));
         self.json.say(&format!("\nreport: {}\nledger: {}", page.display(), ledger.display()))?;
         self.json.write(&report)?;
         Ok(if report.verdict == Verdict::Accepted { Outcome::Holds } else { Outcome::Fails })

@@ -8,6 +8,7 @@ mod compile;
 mod device;
 mod generate;
 mod inspect;
+mod kernel;
 mod logits;
 mod migrate;
 
@@ -38,5 +39,6 @@ commands! {
     Generate(generate::GenerateCommand),
     Logits(logits::LogitsCommand),
     Align(align::AlignCommand),
+    Kernel(kernel::KernelCommand),
     Device(device::DeviceCommand),
 }

@@ -1,0 +1,165 @@
+//! `tapml kernel`: the built-in kernels, and the text of one as a file to start one's own from.
+
+use crate::Outcome;
+use crate::output::{self, JsonArg, table};
+use anyhow::Result;
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use std::path::PathBuf;
+use tapml::device::{BindingKind, DeviceInfo};
+use tapml::graph::DType;
+use tapml::kernels::{BuiltIn, any_device};
+use tapml::platform::{self, PlatformSpec};
+
+/// List the built-in kernels, or print one as a file to start your own from, for --kernel OP=FILE.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  tapml kernel rms_norm --out mine.wgsl\n  tapml check llama.suite --target emulator --op rms_norm --kernel rms_norm=mine.wgsl --watch"
+)]
+pub struct KernelCommand {
+    /// Operator, such as `rms_norm`; with a variant, such as `add/row`, for those that have several kernels
+    op: Option<String>,
+    /// Dtype of the activations in the case that the head of the text tells of
+    #[arg(long, value_enum, default_value_t = Dtype::F32, requires = "op")]
+    dtype: Dtype,
+    /// The device for which the kernel is chosen; one with WebGPU's default limits and f16 if not given
+    #[arg(long, value_name = "PLATFORM", requires = "op")]
+    target: Option<String>,
+    /// Write the text to this file instead of standard output
+    #[arg(long, value_name = "FILE", requires = "op")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Dtype {
+    F32,
+    F16,
+}
+
+#[derive(Serialize)]
+struct ListReport {
+    schema: u32,
+    kernels: Vec<KernelReport>,
+}
+
+#[derive(Serialize)]
+struct TextReport {
+    schema: u32,
+    #[serde(flatten)]
+    kernel: KernelReport,
+    bindings: Vec<BindingReport>,
+    constants: Vec<ConstantReport>,
+    workgroup: [u32; 3],
+    grid: Vec<String>,
+    prelude: Vec<String>,
+    text: String,
+}
+
+#[derive(Serialize)]
+struct KernelReport {
+    op: String,
+    kernel: String,
+    /// What `--kernel` calls it.
+    choice: String,
+    files: Vec<String>,
+    accumulate: AccumulateReport,
+    /// All launches of a node, this kernel's among them.
+    launches: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct AccumulateReport {
+    dtype: DType,
+    chain: String,
+}
+
+#[derive(Serialize)]
+struct BindingReport {
+    kind: BindingKind,
+    name: String,
+    of: String,
+}
+
+#[derive(Serialize)]
+struct ConstantReport {
+    name: String,
+    value: f64,
+}
+
+impl KernelCommand {
+    pub fn run(self) -> Result<Outcome> {
+        match &self.op {
+            Some(op) => self.print(op),
+            None => self.list(),
+        }
+    }
+
+    fn print(&self, op: &str) -> Result<Outcome> {
+        let dtype = match self.dtype {
+            Dtype::F32 => DType::F32,
+            Dtype::F16 => DType::F16,
+        };
+        let kernel = BuiltIn::find(op, dtype, &self.device()?)?;
+        let text = kernel.text()?;
+        match &self.out {
+            Some(path) => output::write_file(path, text.as_bytes())?,
+            None => self.json.say(text.trim_end())?,
+        }
+        let desc = kernel.desc()?;
+        let constant = |(name, value): &(String, f64)| ConstantReport { name: name.clone(), value: *value };
+        self.json.write(&TextReport {
+            schema: 1,
+            kernel: facts(&kernel)?,
+            bindings: kernel
+                .bindings()?
+                .into_iter()
+                .map(|b| BindingReport { kind: b.kind, name: b.name, of: b.of })
+                .collect(),
+            constants: desc.constants.iter().map(constant).collect(),
+            workgroup: desc.workgroup,
+            grid: kernel.grid(),
+            prelude: kernel.prelude()?,
+            text,
+        })?;
+        Ok(Outcome::Holds)
+    }
+
+    fn device(&self) -> Result<DeviceInfo> {
+        match &self.target {
+            Some(word) => Ok(platform::open_device(&PlatformSpec::parse(word)?)?.info().clone()),
+            None => Ok(any_device()),
+        }
+    }
+
+    fn list(&self) -> Result<Outcome> {
+        let all = BuiltIn::all(&any_device())?;
+        let report = ListReport { schema: 1, kernels: all.iter().map(facts).collect::<Result<_>>()? };
+        let mut rows = table(&["OP", "KERNEL", "LAUNCHES", "SUMS", "FILES"]);
+        for kernel in &report.kernels {
+            let sums = if kernel.accumulate.chain == "0" {
+                "-".to_string()
+            } else {
+                kernel.accumulate.dtype.to_string()
+            };
+            let launches = kernel.launches.len().to_string();
+            rows.add_row([kernel.op.clone(), kernel.kernel.clone(), launches, sums, kernel.files.join(" ")]);
+        }
+        self.json.say(&format!("{rows}\n\n`tapml kernel OP` prints one as a file to start your own from"))?;
+        self.json.write(&report)?;
+        Ok(Outcome::Holds)
+    }
+}
+
+fn facts(kernel: &BuiltIn) -> Result<KernelReport> {
+    let accumulate = &kernel.plan.accumulate;
+    Ok(KernelReport {
+        op: kernel.op.to_string(),
+        kernel: kernel.kernel.clone(),
+        choice: kernel.choice().to_string(),
+        files: kernel.desc()?.source.file.split('+').map(str::to_string).collect(),
+        accumulate: AccumulateReport { dtype: accumulate.dtype, chain: accumulate.chain.to_string() },
+        launches: kernel.plan.launches.iter().map(|launch| launch.desc.name.clone()).collect(),
+    })
+}
