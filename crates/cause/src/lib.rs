@@ -1,3 +1,27 @@
 //! Why a node call is wrong: named hypotheses, each of which predicts the wrong values, tested on what was observed.
 //! Runs no platform and reads no files.
+//!
+//! A hypothesis changes the operator's attributes, its inputs, its arithmetic, or the place of its exact results, and so
+//! says what a platform with this defect would have computed. It fits if what was observed differs from that by no more
+//! than the verdict allows for rounding, where it differs from the exact result by far more. [`explain`] names the
+//! simplest hypothesis that fits, what else was tested, and draws which elements are wrong.
 #![warn(missing_docs)]
+
+mod cause;
+mod cut;
+mod decide;
+mod evidence;
+mod explain;
+mod explanation;
+mod fit;
+mod hypothesis;
+mod picture;
+mod study;
+mod trials;
+mod words;
+
+pub use cause::Cause;
+pub use evidence::{Earlier, Evidence, Finding};
+pub use explain::explain;
+pub use explanation::{Explanation, Tested};
+pub use picture::{Grid, Picture};

@@ -82,7 +82,8 @@ impl Oracles {
 pub fn terms(call: &Call) -> usize {
     let output = call.output_types.first().and_then(|t| t.sizes(&call.symbols).ok()).unwrap_or_default();
     let floats = || call.inputs.iter().zip(&call.weights).filter(|(t, _)| t.dtype().is_float());
-    if floats().all(|(t, _)| t.shape() == output) {
+    // A weight is summed over even where all sizes are equal.
+    if floats().all(|(t, w)| t.shape() == output && w.is_none()) {
         return 0;
     }
     let longest = |tensor: &tapml_graph::Tensor, weight: bool| {

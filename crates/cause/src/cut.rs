@@ -1,0 +1,204 @@
+//! A small call that shows the fault: few rows and columns of a large one, so that many hypotheses can be evaluated.
+
+use crate::study::{Out, Prediction, View};
+use tapml_exec::Call;
+use tapml_graph::{Op, Result, Symbol, Symbols};
+use tapml_reference::{Array, Value, eval};
+
+/// Rows and columns that are kept if there are many.
+const ROWS: usize = 6;
+const COLUMNS: usize = 96;
+/// An output with fewer columns keeps all of them.
+const FEW_COLUMNS: usize = 192;
+
+/// A call whose outputs are those of the whole call, or some rows and columns of them.
+pub(crate) struct Cut {
+    pub op: Op,
+    pub symbols: Symbols,
+    pub inputs: Vec<Value<f64>>,
+    /// The inputs of the whole call.
+    pub whole: Vec<Value<f64>>,
+    /// For each input the rows that were kept, if not all.
+    pub kept: Vec<Option<Vec<usize>>>,
+    pub view: View,
+    /// Rough count of multiplications of one evaluation.
+    pub work: usize,
+}
+
+impl Cut {
+    /// The call cut down as far as its evaluation still gives the exact values.
+    pub fn new(call: &Call, full: &View) -> Result<Cut> {
+        let inputs: Vec<Value<f64>> = call.inputs.iter().map(Value::from_tensor).collect::<Result<_>>()?;
+        let kept = vec![None; inputs.len()];
+        let (op, symbols, all) = (call.op.clone(), call.symbols.clone(), inputs.clone());
+        let whole = Cut { op, symbols, inputs, whole: all, kept, view: full.clone(), work: 0 };
+        let rows = whole.with_rows(call).unwrap_or(whole);
+        let mut cut = rows.with_columns(call).unwrap_or(rows);
+        cut.work = cut.estimate();
+        Ok(cut)
+    }
+
+    /// What the operator gives for these inputs; `None` if it refuses them or gives other sizes.
+    pub fn eval(&self, op: &Op, symbols: &Symbols, inputs: &[Value<f64>]) -> Option<Prediction> {
+        let outputs = eval(op, symbols, inputs).ok()?;
+        let values: Prediction = outputs.iter().map(numbers).collect();
+        let fits = values.len() == self.view.outs.len()
+            && values.iter().zip(&self.view.outs).all(|(v, out)| v.len() == out.exact.len());
+        fits.then_some(values)
+    }
+
+    /// What the call's operator gives if one input is another.
+    pub fn with_input(&self, i: usize, input: Value<f64>) -> Option<Prediction> {
+        let mut inputs = self.inputs.clone();
+        *inputs.get_mut(i)? = input;
+        self.eval(&self.op, &self.symbols, &inputs)
+    }
+
+    /// Input `i` with the elements of the whole call's input that `source` names by row and column of its last size;
+    /// zeros where it names none.
+    pub fn gather(&self, i: usize, source: impl Fn(usize, usize) -> Option<usize>) -> Option<Value<f64>> {
+        let whole = self.whole.get(i)?;
+        let (from, [rows, columns]) = (numbers(whole), matrix_sizes(whole));
+        let kept: Vec<usize> = self.kept[i].clone().unwrap_or_else(|| (0..rows).collect());
+        let element = |at: Option<usize>| at.and_then(|at| from.get(at)).copied().unwrap_or(0.0);
+        let values = kept.iter().flat_map(|&r| (0..columns).map(move |c| (r, c)));
+        let values: Vec<f64> = values.map(|(r, c)| element(source(r, c))).collect();
+        like(&self.inputs[i], values)
+    }
+
+    fn estimate(&self) -> usize {
+        let rows = self.view.outs.iter().map(Out::rows).max().unwrap_or(1).max(1);
+        let largest = self.inputs.iter().map(|v| v.shape().iter().product::<usize>()).max().unwrap_or(0);
+        let outputs: usize = self.view.outs.iter().map(|out| out.exact.len()).sum();
+        match self.op.row_wise() {
+            true => rows * largest + outputs,
+            false => {
+                (outputs + rows)
+                    * self.inputs.iter().map(|v| v.shape().first().copied().unwrap_or(1)).max().unwrap_or(1)
+            }
+        }
+    }
+
+    /// Few rows of a row-wise operator.
+    fn with_rows(&self, call: &Call) -> Option<Cut> {
+        let out = self.view.outs.first()?;
+        let rows = out.rows();
+        if !call.op.row_wise() || rows <= ROWS || !self.view.outs.iter().all(|o| o.rows() == rows) {
+            return None;
+        }
+        let keep = choose(rows, ROWS, |r| {
+            self.view.outs.iter().any(|o| (r * o.width..(r + 1) * o.width).any(|i| o.is_wrong(i)))
+        });
+        let weight = |i: usize| call.weights.get(i).is_some_and(Option::is_some);
+        let has_rows = |i: usize| !weight(i) && self.inputs[i].shape().first() == Some(&rows);
+        let outs = self.view.outs.iter().map(|o| o.part(&keep, None)).collect();
+        self.verified(&keep, &has_rows, outs, self.symbols.clone().with(Symbol::N, keep.len() as u64))
+    }
+
+    /// Few columns, if they are the rows of weights.
+    fn with_columns(&self, call: &Call) -> Option<Cut> {
+        let out = self.view.outs.first()?;
+        if !call.op.row_wise() || self.view.outs.len() != 1 || out.width <= FEW_COLUMNS {
+            return None;
+        }
+        let keep = choose(out.width, COLUMNS, |c| (0..out.rows()).any(|r| out.is_wrong(r * out.width + c)));
+        let makes_columns =
+            |i: usize| self.kept[i].is_none() && self.inputs[i].shape().first() == Some(&out.width);
+        let rows: Vec<usize> = (0..out.rows()).collect();
+        let outs = vec![out.part(&rows, Some(&keep))];
+        self.verified(&keep, &makes_columns, outs, self.symbols.clone())
+    }
+
+    /// The call with the kept rows of some inputs, if it gives the exact values.
+    fn verified(
+        &self,
+        keep: &[usize],
+        cuts: &dyn Fn(usize) -> bool,
+        outs: Vec<Out>,
+        symbols: Symbols,
+    ) -> Option<Cut> {
+        let kept = self.kept.iter().enumerate();
+        let kept = kept.map(|(i, old)| if cuts(i) { Some(keep.to_vec()) } else { old.clone() }).collect();
+        let inputs = self.inputs.iter().enumerate();
+        let inputs: Option<Vec<Value<f64>>> =
+            inputs.map(|(i, v)| if cuts(i) { take_rows(v, keep) } else { Some(v.clone()) }).collect();
+        let (op, view) = (self.op.clone(), View::new(outs));
+        let cut = Cut { op, symbols, inputs: inputs?, whole: self.whole.clone(), kept, view, work: 0 };
+        let found = cut.eval(&cut.op, &cut.symbols, &cut.inputs)?;
+        let same = found.iter().zip(&cut.view.outs).all(|(found, out)| {
+            let close = |(a, b): (&f64, &f64)| {
+                a == b || a.is_nan() && b.is_nan() || (a - b).abs() <= 1e-9 * b.abs().max(1e-30)
+            };
+            found.iter().zip(&out.exact).all(close)
+        });
+        same.then_some(cut)
+    }
+}
+
+/// Rows and columns of a value as a matrix; columns are its last size.
+pub(crate) fn matrix_sizes(value: &Value<f64>) -> [usize; 2] {
+    let columns = value.shape().last().copied().unwrap_or(1);
+    let rest = value.shape().len().saturating_sub(1);
+    [value.shape()[..rest].iter().product(), columns]
+}
+
+/// The numbers of a value; indices as numbers.
+pub(crate) fn numbers(value: &Value<f64>) -> Vec<f64> {
+    match value {
+        Value::Float(array) => array.values().to_vec(),
+        Value::Uint(ids) => ids.values().iter().map(|&id| f64::from(id)).collect(),
+    }
+}
+
+/// A value of the same kind and shape with other numbers.
+pub(crate) fn like(value: &Value<f64>, numbers: Vec<f64>) -> Option<Value<f64>> {
+    let shape = value.shape().to_vec();
+    match value {
+        Value::Float(_) => Value::float(shape, numbers).ok(),
+        Value::Uint(_) => Value::indices(shape, numbers.iter().map(|&v| v as u32).collect()).ok(),
+    }
+}
+
+fn take_rows(value: &Value<f64>, keep: &[usize]) -> Option<Value<f64>> {
+    let width: usize = value.shape().iter().skip(1).product();
+    let all = numbers(value);
+    let kept: Vec<f64> = keep.iter().flat_map(|r| all[r * width..(r + 1) * width].iter().copied()).collect();
+    let mut shape = value.shape().to_vec();
+    *shape.first_mut()? = keep.len();
+    match value {
+        Value::Float(_) => Some(Value::Float(Array::new(shape, kept).ok()?)),
+        Value::Uint(_) => Value::indices(shape, kept.iter().map(|&v| v as u32).collect()).ok(),
+    }
+}
+
+/// At most `count` of `0..all`, ascending: two thirds of them wrong ones if there are so many, the last among them, and
+/// right ones for the rest; each kind evenly spread.
+fn choose(all: usize, count: usize, is_wrong: impl Fn(usize) -> bool) -> Vec<usize> {
+    let (wrong, right): (Vec<usize>, Vec<usize>) = (0..all).partition(|&i| is_wrong(i));
+    let spread = |items: &[usize], count: usize| -> Vec<usize> {
+        match items.len() {
+            0 => Vec::new(),
+            n if n <= count => items.to_vec(),
+            n => (0..count).map(|i| items[i * (n - 1) / count.saturating_sub(1).max(1)]).collect(),
+        }
+    };
+    let of_right = right.len().min(count - wrong.len().min(count * 2 / 3));
+    let mut kept = spread(&wrong, count - of_right);
+    kept.extend(spread(&right, of_right));
+    kept.sort_unstable();
+    kept.dedup();
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wrong_and_right_ones_are_chosen() {
+        assert_eq!(choose(100, 6, |i| i >= 50), [0, 49, 50, 66, 82, 99]);
+        assert_eq!(choose(100, 6, |_| true), [0, 19, 39, 59, 79, 99]);
+        assert_eq!(choose(100, 6, |i| i == 99), [0, 24, 49, 73, 98, 99]);
+        assert_eq!(choose(3, 6, |i| i == 1), [0, 1, 2]);
+    }
+}

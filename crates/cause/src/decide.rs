@@ -1,0 +1,67 @@
+//! Which of the tested hypotheses is believed, and whether beyond doubt.
+
+use crate::Cause;
+use crate::explanation::Tested;
+use crate::study::Study;
+use crate::trials::{Rank, Trial};
+
+/// Elements that must be wrong by far for a hypothesis without a free number to be certain.
+const STRONG: usize = 6;
+/// The same for one with numbers found by fitting.
+const STRONG_FITTED: usize = 24;
+/// A hypothesis that explains less is no more than the nearest one.
+const NAMED_FROM: f64 = 0.6;
+
+/// The hypothesis that is believed.
+pub(crate) struct Decision<'t> {
+    /// The best one, whether or not it is good enough to be named.
+    pub best: Option<&'t Trial>,
+    /// Whether the best one is good enough.
+    pub named: bool,
+    pub certain: bool,
+    /// The best hypothesis of another cause that fits as well.
+    pub rival: Option<&'t Trial>,
+}
+
+impl Decision<'_> {
+    pub fn cause(&self) -> Cause {
+        self.best.filter(|_| self.named).map_or(Cause::Unknown, |b| b.cause)
+    }
+}
+
+pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial]) -> Decision<'t> {
+    // Of equal ones the first: the table of hypotheses lists the more telling ones first.
+    let best = done.iter().reduce(|a, b| if worth(b) > worth(a) { b } else { a });
+    let Some(found) = best else {
+        return Decision { best: None, named: false, certain: false, rival: None };
+    };
+    let rivals = done
+        .iter()
+        .filter(|t| t.cause != found.cause && t.score.fits() && t.rank as u8 <= found.rank as u8 + 1);
+    let rival = rivals.min_by_key(|t| t.rank);
+    let strong = study.full.strong();
+    let enough = if found.rank >= Rank::Fitted { STRONG_FITTED } else { STRONG };
+    let predicts = found.decisive && found.rank < Rank::Descriptive;
+    let certain = found.score.fits() && predicts && rival.is_none() && strong >= enough;
+    Decision { best, named: found.score.fit >= NAMED_FROM, certain, rival }
+}
+
+/// Orders trials: those that fit before those that do not, the simpler before the less simple, the better fitting first.
+fn worth(trial: &Trial) -> f64 {
+    let simple = 0.01 * f64::from(trial.rank as u8);
+    if trial.score.fits() { 3.0 - simple } else { trial.score.fit - simple }
+}
+
+/// The best trial of each cause, best first.
+pub(crate) fn tested(done: &[Trial]) -> Vec<Tested> {
+    let mut best: Vec<&Trial> = Vec::new();
+    for trial in done {
+        match best.iter_mut().find(|t| t.cause == trial.cause) {
+            Some(old) if worth(trial) > worth(old) => *old = trial,
+            Some(_) => {}
+            None => best.push(trial),
+        }
+    }
+    best.sort_by(|a, b| worth(b).total_cmp(&worth(a)));
+    best.iter().map(|t| Tested { cause: t.cause, fit: t.score.fit, note: t.note.clone() }).collect()
+}

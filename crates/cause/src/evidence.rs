@@ -1,0 +1,46 @@
+//! What is known of a failing node call.
+
+use tapml_exec::Call;
+use tapml_graph::Tensor;
+use tapml_migrate::verdict::{Exact, Precision};
+
+/// A failing node call with everything that may tell why.
+#[derive(Clone, Copy, Debug)]
+pub struct Evidence<'a> {
+    /// The call: operator, symbols, inputs and types.
+    pub call: &'a Call,
+    /// The exact result and its sensitivity, for each output.
+    pub exact: &'a [Exact],
+    /// The outputs of each repeat of the same call on the platform; at least one.
+    pub observed: &'a [Vec<Tensor>],
+    /// The precision that the kernel declares.
+    pub precision: Precision,
+    /// Other calls of the same operator that the platform ran before, the latest first.
+    pub earlier: &'a [Earlier<'a>],
+    /// What a checking device reported while the call ran.
+    pub findings: &'a [Finding],
+}
+
+/// Another call of the same operator that the platform ran before.
+#[derive(Clone, Copy, Debug)]
+pub struct Earlier<'a> {
+    /// Its name, for the explanation, such as `p0.s1.layers.0.attention`.
+    pub name: &'a str,
+    /// The call.
+    pub call: &'a Call,
+    /// What the platform gave; empty if unknown.
+    pub observed: &'a [Tensor],
+    /// What the source platform gave; empty if unknown.
+    pub recorded: &'a [Tensor],
+}
+
+/// One finding of a checking device.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Finding {
+    /// The sort of defect as the device layer names it, such as `data race within a workgroup`.
+    pub kind: String,
+    /// A sentence with the numbers.
+    pub message: String,
+    /// Line of the kernel's source, from 1; 0 if unknown.
+    pub line: u32,
+}

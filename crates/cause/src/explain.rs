@@ -1,0 +1,76 @@
+//! The whole way from a failing call to its cause.
+
+use crate::decide::{Decision, decide, tested};
+use crate::hypothesis::HYPOTHESES;
+use crate::study::Study;
+use crate::trials::Trials;
+use crate::words::number;
+use crate::{Cause, Evidence, Explanation, Picture};
+use tapml_graph::{Context, Result};
+
+/// Tests every named hypothesis on a failing call and says which one explains it.
+///
+/// Fails if the evidence contradicts itself: outputs of other shapes than the exact ones, or none at all. A call that
+/// passes its verdict, and on which no device reported a finding, has no cause: [`Cause::Unknown`] with a fit of 0.
+pub fn explain(evidence: &Evidence<'_>) -> Result<Explanation> {
+    let study = Study::new(evidence).context(|| format!("node `{}`", evidence.call.node))?;
+    let picture = Picture::of(&study);
+    let mut trials = Trials::new(&study);
+    for hypothesis in HYPOTHESES {
+        let values = !study.judged.passed();
+        if values || hypothesis.without_values {
+            (hypothesis.test)(&mut trials);
+        }
+    }
+    let decision = decide(&study, &trials.done);
+    Ok(Explanation {
+        cause: decision.cause(),
+        certain: decision.certain,
+        evidence: sentence(&study, &decision, &picture),
+        fit: decision.best.map_or(0.0, |b| b.score.fit),
+        tested: tested(&trials.done),
+        picture,
+    })
+}
+
+fn sentence(study: &Study<'_>, decision: &Decision<'_>, picture: &Picture) -> String {
+    let Some(best) = decision.best else {
+        return match study.judged.passed() {
+            true => "what was observed is within the allowed error".to_string(),
+            false => format!("no hypothesis explains any of it; wrong: {}", picture.text),
+        };
+    };
+    if !decision.named {
+        let share = percent(best.score.fit);
+        return format!(
+            "no hypothesis fits; wrong: {}; nearest, explaining {share} of that: {}, {}",
+            picture.text,
+            spoken(best.cause),
+            best.note
+        );
+    }
+    let wrong = study.full.wrong();
+    let explained = match (best.score.fits(), wrong) {
+        (true, 0) => "that explains the shift that all elements share".to_string(),
+        (true, _) if best.decisive => format!(
+            "that explains all wrong elements ({wrong} of {}) to within {} of the allowed error",
+            study.full.outs.iter().map(|o| o.exact.len()).sum::<usize>(),
+            number(best.score.ratio)
+        ),
+        _ => format!("that explains {} of what is wrong: {}", percent(best.score.fit), picture.text),
+    };
+    let rival = match decision.rival {
+        Some(rival) => format!("; as well possible: {}, {}", spoken(rival.cause), rival.note),
+        None => String::new(),
+    };
+    format!("{}; {explained}{rival}", best.note)
+}
+
+fn spoken(cause: Cause) -> String {
+    cause.name().replace('_', " ")
+}
+
+fn percent(share: f64) -> String {
+    // Never rounded up to all of it.
+    format!("{:.0} %", (100.0 * share).floor())
+}

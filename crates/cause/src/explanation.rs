@@ -1,0 +1,32 @@
+//! What [`crate::explain`] says.
+
+use crate::{Cause, Picture};
+use serde::{Deserialize, Serialize};
+
+/// Why a node call is wrong, as far as the hypotheses can tell.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// The best hypothesis' cause, or [`Cause::Unknown`].
+    pub cause: Cause,
+    /// Whether it explains every element, predicts something distinctive, and no other cause explains as much.
+    pub certain: bool,
+    /// One sentence to act on, with the numbers.
+    pub evidence: String,
+    /// The share of the wrong elements that it explains, from 0 to 1.
+    pub fit: f64,
+    /// The best hypothesis of every cause that was tested, best first.
+    pub tested: Vec<Tested>,
+    /// Which elements are wrong.
+    pub picture: Picture,
+}
+
+/// The best hypothesis of one cause.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Tested {
+    /// Its cause.
+    pub cause: Cause,
+    /// The share of the wrong elements that it explains, from 0 to 1.
+    pub fit: f64,
+    /// What was assumed.
+    pub note: String,
+}

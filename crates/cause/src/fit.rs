@@ -1,0 +1,166 @@
+//! How well a prediction explains what was observed.
+
+use crate::study::{Out, Prediction, View};
+use tapml_graph::{DType, Tensor};
+use tapml_migrate::verdict::{Exact, Precision, STORAGE, judge};
+
+/// How well a prediction explains what was observed.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Score {
+    /// Of the elements that are wrong by the exact result or by the prediction, the share that the prediction explains.
+    pub fit: f64,
+    /// The verdict's ratio with the prediction in place of the exact result; infinite unless nearly all elements fit.
+    pub ratio: f64,
+}
+
+impl Score {
+    pub const NONE: Score = Score { fit: 0.0, ratio: f64::INFINITY };
+
+    /// Whether it explains every element within the allowance.
+    pub fn fits(&self) -> bool {
+        self.fit >= 1.0 && self.ratio <= 1.0
+    }
+}
+
+/// A prediction whose probes fit worse is not looked at any further.
+const HOPELESS: f64 = 0.3;
+/// A prediction that explains so much is judged like an exact result.
+const JUDGED: f64 = 0.98;
+
+/// The score of a prediction for all outputs of a view.
+pub(crate) fn score(view: &View, prediction: &Prediction, precision: Precision) -> Score {
+    if view.wrong() == 0 {
+        return subtle(view, prediction, precision);
+    }
+    let factors: Vec<Vec<f64>> = view.outs.iter().zip(prediction).map(|(out, p)| growth(out, p)).collect();
+    let mut probed = Count::default();
+    for (((out, values), probes), factors) in view.outs.iter().zip(prediction).zip(&view.probes).zip(&factors)
+    {
+        probes.iter().for_each(|&i| probed.add(out, i, values[i], factors[i / out.width]));
+    }
+    if probed.fit() < HOPELESS {
+        return Score { fit: probed.fit(), ratio: f64::INFINITY };
+    }
+    let mut count = Count::default();
+    for ((out, values), factors) in view.outs.iter().zip(prediction).zip(&factors) {
+        for (i, &value) in values.iter().enumerate() {
+            count.add(out, i, value, factors[i / out.width]);
+        }
+    }
+    let fit = count.fit();
+    let ratio = if fit >= JUDGED { judged(view, prediction, precision) } else { f64::INFINITY };
+    Score { fit, ratio }
+}
+
+/// The squared error of a prediction in units of what is allowed, over the probes; each element counts at most
+/// [`LOSS_CAP`], so that few elements that are wrong for another reason do not decide.
+pub(crate) fn loss(view: &View, prediction: &Prediction) -> f64 {
+    let mut sum = 0.0;
+    for ((out, values), probes) in view.outs.iter().zip(prediction).zip(&view.probes) {
+        for &i in probes {
+            let ratio = ratio(out, i, values[i], 1.0);
+            sum += ratio.min(LOSS_CAP).powi(2);
+        }
+    }
+    sum
+}
+
+const LOSS_CAP: f64 = 1e7;
+
+/// Elements that are wrong by one of the two, and those that the prediction explains.
+#[derive(Default)]
+struct Count {
+    either: usize,
+    explained: usize,
+}
+
+impl Count {
+    fn add(&mut self, out: &Out, i: usize, predicted: f64, factor: f64) {
+        let fits = ratio(out, i, predicted, factor) <= 1.0;
+        if out.is_wrong(i) || !fits {
+            self.either += 1;
+            self.explained += usize::from(fits);
+        }
+    }
+
+    fn fit(&self) -> f64 {
+        if self.either == 0 { 0.0 } else { self.explained as f64 / self.either as f64 }
+    }
+}
+
+/// How much larger the predicted rows are than the exact ones; never below 1. Errors grow as rows do.
+fn growth(out: &Out, predicted: &[f64]) -> Vec<f64> {
+    let square = |row: &[f64]| row.iter().filter(|v| v.is_finite()).map(|v| v * v).sum::<f64>();
+    let rows = out.exact.chunks(out.width).zip(predicted.chunks(out.width));
+    rows.map(|(exact, predicted)| {
+        let (exact, predicted) = (square(exact), square(predicted));
+        if exact > 0.0 { (predicted / exact).sqrt().clamp(1.0, 1e6) } else { 1.0 }
+    })
+    .collect()
+}
+
+/// Observed over allowed error of element `i` if the prediction were right.
+pub(crate) fn ratio(out: &Out, i: usize, predicted: f64, factor: f64) -> f64 {
+    let observed = out.observed[i];
+    if !out.dtype.is_float() {
+        return if observed == predicted { 0.0 } else { out.computing[i].max(1e-30).recip() };
+    }
+    if !observed.is_finite() || !predicted.is_finite() {
+        let largest = largest(out.dtype);
+        let beyond = observed.is_infinite() && predicted * observed.signum() > largest * 0.999;
+        let same = observed == predicted || (observed.is_nan() && predicted.is_nan()) || beyond;
+        return if same { 0.0 } else { f64::INFINITY };
+    }
+    let error = (observed - predicted).abs();
+    if error == 0.0 {
+        return 0.0;
+    }
+    let mut storage = STORAGE * out.dtype.unit_roundoff() * predicted.abs().max(out.dtype.min_normal());
+    if matches!(out.dtype, DType::F32 | DType::BF16) && predicted.abs() < 2.0 * out.dtype.min_normal() {
+        storage = storage.max(out.dtype.min_normal());
+    }
+    error / (storage + factor * out.computing[i])
+}
+
+/// The largest finite number.
+fn largest(dtype: DType) -> f64 {
+    match dtype {
+        DType::F16 => 65504.0,
+        DType::F64 => f64::MAX,
+        _ => f64::from(f32::MAX),
+    }
+}
+
+/// The verdict's ratio if the prediction were the exact result.
+fn judged(view: &View, prediction: &Prediction, precision: Precision) -> f64 {
+    let mut worst = 0.0f64;
+    for (out, values) in view.outs.iter().zip(prediction) {
+        let factors = growth(out, values);
+        let deviation = out.deviation.iter().enumerate().map(|(i, d)| d * factors[i / out.width]).collect();
+        let exact = Exact { values: values.clone(), deviation, row_len: out.width };
+        let observed = Tensor::from_f64(out.dtype, vec![values.len()], &out.observed);
+        let judged = observed.and_then(|o| judge(std::slice::from_ref(&exact), &[o], precision, None));
+        worst = worst.max(judged.map_or(f64::INFINITY, |j| j.ratio));
+    }
+    worst
+}
+
+/// Where no single element is wrong: the share of the squared residual that the prediction explains.
+fn subtle(view: &View, prediction: &Prediction, precision: Precision) -> Score {
+    let (mut before, mut after) = (0.0, 0.0);
+    for (out, values) in view.outs.iter().zip(prediction) {
+        for (i, &value) in values.iter().enumerate() {
+            let (old, new) = (out.observed[i] - out.exact[i], out.observed[i] - value);
+            if old.is_finite() && new.is_finite() && out.computing[i] > 0.0 {
+                before += (old / out.computing[i]).powi(2);
+                after += (new / out.computing[i]).powi(2);
+            }
+        }
+    }
+    let fit = if before > 0.0 { (1.0 - after / before).max(0.0) } else { 0.0 };
+    if fit < 0.2 {
+        return Score { fit, ratio: f64::INFINITY };
+    }
+    let ratio = judged(view, prediction, precision);
+    Score { fit: if ratio <= 1.0 { 1.0 } else { fit.min(0.9) }, ratio }
+}

@@ -1,0 +1,215 @@
+//! Attributes of the operator left out, or with other values. Works on the attributes' JSON, so every operator has it.
+
+use crate::Cause;
+use crate::trials::{Rank, Trials};
+use crate::words::number;
+use serde_json::{Map, Value, json};
+use tapml_graph::Op;
+use tapml_graph::op::OPS;
+
+/// What it means if an attribute is left out (or has the value that changes nothing), and if it has another value; by
+/// the last part of its name. Attributes that are not listed are terms and constants.
+const MEANINGS: &[(&str, Cause, Cause)] = &[
+    ("scale", Cause::MissingScale, Cause::WrongScale),
+    ("factor", Cause::MissingScale, Cause::WrongScale),
+    ("normalize", Cause::MissingScale, Cause::MissingScale),
+    ("window", Cause::WindowIgnored, Cause::MaskShifted),
+    ("chunk", Cause::WindowIgnored, Cause::MaskShifted),
+    ("causal", Cause::MaskIgnored, Cause::MaskIgnored),
+    ("heads", Cause::WrongHead, Cause::WrongHead),
+    ("kv_heads", Cause::WrongHead, Cause::WrongHead),
+    ("groups", Cause::WrongHead, Cause::WrongHead),
+    ("head_dim", Cause::WrongStride, Cause::WrongStride),
+    ("value_dim", Cause::WrongStride, Cause::WrongStride),
+    ("rotary_dim", Cause::WrongStride, Cause::WrongStride),
+    ("group", Cause::WrongStride, Cause::WrongStride),
+    ("interleaved", Cause::WrongStride, Cause::WrongStride),
+    ("shared", Cause::WrongStride, Cause::WrongStride),
+    ("first", Cause::OffByOne, Cause::OffByOne),
+    ("offset", Cause::MissingTerm, Cause::WrongConstant),
+    ("approximate", Cause::WrongFormula, Cause::WrongFormula),
+    ("scores", Cause::WrongFormula, Cause::WrongFormula),
+    ("by", Cause::WrongFormula, Cause::WrongFormula),
+];
+
+/// The causes of an attribute left out and of one changed.
+pub(super) fn meaning(op: &Op, path: &[String]) -> (Cause, Cause) {
+    let name = path.last().map_or("", String::as_str);
+    if matches!(op, Op::Positions(_)) {
+        return (Cause::PositionShifted, Cause::PositionShifted);
+    }
+    let found = MEANINGS.iter().find(|(n, ..)| *n == name);
+    found.map_or((Cause::MissingTerm, Cause::WrongConstant), |(_, missing, wrong)| (*missing, *wrong))
+}
+
+/// Names of every attribute that has a value, nested ones with the names that lead to them.
+pub(super) fn paths(attributes: &Value) -> Vec<Vec<String>> {
+    let mut found = Vec::new();
+    walk(attributes, &mut Vec::new(), &mut found);
+    found
+}
+
+fn walk(value: &Value, at: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
+    if !at.is_empty() {
+        found.push(at.clone());
+    }
+    for (name, inner) in value.as_object().into_iter().flatten() {
+        at.push(name.clone());
+        walk(inner, at, found);
+        at.pop();
+    }
+}
+
+/// The value under these names.
+pub(super) fn get<'v>(attributes: &'v Value, path: &[String]) -> Option<&'v Value> {
+    path.iter().try_fold(attributes, |value, name| value.get(name))
+}
+
+/// The operator with another value for one attribute, or without it; `None` if it does not allow that.
+pub(super) fn with(op: &Op, path: &[String], value: Option<Value>) -> Option<Op> {
+    let mut attributes = op.attributes();
+    let (name, parents) = path.split_last()?;
+    let parent: &mut Map<String, Value> =
+        parents.iter().try_fold(&mut attributes, |v, name| v.get_mut(name))?.as_object_mut()?;
+    match value {
+        Some(value) => parent.insert(name.clone(), value),
+        None => parent.remove(name),
+    };
+    let changed = Op::parse(op.name(), attributes).ok()?;
+    (changed != *op).then_some(changed)
+}
+
+/// Every attribute left out, and with the values that defects give it.
+pub(super) fn changed(trials: &mut Trials<'_, '_>) {
+    let op = trials.study.cut.op.clone();
+    let attributes = op.attributes();
+    for path in paths(&attributes) {
+        if path.last().is_some_and(|n| n == "dtype") {
+            continue;
+        }
+        let Some(value) = get(&attributes, &path) else { continue };
+        let name = path.join(".");
+        let (missing, wrong) = meaning(&op, &path);
+        test(trials, missing, format!("`{name}` is left out"), with(&op, &path, None));
+        for (other, left_out) in others(&op, &path, value) {
+            let cause = if left_out { missing } else { wrong };
+            let note = match left_out {
+                true => format!("`{name}` is left out (as if {})", short(&other)),
+                false => format!("`{name}` is {}, where the operator says {}", short(&other), short(value)),
+            };
+            test(trials, cause, note, with(&op, &path, Some(other)));
+        }
+    }
+}
+
+fn test(trials: &mut Trials<'_, '_>, cause: Cause, note: String, op: Option<Op>) {
+    let Some(op) = op else { return };
+    let inputs = trials.study.cut.inputs.clone();
+    let prediction = trials.eval(&op, &inputs);
+    trials.cut(cause, Rank::Named, note, prediction);
+}
+
+/// Other values of an attribute, and for each whether it stands for leaving the attribute out.
+fn others(op: &Op, path: &[String], value: &Value) -> Vec<(Value, bool)> {
+    let name = path.last().map_or("", String::as_str);
+    let scale = ["scale", "factor"].contains(&name);
+    match value {
+        Value::Bool(b) => vec![(json!(!b), false)],
+        Value::Number(n) if n.is_u64() => {
+            let v = n.as_u64().unwrap_or(0);
+            let near =
+                [v.checked_sub(1), Some(v + 1), Some(2 * v), Some(v / 2), v.checked_sub(2), Some(v + 2)];
+            let mut values: Vec<u64> = near.into_iter().flatten().filter(|&o| o != v).collect();
+            values.dedup();
+            values.into_iter().map(|o| (json!(o), false)).collect()
+        }
+        Value::Number(n) => {
+            let v = n.as_f64().unwrap_or(0.0);
+            let neutral = if scale { 1.0 } else { 0.0 };
+            let other =
+                [1.0 - neutral, -v, 2.0 * v, v / 2.0, v * v, v.recip(), v.abs().sqrt(), 10.0 * v, v / 10.0];
+            let other = other
+                .into_iter()
+                .filter(|o| o.is_finite() && *o != v && *o != neutral)
+                .map(|o| (json!(o), false));
+            [(json!(neutral), true)].into_iter().filter(|_| v != neutral).chain(other).collect()
+        }
+        Value::String(_) => {
+            alternatives(op.name(), path).into_iter().filter(|o| o != value).map(|o| (o, false)).collect()
+        }
+        Value::Array(items) if items.iter().all(Value::is_number) => {
+            let numbers: Vec<f64> = items.iter().filter_map(Value::as_f64).collect();
+            let mapped = |f: &dyn Fn(f64) -> f64| json!(numbers.iter().map(|&v| f(v)).collect::<Vec<f64>>());
+            let reversed: Vec<f64> = numbers.iter().rev().copied().collect();
+            let first = numbers.first().copied().unwrap_or(0.0);
+            vec![
+                (mapped(&|v| -v), false),
+                (json!(reversed), false),
+                (mapped(&|v| 2.0 * v), false),
+                (mapped(&|v| v / 2.0), false),
+                (mapped(&|_| first), false),
+            ]
+        }
+        _ => Vec::new(),
+    }
+}
+
+/// Every value that the samples of the operator give this attribute.
+fn alternatives(name: &str, path: &[String]) -> Vec<Value> {
+    let Some(info) = OPS.iter().find(|info| info.name == name) else { return Vec::new() };
+    let mut values: Vec<Value> = Vec::new();
+    for sample in (info.samples)() {
+        if let Some(value) = get(&sample.op.attributes(), path)
+            && !values.contains(value)
+        {
+            values.push(value.clone());
+        }
+    }
+    values
+}
+
+fn short(value: &Value) -> String {
+    match value {
+        Value::Number(n) => n.as_f64().map_or_else(|| n.to_string(), number),
+        Value::Array(items) => {
+            let shown: Vec<String> = items.iter().take(3).map(short).collect();
+            format!("[{}, …]", shown.join(", "))
+        }
+        other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_graph::op::{Gelu, RmsNorm};
+
+    #[test]
+    fn attributes_of_every_sample_can_be_set_to_themselves_and_changed() {
+        let mut changes = 0;
+        for info in OPS {
+            for sample in (info.samples)() {
+                let attributes = sample.op.attributes();
+                for path in paths(&attributes) {
+                    let value = get(&attributes, &path).unwrap().clone();
+                    assert_eq!(with(&sample.op, &path, Some(value.clone())), None, "{path:?}");
+                    changes += others(&sample.op, &path, &value)
+                        .into_iter()
+                        .filter(|(o, _)| with(&sample.op, &path, Some(o.clone())).is_some())
+                        .count();
+                }
+            }
+        }
+        assert!(changes > 200, "{changes}");
+    }
+
+    #[test]
+    fn formulas_are_known_from_the_samples() {
+        let gelu: Op = Gelu::default().into();
+        let forms = alternatives(gelu.name(), &["approximate".to_string()]);
+        assert_eq!(forms, [json!("none"), json!("tanh"), json!("quick")]);
+        let norm: Op = RmsNorm::new(1e-5).into();
+        let none = with(&norm, &["eps".to_string()], Some(json!(0.0))).unwrap();
+        assert_eq!(none, RmsNorm::new(0.0).into());
+    }
+}

@@ -1,0 +1,126 @@
+//! Another formula in the place of the operator's, or a step of it left out.
+
+use crate::Cause;
+use crate::cut::{like, numbers};
+use crate::study::Prediction;
+use crate::trials::{Rank, Trials};
+use std::collections::HashMap;
+use tapml_graph::op::{Activation, OPS};
+use tapml_graph::{DType, Graph, Op, Tensor, ValueId};
+use tapml_reference::{Value, eval};
+
+/// A name and a formula.
+type Formula = (&'static str, fn(f64) -> f64);
+
+/// Approximations that stand for activations.
+const APPROXIMATIONS: &[Formula] = &[
+    ("the input itself", |x| x),
+    ("max(0, min(1, x/6 + 1/2)), the hard sigmoid", |x| (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+    ("x times the hard sigmoid", |x| x * (x / 6.0 + 0.5).clamp(0.0, 1.0)),
+    ("x (27 + x²) / (27 + 9 x²), an approximation of tanh", |x| x * (27.0 + x * x) / (27.0 + 9.0 * x * x)),
+    ("x limited to −1 … 1", |x| x.clamp(-1.0, 1.0)),
+    ("e^x", f64::exp),
+    ("the absolute value", f64::abs),
+    ("x²", |x| x * x),
+];
+
+/// Another operator that takes the same inputs and attributes, or an approximation.
+pub(super) fn other(trials: &mut Trials<'_, '_>) {
+    let op = trials.study.cut.op.clone();
+    let inputs = trials.study.cut.inputs.clone();
+    let mut others: Vec<Op> = OPS
+        .iter()
+        .filter_map(|info| Op::parse(info.name, op.attributes()).ok())
+        .filter(|o| *o != op)
+        .collect();
+    if Activation::of(&op).is_some() {
+        others.extend(Activation::ALL.iter().map(|a| a.op()).filter(|o| *o != op && o.name() != op.name()));
+    }
+    others.dedup();
+    for other in others {
+        let prediction = trials.eval(&other, &inputs);
+        trials.cut(
+            Cause::WrongFormula,
+            Rank::Named,
+            format!("`{}` is computed, not `{}`", other.name(), op.name()),
+            prediction,
+        );
+    }
+    let [input] = inputs.as_slice() else { return };
+    if numbers(input).len() == trials.study.cut.view.outs[0].exact.len() && input.as_float().is_ok() {
+        for (name, formula) in APPROXIMATIONS {
+            let prediction = vec![numbers(input).into_iter().map(formula).collect()];
+            trials.cut(Cause::WrongFormula, Rank::Named, format!("{name} is computed"), Some(prediction));
+        }
+    }
+}
+
+/// What happens at one node of a definition.
+enum Change<'a> {
+    Skip,
+    Replace(&'a Op),
+    Round(DType),
+}
+
+/// A fused operator with one node of its definition left out, replaced, or rounded behind.
+pub(super) fn steps(trials: &mut Trials<'_, '_>) {
+    let types = trials.study.evidence.call.input_types.iter();
+    let types: Vec<_> = types.filter_map(|t| t.bind(&trials.study.cut.symbols).ok()).collect();
+    let Some(Ok(graph)) = trials.study.cut.op.definition(&types) else { return };
+    for (k, node) in graph.nodes().iter().enumerate() {
+        let name = node.op.name();
+        let prediction = run(trials, &graph, k, &Change::Skip);
+        trials.cut(
+            Cause::MissingTerm,
+            Rank::Named,
+            format!("the step `{name}` ({}) is left out", node.name),
+            prediction,
+        );
+        if Activation::of(&node.op).is_some() {
+            for other in Activation::ALL.iter().map(|a| a.op()).filter(|o| *o != node.op) {
+                let prediction = run(trials, &graph, k, &Change::Replace(&other));
+                let note = format!("`{}` is computed, not `{name}`", other.name());
+                trials.cut(Cause::WrongFormula, Rank::Named, note, prediction);
+            }
+        }
+        for dtype in [DType::F16, DType::BF16] {
+            let prediction = run(trials, &graph, k, &Change::Round(dtype));
+            let note = format!("the result of the step `{name}` ({}) is rounded to {dtype}", node.name);
+            trials.cut(Cause::ConversionOrder, Rank::Placed, note, prediction);
+        }
+    }
+}
+
+/// The outputs of a definition whose node `k` is changed.
+fn run(trials: &mut Trials<'_, '_>, graph: &Graph, k: usize, change: &Change<'_>) -> Option<Prediction> {
+    trials.spend()?;
+    let cut = &trials.study.cut;
+    let mut values: HashMap<ValueId, Value<f64>> =
+        graph.inputs().map(|(id, _)| id).zip(cut.inputs.iter().cloned()).collect();
+    for (at, node) in graph.nodes().iter().enumerate() {
+        let inputs: Vec<Value<f64>> =
+            node.inputs.iter().map(|id| values.get(id).cloned()).collect::<Option<_>>()?;
+        let mut outputs = match change {
+            Change::Skip if at == k => vec![inputs.first()?.clone(); node.outputs.len()],
+            Change::Replace(op) if at == k => eval(op, &cut.symbols, &inputs).ok()?,
+            _ => eval(&node.op, &cut.symbols, &inputs).ok()?,
+        };
+        if let Change::Round(dtype) = change
+            && at == k
+        {
+            outputs = outputs.iter().map(|v| rounded(v, *dtype)).collect::<Option<_>>()?;
+        }
+        values.extend(node.outputs.iter().copied().zip(outputs));
+    }
+    let outputs: Vec<Vec<f64>> =
+        graph.outputs().iter().map(|o| values.get(&o.value).map(numbers)).collect::<Option<_>>()?;
+    let fits = outputs.iter().zip(&cut.view.outs).all(|(v, out)| v.len() == out.exact.len());
+    fits.then_some(outputs)
+}
+
+/// A value rounded to a dtype.
+pub(super) fn rounded(value: &Value<f64>, dtype: DType) -> Option<Value<f64>> {
+    let all = numbers(value);
+    let tensor = Tensor::from_f64(dtype, vec![all.len()], &all).ok()?;
+    like(value, tensor.to_f64())
+}

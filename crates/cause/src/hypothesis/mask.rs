@@ -1,0 +1,155 @@
+//! Attention: which keys a query sees, and of which head.
+
+use crate::Cause;
+use crate::cut::numbers;
+use crate::study::Prediction;
+use crate::trials::{Rank, Trials};
+use tapml_graph::op::Attention;
+use tapml_graph::{Op, Symbols};
+use tapml_reference::{Value, eval};
+
+/// Keys more or fewer than a query should see.
+const SHIFTS: [isize; 6] = [1, -1, 2, -2, 3, -3];
+
+/// The mask is ignored, or shifted.
+pub(super) fn tests(trials: &mut Trials<'_, '_>) {
+    let Op::Attention(op) = &trials.study.cut.op else { return };
+    let op = op.clone();
+    if op.causal {
+        let all = Attention { causal: false, window: None, chunk: None, alibi: None, ..op.clone() };
+        // Without slopes: a query far ahead would otherwise weigh keys behind it more than its own.
+        if op.alibi.is_none() {
+            let prediction = trials.eval(&all.into(), &trials.study.cut.inputs.clone());
+            trials.cut(Cause::MaskIgnored, Rank::Named, "every query sees every key", prediction);
+        }
+    }
+    for (name, without) in [
+        ("window", Attention { window: None, ..op.clone() }),
+        ("chunk", Attention { chunk: None, ..op.clone() }),
+        ("window and chunk", Attention { window: None, chunk: None, ..op.clone() }),
+    ] {
+        if without != op {
+            let prediction = trials.eval(&without.into(), &trials.study.cut.inputs.clone());
+            trials.cut(Cause::WindowIgnored, Rank::Named, format!("the {name} is ignored"), prediction);
+        }
+    }
+    for shift in SHIFTS {
+        let prediction =
+            by_rows(trials, &op, |end, keys| (end as isize + shift).clamp(0, keys as isize) as usize);
+        let more = if shift > 0 { "more" } else { "fewer" };
+        let note = format!("each query sees {} keys {more} at its end", shift.abs());
+        trials.cut(Cause::MaskShifted, Rank::Placed, note, prediction);
+    }
+    window_shifted(trials, &op);
+}
+
+fn window_shifted(trials: &mut Trials<'_, '_>, op: &Attention) {
+    for shift in SHIFTS {
+        let other =
+            |size: Option<u32>| size.and_then(|s| s.checked_add_signed(shift as i32)).filter(|&s| s > 0);
+        for (name, size, changed) in [
+            ("window", op.window, Attention { window: other(op.window), ..op.clone() }),
+            ("chunk", op.chunk, Attention { chunk: other(op.chunk), ..op.clone() }),
+        ] {
+            let Some(size) = size else { continue };
+            if changed.window.is_some() == op.window.is_some()
+                && changed.chunk.is_some() == op.chunk.is_some()
+            {
+                let prediction = trials.eval(&changed.into(), &trials.study.cut.inputs.clone());
+                let note = format!("the {name} is {} keys long, not {size}", size as isize + shift);
+                trials.cut(Cause::MaskShifted, Rank::Placed, note, prediction);
+            }
+        }
+    }
+}
+
+/// Each query row alone, with the first `end(own end, all keys)` keys. A query without keys gives 0.
+fn by_rows(
+    trials: &mut Trials<'_, '_>,
+    op: &Attention,
+    end: impl Fn(usize, usize) -> usize,
+) -> Option<Prediction> {
+    trials.spend()?;
+    if !op.causal {
+        return None;
+    }
+    let inputs = &trials.study.cut.inputs;
+    let (q, k, v) = (inputs.first()?, inputs.get(1)?, inputs.get(2)?);
+    let (rows, keys) = (q.shape()[0], k.shape()[0]);
+    let width = op.heads as usize * op.value_size() as usize;
+    let mut values = Vec::with_capacity(rows * width);
+    for row in 0..rows {
+        let seen = end(keys - rows + row + 1, keys);
+        if seen == 0 {
+            values.extend(std::iter::repeat_n(0.0, width));
+            continue;
+        }
+        let mut own = vec![part(q, row, 1)?, part(k, 0, seen)?, part(v, 0, seen)?];
+        own.extend(inputs.get(3).cloned());
+        let symbols = Symbols::np(1, seen as u64 - 1);
+        values.extend(eval(&op.clone().into(), &symbols, &own).ok()?.first().map(numbers)?);
+    }
+    Some(vec![values])
+}
+
+fn part(value: &Value<f64>, first: usize, count: usize) -> Option<Value<f64>> {
+    let width: usize = value.shape().iter().skip(1).product();
+    let rows = numbers(value).get(first * width..(first + count) * width)?.to_vec();
+    Value::float(vec![count, width], rows).ok()
+}
+
+/// Query heads read keys and values of other heads than theirs.
+pub(super) fn heads(trials: &mut Trials<'_, '_>) {
+    let Op::Attention(op) = &trials.study.cut.op else { return };
+    let op = op.clone();
+    let (heads, kv) = (op.heads as usize, op.kv_heads as usize);
+    if kv == 1 {
+        return;
+    }
+    let group = heads / kv;
+    let maps: [(&str, &dyn Fn(usize) -> usize); 7] = [
+        ("query head h reads key/value head h mod the count of them", &|h| h % kv),
+        ("every query head reads key/value head 0", &|_| 0),
+        ("every query head reads the last key/value head", &|_| kv - 1),
+        ("query heads read the next key/value head", &|h| (h / group + 1) % kv),
+        ("query heads read the key/value head before", &|h| (h / group + kv - 1) % kv),
+        ("key/value heads are read in reverse", &|h| kv - 1 - h / group),
+        ("neighbouring key/value heads are exchanged", &|h| (h / group ^ 1).min(kv - 1)),
+    ];
+    for (note, map) in maps {
+        for (what, of_keys, of_values) in
+            [("", true, true), (", of keys only", true, false), (", of values only", false, true)]
+        {
+            let prediction = mapped(trials, &op, map, of_keys, of_values);
+            trials.cut(Cause::WrongHead, Rank::Placed, format!("{note}{what}"), prediction);
+        }
+    }
+}
+
+/// Attention whose query head `h` reads key/value head `map(h)`.
+fn mapped(
+    trials: &mut Trials<'_, '_>,
+    op: &Attention,
+    map: &dyn Fn(usize) -> usize,
+    of_keys: bool,
+    of_values: bool,
+) -> Option<Prediction> {
+    let group = (op.heads / op.kv_heads) as usize;
+    if (0..op.heads as usize).all(|h| map(h) == h / group) {
+        return None;
+    }
+    let own = |h: usize| h / group;
+    let mut inputs = trials.study.cut.inputs.clone();
+    let spread = |value: &Value<f64>, size: usize, map: &dyn Fn(usize) -> usize| -> Option<Value<f64>> {
+        let all = numbers(value);
+        let width = op.kv_heads as usize * size;
+        let row = |row: &[f64]| -> Vec<f64> {
+            (0..op.heads as usize).flat_map(|h| row[map(h) * size..(map(h) + 1) * size].to_vec()).collect()
+        };
+        let values: Vec<f64> = all.chunks(width).flat_map(row).collect();
+        Value::float(vec![value.shape()[0], op.heads as usize * size], values).ok()
+    };
+    inputs[1] = spread(&inputs[1], op.head_dim as usize, if of_keys { map } else { &own })?;
+    inputs[2] = spread(&inputs[2], op.value_size() as usize, if of_values { map } else { &own })?;
+    trials.eval(&Attention { kv_heads: op.heads, ..op.clone() }.into(), &inputs)
+}

@@ -1,0 +1,67 @@
+//! The hypotheses: one row each in the table below, in files by family. One that predicts values tests its predictions
+//! through [`Trials`]; what it names and how it is scored is the same for all.
+
+use crate::trials::Trials;
+
+mod attribute;
+mod findings;
+mod formula;
+mod input;
+mod mask;
+mod output;
+mod overflow;
+mod place;
+mod position;
+mod precision;
+mod solve;
+mod stale;
+mod written;
+
+/// One hypothesis, or a family of them that differ in a place or a number.
+pub(crate) struct Hypothesis {
+    /// What is assumed, for people who read the table.
+    #[allow(dead_code)]
+    pub name: &'static str,
+    /// Whether it looks at more than wrong values, so that it is tested on a call that passes, too.
+    pub without_values: bool,
+    /// Tests it.
+    pub test: fn(&mut Trials<'_, '_>),
+}
+
+const fn of_values(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypothesis {
+    Hypothesis { name, without_values: false, test }
+}
+
+/// All hypotheses. Of two that fit equally well and assume equally much the earlier one is named first.
+pub(crate) const HYPOTHESES: &[Hypothesis] = &[
+    Hypothesis { name: "a checking device saw it", without_values: true, test: findings::reported },
+    Hypothesis { name: "repeats differ", without_values: true, test: findings::repeats_differ },
+    of_values("an earlier call's results", stale::results),
+    of_values("an earlier call's inputs", stale::inputs),
+    of_values("sizes and positions of an earlier call", position::of_earlier),
+    of_values("positions off by a constant", position::shifted),
+    of_values("mask ignored or shifted", mask::tests),
+    of_values("another key/value head", mask::heads),
+    of_values("an attribute left out or another", attribute::changed),
+    of_values("an input left out", input::left_out),
+    of_values("inputs exchanged", input::exchanged),
+    of_values("an input's elements from elsewhere", input::moved),
+    of_values("the last elements of an input left out", input::tails),
+    of_values("an input in another type", input::cast),
+    of_values("the result's sign, or a constant factor", output::scaled),
+    of_values("results from elsewhere", place::moved),
+    of_values("results written with another stride", place::strided),
+    of_values("results not written", written::left),
+    of_values("another formula", formula::other),
+    of_values("a step of a fused operator left out", formula::steps),
+    of_values("results cut off instead of rounded", precision::truncated),
+    of_values("results through another type", precision::narrowed),
+    of_values("small numbers taken for zero", precision::flushed),
+    of_values("rounded before a weight is applied", precision::early),
+    of_values("an intermediate result overflows", overflow::beyond),
+    of_values("sums in 16 bits", precision::accumulated),
+    of_values("a number of an attribute found by search", solve::attributes),
+    of_values("a factor on an input found by search", solve::inputs),
+    of_values("each row by a factor of its own", output::rows_scaled),
+    of_values("a choice between near ones", findings::near_tie),
+];

@@ -1,0 +1,59 @@
+//! The exact result with another sign or by a factor.
+
+use crate::Cause;
+use crate::study::Prediction;
+use crate::trials::{Rank, Trials};
+use crate::words::{factor, number};
+
+/// The whole result by one factor, or wrong elements with the opposite sign.
+pub(super) fn scaled(trials: &mut Trials<'_, '_>) {
+    let outs = &trials.study.full.outs;
+    if outs.iter().any(|out| !out.dtype.is_float()) {
+        return;
+    }
+    let negated: Prediction = outs
+        .iter()
+        .map(|out| out.exact.iter().enumerate().map(|(i, v)| if out.is_wrong(i) { -v } else { *v }).collect())
+        .collect();
+    trials.full(Cause::WrongSign, Rank::Placed, "the wrong elements have the opposite sign", &negated);
+    for (o, out) in outs.iter().enumerate() {
+        let all: Vec<usize> = (0..out.exact.len()).collect();
+        let slope = slope(&out.exact, &out.observed, all);
+        let Some(slope) = slope.filter(|s| s.abs() > 1e-6) else { continue };
+        let mut prediction = trials.study.full.exact();
+        prediction[o].iter_mut().for_each(|v| *v *= slope);
+        let sign = (slope + 1.0).abs() < 1e-3;
+        let cause = if sign { Cause::WrongSign } else { Cause::WrongScale };
+        let note = format!("output {o} is the exact one times {}", factor(slope));
+        trials.full(cause, if sign { Rank::Named } else { Rank::Fitted }, note, &prediction);
+    }
+}
+
+/// The factor from exact to observed values with the least squared relative error.
+fn slope(exact: &[f64], observed: &[f64], of: impl IntoIterator<Item = usize>) -> Option<f64> {
+    let finite = of.into_iter().filter(|&i| exact[i].is_finite() && observed[i].is_finite());
+    let (xy, xx) =
+        finite.fold((0.0, 0.0), |(xy, xx), i| (xy + exact[i] * observed[i], xx + exact[i] * exact[i]));
+    (xx > 0.0).then(|| xy / xx)
+}
+
+/// Each row by a factor of its own, as a norm with a wrong mean gives.
+pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
+    let mut prediction = trials.study.full.exact();
+    let (mut least, mut most) = (f64::INFINITY, f64::NEG_INFINITY);
+    for (out, values) in trials.study.full.outs.iter().zip(&mut prediction) {
+        if !out.dtype.is_float() || out.width < 4 {
+            return;
+        }
+        for row in 0..out.rows() {
+            let at = row * out.width..(row + 1) * out.width;
+            if let Some(slope) = slope(&out.exact, &out.observed, at.clone()).filter(|s| s.abs() > 1e-6) {
+                (least, most) = (least.min(slope), most.max(slope));
+                values[at].iter_mut().for_each(|v| *v *= slope);
+            }
+        }
+    }
+    let note =
+        format!("each row is the exact one times a factor of its own, {} to {}", number(least), number(most));
+    trials.full(Cause::WrongScale, Rank::Descriptive, note, &prediction);
+}

@@ -1,0 +1,188 @@
+//! Exact results at another place: rows, columns and heads exchanged or shifted, transposed, written with another stride.
+
+use crate::Cause;
+use crate::fit::ratio;
+use crate::picture::block_sizes;
+use crate::study::{Out, Prediction};
+use crate::trials::{Rank, Trials};
+
+/// Wrong rows or columns that are looked for; of more, these many.
+const LOOKED_FOR: usize = 96;
+/// Rows or columns above which the places are not searched one by one.
+const SEARCHED: usize = 4096;
+
+/// Rows, heads or columns hold the exact results of others.
+pub(super) fn moved(trials: &mut Trials<'_, '_>) {
+    for o in 0..trials.study.full.outs.len() {
+        let out = &trials.study.full.outs[o];
+        let (rows, width) = (out.rows(), out.width);
+        if out.wrong().next().is_none() {
+            continue;
+        }
+        if rows > 1 {
+            let found =
+                sources(rows, &|r, from| matches(out, (0..width).map(|c| (r * width + c, from * width + c))));
+            named(trials, o, found, "row", rows, &|i, unit| unit * width + i % width, &|i| i / width);
+            flat(trials, o, "transposed", Cause::Transposed, |i| Some(i % rows * width + i / rows));
+        }
+        for (attribute, size) in block_sizes(&trials.study.evidence.call.op.attributes(), width) {
+            let out = &trials.study.full.outs[o];
+            let pairs = |b: usize, from: usize| {
+                (0..rows * size)
+                    .map(move |k| (k / size * width + k % size, b, from))
+                    .map(move |(at, b, from)| (at + b * size, at + from * size))
+            };
+            let found = sources(width / size, &|b, from| matches(out, pairs(b, from)));
+            let unit = format!("run of {size} columns (`{attribute}`)");
+            named(
+                trials,
+                o,
+                found,
+                &unit,
+                width / size,
+                &|i, b| i / width * width + b * size + i % size,
+                &|i| i % width / size,
+            );
+        }
+        if rows >= 3 && width <= SEARCHED {
+            let out = &trials.study.full.outs[o];
+            let found =
+                sources(width, &|c, from| matches(out, (0..rows).map(|r| (r * width + c, r * width + from))));
+            named(trials, o, found, "column", width, &|i, c| i / width * width + c, &|i| i % width);
+        }
+        shifts(trials, o);
+    }
+}
+
+/// Whether every observed element is the exact one at the other place.
+fn matches(out: &Out, mut pairs: impl Iterator<Item = (usize, usize)>) -> bool {
+    pairs.all(|(at, from)| ratio(out, at, out.exact[from], 1.0) <= 1.0)
+}
+
+/// For each unit (a row, a column, a head) the one whose exact results it holds; `None` where it is not found. Empty if
+/// no unit is elsewhere.
+fn sources(count: usize, same: &dyn Fn(usize, usize) -> bool) -> Vec<Option<usize>> {
+    if !(2..=SEARCHED).contains(&count) {
+        return Vec::new();
+    }
+    let wrong: Vec<usize> = (0..count).filter(|&u| !same(u, u)).collect();
+    let mut found: Vec<Option<usize>> = (0..count).map(Some).collect();
+    wrong.iter().for_each(|&u| found[u] = None);
+    for &unit in wrong.iter().take(LOOKED_FOR) {
+        // Neighbours first: among equal rows the nearest is the likely source.
+        let mut places: Vec<usize> = (0..count).filter(|&f| f != unit).collect();
+        places.sort_by_key(|&f| f.abs_diff(unit));
+        found[unit] = places.into_iter().find(|&from| same(unit, from));
+    }
+    let any = wrong.iter().any(|&u| found[u].is_some());
+    if any { found } else { Vec::new() }
+}
+
+/// Tests the sources found, and names them: a shift, an exchange, one for all.
+fn named(
+    trials: &mut Trials<'_, '_>,
+    o: usize,
+    found: Vec<Option<usize>>,
+    unit: &str,
+    count: usize,
+    element: &dyn Fn(usize, usize) -> usize,
+    unit_of: &dyn Fn(usize) -> usize,
+) {
+    let moved: Vec<(usize, usize)> =
+        found.iter().enumerate().filter_map(|(u, f)| f.filter(|f| *f != u).map(|f| (u, f))).collect();
+    let Some(&(first, source)) = moved.first() else { return };
+    let shift = source as isize - first as isize;
+    let shifted = moved.iter().all(|(u, f)| *f as isize - *u as isize == shift);
+    let exchanged = moved.iter().all(|(u, f)| found[*f] == Some(*u));
+    let one = moved.len() > 1 && moved.iter().all(|(_, f)| *f == source);
+    let swapped = match unit {
+        "row" => Cause::RowsSwapped,
+        "column" => Cause::ColumnsSwapped,
+        _ => Cause::WrongHead,
+    };
+    let (cause, note) = match (exchanged, one, shifted) {
+        (true, ..) => (swapped, format!("each {unit} is exchanged with another: {first} with {source}, …")),
+        (_, true, _) => (
+            if swapped == Cause::WrongHead { swapped } else { Cause::WrongStride },
+            format!("{} of {count}: each is {unit} {source}", moved.len()),
+        ),
+        (_, _, true) if shift.abs() == 1 => (
+            if swapped == Cause::WrongHead { swapped } else { Cause::OffByOne },
+            format!("each {unit} is the one {}", if shift > 0 { "behind it" } else { "before it" }),
+        ),
+        (_, _, true) => (
+            if swapped == Cause::WrongHead { swapped } else { Cause::WrongStride },
+            format!("each {unit} is the one {shift:+} from it"),
+        ),
+        _ => (swapped, format!("each {unit} is another: {first} is {source}, …")),
+    };
+    let mut prediction: Prediction = trials.study.full.exact();
+    let out = &trials.study.full.outs[o];
+    for (i, value) in prediction[o].iter_mut().enumerate() {
+        *value = match found[unit_of(i)] {
+            Some(from) => out.exact[element(i, from)],
+            // What runs off the end is not predicted.
+            None if moved.len() * 4 >= count => out.observed[i],
+            None => *value,
+        };
+    }
+    trials.full(cause, Rank::Placed, note, &prediction);
+}
+
+/// One output whose element `i` is the exact one at `from(i)`.
+fn flat(
+    trials: &mut Trials<'_, '_>,
+    o: usize,
+    what: &str,
+    cause: Cause,
+    from: impl Fn(usize) -> Option<usize>,
+) {
+    let out = &trials.study.full.outs[o];
+    let mut prediction = trials.study.full.exact();
+    for (i, value) in prediction[o].iter_mut().enumerate() {
+        // What is read from outside is not predicted.
+        *value = from(i).and_then(|from| out.exact.get(from)).copied().unwrap_or(out.observed[i]);
+    }
+    trials.full(cause, Rank::Placed, format!("output {o} is {what}"), &prediction);
+}
+
+/// All elements by a constant distance.
+fn shifts(trials: &mut Trials<'_, '_>, o: usize) {
+    let out = &trials.study.full.outs[o];
+    let width = out.width as isize;
+    let mut distances = vec![1, -1, 2, -2, 4, -4, 64, -64];
+    distances.extend([width, -width]);
+    if out.exact.len() < 16 {
+        return;
+    }
+    for by in distances {
+        let cause = if by.abs() == 1 { Cause::OffByOne } else { Cause::WrongStride };
+        let what =
+            format!("shifted by {} elements towards its {}", by.abs(), if by > 0 { "start" } else { "end" });
+        flat(trials, o, &what, cause, |i| usize::try_from(i as isize + by).ok());
+    }
+}
+
+/// Rows written at another distance than they have.
+pub(super) fn strided(trials: &mut Trials<'_, '_>) {
+    for o in 0..trials.study.full.outs.len() {
+        let (rows, width) = (trials.study.full.outs[o].rows(), trials.study.full.outs[o].width);
+        if rows < 2 || width < 2 {
+            continue;
+        }
+        let rounded = [4, 8, 16, 32, 64].map(|m| width.next_multiple_of(m));
+        let mut strides: Vec<usize> =
+            rounded.into_iter().chain([width + 1, width - 1, 2 * width, width / 2]).collect();
+        strides.retain(|&s| s != width && s > 0);
+        strides.dedup();
+        for stride in strides {
+            let what = format!("written with rows {stride} elements apart, not {width}");
+            flat(trials, o, &what, Cause::WrongStride, |i| {
+                // The last row that reaches the place is the one that stays.
+                let row = (i / stride).min(rows - 1);
+                let column = i - row * stride;
+                (column < width).then_some(row * width + column)
+            });
+        }
+    }
+}

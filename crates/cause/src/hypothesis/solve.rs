@@ -1,0 +1,112 @@
+//! Numbers found by search: the value of an attribute, a factor on an input.
+
+use super::attribute::{get, meaning, paths, with};
+use super::input::{floats, label, mapped};
+use crate::Cause;
+use crate::fit::loss;
+use crate::study::Prediction;
+use crate::trials::{Rank, Trials};
+use crate::words::{factor, number};
+use serde_json::json;
+
+/// Steps of the search between two points of the grid.
+const REFINED: usize = 36;
+/// A point of the grid must explain this share of the loss to be looked at more closely.
+const WORTH: f64 = 0.7;
+
+/// The value of an attribute that explains most.
+pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
+    if trials.settled() {
+        return;
+    }
+    let op = trials.study.cut.op.clone();
+    let inputs = trials.study.cut.inputs.clone();
+    let attributes = op.attributes();
+    for path in paths(&attributes) {
+        let Some(own) = get(&attributes, &path).filter(|v| v.is_f64()).and_then(|v| v.as_f64()) else {
+            continue;
+        };
+        let unit = if own == 0.0 { 1.0 } else { own };
+        let found = search(trials, |trials, factor| {
+            with(&op, &path, Some(json!(unit * factor))).and_then(|op| trials.eval(&op, &inputs))
+        });
+        if let Some((best, prediction)) = found {
+            let (_, cause) = meaning(&op, &path);
+            let note = format!(
+                "`{}` is about {}, where the operator says {}",
+                path.join("."),
+                number(unit * best),
+                number(own)
+            );
+            trials.cut(cause, Rank::Fitted, note, Some(prediction));
+        }
+    }
+}
+
+/// A factor on one input.
+pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
+    if trials.settled() {
+        return;
+    }
+    for i in floats(trials) {
+        let found = search(trials, |trials, factor| mapped(trials, i, |v| v * factor));
+        if let Some((best, prediction)) = found {
+            let note = format!("{} is taken times {}", label(trials, i), factor(best));
+            trials.cut(Cause::WrongScale, Rank::Fitted, note, Some(prediction));
+        }
+    }
+}
+
+/// The factor with the least loss and what it predicts; `None` if none explains much.
+fn search<'s, 'a>(
+    trials: &mut Trials<'s, 'a>,
+    predict: impl Fn(&mut Trials<'s, 'a>, f64) -> Option<Prediction>,
+) -> Option<(f64, Prediction)> {
+    let view = &trials.study.cut.view;
+    let start = loss(view, &view.exact());
+    let mut at =
+        |exponent: f64| -> f64 { predict(trials, exponent.exp2()).map_or(f64::INFINITY, |p| loss(view, &p)) };
+    // Half powers of two near 1, whole decades beyond.
+    let mut grid: Vec<f64> = (-16..=16).map(|k| f64::from(k) / 2.0).collect();
+    grid.extend((3..=10).flat_map(|k| [f64::from(k) * 10f64.log2(), -f64::from(k) * 10f64.log2()]));
+    grid.sort_by(f64::total_cmp);
+    let losses: Vec<f64> = grid.iter().map(|&g| at(g)).collect();
+    let best = (0..grid.len()).min_by(|&a, &b| losses[a].total_cmp(&losses[b]))?;
+    if losses[best] > WORTH * start {
+        // The right factor may lie close to 1, between points of the grid.
+        let near = [-0.1, -0.03, -0.01, 0.01, 0.03, 0.1].map(|e: f64| (e, at(e)));
+        let (e, l) = near.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
+        if l >= start {
+            return None;
+        }
+        let exponent = golden(&mut at, 3.0 * e.min(0.0) - 0.01, 3.0 * e.max(0.0) + 0.01);
+        return Some((exponent.exp2(), predict(trials, exponent.exp2())?));
+    }
+    // At an end of the grid the number is as good as zero or infinite, and any beyond would do.
+    let (Some(&low), Some(&high)) = (best.checked_sub(1).and_then(|b| grid.get(b)), grid.get(best + 1))
+    else {
+        return None;
+    };
+    let exponent = golden(&mut at, low, high);
+    Some((exponent.exp2(), predict(trials, exponent.exp2())?))
+}
+
+/// Golden-section search. Kiefer, "Sequential minimax search for a maximum", 1953.
+fn golden(at: &mut dyn FnMut(f64) -> f64, mut low: f64, mut high: f64) -> f64 {
+    let share = (5f64.sqrt() - 1.0) / 2.0;
+    let mut left = high - share * (high - low);
+    let mut right = low + share * (high - low);
+    let (mut of_left, mut of_right) = (at(left), at(right));
+    for _ in 0..REFINED {
+        if of_left < of_right {
+            (high, right, of_right) = (right, left, of_left);
+            left = high - share * (high - low);
+            of_left = at(left);
+        } else {
+            (low, left, of_left) = (left, right, of_right);
+            right = low + share * (high - low);
+            of_right = at(right);
+        }
+    }
+    if of_left < of_right { left } else { right }
+}

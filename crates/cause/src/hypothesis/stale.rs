@@ -1,0 +1,67 @@
+//! Values of calls that ran before.
+
+use crate::study::Prediction;
+use crate::trials::{Rank, Trials};
+use crate::{Cause, Earlier};
+use tapml_graph::Tensor;
+
+/// Outputs that an earlier call left in the buffer, whole or where they are wrong.
+pub(super) fn results(trials: &mut Trials<'_, '_>) {
+    for earlier in trials.study.evidence.earlier {
+        for (what, tensors) in [("gave", earlier.observed), ("should have given", earlier.recorded)] {
+            if tensors.len() == trials.study.full.outs.len() {
+                test(trials, earlier, what, tensors);
+            }
+        }
+    }
+}
+
+fn test(trials: &mut Trials<'_, '_>, earlier: &Earlier<'_>, what: &str, tensors: &[Tensor]) {
+    let view = &trials.study.full;
+    let mut prediction: Prediction = view.exact();
+    for ((out, values), tensor) in view.outs.iter().zip(&mut prediction).zip(tensors) {
+        let old = tensor.to_f64();
+        // What a longer or shorter call left lies at the same place of the buffer.
+        for i in out.wrong().collect::<Vec<_>>() {
+            if let Some(&old) = old.get(i) {
+                values[i] = old;
+            }
+        }
+    }
+    let note = format!("the wrong elements are those that the earlier call {} {what}", earlier.name);
+    trials.full(Cause::StaleData, Rank::Placed, note, &prediction);
+}
+
+/// What the call gives with one input of an earlier call.
+pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
+    for earlier in trials.study.evidence.earlier {
+        let call = trials.study.evidence.call;
+        for (i, (own, old)) in call.inputs.iter().zip(&earlier.call.inputs).enumerate() {
+            let (cut, is_weight) = (&trials.study.cut, call.weights[i].is_some());
+            let same = own.dtype() == old.dtype() && own.shape() == old.shape();
+            if !same || own.bytes()[..] == old.bytes()[..] || cut.kept[i].is_some() {
+                continue;
+            }
+            let Ok(value) = tapml_reference::Value::from_tensor(old) else { continue };
+            let prediction = trials.with_input(i, Some(value));
+            let (cause, what) = match (is_weight, is_state(call, i)) {
+                (true, _) => (Cause::StaleData, "the weight"),
+                (_, true) => (Cause::WrongLayerState, "the state"),
+                _ => (Cause::StaleData, "the value"),
+            };
+            let note = format!("input {i} holds {what} of the earlier call {}", earlier.name);
+            trials.cut(cause, Rank::Placed, note, prediction);
+        }
+    }
+}
+
+/// Whether input `i` is as a state before the step: its rows are not those of the step, and it is no weight.
+pub(super) fn is_state(call: &tapml_exec::Call, i: usize) -> bool {
+    let own = call.input_types.get(i).and_then(|t| t.shape.first());
+    let fixed = own.is_some_and(|d| d.as_const().is_some());
+    let cached = own.is_some_and(|d| *d == tapml_graph::Dim::symbol(tapml_graph::Symbol::P));
+    call.weights[i].is_none()
+        && call.input_types[i].shape.len() == 2
+        && (cached || fixed)
+        && !call.op.row_wise()
+}

@@ -1,0 +1,149 @@
+//! A failing call prepared for hypotheses: its outputs against the exact ones, and a smaller call that shows the fault.
+
+use crate::Evidence;
+use crate::cut::Cut;
+use tapml_graph::{DType, Error, Result, Tensor};
+use tapml_migrate::verdict::{Allowed, Exact, Judgement, Precision, judge};
+
+/// The values that a hypothesis predicts: for each output of a view, all its elements in row-major order.
+pub(crate) type Prediction = Vec<Vec<f64>>;
+
+/// One output, or some rows and columns of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Out {
+    pub dtype: DType,
+    /// Elements of a row.
+    pub width: usize,
+    pub exact: Vec<f64>,
+    pub deviation: Vec<f64>,
+    pub observed: Vec<f64>,
+    /// Allowed error while computing, of each element.
+    pub computing: Vec<f64>,
+    /// Observed over allowed error of each element; above 1 is wrong.
+    pub ratios: Vec<f64>,
+}
+
+impl Out {
+    fn new(exact: &Exact, observed: &Tensor, precision: Precision) -> Result<Out> {
+        if exact.values.len() != observed.len() || exact.deviation.len() != observed.len() {
+            let (want, have) = (exact.values.len(), observed.len());
+            return Err(Error::invalid(format!("expected {want} values of the exact output, found {have}")));
+        }
+        let allowed = Allowed::new(exact, observed.dtype(), precision, None);
+        let values = observed.to_f64();
+        let ratios = values.iter().enumerate().map(|(i, &v)| allowed.ratio(exact, i, v)).collect();
+        Ok(Out {
+            dtype: observed.dtype(),
+            width: exact.row_len.max(1),
+            exact: exact.values.clone(),
+            deviation: exact.deviation.clone(),
+            observed: values,
+            computing: allowed.computing,
+            ratios,
+        })
+    }
+
+    /// The elements of these rows and, if given, of these columns.
+    pub fn part(&self, rows: &[usize], columns: Option<&[usize]>) -> Out {
+        let all: Vec<usize> = (0..self.width).collect();
+        let columns = columns.unwrap_or(&all);
+        let pick = |values: &[f64]| -> Vec<f64> {
+            rows.iter().flat_map(|r| columns.iter().map(move |c| values[r * self.width + c])).collect()
+        };
+        Out {
+            dtype: self.dtype,
+            width: columns.len().max(1),
+            exact: pick(&self.exact),
+            deviation: pick(&self.deviation),
+            observed: pick(&self.observed),
+            computing: pick(&self.computing),
+            ratios: pick(&self.ratios),
+        }
+    }
+
+    pub fn rows(&self) -> usize {
+        self.exact.len() / self.width
+    }
+
+    pub fn is_wrong(&self, i: usize) -> bool {
+        self.ratios[i] > 1.0
+    }
+
+    /// Indices of the wrong elements.
+    pub fn wrong(&self) -> impl Iterator<Item = usize> + '_ {
+        (0..self.ratios.len()).filter(|&i| self.is_wrong(i))
+    }
+}
+
+/// All outputs of a call, or some rows and columns of them.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub outs: Vec<Out>,
+    /// For each output a few elements, wrong ones and right ones, that tell quickly whether a prediction can fit.
+    pub probes: Vec<Vec<usize>>,
+}
+
+/// Probes of each kind in an output.
+const PROBES: usize = 160;
+
+impl View {
+    pub fn new(outs: Vec<Out>) -> View {
+        let probes = outs
+            .iter()
+            .map(|out| {
+                let (wrong, right): (Vec<usize>, Vec<usize>) =
+                    (0..out.exact.len()).partition(|&i| out.is_wrong(i));
+                let spread = |items: &[usize]| -> Vec<usize> {
+                    let step = items.len().div_ceil(PROBES).max(1);
+                    items.iter().copied().step_by(step).collect()
+                };
+                [spread(&wrong), spread(&right)].concat()
+            })
+            .collect();
+        View { outs, probes }
+    }
+
+    /// Wrong elements.
+    pub fn wrong(&self) -> usize {
+        self.outs.iter().map(|out| out.wrong().count()).sum()
+    }
+
+    /// Elements that are wrong by much more than rounding could be.
+    pub fn strong(&self) -> usize {
+        self.outs.iter().map(|out| out.ratios.iter().filter(|&&r| r > 8.0).count()).sum()
+    }
+
+    /// The exact values, to be changed into a prediction.
+    pub fn exact(&self) -> Prediction {
+        self.outs.iter().map(|out| out.exact.clone()).collect()
+    }
+}
+
+/// A failing call, prepared.
+pub(crate) struct Study<'a> {
+    pub evidence: &'a Evidence<'a>,
+    /// The verdict of the repeat that departs most, which is the one looked at.
+    pub judged: Judgement,
+    /// Every element.
+    pub full: View,
+    /// Few rows and columns, with a call that computes them.
+    pub cut: Cut,
+}
+
+impl<'a> Study<'a> {
+    /// Fails if the outputs are not of the shapes of the exact ones, or if the exact ones cannot be computed.
+    pub fn new(evidence: &'a Evidence<'a>) -> Result<Study<'a>> {
+        let mut worst: Option<(Judgement, &[Tensor])> = None;
+        for observed in evidence.observed {
+            let judged = judge(evidence.exact, observed, evidence.precision, None)?;
+            if worst.as_ref().is_none_or(|(old, _)| judged.ratio > old.ratio) {
+                worst = Some((judged, observed));
+            }
+        }
+        let (judged, observed) = worst.ok_or_else(|| Error::invalid("no outputs were observed"))?;
+        let outs = evidence.exact.iter().zip(observed).map(|(e, o)| Out::new(e, o, evidence.precision));
+        let full = View::new(outs.collect::<Result<_>>()?);
+        let cut = Cut::new(evidence.call, &full)?;
+        Ok(Study { evidence, judged, full, cut })
+    }
+}

@@ -1,0 +1,121 @@
+//! What hypotheses were tested, and how well each explains what was observed.
+
+use crate::Cause;
+use crate::fit::{Score, score};
+use crate::study::{Prediction, Study};
+use tapml_graph::Op;
+use tapml_reference::Value;
+
+/// How much a hypothesis assumes: of two that fit the simpler one is believed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Rank {
+    /// A named defect without a free number.
+    Named = 1,
+    /// One of several places or small numbers.
+    Placed = 2,
+    /// A number found by fitting.
+    Fitted = 4,
+    /// What describes the wrong elements rather than predicts them.
+    Descriptive = 6,
+}
+
+/// A hypothesis that was tested.
+#[derive(Clone, Debug)]
+pub(crate) struct Trial {
+    pub cause: Cause,
+    pub rank: Rank,
+    /// What was assumed, as a clause.
+    pub note: String,
+    pub score: Score,
+    /// Whether the hypothesis, if it fits, leaves no doubt by itself. Statistical ones do not.
+    pub decisive: bool,
+}
+
+/// Work that the hypotheses about one call may take, in multiplications.
+const WORK: usize = 120_000_000;
+
+/// The hypotheses tested so far.
+pub(crate) struct Trials<'s, 'a> {
+    pub study: &'s Study<'a>,
+    pub done: Vec<Trial>,
+    work: usize,
+}
+
+impl<'s, 'a> Trials<'s, 'a> {
+    pub fn new(study: &'s Study<'a>) -> Trials<'s, 'a> {
+        Trials { study, done: Vec::new(), work: 0 }
+    }
+
+    /// Tests a prediction of every element.
+    pub fn full(
+        &mut self,
+        cause: Cause,
+        rank: Rank,
+        note: impl Into<String>,
+        prediction: &Prediction,
+    ) -> Score {
+        let score = score(&self.study.full, prediction, self.study.evidence.precision);
+        self.add(cause, rank, note.into(), score, true)
+    }
+
+    /// Tests a prediction of the cut's elements.
+    pub fn cut(
+        &mut self,
+        cause: Cause,
+        rank: Rank,
+        note: impl Into<String>,
+        prediction: Option<Prediction>,
+    ) -> Score {
+        let Some(prediction) = prediction else { return Score::NONE };
+        let score = score(&self.study.cut.view, &prediction, self.study.evidence.precision);
+        self.add(cause, rank, note.into(), score, true)
+    }
+
+    /// Adds a hypothesis that explains this share of the wrong elements without predicting their values.
+    pub fn statistical(&mut self, cause: Cause, rank: Rank, note: impl Into<String>, fit: f64) {
+        self.add(
+            cause,
+            rank,
+            note.into(),
+            Score { fit, ratio: if fit >= 1.0 { 1.0 } else { f64::INFINITY } },
+            false,
+        );
+    }
+
+    /// As [`Trials::statistical`], of what leaves no doubt.
+    pub fn proven(&mut self, cause: Cause, rank: Rank, note: impl Into<String>) {
+        self.add(cause, rank, note.into(), Score { fit: 1.0, ratio: 1.0 }, true);
+    }
+
+    /// What the cut's call gives with another operator or other inputs; `None` if the operator refuses them, or if no
+    /// work is left.
+    pub fn eval(&mut self, op: &Op, inputs: &[Value<f64>]) -> Option<Prediction> {
+        self.spend()?;
+        self.study.cut.eval(op, &self.study.cut.symbols, inputs)
+    }
+
+    /// What the cut's call gives with one other input.
+    pub fn with_input(&mut self, i: usize, input: Option<Value<f64>>) -> Option<Prediction> {
+        let input = input?;
+        self.spend()?;
+        self.study.cut.with_input(i, input)
+    }
+
+    /// Counts one evaluation of the cut; `None` if no work is left.
+    pub fn spend(&mut self) -> Option<()> {
+        self.work += self.study.cut.work + 1000;
+        (self.work <= WORK).then_some(())
+    }
+
+    /// Whether a hypothesis that needs no fitting explains everything already.
+    pub fn settled(&self) -> bool {
+        self.done.iter().any(|t| t.score.fits() && t.rank < Rank::Fitted && t.decisive)
+    }
+
+    fn add(&mut self, cause: Cause, rank: Rank, note: String, score: Score, decisive: bool) -> Score {
+        if score.fit > 0.0 && score.fit.is_finite() {
+            self.done.push(Trial { cause, rank, note, score, decisive });
+        }
+        score
+    }
+}
