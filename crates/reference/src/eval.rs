@@ -107,6 +107,7 @@ evaluators! {
     Columns,
     Concat,
     Rows,
+    Patches,
     LastRow,
     MergeRows,
     Positions,

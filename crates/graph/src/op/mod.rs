@@ -149,6 +149,7 @@ operators! {
     columns::Columns,
     concat::Concat,
     rows::Rows,
+    patches::Patches,
     last_row::LastRow,
     merge_rows::MergeRows,
     positions::Positions,

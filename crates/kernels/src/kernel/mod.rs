@@ -26,6 +26,7 @@ mod linear;
 mod merge_rows;
 mod mul;
 mod norm;
+mod patches;
 mod position_scale;
 mod positions;
 mod relu;
@@ -96,6 +97,7 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "columns", plan: columns::plan },
     KernelRow { op: "concat", plan: concat::plan },
     KernelRow { op: "rows", plan: rows::plan },
+    KernelRow { op: "patches", plan: patches::plan },
     KernelRow { op: "last_row", plan: last_row::plan },
     KernelRow { op: "merge_rows", plan: merge_rows::plan },
     KernelRow { op: "positions", plan: positions::plan },

@@ -17,6 +17,7 @@ mod lerp;
 mod linear;
 mod merge_rows;
 mod mul;
+mod patches;
 mod position_scale;
 mod positions;
 mod recurrence;
@@ -41,8 +42,8 @@ mod wkv_bonus;
 
 pub(crate) use tapml_graph::op::{
     Add, Append, Attention, Clamp, Columns, Combine, Concat, Embedding, ExpertLinear, Gelu, LastRow,
-    LayerNorm, Lerp, Linear, MergeRows, Mul, PositionScale, Positions, Relu, ReluSquared, RmsNorm, Rope,
-    RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
+    LayerNorm, Lerp, Linear, MergeRows, Mul, Patches, PositionScale, Positions, Relu, ReluSquared, RmsNorm,
+    Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
 

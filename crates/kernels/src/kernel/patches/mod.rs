@@ -1,0 +1,24 @@
+//! `patches`: launch planner. One invocation per element of the output; workgroup `x` treats elements `1024·x` to
+//! `1024·x + 1023`.
+
+use super::Request;
+use super::source::{Kernel, constant, elements, plan as planned, rows_and_width, wrong_op};
+use crate::plan::NodePlan;
+use tapml_graph::{Error, Op, Result};
+
+const KERNEL: Kernel =
+    Kernel::flat("patches/portable", "patches/portable.wgsl", include_str!("portable.wgsl"));
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Patches(op) = request.op else { return Err(wrong_op(request)) };
+    let (x, y) = (&request.inputs[0], &request.outputs[0]);
+    let [_, height, width] = x.shape.as_slice() else {
+        return Err(Error::bug(format!("an image must have three sizes, found {x}")));
+    };
+    let (rows, columns) = rows_and_width(y)?;
+    let launch = KERNEL.launch(x.dtype, y.dtype)?.input(0).output(0).rows(&rows)?;
+    let launch = launch.set("HEIGHT", constant("the height", height)?);
+    let launch = launch.set("WIDTH", constant("the width", width)?);
+    let launch = launch.set("PATCH", op.patch).set("COLUMNS", columns);
+    Ok(planned(&KERNEL, vec![launch.flat(elements(&rows, columns)?)], 0))
+}
