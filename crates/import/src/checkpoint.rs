@@ -1,6 +1,6 @@
 //! A checkpoint folder or GGUF file, opened: configuration, graph, weights and the ids of special tokens.
 
-use crate::arch::{self, Decoder};
+use crate::arch::{self, Decoder, ImageTokens};
 use crate::config::Config;
 use crate::gguf;
 use crate::net::Net;
@@ -25,6 +25,7 @@ pub struct Checkpoint {
     hidden: Vec<String>,
     vocab: usize,
     context: usize,
+    image: Option<ImageTokens>,
     bos: Option<u32>,
     eos: Vec<u32>,
     unused: Vec<String>,
@@ -80,7 +81,14 @@ impl Checkpoint {
         let special = |key: &str| -> Result<Vec<u32>> {
             let preferred =
                 generation.as_ref().map(|g| g.root().ids(key, vocab)).transpose()?.unwrap_or_default();
-            if preferred.is_empty() { config.root().ids(key, vocab) } else { Ok(preferred) }
+            if !preferred.is_empty() {
+                return Ok(preferred);
+            }
+            let root = config.root();
+            match root.section("text_config")? {
+                Some(text) if root.get(key).is_none() => text.ids(key, vocab),
+                _ => root.ids(key, vocab),
+            }
         };
         let (bos, eos) = (special("bos_token_id")?.first().copied(), special("eos_token_id")?);
         Ok(Checkpoint {
@@ -91,6 +99,7 @@ impl Checkpoint {
             hidden: decoder.hidden,
             vocab,
             context: options.max_context.map_or(context, |most| most.min(context)),
+            image: decoder.image,
             bos,
             eos,
             unused: Vec::new(),
@@ -114,7 +123,9 @@ impl Checkpoint {
     }
 
     /// Graph and weights. Input `ids: u32[n]`; output `logits: f32[n, vocab]`, or `f32[1, vocab]` with
-    /// [`crate::Rows::Last`].
+    /// [`crate::Rows::Last`]. A model that sees images also takes `pixels: f32[channels, height, width]` and
+    /// `slots: u32[n]`, the row of the image that takes a token's place, beyond the last row for none. An encoder gives
+    /// `hidden: [n, hidden]` and, if the checkpoint has a pooler, `pooled: [1, hidden]`.
     pub fn model(&self) -> &Model {
         &self.model
     }
@@ -132,6 +143,11 @@ impl Checkpoint {
     /// Most positions that one sequence may have.
     pub fn context(&self) -> usize {
         self.context
+    }
+
+    /// How a prompt names its image, if the model sees images.
+    pub fn image(&self) -> Option<ImageTokens> {
+        self.image
     }
 
     /// The id that begins a text, if the checkpoint names one.
@@ -166,11 +182,11 @@ impl Checkpoint {
 fn open_files(path: &Path) -> Result<(Config, Weights)> {
     if gguf::is_gguf(path) {
         let (config, weights) = gguf::open(path)?;
-        arch::find(&config)?;
+        arch::find(&config.root())?;
         return Ok((config, weights));
     }
     let config = read_config(path)?;
-    arch::find(&config)?;
+    arch::find(&config.root())?;
     Ok((config, Weights::open(path)?))
 }
 
@@ -206,7 +222,7 @@ pub(crate) fn build(
     if options.max_context == Some(0) {
         return Err(Error::invalid("a context of 0 positions holds no token"));
     }
-    let (architecture, model_type) = arch::find(config)?;
+    let (architecture, model_type) = arch::find(&config.root())?;
     arch::refuse_quantized(&config.root())?;
     let decoder = (architecture.build)(&config.root(), Net::new(model_type, dtype_of, options))?;
     Ok((decoder, model_type))

@@ -13,6 +13,8 @@ const MAX_JSON: u64 = 64 << 20;
 #[derive(Clone, Debug)]
 pub struct Config {
     path: PathBuf,
+    /// Where in the file the object stands.
+    prefix: String,
     root: Map<String, Value>,
 }
 
@@ -34,7 +36,7 @@ impl Config {
         let parsed: Value = serde_json::from_slice(&without_python_numbers(text))
             .map_err(|e| Error::invalid(format!("{} is no valid JSON: {e}", path.display())))?;
         match parsed {
-            Value::Object(root) => Ok(Config { path: path.to_path_buf(), root }),
+            Value::Object(root) => Ok(Config { path: path.to_path_buf(), prefix: String::new(), root }),
             other => {
                 let text = format!("{}: expected a JSON object, found {}", path.display(), brief(&other));
                 Err(Error::invalid(text))
@@ -44,7 +46,7 @@ impl Config {
 
     /// A configuration that follows from another file.
     pub(crate) fn new(path: &Path, root: Map<String, Value>) -> Config {
-        Config { path: path.to_path_buf(), root }
+        Config { path: path.to_path_buf(), prefix: String::new(), root }
     }
 
     /// Reads the file if it exists; see [`Config::read`].
@@ -54,7 +56,7 @@ impl Config {
 
     /// The whole object.
     pub fn root(&self) -> Section<'_> {
-        Section { path: &self.path, prefix: String::new(), map: &self.root }
+        Section { path: &self.path, prefix: self.prefix.clone(), map: &self.root }
     }
 
     /// The object as JSON.
@@ -85,6 +87,15 @@ impl<'a> Section<'a> {
     /// The keys.
     pub fn keys(&self) -> impl Iterator<Item = &'a str> {
         self.map.keys().map(String::as_str)
+    }
+
+    /// The object as a configuration of its own, with `defaults` for keys that are absent.
+    pub fn filled(&self, defaults: &[(&str, u32)]) -> Config {
+        let mut root = self.map.clone();
+        for &(key, value) in defaults.iter().filter(|(key, _)| self.get(key).is_none()) {
+            root.insert(key.into(), value.into());
+        }
+        Config { path: self.path.to_path_buf(), prefix: self.prefix.clone(), root }
     }
 
     /// The object under a key.

@@ -22,7 +22,7 @@ mod source;
 pub mod testing;
 mod weights;
 
-pub use arch::{ARCHITECTURES, Architecture};
+pub use arch::{ARCHITECTURES, Architecture, ImageTokens};
 pub use checkpoint::{Checkpoint, read_config};
 pub use config::{Config, Section};
 pub use options::{ImportOptions, Rows};

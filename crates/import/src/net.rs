@@ -5,6 +5,7 @@ use crate::options::{ImportOptions, Rows};
 use crate::source::Source;
 use std::collections::HashMap;
 use std::fmt;
+use tapml_graph::op::MergeRows;
 use tapml_graph::{Builder, DType, Graph, Op, Result, Symbol, TensorType, ValueId};
 
 /// A module's place in the checkpoint, such as `model.layers.0.self_attn`: weights and nodes are named under it.
@@ -32,6 +33,10 @@ impl fmt::Display for Path {
 /// A graph under construction.
 pub struct Net<'a> {
     builder: Builder,
+    /// Stands before the names of weights, nodes and states.
+    prefix: String,
+    /// Rows of an image, to be put in the place of tokens.
+    image: Option<ValueId>,
     dtype_of: &'a dyn Fn(&str) -> Option<DType>,
     options: &'a ImportOptions,
     sources: HashMap<String, Source>,
@@ -57,7 +62,25 @@ impl<'a> Net<'a> {
         dtype_of: &'a dyn Fn(&str) -> Option<DType>,
         options: &'a ImportOptions,
     ) -> Net<'a> {
-        Net { builder: Builder::new(name), dtype_of, options, sources: HashMap::new(), hidden: Vec::new() }
+        Net {
+            builder: Builder::new(name),
+            prefix: String::new(),
+            image: None,
+            dtype_of,
+            options,
+            sources: HashMap::new(),
+            hidden: Vec::new(),
+        }
+    }
+
+    /// From here on, `prefix` stands before the names of weights, nodes and states: of a model within a model.
+    pub fn below(self, prefix: &str) -> Net<'a> {
+        Net { prefix: prefix.into(), ..self }
+    }
+
+    /// The full name of a module, weight or node.
+    fn name(&self, at: &Path) -> String {
+        format!("{}{at}", self.prefix)
     }
 
     /// Dtype of activations and caches.
@@ -75,23 +98,42 @@ impl<'a> Net<'a> {
         self.builder.input("ids", TensorType::new(DType::U32, [Symbol::N]))
     }
 
+    /// The pixels of an image: `f32[channels, height, width]`.
+    pub fn pixels(&mut self, shape: [u32; 3]) -> Result<ValueId> {
+        self.builder.input("pixels", TensorType::new(DType::F32, shape.map(u64::from)))
+    }
+
+    /// Rows of an image, `[m, hidden]`, which [`Net::merge_image`] puts in the place of tokens.
+    pub fn show(&mut self, image: ValueId) {
+        self.image = Some(image);
+    }
+
+    /// `x: [n, hidden]` with the rows of the image in the places that the input `slots: u32[n]` names; `x` itself if
+    /// there is no image.
+    pub fn merge_image(&mut self, at: &Path, x: ValueId) -> Result<ValueId> {
+        let Some(image) = self.image.take() else { return Ok(x) };
+        let slots = self.builder.input("slots", TensorType::new(DType::U32, [Symbol::N]))?;
+        self.node(at, MergeRows {}, &[x, image, slots])
+    }
+
     /// Whether the checkpoint holds a weight of this name.
     pub fn holds(&self, name: &str) -> bool {
-        (self.dtype_of)(name).is_some()
+        (self.dtype_of)(&format!("{}{name}", self.prefix)).is_some()
     }
 
     /// The weight of this name and shape.
     pub fn weight(&mut self, at: &Path, shape: &[u32]) -> Result<ValueId> {
-        let name = at.to_string();
+        let name = self.name(at);
         let dtype = (self.dtype_of)(&name).unwrap_or(DType::F32);
         self.builder.weight(name, TensorType::new(dtype, shape.iter().map(|&size| u64::from(size))))
     }
 
     /// The weight of this name and shape, made from other tensors of the checkpoint.
     pub fn derived(&mut self, at: &Path, shape: &[u32], source: Source) -> Result<ValueId> {
+        let source = source.below(&self.prefix);
         let part = source.tensors().first().map(String::as_str).unwrap_or_default();
         let dtype = source.dtype((self.dtype_of)(part).unwrap_or(DType::F32));
-        let name = at.to_string();
+        let name = self.name(at);
         self.sources.insert(name.clone(), source);
         self.builder.weight(name, TensorType::new(dtype, shape.iter().map(|&size| u64::from(size))))
     }
@@ -109,13 +151,13 @@ impl<'a> Net<'a> {
     /// A cache that grows by this step's rows: `[p, columns]`.
     pub fn cache(&mut self, at: &Path, columns: u32) -> Result<ValueId> {
         let shape = [Symbol::P.into(), tapml_graph::Dim::from(u64::from(columns))];
-        self.builder.state(at.to_string(), TensorType::new(self.activation(), shape))
+        self.builder.state(self.name(at), TensorType::new(self.activation(), shape))
     }
 
     /// A state in f32 that keeps its shape from step to step, zero at the start.
     pub fn state(&mut self, at: &Path, shape: &[u32]) -> Result<ValueId> {
         let shape = shape.iter().map(|&size| u64::from(size));
-        self.builder.state(at.to_string(), TensorType::new(DType::F32, shape))
+        self.builder.state(self.name(at), TensorType::new(DType::F32, shape))
     }
 
     /// Sets what a cache or state holds after the step.
@@ -125,7 +167,7 @@ impl<'a> Net<'a> {
 
     /// Adds a node with one output.
     pub fn node(&mut self, at: &Path, op: impl Into<Op>, inputs: &[ValueId]) -> Result<ValueId> {
-        self.builder.node(at.to_string(), op, inputs)
+        self.builder.node(self.name(at), op, inputs)
     }
 
     /// Adds a node whose outputs get these names below its own.
@@ -136,13 +178,17 @@ impl<'a> Net<'a> {
         inputs: &[ValueId],
         outputs: &[&str],
     ) -> Result<Vec<ValueId>> {
-        let outputs: Vec<String> = outputs.iter().map(|name| at.at(name).to_string()).collect();
-        self.builder.node_multi(at.to_string(), op, inputs, &outputs)
+        let outputs: Vec<String> = outputs.iter().map(|name| self.name(&at.at(name))).collect();
+        self.builder.node_multi(self.name(at), op, inputs, &outputs)
     }
 
-    /// Finishes the graph with this result.
-    pub fn finish(mut self, output: &str, value: ValueId) -> Result<Finished> {
-        self.builder.output(output, value);
+    /// Names a result.
+    pub fn output(&mut self, name: &str, value: ValueId) {
+        self.builder.output(name, value);
+    }
+
+    /// Finishes the graph.
+    pub fn finish(self) -> Result<Finished> {
         Ok(Finished { graph: self.builder.finish()?, sources: self.sources, hidden: self.hidden })
     }
 }

@@ -8,6 +8,17 @@ use tapml_graph::{Bytes, DType, Error, ErrorKind, Result, Tensor};
 pub enum Source {
     /// The tensor of this name, its elements in the same order under another shape. Not copied.
     Reshaped(String),
+    /// The tensor of this name, its elements in the same order under another shape and in this dtype.
+    Converted(String, DType),
+    /// One row of a matrix, as a vector.
+    RowOf {
+        /// Name of the matrix.
+        matrix: String,
+        /// Its rows.
+        count: usize,
+        /// Which one.
+        index: usize,
+    },
     /// The matrix of this name with rows and columns exchanged: `[inputs, outputs]` becomes `[outputs, inputs]`.
     Transposed(String),
     /// Matrix `index` of a stack of `count` matrices, transposed.
@@ -28,10 +39,27 @@ pub enum Source {
 }
 
 impl Source {
+    /// The same, made from tensors whose names stand behind `prefix`.
+    pub fn below(mut self, prefix: &str) -> Source {
+        let names = match &mut self {
+            Source::Reshaped(name)
+            | Source::Converted(name, _)
+            | Source::RowOf { matrix: name, .. }
+            | Source::Transposed(name)
+            | Source::EachTransposed(name)
+            | Source::UnitRows(name) => std::slice::from_mut(name),
+            Source::Stacked(names) => names,
+        };
+        names.iter_mut().for_each(|name| name.insert_str(0, prefix));
+        self
+    }
+
     /// The tensors it is made from, in order.
     pub fn tensors(&self) -> &[String] {
         match self {
             Source::Reshaped(name)
+            | Source::Converted(name, _)
+            | Source::RowOf { matrix: name, .. }
             | Source::Transposed(name)
             | Source::EachTransposed(name)
             | Source::TransposedOf { stack: name, .. }
@@ -44,6 +72,7 @@ impl Source {
     pub fn dtype(&self, part: DType) -> DType {
         match self {
             Source::UnitRows(_) => DType::F32,
+            Source::Converted(_, dtype) => *dtype,
             _ => part,
         }
     }
@@ -52,7 +81,8 @@ impl Source {
     /// will do.
     pub fn shape_of_part(&self, shape: &[usize]) -> Option<Vec<usize>> {
         match (self, shape) {
-            (Source::Reshaped(_), _) => None,
+            (Source::Reshaped(_) | Source::Converted(..), _) => None,
+            (Source::RowOf { count, .. }, row) => Some([&[*count], row].concat()),
             (Source::Transposed(_), [rows, columns]) => Some(vec![*columns, *rows]),
             (Source::TransposedOf { count, .. }, [rows, columns]) => Some(vec![*count, *columns, *rows]),
             (Source::EachTransposed(_), [count, rows, columns]) => Some(vec![*count, *columns, *rows]),
@@ -73,6 +103,15 @@ impl Source {
         }
         match self {
             Source::Reshaped(_) => Tensor::new(dtype, shape, first.bytes().clone()),
+            Source::Converted(_, wanted) if *wanted == dtype => {
+                Tensor::new(dtype, shape, first.bytes().clone())
+            }
+            Source::Converted(_, wanted) => Tensor::from_f64(*wanted, shape, &first.to_f64()),
+            Source::RowOf { index, .. } => {
+                let row = first.rows(*index, 1);
+                let row = row.ok_or_else(|| Error::bug("a matrix has fewer rows than it must"))?;
+                Tensor::new(dtype, shape, row.bytes().clone())
+            }
             Source::Transposed(_) | Source::EachTransposed(_) => {
                 Tensor::new(dtype, shape, Bytes::new(transposed(first)?))
             }
@@ -159,6 +198,12 @@ mod tests {
             source.make(parts.iter().map(|&p| p.clone()).collect(), shape.to_vec()).unwrap().to_f64()
         };
         assert_eq!(make(Source::Reshaped(name()), &[&a], &[6]), a.to_f64());
+        let narrow = Source::Converted(name(), DType::F16);
+        assert_eq!(narrow.dtype(DType::F32), DType::F16);
+        assert_eq!(make(narrow, &[&a], &[3, 2]), a.to_f64());
+        let row = Source::RowOf { matrix: name(), count: 2, index: 1 };
+        assert_eq!(row.shape_of_part(&[3]), Some(vec![2, 3]));
+        assert_eq!(make(row, &[&a], &[3]), [4.0, 5.0, 6.0]);
         assert_eq!(make(Source::Transposed(name()), &[&a], &[3, 2]), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
         let stacked = Source::Stacked(vec![name(), name()]);
         assert_eq!(stacked.shape_of_part(&[2, 2, 3]), Some(vec![2, 3]));

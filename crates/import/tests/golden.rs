@@ -72,15 +72,34 @@ impl Golden {
 struct Runner {
     checkpoint: Checkpoint,
     weights: WeightCache<f32>,
+    /// The image of prompts that have tokens for one.
+    pixels: Option<Value<f32>>,
 }
 
 impl Runner {
     fn new(dir: &Path) -> Runner {
-        Runner { checkpoint: Checkpoint::open(dir).unwrap(), weights: WeightCache::new() }
+        Runner { checkpoint: Checkpoint::open(dir).unwrap(), weights: WeightCache::new(), pixels: None }
+    }
+
+    fn of(dir: &Path, golden: &Golden) -> Runner {
+        let pixels = golden.file.tensor("pixels").ok().map(|t| Value::from_tensor(&t).unwrap());
+        Runner { pixels, ..Runner::new(dir) }
+    }
+
+    /// The inputs of a step: each token of an image stands for its next row.
+    fn inputs(&self, ids: &[u32]) -> HashMap<String, Value<f32>> {
+        let mut inputs = HashMap::from([("ids".to_string(), Value::ids(ids.to_vec()))]);
+        if let (Some(pixels), Some(image)) = (&self.pixels, self.checkpoint.image()) {
+            let mut rows = 0..image.count;
+            let slot = |&id: &u32| if id == image.id { rows.next().unwrap() } else { u32::MAX };
+            inputs.insert("slots".to_string(), Value::ids(ids.iter().map(slot).collect()));
+            inputs.insert("pixels".to_string(), pixels.clone());
+        }
+        inputs
     }
 
     fn step(&self, graph: &Graph, ids: &[u32], cached: usize, states: Vec<Value<f32>>) -> GraphRun<f32> {
-        let inputs = HashMap::from([("ids".to_string(), Value::ids(ids.to_vec()))]);
+        let inputs = self.inputs(ids);
         let symbols = Symbols::np(ids.len() as u64, cached as u64);
         let weights = |name: &str| self.weights.of(self.checkpoint.model(), name);
         run_graph(graph, &symbols, &inputs, &weights, states, None).unwrap()
@@ -88,9 +107,15 @@ impl Runner {
 
     /// Logits and hidden states of a whole text.
     fn prefill(&self, graph: &Graph, ids: &[u32]) -> (Vec<f32>, HashMap<String, Vec<f32>>) {
+        let (run, hidden) = self.observed(graph, ids);
+        (logits(&run), hidden)
+    }
+
+    /// A run over a whole text, and its hidden states.
+    fn observed(&self, graph: &Graph, ids: &[u32]) -> (GraphRun<f32>, HashMap<String, Vec<f32>>) {
         let wanted: HashSet<String> = self.checkpoint.hidden_values().into_iter().collect();
         let mut hidden = HashMap::new();
-        let inputs = HashMap::from([("ids".to_string(), Value::ids(ids.to_vec()))]);
+        let inputs = self.inputs(ids);
         let weights = |name: &str| self.weights.of(self.checkpoint.model(), name);
         let mut observe = |node: &tapml_graph::Node, _: &[Value<f32>], outputs: &[Value<f32>]| {
             for (id, value) in node.outputs.iter().zip(outputs) {
@@ -104,7 +129,7 @@ impl Runner {
         let symbols = Symbols::np(ids.len() as u64, 0);
         let states = empty_states(graph).unwrap();
         let run = run_graph(graph, &symbols, &inputs, &weights, states, Some(&mut observe)).unwrap();
-        (logits(&run), hidden)
+        (run, hidden)
     }
 }
 
@@ -224,6 +249,42 @@ fn check_values(runner: &Runner, graph: &Graph, golden: &Golden) -> Worst {
     worst
 }
 
+/// What an encoder gives: the kept rows of every hidden state, the last hidden state at every position, and the pooled
+/// output.
+fn check_encoder(runner: &Runner, graph: &Graph, golden: &Golden) -> Worst {
+    let mut worst = Worst::default();
+    for prompt in 0..golden.prompts {
+        let ids = golden.ids(prompt, "input_ids");
+        let (run, hidden) = runner.observed(graph, &ids);
+        let mut check = |what: &str, found: &[f32], expected: &[f64], range: f64| {
+            let difference = largest_difference(found, expected, range);
+            let name = &golden.name;
+            assert!(
+                difference <= TOLERANCE,
+                "{name}, prompt {prompt}: `{what}` differs by {difference:.1e} of its range"
+            );
+            worst.hidden = worst.hidden.max(difference);
+        };
+        for (output, name) in [("hidden", "embeddings"), ("pooled", "pooled")] {
+            let expected = golden.get(prompt, name).values;
+            check(
+                output,
+                run.output(output).unwrap().as_float().unwrap().values(),
+                &expected,
+                range(&expected),
+            );
+        }
+        for (layer, value) in runner.checkpoint.hidden_values().iter().enumerate() {
+            let state = golden.get(prompt, &format!("hidden.{layer}"));
+            for (kept, position) in golden.ids(prompt, "positions").into_iter().enumerate() {
+                let row = &hidden[value][position as usize * state.columns..][..state.columns];
+                check(value, row, state.row(kept), range(&state.values));
+            }
+        }
+    }
+    worst
+}
+
 /// Greedy text, token by token over the caches; the logits of each step must be those of one run over the whole text.
 /// Where they differ by definition, the text is that of runs over the whole text so far.
 fn check_greedy(runner: &Runner, graph: &Graph, golden: &Golden) -> f64 {
@@ -299,8 +360,12 @@ fn every_golden() {
     let present: Vec<(String, PathBuf)> =
         goldens().into_iter().filter_map(|name| checkpoint_of(&name).map(|dir| (name, dir))).collect();
     let check = |(name, dir): &(String, PathBuf)| {
-        let (golden, runner) = (Golden::open(name), Runner::new(dir));
+        let golden = Golden::open(name);
+        let runner = Runner::of(dir, &golden);
         let plain = runner.checkpoint.graph();
+        if golden.has(0, "pooled") {
+            return (name.clone(), check_encoder(&runner, plain, &golden));
+        }
         let mut worst = check_values(&runner, plain, &golden);
         let fused = fuse(plain).unwrap();
         if fused != *plain {
@@ -339,8 +404,7 @@ fn last_row_and_f16_graphs_compute_the_same() {
     let (expected, _) = all.prefill(all.checkpoint.graph(), &ids);
     let expected: Vec<f64> = expected.iter().map(|&v| f64::from(v)).collect();
     let options = ImportOptions { logits: Rows::Last, activation: DType::F16, ..Default::default() };
-    let last =
-        Runner { checkpoint: Checkpoint::open_with(&dir, &options).unwrap(), weights: WeightCache::new() };
+    let last = Runner { checkpoint: Checkpoint::open_with(&dir, &options).unwrap(), ..Runner::new(&dir) };
     let (found, _) = last.prefill(last.checkpoint.graph(), &ids);
     // The reference does not round to storage dtypes, so f16 changes nothing here but the types.
     let row = &expected[5 * 101..];

@@ -1,7 +1,7 @@
 //! The architectures: one file each, listed once below.
 
 use crate::block::sizes::Sizes;
-use crate::config::{Config, Section};
+use crate::config::Section;
 use crate::net::{Finished, Net};
 use crate::source::Source;
 use std::collections::HashMap;
@@ -27,6 +27,7 @@ macro_rules! architectures {
 
 architectures! {
     baichuan::BAICHUAN,
+    bert::BERT,
     chatglm::CHATGLM,
     cohere::COHERE,
     cohere2::COHERE2,
@@ -49,6 +50,7 @@ architectures! {
     llama::LLAMA,
     llama4::LLAMA4,
     mamba2::MAMBA2,
+    llava::LLAVA,
     minicpm::MINICPM,
     ministral3::MINISTRAL3,
     mistral::MISTRAL,
@@ -72,10 +74,11 @@ architectures! {
     starcoder2::STARCODER2,
 }
 
-/// What a configuration describes: a decoder-only language model.
+/// What a configuration describes: a decoder-only language model, which may see an image, or an encoder of text.
 #[derive(Debug)]
 pub struct Decoder {
-    /// `ids: u32[n]` to `logits: f32[n, vocab]` (or `f32[1, vocab]`), with the caches as states.
+    /// `ids: u32[n]` to `logits: f32[n, vocab]` (or `f32[1, vocab]`), with the caches as states. A model that sees also
+    /// takes `pixels` and `slots`; an encoder gives `hidden` and `pooled`, and has no states.
     pub graph: Graph,
     /// The weights that are made from tensors of other names or shapes.
     pub sources: HashMap<String, Source>,
@@ -85,19 +88,35 @@ pub struct Decoder {
     pub vocab: u32,
     /// Most positions the model was made for.
     pub context: u32,
+    /// How a prompt names its image, if the model sees.
+    pub image: Option<ImageTokens>,
+}
+
+/// How a prompt names its image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ImageTokens {
+    /// The token that stands for one row of the image.
+    pub id: u32,
+    /// Rows of one image.
+    pub count: u32,
 }
 
 impl Decoder {
     /// The decoder whose result is `logits`.
-    pub fn finish(net: Net<'_>, logits: ValueId, sizes: &Sizes) -> Result<Decoder> {
-        let Finished { graph, sources, hidden } = net.finish("logits", logits)?;
-        Ok(Decoder { graph, sources, hidden, vocab: sizes.vocab, context: sizes.context })
+    pub fn finish(mut net: Net<'_>, logits: ValueId, sizes: &Sizes) -> Result<Decoder> {
+        net.output("logits", logits);
+        Decoder::of(net, sizes)
+    }
+
+    /// The model whose results have been named.
+    pub fn of(net: Net<'_>, sizes: &Sizes) -> Result<Decoder> {
+        let Finished { graph, sources, hidden } = net.finish()?;
+        Ok(Decoder { graph, sources, hidden, vocab: sizes.vocab, context: sizes.context, image: None })
     }
 }
 
-/// The architecture that `config.json` names. Fails with the list of known ones.
-pub fn find(config: &Config) -> Result<(&'static Architecture, &'static str)> {
-    let root = config.root();
+/// The architecture that a configuration names. Fails with the list of known ones.
+pub fn find(root: &Section) -> Result<(&'static Architecture, &'static str)> {
     let wanted = root.text("model_type")?;
     let rows = ARCHITECTURES.iter().flat_map(|a| a.model_types.iter().map(move |&name| (a, name)));
     rows.clone().find(|(_, name)| *name == wanted).ok_or_else(|| {

@@ -1,4 +1,4 @@
-//! Self-attention over a cache.
+//! Self-attention, over a cache or within a text.
 
 use super::linear::{Projection, linear};
 use super::norm::{HeadWeights, Norm};
@@ -102,8 +102,8 @@ impl SelfAttention {
         }
     }
 
-    /// Causal attention of `x: [n, hidden]`, rotated by `angles: [n, rotary_dim]` if there are some. Keys are cached
-    /// after the rotation, in the states `k` and `v`: `[p, kv_heads·head_dim]`.
+    /// Attention of `x: [n, hidden]`, rotated by `angles: [n, rotary_dim]` if there are some. If it is causal, keys are
+    /// cached after the rotation, in the states `k` and `v`: `[p, kv_heads·head_dim]`; else there is no cache.
     pub fn apply(&self, net: &mut Net, at: &Path, x: ValueId, angles: Option<ValueId>) -> Result<ValueId> {
         let [q, k, v] = self.project(net, at, x)?;
         let early = self.norm.as_ref().filter(|norm| !norm.after_rotation);
@@ -121,8 +121,10 @@ impl SelfAttention {
             Some(scale) => net.node(&at.at("query_scale"), scale.clone(), &[q])?,
             None => q,
         };
-        let k = cached(net, at, "k", k)?;
-        let v = cached(net, at, "v", v)?;
+        let [k, v] = match self.scores.causal {
+            true => [cached(net, at, "k", k)?, cached(net, at, "v", v)?],
+            false => [k, v],
+        };
         let mut inputs = vec![q, k, v];
         if let Some(sinks) = self.sinks {
             inputs.push(net.weight(&at.at(sinks), &[self.scores.heads])?);

@@ -125,6 +125,7 @@ impl Frame {
         if let Some(factor) = self.embedding_scale {
             x = net.node(&self.embedding.at("scale"), Scale { factor }, &[x])?;
         }
+        x = net.merge_image(&self.embedding.at("merge_image"), x)?;
         if let Some(LearnedPositions { at, count }) = &self.positions {
             let table = net.weight(&at.at("weight"), &[*count, sizes.hidden])?;
             let positions = net.node(&at.at("positions"), Positions { offset: 0 }, &[])?;

@@ -13,4 +13,5 @@ pub mod norm;
 pub mod rope;
 pub mod rwkv;
 pub mod sizes;
+pub mod vision;
 pub mod windows;

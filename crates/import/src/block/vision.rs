@@ -1,0 +1,155 @@
+//! Vision towers: transformers over the patches of an image. CLIP: Radford et al., "Learning Transferable Visual Models
+//! From Natural Language Supervision", 2021, section 2.4; SigLIP: Zhai et al., "Sigmoid Loss for Language Image
+//! Pre-Training", 2023, section 4.
+
+use super::activation::Activation;
+use super::attention::SelfAttention;
+use super::layer::Layer;
+use super::mlp::Mlp;
+use super::norm::Norm;
+use super::sizes::Sizes;
+use crate::config::Section;
+use crate::net::{Net, Path};
+use crate::source::Source;
+use tapml_graph::op::{Add, Append, Attention, Linear, Patches};
+use tapml_graph::{Result, ValueId};
+
+/// A vision tower.
+#[derive(Clone, Debug)]
+pub struct Tower {
+    family: Family,
+    hidden: u32,
+    layers: u32,
+    /// Height and width of an image, pixels.
+    image: u32,
+    patch: u32,
+    channels: u32,
+    norm: Norm,
+    attention: SelfAttention,
+    mlp: Mlp,
+}
+
+/// What the families do differently.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Family {
+    /// A class token stands before the patches, a norm before the layers.
+    Clip,
+    /// The patches alone; their projection has a bias.
+    Siglip,
+}
+
+impl Tower {
+    /// Reads the configuration of a tower, of Transformers' `clip_vision_model` or `siglip_vision_model`.
+    pub fn read(json: &Section) -> Result<Tower> {
+        let (family, patch, activation, eps) = match json.text("model_type")? {
+            "clip_vision_model" => (Family::Clip, 32, "quick_gelu", 1e-5),
+            "siglip_vision_model" => (Family::Siglip, 16, "gelu_pytorch_tanh", 1e-6),
+            other => {
+                let text = format!("vision tower `{other}` is not supported");
+                return Err(json
+                    .unsupported("model_type", &text)
+                    .with_hint("supported: clip_vision_model, siglip_vision_model"));
+            }
+        };
+        let hidden = json.size_or("hidden_size", 768, 1..=1 << 14)?;
+        let heads = json.size_or("num_attention_heads", 12, 1..=1 << 10)?;
+        if !hidden.is_multiple_of(heads) {
+            let expected = format!("a multiple of `num_attention_heads`, which is {heads}");
+            return Err(json.expected("hidden_size", &expected));
+        }
+        let image = json.size_or("image_size", 224, 1..=1 << 12)?;
+        let patch = json.size_or("patch_size", patch, 1..=image)?;
+        let layers = json.size_or("num_hidden_layers", 12, 1..=1 << 10)?;
+        let head_dim = hidden / heads;
+        let sizes = Sizes {
+            vocab: 0,
+            hidden,
+            intermediate: json.size_or("intermediate_size", 3072, 1..=1 << 16)?,
+            layers,
+            heads,
+            kv_heads: heads,
+            head_dim,
+            context: 0,
+        };
+        let scores = SelfAttention::new(&sizes).scores;
+        let attention = SelfAttention {
+            bias: true,
+            output: "out_proj",
+            output_bias: true,
+            scores: Attention { causal: false, ..scores },
+            ..SelfAttention::new(&sizes)
+        };
+        Ok(Tower {
+            family,
+            hidden,
+            layers,
+            image,
+            patch,
+            channels: json.size_or("num_channels", 3, 1..=16)?,
+            norm: Norm::layer(json, "layer_norm_eps", eps)?,
+            attention,
+            mlp: Mlp::plain(&sizes, Activation::read(json, "hidden_act", activation)?, ["fc1", "fc2"]),
+        })
+    }
+
+    /// Columns of the hidden states.
+    pub fn hidden(&self) -> u32 {
+        self.hidden
+    }
+
+    /// Layers.
+    pub fn layers(&self) -> u32 {
+        self.layers
+    }
+
+    /// Rows of the hidden states: the patches, and the class token if there is one.
+    pub fn rows(&self) -> u32 {
+        (self.image / self.patch).pow(2) + u32::from(self.family == Family::Clip)
+    }
+
+    /// Hidden states `[rows, hidden]` of the image in the input `pixels`: what enters the first layer, then what leaves
+    /// each of the first `layers` layers.
+    pub fn apply(&self, net: &mut Net, at: &Path, layers: u32) -> Result<Vec<ValueId>> {
+        let mut x = self.embed(net, &at.at("embeddings"))?;
+        if self.family == Family::Clip {
+            // Spelled as checkpoints have it.
+            x = self.norm.apply(net, &at.at("pre_layrnorm"), x, self.hidden)?;
+        }
+        let layer =
+            Layer { before: Some(["layer_norm1", "layer_norm2"]), ..Layer::new(self.hidden, &self.norm) };
+        let mut states = vec![x];
+        for index in 0..layers {
+            let attend = |net: &mut Net, at: &Path, x| self.attention.apply(net, at, x, None);
+            let at = at.at("encoder.layers").at(index);
+            x = layer.apply(net, &at, x, attend, |net, at, x| self.mlp.apply(net, at, x))?;
+            states.push(x);
+        }
+        Ok(states)
+    }
+
+    /// The patches, projected, behind the class token if there is one, plus the learned positions.
+    fn embed(&self, net: &mut Net, at: &Path) -> Result<ValueId> {
+        let (dtype, patch) = (net.activation(), self.patch);
+        let pixels = net.pixels([self.channels, self.image, self.image])?;
+        let patches = net.node(&at.at("patches"), Patches { patch, dtype }, &[pixels])?;
+        let projection = at.at("patch_embedding");
+        let (weight, columns) = (projection.at("weight"), self.channels * patch * patch);
+        let matrix = Source::Reshaped(weight.to_string());
+        let matrix = net.derived(&weight.at("matrix"), &[self.hidden, columns], matrix)?;
+        let mut inputs = vec![patches, matrix];
+        if self.family == Family::Siglip {
+            inputs.push(net.weight(&projection.at("bias"), &[self.hidden])?);
+        }
+        let mut x = net.node(&projection, Linear::default(), &inputs)?;
+        if self.family == Family::Clip {
+            let class = at.at("class_embedding");
+            let source = Source::Converted(class.to_string(), dtype);
+            let class = net.derived(&class.at("row"), &[1, self.hidden], source)?;
+            x = net.node(&at.at("append_class"), Append {}, &[class, x])?;
+        }
+        let table = at.at("position_embedding.weight");
+        let source = Source::Converted(table.to_string(), dtype);
+        let table = net.derived(&table.at("converted"), &[self.rows(), self.hidden], source)?;
+        net.node(&at.at("add_positions"), Add {}, &[x, table])
+    }
+}
