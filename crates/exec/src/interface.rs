@@ -1,58 +1,108 @@
-//! What a language model's graph looks like from outside: the input for token ids, the vocabulary, the logits.
+//! What a model's graph looks like from outside: the input for token ids, the vocabulary, the logits, and where an image
+//! goes if the model sees images.
 
+use crate::image::{Image, NOWHERE};
 use std::collections::HashMap;
-use tapml_graph::{DType, Dim, Error, Graph, Op, Origin, Result, Symbol, Symbols, Tensor, ValueId};
+use tapml_graph::{
+    Context, DType, Dim, Error, Graph, Op, Origin, Result, Symbol, Symbols, Tensor, Value, ValueId,
+};
 
-/// Name of the output that a language model's graph must have.
+/// Name of the output that a language model's graph has; a graph without it is an encoder.
 pub const LOGITS: &str = "logits";
+/// Name of the input for an image: `f32[channels, height, width]`.
+pub const PIXELS: &str = "pixels";
+/// Name of the input that says which token an image's rows replace: `u32[n]`, see [`Image::slots`].
+pub const SLOTS: &str = "slots";
 
-/// The parts of a language model's graph that a step needs.
+/// The parts of a model's graph that a step needs.
 #[derive(Clone, Debug)]
 pub struct Interface {
     ids: String,
     vocab: Option<u64>,
-    last_only: bool,
+    /// Whether logits are computed for the last position only; `None` if there are no logits.
+    last_only: Option<bool>,
+    outputs: Vec<String>,
+    image: Option<Place>,
+}
+
+/// Where an image goes.
+#[derive(Clone, Debug)]
+struct Place {
+    shape: Vec<usize>,
+    /// Rows that the encoder makes of it.
+    rows: usize,
 }
 
 impl Interface {
-    /// Fails unless the graph has one input, `u32[n]`, and an output `logits` of `[n, vocab]` or `[1, vocab]`.
+    /// Fails unless the graph has an input for token ids, `u32[n]`, and beside it none, or `pixels` and `slots`; and an
+    /// output `logits` of `[n, vocab]` or `[1, vocab]`, or no growing state.
     pub fn of(graph: &Graph) -> Result<Interface> {
-        let n = Dim::symbol(Symbol::N);
-        let inputs: Vec<_> = graph.inputs().collect();
-        let [(id, ids)] = inputs.as_slice() else {
-            let names: Vec<&str> = inputs.iter().map(|(_, v)| v.name.as_str()).collect();
-            return Err(Error::unsupported(format!("expected one input (token ids), found {names:?}"))
-                .context(format!("graph `{}`", graph.name())));
-        };
-        if ids.ty.dtype != DType::U32 || ids.ty.shape != [n.clone()] {
-            return Err(Error::unsupported(format!(
-                "input `{}`: expected u32[n], found {}",
-                ids.name, ids.ty
-            )));
+        Interface::read(graph).context(|| format!("graph `{}`", graph.name()))
+    }
+
+    fn read(graph: &Graph) -> Result<Interface> {
+        let (mut id, mut pixels, mut slots) = (None, None, None);
+        for (value, input) in graph.inputs() {
+            let place = match input.name.as_str() {
+                PIXELS => &mut pixels,
+                SLOTS => &mut slots,
+                _ => &mut id,
+            };
+            if place.replace((value, input)).is_some() {
+                let names: Vec<&str> = graph.inputs().map(|(_, v)| v.name.as_str()).collect();
+                return Err(Error::unsupported(format!("expected one input (token ids), found {names:?}")));
+            }
         }
-        let output = graph.outputs().iter().find(|o| o.name == LOGITS);
-        let output = output.ok_or_else(|| Error::unsupported("the graph has no output `logits`"))?;
-        let logits = &graph.value(output.value).ty;
-        let last_only = match logits.shape.as_slice() {
-            [rows, _] if *rows == n => false,
-            [rows, _] if rows.as_const() == Some(1) => true,
+        let (id, ids) = id.ok_or_else(|| Error::unsupported("the graph has no input for token ids"))?;
+        per_token(ids)?;
+        let image = match (pixels, slots) {
+            (None, None) => None,
+            (Some((_, pixels)), Some((id, slots))) => Some(place(graph, pixels, slots, id)?),
             _ => {
-                return Err(Error::unsupported(format!(
-                    "`logits` must be [n, vocab] or [1, vocab], found {logits}"
-                )));
+                let text = format!("inputs `{PIXELS}` and `{SLOTS}` come together, found one of them");
+                return Err(Error::unsupported(text));
             }
         };
-        Ok(Interface { ids: ids.name.clone(), vocab: table_rows(graph, *id), last_only })
+        let outputs = graph.outputs().iter().map(|o| o.name.clone()).collect();
+        let last_only = last_only(graph)?;
+        Ok(Interface { ids: ids.name.clone(), vocab: table_rows(graph, id), last_only, outputs, image })
     }
 
     /// Whether logits are computed for the last position of a step only.
     pub fn last_only(&self) -> bool {
-        self.last_only
+        self.last_only == Some(true)
+    }
+
+    /// Whether there are logits: without them the model is an encoder, which sees a whole text in one run.
+    pub fn has_logits(&self) -> bool {
+        self.last_only.is_some()
+    }
+
+    /// Fails if the model is an encoder, saying so.
+    pub fn expect_logits(&self) -> Result<()> {
+        if self.has_logits() {
+            return Ok(());
+        }
+        let outputs = self.outputs.join("` and `");
+        Err(Error::unsupported(format!("the model is an encoder: it gives `{outputs}`, and no logits"))
+            .with_hint(
+                "an encoder generates no text; `tapml carve`, `tapml check` and `tapml migrate` serve it",
+            ))
     }
 
     /// Rows of the embedding table that the ids index, if an `embedding` node reads them.
     pub fn vocab(&self) -> Option<u64> {
         self.vocab
+    }
+
+    /// Name of the input for token ids.
+    pub fn ids(&self) -> &str {
+        &self.ids
+    }
+
+    /// Whether the model takes an image.
+    pub fn sees(&self) -> bool {
+        self.image.is_some()
     }
 
     /// Fails on the first id outside the vocabulary, and if there are no ids.
@@ -71,14 +121,100 @@ impl Interface {
         }
     }
 
-    /// The inputs of one step, by name.
+    /// Fails unless the model takes images and this one fits it.
+    pub fn check_image(&self, image: &Image) -> Result<()> {
+        let Some(place) = &self.image else {
+            return Err(Error::unsupported("the model takes no images")
+                .with_hint("leave the image away, or take a model with a vision tower, such as LLaVA"));
+        };
+        let (dtype, shape) = (image.pixels.dtype(), image.pixels.shape());
+        if dtype != DType::F32 || shape != place.shape {
+            let text = format!("the image must be f32{:?}, found {dtype}{shape:?}", place.shape);
+            return Err(Error::invalid(text));
+        }
+        let wrong = image.slots.iter().find(|&&slot| slot != NOWHERE && slot as usize >= place.rows);
+        match wrong {
+            None => Ok(()),
+            Some(slot) => {
+                let rows = place.rows;
+                Err(Error::invalid(format!("slot {slot} of an image that becomes {rows} rows")))
+            }
+        }
+    }
+
+    /// The inputs of one step, by name, if there is no image.
     pub fn inputs(&self, ids: &[u32]) -> Result<HashMap<String, Tensor>> {
-        Ok(HashMap::from([(self.ids.clone(), Tensor::from_u32(vec![ids.len()], ids.to_vec())?)]))
+        self.inputs_at(ids, 0, None)
+    }
+
+    /// The inputs of a step with these tokens after `position` others. The pixels are among them in the first step only.
+    pub fn inputs_at(
+        &self,
+        ids: &[u32],
+        position: usize,
+        image: Option<&Image>,
+    ) -> Result<HashMap<String, Tensor>> {
+        let ids_of_step = Tensor::from_u32(vec![ids.len()], ids.to_vec())?;
+        let mut inputs = HashMap::from([(self.ids.clone(), ids_of_step)]);
+        if self.image.is_some() {
+            let known = image.and_then(|image| image.slots.get(position..)).unwrap_or_default();
+            let slots = known.iter().copied().chain(std::iter::repeat(NOWHERE)).take(ids.len());
+            inputs.insert(SLOTS.to_string(), Tensor::from_u32(vec![ids.len()], slots.collect())?);
+            if let Some(image) = image.filter(|_| position == 0) {
+                inputs.insert(PIXELS.to_string(), image.pixels.clone());
+            }
+        }
+        Ok(inputs)
     }
 
     /// The symbols of a step with these many new tokens after `position` old ones.
     pub fn symbols(&self, new: usize, position: usize) -> Symbols {
         Symbols::np(new as u64, position as u64)
+    }
+}
+
+/// Fails unless the input has one id per token.
+fn per_token(input: &Value) -> Result<()> {
+    if input.ty.dtype == DType::U32 && input.ty.shape == [Dim::symbol(Symbol::N)] {
+        return Ok(());
+    }
+    Err(Error::unsupported(format!("input `{}`: expected u32[n], found {}", input.name, input.ty)))
+}
+
+fn place(graph: &Graph, pixels: &Value, slots: &Value, id: ValueId) -> Result<Place> {
+    per_token(slots)?;
+    let sizes = pixels.ty.sizes(&Symbols::new());
+    let (DType::F32, Ok(shape)) = (pixels.ty.dtype, sizes) else {
+        return Err(Error::unsupported(format!(
+            "input `{PIXELS}`: expected f32 of constant sizes, found {}",
+            pixels.ty
+        )));
+    };
+    let merges =
+        graph.nodes().iter().filter(|n| matches!(n.op, Op::MergeRows(_)) && n.inputs.get(2) == Some(&id));
+    let sources = merges.filter_map(|n| n.inputs.get(1)).map(|&source| graph.value(source));
+    let rows = sources.filter_map(|source| source.ty.shape.first()?.as_const()).min();
+    let rows =
+        rows.ok_or_else(|| Error::unsupported(format!("no `merge_rows` reads the input `{SLOTS}`")))?;
+    Ok(Place { shape, rows: usize::try_from(rows).unwrap_or(usize::MAX) })
+}
+
+/// See [`Interface::last_only`].
+fn last_only(graph: &Graph) -> Result<Option<bool>> {
+    let Some(output) = graph.outputs().iter().find(|o| o.name == LOGITS) else {
+        return match graph.states().first() {
+            None => Ok(None),
+            Some(state) => Err(Error::unsupported(format!(
+                "the graph has no output `{LOGITS}`, but a state, `{}`",
+                state.name
+            ))),
+        };
+    };
+    let logits = &graph.value(output.value).ty;
+    match logits.shape.as_slice() {
+        [rows, _] if *rows == Dim::symbol(Symbol::N) => Ok(Some(false)),
+        [rows, _] if rows.as_const() == Some(1) => Ok(Some(true)),
+        _ => Err(Error::unsupported(format!("`{LOGITS}` must be [n, vocab] or [1, vocab], found {logits}"))),
     }
 }
 

@@ -6,22 +6,26 @@ mod call;
 mod cpu;
 mod device;
 mod hybrid;
+mod image;
 mod interface;
 mod observer;
 mod platform;
 mod session;
 mod spec;
+mod staged;
 mod trace;
 
 pub use call::Call;
 pub use cpu::CpuPlatform;
 pub use device::DevicePlatform;
 pub use hybrid::{Hybrid, Side};
-pub use interface::{Interface, LOGITS};
+pub use image::{Image, NOWHERE};
+pub use interface::{Interface, LOGITS, PIXELS, SLOTS};
 pub use observer::{NodeEvent, Observer};
 pub use platform::{KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, WORDS};
+pub use staged::load;
 pub use tapml_kernels::{Accumulate, Overrides};
 pub use trace::{LoadOptions, TracedNode};
 

@@ -1,7 +1,8 @@
 //! A whole graph on one platform, fed with token ids: what generation, logits and benchmarks run on.
 
+use crate::image::Image;
 use crate::interface::{Interface, LOGITS};
-use crate::{Loaded, Platform};
+use crate::{Loaded, Platform, staged};
 use tapml_graph::{Context, Error, Model, Result, Symbols, Tensor};
 
 /// Most tokens that one run takes unless said otherwise; longer inputs run in chunks of this many.
@@ -11,6 +12,7 @@ pub const CHUNK: usize = 64;
 pub struct Session {
     loaded: Box<dyn Loaded>,
     interface: Interface,
+    image: Option<Image>,
     position: usize,
     context: usize,
     chunk: usize,
@@ -31,12 +33,13 @@ impl Session {
         chunk: usize,
     ) -> Result<Session> {
         let interface = Interface::of(model.graph())?;
+        interface.expect_logits()?;
         if context == 0 || chunk == 0 {
             return Err(Error::invalid(format!("context {context} and chunk {chunk} must be at least 1")));
         }
         let chunk = chunk.min(context);
-        let loaded = platform.load(model, &capacity(context, chunk))?;
-        Ok(Session { loaded, interface, position: 0, context, chunk, broken: false })
+        let loaded = staged::load(platform, model, &capacity(context, chunk))?;
+        Ok(Session { loaded, interface, image: None, position: 0, context, chunk, broken: false })
     }
 
     /// Feeds tokens behind those fed so far. The result is `logits`: `[ids.len(), vocab]`, or `[1, vocab]` if the
@@ -65,6 +68,17 @@ impl Session {
         }
     }
 
+    /// Forgets all tokens, and takes this image for those that follow, also after later resets; `None` for no image.
+    /// Fails if the model takes no such image.
+    pub fn look_at(&mut self, image: Option<Image>) -> Result<()> {
+        if let Some(image) = &image {
+            self.interface.check_image(image)?;
+        }
+        self.reset()?;
+        self.image = image;
+        Ok(())
+    }
+
     /// Forgets all tokens.
     pub fn reset(&mut self) -> Result<()> {
         self.loaded.reset()?;
@@ -89,9 +103,10 @@ impl Session {
 
     fn step(&mut self, ids: &[u32]) -> Result<Tensor> {
         let symbols = self.interface.symbols(ids.len(), self.position);
+        let inputs = self.interface.inputs_at(ids, self.position, self.image.as_ref())?;
         let mut outputs = self
             .loaded
-            .run(&symbols, &self.interface.inputs(ids)?, None)
+            .run(&symbols, &inputs, None)
             .context(|| format!("step of {} tokens at position {}", ids.len(), self.position))?;
         self.position += ids.len();
         outputs.remove(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))

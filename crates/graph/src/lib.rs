@@ -9,6 +9,7 @@ mod expand;
 mod extract;
 mod graph;
 mod model;
+mod once;
 pub mod op;
 mod outputs;
 pub mod rewrite;

@@ -86,6 +86,7 @@ fn main() -> Result<()> {
         .map(|p| PromptInput {
             text: String::new(),
             ids: p.split(',').filter_map(|id| id.parse().ok()).collect(),
+            image: None,
         })
         .collect();
     let start = Instant::now();
@@ -110,7 +111,7 @@ fn main() -> Result<()> {
     for op in &done.report.ops {
         let worst = op.check.as_ref().and_then(|c| c.worst.as_ref()).map_or(0.0, |w| w.ratio);
         let source = op.check.as_ref().and_then(|c| c.source_ratio).unwrap_or(0.0);
-        let (kl, ratio) = op.model.as_ref().map_or((0.0, 0.0), |m| (m.kl, m.max_logit_ratio));
+        let (kl, ratio) = op.model.as_ref().map_or((0.0, 0.0), |m| (m.kl.unwrap_or(0.0), m.max_logit_ratio));
         let cases = op.check.as_ref().map_or(0, |c| c.cases);
         println!(
             "{:<14} {:?} {cases} cases, worst {worst:.3}, source {source:.3}, KL {kl:.1e}, logits {ratio:.3}, {:.2} s",

@@ -1,14 +1,14 @@
 //! Carving: runs a model on the source platform with real prompts and records every node call into a suite.
 //! Hashing and writing happen on a thread of their own, behind a bounded queue.
 
-use crate::identity::{ModelIdentity, tensor_type};
+use crate::identity::{Hash, ModelIdentity, tensor_type};
 use crate::progress::{Progress, Stop};
 use crate::suite::index::type_bytes;
 use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, Source, SuiteWriter};
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use tapml_exec::{Interface, LOGITS, Loaded, NodeEvent, Observer, Platform};
+use tapml_exec::{Image, Interface, LOGITS, Loaded, NodeEvent, Observer, Platform, load};
 use tapml_graph::{Bytes, Context, Error, ErrorKind, Graph, Model, Origin, Result, Symbols, Tensor, ValueId};
 
 /// Batches of values that may wait to be written: enough to hide a slow moment of the disk.
@@ -17,12 +17,21 @@ const QUEUE: usize = 4;
 const BATCH_BYTES: usize = 8 << 20;
 
 /// A prompt as given.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default)]
 pub struct PromptInput {
     /// Text, for reports; may be empty.
     pub text: String,
     /// Token ids.
     pub ids: Vec<u32>,
+    /// The image that some of the tokens stand for.
+    pub image: Option<Image>,
+}
+
+impl PromptInput {
+    /// Hash of the image's pixels.
+    pub(crate) fn image_hash(&self) -> Option<Hash> {
+        self.image.as_ref().map(|image| Hash::of_tensor(&image.pixels))
+    }
 }
 
 /// What to carve and how.
@@ -31,7 +40,7 @@ pub struct CarveOptions<'a> {
     pub out: &'a Path,
     /// Whether an existing suite of this name is replaced.
     pub overwrite: bool,
-    /// Decode steps after each prompt.
+    /// Decode steps after each prompt; an encoder has none.
     pub steps: u32,
     /// Whether the weights' bytes go into the suite.
     pub self_contained: bool,
@@ -65,19 +74,27 @@ pub fn carve(
 ) -> Result<Carved> {
     let start = Instant::now();
     let interface = Interface::of(model.graph())?;
-    check_prompts(&interface, prompts, options)?;
+    let steps = steps(&interface, options.steps);
+    check_prompts(&interface, prompts, steps, options.context)?;
     let info = platform.describe();
     let source = Source { platform: info.platform, device: info.device, driver: info.driver };
-    let settings = Settings { steps: options.steps, self_contained: options.self_contained };
+    let settings = Settings { steps, self_contained: options.self_contained };
     let mut writer = SuiteWriter::create(options.out, options.overwrite, model, identity, source, settings)?;
-    writer.expect_bytes(estimate(model, prompts, options)?);
+    writer.expect_bytes(estimate(model, prompts, steps, options.self_contained)?);
     let longest = prompts.iter().map(|p| p.ids.len()).max().unwrap_or(0);
-    let capacity = Symbols::np(longest as u64, longest as u64 + u64::from(options.steps));
-    let mut loaded = platform.load(model, &capacity).context(|| "the source platform".to_string())?;
-    progress.stage("carve", prompts.len() as u64 * (u64::from(options.steps) + 1));
+    let capacity = Symbols::np(longest as u64, longest as u64 + u64::from(steps));
+    let mut loaded = load(platform, model, &capacity).context(|| "the source platform".to_string())?;
+    progress.stage("carve", prompts.len() as u64 * (u64::from(steps) + 1));
     let (sender, receiver) = sync_channel(QUEUE);
-    let mut runner =
-        Runner { loaded: loaded.as_mut(), interface, options, progress, stop, running: Duration::ZERO };
+    let mut runner = Runner {
+        loaded: loaded.as_mut(),
+        interface,
+        steps,
+        options,
+        progress,
+        stop,
+        running: Duration::ZERO,
+    };
     let (written, ran) = std::thread::scope(|scope| {
         let thread = scope.spawn(|| write(receiver, writer));
         let ran = runner.all(model.graph(), prompts, &sender);
@@ -91,15 +108,23 @@ pub fn carve(
     Ok(Carved { manifest, running: runner.running, total: start.elapsed() })
 }
 
-fn check_prompts(interface: &Interface, prompts: &[PromptInput], options: &CarveOptions<'_>) -> Result<()> {
+/// The decode steps after each prompt, where `asked` are asked for: an encoder makes no tokens.
+pub(crate) fn steps(interface: &Interface, asked: u32) -> u32 {
+    if interface.has_logits() { asked } else { 0 }
+}
+
+fn check_prompts(interface: &Interface, prompts: &[PromptInput], steps: u32, context: u32) -> Result<()> {
     if prompts.is_empty() {
         return Err(Error::invalid("no prompts given").with_hint("give a file with one prompt per line"));
     }
     for (i, prompt) in prompts.iter().enumerate() {
         interface.check(&prompt.ids).context(|| format!("prompt {i}"))?;
-        let tokens = prompt.ids.len() + options.steps as usize;
-        if options.context > 0 && tokens > options.context as usize {
-            let (own, steps, context) = (prompt.ids.len(), options.steps, options.context);
+        if let Some(image) = &prompt.image {
+            interface.check_image(image).context(|| format!("prompt {i}"))?;
+        }
+        let tokens = prompt.ids.len() + steps as usize;
+        if context > 0 && tokens > context as usize {
+            let own = prompt.ids.len();
             return Err(Error::invalid(format!(
                 "prompt {i} has {own} tokens and {steps} steps follow, the model's context is {context}"
             ))
@@ -113,12 +138,14 @@ fn check_prompts(interface: &Interface, prompts: &[PromptInput], options: &Carve
 }
 
 /// Bytes of all tensors if no two were equal.
-fn estimate(model: &Model, prompts: &[PromptInput], options: &CarveOptions<'_>) -> Result<u64> {
+fn estimate(model: &Model, prompts: &[PromptInput], steps: u32, self_contained: bool) -> Result<u64> {
     let graph = model.graph();
-    let frame = |n: u64, p: u64| -> Result<u64> {
+    let once = graph.once();
+    let frame = |n: u64, p: u64, image: bool| -> Result<u64> {
         let symbols = Symbols::np(n, p);
         let mut sum = 0u64;
-        for value in graph.nodes().iter().flat_map(|node| &node.outputs) {
+        let ran = graph.nodes().iter().zip(&once).filter(|(_, once)| image || !**once);
+        for value in ran.flat_map(|(node, _)| &node.outputs) {
             let growing = graph.states().iter().any(|s| s.output == *value && s.grows(graph));
             if !growing {
                 sum = sum.saturating_add(type_bytes(&graph.value(*value).ty.bind(&symbols)?)?);
@@ -129,10 +156,10 @@ fn estimate(model: &Model, prompts: &[PromptInput], options: &CarveOptions<'_>) 
     let mut sum = 0u64;
     for prompt in prompts {
         let rows = prompt.ids.len() as u64;
-        sum = sum.saturating_add(frame(rows, 0)?);
-        sum = sum.saturating_add(frame(1, rows)?.saturating_mul(u64::from(options.steps)));
+        sum = sum.saturating_add(frame(rows, 0, prompt.image.is_some())?);
+        sum = sum.saturating_add(frame(1, rows, false)?.saturating_mul(u64::from(steps)));
     }
-    if options.self_contained {
+    if self_contained {
         for (_, weight) in graph.weights() {
             sum = sum.saturating_add(type_bytes(&weight.ty)?);
         }
@@ -181,6 +208,7 @@ fn write(receiver: Receiver<Vec<Message>>, mut writer: SuiteWriter) -> Result<Su
 struct Runner<'a> {
     loaded: &'a mut dyn Loaded,
     interface: Interface,
+    steps: u32,
     options: &'a CarveOptions<'a>,
     progress: &'a dyn Progress,
     stop: &'a Stop,
@@ -200,6 +228,7 @@ impl Runner<'_> {
             done.push(Prompt {
                 text: prompt.text.clone(),
                 ids: prompt.ids.clone(),
+                image: prompt.image_hash(),
                 generated_text: (self.options.decode)(&generated),
                 generated,
             });
@@ -216,22 +245,25 @@ impl Runner<'_> {
     ) -> Result<Vec<u32>> {
         self.loaded.reset()?;
         let (mut ids, mut position, mut generated) = (prompt.ids.clone(), 0, Vec::new());
-        for step in 0..=self.options.steps {
+        for step in 0..=self.steps {
             self.stop.check()?;
             let symbols = self.interface.symbols(ids.len(), position);
             let (values, states) = (graph.values().len(), graph.states().len());
             let begin = Message::Begin { prompt: index, step, symbols: symbols.clone(), values, states };
             let mut recorder = Recorder { queue, seen: vec![false; values], batch: vec![begin], bytes: 0 };
             let start = Instant::now();
-            let outputs = self.loaded.run(&symbols, &self.interface.inputs(&ids)?, Some(&mut recorder))?;
+            let inputs = self.interface.inputs_at(&ids, position, prompt.image.as_ref())?;
+            let outputs = self.loaded.run(&symbols, &inputs, Some(&mut recorder))?;
             recorder.flush()?;
             self.running += start.elapsed();
             position += ids.len();
-            let logits = outputs.get(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))?;
-            let next = argmax_last(logits)?;
-            generated.push(next);
-            ids = vec![next];
             self.progress.advance(1);
+            if self.interface.has_logits() {
+                let logits = outputs.get(LOGITS);
+                let next = argmax_last(logits.ok_or_else(|| Error::bug("the platform gave no `logits`"))?)?;
+                generated.push(next);
+                ids = vec![next];
+            }
         }
         Ok(generated)
     }
@@ -282,7 +314,10 @@ impl Recorder<'_> {
 
     fn input(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
         match event.graph.value(id).origin {
-            Origin::Input if self.first(id) => self.send(Message::Value(id, tensor.clone())),
+            // What a node gives is seen before it is used, unless the node did not run: it encodes an image of earlier.
+            Origin::Input | Origin::Node { .. } if self.first(id) => {
+                self.send(Message::Value(id, tensor.clone()))
+            }
             Origin::State(i) if !event.graph.states()[i as usize].grows(event.graph) && self.first(id) => {
                 self.send(Message::State(i as usize, tensor.clone()))
             }
@@ -291,6 +326,7 @@ impl Recorder<'_> {
     }
 
     fn output(&mut self, event: &NodeEvent<'_>, id: ValueId, tensor: &Tensor) -> Result<()> {
+        self.seen[id.0 as usize] = true;
         let state = event.graph.states().iter().position(|s| s.output == id && s.grows(event.graph));
         let Some(index) = state else { return self.send(Message::Value(id, tensor.clone())) };
         let added = event.added_rows().ok_or_else(|| {

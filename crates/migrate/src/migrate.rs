@@ -1,7 +1,7 @@
 //! Migration, Algorithm 1: for each operator kind in graph order, check its calls alone, then the hybrid model with it,
 //! then accept or reject it. Evidence that still holds is taken from the ledger.
 
-use crate::carve::{CarveOptions, PromptInput, carve};
+use crate::carve::{CarveOptions, PromptInput, carve, steps};
 use crate::check::Checker;
 use crate::choices::Choices;
 use crate::identity::{self, Hash, ModelIdentity};
@@ -16,11 +16,14 @@ use crate::whole::{ModelCheck, check_model};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tapml_exec::{Accumulate, Hybrid, Platform, Side};
+use tapml_exec::{Accumulate, Hybrid, Interface, Platform, Side};
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbols};
 
 /// Memory for oracle results, bytes.
 const ORACLE_BYTES: usize = 512 << 20;
+
+/// Why a node of an image's encoder was not checked.
+const UNSEEN: &str = "no run needed it: give a prompt with an image";
 
 /// How to migrate.
 pub struct MigrateOptions<'a> {
@@ -119,16 +122,21 @@ fn obtain_suite(
     stop: &Stop,
 ) -> Result<Suite> {
     let info = source.describe();
+    let steps = steps(&Interface::of(model.graph())?, options.steps);
     if path.exists() {
         match Suite::open(path).and_then(|s| s.verify().map(|()| s)) {
             Ok(suite) => {
                 let m = suite.manifest();
                 let same_source = (&m.source.platform, &m.source.device, &m.source.driver)
                     == (&info.platform, &info.device, &info.driver);
-                let same_prompts = m.prompts.iter().map(|p| &p.ids).eq(prompts.iter().map(|p| &p.ids));
+                let same_prompts = m.prompts.len() == prompts.len()
+                    && m.prompts
+                        .iter()
+                        .zip(prompts)
+                        .all(|(a, b)| a.ids == b.ids && a.image == b.image_hash());
                 let same_model = m.graph_hash == identity::graph_hash(model.graph())
                     && m.model.weights == identity.weights;
-                if same_model && same_source && same_prompts && m.settings.steps == options.steps {
+                if same_model && same_source && same_prompts && m.settings.steps == steps {
                     return Ok(suite);
                 }
             }
@@ -187,8 +195,9 @@ impl Migration<'_> {
         if nodes.is_empty() {
             let reason = entry.skipped.first().map(|s| s.reason.clone());
             let kernel = String::new();
+            let unseen = entry.skipped.iter().all(|s| s.reason == UNSEEN);
             *entry = Entry {
-                state: OpState::Unsupported,
+                state: if unseen { OpState::Pending } else { OpState::Unsupported },
                 reason,
                 kernel,
                 check: None,
@@ -271,13 +280,15 @@ impl Migration<'_> {
         Ok(())
     }
 
-    /// Names of the operator's nodes that the target has kernels for, and the others.
+    /// Names of the operator's nodes that a recorded run ran and the target has kernels for, and the others.
     fn nodes_of(&self, op: &str, choices: &Choices) -> (Vec<String>, Vec<SkippedNode>) {
         let graph = self.model.graph();
         let (mut nodes, mut skipped) = (Vec::new(), Vec::new());
         for (i, node) in graph.nodes().iter().enumerate().filter(|(_, n)| n.op.name() == op) {
-            match choices.get(NodeId(i as u32)) {
-                Ok(_) => nodes.push(node.name.clone()),
+            let id = NodeId(i as u32);
+            match choices.get(id) {
+                Ok(_) if self.suite.covers(id) => nodes.push(node.name.clone()),
+                Ok(_) => skipped.push(SkippedNode { node: node.name.clone(), reason: UNSEEN.into() }),
                 Err(reason) => skipped.push(SkippedNode { node: node.name.clone(), reason: reason.into() }),
             }
         }
@@ -324,7 +335,7 @@ impl Migration<'_> {
         if let Some(known) = ledger.limits.as_ref().filter(|l| l.key == key) {
             return Ok(known.limits.clone());
         }
-        self.progress.stage("measure how far the logits may move", 0);
+        self.progress.stage("measure how far the results may move", 0);
         let limits = Timed::new(&mut self.seconds.model)
             .run(|| Limits::measure(self.suite, self.model, self.oracles, &precision))?;
         ledger.limits = Some(KeyedLimits { key, limits: limits.clone() });

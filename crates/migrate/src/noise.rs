@@ -1,4 +1,4 @@
-//! How far a model's logits may move when every operator on the target errs as much as its verdict allows: the limit of
+//! How far a model's logits, or what an encoder gives, may move when every operator on the target errs as much as its verdict allows: the limit of
 //! the model-wise check. It is measured, not chosen: the model runs in f64 on the recorded tokens, once exactly and
 //! [`RUNS`] times with every output element of every node moved by
 //!
@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_exec::LOGITS;
-use tapml_graph::{Context, Error, Model, NodeId, Origin, Result, Symbols, ValueId};
+use tapml_graph::{Context, Error, Graph, Model, NodeId, Origin, Result, Symbols, ValueId};
 use tapml_reference::{Array, Value, empty_states, eval};
 
 /// Disturbed runs of the whole model.
@@ -29,13 +29,14 @@ pub const HEADROOM: f64 = 3.0;
 /// What the kernel of a node declares at these symbols; `None` if it is not on the target.
 pub type Declared<'a> = dyn Fn(NodeId, &Symbols) -> Result<Option<Precision>> + Sync + 'a;
 
-/// Limits of the logits' movement, for every position of every run of the suite.
+/// Limits of the results' movement, for every row of every run of the suite: a row is a position's logits; if the model
+/// is an encoder, the rows of its results follow each other.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
-    /// For each run of the suite and each row of its logits: the largest movement over the vocabulary and the disturbed
-    /// runs, at least the mean over all rows, times [`HEADROOM`].
+    /// For each run of the suite and each row: the largest movement over the row and the disturbed runs, at least the
+    /// mean over all rows of the same result, times [`HEADROOM`].
     pub moved: Vec<Vec<f64>>,
-    /// Likewise: the source's own largest distance from the exact logits.
+    /// Likewise: the source's own largest distance from the exact result.
     pub source: Vec<Vec<f64>>,
 }
 
@@ -53,42 +54,49 @@ impl Limits {
         oracles: &Oracles,
         precision: &Declared<'_>,
     ) -> Result<Limits> {
-        let run = Noisy { suite, model, oracles, precision };
+        let results = results(model.graph())?;
+        let kept = model.graph().kept();
+        let run = Noisy { suite, model, oracles, precision, results: &results, kept: &kept };
         let prompts = suite.manifest().prompts.len() as u32;
         let jobs: Vec<(u32, u64)> = (0..prompts).flat_map(|p| (0..=RUNS).map(move |r| (p, r))).collect();
-        let logits: Vec<HashMap<usize, Array<f64>>> =
+        let found: Vec<HashMap<usize, Vec<Array<f64>>>> =
             jobs.par_iter().map(|&(prompt, seed)| run.prompt(prompt, seed)).collect::<Result<_>>()?;
         let frames = suite.frames().len();
-        let mut limits = Limits { moved: vec![Vec::new(); frames], source: vec![Vec::new(); frames] };
-        for (&(prompt, seed), rows) in jobs.iter().zip(&logits) {
-            let exact = &logits[prompt as usize * (RUNS as usize + 1)];
+        let mut sources = vec![Vec::new(); frames];
+        let mut moved: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); results.len()]; frames];
+        for (&(prompt, seed), rows) in jobs.iter().zip(&found) {
+            let exact = &found[prompt as usize * (RUNS as usize + 1)];
             for (&frame, found) in rows {
-                let exact = &exact[&frame];
-                let distance = match seed {
-                    0 => {
-                        let recorded = suite.value(frame, logits_value(model)?)?.to_f64();
-                        let distance = distances(exact, &recorded);
-                        limits.source[frame] = distance;
+                for (k, (exact, found)) in exact[&frame].iter().zip(found).enumerate() {
+                    if seed == 0 {
+                        let recorded = suite.value(frame, results[k])?.to_f64();
+                        sources[frame].extend(distances(exact, &recorded));
                         continue;
                     }
-                    _ => distances(exact, found.values()),
-                };
-                let slot = &mut limits.moved[frame];
-                slot.resize(distance.len(), 0.0);
-                slot.iter_mut().zip(distance).for_each(|(old, new)| *old = old.max(new));
+                    let distance = distances(exact, found.values());
+                    let slot = &mut moved[frame][k];
+                    slot.resize(distance.len(), 0.0);
+                    slot.iter_mut().zip(distance).for_each(|(old, new)| *old = old.max(new));
+                }
             }
         }
-        let all: Vec<f64> = limits.moved.iter().flatten().copied().collect();
-        let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
-        limits.moved.iter_mut().flatten().for_each(|m| *m = HEADROOM * m.max(mean));
-        Ok(limits)
+        for k in 0..results.len() {
+            let all: Vec<f64> = moved.iter().flat_map(|frame| &frame[k]).copied().collect();
+            let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
+            moved.iter_mut().flat_map(|frame| &mut frame[k]).for_each(|m| *m = HEADROOM * m.max(mean));
+        }
+        Ok(Limits { moved: moved.into_iter().map(|frame| frame.concat()).collect(), source: sources })
     }
 }
 
-/// The value behind the graph's output `logits`.
-pub(crate) fn logits_value(model: &Model) -> Result<ValueId> {
-    let output = model.graph().outputs().iter().find(|o| o.name == LOGITS);
-    output.map(|o| o.value).ok_or_else(|| Error::unsupported("the graph has no output `logits`"))
+/// The values that a model is judged by: its logits, or if it has none, as encoders, all its results.
+pub(crate) fn results(graph: &Graph) -> Result<Vec<ValueId>> {
+    let logits = graph.outputs().iter().find(|o| o.name == LOGITS);
+    let outputs = logits.map_or(graph.outputs(), std::slice::from_ref);
+    match outputs {
+        [] => Err(Error::unsupported("the graph has no result")),
+        outputs => Ok(outputs.iter().map(|o| o.value).collect()),
+    }
 }
 
 /// The largest distance of each row.
@@ -103,24 +111,43 @@ struct Noisy<'a> {
     model: &'a Model,
     oracles: &'a Oracles,
     precision: &'a Declared<'a>,
+    /// See [`results`].
+    results: &'a [ValueId],
+    /// See [`Graph::kept`].
+    kept: &'a [ValueId],
 }
 
 impl Noisy<'_> {
-    /// The logits of each run of a prompt, by the run's index; disturbed unless `seed` is 0.
-    fn prompt(&self, prompt: u32, seed: u64) -> Result<HashMap<usize, Array<f64>>> {
+    /// The results of each run of a prompt, by the run's index; disturbed unless `seed` is 0.
+    fn prompt(&self, prompt: u32, seed: u64) -> Result<HashMap<usize, Vec<Array<f64>>>> {
         let graph = self.model.graph();
         let mut states = empty_states::<f64>(graph)?;
-        let mut logits = HashMap::new();
+        let mut results = HashMap::new();
+        // What the encoder of an image gave in an earlier run.
+        let mut kept: HashMap<ValueId, Value<f64>> = HashMap::new();
         for (frame, run) in self.suite.frames().iter().enumerate().filter(|(_, f)| f.prompt == prompt) {
             let mut values: Vec<Option<Value<f64>>> = vec![None; graph.values().len()];
-            for (id, _) in graph.inputs() {
-                values[id.0 as usize] = Some(Value::from_tensor(&self.suite.value(frame, id)?)?);
+            let recorded = self.suite.inputs(frame)?;
+            for (id, input) in graph.inputs() {
+                if let Some(tensor) = recorded.get(&input.name) {
+                    values[id.0 as usize] = Some(Value::from_tensor(tensor)?);
+                }
             }
             for (state, before) in graph.states().iter().zip(states.drain(..)) {
                 values[state.input.0 as usize] = Some(before);
             }
+            for &id in self.kept.iter().filter(|&&id| !self.computed(frame, id)) {
+                let earlier = match kept.remove(&id) {
+                    Some(value) => value,
+                    None => Value::from_tensor(&self.suite.value(frame, id)?)?,
+                };
+                values[id.0 as usize] = Some(earlier);
+            }
             for (i, node) in graph.nodes().iter().enumerate() {
                 let case = Case { frame, node: NodeId(i as u32) };
+                if !self.suite.ran(case) {
+                    continue;
+                }
                 let inputs: Vec<Value<f64>> =
                     node.inputs.iter().map(|&v| self.get(&values, v)).collect::<Result<_>>()?;
                 let outputs =
@@ -130,11 +157,20 @@ impl Noisy<'_> {
                     values[id.0 as usize] = Some(output);
                 }
             }
+            kept = self.kept.iter().map(|&id| Ok((id, self.get(&values, id)?))).collect::<Result<_>>()?;
             states = graph.states().iter().map(|s| self.get(&values, s.output)).collect::<Result<_>>()?;
-            let found = self.get(&values, logits_value(self.model)?)?;
-            logits.insert(frame, found.as_float()?.clone());
+            let found = self.results.iter().map(|&id| Ok(self.get(&values, id)?.as_float()?.clone()));
+            results.insert(frame, found.collect::<Result<_>>()?);
         }
-        Ok(logits)
+        Ok(results)
+    }
+
+    /// Whether the node that gives a value ran in this run.
+    fn computed(&self, frame: usize, id: ValueId) -> bool {
+        match self.model.graph().value(id).origin {
+            Origin::Node { node, .. } => self.suite.ran(Case { frame, node }),
+            _ => false,
+        }
     }
 
     fn get(&self, values: &[Option<Value<f64>>], id: ValueId) -> Result<Value<f64>> {

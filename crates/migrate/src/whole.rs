@@ -1,28 +1,30 @@
-//! The model-wise check: a hybrid model, fed with the recorded tokens, against the logits that the source gave.
+//! The model-wise check: a hybrid model, fed with the recorded inputs, against the logits that the source gave, or
+//! against the results of an encoder.
 
 use crate::carve::argmax;
-use crate::noise::{Limits, logits_value};
+use crate::noise::{Limits, results};
 use crate::progress::{Progress, Stop};
 use crate::suite::Suite;
 use serde::{Deserialize, Serialize};
 use tapml_exec::{Hybrid, LOGITS};
-use tapml_graph::{Error, Model, Result};
+use tapml_graph::{Error, Model, Result, Tensor, ValueId};
 
-/// The numbers of a model-wise check, over all prompt and decode positions.
+/// The numbers of a model-wise check, over all prompt and decode positions. For an encoder, rows of its results stand for
+/// logits, and what depends on tokens is `None`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ModelCheck {
     /// Mean of KL(source ‖ hybrid) over the positions, nats.
-    pub kl: f64,
+    pub kl: Option<f64>,
     /// Share of positions at which both put the same token first.
-    pub top1_agreement: f64,
+    pub top1_agreement: Option<f64>,
     /// Largest `|Δlogit| / allowed` over all positions and tokens; see [`crate::Limits`]. Above 1 fails.
     pub max_logit_ratio: f64,
     /// Whether the hybrid puts the source's greedy token first at every decode position.
-    pub text_equal: bool,
+    pub text_equal: Option<bool>,
     /// Whether the hybrid passes: the logits are finite and no ratio exceeds 1.
     pub passed: bool,
     /// Largest KL of one position, nats.
-    pub kl_max: f64,
+    pub kl_max: Option<f64>,
     /// Positions compared.
     pub positions: u64,
     /// Largest `|Δlogit|`.
@@ -41,24 +43,26 @@ impl ModelCheck {
     /// Why it failed, in one sentence.
     pub fn reason(&self) -> String {
         let (prompt, position) = (self.worst_prompt, self.worst_position);
+        let what = if self.kl.is_some() { "logits" } else { "results" };
         if !self.max_logit_error.is_finite() {
             return format!(
-                "the hybrid model gives logits that are not finite at prompt {prompt}, position {position}"
+                "the hybrid model gives {what} that are not finite at prompt {prompt}, position {position}"
             );
         }
-        format!(
-            "the hybrid model's logits differ from the source's by {:.3e} at prompt {prompt}, position {position}; \
-             {:.3e} is what all allowed errors together explain (KL {:.2e}, same first token at {:.1} % of {} positions)",
-            self.max_logit_error,
-            self.allowed,
-            self.kl,
-            100.0 * self.top1_agreement,
-            self.positions
-        )
+        let mut text = format!(
+            "the hybrid model's {what} differ from the source's by {:.3e} at prompt {prompt}, position {position}; \
+             {:.3e} is what all allowed errors together explain",
+            self.max_logit_error, self.allowed,
+        );
+        if let (Some(kl), Some(top1)) = (self.kl, self.top1_agreement) {
+            let (share, positions) = (100.0 * top1, self.positions);
+            text += &format!(" (KL {kl:.2e}, same first token at {share:.1} % of {positions} positions)");
+        }
+        text
     }
 }
 
-/// Runs the hybrid over every prompt and its recorded tokens and compares each row of logits.
+/// Runs the hybrid over every prompt and its recorded tokens and compares each row of logits, or of an encoder's results.
 pub fn check_model(
     hybrid: &mut Hybrid,
     suite: &Suite,
@@ -67,59 +71,97 @@ pub fn check_model(
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<ModelCheck> {
-    let logits = logits_value(model)?;
-    let mut sums = ModelCheck { text_equal: true, ..ModelCheck::default() };
-    let (mut kl_sum, mut agree) = (0.0, 0u64);
+    let graph = model.graph();
+    let results: Vec<(&str, ValueId)> = results(graph)?
+        .into_iter()
+        .filter_map(|id| Some((graph.outputs().iter().find(|o| o.value == id)?.name.as_str(), id)))
+        .collect();
+    let mut sums = Sums { logits: results.iter().any(|(name, _)| *name == LOGITS), ..Sums::default() };
+    let mut texts_equal = true;
     for (index, prompt) in suite.manifest().prompts.iter().enumerate() {
         hybrid.reset()?;
         let mut tokens = Vec::new();
         let frames = suite.frames().iter().enumerate().filter(|(_, f)| f.prompt as usize == index);
-        for (frame, run) in frames {
+        for (frame, _) in frames {
             stop.check()?;
             let position = hybrid.position() as u64;
-            let step = run.step as usize;
-            let ids = match step {
-                0 => prompt.ids.as_slice(),
-                _ => prompt
-                    .generated
-                    .get(step - 1..step)
-                    .ok_or_else(|| Error::invalid("a token is not recorded"))?,
-            };
-            let found = hybrid.run(ids)?.remove(LOGITS);
-            let found = found.ok_or_else(|| Error::bug("the hybrid gave no `logits`"))?;
-            let expected = suite.value(frame, logits)?;
-            if found.shape() != expected.shape() {
-                return Err(Error::bug(format!(
-                    "logits {:?}, expected {:?}",
-                    found.shape(),
-                    expected.shape()
-                )));
-            }
-            let width = expected.row_len().max(1);
-            let (found, expected) = (found.to_f32(), expected.to_f32());
-            for (row, (found, expected)) in found.chunks(width).zip(expected.chunks(width)).enumerate() {
-                let (kl, error) = row_distance(expected, found);
-                let allowed = limits.allowed(frame, row);
-                let ratio = if error == 0.0 { 0.0 } else { error / allowed };
-                sums.positions += 1;
-                kl_sum += kl;
-                sums.kl_max = sums.kl_max.max(kl);
-                agree += u64::from(argmax(expected) == argmax(found));
-                if ratio > sums.max_logit_ratio || ratio.is_nan() {
-                    (sums.max_logit_ratio, sums.max_logit_error, sums.allowed) = (ratio, error, allowed);
-                    (sums.worst_prompt, sums.worst_position) = (index as u32, position + row as u64);
+            let found = hybrid.feed(suite.inputs(frame)?)?;
+            let mut before = 0;
+            for (name, id) in &results {
+                let found =
+                    found.get(*name).ok_or_else(|| Error::bug(format!("the hybrid gave no `{name}`")))?;
+                let place = Place { prompt: index as u32, position, limits, frame, before };
+                before += sums.add(&suite.value(frame, *id)?, found, &place)?;
+                if *name == LOGITS {
+                    tokens.push(crate::carve::argmax_last(found)?);
                 }
             }
-            tokens.push(argmax(&found[found.len().saturating_sub(width)..]));
             progress.advance(1);
         }
-        sums.text_equal &= tokens == prompt.generated;
-        sums.tokens.push(tokens);
+        texts_equal &= tokens == prompt.generated;
+        sums.check.tokens.push(tokens);
     }
-    sums.kl = kl_sum / sums.positions.max(1) as f64;
-    sums.top1_agreement = agree as f64 / sums.positions.max(1) as f64;
-    sums.passed = sums.max_logit_ratio <= 1.0 && sums.max_logit_error.is_finite();
-    Ok(sums)
+    Ok(sums.finish(texts_equal))
+}
+
+/// Where compared rows come from.
+struct Place<'a> {
+    prompt: u32,
+    /// Tokens before those of the run.
+    position: u64,
+    limits: &'a Limits,
+    frame: usize,
+    /// Rows of the run that were compared before.
+    before: usize,
+}
+
+/// A check in the making.
+#[derive(Default)]
+struct Sums {
+    check: ModelCheck,
+    /// Whether rows are logits.
+    logits: bool,
+    kl: f64,
+    kl_max: f64,
+    agree: u64,
+}
+
+impl Sums {
+    /// Compares one result of a run; gives the number of its rows.
+    fn add(&mut self, expected: &Tensor, found: &Tensor, place: &Place<'_>) -> Result<usize> {
+        if found.shape() != expected.shape() {
+            let (found, expected) = (found.shape(), expected.shape());
+            return Err(Error::bug(format!("a result of shape {found:?}, expected {expected:?}")));
+        }
+        let width = expected.row_len().max(1);
+        let (found, expected) = (found.to_f32(), expected.to_f32());
+        let check = &mut self.check;
+        for (row, (found, expected)) in found.chunks(width).zip(expected.chunks(width)).enumerate() {
+            let (kl, error) = row_distance(expected, found);
+            let allowed = place.limits.allowed(place.frame, place.before + row);
+            let ratio = if error == 0.0 { 0.0 } else { error / allowed };
+            check.positions += 1;
+            self.kl += kl;
+            self.kl_max = self.kl_max.max(kl);
+            self.agree += u64::from(argmax(expected) == argmax(found));
+            if ratio > check.max_logit_ratio || ratio.is_nan() {
+                (check.max_logit_ratio, check.max_logit_error, check.allowed) = (ratio, error, allowed);
+                (check.worst_prompt, check.worst_position) = (place.prompt, place.position + row as u64);
+            }
+        }
+        Ok(expected.len() / width)
+    }
+
+    fn finish(self, texts_equal: bool) -> ModelCheck {
+        let Sums { mut check, logits, kl, kl_max, agree } = self;
+        let count = check.positions.max(1) as f64;
+        check.passed = check.max_logit_ratio <= 1.0 && check.max_logit_error.is_finite();
+        if logits {
+            (check.kl, check.kl_max) = (Some(kl / count), Some(kl_max));
+            (check.top1_agreement, check.text_equal) = (Some(agree as f64 / count), Some(texts_equal));
+        }
+        check
+    }
 }
 
 /// KL(expected ‖ found) of two rows of logits, nats, and the largest distance; infinite if a value is not finite.

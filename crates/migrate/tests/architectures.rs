@@ -10,10 +10,10 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_device::Device;
 use tapml_emulator::{Emulator, Options};
-use tapml_exec::{CpuPlatform, DevicePlatform, Overrides};
+use tapml_exec::{CpuPlatform, DevicePlatform, Image, NOWHERE, Overrides};
 use tapml_graph::fuse;
-use tapml_import::Checkpoint;
 use tapml_import::safetensors::File;
+use tapml_import::{Checkpoint, ImageTokens};
 use tapml_migrate::report::Outcome;
 use tapml_migrate::{MigrateOptions, ModelIdentity, PromptInput, Quiet, Stop, migrate};
 use tapml_wgpu::WgpuDevice;
@@ -29,13 +29,20 @@ fn checkpoints() -> Vec<PathBuf> {
     found
 }
 
-/// The prompts of the golden beside a checkpoint but the first, of one token, cut short.
-fn prompts(dir: &Path) -> Vec<PromptInput> {
+/// The prompts of the golden beside a checkpoint but the first, the shortest, cut short; with the golden's image if they
+/// have tokens for one.
+fn prompts(dir: &Path, image: Option<ImageTokens>) -> Vec<PromptInput> {
     let golden = File::open(&dir.join("golden.safetensors")).unwrap();
     let names = (1..).map(|i| format!("p{i}.input_ids"));
     let tensors = names.map_while(|name| golden.tensor(&name).ok());
     let ids = tensors.map(|t| t.to_f64().iter().take(LONGEST).map(|&id| id as u32).collect::<Vec<u32>>());
-    ids.map(|ids| PromptInput { text: decode(&ids), ids }).collect()
+    let image_of = |ids: &[u32]| {
+        let image = image.filter(|image| ids.contains(&image.id))?;
+        let mut rows = 0..image.count;
+        let slot = |&id: &u32| if id == image.id { rows.next().unwrap() } else { NOWHERE };
+        Some(Image { pixels: golden.tensor("pixels").unwrap(), slots: ids.iter().map(slot).collect() })
+    };
+    ids.map(|ids| PromptInput { text: decode(&ids), image: image_of(&ids), ids }).collect()
 }
 
 /// Fails with what was not accepted.
@@ -54,7 +61,7 @@ fn migrates(dir: &Path, device: Box<dyn Device>) -> Result<(), String> {
     };
     let identity = ModelIdentity { name, ..ModelIdentity::default() };
     let (mut source, mut target) = (CpuPlatform::new(), DevicePlatform::new(device, Overrides::default()));
-    let (prompts, stop) = (prompts(dir), Stop::new());
+    let (prompts, stop) = (prompts(dir, checkpoint.image()), Stop::new());
     let done = migrate(&model, identity, &prompts, &mut source, &mut target, &options, &Quiet, &stop);
     let report = done.map_err(|e| e.to_string())?.report;
     let whole = report.coverage.calls == report.coverage.checked && report.coverage.skipped.is_empty();

@@ -51,7 +51,10 @@ fn a_correct_platform_is_accepted_whole() {
     assert!(report.coverage.skipped.is_empty());
     for op in &report.ops {
         let model = op.model.as_ref().unwrap();
-        assert!(model.passed && model.text_equal && model.top1_agreement == 1.0, "{op:?}");
+        assert!(
+            model.passed && model.text_equal == Some(true) && model.top1_agreement == Some(1.0),
+            "{op:?}"
+        );
         assert_eq!(model.positions, (6 + 4 + 2 * 3) as u64);
         let check = op.check.as_ref().unwrap();
         assert_eq!(check.histogram.iter().sum::<u64>(), check.cases);
@@ -218,7 +221,7 @@ fn a_second_run_does_nothing_and_a_changed_kernel_what_depends_on_it() {
     assert_eq!(third.verdict, Outcome::Accepted);
 
     // Other prompts are another suite.
-    let other = [PromptInput { text: "x".into(), ids: vec![1, 2, 3] }];
+    let other = [PromptInput { text: "x".into(), ids: vec![1, 2, 3], image: None }];
     run_with(&model, dir.path(), &mut target, &other, &Quiet, &Stop::new()).unwrap();
     assert_eq!(counts(&target).0, 4 * model.graph().nodes().len() as u64);
 }

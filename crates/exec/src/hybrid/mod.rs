@@ -4,8 +4,9 @@
 mod segment;
 mod split;
 
-use crate::interface::{Interface, LOGITS};
+use crate::interface::{Interface, LOGITS, PIXELS};
 use crate::session::fits;
+use crate::staged;
 use crate::{LoadOptions, Platform, TracedNode};
 use segment::Segment;
 use split::Part;
@@ -57,6 +58,10 @@ pub struct Hybrid {
     spare: Vec<Segment>,
     /// States that live on the host, by name.
     states: HashMap<String, Tensor>,
+    /// What the encoder of images gave last, by name; zeros if there was no image.
+    kept: HashMap<String, Tensor>,
+    /// Whether the last run was given an image.
+    encoded: bool,
     position: usize,
     /// Whether `segments` are the whole graph.
     placed: bool,
@@ -93,6 +98,8 @@ impl Hybrid {
             segments: Vec::new(),
             spare: Vec::new(),
             states: HashMap::new(),
+            kept: HashMap::new(),
+            encoded: false,
             position: 0,
             placed: false,
             broken: false,
@@ -179,6 +186,11 @@ impl Hybrid {
     /// After a failure the hybrid must be [`reset`](Hybrid::reset), except that wrong ids, more tokens than `capacity`
     /// has `n`, and more positions than it allows are refused before anything runs.
     pub fn run(&mut self, ids: &[u32]) -> Result<HashMap<String, Tensor>> {
+        self.feed(self.interface.inputs(ids)?)
+    }
+
+    /// As [`Hybrid::run`], with all inputs of the step by name.
+    pub fn feed(&mut self, inputs: HashMap<String, Tensor>) -> Result<HashMap<String, Tensor>> {
         if !self.placed {
             return Err(Error::invalid("the hybrid has no placement: the last one did not fit into memory")
                 .with_hint("place it again with fewer nodes on that platform"));
@@ -187,7 +199,10 @@ impl Hybrid {
             return Err(Error::invalid("an earlier step failed, so that the hybrid's state is undefined")
                 .with_hint("reset the hybrid and feed the tokens again"));
         }
-        self.interface.check(ids)?;
+        let name = self.interface.ids();
+        let ids = inputs.get(name).ok_or_else(|| Error::invalid(format!("input `{name}` is missing")))?;
+        let ids = ids.to_u32()?;
+        self.interface.check(&ids)?;
         let most = |symbol| {
             self.capacity.get(symbol).map_or(usize::MAX, |v| usize::try_from(v).unwrap_or(usize::MAX))
         };
@@ -199,7 +214,7 @@ impl Hybrid {
             )));
         }
         fits(ids.len(), self.position, most(Symbol::P).saturating_add(1).max(most(Symbol::N)))?;
-        let result = self.step(ids);
+        let result = self.step(ids.len(), inputs);
         self.broken = result.is_err();
         result
     }
@@ -207,6 +222,7 @@ impl Hybrid {
     /// Logits of these tokens, fed behind those fed so far in as many steps as the capacity demands: `[ids.len(), vocab]`,
     /// or `[1, vocab]` if the graph computes the last position only.
     pub fn logits(&mut self, ids: &[u32]) -> Result<Tensor> {
+        self.interface.expect_logits()?;
         self.interface.check(ids)?;
         let chunk =
             self.capacity.get(Symbol::N).and_then(|n| usize::try_from(n).ok()).unwrap_or(ids.len()).max(1);
@@ -227,20 +243,24 @@ impl Hybrid {
             segment.loaded.reset()?;
         }
         self.states = host_states(self.model.graph(), &self.segments)?;
+        self.kept = staged::zeros(self.model.graph())?;
         (self.position, self.broken) = (0, false);
         Ok(())
     }
 
-    fn step(&mut self, ids: &[u32]) -> Result<HashMap<String, Tensor>> {
+    fn step(&mut self, tokens: usize, inputs: HashMap<String, Tensor>) -> Result<HashMap<String, Tensor>> {
         let graph = self.model.graph();
-        let symbols = self.interface.symbols(ids.len(), self.position);
-        let mut values = self.interface.inputs(ids)?;
+        let symbols = self.interface.symbols(tokens, self.position);
+        let image = inputs.contains_key(PIXELS);
+        self.encoded = image;
+        let mut values = inputs;
+        values.extend(self.kept.clone());
         for state in graph.states() {
             if let Some(tensor) = self.states.get(&state.name) {
                 values.insert(graph.value(state.input).name.clone(), tensor.clone());
             }
         }
-        for segment in &mut self.segments {
+        for segment in self.segments.iter_mut().filter(|s| image || !s.part.once) {
             segment.run(&symbols, &mut values).context(|| format!("{} segment", segment.part.side.name()))?;
         }
         let get = |id: ValueId| {
@@ -256,14 +276,20 @@ impl Hybrid {
                 *tensor = get(state.output)?;
             }
         }
-        self.position += ids.len();
+        for (name, kept) in &mut self.kept {
+            if let Some(value) = values.get(name) {
+                *kept = value.clone();
+            }
+        }
+        self.position += tokens;
         graph.outputs().iter().map(|o| Ok((o.name.clone(), get(o.value)?))).collect()
     }
 
     /// The values of the target's nodes that the options name, as the last run found and left them.
     pub fn traced(&mut self) -> Result<Vec<TracedNode>> {
         let mut nodes = Vec::new();
-        for segment in self.segments.iter_mut().filter(|s| s.part.side == Side::Target) {
+        let ran = |s: &Segment| s.part.side == Side::Target && (self.encoded || !s.part.once);
+        for segment in self.segments.iter_mut().filter(|s| ran(s)) {
             nodes.append(&mut segment.loaded.traced()?);
         }
         Ok(nodes)

@@ -1,4 +1,5 @@
-//! Splits a graph into runs of nodes that stay on one side, as few as the data flow allows.
+//! Splits a graph into runs of nodes that stay on one side, as few as the data flow allows: first the nodes that no step
+//! changes, then the others.
 
 use super::Side;
 use tapml_graph::{Graph, NodeId, Origin};
@@ -7,6 +8,8 @@ use tapml_graph::{Graph, NodeId, Origin};
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Part {
     pub side: Side,
+    /// Whether they run only when an image is given; see [`Graph::once`].
+    pub once: bool,
     pub nodes: Vec<NodeId>,
 }
 
@@ -14,31 +17,48 @@ pub(super) struct Part {
 /// order in the graph was, and the side that needs fewer parts goes first: no other order of whole parts is shorter.
 pub(super) fn split(graph: &Graph, side: &dyn Fn(NodeId) -> Side) -> Vec<Part> {
     let sides: Vec<Side> = (0..graph.nodes().len()).map(|i| side(NodeId(i as u32))).collect();
-    let source = alternate(graph, &sides, Side::Source);
-    let target = alternate(graph, &sides, Side::Target);
-    if target.len() < source.len() { target } else { source }
-}
-
-fn alternate(graph: &Graph, sides: &[Side], first: Side) -> Vec<Part> {
-    let mut done = vec![false; sides.len()];
+    let once = graph.once();
     let mut parts = Vec::new();
-    let mut side = first;
-    while done.contains(&false) {
-        let mut nodes = Vec::new();
-        for (i, node) in graph.nodes().iter().enumerate() {
-            let ready = |from: Origin| match from {
-                Origin::Node { node, .. } => done[node.0 as usize],
-                _ => true,
-            };
-            if !done[i] && sides[i] == side && node.inputs.iter().all(|&v| ready(graph.value(v).origin)) {
-                done[i] = true;
-                nodes.push(NodeId(i as u32));
-            }
-        }
-        if !nodes.is_empty() {
-            parts.push(Part { side, nodes });
-        }
-        side = side.other();
+    for wanted in [true, false] {
+        let stage = Stage { graph, sides: &sides, once: &once, wanted };
+        let (source, target) = (stage.alternate(Side::Source), stage.alternate(Side::Target));
+        parts.extend(if target.len() < source.len() { target } else { source });
     }
     parts
+}
+
+/// The nodes that run once, or the others after them.
+struct Stage<'a> {
+    graph: &'a Graph,
+    sides: &'a [Side],
+    once: &'a [bool],
+    wanted: bool,
+}
+
+impl Stage<'_> {
+    fn alternate(&self, first: Side) -> Vec<Part> {
+        // What is not of this stage has run before it, or is not needed in it.
+        let mut done: Vec<bool> = self.once.iter().map(|&once| once != self.wanted).collect();
+        let mut parts = Vec::new();
+        let mut side = first;
+        while done.contains(&false) {
+            let mut nodes = Vec::new();
+            for (i, node) in self.graph.nodes().iter().enumerate() {
+                let ready = |from: Origin| match from {
+                    Origin::Node { node, .. } => done[node.0 as usize],
+                    _ => true,
+                };
+                let inputs = || node.inputs.iter().all(|&v| ready(self.graph.value(v).origin));
+                if !done[i] && self.sides[i] == side && inputs() {
+                    done[i] = true;
+                    nodes.push(NodeId(i as u32));
+                }
+            }
+            if !nodes.is_empty() {
+                parts.push(Part { side, once: self.wanted, nodes });
+            }
+            side = side.other();
+        }
+        parts
+    }
 }

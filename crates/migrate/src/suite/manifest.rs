@@ -33,6 +33,9 @@ pub struct Prompt {
     pub text: String,
     /// Token ids of the prompt.
     pub ids: Vec<u32>,
+    /// Hash of the pixels that the model was given; absent if the prompt has no image.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image: Option<Hash>,
     /// Token ids that the source chose greedily, in order.
     pub generated: Vec<u32>,
     /// Text of the generated tokens; empty if there was no tokenizer.

@@ -33,6 +33,8 @@ pub struct Suite {
     hash: Hash,
     manifest: Manifest,
     graph: Graph,
+    /// See [`Graph::once`].
+    once: Vec<bool>,
     frames: Vec<Frame>,
     records: Vec<Record>,
     tensors: File,
@@ -78,6 +80,7 @@ impl Suite {
             verified: records.iter().map(|_| AtomicBool::new(false)).collect(),
             grown: Mutex::default(),
             manifest,
+            once: graph.once(),
             graph,
             frames,
             records,
@@ -120,7 +123,25 @@ impl Suite {
     /// All node calls, in the order in which they ran.
     pub fn cases(&self) -> impl Iterator<Item = Case> + '_ {
         let nodes = self.graph.nodes().len() as u32;
-        (0..self.frames.len()).flat_map(move |frame| (0..nodes).map(move |i| Case { frame, node: NodeId(i) }))
+        let all = move |frame| (0..nodes).map(move |i| Case { frame, node: NodeId(i) });
+        (0..self.frames.len()).flat_map(all).filter(|&case| self.ran(case))
+    }
+
+    /// Whether this node ran in this run: all do but those of an image's encoder, which run when an image is given.
+    pub fn ran(&self, case: Case) -> bool {
+        !self.once[case.node.0 as usize] || validate::encodes(&self.graph, &self.frames[case.frame])
+    }
+
+    /// Whether some run ran this node.
+    pub fn covers(&self, node: NodeId) -> bool {
+        (0..self.frames.len()).any(|frame| self.ran(Case { frame, node }))
+    }
+
+    /// The inputs of a run, by name.
+    pub fn inputs(&self, frame: usize) -> Result<HashMap<String, Tensor>> {
+        let recorded = |id: &ValueId| self.frames[frame].values[id.0 as usize] != Slot::None;
+        let inputs = self.graph.inputs().filter(|(id, _)| recorded(id));
+        inputs.map(|(id, value)| Ok((value.name.clone(), self.value(frame, id)?))).collect()
     }
 
     /// The call's name: `p0.s3.NODE` is node NODE in decode step 3 of prompt 0 (step 0 is the prefill).
@@ -136,7 +157,7 @@ impl Suite {
             let (step, node) = rest.split_once('.')?;
             let (prompt, step): (u32, u32) = (prompt.parse().ok()?, step.parse().ok()?);
             let frame = self.frames.iter().position(|f| (f.prompt, f.step) == (prompt, step))?;
-            Some(Case { frame, node: self.graph.find_node(node)? })
+            Some(Case { frame, node: self.graph.find_node(node)? }).filter(|&case| self.ran(case))
         };
         parse().ok_or_else(|| {
             let example = self.cases().next().map(|c| self.case_id(c)).unwrap_or_default();

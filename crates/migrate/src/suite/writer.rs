@@ -5,12 +5,13 @@ use super::manifest::{
     FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Prompt, SCHEMA, Settings, Source, TENSORS, Totals,
 };
 use super::staging::{Staging, parent};
+use super::validate::calls;
 use crate::identity::{self, Hash, ModelIdentity, WeightEntry, tensor_type};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
-use tapml_graph::{Error, Model, Result, Tensor, TensorType};
+use tapml_graph::{Error, Graph, Model, Result, Tensor, TensorType};
 
 /// Makes the file a suite writes to out of a new one; tests put a full disk in between.
 pub type Wrap = dyn Fn(File) -> Box<dyn Output>;
@@ -31,7 +32,9 @@ impl Output for File {
 pub struct SuiteWriter {
     staging: Staging,
     manifest: Manifest,
-    nodes: u64,
+    graph: Graph,
+    /// See [`Graph::once`].
+    once: Vec<bool>,
     tensors: BufWriter<Box<dyn Output>>,
     offset: u64,
     records: Vec<Record>,
@@ -87,7 +90,8 @@ impl SuiteWriter {
         let mut writer = SuiteWriter {
             staging,
             manifest,
-            nodes: model.graph().nodes().len() as u64,
+            graph: model.graph().clone(),
+            once: model.graph().once(),
             tensors: BufWriter::with_capacity(1 << 20, wrap(tensors)),
             offset: 0,
             records: Vec::new(),
@@ -143,7 +147,7 @@ impl SuiteWriter {
             .map_err(|e| Error::bug(format!("a run as JSON: {e}")))?;
         self.frames.push(b'\n');
         self.manifest.totals.frames += 1;
-        self.manifest.totals.calls += self.nodes;
+        self.manifest.totals.calls += calls(&self.graph, &self.once, frame);
         Ok(())
     }
 

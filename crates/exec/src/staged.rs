@@ -1,0 +1,156 @@
+//! Graphs of two stages: the encoder of an image runs when an image is given, the rest in every step.
+
+use crate::{Loaded, NodeEvent, Observer, Platform};
+use std::collections::HashMap;
+use tapml_graph::{Context, Error, Graph, Model, NodeId, Result, Symbols, Tensor, ValueId};
+
+/// Loads a model for runs of at most `capacity`, as [`Platform::load`] does, so that nodes which no step changes (see
+/// [`Graph::once`]) run only when their inputs are given: all of them, or none. Without them the results of the last
+/// time count, zeros after a reset.
+pub fn load(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+    let once = model.graph().once();
+    if !once.contains(&true) || !once.contains(&false) {
+        return platform.load(model, capacity);
+    }
+    let nodes = |wanted: bool| -> Vec<NodeId> {
+        (0u32..).zip(&once).filter(|(_, once)| **once == wanted).map(|(i, _)| NodeId(i)).collect()
+    };
+    let first = Stage::load(platform, model, &nodes(true), capacity).context(|| "the encoder".to_string())?;
+    let every = Stage::load(platform, model, &nodes(false), capacity)?;
+    let kept = zeros(model.graph())?;
+    Ok(Box::new(Staged { model: model.clone(), first, every, kept }))
+}
+
+/// Zeros for every value that the encoder gives to the rest, by name.
+pub(crate) fn zeros(graph: &Graph) -> Result<HashMap<String, Tensor>> {
+    let zero = |id: ValueId| {
+        let value = graph.value(id);
+        let sizes = value.ty.sizes(&Symbols::new())?;
+        let zeros = vec![0.0; sizes.iter().product()];
+        Ok((value.name.clone(), Tensor::from_f64(value.ty.dtype, sizes, &zeros)?))
+    };
+    graph.kept().into_iter().map(zero).collect()
+}
+
+/// Whether the inputs of an encoder, of these names, are given. Fails if only some are.
+pub(crate) fn given<'a>(
+    mut names: impl Iterator<Item = &'a String>,
+    inputs: &HashMap<String, Tensor>,
+) -> Result<bool> {
+    let Some(first) = names.next() else { return Ok(true) };
+    let found = inputs.contains_key(first);
+    match names.find(|name| inputs.contains_key(*name) != found) {
+        None => Ok(found),
+        Some(other) => {
+            let (here, missing) = if found { (first, other) } else { (other, first) };
+            Err(Error::invalid(format!("input `{here}` is given without `{missing}`")))
+        }
+    }
+}
+
+struct Staged {
+    model: Model,
+    first: Stage,
+    every: Stage,
+    /// What the encoder gave last, by name.
+    kept: HashMap<String, Tensor>,
+}
+
+impl Loaded for Staged {
+    fn run(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        mut observer: Option<&mut dyn Observer>,
+    ) -> Result<HashMap<String, Tensor>> {
+        let graph = self.model.graph();
+        if given(self.first.inputs.iter(), inputs)? {
+            // Not through `map`: the observer is needed again.
+            let watch: Option<&mut dyn Observer> = match &mut observer {
+                Some(observer) => Some(&mut **observer),
+                None => None,
+            };
+            self.kept.extend(self.first.run(graph, symbols, &[inputs], watch)?);
+        }
+        let results = self.every.run(graph, symbols, &[inputs, &self.kept], observer)?;
+        let output = |o: &tapml_graph::Output| {
+            let name = &graph.value(o.value).name;
+            let found = results.get(name).or_else(|| self.kept.get(name)).or_else(|| inputs.get(name));
+            let found = found.ok_or_else(|| Error::bug(format!("no stage gave `{name}`")))?;
+            Ok((o.name.clone(), found.clone()))
+        };
+        graph.outputs().iter().map(output).collect()
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        self.kept = zeros(self.model.graph())?;
+        self.first.loaded.reset()?;
+        self.every.loaded.reset()
+    }
+}
+
+/// A part of the graph, loaded.
+struct Stage {
+    loaded: Box<dyn Loaded>,
+    /// Names of the values that it takes.
+    inputs: Vec<String>,
+    /// For each of its nodes, which one of the whole graph it is.
+    nodes: Vec<NodeId>,
+}
+
+impl Stage {
+    fn load(
+        platform: &mut dyn Platform,
+        model: &Model,
+        nodes: &[NodeId],
+        capacity: &Symbols,
+    ) -> Result<Stage> {
+        let whole = model.graph();
+        let graph = whole.extract(nodes)?;
+        let known: HashMap<&str, NodeId> =
+            nodes.iter().map(|&id| (whole.node(id).name.as_str(), id)).collect();
+        let nodes = graph.nodes().iter().map(|node| known.get(node.name.as_str()).copied());
+        let nodes =
+            nodes.collect::<Option<_>>().ok_or_else(|| Error::bug("a stage has a node of its own"))?;
+        let inputs = graph.inputs().map(|(_, value)| value.name.clone()).collect();
+        Ok(Stage { loaded: platform.load(&model.with_graph(graph)?, capacity)?, inputs, nodes })
+    }
+
+    /// Runs on values by name; the first map that has one counts. The results go by the names of values, too.
+    fn run(
+        &mut self,
+        graph: &Graph,
+        symbols: &Symbols,
+        values: &[&HashMap<String, Tensor>],
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<HashMap<String, Tensor>> {
+        let take = |name: &String| {
+            let found = values.iter().find_map(|map| map.get(name));
+            let missing = || Error::invalid(format!("input `{name}` is missing"));
+            Ok((name.clone(), found.ok_or_else(missing)?.clone()))
+        };
+        let inputs: HashMap<String, Tensor> = self.inputs.iter().map(take).collect::<Result<_>>()?;
+        match observer {
+            None => self.loaded.run(symbols, &inputs, None),
+            Some(observer) => {
+                let mut within = Within { graph, nodes: &self.nodes, observer };
+                self.loaded.run(symbols, &inputs, Some(&mut within))
+            }
+        }
+    }
+}
+
+/// Tells an observer of the whole graph what happens in a stage.
+struct Within<'a> {
+    graph: &'a Graph,
+    nodes: &'a [NodeId],
+    observer: &'a mut dyn Observer,
+}
+
+impl Observer for Within<'_> {
+    fn node(&mut self, event: &NodeEvent<'_>) -> Result<()> {
+        let id = self.nodes.get(event.id.0 as usize).copied();
+        let id = id.ok_or_else(|| Error::bug("a stage ran a node that it does not have"))?;
+        self.observer.node(&NodeEvent { graph: self.graph, id, node: self.graph.node(id), ..*event })
+    }
+}
