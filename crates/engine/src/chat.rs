@@ -11,6 +11,8 @@ use tapml_import::Config;
 
 /// The file with nothing but the template.
 const FILE: &str = "chat_template.jinja";
+/// Files that hold the template under a key: the first is of models that see.
+const JSON: [&str; 2] = ["chat_template.json", "tokenizer_config.json"];
 /// Name of the template within its environment and in messages.
 const NAME: &str = "chat_template";
 /// Steps that a template may take: enough for long chats, little enough that an endless loop ends.
@@ -23,14 +25,56 @@ const MAX_FILE: u64 = 4 << 20;
 pub struct Message {
     /// `system`, `user`, `assistant`, or what else the template knows.
     pub role: String,
-    /// The text.
-    pub content: String,
+    /// What it says.
+    pub content: Content,
+}
+
+/// What a message says: a text, or parts for models that see.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Content {
+    /// A text.
+    Text(String),
+    /// Texts and images in order.
+    Parts(Vec<Part>),
+}
+
+/// A part of a message.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum Part {
+    /// The place of an image.
+    Image,
+    /// A text.
+    Text {
+        /// The text.
+        text: String,
+    },
+}
+
+impl From<String> for Content {
+    fn from(text: String) -> Content {
+        Content::Text(text)
+    }
+}
+
+impl From<&str> for Content {
+    fn from(text: &str) -> Content {
+        Content::Text(text.into())
+    }
 }
 
 impl Message {
     /// A message.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
+    pub fn new(role: impl Into<String>, content: impl Into<Content>) -> Message {
         Message { role: role.into(), content: content.into() }
+    }
+
+    /// A message for a model that sees: perhaps an image, then a text.
+    pub fn with_image(role: impl Into<String>, image: bool, text: impl Into<String>) -> Message {
+        let image = image.then_some(Part::Image);
+        let parts = image.into_iter().chain([Part::Text { text: text.into() }]).collect();
+        Message { role: role.into(), content: Content::Parts(parts) }
     }
 }
 
@@ -40,7 +84,8 @@ pub struct ChatTemplate {
 }
 
 impl ChatTemplate {
-    /// Reads `chat_template.jinja`, else `chat_template` of `tokenizer_config.json`; `None` if there is neither.
+    /// Reads `chat_template.jinja`, else `chat_template` of `chat_template.json` or `tokenizer_config.json`; `None` if
+    /// there is none.
     pub fn read(dir: &Path, special: &SpecialTokens) -> Result<Option<ChatTemplate>> {
         let path = dir.join(FILE);
         if path.exists() {
@@ -49,10 +94,14 @@ impl ChatTemplate {
                 .map(Some)
                 .map_err(|e| e.context(path.display().to_string()));
         }
-        let path = dir.join("tokenizer_config.json");
-        let Some(config) = Config::read_if_present(&path)? else { return Ok(None) };
-        let Some(source) = source(&config)? else { return Ok(None) };
-        ChatTemplate::new(&source, special).map(Some).map_err(|e| e.context(path.display().to_string()))
+        for path in JSON.map(|file| dir.join(file)) {
+            let Some(config) = Config::read_if_present(&path)? else { continue };
+            if let Some(source) = source(&config)? {
+                let template = ChatTemplate::new(&source, special);
+                return template.map(Some).map_err(|e| e.context(path.display().to_string()));
+            }
+        }
+        Ok(None)
     }
 
     /// Parses a template, with the functions, filters and settings that Transformers gives to it.

@@ -4,6 +4,7 @@ use crate::runner::Runner;
 use crate::sampler::{Sampler, Sampling};
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
+use tapml_exec::Image;
 use tapml_graph::{Error, Result};
 
 /// What to generate.
@@ -75,6 +76,12 @@ impl<R: Runner> Generator<R> {
     /// Gives the runner back.
     pub fn into_runner(self) -> R {
         self.runner
+    }
+
+    /// Takes this image for the prompts that follow, `None` for no image. Fails if the model takes no such image.
+    pub fn look_at(&mut self, image: Option<Image>) -> Result<()> {
+        self.fed.clear();
+        self.runner.look_at(image)
     }
 
     /// Generates after `prompt`; `on_token` gets each token as it is chosen and may end the generation.

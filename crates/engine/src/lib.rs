@@ -6,6 +6,7 @@
 
 mod chat;
 mod generate;
+mod image;
 mod prompts;
 mod runner;
 mod sampler;
@@ -14,14 +15,17 @@ mod stop;
 mod stream;
 mod text;
 mod tokenizer;
+mod vision;
 mod vocabulary;
 
-pub use chat::{ChatTemplate, Message};
+pub use self::image::ImageProcessor;
+pub use chat::{ChatTemplate, Content, Message, Part};
 pub use generate::{Finish, GenerateOptions, Generation, Generator};
-pub use prompts::bundled_prompts;
+pub use prompts::{bundled_image, bundled_prompts};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use special::SpecialTokens;
 pub use stream::TextStream;
 pub use text::{GeneratedText, generate_text};
 pub use tokenizer::Tokenizer;
+pub use vision::Vision;

@@ -4,3 +4,8 @@
 pub fn bundled_prompts() -> Vec<&'static str> {
     include_str!("prompts.txt").lines().collect()
 }
+
+/// A small picture, as PNG, for models that see: a house on a meadow, in evening light.
+pub fn bundled_image() -> &'static [u8] {
+    include_bytes!("house.png")
+}

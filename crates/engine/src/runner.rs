@@ -1,6 +1,6 @@
 //! What generation needs of a running model.
 
-use tapml_exec::Session;
+use tapml_exec::{Image, Session};
 use tapml_graph::{Error, Result};
 
 /// A language model with its cache.
@@ -16,6 +16,14 @@ pub trait Runner {
 
     /// Tokens fed since the last reset.
     fn position(&self) -> usize;
+
+    /// Forgets all tokens, and takes this image for those that follow, also after later resets; `None` for no image.
+    fn look_at(&mut self, image: Option<Image>) -> Result<()> {
+        match image {
+            None => self.reset(),
+            Some(_) => Err(Error::unsupported("the model takes no images")),
+        }
+    }
 }
 
 impl Runner for Session {
@@ -38,6 +46,10 @@ impl Runner for Session {
     fn position(&self) -> usize {
         Session::position(self)
     }
+
+    fn look_at(&mut self, image: Option<Image>) -> Result<()> {
+        Session::look_at(self, image)
+    }
 }
 
 impl<R: Runner + ?Sized> Runner for &mut R {
@@ -55,5 +67,9 @@ impl<R: Runner + ?Sized> Runner for &mut R {
 
     fn position(&self) -> usize {
         (**self).position()
+    }
+
+    fn look_at(&mut self, image: Option<Image>) -> Result<()> {
+        (**self).look_at(image)
     }
 }

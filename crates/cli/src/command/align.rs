@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 use tapml::Error;
+use tapml::engine::Vision;
+use tapml::exec::Image;
 use tapml::graph::{Graph, Origin, Tensor};
 use tapml::import::safetensors::File;
 use tapml::import::{Checkpoint, Rows};
@@ -88,9 +90,10 @@ impl AlignCommand {
         let golden = Golden::open(&self.golden)?;
         let mut values: Vec<Row> = Vec::new();
         for prompt in 0..golden.prompts {
-            let ids = golden.ids(prompt)?;
+            let (ids, image) = golden.prompt(prompt, &checkpoint)?;
             common::expect_context(ids.len(), 0, checkpoint.context())?;
-            let found = common::teacher_forced(&checkpoint, &model, &ids, &self.target, true)?;
+            let whole = (ids.as_slice(), image.as_ref());
+            let found = common::teacher_forced(&checkpoint, &model, whole, &self.target, true)?;
             merge(&mut values, golden.compare(prompt, ids.len(), &found, &names(&checkpoint))?);
         }
         if values.is_empty() {
@@ -194,9 +197,17 @@ impl Golden {
         }
     }
 
-    fn ids(&self, prompt: usize) -> Result<Vec<u32>> {
+    /// Token ids, and the image that some of them stand for.
+    fn prompt(&self, prompt: usize, checkpoint: &Checkpoint) -> Result<(Vec<u32>, Option<Image>)> {
         let ids = self.find(prompt, "input_ids")?.map(|t| t.to_f64()).unwrap_or_default();
-        Ok(ids.into_iter().map(|id| id as u32).collect())
+        let ids: Vec<u32> = ids.into_iter().map(|id| id as u32).collect();
+        match Vision::open(checkpoint)? {
+            Some(vision) if checkpoint.image().is_some_and(|image| ids.contains(&image.id)) => {
+                let (ids, image) = vision.place(&ids, self.file.tensor("pixels")?)?;
+                Ok((ids, Some(image)))
+            }
+            _ => Ok((ids, None)),
+        }
     }
 
     /// Positions of the rows of a tensor.

@@ -1,16 +1,17 @@
 //! `tapml carve`: record every node call of real runs on the source.
 
 use super::common::{self, GraphArgs};
+use super::prompt::inputs;
 use crate::Outcome;
 use crate::output::{JsonArg, bytes};
 use crate::progress::Bar;
 use anyhow::{Context, Result};
 use clap::Args;
 use serde::Serialize;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use tapml::engine::Tokenizer;
 use tapml::import::{Checkpoint, Rows};
-use tapml::migrate::{CarveOptions, Hash, ModelIdentity, PromptInput, carve, suite::Totals};
+use tapml::migrate::{CarveOptions, Hash, ModelIdentity, carve, suite::Totals};
 
 /// Run a model on the source with real prompts and record every operator call as a test.
 #[derive(Args)]
@@ -20,7 +21,7 @@ use tapml::migrate::{CarveOptions, Hash, ModelIdentity, PromptInput, carve, suit
 pub struct CarveCommand {
     /// Folder in Hugging Face layout, or a GGUF file
     model: PathBuf,
-    /// Prompts, one per line; bundled ones if not given
+    /// Prompts, one per line, ![](FILE) before one for an image; bundled ones if not given
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
     /// The suite's folder; must not exist unless --overwrite is given
@@ -66,7 +67,7 @@ impl CarveCommand {
     pub fn run(self) -> Result<Outcome> {
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
-        let prompts = inputs(&tokenizer, self.prompts.as_deref())?;
+        let prompts = inputs(&checkpoint, &tokenizer, self.prompts.as_deref())?;
         let mut source = common::open_platform(&self.source, &[])?;
         let bar = Bar::new();
         let options = CarveOptions {
@@ -98,18 +99,12 @@ impl CarveCommand {
             source: self.source,
             suite: self.out.display().to_string(),
             prompts: prompts.len(),
-            steps: self.steps,
+            steps: carved.manifest.settings.steps,
             totals,
             seconds,
         })?;
         Ok(Outcome::Holds)
     }
-}
-
-/// The prompts with their token ids.
-pub fn inputs(tokenizer: &Tokenizer, file: Option<&Path>) -> Result<Vec<PromptInput>> {
-    let encode = |text: String| Ok(PromptInput { ids: tokenizer.encode(&text)?, text });
-    common::prompts(file)?.into_iter().map(encode).collect()
 }
 
 /// Who the model is, for suites and ledgers. Weights are named by the suite one by one.

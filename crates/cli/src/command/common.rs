@@ -6,7 +6,7 @@ use clap::Args;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use tapml::exec::Interface;
+use tapml::exec::{self, Image, Interface};
 use tapml::graph::{DType, Model, Symbols, Tensor};
 use tapml::import::{Checkpoint, ImportOptions, Rows};
 use tapml::kernels::Overrides;
@@ -106,22 +106,6 @@ pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) 
     }
 }
 
-/// The prompts of a file, one per line; the bundled ones if there is none.
-pub fn prompts(file: Option<&Path>) -> Result<Vec<String>> {
-    let Some(file) = file else {
-        return Ok(tapml::engine::bundled_prompts().iter().map(|p| p.to_string()).collect());
-    };
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("could not read prompts from {}", file.display()))?;
-    let prompts: Vec<String> = text.lines().filter(|l| !l.trim().is_empty()).map(str::to_string).collect();
-    if prompts.is_empty() {
-        return Err(tapml::Error::invalid(format!("{} holds no prompts", file.display()))
-            .with_hint("write one prompt per line")
-            .into());
-    }
-    Ok(prompts)
-}
-
 /// Token ids from `1,2,3`.
 pub fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
     let parse = |part: &str| {
@@ -157,11 +141,12 @@ pub fn stop_on_signal() -> Result<Stop> {
     Ok(stop)
 }
 
-/// Logits, and hidden states if wanted, of every position of a text, all in f32: `logits`, `hidden.0` to `hidden.L`.
+/// Logits, and hidden states if wanted, of every position of a prompt, all in f32: `logits`, `hidden.0` to `hidden.L`. An
+/// encoder gives its own results instead of logits.
 pub fn teacher_forced(
     checkpoint: &Checkpoint,
     model: &Model,
-    ids: &[u32],
+    (ids, image): (&[u32], Option<&Image>),
     target: &str,
     hidden: bool,
 ) -> Result<BTreeMap<String, Tensor>> {
@@ -171,10 +156,13 @@ pub fn teacher_forced(
     let model = model.with_graph(model.graph().with_outputs(pairs)?)?;
     let interface = Interface::of(model.graph())?;
     interface.check(ids)?;
+    if let Some(image) = image {
+        interface.check_image(image)?;
+    }
     let mut platform = open_platform(target, &[])?;
     let symbols = Symbols::np(ids.len() as u64, 0);
-    let mut loaded = platform.load(&model, &symbols)?;
-    let results = loaded.run(&symbols, &interface.inputs(ids)?, None)?;
+    let mut loaded = exec::load(platform.as_mut(), &model, &symbols)?;
+    let results = loaded.run(&symbols, &interface.inputs_at(ids, 0, image)?, None)?;
     let to_f32 = |(name, t): (String, Tensor)| -> Result<(String, Tensor)> {
         let values = t.to_f32().into_owned();
         Ok((name, Tensor::from_f32(t.shape().to_vec(), values)?))

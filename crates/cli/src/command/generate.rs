@@ -1,6 +1,7 @@
 //! `tapml generate`: text from a model, streamed, on any platform.
 
 use super::common::{self, GraphArgs};
+use super::prompt::Given;
 use crate::Outcome;
 use crate::output::JsonArg;
 use anyhow::Result;
@@ -10,9 +11,9 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use tapml::engine::{
-    Finish, GenerateOptions, Generation, Generator, Message, Sampler, Sampling, Tokenizer, generate_text,
+    Finish, GenerateOptions, Generation, Generator, Sampler, Sampling, Tokenizer, generate_text,
 };
-use tapml::exec::Session;
+use tapml::exec::{Interface, Session};
 use tapml::import::{Checkpoint, Rows};
 
 /// Generate text from a prompt.
@@ -29,6 +30,9 @@ pub struct GenerateCommand {
     /// Token ids instead of text, such as 0,17,42; needs no tokenizer
     #[arg(long, value_parser = common::parse_ids)]
     ids: Option<std::vec::Vec<u32>>,
+    /// Image for the prompt, PNG or JPEG, if the model sees
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
     /// Where to run; the fastest device present if not given, else cpu
     #[arg(long, value_name = "PLATFORM")]
     target: Option<String>,
@@ -92,16 +96,24 @@ struct Seconds {
 impl GenerateCommand {
     pub fn run(self) -> Result<Outcome> {
         let (checkpoint, model) = self.graph.open(&self.model, Rows::Last)?;
+        Interface::of(model.graph())?.expect_logits()?;
         let tokenizer = match self.ids {
             Some(_) => None,
             None => Some(Tokenizer::open(checkpoint.dir())?),
         };
-        let prompt = self.prompt_ids(tokenizer.as_ref())?;
+        let given = Given {
+            text: self.prompt.as_deref(),
+            ids: self.ids.as_deref(),
+            image: self.image.as_deref(),
+            chat: !self.raw,
+        };
+        let (prompt, image) = given.read(&checkpoint, tokenizer.as_ref())?;
         common::expect_context(prompt.len(), 0, checkpoint.context())?;
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
         let mut platform = common::open_platform(&target, &self.kernel)?;
         let context = checkpoint.context().min(prompt.len().saturating_add(self.max_tokens));
         let mut generator = Generator::new(Session::new(platform.as_mut(), &model, context)?);
+        generator.look_at(image)?;
         let options = self.options(&checkpoint);
         Sampler::new(options.sampling.clone())?;
         let (text, generation) = match &tokenizer {
@@ -112,19 +124,6 @@ impl GenerateCommand {
             Some(tokenizer) => self.stream(&mut generator, tokenizer, &prompt, &options)?,
         };
         self.finish(&target, prompt, text, generation)
-    }
-
-    fn prompt_ids(&self, tokenizer: Option<&Tokenizer>) -> Result<Vec<u32>> {
-        let (Some(tokenizer), Some(prompt)) = (tokenizer, &self.prompt) else {
-            return Ok(self.ids.clone().unwrap_or_default());
-        };
-        match tokenizer.chat_template().filter(|_| !self.raw) {
-            Some(template) => {
-                let text = template.render(&[Message::new("user", prompt.as_str())], true)?;
-                Ok(tokenizer.encode_plain(&text)?)
-            }
-            None => Ok(tokenizer.encode(prompt)?),
-        }
     }
 
     fn options(&self, checkpoint: &Checkpoint) -> GenerateOptions {

@@ -1,6 +1,7 @@
 //! `tapml logits`: teacher-forced logits, and hidden states, of every position.
 
 use super::common::{self, GraphArgs};
+use super::prompt::Given;
 use crate::Outcome;
 use crate::output::JsonArg;
 use anyhow::Result;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 use tapml::engine::Tokenizer;
+use tapml::exec::Interface;
 use tapml::graph::Tensor;
 use tapml::import::{Rows, safetensors};
 
@@ -27,6 +29,9 @@ pub struct LogitsCommand {
     /// Token ids instead of text, such as 0,17,42; needs no tokenizer
     #[arg(long, value_parser = common::parse_ids)]
     ids: Option<std::vec::Vec<u32>>,
+    /// Image for the prompt, PNG or JPEG, if the model sees
+    #[arg(long, value_name = "FILE")]
+    image: Option<PathBuf>,
     /// Where to run
     #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
     target: String,
@@ -56,15 +61,22 @@ struct Report {
 impl LogitsCommand {
     pub fn run(self) -> Result<Outcome> {
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
-        let ids = match (&self.ids, &self.prompt) {
-            (Some(ids), _) => ids.clone(),
-            (None, prompt) => {
-                Tokenizer::open(checkpoint.dir())?.encode(prompt.as_deref().unwrap_or_default())?
-            }
+        Interface::of(model.graph())?.expect_logits()?;
+        let tokenizer = match self.ids {
+            Some(_) => None,
+            None => Some(Tokenizer::open(checkpoint.dir())?),
         };
+        let given = Given {
+            text: self.prompt.as_deref(),
+            ids: self.ids.as_deref(),
+            image: self.image.as_deref(),
+            chat: false,
+        };
+        let (ids, image) = given.read(&checkpoint, tokenizer.as_ref())?;
         common::expect_context(ids.len(), 0, checkpoint.context())?;
         let start = Instant::now();
-        let tensors = common::teacher_forced(&checkpoint, &model, &ids, &self.target, self.hidden)?;
+        let prompt = (ids.as_slice(), image.as_ref());
+        let tensors = common::teacher_forced(&checkpoint, &model, prompt, &self.target, self.hidden)?;
         let seconds = start.elapsed().as_secs_f64();
         let list: Vec<(&str, Tensor)> =
             tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();

@@ -1,8 +1,9 @@
 //! `tapml migrate`: move a model to a target, one operator kind at a time.
 
-use super::carve::{identity, inputs};
+use super::carve::identity;
 use super::check::{details, ratio};
 use super::common::{self, GraphArgs, TargetArgs};
+use super::prompt::inputs;
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
@@ -27,7 +28,7 @@ pub struct MigrateCommand {
     /// Where the model is known to work
     #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
     source: String,
-    /// Prompts, one per line; bundled ones if not given
+    /// Prompts, one per line, ![](FILE) before one for an image; bundled ones if not given
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
     /// Decode steps after each prompt
@@ -53,7 +54,7 @@ impl MigrateCommand {
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
         let import_seconds = start.elapsed().as_secs_f64();
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
-        let prompts = inputs(&tokenizer, self.prompts.as_deref())?;
+        let prompts = inputs(&checkpoint, &tokenizer, self.prompts.as_deref())?;
         let mut target = self.target.open()?;
         let mut source = common::open_platform(&self.source, &[])?;
         let ledger =
@@ -154,10 +155,12 @@ fn row(op: &OpReport) -> Vec<String> {
         check.map_or_else(dash, |c| c.cases.to_string()),
         check.map_or_else(dash, |c| c.failed.to_string()),
         worst.map_or_else(dash, |w| ratio(w.ratio)),
-        model.map_or_else(dash, |m| format!("{:.1e}", m.kl)),
-        model.map_or_else(dash, |m| format!("{:.1} %", 100.0 * m.top1_agreement)),
+        model.and_then(|m| m.kl).map_or_else(dash, |kl| format!("{kl:.1e}")),
+        model.and_then(|m| m.top1_agreement).map_or_else(dash, |share| format!("{:.1} %", 100.0 * share)),
         model.map_or_else(dash, |m| ratio(m.max_logit_ratio)),
-        model.map_or_else(dash, |m| if m.text_equal { "equal" } else { "differs" }.to_string()),
+        model
+            .and_then(|m| m.text_equal)
+            .map_or_else(dash, |equal| if equal { "equal" } else { "differs" }.to_string()),
         format!("{:.2}", op.seconds),
     ]
 }

@@ -11,6 +11,7 @@ mod inspect;
 mod kernel;
 mod logits;
 mod migrate;
+mod prompt;
 
 use crate::Outcome;
 use anyhow::Result;

@@ -1,0 +1,162 @@
+//! Prompts as the command line and prompt files give them: texts or token ids, with an image for models that see.
+
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use tapml::engine::{Message, Tokenizer, Vision, bundled_image, bundled_prompts};
+use tapml::exec::Image;
+use tapml::graph::Tensor;
+use tapml::import::Checkpoint;
+use tapml::migrate::PromptInput;
+
+/// What a bundled prompt asks of the bundled image.
+const BUNDLED_QUESTION: &str = "What does this picture show?";
+
+/// An image as it is given.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Picture {
+    File(PathBuf),
+    Bundled,
+}
+
+/// A prompt of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Line {
+    text: String,
+    picture: Option<Picture>,
+}
+
+/// The prompts of a file, one per line, with their token ids; bundled ones if there is no file.
+pub fn inputs(
+    checkpoint: &Checkpoint,
+    tokenizer: &Tokenizer,
+    file: Option<&Path>,
+) -> Result<Vec<PromptInput>> {
+    let vision = Vision::open(checkpoint)?;
+    let input = |Line { text, picture }: Line| -> Result<PromptInput> {
+        let (Some(vision), Some(picture)) = (&vision, picture) else {
+            return Ok(PromptInput { ids: tokenizer.encode(&text)?, text, image: None });
+        };
+        let pixels: Tensor = match &picture {
+            Picture::File(path) => vision.processor().file(path)?,
+            Picture::Bundled => vision.processor().bytes(bundled_image())?,
+        };
+        let (ids, image) = vision.place(&tokenizer.encode(&vision.mark(tokenizer, &text)?)?, pixels)?;
+        Ok(PromptInput { text, ids, image: Some(image) })
+    };
+    lines(file, vision.is_some())?.into_iter().map(input).collect()
+}
+
+/// The prompts of a file. `![](FILE)` at the beginning of a line is an image if the model `sees`; a path that is not
+/// absolute starts from the prompt file's folder.
+fn lines(file: Option<&Path>, sees: bool) -> Result<Vec<Line>> {
+    let plain = |text: &str| Line { text: text.to_string(), picture: None };
+    let Some(file) = file else {
+        let question = Line { text: BUNDLED_QUESTION.to_string(), picture: Some(Picture::Bundled) };
+        let texts = bundled_prompts().into_iter().map(plain);
+        return Ok(sees.then_some(question).into_iter().chain(texts).collect());
+    };
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("could not read prompts from {}", file.display()))?;
+    let lines = text.lines().filter(|l| !l.trim().is_empty());
+    let lines: Vec<Line> = lines
+        .map(|line| match line.strip_prefix("![](").and_then(|rest| rest.split_once(')')) {
+            Some((image, text)) if sees => {
+                let path = file.parent().unwrap_or(Path::new("")).join(image);
+                Line { text: text.trim_start().to_string(), picture: Some(Picture::File(path)) }
+            }
+            _ => plain(line),
+        })
+        .collect();
+    if lines.is_empty() {
+        return Err(tapml::Error::invalid(format!("{} holds no prompts", file.display()))
+            .with_hint("write one prompt per line")
+            .into());
+    }
+    Ok(lines)
+}
+
+/// One prompt of the command line.
+pub struct Given<'a> {
+    /// Text, unless there are ids.
+    pub text: Option<&'a str>,
+    /// Token ids.
+    pub ids: Option<&'a [u32]>,
+    /// An image file.
+    pub image: Option<&'a Path>,
+    /// Whether the text is a chat message where the checkpoint has a chat template.
+    pub chat: bool,
+}
+
+impl Given<'_> {
+    /// The token ids and the image. `tokenizer` may be missing if there are ids.
+    pub fn read(
+        &self,
+        checkpoint: &Checkpoint,
+        tokenizer: Option<&Tokenizer>,
+    ) -> Result<(Vec<u32>, Option<Image>)> {
+        let vision = match self.image {
+            None => None,
+            Some(_) => Some(Vision::open(checkpoint)?.ok_or_else(|| {
+                let text = format!("a {} model takes no images", checkpoint.model_type());
+                tapml::Error::unsupported(text).with_hint("leave --image away, or take a model such as LLaVA")
+            })?),
+        };
+        let ids = match (self.ids, tokenizer) {
+            (Some(ids), _) => ids.to_vec(),
+            (None, Some(tokenizer)) => self.encode(checkpoint, tokenizer, vision.as_ref())?,
+            (None, None) => Vec::new(),
+        };
+        Ok(match (vision, self.image) {
+            (Some(vision), Some(path)) => {
+                let (ids, image) = vision.place_file(&ids, path)?;
+                (ids, Some(image))
+            }
+            _ => (ids, None),
+        })
+    }
+
+    fn encode(
+        &self,
+        checkpoint: &Checkpoint,
+        tokenizer: &Tokenizer,
+        vision: Option<&Vision>,
+    ) -> Result<Vec<u32>> {
+        let text = self.text.unwrap_or_default();
+        if let Some(template) = tokenizer.chat_template().filter(|_| self.chat) {
+            let message = match checkpoint.image() {
+                None => Message::new("user", text),
+                Some(_) => Message::with_image("user", vision.is_some(), text),
+            };
+            return Ok(tokenizer.encode_plain(&template.render(&[message], true)?)?);
+        }
+        match vision {
+            Some(vision) => Ok(tokenizer.encode(&vision.mark(tokenizer, text)?)?),
+            None => Ok(tokenizer.encode(text)?),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_stands_at_the_beginning_of_a_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("prompts.txt");
+        std::fs::write(&file, "![](a b.png) What is this?\nplain ![](x.png)\n\n![](/y.png)\n").unwrap();
+        let line = |text: &str, picture: Option<PathBuf>| Line {
+            text: text.into(),
+            picture: picture.map(Picture::File),
+        };
+        let expected = [
+            line("What is this?", Some(folder.path().join("a b.png"))),
+            line("plain ![](x.png)", None),
+            line("", Some("/y.png".into())),
+        ];
+        assert_eq!(lines(Some(&file), true).unwrap(), expected);
+        let blind = lines(Some(&file), false).unwrap();
+        assert_eq!(blind[0], line("![](a b.png) What is this?", None), "a text as before");
+        assert_eq!(lines(None, false).unwrap().len() + 1, lines(None, true).unwrap().len());
+    }
+}

@@ -1,0 +1,235 @@
+//! Images for models that see: from a file to what the encoder takes, as the checkpoint's image processor says.
+
+mod resize;
+
+use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
+use resize::{Filter, Rgb, resize};
+use std::io::{BufRead, Cursor, Read, Seek};
+use std::path::Path;
+use tapml_graph::{Error, ErrorKind, Result, Tensor};
+use tapml_import::{Config, Section};
+
+/// The largest file that is read, in bytes.
+const MAX_FILE: u64 = 256 << 20;
+/// Most pixels along one side.
+const MAX_SIDE: u32 = 1 << 14;
+/// Most bytes that decoding may take: an image of the largest sides fits.
+const MAX_BYTES: u64 = 2 << 30;
+/// Sizes that a configuration may ask for.
+const SIZES: std::ops::RangeInclusive<u32> = 1..=1 << 12;
+
+/// Turns image files into what a model's encoder takes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ImageProcessor {
+    resize: Option<(Size, Filter)>,
+    /// Height and width of the middle part that is kept.
+    crop: Option<[u32; 2]>,
+    /// Factor on samples of 0 to 255.
+    rescale: f64,
+    /// Mean and standard deviation of each channel after that.
+    normal: [[f64; 2]; 3],
+}
+
+/// The size that an image is brought to.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Size {
+    /// The shorter side; the other keeps the shape.
+    Shortest(u32),
+    /// Height and width.
+    Exact([u32; 2]),
+}
+
+impl ImageProcessor {
+    /// Reads `preprocessor_config.json` of a model folder, else `image_processor` of `processor_config.json`. Fails if
+    /// there is neither, or on what it asks for beyond resizing, cutting out the middle, scaling and normalising.
+    pub fn open(dir: &Path) -> Result<ImageProcessor> {
+        if let Some(config) = Config::read_if_present(&dir.join("preprocessor_config.json"))? {
+            return ImageProcessor::read(&config.root());
+        }
+        let config = Config::read_if_present(&dir.join("processor_config.json"))?;
+        let section = config.as_ref().map(|c| c.root().section("image_processor")).transpose()?.flatten();
+        let missing = || {
+            let text = format!("{}: there is no preprocessor_config.json", dir.display());
+            Error::invalid(text).with_hint("images need the file that came with the weights")
+        };
+        ImageProcessor::read(&section.ok_or_else(missing)?)
+    }
+
+    fn read(json: &Section) -> Result<ImageProcessor> {
+        let key = json.pick(&["image_processor_type", "feature_extractor_type"]);
+        let kind = json.text_or(key, "CLIPImageProcessor")?;
+        if !["CLIP", "Siglip", "Llava"].iter().any(|family| is_of(kind, family)) {
+            return Err(json
+                .unsupported(key, &format!("image processor `{kind}` is not supported"))
+                .with_hint("supported: those of CLIP, SigLIP and LLaVA"));
+        }
+        if json.flag_or("do_pad", false)? {
+            return Err(json.unsupported("do_pad", "padding images is not supported"));
+        }
+        let resize = match json.flag_or("do_resize", true)? {
+            true => Some((size(json)?, filter(json)?)),
+            false => None,
+        };
+        let crop = match json.flag_or("do_center_crop", json.get("crop_size").is_some())? {
+            true => Some(exact(json, "crop_size")?),
+            false => None,
+        };
+        let rescale = match json.flag_or("do_rescale", true)? {
+            true => json.number_or("rescale_factor", 1.0 / 255.0, 1e-9..=1.0)?,
+            false => 1.0,
+        };
+        let normal = match json.flag_or("do_normalize", true)? {
+            true => [0, 1, 2]
+                .map(|channel| (channel, json))
+                .map(normal_of)
+                .into_iter()
+                .collect::<Result<Vec<_>>>()?,
+            false => vec![[0.0, 1.0]; 3],
+        };
+        let normal = normal.try_into().map_err(|_| Error::bug("an image has three channels"))?;
+        Ok(ImageProcessor { resize, crop, rescale, normal })
+    }
+
+    /// What the encoder takes of the image in a file: `f32[3, height, width]`. The file may be PNG or JPEG of up to
+    /// 16384 pixels along a side.
+    pub fn file(&self, path: &Path) -> Result<Tensor> {
+        let io = |e: &std::io::Error| Error::io("read", path, e);
+        let mut file = std::fs::File::open(path).map_err(|e| io(&e))?;
+        let mut bytes = Vec::new();
+        let read = (&mut file).take(MAX_FILE + 1).read_to_end(&mut bytes);
+        if read.map_err(|e| io(&e))? as u64 > MAX_FILE {
+            return Err(Error::invalid(format!("{} is larger than {MAX_FILE} bytes", path.display())));
+        }
+        self.bytes(&bytes).map_err(|e| e.context(path.display().to_string()))
+    }
+
+    /// The same for an image in memory.
+    pub fn bytes(&self, bytes: &[u8]) -> Result<Tensor> {
+        let image = decode(Cursor::new(bytes))?;
+        let image = self.resample(&image)?;
+        let pixels = image.width * image.height;
+        let mut values = Vec::with_capacity(3 * pixels);
+        for (channel, [mean, deviation]) in self.normal.iter().enumerate() {
+            let samples = image.samples.iter().skip(channel).step_by(3);
+            values.extend(samples.map(|&v| ((f64::from(v) * self.rescale - mean) / deviation) as f32));
+        }
+        Tensor::from_f32(vec![3, image.height, image.width], values)
+    }
+
+    /// The image resized, and its middle part.
+    fn resample(&self, image: &Rgb) -> Result<Rgb> {
+        let found = [image.height, image.width];
+        let (to, filter) = match self.resize {
+            Some((size, filter)) => (size.of(found)?, filter),
+            None => (found, Filter::Bicubic),
+        };
+        let kept = self.crop.map_or(to, |crop| crop.map(|size| size as usize));
+        if kept[0] > to[0] || kept[1] > to[1] {
+            return Err(Error::unsupported(format!(
+                "the processor cuts {}×{} pixels out of {}×{}: padding is not supported",
+                kept[0], kept[1], to[0], to[1]
+            )));
+        }
+        let part = |side: usize| (to[side] - kept[side]) / 2..(to[side] - kept[side]) / 2 + kept[side];
+        Ok(resize(image, to, filter, part(0), part(1)))
+    }
+}
+
+impl Size {
+    /// The size, `[height, width]`, for an image of this one.
+    fn of(self, [height, width]: [usize; 2]) -> Result<[usize; 2]> {
+        let short = match self {
+            Size::Exact(size) => return Ok(size.map(|side| side as usize)),
+            Size::Shortest(short) => short as usize,
+        };
+        let long = short * height.max(width) / height.min(width).max(1);
+        Ok(if height <= width { [short, long] } else { [long, short] })
+    }
+}
+
+/// Whether an image processor's name is of this family: `CLIPImageProcessor`, `CLIPImageProcessorFast`,
+/// `CLIPFeatureExtractor`.
+fn is_of(kind: &str, family: &str) -> bool {
+    let rest = kind.strip_prefix(family);
+    rest.is_some_and(|rest| rest.starts_with("ImageProcessor") || rest.starts_with("FeatureExtractor"))
+}
+
+/// `size`: a number or `shortest_edge` for the shorter side, or `height` and `width`.
+fn size(json: &Section) -> Result<Size> {
+    let nested = json.get("size").is_some_and(serde_json::Value::is_object);
+    let Some(section) = json.section("size").ok().flatten().filter(|_| nested) else {
+        return Ok(Size::Shortest(json.size("size", SIZES)?));
+    };
+    if section.get("shortest_edge").is_some() {
+        return Ok(Size::Shortest(section.size("shortest_edge", SIZES)?));
+    }
+    Ok(Size::Exact(exact(json, "size")?))
+}
+
+/// A number for both sides, or `height` and `width`.
+fn exact(json: &Section, key: &str) -> Result<[u32; 2]> {
+    if json.get(key).is_some_and(serde_json::Value::is_number) {
+        return Ok([json.size(key, SIZES)?; 2]);
+    }
+    let expected = || json.expected(key, "a number, or an object with `height` and `width`");
+    let section = json.section(key)?.ok_or_else(expected)?;
+    Ok([section.size("height", SIZES)?, section.size("width", SIZES)?])
+}
+
+/// `resample`, by Pillow's numbers.
+fn filter(json: &Section) -> Result<Filter> {
+    match json.size_or("resample", 3, 0..=5)? {
+        1 => Ok(Filter::Lanczos),
+        2 => Ok(Filter::Bilinear),
+        3 => Ok(Filter::Bicubic),
+        other => Err(json
+            .unsupported("resample", &format!("resampling filter {other} is not supported"))
+            .with_hint("supported: 1 (Lanczos), 2 (bilinear), 3 (bicubic)")),
+    }
+}
+
+/// Mean and standard deviation of a channel.
+fn normal_of((channel, json): (usize, &Section)) -> Result<[f64; 2]> {
+    let number = |key: &str, least: f64| {
+        let list = json.get(key).and_then(|v| v.as_array()).filter(|list| list.len() == 3);
+        let number = list.and_then(|list| list[channel].as_f64()).filter(|v| (least..=1e6).contains(v));
+        number.ok_or_else(|| json.expected(key, "three numbers"))
+    };
+    Ok([number("image_mean", -1e6)?, number("image_std", 1e-6)?])
+}
+
+/// The pixels of a PNG or JPEG file, upright. Its header is checked before memory is taken for it.
+fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
+    let mut limits = Limits::no_limits();
+    limits.max_image_width = Some(MAX_SIDE);
+    limits.max_image_height = Some(MAX_SIDE);
+    limits.max_alloc = Some(MAX_BYTES);
+    let mut reader = ImageReader::new(bytes).with_guessed_format().map_err(|e| broken(&e.into()))?;
+    reader.limits(limits);
+    let read = || {
+        let mut decoder = reader.into_decoder()?;
+        let orientation = decoder.orientation()?;
+        let mut image = DynamicImage::from_decoder(decoder)?;
+        image.apply_orientation(orientation);
+        Ok(image.into_rgb8())
+    };
+    let image = read().map_err(|e| broken(&e))?;
+    let (width, height) = (image.width() as usize, image.height() as usize);
+    if width == 0 || height == 0 {
+        return Err(Error::invalid("the image has no pixels"));
+    }
+    Ok(Rgb { width, height, samples: image.into_raw() })
+}
+
+fn broken(error: &image::ImageError) -> Error {
+    let kind = match error {
+        image::ImageError::Unsupported(_) => ErrorKind::Unsupported,
+        _ => ErrorKind::InvalidInput,
+    };
+    let text = format!("could not read the image: {error}");
+    Error::new(kind, text)
+        .with_hint(format!("give a PNG or JPEG file of at most {MAX_SIDE} pixels along a side"))
+}
+
+#[cfg(test)]
+mod tests;
