@@ -47,6 +47,7 @@ impl Source {
             | Source::RowOf { matrix: name, .. }
             | Source::Transposed(name)
             | Source::EachTransposed(name)
+            | Source::TransposedOf { stack: name, .. }
             | Source::UnitRows(name) => std::slice::from_mut(name),
             Source::Stacked(names) => names,
         };

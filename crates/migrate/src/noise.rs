@@ -1,6 +1,6 @@
-//! How far a model's logits, or what an encoder gives, may move when every operator on the target errs as much as its verdict allows: the limit of
-//! the model-wise check. It is measured, not chosen: the model runs in f64 on the recorded tokens, once exactly and
-//! [`RUNS`] times with every output element of every node moved by
+//! How far a model's logits, or what an encoder gives, may move when every operator on the target errs as much as its
+//! verdict allows: the limit of the model-wise check. It is measured, not chosen: the model runs in f64 on the recorded
+//! inputs, once exactly and [`RUNS`] times with every output element of every node moved by
 //!
 //! ```text
 //! R · U + A · ((1 − SHARED) · U + SHARED · V · sign(y))

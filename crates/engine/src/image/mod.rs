@@ -2,7 +2,8 @@
 
 mod resize;
 
-use image::{DynamicImage, ImageDecoder, ImageReader, Limits};
+use image::error::{LimitError, LimitErrorKind};
+use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 use resize::{Filter, Rgb, resize};
 use std::io::{BufRead, Cursor, Read, Seek};
 use std::path::Path;
@@ -13,9 +14,11 @@ use tapml_import::{Config, Section};
 const MAX_FILE: u64 = 256 << 20;
 /// Most pixels along one side.
 const MAX_SIDE: u32 = 1 << 14;
-/// Most bytes that decoding may take: an image of the largest sides fits.
-const MAX_BYTES: u64 = 2 << 30;
-/// Sizes that a configuration may ask for.
+/// Most pixels of an image.
+const MAX_PIXELS: u64 = 1 << 27;
+/// Most bytes that decoding may take: an image of the most pixels with four channels of 16 bits fits.
+const MAX_BYTES: u64 = 8 * MAX_PIXELS;
+/// Sizes that a configuration may ask for, and most pixels along a side of what the encoder takes.
 const SIZES: std::ops::RangeInclusive<u32> = 1..=1 << 12;
 
 /// Turns image files into what a model's encoder takes.
@@ -91,7 +94,7 @@ impl ImageProcessor {
     }
 
     /// What the encoder takes of the image in a file: `f32[3, height, width]`. The file may be PNG or JPEG of up to
-    /// 16384 pixels along a side.
+    /// 16384 pixels along a side and 134 million in all.
     pub fn file(&self, path: &Path) -> Result<Tensor> {
         let io = |e: &std::io::Error| Error::io("read", path, e);
         let mut file = std::fs::File::open(path).map_err(|e| io(&e))?;
@@ -124,6 +127,13 @@ impl ImageProcessor {
             None => (found, Filter::Bicubic),
         };
         let kept = self.crop.map_or(to, |crop| crop.map(|size| size as usize));
+        if kept.iter().any(|&side| side > *SIZES.end() as usize) {
+            return Err(Error::unsupported(format!(
+                "the processor makes {}×{} pixels of {}×{}, more than {} along a side",
+                kept[0], kept[1], found[0], found[1], SIZES.end()
+            ))
+            .with_hint("give an image that is not as long and narrow"));
+        }
         if kept[0] > to[0] || kept[1] > to[1] {
             return Err(Error::unsupported(format!(
                 "the processor cuts {}×{} pixels out of {}×{}: padding is not supported",
@@ -208,6 +218,10 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
     reader.limits(limits);
     let read = || {
         let mut decoder = reader.into_decoder()?;
+        let (width, height) = decoder.dimensions();
+        if u64::from(width) * u64::from(height) > MAX_PIXELS {
+            return Err(ImageError::Limits(LimitError::from_kind(LimitErrorKind::DimensionError)));
+        }
         let orientation = decoder.orientation()?;
         let mut image = DynamicImage::from_decoder(decoder)?;
         image.apply_orientation(orientation);
@@ -221,14 +235,16 @@ fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
     Ok(Rgb { width, height, samples: image.into_raw() })
 }
 
-fn broken(error: &image::ImageError) -> Error {
+fn broken(error: &ImageError) -> Error {
     let kind = match error {
-        image::ImageError::Unsupported(_) => ErrorKind::Unsupported,
+        ImageError::Unsupported(_) => ErrorKind::Unsupported,
         _ => ErrorKind::InvalidInput,
     };
     let text = format!("could not read the image: {error}");
     Error::new(kind, text)
-        .with_hint(format!("give a PNG or JPEG file of at most {MAX_SIDE} pixels along a side"))
+        .with_hint(format!(
+        "give a PNG or JPEG file of at most {MAX_SIDE} pixels along a side and {MAX_PIXELS} in all"
+    ))
 }
 
 #[cfg(test)]
