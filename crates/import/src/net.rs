@@ -6,7 +6,7 @@ use crate::source::Source;
 use std::collections::HashMap;
 use std::fmt;
 use tapml_graph::op::MergeRows;
-use tapml_graph::{Builder, DType, Graph, Op, Result, Symbol, TensorType, ValueId};
+use tapml_graph::{Builder, DType, Error, Graph, Op, Result, Symbol, TensorType, ValueId};
 
 /// A module's place in the checkpoint, such as `model.layers.0.self_attn`: weights and nodes are named under it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -187,8 +187,11 @@ impl<'a> Net<'a> {
         self.builder.output(name, value);
     }
 
-    /// Finishes the graph.
+    /// Finishes the graph. Fails if there is an image that takes the place of no token.
     pub fn finish(self) -> Result<Finished> {
+        if self.image.is_some() {
+            return Err(Error::unsupported("this language model takes no image in the place of tokens"));
+        }
         Ok(Finished { graph: self.builder.finish()?, sources: self.sources, hidden: self.hidden })
     }
 }

@@ -92,11 +92,6 @@ impl Tower {
         })
     }
 
-    /// Columns of the hidden states.
-    pub fn hidden(&self) -> u32 {
-        self.hidden
-    }
-
     /// Layers.
     pub fn layers(&self) -> u32 {
         self.layers

@@ -100,7 +100,7 @@ fn wrong_inputs_are_errors_for_every_operator() {
                 assert!(eval(&sample.op, &sample.symbols, &missing).is_err(), "{name} without input {i}");
             }
             let mut odd = inputs.clone();
-            odd[i] = Value::float(vec![2, 1, 3], vec![0.0; 6]).unwrap();
+            odd[i] = Value::float(vec![2, 1, 3, 1], vec![0.0; 6]).unwrap();
             assert!(eval(&sample.op, &sample.symbols, &odd).is_err(), "{name} with a strange input {i}");
             let mut ids = inputs.clone();
             ids[i] = match &inputs[i] {
