@@ -27,7 +27,7 @@ WORDS = """the a of and to in is it was on what where who this that picture imag
 cloud light dark red green blue yellow white black grey small large old new near far left right above below man woman
 child dog cat bird horse boat train table chair window door book lamp one two three four five six many few there here
 under over between behind before very quite rather some any no not with from at by for as be are were has had seems
-looks stands lies""".split()
+looks""".split()
 
 CLIP = dict(model_type="clip_vision_model", hidden_size=32, intermediate_size=40, num_hidden_layers=3,
             num_attention_heads=4, image_size=28, patch_size=7, projection_dim=16)
@@ -52,8 +52,8 @@ LLAVA = {
 
 def write_tokenizer(folder):
     """A tokenizer whose tokens are words, with a template for chats that may hold one image."""
-    words = ["<s>", "</s>", "<unk>"] + WORDS
-    words += [f"word{i}" for i in range(len(words), IMAGE_TOKEN)] + ["<image>", "."]
+    words = ["<s>", "</s>", "<unk>"] + WORDS + ["<image>", "."]
+    assert words.index("<image>") == IMAGE_TOKEN and len(words) == VOCAB
     tokenizer = Tokenizer(token_models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.decoder = decoders.Fuse()

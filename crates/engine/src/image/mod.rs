@@ -130,7 +130,11 @@ impl ImageProcessor {
         if kept.iter().any(|&side| side > *SIZES.end() as usize) {
             return Err(Error::unsupported(format!(
                 "the processor makes {}×{} pixels of {}×{}, more than {} along a side",
-                kept[0], kept[1], found[0], found[1], SIZES.end()
+                kept[0],
+                kept[1],
+                found[0],
+                found[1],
+                SIZES.end()
             ))
             .with_hint("give an image that is not as long and narrow"));
         }
@@ -241,8 +245,7 @@ fn broken(error: &ImageError) -> Error {
         _ => ErrorKind::InvalidInput,
     };
     let text = format!("could not read the image: {error}");
-    Error::new(kind, text)
-        .with_hint(format!(
+    Error::new(kind, text).with_hint(format!(
         "give a PNG or JPEG file of at most {MAX_SIDE} pixels along a side and {MAX_PIXELS} in all"
     ))
 }

@@ -79,7 +79,14 @@ fn hostile_images_are_refused() {
     for length in (0..whole.len()).step_by(61) {
         assert!(processor.bytes(&whole[..length]).is_err(), "cut to {length} bytes");
     }
-    for bytes in [png(u32::MAX, u32::MAX), png(1 << 15, 1), png(1 << 14, 1 << 14), png(0, 4), b"GIF89a".to_vec(), b"text".to_vec()] {
+    for bytes in [
+        png(u32::MAX, u32::MAX),
+        png(1 << 15, 1),
+        png(1 << 14, 1 << 14),
+        png(0, 4),
+        b"GIF89a".to_vec(),
+        b"text".to_vec(),
+    ] {
         let error = processor.bytes(&bytes).unwrap_err();
         assert!(error.hint().is_some_and(|hint| hint.contains("PNG or JPEG")), "{error}");
     }
