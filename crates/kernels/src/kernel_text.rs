@@ -122,7 +122,7 @@ impl BuiltIn {
         for (number, BindingText { kind, name, of }) in self.bindings()?.iter().enumerate() {
             c.item(&format!("{number} {name}: {}, {of}", words(*kind)));
         }
-        let constants = desc.constants.iter().map(|(name, value)| format!("{name} = {value}"));
+        let constants = desc.constants.iter().map(|(name, value)| format!("{name}={value}"));
         c.line(&format!("Constants: {}", joined(constants)));
         c.line(&format!(
             "Workgroup: {:?} invocations; grid: [{}] workgroups.",
@@ -134,9 +134,7 @@ impl BuiltIn {
                 "A verdict takes it that nothing is added up.".into()
             }
             Accumulate { dtype, chain } => {
-                format!(
-                    "A verdict allows for sums in {dtype} with at most {chain} additions one after another."
-                )
+                format!("A verdict allows for sums in {dtype} whose longest chain of additions is {chain}.")
             }
         });
         if self.plan.constants.iter().any(|bytes| bytes.len() == 4) {
@@ -196,7 +194,7 @@ pub fn words(kind: BindingKind) -> &'static str {
 fn extent(extent: &Extent) -> String {
     match extent.divisor {
         0 | 1 => extent.dim.to_string(),
-        divisor => format!("ceil(({}) / {divisor})", extent.dim),
+        divisor => format!("ceil(({})/{divisor})", extent.dim),
     }
 }
 

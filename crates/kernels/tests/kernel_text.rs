@@ -82,7 +82,7 @@ fn every_operator_has_a_printed_kernel_that_tells_what_it_is_given() {
         assert!(comment.lines().all(|line| line.starts_with("//") && line.len() <= 140), "{comment}");
         let desc = one.desc().unwrap();
         assert_eq!(code.trim_end(), desc.source.text.trim());
-        let told = desc.constants.iter().map(|(name, value)| format!("{name} = {value}"));
+        let told = desc.constants.iter().map(|(name, value)| format!("{name}={value}"));
         let squeezed = comment.replace("\n//", "");
         for fact in told.chain([one.kernel.clone(), format!("--kernel {}=FILE", one.choice())]) {
             assert!(squeezed.contains(&fact), "{}: {fact}\n{comment}", one.kernel);
