@@ -7,7 +7,7 @@ use minijinja::{Environment, ErrorKind as JinjaError, context};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
 use tapml_graph::{Error, Result};
-use tapml_import::Config;
+use tapml_import::{Config, is_present};
 
 /// The file with nothing but the template.
 const FILE: &str = "chat_template.jinja";
@@ -88,7 +88,7 @@ impl ChatTemplate {
     /// there is none.
     pub fn read(dir: &Path, special: &SpecialTokens) -> Result<Option<ChatTemplate>> {
         let path = dir.join(FILE);
-        if path.exists() {
+        if is_present(&path)? {
             let source = read_text(&path)?;
             return ChatTemplate::new(&source, special)
                 .map(Some)

@@ -6,7 +6,7 @@ use crate::stream::TextStream;
 use crate::vocabulary::{self, Opened, World};
 use std::path::{Path, PathBuf};
 use tapml_graph::{Error, ErrorKind, Result};
-use tapml_import::gguf;
+use tapml_import::{gguf, is_present};
 
 /// The file in a model folder.
 const FILE: &str = "tokenizer.json";
@@ -40,16 +40,16 @@ impl Tokenizer {
         if gguf::is_gguf(path) {
             return Tokenizer::of(path, vocabulary::open_gguf(path)?);
         }
-        if path.join(FILE).exists() {
+        if is_present(&path.join(FILE))? {
             return Tokenizer::open_json(path);
         }
         let own = path.join(vocabulary::SENTENCEPIECE);
-        if own.exists() {
+        if is_present(&own)? {
             let opened = vocabulary::open_sentencepiece(path)?;
             let template = ChatTemplate::read(path, &opened.special)?;
             return Ok(Tokenizer { template, ..Tokenizer::of(&own, opened)? });
         }
-        match World::find(path) {
+        match World::find(path)? {
             Some(world) => Tokenizer::open_world(path, world),
             None => Tokenizer::open_json(path),
         }

@@ -1,10 +1,12 @@
 //! A checkpoint folder or GGUF file, opened: configuration, graph, weights and the ids of special tokens.
 
 use crate::arch::{self, Decoder, ImageTokens};
+use crate::class;
 use crate::config::Config;
 use crate::gguf;
 use crate::net::Net;
 use crate::options::ImportOptions;
+use crate::present::is_present;
 use crate::random;
 use crate::weights::Weights;
 use std::path::{Path, PathBuf};
@@ -117,6 +119,11 @@ impl Checkpoint {
         &self.config
     }
 
+    /// Things to know about the checkpoint that are no failure, one sentence each.
+    pub fn notes(&self) -> Vec<String> {
+        class::unknown(&self.config, self.model_type).into_iter().collect()
+    }
+
     /// The architecture's `model_type`.
     pub fn model_type(&self) -> &'static str {
         self.model_type
@@ -193,7 +200,7 @@ fn open_files(path: &Path) -> Result<(Config, Weights)> {
 /// `config.json` of a model folder, which needs no weights for that. Fails if this is no such folder.
 pub fn read_config(dir: &Path) -> Result<Config> {
     let fail = |text: String| Error::invalid(format!("{}: {text}", dir.display())).with_hint(FOLDER);
-    if !dir.exists() {
+    if !is_present(dir)? {
         return Err(fail("there is no such file or folder".into()));
     }
     if dir.is_file() {
@@ -204,7 +211,7 @@ pub fn read_config(dir: &Path) -> Result<Config> {
             _ => fail("expected a model folder, found a file".into()),
         });
     }
-    if !dir.join("config.json").exists() {
+    if !is_present(&dir.join("config.json"))? {
         return Err(fail("this folder holds no model: there is no config.json".into()));
     }
     Config::read(&dir.join("config.json"))

@@ -1,5 +1,6 @@
 //! Typed, bounded access to a model's JSON files; errors name the file and the key.
 
+use crate::present::is_present;
 use serde_json::{Map, Value};
 use std::io::Read;
 use std::ops::RangeInclusive;
@@ -51,7 +52,12 @@ impl Config {
 
     /// Reads the file if it exists; see [`Config::read`].
     pub fn read_if_present(path: &Path) -> Result<Option<Config>> {
-        path.exists().then(|| Config::read(path)).transpose()
+        is_present(path)?.then(|| Config::read(path)).transpose()
+    }
+
+    /// The file, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
     }
 
     /// The whole object.

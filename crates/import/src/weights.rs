@@ -3,6 +3,7 @@
 
 use crate::config::Config;
 use crate::finite::first_not_finite;
+use crate::present::is_present;
 use crate::safetensors::File;
 use crate::source::Source;
 use rayon::prelude::*;
@@ -87,7 +88,7 @@ pub struct Weights {
 impl Weights {
     /// Opens `model.safetensors`, or the shards that `model.safetensors.index.json` names.
     pub fn open(dir: &Path) -> Result<Weights> {
-        if dir.join(SINGLE).exists() {
+        if is_present(&dir.join(SINGLE))? {
             return Ok(Weights::of(File::open(&dir.join(SINGLE))?));
         }
         match Config::read_if_present(&dir.join(INDEX))? {
@@ -266,7 +267,7 @@ fn sharded(dir: &Path, config: &Config) -> Result<Weights> {
             return Err(bad(format!("`{file}` is no name of a file in this folder")));
         }
         let shard = dir.join(file);
-        if !shard.exists() {
+        if !is_present(&shard)? {
             return Err(bad(format!(
                 "shard {} is missing; it holds {} tensors",
                 shard.display(),

@@ -362,6 +362,7 @@ fn every_golden() {
     let check = |(name, dir): &(String, PathBuf)| {
         let golden = Golden::open(name);
         let runner = Runner::of(dir, &golden);
+        assert_eq!(runner.checkpoint.notes(), Vec::<String>::new());
         let plain = runner.checkpoint.graph();
         if golden.has(0, "pooled") {
             return (name.clone(), check_encoder(&runner, plain, &golden));

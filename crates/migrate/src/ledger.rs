@@ -3,6 +3,7 @@
 
 use crate::identity::{Hash, ModelIdentity};
 use crate::noise::Limits;
+use crate::progress::Progress;
 use crate::report::{OpCheck, SkippedNode};
 use crate::suite::{parent, sync_folder};
 use crate::whole::ModelCheck;
@@ -118,9 +119,16 @@ impl LedgerFolder {
         self.path.join(SUITE)
     }
 
-    /// What the folder holds; `None` if nothing in it can be used. Fails on a ledger that cannot be read or is of another
-    /// model.
-    pub fn load(&self, graph: Hash, model: &ModelIdentity) -> Result<Option<Ledger>> {
+    /// What the folder holds; `None` if nothing in it can be used, which `progress` is told unless there is nothing. Fails
+    /// on a ledger that cannot be read or is of another model.
+    pub fn load(
+        &self,
+        graph: Hash,
+        model: &ModelIdentity,
+        progress: &dyn Progress,
+    ) -> Result<Option<Ledger>> {
+        let again =
+            |why: &str| progress.note(&format!("starting over: the ledger {} {why}", self.path.display()));
         let file = self.path.join(LEDGER);
         let text = match fs::read(&file) {
             Ok(text) => text,
@@ -145,6 +153,7 @@ impl LedgerFolder {
             .with_hint("update TapML, or choose another folder with `--ledger`"));
         }
         if version < VERSION {
+            again(&format!("is of version {version}, whose evidence does not hold for version {VERSION}"));
             return Ok(None);
         }
         let ledger: Ledger = serde_json::from_slice(&text).map_err(broken)?;
@@ -158,6 +167,7 @@ impl LedgerFolder {
         }
         // Another graph of the same weights, such as one with other fusions: no evidence holds for it.
         if ledger.graph != graph {
+            again("is of another graph of these weights, such as one with other fusions");
             return Ok(None);
         }
         Ok(Some(ledger))
@@ -213,17 +223,43 @@ mod tests {
     fn round_trips_and_refuses_other_models_and_damage() {
         let dir = tempfile::tempdir().unwrap();
         let folder = LedgerFolder::take(dir.path()).unwrap();
-        let l = ledger();
-        assert!(folder.load(l.graph, &l.model).unwrap().is_none());
+        let (l, notes) = (ledger(), Notes::default());
+        let load = |graph: Hash, model: &ModelIdentity| folder.load(graph, model, &notes);
+        assert!(load(l.graph, &l.model).unwrap().is_none());
         folder.save(&l).unwrap();
-        assert_eq!(folder.load(l.graph, &l.model).unwrap(), Some(l.clone()));
-        assert_eq!(folder.load(Hash::of(b"other"), &l.model).unwrap(), None);
+        assert_eq!(load(l.graph, &l.model).unwrap(), Some(l.clone()));
         let other = ModelIdentity { weights: "cd".into(), ..l.model.clone() };
-        let error = folder.load(l.graph, &other).unwrap_err();
+        let error = load(l.graph, &other).unwrap_err();
         assert!(error.to_string().contains("`toy`") && error.hint().unwrap().contains("--ledger"), "{error}");
         fs::write(dir.path().join(LEDGER), "{\"version\": 1, \"mod").unwrap();
-        let error = folder.load(l.graph, &l.model).unwrap_err();
+        let error = load(l.graph, &l.model).unwrap_err();
         assert!(error.hint().unwrap().contains("delete it"), "{error}");
+        assert!(notes.0.lock().unwrap().is_empty());
+    }
+
+    /// What a progress display is told.
+    #[derive(Default)]
+    struct Notes(std::sync::Mutex<Vec<String>>);
+
+    impl Progress for Notes {
+        fn note(&self, text: &str) {
+            self.0.lock().unwrap().push(text.to_string());
+        }
+    }
+
+    #[test]
+    fn starting_over_is_told() {
+        let dir = tempfile::tempdir().unwrap();
+        let folder = LedgerFolder::take(dir.path()).unwrap();
+        let (l, notes) = (ledger(), Notes::default());
+        folder.save(&l).unwrap();
+        assert_eq!(folder.load(Hash::of(b"other"), &l.model, &notes).unwrap(), None);
+        // Of an older version nothing but the number is looked at.
+        fs::write(dir.path().join(LEDGER), "{\"version\": 0, \"operators\": {}}").unwrap();
+        assert_eq!(folder.load(l.graph, &l.model, &notes).unwrap(), None);
+        let notes = notes.0.into_inner().unwrap();
+        assert!(notes[0].contains("another graph") && notes[1].contains("is of version 0"), "{notes:?}");
+        assert!(notes.iter().all(|note| note.contains(&dir.path().display().to_string())), "{notes:?}");
     }
 
     #[test]

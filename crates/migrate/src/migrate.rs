@@ -69,7 +69,7 @@ pub fn migrate(
     let mut identity = identity;
     identity.weights = identity::weights_hash(&identity::weight_entries(model)?).to_string();
     let graph = identity::graph_hash(model.graph());
-    let old = folder.load(graph, &identity)?;
+    let old = folder.load(graph, &identity, progress)?;
     let mut seconds = Seconds { import: options.import_seconds, ..Seconds::default() };
     let suite = Timed::new(&mut seconds.carve)
         .run(|| obtain_suite(&folder.suite(), model, &identity, prompts, source, options, progress, stop))?;
@@ -123,7 +123,7 @@ fn obtain_suite(
 ) -> Result<Suite> {
     let info = source.describe();
     let steps = steps(&Interface::of(model.graph())?, options.steps);
-    if path.exists() {
+    if path.try_exists().map_err(|e| Error::io("look for", path, &e))? {
         match Suite::open(path).and_then(|s| s.verify().map(|()| s)) {
             Ok(suite) => {
                 let m = suite.manifest();

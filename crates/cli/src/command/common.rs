@@ -49,6 +49,7 @@ impl GraphArgs {
             Activation::F16 => DType::F16,
         };
         let checkpoint = Checkpoint::open_with(path, &ImportOptions { activation, ..options })?;
+        checkpoint.notes().iter().for_each(|note| output::note("note", note));
         let model = match self.no_fuse {
             true => checkpoint.model().clone(),
             false => checkpoint.model().with_graph(tapml::graph::fuse(checkpoint.graph())?)?,

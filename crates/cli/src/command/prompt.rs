@@ -57,6 +57,7 @@ fn lines(file: Option<&Path>, sees: bool) -> Result<Vec<Line>> {
     };
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("could not read prompts from {}", file.display()))?;
+    let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let lines = text.lines().filter(|l| !l.trim().is_empty());
     let lines: Vec<Line> = lines
         .map(|line| match line.strip_prefix("![](").and_then(|rest| rest.split_once(')')) {
@@ -158,5 +159,17 @@ mod tests {
         let blind = lines(Some(&file), false).unwrap();
         assert_eq!(blind[0], line("![](a b.png) What is this?", None), "a text as before");
         assert_eq!(lines(None, false).unwrap().len() + 1, lines(None, true).unwrap().len());
+    }
+
+    #[test]
+    fn a_byte_order_mark_is_no_part_of_the_first_prompt() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("prompts.txt");
+        std::fs::write(&file, "\u{feff}Once upon\r\n\n  \na time\n").unwrap();
+        let texts: Vec<String> =
+            lines(Some(&file), true).unwrap().into_iter().map(|line| line.text).collect();
+        assert_eq!(texts, ["Once upon", "a time"]);
+        std::fs::write(&file, "\u{feff}\n").unwrap();
+        assert!(lines(Some(&file), true).unwrap_err().to_string().contains("holds no prompts"));
     }
 }

@@ -4,6 +4,7 @@
 use super::world_line;
 use crate::special::SpecialTokens;
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use tapml_graph::{Context, Error, Result};
 
@@ -29,12 +30,15 @@ impl World {
 
     /// The vocabulary file of a model folder, if there is one: `rwkv_vocab_v20230424.txt`, or another that is named in
     /// this way; of several the last in order of names, which end in a date.
-    pub fn find(dir: &Path) -> Option<PathBuf> {
-        let names = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    pub fn find(dir: &Path) -> Result<Option<PathBuf>> {
+        let names = match std::fs::read_dir(dir) {
+            Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
+            names => names.map_err(|e| Error::io("list", dir, &e))?.flatten(),
+        };
         let names = names.filter_map(|entry| entry.file_name().into_string().ok());
         let named = |name: &String| name.contains("_vocab_") && name.ends_with(".txt");
         let last = names.filter(named).max_by_key(|name| (name.starts_with("rwkv_"), name.clone()));
-        last.map(|name| dir.join(name))
+        Ok(last.map(|name| dir.join(name)))
     }
 
     /// Reads a vocabulary; `special` names the texts that are special tokens, which end a text unless the list has them

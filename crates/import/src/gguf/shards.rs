@@ -1,6 +1,7 @@
 //! A model in one GGUF file, or split over several: `NAME-00001-of-00003.gguf` and so on.
 
 use super::{Entry, File, Metadata};
+use crate::present::is_present;
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use tapml_graph::{Context, Error, Result};
@@ -114,7 +115,7 @@ fn sibling(path: &Path, number: u64, count: u64) -> Result<File> {
         Error::invalid(text)
             .with_hint(format!("the first must be called {name}, so that the others can be found"))
     })?;
-    if !sibling.exists() {
+    if !is_present(&sibling)? {
         let text = format!("{} is missing, file {number} of the model's {count}", sibling.display());
         return Err(Error::invalid(text).with_hint("put all files of the model into one folder"));
     }

@@ -1,0 +1,89 @@
+//! The class names of `architectures`. `model_type` alone decides what is built; a class that does not go with it may
+//! compute something else.
+
+use crate::config::Config;
+use serde_json::Value;
+
+/// How the names of classes end that are served: text, text from images too, the layers without a head.
+const ENDINGS: &[&str] = &["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model"];
+
+/// A sentence on the classes of `architectures` that do not go with the `model_type`, if there are any.
+pub fn unknown(config: &Config, model_type: &str) -> Option<String> {
+    let fits = |class: &Value| class.as_str().is_some_and(|class| goes_with(class, model_type));
+    let found = match config.root().get("architectures")? {
+        Value::Array(classes) => classes.iter().filter(|class| !fits(class)).map(brief).collect(),
+        other => vec![brief(other)],
+    };
+    let list = found.join(", ");
+    let text = format!(
+        "{}: `architectures` names {list}, which is no known class of a `{model_type}` model; `model_type` decides here",
+        config.path().display()
+    );
+    (!found.is_empty()).then_some(text)
+}
+
+/// Whether a class is that of a model type: its name begins with the type's, or the type's with it, such as
+/// `RwkvForCausalLM` for `rwkv5`.
+fn goes_with(class: &str, model_type: &str) -> bool {
+    let letters = |text: &str| -> String {
+        text.chars().filter(char::is_ascii_alphanumeric).map(|c| c.to_ascii_lowercase()).collect()
+    };
+    let stem = ENDINGS.iter().find_map(|ending| class.strip_suffix(ending)).map(letters);
+    stem.is_some_and(|stem| !stem.is_empty() && letters(model_type).starts_with(&stem))
+}
+
+/// A value for a message: cut short, because it comes from a file.
+fn brief(value: &Value) -> String {
+    let text = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+    format!("`{}`", text.chars().take(60).collect::<String>().escape_debug())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn note(architectures: Value, model_type: &str) -> Option<String> {
+        let map = serde_json::json!({ "architectures": architectures });
+        let config = Config::new(Path::new("m/config.json"), map.as_object().unwrap().clone());
+        unknown(&config, model_type)
+    }
+
+    #[test]
+    fn classes_of_the_model_type_need_no_note() {
+        for (class, model_type) in [
+            ("LlamaForCausalLM", "llama"),
+            ("Qwen2MoeForCausalLM", "qwen2_moe"),
+            ("GPT2LMHeadModel", "gpt2"),
+            ("RwkvForCausalLM", "rwkv5"),
+            ("Gemma3ForCausalLM", "gemma3_text"),
+            ("Mistral3ForConditionalGeneration", "mistral3"),
+            ("ChatGLMModel", "chatglm"),
+            ("BaiChuanForCausalLM", "baichuan"),
+        ] {
+            assert_eq!(note(serde_json::json!([class]), model_type), None, "{class}");
+        }
+        assert_eq!(note(serde_json::json!([]), "llama"), None);
+    }
+
+    #[test]
+    fn other_classes_are_named() {
+        for class in [
+            "AbacusForCausalLM",
+            "LlamaForSequenceClassification",
+            "ForCausalLM",
+            "Llama",
+            "Llama4ForCausalLM",
+        ] {
+            let note = note(serde_json::json!(["LlamaForCausalLM", class]), "llama").unwrap();
+            assert!(
+                note.starts_with("m/config.json: ") && note.contains(&format!("names `{class}`,")),
+                "{note}"
+            );
+        }
+        for value in [serde_json::json!("LlamaForCausalLM"), serde_json::json!([7]), serde_json::json!({})] {
+            assert!(note(value, "llama").is_some());
+        }
+        assert!(note(serde_json::json!(["x".repeat(9000)]), "llama").unwrap().len() < 300);
+    }
+}
