@@ -2,6 +2,7 @@
 //! diagnosis is measured with stands on them, and the score of suites.
 #![warn(missing_docs)]
 
+pub mod bench;
 mod catalogue;
 mod commands;
 mod device;

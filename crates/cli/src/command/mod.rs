@@ -1,6 +1,7 @@
 //! The list of commands; each is one file.
 
 mod align;
+mod bench;
 mod carve;
 mod check;
 mod common;
@@ -42,4 +43,5 @@ commands! {
     Align(align::AlignCommand),
     Kernel(kernel::KernelCommand),
     Device(device::DeviceCommand),
+    Bench(bench::BenchCommand),
 }

@@ -1,6 +1,6 @@
 //! The allowed error of each element, and the worst element.
 
-use super::{BASE, CHAIN, Element, Exact, Precision, STORAGE};
+use super::{Constants, Element, Exact, Precision};
 use tapml_graph::{DType, Tensor};
 
 /// Allowed errors of the elements of one output.
@@ -19,11 +19,23 @@ pub struct Allowed {
 impl Allowed {
     /// The allowed errors of an output of `dtype`; see the module above for the formulas.
     pub fn new(exact: &Exact, dtype: DType, precision: Precision, source: Option<&[f64]>) -> Allowed {
-        let factor = precision.accumulate.unit_roundoff() * (BASE + CHAIN * (precision.terms as f64).sqrt());
+        Allowed::with(&Constants::DECIDING, exact, dtype, precision, source)
+    }
+
+    /// As [`Allowed::new`] with these constants.
+    pub fn with(
+        constants: &Constants,
+        exact: &Exact,
+        dtype: DType,
+        precision: Precision,
+        source: Option<&[f64]>,
+    ) -> Allowed {
+        let roundings = constants.base + constants.chain * (precision.terms as f64).sqrt();
+        let factor = precision.accumulate.unit_roundoff() * roundings;
         if !dtype.is_float() {
             return Allowed::of_indices(exact, factor);
         }
-        let storage: Vec<f64> = exact.values.iter().map(|&y| storage(dtype, y)).collect();
+        let storage: Vec<f64> = exact.values.iter().map(|&y| storage(constants.storage, dtype, y)).collect();
         let row_len = exact.row_len.max(1);
         let mut computing = Vec::with_capacity(exact.values.len());
         for (row, (values, deviation)) in
@@ -112,8 +124,8 @@ impl Allowed {
     }
 }
 
-fn storage(dtype: DType, y: f64) -> f64 {
-    let bound = STORAGE * dtype.unit_roundoff() * y.abs().max(dtype.min_normal());
+fn storage(headroom: f64, dtype: DType, y: f64) -> f64 {
+    let bound = headroom * dtype.unit_roundoff() * y.abs().max(dtype.min_normal());
     match dtype {
         DType::F32 | DType::BF16 => {
             bound.max(if y.abs() < 2.0 * dtype.min_normal() { dtype.min_normal() } else { 0.0 })

@@ -1,6 +1,6 @@
 //! The residual of one output as a distribution: scale, bias, size, and shifts of single columns.
 
-use super::{Allowed, Criterion, Exact, LAMBDA, SHARED};
+use super::{Allowed, Constants, Criterion, Exact};
 use tapml_graph::DType;
 
 /// Columns are tested if there are at least this many rows; fewer say no more than the elements do.
@@ -37,9 +37,9 @@ impl Sums {
         self.jump = self.jump.max(weight.abs() * (ulp + noise));
     }
 
-    fn ratio(&self, lambda: f64) -> f64 {
+    fn ratio(&self, shared: f64, lambda: f64) -> f64 {
         let limit =
-            SHARED * self.shared + (2.0 * lambda * self.variance).sqrt() + 2.0 / 3.0 * lambda * self.jump;
+            shared * self.shared + (2.0 * lambda * self.variance).sqrt() + 2.0 / 3.0 * lambda * self.jump;
         let observed = self.observed.abs();
         if observed > 0.0 && limit.is_finite() { observed / limit } else { 0.0 }
     }
@@ -80,7 +80,8 @@ impl<'a> Residual<'a> {
     }
 
     /// Observed over allowed of every test.
-    pub fn tests(&self) -> [(f64, Criterion); 4] {
+    pub fn tests(&self, constants: &Constants) -> [(f64, Criterion); 4] {
+        let Constants { shared, lambda, .. } = *constants;
         let (mut scale, mut bias) = (Sums::default(), Sums::default());
         let mut squares = Sums::default();
         for (i, &r) in self.residual.iter().enumerate() {
@@ -91,19 +92,19 @@ impl<'a> Residual<'a> {
             scale.add(y, r, noise, ulp);
             bias.add(1.0, r, noise, ulp);
             squares.observed += r * r;
-            squares.shared += noise * noise + ulp * noise.min(ulp) / SHARED;
+            squares.shared += noise * noise + ulp * noise.min(ulp) / shared;
             squares.variance += ulp.powi(3) * noise.min(ulp) + noise.powi(4) / SPREAD;
             squares.jump = squares.jump.max((ulp + noise).powi(2));
         }
         [
-            (scale.ratio(LAMBDA), Criterion::Scale),
-            (bias.ratio(LAMBDA), Criterion::Bias),
-            (squares.ratio(LAMBDA).sqrt(), Criterion::Spread),
-            (self.columns(), Criterion::Column),
+            (scale.ratio(shared, lambda), Criterion::Scale),
+            (bias.ratio(shared, lambda), Criterion::Bias),
+            (squares.ratio(shared, lambda).sqrt(), Criterion::Spread),
+            (self.columns(shared, lambda), Criterion::Column),
         ]
     }
 
-    fn columns(&self) -> f64 {
+    fn columns(&self, shared: f64, lambda: f64) -> f64 {
         let width = self.exact.row_len.max(1);
         if self.residual.len() < MIN_ROWS * width {
             return 0.0;
@@ -113,7 +114,7 @@ impl<'a> Residual<'a> {
             sums[i % width].add(1.0, r, self.noise[i], self.ulp[i]);
         }
         // So many tests at once: the probability of a false alarm is shared among them.
-        let lambda = LAMBDA + (width as f64).ln();
-        sums.iter().map(|s| s.ratio(lambda)).fold(0.0, f64::max)
+        let lambda = lambda + (width as f64).ln();
+        sums.iter().map(|s| s.ratio(shared, lambda)).fold(0.0, f64::max)
     }
 }

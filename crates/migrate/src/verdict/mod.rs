@@ -73,6 +73,27 @@ pub const LAMBDA: f64 = 20.0;
 /// Headroom on the rounding of the storage dtype, for the rounding of the oracle itself.
 pub const STORAGE: f64 = 1.01;
 
+/// The constants of the verdict as a set, so that a bench of faults can measure what others would decide.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Constants {
+    /// See [`BASE`].
+    pub base: f64,
+    /// See [`CHAIN`].
+    pub chain: f64,
+    /// See [`SHARED`].
+    pub shared: f64,
+    /// See [`LAMBDA`].
+    pub lambda: f64,
+    /// See [`STORAGE`].
+    pub storage: f64,
+}
+
+impl Constants {
+    /// Those that decide.
+    pub const DECIDING: Constants =
+        Constants { base: BASE, chain: CHAIN, shared: SHARED, lambda: LAMBDA, storage: STORAGE };
+}
+
 /// What the oracle found for one output.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Exact {
@@ -179,13 +200,24 @@ pub fn judge(
     precision: Precision,
     source: Option<(&[Tensor], Precision)>,
 ) -> Result<Judgement> {
+    judge_with(&Constants::DECIDING, exact, observed, precision, source)
+}
+
+/// As [`judge`], with other constants than those that decide.
+pub fn judge_with(
+    constants: &Constants,
+    exact: &[Exact],
+    observed: &[Tensor],
+    precision: Precision,
+    source: Option<(&[Tensor], Precision)>,
+) -> Result<Judgement> {
     if exact.len() != observed.len() || source.is_some_and(|(s, _)| s.len() != exact.len()) {
         return Err(Error::bug(format!("{} exact outputs, {} observed ones", exact.len(), observed.len())));
     }
     let mut worst: Option<Judgement> = None;
     for (output, (exact, observed)) in exact.iter().zip(observed).enumerate() {
         let source = source.map(|(tensors, precision)| (&tensors[output], precision));
-        let mut judgement = one(exact, observed, precision, source)?;
+        let mut judgement = one(constants, exact, observed, precision, source)?;
         judgement.worst.output = output;
         worst = Some(match worst {
             Some(old) => worse(old, judgement),
@@ -203,6 +235,7 @@ fn worse(a: Judgement, b: Judgement) -> Judgement {
 }
 
 fn one(
+    constants: &Constants,
     exact: &Exact,
     observed: &Tensor,
     precision: Precision,
@@ -211,10 +244,10 @@ fn one(
     let given = values(exact, observed)?;
     let dtype = observed.dtype();
     let source_values = source.map(|(tensor, _)| values(exact, tensor)).transpose()?;
-    let allowed = Allowed::new(exact, dtype, precision, source_values.as_deref());
+    let allowed = Allowed::with(constants, exact, dtype, precision, source_values.as_deref());
     let source_ratio = match (source, &source_values) {
         (Some((tensor, own)), Some(values)) => {
-            let allowed = Allowed::new(exact, tensor.dtype(), own, None);
+            let allowed = Allowed::with(constants, exact, tensor.dtype(), own, None);
             Some(allowed.worst_element(exact, values).0)
         }
         _ => None,
@@ -227,7 +260,7 @@ fn one(
         criterion = Criterion::NonFinite;
     }
     let residual = distribution::Residual::new(exact, &given, dtype, &allowed);
-    for (found, name) in residual.tests() {
+    for (found, name) in residual.tests(constants) {
         if found > ratio {
             (ratio, criterion) = (found, name);
         }

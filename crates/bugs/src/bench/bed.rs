@@ -1,0 +1,73 @@
+//! A model under test: its graph and weights, its recorded calls, and their exact results.
+
+use std::path::Path;
+use tapml_exec::CpuPlatform;
+use tapml_graph::{Model, Op, Result};
+use tapml_migrate::suite::Suite;
+use tapml_migrate::{CarveOptions, ModelIdentity, Oracles, Progress, PromptInput, Stop, carve};
+
+/// Bytes of exact results kept for one model.
+const ORACLE_BYTES: usize = 1 << 30;
+
+/// A model with recorded calls. Exact results are computed once and shared by all mutants.
+pub struct Bed {
+    /// The model's name in ids of mutants.
+    pub name: String,
+    /// The recorded calls.
+    pub suite: Suite,
+    /// The model.
+    pub model: Model,
+    /// Exact results of the suite's calls.
+    pub oracles: Oracles,
+}
+
+/// What is recorded of a model.
+#[derive(Clone, Debug, Default)]
+pub struct BedOptions {
+    /// Token ids of the prompts.
+    pub prompts: Vec<Vec<u32>>,
+    /// Decode steps after each prompt.
+    pub steps: u32,
+}
+
+impl Bed {
+    /// Runs the model on the CPU reference and records its calls into a new folder `out`.
+    pub fn carve(
+        name: &str,
+        model: &Model,
+        options: &BedOptions,
+        out: &Path,
+        progress: &dyn Progress,
+        stop: &Stop,
+    ) -> Result<Bed> {
+        let identity = ModelIdentity { name: name.into(), path: name.into(), ..ModelIdentity::default() };
+        let prompts = options.prompts.iter().cloned();
+        let prompts: Vec<PromptInput> = prompts.map(|ids| PromptInput { text: String::new(), ids }).collect();
+        let carving = CarveOptions {
+            out,
+            overwrite: true,
+            steps: options.steps,
+            self_contained: false,
+            context: 0,
+            decode: &|_| String::new(),
+        };
+        carve(&mut CpuPlatform::new(), model, identity, &prompts, &carving, progress, stop)?;
+        Bed::open(name, model, out)
+    }
+
+    /// Opens recorded calls of this model.
+    pub fn open(name: &str, model: &Model, suite: &Path) -> Result<Bed> {
+        let suite = Suite::open(suite)?;
+        let model = suite.model(Some(model))?;
+        Ok(Bed { name: name.into(), suite, model, oracles: Oracles::new(ORACLE_BYTES) })
+    }
+
+    /// The largest attention window of a model: faults of windows show only beyond it.
+    pub fn window(model: &Model) -> Option<u32> {
+        let windows = model.graph().nodes().iter().filter_map(|node| match &node.op {
+            Op::Attention(attention) => attention.window,
+            _ => None,
+        });
+        windows.max()
+    }
+}

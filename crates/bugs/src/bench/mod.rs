@@ -1,0 +1,18 @@
+//! The bench of bugs: models with recorded calls, mutants replayed on them, and what each policy of judging says.
+
+mod bed;
+mod ops;
+mod policy;
+mod random;
+mod report;
+mod run;
+mod select;
+mod sight;
+
+pub use bed::{Bed, BedOptions};
+pub use ops::{OpCase, OpCases, Sampling};
+pub use policy::{POLICIES, Policy, Values};
+pub use report::{CleanRun, Rate, Record, Report, SCHEMA};
+pub use run::{Opener, Prepared, RunOptions, clean, deadline, kernels};
+pub use select::{Selection, tuned_on};
+pub use sight::{Class, GRID, Sight, Sighting, platform, sight};

@@ -1,0 +1,137 @@
+//! The calls of one operator that mutants are replayed on, with everything that judging them needs.
+
+use super::bed::Bed;
+use super::policy::Values;
+use super::random;
+use rayon::prelude::*;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tapml_exec::{Call, Platform};
+use tapml_graph::{DType, Error, NodeId, Result, Symbol, Tensor};
+use tapml_migrate::suite::Case;
+use tapml_migrate::verdict::{Exact, Precision};
+use tapml_migrate::{Choices, terms};
+
+/// Which calls of an operator are replayed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sampling {
+    /// Nodes of each kernel variant: the first, the last and those between at equal distances.
+    pub nodes: usize,
+    /// Runs of more tokens than this are used for attention and what feeds it positions alone.
+    pub long: u64,
+}
+
+impl Default for Sampling {
+    fn default() -> Sampling {
+        Sampling { nodes: 3, long: 32 }
+    }
+}
+
+/// One call with what is known about it.
+pub struct OpCase {
+    /// Its place in the suite.
+    pub case: Case,
+    /// What the source platform computed.
+    pub expected: Vec<Tensor>,
+    /// The exact results.
+    pub exact: Arc<Vec<Exact>>,
+    /// Precision that the kernel declares.
+    pub target: Precision,
+    /// Precision of the source.
+    pub source: Precision,
+    /// What the device computes without a fault.
+    pub clean: Vec<Tensor>,
+}
+
+/// The calls of one operator.
+pub struct OpCases {
+    /// The operator.
+    pub op: String,
+    /// The calls, in the order of `cases`.
+    pub calls: Vec<Call>,
+    /// What is known about them.
+    pub cases: Vec<OpCase>,
+    /// Calls with inputs drawn from a normal distribution, as a unit test would make, and what the source computes.
+    pub random: (Vec<Call>, Vec<Vec<Tensor>>),
+    /// One small call of each variant, for devices that check while they run.
+    pub checked: Vec<Call>,
+}
+
+impl OpCases {
+    /// Chooses calls, replays them on `clean`, a device without faults, and computes exact results.
+    pub fn of(bed: &Bed, op: &str, clean: &mut dyn Platform, sampling: Sampling) -> Result<OpCases> {
+        let graph = bed.suite.graph();
+        let nodes = (0..graph.nodes().len() as u32).map(NodeId);
+        let nodes: Vec<NodeId> = nodes.filter(|&id| graph.node(id).op.name() == op).collect();
+        let choices = Choices::of(graph, clean, nodes.iter().copied())?;
+        let nodes = sample(&nodes, &choices, sampling.nodes)?;
+        let long = !matches!(op, "attention" | "rope_angles" | "rope" | "append");
+        let frames: Vec<usize> =
+            (0..bed.suite.frames().len()).filter(|&f| !long || tokens(bed, f) <= sampling.long).collect();
+        let cases: Vec<Case> =
+            frames.iter().flat_map(|&frame| nodes.iter().map(move |&node| Case { frame, node })).collect();
+        let recorded = cases.iter().map(|&case| bed.suite.call(case, &bed.model));
+        let (calls, expected): (Vec<Call>, Vec<Vec<Tensor>>) =
+            recorded.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        let outputs = replay(clean, &calls)?.into_iter().collect::<Result<Vec<_>>>()?;
+        let known = cases.par_iter().zip(&calls).zip(expected.into_par_iter().zip(outputs));
+        let known = known.map(|((&case, call), (expected, clean))| {
+            Ok(OpCase {
+                case,
+                expected,
+                exact: bed.oracles.of(case, || Ok(call))?,
+                target: choices.precision(case.node, &call.symbols)?,
+                source: Precision { accumulate: DType::F32, terms: terms(call) },
+                clean,
+            })
+        });
+        let known = known.collect::<Result<Vec<_>>>()?;
+        // The first prompt's prefill and its first decode step of one node of each variant.
+        let variants = sample(&nodes, &choices, 1)?;
+        let few = |case: &&(usize, &OpCase)| variants.contains(&case.1.case.node) && case.1.case.frame < 2;
+        let few: Vec<usize> =
+            known.iter().enumerate().collect::<Vec<_>>().iter().filter(few).map(|c| c.0).collect();
+        let checked: Vec<Call> = few.iter().map(|&i| calls[i].clone()).collect();
+        let random = random::calls(&checked)?;
+        Ok(OpCases { op: op.into(), calls, cases: known, random, checked })
+    }
+
+    /// What judging needs of a case's outputs.
+    pub fn values<'a>(&'a self, case: &'a OpCase, observed: &'a [Tensor]) -> Values<'a> {
+        Values { exact: &case.exact, reference: &case.expected, observed }
+    }
+}
+
+fn tokens(bed: &Bed, frame: usize) -> u64 {
+    bed.suite.frames()[frame].symbols.get(Symbol::N).unwrap_or(0)
+}
+
+/// Of the nodes that one variant of a kernel serves, at most `count`.
+fn sample(nodes: &[NodeId], choices: &Choices, count: usize) -> Result<Vec<NodeId>> {
+    let mut variants: HashMap<&str, Vec<NodeId>> = HashMap::new();
+    for &node in nodes {
+        let choice = choices.get(node).map_err(|reason| Error::unsupported(reason.to_string()))?;
+        variants.entry(&choice.hash).or_default().push(node);
+    }
+    let pick = |all: &Vec<NodeId>| -> Vec<NodeId> {
+        let (last, gaps) = (all.len() - 1, count.max(2) - 1);
+        let mut places: Vec<usize> = (0..count).map(|i| i * last / gaps).collect();
+        places.dedup();
+        places.into_iter().map(|i| all[i]).collect()
+    };
+    let mut chosen: Vec<NodeId> = variants.values().flat_map(pick).collect();
+    chosen.sort();
+    Ok(chosen)
+}
+
+/// The outputs of the calls in their order. Fails only if no call can be run any more.
+pub fn replay(platform: &mut dyn Platform, calls: &[Call]) -> Result<Vec<Result<Vec<Tensor>>>> {
+    let missing = || Err(Error::bug("the platform gave no result"));
+    let mut outputs: Vec<Result<Vec<Tensor>>> = calls.iter().map(|_| missing()).collect();
+    platform.replay(calls, &mut |i, found| {
+        if let Some(slot) = outputs.get_mut(i) {
+            *slot = found;
+        }
+    })?;
+    Ok(outputs)
+}

@@ -1,0 +1,33 @@
+//! Bottom-up tests for comparison: the same operators on inputs drawn from a normal distribution, as unit tests do.
+
+use super::ops::replay;
+use tapml_exec::{Call, CpuPlatform};
+use tapml_graph::{Result, Tensor};
+
+/// The calls with every float input, weights among them, replaced by normal numbers of its shape, and what the CPU
+/// reference computes on them.
+pub fn calls(calls: &[Call]) -> Result<(Vec<Call>, Vec<Vec<Tensor>>)> {
+    let changed: Vec<Call> =
+        calls.iter().enumerate().map(|(i, call)| normal(call, i as u64)).collect::<Result<_>>()?;
+    let outputs = replay(&mut CpuPlatform::new(), &changed)?;
+    Ok((changed, outputs.into_iter().collect::<Result<_>>()?))
+}
+
+fn normal(call: &Call, seed: u64) -> Result<Call> {
+    let mut random = fastrand::Rng::with_seed(seed);
+    let mut draw = || {
+        // The polar form of Box and Muller.
+        let radius = (-2.0 * (1.0 - random.f64()).ln()).sqrt();
+        radius * (std::f64::consts::TAU * random.f64()).cos()
+    };
+    let input = |tensor: &Tensor| match tensor.dtype().is_float() {
+        true => {
+            let values: Vec<f64> = (0..tensor.len()).map(|_| draw()).collect();
+            Tensor::from_f64(tensor.dtype(), tensor.shape().to_vec(), &values)
+        }
+        false => Ok(tensor.clone()),
+    };
+    let inputs: Vec<Tensor> = call.inputs.iter().map(input).collect::<Result<_>>()?;
+    let weights = vec![None; inputs.len()];
+    Ok(Call { inputs, weights, ..call.clone() })
+}

@@ -1,0 +1,168 @@
+//! What the bench found, as data: one record for each mutant and each clean run, and the rates.
+
+use super::policy::POLICIES;
+use super::select::tuned_on;
+use super::sight::{Class, Sighting};
+use crate::mutant::{Family, Mutant};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+
+/// Version of the report's fields.
+pub const SCHEMA: u32 = 1;
+
+/// One mutant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    /// The mutant's id.
+    pub id: String,
+    /// The model.
+    pub model: String,
+    /// The family.
+    pub family: Family,
+    /// The mutation operator.
+    pub operator: String,
+    /// The operator that is faulty.
+    pub op: String,
+    /// The change.
+    pub diff: String,
+    /// Whether constants were tuned on it.
+    pub tuned_on: bool,
+    /// What was seen.
+    pub sighting: Sighting,
+}
+
+impl Record {
+    /// The record of a mutant.
+    pub fn of(mutant: &Mutant, sighting: Sighting) -> Record {
+        Record {
+            id: mutant.id.clone(),
+            model: mutant.model.clone(),
+            family: mutant.family,
+            operator: mutant.operator.clone(),
+            op: mutant.op.clone(),
+            diff: mutant.diff.clone(),
+            tuned_on: tuned_on(&mutant.id),
+            sighting,
+        }
+    }
+
+    /// Whether it counts as a fault.
+    pub fn real(&self) -> bool {
+        self.sighting.class == Class::Real
+    }
+}
+
+/// All operators of a model without a fault.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct CleanRun {
+    /// Model, dtype of activations and prompts, such as `llama/f32/seed 0`.
+    pub name: String,
+    /// Whether constants were tuned on it.
+    pub tuned_on: bool,
+    /// Calls judged.
+    pub cases: u64,
+    /// Calls that the verdict refuses.
+    pub failed: u64,
+    /// Names of some of them with their ratios.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<(String, f64)>,
+    /// The largest ratio.
+    pub ratio: f64,
+    /// Whether each of [`POLICIES`] refuses a call.
+    pub policies: Vec<bool>,
+    /// Whether a unit test on random normal inputs refuses.
+    pub random: bool,
+    /// The largest ratio under each set of constants that was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grid: Vec<f64>,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+/// The bench on one target.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Report {
+    /// See [`SCHEMA`].
+    pub schema: u32,
+    /// Platform, device and driver.
+    pub target: String,
+    /// Models, seed and what else decides which mutants there are; reports go on only where this is equal.
+    pub settings: String,
+    /// Mutants, in the order in which they were tried.
+    pub mutants: Vec<Record>,
+    /// Runs without a fault.
+    pub clean: Vec<CleanRun>,
+    /// Wall-clock time of all sessions together.
+    pub seconds: f64,
+}
+
+/// How often one policy is right.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct Rate {
+    /// Name.
+    pub policy: String,
+    /// Who uses it.
+    pub used_by: String,
+    /// Faults.
+    pub faults: usize,
+    /// Faults that it does not see.
+    pub missed: usize,
+    /// Clean runs.
+    pub clean: usize,
+    /// Clean runs in which it sees a fault.
+    pub false_alarms: usize,
+}
+
+impl Report {
+    /// Faults and clean runs of one half, or of all.
+    pub fn rates(&self, tuned: Option<bool>) -> Vec<Rate> {
+        let wanted = |own: bool| tuned.is_none_or(|t| t == own);
+        let faults: Vec<&Record> = self.mutants.iter().filter(|r| r.real() && wanted(r.tuned_on)).collect();
+        let clean: Vec<&CleanRun> = self.clean.iter().filter(|c| wanted(c.tuned_on)).collect();
+        let rate = |policy: &str,
+                    used_by: &str,
+                    sees: &dyn Fn(&Record) -> bool,
+                    alarm: &dyn Fn(&CleanRun) -> bool| Rate {
+            policy: policy.into(),
+            used_by: used_by.into(),
+            faults: faults.len(),
+            missed: faults.iter().filter(|r| !sees(r)).count(),
+            clean: clean.len(),
+            false_alarms: clean.iter().filter(|c| alarm(c)).count(),
+        };
+        let mut rates =
+            vec![rate("verdict and checks", "TapML", &|r| r.sighting.caught(), &|c| c.failed > 0)];
+        let numbers = |r: &Record| r.sighting.failed > 0 || r.sighting.error.is_some();
+        rates.push(rate("verdict alone", "TapML", &numbers, &|c| c.failed > 0));
+        for (i, policy) in POLICIES.iter().enumerate() {
+            let sees = |r: &Record| r.sighting.policies.get(i) == Some(&true);
+            rates.push(rate(policy.name, policy.used_by, &sees, &|c| c.policies.get(i) == Some(&true)));
+        }
+        rates.push(rate("random normal inputs", "unit tests", &|r| r.sighting.random, &|c| c.random));
+        rates
+    }
+
+    /// How many mutants are of each class.
+    pub fn classes(&self) -> BTreeMap<&'static str, usize> {
+        let mut counts = BTreeMap::new();
+        for record in &self.mutants {
+            let name = match record.sighting.class {
+                Class::Real => "faults",
+                Class::Equivalent => "equivalent here",
+                Class::AsExact => "as exact as the original",
+            };
+            *counts.entry(name).or_default() += 1;
+        }
+        counts
+    }
+
+    /// Faults that the verdict and the checks do not see.
+    pub fn missed(&self) -> impl Iterator<Item = &Record> {
+        self.mutants.iter().filter(|r| r.real() && !r.sighting.caught())
+    }
+
+    /// Clean runs in which the verdict sees a fault.
+    pub fn false_alarms(&self) -> impl Iterator<Item = &CleanRun> {
+        self.clean.iter().filter(|c| c.failed > 0)
+    }
+}

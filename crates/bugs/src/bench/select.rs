@@ -1,0 +1,105 @@
+//! Which mutants are tried, and in which order: every operator of every model gets its turn before any gets a second.
+
+use crate::mutant::{Family, Mutant};
+use std::collections::HashMap;
+
+/// Which mutants are tried.
+#[derive(Clone, Debug, Default)]
+pub struct Selection {
+    /// Families; all if empty.
+    pub families: Vec<Family>,
+    /// Operators of models; all if empty.
+    pub ops: Vec<String>,
+    /// Ids; all if empty.
+    pub ids: Vec<String>,
+    /// At most so many; all if `None`.
+    pub limit: Option<usize>,
+    /// Decides which of equal ones come first.
+    pub seed: u64,
+}
+
+/// A number that depends on the text and the seed alone.
+fn draw(text: &str, seed: u64) -> u64 {
+    let hash = blake3::hash(format!("{seed}/{text}").as_bytes());
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&hash.as_bytes()[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// Whether a mutant, a clean run or anything else of this name is among those that constants were tuned on; the others
+/// are held out.
+pub fn tuned_on(id: &str) -> bool {
+    draw(id, 0).is_multiple_of(2)
+}
+
+impl Selection {
+    /// The chosen mutants in the order in which they are tried.
+    pub fn of(&self, mutants: impl IntoIterator<Item = Mutant>) -> Vec<Mutant> {
+        let wanted = |m: &Mutant| {
+            (self.families.is_empty() || self.families.contains(&m.family))
+                && (self.ops.is_empty() || self.ops.contains(&m.op))
+                && (self.ids.is_empty() || self.ids.contains(&m.id))
+        };
+        let mut all: Vec<(u64, Mutant)> =
+            mutants.into_iter().filter(wanted).map(|m| (draw(&m.id, self.seed), m)).collect();
+        all.sort_by(|a, b| (a.0, &a.1.id).cmp(&(b.0, &b.1.id)));
+        // The rank within its kind decides first: model, operator of the model, mutation operator.
+        let mut kinds: HashMap<(String, String, String), usize> = HashMap::new();
+        let mut ranked: Vec<(usize, u64, Mutant)> = Vec::with_capacity(all.len());
+        for (number, mutant) in all {
+            let kind = (mutant.model.clone(), mutant.op.clone(), mutant.operator.clone());
+            let rank = kinds.entry(kind).or_default();
+            ranked.push((*rank, number, mutant));
+            *rank += 1;
+        }
+        ranked.sort_by_key(|(rank, number, _)| (*rank, *number));
+        let limit = self.limit.unwrap_or(usize::MAX);
+        ranked.into_iter().map(|(_, _, mutant)| mutant).take(limit).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mutant::Edit;
+
+    fn mutant(model: &str, op: &str, number: usize) -> Mutant {
+        Mutant {
+            id: format!("{model}/{op}/late/{number}"),
+            model: model.into(),
+            family: if op == "append" { Family::State } else { Family::Between },
+            operator: "late".into(),
+            op: op.into(),
+            target: String::new(),
+            source: String::new(),
+            edit: Edit::Late,
+            diff: String::new(),
+            causes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn kinds_take_turns_and_seeds_change_the_order() {
+        let all: Vec<Mutant> = ["a", "b"]
+            .iter()
+            .flat_map(|m| {
+                ["linear", "append"].iter().flat_map(move |op| (0..9).map(move |i| mutant(m, op, i)))
+            })
+            .collect();
+        let chosen = Selection { limit: Some(4), ..Selection::default() }.of(all.clone());
+        let mut kinds: Vec<String> = chosen.iter().map(|m| format!("{}{}", m.model, m.op)).collect();
+        kinds.sort();
+        assert_eq!(kinds, ["aappend", "alinear", "bappend", "blinear"]);
+        let ids = |seed| {
+            let selection = Selection { seed, ..Selection::default() };
+            selection.of(all.clone()).into_iter().map(|m| m.id).collect::<Vec<_>>()
+        };
+        assert_eq!(ids(1), ids(1));
+        assert_ne!(ids(1), ids(2));
+        let state =
+            Selection { families: vec![Family::State], ops: vec!["append".into()], ..Selection::default() };
+        assert_eq!(state.of(all.clone()).len(), 18);
+        let half = all.iter().filter(|m| tuned_on(&m.id)).count();
+        assert!((8..=28).contains(&half), "{half} of 36");
+    }
+}

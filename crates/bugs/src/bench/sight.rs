@@ -1,0 +1,253 @@
+//! One mutant on the recorded calls of its operator: does anything change, and who sees it?
+
+use super::ops::{OpCase, OpCases, replay};
+use super::policy::{POLICIES, close};
+use crate::device::Workbench;
+use crate::mutant::Mutant;
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::time::Instant;
+use tapml_exec::{DevicePlatform, Overrides, Platform};
+use tapml_graph::{Error, ErrorKind, Result, Tensor};
+use tapml_migrate::report::is_defect;
+use tapml_migrate::verdict::{Constants, Judgement, judge_with};
+
+/// Sets of constants that are measured beside the deciding ones: `base` and `chain` halved and doubled, and so on.
+pub const GRID: &[(f64, f64, f64, f64)] = &[
+    (1.0, 0.5, 0.5, 20.0),
+    (2.0, 1.0, 0.5, 20.0),
+    (4.0, 1.0, 0.5, 20.0),
+    (4.0, 2.0, 0.5, 20.0),
+    (4.0, 4.0, 0.5, 20.0),
+    (8.0, 1.0, 0.5, 20.0),
+    (8.0, 2.0, 0.5, 20.0),
+    (8.0, 4.0, 0.5, 20.0),
+    (8.0, 8.0, 0.5, 20.0),
+    (16.0, 4.0, 0.5, 20.0),
+    (16.0, 8.0, 0.5, 20.0),
+    (8.0, 4.0, 0.125, 20.0),
+    (8.0, 4.0, 0.25, 20.0),
+    (8.0, 4.0, 1.0, 20.0),
+    (8.0, 4.0, 0.5, 10.0),
+    (8.0, 4.0, 0.5, 40.0),
+];
+
+/// What a mutant is, measured without any verdict.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Class {
+    /// It changes results, or a checking device sees a defect.
+    Real,
+    /// Bit-identical results on all calls.
+    Equivalent,
+    /// Other bits, but everywhere as near to the exact result as without the fault.
+    AsExact,
+}
+
+/// What was seen of one mutant.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Sighting {
+    /// See [`Class`].
+    pub class: Class,
+    /// Calls replayed.
+    pub cases: u64,
+    /// Calls with other bits than without the fault.
+    pub differing: u64,
+    /// Calls that the verdict refuses.
+    pub failed: u64,
+    /// The largest ratio of observed to allowed error.
+    pub ratio: f64,
+    /// The test that decided there.
+    pub criterion: String,
+    /// Defects that a checking device saw.
+    pub findings: u64,
+    /// Why the kernel could not be run, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Whether each of [`POLICIES`] refuses a call.
+    pub policies: Vec<bool>,
+    /// Whether a unit test on random normal inputs refuses.
+    pub random: bool,
+    /// The largest ratio under each set of [`GRID`], if it was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub grid: Vec<f64>,
+    /// Positions in the calls that the verdict refuses.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kills: Vec<u32>,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+impl Sighting {
+    /// Whether the verdict, a checking device or the compiler sees the mutant.
+    pub fn caught(&self) -> bool {
+        self.failed > 0 || self.findings > 0 || self.error.is_some()
+    }
+}
+
+/// Where mutants are seen.
+pub struct Sight<'a> {
+    /// The device under test.
+    pub bench: &'a Workbench,
+    /// A device that checks while it runs, if there is one.
+    pub checker: Option<&'a std::sync::Mutex<Workbench>>,
+    /// Whether other constants are measured too.
+    pub grid: bool,
+}
+
+/// A faulty platform.
+pub fn platform(bench: &Workbench, mutants: &[Mutant]) -> DevicePlatform {
+    DevicePlatform::new(Box::new(bench.device(mutants)), Overrides::default())
+}
+
+/// Replays the calls of an operator with these mutants of it. Fails only if the device is lost.
+pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<Sighting> {
+    let start = Instant::now();
+    let mut faulty = platform(sight.bench, mutants);
+    let mut found = Sighting {
+        class: Class::Equivalent,
+        cases: cases.cases.len() as u64,
+        differing: 0,
+        failed: 0,
+        ratio: 0.0,
+        criterion: String::new(),
+        findings: 0,
+        error: None,
+        policies: vec![false; POLICIES.len()],
+        random: false,
+        grid: Vec::new(),
+        kills: Vec::new(),
+        seconds: 0.0,
+    };
+    let outputs = run(&mut faulty, cases, &mut found)?;
+    let seen: Vec<Seen> = match &outputs {
+        Some(outputs) => {
+            let pairs = cases.cases.par_iter().zip(outputs);
+            pairs.map(|(case, outputs)| look(sight, cases, case, outputs)).collect::<Result<_>>()?
+        }
+        None => Vec::new(),
+    };
+    for (i, seen) in seen.into_iter().enumerate() {
+        found.add(i as u32, seen);
+    }
+    if mutants.iter().any(|m| m.family == crate::Family::Synchronisation) {
+        found.findings = findings(sight, cases, mutants)?;
+    }
+    if found.error.is_some() || found.findings > 0 {
+        found.class = Class::Real;
+    }
+    found.seconds = start.elapsed().as_secs_f64();
+    Ok(found)
+}
+
+/// What one call shows.
+struct Seen {
+    differs: bool,
+    as_exact: bool,
+    judgement: Option<Judgement>,
+    refused: Vec<bool>,
+    grid: Vec<f64>,
+}
+
+impl Sighting {
+    fn add(&mut self, index: u32, seen: Seen) {
+        if !seen.differs {
+            return;
+        }
+        self.differing += 1;
+        self.class = match (self.class, seen.as_exact) {
+            (Class::Real, _) | (_, false) => Class::Real,
+            _ => Class::AsExact,
+        };
+        self.policies.iter_mut().zip(seen.refused).for_each(|(all, own)| *all |= own);
+        self.grid.resize(seen.grid.len(), 0.0);
+        self.grid.iter_mut().zip(seen.grid).for_each(|(all, own)| *all = all.max(own));
+        let Some(judgement) = seen.judgement else { return };
+        if judgement.ratio >= self.ratio {
+            self.ratio = judgement.ratio.min(f64::MAX);
+            self.criterion = judgement.criterion.name().into();
+        }
+        if !judgement.passed() {
+            self.failed += 1;
+            self.kills.push(index);
+        }
+    }
+}
+
+/// The outputs of all calls, and what the unit test says; `None` if a call could not be run.
+fn run(faulty: &mut dyn Platform, cases: &OpCases, found: &mut Sighting) -> Result<Option<Vec<Vec<Tensor>>>> {
+    let refused = |found: &mut Sighting, error: Error| {
+        found.error = Some(error.to_string());
+        found.policies.fill(true);
+        found.random = true;
+    };
+    let all = replay(faulty, &cases.calls)?.into_iter().collect::<Result<Vec<_>>>();
+    let outputs = match all {
+        Ok(outputs) => outputs,
+        Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
+        Err(e) => {
+            refused(found, e);
+            return Ok(None);
+        }
+    };
+    let (calls, references) = &cases.random;
+    let random = replay(faulty, calls)?;
+    found.random = random.into_iter().zip(references).any(|(outputs, reference)| match outputs {
+        Ok(outputs) => {
+            let near = |(a, b): (&Tensor, &Tensor)| close(&a.to_f64(), &b.to_f64(), 1e-2, 1e-2);
+            !reference.iter().zip(&outputs).all(near)
+        }
+        Err(_) => true,
+    });
+    Ok(Some(outputs))
+}
+
+fn look(sight: &Sight<'_>, cases: &OpCases, case: &OpCase, outputs: &[Tensor]) -> Result<Seen> {
+    let same = |(a, b): (&Tensor, &Tensor)| a.bytes()[..] == b.bytes()[..];
+    if case.clean.iter().zip(outputs).all(same) {
+        let nothing =
+            Seen { differs: false, as_exact: true, judgement: None, refused: Vec::new(), grid: Vec::new() };
+        return Ok(nothing);
+    }
+    let source = Some((case.expected.as_slice(), case.source));
+    let with = |constants: &Constants| judge_with(constants, &case.exact, outputs, case.target, source);
+    let judgement = with(&Constants::DECIDING)?;
+    let values = cases.values(case, outputs);
+    let refused = POLICIES.iter().map(|policy| !policy.accepts(&values)).collect();
+    // Other constants move a ratio by little: what is far on either side stays there.
+    let near = (1.0 / 64.0..64.0).contains(&judgement.ratio);
+    let grid = GRID.iter().filter(|_| sight.grid).map(|&(base, chain, shared, lambda)| {
+        let constants = Constants { base, chain, shared, lambda, ..Constants::DECIDING };
+        if near { Ok(with(&constants)?.ratio.min(f64::MAX)) } else { Ok(judgement.ratio.min(f64::MAX)) }
+    });
+    let grid = grid.collect::<Result<_>>()?;
+    Ok(Seen { differs: true, as_exact: as_exact(case, outputs), judgement: Some(judgement), refused, grid })
+}
+
+/// Whether the error against the exact result is no larger than without the fault: at most 1.25 times in the root mean
+/// square and 2 times in the worst element.
+fn as_exact(case: &OpCase, outputs: &[Tensor]) -> bool {
+    let triples = case.exact.iter().zip(&case.clean).zip(outputs);
+    triples.into_iter().all(|((exact, clean), found)| {
+        let errors = |tensor: &Tensor| {
+            let values = tensor.to_f64();
+            let mut sum = (0.0, 0.0f64);
+            for (&y, &v) in exact.values.iter().zip(&values) {
+                let error = if y == v || (y.is_nan() && v.is_nan()) { 0.0 } else { (y - v).abs() };
+                sum = (sum.0 + error * error, if error.is_nan() { f64::INFINITY } else { sum.1.max(error) });
+            }
+            (sum.0.sqrt(), sum.1)
+        };
+        let ((clean_rms, clean_max), (rms, max)) = (errors(clean), errors(found));
+        rms <= 1.25 * clean_rms && max <= 2.0 * clean_max
+    })
+}
+
+/// Defects that the checking device sees in a few calls.
+fn findings(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<u64> {
+    let Some(checker) = sight.checker else { return Ok(0) };
+    let checker = checker.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+    let mut faulty = platform(&checker, mutants);
+    replay(&mut faulty, &cases.checked)?;
+    Ok(faulty.take_findings().iter().filter(|f| is_defect(f)).count() as u64)
+}

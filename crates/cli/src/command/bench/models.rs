@@ -1,0 +1,130 @@
+//! The models of the bench: where they are, and what is recorded of them.
+
+use super::super::common::{Activation, GraphArgs};
+use anyhow::{Context, Result};
+use std::path::{Path, PathBuf};
+use tapml::bugs::bench::{Bed, BedOptions};
+use tapml::engine::Tokenizer;
+use tapml::graph::Model;
+use tapml::import::{Checkpoint, Rows};
+use tapml::migrate::{Quiet, Stop};
+
+/// Tokens of the two short prompts: fewer and more rows than the kernels treat one by one.
+const SHORT: [usize; 2] = [12, 7];
+/// Tokens beyond the window of the one long prompt that models with a window get.
+const BEYOND: usize = 9;
+/// Decode steps after each prompt.
+const STEPS: u32 = 2;
+
+/// A model of the bench.
+pub struct BenchModel {
+    /// Name of its folder.
+    pub name: String,
+    /// As imported, with activations in f32.
+    pub model: Model,
+    path: PathBuf,
+    tokens: Vec<u32>,
+    begin: Option<u32>,
+}
+
+/// The folders of models that `given` names: models themselves, or folders that hold models. Without any, the folder that
+/// `TAPML_MODELS` names and `models` here. Draft models are left out of folders.
+pub fn find(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
+    let defaults: Vec<PathBuf> = match given {
+        [] => {
+            std::env::var_os("TAPML_MODELS").map(PathBuf::from).into_iter().chain(["models".into()]).collect()
+        }
+        given => given.to_vec(),
+    };
+    let is_model =
+        |path: &Path| path.join("config.json").is_file() || path.extension().is_some_and(|e| e == "gguf");
+    let mut found: Vec<PathBuf> = Vec::new();
+    for path in &defaults {
+        if is_model(path) {
+            found.push(path.clone());
+            continue;
+        }
+        let Ok(entries) = std::fs::read_dir(path) else { continue };
+        let mut inside: Vec<PathBuf> = entries.flatten().map(|e| e.path()).filter(|p| is_model(p)).collect();
+        inside.retain(|p| !name_of(p).ends_with("_draft"));
+        inside.sort();
+        found.extend(inside);
+    }
+    // A model of the same name, such as the bundled one in another folder, counts once.
+    let mut names = std::collections::HashSet::new();
+    found.retain(|p| names.insert(name_of(p)));
+    if found.is_empty() {
+        let shown: Vec<String> = defaults.iter().map(|p| p.display().to_string()).collect();
+        return Err(tapml::Error::invalid(format!("no models in {}", shown.join(", ")))
+            .with_hint("give folders with --models")
+            .into());
+    }
+    Ok(found)
+}
+
+fn name_of(path: &Path) -> String {
+    path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
+}
+
+impl BenchModel {
+    /// Opens a model and its tokenizer.
+    pub fn open(path: &Path) -> Result<BenchModel> {
+        let (checkpoint, model) = GraphArgs::default().open(path, Rows::All)?;
+        let tokenizer = Tokenizer::open(checkpoint.dir())?;
+        let mut tokens = Vec::new();
+        let mut begin = None;
+        for text in tapml::engine::bundled_prompts() {
+            let ids = tokenizer.encode(text)?;
+            let rest = tokenizer.encode("")?;
+            begin = rest.first().copied();
+            tokens.extend_from_slice(ids.strip_prefix(rest.as_slice()).unwrap_or(&ids));
+        }
+        Ok(BenchModel { name: name_of(path), model, path: path.into(), tokens, begin })
+    }
+
+    /// The model with activations of this dtype.
+    fn with(&self, activation: Activation) -> Result<Model> {
+        match activation {
+            Activation::F32 => Ok(self.model.clone()),
+            activation => {
+                let args = GraphArgs { activation, ..GraphArgs::default() };
+                let opened: (Checkpoint, Model) = args.open(&self.path, Rows::All)?;
+                Ok(opened.1)
+            }
+        }
+    }
+
+    /// The prompts of a seed: pieces of the bundled prompts, and a long one for models with a window.
+    fn prompts(&self, seed: u64, long: bool) -> Vec<Vec<u32>> {
+        let piece = |start: usize, len: usize| {
+            let own = self.tokens.iter().cycle().skip(start % self.tokens.len().max(1)).copied();
+            self.begin.into_iter().chain(own).take(len).collect::<Vec<u32>>()
+        };
+        let start = seed as usize * 5;
+        let mut prompts: Vec<Vec<u32>> = SHORT
+            .iter()
+            .enumerate()
+            .map(|(i, &len)| piece(start + i * 17, len + seed as usize % 4))
+            .collect();
+        if let Some(window) = Bed::window(&self.model).filter(|_| long) {
+            prompts.push(piece(start, window as usize + BEYOND));
+        }
+        prompts
+    }
+
+    /// Records the model's calls on the prompts of a seed into `folder`.
+    pub fn bed(
+        &self,
+        activation: Activation,
+        seed: u64,
+        long: bool,
+        folder: &Path,
+        stop: &Stop,
+    ) -> Result<Bed> {
+        let options = BedOptions { prompts: self.prompts(seed, long), steps: STEPS };
+        let model = self.with(activation)?;
+        let out = folder.join(format!("{}-{activation:?}-{seed}", self.name));
+        Bed::carve(&self.name, &model, &options, &out, &Quiet, stop)
+            .with_context(|| format!("could not record calls of {}", self.path.display()))
+    }
+}

@@ -1,0 +1,155 @@
+//! The bench's results for people: tables on the terminal and in Markdown.
+
+use crate::output::table;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use tapml::bugs::bench::{GRID, POLICIES, Record, Report};
+
+/// Counts of one row: mutants, faults, seen.
+#[derive(Default)]
+struct Count {
+    mutants: usize,
+    equivalent: usize,
+    faults: usize,
+    seen: usize,
+    seconds: f64,
+}
+
+fn counts<K: Ord>(report: &Report, key: impl Fn(&Record) -> K) -> BTreeMap<K, Count> {
+    let mut rows: BTreeMap<K, Count> = BTreeMap::new();
+    for record in &report.mutants {
+        let row = rows.entry(key(record)).or_default();
+        row.mutants += 1;
+        row.equivalent += usize::from(!record.real());
+        row.faults += usize::from(record.real());
+        row.seen += usize::from(record.real() && record.sighting.caught());
+        row.seconds += record.sighting.seconds;
+    }
+    rows
+}
+
+/// One table as header and rows.
+struct Rows {
+    header: Vec<&'static str>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Rows {
+    fn text(&self) -> String {
+        let mut out = table(&self.header);
+        out.add_rows(&self.rows);
+        out.to_string()
+    }
+
+    fn markdown(&self) -> String {
+        let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
+        let header: Vec<String> = self.header.iter().map(|h| h.to_string()).collect();
+        let rule: Vec<String> = self.header.iter().map(|_| "---".to_string()).collect();
+        let rows = self.rows.iter().map(|row| line(row)).collect::<String>();
+        line(&header) + &line(&rule) + &rows
+    }
+}
+
+fn breakdown(report: &Report, name: &'static str, key: impl Fn(&Record) -> String) -> Rows {
+    let rows = counts(report, key).into_iter().map(|(name, c)| {
+        let mean = c.seconds / c.mutants.max(1) as f64;
+        let numbers = [c.mutants, c.equivalent, c.faults, c.seen, c.faults - c.seen].map(|n| n.to_string());
+        [vec![name], numbers.to_vec(), vec![format!("{mean:.2}")]].concat()
+    });
+    let header = vec![name, "mutants", "no fault here", "faults", "seen", "missed", "s each"];
+    Rows { header, rows: rows.collect() }
+}
+
+fn rates(report: &Report, tuned: Option<bool>) -> Rows {
+    let row = |r: tapml::bugs::bench::Rate| {
+        let numbers = [r.faults, r.missed, r.clean, r.false_alarms].map(|n| n.to_string());
+        [vec![r.policy, r.used_by], numbers.to_vec()].concat()
+    };
+    let rows = report.rates(tuned).into_iter().map(row).collect();
+    Rows { header: vec!["policy", "used by", "faults", "missed", "clean runs", "false alarms"], rows }
+}
+
+/// What other constants would miss and raise, on the half that they are tuned on and on the other.
+fn grid(report: &Report) -> Rows {
+    let row = |i: usize, (base, chain, shared, lambda): (f64, f64, f64, f64)| {
+        let of = |tuned: bool| {
+            let faults = report.mutants.iter().filter(|r| r.real() && r.tuned_on == tuned);
+            let missed = faults.filter(|r| {
+                r.sighting.error.is_none() && r.sighting.grid.get(i).is_none_or(|&ratio| ratio <= 1.0)
+            });
+            let clean = report.clean.iter().filter(|c| c.tuned_on == tuned);
+            let alarms = clean.filter(|c| c.grid.get(i).is_some_and(|&ratio| ratio > 1.0));
+            [missed.count().to_string(), alarms.count().to_string()]
+        };
+        [[base, chain, shared, lambda].map(|v| v.to_string()).to_vec(), of(true).to_vec(), of(false).to_vec()]
+            .concat()
+    };
+    let header =
+        vec!["BASE", "CHAIN", "SHARED", "λ", "missed", "false", "missed, held out", "false, held out"];
+    Rows { header, rows: GRID.iter().enumerate().map(|(i, &set)| row(i, set)).collect() }
+}
+
+fn summary(report: &Report) -> String {
+    let classes: Vec<String> = report.classes().iter().map(|(name, n)| format!("{n} {name}")).collect();
+    let (missed, alarms) = (report.missed().count(), report.false_alarms().count());
+    format!(
+        "{}: {} mutants ({}), {} clean runs, {missed} missed, {alarms} false, {:.0} s",
+        report.target,
+        report.mutants.len(),
+        classes.join(", "),
+        report.clean.len(),
+        report.seconds
+    )
+}
+
+/// What was missed and what was false, each with its numbers.
+fn wrong(report: &Report) -> String {
+    let mut text = String::new();
+    for r in report.missed() {
+        let half = if r.tuned_on { "tuned on" } else { "held out" };
+        let (id, ratio) = (&r.id, r.sighting.ratio);
+        let _ = writeln!(text, "\nmissed: {id} ({half}), largest ratio {ratio:.3}\n{}", r.diff);
+    }
+    for c in report.false_alarms() {
+        let _ = writeln!(text, "\nfalse: {}, {} of {} calls: {:?}", c.name, c.failed, c.cases, c.failures);
+    }
+    text
+}
+
+/// For a terminal.
+pub fn text(report: &Report) -> String {
+    let families = breakdown(report, "family", |r| r.family.to_string());
+    let models = breakdown(report, "model", |r| r.model.clone());
+    let rates = rates(report, None);
+    format!(
+        "{}\n\n{}\n\n{}\n{}\n{}",
+        families.text(),
+        models.text(),
+        rates.text(),
+        wrong(report),
+        summary(report)
+    )
+}
+
+/// For a document.
+pub fn markdown(report: &Report) -> String {
+    let tables = [
+        ("By family", breakdown(report, "family", |r| r.family.to_string())),
+        ("By model", breakdown(report, "model", |r| r.model.clone())),
+        ("By mutation operator", breakdown(report, "mutation", |r| r.operator.clone())),
+        ("By operator of the model", breakdown(report, "operator", |r| r.op.clone())),
+        ("Policies, all", rates(report, None)),
+        ("Policies, held out", rates(report, Some(false))),
+        ("Constants of the verdict", grid(report)),
+    ];
+    let mut text = format!("# Bench of bugs\n\n{}\n", summary(report));
+    for (title, rows) in tables {
+        let _ = write!(text, "\n## {title}\n\n{}", rows.markdown());
+    }
+    debug_assert!(report.clean.iter().all(|c| c.policies.len() == POLICIES.len()));
+    let wrong = wrong(report);
+    if !wrong.is_empty() {
+        let _ = write!(text, "\n## Missed and false\n\n```\n{}\n```\n", wrong.trim());
+    }
+    text
+}
