@@ -82,7 +82,7 @@ impl Catalogue {
                     source,
                     edit,
                     diff,
-                    causes: operator.causes.iter().map(|c| c.to_string()).collect(),
+                    causes: operator.causes.to_vec(),
                 };
                 match compiles(&mutant, desc, validator) {
                     true => self.mutants.push(mutant),
@@ -112,7 +112,7 @@ impl Catalogue {
                     source: String::new(),
                     edit: found.edit,
                     diff: found.diff,
-                    causes: operator.causes.iter().map(|c| c.to_string()).collect(),
+                    causes: operator.causes.to_vec(),
                 });
             }
         }

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use std::fmt;
+use tapml_cause::Cause;
 use tapml_graph::{Error, Result};
 
 /// The families of faults.
@@ -187,8 +188,8 @@ pub struct Mutant {
     pub edit: Edit,
     /// The change as a person reads it: lines with `-` and `+`.
     pub diff: String,
-    /// Names of the causes that a diagnosis may give.
-    pub causes: Vec<String>,
+    /// The causes that a diagnosis may give.
+    pub causes: Vec<Cause>,
 }
 
 impl Mutant {

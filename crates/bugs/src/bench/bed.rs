@@ -42,7 +42,8 @@ impl Bed {
     ) -> Result<Bed> {
         let identity = ModelIdentity { name: name.into(), path: name.into(), ..ModelIdentity::default() };
         let prompts = options.prompts.iter().cloned();
-        let prompts: Vec<PromptInput> = prompts.map(|ids| PromptInput { text: String::new(), ids }).collect();
+        let prompts: Vec<PromptInput> =
+            prompts.map(|ids| PromptInput { ids, ..PromptInput::default() }).collect();
         let carving = CarveOptions {
             out,
             overwrite: true,

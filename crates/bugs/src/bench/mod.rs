@@ -2,17 +2,21 @@
 
 mod bed;
 mod ops;
+mod plan;
 mod policy;
 mod random;
 mod report;
 mod run;
 mod select;
 mod sight;
+mod whole;
 
 pub use bed::{Bed, BedOptions};
 pub use ops::{OpCase, OpCases, Sampling};
+pub use plan::{Case, diagnoses};
 pub use policy::{POLICIES, Policy, Values};
 pub use report::{CleanRun, Rate, Record, Report, SCHEMA};
 pub use run::{Opener, Prepared, RunOptions, clean, deadline, kernels};
 pub use select::{Selection, tuned_on};
 pub use sight::{Class, GRID, Sight, Sighting, platform, sight};
+pub use whole::{Diagnosed, Reported, diagnosed, logits, matters};

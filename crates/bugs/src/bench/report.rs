@@ -3,6 +3,7 @@
 use super::policy::POLICIES;
 use super::select::tuned_on;
 use super::sight::{Class, Sighting};
+use super::whole::Diagnosed;
 use crate::mutant::{Family, Mutant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -92,6 +93,9 @@ pub struct Report {
     pub mutants: Vec<Record>,
     /// Runs without a fault.
     pub clean: Vec<CleanRun>,
+    /// Full diagnoses, with one fault, several, or none.
+    #[serde(default)]
+    pub diagnosed: Vec<Diagnosed>,
     /// Wall-clock time of all sessions together.
     pub seconds: f64,
 }
@@ -154,6 +158,14 @@ impl Report {
             *counts.entry(name).or_default() += 1;
         }
         counts
+    }
+
+    /// Whether nothing was missed and nothing is false.
+    pub fn holds(&self) -> bool {
+        let wrong = |d: &Diagnosed| d.error.is_some() || !d.missed.is_empty() || d.false_reports() > 0;
+        self.missed().next().is_none()
+            && self.false_alarms().next().is_none()
+            && !self.diagnosed.iter().any(wrong)
     }
 
     /// Faults that the verdict and the checks do not see.

@@ -10,7 +10,7 @@ use std::time::Instant;
 use tapml_exec::{DevicePlatform, Overrides, Platform};
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_migrate::report::is_defect;
-use tapml_migrate::verdict::{Constants, Judgement, judge_with};
+use tapml_migrate::verdict::{Constants, Exact, Judgement, judge_with};
 
 /// Sets of constants that are measured beside the deciding ones: `base` and `chain` halved and doubled, and so on.
 pub const GRID: &[(f64, f64, f64, f64)] = &[
@@ -224,23 +224,28 @@ fn look(sight: &Sight<'_>, cases: &OpCases, case: &OpCase, outputs: &[Tensor]) -
     Ok(Seen { differs: true, as_exact: as_exact(case, outputs), judgement: Some(judgement), refused, grid })
 }
 
-/// Whether the error against the exact result is no larger than without the fault: at most 1.25 times in the root mean
-/// square and 2 times in the worst element.
+/// Whether the error against the exact result is what correct code makes too: in each output at most twice the root mean
+/// square, and four times the worst element, of the larger of two, the device's own without the fault and the source
+/// platform's. A sum formed in another order is such a change, or a softmax shifted by another number.
 fn as_exact(case: &OpCase, outputs: &[Tensor]) -> bool {
-    let triples = case.exact.iter().zip(&case.clean).zip(outputs);
-    triples.into_iter().all(|((exact, clean), found)| {
-        let errors = |tensor: &Tensor| {
-            let values = tensor.to_f64();
-            let mut sum = (0.0, 0.0f64);
-            for (&y, &v) in exact.values.iter().zip(&values) {
-                let error = if y == v || (y.is_nan() && v.is_nan()) { 0.0 } else { (y - v).abs() };
-                sum = (sum.0 + error * error, if error.is_nan() { f64::INFINITY } else { sum.1.max(error) });
-            }
-            (sum.0.sqrt(), sum.1)
-        };
-        let ((clean_rms, clean_max), (rms, max)) = (errors(clean), errors(found));
-        rms <= 1.25 * clean_rms && max <= 2.0 * clean_max
+    let correct = case.clean.iter().zip(&case.expected);
+    let all = case.exact.iter().zip(correct).zip(outputs);
+    all.into_iter().all(|((exact, (clean, source)), found)| {
+        let ((rms, worst), clean, source) =
+            (errors(exact, found), errors(exact, clean), errors(exact, source));
+        rms <= 2.0 * clean.0.max(source.0) && worst <= 4.0 * clean.1.max(source.1)
     })
+}
+
+/// Root of the summed squares of the errors, and the largest.
+fn errors(exact: &Exact, tensor: &Tensor) -> (f64, f64) {
+    let (mut squares, mut worst) = (0.0, 0.0f64);
+    for (&y, &v) in exact.values.iter().zip(&tensor.to_f64()) {
+        let error = if y == v || (y.is_nan() && v.is_nan()) { 0.0 } else { (y - v).abs() };
+        squares += error * error;
+        worst = if error.is_nan() { f64::INFINITY } else { worst.max(error) };
+    }
+    (squares.sqrt(), worst)
 }
 
 /// Defects that the checking device sees in a few calls.

@@ -3,6 +3,8 @@
 use crate::commands::{Known, edit, only_read};
 use crate::mutant::{Cast, Edit, Family, Mutant};
 use std::collections::{HashMap, HashSet};
+use tapml_cause::Cause;
+use tapml_cause::Cause as C;
 use tapml_device::{Binding, BufferId, Command, KernelDesc, KernelId};
 use tapml_kernels::{Program, Step};
 
@@ -22,29 +24,34 @@ pub struct BetweenOperator {
     pub name: &'static str,
     /// The family of its mutants.
     pub family: Family,
-    /// Names of the causes that a diagnosis may give.
-    pub causes: &'static [&'static str],
+    /// The causes that a diagnosis may give.
+    pub causes: &'static [Cause],
     /// Finds every place in a program.
     pub find: fn(&Commands<'_>) -> Vec<FoundBetween>,
 }
 
 /// All mutation operators for programs.
 pub const BETWEEN: &[BetweenOperator] = &[
-    row("late", Family::Between, &["missing_dependency"], late),
-    row("missing", Family::Between, &["missing_dependency", "missing_copy"], missing),
-    row("alias", Family::Between, &["buffer_reused"], alias),
-    row("other-cache", Family::State, &["wrong_cache"], other_cache),
-    row("stale-symbols", Family::Between, &["stale_uniform"], stale_symbols),
-    row("kept-position", Family::State, &["state_not_reset"], kept_position),
-    row("stale-input", Family::Between, &["missing_copy"], stale_input),
-    row("cast-input", Family::Between, &["wrong_cast"], cast_input),
-    row("cast-output", Family::Between, &["wrong_cast"], cast_output),
+    row("late", Family::Between, &[C::MissingDependency, C::StaleData, C::MissingCopy, C::Race], late),
+    row(
+        "missing",
+        Family::Between,
+        &[C::MissingDependency, C::MissingCopy, C::StaleData, C::NotWritten, C::WrongSlot],
+        missing,
+    ),
+    row("alias", Family::Between, &[C::BufferReused, C::StaleData], alias),
+    row("other-cache", Family::State, &[C::WrongLayerState, C::WrongSlot], other_cache),
+    row("stale-symbols", Family::Between, &[C::WrongSymbol, C::StaleData], stale_symbols),
+    row("kept-position", Family::State, &[C::StateNotReset, C::WrongSymbol], kept_position),
+    row("stale-input", Family::Between, &[C::MissingCopy, C::StaleData], stale_input),
+    row("cast-input", Family::Between, &[C::WrongCast, C::Rounding], cast_input),
+    row("cast-output", Family::Between, &[C::WrongCast, C::Rounding], cast_output),
 ];
 
 const fn row(
     name: &'static str,
     family: Family,
-    causes: &'static [&'static str],
+    causes: &'static [Cause],
     find: fn(&Commands<'_>) -> Vec<FoundBetween>,
 ) -> BetweenOperator {
     BetweenOperator { name, family, causes, find }

@@ -11,7 +11,8 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
-use tapml::bugs::bench::{self, Bed, Prepared, Report, RunOptions, Sampling, Selection};
+use tapml::ErrorKind;
+use tapml::bugs::bench::{self, Bed, Case, Prepared, Report, RunOptions, Sampling, Selection};
 use tapml::bugs::{Catalogue, Family, Mutant};
 use tapml::device::{Device, DeviceInfo};
 use tapml::migrate::Stop;
@@ -47,6 +48,12 @@ pub struct BugsCommand {
     /// Runs without a fault, over models, dtypes and prompts
     #[arg(long, value_name = "N", default_value_t = 0)]
     clean: usize,
+    /// Full diagnoses of so many single faults, half of them between kernels as far as there are some
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    diagnose: usize,
+    /// Full diagnoses of 2 to 11 faults at once
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    several: usize,
     /// Decides which mutants and prompts come first
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -70,6 +77,17 @@ pub struct BugsCommand {
     markdown: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
+}
+
+/// What all parts of the bench share.
+struct Work<'a> {
+    models: &'a [BenchModel],
+    mutants: &'a [Mutant],
+    info: &'a DeviceInfo,
+    options: RunOptions<'a>,
+    folder: &'a Path,
+    stop: &'a Stop,
+    kept: &'a Kept<'a>,
 }
 
 /// The report is written at least this often.
@@ -123,10 +141,10 @@ impl BugsCommand {
             families,
             ops: self.op.clone(),
             ids: self.only.clone(),
-            limit: self.limit,
+            limit: None,
             seed: self.seed,
         };
-        Ok(selection.of(all.into_iter().filter(|m| !m.between())))
+        Ok(selection.of(all))
     }
 
     fn measure(
@@ -154,39 +172,77 @@ impl BugsCommand {
         let settings = format!("{} seed {}", names.join(","), self.seed);
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
         let kept = Kept::open(self, target, settings, start)?;
-        let open_mutants: Vec<Mutant> = mutants.iter().filter(|m| !kept.has(&m.id)).cloned().collect();
-        let beds = models
-            .iter()
-            .filter(|m| open_mutants.iter().any(|mutant| mutant.model == m.name))
-            .map(|m| m.bed(Activation::F32, self.seed, true, folder.path(), &stop))
-            .collect::<Result<Vec<Bed>>>()?;
-        let prepared = Prepared::new(&beds, options.sampling);
-        let bar = Bar::new();
-        let found = |record| kept.add(|report| report.mutants.push(record));
-        let done = bench::kernels(&prepared, &open_mutants, &options, &found, &bar, &stop);
-        bar.finish();
-        drop(prepared);
-        if done? {
-            self.clean_runs(models, info, &options, &kept, folder.path(), &stop)?;
+        let work = Work { models, mutants, info, options, folder: folder.path(), stop: &stop, kept: &kept };
+        match self.all(&work) {
+            // What is done is reported all the same.
+            Err(e)
+                if e.downcast_ref::<tapml::Error>().is_some_and(|e| e.kind() == ErrorKind::Interrupted) =>
+            {
+                output::note("stopped", "the same command with the same --json file goes on");
+            }
+            done => done?,
         }
         self.finish(kept)
     }
 
+    /// Mutants of kernels, then clean runs, then full diagnoses, as far as the time reaches.
+    fn all(&self, work: &Work<'_>) -> Result<()> {
+        let limit = self.limit.unwrap_or(usize::MAX);
+        let of_kernels = work.mutants.iter().filter(|m| !m.between()).take(limit);
+        let open: Vec<Mutant> = of_kernels.filter(|m| !work.kept.has(&m.id)).cloned().collect();
+        let needed = |m: &&BenchModel| open.iter().any(|mutant| mutant.model == m.name);
+        let beds = work.models.iter().filter(needed);
+        let beds = beds.map(|m| m.bed(Activation::F32, self.seed, true, work.folder, work.stop));
+        let beds = beds.collect::<Result<Vec<Bed>>>()?;
+        let prepared = Prepared::new(&beds, work.options.sampling);
+        let bar = Bar::new();
+        let found = |record| work.kept.add(|report| report.mutants.push(record));
+        let done = bench::kernels(&prepared, &open, &work.options, &found, &bar, work.stop)?;
+        bar.finish();
+        drop(prepared);
+        drop(beds);
+        if done && self.clean_runs(work)? {
+            self.diagnoses(work)?;
+        }
+        Ok(())
+    }
+
+    /// Full diagnoses of single faults, of several at once, and of none, with short prompts.
+    fn diagnoses(&self, work: &Work<'_>) -> Result<()> {
+        let Work { models, mutants, options, kept, .. } = work;
+        let real = |m: &&Mutant| kept.lock().0.mutants.iter().any(|r| r.id == m.id && r.real());
+        let real: Vec<Mutant> = mutants.iter().filter(real).cloned().collect();
+        let between: Vec<Mutant> = mutants.iter().filter(|m| m.between()).cloned().collect();
+        let half = (self.diagnose / 2).min(between.len());
+        let singles = between.iter().take(half).chain(real.iter().take(self.diagnose - half));
+        let mut cases: Vec<Case> = singles.map(Case::single).collect();
+        cases.extend(Case::several(&real, &between, self.several, self.seed));
+        if !cases.is_empty() {
+            cases.extend(
+                models.iter().map(|m| Case::clean(&m.name, &format!("{}/seed {}", m.name, self.seed))),
+            );
+        }
+        cases.retain(|case| !kept.lock().0.diagnosed.iter().any(|d| d.name == case.name));
+        let needed = |m: &&BenchModel| cases.iter().any(|case| case.model == m.name);
+        let beds = models.iter().filter(needed);
+        let beds: Vec<Bed> = beds
+            .map(|m| m.bed(Activation::F32, self.seed, false, work.folder, work.stop))
+            .collect::<Result<_>>()?;
+        let bar = Bar::new();
+        let found = |diagnosed| kept.add(|report| report.diagnosed.push(diagnosed));
+        bench::diagnoses(&beds, &cases, options, &found, &bar, work.stop)?;
+        bar.finish();
+        Ok(())
+    }
+
     /// Runs without a fault: every model in turn, dtypes and prompts after that.
-    fn clean_runs(
-        &self,
-        models: &[BenchModel],
-        info: &DeviceInfo,
-        options: &RunOptions<'_>,
-        kept: &Kept<'_>,
-        folder: &Path,
-        stop: &Stop,
-    ) -> Result<()> {
+    fn clean_runs(&self, work: &Work<'_>) -> Result<bool> {
+        let Work { models, options, kept, stop, .. } = work;
         let bar = Bar::new();
         tapml::migrate::Progress::stage(&bar, "clean runs", self.clean as u64);
         let dtypes = [Activation::F32, Activation::F16]
             .into_iter()
-            .filter(|d| *d == Activation::F32 || info.features.f16);
+            .filter(|d| *d == Activation::F32 || work.info.features.f16);
         let dtypes: Vec<Activation> = dtypes.collect();
         for run in 0..self.clean {
             let model = &models[run % models.len()];
@@ -197,17 +253,17 @@ impl BugsCommand {
                 continue;
             }
             if stop.check().is_err() || options.until.is_some_and(|until| Instant::now() >= until) {
-                break;
+                return Ok(false);
             }
             // The long prompts of windows take long and say the same each time.
-            let bed = model.bed(dtype, seed, round == 0, folder, stop)?;
+            let bed = model.bed(dtype, seed, round == 0, work.folder, stop)?;
             let prepared = Prepared::new(std::slice::from_ref(&bed), options.sampling);
             let done = bench::clean(&bed, &name, &prepared, options)?;
             kept.add(|report| report.clean.push(done));
             tapml::migrate::Progress::advance(&bar, 1);
         }
         bar.finish();
-        Ok(())
+        Ok(true)
     }
 
     fn finish(&self, kept: Kept<'_>) -> Result<Outcome> {
@@ -217,8 +273,7 @@ impl BugsCommand {
             output::write_file(path, table::markdown(&report).as_bytes())?;
         }
         self.json.write(&report)?;
-        let holds = report.missed().next().is_none() && report.false_alarms().next().is_none();
-        Ok(if holds { Outcome::Holds } else { Outcome::Fails })
+        Ok(if report.holds() { Outcome::Holds } else { Outcome::Fails })
     }
 }
 

@@ -3,7 +3,7 @@
 use crate::output::table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use tapml::bugs::bench::{GRID, POLICIES, Record, Report};
+use tapml::bugs::bench::{Diagnosed, GRID, POLICIES, Record, Report};
 
 /// Counts of one row: mutants, faults, seen.
 #[derive(Default)]
@@ -69,6 +69,30 @@ fn rates(report: &Report, tuned: Option<bool>) -> Rows {
     Rows { header: vec!["policy", "used by", "faults", "missed", "clean runs", "false alarms"], rows }
 }
 
+/// Full diagnoses by what was diagnosed.
+fn diagnoses(report: &Report) -> Rows {
+    let kind = |d: &Diagnosed| match (d.name.split('/').next(), d.bugs.len()) {
+        (Some("several"), _) => "several faults",
+        (Some("clean"), _) => "no fault",
+        (_, 0) => "a fault that changes nothing",
+        _ => "one fault",
+    };
+    let mut rows: BTreeMap<&str, [usize; 6]> = BTreeMap::new();
+    let mut seconds: BTreeMap<&str, f64> = BTreeMap::new();
+    for d in &report.diagnosed {
+        let row = rows.entry(kind(d)).or_default();
+        let own = [1, d.bugs.len(), d.reports.len(), d.missed.len(), d.false_reports(), d.named];
+        row.iter_mut().zip(own).for_each(|(all, own)| *all += own);
+        *seconds.entry(kind(d)).or_default() += d.seconds;
+    }
+    let rows = rows.into_iter().map(|(name, counts)| {
+        let mean = seconds[name] / counts[0].max(1) as f64;
+        [vec![name.to_string()], counts.map(|n| n.to_string()).to_vec(), vec![format!("{mean:.1}")]].concat()
+    });
+    let header = vec!["diagnoses", "runs", "faults", "reports", "missed", "false", "cause right", "s each"];
+    Rows { header, rows: rows.collect() }
+}
+
 /// What other constants would miss and raise, on the half that they are tuned on and on the other.
 fn grid(report: &Report) -> Rows {
     let row = |i: usize, (base, chain, shared, lambda): (f64, f64, f64, f64)| {
@@ -113,6 +137,17 @@ fn wrong(report: &Report) -> String {
     for c in report.false_alarms() {
         let _ = writeln!(text, "\nfalse: {}, {} of {} calls: {:?}", c.name, c.failed, c.cases, c.failures);
     }
+    for d in
+        report.diagnosed.iter().filter(|d| d.error.is_some() || !d.missed.is_empty() || d.false_reports() > 0)
+    {
+        let _ =
+            writeln!(text, "\ndiagnosis of {}: {} faults, {} reports", d.name, d.bugs.len(), d.reports.len());
+        d.error.iter().for_each(|e| drop(writeln!(text, "  no diagnosis: {e}")));
+        d.missed.iter().for_each(|id| drop(writeln!(text, "  missed: {id}")));
+        for r in d.reports.iter().filter(|r| r.bug.is_none()) {
+            let _ = writeln!(text, "  false: {} ({}), {}: {}", r.op, r.kind, r.cause, r.evidence);
+        }
+    }
     text
 }
 
@@ -121,11 +156,13 @@ pub fn text(report: &Report) -> String {
     let families = breakdown(report, "family", |r| r.family.to_string());
     let models = breakdown(report, "model", |r| r.model.clone());
     let rates = rates(report, None);
+    let diagnoses = diagnoses(report);
     format!(
-        "{}\n\n{}\n\n{}\n{}\n{}",
+        "{}\n\n{}\n\n{}\n\n{}\n{}\n{}",
         families.text(),
         models.text(),
         rates.text(),
+        diagnoses.text(),
         wrong(report),
         summary(report)
     )
@@ -140,6 +177,7 @@ pub fn markdown(report: &Report) -> String {
         ("By operator of the model", breakdown(report, "operator", |r| r.op.clone())),
         ("Policies, all", rates(report, None)),
         ("Policies, held out", rates(report, Some(false))),
+        ("Full diagnoses", diagnoses(report)),
         ("Constants of the verdict", grid(report)),
     ];
     let mut text = format!("# Bench of bugs\n\n{}\n", summary(report));

@@ -1,0 +1,124 @@
+//! Which full diagnoses are made: of single faults, of several at once, and of none.
+
+use super::bed::Bed;
+use super::run::RunOptions;
+use super::sight::platform;
+use super::whole::{Diagnosed, diagnosed, logits, matters};
+use crate::device::Workbench;
+use crate::mutant::Mutant;
+use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Instant;
+use tapml_graph::{Context, Error, Result, Tensor};
+use tapml_migrate::{Progress, Stop};
+
+/// One diagnosis to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Case {
+    /// Its name.
+    pub name: String,
+    /// The model.
+    pub model: String,
+    /// The faults; none for a clean run.
+    pub mutants: Vec<Mutant>,
+}
+
+/// The most faults at once.
+const MOST: usize = 11;
+
+impl Case {
+    /// A single fault.
+    pub fn single(mutant: &Mutant) -> Case {
+        Case { name: mutant.id.clone(), model: mutant.model.clone(), mutants: vec![mutant.clone()] }
+    }
+
+    /// No fault.
+    pub fn clean(model: &str, name: &str) -> Case {
+        Case { name: format!("clean/{name}"), model: model.into(), mutants: Vec::new() }
+    }
+
+    /// `count` cases of 2 to 11 faults at once, each of another operator, from mutants that are known to change results.
+    /// Every third one has a fault between kernels too.
+    pub fn several(real: &[Mutant], between: &[Mutant], count: usize, seed: u64) -> Vec<Case> {
+        let mut models: Vec<&str> = real.iter().map(|m| m.model.as_str()).collect();
+        models.sort();
+        models.dedup();
+        let mut random = fastrand::Rng::with_seed(seed);
+        let case = |i: usize| {
+            let model = models[i % models.len()];
+            let mut pool: Vec<&Mutant> = real.iter().filter(|m| m.model == model).collect();
+            random.shuffle(&mut pool);
+            let mut ops = HashSet::new();
+            pool.retain(|m| ops.insert(m.op.as_str()));
+            let wanted = random.usize(2..=MOST).min(pool.len());
+            let mut mutants: Vec<Mutant> = pool.into_iter().take(wanted).cloned().collect();
+            let others: Vec<&Mutant> = between.iter().filter(|m| m.model == model).collect();
+            if i % 3 == 2 && wanted > 2 && !others.is_empty() {
+                mutants.pop();
+                mutants.push(others[random.usize(..others.len())].clone());
+            }
+            Case { name: format!("several/{model}/{seed}.{i}"), model: model.into(), mutants }
+        };
+        (0..if models.is_empty() { 0 } else { count }).map(case).filter(|c| c.mutants.len() > 1).collect()
+    }
+}
+
+type Logits = Arc<OnceLock<Result<Arc<Vec<Tensor>>>>>;
+
+/// Makes the diagnoses in their order, and calls `found` for each, from any thread, as soon as it is done.
+pub fn diagnoses(
+    beds: &[Bed],
+    cases: &[Case],
+    options: &RunOptions<'_>,
+    found: &(dyn Fn(Diagnosed) + Sync),
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<bool> {
+    progress.stage("diagnoses", cases.len() as u64);
+    let next = AtomicUsize::new(0);
+    let clean: Mutex<HashMap<String, Logits>> = Mutex::default();
+    let work = || -> Result<()> {
+        let bench = Workbench::new((options.open)()?);
+        let checker = options.checker.map(|open| Ok(Workbench::new(open()?))).transpose()?;
+        loop {
+            stop.check()?;
+            let late = options.until.is_some_and(|until| Instant::now() >= until);
+            let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !late) else {
+                return Ok(());
+            };
+            let bed = beds.iter().find(|b| b.name == case.model);
+            let bed =
+                bed.ok_or_else(|| Error::invalid(format!("there is no model `{}` here", case.model)))?;
+            let mut equivalent = Vec::new();
+            for mutant in case.mutants.iter().filter(|m| m.between()) {
+                let clean = clean_logits(&clean, bed, &bench)?;
+                if !matters(bed, &bench, mutant, &clean)? {
+                    equivalent.push(mutant.id.clone());
+                }
+            }
+            let done =
+                diagnosed(bed, &case.name, (&bench, checker.as_ref()), &case.mutants, &equivalent, stop);
+            found(done.context(|| case.name.clone())?);
+            progress.advance(1);
+        }
+    };
+    let ran: Vec<Result<()>> = std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..options.workers.max(1)).map(|_| scope.spawn(work)).collect();
+        let crashed = |_| Err(Error::bug("a worker of the bench panicked"));
+        workers.into_iter().map(|w| w.join().unwrap_or_else(crashed)).collect()
+    });
+    ran.into_iter().collect::<Result<()>>()?;
+    Ok(options.until.is_none_or(|until| Instant::now() < until))
+}
+
+/// What the model computes without a fault, once for each model.
+fn clean_logits(
+    known: &Mutex<HashMap<String, Logits>>,
+    bed: &Bed,
+    bench: &Workbench,
+) -> Result<Arc<Vec<Tensor>>> {
+    let cell =
+        known.lock().unwrap_or_else(PoisonError::into_inner).entry(bed.name.clone()).or_default().clone();
+    cell.get_or_init(|| logits(bed, &mut platform(bench, &[])).map(Arc::new)).clone()
+}
