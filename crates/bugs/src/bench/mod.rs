@@ -1,6 +1,7 @@
 //! The bench of bugs: models with recorded calls, mutants replayed on them, and what each policy of judging says.
 
 mod bed;
+mod noise;
 mod ops;
 mod plan;
 mod policy;
@@ -12,6 +13,7 @@ mod sight;
 mod whole;
 
 pub use bed::{Bed, BedOptions};
+pub use noise::Noise;
 pub use ops::{OpCase, OpCases, Sampling};
 pub use plan::{Case, diagnoses};
 pub use policy::{POLICIES, Policy, Values};

@@ -1,6 +1,7 @@
 //! The calls of one operator that mutants are replayed on, with everything that judging them needs.
 
 use super::bed::Bed;
+use super::noise::Noise;
 use super::policy::Values;
 use super::random;
 use rayon::prelude::*;
@@ -41,6 +42,8 @@ pub struct OpCase {
     pub source: Precision,
     /// What the device computes without a fault.
     pub clean: Vec<Tensor>,
+    /// How far that is from the exact results.
+    pub noise: Noise,
 }
 
 /// The calls of one operator.
@@ -76,10 +79,12 @@ impl OpCases {
         let outputs = replay(clean, &calls)?.into_iter().collect::<Result<Vec<_>>>()?;
         let known = cases.par_iter().zip(&calls).zip(expected.into_par_iter().zip(outputs));
         let known = known.map(|((&case, call), (expected, clean))| {
+            let exact = bed.oracles.of(case, || Ok(call))?;
             Ok(OpCase {
                 case,
+                noise: Noise::of(&exact, &clean),
                 expected,
-                exact: bed.oracles.of(case, || Ok(call))?,
+                exact,
                 target: choices.precision(case.node, &call.symbols)?,
                 source: Precision { accumulate: DType::F32, terms: terms(call) },
                 clean,
@@ -94,6 +99,15 @@ impl OpCases {
         let checked: Vec<Call> = few.iter().map(|&i| calls[i].clone()).collect();
         let random = random::calls(&checked)?;
         Ok(OpCases { op: op.into(), calls, cases: known, random, checked })
+    }
+
+    /// Whether errors are what correct code makes: the device without a fault, or the source platform.
+    pub fn explains(&self, noise: Noise) -> bool {
+        let clean: Noise = self.cases.iter().map(|c| c.noise).sum();
+        let source: Noise = self.cases.iter().map(|c| Noise::of(&c.exact, &c.expected)).sum();
+        let larger =
+            Noise { squares: clean.squares.max(source.squares), worst: clean.worst.max(source.worst) };
+        noise.explained_by(larger)
     }
 
     /// What judging needs of a case's outputs.

@@ -1,5 +1,6 @@
 //! One mutant on the recorded calls of its operator: does anything change, and who sees it?
 
+use super::noise::Noise;
 use super::ops::{OpCase, OpCases, replay};
 use super::policy::{POLICIES, close};
 use crate::device::Workbench;
@@ -10,7 +11,7 @@ use std::time::Instant;
 use tapml_exec::{DevicePlatform, Overrides, Platform};
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_migrate::report::is_defect;
-use tapml_migrate::verdict::{Constants, Exact, Judgement, judge_with};
+use tapml_migrate::verdict::{Constants, Judgement, judge_with};
 
 /// Sets of constants that are measured beside the deciding ones: `base` and `chain` halved and doubled, and so on.
 pub const GRID: &[(f64, f64, f64, f64)] = &[
@@ -40,7 +41,7 @@ pub enum Class {
     Real,
     /// Bit-identical results on all calls.
     Equivalent,
-    /// Other bits, but everywhere as near to the exact result as without the fault.
+    /// Other bits, but as near to the exact result as what correct code computes, see [`Noise`].
     AsExact,
 }
 
@@ -127,8 +128,12 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
         }
         None => Vec::new(),
     };
+    let noise: Noise = seen.iter().map(|s| s.noise).sum();
     for (i, seen) in seen.into_iter().enumerate() {
         found.add(i as u32, seen);
+    }
+    if found.differing > 0 {
+        found.class = if cases.explains(noise) { Class::AsExact } else { Class::Real };
     }
     if mutants.iter().any(|m| m.family == crate::Family::Synchronisation) {
         found.findings = findings(sight, cases, mutants)?;
@@ -143,7 +148,7 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
 /// What one call shows.
 struct Seen {
     differs: bool,
-    as_exact: bool,
+    noise: Noise,
     judgement: Option<Judgement>,
     refused: Vec<bool>,
     grid: Vec<f64>,
@@ -155,10 +160,6 @@ impl Sighting {
             return;
         }
         self.differing += 1;
-        self.class = match (self.class, seen.as_exact) {
-            (Class::Real, _) | (_, false) => Class::Real,
-            _ => Class::AsExact,
-        };
         self.policies.iter_mut().zip(seen.refused).for_each(|(all, own)| *all |= own);
         self.grid.resize(seen.grid.len(), 0.0);
         self.grid.iter_mut().zip(seen.grid).for_each(|(all, own)| *all = all.max(own));
@@ -205,8 +206,13 @@ fn run(faulty: &mut dyn Platform, cases: &OpCases, found: &mut Sighting) -> Resu
 fn look(sight: &Sight<'_>, cases: &OpCases, case: &OpCase, outputs: &[Tensor]) -> Result<Seen> {
     let same = |(a, b): (&Tensor, &Tensor)| a.bytes()[..] == b.bytes()[..];
     if case.clean.iter().zip(outputs).all(same) {
-        let nothing =
-            Seen { differs: false, as_exact: true, judgement: None, refused: Vec::new(), grid: Vec::new() };
+        let nothing = Seen {
+            differs: false,
+            noise: case.noise,
+            judgement: None,
+            refused: Vec::new(),
+            grid: Vec::new(),
+        };
         return Ok(nothing);
     }
     let source = Some((case.expected.as_slice(), case.source));
@@ -221,31 +227,13 @@ fn look(sight: &Sight<'_>, cases: &OpCases, case: &OpCase, outputs: &[Tensor]) -
         if near { Ok(with(&constants)?.ratio.min(f64::MAX)) } else { Ok(judgement.ratio.min(f64::MAX)) }
     });
     let grid = grid.collect::<Result<_>>()?;
-    Ok(Seen { differs: true, as_exact: as_exact(case, outputs), judgement: Some(judgement), refused, grid })
-}
-
-/// Whether the error against the exact result is what correct code makes too: in each output at most twice the root mean
-/// square, and four times the worst element, of the larger of two, the device's own without the fault and the source
-/// platform's. A sum formed in another order is such a change, or a softmax shifted by another number.
-fn as_exact(case: &OpCase, outputs: &[Tensor]) -> bool {
-    let correct = case.clean.iter().zip(&case.expected);
-    let all = case.exact.iter().zip(correct).zip(outputs);
-    all.into_iter().all(|((exact, (clean, source)), found)| {
-        let ((rms, worst), clean, source) =
-            (errors(exact, found), errors(exact, clean), errors(exact, source));
-        rms <= 2.0 * clean.0.max(source.0) && worst <= 4.0 * clean.1.max(source.1)
+    Ok(Seen {
+        differs: true,
+        noise: Noise::of(&case.exact, outputs),
+        judgement: Some(judgement),
+        refused,
+        grid,
     })
-}
-
-/// Root of the summed squares of the errors, and the largest.
-fn errors(exact: &Exact, tensor: &Tensor) -> (f64, f64) {
-    let (mut squares, mut worst) = (0.0, 0.0f64);
-    for (&y, &v) in exact.values.iter().zip(&tensor.to_f64()) {
-        let error = if y == v || (y.is_nan() && v.is_nan()) { 0.0 } else { (y - v).abs() };
-        squares += error * error;
-        worst = if error.is_nan() { f64::INFINITY } else { worst.max(error) };
-    }
-    (squares.sqrt(), worst)
 }
 
 /// Defects that the checking device sees in a few calls.

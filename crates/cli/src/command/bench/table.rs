@@ -142,8 +142,8 @@ fn wrong(report: &Report) -> String {
     {
         let _ =
             writeln!(text, "\ndiagnosis of {}: {} faults, {} reports", d.name, d.bugs.len(), d.reports.len());
-        d.error.iter().for_each(|e| drop(writeln!(text, "  no diagnosis: {e}")));
-        d.missed.iter().for_each(|id| drop(writeln!(text, "  missed: {id}")));
+        let error = d.error.iter().map(|e| format!("  no diagnosis: {e}\n"));
+        text.extend(error.chain(d.missed.iter().map(|id| format!("  missed: {id}\n"))));
         for r in d.reports.iter().filter(|r| r.bug.is_none()) {
             let _ = writeln!(text, "  false: {} ({}), {}: {}", r.op, r.kind, r.cause, r.evidence);
         }
