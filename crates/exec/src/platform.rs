@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
 use tapml_graph::{Error, Model, Op, Result, Symbols, Tensor, TensorType};
-use tapml_kernels::Accumulate;
+use tapml_kernels::{Accumulate, NodePlan};
 
 /// Identity of a platform, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -43,6 +43,11 @@ pub trait Platform: Send {
     /// The kernel for an operator on inputs of these types (sizes may name symbols).
     /// [`tapml_graph::ErrorKind::Unsupported`] if there is none.
     fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice>;
+
+    /// The launches behind [`Platform::kernel_for`]. [`tapml_graph::ErrorKind::Unsupported`] if the platform has none.
+    fn plan(&self, op: &Op, _inputs: &[TensorType]) -> Result<NodePlan> {
+        Err(Error::unsupported(format!("`{}` runs `{}` without kernels", self.word(), op.name())))
+    }
 
     /// Runs each call alone and gives its outputs, or its error, to `sink` under the call's index: each index once, in
     /// any order. Fails as a whole only if no call can be run any more, such as after device loss; the indices that

@@ -1,2 +1,23 @@
 //! Reduction: a failing node call shrunk to a standalone reproducer that keeps real values.
+//!
+//! [`reduce`] makes the call smaller along its axes (rows, heads, columns, lengths of sums, cached tokens) while it still
+//! fails its verdict against an oracle computed anew, and [`Reproducer`] writes what is left as a folder that needs no
+//! TapML: data, kernels, a README, a small Rust program over wgpu and a page for any browser with WebGPU.
 #![warn(missing_docs)]
+
+mod axis;
+mod reduce;
+mod report;
+mod reproducer;
+mod search;
+mod simplify;
+mod specimen;
+mod trial;
+
+pub use axis::{Attribute, Axis, Place, axes};
+pub use reduce::{ReduceOptions, Reduced, Stability, reduce};
+pub use report::{Report, Sizes};
+pub use reproducer::{MARKER, Reproducer, Values};
+pub use simplify::Simplified;
+pub use specimen::Specimen;
+pub use trial::{CLEAR, Failure, Wrong};

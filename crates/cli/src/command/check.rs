@@ -131,7 +131,7 @@ impl CheckCommand {
 }
 
 /// The suite's graph with weights: from `--model`, from the suite itself, or from where it was carved.
-fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
+pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
     let manifest = suite.manifest();
     let path = match given {
         None if manifest.settings.self_contained => return Ok(suite.model(None)?),

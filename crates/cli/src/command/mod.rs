@@ -13,6 +13,7 @@ mod kernel;
 mod logits;
 mod migrate;
 mod prompt;
+mod reduce;
 
 use crate::Outcome;
 use anyhow::Result;
@@ -37,6 +38,7 @@ commands! {
     Carve(carve::CarveCommand),
     Check(check::CheckCommand),
     Migrate(migrate::MigrateCommand),
+    Reduce(reduce::ReduceCommand),
     Compile(compile::CompileCommand),
     Generate(generate::GenerateCommand),
     Logits(logits::LogitsCommand),

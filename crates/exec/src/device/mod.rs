@@ -11,7 +11,7 @@ use plans::Plans;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_device::{Device, DeviceInfo, Finding};
 use tapml_graph::{Model, Op, Result, Symbols, TensorType};
-use tapml_kernels::{CompileOptions, KernelCache, Overrides, compile, plan_node};
+use tapml_kernels::{CompileOptions, KernelCache, NodePlan, Overrides, compile, plan_node};
 use weights::WeightBuffers;
 
 /// A device with its kernels. What it has loaded shares the device and keeps it alive.
@@ -101,8 +101,12 @@ impl Platform for DevicePlatform {
     }
 
     fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
-        let plan = plan_node(op, inputs, &self.info, &self.overrides)?;
+        let plan = self.plan(op, inputs)?;
         Ok(KernelChoice { name: plan.kernel, hash: plan.hash, accumulate: plan.accumulate })
+    }
+
+    fn plan(&self, op: &Op, inputs: &[TensorType]) -> Result<NodePlan> {
+        plan_node(op, inputs, &self.info, &self.overrides)
     }
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {

@@ -37,9 +37,12 @@ impl Sums {
         self.jump = self.jump.max(weight.abs() * (ulp + noise));
     }
 
+    fn limit(&self, shared: f64, lambda: f64) -> f64 {
+        shared * self.shared + (2.0 * lambda * self.variance).sqrt() + 2.0 / 3.0 * lambda * self.jump
+    }
+
     fn ratio(&self, shared: f64, lambda: f64) -> f64 {
-        let limit =
-            shared * self.shared + (2.0 * lambda * self.variance).sqrt() + 2.0 / 3.0 * lambda * self.jump;
+        let limit = self.limit(shared, lambda);
         let observed = self.observed.abs();
         if observed > 0.0 && limit.is_finite() { observed / limit } else { 0.0 }
     }
@@ -82,6 +85,17 @@ impl<'a> Residual<'a> {
     /// Observed over allowed of every test.
     pub fn tests(&self, constants: &Constants) -> [(f64, Criterion); 4] {
         let Constants { shared, lambda, .. } = *constants;
+        let [scale, bias, squares] = self.totals(shared);
+        [
+            (scale.ratio(shared, lambda), Criterion::Scale),
+            (bias.ratio(shared, lambda), Criterion::Bias),
+            (squares.ratio(shared, lambda).sqrt(), Criterion::Spread),
+            (self.columns(shared, lambda), Criterion::Column),
+        ]
+    }
+
+    /// Sums over all elements: weighted with the values, plain, and of the squares.
+    fn totals(&self, shared: f64) -> [Sums; 3] {
         let (mut scale, mut bias) = (Sums::default(), Sums::default());
         let mut squares = Sums::default();
         for (i, &r) in self.residual.iter().enumerate() {
@@ -96,25 +110,64 @@ impl<'a> Residual<'a> {
             squares.variance += ulp.powi(3) * noise.min(ulp) + noise.powi(4) / SPREAD;
             squares.jump = squares.jump.max((ulp + noise).powi(2));
         }
-        [
-            (scale.ratio(shared, lambda), Criterion::Scale),
-            (bias.ratio(shared, lambda), Criterion::Bias),
-            (squares.ratio(shared, lambda).sqrt(), Criterion::Spread),
-            (self.columns(shared, lambda), Criterion::Column),
-        ]
+        [scale, bias, squares]
     }
 
     fn columns(&self, shared: f64, lambda: f64) -> f64 {
+        let (sums, lambda) = self.column_sums(lambda);
+        sums.iter().map(|s| s.ratio(shared, lambda)).fold(0.0, f64::max)
+    }
+
+    /// The sum of each column, if there are enough rows, and the `λ` that goes with them.
+    fn column_sums(&self, lambda: f64) -> (Vec<Sums>, f64) {
         let width = self.exact.row_len.max(1);
         if self.residual.len() < MIN_ROWS * width {
-            return 0.0;
+            return (Vec::new(), lambda);
         }
         let mut sums = vec![Sums::default(); width];
         for (i, &r) in self.residual.iter().enumerate() {
             sums[i % width].add(1.0, r, self.noise[i], self.ulp[i]);
         }
         // So many tests at once: the probability of a false alarm is shared among them.
-        let lambda = lambda + (width as f64).ln();
-        sums.iter().map(|s| s.ratio(shared, lambda)).fold(0.0, f64::max)
+        (sums, lambda + (width as f64).ln())
+    }
+}
+
+/// A test on many elements, ready to be made where there is no TapML: an output `y` passes if
+/// `|Σ weight · (y − rounded)^power| ≤ limit`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SumTest {
+    /// What it tells.
+    pub criterion: Criterion,
+    /// One for each element; 0 where the element is left out.
+    pub weights: Vec<f64>,
+    /// 1, or 2 for the sum of squares.
+    pub power: u32,
+    /// The limit.
+    pub limit: f64,
+}
+
+impl SumTest {
+    /// The tests on the distribution of one output with these allowed errors.
+    pub fn all(exact: &Exact, dtype: DType, allowed: &Allowed) -> Vec<SumTest> {
+        let Constants { shared, lambda, .. } = Constants::DECIDING;
+        let residual = Residual::new(exact, &allowed.rounded, dtype, allowed);
+        let [scale, bias, squares] = residual.totals(shared);
+        let counts = |i: usize| residual.ulp[i] > 0.0 && allowed.rounded[i].abs() >= 2.0 * dtype.min_normal();
+        let weights = |weight: &dyn Fn(usize) -> f64| {
+            (0..allowed.rounded.len()).map(|i| if counts(i) { weight(i) } else { 0.0 }).collect()
+        };
+        let test = |criterion, weights, power, limit| SumTest { criterion, weights, power, limit };
+        let mut tests = vec![
+            test(Criterion::Scale, weights(&|i| allowed.rounded[i]), 1, scale.limit(shared, lambda)),
+            test(Criterion::Bias, weights(&|_| 1.0), 1, bias.limit(shared, lambda)),
+            test(Criterion::Spread, weights(&|_| 1.0), 2, squares.limit(shared, lambda)),
+        ];
+        let (columns, lambda) = residual.column_sums(lambda);
+        for (column, sums) in columns.iter().enumerate() {
+            let of_column = |i: usize| f64::from(u8::from(i % columns.len() == column));
+            tests.push(test(Criterion::Column, weights(&of_column), 1, sums.limit(shared, lambda)));
+        }
+        tests
     }
 }

@@ -50,6 +50,7 @@ mod distribution;
 mod pattern;
 
 pub use bound::Allowed;
+pub use distribution::SumTest;
 pub use pattern::Pattern;
 
 use serde::{Deserialize, Serialize};

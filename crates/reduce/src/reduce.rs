@@ -1,0 +1,121 @@
+//! The whole job: does the call fail, how steadily, how small does it get, and how simple.
+
+use crate::search::Search;
+use crate::simplify::{Simplified, simplify};
+use crate::specimen::Specimen;
+use crate::trial::{Failure, Trials};
+use serde::{Deserialize, Serialize};
+use std::time::{Duration, Instant};
+use tapml_exec::{Call, Platform};
+use tapml_graph::{DType, Result, Tensor};
+use tapml_migrate::verdict::{Precision, judge};
+use tapml_migrate::{Stop, terms};
+
+/// Runs that must all fail for a failure to count as steady.
+const STEADY: usize = 3;
+/// Runs of each smaller call if the failure is not steady: one that fails is enough.
+const FLAKY: usize = 10;
+/// Runs of the smallest call that tell how often it fails.
+const FINAL: usize = 20;
+
+/// How to reduce.
+#[derive(Clone, Debug)]
+pub struct ReduceOptions {
+    /// After this time the smallest call so far is taken.
+    pub limit: Duration,
+    /// Whether to look for simpler values as well.
+    pub simplify: bool,
+}
+
+impl Default for ReduceOptions {
+    fn default() -> ReduceOptions {
+        ReduceOptions { limit: Duration::from_secs(10), simplify: true }
+    }
+}
+
+/// In how many runs a call failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stability {
+    /// Runs that failed.
+    pub failed: usize,
+    /// Runs in all.
+    pub runs: usize,
+}
+
+impl Stability {
+    /// Whether every run failed.
+    pub fn steady(self) -> bool {
+        self.failed == self.runs
+    }
+}
+
+/// A failing call that was made smaller.
+#[derive(Clone, Debug)]
+pub struct Reduced {
+    /// The call as it was.
+    pub whole: Specimen,
+    /// How it failed.
+    pub whole_failure: Failure,
+    /// The smallest call, with real values.
+    pub smallest: Specimen,
+    /// How it fails.
+    pub failure: Failure,
+    /// How often.
+    pub stability: Stability,
+    /// Whether it is proven that no single index of any axis can go; else time ran out.
+    pub minimal: bool,
+    /// The smallest call with simpler values.
+    pub simplified: Option<Simplified>,
+    /// Calls that were run.
+    pub trials: u64,
+    /// Time taken.
+    pub seconds: f64,
+}
+
+/// Shrinks a call that fails on the platform; `recorded` are the source platform's outputs. `None` if it does not fail.
+///
+/// Fails if the platform does not run the operator, or can run nothing any more.
+pub fn reduce(
+    call: Call,
+    recorded: &[Tensor],
+    platform: &mut dyn Platform,
+    options: &ReduceOptions,
+    stop: &Stop,
+) -> Result<Option<Reduced>> {
+    let start = Instant::now();
+    let whole = Specimen::new(call);
+    platform.kernel_for(&whole.call.op, &whole.call.input_types)?;
+    let mut trials = Trials::new(platform, stop, start + options.limit);
+    let (failed, failure) = trials.failures(&whole, STEADY)?;
+    let Some(whole_failure) = failure.filter(|f| !excused(&whole.call, f, recorded)) else { return Ok(None) };
+    trials.expect(&whole_failure, if failed == STEADY { 1 } else { FLAKY });
+    let mut search = Search::new(&mut trials, whole.clone(), whole_failure.clone());
+    search.run()?;
+    let (smallest, failure, minimal) = (search.best, search.failure, search.minimal);
+    let (failed, _) = trials.failures(&smallest, FINAL)?;
+    let simplified = match &failure {
+        Failure::Wrong(_) if options.simplify && failed == FINAL => {
+            simplify(&mut trials, &smallest, &failure)?
+        }
+        _ => None,
+    };
+    Ok(Some(Reduced {
+        whole,
+        whole_failure,
+        smallest,
+        failure,
+        stability: Stability { failed, runs: FINAL },
+        minimal,
+        simplified,
+        trials: trials.count(),
+        seconds: start.elapsed().as_secs_f64(),
+    }))
+}
+
+/// Whether the source platform's own error, which a check of the recorded call counts, allows for what was found.
+fn excused(call: &Call, failure: &Failure, recorded: &[Tensor]) -> bool {
+    let Failure::Wrong(wrong) = failure else { return false };
+    let source = Precision { accumulate: DType::F32, terms: terms(call) };
+    let judged = judge(&wrong.exact, &wrong.observed, wrong.precision, Some((recorded, source)));
+    judged.is_ok_and(|j| j.passed())
+}

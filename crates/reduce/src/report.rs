@@ -1,0 +1,127 @@
+//! What a reduction did, as the command reports it.
+
+use crate::reduce::{Reduced, Stability};
+use crate::specimen::Specimen;
+use serde::Serialize;
+use tapml_exec::PlatformInfo;
+use tapml_graph::Symbols;
+use tapml_migrate::tensor_type;
+
+/// The version of the report's form.
+const SCHEMA: u32 = 1;
+
+/// Sizes of a call.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sizes {
+    /// Elements of all inputs, weights included.
+    pub elements: usize,
+    /// Types of the inputs.
+    pub inputs: Vec<String>,
+    /// Values of the symbols.
+    pub symbols: Symbols,
+    /// The operator's attributes.
+    pub attributes: serde_json::Value,
+}
+
+impl Sizes {
+    /// The sizes of this call.
+    pub fn of(specimen: &Specimen) -> Sizes {
+        Sizes {
+            elements: specimen.elements(),
+            inputs: specimen.call.inputs.iter().map(|t| tensor_type(t).to_string()).collect(),
+            symbols: specimen.call.symbols.clone(),
+            attributes: specimen.call.op.attributes(),
+        }
+    }
+}
+
+/// The report of one reduction.
+#[derive(Clone, Debug, Serialize)]
+pub struct Report {
+    /// The version of this form.
+    pub schema: u32,
+    /// The suite's folder.
+    pub suite: String,
+    /// The case.
+    pub case: String,
+    /// The operator.
+    pub op: String,
+    /// The kernel.
+    pub kernel: String,
+    /// Where it ran.
+    pub target: PlatformInfo,
+    /// Whether the call fails there.
+    pub fails: bool,
+    /// What decided, in plain words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub criterion: Option<String>,
+    /// The call as it was.
+    pub before: Sizes,
+    /// The smallest call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub after: Option<Sizes>,
+    /// Observed over allowed error of the smallest call; absent if that is infinite.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ratio: Option<f64>,
+    /// How often the smallest call fails.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub stability: Option<Stability>,
+    /// Whether no single step makes it smaller; else time ran out.
+    pub minimal: bool,
+    /// Elements with simpler values in the second set of inputs; absent if there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub simplified: Option<usize>,
+    /// Calls that were run.
+    pub trials: u64,
+    /// The reproducer's folder.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub reproducer: Option<String>,
+    /// Time taken.
+    pub seconds: f64,
+}
+
+impl Report {
+    /// The report of a call that does not fail.
+    pub fn passing(
+        suite: String,
+        case: String,
+        kernel: String,
+        target: PlatformInfo,
+        call: &Specimen,
+    ) -> Report {
+        Report {
+            schema: SCHEMA,
+            suite,
+            case,
+            op: call.call.op.name().to_string(),
+            kernel,
+            target,
+            fails: false,
+            criterion: None,
+            before: Sizes::of(call),
+            after: None,
+            ratio: None,
+            stability: None,
+            minimal: false,
+            simplified: None,
+            trials: 0,
+            reproducer: None,
+            seconds: 0.0,
+        }
+    }
+
+    /// Adds what the reduction found.
+    pub fn reduced(mut self, found: &Reduced, reproducer: String) -> Report {
+        self.fails = true;
+        self.criterion = Some(found.failure.criterion().to_string());
+        self.after = Some(Sizes::of(&found.smallest));
+        self.ratio = Some(found.failure.ratio()).filter(|r| r.is_finite());
+        self.stability = Some(found.stability);
+        self.minimal = found.minimal;
+        self.simplified = found.simplified.as_ref().map(|s| s.changed);
+        self.trials = found.trials;
+        self.reproducer = Some(reproducer);
+        self.seconds = found.seconds;
+        self
+    }
+}

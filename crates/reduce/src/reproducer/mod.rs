@@ -1,0 +1,344 @@
+//! The reproducer: what runs and what should come out, as plain data, and the folder it is written to.
+
+mod folder;
+mod page;
+mod readme;
+
+pub use folder::MARKER;
+
+use crate::reduce::Reduced;
+use crate::specimen::Specimen;
+use crate::trial::{Failure, Wrong};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::path::Path;
+use tapml_device::BindingKind;
+use tapml_exec::{NodePlan, Platform, PlatformInfo};
+use tapml_graph::{DType, Error, Result, Tensor, byte_len};
+use tapml_kernels::{Arg, Launch, symbol_bytes};
+use tapml_migrate::verdict::{Allowed, SumTest};
+
+/// The version of `case.json`.
+const SCHEMA: u32 = 1;
+/// What outputs and scratch hold before the first launch: a NaN in `f32` and in `f16`, so that what a kernel leaves out
+/// shows.
+const POISON: u32 = 0x7fc0_7fc0;
+
+/// A failing call as a program of WebGPU with its data.
+#[derive(Clone, Debug)]
+pub struct Reproducer {
+    case: Case,
+    /// Files by their path in the folder.
+    files: BTreeMap<String, Vec<u8>>,
+    readme: String,
+}
+
+/// `case.json`: everything but the bytes.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Case {
+    schema: u32,
+    case: String,
+    op: String,
+    attributes: serde_json::Value,
+    kernel: String,
+    found_on: PlatformInfo,
+    buffers: Vec<Buffer>,
+    kernels: Vec<Kernel>,
+    launches: Vec<Dispatch>,
+    outputs: Vec<Output>,
+    values: Vec<Values>,
+}
+
+/// One buffer. Inputs get their bytes from a set of values, outputs and scratch are filled with a word.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Buffer {
+    name: String,
+    size: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    file: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    fill: Option<u32>,
+}
+
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+struct Kernel {
+    file: String,
+    entry: String,
+    constants: BTreeMap<String, f64>,
+    f16: bool,
+    subgroups: bool,
+    bindings: Vec<BindingKind>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Dispatch {
+    kernel: usize,
+    bindings: Vec<Binding>,
+    groups: [u64; 3],
+}
+
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Binding {
+    buffer: usize,
+    offset: u64,
+    size: u64,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Output {
+    buffer: usize,
+    dtype: DType,
+    shape: Vec<usize>,
+}
+
+/// One set of input values with what should come out of them.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Values {
+    /// `real` for values of the model, or `simplified`.
+    pub name: String,
+    inputs: Vec<Given>,
+    expected: Vec<Expected>,
+    sums: Vec<Sum>,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Given {
+    buffer: usize,
+    dtype: DType,
+    shape: Vec<usize>,
+    file: String,
+}
+
+/// Files of little-endian `f64`, one for each element.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Expected {
+    exact: String,
+    rounded: String,
+    allowed: String,
+}
+
+/// See [`SumTest`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
+struct Sum {
+    output: usize,
+    criterion: String,
+    power: u32,
+    limit: f64,
+    weights: String,
+}
+
+impl Reproducer {
+    /// The reproducer of a reduced call that fails on the platform. Fails if the platform has no kernels, such as `cpu`.
+    pub fn new(found: &Reduced, case: &str, platform: &dyn Platform) -> Result<Reproducer> {
+        let call = &found.smallest.call;
+        let plan = platform.plan(&call.op, &call.input_types)?;
+        let mut builder = Builder { specimen: &found.smallest, plan: &plan, files: BTreeMap::new() };
+        let buffers = builder.buffers()?;
+        let kernels = builder.kernels();
+        let launches =
+            plan.launches.iter().map(|l| builder.dispatch(l, &buffers, &kernels)).collect::<Result<_>>()?;
+        let mut values = vec![builder.values("real", &found.smallest, &found.failure)?];
+        if let Some(simple) = &found.simplified {
+            values.push(builder.values("simplified", &simple.specimen, &simple.failure)?);
+        }
+        let shapes = call
+            .output_types
+            .iter()
+            .zip(call.inputs.len()..)
+            .map(|(ty, buffer)| Ok(Output { buffer, dtype: ty.dtype, shape: ty.sizes(&call.symbols)? }));
+        let outputs = shapes.collect::<Result<_>>()?;
+        let files = builder.files;
+        let case = Case {
+            schema: SCHEMA,
+            case: case.to_string(),
+            op: call.op.name().to_string(),
+            attributes: call.op.attributes(),
+            kernel: plan.kernel.clone(),
+            found_on: platform.describe(),
+            buffers,
+            kernels: kernels.into_iter().map(|(kernel, _)| kernel).collect(),
+            launches,
+            outputs,
+            values,
+        };
+        let readme = readme::readme(&case, found);
+        Ok(Reproducer { case, files, readme })
+    }
+
+    /// Writes the folder, whole or not at all. One that is there already is replaced only if it is a reproducer and
+    /// `overwrite` is set.
+    pub fn write(&self, folder: &Path, overwrite: bool) -> Result<()> {
+        folder::write(self, folder, overwrite)
+    }
+
+    /// The sets of values, the real ones first.
+    pub fn values(&self) -> &[Values] {
+        &self.case.values
+    }
+
+    fn json(&self) -> Result<String> {
+        serde_json::to_string_pretty(&self.case).map_err(|e| Error::bug(format!("case.json: {e}")))
+    }
+}
+
+struct Builder<'a> {
+    specimen: &'a Specimen,
+    plan: &'a NodePlan,
+    files: BTreeMap<String, Vec<u8>>,
+}
+
+impl Builder<'_> {
+    /// Buffers of the inputs, the outputs, scratch, constants and last the symbols, in this order.
+    fn buffers(&mut self) -> Result<Vec<Buffer>> {
+        let call = &self.specimen.call;
+        let buffer = |name: String, size: usize| Buffer { name, size: padded(size), file: None, fill: None };
+        let mut buffers: Vec<Buffer> = call
+            .inputs
+            .iter()
+            .enumerate()
+            .map(|(i, t)| buffer(format!("input{i}"), t.bytes().len()))
+            .collect();
+        let filled = |name, size| Buffer { fill: Some(POISON), ..buffer(name, size) };
+        for (i, ty) in call.output_types.iter().enumerate() {
+            let size = byte_len(ty.dtype, &ty.sizes(&call.symbols)?);
+            let size = size.ok_or_else(|| Error::invalid(format!("output {i}, {ty}, is too large")))?;
+            buffers.push(filled(format!("output{i}"), size));
+        }
+        for (i, size) in self.plan.scratch.iter().enumerate() {
+            buffers.push(filled(format!("scratch{i}"), size.eval(&call.symbols)? as usize));
+        }
+        let constants =
+            self.plan.constants.iter().enumerate().map(|(i, c)| (format!("constant{i}"), c.clone()));
+        let symbols = ("symbols".to_string(), symbol_bytes(&call.symbols)?.to_vec());
+        for (name, bytes) in constants.chain([symbols]).collect::<Vec<_>>() {
+            let file = self.put(format!("data/{name}.bin"), bytes.clone());
+            buffers.push(Buffer { file: Some(file), ..buffer(name, bytes.len()) });
+        }
+        Ok(buffers)
+    }
+
+    /// The distinct kernels with their texts.
+    fn kernels(&mut self) -> Vec<(Kernel, String)> {
+        let mut kernels: Vec<(Kernel, String)> = Vec::new();
+        for launch in &self.plan.launches {
+            let next = self.kernel(launch, kernels.len());
+            if !kernels.iter().any(|(known, text)| same(known, &next.0) && *text == next.1) {
+                self.put(next.0.file.clone(), next.1.clone().into_bytes());
+                kernels.push(next);
+            }
+        }
+        kernels
+    }
+
+    fn kernel(&self, launch: &Launch, number: usize) -> (Kernel, String) {
+        let desc = &launch.desc;
+        let kernel = Kernel {
+            file: format!("kernels/{number}.wgsl"),
+            entry: desc.entry.clone(),
+            constants: desc.constants.iter().cloned().collect(),
+            f16: desc.needs_f16,
+            subgroups: desc.needs_subgroups,
+            bindings: desc.bindings.clone(),
+        };
+        (kernel, desc.source.full())
+    }
+
+    fn dispatch(
+        &self,
+        launch: &Launch,
+        buffers: &[Buffer],
+        kernels: &[(Kernel, String)],
+    ) -> Result<Dispatch> {
+        let (wanted, text) = self.kernel(launch, 0);
+        let kernel = kernels.iter().position(|(k, t)| same(k, &wanted) && *t == text);
+        let mut groups = [0; 3];
+        for (size, extent) in groups.iter_mut().zip(&launch.groups) {
+            *size = extent.eval(&self.specimen.call.symbols)?;
+        }
+        let bindings = launch.args.iter().map(|arg| self.binding(*arg, buffers)).collect::<Result<_>>()?;
+        let kernel = kernel.ok_or_else(|| Error::bug("a launch without a kernel"))?;
+        Ok(Dispatch { kernel, bindings, groups })
+    }
+
+    fn binding(&self, arg: Arg, buffers: &[Buffer]) -> Result<Binding> {
+        let (inputs, outputs) = (self.specimen.call.inputs.len(), self.specimen.call.output_types.len());
+        let scratch = self.plan.scratch.len();
+        let (buffer, offset, len) = match arg {
+            Arg::Input { index, offset, len } => (index, offset, len),
+            Arg::Output(i) => (inputs + i, 0, 0),
+            Arg::Scratch(i) => (inputs + outputs + i, 0, 0),
+            Arg::Constant(i) => (inputs + outputs + scratch + i, 0, 0),
+            Arg::Symbols => (buffers.len() - 1, 0, 0),
+        };
+        let room = buffers.get(buffer).and_then(|b| b.size.checked_sub(offset)).filter(|&room| len <= room);
+        let room = room.ok_or_else(|| Error::bug(format!("{arg:?} lies outside its buffer")))?;
+        Ok(Binding { buffer, offset, size: if len == 0 { room } else { len } })
+    }
+
+    fn values(&mut self, name: &str, specimen: &Specimen, failure: &Failure) -> Result<Values> {
+        let mut values =
+            Values { name: name.into(), inputs: Vec::new(), expected: Vec::new(), sums: Vec::new() };
+        for (buffer, tensor) in specimen.call.inputs.iter().enumerate() {
+            let file = self.put(format!("data/{name}/input{buffer}.bin"), tensor.bytes().to_vec());
+            values.inputs.push(Given { buffer, dtype: tensor.dtype(), shape: tensor.shape().to_vec(), file });
+        }
+        // A call that cannot be run has no outputs to compare.
+        let Failure::Wrong(wrong) = failure else { return Ok(values) };
+        for (i, (exact, observed)) in wrong.exact.iter().zip(&wrong.observed).enumerate() {
+            let allowed = Allowed::new(exact, observed.dtype(), wrong.precision, None);
+            let errors: Vec<f64> = (0..exact.values.len()).map(|e| allowed.at(e)).collect();
+            let mut put =
+                |what: &str, values: &[f64]| self.floats(&format!("{name}/output{i}.{what}"), values);
+            values.expected.push(Expected {
+                exact: put("exact", &exact.values),
+                rounded: put("rounded", &allowed.rounded),
+                allowed: put("allowed", &errors),
+            });
+            if wrong.judgement.element_ratio <= 1.0 {
+                values.sums.extend(self.sums(name, i, wrong, observed, &allowed));
+            }
+        }
+        Ok(values)
+    }
+
+    /// The tests on many elements that decided, where no single element did.
+    fn sums(
+        &mut self,
+        name: &str,
+        output: usize,
+        wrong: &Wrong,
+        observed: &Tensor,
+        allowed: &Allowed,
+    ) -> Vec<Sum> {
+        let tests = SumTest::all(&wrong.exact[output], observed.dtype(), allowed);
+        let decided = tests.into_iter().filter(|t| t.criterion == wrong.judgement.criterion).enumerate();
+        decided
+            .map(|(i, test)| Sum {
+                output,
+                criterion: test.criterion.name().into(),
+                power: test.power,
+                limit: test.limit,
+                weights: self.floats(&format!("{name}/output{output}.weights{i}"), &test.weights),
+            })
+            .collect()
+    }
+
+    fn floats(&mut self, name: &str, values: &[f64]) -> String {
+        self.put(format!("data/{name}.bin"), values.iter().flat_map(|v| v.to_le_bytes()).collect())
+    }
+
+    fn put(&mut self, file: String, bytes: Vec<u8>) -> String {
+        self.files.insert(file.clone(), bytes);
+        file
+    }
+}
+
+/// Whether two kernels differ at most in the name of their file.
+fn same(a: &Kernel, b: &Kernel) -> bool {
+    Kernel { file: String::new(), ..a.clone() } == Kernel { file: String::new(), ..b.clone() }
+}
+
+/// A buffer is a multiple of 4 bytes long, and not empty.
+fn padded(size: usize) -> u64 {
+    (size as u64).max(4).next_multiple_of(4)
+}

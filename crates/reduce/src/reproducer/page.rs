@@ -1,0 +1,52 @@
+//! The page that runs a reproducer in a browser, with all data in it.
+
+use super::Reproducer;
+use std::fmt::Write;
+use tapml_graph::{Error, Result};
+
+const PAGE: &str = include_str!("page.html");
+const CASE: &str = "/*CASE*/null";
+const FILES: &str = "/*FILES*/null";
+const TITLE: &str = "<!--TITLE-->";
+
+pub fn page(reproducer: &Reproducer) -> Result<String> {
+    let mut files = String::from("{");
+    for (i, (name, bytes)) in reproducer.files.iter().enumerate() {
+        let separator = if i > 0 { ",\n" } else { "\n" };
+        write!(files, "{separator}{name:?}: \"{}\"", base64(bytes)).map_err(|e| Error::bug(e.to_string()))?;
+    }
+    files += "}";
+    // No text of the case can end the script.
+    let case = reproducer.json()?.replace('<', "\\u003c");
+    let title = format!("{} fails: {}", reproducer.case.op, reproducer.case.case);
+    let title = title.replace('&', "&amp;").replace('<', "&lt;");
+    Ok(PAGE.replacen(TITLE, &title, 1).replacen(FILES, &files, 1).replacen(CASE, &case, 1))
+}
+
+/// RFC 4648, section 4.
+fn base64(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+    let mut text = String::with_capacity(bytes.len().div_ceil(3) * 4);
+    for chunk in bytes.chunks(3) {
+        let at = |i: usize| u32::from(chunk.get(i).copied().unwrap_or(0));
+        let word = at(0) << 16 | at(1) << 8 | at(2);
+        for digit in 0..4 {
+            let value = (word >> (18 - 6 * digit)) as usize & 63;
+            text.push(if digit <= chunk.len() { DIGITS[value] as char } else { '=' });
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::base64;
+
+    #[test]
+    fn base64_as_in_the_standard() {
+        let pairs = [("", ""), ("f", "Zg=="), ("fo", "Zm8="), ("foo", "Zm9v"), ("foob", "Zm9vYg==")];
+        for (text, expected) in pairs {
+            assert_eq!(base64(text.as_bytes()), expected);
+        }
+    }
+}

@@ -1,0 +1,167 @@
+//! The README of a reproducer: what is wrong, in numbers, and how to see it.
+
+use super::Case;
+use crate::reduce::Reduced;
+use crate::specimen::Specimen;
+use crate::trial::Failure;
+use std::fmt::Write;
+use tapml_graph::Tensor;
+use tapml_migrate::tensor_type;
+
+/// Values up to this many are printed.
+const SHOWN: usize = 64;
+
+pub fn readme(case: &Case, found: &Reduced) -> String {
+    let mut text = format!("# `{}` {}\n\n", case.op, what(&found.failure));
+    text += &facts(case, found);
+    text += RUN;
+    text += &numbers(found);
+    text += &values("Inputs", &found.smallest);
+    if let Some(simple) = &found.simplified {
+        let _ = write!(
+            text,
+            "## Simpler values\n\n{} elements can be simpler and it still fails ({}). These values are **not** the \
+             model's own; `--values simplified` runs them.\n\n",
+            simple.changed,
+            times(simple.failure.ratio()),
+        );
+        text += &list(&simple.specimen);
+    }
+    text += &origin(case, found);
+    text
+}
+
+fn what(failure: &Failure) -> String {
+    match failure {
+        Failure::Wrong(_) => "gives wrong results".into(),
+        Failure::Error(error) => format!("cannot be run: {}", error.kind().name()),
+    }
+}
+
+fn times(ratio: f64) -> String {
+    match ratio {
+        r if r.is_infinite() => "where no error is allowed".into(),
+        r if r < 1000.0 => format!("{r:.1} times the allowed error"),
+        r => format!("{r:.1e} times the allowed error"),
+    }
+}
+
+fn facts(case: &Case, found: &Reduced) -> String {
+    let at = &case.found_on;
+    let mut text =
+        format!("Found on {} ({}, {}) with kernel `{}`.\n\n", at.platform, at.device, at.driver, case.kernel);
+    match &found.failure {
+        Failure::Wrong(wrong) => {
+            let w = &wrong.judgement.worst;
+            let _ = write!(
+                text,
+                "Decided by: {}, {}. Worst element: output {} at {}: exact {:.9e}, found {:.9e}, allowed error {:.3e}.\n\n",
+                found.failure.criterion(),
+                times(found.failure.ratio()),
+                w.output,
+                w.index,
+                w.exact,
+                w.observed,
+                w.allowed,
+            );
+        }
+        Failure::Error(error) => {
+            let _ = write!(text, "The platform says:\n\n```\n{error}\n```\n\n");
+        }
+    }
+    let s = found.stability;
+    text += &match s.steady() {
+        true => format!("It failed in each of {} runs.\n\n", s.runs),
+        false => format!(
+            "**It does not fail every time**: in {} of {} runs. Give `--runs 100`.\n\n",
+            s.failed, s.runs
+        ),
+    };
+    text
+}
+
+const RUN: &str = "## See it
+
+Nothing but these files is needed.
+
+* Natively (Vulkan, Metal, DX12 through wgpu, which needs a Rust toolchain): `cargo run -- --list` shows the adapters,
+  `cargo run -- 0` runs on the first. Exit code 0: passes, 1: fails, 2: could not run.
+* In a browser with WebGPU: open `index.html`. It prints PASS or FAIL.
+
+`case.json` says what is bound, launched and compared; `kernels/` holds the WGSL (without `enable` lines, which each runner
+adds), `data/` the bytes. Each output element is compared with the exact result (the operator in `f64` on these inputs) and
+may be off by its own allowed error, which follows from the rounding of its type, the precision in which the kernel adds up,
+and how far the exact result moves when the inputs move by a few roundings.
+
+";
+
+fn numbers(found: &Reduced) -> String {
+    let Failure::Wrong(wrong) = &found.failure else { return String::new() };
+    let total: usize = wrong.exact.iter().map(|e| e.values.len()).sum();
+    if total > SHOWN {
+        return String::new();
+    }
+    let mut text = String::from("## Outputs\n\n| output | element | expected | found |\n|---|---|---|---|\n");
+    for (i, (exact, observed)) in wrong.exact.iter().zip(&wrong.observed).enumerate() {
+        for (e, (exact, observed)) in exact.values.iter().zip(observed.to_f64()).enumerate() {
+            let _ = writeln!(text, "| {i} | {e} | {exact:.9e} | {observed:.9e} |");
+        }
+    }
+    text + "\n"
+}
+
+fn values(title: &str, specimen: &Specimen) -> String {
+    format!("## {title}\n\n{}", list(specimen))
+}
+
+fn list(specimen: &Specimen) -> String {
+    let mut text = String::new();
+    for (i, tensor) in specimen.call.inputs.iter().enumerate() {
+        let weight = if specimen.is_weight[i] { ", a weight" } else { "" };
+        let _ = write!(text, "Input {i}: `{}`{weight}", tensor_type(tensor));
+        text += &match tensor.len() <= SHOWN {
+            true => format!("\n\n```\n{}\n```\n\n", rows(tensor)),
+            false => format!(" in `data/real/input{i}.bin`\n\n"),
+        };
+    }
+    text
+}
+
+fn rows(tensor: &Tensor) -> String {
+    let values = tensor.to_f64();
+    let width = tensor.shape().last().copied().unwrap_or(1).max(1);
+    let row = |row: &[f64]| row.iter().map(f64::to_string).collect::<Vec<_>>().join(" ");
+    values.chunks(width).map(row).collect::<Vec<_>>().join("\n")
+}
+
+fn origin(case: &Case, found: &Reduced) -> String {
+    let (whole, small) = (&found.whole, &found.smallest);
+    let types = |s: &Specimen| {
+        s.call.inputs.iter().map(|t| format!("`{}`", tensor_type(t))).collect::<Vec<_>>().join(" ")
+    };
+    let symbols = |s: &Specimen| {
+        s.call.symbols.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
+    };
+    let mut text = format!(
+        "## Where it is from\n\nCase `{}` of a model that was run by TapML, made smaller:\n\n| | recorded | here |\n|---|---|---|\n",
+        case.case
+    );
+    let mut row = |name: &str, before: String, after: String| {
+        let _ = writeln!(text, "| {name} | {before} | {after} |");
+    };
+    row("input elements", whole.elements().to_string(), small.elements().to_string());
+    row("inputs", types(whole), types(small));
+    row("sizes", symbols(whole), symbols(small));
+    let attributes = |s: &Specimen| format!("`{}`", s.call.op.attributes());
+    row("attributes", attributes(whole), attributes(small));
+    let minimal = match found.minimal {
+        true => {
+            "It is a proven minimum: without any single index of any axis (row, column, head, cached token) it no longer \
+                 fails clearly."
+        }
+        false => "Time ran out: it may get smaller still.",
+    };
+    let (trials, seconds) = (found.trials, found.seconds);
+    let _ = write!(text, "\n{minimal} {trials} calls were run, which took {seconds:.1} s.\n");
+    text
+}

@@ -1,0 +1,154 @@
+//! A node call on its way to a smaller one, and cutting it along an axis.
+
+use crate::axis::{Axis, Place};
+use tapml_exec::Call;
+use tapml_graph::{Bytes, DType, Dim, Error, Op, Result, Tensor};
+
+/// A node call and which of its inputs are weights. Inputs that were cut have lost their weight's name, because they no
+/// longer have its bytes; an oracle disturbs them as little as before.
+#[derive(Clone, Debug)]
+pub struct Specimen {
+    /// The call.
+    pub call: Call,
+    /// For each input whether it is a weight.
+    pub is_weight: Vec<bool>,
+}
+
+impl Specimen {
+    /// The call as it was recorded.
+    pub fn new(call: Call) -> Specimen {
+        let is_weight = call.weights.iter().map(Option::is_some).collect();
+        Specimen { call, is_weight }
+    }
+
+    /// Elements of all inputs, weights included.
+    pub fn elements(&self) -> usize {
+        self.call.inputs.iter().map(Tensor::len).sum()
+    }
+
+    /// What remains when only the indices `kept`, in rising order, are kept along the axis. Fails if the operator refuses
+    /// the sizes that result.
+    pub fn cut(&self, axis: &Axis, kept: &[usize]) -> Result<Specimen> {
+        let mut cut = self.clone();
+        let call = &mut cut.call;
+        for place in &axis.inputs {
+            let tensor = &mut call.inputs[place.tensor];
+            let size = tensor.shape()[place.dim];
+            *tensor = take(tensor, place.dim, &positions(place, axis.len, size, kept))?;
+            call.weights[place.tensor] = None;
+            if axis.symbol.is_none() {
+                call.input_types[place.tensor].shape[place.dim] = Dim::from(tensor.shape()[place.dim]);
+            }
+        }
+        if let Some(symbol) = axis.symbol {
+            call.symbols = call.symbols.clone().with(symbol, kept.len() as u64);
+        }
+        if !axis.attributes.is_empty() {
+            let mut attributes = call.op.attributes();
+            axis.attributes.iter().for_each(|a| a.keep(&mut attributes, axis.len, kept));
+            call.op = Op::parse(call.op.name(), attributes)?;
+        }
+        for i in axis.indexed_by(call) {
+            call.inputs[i] = renumbered(&call.inputs[i], axis.len, kept)?;
+        }
+        call.output_types = call.op.infer(&call.input_types)?;
+        call.check()?;
+        Ok(cut)
+    }
+
+    /// The same call with other values in one input.
+    pub fn with_input(&self, input: usize, tensor: Tensor) -> Specimen {
+        let mut changed = self.clone();
+        changed.call.inputs[input] = tensor;
+        changed.call.weights[input] = None;
+        changed
+    }
+}
+
+/// Positions along a dimension of `size` that remain when only `kept` remains of the place.
+fn positions(place: &Place, len: usize, size: usize, kept: &[usize]) -> Vec<usize> {
+    let mut keeps = vec![false; len];
+    kept.iter().for_each(|&k| keeps[k] = true);
+    (0..size).filter(|&at| place.index(len, at).is_none_or(|k| keeps[k])).collect()
+}
+
+/// The tensor with only these positions along one of its dimensions.
+fn take(tensor: &Tensor, dim: usize, positions: &[usize]) -> Result<Tensor> {
+    let shape = tensor.shape();
+    let row = shape[dim + 1..].iter().product::<usize>() * tensor.dtype().size();
+    let block = shape[dim] * row;
+    let outer = shape[..dim].iter().product::<usize>();
+    let mut bytes = Vec::with_capacity(outer * positions.len() * row);
+    for o in 0..outer {
+        for &at in positions {
+            let start = o * block + at * row;
+            bytes.extend_from_slice(&tensor.bytes()[start..start + row]);
+        }
+    }
+    let mut shape = shape.to_vec();
+    shape[dim] = positions.len();
+    Tensor::new(tensor.dtype(), shape, Bytes::new(bytes))
+}
+
+/// Indices into an axis of `len` after only `kept` remained of it: each to where its row is now, or to the next row that
+/// remained if its own did not. What pointed beyond the axis still does.
+fn renumbered(tensor: &Tensor, len: usize, kept: &[usize]) -> Result<Tensor> {
+    let (Some(last), gone) = (kept.len().checked_sub(1), len - kept.len()) else {
+        return Err(Error::invalid("nothing is left to point at"));
+    };
+    let rank = |v: u32| match v as usize {
+        v if v >= len => (v - gone) as u32,
+        v => kept.partition_point(|&k| k < v).min(last) as u32,
+    };
+    Tensor::from_u32(tensor.shape().to_vec(), tensor.to_u32()?.into_iter().map(rank).collect())
+}
+
+impl Axis {
+    /// The inputs whose values are indices along this axis: integers, where the axis runs along the rows of a constant
+    /// number of an input of floats, such as token ids along the rows of an embedding table.
+    fn indexed_by(&self, call: &Call) -> Vec<usize> {
+        let of_rows = |p: &Place| {
+            let tensor = &call.inputs[p.tensor];
+            p.dim == 0 && tensor.dtype().is_float() && tensor.shape().len() > 1
+        };
+        if self.symbol.is_some() || !self.inputs.iter().any(of_rows) {
+            return Vec::new();
+        }
+        let indices =
+            |i: &usize| call.inputs[*i].dtype() == DType::U32 && !self.inputs.iter().any(|p| p.tensor == *i);
+        (0..call.inputs.len()).filter(indices).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn takes_positions_of_any_dimension() {
+        let t = Tensor::from_f32(vec![2, 3, 2], (0..12).map(|i| i as f32).collect()).unwrap();
+        let values = |dim, at: &[usize]| take(&t, dim, at).unwrap().to_f32().into_owned();
+        assert_eq!(values(0, &[1]), [6.0, 7.0, 8.0, 9.0, 10.0, 11.0]);
+        assert_eq!(values(1, &[0, 2]), [0.0, 1.0, 4.0, 5.0, 6.0, 7.0, 10.0, 11.0]);
+        assert_eq!(values(2, &[1]), [1.0, 3.0, 5.0, 7.0, 9.0, 11.0]);
+        assert_eq!(take(&t, 0, &[]).unwrap().shape(), [0, 3, 2]);
+    }
+
+    #[test]
+    fn a_place_may_be_a_part_of_a_dimension() {
+        // Of six columns the first is no part; heads of two elements follow, of which the second goes.
+        let place = Place { tensor: 0, dim: 1, start: 1, outer: 1, inner: 2 };
+        assert_eq!(positions(&place, 2, 6, &[0]), [0, 1, 2, 5]);
+        // Two groups of two: the second of each goes.
+        let place = Place { tensor: 0, dim: 1, start: 0, outer: 2, inner: 1 };
+        assert_eq!(positions(&place, 2, 4, &[0]), [0, 2]);
+    }
+
+    #[test]
+    fn indices_follow_their_rows() {
+        let ids = Tensor::from_u32(vec![5], vec![7, 3, 0, 9, 12]).unwrap();
+        let moved = renumbered(&ids, 10, &[3, 7]).unwrap().to_u32().unwrap();
+        assert_eq!(moved, [1, 0, 0, 1, 4]);
+        assert!(renumbered(&ids, 10, &[]).is_err());
+    }
+}

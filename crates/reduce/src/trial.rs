@@ -1,0 +1,257 @@
+//! Trials: whether smaller calls still fail. Each is judged against an oracle computed anew from the values it has.
+
+use crate::specimen::Specimen;
+use rayon::prelude::*;
+use std::time::Instant;
+use tapml_exec::{Call, Platform};
+use tapml_graph::{Error, ErrorKind, Result, Tensor};
+use tapml_migrate::Stop;
+use tapml_migrate::verdict::{AMPLITUDE, COPIES, Criterion, Exact, Judgement, Precision, judge};
+use tapml_reference::{Value, oracle};
+
+/// A smaller call counts as failing if it exceeds its allowed error so many times, provided that the whole call does: one
+/// that fails by a hair here may pass on the next device.
+pub const CLEAR: f64 = 2.0;
+/// Seed of the oracle's disturbances.
+const SEED: u64 = 1;
+
+/// How a call failed.
+#[derive(Clone, Debug)]
+pub enum Failure {
+    /// Its outputs are wrong.
+    Wrong(Box<Wrong>),
+    /// It could not be run, such as for a kernel that the driver refuses.
+    Error(Error),
+}
+
+/// Wrong outputs with what tells so.
+#[derive(Clone, Debug)]
+pub struct Wrong {
+    /// The exact outputs.
+    pub exact: Vec<Exact>,
+    /// What the platform gave.
+    pub observed: Vec<Tensor>,
+    /// The precision that the kernel declares.
+    pub precision: Precision,
+    /// The verdict.
+    pub judgement: Judgement,
+}
+
+impl Failure {
+    /// Observed over allowed error; infinite if the call could not be run.
+    pub fn ratio(&self) -> f64 {
+        match self {
+            Failure::Wrong(wrong) => wrong.judgement.ratio,
+            Failure::Error(_) => f64::INFINITY,
+        }
+    }
+
+    /// What decided, in plain words.
+    pub fn criterion(&self) -> &'static str {
+        match self {
+            Failure::Wrong(wrong) => wrong.judgement.criterion.name(),
+            Failure::Error(error) => error.kind().name(),
+        }
+    }
+}
+
+/// What a trial showed.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It fails as the whole call does.
+    Fails(Failure),
+    /// It does not.
+    Passes {
+        /// Observed over allowed error.
+        ratio: f64,
+    },
+    /// It says nothing: the operator or the platform refuses such a call.
+    Invalid(Error),
+}
+
+/// What makes a smaller call fail like the whole one.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Sort {
+    /// Any failure; nothing is known yet.
+    Any,
+    /// A single element exceeds its allowed error so many times.
+    Element(f64),
+    /// Only all elements together tell.
+    Together,
+    /// The call cannot be run, for this reason.
+    Error(ErrorKind),
+}
+
+/// Runs and judges calls.
+pub struct Trials<'a> {
+    platform: &'a mut dyn Platform,
+    stop: &'a Stop,
+    deadline: Instant,
+    sort: Sort,
+    /// Whether the exact results of the whole call are finite, as those of a smaller one must then be.
+    finite: bool,
+    repeats: usize,
+    run: u64,
+}
+
+impl<'a> Trials<'a> {
+    /// Trials on this platform that should be done by the deadline.
+    pub fn new(platform: &'a mut dyn Platform, stop: &'a Stop, deadline: Instant) -> Trials<'a> {
+        Trials { platform, stop, deadline, sort: Sort::Any, finite: false, repeats: 1, run: 0 }
+    }
+
+    /// Calls that were run so far.
+    pub fn count(&self) -> u64 {
+        self.run
+    }
+
+    /// Whether time is up.
+    pub fn expired(&self) -> bool {
+        Instant::now() >= self.deadline
+    }
+
+    /// From here on a call fails only if it fails like this, in at least one of so many runs.
+    pub fn expect(&mut self, failure: &Failure, repeats: usize) {
+        self.repeats = repeats;
+        self.sort = match failure {
+            Failure::Error(error) => Sort::Error(error.kind()),
+            Failure::Wrong(w) if w.judgement.element_ratio > 1.0 => {
+                Sort::Element(if w.judgement.element_ratio >= CLEAR { CLEAR } else { 1.0 })
+            }
+            Failure::Wrong(_) => Sort::Together,
+        };
+        self.finite = match failure {
+            Failure::Wrong(wrong) => is_finite(&wrong.exact),
+            Failure::Error(_) => false,
+        };
+    }
+
+    /// In how many of `times` runs the call fails.
+    pub fn failures(&mut self, specimen: &Specimen, times: usize) -> Result<(usize, Option<Failure>)> {
+        let (repeats, mut failed, mut last) = (std::mem::replace(&mut self.repeats, 1), 0, None);
+        let outcomes = self.run(&vec![specimen.clone(); times]);
+        self.repeats = repeats;
+        for outcome in outcomes? {
+            match outcome {
+                Outcome::Fails(failure) => (failed, last) = (failed + 1, Some(failure)),
+                Outcome::Passes { .. } => {}
+                Outcome::Invalid(error) => return Err(error),
+            }
+        }
+        Ok((failed, last))
+    }
+
+    /// Runs each call, in one batch where the platform can, and judges it. Fails as a whole only if the platform can run
+    /// no call any more, or on request.
+    pub fn run(&mut self, specimens: &[Specimen]) -> Result<Vec<Outcome>> {
+        self.stop.check()?;
+        let exact: Vec<Result<Vec<Exact>>> = specimens.par_iter().map(exact).collect();
+        let mut calls: Vec<Call> = Vec::new();
+        let mut of: Vec<usize> = Vec::new();
+        for (i, specimen) in specimens.iter().enumerate().filter(|(i, _)| exact[*i].is_ok()) {
+            of.extend(std::iter::repeat_n(i, self.repeats));
+            calls.extend(std::iter::repeat_n(specimen.call.clone(), self.repeats));
+        }
+        self.run += calls.len() as u64;
+        let mut outputs: Vec<Option<Result<Vec<Tensor>>>> = calls.iter().map(|_| None).collect();
+        self.platform.replay(&calls, &mut |at, result| {
+            if let Some(slot) = outputs.get_mut(at) {
+                *slot = Some(result);
+            }
+        })?;
+        self.platform.take_findings();
+        let mut outcomes: Vec<Outcome> = exact
+            .iter()
+            .map(|e| match e {
+                Ok(_) => Outcome::Passes { ratio: 0.0 },
+                Err(error) => Outcome::Invalid(error.clone()),
+            })
+            .collect();
+        for (result, i) in outputs.into_iter().zip(of) {
+            let Ok(exact) = &exact[i] else { continue };
+            let result = result.unwrap_or_else(|| Err(Error::bug("the platform gave no result")));
+            let next = self.outcome(&specimens[i], exact, result)?;
+            outcomes[i] = worse(std::mem::replace(&mut outcomes[i], Outcome::Passes { ratio: 0.0 }), next);
+        }
+        Ok(outcomes)
+    }
+
+    fn outcome(&self, specimen: &Specimen, exact: &[Exact], result: Result<Vec<Tensor>>) -> Result<Outcome> {
+        let observed = match result {
+            Ok(observed) => observed,
+            Err(e) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => return Err(e),
+            Err(e) if matches!(self.sort, Sort::Any) && e.kind() != ErrorKind::Unsupported => {
+                return Ok(Outcome::Fails(Failure::Error(e)));
+            }
+            Err(e) if self.sort == Sort::Error(e.kind()) => return Ok(Outcome::Fails(Failure::Error(e))),
+            Err(e) => return Ok(Outcome::Invalid(e)),
+        };
+        if self.finite && !is_finite(exact) {
+            return Ok(Outcome::Invalid(Error::unsupported("the exact result is not finite")));
+        }
+        let precision = match self.precision(&specimen.call) {
+            Ok(precision) => precision,
+            Err(e) => return Ok(Outcome::Invalid(e)),
+        };
+        expect_types(&specimen.call, &observed)?;
+        let judgement = judge(exact, &observed, precision, None)?;
+        let fails = match self.sort {
+            Sort::Any | Sort::Together => !judgement.passed(),
+            Sort::Element(times) => !judgement.passed() && clearly(&judgement, times),
+            Sort::Error(_) => false,
+        };
+        let ratio = judgement.ratio;
+        let wrong = || Box::new(Wrong { exact: exact.to_vec(), observed, precision, judgement });
+        Ok(if fails { Outcome::Fails(Failure::Wrong(wrong())) } else { Outcome::Passes { ratio } })
+    }
+
+    fn precision(&self, call: &Call) -> Result<Precision> {
+        let declared = self.platform.kernel_for(&call.op, &call.input_types)?.accumulate;
+        let terms = usize::try_from(declared.chain.eval(&call.symbols)?).unwrap_or(usize::MAX);
+        Ok(Precision { accumulate: declared.dtype, terms })
+    }
+}
+
+/// Whether a single element exceeds its allowed error so many times. For another choice there is no such scale.
+fn clearly(judgement: &Judgement, times: f64) -> bool {
+    judgement.element_ratio > if judgement.criterion == Criterion::Choice { 1.0 } else { times }
+}
+
+/// The outcome of two runs of one call.
+fn worse(a: Outcome, b: Outcome) -> Outcome {
+    match (a, b) {
+        (Outcome::Passes { ratio: a }, Outcome::Passes { ratio: b }) => Outcome::Passes { ratio: a.max(b) },
+        (Outcome::Fails(failure), _) | (_, Outcome::Fails(failure)) => Outcome::Fails(failure),
+        (Outcome::Invalid(error), _) | (_, Outcome::Invalid(error)) => Outcome::Invalid(error),
+    }
+}
+
+fn is_finite(exact: &[Exact]) -> bool {
+    exact.iter().all(|e| e.values.iter().all(|v| v.is_finite()))
+}
+
+/// The exact outputs of a call and how far they move under disturbances; see [`tapml_migrate::verdict`].
+fn exact(specimen: &Specimen) -> Result<Vec<Exact>> {
+    let call = &specimen.call;
+    call.check()?;
+    let inputs = call.inputs.iter().map(Value::from_tensor).collect::<Result<Vec<_>>>()?;
+    let found = oracle(&call.op, &call.symbols, &inputs, &specimen.is_weight, AMPLITUDE, COPIES, SEED)?;
+    let pairs = found.exact.iter().zip(&found.deviation);
+    Ok(pairs
+        .map(|(exact, deviation)| Exact {
+            values: exact.values().to_vec(),
+            deviation: deviation.values().to_vec(),
+            row_len: exact.row_len(),
+        })
+        .collect())
+}
+
+/// Fails unless the platform gave what the graph says.
+fn expect_types(call: &Call, outputs: &[Tensor]) -> Result<()> {
+    let expected = call.output_types.iter().map(|t| t.bind(&call.symbols)).collect::<Result<Vec<_>>>()?;
+    let found: Vec<_> = outputs.iter().map(tapml_migrate::tensor_type).collect();
+    if expected == found {
+        return Ok(());
+    }
+    Err(Error::bug(format!("expected outputs {expected:?}, the platform gave {found:?}")))
+}

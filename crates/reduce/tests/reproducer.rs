@@ -1,0 +1,222 @@
+//! The reproducer's folder, its program for wgpu and its page: all say FAIL for the wrong kernel and PASS for the right one.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+#[allow(dead_code, reason = "its `main` is for the program of its own that it is in a reproducer")]
+#[path = "../src/reproducer/runner/main.rs"]
+mod runner;
+
+use common::{FAULTS, Fault, Suites};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+use tapml_graph::Op;
+use tapml_migrate::Stop;
+use tapml_migrate::verdict::{AMPLITUDE, COPIES};
+use tapml_reduce::{Failure, ReduceOptions, Reduced, Reproducer, reduce};
+use tapml_reference::{Value, oracle};
+
+/// Kinds of kernels that differ in what they bind: one output, several launches, two outputs, indices, constants.
+const CHOSEN: [&str; 6] = [
+    "mean over one element too many",
+    "new rows one row too late",
+    "eps a hundred times too large",
+    "odd ids take the row before",
+    "wrong head mapping",
+    "decay one percent off",
+];
+
+fn chosen() -> impl Iterator<Item = &'static Fault> {
+    CHOSEN.iter().map(|name| FAULTS.iter().find(|f| f.name == *name).unwrap())
+}
+
+fn reduced(suites: &mut Suites, fault: &Fault) -> (String, Reduced) {
+    let mut platform = fault.platform(&fault.text());
+    let (id, call, recorded) = suites.first_failing(fault, &mut platform);
+    let options = ReduceOptions { limit: Duration::from_secs(60), simplify: true };
+    (id, reduce(call, &recorded, &mut platform, &options, &Stop::new()).unwrap().unwrap())
+}
+
+/// The reproducers of a fault, one with the wrong kernel and one with the right kernel in its place.
+fn written(found: &Reduced, id: &str, fault: &Fault, folder: &Path) -> [std::path::PathBuf; 2] {
+    [("wrong", fault.text()), ("right", fault.right())].map(|(name, text)| {
+        let out = folder.join(format!("{}-{name}", fault.op));
+        Reproducer::new(found, id, &fault.platform(&text)).unwrap().write(&out, false).unwrap();
+        out
+    })
+}
+
+#[test]
+fn the_folder_holds_everything() {
+    let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
+    for fault in chosen() {
+        let (id, found) = reduced(&mut suites, fault);
+        let [out, _] = written(&found, &id, fault, folder.path());
+        for file in ["case.json", "README.md", "index.html", "Cargo.toml", "src/main.rs", "kernels/0.wgsl"] {
+            assert!(out.join(file).is_file(), "{}: {file}", fault.name);
+        }
+        let case: serde_json::Value =
+            serde_json::from_slice(&std::fs::read(out.join("case.json")).unwrap()).unwrap();
+        let wrong = case["kernels"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|k| std::fs::read_to_string(out.join(k["file"].as_str().unwrap())).unwrap());
+        assert!(
+            wrong.into_iter().any(|text| text.contains(fault.replace)),
+            "{}: the kernel's text",
+            fault.name
+        );
+        expected_is_exact(&out, &case, &found);
+        let readme = std::fs::read_to_string(out.join("README.md")).unwrap();
+        assert!(readme.contains(&id) && readme.contains("proven minimum"), "{readme}");
+        let page = std::fs::read_to_string(out.join("index.html")).unwrap();
+        assert!(!page.contains("/*CASE*/") && !page.contains("/*FILES*/"), "{}: the page's data", fault.name);
+    }
+}
+
+/// The files of expected values hold what the oracle gives for the inputs in the files of inputs.
+fn expected_is_exact(out: &Path, case: &serde_json::Value, found: &Reduced) {
+    for (values, specimen) in case["values"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .zip(std::iter::once(&found.smallest).chain(found.simplified.as_ref().map(|s| &s.specimen)))
+    {
+        let call = &specimen.call;
+        for (tensor, given) in call.inputs.iter().zip(values["inputs"].as_array().unwrap()) {
+            let bytes = std::fs::read(out.join(given["file"].as_str().unwrap())).unwrap();
+            assert_eq!(bytes, **tensor.bytes());
+        }
+        let inputs: Vec<Value<f64>> = call.inputs.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+        let exact =
+            oracle(&call.op, &call.symbols, &inputs, &specimen.is_weight, AMPLITUDE, COPIES, 5).unwrap();
+        for (exact, file) in exact.exact.iter().zip(values["expected"].as_array().unwrap()) {
+            let bytes = std::fs::read(out.join(file["exact"].as_str().unwrap())).unwrap();
+            let stored: Vec<f64> =
+                bytes.chunks(8).map(|b| f64::from_le_bytes(b.try_into().unwrap())).collect();
+            assert_eq!(stored, exact.values());
+        }
+    }
+}
+
+#[test]
+fn an_existing_folder_is_not_replaced_unasked() {
+    let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
+    let fault = &FAULTS[0];
+    let (id, found) = reduced(&mut suites, fault);
+    let reproducer = Reproducer::new(&found, &id, &fault.platform(&fault.text())).unwrap();
+    let out = folder.path().join("bug");
+    reproducer.write(&out, false).unwrap();
+    assert!(reproducer.write(&out, false).is_err());
+    reproducer.write(&out, true).unwrap();
+    std::fs::remove_file(out.join("case.json")).unwrap();
+    assert!(reproducer.write(&out, true).is_err(), "it is no reproducer any more");
+}
+
+/// The very file that a reproducer holds, on Vulkan.
+#[test]
+fn the_program_tells_wrong_from_right() {
+    if let Err(e) = tapml_wgpu::adapters("vulkan") {
+        return tapml_testing::skip("vulkan", &e.to_string());
+    }
+    let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
+    for fault in chosen() {
+        let (id, found) = reduced(&mut suites, fault);
+        let sets = ["real", "simplified"].iter().take(1 + usize::from(found.simplified.is_some()));
+        let [wrong, right] = written(&found, &id, fault, folder.path());
+        for set in sets {
+            let run = |out: &Path| {
+                let args = ["0", "--values", set, "--folder", out.to_str().unwrap()];
+                runner::run(args.into_iter().map(String::from)).unwrap()
+            };
+            assert!(!run(&wrong), "{} ({set}): the wrong kernel passes", fault.name);
+            assert!(run(&right), "{} ({set}): the right kernel fails", fault.name);
+        }
+    }
+    let error = runner::run(["--folder", "nowhere"].into_iter().map(String::from)).unwrap_err();
+    assert!(error.contains("case.json"), "{error}");
+}
+
+#[test]
+fn the_page_tells_wrong_from_right() {
+    let Some(browser) = ["chromium", "chromium-headless-shell", "google-chrome"].into_iter().find(|b| {
+        Command::new(b)
+            .arg("--version")
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
+    }) else {
+        return tapml_testing::skip("chromium", "no Chromium is installed");
+    };
+    let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
+    for fault in chosen().take(3) {
+        let (id, found) = reduced(&mut suites, fault);
+        let pages = written(&found, &id, fault, folder.path());
+        for (page, verdict) in pages.iter().zip(["FAIL", "PASS"]) {
+            let text = shown(browser, &page.join("index.html"), folder.path());
+            let wanted = format!("data-verdict=\"{verdict}\"");
+            assert!(text.contains(&wanted), "{}: expected {verdict} of {}", fault.name, page.display());
+        }
+    }
+}
+
+/// The page's elements after its script has run.
+fn shown(browser: &str, page: &Path, folder: &Path) -> String {
+    let profile = tempfile::tempdir_in(folder).unwrap();
+    let output = Command::new(browser)
+        .args("--headless=new --no-sandbox --disable-quic --no-first-run --disable-sync".split(' '))
+        .args("--disable-background-networking --disable-component-update".split(' '))
+        .args(
+            "--enable-unsafe-webgpu --use-webgpu-adapter=swiftshader --virtual-time-budget=20000 --dump-dom"
+                .split(' '),
+        )
+        .arg(format!("--user-data-dir={}", profile.path().display()))
+        .arg(format!("file://{}", page.display()))
+        .stderr(Stdio::null())
+        .output()
+        .unwrap();
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[test]
+fn a_fault_that_only_all_elements_show_is_told_by_their_sum() {
+    let fault = FAULTS.iter().find(|f| f.op == "gelu").unwrap();
+    let mut suites = Suites::default();
+    let text = fault.right().replacen(fault.find, "formula(f32(x[at])) * 1.0000006", 1);
+    let mut platform = fault.platform(&text);
+    let (suite, model) = suites.get("llama_draft");
+    let case = suite.cases().find(|c| suite.graph().node(c.node).op.name() == "gated_linear").unwrap();
+    let (mut call, _) = suite.call(case, model).unwrap();
+    // The activations of a real model, as the input of the operator whose kernel errs.
+    call.op = Op::parse("gelu", serde_json::json!({"approximate": "none"})).unwrap();
+    call.inputs.truncate(1);
+    call.input_types.truncate(1);
+    call.weights.truncate(1);
+    call.output_types = call.input_types.clone();
+    let recorded = call.inputs.clone();
+    let options = ReduceOptions { limit: Duration::from_secs(20), simplify: false };
+    let Some(found) = reduce(call, &recorded, &mut platform, &options, &Stop::new()).unwrap() else {
+        panic!("a common factor is not seen");
+    };
+    let Failure::Wrong(wrong) = &found.failure else { panic!("{:?}", found.failure) };
+    assert!(wrong.judgement.element_ratio <= 1.0, "{:?}", wrong.judgement);
+    let folder = tempfile::tempdir().unwrap();
+    let [out, right] = written(
+        &found,
+        "p0.s0.x",
+        &Fault { find: fault.find, replace: "formula(f32(x[at])) * 1.0000006", ..*fault },
+        folder.path(),
+    );
+    let case: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("case.json")).unwrap()).unwrap();
+    assert!(!case["values"][0]["sums"].as_array().unwrap().is_empty());
+    if tapml_wgpu::adapters("vulkan").is_ok() {
+        let run = |out: &Path| {
+            let args = ["0", "--folder", out.to_str().unwrap()];
+            runner::run(args.into_iter().map(String::from)).unwrap()
+        };
+        assert!(!run(&out) && run(&right));
+    }
+}
