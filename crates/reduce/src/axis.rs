@@ -234,7 +234,7 @@ impl<'a> Constants<'a> {
         lengths
     }
 
-    /// The least sets of members that may shrink together, each with at least one size of an input.
+    /// The least sets of members that may shrink together, and then shrink an input or an output.
     fn sets(&self, len: usize) -> Vec<Vec<usize>> {
         let members: Vec<usize> =
             (0..self.members.len()).filter(|&m| self.members[m].value.is_multiple_of(len)).collect();
@@ -252,7 +252,8 @@ impl<'a> Constants<'a> {
             let set: Vec<usize> =
                 (0..members.len()).filter(|i| mask >> i & 1 == 1).map(|i| members[i]).collect();
             let sized = set.iter().any(|&m| matches!(self.members[m].what, What::Size { .. }));
-            if sized && self.outputs(len, &set).is_some() {
+            let outputs = self.outputs(len, &set);
+            if outputs.is_some_and(|o| sized || o != self.specimen.call.output_types) {
                 accepted.push(mask);
             }
         }

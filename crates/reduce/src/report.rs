@@ -4,7 +4,7 @@ use crate::reduce::{Reduced, Stability};
 use crate::specimen::Specimen;
 use serde::Serialize;
 use tapml_exec::PlatformInfo;
-use tapml_graph::Symbols;
+use tapml_graph::{Op, Symbols};
 use tapml_migrate::tensor_type;
 
 /// The version of the report's form.
@@ -30,9 +30,14 @@ impl Sizes {
             elements: specimen.elements(),
             inputs: specimen.call.inputs.iter().map(|t| tensor_type(t).to_string()).collect(),
             symbols: specimen.call.symbols.clone(),
-            attributes: specimen.call.op.attributes(),
+            attributes: attributes(&specimen.call.op),
         }
     }
+}
+
+/// The attributes with the shortest digits that give the same `f32` again.
+pub fn attributes(op: &Op) -> serde_json::Value {
+    serde_json::from_str(&op.attributes_text()).unwrap_or_default()
 }
 
 /// The report of one reduction.

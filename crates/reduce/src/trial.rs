@@ -9,8 +9,8 @@ use tapml_migrate::Stop;
 use tapml_migrate::verdict::{AMPLITUDE, COPIES, Criterion, Exact, Judgement, Precision, judge};
 use tapml_reference::{Value, oracle};
 
-/// A smaller call counts as failing if it exceeds its allowed error so many times, provided that the whole call does: one
-/// that fails by a hair here may pass on the next device.
+/// How far a smaller call must exceed its allowed error to count as failing, at most: half as far as the whole call does is
+/// enough. One that fails by a hair here may pass on the next device.
 pub const CLEAR: f64 = 2.0;
 /// Seed of the oracle's disturbances.
 const SEED: u64 = 1;
@@ -76,8 +76,8 @@ enum Sort {
     Any,
     /// A single element exceeds its allowed error so many times.
     Element(f64),
-    /// Only all elements together tell.
-    Together,
+    /// Only all elements together tell, by so many times what is allowed.
+    Together(f64),
     /// The call cannot be run, for this reason.
     Error(ErrorKind),
 }
@@ -116,9 +116,9 @@ impl<'a> Trials<'a> {
         self.sort = match failure {
             Failure::Error(error) => Sort::Error(error.kind()),
             Failure::Wrong(w) if w.judgement.element_ratio > 1.0 => {
-                Sort::Element(if w.judgement.element_ratio >= CLEAR { CLEAR } else { 1.0 })
+                Sort::Element(clear(w.judgement.element_ratio))
             }
-            Failure::Wrong(_) => Sort::Together,
+            Failure::Wrong(w) => Sort::Together(clear(w.judgement.ratio)),
         };
         self.finite = match failure {
             Failure::Wrong(wrong) => is_finite(&wrong.exact),
@@ -196,7 +196,8 @@ impl<'a> Trials<'a> {
         expect_types(&specimen.call, &observed)?;
         let judgement = judge(exact, &observed, precision, None)?;
         let fails = match self.sort {
-            Sort::Any | Sort::Together => !judgement.passed(),
+            Sort::Any => !judgement.passed(),
+            Sort::Together(times) => judgement.ratio > times,
             Sort::Element(times) => !judgement.passed() && clearly(&judgement, times),
             Sort::Error(_) => false,
         };
@@ -210,6 +211,11 @@ impl<'a> Trials<'a> {
         let terms = usize::try_from(declared.chain.eval(&call.symbols)?).unwrap_or(usize::MAX);
         Ok(Precision { accumulate: declared.dtype, terms })
     }
+}
+
+/// See [`CLEAR`].
+fn clear(whole: f64) -> f64 {
+    CLEAR.min((1.0 + whole) / 2.0)
 }
 
 /// Whether a single element exceeds its allowed error so many times. For another choice there is no such scale.

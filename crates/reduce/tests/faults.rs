@@ -55,7 +55,10 @@ fn right_kernels_pass(fault: &Fault, found: &Reduced) {
     calls.extend(found.simplified.as_ref().map(|s| &s.specimen));
     for specimen in calls {
         let outputs = outputs(&mut platform, &specimen.call);
-        let again = reduce(specimen.call.clone(), &outputs, &mut platform, &options(), &Stop::new()).unwrap();
+        let mut call = specimen.call.clone();
+        let names = specimen.is_weight.iter().enumerate().map(|(i, w)| w.then(|| format!("reduced {i}")));
+        call.weights = names.collect();
+        let again = reduce(call, &outputs, &mut platform, &options(), &Stop::new()).unwrap();
         assert!(again.is_none(), "{}: the right kernel fails the reduced call", fault.name);
     }
 }

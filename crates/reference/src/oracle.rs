@@ -154,8 +154,9 @@ impl Noise<'_> {
             let first = Dim::from(rows);
             inputs.iter().all(|ty| ty.shape.len() == 2 && ty.shape[0] == first)
         };
-        let all_rows =
-            inputs.iter().enumerate().all(|(i, v)| !self.has_rows(i, v) || v.shape().first() == Some(&rows));
+        let is_matrix = |v: &Value<f64>| matches!(v, Value::Uint(_)) || v.shape().len() == 2;
+        let fits = |v: &Value<f64>| v.shape().first() == Some(&rows) && is_matrix(v);
+        let all_rows = inputs.iter().enumerate().all(|(i, v)| !self.has_rows(i, v) || fits(v));
         let (now, more) = (types(rows)?, types(rows + 1)?);
         let columns =
             |types: &[TensorType]| types.iter().map(|ty| ty.shape[1..].to_vec()).collect::<Vec<_>>();

@@ -7,6 +7,7 @@ mod readme;
 pub use folder::MARKER;
 
 use crate::reduce::Reduced;
+use crate::report::attributes;
 use crate::specimen::Specimen;
 use crate::trial::{Failure, Wrong};
 use serde::{Deserialize, Serialize};
@@ -152,7 +153,7 @@ impl Reproducer {
             schema: SCHEMA,
             case: case.to_string(),
             op: call.op.name().to_string(),
-            attributes: call.op.attributes(),
+            attributes: attributes(&call.op),
             kernel: plan.kernel.clone(),
             found_on: platform.describe(),
             buffers,

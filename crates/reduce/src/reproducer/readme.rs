@@ -152,7 +152,7 @@ fn origin(case: &Case, found: &Reduced) -> String {
     row("input elements", whole.elements().to_string(), small.elements().to_string());
     row("inputs", types(whole), types(small));
     row("sizes", symbols(whole), symbols(small));
-    let attributes = |s: &Specimen| format!("`{}`", s.call.op.attributes());
+    let attributes = |s: &Specimen| format!("`{}`", s.call.op.attributes_text());
     row("attributes", attributes(whole), attributes(small));
     let minimal = match found.minimal {
         true => {

@@ -276,10 +276,10 @@ pub const FAULTS: &[Fault] = &[
         "mamba2_tiny",
     ),
     fault(
-        "groups of another head",
+        "first column left out",
         "columns",
         "columns/portable.wgsl",
-        ["column / COUNT * GROUP", "column / COUNT * COUNT"],
+        ["GROUP + FIRST + column", "GROUP + column"],
         "mamba2_tiny",
     ),
     fault(
