@@ -1,3 +1,5 @@
+//! Tests of finding axes and cutting along them.
+
 use super::*;
 use tapml_exec::Call;
 use tapml_graph::op::{OPS, Sample};
