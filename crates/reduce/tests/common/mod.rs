@@ -87,7 +87,8 @@ fn carved(name: &str) -> (tempfile::TempDir, Suite, Model) {
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("suite");
     let ids = |seed: u32, count: u32| (0..count).map(|i| (seed + i * 7) % 60).collect();
-    let prompts = [(3, 13), (11, 5)].map(|(seed, n)| PromptInput { text: String::new(), ids: ids(seed, n) });
+    let prompts =
+        [(3, 13), (11, 5)].map(|(seed, n)| PromptInput { ids: ids(seed, n), ..PromptInput::default() });
     let options = CarveOptions {
         out: &out,
         overwrite: false,
