@@ -50,28 +50,31 @@ LLAVA = {
 }
 
 
-def write_tokenizer(folder):
-    """A tokenizer whose tokens are words, with a template for chats that may hold one image."""
-    words = ["<s>", "</s>", "<unk>"] + WORDS + ["<image>", "."]
-    assert words.index("<image>") == IMAGE_TOKEN and len(words) == VOCAB
+# A template for chats whose messages are parts, one of which may be an image.
+PARTS = ("{% for m in messages %}{% for part in m['content'] if part is mapping %}"
+         "{{ '<image>\n' if part['type'] == 'image' else part['text'] }}{% else %}{{ m['content'] }}"
+         "{% endfor %}{% endfor %}")
+
+
+def write_tokenizer(folder, image="<image>", template=PARTS):
+    """A tokenizer whose tokens are words, with this token for an image."""
+    words = ["<s>", "</s>", "<unk>"] + WORDS + [image, "."]
+    assert words.index(image) == IMAGE_TOKEN and len(words) == VOCAB
     tokenizer = Tokenizer(token_models.WordLevel({word: i for i, word in enumerate(words)}, unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
     tokenizer.decoder = decoders.Fuse()
-    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in ("<s>", "</s>", "<unk>", "<image>")])
+    tokenizer.add_special_tokens([AddedToken(t, special=True) for t in ("<s>", "</s>", "<unk>", image)])
     tokenizer.save(str(folder / "tokenizer.json"))
-    template = ("{% for m in messages %}{% for part in m['content'] if part is mapping %}"
-                "{{ '<image>\n' if part['type'] == 'image' else part['text'] }}{% else %}{{ m['content'] }}"
-                "{% endfor %}{% endfor %}")
     config = dict(add_bos_token=True, bos_token="<s>", eos_token="</s>", unk_token="<unk>", chat_template=template)
     (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
 
 
-def write_image(path, seed):
+def write_image(path, seed, height=47, width=66):
     """Waves, a bright square and a little noise: smooth and sharp places, and no symmetry."""
     random = numpy.random.default_rng(seed)
-    y, x = numpy.mgrid[0:47, 0:66].astype(float)
+    y, x = numpy.mgrid[0:height, 0:width].astype(float)
     channels = [128 + 90 * numpy.sin(x / (5 + c) + 1.7 * c) * numpy.cos(y / (9 - 2 * c)) for c in range(3)]
-    image = numpy.stack(channels, -1) + random.normal(0, 6, (47, 66, 3))
+    image = numpy.stack(channels, -1) + random.normal(0, 6, (height, width, 3))
     image[10:22, 33:49] += 110
     PIL.Image.fromarray(image.clip(0, 255).astype(numpy.uint8)).save(path, optimize=True)
 

@@ -18,7 +18,7 @@ mod tokenizer;
 mod vision;
 mod vocabulary;
 
-pub use self::image::ImageProcessor;
+pub use self::image::{ImageProcessor, Pixels};
 pub use chat::{ChatTemplate, Content, Message, Part};
 pub use generate::{Finish, GenerateOptions, Generation, Generator};
 pub use prompts::{bundled_image, bundled_prompts};
@@ -28,4 +28,4 @@ pub use special::SpecialTokens;
 pub use stream::TextStream;
 pub use text::{GeneratedText, generate_text};
 pub use tokenizer::Tokenizer;
-pub use vision::Vision;
+pub use vision::{Vision, user_message};

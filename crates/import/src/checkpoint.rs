@@ -1,9 +1,10 @@
 //! A checkpoint folder or GGUF file, opened: configuration, graph, weights and the ids of special tokens.
 
-use crate::arch::{self, Decoder, ImageTokens};
+use crate::arch::{self, Decoder};
 use crate::class;
 use crate::config::Config;
 use crate::gguf;
+use crate::image::ImageTokens;
 use crate::net::Net;
 use crate::options::ImportOptions;
 use crate::present::is_present;

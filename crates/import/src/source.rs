@@ -10,6 +10,16 @@ pub enum Source {
     Reshaped(String),
     /// The tensor of this name, its elements in the same order under another shape and in this dtype.
     Converted(String, DType),
+    /// A table of positions, in this dtype, for each of `images` images one below the other, and what stands in the
+    /// first row of each added to it.
+    Positions {
+        /// Names of the table and the vector.
+        parts: [String; 2],
+        /// Images.
+        images: usize,
+        /// Dtype of the weight.
+        dtype: DType,
+    },
     /// One row of a matrix, as a vector.
     RowOf {
         /// Name of the matrix.
@@ -49,6 +59,7 @@ impl Source {
             | Source::EachTransposed(name)
             | Source::TransposedOf { stack: name, .. }
             | Source::UnitRows(name) => std::slice::from_mut(name),
+            Source::Positions { parts, .. } => parts,
             Source::Stacked(names) => names,
         };
         names.iter_mut().for_each(|name| name.insert_str(0, prefix));
@@ -65,6 +76,7 @@ impl Source {
             | Source::EachTransposed(name)
             | Source::TransposedOf { stack: name, .. }
             | Source::UnitRows(name) => std::slice::from_ref(name),
+            Source::Positions { parts, .. } => parts,
             Source::Stacked(names) => names,
         }
     }
@@ -73,16 +85,20 @@ impl Source {
     pub fn dtype(&self, part: DType) -> DType {
         match self {
             Source::UnitRows(_) => DType::F32,
-            Source::Converted(_, dtype) => *dtype,
+            Source::Converted(_, dtype) | Source::Positions { dtype, .. } => *dtype,
             _ => part,
         }
     }
 
-    /// The shapes that the tensors must have for the weight to have `shape`; `None` if any shape of as many elements
+    /// The shape that tensor `part` must have for the weight to have `shape`; `None` if any shape of as many elements
     /// will do.
-    pub fn shape_of_part(&self, shape: &[usize]) -> Option<Vec<usize>> {
+    pub fn shape_of_part(&self, part: usize, shape: &[usize]) -> Option<Vec<usize>> {
         match (self, shape) {
             (Source::Reshaped(_) | Source::Converted(..), _) => None,
+            (Source::Positions { images, .. }, [rows, columns]) => match part {
+                0 => Some(vec![rows / images, *columns]),
+                _ => Some(vec![*columns]),
+            },
             (Source::RowOf { count, .. }, row) => Some([&[*count], row].concat()),
             (Source::Transposed(_), [rows, columns]) => Some(vec![*columns, *rows]),
             (Source::TransposedOf { count, .. }, [rows, columns]) => Some(vec![*count, *columns, *rows]),
@@ -108,6 +124,7 @@ impl Source {
                 Tensor::new(dtype, shape, first.bytes().clone())
             }
             Source::Converted(_, wanted) => Tensor::from_f64(*wanted, shape, &first.to_f64()),
+            Source::Positions { images, dtype, .. } => positions(*dtype, shape, &parts, *images),
             Source::RowOf { index, .. } => {
                 let row = first.rows(*index, 1);
                 let row = row.ok_or_else(|| Error::bug("a matrix has fewer rows than it must"))?;
@@ -125,6 +142,14 @@ impl Source {
             Source::UnitRows(_) => unit_rows(first, shape),
         }
     }
+}
+
+/// See [`Source::Positions`]. The sum is rounded once.
+fn positions(dtype: DType, shape: Vec<usize>, parts: &[Tensor], images: usize) -> Result<Tensor> {
+    let [table, first] = parts else { return Err(Error::bug("a table of positions is made from two tensors")) };
+    let mut values = table.to_f64();
+    values.iter_mut().zip(first.to_f64()).for_each(|(value, first)| *value += first);
+    Tensor::from_f64(dtype, shape, &values.repeat(images))
 }
 
 /// Zeros for the bytes of a weight. Fails if memory does not suffice.
@@ -203,18 +228,23 @@ mod tests {
         assert_eq!(narrow.dtype(DType::F32), DType::F16);
         assert_eq!(make(narrow, &[&a], &[3, 2]), a.to_f64());
         let row = Source::RowOf { matrix: name(), count: 2, index: 1 };
-        assert_eq!(row.shape_of_part(&[3]), Some(vec![2, 3]));
+        assert_eq!(row.shape_of_part(0, &[3]), Some(vec![2, 3]));
         assert_eq!(make(row, &[&a], &[3]), [4.0, 5.0, 6.0]);
+        let first = Tensor::from_f32(vec![3], vec![10.0, 20.0, 30.0]).unwrap();
+        let table = Source::Positions { parts: [name(), name()], images: 2, dtype: DType::F32 };
+        assert_eq!([0, 1].map(|part| table.shape_of_part(part, &[4, 3]).unwrap()), [vec![2, 3], vec![3]]);
+        let whole = [11.0, 22.0, 33.0, 4.0, 5.0, 6.0];
+        assert_eq!(make(table, &[&a, &first], &[4, 3]), whole.repeat(2));
         assert_eq!(make(Source::Transposed(name()), &[&a], &[3, 2]), [1.0, 4.0, 2.0, 5.0, 3.0, 6.0]);
         let stacked = Source::Stacked(vec![name(), name()]);
-        assert_eq!(stacked.shape_of_part(&[2, 2, 3]), Some(vec![2, 3]));
+        assert_eq!(stacked.shape_of_part(0, &[2, 2, 3]), Some(vec![2, 3]));
         assert_eq!(make(stacked, &[&a, &b], &[2, 2, 3])[5..7], [6.0, 7.0]);
         let both = Tensor::from_f64(DType::F32, vec![2, 2, 3], &[a.to_f64(), b.to_f64()].concat()).unwrap();
         let across = Source::EachTransposed(name());
-        assert_eq!(across.shape_of_part(&[2, 3, 2]), Some(vec![2, 2, 3]));
+        assert_eq!(across.shape_of_part(0, &[2, 3, 2]), Some(vec![2, 2, 3]));
         assert_eq!(make(across, &[&both], &[2, 3, 2])[5..8], [6.0, 7.0, 10.0]);
         let second = Source::TransposedOf { stack: name(), count: 2, index: 1 };
-        assert_eq!(second.shape_of_part(&[3, 2]), Some(vec![2, 2, 3]));
+        assert_eq!(second.shape_of_part(0, &[3, 2]), Some(vec![2, 2, 3]));
         assert_eq!(make(second, &[&both], &[3, 2]), [7.0, 10.0, 8.0, 11.0, 9.0, 12.0]);
         let unit = make(Source::UnitRows(name()), &[&a], &[2, 3]);
         assert!((unit[0] - 1.0 / 14f64.sqrt()).abs() < 1e-7);

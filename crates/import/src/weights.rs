@@ -163,10 +163,11 @@ impl Weights {
     fn take(&self, value: &Value, source: Option<&Source>) -> Result<Tensor> {
         let shape = value.ty.sizes(&Symbols::new())?;
         let Some(source) = source else { return self.stored(&value.name, &shape) };
-        let part = source.shape_of_part(&shape);
-        let parts = source.tensors().iter().map(|name| match &part {
-            Some(shape) => self.stored(name, shape),
-            None => self.stored_of_len(name, &shape),
+        let parts = source.tensors().iter().enumerate().map(|(part, name)| {
+            match source.shape_of_part(part, &shape) {
+                Some(shape) => self.stored(name, &shape),
+                None => self.stored_of_len(name, &shape),
+            }
         });
         let parts: Vec<Tensor> = parts.collect::<Result<_>>()?;
         source.make(parts, shape).map_err(|e| e.context(format!("weight `{}`", value.name)))

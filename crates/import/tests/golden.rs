@@ -74,23 +74,26 @@ struct Runner {
     weights: WeightCache<f32>,
     /// The image of prompts that have tokens for one.
     pixels: Option<Value<f32>>,
+    /// In which parts it is cut.
+    parts: [u32; 2],
 }
 
 impl Runner {
     fn new(dir: &Path) -> Runner {
-        Runner { checkpoint: Checkpoint::open(dir).unwrap(), weights: WeightCache::new(), pixels: None }
+        Runner { checkpoint: Checkpoint::open(dir).unwrap(), weights: WeightCache::new(), pixels: None, parts: [1, 1] }
     }
 
     fn of(dir: &Path, golden: &Golden) -> Runner {
         let pixels = golden.file.tensor("pixels").ok().map(|t| Value::from_tensor(&t).unwrap());
-        Runner { pixels, ..Runner::new(dir) }
+        let parts = golden.file.tensor("parts").map_or([1, 1], |t| [0, 1].map(|i| t.to_f64()[i] as u32));
+        Runner { pixels, parts, ..Runner::new(dir) }
     }
 
     /// The inputs of a step: each token of an image stands for its next row.
     fn inputs(&self, ids: &[u32]) -> HashMap<String, Value<f32>> {
         let mut inputs = HashMap::from([("ids".to_string(), Value::ids(ids.to_vec()))]);
         if let (Some(pixels), Some(image)) = (&self.pixels, self.checkpoint.image()) {
-            let mut rows = 0..image.count;
+            let mut rows = image.rows(self.parts).into_iter();
             let slot = |&id: &u32| if id == image.id { rows.next().unwrap() } else { u32::MAX };
             inputs.insert("slots".to_string(), Value::ids(ids.iter().map(slot).collect()));
             inputs.insert("pixels".to_string(), pixels.clone());

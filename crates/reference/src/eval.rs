@@ -108,6 +108,7 @@ evaluators! {
     Concat,
     Rows,
     Patches,
+    MergeSquares,
     LastRow,
     MergeRows,
     Positions,

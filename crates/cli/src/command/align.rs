@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 use tapml::Error;
-use tapml::engine::Vision;
+use tapml::engine::{Pixels, Vision};
 use tapml::exec::Image;
 use tapml::graph::{Graph, Origin, Tensor};
 use tapml::import::safetensors::File;
@@ -203,11 +203,23 @@ impl Golden {
         let ids: Vec<u32> = ids.into_iter().map(|id| id as u32).collect();
         match Vision::open(checkpoint)? {
             Some(vision) if checkpoint.image().is_some_and(|image| ids.contains(&image.id)) => {
-                let (ids, image) = vision.place(&ids, self.file.tensor("pixels")?)?;
+                let (ids, image) = vision.place(&ids, self.pixels()?)?;
                 Ok((ids, Some(image)))
             }
             _ => Ok((ids, None)),
         }
+    }
+
+    /// The image, and in which parts it is cut if it is.
+    fn pixels(&self) -> Result<Pixels> {
+        let parts = match self.file.tensor("parts") {
+            Err(_) => [1, 1],
+            Ok(parts) => match *parts.to_f64() {
+                [down, across] => [down, across].map(|count| count as u32),
+                _ => return Err(Error::invalid("`parts` of the golden must hold two numbers").into()),
+            },
+        };
+        Ok(Pixels { values: self.file.tensor("pixels")?, parts })
     }
 
     /// Positions of the rows of a tensor.

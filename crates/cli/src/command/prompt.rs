@@ -2,9 +2,8 @@
 
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
-use tapml::engine::{Message, Tokenizer, Vision, bundled_image, bundled_prompts};
+use tapml::engine::{Pixels, Tokenizer, Vision, bundled_image, bundled_prompts, user_message};
 use tapml::exec::Image;
-use tapml::graph::Tensor;
 use tapml::import::Checkpoint;
 use tapml::migrate::PromptInput;
 
@@ -36,11 +35,11 @@ pub fn inputs(
         let (Some(vision), Some(picture)) = (&vision, picture) else {
             return Ok(PromptInput { ids: tokenizer.encode(&text)?, text, image: None });
         };
-        let pixels: Tensor = match &picture {
+        let pixels: Pixels = match &picture {
             Picture::File(path) => vision.processor().file(path)?,
             Picture::Bundled => vision.processor().bytes(bundled_image())?,
         };
-        let (ids, image) = vision.place(&tokenizer.encode(&vision.mark(tokenizer, &text)?)?, pixels)?;
+        let (ids, image) = vision.place(&vision.encode(tokenizer, &text, false)?, pixels)?;
         Ok(PromptInput { text, ids, image: Some(image) })
     };
     lines(file, vision.is_some())?.into_iter().map(input).collect()
@@ -123,17 +122,18 @@ impl Given<'_> {
         vision: Option<&Vision>,
     ) -> Result<Vec<u32>> {
         let text = self.text.unwrap_or_default();
-        if let Some(template) = tokenizer.chat_template().filter(|_| self.chat) {
-            let message = match checkpoint.image() {
-                None => Message::new("user", text),
-                Some(_) => Message::with_image("user", vision.is_some(), text),
-            };
-            return Ok(tokenizer.encode_plain(&template.render(&[message], true)?)?);
-        }
-        match vision {
-            Some(vision) => Ok(tokenizer.encode(&vision.mark(tokenizer, text)?)?),
-            None => Ok(tokenizer.encode(text)?),
-        }
+        let template = tokenizer.chat_template().filter(|_| self.chat);
+        let text = match template {
+            Some(template) => {
+                template.render(&[user_message(checkpoint.image(), vision.is_some(), text)], true)?
+            }
+            None => text.to_string(),
+        };
+        Ok(match (vision, template) {
+            (Some(vision), _) => vision.encode(tokenizer, &text, template.is_some())?,
+            (None, Some(_)) => tokenizer.encode_plain(&text)?,
+            (None, None) => tokenizer.encode(&text)?,
+        })
     }
 }
 

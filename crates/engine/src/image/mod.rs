@@ -1,14 +1,16 @@
 //! Images for models that see: from a file to what the encoder takes, as the checkpoint's image processor says.
 
+mod crops;
 mod resize;
 
+use crops::Crops;
 use image::error::{LimitError, LimitErrorKind};
 use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 use resize::{Filter, Rgb, resize};
 use std::io::{BufRead, Cursor, Read, Seek};
 use std::path::Path;
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
-use tapml_import::{Config, Section};
+use tapml_import::{Config, Layout, Section};
 
 /// The largest file that is read, in bytes.
 const MAX_FILE: u64 = 256 << 20;
@@ -21,12 +23,27 @@ const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 /// Sizes that a configuration may ask for, and most pixels along a side of what the encoder takes.
 const SIZES: std::ops::RangeInclusive<u32> = 1..=1 << 12;
 
+/// Mean and standard deviation of each channel of CLIP's images.
+const CLIP: [[f64; 2]; 3] =
+    [[0.48145466, 0.26862954], [0.4578275, 0.26130258], [0.40821073, 0.27577711]];
+
+/// What a model's encoder takes of an image.
+#[derive(Clone, Debug)]
+pub struct Pixels {
+    /// `f32[3, height, width]`; of the crops of [`Layout::Crops`], one below the other.
+    pub values: Tensor,
+    /// Parts down and across that the image is cut in; `[1, 1]` if it is not cut.
+    pub parts: [u32; 2],
+}
+
 /// Turns image files into what a model's encoder takes.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ImageProcessor {
     resize: Option<(Size, Filter)>,
     /// Height and width of the middle part that is kept.
     crop: Option<[u32; 2]>,
+    /// How the image is cut in parts, instead of both.
+    crops: Option<Crops>,
     /// Factor on samples of 0 to 255.
     rescale: f64,
     /// Mean and standard deviation of each channel after that.
@@ -43,11 +60,12 @@ enum Size {
 }
 
 impl ImageProcessor {
-    /// Reads `preprocessor_config.json` of a model folder, else `image_processor` of `processor_config.json`. Fails if
-    /// there is neither, or on what it asks for beyond resizing, cutting out the middle, scaling and normalising.
-    pub fn open(dir: &Path) -> Result<ImageProcessor> {
+    /// Reads `preprocessor_config.json` of a model folder, else `image_processor` of `processor_config.json`, for a model
+    /// that takes images in this layout. Fails if there is neither, or on what it asks for beyond resizing, cutting out
+    /// the middle or cutting in parts, scaling and normalising.
+    pub fn open(dir: &Path, layout: Layout) -> Result<ImageProcessor> {
         if let Some(config) = Config::read_if_present(&dir.join("preprocessor_config.json"))? {
-            return ImageProcessor::read(&config.root());
+            return ImageProcessor::read(&config.root(), layout);
         }
         let config = Config::read_if_present(&dir.join("processor_config.json"))?;
         let section = config.as_ref().map(|c| c.root().section("image_processor")).transpose()?.flatten();
@@ -55,10 +73,20 @@ impl ImageProcessor {
             let text = format!("{}: there is no preprocessor_config.json", dir.display());
             Error::invalid(text).with_hint("images need the file that came with the weights")
         };
-        ImageProcessor::read(&section.ok_or_else(missing)?)
+        ImageProcessor::read(&section.ok_or_else(missing)?, layout)
     }
 
-    fn read(json: &Section) -> Result<ImageProcessor> {
+    fn read(json: &Section, layout: Layout) -> Result<ImageProcessor> {
+        if let Some(crops) = Crops::read(json, layout)? {
+            let normal = normal(json, Some(CLIP))?;
+            return Ok(ImageProcessor {
+                resize: None,
+                crop: None,
+                crops: Some(crops),
+                rescale: 1.0 / 255.0,
+                normal,
+            });
+        }
         let key = json.pick(&["image_processor_type", "feature_extractor_type"]);
         let kind = json.text_or(key, "CLIPImageProcessor")?;
         if !["CLIP", "Siglip", "Llava"].iter().any(|family| is_of(kind, family)) {
@@ -82,20 +110,15 @@ impl ImageProcessor {
             false => 1.0,
         };
         let normal = match json.flag_or("do_normalize", true)? {
-            true => [0, 1, 2]
-                .map(|channel| (channel, json))
-                .map(normal_of)
-                .into_iter()
-                .collect::<Result<Vec<_>>>()?,
-            false => vec![[0.0, 1.0]; 3],
+            true => normal(json, None)?,
+            false => [[0.0, 1.0]; 3],
         };
-        let normal = normal.try_into().map_err(|_| Error::bug("an image has three channels"))?;
-        Ok(ImageProcessor { resize, crop, rescale, normal })
+        Ok(ImageProcessor { resize, crop, crops: None, rescale, normal })
     }
 
-    /// What the encoder takes of the image in a file: `f32[3, height, width]`. The file may be PNG or JPEG of up to
-    /// 16384 pixels along a side and 134 million in all.
-    pub fn file(&self, path: &Path) -> Result<Tensor> {
+    /// What the encoder takes of the image in a file. The file may be PNG or JPEG of up to 16384 pixels along a side and
+    /// 134 million in all.
+    pub fn file(&self, path: &Path) -> Result<Pixels> {
         let io = |e: &std::io::Error| Error::io("read", path, e);
         let mut file = std::fs::File::open(path).map_err(|e| io(&e))?;
         let mut bytes = Vec::new();
@@ -107,16 +130,24 @@ impl ImageProcessor {
     }
 
     /// The same for an image in memory.
-    pub fn bytes(&self, bytes: &[u8]) -> Result<Tensor> {
+    pub fn bytes(&self, bytes: &[u8]) -> Result<Pixels> {
         let image = decode(Cursor::new(bytes))?;
-        let image = self.resample(&image)?;
-        let pixels = image.width * image.height;
-        let mut values = Vec::with_capacity(3 * pixels);
-        for (channel, [mean, deviation]) in self.normal.iter().enumerate() {
-            let samples = image.samples.iter().skip(channel).step_by(3);
-            values.extend(samples.map(|&v| ((f64::from(v) * self.rescale - mean) / deviation) as f32));
+        if let Some(crops) = &self.crops {
+            let image = crops.resample(&image)?;
+            return crops.cut([image.height, image.width], &self.normalised(&image));
         }
-        Tensor::from_f32(vec![3, image.height, image.width], values)
+        let image = self.resample(&image)?;
+        let values = self.normalised(&image).concat();
+        Ok(Pixels { values: Tensor::from_f32(vec![3, image.height, image.width], values)?, parts: [1, 1] })
+    }
+
+    /// The channels, row by row.
+    fn normalised(&self, image: &Rgb) -> [Vec<f32>; 3] {
+        [0, 1, 2].map(|channel: usize| {
+            let [mean, deviation] = self.normal[channel];
+            let samples = image.samples.iter().skip(channel).step_by(3);
+            samples.map(|&v| ((f64::from(v) * self.rescale - mean) / deviation) as f32).collect()
+        })
     }
 
     /// The image resized, and its middle part.
@@ -202,14 +233,17 @@ fn filter(json: &Section) -> Result<Filter> {
     }
 }
 
-/// Mean and standard deviation of a channel.
-fn normal_of((channel, json): (usize, &Section)) -> Result<[f64; 2]> {
-    let number = |key: &str, least: f64| {
-        let list = json.get(key).and_then(|v| v.as_array()).filter(|list| list.len() == 3);
-        let number = list.and_then(|list| list[channel].as_f64()).filter(|v| (least..=1e6).contains(v));
-        number.ok_or_else(|| json.expected(key, "three numbers"))
-    };
-    Ok([number("image_mean", -1e6)?, number("image_std", 1e-6)?])
+/// Mean and standard deviation of each channel; `default` for what the configuration leaves out.
+fn normal(json: &Section, default: Option<[[f64; 2]; 3]>) -> Result<[[f64; 2]; 3]> {
+    let mut normal = default.unwrap_or_default();
+    for (place, (key, least)) in [("image_mean", -1e6), ("image_std", 1e-6)].into_iter().enumerate() {
+        if json.get(key).is_none() && default.is_some() {
+            continue;
+        }
+        let list = json.numbers(key, 3, least..=1e6)?;
+        normal.iter_mut().zip(list).for_each(|(channel, value)| channel[place] = value);
+    }
+    Ok(normal)
 }
 
 /// The pixels of a PNG or JPEG file, upright. Its header is checked before memory is taken for it.

@@ -5,6 +5,9 @@ use serde_json::json;
 use std::path::PathBuf;
 use tapml_import::safetensors::File;
 
+/// A layout of images that are not cut.
+const WHOLE: Layout = Layout::Whole { rows: 1 };
+
 fn golden(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens").join(name)
 }
@@ -12,15 +15,15 @@ fn golden(name: &str) -> PathBuf {
 fn processor(config: serde_json::Value) -> Result<ImageProcessor> {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(dir.path().join("preprocessor_config.json"), config.to_string()).unwrap();
-    ImageProcessor::open(dir.path())
+    ImageProcessor::open(dir.path(), WHOLE)
 }
 
 #[test]
 fn images_are_those_of_transformers() {
     for name in ["llava_tiny", "llava_siglip_tiny"] {
         let dir = golden(name);
-        let processor = ImageProcessor::open(&dir).unwrap();
-        let found = processor.file(&dir.join("image.png")).unwrap();
+        let processor = ImageProcessor::open(&dir, WHOLE).unwrap();
+        let found = processor.file(&dir.join("image.png")).unwrap().values;
         let expected = File::open(&dir.join("golden.safetensors")).unwrap().tensor("pixels").unwrap();
         assert_eq!(found.shape(), expected.shape());
         let plane = found.len() / 3;
@@ -60,7 +63,7 @@ fn sizes_are_read_in_every_spelling() {
     fails(json!({"size": 8, "image_processor_type": "LlavaNextImageProcessor"}), "`LlavaNextImageProcessor`");
     fails(json!({"size": 8, "do_pad": true}), "padding");
     fails(json!({"size": 8, "do_normalize": true, "image_mean": [0.5]}), "three numbers");
-    let error = ImageProcessor::open(Path::new("/nonexistent")).unwrap_err().to_string();
+    let error = ImageProcessor::open(Path::new("/nonexistent"), WHOLE).unwrap_err().to_string();
     assert!(error.contains("no preprocessor_config.json"), "{error}");
 }
 

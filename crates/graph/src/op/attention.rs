@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize};
 /// ```
 ///
 /// over the keys `j ≤ t` if causal, of these `j > t − window` if `window`, and `⌊j/chunk⌋ = ⌊t/chunk⌋` if `chunk`; over
-/// all keys if not causal. A query that sees no key gives 0.
+/// all keys if not causal, where `t = i`, of these `⌊j/chunk⌋ = ⌊t/chunk⌋` if `chunk`, which needs `m = n`. A query that
+/// sees no key gives 0.
 ///
 /// Vaswani et al. 2017, section 3.2.1; Ainslie et al. 2023 (grouped queries); Gemma-2 report 2024 (soft cap); Press,
 /// Smith, Lewis, "Train Short, Test Long", 2022 (ALiBi); Xiao et al., "Efficient Streaming Language Models with Attention
@@ -97,8 +98,8 @@ impl Attention {
                 return Err(Error::invalid(format!("`{name}` must be at least 1, found 0")));
             }
         }
-        if !self.causal && (self.window.is_some() || self.chunk.is_some() || self.alibi.is_some()) {
-            return Err(Error::invalid("`window`, `chunk` and `alibi` need `causal`, found false"));
+        if !self.causal && (self.window.is_some() || self.alibi.is_some()) {
+            return Err(Error::invalid("`window` and `alibi` need `causal`, found false"));
         }
         match &self.alibi {
             Some(slopes) if slopes.len() != heads as usize || !slopes.iter().all(|s| s.is_finite()) => {
@@ -124,6 +125,8 @@ impl Operator for Attention {
         if self.causal {
             let seen = rows.checked_add(&Dim::symbol(Symbol::P));
             expect_dim("the first size of `k`", kv_rows, &seen.unwrap_or_default())?;
+        } else if self.chunk.is_some() {
+            expect_dim("the first size of `k`", kv_rows, rows)?;
         }
         let v = TensorType::new(inputs[1].dtype, [kv_rows.clone(), columns(self.kv_heads, self.value_size())]);
         if inputs[2] != v {
@@ -179,6 +182,8 @@ impl Operator for Attention {
             sinks("sinks of bf16, window, decode", 1, 150, Attention { window: Some(128), ..base(4, 2, 64) }, f32, bf16),
             sinks("sinks of f16", 2, 3, values(5, base(3, 3, 7)), f16, f16),
             with_keys("no mask", 11, 0, all(base(3, 3, 20)), "n", f32),
+            with_keys("no mask, chunks", 21, 4, chunk(7, all(base(2, 2, 12))), "n", f32),
+            with_keys("no mask, chunks longer than a tile, the last one short", 90, 0, chunk(70, all(base(2, 1, 8))), "n", f32),
             with_keys("no mask, keys of their own, f16", 3, 5, all(values(12, base(4, 2, 16))), "77", f16),
         ]
     }

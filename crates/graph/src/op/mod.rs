@@ -150,6 +150,7 @@ operators! {
     concat::Concat,
     rows::Rows,
     patches::Patches,
+    merge_squares::MergeSquares,
     last_row::LastRow,
     merge_rows::MergeRows,
     positions::Positions,

@@ -1,6 +1,7 @@
 //! LLaVA: a vision tower whose hidden states, projected, take the places of tokens of a language model.
 
-use super::{Architecture, Decoder, ImageTokens, find};
+use super::{Architecture, Decoder, find};
+use crate::image::{ImageTokens, Layout};
 use crate::block::activation::Activation;
 use crate::block::linear::{Projection, linear};
 use crate::block::vision::Tower;
@@ -35,7 +36,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     if architecture.model_types == LLAVA.model_types {
         return Err(text.root().unsupported("model_type", "the language model cannot be a LLaVA itself"));
     }
-    let tower = Tower::read(&vision)?;
+    let tower = Tower::read(&vision, "model_type")?;
     let (image, count) = features(json, &mut net, &tower)?;
     let hidden = text.root().size("hidden_size", 1..=1 << 17)?;
     let image = project(json, &mut net, image, hidden)?;
@@ -43,7 +44,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let decoder = (architecture.build)(&text.root(), net.below("language_model."))?;
     let key = json.pick(&["image_token_index", "image_token_id"]);
     let id = json.size_or(key, 32000, 0..=decoder.vocab - 1)?;
-    Ok(Decoder { image: Some(ImageTokens { id, count }), ..decoder })
+    Ok(Decoder { image: Some(ImageTokens { id, layout: Layout::Whole { rows: count } }), ..decoder })
 }
 
 /// The configuration of the language model with the keys that published checkpoints leave out.
@@ -60,7 +61,7 @@ fn features(json: &Section, net: &mut Net, tower: &Tower) -> Result<(ValueId, u3
     // Transformers 5 names the tower's modules directly, older files have one module more.
     let older = net.holds("vision_tower.vision_model.embeddings.patch_embedding.weight");
     let at = Path::new(if older { "vision_tower.vision_model" } else { "vision_tower" });
-    let states = tower.apply(net, &at, deepest as u32)?;
+    let states = tower.apply(net, &at, 1, deepest as u32)?;
     let mut x = states[wanted[0]];
     for (i, &layer) in wanted.iter().enumerate().skip(1) {
         x = net.node(&Path::new(PROJECTOR).at("join").at(i), Concat::default(), &[x, states[layer]])?;

@@ -2,6 +2,7 @@
 
 use crate::block::sizes::Sizes;
 use crate::config::Section;
+use crate::image::ImageTokens;
 use crate::net::{Finished, Net};
 use crate::source::Source;
 use std::collections::HashMap;
@@ -61,6 +62,7 @@ architectures! {
     orion::ORION,
     phi::PHI,
     phi3::PHI3,
+    phi3_v::PHI3_V,
     qwen::QWEN,
     qwen2::QWEN2,
     qwen2_moe::QWEN2_MOE,
@@ -90,15 +92,6 @@ pub struct Decoder {
     pub context: u32,
     /// How a prompt names its image, if the model sees.
     pub image: Option<ImageTokens>,
-}
-
-/// How a prompt names its image.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ImageTokens {
-    /// The token that stands for one row of the image.
-    pub id: u32,
-    /// Rows of one image.
-    pub count: u32,
 }
 
 impl Decoder {

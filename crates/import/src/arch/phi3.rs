@@ -17,7 +17,16 @@ use tapml_graph::Result;
 /// Abdin et al., "Phi-3 Technical Report", 2024.
 pub const PHI3: Architecture = Architecture { model_types: &["phi3"], build };
 
-fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
+fn build(json: &Section<'_>, net: Net<'_>) -> Result<Decoder> {
+    decoder(json, net, |frame| frame)
+}
+
+/// The decoder with what stands around the layers as `changed`.
+pub(super) fn decoder(
+    json: &Section<'_>,
+    mut net: Net<'_>,
+    changed: impl FnOnce(Frame) -> Frame,
+) -> Result<Decoder> {
     let sizes = Sizes::read(json, &Defaults { context: 4096, ..Defaults::LLAMA })?;
     let norm = Norm::rms(json, "rms_norm_eps", 1e-5)?;
     let mut attention = SelfAttention {
@@ -30,5 +39,5 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let layer = Layer::new(sizes.hidden, &norm);
     let angles = rope::angles(json, sizes.head_dim, sizes.context)?;
     let angles = net.node(&Path::new("model.rotary_emb"), angles, &[])?;
-    Frame::llama(json, &norm, false)?.uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
+    changed(Frame::llama(json, &norm, false)?).uniform(net, &sizes, &layer, &attention, &mlp, Some(angles))
 }

@@ -1,4 +1,4 @@
-//! Vision towers: transformers over the patches of an image. CLIP: Radford et al., "Learning Transferable Visual Models
+//! Vision towers: transformers over the patches of images. CLIP: Radford et al., "Learning Transferable Visual Models
 //! From Natural Language Supervision", 2021, section 2.4; SigLIP: Zhai et al., "Sigmoid Loss for Language Image
 //! Pre-Training", 2023, section 4.
 
@@ -11,7 +11,7 @@ use super::sizes::Sizes;
 use crate::config::Section;
 use crate::net::{Net, Path};
 use crate::source::Source;
-use tapml_graph::op::{Add, Append, Attention, Linear, Patches};
+use tapml_graph::op::{Add, Attention, Linear, Patches};
 use tapml_graph::{Result, ValueId};
 
 /// A vision tower.
@@ -39,15 +39,15 @@ enum Family {
 }
 
 impl Tower {
-    /// Reads the configuration of a tower, of Transformers' `clip_vision_model` or `siglip_vision_model`.
-    pub fn read(json: &Section) -> Result<Tower> {
-        let (family, patch, activation, eps) = match json.text("model_type")? {
+    /// Reads the configuration of a tower, of Transformers' `clip_vision_model` or `siglip_vision_model` as `key` says.
+    pub fn read(json: &Section, key: &str) -> Result<Tower> {
+        let (family, patch, activation, eps) = match json.text(key)? {
             "clip_vision_model" => (Family::Clip, 32, "quick_gelu", 1e-5),
             "siglip_vision_model" => (Family::Siglip, 16, "gelu_pytorch_tanh", 1e-6),
             other => {
                 let text = format!("vision tower `{other}` is not supported");
                 return Err(json
-                    .unsupported("model_type", &text)
+                    .unsupported(key, &text)
                     .with_hint("supported: clip_vision_model, siglip_vision_model"));
             }
         };
@@ -97,24 +97,46 @@ impl Tower {
         self.layers
     }
 
-    /// Rows of the hidden states: the patches, and the class token if there is one.
-    pub fn rows(&self) -> u32 {
-        (self.image / self.patch).pow(2) + u32::from(self.family == Family::Clip)
+    /// Height and width of an image, pixels.
+    pub fn image(&self) -> u32 {
+        self.image
     }
 
-    /// Hidden states `[rows, hidden]` of the image in the input `pixels`: what enters the first layer, then what leaves
-    /// each of the first `layers` layers.
-    pub fn apply(&self, net: &mut Net, at: &Path, layers: u32) -> Result<Vec<ValueId>> {
-        let mut x = self.embed(net, &at.at("embeddings"))?;
+    /// Patches along a side of an image.
+    pub fn side(&self) -> u32 {
+        self.image / self.patch
+    }
+
+    /// Columns of the hidden states.
+    pub fn hidden(&self) -> u32 {
+        self.hidden
+    }
+
+    /// Rows of the hidden states before the patches of an image: the class token if there is one.
+    pub fn lead(&self) -> u32 {
+        u32::from(self.family == Family::Clip)
+    }
+
+    /// Rows of the hidden states of an image.
+    pub fn rows(&self) -> u32 {
+        self.side().pow(2) + self.lead()
+    }
+
+    /// Hidden states `[images·rows, hidden]` of the images in the input `pixels`, one below the other, which do not see
+    /// each other: what enters the first layer, then what leaves each of the first `layers` layers.
+    pub fn apply(&self, net: &mut Net, at: &Path, images: u32, layers: u32) -> Result<Vec<ValueId>> {
+        let mut x = self.embed(net, &at.at("embeddings"), images)?;
         if self.family == Family::Clip {
             // Spelled as checkpoints have it.
             x = self.norm.apply(net, &at.at("pre_layrnorm"), x, self.hidden)?;
         }
         let layer =
             Layer { before: Some(["layer_norm1", "layer_norm2"]), ..Layer::new(self.hidden, &self.norm) };
+        let mut attention = self.attention.clone();
+        attention.scores.chunk = (images > 1).then_some(self.rows());
         let mut states = vec![x];
         for index in 0..layers {
-            let attend = |net: &mut Net, at: &Path, x| self.attention.apply(net, at, x, None);
+            let attend = |net: &mut Net, at: &Path, x| attention.apply(net, at, x, None);
             let at = at.at("encoder.layers").at(index);
             x = layer.apply(net, &at, x, attend, |net, at, x| self.mlp.apply(net, at, x))?;
             states.push(x);
@@ -123,10 +145,10 @@ impl Tower {
     }
 
     /// The patches, projected, behind the class token if there is one, plus the learned positions.
-    fn embed(&self, net: &mut Net, at: &Path) -> Result<ValueId> {
-        let (dtype, patch) = (net.activation(), self.patch);
-        let pixels = net.pixels([self.channels, self.image, self.image])?;
-        let patches = net.node(&at.at("patches"), Patches { patch, dtype }, &[pixels])?;
+    fn embed(&self, net: &mut Net, at: &Path, images: u32) -> Result<ValueId> {
+        let (dtype, patch, lead) = (net.activation(), self.patch, self.lead());
+        let pixels = net.pixels([self.channels, images * self.image, self.image])?;
+        let patches = net.node(&at.at("patches"), Patches { patch, images, lead, dtype }, &[pixels])?;
         let projection = at.at("patch_embedding");
         let (weight, columns) = (projection.at("weight"), self.channels * patch * patch);
         let matrix = Source::Reshaped(weight.to_string());
@@ -135,16 +157,17 @@ impl Tower {
         if self.family == Family::Siglip {
             inputs.push(net.weight(&projection.at("bias"), &[self.hidden])?);
         }
-        let mut x = net.node(&projection, Linear::default(), &inputs)?;
-        if self.family == Family::Clip {
-            let class = at.at("class_embedding");
-            let source = Source::Converted(class.to_string(), dtype);
-            let class = net.derived(&class.at("row"), &[1, self.hidden], source)?;
-            x = net.node(&at.at("append_class"), Append {}, &[class, x])?;
-        }
+        let x = net.node(&projection, Linear::default(), &inputs)?;
         let table = at.at("position_embedding.weight");
-        let source = Source::Converted(table.to_string(), dtype);
-        let table = net.derived(&table.at("converted"), &[self.rows(), self.hidden], source)?;
-        net.node(&at.at("add_positions"), Add {}, &[x, table])
+        // The row before the patches is zero so far: it becomes the class token with its position.
+        let source = match self.family {
+            Family::Siglip => Source::Converted(table.to_string(), dtype),
+            Family::Clip => {
+                let parts = [table.to_string(), at.at("class_embedding").to_string()];
+                Source::Positions { parts, images: images as usize, dtype }
+            }
+        };
+        let positions = net.derived(&table.at("converted"), &[images * self.rows(), self.hidden], source)?;
+        net.node(&at.at("add_positions"), Add {}, &[x, positions])
     }
 }

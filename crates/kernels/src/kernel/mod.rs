@@ -24,6 +24,7 @@ mod layer_norm;
 mod lerp;
 mod linear;
 mod merge_rows;
+mod merge_squares;
 mod mul;
 mod norm;
 mod patches;
@@ -98,6 +99,7 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "concat", plan: concat::plan },
     KernelRow { op: "rows", plan: rows::plan },
     KernelRow { op: "patches", plan: patches::plan },
+    KernelRow { op: "merge_squares", plan: merge_squares::plan },
     KernelRow { op: "last_row", plan: last_row::plan },
     KernelRow { op: "merge_rows", plan: merge_rows::plan },
     KernelRow { op: "positions", plan: positions::plan },

@@ -52,12 +52,12 @@ impl Evaluate for Attention {
 
 /// The keys that a query at `position` sees, of `keys`.
 fn seen(op: &Attention, position: usize, keys: usize) -> Range<usize> {
+    let chunk = op.chunk.map_or(0, |c| position / c as usize * c as usize);
     if !op.causal {
-        return 0..keys;
+        return chunk..op.chunk.map_or(keys, |c| keys.min(chunk.saturating_add(c as usize)));
     }
     let end = position + 1;
     let window = end.saturating_sub(op.window.map_or(end, |w| w as usize));
-    let chunk = op.chunk.map_or(0, |c| position / c as usize * c as usize);
     window.max(chunk)..end
 }
 

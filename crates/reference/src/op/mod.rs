@@ -16,6 +16,7 @@ mod layer_norm;
 mod lerp;
 mod linear;
 mod merge_rows;
+mod merge_squares;
 mod mul;
 mod patches;
 mod position_scale;
@@ -42,8 +43,8 @@ mod wkv_bonus;
 
 pub(crate) use tapml_graph::op::{
     Add, Append, Attention, Clamp, Columns, Combine, Concat, Embedding, ExpertLinear, Gelu, LastRow,
-    LayerNorm, Lerp, Linear, MergeRows, Mul, Patches, PositionScale, Positions, Relu, ReluSquared, RmsNorm,
-    Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
+    LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches, PositionScale, Positions, Relu, ReluSquared,
+    RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
 

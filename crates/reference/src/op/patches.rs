@@ -10,20 +10,25 @@ impl Evaluate for Patches {
     const MOVES_ONLY: bool = true;
 
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
-        let image = inputs[0].as_float()?;
-        let [channels, height, width] = *image.shape() else {
-            return Err(Error::bug(format!("an image must have three sizes, found {image:?}")));
+        let x = inputs[0].as_float()?;
+        let [channels, lines, width] = *x.shape() else {
+            return Err(Error::bug(format!("images must have three sizes, found {x:?}")));
         };
-        let patch = self.patch as usize;
+        let [patch, images, lead] = [self.patch, self.images, self.lead].map(|size| size as usize);
+        let height = lines / images;
         let (down, across, columns) = (height / patch, width / patch, channels * patch * patch);
-        let mut values = reserve(down * across, columns)?;
-        for (row, column) in (0..down).flat_map(|row| (0..across).map(move |column| (row, column))) {
-            for line in 0..channels * patch {
-                let (channel, line) = (line / patch, row * patch + line % patch);
-                let start = (channel * height + line) * width + column * patch;
-                values.extend_from_slice(&image.values()[start..start + patch]);
+        let rows = images * (lead + down * across);
+        let mut values = reserve(rows, columns)?;
+        for image in 0..images {
+            values.extend(std::iter::repeat_n(T::ZERO, lead * columns));
+            for (row, column) in (0..down).flat_map(|row| (0..across).map(move |column| (row, column))) {
+                for line in 0..channels * patch {
+                    let (channel, line) = (line / patch, image * height + row * patch + line % patch);
+                    let start = (channel * lines + line) * width + column * patch;
+                    values.extend_from_slice(&x.values()[start..start + patch]);
+                }
             }
         }
-        one(down * across, columns, values)
+        one(rows, columns, values)
     }
 }

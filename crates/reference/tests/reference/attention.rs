@@ -20,7 +20,7 @@ struct Case<'a> {
 fn sees(op: &Attention, t: usize, j: usize) -> bool {
     let near = op.window.is_none_or(|w| j as i64 > t as i64 - i64::from(w));
     let together = op.chunk.is_none_or(|c| j / c as usize == t / c as usize);
-    !op.causal || (j <= t && near && together)
+    together && (!op.causal || (j <= t && near))
 }
 
 /// The formula with an explicit mask over all keys.
@@ -69,17 +69,21 @@ proptest! {
             value_dim,
             causal,
             window: window.filter(|_| causal),
-            chunk: chunk.filter(|_| causal),
+            chunk,
             softcap,
             alibi: (alibi && causal).then(slopes),
             ..Attention::causal(heads, kv_heads, head_dim, 0.4)
         };
-        let keys = if causal { n + p } else { p.max(1) };
+        let keys = match (causal, chunk) {
+            (true, _) => n + p,
+            (false, Some(_)) => n,
+            (false, None) => p.max(1),
+        };
         let columns = [heads * head_dim, kv_heads * head_dim, kv_heads * op.value_size()].map(|c| c as usize);
         let q = random(seed, n * columns[0]);
         let (k, v) = (random(seed ^ 1, keys * columns[1]), random(seed ^ 2, keys * columns[2]));
         let sinks: Vec<f64> = random(seed ^ 3, heads as usize).iter().map(|s| 4.0 * s).collect();
-        let case = Case { q: &q, k: &k, v: &v, sinks: with_sinks.then_some(&sinks), keys, first: p };
+        let case = Case { q: &q, k: &k, v: &v, sinks: with_sinks.then_some(&sinks), keys, first: if causal { p } else { 0 } };
         let expected = naive(&op, &case);
         let symbols = Symbols::np(n as u64, p as u64);
         let mut wide: Vec<Value<f64>> =
@@ -144,7 +148,7 @@ fn types_and_attributes_that_do_not_fit_are_refused() {
             "4 finite slopes, one per head, found 3",
         ),
         (Attention { alibi: Some(vec![f32::NAN; 4]), ..base }, types(12), "finite slopes"),
-        (Attention { chunk: Some(4), ..whole.clone() }, types(12), "need `causal`"),
+        (Attention { chunk: Some(4), ..whole.clone() }, types(12), "the first size of `k` must be n, found n+p"),
         (Attention { window: Some(4), ..whole }, types(12), "need `causal`"),
     ] {
         let error = Op::from(op.clone()).infer(&types).unwrap_err();

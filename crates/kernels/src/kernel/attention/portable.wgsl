@@ -6,7 +6,7 @@ override KV_HEADS: u32;
 override HEAD_DIM: u32; // elements of a head of queries and keys, at most 1024
 override VALUE_DIM: u32; // elements of a head of values and results, at most 1024
 override SCALE: f32;
-override CAUSAL: u32; // 0: all keys are seen
+override CAUSAL: u32; // 0: all keys of the chunk are seen
 override WINDOW: u32 = 0u; // 0: no window
 override CHUNK: u32 = 0xffffffffu; // one chunk of all positions
 override SOFTCAP: f32 = 0.0; // 0: no cap
@@ -119,6 +119,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if CAUSAL != 0u {
         first = first_seen(position);
         end = position + 1u;
+    } else if CHUNK != 0xffffffffu {
+        first = group.y / CHUNK * CHUNK;
+        end = min(end, first + CHUNK);
     }
     for (var d = lane; d < HEAD_DIM; d += LANES) {
         query[d] = f32(q[row * HEAD_DIM + d]);

@@ -12,13 +12,14 @@ const KERNEL: Kernel =
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Patches(op) = request.op else { return Err(wrong_op(request)) };
     let (x, y) = (&request.inputs[0], &request.outputs[0]);
-    let [_, height, width] = x.shape.as_slice() else {
-        return Err(Error::bug(format!("an image must have three sizes, found {x}")));
+    let [_, lines, width] = x.shape.as_slice() else {
+        return Err(Error::bug(format!("images must have three sizes, found {x}")));
     };
+    let lines = constant("the height", lines)?;
     let (rows, columns) = rows_and_width(y)?;
     let launch = KERNEL.launch(x.dtype, y.dtype)?.input(0).output(0).rows(&rows)?;
-    let launch = launch.set("HEIGHT", constant("the height", height)?);
-    let launch = launch.set("WIDTH", constant("the width", width)?);
-    let launch = launch.set("PATCH", op.patch).set("COLUMNS", columns);
+    let launch = launch.set("LINES", lines).set("HEIGHT", lines / op.images.max(1));
+    let launch = launch.set("WIDTH", constant("the width", width)?).set("PATCH", op.patch);
+    let launch = launch.set("LEAD", op.lead).set("COLUMNS", columns);
     Ok(planned(&KERNEL, vec![launch.flat(elements(&rows, columns)?)], 0))
 }
