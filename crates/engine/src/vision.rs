@@ -38,7 +38,8 @@ impl Vision {
                 .with_hint("use the tokenizer that belongs to the checkpoint")
         })?;
         if let Layout::Crops { .. } = self.tokens.layout {
-            let (before, after) = text.split_once(MARK).or_else(|| text.split_once(&token)).unwrap_or(("", text));
+            let (before, after) =
+                text.split_once(MARK).or_else(|| text.split_once(&token)).unwrap_or(("", text));
             let [before, after] = [tokenizer.encode(before)?, tokenizer.encode(after)?];
             return Ok([before, vec![self.tokens.id], after].concat());
         }

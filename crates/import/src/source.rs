@@ -146,7 +146,9 @@ impl Source {
 
 /// See [`Source::Positions`]. The sum is rounded once.
 fn positions(dtype: DType, shape: Vec<usize>, parts: &[Tensor], images: usize) -> Result<Tensor> {
-    let [table, first] = parts else { return Err(Error::bug("a table of positions is made from two tensors")) };
+    let [table, first] = parts else {
+        return Err(Error::bug("a table of positions is made from two tensors"));
+    };
     let mut values = table.to_f64();
     values.iter_mut().zip(first.to_f64()).for_each(|(value, first)| *value += first);
     Tensor::from_f64(dtype, shape, &values.repeat(images))

@@ -80,7 +80,12 @@ struct Runner {
 
 impl Runner {
     fn new(dir: &Path) -> Runner {
-        Runner { checkpoint: Checkpoint::open(dir).unwrap(), weights: WeightCache::new(), pixels: None, parts: [1, 1] }
+        Runner {
+            checkpoint: Checkpoint::open(dir).unwrap(),
+            weights: WeightCache::new(),
+            pixels: None,
+            parts: [1, 1],
+        }
     }
 
     fn of(dir: &Path, golden: &Golden) -> Runner {

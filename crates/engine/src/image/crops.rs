@@ -24,7 +24,9 @@ impl Crops {
         let key = json.pick(&["image_processor_type", "feature_extractor_type"]);
         let kind = json.text_or(key, "Phi3VImageProcessor")?;
         if !kind.starts_with("Phi3VImageProcessor") {
-            return Err(json.unsupported(key, &format!("image processor `{kind}` does not cut images in parts")));
+            return Err(
+                json.unsupported(key, &format!("image processor `{kind}` does not cut images in parts"))
+            );
         }
         // The processor may be set to more parts than the model's graph has room for.
         let parts = json.size_or("num_crops", 1, 1..=1 << 10)?.min(most - 1);
@@ -38,13 +40,16 @@ impl Crops {
             return Ok(turned(&self.resample(&turned(image))?));
         }
         let ratio = image.width as f64 / image.height as f64;
-        let fits = |across: u32| f64::from(across) * (f64::from(across) / ratio).ceil() <= f64::from(self.parts);
+        let fits =
+            |across: u32| f64::from(across) * (f64::from(across) / ratio).ceil() <= f64::from(self.parts);
         let across = (1..=self.parts).take_while(|&across| fits(across)).last().unwrap_or(1);
         let width = (across * self.side) as usize;
         let height = (width as f64 / ratio) as usize;
         if height == 0 {
             let (width, height) = (image.width, image.height);
-            return Err(Error::invalid(format!("an image of {height}×{width} pixels is too narrow to be cut in parts")));
+            return Err(Error::invalid(format!(
+                "an image of {height}×{width} pixels is too narrow to be cut in parts"
+            )));
         }
         let small = resize(image, [height, width], Filter::Bilinear, 0..height, 0..width);
         let padded = height.next_multiple_of(self.side as usize);

@@ -24,8 +24,7 @@ const MAX_BYTES: u64 = 8 * MAX_PIXELS;
 const SIZES: std::ops::RangeInclusive<u32> = 1..=1 << 12;
 
 /// Mean and standard deviation of each channel of CLIP's images.
-const CLIP: [[f64; 2]; 3] =
-    [[0.48145466, 0.26862954], [0.4578275, 0.26130258], [0.40821073, 0.27577711]];
+const CLIP: [[f64; 2]; 3] = [[0.48145466, 0.26862954], [0.4578275, 0.26130258], [0.40821073, 0.27577711]];
 
 /// What a model's encoder takes of an image.
 #[derive(Clone, Debug)]

@@ -148,7 +148,11 @@ fn types_and_attributes_that_do_not_fit_are_refused() {
             "4 finite slopes, one per head, found 3",
         ),
         (Attention { alibi: Some(vec![f32::NAN; 4]), ..base }, types(12), "finite slopes"),
-        (Attention { chunk: Some(4), ..whole.clone() }, types(12), "the first size of `k` must be n, found n+p"),
+        (
+            Attention { chunk: Some(4), ..whole.clone() },
+            types(12),
+            "the first size of `k` must be n, found n+p",
+        ),
         (Attention { window: Some(4), ..whole }, types(12), "need `causal`"),
     ] {
         let error = Op::from(op.clone()).infer(&types).unwrap_err();
