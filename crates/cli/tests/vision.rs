@@ -15,30 +15,62 @@ fn text(path: PathBuf) -> String {
     path.display().to_string()
 }
 
-/// A vector of the golden of `llava_tiny` as the command line has ids.
-fn golden(name: &str) -> String {
-    let golden = File::open(&tiny("llava_tiny").join("golden.safetensors")).unwrap();
+/// A vector of the golden of a model as the command line has ids.
+fn golden_of(model: &str, name: &str) -> String {
+    let golden = File::open(&tiny(model).join("golden.safetensors")).unwrap();
     let ids = golden.tensor(name).unwrap().to_f64();
     ids.iter().map(|id| id.to_string()).collect::<Vec<String>>().join(",")
 }
 
-#[test]
-fn text_after_an_image_is_that_of_transformers() {
+/// Text after the first prompt of a golden with an image; `row` is a token that stands for one of its rows, so many times.
+fn is_as_published(model: &str, (row, count): (&str, usize)) {
     let folder = tempfile::tempdir().unwrap();
-    let (model, image) = (text(tiny("llava_tiny")), text(tiny("llava_tiny").join("image.png")));
-    let ids = golden("p1.input_ids");
+    let (path, image) = (text(tiny(model)), text(tiny(model).join("image.png")));
+    let ids = golden_of(model, "p1.input_ids");
     let generate = |target: &str, ids: &str| {
         let mut command = tapml(folder.path());
-        command.args(["generate", &model, "--target", target, "--max-tokens", "16", "--ignore-eos"]);
+        command.args(["generate", &path, "--target", target, "--max-tokens", "16", "--ignore-eos"]);
         let report = json(command.args(["--image", &image, "--ids", ids]), 0);
         let ids = report["ids"].as_array().unwrap().iter().map(|id| id.to_string());
         ids.collect::<Vec<String>>().join(",")
     };
-    let expected = golden("p1.greedy_ids");
+    let expected = golden_of(model, "p1.greedy_ids");
     assert_eq!(generate("cpu", &ids), expected);
     assert_eq!(generate("emulator", &ids), expected);
-    let row = ",97".repeat(15);
-    assert_eq!(generate("cpu", &ids.replacen(&row, "", 1)), expected, "one token stands for the whole image");
+    let rows = format!(",{row}").repeat(count - 1);
+    assert_eq!(
+        generate("cpu", &ids.replacen(&rows, "", 1)),
+        expected,
+        "one token stands for the whole image"
+    );
+}
+
+#[test]
+fn text_after_an_image_is_that_of_transformers() {
+    is_as_published("llava_tiny", ("97", 16));
+}
+
+#[test]
+fn text_after_an_image_in_parts_is_that_of_its_authors() {
+    is_as_published("phi3_v_tiny", ("97", (2 * 3 + 1) * 4 + 1 + (2 + 1) * 2));
+}
+
+#[test]
+fn an_image_in_parts_is_named_in_the_text_as_its_authors_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let (model, image) = (text(tiny("phi3_v_tiny")), text(tiny("phi3_v_tiny").join("image.png")));
+    let ids = |prompt: &str, more: &[&str]| -> Vec<u64> {
+        let mut command = tapml(folder.path());
+        command.args(["generate", &model, "--target", "cpu", "--max-tokens", "2", "--ignore-eos"]);
+        let report = json(command.args(["--prompt", prompt, "--image", &image]).args(more), 0);
+        report["prompt_ids"].as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect()
+    };
+    let named = ids("what <|image_1|> is this", &["--raw"]);
+    // Each text around the image is tokenised on its own, so each begins as texts do.
+    assert_eq!((named[0], named[2], named[36], named[37]), (0, 97, 97, 0), "{named:?}");
+    let plain = ids("what is this", &["--raw"]);
+    assert_eq!((plain[0], plain[1], plain[35], plain[36]), (0, 97, 97, 0), "{plain:?}");
+    assert_eq!(ids("what is this", &[]), plain, "a chat of one message and no words of its own");
 }
 
 #[test]

@@ -50,7 +50,7 @@ impl Vision {
     /// The ids of a prompt with one token for each row of its image, and the image in their places. The ids name the
     /// image by one token, or by as many as it has rows.
     pub fn place(&self, ids: &[u32], pixels: Pixels) -> Result<(Vec<u32>, Image)> {
-        let (ids, slots) = place(ids, self.tokens.id, &self.tokens.rows(pixels.parts))?;
+        let (ids, slots) = place(ids, self.tokens.id, &self.tokens.rows(pixels.parts)?)?;
         Ok((ids, Image { pixels: pixels.values, slots }))
     }
 

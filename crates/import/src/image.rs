@@ -1,5 +1,7 @@
 //! Which tokens of a prompt stand for which rows of what an encoder makes of an image.
 
+use tapml_graph::{Error, Result};
+
 /// How a prompt names its image.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageTokens {
@@ -34,12 +36,19 @@ pub enum Layout {
 
 impl ImageTokens {
     /// The rows that the tokens of an image stand for, in order; `[down, across]` are the parts that it is cut in, which
-    /// count only for [`Layout::Crops`]. They must be fewer than its `most`.
-    pub fn rows(&self, [down, across]: [u32; 2]) -> Vec<u32> {
+    /// count only for [`Layout::Crops`]. Fails if there are no parts, or not fewer than its `most`.
+    pub fn rows(&self, [down, across]: [u32; 2]) -> Result<Vec<u32>> {
         let (most, side) = match self.layout {
-            Layout::Whole { rows } => return (0..rows).collect(),
+            Layout::Whole { rows } => return Ok((0..rows).collect()),
             Layout::Crops { most, side, .. } => (most, side),
         };
+        let parts = u64::from(down) * u64::from(across);
+        if !(1..u64::from(most)).contains(&parts) {
+            let most = most - 1;
+            return Err(Error::invalid(format!(
+                "an image cut in {down} by {across} parts, expected 1 to {most}"
+            )));
+        }
         let end = most * side * side;
         let lines = |first: u32, down: u32, across: u32| {
             let of_line = move |line: u32| {
@@ -51,7 +60,7 @@ impl ImageTokens {
             };
             (0..down * side).flat_map(of_line)
         };
-        lines(1, down, across).chain([end + 1]).chain(lines(0, 1, 1)).collect()
+        Ok(lines(1, down, across).chain([end + 1]).chain(lines(0, 1, 1)).collect())
     }
 }
 
@@ -64,10 +73,18 @@ mod tests {
         let tokens = ImageTokens { id: 0, layout: Layout::Crops { most: 4, pixels: 8, side: 2 } };
         // Two parts beside each other: rows 4 to 7 and 8 to 11; the whole: 0 to 3; 16 ends a line, 17 stands between.
         let expected = [4, 5, 8, 9, 16, 6, 7, 10, 11, 16, 17, 0, 1, 16, 2, 3, 16];
-        assert_eq!(tokens.rows([1, 2]), expected);
-        assert_eq!(tokens.rows([3, 1])[..9], [4, 5, 16, 6, 7, 16, 8, 9, 16]);
+        assert_eq!(tokens.rows([1, 2]).unwrap(), expected);
+        assert_eq!(tokens.rows([3, 1]).unwrap()[..9], [4, 5, 16, 6, 7, 16, 8, 9, 16]);
         let real = ImageTokens { id: 0, layout: Layout::Crops { most: 17, pixels: 336, side: 12 } };
-        assert_eq!(real.rows([3, 5]).len(), (3 * 5 + 1) * 144 + 1 + (3 + 1) * 12, "as its authors count");
-        assert_eq!(ImageTokens { id: 0, layout: Layout::Whole { rows: 3 } }.rows([1, 1]), [0, 1, 2]);
+        assert_eq!(
+            real.rows([3, 5]).unwrap().len(),
+            (3 * 5 + 1) * 144 + 1 + (3 + 1) * 12,
+            "as its authors count"
+        );
+        let whole = ImageTokens { id: 0, layout: Layout::Whole { rows: 3 } };
+        assert_eq!(whole.rows([1, 1]).unwrap(), [0, 1, 2]);
+        for parts in [[2, 2], [0, 1], [u32::MAX, u32::MAX]] {
+            assert!(tokens.rows(parts).unwrap_err().to_string().contains("expected 1 to 3"), "{parts:?}");
+        }
     }
 }

@@ -98,7 +98,7 @@ impl Runner {
     fn inputs(&self, ids: &[u32]) -> HashMap<String, Value<f32>> {
         let mut inputs = HashMap::from([("ids".to_string(), Value::ids(ids.to_vec()))]);
         if let (Some(pixels), Some(image)) = (&self.pixels, self.checkpoint.image()) {
-            let mut rows = image.rows(self.parts).into_iter();
+            let mut rows = image.rows(self.parts).unwrap().into_iter();
             let slot = |&id: &u32| if id == image.id { rows.next().unwrap() } else { u32::MAX };
             inputs.insert("slots".to_string(), Value::ids(ids.iter().map(slot).collect()));
             inputs.insert("pixels".to_string(), pixels.clone());

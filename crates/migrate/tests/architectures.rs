@@ -39,7 +39,7 @@ fn prompts(dir: &Path, image: Option<ImageTokens>) -> Vec<PromptInput> {
     let image_of = |ids: &[u32]| {
         let image = image.filter(|image| ids.contains(&image.id))?;
         let parts = golden.tensor("parts").map_or([1, 1], |t| [0, 1].map(|i| t.to_f64()[i] as u32));
-        let mut rows = image.rows(parts).into_iter();
+        let mut rows = image.rows(parts).unwrap().into_iter();
         let slot = |&id: &u32| if id == image.id { rows.next().unwrap() } else { NOWHERE };
         Some(Image { pixels: golden.tensor("pixels").unwrap(), slots: ids.iter().map(slot).collect() })
     };

@@ -114,3 +114,53 @@ fn taps(from: usize, to: usize) -> Vec<[(usize, f64); 4]> {
     };
     (0..to).map(one).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn image(height: usize, width: usize) -> Rgb {
+        Rgb { width, height, samples: (0..height * width * 3).map(|i| (i % 251) as u8).collect() }
+    }
+
+    #[test]
+    fn images_are_cut_in_as_many_parts_as_fit() {
+        let crops = Crops { parts: 7, most: 8, side: 4 };
+        let parts =
+            |height, width| crops.resample(&image(height, width)).map(|i| [i.height / 4, i.width / 4]);
+        for (size, expected) in [
+            ([35, 66], [2, 3]),
+            ([66, 35], [3, 2]),
+            ([50, 50], [2, 2]),
+            ([31, 200], [1, 6]),
+            ([1, 28], [1, 7]),
+            ([47, 66], [2, 2]),
+        ] {
+            assert_eq!(parts(size[0], size[1]).unwrap(), expected, "{size:?}");
+        }
+        let error = parts(1, 29).unwrap_err().to_string();
+        assert!(error.contains("1×29 pixels is too narrow"), "{error}");
+    }
+
+    #[test]
+    fn a_high_image_is_a_wide_one_on_its_side() {
+        let crops = Crops { parts: 6, most: 7, side: 5 };
+        let (wide, high) = (image(9, 17), turned(&image(9, 17)));
+        assert_eq!(turned(&high), wide);
+        assert_eq!(crops.resample(&high).unwrap(), turned(&crops.resample(&wide).unwrap()));
+    }
+
+    #[test]
+    fn crops_follow_each_other_row_by_row() {
+        let crops = Crops { parts: 6, most: 6, side: 2 };
+        let channel: Vec<f32> = (0..16).map(|i| i as f32).collect();
+        let cut = crops.cut([4, 4], &[channel.clone(), channel.clone(), channel]).unwrap();
+        assert_eq!((cut.parts, cut.values.shape()), ([2, 2], &[3, 12, 2][..]));
+        let values = cut.values.to_f32();
+        assert_eq!(values[4..12], [0.0, 1.0, 4.0, 5.0, 2.0, 3.0, 6.0, 7.0]);
+        assert_eq!(values[20..24], [0.0; 4], "room for one more part");
+        assert_eq!(values[24..28], values[..4], "the next channel");
+        // Halfway between the values in the middle; PyTorch's `interpolate` gives the same.
+        assert_eq!(values[..4], [2.03125, 4.21875, 10.78125, 12.96875]);
+    }
+}

@@ -39,6 +39,23 @@ fn images_are_those_of_transformers() {
 }
 
 #[test]
+fn crops_are_those_of_their_authors() {
+    let dir = golden("phi3_v_tiny");
+    let processor = ImageProcessor::open(&dir, Layout::Crops { most: 8, pixels: 28, side: 2 }).unwrap();
+    let found = processor.file(&dir.join("image.png")).unwrap();
+    let file = File::open(&dir.join("golden.safetensors")).unwrap();
+    let (expected, parts) = (file.tensor("pixels").unwrap(), file.tensor("parts").unwrap().to_f64());
+    assert_eq!((found.parts, found.values.shape()), ([2, 3], expected.shape()));
+    assert_eq!(parts, [2.0, 3.0]);
+    let plane = expected.len() / 3;
+    for (i, (found, expected)) in found.values.to_f64().iter().zip(expected.to_f64()).enumerate() {
+        // One step of 8 bits after the normalisation, which the view of the whole may stretch a little.
+        let step = processor.rescale / processor.normal[i / plane][1];
+        assert!((found - expected).abs() <= 1.3 * step, "value {i}: {found}, expected {expected}");
+    }
+}
+
+#[test]
 fn sizes_are_read_in_every_spelling() {
     let normal = json!({"do_normalize": false});
     let with = |more: serde_json::Value| {
@@ -62,7 +79,7 @@ fn sizes_are_read_in_every_spelling() {
     fails(json!({"size": {"height": 0, "width": 7}}), "a whole number from 1");
     fails(json!({"size": 8, "image_processor_type": "LlavaNextImageProcessor"}), "`LlavaNextImageProcessor`");
     fails(json!({"size": 8, "do_pad": true}), "padding");
-    fails(json!({"size": 8, "do_normalize": true, "image_mean": [0.5]}), "three numbers");
+    fails(json!({"size": 8, "do_normalize": true, "image_mean": [0.5]}), "a list of 3 numbers");
     let error = ImageProcessor::open(Path::new("/nonexistent"), WHOLE).unwrap_err().to_string();
     assert!(error.contains("no preprocessor_config.json"), "{error}");
 }

@@ -33,6 +33,8 @@ const CLIP_SIZES: &[(&str, u32)] = &[
 ];
 /// Parts of an image where the configuration does not say.
 const PARTS: u32 = 16;
+/// Most pixels of all crops; published checkpoints have two millions.
+const MOST_PIXELS: u64 = 1 << 26;
 /// The token `<|image|>` of published checkpoints.
 const IMAGE: u32 = 32044;
 
@@ -42,6 +44,9 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let processor = section("img_processor")?;
     let tower = tower(&processor)?;
     let parts = json.size_or("num_crops", PARTS, 1..=64)?;
+    if u64::from(parts + 1) * u64::from(tower.image()).pow(2) > MOST_PIXELS {
+        return Err(json.expected("num_crops", &format!("parts of at most {MOST_PIXELS} pixels in all")));
+    }
     let at = Path::new("model.vision_embed_tokens");
     let x = features(&processor, &mut net, &at, &tower, parts + 1)?;
     let hidden = json.size("hidden_size", 1..=1 << 17)?;
@@ -127,4 +132,53 @@ fn project(net: &mut Net, at: &Path, x: ValueId, [columns, hidden]: [u32; 2]) ->
     let x = linear(net, &at.at(0), x, Projection::new(columns, hidden, true))?;
     let x = net.node(&at.at(1), Gelu { approximate: GeluForm::None }, &[x])?;
     linear(net, &at.at(2), x, Projection::new(hidden, hidden, true))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::checkpoint::build;
+    use crate::config::Config;
+    use crate::options::ImportOptions;
+    use serde_json::{Value, json};
+    use std::path::Path;
+    use tapml_graph::DType;
+
+    /// The small checkpoint's configuration, with the value at this path replaced.
+    fn config(path: &str, value: Value) -> Config {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens/phi3_v_tiny/config.json");
+        let mut json: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+        *json.pointer_mut(path).unwrap() = value;
+        Config::parse(&file, json.to_string().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn other_arrangements_of_an_image_are_refused() {
+        for (path, value, expected) in [
+            ("/embd_layer/use_hd_transform", json!(false), "not cut in crops"),
+            ("/embd_layer/hd_transform_order", json!("glb_sub"), "`glb_sub` is not supported"),
+            ("/embd_layer/projection_cls", json!("linear"), "`linear` is not supported"),
+            ("/embd_layer", json!("image"), "an object"),
+            ("/img_processor/model_name", json!("other"), "the tower `other`"),
+            ("/img_processor/name", json!("siglip_vision_model"), "class token"),
+            ("/img_processor/patch_size", json!(4), "odd number of patches"),
+            ("/img_processor/image_dim_out", json!(33), "the tower's size"),
+            ("/img_processor/image_size", json!(3584), "num_crops"),
+            ("/num_crops", json!(0), "from 1 to 64"),
+            ("/image_token_id", json!(99), "from 0 to 98"),
+        ] {
+            let wrong = build(&config(path, value), &|_| Some(DType::F32), &ImportOptions::default());
+            let error = wrong.unwrap_err().to_string();
+            assert!(error.contains(expected), "{path}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_table_of_tokens_may_have_its_other_name() {
+        let first = "model.embed_tokens.weight";
+        let config = config("/num_crops", json!(3));
+        let dtype_of = |name: &str| (name != first).then_some(DType::F32);
+        let (decoder, _) = build(&config, &dtype_of, &ImportOptions::default()).unwrap();
+        let names: Vec<&str> = decoder.graph.weights().map(|(_, value)| value.name.as_str()).collect();
+        assert!(names.contains(&"model.vision_embed_tokens.wte.weight") && !names.contains(&first));
+    }
 }
