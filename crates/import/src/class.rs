@@ -4,8 +4,10 @@
 use crate::config::Config;
 use serde_json::Value;
 
-/// How the names of classes end that are served: text, text from images too, the layers without a head.
-const ENDINGS: &[&str] = &["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model"];
+/// How the names of classes end that are served: text, text from images too, the layers without a head, and encoders whose
+/// head is left out.
+const ENDINGS: &[&str] =
+    &["ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "Model", "ForMaskedLM", "ForPreTraining"];
 
 /// A sentence on the classes of `architectures` that do not go with the `model_type`, if there are any.
 pub fn unknown(config: &Config, model_type: &str) -> Option<String> {
@@ -55,6 +57,8 @@ mod tests {
             ("LlamaForCausalLM", "llama"),
             ("Qwen2MoeForCausalLM", "qwen2_moe"),
             ("GPT2LMHeadModel", "gpt2"),
+            ("BertForMaskedLM", "bert"),
+            ("Phi3VForCausalLM", "phi3_v"),
             ("RwkvForCausalLM", "rwkv5"),
             ("Gemma3ForCausalLM", "gemma3_text"),
             ("Mistral3ForConditionalGeneration", "mistral3"),
