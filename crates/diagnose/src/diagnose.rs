@@ -1,7 +1,7 @@
 //! The order of a diagnosis: operators alone, kernels under a checking device, harm, then the whole model.
 
-use crate::operators;
 use crate::report::{Diagnosis, Fault, SCHEMA, Stage};
+use crate::{audit, between, operators};
 use std::collections::HashSet;
 use std::time::Instant;
 use tapml_exec::Platform;
@@ -60,6 +60,11 @@ pub fn diagnose(
     let start = Instant::now();
     let mut run = Run::new(subject, *options, progress, stop)?;
     operators::find(&mut run)?;
+    audit::find(&mut run)?;
+    let whole = match options.between {
+        true => between::find(&mut run)?,
+        false => None,
+    };
     let manifest = run.suite.manifest();
     let ops = run.suite.graph().op_kinds().into_iter().map(|(op, _)| op);
     let clean = |op: &&str| !run.faults.iter().any(|f| f.op.split('+').any(|o| o == *op));
@@ -75,7 +80,7 @@ pub fn diagnose(
         skipped: run.skipped,
         notes: run.notes,
         calls: run.calls,
-        whole: None,
+        whole,
         seconds: start.elapsed().as_secs_f64(),
         stages: run.stages,
     })

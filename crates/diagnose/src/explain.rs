@@ -3,26 +3,158 @@
 
 use crate::diagnose::Run;
 use crate::report::Fault;
-use tapml_device::Finding;
+use tapml_cause::{Cause, Earlier, Evidence, Explanation};
+use tapml_device::{Finding, FindingKind};
 use tapml_exec::Call;
-use tapml_graph::{Result, Tensor};
+use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
 use tapml_migrate::CaseResult;
 use tapml_migrate::report::is_defect;
+use tapml_migrate::suite::Case;
+use tapml_migrate::verdict::{Exact, Precision};
 
-/// Adds cause and evidence to a fault whose first failing case is this.
-pub(crate) fn explain(run: &mut Run<'_>, first: &CaseResult, fault: &mut Fault) -> Result<()> {
+/// Most failing calls whose cause is sought, as long as it is unknown.
+const CALLS: usize = 3;
+/// Most calls of the same operator before the failing one that are searched for stale values.
+const EARLIER: usize = 4;
+
+/// Adds cause and evidence to a fault with these failing cases, the first one first.
+pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fault) -> Result<()> {
+    let Some(first) = failed.first() else { return Ok(()) };
     let (call, _) = run.suite.call(first.case, run.model)?;
     fault.findings = findings(run, &call, first.case.node)?;
-    if let Err(error) = &first.outcome {
-        fault.cause = "crash".into();
-        fault.certain = true;
-        fault.evidence = format!("the kernel could not be built or run: {error}");
-        return Ok(());
+    let judged: Vec<Case> = failed.iter().filter(|r| r.outcome.is_ok()).map(|r| r.case).collect();
+    let Some(&main) = judged.first() else {
+        return crashed(first, fault);
+    };
+    let mut best: Option<Explanation> = None;
+    for case in chosen(run, main, &judged, failed) {
+        run.stop.check()?;
+        let found = of_case(run, case, &fault.findings)?;
+        let known = found.cause != Cause::Unknown;
+        // The first call has the most to say, as long as it says something.
+        if known || best.is_none() {
+            best = Some(found);
+        }
+        if known {
+            break;
+        }
     }
-    let observed = repeats(run, &call)?;
-    let differs = observed.windows(2).any(|pair| !same(&pair[0], &pair[1]));
-    fault.evidence = sentence(fault, differs);
+    if let Some(found) = best {
+        put(fault, found);
+    }
     Ok(())
+}
+
+/// The calls whose cause is sought: the first of several rows that fails, the one that fails most, and the smallest.
+fn chosen(run: &Run<'_>, main: Case, judged: &[Case], failed: &[&CaseResult]) -> Vec<Case> {
+    let worst = failed.iter().filter(|r| r.outcome.is_ok()).max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
+    let rows = |case: &&Case| run.suite.frames()[case.frame].symbols.get(tapml_graph::Symbol::N);
+    let smallest = judged.iter().min_by_key(rows).copied();
+    let several = judged.iter().find(|case| rows(case).is_some_and(|n| n > 1)).copied();
+    let mut cases = vec![several.unwrap_or(main)];
+    for case in worst.map(|r| r.case).into_iter().chain(smallest) {
+        if !cases.contains(&case) {
+            cases.push(case);
+        }
+    }
+    cases.truncate(CALLS);
+    cases
+}
+
+fn crashed(first: &CaseResult, fault: &mut Fault) -> Result<()> {
+    let error = first.outcome.as_ref().err().map(ToString::to_string).unwrap_or_default();
+    fault.cause = Cause::Crash.name().into();
+    (fault.certain, fault.fit) = (true, 1.0);
+    fault.evidence = format!("the kernel could not be built or run: {error}");
+    Ok(())
+}
+
+fn put(fault: &mut Fault, found: Explanation) {
+    fault.cause = found.cause.name().into();
+    fault.certain = found.certain;
+    fault.evidence = found.evidence;
+    if let Some(finding) = fault.findings.iter().find(|f| is_defect(f))
+        && !fault.evidence.contains(&finding.message)
+    {
+        fault.evidence += &format!("; {finding}");
+    }
+    fault.fit = found.fit;
+    fault.tested = found.tested;
+    fault.picture = Some(found.picture);
+}
+
+fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explanation> {
+    let (call, _) = run.suite.call(case, run.model)?;
+    let observed = repeats(run, &call)?;
+    let exact = run.oracles.of(case, || Ok(&call))?;
+    let precision = run.choices.precision(case.node, &call.symbols)?;
+    let before = before(run, case)?;
+    let earlier: Vec<Earlier<'_>> =
+        before.iter().map(|(name, call, recorded)| Earlier { name, call, observed: &[], recorded }).collect();
+    let findings = told(findings);
+    let evidence = Evidence {
+        call: &call,
+        exact: &exact,
+        observed: &observed,
+        precision,
+        earlier: &earlier,
+        findings: &findings,
+    };
+    tapml_cause::explain(&evidence)
+}
+
+/// The cause of a wrong call that is no case of the suite.
+pub(crate) fn of_call(
+    run: &Run<'_>,
+    call: &Call,
+    exact: &[Exact],
+    observed: &[Vec<Tensor>],
+    precision: Precision,
+) -> Result<Option<Explanation>> {
+    run.stop.check()?;
+    if observed.is_empty() {
+        return Ok(None);
+    }
+    let evidence = Evidence { call, exact, observed, precision, earlier: &[], findings: &[] };
+    tapml_cause::explain(&evidence).map(Some)
+}
+
+/// Recorded calls of the same operator before a case: of the same node in the runs before, and of other nodes in the same
+/// run.
+fn before(run: &Run<'_>, case: Case) -> Result<Vec<(String, Call, Vec<Tensor>)>> {
+    let graph = run.suite.graph();
+    let op = graph.node(case.node).op.name();
+    let frames = (0..case.frame).rev().take(EARLIER / 2).map(|frame| Case { frame, ..case });
+    let nodes = (0..case.node.0).rev().map(NodeId).filter(|&id| graph.node(id).op.name() == op);
+    let nodes = nodes.take(EARLIER / 2).map(|node| Case { node, ..case });
+    let all = frames.chain(nodes).filter(|&case| run.suite.cases().any(|c| c == case));
+    all.map(|case| {
+        let (call, recorded) = run.suite.call(case, run.model)?;
+        Ok((run.suite.case_id(case), call, recorded))
+    })
+    .collect()
+}
+
+fn told(findings: &[Finding]) -> Vec<tapml_cause::Finding> {
+    let told = |f: &Finding| tapml_cause::Finding {
+        kind: f.kind.name().into(),
+        message: f.message.clone(),
+        line: f.line,
+    };
+    findings.iter().map(told).collect()
+}
+
+/// The cause that a defect seen by a checking device names.
+pub(crate) fn seen(kind: FindingKind) -> Cause {
+    match kind {
+        FindingKind::OutOfBounds => Cause::OutOfBounds,
+        FindingKind::UninitializedRead => Cause::Uninitialised,
+        FindingKind::RaceInWorkgroup | FindingKind::RaceAcrossWorkgroups | FindingKind::DivergentBarrier => {
+            Cause::Race
+        }
+        FindingKind::NonFinite => Cause::Overflow,
+        _ => Cause::Unknown,
+    }
 }
 
 /// The outputs of the call, as often as the options say; a repeat that could not be run is left out.
@@ -40,8 +172,8 @@ pub(crate) fn same(a: &[Tensor], b: &[Tensor]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.bytes()[..] == b.bytes()[..])
 }
 
-/// The defects that the checking device sees in a call, if it runs the same kernel.
-pub(crate) fn findings(run: &mut Run<'_>, call: &Call, node: tapml_graph::NodeId) -> Result<Vec<Finding>> {
+/// What the checking device sees in a call, if it runs the same kernel.
+pub(crate) fn findings(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Vec<Finding>> {
     let Some(checker) = run.checker.as_deref_mut() else { return Ok(Vec::new()) };
     let same = match (checker.kernel_for(&call.op, &call.input_types), run.choices.get(node)) {
         (Ok(own), Ok(choice)) => own.hash == choice.hash,
@@ -51,18 +183,13 @@ pub(crate) fn findings(run: &mut Run<'_>, call: &Call, node: tapml_graph::NodeId
         return Ok(Vec::new());
     }
     checker.take_findings();
-    checker.replay(std::slice::from_ref(call), &mut |_, _| {})?;
-    Ok(checker.take_findings())
-}
-
-/// What is known without a hypothesis.
-fn sentence(fault: &Fault, differs: bool) -> String {
-    let mut text = format!("{}: {}", fault.criterion, fault.pattern);
-    if differs {
-        text += "; repeats of the same call give other results";
+    let mut lost = None;
+    checker.replay(std::slice::from_ref(call), &mut |_, outputs| {
+        lost = outputs.err().filter(|e| e.kind() == ErrorKind::DeviceLost);
+    })?;
+    match lost {
+        // What a checker cannot survive is no reason to end the diagnosis of another platform.
+        Some(_) => Ok(Vec::new()),
+        None => Ok(checker.take_findings()),
     }
-    if let Some(finding) = fault.findings.iter().find(|f| is_defect(f)) {
-        text += &format!("; {finding}");
-    }
-    text
 }

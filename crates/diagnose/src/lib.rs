@@ -2,11 +2,15 @@
 //! cause and its harm. It prints nothing; it judges by the verdicts of `tapml-migrate` and explains by `tapml-cause`.
 #![warn(missing_docs)]
 
+mod audit;
+mod between;
 mod diagnose;
 mod explain;
 mod harm;
+mod html;
 mod operators;
 mod report;
 
 pub use diagnose::{DiagnoseOptions, Subject, diagnose};
-pub use report::{Diagnosis, Fault, FaultKind, Impact, SCHEMA, Stage, Tested, UNKNOWN, Variant};
+pub use html::html;
+pub use report::{Diagnosis, Fault, FaultKind, Impact, SCHEMA, Stage, UNKNOWN, Variant};

@@ -6,7 +6,7 @@ use crate::{explain, harm};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use tapml_graph::{NodeId, Result};
-use tapml_migrate::report::OpCheck;
+use tapml_migrate::report::{OpCheck, SkippedNode};
 use tapml_migrate::suite::Case;
 use tapml_migrate::{CaseResult, Checker, OpChecked};
 
@@ -19,6 +19,13 @@ pub(crate) struct Group {
 /// Checks every operator and explains what fails.
 pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     let start = Instant::now();
+    let unseen = |i: &u32| !run.suite.covers(NodeId(*i));
+    let unseen: Vec<u32> = (0..run.suite.graph().nodes().len() as u32).filter(unseen).collect();
+    for i in unseen {
+        let node = run.name(NodeId(i)).to_string();
+        run.barred.insert(node.clone());
+        run.skipped.push(SkippedNode { node, reason: "no recorded run needed it".into() });
+    }
     let calls = run.suite.cases().count() as u64;
     run.progress.stage("check operators alone", calls);
     let mut failing = Vec::new();
@@ -94,12 +101,16 @@ fn same_code(run: &Run<'_>, nodes: &[String]) -> Vec<String> {
 
 fn fault(run: &mut Run<'_>, op: &str, group: &Group) -> Result<Fault> {
     let mut fault = describe(run, op, group);
-    let failed = || group.results.iter().filter(|r| r.failed());
-    let Some(first) = failed().next() else { return Ok(fault) };
-    explain::explain(run, first, &mut fault)?;
-    let worst = failed().max_by(|a, b| a.ratio().total_cmp(&b.ratio())).unwrap_or(first);
-    if run.options.harm {
-        fault.output_impact = harm::of_call(run, worst.case)?;
+    let failed: Vec<&CaseResult> = group.results.iter().filter(|r| r.failed()).collect();
+    explain::explain(run, &failed, &mut fault)?;
+    // The most wrong of the calls that reach several positions.
+    let prefill = |r: &CaseResult| run.suite.frames()[r.case.frame].step == 0;
+    let order = |a: &&&CaseResult, b: &&&CaseResult| {
+        prefill(a).cmp(&prefill(b)).then(a.ratio().total_cmp(&b.ratio()))
+    };
+    let worst = failed.iter().max_by(order).map(|r| r.case);
+    if let (Some(worst), true) = (worst, run.options.harm) {
+        fault.output_impact = harm::of_call(run, worst)?;
     }
     Ok(fault)
 }
@@ -132,7 +143,7 @@ fn describe(run: &Run<'_>, op: &str, group: &Group) -> Fault {
             .unwrap_or_default(),
         element: judged.map(|j| j.worst),
         pattern: judged.and_then(|j| j.pattern.as_ref()).map(|p| p.text.clone()).unwrap_or_default(),
-        picture: Vec::new(),
+        picture: None,
         cases: group.results.len() as u64,
         failed: failed.len() as u64,
         fit: 0.0,

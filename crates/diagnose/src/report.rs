@@ -1,8 +1,12 @@
 //! The report of a diagnosis: its JSON fields are a promise to users, see `docs/diagnosis.md`.
 
+use crate::diagnose::Run;
 use serde::{Deserialize, Serialize, Serializer};
+use std::collections::BTreeSet;
+use tapml_cause::{Picture, Tested};
 use tapml_device::Finding;
 use tapml_exec::PlatformInfo;
+use tapml_graph::NodeId;
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::verdict::Element;
 use tapml_migrate::{ModelCheck, ModelIdentity};
@@ -97,15 +101,16 @@ pub struct Fault {
     pub element: Option<Element>,
     /// How the wrong elements are spread, in one sentence; empty if unknown.
     pub pattern: String,
-    /// The wrong elements of the first bad call drawn in rows of text; empty if there is nothing to draw.
-    pub picture: Vec<String>,
+    /// The wrong elements of a bad call, drawn; absent if there is nothing to draw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub picture: Option<Picture>,
     /// Cases that were run of these nodes, and how many of them failed.
     pub cases: u64,
     /// See `cases`.
     pub failed: u64,
     /// Share of the wrong elements that the hypothesis predicts.
     pub fit: f64,
-    /// Hypotheses that were tested, best first, with their fit.
+    /// The best hypothesis of every cause that was tested, best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub tested: Vec<Tested>,
     /// The kernel's variants by the types of its inputs: which fail and which do not.
@@ -119,15 +124,6 @@ pub struct Fault {
     /// The command that makes a standalone reproducer; absent if no case of the suite shows the fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reproduce: Option<String>,
-}
-
-/// A hypothesis and how well it predicts what was observed.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Tested {
-    /// Name of the hypothesis.
-    pub cause: String,
-    /// Share of the wrong elements that it predicts.
-    pub fit: f64,
 }
 
 /// Calls of a kernel that run the same code at the same types.
@@ -160,6 +156,40 @@ pub struct Impact {
     pub changed: u64,
     /// Positions compared.
     pub positions: u64,
+}
+
+impl Fault {
+    /// A fault of these nodes in a run of the whole model, of which no more is known yet.
+    pub(crate) fn between(run: &Run<'_>, nodes: &[NodeId], first_bad_case: String) -> Fault {
+        let graph = run.suite.graph();
+        let ops: BTreeSet<&str> = nodes.iter().map(|&id| graph.node(id).op.name()).collect();
+        let kernels = nodes.iter().filter_map(|&id| Some(run.choices.get(id).ok()?.name.as_str()));
+        let join = |names: BTreeSet<&str>| names.into_iter().collect::<Vec<_>>().join("+");
+        Fault {
+            op: join(ops),
+            kernel: join(kernels.collect()),
+            nodes: nodes.iter().map(|&id| run.name(id).to_string()).collect(),
+            kind: FaultKind::Between,
+            cause: UNKNOWN.into(),
+            certain: false,
+            evidence: String::new(),
+            first_bad_case,
+            worst_case: None,
+            worst_ratio: 0.0,
+            criterion: "the whole model".into(),
+            element: None,
+            pattern: String::new(),
+            picture: None,
+            cases: 0,
+            failed: 0,
+            fit: 0.0,
+            tested: Vec::new(),
+            variants: Vec::new(),
+            findings: Vec::new(),
+            output_impact: None,
+            reproduce: None,
+        }
+    }
 }
 
 impl Diagnosis {

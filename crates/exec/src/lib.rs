@@ -26,7 +26,7 @@ pub use platform::{KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, WORDS};
 pub use staged::load;
-pub use tapml_kernels::{Accumulate, NodePlan, Overrides};
+pub use tapml_kernels::{Accumulate, NodePlan, Overrides, POISON};
 pub use trace::{LoadOptions, TracedNode};
 
 /// Whether two tensors are one: of the same type, with the same bytes at the same place.

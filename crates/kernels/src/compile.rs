@@ -128,8 +128,7 @@ struct Compiler<'a> {
     max_groups: u32,
     /// The buffer of each state, and whether the run extends or advances it in place.
     states: Vec<(u32, bool)>,
-    /// Outputs beyond the graph's.
-    traces: Vec<Port>,
+    traces: Vec<trace::Trace>,
 }
 
 impl<'a> Compiler<'a> {
@@ -350,7 +349,7 @@ impl<'a> Compiler<'a> {
         for (id, value) in graph.inputs() {
             inputs.push(Port { name: value.name.clone(), ty: value.ty.clone(), buffer: self.home(id)? });
         }
-        outputs.append(&mut self.traces);
+        outputs.extend(self.trace_ports()?);
         let states = graph.states().iter().zip(&self.states);
         let states = states.map(|(state, &(buffer, _))| StatePort {
             name: state.name.clone(),

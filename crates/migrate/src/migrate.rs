@@ -71,8 +71,16 @@ pub fn migrate(
     let graph = identity::graph_hash(model.graph());
     let old = folder.load(graph, &identity, progress)?;
     let mut seconds = Seconds { import: options.import_seconds, ..Seconds::default() };
+    let carving = CarveOptions {
+        out: &folder.suite(),
+        overwrite: true,
+        steps: options.steps,
+        self_contained: false,
+        context: options.context,
+        decode: options.decode,
+    };
     let suite = Timed::new(&mut seconds.carve)
-        .run(|| obtain_suite(&folder.suite(), model, &identity, prompts, source, options, progress, stop))?;
+        .run(|| obtain_suite(model, &identity, prompts, source, &carving, progress, stop))?;
     let mut ledger = Ledger {
         version: VERSION,
         model: identity,
@@ -109,22 +117,21 @@ pub fn migrate(
     Ok(Migrated { report: report(&ledger, &suite, seconds, options.decode), suite: folder.suite() })
 }
 
-/// The suite in the ledger's folder if it is intact and of this model, source, prompts and steps; else a new one.
-#[expect(clippy::too_many_arguments, reason = "a part of `migrate`")]
-fn obtain_suite(
-    path: &Path,
+/// The suite at `options.out` if it is intact and of this model, source, prompts and steps; else a new one in its place.
+/// `identity.weights` must be known.
+pub fn obtain_suite(
     model: &Model,
     identity: &ModelIdentity,
     prompts: &[PromptInput],
     source: &mut dyn Platform,
-    options: &MigrateOptions<'_>,
+    options: &CarveOptions<'_>,
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<Suite> {
     let info = source.describe();
     let steps = steps(&Interface::of(model.graph())?, options.steps);
-    if path.try_exists().map_err(|e| Error::io("look for", path, &e))? {
-        match Suite::open(path).and_then(|s| s.verify().map(|()| s)) {
+    if options.out.try_exists().map_err(|e| Error::io("look for", options.out, &e))? {
+        match Suite::open(options.out).and_then(|s| s.verify().map(|()| s)) {
             Ok(suite) => {
                 let m = suite.manifest();
                 let same_source = (&m.source.platform, &m.source.device, &m.source.driver)
@@ -143,16 +150,8 @@ fn obtain_suite(
             Err(error) => progress.note(&format!("carving again: {error}")),
         }
     }
-    let carving = CarveOptions {
-        out: path,
-        overwrite: true,
-        steps: options.steps,
-        self_contained: false,
-        context: options.context,
-        decode: options.decode,
-    };
-    carve(source, model, identity.clone(), prompts, &carving, progress, stop)?;
-    Suite::open(path)
+    carve(source, model, identity.clone(), prompts, options, progress, stop)?;
+    Suite::open(options.out)
 }
 
 /// The ledger's operators in graph order, with what an older ledger knows of them.

@@ -52,6 +52,12 @@ impl Oracles {
         Ok(exact)
     }
 
+    /// The exact outputs of a call that is no case of a suite; not kept. `seed` decides the disturbances that measure the
+    /// sensitivity.
+    pub fn exact(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
+        self.compute(call, seed).context(|| format!("oracle of node `{}`", call.node))
+    }
+
     /// The weights in f64.
     pub(crate) fn weights(&self) -> &WeightCache<f64> {
         &self.weights

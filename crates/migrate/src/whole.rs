@@ -6,6 +6,7 @@ use crate::noise::{Limits, results};
 use crate::progress::{Progress, Stop};
 use crate::suite::Suite;
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 use tapml_exec::{Hybrid, LOGITS};
 use tapml_graph::{Error, Model, Result, Tensor, ValueId};
 
@@ -71,6 +72,22 @@ pub fn check_model(
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<ModelCheck> {
+    watch_model(hybrid, suite, model, limits, progress, stop, &mut |_, _| Ok(()))
+}
+
+/// Is shown the results of one run of the suite by name, with the run's index.
+pub type Watch<'a> = dyn FnMut(usize, &HashMap<String, Tensor>) -> Result<()> + 'a;
+
+/// As [`check_model`], and shows every run's results to `watch`.
+pub fn watch_model(
+    hybrid: &mut Hybrid,
+    suite: &Suite,
+    model: &Model,
+    limits: &Limits,
+    progress: &dyn Progress,
+    stop: &Stop,
+    watch: &mut Watch<'_>,
+) -> Result<ModelCheck> {
     let graph = model.graph();
     let results: Vec<(&str, ValueId)> = results(graph)?
         .into_iter()
@@ -86,6 +103,7 @@ pub fn check_model(
             stop.check()?;
             let position = hybrid.position() as u64;
             let found = hybrid.feed(suite.inputs(frame)?)?;
+            watch(frame, &found)?;
             let mut before = 0;
             for (name, id) in &results {
                 let found =

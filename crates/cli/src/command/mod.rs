@@ -7,6 +7,7 @@ mod check;
 mod common;
 mod compile;
 mod device;
+mod diagnose;
 mod generate;
 mod inspect;
 mod kernel;
@@ -38,6 +39,7 @@ commands! {
     Carve(carve::CarveCommand),
     Check(check::CheckCommand),
     Migrate(migrate::MigrateCommand),
+    Diagnose(diagnose::DiagnoseCommand),
     Reduce(reduce::ReduceCommand),
     Compile(compile::CompileCommand),
     Generate(generate::GenerateCommand),

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used)]
 
+pub mod faulty;
+
 use std::path::Path;
 use tapml_device::Device;
 use tapml_diagnose::{DiagnoseOptions, Diagnosis, Subject, diagnose};
@@ -53,6 +55,12 @@ pub fn carved_model(model: Model, prompts: &[&[u32]], steps: u32) -> Carved {
 pub fn draft() -> Carved {
     let first = [5, 300, 17, 41, 9, 1200, 77, 260, 31, 8, 512];
     carved(&tapml_testing::model("llama_draft"), &[&first, &[90, 12, 400]], 2)
+}
+
+/// A small checkpoint of `tests/goldens` with two prompts.
+pub fn tiny(name: &str) -> Carved {
+    let folder = tapml_testing::root().join("tests/goldens").join(name);
+    carved(&folder, &[&[3, 14, 15, 9, 26, 5, 35], &[41, 7, 30]], 2)
 }
 
 pub fn emulator(options: &str) -> Box<dyn Device> {

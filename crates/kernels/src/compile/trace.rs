@@ -31,6 +31,14 @@ pub fn is_trace(port: &str) -> bool {
 /// No name of a graph contains a space.
 const PREFIX: &str = "trace ";
 
+/// A copy whose destination is not there yet.
+pub(super) struct Trace {
+    name: String,
+    size: u64,
+    /// Index of the copy among the program's steps.
+    step: usize,
+}
+
 impl Compiler<'_> {
     /// Copies the inputs of a traced node, weights excepted, as they are now.
     pub(super) fn trace_inputs(&mut self, node: &Node) -> Result<()> {
@@ -54,16 +62,28 @@ impl Compiler<'_> {
         outputs.try_for_each(|(k, &value)| self.trace(node, value, Traced::Output(k)))
     }
 
-    /// Buffers of traces are new ones: where other values lie does not depend on them.
     fn trace(&mut self, node: &Node, value: ValueId, what: Traced) -> Result<()> {
         let described = self.graph.value(value);
         let size = self.bytes(&described.name, &described.ty)?.max(4).next_multiple_of(4);
-        let name = trace_port(&node.name, what);
-        let (src, dst) = (self.home(value)?, self.buffers.add(&name, size, Content::Activation)?);
+        let src = self.home(value)?;
         let (src_offset, dst_offset) = (Extent::of(0u64), Extent::of(0u64));
         let len = Extent::of(size.min(self.buffers.size(src)));
-        self.steps.push(Step::Copy { src, src_offset, dst, dst_offset, len });
-        self.traces.push(Port { name, ty: TensorType::new(DType::U32, [size / 4]), buffer: dst });
+        self.traces.push(Trace { name: trace_port(&node.name, what), size, step: self.steps.len() });
+        self.steps.push(Step::Copy { src, src_offset, dst: u32::MAX, dst_offset, len });
         Ok(())
+    }
+
+    /// The outputs that hold the traces. Their buffers come last, so that all others are and are called what they would
+    /// be without.
+    pub(super) fn trace_ports(&mut self) -> Result<Vec<Port>> {
+        let mut ports = Vec::new();
+        for Trace { name, size, step } in std::mem::take(&mut self.traces) {
+            let buffer = self.buffers.add(&name, size, Content::Activation)?;
+            if let Some(Step::Copy { dst, .. }) = self.steps.get_mut(step) {
+                *dst = buffer;
+            }
+            ports.push(Port { name, ty: TensorType::new(DType::U32, [size / 4]), buffer });
+        }
+        Ok(ports)
     }
 }

@@ -1,0 +1,308 @@
+//! `tapml diagnose`: every faulty operator and every fault between operators of a model on a target, and why.
+
+use super::carve::identity;
+use super::check::ratio;
+use super::common::{self, GraphArgs, TargetArgs};
+use super::prompt::inputs;
+use crate::Outcome;
+use crate::output::{self, JsonArg};
+use crate::progress::Bar;
+use anyhow::Result;
+use clap::Args;
+use std::path::{Path, PathBuf};
+use tapml::diagnose::{
+    DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, Subject, UNKNOWN, diagnose, html,
+};
+use tapml::engine::Tokenizer;
+use tapml::graph::{Model, Node};
+use tapml::import::{Checkpoint, Rows};
+use tapml::migrate::ledger::LedgerFolder;
+use tapml::migrate::suite::Suite;
+use tapml::migrate::{CarveOptions, Oracles, Stop, obtain_suite, weight_entries, weights_hash};
+use tapml::platform::{Platform, PlatformSpec};
+
+/// Bytes of exact results kept while the diagnosis runs.
+const ORACLE_BYTES: usize = 1 << 30;
+/// Nodes of a fault that are listed by name.
+const LISTED: usize = 4;
+
+/// Find every faulty operator of a model on a target, and faults between operators, in one run, and say why.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  tapml diagnose models/llama --target emulator --kernel rms_norm=mine.wgsl --html faults.html"
+)]
+pub struct DiagnoseCommand {
+    /// Folder in Hugging Face layout, or a GGUF file
+    model: PathBuf,
+    #[command(flatten)]
+    target: TargetArgs,
+    /// Where the model is known to work
+    #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
+    source: String,
+    /// Prompts, one per line; bundled ones if not given
+    #[arg(long, value_name = "FILE", conflicts_with = "suite")]
+    prompts: Option<PathBuf>,
+    /// A suite that `tapml carve` or `tapml migrate` has made of the model; carved if not given
+    #[arg(long, value_name = "SUITE", conflicts_with = "steps")]
+    suite: Option<PathBuf>,
+    /// Decode steps after each prompt
+    #[arg(long, default_value_t = 8)]
+    steps: u32,
+    /// How often calls, and the whole model, are run to compare the results bit by bit
+    #[arg(long, default_value_t = DiagnoseOptions::default().repeats as u32, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    repeats: u32,
+    /// Check operators alone only, not what happens between them
+    #[arg(long)]
+    operators: bool,
+    /// Where the HTML report goes; into .tapml/MODEL-TARGET if not given
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    #[command(flatten)]
+    graph: GraphArgs,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+impl DiagnoseCommand {
+    pub fn run(self) -> Result<Outcome> {
+        output::expect_writable(self.json.json.as_deref())?;
+        output::expect_writable(self.html.as_deref())?;
+        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
+        let mut target = self.target.open()?;
+        let mut source = common::open_platform(&self.source, &[])?;
+        let mut checker = self.checker()?;
+        let folder = common::default_ledger(&self.model, &self.target.target);
+        let (bar, stop) = (Bar::new(), common::stop_on_signal()?);
+        let suite = match &self.suite {
+            Some(path) => Suite::open(path)?,
+            None => self.carve(&checkpoint, &model, source.as_mut(), &folder, &bar, &stop)?,
+        };
+        let model = suite.model(Some(&model))?;
+        let options = DiagnoseOptions {
+            repeats: self.repeats as usize,
+            between: !self.operators,
+            ..DiagnoseOptions::default()
+        };
+        let subject = Subject {
+            suite: &suite,
+            model: &model,
+            oracles: &Oracles::new(ORACLE_BYTES),
+            source: source.as_mut(),
+            target: target.as_mut(),
+            checker: checker.as_mut().map(|c| c.as_mut() as &mut dyn Platform),
+        };
+        let found = diagnose(subject, &options, &bar, &stop);
+        bar.finish();
+        let found = self.commands(found?);
+        let page = self.page(&folder)?;
+        output::write_file(&page, html(&found)?.as_bytes())?;
+        self.json.say(&render(&found))?;
+        common::note_unused(&self.target.kernel, kernels(target.as_ref(), &model).iter().map(String::as_str));
+        self.json.say(&format!("\nreport: {}", page.display()))?;
+        self.json.write(&found)?;
+        Ok(if found.holds() { Outcome::Holds } else { Outcome::Fails })
+    }
+
+    /// The suite in the folder that `tapml migrate` uses too, carved unless it is there.
+    fn carve(
+        &self,
+        checkpoint: &Checkpoint,
+        model: &Model,
+        source: &mut dyn Platform,
+        folder: &Path,
+        bar: &Bar,
+        stop: &Stop,
+    ) -> Result<Suite> {
+        let tokenizer = Tokenizer::open(checkpoint.dir())?;
+        let prompts = inputs(checkpoint, &tokenizer, self.prompts.as_deref())?;
+        let folder = LedgerFolder::take(folder)?;
+        let mut identity = identity(checkpoint)?;
+        identity.weights = weights_hash(&weight_entries(model)?).to_string();
+        let options = CarveOptions {
+            out: &folder.suite(),
+            overwrite: true,
+            steps: self.steps,
+            self_contained: false,
+            context: checkpoint.context() as u32,
+            decode: &|ids| tokenizer.decode(ids).unwrap_or_default(),
+        };
+        Ok(obtain_suite(model, &identity, &prompts, source, &options, bar, stop)?)
+    }
+
+    /// An emulator with all checks and the same kernels; with the target's profile if that is an emulator too.
+    fn checker(&self) -> Result<Option<Box<dyn Platform>>> {
+        let target = PlatformSpec::parse(&self.target.target)?;
+        let own =
+            target.options.into_iter().filter(|(name, _)| name == "profile" && target.word == "emulator");
+        let mut options: Vec<(String, String)> = own.collect();
+        options.push(("check".into(), "all".into()));
+        let spec = PlatformSpec { word: "emulator".into(), index: 0, options };
+        match tapml::platform::open(&spec, common::overrides(&self.target.kernel)?) {
+            Ok(platform) => Ok(Some(platform)),
+            // A build without the emulator diagnoses without it.
+            Err(e) if e.kind() == tapml::ErrorKind::Unavailable => Ok(None),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    /// Commands that a reader may copy name the target as it was given, with the user's kernels.
+    fn commands(&self, mut found: Diagnosis) -> Diagnosis {
+        let kernels: String = self.target.kernel.iter().map(|k| format!(" --kernel {k}")).collect();
+        for fault in &mut found.faults {
+            if let Some(case) = fault.reproduce.as_ref().map(|_| &fault.first_bad_case) {
+                let (suite, target) = (&found.suite, &self.target.target);
+                let text = format!(
+                    "tapml reduce {suite} --case {case} --target '{target}'{kernels} --out {case}.repro"
+                );
+                fault.reproduce = Some(text);
+            }
+        }
+        found
+    }
+
+    fn page(&self, folder: &Path) -> Result<PathBuf> {
+        if let Some(page) = &self.html {
+            return Ok(page.clone());
+        }
+        std::fs::create_dir_all(folder).map_err(|e| tapml::Error::io("create", folder, &e))?;
+        Ok(folder.join("diagnosis.html"))
+    }
+}
+
+/// The names of the kernels that the target uses for a model.
+fn kernels(target: &dyn Platform, model: &Model) -> Vec<String> {
+    let graph = model.graph();
+    let kernel = |node: &Node| target.kernel_for(&node.op, &graph.input_types(node)).ok().map(|k| k.name);
+    graph.nodes().iter().filter_map(kernel).collect()
+}
+
+fn render(found: &Diagnosis) -> String {
+    let (source, target) = (&found.source, &found.target);
+    let mut text = format!(
+        "{}: {} → {} ({}, {})",
+        found.model.name, source.platform, target.platform, target.device, target.driver
+    );
+    for (number, fault) in (1..).zip(&found.faults) {
+        text += &block(number, fault);
+    }
+    if !found.clean_ops.is_empty() {
+        text += &format!("\n\nclean: {}", found.clean_ops.join(", "));
+    }
+    if let Some(whole) = &found.whole {
+        let kl = whole.kl.map(|kl| format!(", KL {kl:.1e}")).unwrap_or_default();
+        let without = if found.faults.iter().any(|f| f.kind == FaultKind::Operator) {
+            " but the nodes of faulty operators"
+        } else {
+            ""
+        };
+        text += &format!(
+            "\nthe whole model with everything{without} on {}: {} of what allowed errors explain{kl}",
+            target.platform,
+            ratio(whole.max_logit_ratio)
+        );
+    }
+    for skipped in found.skipped.iter().take(10) {
+        text += &format!("\nnot checked: {}: {}", skipped.node, skipped.reason);
+    }
+    if found.skipped.len() > 10 {
+        text += &format!("\n… and {} more (see the report)", found.skipped.len() - 10);
+    }
+    for note in &found.notes {
+        text += &format!("\nnote: {note}");
+    }
+    let stages = found.stages.iter().map(|s| format!("{} {:.1}", s.name, s.seconds)).collect::<Vec<_>>();
+    text += &format!(
+        "\n\n{}, {} operator kinds clean; {} recorded calls checked; {:.1} s ({})",
+        count(found.faults.len(), "fault"),
+        found.clean_ops.len(),
+        found.calls,
+        found.seconds,
+        stages.join(", ")
+    );
+    text
+}
+
+fn count(n: usize, what: &str) -> String {
+    match n {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what}"),
+        n => format!("{n} {what}s"),
+    }
+}
+
+/// What is known of one fault: what, where, why, how much, and what to do next.
+fn block(number: usize, fault: &Fault) -> String {
+    let what = match fault.kind {
+        FaultKind::Operator => format!("operator {} ({})", fault.op, fault.kernel),
+        FaultKind::Between => format!("between operators: {}", fault.op),
+    };
+    let heading = console::style(format!("fault {number}: {what}")).red().bold().to_string();
+    let mut lines = vec![("where", nodes(fault))];
+    let sure = match (fault.cause.as_str(), fault.certain) {
+        (UNKNOWN, _) => "",
+        (_, true) => ", certain",
+        (_, false) => ", probable",
+    };
+    lines.push(("cause", format!("{}{sure}", fault.cause)));
+    lines.push(("evidence", fault.evidence.clone()));
+    lines.push(("error", numbers(fault)));
+    for finding in fault.findings.iter().take(2).filter(|f| !fault.evidence.contains(&f.message)) {
+        lines.push(("seen", finding.to_string()));
+    }
+    if let Some(picture) = &fault.picture {
+        lines.push(("wrong", format!("{}\n{}", picture.text, picture.drawing)));
+    }
+    lines.push(("harm", fault.output_impact.as_ref().map_or("not measured".into(), harm)));
+    lines.extend(fault.reproduce.iter().map(|command| ("next", command.clone())));
+    let mut text = format!("\n\n{heading}");
+    for (name, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
+        text += &format!("\n  {name:9} {}", value.trim_end().replace('\n', "\n            "));
+    }
+    text
+}
+
+fn nodes(fault: &Fault) -> String {
+    let mut names = fault.nodes.iter().take(LISTED).cloned().collect::<Vec<_>>().join(", ");
+    if fault.nodes.len() > LISTED {
+        names += &format!(" and {} more nodes", fault.nodes.len() - LISTED);
+    }
+    let fail = fault.variants.iter().filter(|v| v.failed > 0);
+    let some = fault.variants.iter().any(|v| v.failed == 0);
+    let types: Vec<&str> = fail.map(|v| v.types.as_str()).collect();
+    if some && !types.is_empty() {
+        let right = fault.variants.len() - types.len();
+        names += &format!("; only at {}, {} other variants are right", types.join(" and at "), right);
+    }
+    names
+}
+
+fn numbers(fault: &Fault) -> String {
+    let mut text = match fault.cases {
+        0 => String::new(),
+        cases => format!("{} of {cases} calls; ", fault.failed),
+    };
+    text += &format!("first {}", fault.first_bad_case);
+    if fault.worst_ratio > 1.0 {
+        let case = fault.worst_case.as_ref().map(|c| format!(" ({c})")).unwrap_or_default();
+        text += &format!("; worst {} times the allowed error{case}", ratio(fault.worst_ratio));
+    }
+    if let Some(e) = &fault.element {
+        text += &format!(
+            "\nat element {}: exact {:.8e}, found {:.8e}, allowed error {:.3e}",
+            e.index, e.exact, e.observed, e.allowed
+        );
+    }
+    text
+}
+
+/// What the wrong values do to the model's output.
+fn harm(impact: &Impact) -> String {
+    let kl = if impact.kl.is_finite() { format!("{:.1e}", impact.kl) } else { "infinite".into() };
+    let Impact { changed, positions, case, .. } = impact;
+    let first = match changed {
+        0 if *positions == 1 => "the same token comes first".into(),
+        0 => format!("the same token comes first at all {positions} positions"),
+        n => format!("another token comes first at {n} of {positions} positions"),
+    };
+    format!("logits of {case}: KL {kl}, {first}")
+}

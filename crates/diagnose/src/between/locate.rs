@@ -1,0 +1,256 @@
+//! Where a departure comes from: first in the values of single nodes, then by placement.
+
+use super::bisect::smallest;
+use super::runs::{self, Step};
+use super::scan::{Before, scan};
+use super::{Departure, How, faults, hybrid, placed, probe};
+use crate::diagnose::Run;
+use crate::report::{Fault, UNKNOWN};
+use std::collections::{HashMap, HashSet};
+use tapml_exec::{Hybrid, LoadOptions, TracedNode};
+use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
+use tapml_migrate::Limits;
+
+/// The faults behind a departure; none if rounding explains it.
+pub(super) fn locate(
+    run: &mut Run<'_>,
+    limits: &Limits,
+    departure: &Departure,
+    failing: &[usize],
+) -> Result<Vec<Fault>> {
+    run.progress.stage("locate what departs", 0);
+    // Poison tells what nobody wrote from what somebody wrote wrongly, unless it hides the fault.
+    for poison in [true, false] {
+        let Some(seen) = traced(run, limits, departure, poison)? else { continue };
+        if !seen.faults.is_empty() {
+            return Ok(seen.faults);
+        }
+        if seen.turned(failing.len()) {
+            run.notes.push(format!(
+                "the whole model's results depart from the source's because {}: a rounding decides, and either choice is \
+                 right",
+                seen.turns.join(", ")
+            ));
+            return Ok(Vec::new());
+        }
+    }
+    by_placement(run, limits, departure).map(|fault| vec![fault])
+}
+
+/// What the values of the nodes say.
+struct Seen {
+    faults: Vec<Fault>,
+    /// Choices that differ from the source's although each is right on the inputs of its node.
+    turns: Vec<String>,
+}
+
+impl Seen {
+    /// Whether turned choices explain that so many recorded runs depart.
+    fn turned(&self, failing: usize) -> bool {
+        failing > 0 && !self.turns.is_empty()
+    }
+}
+
+/// Runs the departing text with the values of all nodes visible. `None` if they cannot be seen, or if looking makes the
+/// departure go away.
+fn traced(run: &mut Run<'_>, limits: &Limits, departure: &Departure, poison: bool) -> Result<Option<Seen>> {
+    let nodes = placed(run);
+    let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
+    let options = LoadOptions { poison: Some(poison), trace, ..LoadOptions::default() };
+    let all: Vec<Step> = departure.history.iter().flatten().chain(&departure.steps).cloned().collect();
+    let mut whole = match hybrid(run, &nodes, &runs::capacity(&all), options) {
+        Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => return Ok(None),
+        other => other?,
+    };
+    let mut before = Before::default();
+    for (i, text) in departure.history.iter().enumerate() {
+        let last = i + 1 == departure.history.len();
+        let mut left = text.len();
+        runs::walk(run, &mut whole, text, &mut |step, whole, _| {
+            left -= 1;
+            if last && left == 0 {
+                before = Before::step(run, step, &whole.traced()?);
+            }
+            Ok(())
+        })?;
+    }
+    let (mut anomalies, mut turns, mut departs) = (Vec::new(), Vec::new(), false);
+    let mut before = before.text();
+    let judged = matches!(departure.how, How::Results(_));
+    runs::walk(run, &mut whole, &departure.steps, &mut |step, whole, outputs| {
+        let values = whole.traced()?;
+        departs |= runs::ratio(run, limits, step, &outputs)? > 1.0;
+        if anomalies.is_empty() {
+            anomalies = scan(run, step, &values, &mut before, judged)?;
+            turns.extend(turned(run, step, &values)?);
+        }
+        Ok(())
+    })?;
+    drop(whole);
+    if judged && !departs && anomalies.is_empty() {
+        return Ok(None);
+    }
+    let mut faults = faults::of(run, anomalies)?;
+    if faults.is_empty() && !judged {
+        faults.extend(unsteady(run, departure, poison)?);
+    }
+    Ok(Some(Seen { faults, turns }))
+}
+
+/// The routers of a step that choose otherwise than the source did.
+fn turned(run: &Run<'_>, step: &Step, traced: &[TracedNode]) -> Result<Vec<String>> {
+    let Some(frame) = step.frame else { return Ok(Vec::new()) };
+    let mut turns = Vec::new();
+    for node in traced {
+        let Some(id) = run.suite.graph().find_node(&node.node) else { continue };
+        for (&value, found) in run.suite.graph().node(id).outputs.iter().zip(&node.outputs) {
+            if !found.dtype().is_float() && run.suite.value(frame, value)?.bytes()[..] != found.bytes()[..] {
+                turns.push(format!("`{}` chooses otherwise in {}", node.node, step.label));
+            }
+        }
+    }
+    Ok(turns)
+}
+
+/// The first node that gives other outputs for the same inputs, in two runs of the same, or with and without poison.
+fn unsteady(run: &mut Run<'_>, departure: &Departure, poison: bool) -> Result<Option<Fault>> {
+    let other = match departure.how {
+        How::Poison => !poison,
+        _ => poison,
+    };
+    let nodes = placed(run);
+    let mut views: Vec<Vec<TracedNode>> = Vec::new();
+    for poison in [poison, other] {
+        let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
+        let options = LoadOptions { poison: Some(poison), trace, ..LoadOptions::default() };
+        let mut whole = hybrid(run, &nodes, &runs::capacity(&departure.steps), options)?;
+        for _ in 0..if departure.how == How::Poison { 1 } else { run.options.repeats } {
+            let mut last = Vec::new();
+            runs::walk(run, &mut whole, &departure.steps, &mut |_, whole, _| {
+                last = whole.traced()?;
+                Ok(())
+            })?;
+            views.push(last);
+        }
+    }
+    for pair in views.windows(2) {
+        for (a, b) in pair[0].iter().zip(&pair[1]) {
+            if equal(a.inputs.iter().flatten(), b.inputs.iter().flatten())
+                && !equal(a.outputs.iter(), b.outputs.iter())
+            {
+                let Some(id) = run.suite.graph().find_node(&a.node) else { continue };
+                return Ok(Some(unsteady_fault(run, departure, id)));
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn equal<'t>(a: impl Iterator<Item = &'t Tensor>, b: impl Iterator<Item = &'t Tensor>) -> bool {
+    a.map(|t| &t.bytes()[..]).eq(b.map(|t| &t.bytes()[..]))
+}
+
+fn unsteady_fault(run: &Run<'_>, departure: &Departure, id: NodeId) -> Fault {
+    let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
+    let name = run.name(id);
+    let mut fault = Fault::between(run, &[id], format!("{label}.{name}"));
+    fault.certain = true;
+    (fault.cause, fault.evidence) = match departure.how {
+        How::Poison => (
+            "uninitialised".into(),
+            format!(
+                "`{name}` gives other results for the same inputs when memory that nobody wrote holds other bytes"
+            ),
+        ),
+        _ => (
+            "race".into(),
+            format!("`{name}` gives other results for the same inputs when the same run is repeated"),
+        ),
+    };
+    fault
+}
+
+/// The smallest set of nodes that departs when it is on the target and all others are on the source.
+fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Result<Fault> {
+    let all = placed(run);
+    let trials = run.options.trials;
+    run.progress.stage("move nodes between the platforms", trials as u64);
+    // Without the texts before it is faster, if it departs all the same.
+    let short = Departure { history: Vec::new(), steps: departure.steps.clone(), how: departure.how };
+    let departure = match departs(run, limits, &short, &all)? {
+        true => &short,
+        false => departure,
+    };
+    let found = smallest(all, trials, &mut |nodes| {
+        run.progress.advance(1);
+        departs(run, limits, departure, nodes)
+    })?;
+    let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
+    let first = found.items.first().map(|&id| run.name(id)).unwrap_or_default();
+    let mut fault = Fault::between(run, &found.items, format!("{label}.{first}"));
+    fault.cause = UNKNOWN.into();
+    if let How::Results(ratio) = departure.how {
+        fault.worst_ratio = ratio;
+    }
+    let what = match departure.how {
+        How::Results(_) => "the results depart from the source's by more than rounding explains",
+        How::Bits => "the same run gives different bits",
+        How::Poison => "the results depend on memory that nobody has written",
+    };
+    let count = found.items.len();
+    fault.evidence = match found.minimal {
+        true => format!(
+            "every operator is right alone, but with {} on the target and all others on the source {what}",
+            if count == 1 {
+                "this node".into()
+            } else {
+                format!("these {count} nodes, and no fewer of them,")
+            }
+        ),
+        false => format!(
+            "every operator is right alone, but with these {count} nodes on the target {what}; a smaller set was not \
+             found in {trials} trials"
+        ),
+    };
+    Ok(fault)
+}
+
+/// Whether the departure shows with these nodes on the target.
+fn departs(run: &mut Run<'_>, limits: &Limits, departure: &Departure, nodes: &[NodeId]) -> Result<bool> {
+    run.stop.check()?;
+    let all: Vec<Step> = departure.history.iter().flatten().chain(&departure.steps).cloned().collect();
+    let capacity = runs::capacity(&all);
+    let mut whole = hybrid(run, nodes, &capacity, LoadOptions::default())?;
+    for text in &departure.history {
+        runs::walk(run, &mut whole, text, &mut |_, _, _| Ok(()))?;
+    }
+    match departure.how {
+        How::Results(_) => Ok(probe::worst(run, &mut whole, &departure.steps, limits)? > 1.0),
+        How::Bits => {
+            let first = last(run, &mut whole, departure)?;
+            for _ in 1..run.options.repeats {
+                if !probe::same(&first, &last(run, &mut whole, departure)?) {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        }
+        How::Poison => {
+            let first = last(run, &mut whole, departure)?;
+            drop(whole);
+            let options = LoadOptions { poison: Some(true), ..LoadOptions::default() };
+            let mut whole = hybrid(run, nodes, &capacity, options)?;
+            Ok(!probe::same(&first, &last(run, &mut whole, departure)?))
+        }
+    }
+}
+
+/// The results of the last step.
+fn last(run: &Run<'_>, whole: &mut Hybrid, departure: &Departure) -> Result<HashMap<String, Tensor>> {
+    let mut results = HashMap::new();
+    runs::walk(run, whole, &departure.steps, &mut |_, _, outputs| {
+        results = outputs;
+        Ok(())
+    })?;
+    Ok(results)
+}

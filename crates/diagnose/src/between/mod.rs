@@ -1,0 +1,155 @@
+//! Faults that no operator shows alone: the whole model on the target, as it is deployed, again and again, with poisoned
+//! memory, and in other steps. What departs is located in the values of single nodes or, where these cannot be seen or say
+//! nothing, by moving nodes from one platform to the other.
+
+mod bisect;
+mod faults;
+mod locate;
+mod probe;
+mod runs;
+mod scan;
+
+use crate::diagnose::Run;
+use crate::report::Fault;
+use probe::Found;
+use runs::Step;
+use std::collections::HashSet;
+use std::time::Instant;
+use tapml_cause::Cause;
+use tapml_exec::{Hybrid, LoadOptions, Side};
+use tapml_graph::{Error, ErrorKind, Node, NodeId, Result, Symbols};
+use tapml_migrate::report::SkippedNode;
+use tapml_migrate::{Limits, ModelCheck};
+
+/// After a fault was found, its nodes go to the source and the rest is examined again, so many times at most.
+const ROUNDS: usize = 4;
+
+/// A run that departs from what it must be.
+struct Departure {
+    /// Texts that must run before, for the departure to show.
+    pub history: Vec<Vec<Step>>,
+    /// The text whose last step departs.
+    pub steps: Vec<Step>,
+    pub how: How,
+}
+
+/// How a run departs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum How {
+    /// The results are so many times farther from the source's than the allowed errors explain.
+    Results(f64),
+    /// Another run of the same gives other bits.
+    Bits,
+    /// With other bytes in memory that nobody has written it gives other bits.
+    Poison,
+}
+
+/// Looks for faults between operators. Gives the check of the whole model as it was found first.
+pub(crate) fn find(run: &mut Run<'_>) -> Result<Option<ModelCheck>> {
+    let mut first = None;
+    for round in 0..ROUNDS {
+        run.stop.check()?;
+        if placed(run).is_empty() {
+            if round == 0 {
+                skip(run, "no node is right on the target, so that there is no model to run there".into());
+            }
+            break;
+        }
+        let Some(found) = probed(run, round)? else { break };
+        first.get_or_insert(found.check.clone());
+        let faults = located(run, found)?;
+        if faults.is_empty() {
+            break;
+        }
+        faults.into_iter().for_each(|fault| add(run, fault));
+    }
+    Ok(first)
+}
+
+fn skip(run: &mut Run<'_>, reason: String) {
+    run.skipped.push(SkippedNode { node: "the whole model".into(), reason });
+}
+
+/// One round; `None` if the target cannot run the model, which is noted.
+fn probed(run: &mut Run<'_>, round: usize) -> Result<Option<Found>> {
+    let start = Instant::now();
+    let result = probe::round(run);
+    run.timed(if round == 0 { "run the whole model" } else { "run it without what is faulty" }, start);
+    match result {
+        Ok(found) => Ok(Some(found)),
+        Err(e) => match e.kind() {
+            ErrorKind::DeviceLost | ErrorKind::Interrupted | ErrorKind::Bug => Err(e),
+            ErrorKind::Unsupported | ErrorKind::OutOfMemory => {
+                skip(run, format!("{}: {e}", e.kind().name()));
+                Ok(None)
+            }
+            _ => {
+                let fault = refused(run, &e);
+                add(run, fault);
+                Ok(None)
+            }
+        },
+    }
+}
+
+/// The target takes every operator alone, and not the whole model.
+fn refused(run: &Run<'_>, error: &Error) -> Fault {
+    let mut fault = Fault::between(run, &placed(run), "the whole model".into());
+    fault.cause = Cause::Crash.name().into();
+    (fault.certain, fault.fit) = (true, 1.0);
+    fault.evidence = format!("every operator runs alone, but not all of them in one program: {error}");
+    fault
+}
+
+/// The faults that a round shows.
+fn located(run: &mut Run<'_>, found: Found) -> Result<Vec<Fault>> {
+    let Some((departure, impact)) = found.departure else { return Ok(found.faults) };
+    let start = Instant::now();
+    let mut faults = locate::locate(run, &found.limits, &departure, &found.failing)?;
+    run.timed("locate what departs", start);
+    for fault in &mut faults {
+        fault.output_impact = fault.output_impact.take().or(impact.clone());
+    }
+    Ok(faults)
+}
+
+/// Adds a fault and bars its nodes from the target. A later round may find more of what an earlier one has reported.
+fn add(run: &mut Run<'_>, fault: Fault) {
+    run.barred.extend(fault.nodes.iter().cloned());
+    run.progress.note(&format!("{}: {}", fault.op, fault.cause));
+    let same = |f: &&mut Fault| (f.kind, &f.cause, &f.kernel) == (fault.kind, &fault.cause, &fault.kernel);
+    match run.faults.iter_mut().find(same) {
+        Some(known) => {
+            let new: Vec<String> = fault.nodes.into_iter().filter(|n| !known.nodes.contains(n)).collect();
+            known.nodes.extend(new);
+        }
+        None => run.faults.push(fault),
+    }
+}
+
+/// The nodes that run on the target.
+fn placed(run: &Run<'_>) -> Vec<NodeId> {
+    let nodes = run.suite.graph().nodes().iter().zip(0u32..);
+    nodes.filter(|(n, _)| !run.barred.contains(&n.name)).map(|(_, i)| NodeId(i)).collect()
+}
+
+/// A hybrid with these nodes on the target.
+fn hybrid(run: &mut Run<'_>, nodes: &[NodeId], capacity: &Symbols, options: LoadOptions) -> Result<Hybrid> {
+    let names: HashSet<&str> = nodes.iter().map(|&id| run.name(id)).collect();
+    let side = |node: &Node| match names.contains(node.name.as_str()) {
+        true => Side::Target,
+        false => Side::Source,
+    };
+    Hybrid::with_options(run.model, run.source, run.target, &side, capacity, options)
+}
+
+/// How far results may lie apart with these nodes on the target.
+fn limits(run: &Run<'_>, nodes: &[NodeId]) -> Result<Limits> {
+    let on_target: HashSet<NodeId> = nodes.iter().copied().collect();
+    let choices = &run.choices;
+    let declared = |id: NodeId, symbols: &Symbols| match on_target.contains(&id) {
+        true => choices.declared(id, symbols),
+        false => Ok(None),
+    };
+    Limits::measure(run.suite, run.model, run.oracles, &declared)
+}

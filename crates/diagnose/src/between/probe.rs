@@ -1,0 +1,200 @@
+//! One round of runs of the whole model: against the source, against itself, with poisoned memory, in other steps.
+
+use super::runs::{self, Step};
+use super::scan::{Before, scan};
+use super::{Departure, How, faults, hybrid, limits, placed};
+use crate::diagnose::Run;
+use crate::report::{Fault, Impact};
+use std::collections::{HashMap, HashSet};
+use tapml_exec::{Hybrid, LoadOptions};
+use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
+use tapml_migrate::{Limits, ModelCheck, watch_model};
+
+/// What a round found.
+pub(super) struct Found {
+    pub check: ModelCheck,
+    pub limits: Limits,
+    /// What departs, with its harm.
+    pub departure: Option<(Departure, Option<Impact>)>,
+    /// Recorded runs whose results depart from the source's.
+    pub failing: Vec<usize>,
+    /// Faults that are located already.
+    pub faults: Vec<Fault>,
+}
+
+/// The results of each recorded run.
+type Seen = HashMap<usize, HashMap<String, Tensor>>;
+
+pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
+    let nodes = placed(run);
+    run.progress.stage("measure how far the results may move", 0);
+    let limits = limits(run, &nodes)?;
+    run.progress.stage("run the whole model", run.suite.frames().len() as u64);
+    let texts = texts(run)?;
+    let capacity = runs::capacity(&texts.concat());
+    let mut whole = hybrid(run, &nodes, &capacity, LoadOptions::default())?;
+    let (mut seen, mut failing) = (Seen::new(), Vec::new());
+    let check = {
+        let (suite, model) = (run.suite, run.model);
+        let all: Vec<&Step> = texts.iter().flatten().collect();
+        let mut watch = |frame: usize, outputs: &HashMap<String, Tensor>| {
+            let step = all.iter().find(|s| s.frame == Some(frame));
+            if let Some(step) = step
+                && runs::ratio(run, &limits, step, outputs)? > 1.0
+            {
+                failing.push(frame);
+            }
+            seen.insert(frame, outputs.clone());
+            Ok(())
+        };
+        watch_model(&mut whole, suite, model, &limits, run.progress, run.stop, &mut watch)?
+    };
+    let mut found = Found { check, limits, departure: None, failing, faults: Vec::new() };
+    let impact = impact(&found.check);
+    found.departure = results(run, &texts, &found)?.map(|d| (d, impact));
+    if found.departure.is_none() {
+        found.departure = repeats(run, &mut whole, &texts, &seen)?.map(|d| (d, None));
+    }
+    if found.departure.is_none() {
+        found.departure = halves(run, &mut whole, &found.limits)?.map(|d| (d, None));
+    }
+    drop(whole);
+    if found.departure.is_none() {
+        poisoned(run, &nodes, &texts, &seen, &mut found)?;
+    }
+    Ok(found)
+}
+
+/// The recorded steps of every prompt.
+fn texts(run: &Run<'_>) -> Result<Vec<Vec<Step>>> {
+    (0..run.suite.manifest().prompts.len()).map(|prompt| runs::steps(run.suite, prompt)).collect()
+}
+
+/// The first recorded run whose results are too far from the source's.
+fn results(run: &Run<'_>, texts: &[Vec<Step>], found: &Found) -> Result<Option<Departure>> {
+    let Some(&frame) = found.failing.first() else { return Ok(None) };
+    let prompt = run.suite.frames()[frame].prompt as usize;
+    let until = texts[prompt].iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
+    let steps = texts[prompt][..=until].to_vec();
+    let how = How::Results(found.check.max_logit_ratio);
+    Ok(Some(Departure { history: texts[..prompt].to_vec(), steps, how }))
+}
+
+/// Runs all texts again, now forwards, now backwards: nothing may be left of one text when the next begins, and nothing
+/// may be left to chance.
+fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) -> Result<Option<Departure>> {
+    let again = run.options.repeats - 1;
+    run.progress.stage("run it again", (again * run.suite.frames().len()) as u64);
+    for repeat in 0..again {
+        let mut order: Vec<usize> = (0..texts.len()).collect();
+        if repeat % 2 == 0 {
+            order.reverse();
+        }
+        for (at, &text) in order.iter().enumerate() {
+            let mut differs = None;
+            runs::walk(run, whole, &texts[text], &mut |step, _, outputs| {
+                if differs.is_none() && step.frame.is_some_and(|f| !same(&seen[&f], &outputs)) {
+                    differs = step.frame;
+                }
+                run.progress.advance(1);
+                Ok(())
+            })?;
+            if let Some(frame) = differs {
+                let until = texts[text].iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
+                let history = order[..at].iter().map(|&t| texts[t].clone()).collect();
+                let steps = texts[text][..=until].to_vec();
+                return Ok(Some(Departure { history, steps, how: How::Bits }));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// Runs a prompt in two steps: what the second computes must not depend on where the first ended.
+fn halves(run: &mut Run<'_>, whole: &mut Hybrid, limits: &Limits) -> Result<Option<Departure>> {
+    let longest =
+        (0..run.suite.manifest().prompts.len()).max_by_key(|&p| run.suite.manifest().prompts[p].ids.len());
+    let Some(steps) = longest.map(|p| runs::halves(run.suite, p)).transpose()?.flatten() else {
+        return Ok(None);
+    };
+    let worst = worst(run, whole, &steps, limits)?;
+    if worst <= 1.0 {
+        return Ok(None);
+    }
+    // A model may mean something else by two steps than by one; then the source shows it too.
+    let mut source = hybrid(run, &[], &runs::capacity(&steps), LoadOptions::default())?;
+    if self::worst(run, &mut source, &steps, limits)? > 1.0 {
+        return Ok(None);
+    }
+    Ok(Some(Departure { history: Vec::new(), steps, how: How::Results(worst) }))
+}
+
+/// The largest ratio of a text's steps; see [`runs::ratio`].
+pub(super) fn worst(run: &Run<'_>, whole: &mut Hybrid, steps: &[Step], limits: &Limits) -> Result<f64> {
+    let mut worst = 0.0f64;
+    runs::walk(run, whole, steps, &mut |step, _, outputs| {
+        worst = worst.max(runs::ratio(run, limits, step, &outputs)?);
+        Ok(())
+    })?;
+    Ok(worst)
+}
+
+/// Runs the beginnings of two short texts with NaN in all memory that nobody has written yet, and looks at every value on
+/// its way from node to node.
+fn poisoned(
+    run: &mut Run<'_>,
+    nodes: &[NodeId],
+    texts: &[Vec<Step>],
+    seen: &Seen,
+    found: &mut Found,
+) -> Result<()> {
+    run.progress.stage("run it with poisoned memory", 0);
+    let mut short: Vec<&Vec<Step>> = texts.iter().collect();
+    short.sort_by_key(|steps| steps.first().map(|s| s.inputs.values().map(Tensor::len).sum::<usize>()));
+    let short: Vec<Vec<Step>> = short.into_iter().take(2).map(|s| s[..s.len().min(2)].to_vec()).collect();
+    let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
+    let options = LoadOptions { poison: Some(true), trace, ..LoadOptions::default() };
+    // A trace needs memory of its own, which a large model may not leave.
+    let mut whole = match hybrid(run, nodes, &runs::capacity(&short.concat()), options) {
+        Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => return Ok(()),
+        other => other?,
+    };
+    let (mut anomalies, mut differs, mut before) = (Vec::new(), None, Before::default());
+    for (text, steps) in short.iter().enumerate() {
+        before = before.text();
+        runs::walk(run, &mut whole, steps, &mut |step, whole, outputs| {
+            anomalies.extend(scan(run, step, &whole.traced()?, &mut before, false)?);
+            if differs.is_none() && step.frame.is_some_and(|f| !same(&seen[&f], &outputs)) {
+                differs = Some((text, step.frame));
+            }
+            Ok(())
+        })?;
+    }
+    drop(whole);
+    found.faults = faults::of(run, anomalies)?;
+    if let (Some((text, frame)), true) = (differs, found.faults.is_empty()) {
+        let until = short[text].iter().position(|s| s.frame == frame).unwrap_or(0);
+        let steps = short[text][..=until].to_vec();
+        let departure = Departure { history: short[..text].to_vec(), steps, how: How::Poison };
+        found.departure = Some((departure, None));
+    }
+    Ok(())
+}
+
+/// Whether two results have the same bits.
+pub(super) fn same(a: &HashMap<String, Tensor>, b: &HashMap<String, Tensor>) -> bool {
+    a.len() == b.len() && a.iter().all(|(k, t)| b.get(k).is_some_and(|o| o.bytes()[..] == t.bytes()[..]))
+}
+
+/// The harm that the check of the whole model shows; `None` for an encoder.
+fn impact(check: &ModelCheck) -> Option<Impact> {
+    let changed = ((1.0 - check.top1_agreement?) * check.positions as f64).round() as u64;
+    Some(Impact {
+        case: "all recorded runs".into(),
+        kl: check.kl?,
+        kl_max: check.kl_max?,
+        top1_changed: changed > 0,
+        changed,
+        positions: check.positions,
+    })
+}

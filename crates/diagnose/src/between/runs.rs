@@ -1,0 +1,123 @@
+//! Runs of a hybrid model over the recorded prompts, step by step.
+
+use crate::diagnose::Run;
+use std::collections::HashMap;
+use tapml_exec::{Hybrid, Interface, LOGITS};
+use tapml_graph::{Graph, Result, Symbol, Symbols, Tensor, ValueId};
+use tapml_migrate::suite::Suite;
+use tapml_migrate::{Limits, row_distance};
+
+/// One run of the graph.
+#[derive(Clone, Debug)]
+pub(super) struct Step {
+    /// Index of the recorded run, if this is one.
+    pub frame: Option<usize>,
+    /// `p0.s3`, as cases of the suite begin; further words tell how a run differs from the recorded one.
+    pub label: String,
+    pub inputs: HashMap<String, Tensor>,
+    pub symbols: Symbols,
+    /// The recorded run that has the same positions, and the first row of these in it.
+    pub like: (usize, usize),
+}
+
+/// The recorded steps of a prompt.
+pub(super) fn steps(suite: &Suite, prompt: usize) -> Result<Vec<Step>> {
+    let frames = suite.frames().iter().enumerate().filter(|(_, f)| f.prompt as usize == prompt);
+    let step = |(frame, run): (usize, &tapml_migrate::suite::Frame)| {
+        Ok(Step {
+            frame: Some(frame),
+            label: format!("p{prompt}.s{}", run.step),
+            inputs: suite.inputs(frame)?,
+            symbols: run.symbols.clone(),
+            like: (frame, 0),
+        })
+    };
+    frames.map(step).collect()
+}
+
+/// A prompt in two steps, which no recorded run is: several rows after others. `None` if it has fewer than 3 tokens, or if
+/// the model has inputs besides the tokens, or is an encoder, which sees all tokens at once.
+pub(super) fn halves(suite: &Suite, prompt: usize) -> Result<Option<Vec<Step>>> {
+    let ids = &suite.manifest().prompts[prompt].ids;
+    let frame = suite.frames().iter().position(|f| (f.prompt as usize, f.step) == (prompt, 0));
+    let logits = suite.graph().outputs().iter().any(|o| o.name == LOGITS);
+    let (Some(frame), 3.., 1, true) = (frame, ids.len(), suite.graph().inputs().count(), logits) else {
+        return Ok(None);
+    };
+    let interface = Interface::of(suite.graph())?;
+    let middle = ids.len() / 2;
+    let half = |ids: &[u32], before: usize| {
+        Ok(Step {
+            frame: None,
+            label: format!("p{prompt}.s0 in steps of {middle} and {} tokens, at {before},", ids.len()),
+            inputs: interface.inputs(ids)?,
+            symbols: interface.symbols(ids.len(), before),
+            like: (frame, before),
+        })
+    };
+    let (first, second) = ids.split_at(middle);
+    Ok(Some(vec![half(first, 0)?, half(second, middle)?]))
+}
+
+/// Room for the longest of these steps, and for the last.
+pub(super) fn capacity(steps: &[Step]) -> Symbols {
+    let most = |symbol| steps.iter().filter_map(|s| s.symbols.get(symbol)).max().unwrap_or(0);
+    Symbols::np(most(Symbol::N).max(1), most(Symbol::P) + most(Symbol::N).max(1))
+}
+
+/// Runs the steps from an empty state and shows each result.
+pub(super) fn walk(
+    run: &Run<'_>,
+    hybrid: &mut Hybrid,
+    steps: &[Step],
+    see: &mut dyn FnMut(&Step, &mut Hybrid, HashMap<String, Tensor>) -> Result<()>,
+) -> Result<()> {
+    hybrid.reset()?;
+    for step in steps {
+        run.stop.check()?;
+        let outputs = hybrid.feed(step.inputs.clone())?;
+        see(step, hybrid, outputs)?;
+    }
+    Ok(())
+}
+
+/// The largest `|Δ| / allowed` of a step's results to what the source gave for the same positions; infinite if a value is
+/// not finite.
+pub(super) fn ratio(
+    run: &Run<'_>,
+    limits: &Limits,
+    step: &Step,
+    outputs: &HashMap<String, Tensor>,
+) -> Result<f64> {
+    let (frame, first) = step.like;
+    let (mut worst, mut before) = (0.0f64, 0);
+    for (name, value) in results(run.suite.graph()) {
+        let Some(found) = outputs.get(name) else { continue };
+        let expected = run.suite.value(frame, value)?;
+        let width = expected.row_len().max(1);
+        let rows = expected.len() / width;
+        let tokens = |symbols: &Symbols| symbols.get(Symbol::N).unwrap_or(1);
+        let end = first as u64 + tokens(&step.symbols) == tokens(&run.suite.frames()[frame].symbols);
+        if rows == 1 && !end {
+            // Logits of the last position only, and this is not the last.
+            continue;
+        }
+        let (expected, found) = (expected.to_f32(), found.to_f32());
+        let same = expected.chunks(width).enumerate().skip(if rows > 1 { first } else { 0 });
+        for ((row, expected), found) in same.zip(found.chunks(width)) {
+            let (_, error) = row_distance(expected, found);
+            let allowed = limits.allowed(frame, before + row);
+            let ratio = if error == 0.0 { 0.0 } else { error / allowed };
+            worst = worst.max(if ratio.is_nan() { f64::INFINITY } else { ratio });
+        }
+        before += rows;
+    }
+    Ok(worst)
+}
+
+/// What a model is judged by: its logits, or, if it has none, all its results.
+pub(super) fn results(graph: &Graph) -> Vec<(&str, ValueId)> {
+    let logits = graph.outputs().iter().find(|o| o.name == LOGITS);
+    let outputs = logits.map_or(graph.outputs(), std::slice::from_ref);
+    outputs.iter().map(|o| (o.name.as_str(), o.value)).collect()
+}

@@ -1,0 +1,106 @@
+//! Faults between operators: kernels are right, and the device does something else with programs than it is told.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::faulty::{Faulty, Wrong};
+use common::{Carved, carved_model, diagnosed, emulator, overrides, tiny};
+use std::collections::HashMap;
+use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind};
+use tapml_graph::op::{Add, Embedding, LastRow, Linear};
+use tapml_graph::{Builder, DType, Dim, Model, Symbol, Tensor, TensorType};
+
+fn diagnose(carved: &Carved, wrong: Wrong) -> Diagnosis {
+    let device = Box::new(Faulty::new(emulator(""), wrong));
+    diagnosed(carved, device, &overrides(&[]), &DiagnoseOptions::default())
+}
+
+fn only(found: &Diagnosis) -> &Fault {
+    let short: Vec<_> = found.faults.iter().map(|f| (&f.cause, &f.nodes, &f.evidence)).collect();
+    assert_eq!(found.faults.len(), 1, "{short:#?}");
+    assert_eq!(found.faults[0].kind, FaultKind::Between);
+    &found.faults[0]
+}
+
+#[test]
+fn a_right_device_has_no_faults() {
+    for name in ["llama_tiny_plain", "mixtral_tiny", "rwkv7_tiny", "mamba2_tiny"] {
+        let found = diagnosed(&tiny(name), emulator(""), &overrides(&[]), &DiagnoseOptions::default());
+        assert!(found.faults.is_empty(), "{name}: {:#?}", found.faults);
+        assert!(found.skipped.is_empty(), "{name}: {:?}", found.skipped);
+        assert!(found.whole.unwrap().passed, "{name}");
+    }
+}
+
+#[test]
+fn a_dispatch_that_does_not_take_place() {
+    let carved = tiny("llama_tiny_plain");
+    let node = carved.suite.graph().nodes().iter().find(|n| n.op.name() == "rope").unwrap().name.clone();
+    let found = diagnose(&carved, Wrong::Dispatch(node.clone()));
+    let fault = only(&found);
+    assert_eq!((fault.cause.as_str(), &fault.nodes), ("not_written", &vec![node]), "{}", fault.evidence);
+    assert!(fault.output_impact.as_ref().unwrap().kl > 0.0);
+}
+
+#[test]
+fn sizes_of_the_step_before() {
+    let found = diagnose(&tiny("llama_tiny_plain"), Wrong::Symbols);
+    let fault = only(&found);
+    assert_eq!(fault.cause, "wrong_symbol", "{}", fault.evidence);
+}
+
+#[test]
+fn memory_that_overlaps() {
+    let carved = tiny("llama_tiny_plain");
+    let layer = |part: &str| format!("model.layers.0.self_attn.{part}");
+    let found = diagnose(&carved, Wrong::Overlap(layer("k_proj"), layer("v_proj")));
+    let fault = only(&found);
+    assert_eq!(fault.cause, "buffer_reused", "{}", fault.evidence);
+    assert_eq!(fault.nodes, [layer("k_proj"), layer("v_proj"), layer("rope_k")]);
+    assert!(fault.first_bad_case.starts_with("p0.s0.") && fault.evidence.contains("overlap"));
+}
+
+/// The last token's embedding is added to a state, and the sum makes the logits.
+fn sums() -> Carved {
+    let (width, vocab) = (8usize, 20usize);
+    let mut b = Builder::new("sums");
+    let ids = b.input("ids", TensorType::new(DType::U32, [Dim::symbol(Symbol::N)])).unwrap();
+    let table = b.weight("embed.weight", TensorType::new(DType::F32, [vocab, width])).unwrap();
+    let x = b.node("embed", Embedding { dtype: DType::F32 }, &[ids, table]).unwrap();
+    let last = b.node("last", LastRow {}, &[x]).unwrap();
+    let memory = b.state("memory", TensorType::new(DType::F32, [1, width])).unwrap();
+    let sum = b.node("sum", Add {}, &[last, memory]).unwrap();
+    b.set_state(memory, sum).unwrap();
+    let logits = b.node("head", Linear::default(), &[sum, table]).unwrap();
+    b.output("logits", logits);
+    let values = (0..vocab * width).map(|i| ((i * 37 % 101) as f32 - 50.0) / 40.0).collect();
+    let table = Tensor::from_f32(vec![vocab, width], values).unwrap();
+    let weights = HashMap::from([("embed.weight".to_string(), table)]);
+    carved_model(Model::new(b.finish().unwrap(), weights).unwrap(), &[&[3, 14, 15], &[9]], 2)
+}
+
+#[test]
+fn a_state_that_is_not_reset_and_one_that_is_not_copied_back() {
+    let carved = sums();
+    let found = diagnose(&carved, Wrong::Writes("memory".into()));
+    let fault = only(&found);
+    assert_eq!((fault.cause.as_str(), fault.certain), ("state_not_reset", true), "{}", fault.evidence);
+    assert_eq!(fault.nodes, ["sum"]);
+    let found = diagnose(&carved, Wrong::Copies("memory".into()));
+    let fault = only(&found);
+    assert_eq!((fault.cause.as_str(), fault.certain), ("missing_copy", true), "{}", fault.evidence);
+}
+
+#[test]
+fn fills_that_do_not_take_place() {
+    let found = diagnose(&tiny("llama_tiny_plain"), Wrong::Fills);
+    assert_eq!(only(&found).cause, "not_written");
+}
+
+#[test]
+fn what_happens_only_now_and_then() {
+    let carved = tiny("llama_tiny_plain");
+    let node = carved.suite.graph().nodes().iter().rfind(|n| n.op.name() == "linear").unwrap().name.clone();
+    let found = diagnose(&carved, Wrong::Now(node.clone()));
+    assert!(only(&found).nodes.contains(&node), "{:?}", found.faults);
+}
