@@ -9,6 +9,7 @@ mod device;
 mod mutant;
 mod operators;
 mod source;
+pub mod strength;
 
 pub use catalogue::Catalogue;
 pub use device::{FaultyDevice, Workbench};

@@ -22,6 +22,11 @@ pub struct Sampling {
     pub long: u64,
 }
 
+impl Sampling {
+    /// All calls.
+    pub const ALL: Sampling = Sampling { nodes: usize::MAX, long: u64::MAX };
+}
+
 impl Default for Sampling {
     fn default() -> Sampling {
         Sampling { nodes: 3, long: 32 }
@@ -128,6 +133,7 @@ fn sample(nodes: &[NodeId], choices: &Choices, count: usize) -> Result<Vec<NodeI
         variants.entry(&choice.hash).or_default().push(node);
     }
     let pick = |all: &Vec<NodeId>| -> Vec<NodeId> {
+        let count = count.min(all.len());
         let (last, gaps) = (all.len() - 1, count.max(2) - 1);
         let mut places: Vec<usize> = (0..count).map(|i| i * last / gaps).collect();
         places.dedup();

@@ -15,6 +15,7 @@ mod logits;
 mod migrate;
 mod prompt;
 mod reduce;
+mod suite;
 
 use crate::Outcome;
 use anyhow::Result;
@@ -48,4 +49,5 @@ commands! {
     Kernel(kernel::KernelCommand),
     Device(device::DeviceCommand),
     Bench(bench::BenchCommand),
+    Suite(suite::SuiteCommand),
 }

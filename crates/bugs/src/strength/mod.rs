@@ -1,0 +1,7 @@
+//! How strong a suite is: which mutants its cases kill, which cases are enough, and what none of them can see.
+
+mod cover;
+mod score;
+
+pub use cover::smallest;
+pub use score::{Blind, Found, OpScore, ScoreOptions, SuiteScore, Survivor, score, seek};

@@ -1,0 +1,268 @@
+//! The score of a suite: mutants of each operator on all its cases.
+
+use super::cover::smallest;
+use crate::bench::{Bed, OpCases, Prepared, Record, RunOptions, Selection, kernels};
+use crate::device::Workbench;
+use crate::mutant::{Edit, Family, Mutant};
+use crate::{Catalogue, bench};
+use rayon::prelude::*;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
+use tapml_graph::{Bytes, Result, Tensor};
+use tapml_migrate::verdict::judge;
+use tapml_migrate::{Progress, Stop};
+
+/// How a suite is scored.
+#[derive(Clone, Debug)]
+pub struct ScoreOptions {
+    /// Operators; all if empty.
+    pub ops: Vec<String>,
+    /// Most mutants of each operator.
+    pub mutants: usize,
+    /// Decides which mutants come first.
+    pub seed: u64,
+}
+
+/// A mutant that no case kills.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Survivor {
+    /// The mutant.
+    pub id: String,
+    /// The change.
+    pub diff: String,
+    /// Cases whose results it changes, by less than rounding explains. 0 if nothing that it changes is used.
+    pub differing: u64,
+    /// The largest ratio of observed to allowed error.
+    pub ratio: f64,
+}
+
+/// One operator.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct OpScore {
+    /// The operator.
+    pub op: String,
+    /// Its cases.
+    pub cases: usize,
+    /// Mutants tried.
+    pub mutants: usize,
+    /// Mutants that some case kills.
+    pub killed: usize,
+    /// Mutants that none kills.
+    pub survivors: Vec<Survivor>,
+    /// The smallest set of cases found that kills as many.
+    pub needed: Vec<String>,
+    /// Cases that zeros would pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub zeros_pass: Vec<String>,
+    /// Cases that a copy of the first input would pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub copies_pass: Vec<String>,
+}
+
+/// An attribute that could be wrong without any case telling.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blind {
+    /// The operator.
+    pub op: String,
+    /// The kernel's constant that stands for the attribute.
+    pub attribute: String,
+    /// The mutants that survive.
+    pub mutants: Vec<String>,
+}
+
+/// The score of a suite on a platform.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SuiteScore {
+    /// Version of the fields.
+    pub schema: u32,
+    /// The suite.
+    pub suite: String,
+    /// Platform and device.
+    pub target: String,
+    /// Operators in graph order.
+    pub ops: Vec<OpScore>,
+    /// Attributes that no case can tell wrong.
+    pub blind: Vec<Blind>,
+    /// What other prompts told, if they were sought.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub found: Vec<Found>,
+    /// Wall-clock time.
+    pub seconds: f64,
+}
+
+/// A survivor that another prompt kills.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// The mutant.
+    pub id: String,
+    /// The prompt's token ids.
+    pub prompt: Vec<u32>,
+    /// The case in a suite of that prompt alone.
+    pub case: String,
+}
+
+impl SuiteScore {
+    /// Killed and tried mutants of all operators.
+    pub fn total(&self) -> (usize, usize) {
+        self.ops.iter().fold((0, 0), |(k, m), op| (k + op.killed, m + op.mutants))
+    }
+}
+
+/// Scores a suite: tries mutants of every operator on all its cases. Faults of synchronisation are left out: no input
+/// makes them visible.
+pub fn score(
+    bed: &Bed,
+    options: &ScoreOptions,
+    run: &RunOptions<'_>,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<SuiteScore> {
+    let start = Instant::now();
+    let bench = Workbench::new((run.open)()?);
+    let beds = std::slice::from_ref(bed);
+    let prepared = Prepared::new(beds, run.sampling);
+    let mutants = chosen(bed, options, &bench)?;
+    let records = tried(&prepared, &mutants, run, progress, stop)?;
+    let mut ops = Vec::new();
+    for (op, _) in bed.suite.graph().op_kinds() {
+        if options.ops.is_empty() || options.ops.iter().any(|o| o == op) {
+            let cases = prepared.of(&bed.name, op, &bench)?;
+            let own: Vec<&Record> = records.iter().filter(|r| r.op == op).collect();
+            ops.push(of_op(bed, &cases, &own)?);
+        }
+    }
+    let info = bench.info();
+    Ok(SuiteScore {
+        schema: bench::SCHEMA,
+        suite: bed.suite.path().display().to_string(),
+        target: format!("{} ({}, {})", info.platform, info.name, info.driver),
+        blind: blind(&mutants, &records),
+        ops,
+        found: Vec::new(),
+        seconds: start.elapsed().as_secs_f64(),
+    })
+}
+
+fn chosen(bed: &Bed, options: &ScoreOptions, bench: &Workbench) -> Result<Vec<Mutant>> {
+    let all = Catalogue::of(&bed.name, bed.suite.graph(), bench.info())?.mutants;
+    let visible = |m: &Mutant| !m.between() && m.family != Family::Synchronisation;
+    let all: Vec<Mutant> = all.into_iter().filter(visible).collect();
+    let mut chosen = Vec::new();
+    for (op, _) in bed.suite.graph().op_kinds() {
+        if !options.ops.is_empty() && !options.ops.iter().any(|o| o == op) {
+            continue;
+        }
+        let selection = Selection { ops: vec![op.into()], seed: options.seed, ..Selection::default() };
+        let ranked = selection.of(all.iter().cloned());
+        // Attributes are few and always tried.
+        let (first, rest): (Vec<Mutant>, Vec<Mutant>) =
+            ranked.into_iter().partition(|m| attribute(m).is_some());
+        let room = options.mutants.saturating_sub(first.len());
+        chosen.extend(first.into_iter().chain(rest.into_iter().take(room)));
+    }
+    Ok(chosen)
+}
+
+fn tried(
+    prepared: &Prepared<'_>,
+    mutants: &[Mutant],
+    run: &RunOptions<'_>,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<Vec<Record>> {
+    let records = Mutex::new(Vec::new());
+    let add = |record| records.lock().unwrap_or_else(PoisonError::into_inner).push(record);
+    kernels(prepared, mutants, run, &add, progress, stop)?;
+    let mut records = records.into_inner().unwrap_or_else(PoisonError::into_inner);
+    records.sort_by(|a: &Record, b| a.id.cmp(&b.id));
+    Ok(records)
+}
+
+fn of_op(bed: &Bed, cases: &OpCases, records: &[&Record]) -> Result<OpScore> {
+    let name = |i: usize| bed.suite.case_id(cases.cases[i].case);
+    // A kernel that cannot be built is killed by every case.
+    let (killed, survived): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|r| r.sighting.caught());
+    let kills: Vec<Vec<u32>> =
+        killed.iter().filter(|r| r.sighting.error.is_none()).map(|r| r.sighting.kills.clone()).collect();
+    let survivor = |r: &&Record| Survivor {
+        id: r.id.clone(),
+        diff: r.diff.clone(),
+        differing: r.sighting.differing,
+        ratio: r.sighting.ratio,
+    };
+    let trivial = |fake: &(dyn Fn(usize) -> Option<Vec<Tensor>> + Sync)| -> Result<Vec<String>> {
+        let passes = (0..cases.cases.len()).into_par_iter().map(|i| {
+            let Some(outputs) = fake(i) else { return Ok(None) };
+            let case = &cases.cases[i];
+            let judgement = judge(&case.exact, &outputs, case.target, None)?;
+            Ok(judgement.passed().then(|| name(i)))
+        });
+        Ok(passes.collect::<Result<Vec<_>>>()?.into_iter().flatten().collect())
+    };
+    let zeros = |i: usize| cases.cases[i].expected.iter().map(|t| zero(t).ok()).collect::<Option<Vec<_>>>();
+    let copy = |i: usize| {
+        let (input, outputs) = (cases.calls[i].inputs.first()?, &cases.cases[i].expected);
+        let like = |t: &Tensor| t.dtype() == input.dtype() && t.shape() == input.shape();
+        (outputs.len() == 1 && like(&outputs[0])).then(|| vec![input.clone()])
+    };
+    Ok(OpScore {
+        op: cases.op.clone(),
+        cases: cases.cases.len(),
+        mutants: records.len(),
+        killed: killed.len(),
+        survivors: survived.iter().map(survivor).collect(),
+        needed: smallest(&kills, cases.cases.len()).into_iter().map(|i| name(i as usize)).collect(),
+        zeros_pass: trivial(&zeros)?,
+        copies_pass: trivial(&copy)?,
+    })
+}
+
+fn zero(tensor: &Tensor) -> Result<Tensor> {
+    Tensor::new(tensor.dtype(), tensor.shape().to_vec(), Bytes::new(vec![0; tensor.bytes().len()]))
+}
+
+/// The attribute that a mutant gets wrong, if it is one of an attribute.
+fn attribute(mutant: &Mutant) -> Option<&str> {
+    match &mutant.edit {
+        Edit::Constant { name, .. } if mutant.operator != "wrong-size" => Some(name),
+        Edit::Turns { .. } => Some("frequencies"),
+        _ => None,
+    }
+}
+
+fn blind(mutants: &[Mutant], records: &[Record]) -> Vec<Blind> {
+    let mut found: BTreeMap<(String, String), Vec<String>> = BTreeMap::new();
+    for record in records.iter().filter(|r| !r.sighting.caught()) {
+        let Some(mutant) = mutants.iter().find(|m| m.id == record.id) else { continue };
+        if let Some(attribute) = attribute(mutant) {
+            found.entry((mutant.op.clone(), attribute.into())).or_default().push(mutant.id.clone());
+        }
+    }
+    let one = |((op, attribute), mutants)| Blind { op, attribute, mutants };
+    found.into_iter().map(one).collect()
+}
+
+/// Which of these mutants, survivors of other prompts, the cases of `bed` kill: a suite of one further prompt.
+pub fn seek(
+    bed: &Bed,
+    mutants: &[String],
+    run: &RunOptions<'_>,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<Vec<Found>> {
+    let bench = Workbench::new((run.open)()?);
+    let prepared = Prepared::new(std::slice::from_ref(bed), run.sampling);
+    let all = Catalogue::of(&bed.name, bed.suite.graph(), bench.info())?.mutants;
+    let wanted: Vec<Mutant> = all.into_iter().filter(|m| mutants.contains(&m.id)).collect();
+    let prompt = bed.suite.manifest().prompts.first().map(|p| p.ids.clone()).unwrap_or_default();
+    let mut found = Vec::new();
+    for record in tried(&prepared, &wanted, run, progress, stop)? {
+        let Some(&first) = record.sighting.kills.first() else { continue };
+        let cases = prepared.of(&bed.name, &record.op, &bench)?;
+        let case = bed.suite.case_id(cases.cases[first as usize].case);
+        found.push(Found { id: record.id, prompt: prompt.clone(), case });
+    }
+    Ok(found)
+}

@@ -1,0 +1,148 @@
+//! A small run of the bench: every fault of a few of every family is seen, and nothing else.
+#![allow(clippy::unwrap_used)]
+
+use std::collections::HashSet;
+use std::sync::{Mutex, OnceLock};
+use tapml_bugs::bench::{
+    Bed, BedOptions, Case, POLICIES, Prepared, Record, Report, RunOptions, Sampling, Selection, clean,
+    diagnoses, kernels,
+};
+use tapml_bugs::strength::{ScoreOptions, score};
+use tapml_bugs::{Catalogue, Family, Mutant, Workbench};
+use tapml_device::Device;
+use tapml_emulator::{Checks, Emulator, Options};
+use tapml_graph::{Model, Result, fuse};
+use tapml_import::Checkpoint;
+use tapml_migrate::{Quiet, Stop};
+
+fn open() -> Result<Box<dyn Device>> {
+    Ok(Box::new(Emulator::new(Options::default())?))
+}
+
+fn open_checker() -> Result<Box<dyn Device>> {
+    Ok(Box::new(Emulator::new(Options { check: Checks::ALL, ..Options::default() })?))
+}
+
+fn run() -> RunOptions<'static> {
+    RunOptions {
+        open: &open,
+        checker: Some(&open_checker),
+        workers: 2,
+        sampling: Sampling { nodes: 1, ..Sampling::default() },
+        grid: false,
+        until: None,
+    }
+}
+
+fn model() -> Model {
+    let checkpoint = Checkpoint::open(&tapml_testing::model("llama_draft")).unwrap();
+    checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap()
+}
+
+fn bed(folder: &std::path::Path) -> Bed {
+    let ids = |from: u32, len: u32| (0..len).map(|i| (from + 131 * i) % 4000 + 3).collect::<Vec<u32>>();
+    let options = BedOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
+    Bed::carve("llama_draft", &model(), &options, folder, &Quiet, &Stop::new()).unwrap()
+}
+
+fn catalogue() -> &'static Catalogue {
+    static MADE: OnceLock<Catalogue> = OnceLock::new();
+    MADE.get_or_init(|| {
+        let info = Workbench::new(open().unwrap()).info().clone();
+        Catalogue::of("llama_draft", model().graph(), &info).unwrap()
+    })
+}
+
+/// A few of each family of kernel faults.
+fn few(count: usize) -> Vec<Mutant> {
+    let families = Family::ALL.into_iter().filter(|f| *f != Family::Between);
+    let of = |family| {
+        let all = catalogue().mutants.iter().filter(|m| !m.between()).cloned();
+        Selection { families: vec![family], limit: Some(count), ..Selection::default() }.of(all)
+    };
+    families.flat_map(of).collect()
+}
+
+fn tried(bed: &Bed, mutants: &[Mutant]) -> Vec<Record> {
+    let found = Mutex::new(Vec::new());
+    let options = run();
+    let prepared = Prepared::new(std::slice::from_ref(bed), options.sampling);
+    let add = |record| found.lock().unwrap().push(record);
+    assert!(kernels(&prepared, mutants, &options, &add, &Quiet, &Stop::new()).unwrap());
+    found.into_inner().unwrap()
+}
+
+#[test]
+fn every_fault_of_every_family_is_seen_and_nothing_else() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let mutants = few(4);
+    let mut report = Report { mutants: tried(&bed, &mutants), ..Report::default() };
+    assert_eq!(report.mutants.len(), mutants.len());
+    let options = run();
+    let prepared = Prepared::new(std::slice::from_ref(&bed), options.sampling);
+    report.clean.push(clean(&bed, "llama_draft", &prepared, &options).unwrap());
+    let missed: Vec<&String> = report.missed().map(|r| &r.id).collect();
+    assert!(missed.is_empty(), "{missed:?}");
+    assert_eq!(report.false_alarms().count(), 0, "{:?}", report.clean);
+    let real = report.mutants.iter().filter(|r| r.real()).count();
+    assert!(real >= mutants.len() / 2, "{real} of {} mutants are faults", mutants.len());
+    let rates = report.rates(None);
+    assert_eq!(rates.len(), POLICIES.len() + 3);
+    assert_eq!((rates[0].faults, rates[0].missed, rates[0].clean, rates[0].false_alarms), (real, 0, 1, 0));
+    let text = serde_json::to_string(&report).unwrap();
+    assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
+}
+
+#[test]
+fn missing_barriers_change_nothing_on_the_emulator_and_are_found_by_its_checks() {
+    let folder = tempfile::tempdir().unwrap();
+    let barriers = |m: &&Mutant| m.operator == "no-barrier" && m.op == "rms_norm";
+    let mutants: Vec<Mutant> = catalogue().mutants.iter().filter(barriers).cloned().collect();
+    assert!(mutants.len() >= 3);
+    let records = tried(&bed(folder.path()), &mutants);
+    let seen = records.iter().filter(|r| r.sighting.findings > 0).count();
+    assert!(seen >= 3, "{records:?}");
+    assert!(records.iter().all(|r| r.sighting.failed == 0 && (r.sighting.findings == 0 || r.real())));
+}
+
+#[test]
+fn faults_at_once_are_reported_one_by_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let real: HashSet<String> = tried(&bed, &few(3))
+        .into_iter()
+        .filter(|r| r.real() && r.sighting.failed > 0)
+        .map(|r| r.id)
+        .collect();
+    let real: Vec<Mutant> = few(3).into_iter().filter(|m| real.contains(&m.id)).collect();
+    let mut cases = Case::several(&real, &[], 1, 3);
+    cases.push(Case::clean("llama_draft", "llama_draft"));
+    assert!(cases[0].mutants.len() > 1);
+    let found = Mutex::new(Vec::new());
+    let add = |diagnosed| found.lock().unwrap().push(diagnosed);
+    diagnoses(std::slice::from_ref(&bed), &cases, &run(), &add, &Quiet, &Stop::new()).unwrap();
+    for diagnosed in found.into_inner().unwrap() {
+        assert!(diagnosed.missed.is_empty() && diagnosed.false_reports() == 0, "{diagnosed:?}");
+        assert_eq!(diagnosed.reports.len(), diagnosed.bugs.len());
+    }
+}
+
+#[test]
+fn a_suite_is_scored_by_what_its_cases_kill() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let options = ScoreOptions { ops: vec!["rms_norm".into(), "append".into()], mutants: 16, seed: 0 };
+    let run = RunOptions { sampling: Sampling::ALL, checker: None, ..run() };
+    let found = score(&bed, &options, &run, &Quiet, &Stop::new()).unwrap();
+    assert_eq!(found.ops.iter().map(|o| o.op.as_str()).collect::<Vec<_>>(), ["rms_norm", "append"]);
+    for op in &found.ops {
+        assert_eq!(op.killed + op.survivors.len(), op.mutants);
+        assert!(op.killed > 0 && !op.needed.is_empty() && op.needed.len() < op.cases, "{op:?}");
+        assert!(op.zeros_pass.is_empty(), "{op:?}");
+        assert!(op.needed.iter().all(|case| bed.suite.find_case(case).is_ok()));
+    }
+    // Eps is of the size of the mean square in the first layers: a wrong one shows.
+    assert!(!found.blind.iter().any(|b| b.op == "rms_norm" && b.attribute == "EPS"), "{:?}", found.blind);
+    assert_eq!(found.total().1, found.ops.iter().map(|o| o.mutants).sum::<usize>());
+}

@@ -1,0 +1,165 @@
+//! `tapml suite`: what can be said of a suite itself.
+
+use super::check::suite_model;
+use super::common;
+use crate::Outcome;
+use crate::output::{self, JsonArg, table};
+use crate::progress::Bar;
+use anyhow::{Context, Result};
+use clap::{Args, Subcommand};
+use std::path::{Path, PathBuf};
+use tapml::bugs::bench::{Bed, BedOptions, RunOptions, Sampling};
+use tapml::bugs::strength::{self, Found, ScoreOptions, SuiteScore};
+use tapml::device::Device;
+use tapml::migrate::{Quiet, Stop, suite::Suite};
+use tapml::platform::{self, PlatformSpec};
+
+/// Tell how strong a suite is.
+#[derive(Args)]
+pub struct SuiteCommand {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Subcommand)]
+enum What {
+    Score(ScoreCommand),
+}
+
+impl SuiteCommand {
+    pub fn run(self) -> Result<Outcome> {
+        match self.what {
+            What::Score(command) => command.run(),
+        }
+    }
+}
+
+/// Try faults on a suite's cases: which it tells, which cases are enough, and what none of them can see.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tapml suite score llama.suite --minimise cases.txt --json score.json")]
+pub struct ScoreCommand {
+    /// Folder written by `tapml carve`
+    suite: PathBuf,
+    /// The device that gets the faults
+    #[arg(long, value_name = "PLATFORM", default_value = "emulator")]
+    target: String,
+    /// The checkpoint, if it is no longer where it was carved from
+    #[arg(long)]
+    model: Option<PathBuf>,
+    /// Only this operator; may repeat
+    #[arg(long)]
+    op: Vec<String>,
+    /// Most mutants of each operator; those of its attributes are tried in any case
+    #[arg(long, default_value_t = 40)]
+    mutants: usize,
+    /// Decides which mutants come first
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Write the names of the fewest cases that tell as many faults, one a line, as `tapml check --case` takes them
+    #[arg(long, value_name = "FILE")]
+    minimise: Option<PathBuf>,
+    /// Look for prompts that tell the faults of attributes which this suite cannot
+    #[arg(long)]
+    seek: bool,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+/// Lengths of the prompts that are tried by `--seek`, in tokens.
+const LENGTHS: [usize; 4] = [4, 24, 72, 144];
+
+impl ScoreCommand {
+    pub fn run(self) -> Result<Outcome> {
+        output::expect_writable(self.json.json.as_deref())?;
+        output::expect_writable(self.minimise.as_deref())?;
+        let spec = PlatformSpec::parse(&self.target)?;
+        let bed = self.bed()?;
+        let stop = common::stop_on_signal()?;
+        let open = || -> tapml::Result<Box<dyn Device>> { platform::open_device(&spec) };
+        let run = RunOptions {
+            open: &open,
+            checker: None,
+            workers: std::thread::available_parallelism().map_or(1, usize::from).min(8),
+            sampling: Sampling::ALL,
+            grid: false,
+            until: None,
+        };
+        let options = ScoreOptions { ops: self.op.clone(), mutants: self.mutants, seed: self.seed };
+        let bar = Bar::new();
+        let mut score = strength::score(&bed, &options, &run, &bar, &stop)?;
+        bar.finish();
+        if self.seek {
+            score.found = self.seek(&bed, &score, &run, &stop)?;
+        }
+        self.json.say(&render(&score))?;
+        if let Some(path) = &self.minimise {
+            let cases: Vec<&str> = score.ops.iter().flat_map(|op| &op.needed).map(String::as_str).collect();
+            output::write_file(path, (cases.join("\n") + "\n").as_bytes())?;
+        }
+        self.json.write(&score)?;
+        Ok(Outcome::Holds)
+    }
+
+    fn bed(&self) -> Result<Bed> {
+        let suite = Suite::open(&self.suite)?;
+        let name = suite.manifest().model.name.clone();
+        let name = if name.is_empty() { "model".into() } else { name };
+        let model = suite_model(&suite, self.model.as_deref())?;
+        Ok(Bed::open(&name, &model, &self.suite)?)
+    }
+
+    /// Pieces of the suite's own prompts, joined and repeated, in several lengths.
+    fn seek(&self, bed: &Bed, score: &SuiteScore, run: &RunOptions<'_>, stop: &Stop) -> Result<Vec<Found>> {
+        let mut open: Vec<String> = score.blind.iter().flat_map(|b| b.mutants.clone()).collect();
+        let tokens: Vec<u32> = bed.suite.manifest().prompts.iter().flat_map(|p| p.ids.clone()).collect();
+        let folder = tempfile::tempdir().context("could not create a folder for recorded calls")?;
+        let mut found = Vec::new();
+        let beyond = Bed::window(&bed.model).map(|window| window as usize + 9);
+        for length in LENGTHS.into_iter().chain(beyond) {
+            if open.is_empty() || tokens.is_empty() {
+                break;
+            }
+            let prompt = tokens.iter().cycle().copied().take(length).collect();
+            let options = BedOptions { prompts: vec![prompt], steps: 1 };
+            let out = folder.path().join(length.to_string());
+            let other = Bed::carve(&bed.name, &bed.model, &options, &out, &Quiet, stop)?;
+            let bar = Bar::new();
+            let told = strength::seek(&other, &open, run, &bar, stop)?;
+            bar.finish();
+            open.retain(|id| !told.iter().any(|f| f.id == *id));
+            found.extend(told);
+        }
+        Ok(found)
+    }
+}
+
+fn render(score: &SuiteScore) -> String {
+    let mut rows = table(&["operator", "cases", "mutants", "killed", "survive", "cases needed"]);
+    for op in &score.ops {
+        let survive = op.mutants - op.killed;
+        let numbers = [op.cases, op.mutants, op.killed, survive, op.needed.len()];
+        rows.add_row([op.op.clone()].into_iter().chain(numbers.map(|n| n.to_string())));
+    }
+    let mut lines = vec![rows.to_string(), String::new()];
+    for op in &score.ops {
+        for (what, cases) in [("zeros", &op.zeros_pass), ("a copy of the first input", &op.copies_pass)] {
+            if let Some(first) = cases.first() {
+                lines.push(format!("{what} would pass {} cases of {}, such as {first}", cases.len(), op.op));
+            }
+        }
+    }
+    for blind in &score.blind {
+        let (attribute, op, count) = (&blind.attribute, &blind.op, blind.mutants.len());
+        lines.push(format!(
+            "blind: {count} wrong values of {attribute} of {op}, such as {}",
+            blind.mutants[0]
+        ));
+    }
+    for found in &score.found {
+        lines.push(format!("a prompt of {} tokens tells {} ({})", found.prompt.len(), found.id, found.case));
+    }
+    let (killed, mutants) = score.total();
+    let suite = Path::new(&score.suite).display();
+    lines.push(format!("{suite}: kills {killed} of {mutants} mutants in {:.1} s", score.seconds));
+    lines.join("\n")
+}

@@ -1,0 +1,81 @@
+//! `tapml bench bugs` and `tapml suite score` as users meet them.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{carved, draft, json, stderr, tapml};
+use serde_json::Value;
+
+#[test]
+fn the_bench_lists_shows_and_counts() {
+    let folder = tempfile::tempdir().unwrap();
+    let bench = || {
+        let mut command = tapml(folder.path());
+        command.args(["bench", "bugs", "--models", &draft(), "--op", "rms_norm"]);
+        command
+    };
+    let ids = json(bench().arg("--list"), 0);
+    let ids: Vec<&str> = ids.as_array().unwrap().iter().map(|id| id.as_str().unwrap()).collect();
+    assert!(ids.len() > 30, "{ids:?}");
+    let id = ids.iter().find(|id| id.contains("wrong-constant")).unwrap();
+    let shown = json(bench().args(["--show", id]), 0);
+    assert_eq!((shown["id"].as_str(), shown["family"].as_str()), (Some(*id), Some("arithmetic")));
+    assert!(shown["diff"].as_str().unwrap().contains("\n+ "));
+    let report = json(bench().args(["--only", id, "--clean", "1", "--workers", "1"]), 0);
+    let sighting = &report["mutants"][0]["sighting"];
+    assert_eq!(report["mutants"].as_array().unwrap().len(), 1);
+    assert!(sighting["ratio"].as_f64().unwrap() > 1.0, "{sighting}");
+    assert_eq!((report["clean"][0]["failed"].as_u64(), sighting["class"].as_str()), (Some(0), Some("real")));
+    let text = stderr(bench().args(["--only", "llama_draft/rms_norm/none/0"]), 2);
+    assert!(text.contains("--list"), "{text}");
+    let text = stderr(bench().args(["--family", "cosmic"]), 2);
+    assert!(text.contains("synchronisation"), "{text}");
+    let text = stderr(bench().args(["--target", "cpu"]), 2);
+    assert!(text.contains("emulator"), "{text}");
+}
+
+#[test]
+fn the_bench_goes_on_where_it_stopped() {
+    let folder = tempfile::tempdir().unwrap();
+    let run = |extra: &[&str]| {
+        let mut command = tapml(folder.path());
+        command.args(["bench", "bugs", "--models", &draft(), "--op", "append", "--workers", "1"]);
+        command.args(["--checker", "none", "--json", "bugs.json", "--markdown", "bugs.md"]).args(extra);
+        command.assert().code(0);
+        let text = std::fs::read(folder.path().join("bugs.json")).unwrap();
+        let report: Value = serde_json::from_slice(&text).unwrap();
+        let ids = report["mutants"].as_array().unwrap().iter();
+        ids.map(|m| m["id"].as_str().unwrap().to_string()).collect::<Vec<_>>()
+    };
+    assert!(run(&["--minutes", "0"]).is_empty(), "no time, no mutant");
+    let first = run(&["--limit", "2"]);
+    let more = run(&["--limit", "4"]);
+    assert_eq!((first.len(), more.len()), (2, 4));
+    assert_eq!(first, more[..2], "what was done is kept");
+    let table = std::fs::read_to_string(folder.path().join("bugs.md")).unwrap();
+    assert!(table.contains("| policy | used by |"), "{table}");
+}
+
+#[test]
+fn a_suite_is_scored_and_made_smaller() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = carved(folder.path());
+    let score = |extra: &[&str]| {
+        let mut command = tapml(folder.path());
+        command.args(["suite", "score"]).arg(&suite).args(["--op", "rope", "--mutants", "12"]).args(extra);
+        json(&mut command, 0)
+    };
+    let report = score(&["--minimise", "cases.txt"]);
+    let op = &report["ops"][0];
+    assert_eq!((op["op"].as_str(), report["ops"].as_array().unwrap().len()), (Some("rope"), 1));
+    assert!(op["killed"].as_u64().unwrap() > 0, "{op}");
+    let cases = std::fs::read_to_string(folder.path().join("cases.txt")).unwrap();
+    let cases: Vec<&str> = cases.lines().collect();
+    assert!(!cases.is_empty() && cases.len() < op["cases"].as_u64().unwrap() as usize);
+    let mut check = tapml(folder.path());
+    check.arg("check").arg(&suite).args(["--target", "emulator"]);
+    for case in &cases {
+        check.args(["--case", case]);
+    }
+    assert_eq!(json(&mut check, 0)["cases"].as_u64().unwrap() as usize, cases.len());
+}
