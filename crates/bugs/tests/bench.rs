@@ -101,8 +101,9 @@ fn missing_barriers_change_nothing_on_the_emulator_and_are_found_by_its_checks()
     let mutants: Vec<Mutant> = catalogue().mutants.iter().filter(barriers).cloned().collect();
     assert!(mutants.len() >= 3);
     let records = tried(&bed(folder.path()), &mutants);
+    // The last barrier of the sum lets a second sum begin, which this kernel has not.
     let seen = records.iter().filter(|r| r.sighting.findings > 0).count();
-    assert!(seen >= 3, "{records:?}");
+    assert_eq!(seen, records.len() - 1, "{records:?}");
     assert!(records.iter().all(|r| r.sighting.failed == 0 && (r.sighting.findings == 0 || r.real())));
 }
 
