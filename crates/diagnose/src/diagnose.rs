@@ -153,8 +153,12 @@ impl<'a> Run<'a> {
         &suite.graph().node(node).name
     }
 
-    /// Notes how long a stage took.
+    /// Notes how long a stage took; a stage that comes again takes longer.
     pub fn timed(&mut self, name: &str, start: Instant) {
-        self.stages.push(Stage { name: name.into(), seconds: start.elapsed().as_secs_f64() });
+        let seconds = start.elapsed().as_secs_f64();
+        match self.stages.iter_mut().find(|s| s.name == name) {
+            Some(stage) => stage.seconds += seconds,
+            None => self.stages.push(Stage { name: name.into(), seconds }),
+        }
     }
 }

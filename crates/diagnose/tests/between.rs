@@ -6,9 +6,12 @@ mod common;
 use common::faulty::{Faulty, Wrong};
 use common::{Carved, carved_model, diagnosed, emulator, overrides, tiny};
 use std::collections::HashMap;
-use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind};
+use tapml_device::Finding;
+use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Subject};
+use tapml_exec::{Call, CpuPlatform, DevicePlatform, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 use tapml_graph::op::{Add, Embedding, LastRow, Linear};
-use tapml_graph::{Builder, DType, Dim, Model, Symbol, Tensor, TensorType};
+use tapml_graph::{Builder, DType, Dim, Model, Op, Result, Symbol, Symbols, Tensor, TensorType};
+use tapml_migrate::{Quiet, Stop};
 
 fn diagnose(carved: &Carved, wrong: Wrong) -> Diagnosis {
     let device = Box::new(Faulty::new(emulator(""), wrong));
@@ -103,4 +106,57 @@ fn what_happens_only_now_and_then() {
     let node = carved.suite.graph().nodes().iter().rfind(|n| n.op.name() == "linear").unwrap().name.clone();
     let found = diagnose(&carved, Wrong::Now(node.clone()));
     assert!(only(&found).nodes.contains(&node), "{:?}", found.faults);
+}
+
+/// A platform that shows no values of single nodes.
+struct Blind(DevicePlatform);
+
+impl Platform for Blind {
+    fn word(&self) -> &str {
+        self.0.word()
+    }
+    fn describe(&self) -> PlatformInfo {
+        self.0.describe()
+    }
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
+        self.0.kernel_for(op, inputs)
+    }
+    fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
+        self.0.replay(calls, sink)
+    }
+    fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+        self.0.load(model, capacity)
+    }
+    fn take_findings(&mut self) -> Vec<Finding> {
+        self.0.take_findings()
+    }
+    fn memory(&self) -> (u64, u64) {
+        self.0.memory()
+    }
+}
+
+#[test]
+fn without_a_look_at_values_the_smallest_set_of_nodes_that_fails_together_is_found() {
+    let carved = tiny("llama_tiny_plain");
+    let layer = |part: &str| format!("model.layers.0.{part}");
+    let wrong = Wrong::Dispatch(layer("self_attn.rope_q"));
+    let device = Box::new(Faulty::new(emulator(""), wrong));
+    let mut target = Blind(DevicePlatform::new(device, overrides(&[])));
+    let mut source = CpuPlatform::new();
+    let subject = Subject {
+        suite: &carved.suite,
+        model: &carved.model,
+        oracles: &carved.oracles,
+        source: &mut source,
+        target: &mut target,
+        checker: None,
+    };
+    let found = tapml_diagnose::diagnose(subject, &DiagnoseOptions::default(), &Quiet, &Stop::new()).unwrap();
+    let fault = only(&found);
+    assert_eq!(fault.cause, "unknown");
+    // The dispatch is lost only in one list with the embedding, so all between the two must be on the target.
+    let chain = ["input_layernorm", "self_attn.q_proj", "self_attn.rope_q"].map(layer);
+    assert_eq!(fault.nodes[0], "model.embed_tokens");
+    assert_eq!(fault.nodes[1..], chain);
+    assert!(fault.evidence.contains("these 4 nodes, and no fewer"), "{}", fault.evidence);
 }

@@ -55,7 +55,7 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<Option<ModelCheck>> {
             }
             break;
         }
-        let Some(found) = probed(run, round)? else { break };
+        let Some(found) = probed(run)? else { break };
         first.get_or_insert(found.check.clone());
         let faults = located(run, found)?;
         if faults.is_empty() {
@@ -71,10 +71,8 @@ fn skip(run: &mut Run<'_>, reason: String) {
 }
 
 /// One round; `None` if the target cannot run the model, which is noted.
-fn probed(run: &mut Run<'_>, round: usize) -> Result<Option<Found>> {
-    let start = Instant::now();
+fn probed(run: &mut Run<'_>) -> Result<Option<Found>> {
     let result = probe::round(run);
-    run.timed(if round == 0 { "run the whole model" } else { "run it without what is faulty" }, start);
     match result {
         Ok(found) => Ok(Some(found)),
         Err(e) => match e.kind() {

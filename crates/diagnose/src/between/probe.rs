@@ -6,6 +6,7 @@ use super::{Departure, How, faults, hybrid, limits, placed};
 use crate::diagnose::Run;
 use crate::report::{Fault, Impact};
 use std::collections::{HashMap, HashSet};
+use std::time::Instant;
 use tapml_exec::{Hybrid, LoadOptions};
 use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
 use tapml_migrate::{Limits, ModelCheck, watch_model};
@@ -26,9 +27,11 @@ pub(super) struct Found {
 type Seen = HashMap<usize, HashMap<String, Tensor>>;
 
 pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
-    let nodes = placed(run);
+    let (nodes, start) = (placed(run), Instant::now());
     run.progress.stage("measure how far the results may move", 0);
     let limits = limits(run, &nodes)?;
+    run.timed("measure how far the results may move", start);
+    let start = Instant::now();
     run.progress.stage("run the whole model", run.suite.frames().len() as u64);
     let texts = texts(run)?;
     let capacity = runs::capacity(&texts.concat());
@@ -49,6 +52,8 @@ pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
         };
         watch_model(&mut whole, suite, model, &limits, run.progress, run.stop, &mut watch)?
     };
+    run.timed("run the whole model", start);
+    let start = Instant::now();
     let mut found = Found { check, limits, departure: None, failing, faults: Vec::new() };
     let impact = impact(&found.check);
     found.departure = results(run, &texts, &found)?.map(|d| (d, impact));
@@ -59,8 +64,11 @@ pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
         found.departure = halves(run, &mut whole, &found.limits)?.map(|d| (d, None));
     }
     drop(whole);
+    run.timed("run it again and in other steps", start);
+    let start = Instant::now();
     if found.departure.is_none() {
         poisoned(run, &nodes, &texts, &seen, &mut found)?;
+        run.timed("run it with poisoned memory", start);
     }
     Ok(found)
 }
