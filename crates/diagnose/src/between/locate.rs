@@ -183,7 +183,11 @@ fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Re
     };
     let found = smallest(all, trials, &mut |nodes| {
         run.progress.advance(1);
-        departs(run, limits, departure, nodes)
+        match departs(run, limits, departure, nodes) {
+            // A placement that cannot be loaded says nothing.
+            Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => Ok(false),
+            other => other,
+        }
     })?;
     let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
     let first = found.items.first().map(|&id| run.name(id)).unwrap_or_default();

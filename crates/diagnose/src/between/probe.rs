@@ -88,16 +88,20 @@ fn results(run: &Run<'_>, texts: &[Vec<Step>], found: &Found) -> Result<Option<D
     Ok(Some(Departure { history: texts[..prompt].to_vec(), steps, how }))
 }
 
-/// Runs all texts again, now forwards, now backwards: nothing may be left of one text when the next begins, and nothing
-/// may be left to chance.
+/// Runs all texts again, backwards, and then the two shortest ones as often as asked for: nothing may be left of one text
+/// when the next begins, and nothing may be left to chance.
 fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) -> Result<Option<Departure>> {
     let again = run.options.repeats - 1;
-    run.progress.stage("run it again", (again * run.suite.frames().len()) as u64);
+    run.progress.stage("run it again", 0);
+    let tokens = |&text: &usize| -> usize {
+        texts[text].iter().map(|s| s.inputs.values().map(Tensor::len).sum::<usize>()).sum()
+    };
+    let backwards: Vec<usize> = (0..texts.len()).rev().collect();
+    let mut short = backwards.clone();
+    short.sort_by_key(tokens);
+    short.truncate(2);
     for repeat in 0..again {
-        let mut order: Vec<usize> = (0..texts.len()).collect();
-        if repeat % 2 == 0 {
-            order.reverse();
-        }
+        let order = if repeat == 0 { &backwards } else { &short };
         for (at, &text) in order.iter().enumerate() {
             let mut differs = None;
             runs::walk(run, whole, &texts[text], &mut |step, _, outputs| {
