@@ -85,11 +85,10 @@ pub fn edit(commands: &mut Vec<Command>, mutant: &Mutant, edit: &Edit, known: &K
             groups[*axis] = Extent::of(now.saturating_sub(1));
         }),
         Edit::Late => {
-            if let Some((at, reader)) =
-                last_of(commands, node).and_then(|at| Some((at, first_reader(commands, at, known)?)))
-            {
-                let command = commands.remove(at);
-                commands.insert(reader, command);
+            let place = last_of(commands, node);
+            let found = place.and_then(|at| Some((at, first_reader(commands, at, known)?)));
+            if let Some((at, reader)) = found {
+                late(commands, at, reader, known);
             }
         }
         Edit::Missing => {
@@ -123,11 +122,24 @@ fn last_of(commands: &[Command], node: &str) -> Option<usize> {
     commands.iter().rposition(|c| matches!(c, Command::Dispatch { label, .. } if label == node))
 }
 
-/// The first command after `at` that reads what it writes.
+/// The first dispatch after `at` that reads what it writes.
 fn first_reader(commands: &[Command], at: usize, known: &Known<'_>) -> Option<usize> {
     let written = known.used(&commands[at], BindingKind::ReadWrite);
-    let reads = |c: &Command| written.iter().any(|&buffer| known.reads(c, buffer));
+    let reads = |c: &Command| {
+        matches!(c, Command::Dispatch { .. }) && written.iter().any(|&buffer| known.reads(c, buffer))
+    };
     commands.iter().skip(at + 1).position(reads).map(|i| at + 1 + i)
+}
+
+/// Moves a dispatch behind its reader, together with the copies that stand right behind it: those belong to it, such as
+/// those that keep its result for whoever looks at the run.
+fn late(commands: &mut [Command], at: usize, reader: usize, known: &Known<'_>) {
+    let written = known.used(&commands[at], BindingKind::ReadWrite);
+    let own = |c: &&Command| {
+        matches!(c, Command::Copy { .. }) && written.iter().any(|&buffer| known.reads(c, buffer))
+    };
+    let copies = commands[at + 1..reader].iter().take_while(own).count();
+    commands[at..=reader].rotate_left(1 + copies);
 }
 
 /// The node's result goes to a buffer whose value is read later; so does everything that reads the result.
@@ -142,8 +154,12 @@ fn alias(commands: &mut [Command], node: &str, known: &Known<'_>) {
         return;
     }
     for command in &mut commands[at..end] {
-        if let Command::Dispatch { bindings, .. } = command {
-            bindings.iter_mut().filter(|b| b.buffer == own).for_each(|b| b.buffer = victim);
+        match command {
+            Command::Dispatch { bindings, .. } => {
+                bindings.iter_mut().filter(|b| b.buffer == own).for_each(|b| b.buffer = victim);
+            }
+            Command::Copy { src, .. } if *src == own => *src = victim,
+            _ => {}
         }
     }
 }

@@ -14,7 +14,7 @@ use tapml_migrate::suite::Case;
 /// Rows of a call that the checking device runs; larger ones take it long and show no more.
 const ROWS: u64 = 16;
 
-/// Runs, for every kernel at every set of types, its first call of one row and its first of a few.
+/// Runs, for every kernel at every set of types, its first call of one row and its first of the most rows up to [`ROWS`].
 pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     if !run.options.audit || run.checker.is_none() {
         return Ok(());
@@ -35,23 +35,34 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
             let fault = fault(run, case, defects);
             run.progress.note(&format!("{}: {}", fault.op, fault.cause));
             run.barred.extend(fault.nodes.iter().cloned());
-            run.faults.push(fault);
+            add(run, fault);
         }
     }
     run.timed("watch kernels at work", start);
     Ok(())
 }
 
+/// One line of one kernel is one fault, however many sets of types and constants it serves.
+fn add(run: &mut Run<'_>, fault: Fault) {
+    let place = |f: &Fault| f.findings.first().map(|d| (d.kind, d.line));
+    let same = |old: &&mut Fault| {
+        old.kind == fault.kind && old.kernel == fault.kernel && place(old) == place(&fault)
+    };
+    match run.faults.iter_mut().find(same) {
+        Some(old) => old.nodes.extend(fault.nodes),
+        None => run.faults.push(fault),
+    }
+}
+
 fn cases(run: &Run<'_>) -> Vec<Case> {
     let mut seen: HashSet<(&str, bool)> = HashSet::new();
     let rows = |case: &Case| run.suite.frames()[case.frame].symbols.get(Symbol::N).unwrap_or(1);
-    // Short texts first.
-    let mut all: Vec<Case> = run.suite.cases().collect();
-    all.sort_by_key(|case| (rows(case), case.frame, case.node));
+    // Kernels may treat few rows in another way than many: one row, and as many as there are.
+    let mut all: Vec<Case> = run.suite.cases().filter(|case| rows(case) <= ROWS).collect();
+    all.sort_by_key(|case| (std::cmp::Reverse(rows(case)), case.frame, case.node));
     let fresh = |case: &Case| {
         let hash = run.choices.get(case.node).ok().map(|c| c.hash.as_str());
-        let several = rows(case) > 1;
-        hash.is_some_and(|hash| (!several || rows(case) <= ROWS) && seen.insert((hash, several)))
+        hash.is_some_and(|hash| seen.insert((hash, rows(case) > 1)))
     };
     all.into_iter().filter(fresh).collect()
 }

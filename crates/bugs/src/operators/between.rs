@@ -32,7 +32,7 @@ pub struct BetweenOperator {
 
 /// All mutation operators for programs.
 pub const BETWEEN: &[BetweenOperator] = &[
-    row("late", Family::Between, &[C::MissingDependency, C::StaleData, C::MissingCopy, C::Race], late),
+    row("late", Family::Between, &[C::MissingDependency, C::NotWritten, C::StaleData, C::MissingCopy], late),
     row(
         "missing",
         Family::Between,
@@ -191,15 +191,16 @@ fn other_cache(commands: &Commands<'_>) -> Vec<FoundBetween> {
     let mut found = Vec::new();
     for (op, bindings) in [("attention", &[1usize, 2][..]), ("append", &[1])] {
         let nodes: Vec<&str> = commands.nodes().into_iter().filter(|n| n.1 == op).map(|n| n.0).collect();
-        // Keys and values alternate among the appending nodes.
+        // Keys and values alternate among the appending nodes. The other layer comes before, so that its cache is filled.
         let step = if op == "append" { 2 } else { 1 };
-        for &at in [nodes.len() / 4, nodes.len() / 2].iter().filter(|&&at| at + step < nodes.len()) {
+        for &at in [nodes.len() / 2, nodes.len() * 3 / 4].iter().filter(|&&at| at >= step && at < nodes.len())
+        {
             for &binding in bindings {
-                let edit = Edit::Borrow { from: nodes[at + step].to_string(), binding };
+                let from = nodes[at - step];
+                let edit = Edit::Borrow { from: from.to_string(), binding };
                 let diff = format!(
-                    "program, node {}\n- binding {binding}: its own cache\n+ binding {binding}: the cache of {}",
-                    nodes[at],
-                    nodes[at + step]
+                    "program, node {}\n- binding {binding}: its own cache\n+ binding {binding}: the cache of {from}",
+                    nodes[at]
                 );
                 found.push(FoundBetween { node: nodes[at].to_string(), edit, diff });
             }
