@@ -2,14 +2,16 @@
 
 use crate::study::{Out, Prediction, View};
 use tapml_exec::Call;
-use tapml_graph::{Op, Result, Symbol, Symbols};
+use tapml_graph::{Dim, Op, Result, Symbol, Symbols};
 use tapml_reference::{Array, Value, eval};
 
 /// Rows and columns that are kept if there are many.
-const ROWS: usize = 6;
-const COLUMNS: usize = 96;
+const ROWS: usize = 5;
+const COLUMNS: usize = 48;
+/// Rows that are kept of an operator whose rows depend on those before them.
+const ENDS: usize = 3;
 /// An output with fewer columns keeps all of them.
-const FEW_COLUMNS: usize = 192;
+const FEW_COLUMNS: usize = 96;
 
 /// A call whose outputs are those of the whole call, or some rows and columns of them.
 pub(crate) struct Cut {
@@ -32,7 +34,7 @@ impl Cut {
         let kept = vec![None; inputs.len()];
         let (op, symbols, all) = (call.op.clone(), call.symbols.clone(), inputs.clone());
         let whole = Cut { op, symbols, inputs, whole: all, kept, view: full.clone(), work: 0 };
-        let rows = whole.with_rows(call).unwrap_or(whole);
+        let rows = whole.with_rows(call).or_else(|| whole.at_an_end(call)).unwrap_or(whole);
         let mut cut = rows.with_columns(call).unwrap_or(rows);
         cut.work = cut.estimate();
         Ok(cut)
@@ -58,9 +60,12 @@ impl Cut {
     /// zeros where it names none.
     pub fn gather(&self, i: usize, source: impl Fn(usize, usize) -> Option<usize>) -> Option<Value<f64>> {
         let whole = self.whole.get(i)?;
-        let (from, [rows, columns]) = (numbers(whole), matrix_sizes(whole));
+        let [rows, columns] = matrix_sizes(whole);
         let kept: Vec<usize> = self.kept[i].clone().unwrap_or_else(|| (0..rows).collect());
-        let element = |at: Option<usize>| at.and_then(|at| from.get(at)).copied().unwrap_or(0.0);
+        let element = |at: Option<usize>| match whole {
+            Value::Float(from) => at.and_then(|at| from.values().get(at)).copied().unwrap_or(0.0),
+            Value::Uint(from) => at.and_then(|at| from.values().get(at)).map_or(0.0, |&id| f64::from(id)),
+        };
         let values = kept.iter().flat_map(|&r| (0..columns).map(move |c| (r, c)));
         let values: Vec<f64> = values.map(|(r, c)| element(source(r, c))).collect();
         like(&self.inputs[i], values)
@@ -83,16 +88,53 @@ impl Cut {
     fn with_rows(&self, call: &Call) -> Option<Cut> {
         let out = self.view.outs.first()?;
         let rows = out.rows();
-        if !call.op.row_wise() || rows <= ROWS || !self.view.outs.iter().all(|o| o.rows() == rows) {
+        if rows <= ROWS || !self.view.outs.iter().all(|o| o.rows() == rows) {
             return None;
         }
         let keep = choose(rows, ROWS, |r| {
             self.view.outs.iter().any(|o| (r * o.width..(r + 1) * o.width).any(|i| o.is_wrong(i)))
         });
-        let weight = |i: usize| call.weights.get(i).is_some_and(Option::is_some);
-        let has_rows = |i: usize| !weight(i) && self.inputs[i].shape().first() == Some(&rows);
+        let n = Dim::symbol(Symbol::N);
+        let has_rows = |i: usize| call.input_types[i].shape.first() == Some(&n);
+        if call.input_types.iter().any(|t| t.shape.iter().any(|d| d.as_const().is_none() && *d != n)) {
+            return None;
+        }
         let outs = self.view.outs.iter().map(|o| o.part(&keep, None)).collect();
         self.verified(&keep, &has_rows, outs, self.symbols.clone().with(Symbol::N, keep.len() as u64))
+    }
+
+    /// The last or the first rows of this step, where rows depend on those before them: the last ones as a step after
+    /// more cached rows, the first ones as a shorter step.
+    fn at_an_end(&self, call: &Call) -> Option<Cut> {
+        let (n, p) = (self.symbols.get(Symbol::N)? as usize, self.symbols.get(Symbol::P)? as usize);
+        if n <= ENDS || call.input_types.is_empty() || !self.view.outs.iter().all(|o| o.rows() == n) {
+            return None;
+        }
+        let own = Dim::symbol(Symbol::N);
+        let starts = [n - ENDS, 0].map(|start| {
+            let keep: Vec<usize> = (start..start + ENDS).collect();
+            let shown =
+                |o: &Out| (start * o.width..(start + ENDS) * o.width).filter(|&i| o.ratios[i] > 8.0).count();
+            (self.view.outs.iter().map(shown).sum::<usize>(), start, keep)
+        });
+        let [last, first] = &starts;
+        let (shown, start, keep) = if last.0 * 2 >= first.0 { last } else { first };
+        if *shown == 0 {
+            return None;
+        }
+        let symbols = Symbols::np(ENDS as u64, (p + start) as u64);
+        let mut inputs = Vec::new();
+        for (value, ty) in self.inputs.iter().zip(&call.input_types) {
+            let rows = value.shape().first().copied().unwrap_or(0);
+            let dim = ty.shape.first().filter(|d| d.as_const().is_none());
+            inputs.push(match dim {
+                Some(d) if *d == own => Some(keep.clone()),
+                Some(_) if rows == n + p && *start == 0 => Some((0..ENDS + p).collect()),
+                _ => None,
+            });
+        }
+        let outs = self.view.outs.iter().map(|o| o.part(keep, None)).collect();
+        self.checked(inputs, outs, symbols)
     }
 
     /// Few columns, if they are the rows of weights.
@@ -117,11 +159,17 @@ impl Cut {
         outs: Vec<Out>,
         symbols: Symbols,
     ) -> Option<Cut> {
-        let kept = self.kept.iter().enumerate();
-        let kept = kept.map(|(i, old)| if cuts(i) { Some(keep.to_vec()) } else { old.clone() }).collect();
-        let inputs = self.inputs.iter().enumerate();
-        let inputs: Option<Vec<Value<f64>>> =
-            inputs.map(|(i, v)| if cuts(i) { take_rows(v, keep) } else { Some(v.clone()) }).collect();
+        let taken = (0..self.inputs.len()).map(|i| cuts(i).then(|| keep.to_vec())).collect();
+        self.checked(taken, outs, symbols)
+    }
+
+    /// The call with these rows of each input, or all of them, if it gives the exact values.
+    fn checked(&self, taken: Vec<Option<Vec<usize>>>, outs: Vec<Out>, symbols: Symbols) -> Option<Cut> {
+        let inputs = self.inputs.iter().zip(&taken);
+        let inputs: Option<Vec<Value<f64>>> = inputs
+            .map(|(v, rows)| rows.as_ref().map_or(Some(v.clone()), |rows| take_rows(v, rows)))
+            .collect();
+        let kept = taken.into_iter().zip(&self.kept).map(|(new, old)| new.or(old.clone())).collect();
         let (op, view) = (self.op.clone(), View::new(outs));
         let cut = Cut { op, symbols, inputs: inputs?, whole: self.whole.clone(), kept, view, work: 0 };
         let found = cut.eval(&cut.op, &cut.symbols, &cut.inputs)?;

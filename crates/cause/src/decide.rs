@@ -42,7 +42,9 @@ pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial]) -> Decision<'t> {
     let strong = study.full.strong();
     let enough = if found.rank >= Rank::Fitted { STRONG_FITTED } else { STRONG };
     let predicts = found.decisive && found.rank < Rank::Descriptive;
-    let certain = found.score.fits() && predicts && rival.is_none() && strong >= enough;
+    // Without wrong values only a device's report is left, and that is about itself.
+    let shown = strong >= enough || study.judged.passed();
+    let certain = found.score.fits() && predicts && rival.is_none() && shown;
     Decision { best, named: found.score.fit >= NAMED_FROM, certain, rival }
 }
 

@@ -2,6 +2,7 @@
 
 use crate::Evidence;
 use crate::cut::Cut;
+use tapml_exec::UNWRITTEN;
 use tapml_graph::{DType, Error, Result, Tensor};
 use tapml_migrate::verdict::{Allowed, Exact, Judgement, Precision, judge};
 
@@ -21,6 +22,8 @@ pub(crate) struct Out {
     pub computing: Vec<f64>,
     /// Observed over allowed error of each element; above 1 is wrong.
     pub ratios: Vec<f64>,
+    /// Whether the element holds what memory held before any kernel wrote it.
+    pub unwritten: Vec<bool>,
 }
 
 impl Out {
@@ -40,6 +43,7 @@ impl Out {
             observed: values,
             computing: allowed.computing,
             ratios,
+            unwritten: unwritten(observed),
         })
     }
 
@@ -58,6 +62,10 @@ impl Out {
             observed: pick(&self.observed),
             computing: pick(&self.computing),
             ratios: pick(&self.ratios),
+            unwritten: rows
+                .iter()
+                .flat_map(|r| columns.iter().map(move |c| self.unwritten[r * self.width + c]))
+                .collect(),
         }
     }
 
@@ -72,6 +80,19 @@ impl Out {
     /// Indices of the wrong elements.
     pub fn wrong(&self) -> impl Iterator<Item = usize> + '_ {
         (0..self.ratios.len()).filter(|&i| self.is_wrong(i))
+    }
+}
+
+/// For each element whether it has the bits of memory that nobody wrote.
+fn unwritten(tensor: &Tensor) -> Vec<bool> {
+    let words = UNWRITTEN.map(u32::to_le_bytes);
+    let size = tensor.dtype().size();
+    let elements = tensor.bytes().chunks_exact(size).enumerate();
+    match (tensor.dtype(), size) {
+        (_, 4) => elements.map(|(_, e)| words.iter().any(|w| w[..] == *e)).collect(),
+        // The halves of the words; as bf16 they are what any NaN may look like.
+        (DType::F16, 2) => elements.map(|(i, e)| words.iter().any(|w| w[i % 2 * 2..][..2] == *e)).collect(),
+        _ => vec![false; tensor.len()],
     }
 }
 

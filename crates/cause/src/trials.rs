@@ -2,7 +2,7 @@
 
 use crate::Cause;
 use crate::fit::{Score, score};
-use crate::study::{Prediction, Study};
+use crate::study::{Prediction, Study, View};
 use tapml_graph::Op;
 use tapml_reference::Value;
 
@@ -54,7 +54,8 @@ impl<'s, 'a> Trials<'s, 'a> {
         note: impl Into<String>,
         prediction: &Prediction,
     ) -> Score {
-        let score = score(&self.study.full, prediction, self.study.evidence.precision);
+        let prediction = of_wrong_outputs(&self.study.full, prediction.clone());
+        let score = score(&self.study.full, &prediction, self.study.evidence.precision);
         self.add(cause, rank, note.into(), score, true)
     }
 
@@ -67,6 +68,7 @@ impl<'s, 'a> Trials<'s, 'a> {
         prediction: Option<Prediction>,
     ) -> Score {
         let Some(prediction) = prediction else { return Score::NONE };
+        let prediction = of_wrong_outputs(&self.study.cut.view, prediction);
         let score = score(&self.study.cut.view, &prediction, self.study.evidence.precision);
         self.add(cause, rank, note.into(), score, true)
     }
@@ -118,4 +120,17 @@ impl<'s, 'a> Trials<'s, 'a> {
         }
         score
     }
+}
+
+/// The prediction for outputs that are wrong, and the exact result for those that are right: a defect may lie behind the
+/// place where they part.
+fn of_wrong_outputs(view: &View, mut prediction: Prediction) -> Prediction {
+    if prediction.len() > 1 && view.wrong() > 0 {
+        for (out, values) in view.outs.iter().zip(&mut prediction) {
+            if out.wrong().next().is_none() {
+                values.clone_from(&out.exact);
+            }
+        }
+    }
+    prediction
 }

@@ -17,7 +17,7 @@ mod trace;
 
 pub use call::Call;
 pub use cpu::CpuPlatform;
-pub use device::DevicePlatform;
+pub use device::{DevicePlatform, UNWRITTEN};
 pub use hybrid::{Hybrid, Side};
 pub use image::{Image, NOWHERE};
 pub use interface::{Interface, LOGITS, PIXELS, SLOTS};

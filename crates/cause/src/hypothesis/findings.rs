@@ -3,27 +3,46 @@
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 
-/// Words in a finding's kind, the cause, and whether the finding by itself leaves no doubt about it: an index outside a
-/// buffer or memory that nobody wrote is as often the consequence of another defect.
-const KINDS: &[(&str, Cause, bool)] = &[
-    ("race", Cause::Race, true),
-    ("barrier", Cause::Race, false),
-    ("bound", Cause::OutOfBounds, false),
-    ("uninit", Cause::Uninitialised, false),
-];
-
-/// A checking device saw it.
+/// A checking device saw it. Where values are wrong as well, a wrong index may be behind it: it makes invocations meet,
+/// leaves memory unwritten or leads outside.
 pub(super) fn reported(trials: &mut Trials<'_, '_>) {
-    for finding in trials.study.evidence.findings {
-        let kind = finding.kind.to_lowercase();
-        let Some(&(_, cause, proof)) = KINDS.iter().find(|(word, ..)| kind.contains(word)) else { continue };
+    let values = !trials.study.judged.passed();
+    let findings = trials.study.evidence.findings;
+    let kinds: Vec<String> = findings.iter().map(|f| f.kind.to_lowercase()).collect();
+    let has = |word: &str| kinds.iter().any(|k| k.contains(word));
+    for (finding, kind) in findings.iter().zip(&kinds) {
         let place = if finding.line > 0 { format!(" at line {}", finding.line) } else { String::new() };
         let note = format!("the device reports {}{place}: {}", finding.kind, finding.message);
-        match proof {
-            true => trials.proven(cause, Rank::Named, note),
-            false => trials.statistical(cause, Rank::Fitted, note, 1.0),
+        let (cause, fit) = match () {
+            () if kind.contains("race") || kind.contains("barrier") => (Cause::Race, 0.62),
+            () if kind.contains("bound") => match beyond(&finding.message) {
+                Some(0..NEAR_THE_END) => (Cause::OffByOne, 0.66),
+                Some(_) => (Cause::WrongStride, 0.64),
+                None => (Cause::OutOfBounds, 0.64),
+            },
+            () if kind.contains("uninit") && (has("bound") || has("race")) => (Cause::WrongStride, 0.63),
+            () if kind.contains("uninit") => (Cause::Uninitialised, 0.65),
+            () => continue,
+        };
+        match values {
+            true => trials.statistical(cause, Rank::Descriptive, note, fit),
+            false => {
+                let seen = if kind.contains("bound") { Cause::OutOfBounds } else { cause };
+                trials.proven(seen, Rank::Named, note);
+            }
         }
     }
+}
+
+/// An index so little beyond the end is off by one, perhaps for each of a few lanes.
+const NEAR_THE_END: u64 = 4;
+
+/// How far the index of a report like `index 40 of 40 elements` lies beyond the end.
+fn beyond(message: &str) -> Option<u64> {
+    let rest = message.split_once("index ")?.1;
+    let (index, rest) = rest.split_once(" of ")?;
+    let size = rest.split(' ').next()?;
+    index.parse::<u64>().ok()?.checked_sub(size.parse().ok()?)
 }
 
 /// The same call gives other results when it is repeated.

@@ -8,8 +8,13 @@ use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
 use tapml_reference::Value;
 
-/// Elements of an input above which only the simplest changes are tried.
-const LARGE: usize = 1 << 19;
+/// Elements of an input, after cutting, above which only the simplest changes are tried.
+const LARGE: usize = 1 << 17;
+
+/// Whether input `i` is large even in the cut.
+pub(super) fn large(trials: &Trials<'_, '_>, i: usize) -> bool {
+    matrix_sizes(&trials.study.cut.inputs[i]).iter().product::<usize>() > LARGE
+}
 
 /// Input `i` for people.
 pub(super) fn label(trials: &Trials<'_, '_>, i: usize) -> String {
@@ -136,7 +141,7 @@ pub(super) fn moved(trials: &mut Trials<'_, '_>) {
         let whole = &trials.study.cut.whole[i];
         let [rows, columns] = matrix_sizes(whole);
         let name = label(trials, i);
-        if rows * columns < 2 || rows * columns > LARGE {
+        if rows * columns < 2 || large(trials, i) {
             continue;
         }
         let mut test = |cause: Cause, note: String, source: &Source<'_>| {
@@ -149,6 +154,9 @@ pub(super) fn moved(trials: &mut Trials<'_, '_>) {
         }
         if columns > 1 {
             of_columns(&mut test, &name, rows, columns);
+        }
+        if columns > 4 {
+            lanes(&mut test, &name, columns);
         }
         let blocks = block_sizes(&trials.study.cut.op.attributes(), columns);
         for (attribute, size) in blocks {
@@ -239,6 +247,23 @@ fn of_columns(test: &mut dyn FnMut(Cause, String, &Source<'_>), name: &str, rows
     }
 }
 
+/// One of two or four neighbouring columns read from another of them, or from the next one.
+fn lanes(test: &mut dyn FnMut(Cause, String, &Source<'_>), name: &str, columns: usize) {
+    for period in [2usize, 4] {
+        let pairs = (0..period).flat_map(|lane| (0..=period).map(move |from| (lane, from)));
+        for (lane, from) in
+            pairs.filter(|(lane, from)| lane != from && (*from < period || lane + 1 == period))
+        {
+            let cause = if from.abs_diff(lane) == 1 { Cause::OffByOne } else { Cause::WrongStride };
+            let note = format!("columns {lane} of each {period} of {name} are read from {from} of them");
+            test(cause, note, &|r, c| {
+                let at = if c % period == lane { (c - lane + from).min(columns - 1) } else { c };
+                Some(r * columns + at)
+            });
+        }
+    }
+}
+
 fn of_blocks(
     trials: &mut Trials<'_, '_>,
     i: usize,
@@ -288,6 +313,9 @@ pub(super) fn tails(trials: &mut Trials<'_, '_>) {
     for i in floats(trials) {
         let [rows, columns] = matrix_sizes(&trials.study.cut.whole[i]);
         let name = label(trials, i);
+        if large(trials, i) {
+            continue;
+        }
         let mut lost: Vec<usize> = STEPS.iter().flat_map(|s| [columns % s, *s]).chain([1]).collect();
         lost.retain(|&t| t > 0 && t < columns);
         lost.sort_unstable();
@@ -299,6 +327,23 @@ pub(super) fn tails(trials: &mut Trials<'_, '_>) {
             let note = format!("the last {tail} of {columns} columns of {name} are left out");
             trials.cut(Cause::TailDropped, Rank::Placed, note.clone(), prediction);
             trials.cut(Cause::TailDropped, Rank::Placed, format!("{note} of the sum"), normed);
+        }
+        for (attribute, size) in block_sizes(&trials.study.cut.op.attributes(), columns) {
+            for tail in [1, 2, 4, 8, 16, size % 16, size % 32].into_iter().filter(|&t| t > 0 && t < size) {
+                let input =
+                    trials.study.cut.gather(i, |r, c| (c % size + tail < size).then_some(r * columns + c));
+                let prediction = trials.with_input(i, input);
+                let note =
+                    format!("the last {tail} of each {size} columns (`{attribute}`) of {name} are left out");
+                trials.cut(Cause::TailDropped, Rank::Placed, note, prediction);
+            }
+            for lost in [1, 4] {
+                let input = trials.study.cut.gather(i, |r, c| (c % size >= lost).then_some(r * columns + c));
+                let prediction = trials.with_input(i, input);
+                let note =
+                    format!("the first {lost} of each {size} columns (`{attribute}`) of {name} are left out");
+                trials.cut(Cause::OffByOne, Rank::Placed, note, prediction);
+            }
         }
         let input = trials.study.cut.gather(i, |r, c| (c > 0).then_some(r * columns + c));
         let prediction = trials.with_input(i, input);
@@ -352,15 +397,15 @@ pub(super) fn cast(trials: &mut Trials<'_, '_>) {
     for i in floats(trials) {
         let name = label(trials, i);
         let stored = trials.study.evidence.call.inputs[i].dtype();
+        if large(trials, i) && stored.size() != 2 {
+            continue;
+        }
         for narrow in [DType::F16, DType::BF16] {
             if stored == narrow {
                 continue;
             }
             let input = &trials.study.cut.inputs[i];
             let numbers = numbers(input);
-            if numbers.len() > LARGE {
-                continue;
-            }
             let rounded = Tensor::from_f64(narrow, vec![numbers.len()], &numbers).map(|t| t.to_f64()).ok();
             let prediction = trials.with_input(i, rounded.and_then(|r| like(&trials.study.cut.inputs[i], r)));
             trials.cut(

@@ -8,8 +8,9 @@ use crate::words::number;
 
 /// Wrong elements that are NaN or infinite, and what sets them apart.
 pub(super) fn beyond(trials: &mut Trials<'_, '_>) {
-    let broken =
-        |out: &Out, i: usize| out.is_wrong(i) && !out.observed[i].is_finite() && out.exact[i].is_finite();
+    let broken = |out: &Out, i: usize| {
+        out.is_wrong(i) && !out.unwritten[i] && !out.observed[i].is_finite() && out.exact[i].is_finite()
+    };
     for o in 0..trials.study.full.outs.len() {
         let out = &trials.study.full.outs[o];
         let (all, wrong) = ((0..out.exact.len()).filter(|&i| broken(out, i)).count(), out.wrong().count());

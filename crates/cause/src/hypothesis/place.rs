@@ -114,19 +114,37 @@ fn named(
             if swapped == Cause::WrongHead { swapped } else { Cause::WrongStride },
             format!("each {unit} is the one {shift:+} from it"),
         ),
-        _ => (swapped, format!("each {unit} is another: {first} is {source}, …")),
+        _ => (
+            if swapped == Cause::WrongHead { swapped } else { Cause::WrongStride },
+            format!("each {unit} is another: {first} is {source}, …"),
+        ),
     };
-    let mut prediction: Prediction = trials.study.full.exact();
     let out = &trials.study.full.outs[o];
-    for (i, value) in prediction[o].iter_mut().enumerate() {
-        *value = match found[unit_of(i)] {
-            Some(from) => out.exact[element(i, from)],
-            // What runs off the end is not predicted.
-            None if moved.len() * 4 >= count => out.observed[i],
-            None => *value,
-        };
+    let from = |i: usize| found[unit_of(i)].map(|from| element(i, from));
+    if let Some(prediction) = gathered(trials, o, out, &from) {
+        trials.full(cause, Rank::Placed, note, &prediction);
     }
-    trials.full(cause, Rank::Placed, note, &prediction);
+}
+
+/// Of the wrong elements this part, at most, may run off the end, where nothing is predicted.
+const OFF_THE_END: usize = 8;
+
+/// The exact results gathered from elsewhere for output `o`; `None` if that says nothing about most wrong elements.
+fn gathered(
+    trials: &Trials<'_, '_>,
+    o: usize,
+    out: &Out,
+    from: &dyn Fn(usize) -> Option<usize>,
+) -> Option<Prediction> {
+    let mut prediction = trials.study.full.exact();
+    let (mut wrong, mut open) = (0, 0);
+    for (i, value) in prediction[o].iter_mut().enumerate() {
+        let known = from(i).and_then(|from| out.exact.get(from));
+        wrong += usize::from(out.is_wrong(i));
+        open += usize::from(out.is_wrong(i) && known.is_none() && !out.unwritten[i]);
+        *value = known.copied().unwrap_or(out.observed[i]);
+    }
+    (open * OFF_THE_END <= wrong).then_some(prediction)
 }
 
 /// One output whose element `i` is the exact one at `from(i)`.
@@ -138,11 +156,7 @@ fn flat(
     from: impl Fn(usize) -> Option<usize>,
 ) {
     let out = &trials.study.full.outs[o];
-    let mut prediction = trials.study.full.exact();
-    for (i, value) in prediction[o].iter_mut().enumerate() {
-        // What is read from outside is not predicted.
-        *value = from(i).and_then(|from| out.exact.get(from)).copied().unwrap_or(out.observed[i]);
-    }
+    let Some(prediction) = gathered(trials, o, out, &from) else { return };
     trials.full(cause, Rank::Placed, format!("output {o} is {what}"), &prediction);
 }
 

@@ -61,6 +61,9 @@ pub(super) fn flushed(trials: &mut Trials<'_, '_>) {
     for dtype in [DType::F32, DType::F16] {
         let flush = |v: f64| if v.abs() < dtype.min_normal() { 0.0 } else { v };
         for i in floats(trials) {
+            if super::input::large(trials, i) {
+                continue;
+            }
             let small = numbers(&trials.study.cut.inputs[i])
                 .iter()
                 .any(|v| *v != 0.0 && v.abs() < dtype.min_normal());
@@ -83,6 +86,9 @@ pub(super) fn flushed(trials: &mut Trials<'_, '_>) {
 /// Where a weight multiplies the result: the product without it rounded to 16 bits first.
 pub(super) fn early(trials: &mut Trials<'_, '_>) {
     for i in floats(trials) {
+        if super::input::large(trials, i) {
+            continue;
+        }
         let weight = numbers(&trials.study.cut.inputs[i]);
         let Some(plain) = super::input::mapped(trials, i, |_| 1.0) else { continue };
         let [out] = trials.study.cut.view.outs.as_slice() else { return };

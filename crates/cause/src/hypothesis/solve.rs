@@ -10,7 +10,7 @@ use crate::words::{factor, number};
 use serde_json::json;
 
 /// Steps of the search between two points of the grid.
-const REFINED: usize = 36;
+const REFINED: usize = 26;
 /// A point of the grid must explain this share of the loss to be looked at more closely.
 const WORTH: f64 = 0.7;
 
@@ -49,12 +49,27 @@ pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
         return;
     }
     for i in floats(trials) {
+        // What scales the result as a whole is found there.
+        let doubled = mapped(trials, i, |v| 2.0 * v);
+        if doubled.is_none_or(|p| proportional(trials, &p)) {
+            continue;
+        }
         let found = search(trials, |trials, factor| mapped(trials, i, |v| v * factor));
         if let Some((best, prediction)) = found {
             let note = format!("{} is taken times {}", label(trials, i), factor(best));
             trials.cut(Cause::WrongScale, Rank::Fitted, note, Some(prediction));
         }
     }
+}
+
+/// Whether a prediction is twice the exact result, or the exact result.
+fn proportional(trials: &Trials<'_, '_>, prediction: &Prediction) -> bool {
+    let outs = trials.study.cut.view.outs.iter().zip(prediction);
+    let is = |factor: f64| {
+        outs.clone()
+            .all(|(out, p)| out.exact.iter().zip(p).all(|(e, p)| (p - factor * e).abs() <= 1e-9 * e.abs()))
+    };
+    is(2.0) || is(1.0)
 }
 
 /// The factor with the least loss and what it predicts; `None` if none explains much.
@@ -66,15 +81,15 @@ fn search<'s, 'a>(
     let start = loss(view, &view.exact());
     let mut at =
         |exponent: f64| -> f64 { predict(trials, exponent.exp2()).map_or(f64::INFINITY, |p| loss(view, &p)) };
-    // Half powers of two near 1, whole decades beyond.
-    let mut grid: Vec<f64> = (-16..=16).map(|k| f64::from(k) / 2.0).collect();
-    grid.extend((3..=10).flat_map(|k| [f64::from(k) * 10f64.log2(), -f64::from(k) * 10f64.log2()]));
+    // Close to 1 by powers of two, then by decades.
+    let mut grid: Vec<f64> = (-3..=3).map(f64::from).collect();
+    grid.extend((1..=7).flat_map(|k| [f64::from(k) * 10f64.log2(), -f64::from(k) * 10f64.log2()]));
     grid.sort_by(f64::total_cmp);
     let losses: Vec<f64> = grid.iter().map(|&g| at(g)).collect();
     let best = (0..grid.len()).min_by(|&a, &b| losses[a].total_cmp(&losses[b]))?;
     if losses[best] > WORTH * start {
         // The right factor may lie close to 1, between points of the grid.
-        let near = [-0.1, -0.03, -0.01, 0.01, 0.03, 0.1].map(|e: f64| (e, at(e)));
+        let near = [-0.3, -0.1, -0.01, 0.01, 0.1, 0.3].map(|e: f64| (e, at(e)));
         let (e, l) = near.into_iter().min_by(|a, b| a.1.total_cmp(&b.1))?;
         if l >= start {
             return None;

@@ -1,24 +1,81 @@
-//! Results that were not written: zeros, a constant, or an input stand in their place.
+//! Results that were not written: what memory held before, zeros, or an input stand in their place.
 
 use crate::Cause;
 use crate::cut::numbers;
-use crate::study::Out;
+use crate::picture::block_sizes;
+use crate::study::{Out, Prediction};
 use crate::trials::{Rank, Trials};
-use crate::words::number;
+use crate::words::{number, ranges};
 use std::collections::BTreeSet;
 
 /// The wrong elements hold what memory held before.
 pub(super) fn left(trials: &mut Trials<'_, '_>) {
+    if trials.study.full.outs.iter().any(|o| o.unwritten.contains(&true)) {
+        return unwritten(trials);
+    }
     let outs = &trials.study.full.outs;
-    let firsts: Vec<Option<f64>> = outs.iter().map(|o| o.wrong().next().map(|i| o.observed[i])).collect();
-    let same = outs.iter().zip(&firsts).all(|(out, first)| {
-        out.wrong()
-            .all(|i| first.is_some_and(|f| f.to_bits() == out.observed[i].to_bits() || f == out.observed[i]))
-    });
-    if same && trials.study.full.wrong() > 0 {
-        constant(trials, firsts.into_iter().flatten().next().unwrap_or(0.0));
+    let firsts: Vec<f64> = outs.iter().filter_map(|o| o.wrong().next().map(|i| o.observed[i])).collect();
+    let Some(&value) = firsts.first() else { return };
+    let same = |v: f64| v.to_bits() == value.to_bits() || v == value;
+    if outs.iter().all(|out| out.wrong().all(|i| same(out.observed[i]))) {
+        constant(trials, value);
     }
     inputs(trials);
+}
+
+/// Elements with the very bits that memory was filled with.
+fn unwritten(trials: &mut Trials<'_, '_>) {
+    let mut prediction: Prediction = trials.study.full.exact();
+    let (mut left, mut wrong) = (0, 0);
+    for (out, values) in trials.study.full.outs.iter().zip(&mut prediction) {
+        for (i, value) in values.iter_mut().enumerate() {
+            wrong += usize::from(out.is_wrong(i));
+            if out.unwritten[i] && out.is_wrong(i) {
+                *value = f64::NAN;
+                left += 1;
+            }
+        }
+    }
+    let blocks = |out: &Out| block_sizes(&trials.study.evidence.call.op.attributes(), out.width);
+    let outs = trials.study.full.outs.iter().filter(|o| o.unwritten.contains(&true));
+    let (cause, place) = outs
+        .map(|out| region(out, &|i| out.unwritten[i], &blocks(out)))
+        .next()
+        .unwrap_or((Cause::NotWritten, String::new()));
+    let collision = trials.study.evidence.findings.iter().find(|f| f.kind.contains("race"));
+    if let Some(race) = collision {
+        // Invocations meet at some elements and leave others out: the index of the store is wrong.
+        let half = left * 10 > 3 * wrong.max(1) && (3..=7).contains(&(left * 10 / total(trials)));
+        let cause = if half && race.kind.contains("across") { Cause::Race } else { Cause::WrongStride };
+        let note =
+            format!("{place} are never written, while others are written more than once: {}", race.message);
+        trials.statistical(cause, Rank::Fitted, note, 0.97);
+        return;
+    }
+    let share = left as f64 / wrong.max(1) as f64;
+    let note = format!("{place} are never written");
+    if share >= 1.0 {
+        trials.full(cause, Rank::Placed, note, &prediction);
+    } else {
+        trials.statistical(
+            Cause::WrongStride,
+            Rank::Descriptive,
+            format!("{note}, and others hold wrong values: results are written to wrong places"),
+            0.7,
+        );
+    }
+}
+
+fn total(trials: &Trials<'_, '_>) -> usize {
+    trials
+        .study
+        .full
+        .outs
+        .iter()
+        .filter(|o| o.unwritten.contains(&true))
+        .map(|o| o.exact.len())
+        .sum::<usize>()
+        .max(1)
 }
 
 /// All wrong elements hold one value.
@@ -28,43 +85,81 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
         let held = |i: usize| out.is_wrong(i) || out.observed[i] == value;
         (0..values.len()).filter(|&i| held(i)).for_each(|i| values[i] = value);
     }
-    let (cause, place) = region(&trials.study.full.outs);
+    let blocks = |out: &Out| block_sizes(&trials.study.evidence.call.op.attributes(), out.width);
+    let outs = trials.study.full.outs.iter().filter(|o| o.wrong().next().is_some());
+    let found = outs.map(|out| region(out, &|i| out.is_wrong(i), &blocks(out))).next();
+    let Some((cause, place)) = found else { return };
     let note = format!("{place} hold {}, as if nothing was written there", number(value));
-    if value == 0.0 || trials.study.full.wrong() >= 8 && value.is_finite() {
+    if value == 0.0 {
         trials.full(cause, Rank::Placed, note, &prediction);
-    } else if trials.study.full.wrong() >= 8 {
-        // NaN may as well have been computed.
-        trials.statistical(cause, Rank::Descriptive, note, 0.7);
+    } else {
+        // Any other value may as well have been computed.
+        let fit = if trials.study.full.wrong() >= 8 { 0.7 } else { 0.1 };
+        trials.statistical(cause, Rank::Descriptive, note, fit);
     }
 }
 
-/// Whether the wrong elements are the end of the rows or columns of an output, and where they are.
-fn region(outs: &[Out]) -> (Cause, String) {
-    for out in outs {
-        let rows: BTreeSet<usize> = out.wrong().map(|i| i / out.width).collect();
-        let columns: BTreeSet<usize> = out.wrong().map(|i| i % out.width).collect();
-        let tail = |set: &BTreeSet<usize>, all: usize| {
-            set.len() < all && set.first().is_some_and(|first| first + set.len() == all)
-        };
-        if tail(&columns, out.width) && out.wrong().count() == rows.len() * columns.len() {
-            return (Cause::TailDropped, format!("the last {} of {} columns", columns.len(), out.width));
+/// Steps in which kernels go through elements.
+const STEPS: [usize; 7] = [4, 32, 64, 128, 256, 512, 1024];
+
+/// What leaving out these elements means, and where they are: the end or the beginning of the output, of its rows, of
+/// its heads, or of each step.
+fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -> (Cause, String) {
+    let all = out.exact.len();
+    let items: Vec<usize> = (0..all).filter(|&i| left(i)).collect();
+    let (count, first) = (items.len(), items.first().copied().unwrap_or(0));
+    if count == all {
+        return (Cause::NotWritten, "all elements".into());
+    }
+    if first + count == all {
+        return (Cause::TailDropped, format!("the last {count} of {all} elements"));
+    }
+    if first == 0 && items.last().is_some_and(|l| l + 1 == count) {
+        return (Cause::OffByOne, format!("the first {count} of {all} elements"));
+    }
+    let own = [("row".to_string(), out.width)];
+    let steps = STEPS.iter().map(|s| ("step".to_string(), *s));
+    for (name, size) in own
+        .iter()
+        .cloned()
+        .chain(blocks.iter().cloned())
+        .chain(steps.clone())
+        .chain(steps.map(|(n, s)| (n, 4 * s)))
+    {
+        if size < 2 || size * 2 > all {
+            continue;
         }
-        if tail(&rows, out.rows()) && columns.len() == out.width {
-            return (Cause::TailDropped, format!("the last {} of {} rows", rows.len(), out.rows()));
+        let places: BTreeSet<usize> = items.iter().map(|i| i % size).collect();
+        let whole = count * 10 >= places.len() * (all / size) * 9;
+        let (low, high) = (places.first().copied().unwrap_or(0), places.last().copied().unwrap_or(0));
+        let run = high + 1 - low == places.len() && places.len() < size;
+        if whole && run && high + 1 == size {
+            return (
+                Cause::TailDropped,
+                format!("the last {} of each {size} elements (a {name})", places.len()),
+            );
+        }
+        if whole && run && low == 0 {
+            return (
+                Cause::OffByOne,
+                format!("the first {} of each {size} elements (a {name})", places.len()),
+            );
         }
     }
-    (Cause::NotWritten, "the wrong elements".to_string())
+    let rows: Vec<usize> = items.iter().map(|i| i / out.width).collect::<BTreeSet<_>>().into_iter().collect();
+    (Cause::NotWritten, format!("{count} of {all} elements, in rows {},", ranges(&rows)))
 }
 
 /// The wrong elements are those of an input at the same place.
 fn inputs(trials: &mut Trials<'_, '_>) {
     for i in super::input::floats(trials) {
-        let input = numbers(&trials.study.cut.whole[i]);
         for o in 0..trials.study.full.outs.len() {
             let out = &trials.study.full.outs[o];
-            if input.len() != out.exact.len() || out.wrong().next().is_none() {
+            let len: usize = trials.study.cut.whole[i].shape().iter().product();
+            if len != out.exact.len() || out.wrong().next().is_none() {
                 continue;
             }
+            let input = numbers(&trials.study.cut.whole[i]);
             let mut prediction = trials.study.full.exact();
             out.wrong().for_each(|at| prediction[o][at] = input[at]);
             let note =

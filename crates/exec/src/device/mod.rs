@@ -14,6 +14,10 @@ use tapml_graph::{Model, Op, Result, Symbols, TensorType};
 use tapml_kernels::{CompileOptions, KernelCache, NodePlan, Overrides, compile, plan_node};
 use weights::WeightBuffers;
 
+/// The words that memory holds before a kernel writes it: outputs of replayed calls, and buffers of loaded graphs where
+/// they are filled with a signalling pattern.
+pub const UNWRITTEN: [u32; 2] = [replay::POISON, tapml_kernels::POISON];
+
 /// A device with its kernels. What it has loaded shares the device and keeps it alive.
 pub struct DevicePlatform {
     info: DeviceInfo,

@@ -4,6 +4,8 @@
 mod batch;
 mod layout;
 
+pub(super) use batch::POISON;
+
 use super::Inner;
 use super::plans::{PlanKey, Planned};
 use super::weights::BUDGET;

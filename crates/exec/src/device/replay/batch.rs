@@ -10,7 +10,7 @@ use tapml_kernels::{Arg, Launch, symbol_bytes};
 
 /// What outputs and scratch hold before a kernel writes them: a NaN in `f32`, in `f16` and in `bf16`, so that what a
 /// kernel leaves out shows.
-const POISON: u32 = 0x7fc0_7fc0;
+pub(in crate::device) const POISON: u32 = 0x7fc0_7fc0;
 
 /// Where the values of one item lie.
 struct Places {
