@@ -59,6 +59,13 @@ impl<'s, 'a> Trials<'s, 'a> {
         self.add(cause, rank, note.into(), score, true)
     }
 
+    /// Tests a prediction of every element that follows the observed ones too closely to leave no doubt.
+    pub fn described(&mut self, cause: Cause, note: impl Into<String>, prediction: &Prediction) -> Score {
+        let prediction = of_wrong_outputs(&self.study.full, prediction.clone());
+        let score = score(&self.study.full, &prediction, self.study.evidence.precision);
+        self.add(cause, Rank::Fitted, note.into(), score, false)
+    }
+
     /// Tests a prediction of the cut's elements.
     pub fn cut(
         &mut self,

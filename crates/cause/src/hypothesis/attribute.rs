@@ -92,7 +92,12 @@ pub(super) fn changed(trials: &mut Trials<'_, '_>) {
         let (missing, wrong) = meaning(&op, &path);
         test(trials, missing, format!("`{name}` is left out"), with(&op, &path, None));
         for (other, left_out) in others(&op, &path, value) {
-            let cause = if left_out { missing } else { wrong };
+            let negated = value.as_f64().is_some_and(|v| v != 0.0 && other.as_f64() == Some(-v));
+            let cause = match (left_out, negated) {
+                (true, _) => missing,
+                (_, true) => Cause::WrongSign,
+                _ => wrong,
+            };
             let note = match left_out {
                 true => format!("`{name}` is left out (as if {})", short(&other)),
                 false => format!("`{name}` is {}, where the operator says {}", short(&other), short(value)),

@@ -15,14 +15,7 @@ const SHIFTS: [isize; 6] = [1, -1, 2, -2, 3, -3];
 pub(super) fn tests(trials: &mut Trials<'_, '_>) {
     let Op::Attention(op) = &trials.study.cut.op else { return };
     let op = op.clone();
-    if op.causal {
-        let all = Attention { causal: false, window: None, chunk: None, alibi: None, ..op.clone() };
-        // Without slopes: a query far ahead would otherwise weigh keys behind it more than its own.
-        if op.alibi.is_none() {
-            let prediction = trials.eval(&all.into(), &trials.study.cut.inputs.clone());
-            trials.cut(Cause::MaskIgnored, Rank::Named, "every query sees every key", prediction);
-        }
-    }
+    let rows = trials.study.cut.inputs[0].shape()[0];
     for (name, without) in [
         ("window", Attention { window: None, ..op.clone() }),
         ("chunk", Attention { chunk: None, ..op.clone() }),
@@ -33,13 +26,53 @@ pub(super) fn tests(trials: &mut Trials<'_, '_>) {
             trials.cut(Cause::WindowIgnored, Rank::Named, format!("the {name} is ignored"), prediction);
         }
     }
+    // A single query, the last one, sees every key anyhow.
+    if op.causal && rows > 1 {
+        let prediction = by_rows(trials, &op, |_, keys| 0..keys);
+        trials.cut(Cause::MaskIgnored, Rank::Named, "every query sees every key", prediction);
+    }
     for shift in SHIFTS {
-        let prediction =
-            by_rows(trials, &op, |end, keys| (end as isize + shift).clamp(0, keys as isize) as usize);
         let more = if shift > 0 { "more" } else { "fewer" };
+        let clamp = |end: usize, keys: usize| (end as isize + shift).clamp(0, keys as isize) as usize;
+        let prediction = by_rows(trials, &op, |own, keys| own.start..clamp(own.end, keys));
         let note = format!("each query sees {} keys {more} at its end", shift.abs());
         trials.cut(Cause::MaskShifted, Rank::Placed, note, prediction);
+        if op.window.is_some() || op.chunk.is_some() {
+            let prediction = by_rows(trials, &op, |own, keys| clamp(own.start, keys)..clamp(own.end, keys));
+            let note = format!("the keys that each query sees are shifted by {shift:+}");
+            trials.cut(Cause::MaskShifted, Rank::Placed, note, prediction);
+        }
     }
+    for tile in [4, 8, 16, 32, 64] {
+        let prediction = by_rows(trials, &op, |own, _| own.start..own.start + own.len() / tile * tile);
+        let note = format!("the keys of the last incomplete {tile} are left out");
+        trials.cut(Cause::TailDropped, Rank::Placed, note, prediction);
+        let prediction = by_rows(trials, &op, |own, _| own.start..own.end.min(own.start + tile));
+        trials.cut(
+            Cause::TailDropped,
+            Rank::Placed,
+            format!("only the first {tile} keys are seen"),
+            prediction,
+        );
+        let prediction =
+            by_rows(trials, &op, |own, _| own.start..own.end.saturating_sub(tile).max(own.start));
+        trials.cut(
+            Cause::TailDropped,
+            Rank::Placed,
+            format!("the last {tile} keys are left out"),
+            prediction,
+        );
+    }
+    let prediction = by_rows(trials, &op, |own, _| (own.start + 1).min(own.end)..own.end);
+    trials.cut(Cause::OffByOne, Rank::Placed, "the first key is left out", prediction);
+    // The position of the first row is taken for 0.
+    let prediction = by_rows(trials, &op, |own, keys| 0..(own.end + rows).saturating_sub(keys).max(1));
+    trials.cut(
+        Cause::PositionShifted,
+        Rank::Placed,
+        "positions are counted from the first query",
+        prediction,
+    );
     window_shifted(trials, &op);
 }
 
@@ -63,33 +96,44 @@ fn window_shifted(trials: &mut Trials<'_, '_>, op: &Attention) {
     }
 }
 
-/// Each query row alone, with the first `end(own end, all keys)` keys. A query without keys gives 0.
+/// Each query row alone, with the keys that `seen` makes of its own range and the count of all. A query without keys
+/// gives 0. That a key's distance is counted from the last one seen shifts the scores of ALiBi alike.
 fn by_rows(
     trials: &mut Trials<'_, '_>,
     op: &Attention,
-    end: impl Fn(usize, usize) -> usize,
+    seen: impl Fn(std::ops::Range<usize>, usize) -> std::ops::Range<usize>,
 ) -> Option<Prediction> {
     trials.spend()?;
-    if !op.causal {
-        return None;
-    }
     let inputs = &trials.study.cut.inputs;
     let (q, k, v) = (inputs.first()?, inputs.get(1)?, inputs.get(2)?);
     let (rows, keys) = (q.shape()[0], k.shape()[0]);
     let width = op.heads as usize * op.value_size() as usize;
+    let plain = Attention { causal: true, window: None, chunk: None, ..op.clone() };
     let mut values = Vec::with_capacity(rows * width);
     for row in 0..rows {
-        let seen = end(keys - rows + row + 1, keys);
-        if seen == 0 {
+        let seen = seen(own_keys(op, row, rows, keys), keys);
+        if seen.is_empty() {
             values.extend(std::iter::repeat_n(0.0, width));
             continue;
         }
-        let mut own = vec![part(q, row, 1)?, part(k, 0, seen)?, part(v, 0, seen)?];
+        let mut own =
+            vec![part(q, row, 1)?, part(k, seen.start, seen.len())?, part(v, seen.start, seen.len())?];
         own.extend(inputs.get(3).cloned());
-        let symbols = Symbols::np(1, seen as u64 - 1);
-        values.extend(eval(&op.clone().into(), &symbols, &own).ok()?.first().map(numbers)?);
+        let symbols = Symbols::np(1, seen.len() as u64 - 1);
+        values.extend(eval(&plain.clone().into(), &symbols, &own).ok()?.first().map(numbers)?);
     }
     Some(vec![values])
+}
+
+/// The keys that a query row sees.
+fn own_keys(op: &Attention, row: usize, rows: usize, keys: usize) -> std::ops::Range<usize> {
+    if !op.causal {
+        return 0..keys;
+    }
+    let position = keys - rows + row;
+    let window = op.window.map_or(0, |w| (position + 1).saturating_sub(w as usize));
+    let chunk = op.chunk.map_or(0, |c| position / c as usize * c as usize);
+    window.max(chunk)..position + 1
 }
 
 fn part(value: &Value<f64>, first: usize, count: usize) -> Option<Value<f64>> {

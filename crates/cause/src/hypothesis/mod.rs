@@ -7,6 +7,7 @@ mod attribute;
 mod findings;
 mod formula;
 mod input;
+mod likely;
 mod mask;
 mod output;
 mod overflow;
@@ -64,4 +65,5 @@ pub(crate) const HYPOTHESES: &[Hypothesis] = &[
     of_values("a factor on an input found by search", solve::inputs),
     of_values("each row by a factor of its own", output::rows_scaled),
     of_values("a choice between near ones", findings::near_tie),
+    of_values("what errors of this size and kind usually mean", likely::guessed),
 ];

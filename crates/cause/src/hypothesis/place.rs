@@ -68,11 +68,26 @@ fn sources(count: usize, same: &dyn Fn(usize, usize) -> bool) -> Vec<Option<usiz
     let wrong: Vec<usize> = (0..count).filter(|&u| !same(u, u)).collect();
     let mut found: Vec<Option<usize>> = (0..count).map(Some).collect();
     wrong.iter().for_each(|&u| found[u] = None);
+    for by in [1, -1] {
+        let from = |u: usize| u.checked_add_signed(by).filter(|&f| f < count);
+        let inside = wrong.iter().filter(|&&u| from(u).is_some()).count();
+        if inside > 1 && wrong.iter().all(|&u| from(u).is_none_or(|f| same(u, f))) {
+            wrong.iter().for_each(|&u| found[u] = from(u));
+            return found;
+        }
+    }
     for &unit in wrong.iter().take(LOOKED_FOR) {
         // Neighbours first: among equal rows the nearest is the likely source.
         let mut places: Vec<usize> = (0..count).filter(|&f| f != unit).collect();
         places.sort_by_key(|&f| f.abs_diff(unit));
         found[unit] = places.into_iter().find(|&from| same(unit, from));
+    }
+    // Among equal sources one whose place holds this unit is an exchange.
+    for &unit in wrong.iter().take(LOOKED_FOR) {
+        let back = |from: usize| from != unit && same(unit, from) && same(from, unit);
+        if let Some(&other) = wrong.iter().take(LOOKED_FOR).find(|&&from| back(from)) {
+            found[unit] = Some(other);
+        }
     }
     let any = wrong.iter().any(|&u| found[u].is_some());
     if any { found } else { Vec::new() }
@@ -100,6 +115,7 @@ fn named(
         "column" => Cause::ColumnsSwapped,
         _ => Cause::WrongHead,
     };
+    let decisive = exchanged || one || shifted;
     let (cause, note) = match (exchanged, one, shifted) {
         (true, ..) => (swapped, format!("each {unit} is exchanged with another: {first} with {source}, …")),
         (_, true, _) => (
@@ -122,7 +138,11 @@ fn named(
     let out = &trials.study.full.outs[o];
     let from = |i: usize| found[unit_of(i)].map(|from| element(i, from));
     if let Some(prediction) = gathered(trials, o, out, &from) {
-        trials.full(cause, Rank::Placed, note, &prediction);
+        // A map without a rule says where results come from, not why.
+        match decisive {
+            true => trials.full(cause, Rank::Placed, note, &prediction),
+            false => trials.described(cause, note, &prediction),
+        };
     }
 }
 
@@ -185,8 +205,8 @@ pub(super) fn strided(trials: &mut Trials<'_, '_>) {
             continue;
         }
         let rounded = [4, 8, 16, 32, 64].map(|m| width.next_multiple_of(m));
-        let mut strides: Vec<usize> =
-            rounded.into_iter().chain([width + 1, width - 1, 2 * width, width / 2]).collect();
+        let near = (1..=4).flat_map(|d| [width + d, width.saturating_sub(d)]);
+        let mut strides: Vec<usize> = rounded.into_iter().chain(near).chain([2 * width, width / 2]).collect();
         strides.retain(|&s| s != width && s > 0);
         strides.dedup();
         for stride in strides {

@@ -54,7 +54,11 @@ fn unwritten(trials: &mut Trials<'_, '_>) {
     }
     let share = left as f64 / wrong.max(1) as f64;
     let note = format!("{place} are never written");
-    if share >= 1.0 {
+    let outside = trials.study.evidence.findings.iter().any(|f| f.kind.contains("bound"));
+    if share >= 1.0 && outside {
+        // They may have been written elsewhere.
+        trials.statistical(cause, Rank::Placed, note, 1.0);
+    } else if share >= 1.0 {
         trials.full(cause, Rank::Placed, note, &prediction);
     } else {
         trials.statistical(
@@ -87,11 +91,15 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
     }
     let blocks = |out: &Out| block_sizes(&trials.study.evidence.call.op.attributes(), out.width);
     let outs = trials.study.full.outs.iter().filter(|o| o.wrong().next().is_some());
-    let found = outs.map(|out| region(out, &|i| out.is_wrong(i), &blocks(out))).next();
+    let found =
+        outs.map(|out| region(out, &|i| out.is_wrong(i) || out.observed[i] == value, &blocks(out))).next();
     let Some((cause, place)) = found else { return };
     let note = format!("{place} hold {}, as if nothing was written there", number(value));
-    if value == 0.0 {
+    if value == 0.0 && cause != Cause::NotWritten {
         trials.full(cause, Rank::Placed, note, &prediction);
+    } else if value == 0.0 {
+        // Zeros may as well have been computed, and memory that nobody wrote is known by other bits where it can be.
+        trials.statistical(cause, Rank::Fitted, note, 1.0);
     } else {
         // Any other value may as well have been computed.
         let fit = if trials.study.full.wrong() >= 8 { 0.7 } else { 0.1 };
@@ -116,6 +124,11 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
     }
     if first == 0 && items.last().is_some_and(|l| l + 1 == count) {
         return (Cause::OffByOne, format!("the first {count} of {all} elements"));
+    }
+    let run = items.last().is_some_and(|last| last + 1 - first == count);
+    if run && (first + count) % out.width == 0 {
+        let row = (first + count) / out.width - 1;
+        return (Cause::TailDropped, format!("{count} of {all} elements, up to the end of row {row},"));
     }
     let own = [("row".to_string(), out.width)];
     let steps = STEPS.iter().map(|s| ("step".to_string(), *s));

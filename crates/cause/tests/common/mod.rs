@@ -1,6 +1,8 @@
 //! Calls with exact results, wrong outputs of them, and what is said of these.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod kernels;
+
 use tapml_cause::{Earlier, Evidence, Explanation, explain};
 use tapml_exec::Call;
 use tapml_graph::op::{OPS, Sample};
