@@ -118,7 +118,7 @@ impl Cut {
             (self.view.outs.iter().map(shown).sum::<usize>(), start, keep)
         });
         let [last, first] = &starts;
-        let (shown, start, keep) = if last.0 * 2 >= first.0 { last } else { first };
+        let (shown, start, keep) = if last.0 >= 6 || last.0 >= first.0 { last } else { first };
         if *shown == 0 {
             return None;
         }

@@ -47,9 +47,22 @@ pub(crate) fn score(view: &View, prediction: &Prediction, precision: Precision) 
             count.add(out, i, value, factors[i / out.width]);
         }
     }
-    let fit = count.fit();
+    let fit = count.fit().max(of_one_output(view, prediction, &factors));
     let ratio = if fit >= JUDGED { judged(view, prediction, precision) } else { f64::INFINITY };
     Score { fit, ratio }
+}
+
+/// A prediction that explains all of one output, but not of another, is right about part of a fused operator.
+const ONE_OUTPUT: f64 = 0.9;
+
+fn of_one_output(view: &View, prediction: &Prediction, factors: &[Vec<f64>]) -> f64 {
+    let outs = view.outs.iter().zip(prediction).zip(factors);
+    let explained = outs.map(|((out, values), factors)| {
+        let fits = |(i, &v): (usize, &f64)| ratio(out, i, v, factors[i / out.width]) <= 1.0;
+        out.wrong().count() >= 6 && values.iter().enumerate().all(fits)
+    });
+    let explained: Vec<bool> = explained.collect();
+    if explained.len() > 1 && explained.contains(&true) { ONE_OUTPUT } else { 0.0 }
 }
 
 /// The squared error of a prediction in units of what is allowed, over the probes; each element counts at most

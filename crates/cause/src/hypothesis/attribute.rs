@@ -91,16 +91,15 @@ pub(super) fn changed(trials: &mut Trials<'_, '_>) {
         let name = path.join(".");
         let (missing, wrong) = meaning(&op, &path);
         test(trials, missing, format!("`{name}` is left out"), with(&op, &path, None));
-        for (other, left_out) in others(&op, &path, value) {
-            let negated = value.as_f64().is_some_and(|v| v != 0.0 && other.as_f64() == Some(-v));
-            let cause = match (left_out, negated) {
-                (true, _) => missing,
-                (_, true) => Cause::WrongSign,
-                _ => wrong,
-            };
-            let note = match left_out {
-                true => format!("`{name}` is left out (as if {})", short(&other)),
-                false => format!("`{name}` is {}, where the operator says {}", short(&other), short(value)),
+        for (other, change) in others(&op, &path, value) {
+            let (cause, note) = match change {
+                Change::LeftOut => (missing, format!("`{name}` is left out (as if {})", short(&other))),
+                Change::Negated => (Cause::WrongSign, format!("`{name}` has the opposite sign")),
+                Change::Moved(cause, how) => (cause, format!("the values of `{name}` are {how}")),
+                Change::Another => {
+                    let (other, own) = (short(&other), short(value));
+                    (wrong, format!("`{name}` is {other}, where the operator says {own}"))
+                }
             };
             test(trials, cause, note, with(&op, &path, Some(other)));
         }
@@ -114,49 +113,71 @@ fn test(trials: &mut Trials<'_, '_>, cause: Cause, note: String, op: Option<Op>)
     trials.cut(cause, Rank::Named, note, prediction);
 }
 
-/// Other values of an attribute, and for each whether it stands for leaving the attribute out.
-fn others(op: &Op, path: &[String], value: &Value) -> Vec<(Value, bool)> {
+/// What another value of an attribute stands for.
+enum Change {
+    /// The attribute left out.
+    LeftOut,
+    /// The opposite sign.
+    Negated,
+    /// The same values at other places.
+    Moved(Cause, &'static str),
+    /// Just another value.
+    Another,
+}
+
+/// Other values of an attribute, and what they stand for.
+fn others(op: &Op, path: &[String], value: &Value) -> Vec<(Value, Change)> {
     let name = path.last().map_or("", String::as_str);
-    let scale = ["scale", "factor"].contains(&name);
     match value {
-        Value::Bool(b) => vec![(json!(!b), false)],
+        Value::Bool(b) => vec![(json!(!b), Change::Another)],
         Value::Number(n) if n.is_u64() => {
             let v = n.as_u64().unwrap_or(0);
             let near =
                 [v.checked_sub(1), Some(v + 1), Some(2 * v), Some(v / 2), v.checked_sub(2), Some(v + 2)];
             let mut values: Vec<u64> = near.into_iter().flatten().filter(|&o| o != v).collect();
             values.dedup();
-            values.into_iter().map(|o| (json!(o), false)).collect()
+            values.into_iter().map(|o| (json!(o), Change::Another)).collect()
         }
         Value::Number(n) => {
             let v = n.as_f64().unwrap_or(0.0);
-            let neutral = if scale { 1.0 } else { 0.0 };
+            let neutral = if ["scale", "factor"].contains(&name) { 1.0 } else { 0.0 };
             let other =
-                [1.0 - neutral, -v, 2.0 * v, v / 2.0, v * v, v.recip(), v.abs().sqrt(), 10.0 * v, v / 10.0];
-            let other = other
-                .into_iter()
-                .filter(|o| o.is_finite() && *o != v && *o != neutral)
-                .map(|o| (json!(o), false));
-            [(json!(neutral), true)].into_iter().filter(|_| v != neutral).chain(other).collect()
+                [1.0 - neutral, 2.0 * v, v / 2.0, v * v, v.recip(), v.abs().sqrt(), 10.0 * v, v / 10.0];
+            let other = other.into_iter().filter(|o| o.is_finite() && *o != neutral);
+            let special = [(neutral, Change::LeftOut), (-v, Change::Negated)];
+            let all = special.into_iter().chain(other.map(|o| (o, Change::Another)));
+            all.filter(|(o, _)| *o != v).map(|(o, change)| (json!(o), change)).collect()
         }
         Value::String(_) => {
-            alternatives(op.name(), path).into_iter().filter(|o| o != value).map(|o| (o, false)).collect()
+            let others = alternatives(op.name(), path).into_iter().filter(|o| o != value);
+            others.map(|o| (o, Change::Another)).collect()
         }
         Value::Array(items) if items.iter().all(Value::is_number) => {
-            let numbers: Vec<f64> = items.iter().filter_map(Value::as_f64).collect();
-            let mapped = |f: &dyn Fn(f64) -> f64| json!(numbers.iter().map(|&v| f(v)).collect::<Vec<f64>>());
-            let reversed: Vec<f64> = numbers.iter().rev().copied().collect();
-            let first = numbers.first().copied().unwrap_or(0.0);
-            vec![
-                (mapped(&|v| -v), false),
-                (json!(reversed), false),
-                (mapped(&|v| 2.0 * v), false),
-                (mapped(&|v| v / 2.0), false),
-                (mapped(&|_| first), false),
-            ]
+            of_list(&items.iter().filter_map(Value::as_f64).collect::<Vec<f64>>())
         }
         _ => Vec::new(),
     }
+}
+
+/// Other lists of numbers in the place of one.
+fn of_list(numbers: &[f64]) -> Vec<(Value, Change)> {
+    let gathered = |from: &dyn Fn(usize) -> usize| {
+        json!((0..numbers.len()).map(|i| numbers[from(i).min(numbers.len() - 1)]).collect::<Vec<f64>>())
+    };
+    let scaled = |by: f64| json!(numbers.iter().map(|v| by * v).collect::<Vec<f64>>());
+    let last = numbers.len().saturating_sub(1);
+    vec![
+        (scaled(-1.0), Change::Negated),
+        (scaled(2.0), Change::Another),
+        (scaled(0.5), Change::Another),
+        (gathered(&|_| 0), Change::Moved(Cause::WrongStride, "all the first one")),
+        (gathered(&|i| last - i), Change::Moved(Cause::WrongStride, "read in reverse")),
+        (gathered(&|i| i ^ 1), Change::Moved(Cause::ColumnsSwapped, "exchanged with their neighbours")),
+        (gathered(&|i| i + 1), Change::Moved(Cause::OffByOne, "those behind them")),
+        (gathered(&|i| i.saturating_sub(1)), Change::Moved(Cause::OffByOne, "those before them")),
+        (gathered(&|i| 2 * i), Change::Moved(Cause::WrongStride, "read two apart")),
+        (gathered(&|i| i / 2), Change::Moved(Cause::WrongStride, "read half as far apart")),
+    ]
 }
 
 /// Every value that the samples of the operator give this attribute.

@@ -21,6 +21,7 @@ pub(super) fn reported(trials: &mut Trials<'_, '_>) {
                 None => (Cause::OutOfBounds, 0.64),
             },
             () if kind.contains("uninit") && (has("bound") || has("race")) => (Cause::WrongStride, 0.63),
+            () if kind.contains("uninit") && !finding.message.contains("word 0 ") => (Cause::OffByOne, 0.65),
             () if kind.contains("uninit") => (Cause::Uninitialised, 0.65),
             () => continue,
         };

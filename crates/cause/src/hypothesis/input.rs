@@ -107,12 +107,36 @@ fn adds_to_columns(trials: &Trials<'_, '_>, i: usize, zeros: &Prediction) -> boo
     same.all(|s| s)
 }
 
-/// Two inputs of one shape taken for each other.
+/// Input `i` as the numbers of input `from`, one after the other, up to its last.
+fn flat_from(trials: &Trials<'_, '_>, i: usize, from: usize) -> Option<Value<f64>> {
+    let source = numbers(&trials.study.cut.whole[from]);
+    let last = source.len().checked_sub(1)?;
+    let [rows, columns] = matrix_sizes(&trials.study.cut.whole[i]);
+    let kept = trials.study.cut.kept[i].clone().unwrap_or_else(|| (0..rows).collect());
+    let places = kept.iter().flat_map(|r| (0..columns).map(move |c| r * columns + c));
+    like(&trials.study.cut.inputs[i], places.map(|at| source[at.min(last)]).collect())
+}
+
+/// Two inputs of different shapes, each read in the place of the other.
+fn exchanged_flat(trials: &mut Trials<'_, '_>, i: usize, j: usize) {
+    if large(trials, i) || large(trials, j) {
+        return;
+    }
+    let mut inputs = trials.study.cut.inputs.clone();
+    let (Some(a), Some(b)) = (flat_from(trials, i, j), flat_from(trials, j, i)) else { return };
+    (inputs[i], inputs[j]) = (a, b);
+    let prediction = trials.eval(&trials.study.cut.op.clone(), &inputs);
+    let note = format!("{} and {} are exchanged", label(trials, i), label(trials, j));
+    trials.cut(Cause::SwappedOperands, Rank::Named, note, prediction);
+}
+
+/// Two inputs taken for each other.
 pub(super) fn exchanged(trials: &mut Trials<'_, '_>) {
     let indices = floats(trials);
     for (at, &i) in indices.iter().enumerate() {
         for &j in &indices[at + 1..] {
             if trials.study.cut.inputs[i].shape() != trials.study.cut.inputs[j].shape() {
+                exchanged_flat(trials, i, j);
                 continue;
             }
             let mut inputs = trials.study.cut.inputs.clone();
@@ -293,6 +317,10 @@ fn ids(trials: &mut Trials<'_, '_>, i: usize, name: &str) {
     if input.as_ids().is_err() {
         return;
     }
+    let exchanged = numbers(input).iter().map(|&id| f64::from(id as u32 ^ 1)).collect();
+    let prediction = trials.with_input(i, like(input, exchanged));
+    let note = format!("neighbouring indices of {name} are exchanged");
+    trials.cut(Cause::RowsSwapped, Rank::Placed, note, prediction);
     for shift in [1.0, -1.0] {
         let moved = numbers(input).iter().map(|id| (id + shift).max(0.0)).collect();
         let prediction = trials.with_input(i, like(input, moved));
@@ -396,6 +424,10 @@ fn of_the_sum_only(trials: &Trials<'_, '_>, prediction: &Prediction) -> Option<P
 pub(super) fn cast(trials: &mut Trials<'_, '_>) {
     for i in floats(trials) {
         let name = label(trials, i);
+        if !large(trials, i) {
+            let whole = mapped(trials, i, f64::trunc).filter(|p| p.iter().flatten().any(|&v| v != 0.0));
+            trials.cut(Cause::WrongCast, Rank::Named, format!("{name} passes through an integer"), whole);
+        }
         let stored = trials.study.evidence.call.inputs[i].dtype();
         if large(trials, i) && stored.size() != 2 {
             continue;

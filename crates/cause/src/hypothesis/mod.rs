@@ -7,6 +7,7 @@ mod attribute;
 mod findings;
 mod formula;
 mod input;
+mod lanes;
 mod likely;
 mod mask;
 mod output;
@@ -48,6 +49,7 @@ pub(crate) const HYPOTHESES: &[Hypothesis] = &[
     of_values("inputs exchanged", input::exchanged),
     of_values("an input's elements from elsewhere", input::moved),
     of_values("the last elements of an input left out", input::tails),
+    of_values("some lanes of an input left out, negative or whole", lanes::treated),
     of_values("an input in another type", input::cast),
     of_values("the result's sign, or a constant factor", output::scaled),
     of_values("results from elsewhere", place::moved),

@@ -53,7 +53,26 @@ pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
             }
         }
     }
-    let note =
-        format!("each row is the exact one times a factor of its own, {} to {}", number(least), number(most));
-    trials.full(Cause::WrongScale, Rank::Descriptive, note, &prediction);
+    let norm = trials.study.evidence.call.op.attributes().get("eps").is_some();
+    let (cause, why) = match () {
+        () if !norm || most - least < 1e-6 * most.abs() => (Cause::WrongScale, ""),
+        () if (most - 1.0).abs().max((least - 1.0).abs()) < NARROW => {
+            (Cause::F16Accumulation, ", as if the sum behind it were rounded to few bits")
+        }
+        () if least > 1.0 - ROUNDING => {
+            (Cause::TailDropped, ", as if terms were left out of the sum behind it")
+        }
+        () if most < 1.0 + ROUNDING => {
+            (Cause::OffByOne, ", as if the sum behind it had terms that do not belong to it")
+        }
+        () => (Cause::WrongStride, ", as if the sum behind it were that of other elements"),
+    };
+    let (least, most) = (number(least), number(most));
+    let note = format!("each row is the exact one times a factor of its own, {least} to {most}{why}");
+    trials.full(cause, Rank::Descriptive, note, &prediction);
 }
+
+/// Factors so close to 1 come from roundings to bf16 at most.
+const NARROW: f64 = 1.0 / 256.0;
+/// Factors so close to 1 are 1.
+const ROUNDING: f64 = 1e-5;

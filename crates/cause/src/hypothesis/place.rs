@@ -157,14 +157,15 @@ fn gathered(
     from: &dyn Fn(usize) -> Option<usize>,
 ) -> Option<Prediction> {
     let mut prediction = trials.study.full.exact();
-    let (mut wrong, mut open) = (0, 0);
+    let (mut wrong, mut open, mut told) = (0, 0, 0);
     for (i, value) in prediction[o].iter_mut().enumerate() {
         let known = from(i).and_then(|from| out.exact.get(from));
         wrong += usize::from(out.is_wrong(i));
+        told += usize::from(out.is_wrong(i) && !out.unwritten[i] && known.is_some());
         open += usize::from(out.is_wrong(i) && known.is_none() && !out.unwritten[i]);
         *value = known.copied().unwrap_or(out.observed[i]);
     }
-    (open * OFF_THE_END <= wrong).then_some(prediction)
+    (open * OFF_THE_END <= wrong && told * 2 > open).then_some(prediction)
 }
 
 /// One output whose element `i` is the exact one at `from(i)`.

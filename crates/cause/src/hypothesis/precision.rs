@@ -54,6 +54,11 @@ pub(super) fn narrowed(trials: &mut Trials<'_, '_>) {
             &prediction,
         );
     }
+    let outs = &trials.study.full.outs;
+    let whole: Prediction = outs.iter().map(|out| out.exact.iter().map(|v| v.trunc()).collect()).collect();
+    if whole.iter().flatten().any(|&v| v != 0.0) {
+        trials.full(Cause::WrongCast, Rank::Named, "results pass through an integer", &whole);
+    }
 }
 
 /// Subnormal numbers of inputs or results taken for zero.

@@ -7,7 +7,8 @@ use crate::fit::loss;
 use crate::study::Prediction;
 use crate::trials::{Rank, Trials};
 use crate::words::{factor, number};
-use serde_json::json;
+use serde_json::{Value, json};
+use tapml_graph::Op;
 
 /// Steps of the search between two points of the grid.
 const REFINED: usize = 26;
@@ -23,6 +24,7 @@ pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
     let inputs = trials.study.cut.inputs.clone();
     let attributes = op.attributes();
     for path in paths(&attributes) {
+        of_list(trials, &op, &path, get(&attributes, &path));
         let Some(own) = get(&attributes, &path).filter(|v| v.is_f64()).and_then(|v| v.as_f64()) else {
             continue;
         };
@@ -40,6 +42,27 @@ pub(super) fn attributes(trials: &mut Trials<'_, '_>) {
             );
             trials.cut(cause, Rank::Fitted, note, Some(prediction));
         }
+    }
+}
+
+/// A list of numbers that grows or shrinks along its length, as frequencies of another base do.
+fn of_list(trials: &mut Trials<'_, '_>, op: &Op, path: &[String], value: Option<&Value>) {
+    let numbers: Vec<f64> =
+        value.and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_f64).collect();
+    if numbers.len() < 2 {
+        return;
+    }
+    let inputs = trials.study.cut.inputs.clone();
+    let count = numbers.len() as f64;
+    let found = search(trials, |trials, ratio| {
+        let grown = numbers.iter().enumerate().map(|(j, v)| v * ratio.powf(j as f64 / count));
+        with(op, path, Some(json!(grown.collect::<Vec<f64>>()))).and_then(|op| trials.eval(&op, &inputs))
+    });
+    if let Some((ratio, prediction)) = found {
+        let name = path.join(".");
+        let note =
+            format!("value j of {count} of `{name}` is taken times {} to the power j/{count}", number(ratio));
+        trials.cut(Cause::WrongConstant, Rank::Fitted, note, Some(prediction));
     }
 }
 

@@ -29,7 +29,7 @@ fn test(trials: &mut Trials<'_, '_>, earlier: &Earlier<'_>, what: &str, tensors:
         }
     }
     let note = format!("the wrong elements are those that the earlier call {} {what}", earlier.name);
-    trials.full(Cause::StaleData, Rank::Placed, note, &prediction);
+    trials.full(Cause::StaleData, Rank::Fitted, note, &prediction);
 }
 
 /// What the call gives with one input of an earlier call.

@@ -1,0 +1,56 @@
+//! Some of four neighbouring columns or rows of an input treated otherwise than the rest: kernels have a name of its own
+//! for each lane of a vector.
+
+use super::input::{floats, label, large};
+use crate::Cause;
+use crate::cut::{like, matrix_sizes, numbers};
+use crate::study::Prediction;
+use crate::trials::{Rank, Trials};
+
+/// Lanes of four.
+const LANES: [&[usize]; 8] = [&[0], &[1], &[2], &[3], &[0, 1], &[2, 3], &[0, 2], &[1, 3]];
+
+/// What happens to the numbers of some lanes, and what that means.
+type Treatment = (&'static str, Cause, fn(f64) -> f64);
+
+const TREATMENTS: [Treatment; 3] = [
+    ("are left out", Cause::MissingTerm, |_| 0.0),
+    ("have the opposite sign", Cause::WrongSign, |v| -v),
+    ("pass through an integer", Cause::WrongCast, f64::trunc),
+];
+
+/// Lanes left out, with the opposite sign, or cut to whole numbers.
+pub(super) fn treated(trials: &mut Trials<'_, '_>) {
+    for i in floats(trials).into_iter().filter(|&i| !large(trials, i)).collect::<Vec<_>>() {
+        let [rows, columns] = matrix_sizes(&trials.study.cut.inputs[i]);
+        let name = label(trials, i);
+        for (by_rows, place) in [(false, "columns"), (true, "rows")] {
+            let size = if by_rows { rows } else { columns };
+            if size < 8 || by_rows && trials.study.cut.kept[i].is_some() {
+                continue;
+            }
+            for lanes in LANES {
+                for (what, cause, change) in TREATMENTS {
+                    let prediction = changed(trials, i, by_rows, lanes, change);
+                    let note = format!("{place} {lanes:?} of each 4 of {name} {what}");
+                    trials.cut(cause, Rank::Placed, note, prediction);
+                }
+            }
+        }
+    }
+}
+
+fn changed(
+    trials: &mut Trials<'_, '_>,
+    i: usize,
+    by_rows: bool,
+    lanes: &[usize],
+    change: fn(f64) -> f64,
+) -> Option<Prediction> {
+    let input = &trials.study.cut.inputs[i];
+    let [_, columns] = matrix_sizes(input);
+    let lane = |at: usize| if by_rows { at / columns % 4 } else { at % columns % 4 };
+    let values = numbers(input).into_iter().enumerate();
+    let values = values.map(|(at, v)| if lanes.contains(&lane(at)) { change(v) } else { v }).collect();
+    trials.with_input(i, like(input, values))
+}
