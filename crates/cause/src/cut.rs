@@ -9,7 +9,7 @@ use tapml_reference::{Array, Value, eval};
 const ROWS: usize = 5;
 const COLUMNS: usize = 48;
 /// Rows that are kept of an operator whose rows depend on those before them.
-const ENDS: usize = 2;
+const ENDS: usize = 3;
 /// An output with fewer columns keeps all of them.
 const FEW_COLUMNS: usize = 96;
 
@@ -69,6 +69,14 @@ impl Cut {
         let values = kept.iter().flat_map(|&r| (0..columns).map(move |c| (r, c)));
         let values: Vec<f64> = values.map(|(r, c)| element(source(r, c))).collect();
         like(&self.inputs[i], values)
+    }
+
+    /// The rows of another value that the cut keeps of input `i`.
+    pub fn taken(&self, i: usize, value: &Value<f64>) -> Option<Value<f64>> {
+        match self.kept.get(i)? {
+            Some(kept) => take_rows(value, kept),
+            None => Some(value.clone()),
+        }
     }
 
     fn estimate(&self) -> usize {

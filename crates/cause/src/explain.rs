@@ -6,6 +6,7 @@ use crate::study::Study;
 use crate::trials::Trials;
 use crate::words::number;
 use crate::{Cause, Evidence, Explanation, Picture};
+use std::sync::OnceLock;
 use tapml_graph::{Context, Result};
 
 /// Tests every named hypothesis on a failing call and says which one explains it.
@@ -13,6 +14,16 @@ use tapml_graph::{Context, Result};
 /// Fails if the evidence contradicts itself: outputs of other shapes than the exact ones, or none at all. A call that
 /// passes its verdict, and on which no device reported a finding, has no cause: [`Cause::Unknown`] with a fit of 0.
 pub fn explain(evidence: &Evidence<'_>) -> Result<Explanation> {
+    // Hundreds of small evaluations: to wake a second thread for each would take longer than they do.
+    static POOL: OnceLock<Option<rayon::ThreadPool>> = OnceLock::new();
+    let pool = POOL.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(1).build().ok());
+    match pool {
+        Some(pool) => pool.install(|| on_this_thread(evidence)),
+        None => on_this_thread(evidence),
+    }
+}
+
+fn on_this_thread(evidence: &Evidence<'_>) -> Result<Explanation> {
     let study = Study::new(evidence).context(|| format!("node `{}`", evidence.call.node))?;
     let picture = Picture::of(&study);
     let mut trials = Trials::new(&study);

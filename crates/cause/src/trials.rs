@@ -74,7 +74,12 @@ impl<'s, 'a> Trials<'s, 'a> {
         note: impl Into<String>,
         prediction: Option<Prediction>,
     ) -> Score {
-        let Some(prediction) = prediction else { return Score::NONE };
+        // Zeros have too many reasons to tell for any of them.
+        let largest = |values: &[Vec<f64>]| values.iter().flatten().fold(0.0f64, |m, v| m.max(v.abs()));
+        let exact =
+            self.study.cut.view.outs.iter().flat_map(|out| &out.exact).fold(0.0f64, |m, v| m.max(v.abs()));
+        let told = |p: &Prediction| largest(p) > 1e-6 * exact || p.iter().flatten().any(|v| v.is_nan());
+        let Some(prediction) = prediction.filter(told) else { return Score::NONE };
         let prediction = of_wrong_outputs(&self.study.cut.view, prediction);
         let score = score(&self.study.cut.view, &prediction, self.study.evidence.precision);
         self.add(cause, rank, note.into(), score, true)

@@ -39,7 +39,7 @@ pub(super) fn mapped(trials: &mut Trials<'_, '_>, i: usize, map: impl Fn(f64) ->
 
 /// Zeros or ones in the place of an input, an optional input not given, or one with the opposite sign.
 pub(super) fn left_out(trials: &mut Trials<'_, '_>) {
-    for i in floats(trials) {
+    for i in floats(trials).into_iter().filter(|&i| !large(trials, i)).collect::<Vec<_>>() {
         let name = label(trials, i);
         let zeros = mapped(trials, i, |_| 0.0).filter(|p| p.iter().flatten().any(|&v| v != 0.0));
         let ones = mapped(trials, i, |_| 1.0);

@@ -1,7 +1,7 @@
 //! Numbers found by search: the value of an attribute, a factor on an input.
 
 use super::attribute::{get, meaning, paths, with};
-use super::input::{floats, label, mapped};
+use super::input::{floats, label, large, mapped};
 use crate::Cause;
 use crate::fit::loss;
 use crate::study::Prediction;
@@ -71,7 +71,7 @@ pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
     if trials.settled() {
         return;
     }
-    for i in floats(trials) {
+    for i in floats(trials).into_iter().filter(|&i| !large(trials, i)).collect::<Vec<_>>() {
         // What scales the result as a whole is found there.
         let doubled = mapped(trials, i, |v| 2.0 * v);
         if doubled.is_none_or(|p| proportional(trials, &p)) {

@@ -37,13 +37,13 @@ pub(super) fn inputs(trials: &mut Trials<'_, '_>) {
     for earlier in trials.study.evidence.earlier {
         let call = trials.study.evidence.call;
         for (i, (own, old)) in call.inputs.iter().zip(&earlier.call.inputs).enumerate() {
-            let (cut, is_weight) = (&trials.study.cut, call.weights[i].is_some());
+            let is_weight = call.weights[i].is_some();
             let same = own.dtype() == old.dtype() && own.shape() == old.shape();
-            if !same || own.bytes()[..] == old.bytes()[..] || cut.kept[i].is_some() {
+            if !same || own.bytes()[..] == old.bytes()[..] {
                 continue;
             }
             let Ok(value) = tapml_reference::Value::from_tensor(old) else { continue };
-            let prediction = trials.with_input(i, Some(value));
+            let prediction = trials.with_input(i, trials.study.cut.taken(i, &value));
             let (cause, what) = match (is_weight, is_state(call, i)) {
                 (true, _) => (Cause::StaleData, "the weight"),
                 (_, true) => (Cause::WrongLayerState, "the state"),

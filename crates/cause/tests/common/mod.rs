@@ -40,7 +40,9 @@ impl Case {
     pub fn of_sample(sample: &Sample, seed: u64) -> Case {
         let types = sample.types();
         let inputs = sample.tensors(seed).unwrap();
-        let symbolic = |i: usize| types[i].shape.iter().any(|d| d.as_const().is_none());
+        let outputs = sample.op.infer(&types).unwrap();
+        let is_state = |i: usize| outputs[1..].contains(&types[i]);
+        let symbolic = |i: usize| is_state(i) || types[i].shape.iter().any(|d| d.as_const().is_none());
         let call = Call {
             node: "call".into(),
             op: sample.op.clone(),

@@ -1,0 +1,146 @@
+//! What more than one output tells: earlier calls, repeats, reports of a checking device, memory that nobody wrote.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Case, brief};
+use tapml_cause::{Cause, Earlier, Evidence, Explanation, Finding, explain};
+use tapml_exec::UNWRITTEN;
+use tapml_graph::op::{OPS, Sample};
+use tapml_graph::{Bytes, Symbols, Tensor};
+use tapml_reference::run_node;
+
+fn sample(op: &str, name: &str) -> Sample {
+    let info = OPS.iter().find(|info| info.name == op).unwrap();
+    (info.samples)().into_iter().find(|s| s.name == name).unwrap()
+}
+
+/// What is said of `observed`, with `earlier` as the call before.
+fn after(case: &Case, earlier: &Case, observed: Vec<Tensor>) -> Explanation {
+    let before = Earlier {
+        name: "the call before",
+        call: &earlier.call,
+        observed: &earlier.correct,
+        recorded: &earlier.correct,
+    };
+    explain(&case.evidence(&[observed], &[before])).unwrap()
+}
+
+#[test]
+fn results_of_an_earlier_call_are_stale() {
+    for (op, name) in [("linear", "prefill"), ("rms_norm", "prefill"), ("attention", "prefill, grouped")] {
+        let [earlier, case] = [1, 2].map(|seed| Case::of_sample(&sample(op, name), seed));
+        let said = after(&case, &earlier, earlier.correct.clone());
+        assert!(said.cause == Cause::StaleData && said.certain, "{op}: {}", brief(&said));
+        assert!(said.evidence.contains("the call before"), "{}", said.evidence);
+    }
+}
+
+#[test]
+fn an_input_of_an_earlier_call_is_stale_or_the_state_of_another_layer() {
+    for (op, name, input, cause) in
+        [("add", "prefill", 1, Cause::StaleData), ("wkv", "prefill", 5, Cause::WrongLayerState)]
+    {
+        let [earlier, case] = [1, 2].map(|seed| Case::of_sample(&sample(op, name), seed));
+        let mut inputs = case.call.inputs.clone();
+        inputs[input] = earlier.call.inputs[input].clone();
+        let dtypes: Vec<_> = case.call.output_types.iter().map(|t| t.dtype).collect();
+        let observed = run_node(&case.call.op, &case.call.symbols, &inputs, &dtypes).unwrap();
+        let said = after(&case, &earlier, observed);
+        assert!(said.cause == cause, "{op}: {}", brief(&said));
+    }
+}
+
+#[test]
+fn a_position_of_an_earlier_step_is_a_wrong_symbol_and_one_beside_is_a_shift() {
+    let case = Case::of_sample(&sample("rope_angles", "decode"), 1);
+    for (p, cause) in [(17, Cause::WrongSymbol), (501, Cause::PositionShifted)] {
+        let mut before = sample("rope_angles", "decode");
+        before.symbols = Symbols::np(1, p);
+        let earlier = Case::of_sample(&before, 1);
+        let call = Earlier { name: "the call before", call: &earlier.call, observed: &[], recorded: &[] };
+        let said = explain(&case.evidence(&[earlier.correct.clone()], &[call])).unwrap();
+        assert!(said.cause == cause && said.certain, "{p}: {}", brief(&said));
+    }
+}
+
+#[test]
+fn repeats_that_differ_are_a_race() {
+    let case = Case::of_sample(&sample("linear", "prefill"), 1);
+    let noisy = |seed: u64| {
+        let mut random = fastrand::Rng::with_seed(seed);
+        case.changed(|values, _| values.iter_mut().for_each(|v| *v += 0.1 * random.f64()))
+    };
+    let said = explain(&case.evidence(&[noisy(1), noisy(2)], &[])).unwrap();
+    assert!(said.cause == Cause::Race, "{}", brief(&said));
+}
+
+#[test]
+fn a_report_is_certain_where_no_value_is_wrong() {
+    let case = Case::of_sample(&sample("linear", "prefill"), 1);
+    let finding = Finding {
+        kind: "data race within a workgroup".into(),
+        message: "invocation 1 reads word 3 of `tile`".into(),
+        line: 12,
+    };
+    let observed = [case.correct.clone()];
+    let evidence = Evidence { findings: std::slice::from_ref(&finding), ..case.evidence(&observed, &[]) };
+    let said = explain(&evidence).unwrap();
+    assert!(said.cause == Cause::Race && said.certain, "{}", brief(&said));
+    assert!(said.evidence.contains("line 12"), "{}", said.evidence);
+    // Wrong values may have another reason, of which a race is but a consequence.
+    let shifted = [case.changed(|values, _| values.rotate_left(1))];
+    let evidence = Evidence { findings: &[finding], ..case.evidence(&shifted, &[]) };
+    let said = explain(&evidence).unwrap();
+    assert!(said.cause == Cause::OffByOne, "{}", brief(&said));
+}
+
+#[test]
+fn memory_that_nobody_wrote_is_known_by_its_bits() {
+    let case = Case::of_sample(&sample("rms_norm", "prefill"), 1);
+    let spoil = |left: &dyn Fn(usize) -> bool, word: u32| {
+        let words = case.correct[0].to_f32();
+        let words = words.iter().enumerate().map(|(i, v)| if left(i) { word } else { v.to_bits() });
+        let bytes: Vec<u8> = words.flat_map(u32::to_le_bytes).collect();
+        vec![Tensor::new(case.correct[0].dtype(), vec![7, 320], Bytes::new(bytes)).unwrap()]
+    };
+    let [word, _] = UNWRITTEN;
+    for (left, cause) in [
+        (&(|_| true) as &dyn Fn(usize) -> bool, Cause::NotWritten),
+        (&|i| i >= 6 * 320, Cause::TailDropped),
+        (&|i| i % 320 >= 316, Cause::TailDropped),
+        (&|i| i == 0, Cause::OffByOne),
+    ] {
+        let said = case.explain(spoil(left, word));
+        assert!(said.cause == cause, "{cause}: {}", brief(&said));
+        let usual = case.explain(spoil(left, f32::NAN.to_bits()));
+        assert!(!usual.certain, "any NaN may have been computed: {}", brief(&usual));
+    }
+}
+
+#[test]
+fn pictures_are_small_and_say_where() {
+    let case = Case::of_sample(&sample("linear", "one more than a tile"), 1);
+    let said = case.explain(case.changed(|values, width| {
+        values.iter_mut().enumerate().filter(|(i, _)| i % width % 4 == 1).for_each(|(_, v)| *v += 1.0);
+    }));
+    let picture = &said.picture;
+    assert!(picture.text.contains("in columns 1 of each 4"), "{}", picture.text);
+    assert_eq!(picture.grid.shape, [65, 65]);
+    assert!(picture.grid.cells[0] <= 32 && picture.grid.cells[1] <= 64);
+    assert_eq!(picture.grid.ratios.len(), picture.grid.cells[0] * picture.grid.cells[1]);
+    assert!(
+        picture.drawing.lines().count() <= 16 && picture.drawing.lines().all(|l| l.chars().count() <= 64)
+    );
+    let json = serde_json::to_string(&said).unwrap();
+    assert_eq!(serde_json::from_str::<Explanation>(&json).unwrap(), said);
+}
+
+#[test]
+fn contradicting_evidence_is_an_error() {
+    let case = Case::of_sample(&sample("linear", "prefill"), 1);
+    let other = Case::of_sample(&sample("linear", "decode"), 1);
+    let error = explain(&case.evidence(&[other.correct.clone()], &[])).unwrap_err();
+    assert!(error.to_string().contains("expected"), "{error}");
+    assert!(explain(&case.evidence(&[], &[])).is_err());
+}
