@@ -99,7 +99,7 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
         trials.full(cause, Rank::Placed, note, &prediction);
     } else if value == 0.0 {
         // Zeros may as well have been computed, and memory that nobody wrote is known by other bits where it can be.
-        trials.statistical(cause, Rank::Fitted, note, 1.0);
+        trials.statistical(cause, Rank::Placed, note, 1.0);
     } else {
         // Any other value may as well have been computed.
         let fit = if trials.study.full.wrong() >= 8 { 0.7 } else { 0.1 };
