@@ -108,7 +108,7 @@ impl Bed {
         let dir = tempfile::tempdir().unwrap();
         let out = dir.path().join("suite");
         let prompts: Vec<PromptInput> =
-            PROMPTS.iter().map(|ids| PromptInput { text: String::new(), ids: ids.to_vec() }).collect();
+            PROMPTS.iter().map(|ids| PromptInput { ids: ids.to_vec(), ..PromptInput::default() }).collect();
         let identity =
             ModelIdentity { name: "llama".into(), path: "llama".into(), ..ModelIdentity::default() };
         let options = CarveOptions {
