@@ -234,6 +234,51 @@ fn serve(connection: TcpStream, page: &str, done: &mpsc::Sender<String>) {
     let _ = write!(&connection, "{head}\r\n\r\n{answer}");
 }
 
+/// Kernels in `f16` need a line that each front end wants in its own way.
+#[test]
+fn halves_are_enabled() {
+    let fault = &FAULTS[1];
+    let mut suites = Suites::default();
+    let (_, mut call, _) = suites.first_failing(fault, &mut fault.platform(&fault.text()));
+    let x = &call.inputs[0];
+    call.inputs[0] = Tensor::from_f64(DType::F16, x.shape().to_vec(), &x.to_f64()).unwrap();
+    call.input_types[0].dtype = DType::F16;
+    call.output_types = call.op.infer(&call.input_types).unwrap();
+    let (mut platform, mut recorded) = (fault.platform(&fault.text()), Vec::new());
+    CpuPlatform::new().replay(&[call.clone()], &mut |_, outputs| recorded = outputs.unwrap()).unwrap();
+    let options = ReduceOptions { limit: Duration::from_secs(20), simplify: false };
+    let found = reduce(call, &recorded, &mut platform, &options, &Stop::new()).unwrap().expect("it fails");
+    assert_eq!(found.smallest.elements(), 2);
+    let folder = tempfile::tempdir().unwrap();
+    let [wrong, right] = written(&found, "p0.s0.x", fault, folder.path());
+    match tapml_wgpu::adapters("vulkan") {
+        Ok(adapters) if adapters[0].features.f16 => {}
+        _ => return tapml_testing::skip("vulkan", "no device with f16"),
+    }
+    let run = |out: &Path| {
+        let args = ["0", "--folder", out.to_str().unwrap()];
+        runner::run(args.into_iter().map(String::from)).unwrap()
+    };
+    assert!(!run(&wrong) && run(&right));
+}
+
+/// The program as its reader builds it. Building wgpu takes minutes, hence only on request.
+#[test]
+#[ignore = "builds wgpu from scratch; run it with --ignored"]
+fn the_program_builds_and_runs_on_its_own() {
+    let fault = &FAULTS[0];
+    let (mut suites, folder) = (Suites::default(), tempfile::tempdir().unwrap());
+    let (id, found) = reduced(&mut suites, fault);
+    for (out, code) in written(&found, &id, fault, folder.path()).iter().zip([1, 0]) {
+        let mut cargo = Command::new("cargo");
+        cargo
+            .args(["run", "--quiet", "--", "0"])
+            .current_dir(out)
+            .env("CARGO_TARGET_DIR", folder.path().join("target"));
+        assert_eq!(cargo.status().unwrap().code(), Some(code), "{}", out.display());
+    }
+}
+
 /// A shift that no single element shows, because each may be off by as much, but all together do.
 const SHIFT: [&str; 2] = ["formula(f32(x[at]))", "formula(f32(x[at])) + 4.5e-7"];
 
