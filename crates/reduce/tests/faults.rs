@@ -10,7 +10,7 @@ use tapml_migrate::Stop;
 use tapml_reduce::{Failure, ReduceOptions, Reduced, reduce};
 
 fn options() -> ReduceOptions {
-    ReduceOptions { limit: Duration::from_secs(60), simplify: true }
+    ReduceOptions { limit: Duration::from_secs(600), simplify: true }
 }
 
 fn reduced(suites: &mut Suites, fault: &Fault) -> Reduced {

@@ -68,7 +68,7 @@ fn run(every: usize, lost_after: usize) -> Result<Option<(tapml_reduce::Reduced,
     let [wrong, right] = [fault.text(), fault.right()].map(|text| fault.platform(&text));
     let mut platform = Flaky { wrong, right, every, calls: 0, lost_after };
     let (_, call, recorded) = Suites::default().first_failing(fault, &mut platform.wrong);
-    let options = ReduceOptions { limit: Duration::from_secs(60), simplify: true };
+    let options = ReduceOptions { limit: Duration::from_secs(600), simplify: true };
     let found = reduce(call, &recorded, &mut platform, &options, &Stop::new())?;
     Ok(found.map(|found| (found, platform)))
 }

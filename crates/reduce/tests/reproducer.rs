@@ -37,7 +37,7 @@ fn chosen() -> impl Iterator<Item = &'static Fault> {
 fn reduced(suites: &mut Suites, fault: &Fault) -> (String, Reduced) {
     let mut platform = fault.platform(&fault.text());
     let (id, call, recorded) = suites.first_failing(fault, &mut platform);
-    let options = ReduceOptions { limit: Duration::from_secs(60), simplify: true };
+    let options = ReduceOptions { limit: Duration::from_secs(600), simplify: true };
     (id, reduce(call, &recorded, &mut platform, &options, &Stop::new()).unwrap().unwrap())
 }
 

@@ -3,10 +3,13 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
+use tapml_device::Device;
 use tapml_emulator::{Emulator, Options};
 use tapml_exec::{Call, CpuPlatform, DevicePlatform, Overrides};
+use tapml_graph::op::OPS;
 use tapml_graph::{Model, Tensor, fuse};
 use tapml_import::Checkpoint;
+use tapml_kernels::plan_node;
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{
     CarveOptions, CheckOptions, ModelIdentity, Oracles, PromptInput, Quiet, Stop, carve, check,
@@ -17,8 +20,6 @@ pub struct Fault {
     /// What is wrong.
     pub name: &'static str,
     pub op: &'static str,
-    /// File of the kernel's text below `crates/kernels/src/kernel`.
-    pub file: &'static str,
     pub find: &'static str,
     pub replace: &'static str,
     /// Where the calls are from: below `models`, or below `tests/goldens`.
@@ -33,10 +34,14 @@ impl Fault {
         right.replacen(self.find, self.replace, 1)
     }
 
-    /// The right text.
+    /// The built-in text.
     pub fn right(&self) -> String {
-        let path = tapml_testing::root().join("crates/kernels/src/kernel").join(self.file);
-        std::fs::read_to_string(path).unwrap()
+        let info = OPS.iter().find(|info| info.name == self.op).unwrap();
+        let sample = (info.samples)().remove(0);
+        let emulator = Emulator::new(Options::default()).unwrap();
+        let plan = plan_node(&sample.op, &sample.types(), emulator.info(), &Overrides::default()).unwrap();
+        let main = plan.launches.into_iter().find(|l| l.desc.name == plan.kernel).unwrap();
+        main.desc.source.text
     }
 
     /// The emulator with this kernel.
@@ -106,54 +111,42 @@ fn carved(name: &str) -> (tempfile::TempDir, Suite, Model) {
 const fn fault(
     name: &'static str,
     op: &'static str,
-    file: &'static str,
     [find, replace]: [&'static str; 2],
     model: &'static str,
 ) -> Fault {
-    Fault { name, op, file, find, replace, model }
+    Fault { name, op, find, replace, model }
 }
 
 /// The faults, each on real calls.
 pub const FAULTS: &[Fault] = &[
-    fault(
-        "eps left out",
-        "rms_norm",
-        "rms_norm/portable.wgsl",
-        ["/ f32(K) + EPS", "/ f32(K)"],
-        "llama_draft",
-    ),
+    fault("eps left out", "rms_norm", ["/ f32(K) + EPS", "/ f32(K)"], "llama_draft"),
     fault(
         "mean over one element too many",
         "rms_norm",
-        "rms_norm/portable.wgsl",
         ["/ f32(K) + EPS", "/ f32(K + 1u) + EPS"],
         "llama_draft",
     ),
     fault(
         "weights of the next column",
         "rms_norm",
-        "rms_norm/portable.wgsl",
         ["weight(run, j))", "weight(run, min(j + 1u, K - 1u)))"],
         "llama_draft",
     ),
     fault(
         "last pair of a sum dropped",
         "linear",
-        "linear/portable.wgsl",
         ["if k + 1u < K {\n        let values", "if k + 3u < K {\n        let values"],
         "llama_draft",
     ),
     fault(
         "second half of a sum dropped",
         "linear",
-        "linear/portable.wgsl",
         ["if k + 1u < K {\n        let values", "if k + 1u < min(K, 64u) {\n        let values"],
         "llama_draft",
     ),
     fault(
         "last output of a tile is another's",
         "linear",
-        "linear/portable.wgsl",
         [
             "if row < rows { store(row, output + c, sums0[c]); }",
             "if row < rows { store(row, output + c, sums0[min(c, 2u)]); }",
@@ -163,49 +156,37 @@ pub const FAULTS: &[Fault] = &[
     fault(
         "tiles from 96 on skip every other",
         "linear",
-        "linear/portable.wgsl",
         ["k += DEPTH) {", "k += DEPTH + DEPTH * (k / 96u)) {"],
         "llama_draft",
     ),
     fault(
         "mask one key short",
         "attention",
-        "attention/portable.wgsl",
         ["end = position + 1u;", "end = max(position, 1u);"],
         "llama_draft",
     ),
     fault(
         "mask one key wide",
         "attention",
-        "attention/portable.wgsl",
         ["end = position + 1u;", "end = min(position + 2u, symbols.n + symbols.p);"],
         "llama_draft",
     ),
     fault(
         "wrong head mapping",
         "attention",
-        "attention/portable.wgsl",
         ["group.x / (HEADS / KV_HEADS)", "group.x % KV_HEADS"],
         "llama_draft",
     ),
-    fault(
-        "scale left out",
-        "attention",
-        "attention/portable.wgsl",
-        ["let score = SCALE *", "let score ="],
-        "llama_draft",
-    ),
+    fault("scale left out", "attention", ["let score = SCALE *", "let score ="], "llama_draft"),
     fault(
         "cached tokens not counted",
         "attention",
-        "attention/portable.wgsl",
         ["symbols.p + group.y", "max(symbols.p, 1u) - 1u + group.y"],
         "llama_draft",
     ),
     fault(
         "one wrong column",
         "embedding",
-        "embedding/portable.wgsl",
         [
             "y[e] = to_out(weight_value(table[weight_word(at)], at));",
             "y[e] = to_out(weight_value(table[weight_word(at)], at) * select(1.0, 1.01, e % K == 7u));",
@@ -215,99 +196,70 @@ pub const FAULTS: &[Fault] = &[
     fault(
         "odd ids take the row before",
         "embedding",
-        "embedding/portable.wgsl",
         ["let id = ids[e / K];", "let id = ids[e / K] & 0xfffffffeu;"],
         "llama_draft",
     ),
     fault(
         "sine with the wrong sign",
         "rope",
-        "rope/portable.wgsl",
         ["b * cosine + a * sine", "b * cosine - a * sine"],
         "llama_draft",
     ),
     fault(
         "new rows one row too late",
         "append",
-        "append/portable.wgsl",
         ["let start = (", "let start = (min(symbols.p, 1u) + "],
         "llama_draft",
     ),
     fault(
         "up instead of gate",
         "gated_linear",
-        "gated_linear/portable.wgsl",
         ["store(row, first, gated(x_tile[0], w_tile[0]))", "store(row, first, gated(w_tile[0], x_tile[0]))"],
         "llama_draft",
     ),
     fault(
         "eps a hundred times too large",
         "add_rms_norm",
-        "add_rms_norm/portable.wgsl",
         ["/ f32(K) + EPS", "/ f32(K) + 100.0 * EPS"],
         "llama_draft",
     ),
     fault(
         "mean not subtracted from the squares",
         "layer_norm",
-        "layer_norm/portable.wgsl",
         ["let v = f32(x[first + j]) - mean;\n        squares", "let v = f32(x[first + j]);\n        squares"],
         "gpt2_tiny",
     ),
-    fault("bias left out", "linear", "linear/portable.wgsl", ["value + bias(output)", "value"], "gpt2_tiny"),
-    fault(
-        "another formula",
-        "gelu",
-        "elementwise/portable.wgsl",
-        ["formula(f32(x[at]))", "formula(f32(x[at])) * 1.001"],
-        "gpt2_tiny",
-    ),
-    fault(
-        "softcap left out",
-        "softcap",
-        "elementwise/portable.wgsl",
-        ["formula(f32(x[at]))", "f32(x[at])"],
-        "gemma2_tiny",
-    ),
+    fault("bias left out", "linear", ["value + bias(output)", "value"], "gpt2_tiny"),
+    fault("another formula", "gelu", ["formula(f32(x[at]))", "formula(f32(x[at])) * 1.001"], "gpt2_tiny"),
+    fault("softcap left out", "softcap", ["formula(f32(x[at]))", "f32(x[at])"], "gemma2_tiny"),
     fault(
         "first state row skipped",
         "causal_conv",
-        "causal_conv/portable.wgsl",
         ["z = state[at];", "z = state[max(at, K)];"],
         "mamba2_tiny",
     ),
-    fault(
-        "first column left out",
-        "columns",
-        "columns/portable.wgsl",
-        ["GROUP + FIRST + column", "GROUP + column"],
-        "mamba2_tiny",
-    ),
+    fault("first column left out", "columns", ["GROUP + FIRST + column", "GROUP + column"], "mamba2_tiny"),
     fault(
         "row before is one too far",
         "token_shift",
-        "token_shift/portable.wgsl",
         ["x[e - K]", "x[select(e - K, e - 2u * K, e >= 2u * K)]"],
         "rwkv7_tiny",
     ),
     fault(
         "weight of another slot",
         "combine",
-        "combine/portable.wgsl",
         ["weights[row * K + slot]", "weights[row * K]"],
         "mixtral_tiny",
     ),
     fault(
         "all slots read one block",
         "expert_linear",
-        "expert_linear/portable.wgsl",
         ["select(place, place / SLOTS, SHARED == 1u)", "(place / SLOTS)"],
         "mixtral_tiny",
     ),
     fault(
         "decay one percent off",
         "selective_scan",
-        "selective_scan/portable.wgsl",
         ["fma(decay, s[i]", "fma(0.99 * decay, s[i]"],
         "mamba2_tiny",
     ),
