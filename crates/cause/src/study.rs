@@ -87,11 +87,13 @@ impl Out {
 fn unwritten(tensor: &Tensor) -> Vec<bool> {
     let words = UNWRITTEN.map(u32::to_le_bytes);
     let size = tensor.dtype().size();
-    let elements = tensor.bytes().chunks_exact(size).enumerate();
+    let elements = tensor.bytes().chunks_exact(size);
     match (tensor.dtype(), size) {
-        (_, 4) => elements.map(|(_, e)| words.iter().any(|w| w[..] == *e)).collect(),
+        (_, 4) => elements.map(|e| words.iter().any(|w| w[..] == *e)).collect(),
         // The halves of the words; as bf16 they are what any NaN may look like.
-        (DType::F16, 2) => elements.map(|(i, e)| words.iter().any(|w| w[i % 2 * 2..][..2] == *e)).collect(),
+        (DType::F16, 2) => {
+            elements.enumerate().map(|(i, e)| words.iter().any(|w| w[i % 2 * 2..][..2] == *e)).collect()
+        }
         _ => vec![false; tensor.len()],
     }
 }

@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn factors_are_recognised() {
-        assert_eq!(factor(0.693147), "0.6931 (ln 2, as if 2^x stood for e^x)");
+        assert_eq!(factor(std::f64::consts::LN_2), "0.6931 (ln 2, as if 2^x stood for e^x)");
         assert_eq!(factor(0.25), "0.25 (1/4)");
         assert_eq!(factor(-1.5), "-1.5");
     }

@@ -59,7 +59,7 @@ fn a_position_of_an_earlier_step_is_a_wrong_symbol_and_one_beside_is_a_shift() {
         before.symbols = Symbols::np(1, p);
         let earlier = Case::of_sample(&before, 1);
         let call = Earlier { name: "the call before", call: &earlier.call, observed: &[], recorded: &[] };
-        let said = explain(&case.evidence(&[earlier.correct.clone()], &[call])).unwrap();
+        let said = explain(&case.evidence(std::slice::from_ref(&earlier.correct), &[call])).unwrap();
         assert!(said.cause == cause && said.certain, "{p}: {}", brief(&said));
     }
 }
@@ -140,7 +140,7 @@ fn pictures_are_small_and_say_where() {
 fn contradicting_evidence_is_an_error() {
     let case = Case::of_sample(&sample("linear", "prefill"), 1);
     let other = Case::of_sample(&sample("linear", "decode"), 1);
-    let error = explain(&case.evidence(&[other.correct.clone()], &[])).unwrap_err();
+    let error = explain(&case.evidence(std::slice::from_ref(&other.correct), &[])).unwrap_err();
     assert!(error.to_string().contains("expected"), "{error}");
     assert!(explain(&case.evidence(&[], &[])).is_err());
 }

@@ -158,7 +158,7 @@ pub(super) fn heads(trials: &mut Trials<'_, '_>) {
         ("query heads read the next key/value head", &|h| (h / group + 1) % kv),
         ("query heads read the key/value head before", &|h| (h / group + kv - 1) % kv),
         ("key/value heads are read in reverse", &|h| kv - 1 - h / group),
-        ("neighbouring key/value heads are exchanged", &|h| (h / group ^ 1).min(kv - 1)),
+        ("neighbouring key/value heads are exchanged", &|h| ((h / group) ^ 1).min(kv - 1)),
     ];
     for (note, map) in maps {
         for (what, of_keys, of_values) in

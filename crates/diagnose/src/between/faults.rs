@@ -193,7 +193,7 @@ fn wrong_in_program(run: &mut Run<'_>, node: NodeId, wrong: &Wrong) -> Result<Wh
         }
         Some(rows) if rows > 0 => why("not_written", false, format!("only its first {rows} rows are right")),
         _ => {
-            let (cause, _, evidence) = hypothesis(run, wrong, &[wrong.observed.clone()])?;
+            let (cause, _, evidence) = hypothesis(run, wrong, std::slice::from_ref(&wrong.observed))?;
             why(cause, false, evidence)
         }
     })

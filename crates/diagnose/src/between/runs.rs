@@ -65,13 +65,11 @@ pub(super) fn capacity(steps: &[Step]) -> Symbols {
     Symbols::np(most(Symbol::N).max(1), most(Symbol::P) + most(Symbol::N).max(1))
 }
 
+/// Sees a step, the hybrid after it, and its outputs by name.
+type See<'a> = dyn FnMut(&Step, &mut Hybrid, HashMap<String, Tensor>) -> Result<()> + 'a;
+
 /// Runs the steps from an empty state and shows each result.
-pub(super) fn walk(
-    run: &Run<'_>,
-    hybrid: &mut Hybrid,
-    steps: &[Step],
-    see: &mut dyn FnMut(&Step, &mut Hybrid, HashMap<String, Tensor>) -> Result<()>,
-) -> Result<()> {
+pub(super) fn walk(run: &Run<'_>, hybrid: &mut Hybrid, steps: &[Step], see: &mut See<'_>) -> Result<()> {
     hybrid.reset()?;
     for step in steps {
         run.stop.check()?;
