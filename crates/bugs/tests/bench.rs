@@ -35,7 +35,7 @@ fn run() -> RunOptions<'static> {
 }
 
 fn model() -> Model {
-    let checkpoint = Checkpoint::open(&tapml_testing::model("llama_draft")).unwrap();
+    let checkpoint = Checkpoint::open(tapml_testing::model("llama_draft")).unwrap();
     checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap()
 }
 
