@@ -186,7 +186,7 @@ fn examine(
 
 #[test]
 fn causes_of_planted_faults() {
-    let checkpoint = Checkpoint::open(&tapml_testing::model("llama")).unwrap();
+    let checkpoint = Checkpoint::open(tapml_testing::model("llama")).unwrap();
     let fused = fuse(checkpoint.model().graph()).unwrap();
     let model = checkpoint.model().with_graph(fused).unwrap();
     let bed = Bed::of(&model);
