@@ -2,6 +2,7 @@
 
 use crate::options::Options;
 use std::cmp::Reverse;
+use std::sync::OnceLock;
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
 use tapml_graph::{Error, ErrorKind, Result};
 
@@ -58,11 +59,7 @@ fn find(word: &str) -> Result<Vec<wgpu::Adapter>> {
         let text = format!("{word} exists on {} only, not on {}", platform.runs_on, std::env::consts::OS);
         return Err(Error::new(ErrorKind::Unavailable, text).with_hint("choose another platform"));
     }
-    let mut desc = wgpu::InstanceDescriptor::new_without_display_handle();
-    desc.backends = platform.backend;
-    desc.flags = wgpu::InstanceFlags::empty().with_env();
-    let instance = wgpu::Instance::new(desc);
-    let mut found = pollster::block_on(instance.enumerate_adapters(platform.backend));
+    let mut found = pollster::block_on(instance(platform).enumerate_adapters(platform.backend));
     found.retain(|a| a.get_downlevel_capabilities().flags.contains(wgpu::DownlevelFlags::COMPUTE_SHADERS));
     found.sort_by_cached_key(|a| {
         let info = a.get_info();
@@ -73,6 +70,19 @@ fn find(word: &str) -> Result<Vec<wgpu::Adapter>> {
         return Err(Error::new(ErrorKind::Unavailable, text).with_hint(platform.install));
     }
     Ok(found)
+}
+
+/// The platform's API, opened once in a process: NVIDIA's driver for Vulkan stops giving adapters after some two hundred
+/// instances were made, even though all but one were dropped.
+fn instance(platform: &Platform) -> &wgpu::Instance {
+    static OPEN: [OnceLock<wgpu::Instance>; PLATFORMS.len()] = [const { OnceLock::new() }; PLATFORMS.len()];
+    let index = PLATFORMS.iter().position(|p| p.word == platform.word).unwrap_or(0);
+    OPEN[index].get_or_init(|| {
+        let mut desc = wgpu::InstanceDescriptor::new_without_display_handle();
+        desc.backends = platform.backend;
+        desc.flags = wgpu::InstanceFlags::empty().with_env();
+        wgpu::Instance::new(desc)
+    })
 }
 
 fn rank(kind: wgpu::DeviceType) -> u8 {
