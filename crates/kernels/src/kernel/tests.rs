@@ -14,9 +14,16 @@ fn device(limits: Limits, f16: bool) -> DeviceInfo {
     DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features }
 }
 
-/// Inputs that are f32 whatever the activations are: angles and the states of recurrences.
-const STAY_F32: &[(&str, usize)] =
-    &[("rope", 1), ("token_shift", 1), ("wkv", 5), ("wkv7", 6), ("causal_conv", 2), ("selective_scan", 6)];
+/// Inputs that are f32 whatever the activations are: pixels, angles and the states of recurrences.
+const STAY_F32: &[(&str, usize)] = &[
+    ("patches", 0),
+    ("rope", 1),
+    ("token_shift", 1),
+    ("wkv", 5),
+    ("wkv7", 6),
+    ("causal_conv", 2),
+    ("selective_scan", 6),
+];
 
 /// The samples of all operators, as they are and with every f32 value stored as f16.
 fn samples() -> Vec<Sample> {
