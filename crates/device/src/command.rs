@@ -71,7 +71,11 @@ pub struct Recorded {
 impl Recorded {
     /// The workgroup counts of a dispatch under `symbols`, checked against the device's limit.
     pub fn groups(device: &dyn Device, label: &str, grid: &Grid, symbols: &Symbols) -> Result<[u32; 3]> {
-        let limit = device.info().limits.max_groups_per_dim;
+        Recorded::groups_within(device.info().limits.max_groups_per_dim, label, grid, symbols)
+    }
+
+    /// As [`Recorded::groups`] for a limit of one's own.
+    pub fn groups_within(limit: u32, label: &str, grid: &Grid, symbols: &Symbols) -> Result<[u32; 3]> {
         let mut groups = [0; 3];
         for (axis, extent) in grid.iter().enumerate() {
             let value = extent.eval(symbols).map_err(|e| e.context(format!("dispatch `{label}`")))?;

@@ -7,12 +7,14 @@ pub mod conformance;
 mod finding;
 mod info;
 mod kernel;
+mod mirror;
 pub mod null;
 
 pub use command::{Binding, Command, Grid, Recorded};
 pub use finding::{Finding, FindingKind};
 pub use info::{AdapterKind, DeviceInfo, Features, Limits};
 pub use kernel::{BindingKind, KernelDesc, Language, Source};
+pub use mirror::Mirror;
 pub use tapml_graph::{Error, ErrorKind, Extent, Result, Symbols};
 
 /// Handle of a buffer on one device. Never reused within a device's life.

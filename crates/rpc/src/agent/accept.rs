@@ -1,0 +1,242 @@
+//! From an accepted connection to a session: TLS, the WebSocket's handshake, the hello, the token, the process.
+
+use super::gate::{Gate, Place};
+use super::link::{Link, Reader};
+use super::session::{Session, TICK};
+use super::worker::{Streams, Worker};
+use super::{Config, Isolation};
+use crate::pipe;
+use crate::wire::limits::{HANDSHAKE, MAX_HELLO, MAX_INTEGER, MAX_MESSAGE, PROTOCOL, VERSION, WINDOW};
+use crate::wire::{self, Reply, Request, ToClient, convert};
+use bytes::Bytes;
+use prost::Message as _;
+use std::io::Read;
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+use tapml_graph::{Context, Error, ErrorKind, Result};
+use tungstenite::handshake::server::{Callback, ErrorResponse, Request as Upgrade, Response};
+use tungstenite::http::{HeaderValue, StatusCode};
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Message, WebSocket};
+
+/// How long a session's process may take to open its device.
+const OPENING: Duration = Duration::from_secs(60);
+
+/// What every connection goes through.
+pub struct Door {
+    pub config: Config,
+    pub gate: Gate,
+    pub isolation: Isolation,
+    pub blobs: PathBuf,
+    pub _temporary: Option<tempfile::TempDir>,
+    pub stop: Arc<AtomicBool>,
+}
+
+impl Door {
+    /// Serves one connection to its end.
+    pub fn serve(&self, tcp: TcpStream, from: SocketAddr, waiting: Place) {
+        let opened = Link::open(tcp, self.config.tls.as_ref(), HANDSHAKE);
+        let upgraded = opened.map_err(|e| lost(&e)).and_then(|(link, reader)| {
+            let socket = self.upgrade(reader)?;
+            Ok((link, socket))
+        });
+        let (link, mut socket) = match upgraded {
+            Ok(upgraded) => upgraded,
+            // Port scans and spare connections of browsers end here.
+            Err(error) => return log::debug!("{from}: {error}"),
+        };
+        match self.let_in(&mut socket, from) {
+            Ok((seq, hello, place)) => {
+                drop(waiting);
+                if let Err(error) = self.session(seq, hello, link.clone(), socket) {
+                    log::warn!("{from}: {error}");
+                    refuse(&link, seq, &error);
+                }
+                drop(place);
+            }
+            Err(error) => {
+                log::warn!("{from} is not let in: {error}");
+                refuse(&link, 1, &error);
+                drain(&mut socket);
+            }
+        }
+    }
+
+    fn upgrade(&self, reader: Reader) -> Result<WebSocket<Reader>> {
+        let config =
+            WebSocketConfig::default().max_message_size(Some(MAX_HELLO)).max_frame_size(Some(MAX_HELLO));
+        let check = Origins { allowed: &self.config.origins };
+        tungstenite::accept_hdr_with_config(reader, check, Some(config))
+            .map_err(|e| Error::invalid(format!("no WebSocket handshake: {e}")))
+    }
+
+    /// The hello of a client whose version and token are right.
+    fn let_in(&self, socket: &mut WebSocket<Reader>, from: SocketAddr) -> Result<(u64, wire::Hello, Place)> {
+        let message = loop {
+            match socket.read().map_err(|e| Error::invalid(format!("no hello: {e}")))? {
+                Message::Binary(bytes) => break wire::decode_request(bytes)?,
+                Message::Ping(_) | Message::Pong(_) => {}
+                _ => return Err(Error::invalid("expected a hello in a binary message")),
+            }
+        };
+        let Some(Request::Hello(hello)) = message.request else {
+            return Err(Error::invalid("expected a hello first"));
+        };
+        if !(hello.version_min..=hello.version_max).contains(&VERSION) {
+            let (low, high) = (hello.version_min, hello.version_max);
+            let text = format!("the agent speaks version {VERSION}, the client {low} to {high}");
+            return Err(Error::unsupported(text).with_hint("use the same release of TapML on both sides"));
+        }
+        let place = self.gate.enter(from.ip(), &hello.token)?;
+        Ok((message.seq, hello, place))
+    }
+
+    /// Starts the session's process, opens the device, and serves.
+    fn session(
+        &self,
+        seq: u64,
+        hello: wire::Hello,
+        link: Arc<Link>,
+        mut socket: WebSocket<Reader>,
+    ) -> Result<()> {
+        let recorder = tempfile::NamedTempFile::new();
+        let recorder = recorder.map_err(|e| Error::io("create a file in", &std::env::temp_dir(), &e))?;
+        let mut settings = self.config.settings.clone();
+        if hello.deadline_ms > 0 {
+            settings.deadline = settings.deadline.min(Duration::from_millis(hello.deadline_ms));
+        }
+        let started = Worker::start(&self.isolation);
+        let (worker, streams) =
+            started.map_err(|e| Error::new(ErrorKind::Io, format!("could not start a session: {e}")))?;
+        log::info!("session for `{}` in process {:?}", hello.target, worker.id());
+        let target = hello.target.clone();
+        let (welcome, streams) = self.open(seq, hello, &worker, streams, recorder.path(), settings.memory)?;
+        let Reply::Welcome(mut welcome) = welcome else {
+            reply(&link, seq, welcome)?;
+            link.finish();
+            drain(&mut socket);
+            return Ok(());
+        };
+        welcome.agent = concat!("tapml ", env!("CARGO_PKG_VERSION")).into();
+        welcome.limits = Some(wire::SessionLimits {
+            max_message: MAX_MESSAGE as u64,
+            window: WINDOW,
+            deadline_ms: settings.deadline.as_millis() as u64,
+            idle_ms: settings.idle.as_millis() as u64,
+            memory: settings.memory.min(MAX_INTEGER),
+        });
+        reply(&link, seq, Reply::Welcome(welcome))?;
+        if target.is_empty() {
+            link.finish();
+            drain(&mut socket);
+            return Ok(());
+        }
+        socket.set_config(|c| {
+            (c.max_message_size, c.max_frame_size) = (Some(MAX_MESSAGE), Some(MAX_MESSAGE));
+        });
+        socket.get_mut().let_in(TICK).map_err(|e| lost(&e))?;
+        let (path, stop) = (recorder.path().to_path_buf(), self.stop.clone());
+        Session { link, socket, worker, streams, recorder: path, settings, stop }.run();
+        Ok(())
+    }
+
+    /// Lets the process open the device, within a time.
+    fn open(
+        &self,
+        seq: u64,
+        mut hello: wire::Hello,
+        worker: &Worker,
+        mut streams: Streams,
+        recorder: &Path,
+        memory: u64,
+    ) -> Result<(Reply, Streams)> {
+        // The process has no use for the token.
+        hello.token = String::new();
+        let settings = pipe::Settings {
+            recorder: recorder.display().to_string(),
+            blobs: self.blobs.display().to_string(),
+            blob_bytes: self.config.blob_bytes,
+            memory,
+        };
+        let hello = wire::encode(&wire::ToAgent { seq, request: Some(Request::Hello(hello)) });
+        let mut first = || {
+            pipe::write(&mut streams.to, 0, &settings.encode_to_vec())?;
+            pipe::write(&mut streams.to, seq, &hello)
+        };
+        let sent = first();
+        let Streams { to, mut from } = streams;
+        let (tell, told) = mpsc::channel();
+        let wait = std::thread::spawn(move || {
+            let _ = tell.send(pipe::read(&mut from));
+            from
+        });
+        let reply: Option<Bytes> = match told.recv_timeout(OPENING) {
+            Ok(Ok(Some((_, bytes)))) if sent.is_ok() => Some(bytes),
+            _ => None,
+        };
+        let Some(bytes) = reply else {
+            worker.kill();
+            let end = worker.end();
+            let how = match end.signal {
+                0 => end.code.map_or("no answer in time".into(), |code| format!("exit code {code}")),
+                signal => format!("signal {signal}"),
+            };
+            let text = format!("the device's process failed to open the device: {how}");
+            return Err(Error::new(ErrorKind::Unavailable, text).with_detail("output", end.output));
+        };
+        let from: Box<dyn Read + Send> =
+            wait.join().map_err(|_| Error::bug("the thread that waits for a welcome panicked"))?;
+        let message = wire::decode_welcome(bytes).context(|| "the session's process".into())?;
+        let reply = message.reply.ok_or_else(|| Error::bug("an empty welcome"))?;
+        Ok((reply, Streams { to, from }))
+    }
+}
+
+/// Refuses web pages: a page of any site could otherwise use an agent on its visitor's own machine.
+struct Origins<'a> {
+    allowed: &'a [String],
+}
+
+impl Callback for Origins<'_> {
+    fn on_request(
+        self,
+        request: &Upgrade,
+        mut response: Response,
+    ) -> std::result::Result<Response, ErrorResponse> {
+        let origin = request.headers().get("origin");
+        let known = |o: &HeaderValue| o.to_str().is_ok_and(|o| self.allowed.iter().any(|a| a == o));
+        if origin.is_some_and(|o| !known(o)) {
+            let mut refusal = ErrorResponse::new(Some("pages of this origin may not connect".into()));
+            *refusal.status_mut() = StatusCode::FORBIDDEN;
+            return Err(refusal);
+        }
+        let offered = request.headers().get_all("sec-websocket-protocol");
+        let mut names = offered.iter().filter_map(|h| h.to_str().ok()).flat_map(|h| h.split(','));
+        if names.any(|n| n.trim() == PROTOCOL) {
+            response.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(PROTOCOL));
+        }
+        Ok(response)
+    }
+}
+
+fn reply(link: &Link, seq: u64, reply: Reply) -> Result<()> {
+    link.send(&wire::encode(&ToClient { seq, reply: Some(reply) })).map_err(|e| lost(&e))
+}
+
+fn refuse(link: &Link, seq: u64, error: &Error) {
+    // A client that is gone needs no answer.
+    let _ = reply(link, seq, Reply::Failed(convert::error_to_wire(error)));
+    link.finish();
+}
+
+/// Reads until the client closes, so that it gets to see the last message; bounded by the time for being let in.
+fn drain(socket: &mut WebSocket<Reader>) {
+    while socket.read().is_ok_and(|m| !m.is_close()) {}
+}
+
+fn lost(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("the client is gone: {error}"))
+}

@@ -1,0 +1,193 @@
+//! A client's connection, read by one thread and written by others: TCP, or TLS on top of it.
+
+use rustls::ServerConnection;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, TcpStream};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Plain bytes given to TLS at once.
+const PLAIN: usize = 32 << 10;
+
+/// How long a client may take no byte of what is sent to it.
+const SLOW: Duration = Duration::from_secs(30);
+
+/// The writing side, shared.
+pub struct Link {
+    tcp: TcpStream,
+    tls: Option<Mutex<ServerConnection>>,
+    /// Held while a frame is written.
+    out: Mutex<()>,
+}
+
+/// The reading side. What it writes (a WebSocket's own answers) goes through the shared side.
+pub struct Reader {
+    link: Arc<Link>,
+    /// Bytes received and not yet given to TLS.
+    raw: Vec<u8>,
+    /// When the client must have been let in.
+    until: Option<Instant>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// A connection; TLS if there is a configuration. The whole handshake must end in time.
+    pub fn open(
+        tcp: TcpStream,
+        tls: Option<&Arc<rustls::ServerConfig>>,
+        within: Duration,
+    ) -> io::Result<(Arc<Link>, Reader)> {
+        tcp.set_nodelay(true)?;
+        tcp.set_write_timeout(Some(SLOW))?;
+        let tls = tls.map(|config| ServerConnection::new(config.clone())).transpose();
+        let tls = tls.map_err(io::Error::other)?.map(Mutex::new);
+        let link = Arc::new(Link { tcp, tls, out: Mutex::new(()) });
+        let reader = Reader { link: link.clone(), raw: Vec::new(), until: Some(Instant::now() + within) };
+        Ok((link, reader))
+    }
+
+    /// Sends one binary WebSocket message.
+    pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
+        let mut head = vec![0x82];
+        match bytes.len() {
+            len @ 0..126 => head.push(len as u8),
+            len @ 126..0x1_0000 => {
+                head.push(126);
+                head.extend((len as u16).to_be_bytes());
+            }
+            len => {
+                head.push(127);
+                head.extend((len as u64).to_be_bytes());
+            }
+        }
+        if bytes.len() < 4096 {
+            head.extend_from_slice(bytes);
+            return self.write(&[&head]);
+        }
+        self.write(&[&head, bytes])
+    }
+
+    /// Ends the connection in both directions.
+    pub fn close(&self) {
+        let _ = self.tcp.shutdown(Shutdown::Both);
+    }
+
+    /// Tells the client that nothing follows.
+    pub fn finish(&self) {
+        // A close frame of status 1000.
+        let _ = self.write(&[&[0x88, 2, 0x03, 0xe8]]);
+        if let Some(tls) = &self.tls {
+            lock(tls).send_close_notify();
+            let _ = self.write(&[]);
+        }
+        let _ = self.tcp.shutdown(Shutdown::Write);
+    }
+
+    fn write(&self, parts: &[&[u8]]) -> io::Result<()> {
+        let _held = lock(&self.out);
+        let Some(tls) = &self.tls else {
+            return parts.iter().try_for_each(|part| (&self.tcp).write_all(part));
+        };
+        let mut sealed = Vec::new();
+        for part in parts {
+            for plain in part.chunks(PLAIN) {
+                seal(&mut lock(tls), plain, &mut sealed)?;
+                // The lock is not held while the network takes its time: the reader needs it.
+                (&self.tcp).write_all(&sealed)?;
+                sealed.clear();
+            }
+        }
+        seal(&mut lock(tls), &[], &mut sealed)?;
+        (&self.tcp).write_all(&sealed)
+    }
+}
+
+fn seal(tls: &mut ServerConnection, mut plain: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
+    loop {
+        let taken = tls.writer().write(plain)?;
+        if taken == 0 && !plain.is_empty() && !tls.wants_write() {
+            return Err(io::Error::other("the TLS connection takes no data"));
+        }
+        plain = &plain[taken..];
+        while tls.wants_write() {
+            tls.write_tls(sealed)?;
+        }
+        if plain.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+impl Reader {
+    /// The client is let in: from here on a read returns after `tick` at the latest.
+    pub fn let_in(&mut self, tick: Duration) -> io::Result<()> {
+        self.until = None;
+        self.link.tcp.set_read_timeout(Some(tick))
+    }
+
+    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+        if let Some(until) = self.until {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.link.tcp.set_read_timeout(Some(left))?;
+        }
+        (&self.link.tcp).read(buffer)
+    }
+
+    /// One round of TLS: plain bytes if there are any, else `None` after some progress.
+    fn open_some(&mut self, tls: &Mutex<ServerConnection>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+        {
+            let mut tls = lock(tls);
+            match tls.reader().read(buffer) {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                done => return done.map(Some),
+            }
+            if !self.raw.is_empty() {
+                let mut left = self.raw.as_slice();
+                let fed = tls.read_tls(&mut left)?;
+                self.raw.drain(..fed);
+                let outcome = tls.process_new_packets();
+                drop(tls);
+                // Answers of the handshake, and an alert if it failed.
+                self.link.write(&[])?;
+                outcome.map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))?;
+                return Ok(None);
+            }
+        }
+        let mut raw = [0; 16 << 10];
+        let have = self.receive(&mut raw)?;
+        if have == 0 {
+            return Ok(Some(0));
+        }
+        self.raw.extend_from_slice(&raw[..have]);
+        Ok(None)
+    }
+}
+
+impl Read for Reader {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let link = self.link.clone();
+        let Some(tls) = &link.tls else { return self.receive(buffer) };
+        loop {
+            if let Some(have) = self.open_some(tls, buffer)? {
+                return Ok(have);
+            }
+        }
+    }
+}
+
+impl Write for Reader {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.link.write(&[bytes])?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! An agent: offers a machine's devices to clients that connect. Every session runs in a process of its own.
+
+mod accept;
+mod gate;
+mod journal;
+mod link;
+mod session;
+mod worker;
+
+pub use worker::Isolation;
+
+use crate::executor;
+use crate::offer::Offer;
+use accept::Door;
+use gate::Gate;
+use std::net::{SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// How an agent serves.
+#[derive(Clone)]
+pub struct Config {
+    /// What clients must show; required where other machines can connect.
+    pub token: Option<String>,
+    /// Certificate and key; without, the connection is plain text.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Allow plain text where other machines can connect.
+    pub insecure: bool,
+    /// Origins of web pages that may connect; pages of others are refused.
+    pub origins: Vec<String>,
+    /// Most sessions at once.
+    pub sessions: usize,
+    /// Limits of each session.
+    pub settings: Settings,
+    /// Folder of the blobs that clients have sent; a temporary one if not given.
+    pub blobs: Option<PathBuf>,
+    /// Bytes that the folder may hold.
+    pub blob_bytes: u64,
+}
+
+/// Limits of a session.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// How long a request may run before its process is ended.
+    pub deadline: Duration,
+    /// How long a client may send nothing.
+    pub idle: Duration,
+    /// Bytes of buffers.
+    pub memory: u64,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            token: None,
+            tls: None,
+            insecure: false,
+            origins: Vec::new(),
+            sessions: 8,
+            settings: Settings {
+                deadline: Duration::from_secs(300),
+                idle: Duration::from_secs(3600),
+                memory: 1 << 40,
+            },
+            blobs: None,
+            blob_bytes: 16 << 30,
+        }
+    }
+}
+
+/// An agent that listens.
+pub struct Agent {
+    listener: TcpListener,
+    address: SocketAddr,
+    door: Arc<Door>,
+    stop: Arc<AtomicBool>,
+}
+
+/// Ends an agent from another thread.
+#[derive(Clone)]
+pub struct Stopper {
+    stop: Arc<AtomicBool>,
+    address: SocketAddr,
+}
+
+impl Stopper {
+    /// Ends all sessions, each with a post-mortem, and makes [`Agent::serve`] return.
+    pub fn stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        let mut address = self.address;
+        if address.ip().is_unspecified() {
+            address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
+        }
+        // Wakes the thread that accepts.
+        let _ = TcpStream::connect_timeout(&address, Duration::from_secs(1));
+    }
+}
+
+impl Agent {
+    /// Listens at an address such as `127.0.0.1:7000`; port 0 chooses one. Where other machines can connect, fails without
+    /// a token, and without TLS unless plain text is allowed.
+    pub fn bind(address: &str, config: Config, isolation: Isolation) -> Result<Agent> {
+        let io = |doing: &str, e: &std::io::Error| {
+            Error::new(ErrorKind::Io, format!("could not {doing} at {address}: {e}"))
+        };
+        let found = address.to_socket_addrs().map_err(|e| io("listen", &e))?.next();
+        let found = found.ok_or_else(|| Error::invalid(format!("`{address}` is no address")))?;
+        check_policy(&found, &config)?;
+        let listener = TcpListener::bind(found).map_err(|e| io("listen", &e))?;
+        let address = listener.local_addr().map_err(|e| io("listen", &e))?;
+        let (blobs, temporary) = match &config.blobs {
+            Some(folder) => (folder.clone(), None),
+            None => {
+                let made = tempfile::Builder::new().prefix("tapml-blobs-").tempdir();
+                let made = made.map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), &e))?;
+                (made.path().to_path_buf(), Some(made))
+            }
+        };
+        let gate = Gate::new(config.token.as_deref(), config.sessions);
+        let stop = Arc::new(AtomicBool::new(false));
+        let door = Door { config, gate, isolation, blobs, _temporary: temporary, stop: stop.clone() };
+        Ok(Agent { listener, address, door: Arc::new(door), stop })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper { stop: self.stop.clone(), address: self.address }
+    }
+
+    /// Serves until stopped. What goes wrong with one client is logged and concerns that client alone.
+    pub fn serve(&self) -> Result<()> {
+        let mut threads = Vec::new();
+        while !self.stop.load(Ordering::Acquire) {
+            let (tcp, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    log::warn!("could not accept a connection: {error}");
+                    std::thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
+            };
+            if self.stop.load(Ordering::Acquire) {
+                break;
+            }
+            // A connection above the bounds is dropped without a word, which costs the least.
+            let Some(place) = self.door.gate.knock(from.ip()) else { continue };
+            let door = self.door.clone();
+            let serve = move || door.serve(tcp, from, place);
+            match std::thread::Builder::new().name("client".into()).spawn(serve) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => log::warn!("could not start a thread: {error}"),
+            }
+            threads.retain(|t| !t.is_finished());
+        }
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        Ok(())
+    }
+}
+
+fn check_policy(address: &SocketAddr, config: &Config) -> Result<()> {
+    if address.ip().is_loopback() {
+        return Ok(());
+    }
+    if config.token.is_none() {
+        return Err(Error::invalid(format!("other machines can connect to {address}: a token is required"))
+            .with_hint("name a file with --token-file; it is made if it does not exist"));
+    }
+    if config.tls.is_none() && !config.insecure {
+        return Err(Error::invalid(format!(
+            "other machines can connect to {address}: plain text would show them the token and all data"
+        ))
+        .with_hint("give --tls-cert and --tls-key, or --insecure on a network that you trust"));
+    }
+    Ok(())
+}
+
+/// What a session's process does: serves the session that its standard input holds.
+pub fn run_session(offer: &dyn Offer) -> Result<()> {
+    // Linux ends this process before others when memory runs out; elsewhere there is no such file.
+    let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    let streams = worker::inherited();
+    let mut streams =
+        streams.map_err(|e| Error::new(ErrorKind::Io, format!("this process has no session: {e}")))?;
+    executor::serve(&mut streams.from, &mut streams.to, offer)
+}

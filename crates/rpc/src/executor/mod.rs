@@ -1,0 +1,114 @@
+//! What a session's process does: it opens one device, executes requests in order, and answers.
+
+mod blobs;
+mod handles;
+mod program;
+mod requests;
+
+use crate::offer::Offer;
+use crate::pipe::{self, Settings};
+use crate::recorder::Recorder;
+use crate::wire::{self, Reply, Request, ToClient, convert};
+use bytes::Bytes;
+use prost::Message;
+use requests::Executor;
+use std::io::{Read, Write};
+use std::path::Path;
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Bytes of unanswered requests after which they are acknowledged.
+const ACKNOWLEDGE: usize = 6 << 20;
+
+/// Unanswered requests after which they are acknowledged.
+const ACKNOWLEDGE_COUNT: usize = 1024;
+
+/// Serves one session: settings first, then a [`wire::Hello`], then requests, until the stream ends.
+pub fn serve(from: &mut impl Read, to: &mut impl Write, offer: &dyn Offer) -> Result<()> {
+    let Some((_, settings)) = pipe::read(from).map_err(|e| broken(&e))? else { return Ok(()) };
+    let settings =
+        Settings::decode(settings).map_err(|e| Error::bug(format!("the session's settings: {e}")))?;
+    let mut recorder = Recorder::open(Path::new(&settings.recorder));
+    let Some((seq, hello)) = pipe::read(from).map_err(|e| broken(&e))? else { return Ok(()) };
+    recorder.note(seq, 0);
+    let opened = wire::decode_request(hello).and_then(|message| match message.request {
+        Some(Request::Hello(hello)) => open(&hello, &settings, offer),
+        _ => Err(Error::invalid("expected a hello first")),
+    });
+    recorder.note(0, 0);
+    let (welcome, executor) = match opened {
+        Ok((welcome, executor)) => (Reply::Welcome(welcome), executor),
+        Err(error) => (Reply::Failed(convert::error_to_wire(&error)), None),
+    };
+    send(to, seq, welcome)?;
+    match executor {
+        Some(executor) => requests(from, to, executor, recorder),
+        None => Ok(()),
+    }
+}
+
+/// The welcome, and the executor if a device was asked for.
+fn open(
+    hello: &wire::Hello,
+    settings: &Settings,
+    offer: &dyn Offer,
+) -> Result<(wire::Welcome, Option<Executor>)> {
+    let mut welcome = wire::Welcome {
+        version: wire::limits::VERSION,
+        capabilities: ["blobs", "programs", "trace"].map(String::from).to_vec(),
+        ..wire::Welcome::default()
+    };
+    if hello.target.is_empty() {
+        let row = |(name, info): crate::offer::Offered| {
+            let reason = info.as_ref().err().map(Error::to_string).unwrap_or_default();
+            wire::Offer { name, info: info.ok().as_ref().map(convert::info_to_wire), reason }
+        };
+        welcome.devices = offer.list().into_iter().map(row).collect();
+        return Ok((welcome, None));
+    }
+    let (name, options) = hello.target.split_once('?').unwrap_or((&hello.target, ""));
+    let device = offer.open(name, options)?;
+    welcome.device = Some(convert::info_to_wire(device.info()));
+    Ok((welcome, Some(Executor::new(device, settings, hello.trace))))
+}
+
+fn requests(
+    from: &mut impl Read,
+    to: &mut impl Write,
+    mut executor: Executor,
+    mut recorder: Recorder,
+) -> Result<()> {
+    let (mut bytes, mut count) = (0, 0);
+    while let Some((seq, message)) = pipe::read(from).map_err(|e| broken(&e))? {
+        (bytes, count) = (bytes + message.len(), count + 1);
+        recorder.note(seq, 0);
+        let request = wire::decode_request(message)?.request.ok_or_else(|| Error::invalid("no request"))?;
+        let mut answered = false;
+        let mut answer = |recorder: &mut Recorder, reply: Reply| {
+            // Waiting for a slow reader is not the request's own time.
+            recorder.note(0, 0);
+            answered = true;
+            let sent = send(to, seq, reply);
+            recorder.note(seq, 0);
+            sent
+        };
+        executor.execute(seq, request, &mut recorder, &mut answer)?;
+        recorder.note(0, 0);
+        if !answered && (bytes > ACKNOWLEDGE || count > ACKNOWLEDGE_COUNT) {
+            answered = true;
+            send(to, seq, Reply::Credit(wire::Credit {}))?;
+        }
+        if answered {
+            (bytes, count) = (0, 0);
+        }
+    }
+    Ok(())
+}
+
+fn send(to: &mut impl Write, seq: u64, reply: Reply) -> Result<()> {
+    let message: Bytes = wire::encode(&ToClient { seq, reply: Some(reply) });
+    pipe::write(to, seq, &message).map_err(|e| broken(&e))
+}
+
+fn broken(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("the session's stream broke: {error}"))
+}

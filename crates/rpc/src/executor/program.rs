@@ -1,0 +1,111 @@
+//! Whole programs: compiled and allocated once, run by handle with new symbols.
+
+use super::requests::{Answer, Executor, failed};
+use crate::recorder::Recorder;
+use crate::wire::limits::PIECE;
+use crate::wire::{self, Reply, convert};
+use tapml_device::Device;
+use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
+use tapml_kernels::{Instance, Program};
+
+/// Longest JSON of a program, bytes.
+const MAX_PROGRAM: usize = 256 << 20;
+
+/// A program on the device.
+pub struct Loaded(Instance);
+
+impl Loaded {
+    /// Frees it.
+    pub fn unload(self, device: &mut dyn Device) -> Result<()> {
+        self.0.unload(device)
+    }
+}
+
+impl Executor {
+    /// See [`wire::LoadProgram`].
+    pub(super) fn load_program(&mut self, r: wire::LoadProgram) -> Result<()> {
+        self.programs.expect_free(r.program)?;
+        let program = Program::from_bytes(&self.gather(&r.pieces, MAX_PROGRAM as u64)?)?;
+        // All weights are looked for before any is loaded, so that a client learns early what is missing.
+        for weight in &r.weights {
+            weight
+                .pieces
+                .iter()
+                .try_for_each(|h| self.blobs.need(h).map(drop))
+                .context(|| weight.name.clone())?;
+        }
+        let Executor { device, blobs, .. } = self;
+        let blobs = std::cell::RefCell::new(blobs);
+        let weights = |name: &str| {
+            let weight = r.weights.iter().find(|w| w.name == name);
+            let weight = weight.ok_or_else(|| Error::invalid("the client sent none of this name"))?;
+            let mut bytes = Vec::new();
+            for hash in &weight.pieces {
+                bytes.extend_from_slice(&blobs.borrow_mut().need(hash)?);
+            }
+            if bytes.len() as u64 != weight.size {
+                let have = bytes.len();
+                return Err(Error::invalid(format!("expected {} bytes, found {have}", weight.size)));
+            }
+            Tensor::new(DType::U8, vec![bytes.len()], Bytes::new(bytes))
+        };
+        let instance = Instance::load(device.as_mut(), &program, &weights)?;
+        self.programs.insert(r.program, Some(Loaded(instance)));
+        Ok(())
+    }
+
+    fn gather(&mut self, pieces: &[bytes::Bytes], limit: u64) -> Result<Vec<u8>> {
+        let mut all = Vec::new();
+        for hash in pieces {
+            all.extend_from_slice(&self.blobs.need(hash)?);
+            if all.len() as u64 > limit {
+                return Err(Error::unsupported(format!("a program of more than {limit} bytes")));
+            }
+        }
+        Ok(all)
+    }
+
+    /// See [`wire::RunProgram`].
+    pub(super) fn run_program(
+        &mut self,
+        r: wire::RunProgram,
+        recorder: &mut Recorder,
+        answer: &mut Answer<'_>,
+    ) -> Result<()> {
+        let outputs = match self.run(r) {
+            Ok(outputs) => outputs,
+            Err(error) => return answer(recorder, failed(&error)),
+        };
+        let all: Vec<u8> = outputs.iter().flat_map(|t| t.bytes().iter().copied()).collect();
+        let all = bytes::Bytes::from(all);
+        let mut at = 0;
+        loop {
+            let end = (at + PIECE).min(all.len());
+            let last = end == all.len();
+            answer(recorder, Reply::Data(wire::Data { data: all.slice(at..end), last }))?;
+            if last {
+                return Ok(());
+            }
+            at = end;
+        }
+    }
+
+    fn run(&mut self, r: wire::RunProgram) -> Result<Vec<Tensor>> {
+        let Executor { device, programs, .. } = self;
+        let Loaded(instance) = programs.get_mut(r.program)?;
+        let symbols = convert::symbols_from_wire(&r.symbols)?;
+        let input = |i: &wire::Input| {
+            let port = instance.program().inputs.iter().find(|p| p.name == i.name);
+            let port = port.ok_or_else(|| Error::invalid(format!("there is no input `{}`", i.name)))?;
+            Tensor::new(port.ty.dtype, port.ty.sizes(&symbols)?, Bytes::new(i.data.to_vec()))
+                .context(|| format!("input `{}`", i.name))
+        };
+        let inputs = r.inputs.iter().map(input).collect::<Result<Vec<Tensor>>>()?;
+        if r.reset {
+            instance.zero_states(device.as_mut())?;
+        }
+        let named: Vec<(&str, &Tensor)> = r.inputs.iter().map(|i| i.name.as_str()).zip(&inputs).collect();
+        instance.run(device.as_mut(), &symbols, &named)?;
+        r.outputs.iter().map(|name| instance.read(device.as_mut(), name, &symbols)).collect()
+    }
+}

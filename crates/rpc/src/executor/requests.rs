@@ -1,0 +1,242 @@
+//! The execution of requests on a device.
+
+use super::blobs::Blobs;
+use super::handles::Handles;
+use super::program::Loaded;
+use crate::pipe::Settings;
+use crate::recorder::Recorder;
+use crate::wire::limits::{MAX_COMMANDS, PIECE};
+use crate::wire::{self, Reply, Request, convert};
+use tapml_device::{BufferId, Command, Device, KernelId, ListId};
+use tapml_graph::{Context, Error, ErrorKind, Result, Symbols};
+
+/// Sends a reply to the request at hand.
+pub type Answer<'a> = dyn FnMut(&mut Recorder, Reply) -> Result<()> + 'a;
+
+/// A device with the handles of its client.
+pub struct Executor {
+    pub(super) device: Box<dyn Device>,
+    buffers: Handles<(BufferId, u64)>,
+    kernels: Handles<KernelId>,
+    /// A list is one recorded list, or one for each command if they are traced.
+    lists: Handles<Vec<ListId>>,
+    /// Commands of a list of which more are to come.
+    partial: Option<(u32, Vec<wire::Command>)>,
+    pub(super) programs: Handles<Loaded>,
+    pub(super) blobs: Blobs,
+    /// The first error of an unanswered request since the last one was told.
+    deferred: Option<Error>,
+    memory: u64,
+    memory_limit: u64,
+    trace: bool,
+}
+
+impl Executor {
+    /// A device without anything on it.
+    pub fn new(device: Box<dyn Device>, settings: &Settings, trace: bool) -> Executor {
+        Executor {
+            device,
+            buffers: Handles::new("buffer"),
+            kernels: Handles::new("kernel"),
+            lists: Handles::new("list"),
+            partial: None,
+            programs: Handles::new("program"),
+            blobs: Blobs::new(&settings.blobs, settings.blob_bytes),
+            deferred: None,
+            memory: 0,
+            memory_limit: settings.memory,
+            trace,
+        }
+    }
+
+    /// Executes one request. Fails only if the session cannot go on.
+    pub fn execute(
+        &mut self,
+        seq: u64,
+        request: Request,
+        recorder: &mut Recorder,
+        answer: &mut Answer<'_>,
+    ) -> Result<()> {
+        let reply = match request {
+            Request::Read(r) => match self.deferred.take() {
+                None => return self.read(&r, recorder, answer),
+                Some(error) => Err(error),
+            },
+            Request::RunProgram(r) => match self.deferred.take() {
+                None => return self.run_program(r, recorder, answer),
+                Some(error) => Err(error),
+            },
+            Request::Wait(_) => self.wait().map(|()| Reply::Done(wire::Done {})),
+            Request::LoadProgram(r) => match self.deferred.take() {
+                None => self.load_program(r).map(|()| Reply::Done(wire::Done {})),
+                Some(error) => Err(error),
+            },
+            Request::CreateKernel(r) => self.create_kernel(r).map(|()| Reply::Done(wire::Done {})),
+            Request::TakeFindings(_) => {
+                let findings =
+                    self.device.take_findings().into_iter().map(convert::finding_to_wire).collect();
+                Ok(Reply::Findings(wire::Findings { findings }))
+            }
+            Request::HasBlobs(r) => Ok(Reply::HeldBlobs(self.has_blobs(&r))),
+            other => {
+                if let Err(error) = self.unanswered(seq, other, recorder) {
+                    self.deferred.get_or_insert(error);
+                }
+                return Ok(());
+            }
+        };
+        answer(recorder, reply.unwrap_or_else(|e| failed(&e)))
+    }
+
+    fn unanswered(&mut self, seq: u64, request: Request, recorder: &mut Recorder) -> Result<()> {
+        match request {
+            Request::CreateBuffer(r) => self.create_buffer(&r),
+            Request::DestroyBuffer(r) => self.destroy_buffer(r.buffer),
+            Request::Write(r) => self.write(r.buffer, r.offset, &r.data),
+            Request::DestroyKernel(r) => match self.kernels.remove(r.kernel)? {
+                Some(kernel) => self.device.destroy_kernel(kernel),
+                None => Ok(()),
+            },
+            Request::Record(r) => self.record(r),
+            Request::Replay(r) => self.replay(seq, &r, recorder),
+            Request::DestroyList(r) => {
+                let lists = self.lists.remove(r.list)?.unwrap_or_default();
+                lists.into_iter().try_for_each(|list| self.device.destroy_list(list))
+            }
+            Request::PutBlob(r) => {
+                self.blobs.put(r.data);
+                Ok(())
+            }
+            Request::WriteBlob(r) => {
+                let data = self.blobs.need(&r.hash)?;
+                self.write(r.buffer, r.offset, &data)
+            }
+            Request::UnloadProgram(r) => match self.programs.remove(r.program)? {
+                Some(loaded) => loaded.unload(self.device.as_mut()),
+                None => Ok(()),
+            },
+            _ => Err(Error::invalid("a request that has no place here")),
+        }
+    }
+
+    fn create_buffer(&mut self, r: &wire::CreateBuffer) -> Result<()> {
+        self.buffers.expect_free(r.buffer)?;
+        let total = self.memory.saturating_add(r.size);
+        let made = match total > self.memory_limit {
+            true => Err(Error::new(
+                ErrorKind::OutOfMemory,
+                format!(
+                    "buffer `{}` of {} bytes: the session has {} bytes and may have {}",
+                    r.label, r.size, self.memory, self.memory_limit
+                ),
+            )),
+            false => self.device.create_buffer(&r.label, r.size),
+        };
+        self.buffers.insert(r.buffer, made.as_ref().ok().map(|&id| (id, r.size)));
+        made.map(|_| self.memory = total)
+    }
+
+    fn destroy_buffer(&mut self, id: u32) -> Result<()> {
+        let Some((buffer, size)) = self.buffers.remove(id)? else { return Ok(()) };
+        self.memory -= size;
+        self.device.destroy_buffer(buffer)
+    }
+
+    fn write(&mut self, buffer: u32, offset: u64, data: &[u8]) -> Result<()> {
+        let (buffer, _) = *self.buffers.get(buffer)?;
+        self.device.write(buffer, offset, data)
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        let waited = self.device.wait();
+        self.deferred.take().map_or(waited, Err)
+    }
+
+    /// Answers with pieces, so that a claim of any size allocates one piece.
+    fn read(&mut self, r: &wire::Read, recorder: &mut Recorder, answer: &mut Answer<'_>) -> Result<()> {
+        let mut sent = 0;
+        loop {
+            let len = (r.size - sent).min(PIECE as u64);
+            let mut data = vec![0; len as usize];
+            let read = self.buffers.get(r.buffer).map(|(id, _)| *id).and_then(|buffer| {
+                let offset =
+                    r.offset.checked_add(sent).ok_or_else(|| Error::invalid("the offset overflows"))?;
+                self.device.read(buffer, offset, &mut data)
+            });
+            if let Err(error) = read {
+                return answer(recorder, failed(&error));
+            }
+            sent += len;
+            let last = sent == r.size;
+            answer(recorder, Reply::Data(wire::Data { data: data.into(), last }))?;
+            if last {
+                return Ok(());
+            }
+        }
+    }
+
+    fn create_kernel(&mut self, r: wire::CreateKernel) -> Result<()> {
+        self.kernels.expect_free(r.kernel)?;
+        let id = r.kernel;
+        let kernel = self.device.create_kernel(&convert::kernel_from_wire(r)?)?;
+        self.kernels.insert(id, Some(kernel));
+        Ok(())
+    }
+
+    fn record(&mut self, mut r: wire::Record) -> Result<()> {
+        let mut commands = match self.partial.take() {
+            Some((list, commands)) if list == r.list => commands,
+            Some((list, _)) => return Err(Error::invalid(format!("list {} within list {list}", r.list))),
+            None => Vec::new(),
+        };
+        commands.append(&mut r.commands);
+        if commands.len() > MAX_COMMANDS {
+            return Err(Error::unsupported(format!("a list of more than {MAX_COMMANDS} commands")));
+        }
+        if r.more {
+            self.partial = Some((r.list, commands));
+            return Ok(());
+        }
+        self.lists.expect_free(r.list)?;
+        let made = self.record_all(&commands);
+        self.lists.insert(r.list, made.as_ref().ok().cloned());
+        made.map(drop)
+    }
+
+    fn record_all(&mut self, commands: &[wire::Command]) -> Result<Vec<ListId>> {
+        let buffer = |id| self.buffers.get(id).map(|(buffer, _)| *buffer);
+        let kernel = |id| self.kernels.get(id).copied();
+        let commands: Vec<Command> = commands
+            .iter()
+            .map(|command| convert::command_from_wire(command, buffer, kernel))
+            .collect::<Result<_>>()?;
+        match self.trace {
+            false => Ok(vec![self.device.record(&commands)?]),
+            true => commands.iter().map(|c| self.device.record(std::slice::from_ref(c))).collect(),
+        }
+    }
+
+    fn replay(&mut self, seq: u64, r: &wire::Replay, recorder: &mut Recorder) -> Result<()> {
+        let symbols: Symbols = convert::symbols_from_wire(&r.symbols)?;
+        let lists = self.lists.get(r.list)?.clone();
+        for (at, list) in lists.into_iter().enumerate() {
+            if self.trace {
+                recorder.note(seq, at as u64 + 1);
+            }
+            self.device.replay(list, &symbols)?;
+            if self.trace {
+                self.device.wait().context(|| format!("command {} of the list", at + 1))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn has_blobs(&mut self, r: &wire::HasBlobs) -> wire::HeldBlobs {
+        wire::HeldBlobs { held: r.hashes.iter().map(|h| self.blobs.need(h).is_ok()).collect() }
+    }
+}
+
+/// The reply that tells an error.
+pub fn failed(error: &Error) -> Reply {
+    Reply::Failed(convert::error_to_wire(error))
+}

@@ -1,0 +1,132 @@
+//! Bounds that hold for the values of a decoded message.
+
+use super::limits::{MAX_BINDINGS, MAX_HASHES, MAX_INTEGER, MAX_NAME, MAX_TEXT, PIECE};
+use super::{Command, CreateKernel, Reply, Request, Size, Symbol, ToAgent, ToClient, Work};
+use tapml_graph::{Context, Error, Result};
+
+/// Checks what a client sent.
+pub fn request(message: &ToAgent) -> Result<()> {
+    integer("seq", message.seq)?;
+    let request = message.request.as_ref().ok_or_else(|| Error::invalid("the message holds no request"))?;
+    match request {
+        Request::Hello(r) => {
+            name("client", &r.client)?;
+            name("token", &r.token)?;
+            name("target", &r.target)?;
+            integer("deadline_ms", r.deadline_ms)
+        }
+        Request::Cancel(r) => integer("request", r.request).and(integer("grace_ms", r.grace_ms)),
+        Request::CreateBuffer(r) => name("label", &r.label).and(integer("size", r.size)),
+        Request::Write(r) => integer("offset", r.offset),
+        Request::Read(r) => integer("offset", r.offset).and(integer("size", r.size)),
+        Request::CreateKernel(r) => kernel(r),
+        Request::Record(r) => r.commands.iter().try_for_each(one_command),
+        Request::Replay(r) => symbols(&r.symbols),
+        Request::HasBlobs(r) if r.hashes.len() > MAX_HASHES => {
+            Err(Error::invalid(format!("{} hashes, at most {MAX_HASHES}", r.hashes.len())))
+        }
+        Request::HasBlobs(r) => r.hashes.iter().try_for_each(|h| hash(h)),
+        Request::PutBlob(r) if r.data.len() > PIECE => {
+            Err(Error::invalid(format!("a blob of {} bytes, at most {PIECE}", r.data.len())))
+        }
+        Request::WriteBlob(r) => integer("offset", r.offset).and(hash(&r.hash)),
+        Request::LoadProgram(r) => {
+            r.pieces.iter().try_for_each(|h| hash(h))?;
+            r.weights.iter().try_for_each(|w| {
+                name("weight", &w.name)?;
+                integer("size", w.size)?;
+                w.pieces.iter().try_for_each(|h| hash(h))
+            })
+        }
+        Request::RunProgram(r) => {
+            symbols(&r.symbols)?;
+            r.inputs.iter().try_for_each(|i| name("input", &i.name))?;
+            r.outputs.iter().try_for_each(|o| name("output", o))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Checks what an agent sent.
+pub fn reply(message: &ToClient) -> Result<()> {
+    integer("seq", message.seq)?;
+    match message.reply.as_ref().ok_or_else(|| Error::invalid("the message holds no reply"))? {
+        Reply::Welcome(r) => {
+            name("agent", &r.agent)?;
+            let limits = r.limits.as_ref().ok_or_else(|| Error::invalid("the welcome names no limits"))?;
+            integer("max_message", limits.max_message)?;
+            integer("window", limits.window)?;
+            integer("deadline_ms", limits.deadline_ms)?;
+            integer("idle_ms", limits.idle_ms)
+        }
+        Reply::PostMortem(r) => integer("request", r.request).and(integer("busy_ms", r.busy_ms)),
+        _ => Ok(()),
+    }
+}
+
+fn kernel(kernel: &CreateKernel) -> Result<()> {
+    name("kernel", &kernel.name)?;
+    name("file", &kernel.file)?;
+    name("entry", &kernel.entry)?;
+    if kernel.prelude.len() + kernel.text.len() > MAX_TEXT {
+        let len = kernel.prelude.len() + kernel.text.len();
+        return Err(Error::invalid(format!("the kernel's text has {len} bytes, at most {MAX_TEXT}")));
+    }
+    few("bindings", kernel.bindings.len())?;
+    few("constants", kernel.constants.len())?;
+    kernel.constants.iter().try_for_each(|c| name("constant", &c.name))
+}
+
+fn one_command(command: &Command) -> Result<()> {
+    match command.work.as_ref().ok_or_else(|| Error::invalid("a command holds nothing"))? {
+        Work::Dispatch(d) => {
+            name("label", &d.label)?;
+            few("bindings", d.bindings.len())?;
+            d.bindings.iter().try_for_each(|b| integer("offset", b.offset).and(integer("size", b.size)))?;
+            [&d.x, &d.y, &d.z].into_iter().try_for_each(size)
+        }
+        Work::Copy(c) => [&c.src_offset, &c.dst_offset, &c.size].into_iter().try_for_each(size),
+        Work::Fill(_) => Ok(()),
+    }
+    .context(|| "a command".into())
+}
+
+fn size(size: &Option<Size>) -> Result<()> {
+    let size = size.as_ref().ok_or_else(|| Error::invalid("a size is missing"))?;
+    integer("constant", size.constant)?;
+    few("terms", size.terms.len())?;
+    size.terms.iter().try_for_each(|t| name("symbol", &t.symbol).and(integer("factor", t.factor)))
+}
+
+fn symbols(symbols: &[Symbol]) -> Result<()> {
+    few("symbols", symbols.len())?;
+    symbols.iter().try_for_each(|s| name("symbol", &s.name).and(integer("value", s.value)))
+}
+
+fn integer(what: &str, value: u64) -> Result<()> {
+    match value <= MAX_INTEGER {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("`{what}` is {value}, at most {MAX_INTEGER}"))),
+    }
+}
+
+fn name(what: &str, value: &str) -> Result<()> {
+    match value.len() <= MAX_NAME {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("`{what}` has {} bytes, at most {MAX_NAME}", value.len()))),
+    }
+}
+
+fn few(what: &str, count: usize) -> Result<()> {
+    match count <= MAX_BINDINGS {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("{count} {what}, at most {MAX_BINDINGS}"))),
+    }
+}
+
+fn hash(hash: &[u8]) -> Result<()> {
+    match hash.len() {
+        32 => Ok(()),
+        other => Err(Error::invalid(format!("a hash of {other} bytes, expected 32"))),
+    }
+}

@@ -1,0 +1,351 @@
+//! Between the wire's messages and the types of [`tapml_device`].
+
+use super::limits::MAX_INTEGER;
+use crate::wire;
+use tapml_device as device;
+use tapml_device::{BufferId, KernelDesc, KernelId};
+use tapml_graph::{Dim, Error, ErrorKind, Extent, Result, Symbol, Symbols};
+
+/// A handle on the wire.
+pub fn handle(id: u64) -> Result<u32> {
+    u32::try_from(id).map_err(|_| {
+        Error::unsupported("this connection has used all its handles")
+            .with_hint("connect to the device again")
+    })
+}
+
+/// A number that the wire carries.
+pub fn integer(what: &str, value: u64) -> Result<u64> {
+    match value <= MAX_INTEGER {
+        true => Ok(value),
+        false => {
+            Err(Error::unsupported(format!("{what} is {value}, a remote device takes up to {MAX_INTEGER}")))
+        }
+    }
+}
+
+/// Identity, limits and features, for the wire.
+pub fn info_to_wire(info: &device::DeviceInfo) -> wire::DeviceInfo {
+    let kind = match info.kind {
+        device::AdapterKind::Discrete => wire::AdapterKind::Discrete,
+        device::AdapterKind::Integrated => wire::AdapterKind::Integrated,
+        device::AdapterKind::Cpu => wire::AdapterKind::Cpu,
+        device::AdapterKind::Other => wire::AdapterKind::Other,
+    };
+    let l = &info.limits;
+    let [x, y, z] = l.max_workgroup_size;
+    let (subgroup_min, subgroup_max) = info.features.subgroups.unwrap_or((0, 0));
+    wire::DeviceInfo {
+        platform: info.platform.clone(),
+        name: info.name.clone(),
+        driver: info.driver.clone(),
+        kind: kind.into(),
+        limits: Some(wire::Limits {
+            max_buffer_size: l.max_buffer_size.min(MAX_INTEGER),
+            max_binding_size: l.max_binding_size.min(MAX_INTEGER),
+            max_uniform_size: l.max_uniform_size.min(MAX_INTEGER),
+            max_storage_buffers: l.max_storage_buffers,
+            max_invocations: l.max_invocations,
+            max_workgroup_size_x: x,
+            max_workgroup_size_y: y,
+            max_workgroup_size_z: z,
+            max_workgroup_memory: l.max_workgroup_memory,
+            max_groups_per_dim: l.max_groups_per_dim,
+            min_offset_alignment: l.min_offset_alignment,
+        }),
+        f16: info.features.f16,
+        subgroup_min,
+        subgroup_max,
+    }
+}
+
+/// Identity, limits and features, from the wire.
+pub fn info_from_wire(info: &wire::DeviceInfo) -> Result<device::DeviceInfo> {
+    let l = info.limits.as_ref().ok_or_else(|| Error::invalid("the device tells no limits"))?;
+    Ok(device::DeviceInfo {
+        platform: info.platform.clone(),
+        name: info.name.clone(),
+        driver: info.driver.clone(),
+        kind: match info.kind() {
+            wire::AdapterKind::Discrete => device::AdapterKind::Discrete,
+            wire::AdapterKind::Integrated => device::AdapterKind::Integrated,
+            wire::AdapterKind::Cpu => device::AdapterKind::Cpu,
+            wire::AdapterKind::Other => device::AdapterKind::Other,
+        },
+        limits: device::Limits {
+            max_buffer_size: l.max_buffer_size.min(MAX_INTEGER),
+            max_binding_size: l.max_binding_size.min(MAX_INTEGER),
+            max_uniform_size: l.max_uniform_size.min(MAX_INTEGER),
+            max_storage_buffers: l.max_storage_buffers,
+            max_invocations: l.max_invocations,
+            max_workgroup_size: [l.max_workgroup_size_x, l.max_workgroup_size_y, l.max_workgroup_size_z],
+            max_workgroup_memory: l.max_workgroup_memory,
+            max_groups_per_dim: l.max_groups_per_dim,
+            min_offset_alignment: l.min_offset_alignment,
+        },
+        features: device::Features {
+            f16: info.f16,
+            subgroups: (info.subgroup_max > 0).then_some((info.subgroup_min, info.subgroup_max)),
+        },
+    })
+}
+
+/// A kernel, for the wire.
+pub fn kernel_to_wire(id: u32, desc: &KernelDesc) -> wire::CreateKernel {
+    let device::Language::Wgsl = desc.source.language;
+    let constant = |(name, value): &(String, f64)| wire::Constant { name: name.clone(), value: *value };
+    let binding = |kind: &device::BindingKind| match kind {
+        device::BindingKind::Read => wire::BindingKind::Read.into(),
+        device::BindingKind::ReadWrite => wire::BindingKind::ReadWrite.into(),
+        device::BindingKind::Uniform => wire::BindingKind::Uniform.into(),
+    };
+    let [workgroup_x, workgroup_y, workgroup_z] = desc.workgroup;
+    wire::CreateKernel {
+        kernel: id,
+        name: desc.name.clone(),
+        language: wire::Language::Wgsl.into(),
+        file: desc.source.file.clone(),
+        prelude: desc.source.prelude.clone(),
+        text: desc.source.text.clone(),
+        entry: desc.entry.clone(),
+        constants: desc.constants.iter().map(constant).collect(),
+        bindings: desc.bindings.iter().map(binding).collect(),
+        workgroup_x,
+        workgroup_y,
+        workgroup_z,
+        workgroup_memory: desc.workgroup_memory,
+        needs_f16: desc.needs_f16,
+        needs_subgroups: desc.needs_subgroups,
+    }
+}
+
+/// A kernel, from the wire.
+pub fn kernel_from_wire(k: wire::CreateKernel) -> Result<KernelDesc> {
+    let unknown = |what: &str| Error::unsupported(format!("kernel `{}`: {what}", k.name));
+    wire::Language::try_from(k.language).map_err(|_| unknown("its language is unknown here"))?;
+    let binding = |&kind: &i32| match wire::BindingKind::try_from(kind) {
+        Ok(wire::BindingKind::Read) => Ok(device::BindingKind::Read),
+        Ok(wire::BindingKind::ReadWrite) => Ok(device::BindingKind::ReadWrite),
+        Ok(wire::BindingKind::Uniform) => Ok(device::BindingKind::Uniform),
+        Err(_) => Err(unknown("a binding is of a kind unknown here")),
+    };
+    let bindings = k.bindings.iter().map(binding).collect::<Result<_>>()?;
+    let workgroup = [k.workgroup_x, k.workgroup_y, k.workgroup_z];
+    Ok(KernelDesc {
+        name: k.name,
+        source: device::Source {
+            language: device::Language::Wgsl,
+            file: k.file,
+            prelude: k.prelude,
+            text: k.text,
+        },
+        entry: k.entry,
+        constants: k.constants.into_iter().map(|c| (c.name, c.value)).collect(),
+        bindings,
+        workgroup,
+        workgroup_memory: k.workgroup_memory,
+        needs_f16: k.needs_f16,
+        needs_subgroups: k.needs_subgroups,
+    })
+}
+
+/// A command, for the wire.
+pub fn command_to_wire(command: &device::Command) -> Result<wire::Command> {
+    let work = match command {
+        device::Command::Dispatch { label, kernel, bindings, groups } => {
+            let binding = |b: &device::Binding| {
+                Ok(wire::Binding {
+                    buffer: handle(b.buffer.0)?,
+                    offset: integer("an offset", b.offset)?,
+                    size: integer("a size", b.size)?,
+                })
+            };
+            let [x, y, z] = groups;
+            wire::Work::Dispatch(wire::Dispatch {
+                label: label.clone(),
+                kernel: handle(kernel.0)?,
+                bindings: bindings.iter().map(binding).collect::<Result<_>>()?,
+                x: Some(size_to_wire(x)?),
+                y: Some(size_to_wire(y)?),
+                z: Some(size_to_wire(z)?),
+            })
+        }
+        device::Command::Copy { src, src_offset, dst, dst_offset, len } => wire::Work::Copy(wire::Copy {
+            src: handle(src.0)?,
+            src_offset: Some(size_to_wire(src_offset)?),
+            dst: handle(dst.0)?,
+            dst_offset: Some(size_to_wire(dst_offset)?),
+            size: Some(size_to_wire(len)?),
+        }),
+        device::Command::Fill { buffer, word } => {
+            wire::Work::Fill(wire::Fill { buffer: handle(buffer.0)?, word: *word })
+        }
+    };
+    Ok(wire::Command { work: Some(work) })
+}
+
+/// A command, from the wire, with the handles that the device itself has given.
+pub fn command_from_wire(
+    command: &wire::Command,
+    buffer: impl Fn(u32) -> Result<BufferId>,
+    kernel: impl Fn(u32) -> Result<KernelId>,
+) -> Result<device::Command> {
+    match command.work.as_ref().ok_or_else(|| Error::invalid("a command holds nothing"))? {
+        wire::Work::Dispatch(d) => {
+            let bind = |b: &wire::Binding| {
+                Ok(device::Binding { buffer: buffer(b.buffer)?, offset: b.offset, size: b.size })
+            };
+            let parts = || -> Result<device::Command> {
+                Ok(device::Command::Dispatch {
+                    label: d.label.clone(),
+                    kernel: kernel(d.kernel)?,
+                    bindings: d.bindings.iter().map(bind).collect::<Result<_>>()?,
+                    groups: [size_from_wire(&d.x)?, size_from_wire(&d.y)?, size_from_wire(&d.z)?],
+                })
+            };
+            parts().map_err(|e| e.context(format!("dispatch `{}`", d.label)))
+        }
+        wire::Work::Copy(c) => Ok(device::Command::Copy {
+            src: buffer(c.src)?,
+            src_offset: size_from_wire(&c.src_offset)?,
+            dst: buffer(c.dst)?,
+            dst_offset: size_from_wire(&c.dst_offset)?,
+            len: size_from_wire(&c.size)?,
+        }),
+        wire::Work::Fill(f) => Ok(device::Command::Fill { buffer: buffer(f.buffer)?, word: f.word }),
+    }
+}
+
+/// An affine size is known by its value at zero and at one of each symbol.
+fn size_to_wire(extent: &Extent) -> Result<wire::Size> {
+    let names: Vec<Symbol> = extent.dim.symbols().collect();
+    let at = |one: Option<Symbol>| {
+        let symbols = names.iter().fold(Symbols::new(), |all, &s| all.with(s, u64::from(Some(s) == one)));
+        extent.dim.eval(&symbols)
+    };
+    let constant = at(None)?;
+    let term = |&symbol: &Symbol| {
+        let factor = integer("a factor", at(Some(symbol))? - constant)?;
+        Ok(wire::Term { symbol: symbol.to_string(), factor })
+    };
+    let terms = names.iter().map(term).collect::<Result<_>>()?;
+    Ok(wire::Size { constant: integer("a size", constant)?, terms, divisor: extent.divisor })
+}
+
+fn size_from_wire(size: &Option<wire::Size>) -> Result<Extent> {
+    let size = size.as_ref().ok_or_else(|| Error::invalid("a size is missing"))?;
+    let mut dim = Dim::from(size.constant);
+    for term in &size.terms {
+        let product = Dim::symbol(symbol(&term.symbol)?).checked_mul(term.factor);
+        let sum = product.and_then(|product| dim.checked_add(&product));
+        dim = sum.ok_or_else(|| Error::invalid("a size overflows"))?;
+    }
+    Ok(Extent::ceil_div(dim, size.divisor))
+}
+
+fn symbol(name: &str) -> Result<Symbol> {
+    Symbol::new(name).ok_or_else(|| Error::invalid(format!("`{}` is no symbol", name.escape_debug())))
+}
+
+/// Values of symbols, for the wire.
+pub fn symbols_to_wire(symbols: &Symbols) -> Result<Vec<wire::Symbol>> {
+    let one = |(symbol, value): (Symbol, u64)| {
+        Ok(wire::Symbol { name: symbol.to_string(), value: integer("a symbol's value", value)? })
+    };
+    symbols.iter().map(one).collect()
+}
+
+/// Values of symbols, from the wire.
+pub fn symbols_from_wire(symbols: &[wire::Symbol]) -> Result<Symbols> {
+    symbols.iter().try_fold(Symbols::new(), |all, s| Ok(all.with(symbol(&s.name)?, s.value)))
+}
+
+const KINDS: [(device::FindingKind, &str); 7] = [
+    (device::FindingKind::OutOfBounds, "out_of_bounds"),
+    (device::FindingKind::UninitializedRead, "uninitialized_read"),
+    (device::FindingKind::RaceInWorkgroup, "race_in_workgroup"),
+    (device::FindingKind::RaceAcrossWorkgroups, "race_across_workgroups"),
+    (device::FindingKind::DivergentBarrier, "divergent_barrier"),
+    (device::FindingKind::NonFinite, "non_finite"),
+    (device::FindingKind::LimitExceeded, "limit_exceeded"),
+];
+
+/// A finding, for the wire.
+pub fn finding_to_wire(f: device::Finding) -> wire::Finding {
+    let kind = KINDS.iter().find(|(kind, _)| *kind == f.kind).map_or("", |(_, name)| name);
+    let [workgroup_x, workgroup_y, workgroup_z] = f.workgroup;
+    wire::Finding {
+        kind: kind.into(),
+        kernel: f.kernel,
+        label: f.label,
+        file: f.file,
+        line: f.line,
+        column: f.column,
+        source: f.source,
+        message: f.message,
+        workgroup_x,
+        workgroup_y,
+        workgroup_z,
+        invocation: f.invocation,
+        count: f.count.min(MAX_INTEGER),
+    }
+}
+
+/// A finding, from the wire. Fails on a kind that this build does not know.
+pub fn finding_from_wire(f: wire::Finding) -> Result<device::Finding> {
+    let kind = KINDS.iter().find(|(_, name)| *name == f.kind).map(|(kind, _)| *kind);
+    let kind = kind.ok_or_else(|| {
+        Error::unsupported(format!(
+            "the agent reports a finding of the unknown kind `{}`: {}",
+            f.kind, f.message
+        ))
+    })?;
+    Ok(device::Finding {
+        kind,
+        kernel: f.kernel,
+        label: f.label,
+        file: f.file,
+        line: f.line,
+        column: f.column,
+        source: f.source,
+        message: f.message,
+        workgroup: [f.workgroup_x, f.workgroup_y, f.workgroup_z],
+        invocation: f.invocation,
+        count: f.count,
+    })
+}
+
+const ERRORS: [(ErrorKind, wire::ErrorKind); 9] = [
+    (ErrorKind::Bug, wire::ErrorKind::Bug),
+    (ErrorKind::InvalidInput, wire::ErrorKind::InvalidInput),
+    (ErrorKind::Unsupported, wire::ErrorKind::Unsupported),
+    (ErrorKind::Io, wire::ErrorKind::Io),
+    (ErrorKind::Unavailable, wire::ErrorKind::Unavailable),
+    (ErrorKind::Compile, wire::ErrorKind::Compile),
+    (ErrorKind::OutOfMemory, wire::ErrorKind::OutOfMemory),
+    (ErrorKind::DeviceLost, wire::ErrorKind::DeviceLost),
+    (ErrorKind::Interrupted, wire::ErrorKind::Interrupted),
+];
+
+/// An error, for the wire. Contexts become part of the message.
+pub fn error_to_wire(error: &Error) -> wire::Failed {
+    let kind =
+        ERRORS.iter().find(|(kind, _)| *kind == error.kind()).map_or(wire::ErrorKind::Bug, |(_, k)| *k);
+    let detail = |(name, value): &(String, String)| wire::Detail { name: name.clone(), value: value.clone() };
+    wire::Failed {
+        kind: kind.into(),
+        message: error.to_string(),
+        hint: error.hint().unwrap_or_default().into(),
+        details: error.details().iter().map(detail).collect(),
+    }
+}
+
+/// An error, from the wire.
+pub fn error_from_wire(failed: wire::Failed) -> Error {
+    let kind = ERRORS.iter().find(|(_, kind)| *kind == failed.kind()).map_or(ErrorKind::Bug, |(k, _)| *k);
+    let mut error = Error::new(kind, failed.message);
+    if !failed.hint.is_empty() {
+        error = error.with_hint(failed.hint);
+    }
+    failed.details.into_iter().fold(error, |error, d| error.with_detail(d.name, d.value))
+}

@@ -1,0 +1,51 @@
+//! Bounds of the wire. A decoder refuses what exceeds them before it allocates for it.
+
+use std::time::Duration;
+
+/// The version of the schema that this build speaks.
+pub const VERSION: u32 = 1;
+
+/// The WebSocket subprotocol of this schema.
+pub const PROTOCOL: &str = "tapml.v1";
+
+/// Largest message.
+pub const MAX_MESSAGE: usize = 16 << 20;
+
+/// Largest message of a client that has not been let in.
+pub const MAX_HELLO: usize = 64 << 10;
+
+/// Most fields in one message, nested ones included.
+pub const MAX_FIELDS: usize = 1 << 17;
+
+/// Longest name, label or file name, bytes.
+pub const MAX_NAME: usize = 4096;
+
+/// Longest text of a kernel, bytes.
+pub const MAX_TEXT: usize = 4 << 20;
+
+/// Most bindings of one dispatch, and constants of one kernel.
+pub const MAX_BINDINGS: usize = 1024;
+
+/// Commands sent in one message; longer lists are cut.
+pub const COMMANDS: usize = 1024;
+
+/// Most commands of one list.
+pub const MAX_COMMANDS: usize = 1 << 20;
+
+/// Largest integer: what a JavaScript number holds exactly.
+pub const MAX_INTEGER: u64 = (1 << 53) - 1;
+
+/// Bytes of one transfer message, and of one blob.
+pub const PIECE: usize = 4 << 20;
+
+/// Bytes of messages under way.
+pub const WINDOW: u64 = 48 << 20;
+
+/// Messages under way.
+pub const WINDOW_COUNT: usize = 16_384;
+
+/// Most hashes in one question.
+pub const MAX_HASHES: usize = 16;
+
+/// How long a client may take to be let in.
+pub const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -1,0 +1,51 @@
+//! The wire: messages, their bounds, their bytes, and what they mean in terms of [`tapml_device`].
+
+mod check;
+mod commands;
+pub mod convert;
+pub mod limits;
+mod scan;
+mod session;
+
+pub use commands::{
+    AdapterKind, Binding, BindingKind, Command, Constant, Copy, CreateBuffer, CreateKernel, DestroyBuffer,
+    DestroyKernel, DestroyList, DeviceInfo, Dispatch, Fill, Finding, Findings, HasBlobs, HeldBlobs, Input,
+    Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Symbol, TakeFindings,
+    Term, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
+};
+pub use session::{
+    Cancel, Credit, Data, Detail, Done, ErrorKind, Failed, Hello, KernelRef, Offer, Ping, Pong, PostMortem,
+    Reason, Reply, Request, SessionLimits, ToAgent, ToClient, Welcome,
+};
+
+use bytes::Bytes;
+use prost::Message;
+use tapml_graph::{Error, Result};
+
+/// Reads a message of a client. Bytes from anywhere are safe to give: nothing is allocated beyond a small multiple of
+/// their number.
+pub fn decode_request(bytes: Bytes) -> Result<ToAgent> {
+    scan::scan(&bytes, &scan::TO_AGENT)?;
+    let message = ToAgent::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
+    check::request(&message)?;
+    Ok(message)
+}
+
+/// Reads a message of an agent; safe as [`decode_request`].
+pub fn decode_reply(bytes: Bytes) -> Result<ToClient> {
+    scan::scan(&bytes, &scan::TO_CLIENT)?;
+    let message = ToClient::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
+    check::reply(&message)?;
+    Ok(message)
+}
+
+/// Reads what a session's own process says first, before the agent has added its limits.
+pub(crate) fn decode_welcome(bytes: Bytes) -> Result<ToClient> {
+    scan::scan(&bytes, &scan::TO_CLIENT)?;
+    ToClient::decode(bytes).map_err(|e| Error::bug(format!("no message of TapML: {e}")))
+}
+
+/// The bytes of a message.
+pub fn encode(message: &impl Message) -> Bytes {
+    message.encode_to_vec().into()
+}

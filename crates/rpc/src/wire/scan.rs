@@ -1,0 +1,116 @@
+//! A look at a message before it is decoded: nothing is allocated for what claims too much. The table of nested messages
+//! is that of the schema; a test holds both together.
+
+use super::limits::MAX_FIELDS;
+use tapml_graph::{Error, Result};
+
+/// The fields of a message that hold messages, by tag.
+#[derive(Debug)]
+pub struct Shape(pub &'static [(u64, &'static Shape)]);
+
+/// A message without messages in it.
+static LEAF: Shape = Shape(&[]);
+pub static TO_AGENT: Shape = Shape(&[
+    (2, &LEAF),
+    (3, &LEAF),
+    (4, &LEAF),
+    (5, &LEAF),
+    (6, &LEAF),
+    (7, &LEAF),
+    (8, &LEAF),
+    (9, &CREATE_KERNEL),
+    (10, &LEAF),
+    (11, &RECORD),
+    (12, &REPLAY),
+    (13, &LEAF),
+    (14, &LEAF),
+    (15, &LEAF),
+    (16, &LEAF),
+    (17, &LEAF),
+    (18, &LEAF),
+    (19, &LOAD_PROGRAM),
+    (20, &RUN_PROGRAM),
+    (21, &LEAF),
+]);
+pub static TO_CLIENT: Shape = Shape(&[
+    (2, &WELCOME),
+    (3, &FAILED),
+    (4, &LEAF),
+    (5, &LEAF),
+    (6, &LEAF),
+    (7, &LEAF),
+    (8, &FINDINGS),
+    (9, &LEAF),
+    (10, &POST_MORTEM),
+]);
+static WELCOME: Shape = Shape(&[(3, &DEVICE_INFO), (4, &OFFER), (5, &LEAF)]);
+static OFFER: Shape = Shape(&[(2, &DEVICE_INFO)]);
+static DEVICE_INFO: Shape = Shape(&[(5, &LEAF)]);
+static CREATE_KERNEL: Shape = Shape(&[(8, &LEAF)]);
+static RECORD: Shape = Shape(&[(2, &COMMAND)]);
+static COMMAND: Shape = Shape(&[(1, &DISPATCH), (2, &COPY), (3, &LEAF)]);
+static DISPATCH: Shape = Shape(&[(3, &LEAF), (4, &SIZE), (5, &SIZE), (6, &SIZE)]);
+static SIZE: Shape = Shape(&[(2, &LEAF)]);
+static COPY: Shape = Shape(&[(2, &SIZE), (4, &SIZE), (5, &SIZE)]);
+static REPLAY: Shape = Shape(&[(2, &LEAF)]);
+static FINDINGS: Shape = Shape(&[(1, &LEAF)]);
+static LOAD_PROGRAM: Shape = Shape(&[(3, &LEAF)]);
+static RUN_PROGRAM: Shape = Shape(&[(2, &LEAF), (3, &LEAF)]);
+static FAILED: Shape = Shape(&[(4, &LEAF)]);
+static POST_MORTEM: Shape = Shape(&[(7, &LEAF)]);
+
+/// Fails unless these bytes are well-formed, are not nested deeper than the schema, and hold at most [`MAX_FIELDS`] fields.
+pub fn scan(bytes: &[u8], shape: &Shape) -> Result<()> {
+    let mut left = MAX_FIELDS;
+    walk(bytes, shape, &mut left)
+}
+
+fn walk(mut bytes: &[u8], shape: &Shape, left: &mut usize) -> Result<()> {
+    while !bytes.is_empty() {
+        *left = left
+            .checked_sub(1)
+            .ok_or_else(|| Error::invalid(format!("the message has more than {MAX_FIELDS} fields")))?;
+        let key = varint(&mut bytes)?;
+        match key & 7 {
+            0 => drop(varint(&mut bytes)?),
+            1 => drop(take(&mut bytes, 8)?),
+            2 => {
+                let len = varint(&mut bytes)?;
+                let inner = take(&mut bytes, len)?;
+                if let Some((_, nested)) = shape.0.iter().find(|(tag, _)| *tag == key >> 3) {
+                    walk(inner, nested, left)?;
+                }
+            }
+            5 => drop(take(&mut bytes, 4)?),
+            other => return Err(Error::invalid(format!("the message has a field of wire type {other}"))),
+        }
+    }
+    Ok(())
+}
+
+fn varint(bytes: &mut &[u8]) -> Result<u64> {
+    let mut value = 0u64;
+    for shift in (0..64).step_by(7) {
+        let (&byte, rest) = bytes.split_first().ok_or_else(cut)?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Ok(value);
+        }
+    }
+    Err(Error::invalid("the message holds a number of more than 64 bits"))
+}
+
+fn take<'a>(bytes: &mut &'a [u8], len: u64) -> Result<&'a [u8]> {
+    let len = usize::try_from(len).ok().filter(|&len| len <= bytes.len()).ok_or_else(|| {
+        let have = bytes.len();
+        Error::invalid(format!("the message claims a field of {len} bytes where {have} are left"))
+    })?;
+    let (taken, rest) = bytes.split_at(len);
+    *bytes = rest;
+    Ok(taken)
+}
+
+fn cut() -> Error {
+    Error::invalid("the message ends within a number")
+}
