@@ -7,10 +7,13 @@
 #![warn(missing_docs)]
 
 pub mod agent;
+pub mod client;
 mod executor;
 mod offer;
 mod pipe;
 mod recorder;
+pub mod tls;
 pub mod wire;
 
+pub use client::{Address, RemoteDevice, RemoteProgram};
 pub use offer::{Offer, Offered};

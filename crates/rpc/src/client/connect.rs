@@ -1,0 +1,121 @@
+//! From an address to an open connection: TCP, TLS, the WebSocket's handshake.
+
+use super::address::Address;
+use crate::tls;
+use crate::wire::limits::{HANDSHAKE, MAX_MESSAGE, PROTOCOL};
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, StreamOwned};
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+use tapml_graph::{Error, ErrorKind, Result};
+use tungstenite::WebSocket;
+use tungstenite::client::IntoClientRequest;
+use tungstenite::http::HeaderValue;
+use tungstenite::protocol::WebSocketConfig;
+
+/// How long a read waits before the caller looks around.
+const TICK: Duration = Duration::from_millis(200);
+
+/// How long the agent may take no byte of what is sent to it.
+const SLOW: Duration = Duration::from_secs(60);
+
+/// TCP, or TLS on top of it.
+pub enum Stream {
+    /// Plain text.
+    Plain(TcpStream),
+    /// TLS.
+    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+}
+
+impl Stream {
+    fn tcp(&self) -> &TcpStream {
+        match self {
+            Stream::Plain(tcp) => tcp,
+            Stream::Tls(tls) => &tls.sock,
+        }
+    }
+}
+
+impl Read for Stream {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(tcp) => tcp.read(buffer),
+            Stream::Tls(tls) => tls.read(buffer),
+        }
+    }
+}
+
+impl Write for Stream {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Stream::Plain(tcp) => tcp.write(bytes),
+            Stream::Tls(tls) => tls.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Stream::Plain(tcp) => tcp.flush(),
+            Stream::Tls(tls) => tls.flush(),
+        }
+    }
+}
+
+/// Opens the connection. Fails with [`ErrorKind::Unavailable`] if nobody answers.
+pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
+    let tcp = dial(address)?;
+    let io = |e: io::Error| unavailable(address, &e.to_string());
+    tcp.set_nodelay(true).map_err(io)?;
+    tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
+    tcp.set_write_timeout(Some(SLOW)).map_err(io)?;
+    let stream = match address.tls {
+        false => Stream::Plain(tcp),
+        true => Stream::Tls(Box::new(secure(address, tcp)?)),
+    };
+    let url = format!("{}://{}/", if address.tls { "wss" } else { "ws" }, address.place());
+    let request = url.as_str().into_client_request();
+    let mut request = request.map_err(|e| Error::invalid(format!("`{url}` is no address: {e}")))?;
+    request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(PROTOCOL));
+    let config = WebSocketConfig::default()
+        .max_message_size(Some(MAX_MESSAGE))
+        .max_frame_size(Some(MAX_MESSAGE))
+        .read_buffer_size(256 << 10);
+    let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(config))
+        .map_err(|e| unavailable(address, &format!("no agent answers there: {e}")))?;
+    socket.get_ref().tcp().set_read_timeout(Some(TICK)).map_err(io)?;
+    Ok(socket)
+}
+
+fn dial(address: &Address) -> Result<TcpStream> {
+    let found = (address.host.as_str(), address.port).to_socket_addrs();
+    let found = found.map_err(|e| unavailable(address, &e.to_string()))?;
+    let mut last = None;
+    for place in found {
+        match TcpStream::connect_timeout(&place, HANDSHAKE) {
+            Ok(tcp) => return Ok(tcp),
+            Err(error) => last = Some(error),
+        }
+    }
+    Err(unavailable(address, &last.map_or("the host has no address".into(), |e| e.to_string())))
+}
+
+fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+    let name = ServerName::try_from(address.host.clone())
+        .map_err(|_| Error::invalid(format!("`{}` is no host name", address.host)))?;
+    let config = tls::client(address.ca.as_deref())?;
+    let mut tls = ClientConnection::new(config, name).map_err(|e| Error::bug(format!("TLS: {e}")))?;
+    while tls.is_handshaking() {
+        tls.complete_io(&mut tcp).map_err(|e| {
+            unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
+                "for an agent with a certificate of its own, give a copy of it: option `ca=FILE`; plain text is ws://",
+            )
+        })?;
+    }
+    Ok(StreamOwned::new(tls, tcp))
+}
+
+fn unavailable(address: &Address, why: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("{}: {why}", address.place()))
+        .with_hint("is `tapml device serve` running there?")
+}

@@ -1,0 +1,250 @@
+//! A connection to an agent: sends requests without waiting, waits for replies, and knows when the device is gone.
+
+use super::connect::Stream;
+use super::post_mortem;
+use crate::wire::limits::{WINDOW, WINDOW_COUNT};
+use crate::wire::{self, Reply, Request, ToAgent, convert};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+use tapml_graph::{Error, ErrorKind, Result};
+use tungstenite::{Message, WebSocket};
+
+/// Requests told when the connection is lost.
+const RECENT: usize = 24;
+
+/// How long a request may go on that the user gave up, milliseconds.
+const GRACE_MS: u64 = 2000;
+
+/// See the module.
+pub struct Connection {
+    socket: WebSocket<Stream>,
+    place: String,
+    seq: u64,
+    window: u64,
+    /// Messages under way, with their lengths.
+    unfinished: VecDeque<(u64, usize)>,
+    under_way: u64,
+    recent: VecDeque<String>,
+    /// Why the device is gone.
+    lost: Option<Error>,
+    /// Set by the user to give up the request that is waited for.
+    stop: Arc<AtomicBool>,
+    /// How long the agent may show no sign of life while it is waited for.
+    answer_within: Duration,
+}
+
+impl Connection {
+    /// A connection on which nothing has been said.
+    pub fn new(socket: WebSocket<Stream>, place: String, answer_within: Duration) -> Connection {
+        Connection {
+            socket,
+            place,
+            seq: 0,
+            window: WINDOW,
+            unfinished: VecDeque::new(),
+            under_way: 0,
+            recent: VecDeque::new(),
+            lost: None,
+            stop: Arc::default(),
+            answer_within,
+        }
+    }
+
+    /// The agent's own window.
+    pub fn set_window(&mut self, bytes: u64) {
+        self.window = bytes.min(WINDOW);
+    }
+
+    /// How long the agent may show no sign of life from here on.
+    pub fn set_answer_within(&mut self, time: Duration) {
+        self.answer_within = time;
+    }
+
+    /// What the user sets to give up.
+    pub fn stop_flag(&self) -> Arc<AtomicBool> {
+        self.stop.clone()
+    }
+
+    /// Sends a request; `flush` if the agent shall see it now. `note` tells it when the connection is lost.
+    pub fn send(&mut self, request: Request, flush: bool, note: impl FnOnce() -> String) -> Result<u64> {
+        self.expect_alive()?;
+        self.seq += 1;
+        let seq = self.seq;
+        if self.recent.len() == RECENT {
+            self.recent.pop_front();
+        }
+        self.recent.push_back(format!("{seq}: {}", note()));
+        let counted = !matches!(request, Request::Ping(_) | Request::Cancel(_));
+        let bytes = wire::encode(&ToAgent { seq, request: Some(request) });
+        let len = bytes.len();
+        while counted
+            && (self.under_way + len as u64 > self.window || self.unfinished.len() >= WINDOW_COUNT)
+            && !self.unfinished.is_empty()
+        {
+            self.write(None)?;
+            self.receive()?;
+        }
+        if counted {
+            self.unfinished.push_back((seq, len));
+            self.under_way += len as u64;
+        }
+        self.socket.write(Message::Binary(bytes)).map_err(|e| self.broken(&e))?;
+        if flush {
+            self.write(None)?;
+        }
+        Ok(seq)
+    }
+
+    /// Sends what is still here.
+    fn write(&mut self, message: Option<Message>) -> Result<()> {
+        let written = match message {
+            Some(message) => self.socket.send(message),
+            None => self.socket.flush(),
+        };
+        written.map_err(|e| self.broken(&e))
+    }
+
+    /// The next reply to this request. A failure that the agent tells is the error.
+    pub fn wait(&mut self, seq: u64) -> Result<Reply> {
+        self.expect_alive()?;
+        self.write(None)?;
+        loop {
+            match self.receive()? {
+                (of, Reply::Failed(failed)) if of == seq || of == 0 => {
+                    let error = convert::error_from_wire(failed);
+                    if of == 0 || error.kind() == ErrorKind::DeviceLost {
+                        self.lost = Some(as_lost(&error));
+                    }
+                    return Err(error);
+                }
+                (of, reply) if of == seq && !matches!(reply, Reply::Credit(_)) => return Ok(reply),
+                _ => {}
+            }
+        }
+    }
+
+    /// The next message of the agent that is no pong, whatever it is about.
+    fn receive(&mut self) -> Result<(u64, Reply)> {
+        let (mut heard, mut pinged, mut given_up) = (Instant::now(), Instant::now(), false);
+        loop {
+            match self.socket.read() {
+                Ok(Message::Binary(bytes)) => {
+                    let message = wire::decode_reply(bytes).map_err(|e| self.lose(e.message()))?;
+                    heard = Instant::now();
+                    match message.reply {
+                        Some(Reply::Pong(_)) | None => {}
+                        Some(Reply::PostMortem(report)) => {
+                            let error = post_mortem::error(&self.place, report);
+                            self.lost = Some(error.clone());
+                            return Err(error);
+                        }
+                        Some(reply) => {
+                            self.finish(message.seq);
+                            return Ok((message.seq, reply));
+                        }
+                    }
+                }
+                Ok(Message::Close(_)) => return Err(self.lose("the agent closed the connection")),
+                Ok(_) => {}
+                Err(tungstenite::Error::Io(e)) if is_tick(&e) => {
+                    self.tick(heard, &mut pinged, &mut given_up)?;
+                }
+                Err(error) => return Err(self.broken(&error)),
+            }
+        }
+    }
+
+    /// While waiting: is the agent alive, does the user still want the answer?
+    fn tick(&mut self, heard: Instant, pinged: &mut Instant, given_up: &mut bool) -> Result<()> {
+        if heard.elapsed() > self.answer_within {
+            let text = format!("the agent gave no sign of life for {} s", heard.elapsed().as_secs());
+            return Err(self.lose(&text));
+        }
+        if self.stop.load(Ordering::Acquire) && !*given_up {
+            *given_up = true;
+            let request = self.unfinished.back().map_or(self.seq, |(seq, _)| *seq);
+            return self.aside(Request::Cancel(wire::Cancel { request, grace_ms: GRACE_MS }));
+        }
+        if pinged.elapsed() > self.answer_within / 4 {
+            *pinged = Instant::now();
+            self.aside(Request::Ping(wire::Ping {}))?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request beside the others.
+    fn aside(&mut self, request: Request) -> Result<()> {
+        self.seq += 1;
+        let bytes = wire::encode(&ToAgent { seq: self.seq, request: Some(request) });
+        self.write(Some(Message::Binary(bytes)))
+    }
+
+    fn finish(&mut self, seq: u64) {
+        while self.unfinished.front().is_some_and(|(front, _)| *front <= seq) {
+            self.under_way -= self.unfinished.pop_front().map_or(0, |(_, len)| len as u64);
+        }
+    }
+
+    fn expect_alive(&self) -> Result<()> {
+        self.lost.clone().map_or(Ok(()), Err)
+    }
+
+    fn broken(&mut self, error: &tungstenite::Error) -> Error {
+        // A write fails when the agent has closed: what it said last tells why.
+        if let Some(error) = self.last_words() {
+            return error;
+        }
+        let text = match error {
+            tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
+                "the connection is closed".into()
+            }
+            other => format!("the connection broke: {other}"),
+        };
+        self.lose(&text)
+    }
+
+    fn last_words(&mut self) -> Option<Error> {
+        for _ in 0..WINDOW_COUNT {
+            let Ok(Message::Binary(bytes)) = self.socket.read() else { return None };
+            let error = match wire::decode_reply(bytes).ok()?.reply {
+                Some(Reply::PostMortem(report)) => post_mortem::error(&self.place, report),
+                Some(Reply::Failed(failed)) => as_lost(&convert::error_from_wire(failed)),
+                _ => continue,
+            };
+            self.lost = Some(error.clone());
+            return Some(error);
+        }
+        None
+    }
+
+    fn lose(&mut self, why: &str) -> Error {
+        let recent = self.recent.iter().cloned().collect::<Vec<_>>().join("\n");
+        let error = Error::new(ErrorKind::DeviceLost, format!("the device at {} is lost: {why}", self.place))
+            .with_detail("recent", recent)
+            .with_hint("what was on the device is gone; run the command again");
+        self.lost = Some(error.clone());
+        error
+    }
+
+    /// Says goodbye.
+    pub fn close(&mut self) {
+        if self.lost.is_none() {
+            // The agent notices in any case.
+            let _ = self.socket.close(None);
+            let _ = self.socket.flush();
+        }
+    }
+}
+
+fn is_tick(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+/// An error as one of a lost device.
+fn as_lost(error: &Error) -> Error {
+    let lost = Error::new(ErrorKind::DeviceLost, error.to_string());
+    error.details().iter().fold(lost, |e, (name, value)| e.with_detail(name, value))
+}

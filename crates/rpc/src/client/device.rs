@@ -1,0 +1,278 @@
+//! The device.
+
+use super::address::Address;
+use super::blobs::{self, Saved};
+use super::connection::Connection;
+use crate::wire::convert::{self, handle};
+use crate::wire::limits::{COMMANDS, PIECE};
+use crate::wire::{self, Reply, Request};
+use bytes::Bytes;
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use tapml_device::{BufferId, Command, Device, DeviceInfo, Finding, KernelDesc, KernelId, ListId, Mirror};
+use tapml_graph::{Context, Error, Result, Symbols};
+
+/// A device behind an agent. Wrong calls are refused here, without a round trip; [`Device::read`], [`Device::wait`],
+/// [`Device::create_kernel`] and [`Device::take_findings`] wait for the agent, all other calls return at once and report
+/// what failed at the next read or wait.
+///
+/// A lost connection, a crash of the device's process and a missed deadline are [`tapml_graph::ErrorKind::DeviceLost`] with
+/// a post-mortem in the error's details.
+pub struct RemoteDevice {
+    pub(super) connection: Connection,
+    mirror: Mirror,
+    /// Buffers that nothing was written to: their first contents are likely to be the same the next time.
+    fresh: HashSet<BufferId>,
+    blobs: bool,
+    saved: Saved,
+    pub(super) programs: u32,
+    /// An error of a call that cannot return one.
+    pending: Option<Error>,
+}
+
+/// Gives up, from another thread, the request that a device waits for.
+#[derive(Clone)]
+pub struct Stopper(Arc<AtomicBool>);
+
+impl Stopper {
+    /// The request is cancelled. If it runs and does not end soon, the device is lost.
+    pub fn stop(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+impl RemoteDevice {
+    /// Connects to an agent and opens the device that the address names.
+    pub fn open(address: &Address) -> Result<RemoteDevice> {
+        let place = address.place();
+        if address.target.is_empty() {
+            return Err(Error::invalid(format!("`{place}` names no device of the agent"))
+                .with_hint(format!("`tapml device list ws://{place}` shows what there is")));
+        }
+        let (connection, welcome) = super::open(address).context(|| format!("agent at {place}"))?;
+        let info = welcome.device.ok_or_else(|| Error::invalid("the agent's welcome describes no device"))?;
+        let mut info = convert::info_from_wire(&info)?;
+        info.name = format!("{} at {place}", info.name);
+        Ok(RemoteDevice {
+            connection,
+            mirror: Mirror::new(info),
+            fresh: HashSet::new(),
+            blobs: welcome.capabilities.iter().any(|c| c == "blobs"),
+            saved: Saved::default(),
+            programs: 0,
+            pending: None,
+        })
+    }
+
+    /// What gives up a request from another thread.
+    pub fn stopper(&self) -> Stopper {
+        Stopper(self.connection.stop_flag())
+    }
+
+    /// Bytes of first contents sent, and bytes that the agent held already.
+    pub fn saved(&self) -> (u64, u64) {
+        (self.saved.sent, self.saved.held)
+    }
+
+    /// Hands bytes to the agent's blobs; the hashes of their pieces.
+    pub(super) fn keep(&mut self, data: &[u8]) -> Result<Vec<Bytes>> {
+        let mut hashes = Vec::new();
+        let mut each = |_: &mut Connection, _: u64, hash: Bytes| {
+            hashes.push(hash);
+            Ok(())
+        };
+        blobs::upload(&mut self.connection, data, &mut self.saved, &mut each)?;
+        Ok(hashes)
+    }
+
+    /// Sends a request that is not answered.
+    pub(super) fn tell(
+        &mut self,
+        request: Request,
+        flush: bool,
+        note: impl FnOnce() -> String,
+    ) -> Result<()> {
+        self.connection.send(request, flush, note).map(drop)
+    }
+
+    /// Sends a request and waits for its reply.
+    pub(super) fn ask(&mut self, request: Request, note: impl FnOnce() -> String) -> Result<Reply> {
+        if let Some(error) = self.pending.take() {
+            return Err(error);
+        }
+        let seq = self.connection.send(request, true, note)?;
+        self.connection.wait(seq)
+    }
+
+    fn write_blobs(&mut self, buffer: BufferId, data: &[u8]) -> Result<()> {
+        let id = handle(buffer.0)?;
+        let mut each = |connection: &mut Connection, offset: u64, hash: Bytes| {
+            let write = Request::WriteBlob(wire::WriteBlob { buffer: id, offset, hash });
+            connection.send(write, false, || format!("write a blob at {offset} of buffer {id}")).map(drop)
+        };
+        blobs::upload(&mut self.connection, data, &mut self.saved, &mut each)
+    }
+
+    /// Receives the pieces of an answer into `out`, which they fill exactly.
+    pub(super) fn receive(
+        &mut self,
+        request: Request,
+        out: &mut [u8],
+        note: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if let Some(error) = self.pending.take() {
+            return Err(error);
+        }
+        let seq = self.connection.send(request, true, note)?;
+        let mut have = 0;
+        loop {
+            let Reply::Data(wire::Data { data, last }) = self.connection.wait(seq)? else {
+                return Err(Error::invalid("the agent answers a read with something else than data"));
+            };
+            let end = have + data.len();
+            let (wanted, complete) = (out.len(), end == out.len());
+            match out.get_mut(have..end) {
+                Some(part) if complete == last => part.copy_from_slice(&data),
+                _ => return Err(Error::invalid(format!("the agent sent {end} bytes or more of {wanted}"))),
+            }
+            if last {
+                return Ok(());
+            }
+            have = end;
+        }
+    }
+}
+
+impl Device for RemoteDevice {
+    fn info(&self) -> &DeviceInfo {
+        self.mirror.info()
+    }
+
+    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
+        let (id, _) = self.mirror.create_buffer(label, size)?;
+        let request = wire::CreateBuffer { buffer: handle(id.0)?, label: clip(label), size };
+        self.tell(Request::CreateBuffer(request), false, || {
+            format!("create buffer `{label}` of {size} bytes")
+        })?;
+        self.fresh.insert(id);
+        Ok(id)
+    }
+
+    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
+        self.mirror.destroy_buffer(buffer)?;
+        self.fresh.remove(&buffer);
+        let request = Request::DestroyBuffer(wire::DestroyBuffer { buffer: handle(buffer.0)? });
+        self.tell(request, false, || format!("destroy buffer {}", buffer.0))
+    }
+
+    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
+        self.mirror.write(buffer, offset, data.len())?;
+        let fresh = self.fresh.remove(&buffer);
+        if self.blobs && fresh && offset == 0 && data.len() >= blobs::WORTHWHILE {
+            return self.write_blobs(buffer, data);
+        }
+        let id = handle(buffer.0)?;
+        for (i, piece) in data.chunks(PIECE).enumerate() {
+            let at = offset + (i * PIECE) as u64;
+            let write = wire::Write { buffer: id, offset: at, data: Bytes::copy_from_slice(piece) };
+            // Long transfers begin at once, short ones leave with the next call.
+            let flush = piece.len() >= blobs::WORTHWHILE;
+            self.tell(Request::Write(write), flush, || {
+                format!("write {} bytes at {at} of buffer {id}", piece.len())
+            })?;
+        }
+        Ok(())
+    }
+
+    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.mirror.read(buffer, offset, out.len())?;
+        let read = wire::Read { buffer: handle(buffer.0)?, offset, size: out.len() as u64 };
+        let note = format!("read {} bytes at {offset} of buffer {}", out.len(), buffer.0);
+        self.receive(Request::Read(read), out, || note)
+    }
+
+    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
+        let id = self.mirror.create_kernel(desc)?;
+        let request = Request::CreateKernel(convert::kernel_to_wire(handle(id.0)?, desc));
+        match self.ask(request, || format!("create kernel `{}`", desc.name)) {
+            Ok(_) => Ok(id),
+            Err(error) => {
+                self.mirror.destroy_kernel(id)?;
+                Err(error)
+            }
+        }
+    }
+
+    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
+        self.mirror.destroy_kernel(kernel)?;
+        let request = Request::DestroyKernel(wire::DestroyKernel { kernel: handle(kernel.0)? });
+        self.tell(request, false, || format!("destroy kernel {}", kernel.0))
+    }
+
+    fn record(&mut self, commands: &[Command]) -> Result<ListId> {
+        let converted: Vec<wire::Command> =
+            commands.iter().map(convert::command_to_wire).collect::<Result<_>>().or_else(|e| {
+                // What the wire cannot carry is out of bounds as well; the books say so in the device's own words.
+                self.mirror.record(commands)?;
+                Err(e)
+            })?;
+        let id = self.mirror.record(commands)?;
+        let list = handle(id.0)?;
+        let count = commands.len();
+        let mut parts = converted.chunks(COMMANDS).map(<[_]>::to_vec).collect::<Vec<_>>();
+        let last = parts.pop().unwrap_or_default();
+        for commands in parts {
+            let part = wire::Record { list, commands, more: true };
+            self.tell(Request::Record(part), false, || format!("record a part of list {list}"))?;
+        }
+        let record = wire::Record { list, commands: last, more: false };
+        self.tell(Request::Record(record), true, || format!("record list {list} of {count} commands"))?;
+        Ok(id)
+    }
+
+    fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
+        self.mirror.replay(list, symbols)?;
+        let replay = wire::Replay { list: handle(list.0)?, symbols: convert::symbols_to_wire(symbols)? };
+        self.tell(Request::Replay(replay), true, || format!("replay list {} with {symbols:?}", list.0))
+    }
+
+    fn destroy_list(&mut self, list: ListId) -> Result<()> {
+        self.mirror.destroy_list(list)?;
+        let request = Request::DestroyList(wire::DestroyList { list: handle(list.0)? });
+        self.tell(request, false, || format!("destroy list {}", list.0))
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.ask(Request::Wait(wire::Wait {}), || "wait".into()).map(drop)
+    }
+
+    fn take_findings(&mut self) -> Vec<Finding> {
+        let taken = self.ask(Request::TakeFindings(wire::TakeFindings {}), || "take findings".into());
+        let found = taken.and_then(|reply| match reply {
+            Reply::Findings(f) => f.findings.into_iter().map(convert::finding_from_wire).collect(),
+            _ => Err(Error::invalid("the agent answers a question for findings with something else")),
+        });
+        found.unwrap_or_else(|error| {
+            self.pending = Some(error);
+            Vec::new()
+        })
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        self.mirror.memory()
+    }
+}
+
+impl Drop for RemoteDevice {
+    fn drop(&mut self) {
+        self.connection.close();
+    }
+}
+
+/// A label as the wire carries it.
+fn clip(label: &str) -> String {
+    let end =
+        label.char_indices().map(|(at, c)| at + c.len_utf8()).take_while(|&e| e <= wire::limits::MAX_NAME);
+    label[..end.last().unwrap_or(0)].into()
+}
