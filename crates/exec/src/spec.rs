@@ -1,4 +1,5 @@
-//! The words for platforms on the command line: `cpu`, `vulkan:1`, `emulator?check=all&profile=mobile`.
+//! The words for platforms on the command line: `cpu`, `vulkan:1`, `emulator?check=all&profile=mobile`,
+//! `ws://host:port/vulkan:1`.
 
 use std::fmt;
 use tapml_graph::{Error, Result};
@@ -10,7 +11,7 @@ pub const WORDS: [&str; 9] =
 /// A platform's word, the index of a device on it, and options.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlatformSpec {
-    /// One of [`WORDS`].
+    /// One of [`WORDS`], or the address of a remote device: `ws://host:port/NAME` or `wss://host:port/NAME`.
     pub word: String,
     /// Which of the platform's devices, from 0.
     pub index: usize,
@@ -19,17 +20,25 @@ pub struct PlatformSpec {
 }
 
 impl PlatformSpec {
-    /// Reads `WORD[:INDEX][?NAME=VALUE[&NAME=VALUE]…]`. An option without `=VALUE` has the value `on`.
+    /// Whether this is a device behind an agent.
+    pub fn is_remote(&self) -> bool {
+        is_remote(&self.word)
+    }
+
+    /// Reads `WORD[:INDEX][?NAME=VALUE[&NAME=VALUE]…]`. The index of a remote device is part of its name. An option without `=VALUE` has the value `on`.
     pub fn parse(text: &str) -> Result<PlatformSpec> {
         PlatformSpec::parts(text).map_err(|e| e.context(format!("platform `{text}`")))
     }
 
     fn parts(text: &str) -> Result<PlatformSpec> {
         let (head, tail) = text.split_once('?').map_or((text, None), |(head, tail)| (head, Some(tail)));
-        let (word, index) = head.split_once(':').map_or((head, None), |(word, index)| (word, Some(index)));
-        if !WORDS.contains(&word) {
+        let (word, index) = match is_remote(head) {
+            true => (head, None),
+            false => head.split_once(':').map_or((head, None), |(word, index)| (word, Some(index))),
+        };
+        if !WORDS.contains(&word) && !is_remote(word) {
             return Err(Error::invalid(format!("unknown platform `{word}`")).with_hint(format!(
-                "known: {}; `:N` chooses a device, options follow `?`",
+                "known: {}; `:N` chooses a device, options follow `?`; `ws://host:port/NAME` is a device elsewhere",
                 WORDS.join(", ")
             )));
         }
@@ -84,15 +93,24 @@ impl fmt::Display for PlatformSpec {
     }
 }
 
+fn is_remote(word: &str) -> bool {
+    word.starts_with("ws://") || word.starts_with("wss://")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn words_indices_and_options_round_trip() {
-        for text in ["cpu", "vulkan:1", "emulator?check=all&profile=mobile", "opencl:2?x=y"] {
+        for text in
+            ["cpu", "vulkan:1", "emulator?check=all&profile=mobile", "opencl:2?x=y", "ws://h:1/vulkan:1?a=b"]
+        {
             assert_eq!(PlatformSpec::parse(text).unwrap().to_string(), text);
         }
+        let remote = PlatformSpec::parse("wss://h:1/vulkan:1?trace").unwrap();
+        assert_eq!((remote.is_remote(), remote.word.as_str(), remote.index), (true, "wss://h:1/vulkan:1", 0));
+        assert_eq!(remote.option("trace"), Some("on"));
         let spec = PlatformSpec::parse("emulator?check&profile=mobile").unwrap();
         assert_eq!(
             (spec.option("check"), spec.option("profile"), spec.option("x")),

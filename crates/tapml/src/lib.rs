@@ -2,6 +2,8 @@
 #![warn(missing_docs)]
 
 pub mod dry_run;
+#[cfg(feature = "remote")]
+pub mod offer;
 pub mod platform;
 
 pub use tapml_bugs as bugs;
@@ -17,3 +19,5 @@ pub use tapml_kernels as kernels;
 pub use tapml_migrate as migrate;
 pub use tapml_reduce as reduce;
 pub use tapml_reference as reference;
+#[cfg(feature = "remote")]
+pub use tapml_rpc as rpc;

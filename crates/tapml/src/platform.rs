@@ -29,13 +29,16 @@ pub fn device_words() -> impl Iterator<Item = &'static str> {
     BACKENDS.iter().map(|b| b.word)
 }
 
-/// The devices behind a word. [`ErrorKind::Unavailable`] with advice if there are none.
+/// The devices behind a word of this machine. [`ErrorKind::Unavailable`] with advice if there are none.
 pub fn devices(word: &str) -> Result<Vec<DeviceInfo>> {
     (backend(word)?.list)()
 }
 
-/// Opens a device by word, index and options, such as `vulkan:1` or `emulator?check=all`.
+/// Opens a device by word, index and options, such as `vulkan:1`, `emulator?check=all` or `ws://host:port/vulkan`.
 pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+    if spec.is_remote() {
+        return remote::open(spec).map_err(|e| e.context(format!("platform `{spec}`")));
+    }
     (backend(&spec.word)?.open)(spec).map_err(|e| e.context(format!("platform `{spec}`")))
 }
 
@@ -72,7 +75,7 @@ pub fn open_with_kernels(spec: &PlatformSpec, overrides: Overrides) -> Result<De
         }
     };
     let platform = DevicePlatform::new(open_device(&device)?, overrides);
-    Ok(platform.with_memory(reuse, poison).with_options(query(spec)))
+    Ok(platform.with_memory(reuse, poison).with_options(query(&remote::identity(spec))))
 }
 
 /// The fastest platform present: the first GPU of any backend, else `cpu`.
@@ -104,6 +107,40 @@ fn query(spec: &PlatformSpec) -> String {
 #[cfg(feature = "wgpu")]
 fn open_wgpu(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     Ok(Box::new(tapml_wgpu::WgpuDevice::open(&spec.word, spec.index, &query(spec))?))
+}
+
+/// Devices elsewhere.
+#[cfg(feature = "remote")]
+mod remote {
+    use super::{Device, PlatformSpec, Result};
+    use tapml_rpc::client::OPTIONS;
+    use tapml_rpc::{Address, RemoteDevice};
+
+    pub fn open(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+        Ok(Box::new(RemoteDevice::open(&Address::parse(&spec.word, &spec.options)?)?))
+    }
+
+    /// The spec without what concerns the connection alone.
+    pub fn identity(spec: &PlatformSpec) -> PlatformSpec {
+        let mut spec = spec.clone();
+        if spec.is_remote() {
+            spec.options.retain(|(name, _)| !OPTIONS.contains(&name.as_str()));
+        }
+        spec
+    }
+}
+
+#[cfg(not(feature = "remote"))]
+mod remote {
+    use super::{Device, Error, ErrorKind, PlatformSpec, Result};
+
+    pub fn open(_: &PlatformSpec) -> Result<Box<dyn Device>> {
+        Err(Error::new(ErrorKind::Unavailable, "this build has no remote devices"))
+    }
+
+    pub fn identity(spec: &PlatformSpec) -> PlatformSpec {
+        spec.clone()
+    }
 }
 
 #[cfg(feature = "emulator")]

@@ -1,4 +1,6 @@
-//! `tapml device`: the devices of this machine, and the conformance suite against one of them.
+//! `tapml device`: the devices of this machine and of others, and the conformance suite against one of them.
+
+mod serve;
 
 use crate::Outcome;
 use crate::output::{JsonArg, bytes, table};
@@ -6,11 +8,15 @@ use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
 use tapml::device::{DeviceInfo, conformance};
+use tapml::offer::{Local, Offer, Offered};
 use tapml::platform::{self, PlatformSpec};
+use tapml::rpc::{Address, client};
 
-/// Devices here: list them, or check one against what TapML expects of a device.
+/// Devices here and elsewhere: list them, offer them, or check one against what TapML expects of a device.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tapml device list\n  tapml device check vulkan")]
+#[command(
+    after_help = "Example:\n  tapml device list\n  tapml device check vulkan\n  tapml device serve\n  tapml device list ws://127.0.0.1:7070"
+)]
 pub struct DeviceCommand {
     #[command(subcommand)]
     action: Action,
@@ -19,10 +25,18 @@ pub struct DeviceCommand {
 #[derive(Subcommand)]
 enum Action {
     /// List every device this build can use, and say what is missing for the others
-    List(#[command(flatten)] JsonArg),
+    List {
+        /// The address of an agent, such as `ws://host:7070`; this machine if not given
+        agent: Option<String>,
+        #[command(flatten)]
+        json: JsonArg,
+    },
+    Serve(serve::ServeArgs),
+    #[command(hide = true)]
+    Session(serve::SessionArgs),
     /// Run the device conformance suite against one device
     Check {
-        /// The device: `emulator`, `vulkan`, `vulkan:1`, …
+        /// The device: `emulator`, `vulkan`, `vulkan:1`, `ws://host:7070/vulkan`, …
         target: String,
         #[command(flatten)]
         json: JsonArg,
@@ -63,19 +77,28 @@ struct CaseReport {
 impl DeviceCommand {
     pub fn run(self) -> Result<Outcome> {
         match self.action {
-            Action::List(json) => list(&json),
+            Action::List { agent, json } => list(agent.as_deref(), &json),
+            Action::Serve(serve) => serve.run(),
+            Action::Session(session) => session.run(),
             Action::Check { target, json } => check(&target, &json),
         }
     }
 }
 
-fn list(json: &JsonArg) -> Result<Outcome> {
+/// Every device with its name, and words without any.
+fn offered(agent: Option<&str>) -> Result<Vec<Offered>> {
+    let Some(agent) = agent else { return Ok(Local::default().list()) };
+    let spec = PlatformSpec::parse(agent)?;
+    Ok(client::devices(&Address::parse(&spec.word, &spec.options)?)?)
+}
+
+fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     let mut report = ListReport { schema: 1, devices: Vec::new(), unavailable: Vec::new() };
-    for word in platform::device_words() {
-        match platform::devices(word) {
-            Ok(devices) => report.devices.extend(devices),
+    for (name, info) in offered(agent)? {
+        match info {
+            Ok(device) => report.devices.push(device),
             Err(error) => report.unavailable.push(Unavailable {
-                platform: word.to_string(),
+                platform: name,
                 reason: error.to_string(),
                 hint: error.hint().map(str::to_string),
             }),

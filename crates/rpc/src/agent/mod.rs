@@ -5,8 +5,10 @@ mod gate;
 mod journal;
 mod link;
 mod session;
+mod token;
 mod worker;
 
+pub use token::token_file;
 pub use worker::Isolation;
 
 use crate::executor;

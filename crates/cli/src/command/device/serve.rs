@@ -1,0 +1,133 @@
+//! `tapml device serve`: offers this machine's devices to clients elsewhere, each session in a process of its own.
+
+use crate::Outcome;
+use crate::command::common;
+use crate::output;
+use anyhow::{Context, Result};
+use clap::Args;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+use tapml::offer::Local;
+use tapml::rpc::agent::{self, Agent, Config, Isolation, Settings};
+
+/// Offer this machine's devices: `--target ws://host:port/NAME` then uses them from elsewhere
+#[derive(Args)]
+#[command(after_help = "Examples:
+  tapml device serve
+  tapml device serve --listen 0.0.0.0:7070 --token-file token.txt --tls-cert cert.pem --tls-key key.pem")]
+pub struct ServeArgs {
+    /// Address and port to listen at; port 0 chooses a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
+    listen: String,
+    /// File with the token that clients must show; made if it does not exist. Required unless only this machine can connect
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// Certificate chain (PEM) for TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key (PEM) for TLS
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Offer only this device, with these options; may repeat. All devices if not given
+    #[arg(long, value_name = "PLATFORM")]
+    target: Vec<String>,
+    /// Allow plain text where other machines can connect
+    #[arg(long)]
+    insecure: bool,
+    /// Most sessions at once
+    #[arg(long, value_name = "N", default_value_t = 8)]
+    sessions: usize,
+    /// Seconds that one request may run before its process is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 300)]
+    deadline: u64,
+    /// Seconds that a client may send nothing before its session is ended
+    #[arg(long, value_name = "SECONDS", default_value_t = 3600)]
+    idle: u64,
+    /// Bytes of buffers that a session may have
+    #[arg(long, value_name = "BYTES", default_value_t = 1 << 40)]
+    memory: u64,
+    /// Folder that keeps what clients have uploaded, so that it is not sent again; a temporary one if not given
+    #[arg(long, value_name = "DIR")]
+    cache: Option<PathBuf>,
+    /// Bytes that this folder may hold
+    #[arg(long, value_name = "BYTES", default_value_t = 16 << 30)]
+    cache_bytes: u64,
+    /// Let web pages of this origin connect; may repeat
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+}
+
+/// Serves one session on standard input. Agents start it.
+#[derive(Args)]
+pub struct SessionArgs {
+    /// As given to the agent
+    #[arg(long, value_name = "PLATFORM")]
+    target: Vec<String>,
+}
+
+impl SessionArgs {
+    /// Runs the session of this process.
+    pub fn run(&self) -> Result<Outcome> {
+        agent::run_session(&Local::new(&self.target)?)?;
+        Ok(Outcome::Holds)
+    }
+}
+
+impl ServeArgs {
+    /// Serves until the user stops it.
+    pub fn run(&self) -> Result<Outcome> {
+        Local::new(&self.target)?;
+        let agent = Agent::bind(&self.listen, self.config()?, self.isolation()?)?;
+        let scheme = if self.tls_cert.is_some() { "wss" } else { "ws" };
+        let place = format!("{scheme}://{}", agent.address());
+        let mut out = std::io::stdout();
+        writeln!(out, "serving at {place}; `tapml device list {place}` shows the devices")?;
+        out.flush()?;
+        let (stop, stopper) = (common::stop_on_signal()?, agent.stopper());
+        std::thread::spawn(move || {
+            while stop.check().is_ok() {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            stopper.stop();
+        });
+        agent.serve()?;
+        output::note("stopped", "all sessions are ended");
+        Ok(Outcome::Holds)
+    }
+
+    fn config(&self) -> Result<Config> {
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), Some(key)) => Some(tapml::rpc::tls::server(cert, key)?),
+            _ => None,
+        };
+        Ok(Config {
+            token: self.token_file.as_deref().map(agent::token_file).transpose()?,
+            tls,
+            insecure: self.insecure,
+            origins: self.allow_origin.clone(),
+            sessions: self.sessions,
+            settings: Settings {
+                deadline: Duration::from_secs(self.deadline),
+                idle: Duration::from_secs(self.idle),
+                memory: self.memory,
+            },
+            blobs: self.cache.clone(),
+            blob_bytes: self.cache_bytes,
+        })
+    }
+
+    /// Every session is this very program once more.
+    fn isolation(&self) -> Result<Isolation> {
+        let program = std::env::current_exe().context("this program does not find itself")?;
+        let targets = self.target.clone();
+        Ok(Isolation::Process(Arc::new(move || {
+            let mut command = Command::new(&program);
+            command.args(["device", "session"]);
+            targets.iter().for_each(|t| drop(command.args(["--target", t])));
+            command
+        })))
+    }
+}

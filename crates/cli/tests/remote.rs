@@ -1,0 +1,118 @@
+//! Remote devices on the command line: an agent is started, and commands give through it what they give here.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{carved, draft, json, stderr, tapml};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// `tapml device serve` on a free port.
+struct Agent {
+    process: Child,
+    place: String,
+}
+
+impl Agent {
+    fn start(folder: &Path, arguments: &[&str]) -> Agent {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
+        command.current_dir(folder).args(["device", "serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let place = line.split_whitespace().nth(2).unwrap().trim_end_matches(';').to_string();
+        Agent { process, place }
+    }
+
+    fn at(&self, name: &str) -> String {
+        format!("{}/{name}", self.place)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn commands_through_an_agent_give_what_they_give_here() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent = Agent::start(folder.path(), &["--target", "emulator"]);
+    let remote = agent.at("emulator");
+
+    let generate = |target: &str| {
+        let mut command = tapml(folder.path());
+        command.args([
+            "generate",
+            &draft(),
+            "--prompt",
+            "Once upon a time",
+            "--max-tokens",
+            "12",
+            "--target",
+            target,
+        ]);
+        json(&mut command, 0)["ids"].clone()
+    };
+    assert_eq!(generate(&remote), generate("emulator"));
+
+    let logits = |target: &str, out: &str| {
+        let mut command = tapml(folder.path());
+        command.args(["logits", &draft(), "--ids", "1,2,3,4", "--out", out, "--target", target]);
+        command.assert().success();
+        std::fs::read(folder.path().join(out)).unwrap()
+    };
+    assert!(
+        logits(&remote, "there.safetensors") == logits("emulator", "here.safetensors"),
+        "logits differ in bits"
+    );
+
+    let suite = carved(folder.path());
+    let check = |target: &str| {
+        let mut command = tapml(folder.path());
+        command.arg("check").arg(&suite).args(["--target", target]);
+        let mut report = json(&mut command, 0);
+        report["seconds"] = 0.into();
+        for op in report["ops"].as_array_mut().unwrap() {
+            op["seconds"] = 0.into();
+        }
+        (report["target"]["platform"].clone(), report["cases"].clone(), report["ops"].clone())
+    };
+    assert_eq!(check(&remote), check("emulator"));
+}
+
+#[test]
+fn devices_of_an_agent_are_listed_and_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let agent =
+        Agent::start(folder.path(), &["--target", "emulator?profile=mobile", "--token-file", "token"]);
+    let mut list = tapml(folder.path());
+    list.args(["device", "list", &agent.place]);
+    assert!(stderr(&mut list, 2).contains("token"));
+    let place = format!("{}?token-file=token", agent.place);
+    let listed = json(tapml(folder.path()).args(["device", "list", &place]), 0);
+    assert!(listed["devices"][0]["name"].as_str().unwrap().contains("mobile"), "{listed}");
+    let device = format!("{}?token-file=token", agent.at("emulator"));
+    let checked = json(tapml(folder.path()).args(["device", "check", &device]), 0);
+    assert_eq!(checked["failed"], 0, "{checked}");
+    let other = format!("{}?token-file=token", agent.at("vulkan"));
+    assert!(
+        stderr(tapml(folder.path()).args(["device", "check", &other]), 2).contains("it offers: emulator")
+    );
+}
+
+#[test]
+fn an_agent_that_other_machines_can_reach_wants_a_token_and_tls() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut open = tapml(folder.path());
+    open.args(["device", "serve", "--listen", "0.0.0.0:0"]);
+    assert!(stderr(&mut open, 2).contains("--token-file"));
+    let mut plain = tapml(folder.path());
+    plain.args(["device", "serve", "--listen", "0.0.0.0:0", "--token-file", "token"]);
+    assert!(stderr(&mut plain, 2).contains("--tls-cert"));
+    let nobody = stderr(tapml(folder.path()).args(["device", "check", "ws://127.0.0.1:1/emulator"]), 2);
+    assert!(nobody.contains("tapml device serve"), "{nobody}");
+}
