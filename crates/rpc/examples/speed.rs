@@ -1,0 +1,71 @@
+//! How fast a remote device answers and moves bytes: `cargo run -p tapml-rpc --example speed -- ws://127.0.0.1:7070/emulator`.
+//! Prints the median and the range of several runs.
+
+use std::time::{Duration, Instant};
+use tapml_device::{Device, Result};
+use tapml_rpc::{Address, RemoteDevice};
+
+const MIB: usize = 1 << 20;
+
+fn main() {
+    let word = std::env::args().nth(1).unwrap_or_else(|| "ws://127.0.0.1:7070/emulator".into());
+    if let Err(error) = run(&word) {
+        eprintln!("error: {error}");
+        std::process::exit(2);
+    }
+}
+
+fn run(word: &str) -> Result<()> {
+    let (word, options) = word.split_once('?').unwrap_or((word, ""));
+    let options: Vec<(String, String)> =
+        options.split('&').filter_map(|o| o.split_once('=')).map(|(n, v)| (n.into(), v.into())).collect();
+    let mut device = RemoteDevice::open(&Address::parse(word, &options)?)?;
+    let waits = repeat(2000, || device.wait())?;
+    show("round trip, us", waits.iter().map(|t| t.as_secs_f64() * 1e6).collect());
+    let small = device.create_buffer("small", 4096)?;
+    let mut word = [0; 4];
+    let pairs = repeat(1000, || {
+        device.write(small, 0, &[1, 2, 3, 4])?;
+        device.read(small, 0, &mut word)
+    })?;
+    show("write and read of 4 bytes, us", pairs.iter().map(|t| t.as_secs_f64() * 1e6).collect());
+    for size in [MIB, 16 * MIB, 64 * MIB] {
+        let large = device.create_buffer("large", size as u64)?;
+        let data: Vec<u8> = (0..size).map(|i| (i.wrapping_mul(2_654_435_761) >> 11) as u8).collect();
+        let mut out = vec![0; size];
+        // The first contents of a buffer go by their hash; the others straight.
+        device.write(large, 0, &data)?;
+        device.wait()?;
+        let up = repeat(9, || device.write(large, 0, &data).and_then(|()| device.wait()))?;
+        let down = repeat(9, || device.read(large, 0, &mut out))?;
+        let rate = |all: &[Duration]| all.iter().map(|t| size as f64 / 1e6 / t.as_secs_f64()).collect();
+        show(&format!("upload of {} MiB, MB/s", size / MIB), rate(&up));
+        show(&format!("download of {} MiB, MB/s", size / MIB), rate(&down));
+        device.destroy_buffer(large)?;
+    }
+    for round in ["sent", "held"] {
+        let data: Vec<u8> = (0..64 * MIB).map(|i| (i.wrapping_mul(40_503) >> 7) as u8 ^ 0x55).collect();
+        let buffer = device.create_buffer("weight", data.len() as u64)?;
+        let times = repeat(1, || device.write(buffer, 0, &data).and_then(|()| device.wait()))?;
+        let rates = times.iter().map(|t| data.len() as f64 / 1e6 / t.as_secs_f64()).collect();
+        show(&format!("first contents, 64 MiB, {round}, MB/s"), rates);
+        device.destroy_buffer(buffer)?;
+    }
+    println!("first contents: {:?} bytes sent and held", device.saved());
+    Ok(())
+}
+
+fn repeat(times: usize, mut work: impl FnMut() -> Result<()>) -> Result<Vec<Duration>> {
+    (0..times)
+        .map(|_| {
+            let start = Instant::now();
+            work().map(|()| start.elapsed())
+        })
+        .collect()
+}
+
+fn show(what: &str, mut values: Vec<f64>) {
+    values.sort_by(f64::total_cmp);
+    let at = |part: usize| values[(values.len() - 1) * part / 100];
+    println!("{what}: median {:.1}, 10th to 90th percentile {:.1} to {:.1}", at(50), at(10), at(90));
+}
