@@ -349,3 +349,6 @@ pub fn error_from_wire(failed: wire::Failed) -> Error {
     }
     failed.details.into_iter().fold(error, |error, d| error.with_detail(d.name, d.value))
 }
+
+#[cfg(test)]
+mod tests;

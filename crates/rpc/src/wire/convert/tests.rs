@@ -1,0 +1,108 @@
+//! What goes over the wire and back is what it was.
+
+use super::*;
+use tapml_device::null::NullDevice;
+use tapml_device::{Binding, Command, Device, Features, Finding, FindingKind, Limits, Source};
+
+fn dim(text: &str) -> Dim {
+    text.parse().unwrap()
+}
+
+fn commands() -> Vec<Command> {
+    let binding = |buffer, offset| Binding { buffer: BufferId(buffer), offset, size: 512 };
+    vec![
+        Command::Dispatch {
+            label: "layers.0.mlp".into(),
+            kernel: KernelId(4),
+            bindings: vec![binding(1, 0), binding(2, 256)],
+            groups: [Extent::ceil_div(dim("320*n+2*p+7"), 64), Extent::of(dim("n")), Extent::of(dim("1"))],
+        },
+        Command::Copy {
+            src: BufferId(1),
+            src_offset: Extent::of(dim("4*p")),
+            dst: BufferId(2),
+            dst_offset: Extent::of(dim("0")),
+            len: Extent::of(dim("4*n")),
+        },
+        Command::Fill { buffer: BufferId(3), word: 0x7fc0_0001 },
+    ]
+}
+
+#[test]
+fn commands_round_trip() {
+    for command in commands() {
+        let there = command_to_wire(&command).unwrap();
+        let buffer = |id| Ok(BufferId(u64::from(id)));
+        let kernel = |id| Ok(KernelId(u64::from(id)));
+        assert_eq!(command_from_wire(&there, buffer, kernel).unwrap(), command);
+    }
+    let far = Command::Fill { buffer: BufferId(1 << 40), word: 0 };
+    assert!(command_to_wire(&far).is_err());
+}
+
+#[test]
+fn infos_kernels_and_symbols_round_trip() {
+    let features = Features { f16: true, subgroups: Some((8, 32)) };
+    let device = NullDevice::new(Limits::WEBGPU, features);
+    assert_eq!(info_from_wire(&info_to_wire(device.info())).unwrap(), *device.info());
+    let source = |text: &str| Source {
+        language: device::Language::Wgsl,
+        file: "k.wgsl".into(),
+        prelude: "alias T = f32;\n".into(),
+        text: text.into(),
+    };
+    let desc = KernelDesc {
+        name: "linear/portable".into(),
+        source: source("fn main() {}"),
+        entry: "main".into(),
+        constants: vec![("K".into(), -0.1), ("N".into(), 3.0)],
+        bindings: vec![
+            device::BindingKind::Uniform,
+            device::BindingKind::Read,
+            device::BindingKind::ReadWrite,
+        ],
+        workgroup: [8, 4, 2],
+        workgroup_memory: 1024,
+        needs_f16: true,
+        needs_subgroups: false,
+    };
+    assert_eq!(kernel_from_wire(kernel_to_wire(5, &desc)).unwrap(), desc);
+    let unknown = wire::CreateKernel { language: 7, ..kernel_to_wire(5, &desc) };
+    assert_eq!(kernel_from_wire(unknown).unwrap_err().kind(), ErrorKind::Unsupported);
+    let symbols = Symbols::np(3, 1 << 40);
+    assert_eq!(symbols_from_wire(&symbols_to_wire(&symbols).unwrap()).unwrap(), symbols);
+    assert!(symbols_to_wire(&Symbols::np(1 << 60, 0)).is_err());
+}
+
+#[test]
+fn errors_keep_kind_hint_and_details() {
+    for (kind, _) in ERRORS {
+        let error = Error::new(kind, "what").context("where").with_hint("do").with_detail("line", "7");
+        let back = error_from_wire(error_to_wire(&error));
+        assert_eq!((back.kind(), back.to_string()), (kind, error.to_string()));
+        assert_eq!((back.hint(), back.details()), (error.hint(), error.details()));
+    }
+}
+
+#[test]
+fn findings_round_trip_and_unknown_kinds_are_told() {
+    for (kind, name) in KINDS {
+        let finding = Finding {
+            kind,
+            kernel: "k".into(),
+            label: "l".into(),
+            file: "f".into(),
+            line: 1,
+            column: 2,
+            source: "s".into(),
+            message: "m".into(),
+            workgroup: [3, 4, 5],
+            invocation: 6,
+            count: 7,
+        };
+        let there = finding_to_wire(finding.clone());
+        assert_eq!((there.kind.as_str(), finding_from_wire(there.clone()).unwrap()), (name, finding));
+        assert!(finding_from_wire(wire::Finding { kind: "new".into(), ..there }).is_err());
+    }
+    assert_ne!(FindingKind::NonFinite.name(), "");
+}
