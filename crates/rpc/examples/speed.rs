@@ -1,15 +1,50 @@
 //! How fast a remote device answers and moves bytes: `cargo run -p tapml-rpc --example speed -- ws://127.0.0.1:7070/emulator`.
-//! Prints the median and the range of several runs.
+//! Without an address, an agent of its own with the emulator, in a process for each session. Prints medians and ranges.
 
+use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tapml_device::{Device, Result};
-use tapml_rpc::{Address, RemoteDevice};
+use tapml_emulator::{Emulator, Options};
+use tapml_rpc::agent::{Agent, Config, Isolation, run_session};
+use tapml_rpc::{Address, Offer, Offered, RemoteDevice};
+
+/// The emulator, whatever is asked for.
+struct Emulators;
+
+impl Offer for Emulators {
+    fn list(&self) -> Vec<Offered> {
+        Vec::new()
+    }
+
+    fn open(&self, _: &str, options: &str) -> Result<Box<dyn Device>> {
+        Ok(Box::new(Emulator::new(Options::parse(options)?)?))
+    }
+}
+
+/// The address of an agent of this very program.
+fn own_agent() -> Result<String> {
+    let program = std::env::current_exe().unwrap_or_default();
+    let session = move || {
+        let mut command = Command::new(&program);
+        command.arg("session");
+        command
+    };
+    let agent = Agent::bind("127.0.0.1:0", Config::default(), Isolation::Process(Arc::new(session)))?;
+    let word = format!("ws://{}/emulator", agent.address());
+    std::thread::spawn(move || agent.serve());
+    Ok(word)
+}
 
 const MIB: usize = 1 << 20;
 
 fn main() {
-    let word = std::env::args().nth(1).unwrap_or_else(|| "ws://127.0.0.1:7070/emulator".into());
-    if let Err(error) = run(&word) {
+    let done = match std::env::args().nth(1).as_deref() {
+        Some("session") => run_session(&Emulators),
+        Some(word) => run(word),
+        None => own_agent().and_then(|word| run(&word)),
+    };
+    if let Err(error) = done {
         eprintln!("error: {error}");
         std::process::exit(2);
     }

@@ -75,13 +75,14 @@ impl Journal {
     fn enter(&mut self, request: &Request, len: usize) -> What {
         match request {
             Request::CreateBuffer(r) => {
-                self.memory += r.size;
+                self.memory = self.memory.saturating_add(r.size);
                 self.buffers.insert(r.buffer, (r.label.clone(), r.size));
                 What::Text(format!("create buffer {} `{}` of {} bytes", r.buffer, r.label, r.size))
             }
             Request::DestroyBuffer(r) => {
                 let text = format!("destroy {}", self.buffer(r.buffer));
-                self.memory -= self.buffers.remove(&r.buffer).map_or(0, |(_, size)| size);
+                let size = self.buffers.remove(&r.buffer).map_or(0, |(_, size)| size);
+                self.memory = self.memory.saturating_sub(size);
                 What::Text(text)
             }
             Request::Write(r) => What::Text(format!(

@@ -75,6 +75,7 @@ impl Session {
             socket: self.socket,
             settings: self.settings,
             stop: self.stop,
+            last: 0,
             heard: Instant::now(),
             looked: Instant::now(),
             doing: (0, Instant::now()),
@@ -181,6 +182,8 @@ struct Front {
     socket: WebSocket<Reader>,
     settings: Settings,
     stop: Arc<AtomicBool>,
+    /// The number of the last request.
+    last: u64,
     /// When the client last sent something, and when the watch last looked.
     heard: Instant,
     looked: Instant,
@@ -242,6 +245,13 @@ impl Front {
         let len = bytes.len();
         let message = wire::decode_request(bytes.clone())?;
         let seq = message.seq;
+        if seq <= self.last {
+            return Err(Error::invalid(format!(
+                "request {seq} follows request {}: numbers must rise",
+                self.last
+            )));
+        }
+        self.last = seq;
         match message.request {
             Some(Request::Ping(_)) => self.shared.send(seq, Reply::Pong(wire::Pong {})).map_err(|e| gone(&e)),
             Some(Request::Cancel(r)) => self.cancel(&r),
