@@ -183,7 +183,13 @@ fn an_agent_that_falls_silent_is_given_up() {
     let port = listener.local_addr().unwrap().port();
     let silent = std::thread::spawn(move || {
         let (tcp, _) = listener.accept().unwrap();
-        let mut socket = tungstenite::accept(tcp).unwrap();
+        use tungstenite::handshake::server::{ErrorResponse, Request as Upgrade, Response};
+        let protocol = |_: &Upgrade, mut response: Response| -> Result<Response, ErrorResponse> {
+            let name = wire::limits::PROTOCOL.parse().unwrap();
+            response.headers_mut().insert("sec-websocket-protocol", name);
+            Ok(response)
+        };
+        let mut socket = tungstenite::accept_hdr(tcp, protocol).unwrap();
         let hello = socket.read().unwrap();
         let seq = wire::decode_request(hello.into_data()).unwrap().seq;
         let device = Some(wire::convert::info_to_wire(

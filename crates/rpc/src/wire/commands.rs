@@ -24,7 +24,7 @@ pub struct DeviceInfo {
     pub subgroup_max: u32,
 }
 
-/// See `AdapterKind` in the schema.
+/// The sort of processor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum AdapterKind {
@@ -72,7 +72,7 @@ pub struct CreateBuffer {
     pub size: u64,
 }
 
-/// See `DestroyBuffer` in the schema.
+/// Frees a buffer once the commands that use it have run.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DestroyBuffer {
     #[prost(uint32, tag = "1")]
@@ -136,7 +136,7 @@ pub struct CreateKernel {
     pub needs_subgroups: bool,
 }
 
-/// See `Language` in the schema.
+/// The source language of a kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum Language {
@@ -161,7 +161,7 @@ pub struct Constant {
     pub value: f64,
 }
 
-/// See `DestroyKernel` in the schema.
+/// Frees a kernel. Lists that use it can no longer run.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DestroyKernel {
     #[prost(uint32, tag = "1")]
@@ -179,7 +179,7 @@ pub struct Record {
     pub more: bool,
 }
 
-/// See `Command` in the schema.
+/// One command of a list.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Command {
     #[prost(oneof = "Work", tags = "1, 2, 3")]
@@ -236,7 +236,7 @@ pub struct Size {
     pub divisor: u32,
 }
 
-/// See `Term` in the schema.
+/// A factor of a symbol.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Term {
     #[prost(string, tag = "1")]
@@ -287,7 +287,7 @@ pub struct Symbol {
     pub value: u64,
 }
 
-/// See `DestroyList` in the schema.
+/// Frees a list.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct DestroyList {
     #[prost(uint32, tag = "1")]
@@ -302,7 +302,7 @@ pub struct Wait {}
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct TakeFindings {}
 
-/// See `Findings` in the schema.
+/// What a checking device has found.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Findings {
     #[prost(message, repeated, tag = "1")]
@@ -412,7 +412,7 @@ pub struct RunProgram {
     pub reset: bool,
 }
 
-/// See `Input` in the schema.
+/// An input of a program: its elements one after the other, little-endian.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Input {
     #[prost(string, tag = "1")]
@@ -421,7 +421,7 @@ pub struct Input {
     pub data: Bytes,
 }
 
-/// See `UnloadProgram` in the schema.
+/// Frees a program.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct UnloadProgram {
     #[prost(uint32, tag = "1")]

@@ -190,7 +190,7 @@ pub struct Failed {
     pub details: Vec<Detail>,
 }
 
-/// See `ErrorKind` in the schema.
+/// What sort of failure it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum ErrorKind {
@@ -205,7 +205,7 @@ pub enum ErrorKind {
     Interrupted = 8,
 }
 
-/// See `Detail` in the schema.
+/// A named detail of a failure.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Detail {
     #[prost(string, tag = "1")]
@@ -258,7 +258,7 @@ pub struct PostMortem {
     pub busy_ms: u64,
 }
 
-/// See `Reason` in the schema.
+/// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, prost::Enumeration)]
 #[repr(i32)]
 pub enum Reason {
@@ -271,7 +271,7 @@ pub enum Reason {
     Shutdown = 6,
 }
 
-/// See `KernelRef` in the schema.
+/// A kernel that ran when a session ended.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct KernelRef {
     #[prost(string, tag = "1")]
