@@ -63,7 +63,11 @@ fn commands_through_an_agent_give_what_they_give_here() {
         let mut command = tapml(folder.path());
         command.args(["logits", &draft(), "--ids", "1,2,3,4", "--out", out, "--target", target]);
         command.assert().success();
-        std::fs::read(folder.path().join(out)).unwrap()
+        let file = std::fs::read(folder.path().join(out)).unwrap();
+        // The header names the target; the values follow it.
+        let header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
+        assert_eq!(file.len() - 8 - header, 4 * 4096 * 4);
+        file[8 + header..].to_vec()
     };
     assert!(
         logits(&remote, "there.safetensors") == logits("emulator", "here.safetensors"),

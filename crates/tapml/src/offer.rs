@@ -36,15 +36,13 @@ impl Local {
         let named = |index: usize, info: Result<DeviceInfo>| {
             (PlatformSpec { index, options: Vec::new(), ..target.clone() }.to_string(), info)
         };
+        if !self.targets.is_empty() {
+            // Its options may make it another device than the word alone.
+            return vec![named(target.index, platform::open_device(target).map(|d| d.info().clone()))];
+        }
         match platform::devices(&target.word) {
             Err(error) => vec![named(target.index, Err(error))],
-            Ok(infos) if self.targets.is_empty() => {
-                infos.into_iter().enumerate().map(|(i, info)| named(i, Ok(info))).collect()
-            }
-            Ok(infos) => {
-                let missing = || Error::new(ErrorKind::Unavailable, format!("there is no `{target}`"));
-                vec![named(target.index, infos.into_iter().nth(target.index).ok_or_else(missing))]
-            }
+            Ok(infos) => infos.into_iter().enumerate().map(|(i, info)| named(i, Ok(info))).collect(),
         }
     }
 }

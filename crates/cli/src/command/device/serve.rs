@@ -126,7 +126,9 @@ impl ServeArgs {
         Ok(Isolation::Process(Arc::new(move || {
             let mut command = Command::new(&program);
             command.args(["device", "session"]);
-            targets.iter().for_each(|t| drop(command.args(["--target", t])));
+            for target in &targets {
+                command.args(["--target", target]);
+            }
             command
         })))
     }
