@@ -64,20 +64,25 @@ impl Mirror {
         (self.used, self.peak)
     }
 
-    /// Enters a buffer. Gives its handle and its size in whole words.
-    pub fn create_buffer(&mut self, label: &str, size: u64) -> Result<(BufferId, u64)> {
+    /// The size of a buffer in whole words, if the device allows it.
+    pub fn rounded(&self, label: &str, size: u64) -> Result<u64> {
         let max = self.info.limits.max_buffer_size;
-        let rounded = size.checked_next_multiple_of(4).filter(|_| size <= max).ok_or_else(|| {
+        size.checked_next_multiple_of(4).filter(|_| size <= max).ok_or_else(|| {
             Error::unsupported(format!("buffer `{label}` needs {size} bytes, the device allows {max}"))
                 .with_detail("limit", "max_buffer_size")
                 .with_detail("asked", size.to_string())
                 .with_detail("offered", max.to_string())
-        })?;
+        })
+    }
+
+    /// Enters a buffer.
+    pub fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
+        let rounded = self.rounded(label, size)?;
         let id = BufferId(self.fresh());
         self.buffers.insert(id, Buffer { label: label.into(), len: size });
         self.used += rounded;
         self.peak = self.peak.max(self.used);
-        Ok((id, rounded))
+        Ok(id)
     }
 
     /// Strikes out a buffer.

@@ -64,18 +64,12 @@ impl Device for NullDevice {
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        let (id, rounded) = self.mirror.create_buffer(label, size)?;
-        match zeroed(rounded) {
-            Some(bytes) => {
-                self.bytes.insert(id, bytes);
-                Ok(id)
-            }
-            None => {
-                self.mirror.destroy_buffer(id)?;
-                let text = format!("no memory for buffer `{label}` of {size} bytes");
-                Err(Error::new(ErrorKind::OutOfMemory, text))
-            }
-        }
+        let bytes = zeroed(self.mirror.rounded(label, size)?).ok_or_else(|| {
+            Error::new(ErrorKind::OutOfMemory, format!("no memory for buffer `{label}` of {size} bytes"))
+        })?;
+        let id = self.mirror.create_buffer(label, size)?;
+        self.bytes.insert(id, bytes);
+        Ok(id)
     }
 
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {

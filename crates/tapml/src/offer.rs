@@ -74,10 +74,11 @@ impl Offer for Local {
     }
 }
 
-#[cfg(all(test, feature = "emulator"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
+    #[cfg(feature = "emulator")]
     #[test]
     fn only_what_is_offered_can_be_opened() {
         let all = Local::new(&[]).unwrap();

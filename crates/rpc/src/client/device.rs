@@ -150,7 +150,7 @@ impl Device for RemoteDevice {
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        let (id, _) = self.mirror.create_buffer(label, size)?;
+        let id = self.mirror.create_buffer(label, size)?;
         let request = wire::CreateBuffer { buffer: handle(id.0)?, label: clip(label), size };
         self.tell(Request::CreateBuffer(request), false, || {
             format!("create buffer `{label}` of {size} bytes")
