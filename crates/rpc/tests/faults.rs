@@ -132,15 +132,12 @@ fn a_process_killed_in_the_middle_of_anything_loses_the_device_only() {
                 kill();
                 device.wait()
             }
-            _ => {
-                let killer = std::thread::scope(|scope| {
-                    let read = scope.spawn(|| device.read(big, 0, &mut out).and_then(|()| device.wait()));
-                    std::thread::sleep(Duration::from_millis(5));
-                    kill();
-                    read.join().unwrap()
-                });
-                killer
-            }
+            _ => std::thread::scope(|scope| {
+                let read = scope.spawn(|| device.read(big, 0, &mut out).and_then(|()| device.wait()));
+                std::thread::sleep(Duration::from_millis(5));
+                kill();
+                read.join().unwrap()
+            }),
         };
         let error = error.unwrap_err();
         lost(&error);
@@ -184,6 +181,8 @@ fn an_agent_that_falls_silent_is_given_up() {
     let silent = std::thread::spawn(move || {
         let (tcp, _) = listener.accept().unwrap();
         use tungstenite::handshake::server::{ErrorResponse, Request as Upgrade, Response};
+        // The size of the error is the library's choice.
+        #[allow(clippy::result_large_err)]
         let protocol = |_: &Upgrade, mut response: Response| -> Result<Response, ErrorResponse> {
             let name = wire::limits::PROTOCOL.parse().unwrap();
             response.headers_mut().insert("sec-websocket-protocol", name);

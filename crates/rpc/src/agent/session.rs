@@ -155,9 +155,9 @@ impl Shared {
             return;
         }
         let end = self.worker.end();
-        let (reason, busy) = lock(&self.reason).take().unwrap_or_else(|| {
-            (if end.signal == 9 { Reason::Killed } else { Reason::Crashed }, Duration::ZERO)
-        });
+        let (reason, busy) = lock(&self.reason)
+            .take()
+            .unwrap_or((if end.signal == 9 { Reason::Killed } else { Reason::Crashed }, Duration::ZERO));
         self.tell(reason, doing, end, busy);
     }
 

@@ -109,7 +109,7 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.kill();
         if let Worker::Process { child, .. } = self {
-            let _ = child.lock().unwrap_or_else(PoisonError::into_inner).wait();
+            let _ = child.get_mut().unwrap_or_else(PoisonError::into_inner).wait();
         }
     }
 }
