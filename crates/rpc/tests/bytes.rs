@@ -125,6 +125,26 @@ fn a_small_message_cannot_become_a_large_one() {
 }
 
 #[test]
+fn a_tensor_has_few_sizes() {
+    let put = |sizes| {
+        let tensor = Some(wire::Tensor {
+            handle: 1,
+            dtype: "f32".into(),
+            shape: vec![1; sizes],
+            ..Default::default()
+        });
+        let request = Some(Request::PutTensor(wire::PutTensor { tensor, more: false }));
+        wire::encode(&ToAgent { seq: 1, request })
+    };
+    assert!(wire::decode_request(put(8)).is_ok());
+    assert!(wire::decode_request(put(9)).unwrap_err().to_string().contains("9 sizes"));
+    // One byte on the wire, eight in memory.
+    let many = put(15 << 20);
+    let held = peak(&many);
+    assert!(held < 1 << 20, "{held} bytes held for a message of {}", many.len());
+}
+
+#[test]
 fn groups_and_endless_numbers_are_refused() {
     for bad in
         [&[0x0b, 0x0c][..], &[0x08; 1], &[0xff; 11], &[0x0f, 0x01], &[0x5a, 0xff, 0xff, 0xff, 0xff, 0x7f]]

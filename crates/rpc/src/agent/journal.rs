@@ -123,6 +123,8 @@ impl Journal {
             Request::LoadProgram(r) => What::Text(format!("load program {}", r.program)),
             Request::RunProgram(r) => What::Text(format!("run program {}{}", r.program, symbols(&r.symbols))),
             Request::UnloadProgram(r) => What::Text(format!("unload program {}", r.program)),
+            Request::PutTensor(_) | Request::DropTensor(_) => What::Text("hold or free a tensor".into()),
+            Request::CallNode(r) => What::Text(format!("node `{}`", r.node)),
             Request::Wait(_) => What::Text("wait".into()),
             Request::TakeFindings(_) => What::Text("take findings".into()),
             Request::HasBlobs(_) => What::Text("ask for blobs".into()),

@@ -78,6 +78,9 @@ impl Executor {
                 Ok(Reply::Findings(wire::Findings { findings }))
             }
             Request::HasBlobs(r) => Ok(Reply::HeldBlobs(self.has_blobs(&r))),
+            Request::PutTensor(_) | Request::DropTensor(_) | Request::CallNode(_) => {
+                Err(Error::unsupported("this device runs kernels, no operators"))
+            }
             other => {
                 if let Err(error) = self.unanswered(seq, other, recorder) {
                     self.deferred.get_or_insert(error);

@@ -1,7 +1,12 @@
 //! Bounds that hold for the values of a decoded message.
 
-use super::limits::{MAX_BINDINGS, MAX_HASHES, MAX_INTEGER, MAX_NAME, MAX_TEXT, PIECE};
-use super::{Command, CreateKernel, Reply, Request, Size, Symbol, ToAgent, ToClient, Work};
+use super::limits::{
+    MAX_ATTRIBUTES, MAX_BINDINGS, MAX_HASHES, MAX_INTEGER, MAX_NAME, MAX_OPS, MAX_OUTPUTS, MAX_RANK,
+    MAX_TEXT, MAX_VERSION, PIECE,
+};
+use super::{
+    Command, CreateKernel, DeviceInfo, Reply, Request, Size, Symbol, Tensor, ToAgent, ToClient, Work,
+};
 use tapml_graph::{Context, Error, Result};
 
 /// Checks what a client sent.
@@ -43,6 +48,21 @@ pub fn request(message: &ToAgent) -> Result<()> {
             r.inputs.iter().try_for_each(|i| name("input", &i.name))?;
             r.outputs.iter().try_for_each(|o| name("output", o))
         }
+        Request::PutTensor(r) => {
+            let held = r.tensor.as_ref().filter(|t| t.handle > 0 && t.data.len() <= PIECE);
+            tensor(held.ok_or_else(|| {
+                Error::invalid(format!("a tensor to hold needs a handle, and at most {PIECE} bytes at once"))
+            })?)
+        }
+        Request::CallNode(r) => {
+            name("node", &r.node)?;
+            name("op", &r.op)?;
+            at_most("bytes of attributes", r.attributes.len(), MAX_ATTRIBUTES)?;
+            symbols(&r.symbols)?;
+            few("inputs", r.inputs.len())?;
+            at_most("outputs to keep", r.keep.len(), MAX_OUTPUTS)?;
+            r.inputs.iter().try_for_each(tensor)
+        }
         _ => Ok(()),
     }
 }
@@ -53,15 +73,36 @@ pub fn reply(message: &ToClient) -> Result<()> {
     match message.reply.as_ref().ok_or_else(|| Error::invalid("the message holds no reply"))? {
         Reply::Welcome(r) => {
             name("agent", &r.agent)?;
+            r.device.iter().chain(r.devices.iter().filter_map(|d| d.info.as_ref())).try_for_each(info)?;
             let limits = r.limits.as_ref().ok_or_else(|| Error::invalid("the welcome names no limits"))?;
             integer("max_message", limits.max_message)?;
             integer("window", limits.window)?;
             integer("deadline_ms", limits.deadline_ms)?;
             integer("idle_ms", limits.idle_ms)
         }
+        Reply::NodeResult(r) => {
+            at_most("outputs", r.outputs.len(), MAX_OUTPUTS)?;
+            r.outputs.iter().try_for_each(tensor)
+        }
         Reply::PostMortem(r) => integer("request", r.request).and(integer("busy_ms", r.busy_ms)),
         _ => Ok(()),
     }
+}
+
+fn info(info: &DeviceInfo) -> Result<()> {
+    at_most("operators", info.ops.len(), MAX_OPS)?;
+    info.ops.iter().try_for_each(|op| {
+        name("op", &op.name)?;
+        few("dtypes", op.dtypes.len())?;
+        name("accumulate", &op.accumulate)?;
+        at_most("bytes of version", op.version.len(), MAX_VERSION)
+    })
+}
+
+fn tensor(tensor: &Tensor) -> Result<()> {
+    name("dtype", &tensor.dtype)?;
+    at_most("sizes", tensor.shape.len(), MAX_RANK)?;
+    tensor.shape.iter().try_for_each(|&size| integer("size", size))
 }
 
 fn kernel(kernel: &CreateKernel) -> Result<()> {
@@ -118,9 +159,13 @@ fn name(what: &str, value: &str) -> Result<()> {
 }
 
 fn few(what: &str, count: usize) -> Result<()> {
-    match count <= MAX_BINDINGS {
+    at_most(what, count, MAX_BINDINGS)
+}
+
+fn at_most(what: &str, count: usize, most: usize) -> Result<()> {
+    match count <= most {
         true => Ok(()),
-        false => Err(Error::invalid(format!("{count} {what}, at most {MAX_BINDINGS}"))),
+        false => Err(Error::invalid(format!("{count} {what}, at most {most}"))),
     }
 }
 

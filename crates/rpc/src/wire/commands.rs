@@ -1,6 +1,7 @@
 //! The messages of devices, kernels, lists, blobs and programs, as `proto/tapml.proto` declares and explains them; a test holds both together.
 #![allow(missing_docs, reason = "fields are explained in the schema")]
 
+use super::nodes::ServedOp;
 use bytes::Bytes;
 
 /// Identity, limits and features of a device.
@@ -22,6 +23,8 @@ pub struct DeviceInfo {
     pub subgroup_min: u32,
     #[prost(uint32, tag = "8")]
     pub subgroup_max: u32,
+    #[prost(message, repeated, tag = "9")]
+    pub ops: Vec<ServedOp>,
 }
 
 /// The sort of processor.

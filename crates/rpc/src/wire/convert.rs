@@ -56,6 +56,7 @@ pub fn info_to_wire(info: &device::DeviceInfo) -> wire::DeviceInfo {
         f16: info.features.f16,
         subgroup_min,
         subgroup_max,
+        ops: Vec::new(),
     }
 }
 

@@ -47,5 +47,20 @@ pub const WINDOW_COUNT: usize = 16_384;
 /// Most hashes in one question.
 pub const MAX_HASHES: usize = 16;
 
+/// Most operators that a device announces.
+pub const MAX_OPS: usize = 1024;
+
+/// Most sizes of a tensor.
+pub const MAX_RANK: usize = 8;
+
+/// Most outputs of a node.
+pub const MAX_OUTPUTS: usize = 256;
+
+/// Longest attributes of a node, bytes of JSON.
+pub const MAX_ATTRIBUTES: usize = 1 << 20;
+
+/// Longest version of an operator's code, bytes.
+pub const MAX_VERSION: usize = 64;
+
 /// How long a client may take to be let in.
 pub const HANDSHAKE: Duration = Duration::from_secs(10);

@@ -4,6 +4,7 @@ mod check;
 mod commands;
 pub mod convert;
 pub mod limits;
+mod nodes;
 mod scan;
 mod session;
 
@@ -13,6 +14,7 @@ pub use commands::{
     Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Symbol, TakeFindings,
     Term, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
 };
+pub use nodes::{CallNode, DropTensor, NodeResult, PutTensor, ServedOp, Tensor};
 pub use session::{
     Cancel, Credit, Data, Detail, Done, ErrorKind, Failed, Hello, KernelRef, Offer, Ping, Pong, PostMortem,
     Reason, Reply, Request, SessionLimits, ToAgent, ToClient, Welcome,

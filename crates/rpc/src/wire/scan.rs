@@ -4,12 +4,14 @@
 use super::limits::MAX_FIELDS;
 use tapml_graph::{Error, Result};
 
-/// The fields of a message that hold messages, by tag.
+/// The fields of a message that hold messages, or several numbers, by tag.
 #[derive(Debug)]
 pub struct Shape(pub &'static [(u64, &'static Shape)]);
 
 /// A message without messages in it.
 static LEAF: Shape = Shape(&[]);
+/// No message but numbers one after the other, each of which counts as a field.
+static PACKED: Shape = Shape(&[]);
 pub static TO_AGENT: Shape = Shape(&[
     (2, &LEAF),
     (3, &LEAF),
@@ -31,6 +33,9 @@ pub static TO_AGENT: Shape = Shape(&[
     (19, &LOAD_PROGRAM),
     (20, &RUN_PROGRAM),
     (21, &LEAF),
+    (30, &PUT_TENSOR),
+    (31, &LEAF),
+    (32, &CALL_NODE),
 ]);
 pub static TO_CLIENT: Shape = Shape(&[
     (2, &WELCOME),
@@ -40,12 +45,13 @@ pub static TO_CLIENT: Shape = Shape(&[
     (6, &LEAF),
     (7, &LEAF),
     (8, &FINDINGS),
-    (9, &LEAF),
+    (9, &HELD_BLOBS),
     (10, &POST_MORTEM),
+    (20, &NODE_RESULT),
 ]);
 static WELCOME: Shape = Shape(&[(3, &DEVICE_INFO), (4, &OFFER), (5, &LEAF)]);
 static OFFER: Shape = Shape(&[(2, &DEVICE_INFO)]);
-static DEVICE_INFO: Shape = Shape(&[(5, &LEAF)]);
+static DEVICE_INFO: Shape = Shape(&[(5, &LEAF), (9, &LEAF)]);
 static CREATE_KERNEL: Shape = Shape(&[(8, &LEAF)]);
 static RECORD: Shape = Shape(&[(2, &COMMAND)]);
 static COMMAND: Shape = Shape(&[(1, &DISPATCH), (2, &COPY), (3, &LEAF)]);
@@ -56,6 +62,11 @@ static REPLAY: Shape = Shape(&[(2, &LEAF)]);
 static FINDINGS: Shape = Shape(&[(1, &LEAF)]);
 static LOAD_PROGRAM: Shape = Shape(&[(3, &LEAF)]);
 static RUN_PROGRAM: Shape = Shape(&[(2, &LEAF), (3, &LEAF)]);
+static HELD_BLOBS: Shape = Shape(&[(1, &PACKED)]);
+static TENSOR: Shape = Shape(&[(3, &PACKED)]);
+static PUT_TENSOR: Shape = Shape(&[(1, &TENSOR)]);
+static CALL_NODE: Shape = Shape(&[(4, &LEAF), (5, &TENSOR), (6, &PACKED)]);
+static NODE_RESULT: Shape = Shape(&[(1, &TENSOR)]);
 static FAILED: Shape = Shape(&[(4, &LEAF)]);
 static POST_MORTEM: Shape = Shape(&[(7, &LEAF)]);
 
@@ -65,11 +76,23 @@ pub fn scan(bytes: &[u8], shape: &Shape) -> Result<()> {
     walk(bytes, shape, &mut left)
 }
 
+fn one(left: &mut usize) -> Result<()> {
+    let many = || Error::invalid(format!("the message has more than {MAX_FIELDS} fields"));
+    *left = left.checked_sub(1).ok_or_else(many)?;
+    Ok(())
+}
+
+fn numbers(mut bytes: &[u8], left: &mut usize) -> Result<()> {
+    while !bytes.is_empty() {
+        one(left)?;
+        varint(&mut bytes)?;
+    }
+    Ok(())
+}
+
 fn walk(mut bytes: &[u8], shape: &Shape, left: &mut usize) -> Result<()> {
     while !bytes.is_empty() {
-        *left = left
-            .checked_sub(1)
-            .ok_or_else(|| Error::invalid(format!("the message has more than {MAX_FIELDS} fields")))?;
+        one(left)?;
         let key = varint(&mut bytes)?;
         match key & 7 {
             0 => drop(varint(&mut bytes)?),
@@ -78,7 +101,10 @@ fn walk(mut bytes: &[u8], shape: &Shape, left: &mut usize) -> Result<()> {
                 let len = varint(&mut bytes)?;
                 let inner = take(&mut bytes, len)?;
                 if let Some((_, nested)) = shape.0.iter().find(|(tag, _)| *tag == key >> 3) {
-                    walk(inner, nested, left)?;
+                    match std::ptr::eq(*nested, &PACKED) {
+                        true => numbers(inner, left)?,
+                        false => walk(inner, nested, left)?,
+                    }
                 }
             }
             5 => drop(take(&mut bytes, 4)?),

@@ -6,6 +6,7 @@ use super::commands::{
     HeldBlobs, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, TakeFindings, UnloadProgram, Wait,
     Write, WriteBlob,
 };
+use super::nodes::{CallNode, DropTensor, NodeResult, PutTensor};
 use bytes::Bytes;
 
 /// From a client to an agent.
@@ -15,7 +16,7 @@ pub struct ToAgent {
     pub seq: u64,
     #[prost(
         oneof = "Request",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 30, 31, 32"
     )]
     pub request: Option<Request>,
 }
@@ -63,6 +64,12 @@ pub enum Request {
     RunProgram(RunProgram),
     #[prost(message, tag = "21")]
     UnloadProgram(UnloadProgram),
+    #[prost(message, tag = "30")]
+    PutTensor(PutTensor),
+    #[prost(message, tag = "31")]
+    DropTensor(DropTensor),
+    #[prost(message, tag = "32")]
+    CallNode(CallNode),
 }
 
 /// From an agent to a client.
@@ -70,7 +77,7 @@ pub enum Request {
 pub struct ToClient {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    #[prost(oneof = "Reply", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10")]
+    #[prost(oneof = "Reply", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 20")]
     pub reply: Option<Reply>,
 }
 
@@ -95,6 +102,8 @@ pub enum Reply {
     HeldBlobs(HeldBlobs),
     #[prost(message, tag = "10")]
     PostMortem(PostMortem),
+    #[prost(message, tag = "20")]
+    NodeResult(NodeResult),
 }
 
 /// Opens a session with one device, or asks what there is.
