@@ -10,6 +10,9 @@ pub struct LoadOptions {
     pub reuse_memory: Option<bool>,
     /// Whether buffers are filled with NaN before each value is written; as the platform was told if absent.
     pub poison: Option<bool>,
+    /// The word that poisoned buffers are filled with; [`crate::POISON`], a NaN, if absent. A number tells what computes
+    /// with memory that nobody wrote from what was never written, also where a device does not keep the bits of a NaN.
+    pub fill: Option<u32>,
     /// Names of nodes whose values are kept; see [`crate::Loaded::traced`]. Names of no node are ignored, so that the
     /// parts of a split graph can share the list.
     pub trace: HashSet<String>,
@@ -25,6 +28,6 @@ pub struct TracedNode {
     /// What the node left in its outputs.
     pub outputs: Vec<Tensor>,
     /// For each output, the number of bytes behind its end, within its buffer, that were written although they held
-    /// [`LoadOptions::poison`]. 0 where memory is not poisoned, and for states that are extended in place.
+    /// the word of [`LoadOptions::fill`]. 0 where memory is not poisoned, and for states that are extended in place.
     pub beyond: Vec<u64>,
 }

@@ -12,7 +12,9 @@ use tapml_device::{
     ListId, Result,
 };
 use tapml_emulator::{Checks, Emulator, Options};
-use tapml_exec::{Call, DevicePlatform, Overrides, Platform, Session};
+use tapml_exec::{
+    Call, CpuPlatform, DevicePlatform, Hybrid, LoadOptions, Overrides, POISON, Platform, Session, Side,
+};
 use tapml_graph::op::Silu;
 use tapml_graph::{DType, Dim, Symbol, Symbols, Tensor, TensorType};
 
@@ -105,6 +107,31 @@ fn a_loaded_graph_that_reads_what_was_left_out_is_found_by_a_checking_device() {
     let findings = platform.take_findings();
     assert!(findings.iter().all(|f| f.kind == FindingKind::UninitializedRead), "{findings:?}");
     assert!(findings.iter().any(|f| f.label == "0.mul"), "{findings:?}");
+}
+
+#[test]
+fn what_was_left_out_holds_the_word_that_memory_is_filled_with() {
+    let model = model(PLAIN);
+    let silu = model.graph().nodes().iter().find(|n| n.op.name() == "silu").unwrap();
+    let input = &model.graph().value(silu.inputs[0]).name;
+    for fill in [None, Some(12345678.0f32.to_bits())] {
+        let device = Emulator::new(Options::default()).unwrap();
+        let mut target = DevicePlatform::new(Box::new(device), leaves_out());
+        let trace = [silu.name.clone()].into();
+        let options = LoadOptions { poison: Some(true), fill, trace, ..LoadOptions::default() };
+        let on_target =
+            |node: &tapml_graph::Node| if node.name == silu.name { Side::Target } else { Side::Source };
+        let (source, capacity) = (&mut CpuPlatform::new(), Symbols::np(8, 8));
+        let mut whole =
+            Hybrid::with_options(&model, source, &mut target, &on_target, &capacity, options).unwrap();
+        whole.run(&ids(3)).unwrap();
+        let traced = whole.traced().unwrap();
+        assert_eq!(traced[0].outputs[0].to_f32()[0].to_bits(), fill.unwrap_or(POISON));
+        // The rows that three tokens do not need were left alone.
+        assert_eq!(traced[0].beyond, [0]);
+        let found = traced[0].inputs[0].as_ref().unwrap();
+        assert_eq!(whole.crossed(input).unwrap().bytes()[..], found.bytes()[..]);
+    }
 }
 
 /// What a [`Flaky`] device refuses.

@@ -127,14 +127,17 @@ impl Platform for DevicePlatform {
         capacity: &Symbols,
         options: &LoadOptions,
     ) -> Result<Box<dyn Loaded>> {
-        let options = CompileOptions {
+        let compiled = CompileOptions {
             overrides: self.overrides.clone(),
             reuse_memory: options.reuse_memory.unwrap_or(self.reuse_memory),
             poison: options.poison.unwrap_or(self.poison),
             trace: options.trace.clone(),
             ..CompileOptions::new(capacity.clone())
         };
-        let program = compile(model.graph(), &self.info, &options)?;
+        let mut program = compile(model.graph(), &self.info, &compiled)?;
+        if let Some(fill) = options.fill {
+            trace::refill(&mut program, fill);
+        }
         Ok(Box::new(loaded::DeviceLoaded::new(&self.shared, &program, model)?))
     }
 

@@ -16,11 +16,22 @@ struct NodeTrace {
     outputs: Vec<Port>,
 }
 
-/// One value: the program's output that holds its bytes, its type, and whether the bytes behind it were poisoned.
+/// One value: the program's output that holds its bytes, its type, and the word that the bytes behind it were filled with.
 struct Port {
     name: String,
     ty: TensorType,
-    poisoned: bool,
+    filled: Option<u32>,
+}
+
+/// Lets the program fill memory with this word where it would fill it with [`POISON`].
+pub(super) fn refill(program: &mut Program, fill: u32) {
+    for step in &mut program.steps {
+        if let Step::Fill { word, .. } = step
+            && *word == POISON
+        {
+            *word = fill;
+        }
+    }
 }
 
 impl Trace {
@@ -31,7 +42,7 @@ impl Trace {
                 let name = trace_port(&node.name, what);
                 let held = program.outputs.iter().find(|o| o.name == name)?;
                 let ty = graph.value(value).ty.clone();
-                Some(Port { name, ty, poisoned: poisoned(program, held.buffer) })
+                Some(Port { name, ty, filled: filled(program, held.buffer) })
             };
             let inputs = node.inputs.iter().enumerate().map(|(k, &v)| port(v, Traced::Input(k))).collect();
             let outputs = node.outputs.iter().enumerate().map(|(k, &v)| port(v, Traced::Output(k)));
@@ -63,19 +74,21 @@ impl Trace {
     }
 }
 
-/// Whether the program fills what is copied to this buffer before a node writes it.
-fn poisoned(program: &Program, trace: u32) -> bool {
-    let source = program.steps.iter().find_map(|step| match step {
+/// The word that the program fills what is copied to this buffer with before a node writes it, if it does.
+fn filled(program: &Program, trace: u32) -> Option<u32> {
+    let src = program.steps.iter().find_map(|step| match step {
         Step::Copy { src, dst, .. } if *dst == trace => Some(*src),
         _ => None,
-    });
-    source.is_some_and(|src| {
-        let filled = |step: &Step| matches!(step, Step::Fill { buffer, .. } if *buffer == src);
-        program.buffers[src as usize].content == Content::Activation && program.steps.iter().any(filled)
-    })
+    })?;
+    let word = |step: &Step| match step {
+        Step::Fill { buffer, word } if *buffer == src => Some(*word),
+        _ => None,
+    };
+    let activation = program.buffers[src as usize].content == Content::Activation;
+    activation.then(|| program.steps.iter().find_map(word)).flatten()
 }
 
-/// The value, and how many bytes behind it no longer hold the poison.
+/// The value, and how many bytes behind it no longer hold what they were filled with.
 fn value(
     instance: &Instance,
     device: &mut dyn Device,
@@ -88,8 +101,8 @@ fn value(
     let bytes = len.and_then(|len| whole.bytes().slice(0, len));
     let bytes = bytes.ok_or_else(|| Error::bug(format!("a trace of {} is too short", port.ty)))?;
     let rest = whole.bytes().get(bytes.len().next_multiple_of(4)..).unwrap_or_default();
-    let written = |word: &&[u8]| **word != POISON.to_le_bytes();
-    let beyond = if port.poisoned { 4 * rest.chunks_exact(4).filter(written).count() as u64 } else { 0 };
+    let written = |fill: u32| rest.chunks_exact(4).filter(|word| **word != fill.to_le_bytes()).count();
+    let beyond = port.filled.map_or(0, |fill| 4 * written(fill) as u64);
     // A copy: a slice would keep the whole buffer, which has room for the longest run.
     Ok((Tensor::new(port.ty.dtype, shape, Bytes::new(bytes.to_vec()))?, beyond))
 }

@@ -60,6 +60,8 @@ pub struct Hybrid {
     states: HashMap<String, Tensor>,
     /// What the encoder of images gave last, by name; zeros if there was no image.
     kept: HashMap<String, Tensor>,
+    /// All values of the last run that were given or crossed between segments, by name, if nodes are traced.
+    crossed: HashMap<String, Tensor>,
     /// Whether the last run was given an image.
     encoded: bool,
     position: usize,
@@ -99,6 +101,7 @@ impl Hybrid {
             spare: Vec::new(),
             states: HashMap::new(),
             kept: HashMap::new(),
+            crossed: HashMap::new(),
             encoded: false,
             position: 0,
             placed: false,
@@ -282,6 +285,9 @@ impl Hybrid {
             }
         }
         self.position += tokens;
+        if !self.options.trace.is_empty() {
+            self.crossed = values.clone();
+        }
         graph.outputs().iter().map(|o| Ok((o.name.clone(), get(o.value)?))).collect()
     }
 
@@ -293,6 +299,12 @@ impl Hybrid {
             nodes.append(&mut segment.loaded.traced()?);
         }
         Ok(nodes)
+    }
+
+    /// What the last run gave to its segments, or took from them, under this name: inputs, states that live on the host,
+    /// and values that one segment left for another. `None` if there is no such value, or if no nodes are traced.
+    pub fn crossed(&self, name: &str) -> Option<&Tensor> {
+        self.crossed.get(name)
     }
 
     /// Tokens fed since the last reset.
