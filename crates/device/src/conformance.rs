@@ -6,6 +6,7 @@ mod buffers;
 mod kernels;
 mod language;
 mod lists;
+mod steps;
 
 use crate::Device;
 use bench::{Bench, Check, Problem};
@@ -132,6 +133,8 @@ const CASES: &[Case] = &[
     Case { name: "lists_uniforms_at_offsets", body: lists::uniforms_at_offsets },
     Case { name: "lists_with_destroyed_parts", body: lists::destroyed_parts },
     Case { name: "lists_bad_handles", body: lists::bad_handles },
+    Case { name: "steps_write_run_and_read", body: steps::write_run_read },
+    Case { name: "steps_errors", body: steps::errors },
     Case { name: "language_builtin_values", body: language::builtin_values },
     Case { name: "language_workgroup_memory", body: language::workgroup_memory },
     Case { name: "language_atomics", body: language::atomics },

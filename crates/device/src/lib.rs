@@ -29,6 +29,28 @@ pub struct KernelId(pub u64);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ListId(pub u64);
 
+/// Bytes to write, as [`Device::write`] takes them.
+#[derive(Clone, Copy, Debug)]
+pub struct Put<'a> {
+    /// Where to.
+    pub buffer: BufferId,
+    /// Bytes before it.
+    pub offset: u64,
+    /// What.
+    pub data: &'a [u8],
+}
+
+/// Bytes to read, as [`Device::read`] takes them.
+#[derive(Debug)]
+pub struct Get<'a> {
+    /// Where from.
+    pub buffer: BufferId,
+    /// Bytes before it.
+    pub offset: u64,
+    /// Where to; its length says how many.
+    pub out: &'a mut [u8],
+}
+
 /// Something that stores buffers and runs kernels.
 ///
 /// Commands and transfers of one device take effect in the order of the calls. A call may return before its effect is
@@ -62,6 +84,20 @@ pub trait Device: Send {
 
     /// Runs a recorded list with these symbol values, as one submission.
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()>;
+
+    /// Writes, runs a recorded list with these symbol values, and reads: a step of something that was prepared once. The
+    /// same as the single calls; a device behind a wire does it in one round trip.
+    fn step(
+        &mut self,
+        list: ListId,
+        symbols: &Symbols,
+        writes: &[Put<'_>],
+        reads: &mut [Get<'_>],
+    ) -> Result<()> {
+        writes.iter().try_for_each(|put| self.write(put.buffer, put.offset, put.data))?;
+        self.replay(list, symbols)?;
+        reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out))
+    }
 
     /// Frees a recorded list.
     fn destroy_list(&mut self, list: ListId) -> Result<()>;

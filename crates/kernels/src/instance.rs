@@ -2,10 +2,11 @@
 
 use crate::cache::KernelCache;
 use crate::plan::symbol_bytes;
-use crate::program::{Content, Program, Slice, StatePort, Step};
+use crate::program::{Content, Port, Program, Slice, StatePort, Step};
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
-use tapml_device::{Binding, BufferId, Command, Device, KernelId, ListId};
+use tapml_device::{Binding, BufferId, Command, Device, Get, KernelId, ListId, Put};
 use tapml_graph::{Bytes, Context, Error, ErrorKind, Result, Symbols, Tensor, TensorType};
 
 /// A loaded program. Use it with the device it was loaded on, and [`unload`](Instance::unload) it at the end.
@@ -80,10 +81,41 @@ impl Instance {
         symbols: &Symbols,
         inputs: &[(&str, &Tensor)],
     ) -> Result<()> {
-        self.start(device, symbols, inputs).context(|| format!("program `{}`", self.program.name))
+        self.step(device, symbols, inputs, &[]).map(drop)
     }
 
-    fn start(&self, device: &mut dyn Device, symbols: &Symbols, inputs: &[(&str, &Tensor)]) -> Result<()> {
+    /// As [`Instance::run`], but waits and reads these outputs, with the sizes they have at these symbols.
+    pub fn step(
+        &mut self,
+        device: &mut dyn Device,
+        symbols: &Symbols,
+        inputs: &[(&str, &Tensor)],
+        outputs: &[&str],
+    ) -> Result<Vec<Tensor>> {
+        let wanted = outputs.iter().map(|output| self.wanted(output, symbols)).collect::<Result<Vec<_>>>()?;
+        let mut held: Vec<Vec<u8>> =
+            wanted.iter().map(|(_, _, len)| vec![0; len.next_multiple_of(4)]).collect();
+        let mut gets: Vec<Get<'_>> = wanted
+            .iter()
+            .zip(&mut held)
+            .map(|((port, ..), out)| Get { buffer: self.buffers[port.buffer as usize], offset: 0, out })
+            .collect();
+        self.start(device, symbols, inputs, &mut gets)
+            .context(|| format!("program `{}`", self.program.name))?;
+        let tensor = |((port, shape, len), mut bytes): ((&Port, Vec<usize>, usize), Vec<u8>)| {
+            bytes.truncate(len);
+            Tensor::new(port.ty.dtype, shape, Bytes::new(bytes))
+        };
+        wanted.into_iter().zip(held).map(tensor).collect()
+    }
+
+    fn start(
+        &self,
+        device: &mut dyn Device,
+        symbols: &Symbols,
+        inputs: &[(&str, &Tensor)],
+        gets: &mut [Get<'_>],
+    ) -> Result<()> {
         let program = &self.program;
         within_capacity(program, symbols)?;
         for port in &program.inputs {
@@ -91,7 +123,7 @@ impl Instance {
                 return Err(Error::invalid(format!("input `{}` ({}) is missing", port.name, port.ty)));
             }
         }
-        let mut seen = HashSet::new();
+        let (mut seen, mut data) = (HashSet::new(), Vec::new());
         for (name, tensor) in inputs {
             let port = program.inputs.iter().find(|p| p.name == *name);
             let port = port.ok_or_else(|| Error::invalid(format!("there is no input `{name}`")))?;
@@ -99,22 +131,22 @@ impl Instance {
                 return Err(Error::invalid(format!("input `{name}` is given twice")));
             }
             expect_type(name, tensor, &port.ty, symbols)?;
-            self.write(device, port.buffer, tensor.bytes())?;
+            data.push((self.room(port.buffer, tensor.bytes())?, padded(tensor.bytes())));
         }
         if let Some(buffer) = self.symbols {
-            device.write(buffer, 0, &symbol_bytes(symbols)?)?;
+            data.push((buffer, Cow::Owned(symbol_bytes(symbols)?.to_vec())));
         }
-        device.replay(self.list, symbols)
+        let puts: Vec<Put<'_>> = data
+            .iter()
+            .filter(|(_, data)| !data.is_empty())
+            .map(|(buffer, data)| Put { buffer: *buffer, offset: 0, data })
+            .collect();
+        device.step(self.list, symbols, &puts, gets)
     }
 
     /// Waits for the runs so far and reads an output, with the sizes it has at these symbols: those of the last run.
     pub fn read(&self, device: &mut dyn Device, output: &str, symbols: &Symbols) -> Result<Tensor> {
-        let port = self.program.outputs.iter().find(|p| p.name == output);
-        let port = port.ok_or_else(|| {
-            let names: Vec<&str> = self.program.outputs.iter().map(|p| p.name.as_str()).collect();
-            Error::invalid(format!("there is no output `{output}`"))
-                .with_hint(format!("outputs: {}", names.join(", ")))
-        })?;
+        let port = self.output(output)?;
         self.fetch(device, port.buffer, &port.ty, symbols)
     }
 
@@ -132,7 +164,7 @@ impl Instance {
             _ => Symbols::np(0, 0),
         };
         expect_type(state, value, &port.ty, &symbols)?;
-        self.write(device, port.buffer, value.bytes())
+        write_all(device, self.room(port.buffer, value.bytes())?, value.bytes())
     }
 
     /// Fills the states of a fixed shape with zeros, which they hold when loaded. Growing ones need nothing: a run with
@@ -158,13 +190,40 @@ impl Instance {
         port.ok_or_else(|| Error::invalid(format!("there is no state `{name}`")))
     }
 
-    fn write(&self, device: &mut dyn Device, buffer: u32, bytes: &[u8]) -> Result<()> {
+    fn output(&self, name: &str) -> Result<&Port> {
+        let port = self.program.outputs.iter().find(|p| p.name == name);
+        port.ok_or_else(|| {
+            let names: Vec<&str> = self.program.outputs.iter().map(|p| p.name.as_str()).collect();
+            Error::invalid(format!("there is no output `{name}`"))
+                .with_hint(format!("outputs: {}", names.join(", ")))
+        })
+    }
+
+    /// An output with its sizes and bytes at these symbols.
+    fn wanted(&self, output: &str, symbols: &Symbols) -> Result<(&Port, Vec<usize>, usize)> {
+        let port = self.output(output)?;
+        let (shape, len) = self.sizes(port.buffer, &port.ty, symbols)?;
+        Ok((port, shape, len))
+    }
+
+    /// The buffer, if it has room for these bytes.
+    fn room(&self, buffer: u32, bytes: &[u8]) -> Result<BufferId> {
         let size = self.program.buffers[buffer as usize].size;
         if bytes.len() as u64 > size {
             let (name, have) = (&self.program.buffers[buffer as usize].name, bytes.len());
             return Err(Error::invalid(format!("`{name}` holds {size} bytes, found {have}")));
         }
-        write_padded(device, self.buffers[buffer as usize], bytes)
+        Ok(self.buffers[buffer as usize])
+    }
+
+    /// The sizes and bytes of a value of this type in a buffer.
+    fn sizes(&self, buffer: u32, ty: &TensorType, symbols: &Symbols) -> Result<(Vec<usize>, usize)> {
+        let shape = ty.sizes(symbols)?;
+        let plan = &self.program.buffers[buffer as usize];
+        let len = tapml_graph::byte_len(ty.dtype, &shape).filter(|&len| len as u64 <= plan.size);
+        let len =
+            len.ok_or_else(|| Error::invalid(format!("{ty} at {symbols:?} is larger than `{}`", plan.name)))?;
+        Ok((shape, len))
     }
 
     fn fetch(
@@ -174,11 +233,7 @@ impl Instance {
         ty: &TensorType,
         symbols: &Symbols,
     ) -> Result<Tensor> {
-        let shape = ty.sizes(symbols)?;
-        let plan = &self.program.buffers[buffer as usize];
-        let len = tapml_graph::byte_len(ty.dtype, &shape).filter(|&len| len as u64 <= plan.size);
-        let len =
-            len.ok_or_else(|| Error::invalid(format!("{ty} at {symbols:?} is larger than `{}`", plan.name)))?;
+        let (shape, len) = self.sizes(buffer, ty, symbols)?;
         let mut bytes = vec![0; len.next_multiple_of(4)];
         device.read(self.buffers[buffer as usize], 0, &mut bytes)?;
         bytes.truncate(len);
@@ -217,18 +272,18 @@ fn expect_type(name: &str, tensor: &Tensor, ty: &TensorType, symbols: &Symbols) 
     Err(Error::invalid(format!("`{name}` must be {ty}, here {}{sizes:?}, found {dtype}{shape:?}", ty.dtype)))
 }
 
-/// Writes bytes of any length into a buffer that is at least as long, rounded up to a multiple of 4.
-fn write_padded(device: &mut dyn Device, buffer: BufferId, bytes: &[u8]) -> Result<()> {
-    let whole = bytes.len() / 4 * 4;
-    if whole > 0 {
-        device.write(buffer, 0, &bytes[..whole])?;
+/// Bytes of any length in whole words, as devices take them.
+fn padded(bytes: &[u8]) -> Cow<'_, [u8]> {
+    if bytes.len().is_multiple_of(4) {
+        return Cow::Borrowed(bytes);
     }
-    if whole < bytes.len() {
-        let mut last = [0; 4];
-        last[..bytes.len() - whole].copy_from_slice(&bytes[whole..]);
-        device.write(buffer, whole as u64, &last)?;
-    }
-    Ok(())
+    let mut words = bytes.to_vec();
+    words.resize(bytes.len().next_multiple_of(4), 0);
+    Cow::Owned(words)
+}
+
+fn write_all(device: &mut dyn Device, buffer: BufferId, bytes: &[u8]) -> Result<()> {
+    if bytes.is_empty() { Ok(()) } else { device.write(buffer, 0, &padded(bytes)) }
 }
 
 fn fill(
@@ -241,7 +296,7 @@ fn fill(
         let buffer = device.create_buffer(&plan.name, plan.size)?;
         buffers.push(buffer);
         match &plan.content {
-            Content::Constant(bytes) => write_padded(device, buffer, bytes)?,
+            Content::Constant(bytes) => write_all(device, buffer, bytes)?,
             Content::Weight { name, offset, len } => {
                 let tensor = weights(name).context(|| format!("weight `{name}`"))?;
                 let range = usize::try_from(*offset).ok().zip(usize::try_from(*len).ok());
@@ -252,7 +307,7 @@ fn fill(
                         "weight `{name}`: expected {len} bytes at {offset}, found {have} in all"
                     ))
                 })?;
-                write_padded(device, buffer, &bytes)?;
+                write_all(device, buffer, &bytes)?;
             }
             Content::Symbols | Content::Activation | Content::State => {}
         }

@@ -59,11 +59,11 @@ impl Loaded for DeviceLoaded {
         let device = inner.device.as_mut();
         let inputs: Vec<(&str, &Tensor)> =
             inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        instance.run(device, symbols, &inputs)?;
         let outputs = instance.program().outputs.iter().filter(|o| !is_trace(&o.name));
         let names: Vec<String> = outputs.map(|o| o.name.clone()).collect();
-        let read = |name: String| Ok((name.clone(), instance.read(device, &name, symbols)?));
-        let outputs = names.into_iter().map(read).collect::<Result<HashMap<String, Tensor>>>()?;
+        let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
+        let tensors = instance.step(device, symbols, &inputs, &wanted)?;
+        let outputs = names.into_iter().zip(tensors).collect();
         self.rows = p.zip(symbols.get(Symbol::N)).map(|(p, n)| p.saturating_add(n));
         self.ran = Some(symbols.clone());
         Ok(outputs)

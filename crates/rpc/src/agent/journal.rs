@@ -114,6 +114,7 @@ impl Journal {
                 What::Record(r.list)
             }
             Request::Replay(r) => What::Replay(r.list, r.symbols.clone()),
+            Request::Step(r) => What::Replay(r.list, r.symbols.clone()),
             Request::DestroyKernel(r) => What::Text(format!("destroy kernel {}", r.kernel)),
             Request::DestroyList(r) => {
                 self.lists.remove(&r.list);

@@ -4,13 +4,15 @@ use super::address::Address;
 use super::blobs::{self, Saved};
 use super::connection::Connection;
 use crate::wire::convert::{self, handle};
-use crate::wire::limits::{COMMANDS, PIECE};
+use crate::wire::limits::{COMMANDS, MAX_BINDINGS, PIECE};
 use crate::wire::{self, Reply, Request};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use tapml_device::{BufferId, Command, Device, DeviceInfo, Finding, KernelDesc, KernelId, ListId, Mirror};
+use tapml_device::{
+    BufferId, Command, Device, DeviceInfo, Finding, Get, KernelDesc, KernelId, ListId, Mirror, Put,
+};
 use tapml_graph::{Context, Error, Result, Symbols};
 
 /// A device behind an agent. Wrong calls are refused here, without a round trip; [`Device::read`], [`Device::wait`],
@@ -25,6 +27,7 @@ pub struct RemoteDevice {
     /// Buffers that nothing was written to: their first contents are likely to be the same the next time.
     fresh: HashSet<BufferId>,
     blobs: bool,
+    steps: bool,
     saved: Saved,
     pub(super) programs: u32,
     /// An error of a call that cannot return one.
@@ -53,12 +56,14 @@ impl RemoteDevice {
         let (connection, welcome) = super::open(address).context(|| format!("agent at {place}"))?;
         let info = welcome.device.ok_or_else(|| Error::invalid("the agent's welcome describes no device"))?;
         let mut info = convert::info_from_wire(&info)?;
+        let can = |what: &str| welcome.capabilities.iter().any(|c| c == what);
         info.name = format!("{} at {place}", info.name);
         Ok(RemoteDevice {
             connection,
             mirror: Mirror::new(info),
             fresh: HashSet::new(),
-            blobs: welcome.capabilities.iter().any(|c| c == "blobs"),
+            blobs: can("blobs"),
+            steps: can("steps"),
             saved: Saved::default(),
             programs: 0,
             pending: None,
@@ -235,6 +240,51 @@ impl Device for RemoteDevice {
         self.mirror.replay(list, symbols)?;
         let replay = wire::Replay { list: handle(list.0)?, symbols: convert::symbols_to_wire(symbols)? };
         self.tell(Request::Replay(replay), true, || format!("replay list {} with {symbols:?}", list.0))
+    }
+
+    fn step(
+        &mut self,
+        list: ListId,
+        symbols: &Symbols,
+        writes: &[Put<'_>],
+        reads: &mut [Get<'_>],
+    ) -> Result<()> {
+        let sent: usize = writes.iter().map(|put| put.data.len()).sum();
+        // What is large goes in pieces; without a read there is nothing to wait for.
+        if !self.steps || reads.is_empty() || sent > PIECE || writes.len().max(reads.len()) > MAX_BINDINGS {
+            writes.iter().try_for_each(|put| self.write(put.buffer, put.offset, put.data))?;
+            self.replay(list, symbols)?;
+            return reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out));
+        }
+        let put = |put: &Put<'_>| {
+            self.mirror.write(put.buffer, put.offset, put.data.len())?;
+            let data = Bytes::copy_from_slice(put.data);
+            Ok(wire::Write { buffer: handle(put.buffer.0)?, offset: put.offset, data })
+        };
+        let writes = writes.iter().map(put).collect::<Result<Vec<_>>>()?;
+        self.mirror.replay(list, symbols)?;
+        let get = |get: &Get<'_>| {
+            self.mirror.read(get.buffer, get.offset, get.out.len())?;
+            let (buffer, size) = (handle(get.buffer.0)?, get.out.len() as u64);
+            Ok(wire::Read { buffer, offset: get.offset, size })
+        };
+        let asked = reads.iter().filter(|get| !get.out.is_empty()).map(get).collect::<Result<Vec<_>>>()?;
+        self.fresh.retain(|id| !writes.iter().any(|write| u64::from(write.buffer) == id.0));
+        let list = handle(list.0)?;
+        let step = wire::Step { writes, list, symbols: convert::symbols_to_wire(symbols)?, reads: asked };
+        let note = format!("step of list {list} with {symbols:?}");
+        if let [get] = reads {
+            return self.receive(Request::Step(step), get.out, || note);
+        }
+        let mut all = vec![0; reads.iter().map(|get| get.out.len()).sum()];
+        self.receive(Request::Step(step), &mut all, || note)?;
+        let mut rest = all.as_slice();
+        for get in reads {
+            let (part, after) = rest.split_at(get.out.len());
+            get.out.copy_from_slice(part);
+            rest = after;
+        }
+        Ok(())
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {

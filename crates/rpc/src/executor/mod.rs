@@ -54,7 +54,7 @@ fn open(
 ) -> Result<(wire::Welcome, Option<Executor>)> {
     let mut welcome = wire::Welcome {
         version: wire::limits::VERSION,
-        capabilities: ["blobs", "programs", "trace"].map(String::from).to_vec(),
+        capabilities: ["blobs", "programs", "steps", "trace"].map(String::from).to_vec(),
         ..wire::Welcome::default()
     };
     if hello.target.is_empty() {

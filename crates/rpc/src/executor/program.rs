@@ -105,7 +105,7 @@ impl Executor {
             instance.zero_states(device.as_mut())?;
         }
         let named: Vec<(&str, &Tensor)> = r.inputs.iter().map(|i| i.name.as_str()).zip(&inputs).collect();
-        instance.run(device.as_mut(), &symbols, &named)?;
-        r.outputs.iter().map(|name| instance.read(device.as_mut(), name, &symbols)).collect()
+        let outputs: Vec<&str> = r.outputs.iter().map(String::as_str).collect();
+        instance.step(device.as_mut(), &symbols, &named, &outputs)
     }
 }

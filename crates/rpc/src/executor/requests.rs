@@ -59,7 +59,11 @@ impl Executor {
     ) -> Result<()> {
         let reply = match request {
             Request::Read(r) => match self.deferred.take() {
-                None => return self.read(&r, recorder, answer),
+                None => return self.read(&r, true, recorder, answer).map(drop),
+                Some(error) => Err(error),
+            },
+            Request::Step(r) => match self.deferred.take() {
+                None => return self.step(seq, r, recorder, answer),
                 Some(error) => Err(error),
             },
             Request::RunProgram(r) => match self.deferred.take() {
@@ -101,7 +105,7 @@ impl Executor {
                 None => Ok(()),
             },
             Request::Record(r) => self.record(r),
-            Request::Replay(r) => self.replay(seq, &r, recorder),
+            Request::Replay(r) => self.replay(seq, r.list, &r.symbols, recorder),
             Request::DestroyList(r) => {
                 let lists = self.lists.remove(r.list)?.unwrap_or_default();
                 lists.into_iter().try_for_each(|list| self.device.destroy_list(list))
@@ -155,8 +159,15 @@ impl Executor {
         self.deferred.take().map_or(waited, Err)
     }
 
-    /// Answers with pieces, so that a claim of any size allocates one piece.
-    fn read(&mut self, r: &wire::Read, recorder: &mut Recorder, answer: &mut Answer<'_>) -> Result<()> {
+    /// Answers with pieces, so that a claim of any size allocates one piece. `last` if nothing follows these bytes.
+    /// False if the answer was an error.
+    fn read(
+        &mut self,
+        r: &wire::Read,
+        last: bool,
+        recorder: &mut Recorder,
+        answer: &mut Answer<'_>,
+    ) -> Result<bool> {
         let mut sent = 0;
         loop {
             let len = (r.size - sent).min(PIECE as u64);
@@ -167,15 +178,40 @@ impl Executor {
                 self.device.read(buffer, offset, &mut data)
             });
             if let Err(error) = read {
-                return answer(recorder, failed(&error));
+                return answer(recorder, failed(&error)).map(|()| false);
             }
             sent += len;
-            let last = sent == r.size;
-            answer(recorder, Reply::Data(wire::Data { data: data.into(), last }))?;
-            if last {
+            let end = sent == r.size;
+            answer(recorder, Reply::Data(wire::Data { data: data.into(), last: last && end }))?;
+            if end {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// See [`wire::Step`].
+    fn step(
+        &mut self,
+        seq: u64,
+        r: wire::Step,
+        recorder: &mut Recorder,
+        answer: &mut Answer<'_>,
+    ) -> Result<()> {
+        let run = r.writes.iter().try_for_each(|w| self.write(w.buffer, w.offset, &w.data));
+        if let Err(error) = run.and_then(|()| self.replay(seq, r.list, &r.symbols, recorder)) {
+            return answer(recorder, failed(&error));
+        }
+        let Some((end, reads)) = r.reads.split_last() else {
+            let waited = self.device.wait();
+            let data = wire::Data { data: bytes::Bytes::new(), last: true };
+            return answer(recorder, waited.map_or_else(|e| failed(&e), |()| Reply::Data(data)));
+        };
+        for read in reads {
+            if !self.read(read, false, recorder, answer)? {
                 return Ok(());
             }
         }
+        self.read(end, true, recorder, answer).map(drop)
     }
 
     fn create_kernel(&mut self, r: wire::CreateKernel) -> Result<()> {
@@ -219,9 +255,15 @@ impl Executor {
         }
     }
 
-    fn replay(&mut self, seq: u64, r: &wire::Replay, recorder: &mut Recorder) -> Result<()> {
-        let symbols: Symbols = convert::symbols_from_wire(&r.symbols)?;
-        let lists = self.lists.get(r.list)?.clone();
+    fn replay(
+        &mut self,
+        seq: u64,
+        list: u32,
+        symbols: &[wire::Symbol],
+        recorder: &mut Recorder,
+    ) -> Result<()> {
+        let symbols: Symbols = convert::symbols_from_wire(symbols)?;
+        let lists = self.lists.get(list)?.clone();
         for (at, list) in lists.into_iter().enumerate() {
             if self.trace {
                 recorder.note(seq, at as u64 + 1);

@@ -27,6 +27,13 @@ pub fn request(message: &ToAgent) -> Result<()> {
         Request::CreateKernel(r) => kernel(r),
         Request::Record(r) => r.commands.iter().try_for_each(one_command),
         Request::Replay(r) => symbols(&r.symbols),
+        Request::Step(r) => {
+            few("writes", r.writes.len())?;
+            few("reads", r.reads.len())?;
+            symbols(&r.symbols)?;
+            r.writes.iter().try_for_each(|w| integer("offset", w.offset))?;
+            r.reads.iter().try_for_each(|r| integer("offset", r.offset).and(integer("size", r.size)))
+        }
         Request::HasBlobs(r) if r.hashes.len() > MAX_HASHES => {
             Err(Error::invalid(format!("{} hashes, at most {MAX_HASHES}", r.hashes.len())))
         }

@@ -281,6 +281,19 @@ pub struct Replay {
     pub symbols: Vec<Symbol>,
 }
 
+/// Writes, runs a list, waits, and reads: a step of what was prepared once, in one round trip.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Step {
+    #[prost(message, repeated, tag = "1")]
+    pub writes: Vec<Write>,
+    #[prost(uint32, tag = "2")]
+    pub list: u32,
+    #[prost(message, repeated, tag = "3")]
+    pub symbols: Vec<Symbol>,
+    #[prost(message, repeated, tag = "4")]
+    pub reads: Vec<Read>,
+}
+
 /// The value of a symbol: at most eight letters, digits or underscores, no digit first.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Symbol {

@@ -11,8 +11,8 @@ mod session;
 pub use commands::{
     AdapterKind, Binding, BindingKind, Command, Constant, Copy, CreateBuffer, CreateKernel, DestroyBuffer,
     DestroyKernel, DestroyList, DeviceInfo, Dispatch, Fill, Finding, Findings, HasBlobs, HeldBlobs, Input,
-    Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Symbol, TakeFindings,
-    Term, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
+    Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Step, Symbol,
+    TakeFindings, Term, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
 };
 pub use nodes::{CallNode, DropTensor, NodeResult, PutTensor, ServedOp, Tensor};
 pub use session::{

@@ -33,6 +33,7 @@ pub static TO_AGENT: Shape = Shape(&[
     (19, &LOAD_PROGRAM),
     (20, &RUN_PROGRAM),
     (21, &LEAF),
+    (22, &STEP),
     (30, &PUT_TENSOR),
     (31, &LEAF),
     (32, &CALL_NODE),
@@ -59,6 +60,7 @@ static DISPATCH: Shape = Shape(&[(3, &LEAF), (4, &SIZE), (5, &SIZE), (6, &SIZE)]
 static SIZE: Shape = Shape(&[(2, &LEAF)]);
 static COPY: Shape = Shape(&[(2, &SIZE), (4, &SIZE), (5, &SIZE)]);
 static REPLAY: Shape = Shape(&[(2, &LEAF)]);
+static STEP: Shape = Shape(&[(1, &LEAF), (3, &LEAF), (4, &LEAF)]);
 static FINDINGS: Shape = Shape(&[(1, &LEAF)]);
 static LOAD_PROGRAM: Shape = Shape(&[(3, &LEAF)]);
 static RUN_PROGRAM: Shape = Shape(&[(2, &LEAF), (3, &LEAF)]);
