@@ -29,7 +29,8 @@ pub fn own_kernel(
     };
     let found = declared(&source, directives.f16)?;
     let (entry, workgroup) = entry_point(file, &found, entry)?;
-    let missing = found.overrides.iter().find(|(o, default)| !default && constants.iter().all(|(c, _)| c != o));
+    let missing =
+        found.overrides.iter().find(|(o, default)| !default && constants.iter().all(|(c, _)| c != o));
     if let Some((name, _)) = missing {
         return Err(Error::invalid(format!("{file}: the constant `{name}` has no value"))
             .with_hint("give one, or write a default behind `override`"));

@@ -5,6 +5,7 @@ pub mod dry_run;
 #[cfg(feature = "remote")]
 pub mod offer;
 pub mod platform;
+pub mod runtime;
 
 pub use tapml_bugs as bugs;
 pub use tapml_cause as cause;
