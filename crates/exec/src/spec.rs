@@ -1,5 +1,5 @@
 //! The words for platforms on the command line: `cpu`, `vulkan:1`, `emulator?check=all&profile=mobile`,
-//! `ws://host:port/vulkan:1`.
+//! `ws://host:port/vulkan:1`, `hub/webgpu`.
 
 use std::fmt;
 use tapml_graph::{Error, Result};
@@ -11,7 +11,7 @@ pub const WORDS: [&str; 9] =
 /// A platform's word, the index of a device on it, and options.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlatformSpec {
-    /// One of [`WORDS`], or the address of a remote device: `ws://host:port/NAME` or `wss://host:port/NAME`.
+    /// One of [`WORDS`], or the address of a remote device: `ws://host:port/NAME`, `wss://host:port/NAME` or `hub/NAME`.
     pub word: String,
     /// Which of the platform's devices, from 0.
     pub index: usize,
@@ -38,7 +38,7 @@ impl PlatformSpec {
         };
         if !WORDS.contains(&word) && !is_remote(word) {
             return Err(Error::invalid(format!("unknown platform `{word}`")).with_hint(format!(
-                "known: {}; `:N` chooses a device, options follow `?`; `ws://host:port/NAME` is a device elsewhere",
+                "known: {}; `:N` chooses a device, options follow `?`; `ws://host:port/NAME` and `hub/NAME` are devices elsewhere",
                 WORDS.join(", ")
             )));
         }
@@ -94,7 +94,7 @@ impl fmt::Display for PlatformSpec {
 }
 
 fn is_remote(word: &str) -> bool {
-    word.starts_with("ws://") || word.starts_with("wss://")
+    word.starts_with("ws://") || word.starts_with("wss://") || word.starts_with("hub/") || word == "hub"
 }
 
 #[cfg(test)]
@@ -103,9 +103,14 @@ mod tests {
 
     #[test]
     fn words_indices_and_options_round_trip() {
-        for text in
-            ["cpu", "vulkan:1", "emulator?check=all&profile=mobile", "opencl:2?x=y", "ws://h:1/vulkan:1?a=b"]
-        {
+        for text in [
+            "cpu",
+            "vulkan:1",
+            "emulator?check=all&profile=mobile",
+            "opencl:2?x=y",
+            "ws://h:1/vulkan:1?a=b",
+            "hub/lab3/vulkan:1?a=b",
+        ] {
             assert_eq!(PlatformSpec::parse(text).unwrap().to_string(), text);
         }
         let remote = PlatformSpec::parse("wss://h:1/vulkan:1?trace").unwrap();

@@ -1,5 +1,5 @@
 //! A device that is elsewhere, as if it were here: the wire's schema, a client that is a [`tapml_device::Device`], and the
-//! agent that offers a machine's devices.
+//! agent that offers a machine's devices; a hub where agents dial in that cannot be dialled.
 //!
 //! The contract is `proto/tapml.proto`: Protocol Buffers in binary WebSocket messages, over TCP or TLS. An agent runs
 //! every session in a process of its own, so that a crash, a hang or a lack of memory ends that session alone, with a
@@ -9,6 +9,7 @@
 pub mod agent;
 pub mod client;
 mod executor;
+pub mod hub;
 mod offer;
 mod pipe;
 mod recorder;

@@ -5,10 +5,11 @@
 use std::collections::BTreeMap;
 
 const PROTO: &str = include_str!("../proto/tapml.proto");
-const CODE: [&str; 3] = [
+const CODE: [&str; 4] = [
     include_str!("../src/wire/session.rs"),
     include_str!("../src/wire/commands.rs"),
     include_str!("../src/wire/nodes.rs"),
+    include_str!("../src/wire/hub.rs"),
 ];
 const SCAN: &str = include_str!("../src/wire/scan.rs");
 

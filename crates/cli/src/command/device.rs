@@ -1,5 +1,6 @@
 //! `tapml device`: the devices of this machine and of others, and the conformance suite against one of them.
 
+mod hub;
 mod serve;
 
 use crate::Outcome;
@@ -10,12 +11,12 @@ use serde::Serialize;
 use tapml::device::{DeviceInfo, conformance};
 use tapml::offer::{Local, Offer, Offered};
 use tapml::platform::{self, PlatformSpec};
-use tapml::rpc::{Address, client};
+use tapml::rpc::{Address, client, wire};
 
 /// Devices here and elsewhere: list them, offer them, or check one against what TapML expects of a device.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tapml device list\n  tapml device check vulkan\n  tapml device serve\n  tapml device list ws://127.0.0.1:7070"
+    after_help = "Example:\n  tapml device list\n  tapml device check vulkan\n  tapml device serve\n  tapml device list ws://127.0.0.1:7070\n  tapml device hub\n  tapml device list hub"
 )]
 pub struct DeviceCommand {
     #[command(subcommand)]
@@ -26,17 +27,18 @@ pub struct DeviceCommand {
 enum Action {
     /// List every device this build can use, and say what is missing for the others
     List {
-        /// The address of an agent, such as `ws://host:7070`; this machine if not given
+        /// The address of an agent, such as `ws://host:7070`, or `hub`; this machine if not given
         agent: Option<String>,
         #[command(flatten)]
         json: JsonArg,
     },
     Serve(serve::ServeArgs),
+    Hub(hub::HubArgs),
     #[command(hide = true)]
     Session(serve::SessionArgs),
     /// Run the device conformance suite against one device
     Check {
-        /// The device: `emulator`, `vulkan`, `vulkan:1`, `ws://host:7070/vulkan`, …
+        /// The device: `emulator`, `vulkan`, `vulkan:1`, `ws://host:7070/vulkan`, `hub/webgpu`, …
         target: String,
         #[command(flatten)]
         json: JsonArg,
@@ -46,8 +48,29 @@ enum Action {
 #[derive(Serialize)]
 struct ListReport {
     schema: u32,
-    devices: Vec<DeviceInfo>,
+    devices: Vec<Listed>,
     unavailable: Vec<Unavailable>,
+}
+
+/// A device, and how a hub stands to it.
+#[derive(Serialize)]
+struct Listed {
+    #[serde(flatten)]
+    info: DeviceInfo,
+    /// The word to ask for.
+    target: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    hub: Option<AtHub>,
+}
+
+/// What a hub knows about a device.
+#[derive(Serialize)]
+struct AtHub {
+    /// Who serves it.
+    agent: String,
+    /// Sessions open now, and at most.
+    busy: u32,
+    sessions: u32,
 }
 
 #[derive(Serialize)]
@@ -79,51 +102,49 @@ impl DeviceCommand {
         match self.action {
             Action::List { agent, json } => list(agent.as_deref(), &json),
             Action::Serve(serve) => serve.run(),
+            Action::Hub(hub) => hub.run(),
             Action::Session(session) => session.run(),
             Action::Check { target, json } => check(&target, &json),
         }
     }
 }
 
-/// Every device with its name, and words without any.
-fn offered(agent: Option<&str>) -> Result<Vec<Offered>> {
-    let Some(agent) = agent else { return Ok(Local::default().list()) };
+/// Every device with the word to ask for, and words without any.
+fn listed(agent: Option<&str>) -> Result<Vec<(Offered, Option<AtHub>)>> {
+    let Some(agent) = agent else {
+        return Ok(Local::default().list().into_iter().map(|offered| (offered, None)).collect());
+    };
     let spec = PlatformSpec::parse(agent)?;
-    Ok(client::devices(&Address::parse(&spec.word, &spec.options)?)?)
+    let address = Address::parse(&spec.word, &spec.options)?;
+    let named = |offer: wire::Offer| {
+        let at_hub = AtHub { agent: offer.agent.clone(), busy: offer.busy, sessions: offer.sessions };
+        let (name, info) = client::offered(offer);
+        match address.hub {
+            true => ((format!("hub/{name}"), info), Some(at_hub)),
+            false => ((format!("{}/{name}", spec.word.trim_end_matches('/')), info), None),
+        }
+    };
+    Ok(client::offers(&address)?.into_iter().map(named).collect())
 }
 
 fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     let mut report = ListReport { schema: 1, devices: Vec::new(), unavailable: Vec::new() };
-    for (name, info) in offered(agent)? {
+    for ((target, info), hub) in listed(agent)? {
         match info {
-            Ok(device) => report.devices.push(device),
+            Ok(info) => report.devices.push(Listed { info, target, hub }),
             Err(error) => report.unavailable.push(Unavailable {
-                platform: name,
+                platform: target,
                 reason: error.to_string(),
                 hint: error.hint().map(str::to_string),
             }),
         }
     }
-    let mut rows =
-        table(&["PLATFORM", "DEVICE", "DRIVER", "KIND", "F16", "SUBGROUPS", "BINDING", "INVOCATIONS"]);
-    let mut previous = ("", 0);
+    let at_hub = report.devices.iter().any(|d| d.hub.is_some());
+    let mut head = vec!["PLATFORM", "DEVICE", "DRIVER", "KIND", "F16", "SUBGROUPS", "BINDING", "INVOCATIONS"];
+    head.extend(if at_hub { ["AGENT", "SESSIONS"].as_slice() } else { &[] });
+    let mut rows = table(&head);
     for d in &report.devices {
-        let index = if previous.0 == d.platform { previous.1 + 1 } else { 0 };
-        previous = (&d.platform, index);
-        let subgroups = d
-            .features
-            .subgroups
-            .map_or("-".into(), |(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
-        rows.add_row([
-            format!("{}:{index}", d.platform),
-            d.name.clone(),
-            d.driver.clone(),
-            format!("{:?}", d.kind).to_lowercase(),
-            if d.features.f16 { "yes" } else { "no" }.into(),
-            subgroups,
-            bytes(d.limits.max_binding_size),
-            d.limits.max_invocations.to_string(),
-        ]);
+        rows.add_row(row(d));
     }
     json.say(&rows.to_string())?;
     for u in &report.unavailable {
@@ -136,6 +157,28 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     }
     json.write(&report)?;
     Ok(Outcome::Holds)
+}
+
+fn row(device: &Listed) -> Vec<String> {
+    let d = &device.info;
+    let subgroups = d
+        .features
+        .subgroups
+        .map_or("-".into(), |(a, b)| if a == b { a.to_string() } else { format!("{a}-{b}") });
+    let mut row = vec![
+        device.target.clone(),
+        d.name.clone(),
+        d.driver.clone(),
+        format!("{:?}", d.kind).to_lowercase(),
+        if d.features.f16 { "yes" } else { "no" }.into(),
+        subgroups,
+        bytes(d.limits.max_binding_size),
+        d.limits.max_invocations.to_string(),
+    ];
+    if let Some(hub) = &device.hub {
+        row.extend([hub.agent.clone(), format!("{} of {}", hub.busy, hub.sessions)]);
+    }
+    row
 }
 
 fn check(target: &str, json: &JsonArg) -> Result<Outcome> {

@@ -73,25 +73,40 @@ impl Door {
             .map_err(|e| Error::invalid(format!("no WebSocket handshake: {e}")))
     }
 
+    /// Serves a session on a connection that this side has dialled: a hub answers for the client.
+    pub fn serve_dialled(&self, link: &Arc<Link>, mut socket: WebSocket<Reader>, place: Place) {
+        let (seq, served) = match hello(&mut socket) {
+            Ok((seq, hello)) => (seq, self.session(seq, hello, link.clone(), socket)),
+            Err(error) => (1, Err(error)),
+        };
+        if let Err(error) = served {
+            log::warn!("a session through a hub: {error}");
+            refuse(link, seq, &error);
+        }
+        drop(place);
+    }
+
+    /// What there is: looked up by a process of its own, because drivers may crash.
+    pub fn devices(&self) -> Result<Vec<wire::Offer>> {
+        let recorder = tempfile::NamedTempFile::new();
+        let recorder = recorder.map_err(|e| Error::io("create a file in", &std::env::temp_dir(), &e))?;
+        let started = Worker::start(&self.isolation);
+        let (worker, streams) =
+            started.map_err(|e| Error::new(ErrorKind::Io, format!("could not start a session: {e}")))?;
+        let hello = wire::Hello { version_min: VERSION, version_max: VERSION, ..Default::default() };
+        let (reply, _) = self.open(1, hello, &worker, streams, recorder.path(), 0)?;
+        match reply {
+            Reply::Welcome(welcome) => Ok(welcome.devices),
+            Reply::Failed(failed) => Err(convert::error_from_wire(failed)),
+            _ => Err(Error::bug("a session's process answers a hello with something else than a welcome")),
+        }
+    }
+
     /// The hello of a client whose version and token are right.
     fn let_in(&self, socket: &mut WebSocket<Reader>, from: SocketAddr) -> Result<(u64, wire::Hello, Place)> {
-        let message = loop {
-            match socket.read().map_err(|e| Error::invalid(format!("no hello: {e}")))? {
-                Message::Binary(bytes) => break wire::decode_request(bytes)?,
-                Message::Ping(_) | Message::Pong(_) => {}
-                _ => return Err(Error::invalid("expected a hello in a binary message")),
-            }
-        };
-        let Some(Request::Hello(hello)) = message.request else {
-            return Err(Error::invalid("expected a hello first"));
-        };
-        if !(hello.version_min..=hello.version_max).contains(&VERSION) {
-            let (low, high) = (hello.version_min, hello.version_max);
-            let text = format!("the agent speaks version {VERSION}, the client {low} to {high}");
-            return Err(Error::unsupported(text).with_hint("use the same release of TapML on both sides"));
-        }
+        let (seq, hello) = hello(socket)?;
         let place = self.gate.enter(from.ip(), &hello.token)?;
-        Ok((message.seq, hello, place))
+        Ok((seq, hello, place))
     }
 
     /// Starts the session's process, opens the device, and serves.
@@ -193,6 +208,26 @@ impl Door {
         let reply = message.reply.ok_or_else(|| Error::bug("an empty welcome"))?;
         Ok((reply, Streams { to, from }))
     }
+}
+
+/// The hello of a client whose version is right.
+pub fn hello(socket: &mut WebSocket<Reader>) -> Result<(u64, wire::Hello)> {
+    let message = loop {
+        match socket.read().map_err(|e| Error::invalid(format!("no hello: {e}")))? {
+            Message::Binary(bytes) => break wire::decode_request(bytes)?,
+            Message::Ping(_) | Message::Pong(_) => {}
+            _ => return Err(Error::invalid("expected a hello in a binary message")),
+        }
+    };
+    let Some(Request::Hello(hello)) = message.request else {
+        return Err(Error::invalid("expected a hello first"));
+    };
+    if !(hello.version_min..=hello.version_max).contains(&VERSION) {
+        let (low, high) = (hello.version_min, hello.version_max);
+        let text = format!("the agent speaks version {VERSION}, the client {low} to {high}");
+        return Err(Error::unsupported(text).with_hint("use the same release of TapML on both sides"));
+    }
+    Ok((message.seq, hello))
 }
 
 /// Refuses web pages: a page of any site could otherwise use an agent on its visitor's own machine.

@@ -32,7 +32,8 @@ pub struct Gate {
 pub struct Place(Arc<AtomicUsize>);
 
 impl Place {
-    fn take(count: &Arc<AtomicUsize>, most: usize) -> Option<Place> {
+    /// One of `most` places, if there is one left.
+    pub fn take(count: &Arc<AtomicUsize>, most: usize) -> Option<Place> {
         let taken = count.fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| (n < most).then_some(n + 1));
         taken.is_ok().then(|| Place(count.clone()))
     }
@@ -66,13 +67,25 @@ impl Gate {
 
     /// A place for a session, if the token is right. Tokens are compared by their hashes in constant time.
     pub fn enter(&self, from: IpAddr, token: &str) -> Result<Place> {
-        if self.token.is_some_and(|want| want != blake3::hash(token.as_bytes())) {
+        self.expect(from, token, self.token)?;
+        self.admit()
+    }
+
+    /// Fails if this is not the token that is wanted.
+    pub fn expect(&self, from: IpAddr, token: &str, want: Option<blake3::Hash>) -> Result<()> {
+        if want.is_some_and(|want| want != blake3::hash(token.as_bytes())) {
             self.note_wrong(from);
-            return Err(Error::invalid("the agent does not accept this token")
-                .with_hint("give the agent's token: option `token-file=FILE`, or the variable TAPML_TOKEN"));
+            return Err(Error::invalid("this token is not accepted").with_hint(
+                "give the token of the agent or hub: option `token-file=FILE`, or the variable TAPML_TOKEN",
+            ));
         }
+        Ok(())
+    }
+
+    /// A place for a session, whose client somebody else has let in.
+    pub fn admit(&self) -> Result<Place> {
         Place::take(&self.open, self.sessions).ok_or_else(|| {
-            let text = format!("the agent serves {} sessions already", self.sessions);
+            let text = format!("{} sessions are open already, which is the most", self.sessions);
             Error::new(ErrorKind::Unavailable, text)
                 .with_hint("try again later, or let it serve more (--sessions)")
         })

@@ -1,6 +1,7 @@
-//! A client's connection, read by one thread and written by others: TCP, or TLS on top of it.
+//! A connection that is read by one thread and written by others: TCP, or TLS on top of it.
 
-use rustls::ServerConnection;
+use rustls::{ClientConnection, Connection, ServerConnection};
+use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,13 +10,15 @@ use std::time::{Duration, Instant};
 /// Plain bytes given to TLS at once.
 const PLAIN: usize = 32 << 10;
 
-/// How long a client may take no byte of what is sent to it.
+/// How long the other side may take no byte of what is sent to it.
 const SLOW: Duration = Duration::from_secs(30);
 
 /// The writing side, shared.
 pub struct Link {
     tcp: TcpStream,
-    tls: Option<Mutex<ServerConnection>>,
+    tls: Option<Mutex<Connection>>,
+    /// Whether this side has dialled: its frames are masked then.
+    dialled: bool,
     /// Held while a frame is written.
     out: Mutex<()>,
 }
@@ -25,7 +28,7 @@ pub struct Reader {
     link: Arc<Link>,
     /// Bytes received and not yet given to TLS.
     raw: Vec<u8>,
-    /// When the client must have been let in.
+    /// When the other side must have been let in.
     until: Option<Instant>,
 }
 
@@ -40,28 +43,63 @@ impl Link {
         tls: Option<&Arc<rustls::ServerConfig>>,
         within: Duration,
     ) -> io::Result<(Arc<Link>, Reader)> {
+        let tls = tls.map(|config| ServerConnection::new(config.clone())).transpose();
+        let tls = tls.map_err(io::Error::other)?.map(Connection::from);
+        Link::over(tcp, tls, false, within)
+    }
+
+    /// A connection that this side has dialled.
+    pub fn dialled(
+        tcp: TcpStream,
+        tls: Option<ClientConnection>,
+        within: Duration,
+    ) -> io::Result<(Arc<Link>, Reader)> {
+        Link::over(tcp, tls.map(Connection::from), true, within)
+    }
+
+    fn over(
+        tcp: TcpStream,
+        tls: Option<Connection>,
+        dialled: bool,
+        within: Duration,
+    ) -> io::Result<(Arc<Link>, Reader)> {
         tcp.set_nodelay(true)?;
         tcp.set_write_timeout(Some(SLOW))?;
-        let tls = tls.map(|config| ServerConnection::new(config.clone())).transpose();
-        let tls = tls.map_err(io::Error::other)?.map(Mutex::new);
-        let link = Arc::new(Link { tcp, tls, out: Mutex::new(()) });
+        keep_alive(&tcp)?;
+        let link = Arc::new(Link { tcp, tls: tls.map(Mutex::new), dialled, out: Mutex::new(()) });
         let reader = Reader { link: link.clone(), raw: Vec::new(), until: Some(Instant::now() + within) };
         Ok((link, reader))
     }
 
     /// Sends one binary WebSocket message.
     pub fn send(&self, bytes: &[u8]) -> io::Result<()> {
-        let mut head = vec![0x82];
+        self.frame(2, bytes)
+    }
+
+    /// Sends a WebSocket ping, which the other side answers by itself.
+    pub fn ping(&self) -> io::Result<()> {
+        self.frame(9, &[])
+    }
+
+    fn frame(&self, opcode: u8, bytes: &[u8]) -> io::Result<()> {
+        let mask = if self.dialled { 0x80 } else { 0 };
+        let mut head = vec![0x80 | opcode];
         match bytes.len() {
-            len @ 0..126 => head.push(len as u8),
+            len @ 0..126 => head.push(mask | len as u8),
             len @ 126..0x1_0000 => {
-                head.push(126);
+                head.push(mask | 126);
                 head.extend((len as u16).to_be_bytes());
             }
             len => {
-                head.push(127);
+                head.push(mask | 127);
                 head.extend((len as u64).to_be_bytes());
             }
+        }
+        if self.dialled {
+            let mut key = [0; 4];
+            getrandom::fill(&mut key).map_err(io::Error::other)?;
+            head.extend(key);
+            return self.write(&[&head, &masked(bytes, key)]);
         }
         if bytes.len() < 4096 {
             head.extend_from_slice(bytes);
@@ -75,10 +113,15 @@ impl Link {
         let _ = self.tcp.shutdown(Shutdown::Both);
     }
 
-    /// Tells the client that nothing follows.
+    /// Tells the other side that nothing follows.
     pub fn finish(&self) {
-        // A close frame of status 1000.
-        let _ = self.write(&[&[0x88, 2, 0x03, 0xe8]]);
+        // Status 1000: a normal end.
+        let _ = self.frame(8, &1000u16.to_be_bytes());
+        self.finish_plain();
+    }
+
+    /// Tells the other side, which speaks no WebSocket, that nothing follows.
+    pub fn finish_plain(&self) {
         if let Some(tls) = &self.tls {
             lock(tls).send_close_notify();
             let _ = self.write(&[]);
@@ -105,7 +148,31 @@ impl Link {
     }
 }
 
-fn seal(tls: &mut ServerConnection, mut plain: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
+fn masked(bytes: &[u8], key: [u8; 4]) -> Vec<u8> {
+    let mut out = bytes.to_vec();
+    let key = u32::from_ne_bytes(key);
+    let wide = u64::from(key) << 32 | u64::from(key);
+    let mut words = out.chunks_exact_mut(8);
+    for word in &mut words {
+        let value =
+            u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
+        word.copy_from_slice(&(value ^ wide).to_ne_bytes());
+    }
+    let rest = words.into_remainder().iter_mut().zip(wide.to_ne_bytes());
+    rest.for_each(|(byte, key)| *byte ^= key);
+    out
+}
+
+/// A connection whose other side has gone without a word is found out by the system, also while nothing is said.
+fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
+    let probes = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
+    SockRef::from(tcp).set_tcp_keepalive(&probes)?;
+    #[cfg(target_os = "linux")]
+    SockRef::from(tcp).set_tcp_user_timeout(Some(SLOW))?;
+    Ok(())
+}
+
+fn seal(tls: &mut Connection, mut plain: &[u8], sealed: &mut Vec<u8>) -> io::Result<()> {
     loop {
         let taken = tls.writer().write(plain)?;
         if taken == 0 && !plain.is_empty() && !tls.wants_write() {
@@ -122,7 +189,7 @@ fn seal(tls: &mut ServerConnection, mut plain: &[u8], sealed: &mut Vec<u8>) -> i
 }
 
 impl Reader {
-    /// The client is let in: from here on a read returns after `tick` at the latest.
+    /// The other side is let in: from here on a read returns after `tick` at the latest.
     pub fn let_in(&mut self, tick: Duration) -> io::Result<()> {
         self.until = None;
         self.link.tcp.set_read_timeout(Some(tick))
@@ -140,7 +207,7 @@ impl Reader {
     }
 
     /// One round of TLS: plain bytes if there are any, else `None` after some progress.
-    fn open_some(&mut self, tls: &Mutex<ServerConnection>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
+    fn open_some(&mut self, tls: &Mutex<Connection>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         {
             let mut tls = lock(tls);
             match tls.reader().read(buffer) {

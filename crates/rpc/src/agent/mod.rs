@@ -1,13 +1,16 @@
-//! An agent: offers a machine's devices to clients that connect. Every session runs in a process of its own.
+//! An agent: offers a machine's devices to clients that connect, or through a hub that it dials. Every session runs in a
+//! process of its own.
 
-mod accept;
-mod gate;
+pub(crate) mod accept;
+mod dial;
+pub(crate) mod gate;
 mod journal;
-mod link;
+pub(crate) mod link;
 mod session;
 mod token;
 mod worker;
 
+pub use dial::{Hub, default_name};
 pub use token::token_file;
 pub use worker::Isolation;
 
@@ -73,10 +76,10 @@ impl Default for Config {
     }
 }
 
-/// An agent that listens.
+/// An agent that listens, or dials hubs, or both.
 pub struct Agent {
-    listener: TcpListener,
-    address: SocketAddr,
+    listener: Option<(TcpListener, SocketAddr)>,
+    hubs: Vec<Hub>,
     door: Arc<Door>,
     stop: Arc<AtomicBool>,
 }
@@ -85,14 +88,18 @@ pub struct Agent {
 #[derive(Clone)]
 pub struct Stopper {
     stop: Arc<AtomicBool>,
-    address: SocketAddr,
+    address: Option<SocketAddr>,
 }
 
 impl Stopper {
-    /// Ends all sessions, each with a post-mortem, and makes [`Agent::serve`] return.
+    pub(crate) fn new(stop: Arc<AtomicBool>, address: Option<SocketAddr>) -> Stopper {
+        Stopper { stop, address }
+    }
+
+    /// Ends all sessions, each with a post-mortem, and makes [`Agent::serve`] return; ends a hub.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Release);
-        let mut address = self.address;
+        let Some(mut address) = self.address else { return };
         if address.ip().is_unspecified() {
             address.set_ip(std::net::Ipv4Addr::LOCALHOST.into());
         }
@@ -102,17 +109,8 @@ impl Stopper {
 }
 
 impl Agent {
-    /// Listens at an address such as `127.0.0.1:7000`; port 0 chooses one. Where other machines can connect, fails without
-    /// a token, and without TLS unless plain text is allowed.
-    pub fn bind(address: &str, config: Config, isolation: Isolation) -> Result<Agent> {
-        let io = |doing: &str, e: &std::io::Error| {
-            Error::new(ErrorKind::Io, format!("could not {doing} at {address}: {e}"))
-        };
-        let found = address.to_socket_addrs().map_err(|e| io("listen", &e))?.next();
-        let found = found.ok_or_else(|| Error::invalid(format!("`{address}` is no address")))?;
-        check_policy(&found, &config)?;
-        let listener = TcpListener::bind(found).map_err(|e| io("listen", &e))?;
-        let address = listener.local_addr().map_err(|e| io("listen", &e))?;
+    /// An agent that nobody knows yet.
+    pub fn new(config: Config, isolation: Isolation) -> Result<Agent> {
         let (blobs, temporary) = match &config.blobs {
             Some(folder) => (folder.clone(), None),
             None => {
@@ -124,24 +122,52 @@ impl Agent {
         let gate = Gate::new(config.token.as_deref(), config.sessions);
         let stop = Arc::new(AtomicBool::new(false));
         let door = Door { config, gate, isolation, blobs, _temporary: temporary, stop: stop.clone() };
-        Ok(Agent { listener, address, door: Arc::new(door), stop })
+        Ok(Agent { listener: None, hubs: Vec::new(), door: Arc::new(door), stop })
     }
 
-    /// Where it listens.
+    /// Listens at an address such as `127.0.0.1:7000`; port 0 chooses one. Where other machines can connect, fails without
+    /// a token, and without TLS unless plain text is allowed.
+    pub fn bind(address: &str, config: Config, isolation: Isolation) -> Result<Agent> {
+        let found = resolve(address)?;
+        policy(&found, config.token.is_some(), config.tls.is_some() || config.insecure)?;
+        let listener = TcpListener::bind(found).map_err(|e| not_listening(address, &e))?;
+        let address = listener.local_addr().map_err(|e| not_listening(address, &e))?;
+        Ok(Agent { listener: Some((listener, address)), ..Agent::new(config, isolation)? })
+    }
+
+    /// Dials a hub as well, and again whenever the connection breaks, while [`Agent::serve`] runs.
+    pub fn join(&mut self, hub: Hub) {
+        self.hubs.push(hub);
+    }
+
+    /// Where it listens; port 0 if it dials hubs only.
     pub fn address(&self) -> SocketAddr {
-        self.address
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        self.listener.as_ref().map_or(nowhere, |(_, address)| *address)
     }
 
     /// What ends it.
     pub fn stopper(&self) -> Stopper {
-        Stopper { stop: self.stop.clone(), address: self.address }
+        Stopper::new(self.stop.clone(), self.listener.as_ref().map(|(_, address)| *address))
     }
 
     /// Serves until stopped. What goes wrong with one client is logged and concerns that client alone.
     pub fn serve(&self) -> Result<()> {
+        std::thread::scope(|scope| {
+            for hub in &self.hubs {
+                scope.spawn(|| dial::stay(&self.door, hub));
+            }
+            if let Some((listener, _)) = &self.listener {
+                self.accept(listener);
+            }
+        });
+        Ok(())
+    }
+
+    fn accept(&self, listener: &TcpListener) {
         let mut threads = Vec::new();
         while !self.stop.load(Ordering::Acquire) {
-            let (tcp, from) = match self.listener.accept() {
+            let (tcp, from) = match listener.accept() {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     log::warn!("could not accept a connection: {error}");
@@ -163,19 +189,30 @@ impl Agent {
             threads.retain(|t| !t.is_finished());
         }
         threads.into_iter().for_each(|thread| drop(thread.join()));
-        Ok(())
     }
 }
 
-fn check_policy(address: &SocketAddr, config: &Config) -> Result<()> {
+/// The first address that a name and port stand for.
+pub(crate) fn resolve(address: &str) -> Result<SocketAddr> {
+    let found = address.to_socket_addrs().map_err(|e| not_listening(address, &e))?.next();
+    found.ok_or_else(|| Error::invalid(format!("`{address}` is no address")))
+}
+
+/// It was not possible to listen there.
+pub(crate) fn not_listening(address: &str, error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Io, format!("could not listen at {address}: {error}"))
+}
+
+/// Fails where other machines can connect, unless there is a token, and TLS or the user's word that none is needed.
+pub(crate) fn policy(address: &SocketAddr, token: bool, sealed: bool) -> Result<()> {
     if address.ip().is_loopback() {
         return Ok(());
     }
-    if config.token.is_none() {
+    if !token {
         return Err(Error::invalid(format!("other machines can connect to {address}: a token is required"))
             .with_hint("name a file with --token-file; it is made if it does not exist"));
     }
-    if config.tls.is_none() && !config.insecure {
+    if !sealed {
         return Err(Error::invalid(format!(
             "other machines can connect to {address}: plain text would show them the token and all data"
         ))

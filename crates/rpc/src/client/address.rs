@@ -1,10 +1,14 @@
-//! Where a remote device is: `ws://host:port/NAME` or `wss://host:port/NAME`, and options of the connection.
+//! Where a remote device is: `ws://host:port/NAME`, `wss://host:port/NAME` or `hub/NAME`, and options of the connection.
 
 use std::path::PathBuf;
 use tapml_graph::{Error, Result};
 
 /// Names of options that concern the connection; all others go to the device.
-pub const OPTIONS: [&str; 6] = ["token-file", "ca", "insecure", "deadline", "trace", "answer-within"];
+pub const OPTIONS: [&str; 9] =
+    ["token-file", "ca", "insecure", "deadline", "trace", "answer-within", "hub", "priority", "wait"];
+
+/// The hub, if neither the option `hub` nor the variable `TAPML_HUB` names one.
+const HUB: &str = "ws://127.0.0.1:7071";
 
 /// See the module.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,16 +33,45 @@ pub struct Address {
     pub trace: bool,
     /// Seconds without any sign of life after which the agent is given up; 0 for 20.
     pub answer_within: u64,
+    /// Whether the word was `hub/NAME`.
+    pub hub: bool,
+    /// At a hub: who waits for the same device is served by falling priority.
+    pub priority: i32,
+    /// At a hub: seconds to wait for a device; 0 for as long as one that suits is there.
+    pub wait: u64,
 }
 
 impl Address {
     /// Whether a platform word is a remote one.
     pub fn is_remote(word: &str) -> bool {
-        word.starts_with("ws://") || word.starts_with("wss://")
+        word.starts_with("ws://") || word.starts_with("wss://") || hub_name(word).is_some()
     }
 
     /// Reads a word such as `ws://localhost:7000/emulator` and its options.
+    ///
+    /// `hub/NAME` is NAME at the hub of the option `hub`, of the variable `TAPML_HUB`, or of this machine. Both may have
+    /// options of the connection after `?`; those of the word count more.
     pub fn parse(word: &str, options: &[(String, String)]) -> Result<Address> {
+        let Some(name) = hub_name(word) else { return Address::direct(word, options) };
+        let given = options.iter().find(|(n, _)| n == "hub").map(|(_, url)| url.clone());
+        let hub = given.or_else(|| std::env::var("TAPML_HUB").ok().filter(|url| !url.is_empty()));
+        Address::at_hub(hub.as_deref().unwrap_or(HUB), name, options)
+    }
+
+    fn at_hub(hub: &str, name: &str, options: &[(String, String)]) -> Result<Address> {
+        let (url, tail) = hub.split_once('?').map_or((hub, None), |(url, tail)| (url, Some(tail)));
+        let mut all: Vec<_> = options.iter().filter(|(n, _)| n != "hub").cloned().collect();
+        for part in tail.into_iter().flat_map(|t| t.split('&')) {
+            let (name, value) = part.split_once('=').unwrap_or((part, "on"));
+            if !all.iter().any(|(n, _)| n == name) {
+                all.push((name.into(), value.into()));
+            }
+        }
+        let address = Address::direct(&format!("{}/{name}", url.trim_end_matches('/')), &all);
+        address.map(|address| Address { hub: true, ..address }).map_err(|e| e.context(format!("hub `{hub}`")))
+    }
+
+    fn direct(word: &str, options: &[(String, String)]) -> Result<Address> {
         let hint = "remote devices look like `ws://host:port/NAME` or `wss://host:port/NAME`";
         let bad = |what: &str| Error::invalid(format!("`{word}`: {what}")).with_hint(hint);
         let (scheme, rest) = word.split_once("://").ok_or_else(|| bad("no remote device"))?;
@@ -67,6 +100,9 @@ impl Address {
             deadline: 0,
             trace: false,
             answer_within: 0,
+            hub: false,
+            priority: 0,
+            wait: 0,
         };
         let mut forwarded = Vec::new();
         for (name, value) in options {
@@ -79,6 +115,11 @@ impl Address {
                 "deadline" => address.deadline = seconds()?,
                 "trace" => address.trace = on(value),
                 "answer-within" => address.answer_within = seconds()?,
+                "wait" => address.wait = seconds()?,
+                "priority" => {
+                    let number = value.parse();
+                    address.priority = number.map_err(|_| bad(&format!("`{value}` is no priority")))?;
+                }
                 _ => forwarded.push(format!("{name}={value}")),
             }
         }
@@ -95,6 +136,11 @@ impl Address {
             false => format!("{}:{}", self.host, self.port),
         }
     }
+}
+
+/// The name in `hub/NAME`; empty in `hub`, which asks for the list of devices.
+fn hub_name(word: &str) -> Option<&str> {
+    if word == "hub" { Some("") } else { word.strip_prefix("hub/") }
 }
 
 fn on(value: &str) -> bool {
@@ -122,6 +168,23 @@ mod tests {
         assert_eq!((other.tls, other.host.as_str(), other.place().as_str()), (true, "::1", "[::1]:80"));
         assert_eq!(other.target, "emulator?check=all&profile=mobile");
         assert_eq!((other.trace, other.token_file), (true, Some("t".into())));
+    }
+
+    #[test]
+    fn a_hub_is_named_once_and_devices_by_name() {
+        let at = parse(
+            "hub/lab3/vulkan:1",
+            &[("hub", "wss://lab:1?ca=x.pem&priority=3"), ("priority", "-2"), ("check", "all")],
+        );
+        let at = at.unwrap();
+        assert_eq!((at.hub, at.tls, at.place().as_str()), (true, true, "lab:1"));
+        assert_eq!(at.target, "lab3/vulkan:1?check=all");
+        assert_eq!((at.priority, at.ca), (-2, Some("x.pem".into())));
+        let all = parse("hub", &[("hub", "ws://lab:1/"), ("wait", "5")]).unwrap();
+        assert_eq!((all.target.as_str(), all.wait), ("", 5));
+        assert!(parse("hub/x", &[("hub", "lab")]).unwrap_err().to_string().contains("hub `lab`"));
+        assert!(parse("hub/x", &[("hub", "ws://lab:1"), ("priority", "high")]).is_err());
+        assert!(Address::is_remote("hub/x") && Address::is_remote("hub") && !Address::is_remote("hubs"));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! From an address to an open connection: TCP, TLS, the WebSocket's handshake.
 
 use super::address::Address;
-use crate::tls;
 use crate::wire::limits::{HANDSHAKE, MAX_MESSAGE, PROTOCOL};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -64,7 +63,7 @@ impl Write for Stream {
 
 /// Opens the connection. Fails with [`ErrorKind::Unavailable`] if nobody answers.
 pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
-    let tcp = dial(address)?;
+    let tcp = self::tcp(address)?;
     let io = |e: io::Error| unavailable(address, &e.to_string());
     tcp.set_nodelay(true).map_err(io)?;
     tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
@@ -87,7 +86,8 @@ pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
     Ok(socket)
 }
 
-fn dial(address: &Address) -> Result<TcpStream> {
+/// Opens a TCP connection.
+pub fn tcp(address: &Address) -> Result<TcpStream> {
     let found = (address.host.as_str(), address.port).to_socket_addrs();
     let found = found.map_err(|e| unavailable(address, &e.to_string()))?;
     let mut last = None;
@@ -100,11 +100,16 @@ fn dial(address: &Address) -> Result<TcpStream> {
     Err(unavailable(address, &last.map_or("the host has no address".into(), |e| e.to_string())))
 }
 
-fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+/// TLS towards an address, before its handshake.
+pub fn tls(address: &Address) -> Result<ClientConnection> {
     let name = ServerName::try_from(address.host.clone())
         .map_err(|_| Error::invalid(format!("`{}` is no host name", address.host)))?;
-    let config = tls::client(address.ca.as_deref())?;
-    let mut tls = ClientConnection::new(config, name).map_err(|e| Error::bug(format!("TLS: {e}")))?;
+    let config = crate::tls::client(address.ca.as_deref())?;
+    ClientConnection::new(config, name).map_err(|e| Error::bug(format!("TLS: {e}")))
+}
+
+fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+    let mut tls = self::tls(address)?;
     while tls.is_handshaking() {
         tls.complete_io(&mut tcp).map_err(|e| {
             unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
@@ -115,7 +120,11 @@ fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientCon
     Ok(StreamOwned::new(tls, tcp))
 }
 
-fn unavailable(address: &Address, why: &str) -> Error {
+/// Nobody answers there as expected.
+pub fn unavailable(address: &Address, why: &str) -> Error {
     Error::new(ErrorKind::Unavailable, format!("{}: {why}", address.place()))
-        .with_hint("is `tapml device serve` running there?")
+        .with_hint(match address.hub {
+            true => "is `tapml device hub` running there? The variable TAPML_HUB or the option `hub=URL` names another",
+            false => "is `tapml device serve` running there?",
+        })
 }

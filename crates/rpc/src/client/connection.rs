@@ -33,6 +33,8 @@ pub struct Connection {
     stop: Arc<AtomicBool>,
     /// How long the agent may show no sign of life while it is waited for.
     answer_within: Duration,
+    /// The place in a hub's queue that the user has been told.
+    told: Option<u32>,
 }
 
 impl Connection {
@@ -49,7 +51,13 @@ impl Connection {
             lost: None,
             stop: Arc::default(),
             answer_within,
+            told: None,
         }
+    }
+
+    /// Where the device is, for people: the address, or what a hub has leased.
+    pub fn place(&self) -> &str {
+        &self.place
     }
 
     /// The agent's own window.
@@ -135,6 +143,8 @@ impl Connection {
                     heard = Instant::now();
                     match message.reply {
                         Some(Reply::Pong(_)) | None => {}
+                        Some(Reply::Queued(queued)) => self.queued(&queued),
+                        Some(Reply::Leased(leased)) => self.place = format!("hub/{}", leased.device),
                         Some(Reply::PostMortem(report)) => {
                             let error = post_mortem::error(&self.place, report);
                             self.lost = Some(error.clone());
@@ -152,6 +162,19 @@ impl Connection {
                     self.tick(heard, &mut pinged, &mut given_up)?;
                 }
                 Err(error) => return Err(self.broken(&error)),
+            }
+        }
+    }
+
+    /// Says once per place how long the queue at a hub is.
+    fn queued(&mut self, queued: &wire::Queued) {
+        if self.told != Some(queued.place) {
+            self.told = Some(queued.place);
+            match queued.devices {
+                0 => log::warn!("{}: no device that suits is there; waiting for one to come", self.place),
+                n => {
+                    log::warn!("{}: waiting for a device: place {} for {n} of them", self.place, queued.place)
+                }
             }
         }
     }

@@ -53,11 +53,12 @@ impl RemoteDevice {
             return Err(Error::invalid(format!("`{place}` names no device of the agent"))
                 .with_hint(format!("`tapml device list ws://{place}` shows what there is")));
         }
-        let (connection, welcome) = super::open(address).context(|| format!("agent at {place}"))?;
+        let (connection, welcome) = super::open(address)
+            .context(|| format!("{} at {place}", if address.hub { "hub" } else { "agent" }))?;
         let info = welcome.device.ok_or_else(|| Error::invalid("the agent's welcome describes no device"))?;
         let mut info = convert::info_from_wire(&info)?;
         let can = |what: &str| welcome.capabilities.iter().any(|c| c == what);
-        info.name = format!("{} at {place}", info.name);
+        info.name = format!("{} at {}", info.name, connection.place());
         Ok(RemoteDevice {
             connection,
             mirror: Mirror::new(info),

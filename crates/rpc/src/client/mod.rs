@@ -2,7 +2,7 @@
 
 mod address;
 mod blobs;
-mod connect;
+pub(crate) mod connect;
 mod connection;
 mod device;
 mod post_mortem;
@@ -25,16 +25,24 @@ const ANSWER_WITHIN: Duration = Duration::from_secs(20);
 
 /// The devices that an agent offers; the address names none.
 pub fn devices(address: &Address) -> Result<Vec<Offered>> {
-    let address = Address { target: String::new(), ..address.clone() };
-    let (_, welcome) = open(&address).context(|| format!("agent at {}", address.place()))?;
-    let offered = |offer: wire::Offer| {
-        let info = match offer.info {
-            Some(info) => convert::info_from_wire(&info),
-            None => Err(Error::new(ErrorKind::Unavailable, offer.reason)),
-        };
-        (offer.name, info)
+    Ok(offers(address)?.into_iter().map(offered).collect())
+}
+
+/// A device, or why it cannot be used.
+pub fn offered(offer: wire::Offer) -> Offered {
+    let info = match offer.info {
+        Some(info) => convert::info_from_wire(&info),
+        None => Err(Error::new(ErrorKind::Unavailable, offer.reason)),
     };
-    Ok(welcome.devices.into_iter().map(offered).collect())
+    (offer.name, info)
+}
+
+/// The same as the agent or hub tells it; a hub adds who serves each device and how busy it is.
+pub fn offers(address: &Address) -> Result<Vec<wire::Offer>> {
+    let address = Address { target: String::new(), ..address.clone() };
+    let what = if address.hub { "hub" } else { "agent" };
+    let (_, welcome) = open(&address).context(|| format!("{what} at {}", address.place()))?;
+    Ok(welcome.devices)
 }
 
 /// Connects, says hello, and is welcomed.
@@ -55,6 +63,8 @@ fn open(address: &Address) -> Result<(Connection, wire::Welcome)> {
         target: address.target.clone(),
         deadline_ms: address.deadline.saturating_mul(1000).min(wire::limits::MAX_INTEGER),
         trace: address.trace,
+        priority: address.priority,
+        wait_ms: address.wait.saturating_mul(1000).min(wire::limits::MAX_INTEGER),
     };
     let seq = connection.send(Request::Hello(hello), true, || "hello".into())?;
     let Reply::Welcome(welcome) = connection.wait(seq)? else {
@@ -70,7 +80,7 @@ fn open(address: &Address) -> Result<(Connection, wire::Welcome)> {
 }
 
 /// The token for an agent: of the file, else of the variable. Never sent in plain text to another machine by accident.
-fn token(address: &Address) -> Result<String> {
+pub(crate) fn token(address: &Address) -> Result<String> {
     let token = match &address.token_file {
         Some(file) => {
             std::fs::read_to_string(file).map_err(|e| Error::io("read", file, &e))?.trim().to_string()

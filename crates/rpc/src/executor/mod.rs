@@ -60,7 +60,12 @@ fn open(
     if hello.target.is_empty() {
         let row = |(name, info): crate::offer::Offered| {
             let reason = info.as_ref().err().map(Error::to_string).unwrap_or_default();
-            wire::Offer { name, info: info.ok().as_ref().map(convert::info_to_wire), reason }
+            wire::Offer {
+                name,
+                info: info.ok().as_ref().map(convert::info_to_wire),
+                reason,
+                ..Default::default()
+            }
         };
         welcome.devices = offer.list().into_iter().map(row).collect();
         return Ok((welcome, None));

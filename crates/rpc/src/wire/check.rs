@@ -1,11 +1,12 @@
 //! Bounds that hold for the values of a decoded message.
 
 use super::limits::{
-    MAX_ATTRIBUTES, MAX_BINDINGS, MAX_HASHES, MAX_INTEGER, MAX_NAME, MAX_OPS, MAX_OUTPUTS, MAX_RANK,
-    MAX_TEXT, MAX_VERSION, PIECE,
+    MAX_AGENT_DEVICES, MAX_ATTRIBUTES, MAX_BINDINGS, MAX_HASHES, MAX_INTEGER, MAX_LABEL, MAX_NAME, MAX_OPS,
+    MAX_OUTPUTS, MAX_RANK, MAX_TEXT, MAX_VERSION, PIECE,
 };
 use super::{
-    Command, CreateKernel, DeviceInfo, Reply, Request, Size, Symbol, Tensor, ToAgent, ToClient, Work,
+    AgentWord, Command, CreateKernel, DeviceInfo, Offer, Register, Reply, Request, Size, Symbol, Tensor,
+    ToAgent, ToClient, Work,
 };
 use tapml_graph::{Context, Error, Result};
 
@@ -18,7 +19,8 @@ pub fn request(message: &ToAgent) -> Result<()> {
             name("client", &r.client)?;
             name("token", &r.token)?;
             name("target", &r.target)?;
-            integer("deadline_ms", r.deadline_ms)
+            integer("deadline_ms", r.deadline_ms)?;
+            integer("wait_ms", r.wait_ms)
         }
         Request::Cancel(r) => integer("request", r.request).and(integer("grace_ms", r.grace_ms)),
         Request::CreateBuffer(r) => name("label", &r.label).and(integer("size", r.size)),
@@ -91,6 +93,7 @@ pub fn reply(message: &ToClient) -> Result<()> {
             at_most("outputs", r.outputs.len(), MAX_OUTPUTS)?;
             r.outputs.iter().try_for_each(tensor)
         }
+        Reply::Leased(r) => label("device", &r.device).and(label("agent", &r.agent)),
         Reply::PostMortem(r) => integer("request", r.request).and(integer("busy_ms", r.busy_ms)),
         _ => Ok(()),
     }
@@ -110,6 +113,71 @@ fn tensor(tensor: &Tensor) -> Result<()> {
     name("dtype", &tensor.dtype)?;
     at_most("sizes", tensor.shape.len(), MAX_RANK)?;
     tensor.shape.iter().try_for_each(|&size| integer("size", size))
+}
+
+/// Checks what an agent says to a hub.
+pub fn agent_word(word: &AgentWord) -> Result<()> {
+    match word {
+        AgentWord::Register(r) => register(r),
+        AgentWord::Heartbeat(_) => Ok(()),
+        AgentWord::Refused(r) => label("session", &r.session),
+    }
+}
+
+fn register(r: &Register) -> Result<()> {
+    name("token", &r.token)?;
+    label("agent", &r.agent)?;
+    label("instance", &r.instance)?;
+    if !r.name.is_empty() {
+        plain("agent", &r.name, "")?;
+    }
+    if r.devices.len() > MAX_AGENT_DEVICES || r.capabilities.len() > MAX_AGENT_DEVICES {
+        let text = format!("{} devices, {} capabilities", r.devices.len(), r.capabilities.len());
+        return Err(Error::invalid(format!("{text}, at most {MAX_AGENT_DEVICES} of either")));
+    }
+    r.capabilities.iter().try_for_each(|c| plain("capability", c, ""))?;
+    r.devices.iter().try_for_each(offer)?;
+    let mut names: Vec<&str> = r.devices.iter().map(|d| d.name.as_str()).collect();
+    names.sort_unstable();
+    match names.windows(2).find(|pair| pair[0] == pair[1]) {
+        None => Ok(()),
+        Some(pair) => Err(Error::invalid(format!("the device `{}` is offered twice", pair[0]))),
+    }
+}
+
+fn offer(offer: &Offer) -> Result<()> {
+    plain("device", &offer.name, ":")?;
+    if let Some(device) = &offer.info {
+        label("name", &device.name)?;
+        label("driver", &device.driver)?;
+        plain("platform", &device.platform, "")?;
+        info(device)?;
+    }
+    label("reason", &offer.reason)
+}
+
+/// What is shown to people: short, and without signs that command a terminal.
+fn label(what: &str, value: &str) -> Result<()> {
+    match value.len() <= MAX_LABEL && !value.chars().any(char::is_control) {
+        true => Ok(()),
+        false => Err(Error::invalid(format!(
+            "`{what}` is longer than {MAX_LABEL} bytes or holds control characters"
+        ))),
+    }
+}
+
+/// A name that can be part of an address.
+fn plain(what: &str, value: &str, more: &str) -> Result<()> {
+    let sign = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c) || more.contains(c);
+    match (1..=64).contains(&value.len()) && value.chars().all(sign) {
+        true => Ok(()),
+        false => {
+            let text =
+                format!("`{}` is no name of an {what}", value.escape_debug().take(80).collect::<String>());
+            Err(Error::invalid(text)
+                .with_hint(format!("names have 1 to 64 letters, digits, `.`, `_`, `-`{more}")))
+        }
+    }
 }
 
 fn kernel(kernel: &CreateKernel) -> Result<()> {

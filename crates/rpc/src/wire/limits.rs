@@ -8,6 +8,9 @@ pub const VERSION: u32 = 1;
 /// The WebSocket subprotocol of this schema.
 pub const PROTOCOL: &str = "tapml.v1";
 
+/// The WebSocket subprotocol between a hub and an agent that has dialled it.
+pub const HUB_PROTOCOL: &str = "tapml.hub.v1";
+
 /// Largest message.
 pub const MAX_MESSAGE: usize = 16 << 20;
 
@@ -19,6 +22,12 @@ pub const MAX_FIELDS: usize = 1 << 17;
 
 /// Longest name, label or file name, bytes.
 pub const MAX_NAME: usize = 4096;
+
+/// Longest text about an agent or a device that a hub shows, bytes.
+pub const MAX_LABEL: usize = 256;
+
+/// Most devices that one agent may register at a hub.
+pub const MAX_AGENT_DEVICES: usize = 64;
 
 /// Longest text of a kernel, bytes.
 pub const MAX_TEXT: usize = 4 << 20;
@@ -64,3 +73,12 @@ pub const MAX_VERSION: usize = 64;
 
 /// How long a client may take to be let in.
 pub const HANDSHAKE: Duration = Duration::from_secs(10);
+
+/// How often the sides of a hub show that they are there, and after what time of silence a side is given up.
+pub const BEAT: Duration = Duration::from_secs(5);
+
+/// See [`BEAT`].
+pub const SILENCE: Duration = Duration::from_secs(20);
+
+/// How long an agent may take to dial the connection of a session.
+pub const COMING: Duration = Duration::from_secs(15);

@@ -3,6 +3,7 @@
 mod check;
 mod commands;
 pub mod convert;
+mod hub;
 pub mod limits;
 mod nodes;
 mod scan;
@@ -14,10 +15,13 @@ pub use commands::{
     Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Step, Symbol,
     TakeFindings, Term, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
 };
+pub use hub::{
+    AgentToHub, AgentWord, Close, Heartbeat, HubToAgent, HubWord, Open, Refused, Register, Registered,
+};
 pub use nodes::{CallNode, DropTensor, NodeResult, PutTensor, ServedOp, Tensor};
 pub use session::{
-    Cancel, Credit, Data, Detail, Done, ErrorKind, Failed, Hello, KernelRef, Offer, Ping, Pong, PostMortem,
-    Reason, Reply, Request, SessionLimits, ToAgent, ToClient, Welcome,
+    Cancel, Credit, Data, Detail, Done, ErrorKind, Failed, Hello, KernelRef, Leased, Offer, Ping, Pong,
+    PostMortem, Queued, Reason, Reply, Request, SessionLimits, ToAgent, ToClient, Welcome,
 };
 
 use bytes::Bytes;
@@ -45,6 +49,24 @@ pub fn decode_reply(bytes: Bytes) -> Result<ToClient> {
 pub(crate) fn decode_welcome(bytes: Bytes) -> Result<ToClient> {
     scan::scan(&bytes, &scan::TO_CLIENT)?;
     ToClient::decode(bytes).map_err(|e| Error::bug(format!("no message of TapML: {e}")))
+}
+
+/// Reads a message of an agent that has dialled a hub; safe as [`decode_request`].
+pub fn decode_agent_word(bytes: Bytes) -> Result<AgentWord> {
+    scan::scan(&bytes, &scan::AGENT_TO_HUB)?;
+    let message =
+        AgentToHub::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
+    let word = message.word.ok_or_else(|| Error::invalid("the message says nothing"))?;
+    check::agent_word(&word)?;
+    Ok(word)
+}
+
+/// Reads a message of a hub; safe as [`decode_request`].
+pub fn decode_hub_word(bytes: Bytes) -> Result<HubWord> {
+    scan::scan(&bytes, &scan::HUB_TO_AGENT)?;
+    let message =
+        HubToAgent::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
+    message.word.ok_or_else(|| Error::invalid("the message says nothing"))
 }
 
 /// The bytes of a message.

@@ -48,8 +48,13 @@ pub static TO_CLIENT: Shape = Shape(&[
     (8, &FINDINGS),
     (9, &HELD_BLOBS),
     (10, &POST_MORTEM),
+    (11, &LEAF),
+    (12, &LEAF),
     (20, &NODE_RESULT),
 ]);
+pub static AGENT_TO_HUB: Shape = Shape(&[(1, &REGISTER), (2, &LEAF), (3, &LEAF)]);
+pub static HUB_TO_AGENT: Shape = Shape(&[(1, &LEAF), (2, &LEAF), (3, &LEAF), (4, &LEAF), (5, &FAILED)]);
+static REGISTER: Shape = Shape(&[(7, &OFFER)]);
 static WELCOME: Shape = Shape(&[(3, &DEVICE_INFO), (4, &OFFER), (5, &LEAF)]);
 static OFFER: Shape = Shape(&[(2, &DEVICE_INFO)]);
 static DEVICE_INFO: Shape = Shape(&[(5, &LEAF), (9, &LEAF)]);

@@ -79,7 +79,7 @@ pub enum Request {
 pub struct ToClient {
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    #[prost(oneof = "Reply", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 20")]
+    #[prost(oneof = "Reply", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20")]
     pub reply: Option<Reply>,
 }
 
@@ -104,6 +104,10 @@ pub enum Reply {
     HeldBlobs(HeldBlobs),
     #[prost(message, tag = "10")]
     PostMortem(PostMortem),
+    #[prost(message, tag = "11")]
+    Queued(Queued),
+    #[prost(message, tag = "12")]
+    Leased(Leased),
     #[prost(message, tag = "20")]
     NodeResult(NodeResult),
 }
@@ -125,6 +129,10 @@ pub struct Hello {
     pub deadline_ms: u64,
     #[prost(bool, tag = "7")]
     pub trace: bool,
+    #[prost(int32, tag = "8")]
+    pub priority: i32,
+    #[prost(uint64, tag = "9")]
+    pub wait_ms: u64,
 }
 
 /// The session is open.
@@ -153,6 +161,30 @@ pub struct Offer {
     pub info: Option<DeviceInfo>,
     #[prost(string, tag = "3")]
     pub reason: String,
+    #[prost(uint32, tag = "4")]
+    pub sessions: u32,
+    #[prost(string, tag = "5")]
+    pub agent: String,
+    #[prost(uint32, tag = "6")]
+    pub busy: u32,
+}
+
+/// From a hub, before a Welcome: no device that suits is free.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Queued {
+    #[prost(uint32, tag = "1")]
+    pub place: u32,
+    #[prost(uint32, tag = "2")]
+    pub devices: u32,
+}
+
+/// From a hub, before a Welcome: the device that this session has.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Leased {
+    #[prost(string, tag = "1")]
+    pub device: String,
+    #[prost(string, tag = "2")]
+    pub agent: String,
 }
 
 /// What one session may do.

@@ -1,4 +1,5 @@
-//! `tapml device serve`: offers this machine's devices to clients elsewhere, each session in a process of its own.
+//! `tapml device serve`: offers this machine's devices to clients elsewhere, each session in a process of its own. It
+//! listens, or dials a hub.
 
 use crate::Outcome;
 use crate::command::common;
@@ -11,17 +12,27 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use tapml::offer::Local;
-use tapml::rpc::agent::{self, Agent, Config, Isolation, Settings};
+use tapml::platform::PlatformSpec;
+use tapml::rpc::Address;
+use tapml::rpc::agent::{self, Agent, Config, Hub, Isolation, Settings};
 
 /// Offer this machine's devices: `--target ws://host:port/NAME` then uses them from elsewhere
 #[derive(Args)]
 #[command(after_help = "Examples:
   tapml device serve
-  tapml device serve --listen 0.0.0.0:7070 --token-file token.txt --tls-cert cert.pem --tls-key key.pem")]
+  tapml device serve --listen 0.0.0.0:7070 --token-file token.txt --tls-cert cert.pem --tls-key key.pem
+  tapml device serve --hub 'wss://lab:7071?token-file=token.txt' --name lab3")]
 pub struct ServeArgs {
-    /// Address and port to listen at; port 0 chooses a free one
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7070")]
-    listen: String,
+    /// Address and port to listen at; port 0 chooses a free one. 127.0.0.1:7070 if neither this nor --hub is given
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<String>,
+    /// Dial this hub, so that clients find this machine's devices there; with options as for devices, such as
+    /// `wss://lab:7071?token-file=token.txt`. May repeat
+    #[arg(long, value_name = "URL")]
+    hub: Vec<String>,
+    /// The name to be known by at the hub; this machine's name if not given
+    #[arg(long, value_name = "NAME", requires = "hub")]
+    name: Option<String>,
     /// File with the token that clients must show; made if it does not exist. Required unless only this machine can connect
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
@@ -68,6 +79,18 @@ pub struct SessionArgs {
     target: Vec<String>,
 }
 
+/// Ctrl-C ends an agent or a hub.
+pub fn stop_on_signal(stopper: agent::Stopper) -> Result<()> {
+    let stop = common::stop_on_signal()?;
+    std::thread::spawn(move || {
+        while stop.check().is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        stopper.stop();
+    });
+    Ok(())
+}
+
 impl SessionArgs {
     /// Runs the session of this process.
     pub fn run(&self) -> Result<Outcome> {
@@ -80,22 +103,37 @@ impl ServeArgs {
     /// Serves until the user stops it.
     pub fn run(&self) -> Result<Outcome> {
         Local::new(&self.target)?;
-        let agent = Agent::bind(&self.listen, self.config()?, self.isolation()?)?;
-        let scheme = if self.tls_cert.is_some() { "wss" } else { "ws" };
-        let place = format!("{scheme}://{}", agent.address());
+        let agent = self.agent()?;
         let mut out = std::io::stdout();
-        writeln!(out, "serving at {place}; `tapml device list {place}` shows the devices")?;
+        if agent.address().port() > 0 {
+            let scheme = if self.tls_cert.is_some() { "wss" } else { "ws" };
+            let place = format!("{scheme}://{}", agent.address());
+            writeln!(out, "serving at {place}; `tapml device list {place}` shows the devices")?;
+        }
+        for hub in &self.hub {
+            writeln!(out, "serving hub {hub}; `tapml device list hub?hub={hub}` shows the devices")?;
+        }
         out.flush()?;
-        let (stop, stopper) = (common::stop_on_signal()?, agent.stopper());
-        std::thread::spawn(move || {
-            while stop.check().is_ok() {
-                std::thread::sleep(Duration::from_millis(100));
-            }
-            stopper.stop();
-        });
+        stop_on_signal(agent.stopper())?;
         agent.serve()?;
         output::note("stopped", "all sessions are ended");
         Ok(Outcome::Holds)
+    }
+
+    fn agent(&self) -> Result<Agent> {
+        let mut agent = match (&self.listen, self.hub.is_empty()) {
+            (None, false) => Agent::new(self.config()?, self.isolation()?)?,
+            (listen, _) => {
+                let listen = listen.as_deref().unwrap_or("127.0.0.1:7070");
+                Agent::bind(listen, self.config()?, self.isolation()?)?
+            }
+        };
+        for url in &self.hub {
+            let spec = PlatformSpec::parse(url)?;
+            let address = Address { hub: true, ..Address::parse(&spec.word, &spec.options)? };
+            agent.join(Hub { address, name: self.name.clone().unwrap_or_else(agent::default_name) });
+        }
+        Ok(agent)
     }
 
     fn config(&self) -> Result<Config> {

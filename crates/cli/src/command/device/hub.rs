@@ -1,0 +1,82 @@
+//! `tapml device hub`: where agents dial in that cannot be dialled, and clients ask for devices.
+
+use super::serve::stop_on_signal;
+use crate::Outcome;
+use crate::output;
+use anyhow::Result;
+use clap::Args;
+use std::io::Write;
+use std::path::PathBuf;
+use tapml::rpc::agent;
+use tapml::rpc::hub::{Config, Hub};
+
+/// Let agents dial in, browser tabs among them: `--target hub/NAME` then uses their devices
+#[derive(Args)]
+#[command(after_help = "Examples:
+  tapml device hub
+  tapml device hub --listen 0.0.0.0:7071 --token-file token.txt --tls-cert cert.pem --tls-key key.pem
+
+Then, on the machine with the devices and on that of the user:
+  tapml device serve --hub 'wss://lab:7071?token-file=token.txt' --name lab3
+  TAPML_HUB='wss://lab:7071?token-file=token.txt' tapml check SUITE --target hub/vulkan")]
+pub struct HubArgs {
+    /// Address and port to listen at; port 0 chooses a free one
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:7071")]
+    listen: String,
+    /// File with the token that clients and agents must show; made if it does not exist. Required unless only this machine
+    /// can connect
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+    /// File with another token for agents, which then cannot use devices; made if it does not exist
+    #[arg(long, value_name = "FILE", requires = "token_file")]
+    agent_token_file: Option<PathBuf>,
+    /// Certificate chain (PEM) for TLS
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    tls_cert: Option<PathBuf>,
+    /// Private key (PEM) for TLS
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    tls_key: Option<PathBuf>,
+    /// Allow plain text where other machines can connect
+    #[arg(long)]
+    insecure: bool,
+    /// Most clients at once, waiting ones included
+    #[arg(long, value_name = "N", default_value_t = 1024)]
+    clients: usize,
+    /// Let web pages of this origin connect, beside the hub's own; may repeat
+    #[arg(long, value_name = "ORIGIN")]
+    allow_origin: Vec<String>,
+}
+
+impl HubArgs {
+    /// Serves until the user stops it.
+    pub fn run(&self) -> Result<Outcome> {
+        let hub = Hub::bind(&self.listen, self.config()?)?;
+        let (scheme, page) = if self.tls_cert.is_some() { ("wss", "https") } else { ("ws", "http") };
+        let (place, page) = (format!("{scheme}://{}", hub.address()), format!("{page}://{}/", hub.address()));
+        let mut out = std::io::stdout();
+        writeln!(
+            out,
+            "hub at {place}; `tapml device serve --hub {place}` offers a machine, {page} a browser"
+        )?;
+        out.flush()?;
+        stop_on_signal(hub.stopper())?;
+        hub.serve()?;
+        output::note("stopped", "all sessions are ended");
+        Ok(Outcome::Holds)
+    }
+
+    fn config(&self) -> Result<Config> {
+        let tls = match (&self.tls_cert, &self.tls_key) {
+            (Some(cert), Some(key)) => Some(tapml::rpc::tls::server(cert, key)?),
+            _ => None,
+        };
+        Ok(Config {
+            token: self.token_file.as_deref().map(agent::token_file).transpose()?,
+            agent_token: self.agent_token_file.as_deref().map(agent::token_file).transpose()?,
+            tls,
+            insecure: self.insecure,
+            origins: self.allow_origin.clone(),
+            clients: self.clients,
+        })
+    }
+}

@@ -1,0 +1,193 @@
+//! An agent that dials a hub, because nobody can dial it: registers, opens sessions when told to, and dials again when the
+//! connection breaks.
+
+use super::accept::Door;
+use super::link::{Link, Reader};
+use crate::client::{Address, connect as dial};
+use crate::wire::limits::{BEAT, HANDSHAKE, HUB_PROTOCOL, MAX_HELLO, MAX_LABEL, PROTOCOL, SILENCE, VERSION};
+use crate::wire::{self, AgentToHub, AgentWord, HubWord, Register, convert};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tapml_graph::{Error, ErrorKind, Result};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::http::HeaderValue;
+use tungstenite::protocol::WebSocketConfig;
+use tungstenite::{Message, WebSocket};
+
+/// How long to wait before the first new attempt, and at most.
+const BACK_OFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(5));
+
+/// How often an agent looks around while its hub is silent.
+const TICK: Duration = Duration::from_millis(100);
+
+/// A hub to dial.
+#[derive(Clone, Debug)]
+pub struct Hub {
+    /// Where it is; the name and options of a device are not used.
+    pub address: Address,
+    /// The name to be known by; empty lets the hub choose.
+    pub name: String,
+}
+
+/// This machine's name, as far as it is one that a hub takes; else empty.
+pub fn default_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").ok();
+    let name = name.or_else(|| std::env::var("COMPUTERNAME").or_else(|_| std::env::var("HOSTNAME")).ok());
+    let name = name.unwrap_or_default();
+    name.trim().chars().filter(|c| c.is_ascii_alphanumeric() || "._-".contains(*c)).take(64).collect()
+}
+
+/// Serves a hub until the agent is stopped. Sessions end with it.
+pub fn stay(door: &Arc<Door>, hub: &Hub) {
+    let instance = format!("{:016x}", seed());
+    let mut pause = BACK_OFF.0;
+    while !door.stop.load(Ordering::Acquire) {
+        let begun = Instant::now();
+        let left = visit(door, hub, &instance);
+        if begun.elapsed() > SILENCE {
+            pause = BACK_OFF.0;
+        }
+        if let Err(error) = left {
+            log::warn!("hub at {}: {error}; dialling again", hub.address.place());
+        }
+        // Not all agents of a hub that was restarted shall come at the same moment.
+        let until = Instant::now() + pause.mul_f64(0.5 + (seed() % 1000) as f64 / 2000.0);
+        while Instant::now() < until && !door.stop.load(Ordering::Acquire) {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        pause = (pause * 2).min(BACK_OFF.1);
+    }
+}
+
+fn seed() -> u64 {
+    // Without random numbers, agents only come at the same moment, or share an instance with nobody.
+    getrandom::u64().unwrap_or_else(|_| u64::from(std::process::id()))
+}
+
+/// Registers and does what the hub says, until the connection ends.
+fn visit(door: &Arc<Door>, hub: &Hub, instance: &str) -> Result<()> {
+    let devices = door.devices()?.into_iter().map(|mut offer| {
+        offer.reason = offer.reason.replace(char::is_control, " ");
+        offer.reason.truncate(offer.reason.floor_char_boundary(MAX_LABEL));
+        offer
+    });
+    let register = Register {
+        version_min: VERSION,
+        version_max: VERSION,
+        name: hub.name.clone(),
+        token: crate::client::token(&hub.address)?,
+        agent: concat!("tapml ", env!("CARGO_PKG_VERSION")).into(),
+        instance: instance.into(),
+        devices: devices.collect(),
+        capabilities: Vec::new(),
+    };
+    let (link, mut socket) = open(&hub.address, "agent", HUB_PROTOCOL)?;
+    say(&link, AgentWord::Register(register))?;
+    let mut sessions = Vec::new();
+    let how = attend(door, hub, &link, &mut socket, &mut sessions);
+    // Sessions have connections of their own and go on; they end with the agent.
+    if door.stop.load(Ordering::Acquire) {
+        sessions.into_iter().for_each(|thread: std::thread::JoinHandle<()>| drop(thread.join()));
+    }
+    link.finish();
+    link.close();
+    how
+}
+
+fn attend(
+    door: &Arc<Door>,
+    hub: &Hub,
+    link: &Link,
+    socket: &mut WebSocket<Reader>,
+    sessions: &mut Vec<std::thread::JoinHandle<()>>,
+) -> Result<()> {
+    let (mut heard, mut pinged) = (Instant::now(), Instant::now());
+    while !door.stop.load(Ordering::Acquire) {
+        match socket.read() {
+            Ok(Message::Binary(bytes)) => {
+                heard = Instant::now();
+                match wire::decode_hub_word(bytes)? {
+                    HubWord::Registered(known) => {
+                        socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
+                        log::info!("known at the hub as `{}`", known.name.escape_debug());
+                    }
+                    HubWord::Open(open) => sessions.extend(begin(door, hub, link, open)?),
+                    HubWord::Failed(failed) => return Err(convert::error_from_wire(failed)),
+                    HubWord::Close(_) | HubWord::Heartbeat(_) => {}
+                }
+                sessions.retain(|thread| !thread.is_finished());
+            }
+            Ok(Message::Close(_)) => return Err(gone(&"it closed the connection")),
+            Ok(_) => heard = Instant::now(),
+            Err(tungstenite::Error::Io(e)) if is_tick(&e) => {}
+            Err(error) => return Err(gone(&error)),
+        }
+        if heard.elapsed() > SILENCE {
+            return Err(gone(&format!("silent for {} s", SILENCE.as_secs())));
+        }
+        if pinged.elapsed() > BEAT {
+            pinged = Instant::now();
+            link.ping().map_err(|e| gone(&e))?;
+        }
+    }
+    Ok(())
+}
+
+/// Starts a session that the hub asks for, on a thread of its own.
+fn begin(
+    door: &Arc<Door>,
+    hub: &Hub,
+    link: &Link,
+    open: wire::Open,
+) -> Result<Option<std::thread::JoinHandle<()>>> {
+    let refuse = |reason: String| {
+        let session = open.session.clone();
+        say(link, AgentWord::Refused(wire::Refused { session, reason })).map(|()| None)
+    };
+    if open.session.is_empty() || !open.session.bytes().all(|b| b.is_ascii_alphanumeric()) {
+        return refuse("that is no name of a session".into());
+    }
+    let place = match door.gate.admit() {
+        Ok(place) => place,
+        Err(error) => return refuse(error.to_string()),
+    };
+    let (door, address, path) = (door.clone(), hub.address.clone(), format!("session/{}", open.session));
+    let serve = move || match self::open(&address, &path, PROTOCOL) {
+        Ok((link, socket)) => door.serve_dialled(&link, socket, place),
+        // The hub gives up waiting for it.
+        Err(error) => log::warn!("a session that the hub asked for: {error}"),
+    };
+    match std::thread::Builder::new().name("session".into()).spawn(serve) {
+        Ok(thread) => Ok(Some(thread)),
+        Err(error) => refuse(format!("could not start a thread: {error}")),
+    }
+}
+
+/// Dials a path of the hub.
+fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Arc<Link>, WebSocket<Reader>)> {
+    let tcp = dial::tcp(address)?;
+    let tls = address.tls.then(|| dial::tls(address)).transpose()?;
+    let (link, reader) = Link::dialled(tcp, tls, HANDSHAKE).map_err(|e| gone(&e))?;
+    let url = format!("{}://{}/{path}", if address.tls { "wss" } else { "ws" }, address.place());
+    let request = url.as_str().into_client_request();
+    let mut request = request.map_err(|e| Error::invalid(format!("`{url}` is no address: {e}")))?;
+    request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
+    let config = WebSocketConfig::default().max_message_size(Some(MAX_HELLO)).max_frame_size(Some(MAX_HELLO));
+    let (socket, _) = tungstenite::client::client_with_config(request, reader, Some(config))
+        .map_err(|e| dial::unavailable(address, &format!("no hub answers there: {e}")))?;
+    Ok((link, socket))
+}
+
+fn say(link: &Link, word: AgentWord) -> Result<()> {
+    link.send(&wire::encode(&AgentToHub { word: Some(word) })).map_err(|e| gone(&e))
+}
+
+fn is_tick(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+fn gone(error: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Io, format!("the hub is gone: {error}"))
+}

@@ -1,0 +1,137 @@
+//! An agent's connection: it registers, is told of sessions, and shows that it is there.
+
+use super::clients::Arrival;
+use super::{AGENTS, House, TICK, gone, is_tick, lock};
+use crate::agent::gate::Place;
+use crate::agent::link::{Link, Reader};
+use crate::wire::limits::{BEAT, SILENCE, VERSION};
+use crate::wire::{self, AgentWord, HubToAgent, HubWord, Register, convert};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+use tapml_graph::{Error, ErrorKind, Result};
+use tungstenite::{Message, WebSocket};
+
+impl House {
+    /// Serves an agent until it leaves.
+    pub(super) fn agent(
+        &self,
+        mut socket: WebSocket<Reader>,
+        link: Arc<Link>,
+        from: SocketAddr,
+        waiting: Place,
+    ) -> Result<()> {
+        let connection = self.next.fetch_add(1, Ordering::Relaxed);
+        let outcome = self.let_in_agent(&mut socket, &link, from, connection);
+        drop(waiting);
+        match outcome {
+            Ok((name, _place)) => {
+                let left = self.attend(&mut socket, &link, connection);
+                lock(&self.controls).remove(&connection);
+                lock(&self.registry).leave(connection);
+                log::info!("agent `{name}` has left: {}", left.err().map_or("bye".into(), |e| e.to_string()));
+            }
+            Err(error) => {
+                log::warn!("agent at {from} is not let in: {error}");
+                let _ = tell(&link, HubWord::Failed(convert::error_to_wire(&error)));
+            }
+        }
+        link.finish();
+        // The agent gets to see the last message; bounded by the time for being let in, or a tick.
+        while socket.read().is_ok_and(|m| !m.is_close()) {}
+        Ok(())
+    }
+
+    fn let_in_agent(
+        &self,
+        socket: &mut WebSocket<Reader>,
+        link: &Arc<Link>,
+        from: SocketAddr,
+        connection: u64,
+    ) -> Result<(String, Place)> {
+        let register = loop {
+            match socket.read().map_err(|e| Error::invalid(format!("no register: {e}")))? {
+                Message::Binary(bytes) => break wire::decode_agent_word(bytes)?,
+                Message::Ping(_) | Message::Pong(_) => {}
+                _ => return Err(Error::invalid("expected a register in a binary message")),
+            }
+        };
+        let AgentWord::Register(register) = register else {
+            return Err(Error::invalid("expected a register first"));
+        };
+        self.gate.expect(from.ip(), &register.token, self.agent_token)?;
+        let place = Place::take(&self.agents, AGENTS).ok_or_else(|| {
+            Error::new(ErrorKind::Unavailable, format!("the hub has {AGENTS} agents already"))
+        })?;
+        socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
+        Ok((self.register(link, connection, register)?, place))
+    }
+
+    fn register(&self, link: &Arc<Link>, connection: u64, register: Register) -> Result<String> {
+        if !(register.version_min..=register.version_max).contains(&VERSION) {
+            let (low, high) = (register.version_min, register.version_max);
+            let text = format!("the hub speaks version {VERSION}, the agent {low} to {high}");
+            return Err(Error::unsupported(text).with_hint("use the same release of TapML on both sides"));
+        }
+        let names: Vec<String> = register.devices.iter().map(|d| d.name.clone()).collect();
+        let (name, before) = lock(&self.registry).register(connection, register)?;
+        let old = before.and_then(|before| lock(&self.controls).remove(&before));
+        // It was half open at best: its agent has dialled again.
+        old.inspect(|old| old.close());
+        lock(&self.controls).insert(connection, link.clone());
+        log::info!("agent `{name}` offers {}", names.join(", "));
+        tell(link, HubWord::Registered(wire::Registered { name: name.clone(), version: VERSION }))?;
+        Ok(name)
+    }
+
+    /// Listens to an agent that is let in.
+    fn attend(&self, socket: &mut WebSocket<Reader>, link: &Arc<Link>, connection: u64) -> Result<()> {
+        let (mut heard, mut pinged) = (Instant::now(), Instant::now());
+        while !self.stopped() {
+            match socket.read() {
+                Ok(Message::Binary(bytes)) => {
+                    heard = Instant::now();
+                    if let Err(error) = self.hear(wire::decode_agent_word(bytes), link, connection) {
+                        let _ = tell(link, HubWord::Failed(convert::error_to_wire(&error)));
+                        return Err(error);
+                    }
+                }
+                Ok(Message::Close(_)) => return Ok(()),
+                Ok(_) => heard = Instant::now(),
+                Err(error) if is_tick(&error) => {}
+                Err(error) => return Err(gone(&error)),
+            }
+            if heard.elapsed() > SILENCE {
+                return Err(gone(&format!("silent for {} s", SILENCE.as_secs())));
+            }
+            if pinged.elapsed() > BEAT {
+                pinged = Instant::now();
+                link.ping().map_err(|e| gone(&e))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn hear(&self, word: Result<AgentWord>, link: &Arc<Link>, connection: u64) -> Result<()> {
+        match word? {
+            AgentWord::Heartbeat(_) => tell(link, HubWord::Heartbeat(wire::Heartbeat {})),
+            AgentWord::Register(register) => self.register(link, connection, register).map(drop),
+            AgentWord::Refused(refused) => {
+                // Only the agent that was asked may refuse.
+                let mut pending = lock(&self.pending);
+                if pending.get(&refused.session).is_some_and(|p| p.connection == connection)
+                    && let Some(pending) = pending.remove(&refused.session)
+                {
+                    let _ = pending.tell.send(Arrival::Refused(refused.reason));
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Says something to an agent.
+pub(super) fn tell(link: &Link, word: HubWord) -> Result<()> {
+    link.send(&wire::encode(&HubToAgent { word: Some(word) })).map_err(|e| gone(&e))
+}

@@ -1,0 +1,213 @@
+//! A hub: agents that cannot be dialled dial in, clients ask for a device by name or by platform, and the hub joins
+//! both. A session is end to end what it is without a hub: the hub copies its messages and knows none but the first.
+
+mod agents;
+mod clients;
+mod http;
+mod pages;
+mod registry;
+
+pub use http::Page;
+
+use crate::agent::gate::{Gate, Place};
+use crate::agent::link::{Link, Reader};
+use crate::agent::{Stopper, not_listening, policy, resolve};
+use crate::wire::limits::{HANDSHAKE, HUB_PROTOCOL, PROTOCOL};
+use clients::Pending;
+use http::Head;
+use registry::Registry;
+use std::collections::HashMap;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Most connections of agents at once, those of sessions not counted.
+const AGENTS: usize = 1024;
+
+/// How often a thread looks around while its connection is silent.
+const TICK: Duration = Duration::from_millis(25);
+
+/// How a hub serves.
+#[derive(Clone)]
+pub struct Config {
+    /// What clients must show; required where other machines can connect.
+    pub token: Option<String>,
+    /// What agents must show; the clients' token if not given.
+    pub agent_token: Option<String>,
+    /// Certificate and key; without, the connection is plain text.
+    pub tls: Option<Arc<rustls::ServerConfig>>,
+    /// Allow plain text where other machines can connect.
+    pub insecure: bool,
+    /// Origins of web pages that may connect, beside the hub's own page.
+    pub origins: Vec<String>,
+    /// Most clients at once, waiting ones included.
+    pub clients: usize,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            token: None,
+            agent_token: None,
+            tls: None,
+            insecure: false,
+            origins: Vec::new(),
+            clients: 1024,
+        }
+    }
+}
+
+/// A hub that listens.
+pub struct Hub {
+    listener: TcpListener,
+    address: SocketAddr,
+    house: Arc<House>,
+}
+
+/// What the threads of a hub share.
+struct House {
+    config: Config,
+    agent_token: Option<blake3::Hash>,
+    gate: Gate,
+    agents: Arc<AtomicUsize>,
+    registry: Mutex<Registry>,
+    /// The agents' connections.
+    controls: Mutex<HashMap<u64, Arc<Link>>>,
+    /// Sessions whose agent has yet to come.
+    pending: Mutex<HashMap<String, Pending>>,
+    next: AtomicU64,
+    stop: Arc<AtomicBool>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Hub {
+    /// Listens at an address such as `127.0.0.1:7071`; port 0 chooses one. Where other machines can connect, fails without
+    /// a token, and without TLS unless plain text is allowed.
+    pub fn bind(address: &str, config: Config) -> Result<Hub> {
+        let found = resolve(address)?;
+        policy(&found, config.token.is_some(), config.tls.is_some() || config.insecure)?;
+        let listener = TcpListener::bind(found).map_err(|e| not_listening(address, &e))?;
+        let address = listener.local_addr().map_err(|e| not_listening(address, &e))?;
+        let agent_token = config.agent_token.as_ref().or(config.token.as_ref());
+        let house = House {
+            agent_token: agent_token.map(|t| blake3::hash(t.as_bytes())),
+            gate: Gate::new(config.token.as_deref(), config.clients),
+            config,
+            agents: Arc::default(),
+            registry: Mutex::default(),
+            controls: Mutex::default(),
+            pending: Mutex::default(),
+            next: AtomicU64::new(1),
+            stop: Arc::default(),
+        };
+        Ok(Hub { listener, address, house: Arc::new(house) })
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What ends it.
+    pub fn stopper(&self) -> Stopper {
+        Stopper::new(self.house.stop.clone(), Some(self.address))
+    }
+
+    /// Serves until stopped. What goes wrong with one connection is logged and concerns that one alone.
+    pub fn serve(&self) -> Result<()> {
+        let mut threads = Vec::new();
+        while !self.house.stop.load(Ordering::Acquire) {
+            let (tcp, from) = match self.listener.accept() {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    log::warn!("could not accept a connection: {error}");
+                    std::thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
+            };
+            if self.house.stop.load(Ordering::Acquire) {
+                break;
+            }
+            // A connection above the bounds is dropped without a word, which costs the least.
+            let Some(place) = self.house.gate.knock(from.ip()) else { continue };
+            let house = self.house.clone();
+            let serve = move || house.receive(tcp, from, place);
+            match std::thread::Builder::new().name("hub".into()).spawn(serve) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => log::warn!("could not start a thread: {error}"),
+            }
+            threads.retain(|t| !t.is_finished());
+        }
+        threads.into_iter().for_each(|thread| drop(thread.join()));
+        Ok(())
+    }
+}
+
+impl House {
+    /// Serves one connection to its end.
+    fn receive(&self, tcp: TcpStream, from: SocketAddr, waiting: Place) {
+        let opened = Link::open(tcp, self.config.tls.as_ref(), HANDSHAKE);
+        let opened = opened.map_err(|e| Error::new(ErrorKind::Io, e.to_string()));
+        let served = opened.and_then(|(link, mut reader)| {
+            let head = Head::read(&mut reader)?;
+            let served = self.route(head, link.clone(), reader, from, waiting);
+            link.close();
+            served
+        });
+        if let Err(error) = served {
+            log::debug!("{from}: {error}");
+        }
+    }
+
+    fn route(
+        &self,
+        head: Head,
+        link: Arc<Link>,
+        mut reader: Reader,
+        from: SocketAddr,
+        waiting: Place,
+    ) -> Result<()> {
+        let path = head.path.clone();
+        if !head.is_upgrade() {
+            http::page(&mut reader, pages::PAGES, &path)?;
+            link.finish_plain();
+            return Ok(());
+        }
+        if !head.may_connect(&self.config.origins, self.config.token.is_some()) {
+            return http::refuse(&mut reader, "403 Forbidden", "pages of this origin may not connect");
+        }
+        match path.as_str() {
+            "/agent" => self.agent(head.upgrade(reader, HUB_PROTOCOL)?, link, from, waiting),
+            "/" | "/client" => self.client(head.upgrade(reader, PROTOCOL)?, link, from, waiting),
+            _ => {
+                let id = path.strip_prefix("/session/").unwrap_or_default();
+                let Some(pending) = lock(&self.pending).remove(id) else {
+                    return http::refuse(&mut reader, "404 Not Found", "there is no such session");
+                };
+                drop(waiting);
+                self.session(head.upgrade(reader, PROTOCOL)?, link, pending)
+            }
+        }
+    }
+
+    fn stopped(&self) -> bool {
+        self.stop.load(Ordering::Acquire)
+    }
+}
+
+/// Whether a read only found nothing in time.
+fn is_tick(error: &tungstenite::Error) -> bool {
+    use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
+    let tungstenite::Error::Io(error) = error else { return false };
+    matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
+}
+
+/// The other side is gone.
+fn gone(error: &dyn std::fmt::Display) -> Error {
+    Error::new(ErrorKind::Io, format!("the other side is gone: {error}"))
+}

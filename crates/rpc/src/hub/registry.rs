@@ -1,0 +1,391 @@
+//! What a hub knows: agents and their devices, who has leased one, who waits for one.
+
+use crate::wire::{AdapterKind, Offer, Register};
+use std::collections::{BTreeMap, HashSet};
+use std::time::Instant;
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Words of platforms: an agent may not be named so.
+const WORDS: [&str; 9] = ["cpu", "emulator", "vulkan", "metal", "dx12", "cuda", "hip", "opencl", "webgpu"];
+
+/// Most agents at once.
+const AGENTS: usize = 1024;
+
+/// Most devices of all agents: a list of them is one message.
+const DEVICES: usize = 4096;
+
+/// Most sessions that one device may say to take.
+const SESSIONS: u32 = 64;
+
+/// Sessions of an emulator or a CPU that does not say how many it takes.
+const SHARED: u32 = 4;
+
+/// An agent and one of its devices.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The agent's name.
+    pub agent: String,
+    /// The device's name at the agent.
+    pub device: String,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.agent, self.device)
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// This device.
+    Exactly(Place),
+    /// Any device of a platform.
+    Platform(String),
+    /// Any device of an agent.
+    Agent(String),
+}
+
+impl Want {
+    /// Reads `AGENT/DEVICE`, a platform's word, or `AGENT`.
+    pub fn parse(name: &str) -> Want {
+        match name.split_once('/') {
+            Some((agent, device)) => Want::Exactly(Place { agent: agent.into(), device: device.into() }),
+            None if WORDS.contains(&name) => Want::Platform(name.into()),
+            None => Want::Agent(name.into()),
+        }
+    }
+
+    fn suits(&self, place: &Place) -> bool {
+        match self {
+            Want::Exactly(exact) => exact == place,
+            Want::Platform(word) => place.device.split(':').next() == Some(word),
+            Want::Agent(agent) => place.agent == *agent,
+        }
+    }
+}
+
+/// An agent that is there.
+struct Agent {
+    /// Which of the hub's connections it has.
+    connection: u64,
+    instance: String,
+    /// Who it is.
+    agent: String,
+    devices: Vec<Offer>,
+}
+
+/// A client that waits.
+struct Waiter {
+    id: u64,
+    want: Want,
+    priority: i32,
+    /// Devices that have refused this client.
+    not: HashSet<Place>,
+}
+
+/// A device that a client has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lease {
+    /// The device.
+    pub place: Place,
+    /// The connection of its agent.
+    pub connection: u64,
+    /// Who the agent is.
+    pub agent: String,
+}
+
+/// A waiting client's prospects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Prospects {
+    /// Its place in the queue, from 1, among those who could take what it could take.
+    pub place: u32,
+    /// Devices that suit, free or not.
+    pub devices: u32,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct Registry {
+    agents: BTreeMap<String, Agent>,
+    leases: BTreeMap<u64, Place>,
+    /// In the order in which they are served.
+    waiting: Vec<Waiter>,
+    /// When a device was last leased.
+    used: BTreeMap<Place, Instant>,
+    next: u64,
+}
+
+impl Registry {
+    /// Makes an agent known by the name that it asks for, or by one of its own. The connection that it had before, if any,
+    /// is returned: it is dead.
+    pub fn register(&mut self, connection: u64, asked: Register) -> Result<(String, Option<u64>)> {
+        if WORDS.contains(&asked.name.as_str()) {
+            return Err(Error::invalid(format!(
+                "an agent cannot be named `{}`, a platform's word",
+                asked.name
+            )));
+        }
+        let name = if asked.name.is_empty() { self.free_name(&asked.instance) } else { asked.name };
+        let old = self.agents.get(&name);
+        if old.is_some_and(|old| old.connection != connection && old.instance != asked.instance) {
+            let text = format!("another agent is named `{name}`");
+            return Err(Error::new(ErrorKind::Unavailable, text).with_hint("give the agent another name"));
+        }
+        if old.is_none() && self.agents.len() >= AGENTS {
+            return Err(Error::new(ErrorKind::Unavailable, format!("the hub has {AGENTS} agents already")));
+        }
+        let others = self.agents.iter().filter(|(other, _)| **other != name);
+        let devices = others.map(|(_, agent)| agent.devices.len()).sum::<usize>() + asked.devices.len();
+        if devices > DEVICES {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the hub knows no more than {DEVICES} devices"),
+            ));
+        }
+        let before = old.map(|old| old.connection).filter(|old| *old != connection);
+        let agent =
+            Agent { connection, instance: asked.instance, agent: asked.agent, devices: asked.devices };
+        self.agents.insert(name.clone(), agent);
+        Ok((name, before))
+    }
+
+    fn free_name(&self, instance: &str) -> String {
+        let own = self.agents.iter().find(|(name, a)| name.starts_with("agent-") && a.instance == instance);
+        if let Some((name, _)) = own {
+            return name.clone();
+        }
+        let mut names = (1..).map(|n| format!("agent-{n}"));
+        names.find(|name| !self.agents.contains_key(name)).unwrap_or_default()
+    }
+
+    /// The agent of this connection is gone.
+    pub fn leave(&mut self, connection: u64) {
+        self.agents.retain(|_, agent| agent.connection != connection);
+        let Registry { used, agents, .. } = self;
+        used.retain(|place, _| agents.contains_key(&place.agent));
+    }
+
+    /// Whether the agent of this connection is there.
+    pub fn has(&self, connection: u64) -> bool {
+        self.agents.values().any(|agent| agent.connection == connection)
+    }
+
+    /// All devices under the names that clients ask for, with their state.
+    pub fn list(&self) -> Vec<Offer> {
+        let of = |(name, agent): (&String, &Agent)| {
+            let named = |offer: &Offer| {
+                let place = Place { agent: name.clone(), device: offer.name.clone() };
+                let busy = self.busy(&place);
+                let (name, agent) = (place.to_string(), agent.agent.clone());
+                Offer { name, agent, busy, sessions: sessions(offer), ..offer.clone() }
+            };
+            agent.devices.iter().map(named).collect::<Vec<_>>()
+        };
+        self.agents.iter().flat_map(of).collect()
+    }
+
+    /// Puts a client into the queue.
+    pub fn enqueue(&mut self, want: Want, priority: i32) -> u64 {
+        self.next += 1;
+        let at = self.waiting.iter().position(|w| w.priority < priority).unwrap_or(self.waiting.len());
+        self.waiting.insert(at, Waiter { id: self.next, want, priority, not: HashSet::new() });
+        self.next
+    }
+
+    /// Takes a client out of the queue.
+    pub fn dequeue(&mut self, id: u64) {
+        self.waiting.retain(|w| w.id != id);
+    }
+
+    /// A device shall not be given to this client again.
+    pub fn exclude(&mut self, id: u64, place: &Place) {
+        if let Some(waiter) = self.waiting.iter_mut().find(|w| w.id == id) {
+            waiter.not.insert(place.clone());
+        }
+    }
+
+    /// Leases a device to a waiting client if one is free that nobody before it can take. It stays in the queue until it
+    /// has what it wants: [`Registry::dequeue`].
+    pub fn lease(&mut self, id: u64) -> Option<Lease> {
+        let place = self.allot().into_iter().find(|(waiter, _)| *waiter == id)?.1;
+        let agent = self.agents.get(&place.agent)?;
+        let lease = Lease { place, connection: agent.connection, agent: agent.agent.clone() };
+        self.leases.insert(id, lease.place.clone());
+        self.used.insert(lease.place.clone(), Instant::now());
+        Some(lease)
+    }
+
+    /// A client gives its device back.
+    pub fn release(&mut self, id: u64) {
+        self.leases.remove(&id);
+    }
+
+    /// How a waiting client stands.
+    pub fn prospects(&self, id: u64) -> Prospects {
+        let all = self.places();
+        let Some(at) = self.waiting.iter().position(|w| w.id == id) else {
+            return Prospects { place: 0, devices: 0 };
+        };
+        let own: Vec<&Place> =
+            all.iter().map(|(place, _)| place).filter(|p| self.waiting[at].takes(p)).collect();
+        let rival = |w: &&Waiter| !self.leases.contains_key(&w.id) && own.iter().any(|p| w.takes(p));
+        let before = self.waiting[..at].iter().filter(rival).count();
+        Prospects { place: before as u32 + 1, devices: own.len() as u32 }
+    }
+
+    /// Who gets what: in the order of the queue, each the device with the most room that was used the longest ago.
+    fn allot(&self) -> Vec<(u64, Place)> {
+        let mut free = self.places();
+        free.retain(|(_, room)| *room > 0);
+        free.sort_by_key(|(place, room)| (u32::MAX - room, self.used.get(place).copied()));
+        let mut allotted = Vec::new();
+        for waiter in self.waiting.iter().filter(|w| !self.leases.contains_key(&w.id)) {
+            let Some(at) = free.iter().position(|(place, _)| waiter.takes(place)) else { continue };
+            allotted.push((waiter.id, free[at].0.clone()));
+            free[at].1 -= 1;
+            if free[at].1 == 0 {
+                free.remove(at);
+            }
+        }
+        allotted
+    }
+
+    /// Every usable device and how many more sessions it takes.
+    fn places(&self) -> Vec<(Place, u32)> {
+        let of = |(name, agent): (&String, &Agent)| {
+            let usable = agent.devices.iter().filter(|offer| offer.info.is_some());
+            let room = |offer: &Offer| {
+                let place = Place { agent: name.clone(), device: offer.name.clone() };
+                let room = sessions(offer).saturating_sub(self.busy(&place));
+                (place, room)
+            };
+            usable.map(room).collect::<Vec<_>>()
+        };
+        self.agents.iter().flat_map(of).collect()
+    }
+
+    fn busy(&self, place: &Place) -> u32 {
+        self.leases.values().filter(|leased| *leased == place).count() as u32
+    }
+}
+
+impl Waiter {
+    fn takes(&self, place: &Place) -> bool {
+        self.want.suits(place) && !self.not.contains(place)
+    }
+}
+
+/// How many sessions a device takes at once.
+fn sessions(offer: &Offer) -> u32 {
+    let cpu = offer.info.as_ref().is_some_and(|info| info.kind() == AdapterKind::Cpu);
+    match offer.sessions {
+        0 if cpu => SHARED,
+        0 => 1,
+        n => n.min(SESSIONS),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::DeviceInfo;
+
+    fn offer(name: &str) -> Offer {
+        let info = DeviceInfo { platform: "vulkan".into(), ..Default::default() };
+        Offer { name: name.into(), info: Some(info), ..Default::default() }
+    }
+
+    fn agent(name: &str, devices: &[&str]) -> Register {
+        let devices = devices.iter().map(|d| offer(d)).collect();
+        Register { name: name.into(), instance: name.into(), devices, ..Default::default() }
+    }
+
+    fn leased(registry: &mut Registry, id: u64) -> Option<String> {
+        registry.lease(id).map(|lease| lease.place.to_string())
+    }
+
+    #[test]
+    fn words_name_a_device_a_platform_or_an_agent() {
+        let exact = Place { agent: "lab3".into(), device: "vulkan:1".into() };
+        assert_eq!(Want::parse("lab3/vulkan:1"), Want::Exactly(exact.clone()));
+        assert!(Want::parse("vulkan").suits(&exact) && Want::parse("lab3").suits(&exact));
+        assert!(!Want::parse("webgpu").suits(&exact) && !Want::parse("lab3/vulkan").suits(&exact));
+    }
+
+    #[test]
+    fn the_queue_goes_by_priority_and_then_by_arrival() {
+        let mut r = Registry::default();
+        r.register(1, agent("a", &["vulkan"])).unwrap();
+        let first = r.enqueue(Want::parse("vulkan"), 0);
+        assert_eq!(leased(&mut r, first).as_deref(), Some("a/vulkan"));
+        r.dequeue(first);
+        let [late, low, high] = [0, -1, 5].map(|p| r.enqueue(Want::parse("a"), p));
+        let later = r.enqueue(Want::parse("vulkan"), 0);
+        let other = r.enqueue(Want::parse("webgpu"), 9);
+        let place = |r: &Registry, id| r.prospects(id).place;
+        assert_eq!([high, late, later, low, other].map(|id| place(&r, id)), [1, 2, 3, 4, 1]);
+        assert_eq!((r.prospects(low).devices, r.prospects(other).devices), (1, 0));
+        assert_eq!([high, late].map(|id| leased(&mut r, id)), [None, None], "it is leased");
+        r.release(first);
+        assert_eq!(leased(&mut r, late), None, "another comes first");
+        assert_eq!(leased(&mut r, high).as_deref(), Some("a/vulkan"));
+        r.dequeue(high);
+        r.release(high);
+        r.dequeue(late);
+        assert_eq!(leased(&mut r, later).as_deref(), Some("a/vulkan"));
+    }
+
+    #[test]
+    fn who_comes_first_does_not_block_whom_it_does_not_rival() {
+        let mut r = Registry::default();
+        r.register(1, agent("a", &["vulkan", "webgpu"])).unwrap();
+        r.register(2, agent("b", &["vulkan"])).unwrap();
+        let picky = r.enqueue(Want::parse("a/vulkan"), 0);
+        let any = r.enqueue(Want::parse("vulkan"), 0);
+        assert_eq!(leased(&mut r, any).as_deref(), Some("b/vulkan"), "the other one is meant for somebody");
+        assert_eq!(leased(&mut r, picky).as_deref(), Some("a/vulkan"));
+        assert_eq!(r.list().iter().map(|o| o.busy).collect::<Vec<_>>(), [1, 0, 1]);
+    }
+
+    #[test]
+    fn a_device_that_refused_is_not_tried_again() {
+        let mut r = Registry::default();
+        r.register(1, agent("a", &["vulkan"])).unwrap();
+        let id = r.enqueue(Want::parse("vulkan"), 0);
+        let lease = r.lease(id).unwrap();
+        r.exclude(id, &lease.place);
+        r.release(id);
+        assert_eq!((r.lease(id), r.prospects(id).devices), (None, 0));
+        r.register(2, agent("b", &["vulkan"])).unwrap();
+        assert_eq!(leased(&mut r, id).as_deref(), Some("b/vulkan"));
+    }
+
+    #[test]
+    fn an_agent_comes_back_to_its_name_and_nobody_else_takes_it() {
+        let mut r = Registry::default();
+        assert_eq!(r.register(1, agent("a", &["vulkan"])).unwrap(), ("a".into(), None));
+        let stranger = Register { instance: "other".into(), ..agent("a", &[]) };
+        assert!(r.register(2, stranger).is_err());
+        let id = r.enqueue(Want::parse("a"), 0);
+        r.lease(id).unwrap();
+        assert_eq!(r.register(3, agent("a", &["vulkan"])).unwrap(), ("a".into(), Some(1)));
+        r.leave(1);
+        assert!(r.has(3), "the old connection's end is not the agent's");
+        assert_eq!(r.list()[0].busy, 1, "its open sessions count on");
+        assert!(r.register(4, agent("vulkan", &[])).is_err());
+        let nameless = |instance: &str| Register { instance: instance.into(), ..agent("", &["vulkan"]) };
+        assert_eq!(r.register(5, nameless("x")).unwrap().0, "agent-1");
+        assert_eq!(r.register(6, nameless("y")).unwrap().0, "agent-2");
+        assert_eq!(r.register(7, nameless("x")).unwrap(), ("agent-1".into(), Some(5)));
+    }
+
+    #[test]
+    fn an_emulator_is_shared_and_a_device_may_say_how_much() {
+        let mut cpu = offer("emulator");
+        cpu.info.as_mut().unwrap().set_kind(AdapterKind::Cpu);
+        assert_eq!((sessions(&cpu), sessions(&offer("vulkan"))), (SHARED, 1));
+        cpu.sessions = u32::MAX;
+        assert_eq!(sessions(&cpu), SESSIONS);
+    }
+}
