@@ -6,7 +6,8 @@ use crate::mutant::{Cast, Edit, Mutant};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Error, Finding, KernelDesc, KernelId, ListId, Result, Symbols,
+    BufferId, Command, Device, DeviceInfo, Error, ErrorKind, Finding, KernelDesc, KernelId, ListId, Result,
+    Symbols,
 };
 
 /// Label of the buffer that holds the uniform block of a program.
@@ -192,6 +193,16 @@ impl FaultyDevice {
     }
 }
 
+/// A kernel that did not end leaves nothing to go on with, even where the device itself stopped it.
+fn ended<T>(result: Result<T>) -> Result<T> {
+    result.map_err(|e| match e.detail("deadline") {
+        Some(limit) if e.kind() != ErrorKind::DeviceLost => {
+            Error::new(ErrorKind::DeviceLost, e.to_string()).with_detail("deadline", limit)
+        }
+        _ => e,
+    })
+}
+
 fn each_word(data: &[u8], change: impl Fn(u32) -> u32) -> Vec<u8> {
     let (words, rest) = data.as_chunks::<4>();
     let words = words.iter().flat_map(|w| change(u32::from_le_bytes(*w)).to_le_bytes());
@@ -236,7 +247,7 @@ impl Device for FaultyDevice {
     }
 
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        lock(&self.base).device.read(buffer, offset, out)?;
+        ended(lock(&self.base).device.read(buffer, offset, out))?;
         let cast = self.edits().find_map(|(_, e)| match e {
             Edit::CastOutput(cast) => Some(*cast),
             _ => None,
@@ -299,7 +310,7 @@ impl Device for FaultyDevice {
 
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         let Some(commands) = self.lists.get(&list) else {
-            return lock(&self.base).device.replay(list, symbols);
+            return ended(lock(&self.base).device.replay(list, symbols));
         };
         let mut now = commands::evaluated(commands, symbols)?;
         let program = self.is_program(commands);
@@ -309,7 +320,7 @@ impl Device for FaultyDevice {
         let mut base = lock(&self.base);
         let list = base.device.record(&now)?;
         let done = base.device.replay(list, &Symbols::new());
-        done.and(base.device.destroy_list(list))
+        ended(done.and(base.device.destroy_list(list)))
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
@@ -321,7 +332,7 @@ impl Device for FaultyDevice {
     }
 
     fn wait(&mut self) -> Result<()> {
-        lock(&self.base).device.wait()
+        ended(lock(&self.base).device.wait())
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {

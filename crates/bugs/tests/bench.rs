@@ -108,6 +108,39 @@ fn missing_barriers_change_nothing_on_the_emulator_and_are_found_by_its_checks()
 }
 
 #[test]
+fn a_kernel_that_does_not_end_is_a_fault_and_the_bench_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    // A bound that loses its offset and then 1 runs below zero.
+    let endless = |m: &&Mutant| m.op == "attention" && m.operator == "offset-ignored";
+    let (mut mutants, others): (Vec<Mutant>, Vec<Mutant>) =
+        catalogue().mutants.iter().filter(endless).cloned().partition(|m| m.diff.contains(" - 1u"));
+    mutants.extend(others.into_iter().take(2));
+    let open = || -> Result<Box<dyn Device>> {
+        let timeout = Some(std::time::Duration::from_secs(2));
+        Ok(Box::new(Emulator::new(Options { timeout, ..Options::default() })?))
+    };
+    let options = RunOptions { open: &open, workers: 1, ..run() };
+    let prepared = Prepared::new(std::slice::from_ref(&bed), options.sampling);
+    let found = Mutex::new(Vec::new());
+    let add = |record: Record| found.lock().unwrap().push(record);
+    assert!(kernels(&prepared, &mutants, &options, &add, &Quiet, &Stop::new()).unwrap());
+    let found = found.into_inner().unwrap();
+    assert_eq!(found.len(), mutants.len(), "the bench goes on");
+    let lost: Vec<&Record> = found.iter().filter(|r| r.sighting.lost).collect();
+    assert_eq!(lost.len(), 1, "{found:?}");
+    assert!(lost[0].real() && lost[0].sighting.caught());
+    assert!(lost[0].sighting.error.as_ref().unwrap().starts_with("did not end"), "{lost:?}");
+    // A diagnosis loses the device too, and says so.
+    let case = Case::single(mutants.iter().find(|m| m.id == lost[0].id).unwrap());
+    let found = Mutex::new(Vec::new());
+    let add = |diagnosed| found.lock().unwrap().push(diagnosed);
+    diagnoses(std::slice::from_ref(&bed), &[case], &options, &add, &Quiet, &Stop::new()).unwrap();
+    let diagnosed = found.into_inner().unwrap();
+    assert!(diagnosed[0].error.as_ref().unwrap().contains("still running"), "{diagnosed:?}");
+}
+
+#[test]
 fn faults_at_once_are_reported_one_by_one() {
     let folder = tempfile::tempdir().unwrap();
     let bed = bed(folder.path());

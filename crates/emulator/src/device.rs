@@ -68,7 +68,7 @@ impl Emulator {
             info,
             options,
             subgroup_size: SUBGROUP_SIZE,
-            time_limit: TIME_LIMIT,
+            time_limit: options.timeout.unwrap_or(TIME_LIMIT),
             pool,
             next: 0,
             buffers: HashMap::new(),

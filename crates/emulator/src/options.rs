@@ -1,6 +1,7 @@
 //! Options of an emulator and their form on the command line.
 
 use crate::profile::Profile;
+use std::time::Duration;
 use tapml_device::{Error, Result};
 
 /// Which defects are looked for while kernels run.
@@ -62,6 +63,8 @@ pub struct Options {
     pub check: Checks,
     /// Threads that workgroups run on; `None` means one per processor.
     pub threads: Option<usize>,
+    /// How long one dispatch may take before it is stopped; `None` means a minute.
+    pub timeout: Option<Duration>,
 }
 
 impl Options {
@@ -74,9 +77,10 @@ impl Options {
                 "check" => options.check = Checks::parse(value)?,
                 "profile" => options.profile = Profile::parse(value)?,
                 "threads" => options.threads = Some(parse_threads(value)?),
+                "timeout" => options.timeout = Some(parse_timeout(value)?),
                 _ => {
                     return Err(Error::invalid(format!("unknown emulator option `{key}`")).with_hint(
-                        "options: check, profile, threads; for example emulator?check=all&profile=mobile",
+                        "options: check, profile, threads, timeout; for example emulator?check=all&profile=mobile",
                     ));
                 }
             }
@@ -93,14 +97,26 @@ fn parse_threads(value: &str) -> Result<usize> {
         .ok_or_else(|| Error::invalid(format!("threads must be a number from 1 to 1024, found `{value}`")))
 }
 
+fn parse_timeout(value: &str) -> Result<Duration> {
+    value.parse().ok().filter(|n| (1..=86_400).contains(n)).map(Duration::from_secs).ok_or_else(|| {
+        Error::invalid(format!("timeout must be a number of seconds from 1 to 86400, found `{value}`"))
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_command_line_form() {
-        let options = Options::parse("check=all&profile=mobile&threads=2").unwrap();
-        assert_eq!(options, Options { profile: Profile::MobileWebgpu, check: Checks::ALL, threads: Some(2) });
+        let options = Options::parse("check=all&profile=mobile&threads=2&timeout=5").unwrap();
+        let expected = Options {
+            profile: Profile::MobileWebgpu,
+            check: Checks::ALL,
+            threads: Some(2),
+            timeout: Some(Duration::from_secs(5)),
+        };
+        assert_eq!(options, expected);
         assert_eq!(Options::parse("").unwrap(), Options::default());
         let some = Options::parse("check=bounds,race").unwrap().check;
         assert_eq!(some, Checks { bounds: true, race: true, ..Checks::NONE });
@@ -112,6 +128,6 @@ mod tests {
         assert!(hint("check=speed").contains("nonfinite"));
         assert!(hint("profile=tpu").contains("fast-math"));
         assert!(hint("colour=red").contains("threads"));
-        assert!(Options::parse("threads=0").is_err());
+        assert!(Options::parse("threads=0").is_err() && Options::parse("timeout=0").is_err());
     }
 }

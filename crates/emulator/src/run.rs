@@ -169,7 +169,8 @@ impl Emulator {
             .source
             .error(ErrorKind::InvalidInput, &kernel.desc.name, span, &message)
             .context(format!("dispatch `{label}`"))
-            .with_hint("a loop may never end; otherwise give the dispatch fewer workgroups or more time")
+            .with_detail("deadline", format!("{:?}", self.time_limit))
+            .with_hint("a loop may never end; otherwise give the dispatch fewer workgroups or more time, `timeout=SECONDS`")
     }
 }
 

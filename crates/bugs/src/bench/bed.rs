@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use tapml_exec::CpuPlatform;
-use tapml_graph::{Model, Op, Result};
+use tapml_graph::{Model, Op, Result, Symbol};
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{CarveOptions, ModelIdentity, Oracles, Progress, PromptInput, Stop, carve};
 
@@ -19,6 +19,8 @@ pub struct Bed {
     pub model: Model,
     /// Exact results of the suite's calls.
     pub oracles: Oracles,
+    /// Whether a prompt is longer than the model's attention window, so that faults of it show.
+    pub long: bool,
 }
 
 /// What is recorded of a model.
@@ -60,7 +62,9 @@ impl Bed {
     pub fn open(name: &str, model: &Model, suite: &Path) -> Result<Bed> {
         let suite = Suite::open(suite)?;
         let model = suite.model(Some(model))?;
-        Ok(Bed { name: name.into(), suite, model, oracles: Oracles::new(ORACLE_BYTES) })
+        let most = suite.frames().iter().filter_map(|f| f.symbols.get(Symbol::N)).max().unwrap_or(0);
+        let long = Bed::window(&model).is_some_and(|window| most > u64::from(window));
+        Ok(Bed { name: name.into(), suite, model, oracles: Oracles::new(ORACLE_BYTES), long })
     }
 
     /// The largest attention window of a model: faults of windows show only beyond it.

@@ -1,6 +1,8 @@
 //! The bench of bugs: models with recorded calls, mutants replayed on them, and what each policy of judging says.
 
 mod bed;
+mod certainty;
+mod crew;
 mod noise;
 mod ops;
 mod plan;
@@ -13,6 +15,7 @@ mod sight;
 mod whole;
 
 pub use bed::{Bed, BedOptions};
+pub use certainty::CauseRate;
 pub use noise::Noise;
 pub use ops::{OpCase, OpCases, Sampling};
 pub use plan::{Case, diagnoses};

@@ -1,16 +1,15 @@
 //! Which full diagnoses are made: of single faults, of several at once, and of none.
 
 use super::bed::Bed;
+use super::crew::{Hands, each};
 use super::run::RunOptions;
 use super::sight::platform;
 use super::whole::{Diagnosed, diagnosed, logits, matters};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::Instant;
-use tapml_graph::{Context, Error, Result, Tensor};
+use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 use tapml_migrate::{Progress, Stop};
 
 /// One diagnosis to make.
@@ -64,9 +63,16 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Whether a prompt longer than the attention window may be needed to see the faults, or belongs to a clean run.
+    pub fn long(&self) -> bool {
+        self.mutants.is_empty() || self.mutants.iter().any(|m| m.op == "attention")
+    }
+}
+
 type Logits = Arc<OnceLock<Result<Arc<Vec<Tensor>>>>>;
 
-/// Makes the diagnoses in their order, and calls `found` for each, from any thread, as soon as it is done.
+/// Makes the diagnoses in their order, on the bed of the model whose prompts are as long as the case needs, and calls `found` for each, from any thread, as soon as it is done.
 pub fn diagnoses(
     beds: &[Bed],
     cases: &[Case],
@@ -75,41 +81,42 @@ pub fn diagnoses(
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<bool> {
-    progress.stage("diagnoses", cases.len() as u64);
-    let next = AtomicUsize::new(0);
     let clean: Mutex<HashMap<String, Logits>> = Mutex::default();
-    let work = || -> Result<()> {
-        let bench = Workbench::new((options.open)()?);
-        let checker = options.checker.map(|open| Ok(Workbench::new(open()?))).transpose()?;
-        loop {
-            stop.check()?;
-            let late = options.until.is_some_and(|until| Instant::now() >= until);
-            let Some(case) = cases.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !late) else {
-                return Ok(());
-            };
-            let bed = beds.iter().find(|b| b.name == case.model);
-            let bed =
-                bed.ok_or_else(|| Error::invalid(format!("there is no model `{}` here", case.model)))?;
-            let mut equivalent = Vec::new();
-            for mutant in case.mutants.iter().filter(|m| m.between()) {
-                let clean = clean_logits(&clean, bed, &bench)?;
-                if !matters(bed, &bench, mutant, &clean)? {
-                    equivalent.push(mutant.id.clone());
-                }
+    let work = |hands: &mut Hands<'_>, case: &Case| -> Result<()> {
+        let bed = beds.iter().filter(|b| b.name == case.model).min_by_key(|b| b.long != case.long());
+        let bed = bed.ok_or_else(|| Error::invalid(format!("there is no model `{}` here", case.model)))?;
+        let done = match one(bed, case, hands, &clean, stop) {
+            Err(e) if e.kind() == ErrorKind::DeviceLost && !case.mutants.is_empty() => {
+                hands.renew()?;
+                // Without a fault it must work.
+                logits(bed, &mut platform(&hands.bench, &[]))?;
+                Diagnosed::lost(bed, &case.name, &case.mutants, &e)
             }
-            let done =
-                diagnosed(bed, &case.name, (&bench, checker.as_ref()), &case.mutants, &equivalent, stop);
-            found(done.context(|| case.name.clone())?);
-            progress.advance(1);
-        }
+            done => done.context(|| case.name.clone())?,
+        };
+        found(done);
+        Ok(())
     };
-    let ran: Vec<Result<()>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.workers.max(1)).map(|_| scope.spawn(work)).collect();
-        let crashed = |_| Err(Error::bug("a worker of the bench panicked"));
-        workers.into_iter().map(|w| w.join().unwrap_or_else(crashed)).collect()
-    });
-    ran.into_iter().collect::<Result<()>>()?;
-    Ok(options.until.is_none_or(|until| Instant::now() < until))
+    each("diagnoses", cases, options, &work, progress, stop)
+}
+
+/// One diagnosis; fails if the device is lost.
+fn one(
+    bed: &Bed,
+    case: &Case,
+    hands: &Hands<'_>,
+    clean: &Mutex<HashMap<String, Logits>>,
+    stop: &Stop,
+) -> Result<Diagnosed> {
+    let mut equivalent = Vec::new();
+    for mutant in case.mutants.iter().filter(|m| m.between()) {
+        let clean = clean_logits(clean, bed, &hands.bench)?;
+        if !matters(bed, &hands.bench, mutant, &clean)? {
+            equivalent.push(mutant.id.clone());
+        }
+    }
+    let devices = (&hands.bench, hands.checker.as_ref());
+    diagnosed(bed, &case.name, devices, &case.mutants, &equivalent, stop)
 }
 
 /// What the model computes without a fault, once for each model.

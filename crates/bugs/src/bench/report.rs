@@ -160,10 +160,11 @@ impl Report {
         counts
     }
 
-    /// Whether nothing was missed and nothing is false.
+    /// Whether nothing was missed, nothing is false, and nothing is stated as certain that is not so.
     pub fn holds(&self) -> bool {
         let wrong = |d: &Diagnosed| d.error.is_some() || !d.missed.is_empty() || d.false_reports() > 0;
         self.missed().next().is_none()
+            && self.certain_and_wrong().next().is_none()
             && self.false_alarms().next().is_none()
             && !self.diagnosed.iter().any(wrong)
     }

@@ -1,19 +1,19 @@
 //! The bench itself: workers, each with a device of its own, take mutants in turn.
 
 use super::bed::Bed;
+use super::crew::{Hands, each};
 use super::ops::{OpCases, Sampling, replay};
 use super::policy::{POLICIES, close};
 use super::report::{CleanRun, Record};
 use super::select::tuned_on;
-use super::sight::{GRID, Sight, platform, sight};
+use super::sight::{GRID, Sight, Sighting, platform, sight};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tapml_device::Device;
-use tapml_graph::{Context, Error, Result, Tensor};
+use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 use tapml_migrate::verdict::{Constants, judge_with};
 use tapml_migrate::{Progress, Stop};
 
@@ -22,7 +22,7 @@ pub type Opener<'a> = &'a (dyn Fn() -> Result<Box<dyn Device>> + Sync);
 
 /// How the bench runs.
 pub struct RunOptions<'a> {
-    /// Opens the device under test; each worker has its own.
+    /// Opens the device under test; each worker has its own, and another one where a fault has cost it that.
     pub open: Opener<'a>,
     /// Opens a device that checks while it runs.
     pub checker: Option<Opener<'a>>,
@@ -67,8 +67,9 @@ impl<'a> Prepared<'a> {
     }
 }
 
-/// Tries mutants of kernels in their order, and calls `found` for each, from any thread, as soon as it is done. The result
-/// tells whether all were tried: the time may have been too short.
+/// Tries mutants of kernels in their order, and calls `found` for each, from any thread, as soon as it is done. A mutant
+/// that costs the device, because it does not end or for another reason, is a fault. The result tells whether all were
+/// tried: the time may have been too short.
 pub fn kernels(
     prepared: &Prepared<'_>,
     mutants: &[Mutant],
@@ -77,31 +78,22 @@ pub fn kernels(
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<bool> {
-    progress.stage("mutants", mutants.len() as u64);
-    let next = AtomicUsize::new(0);
-    let checker = options.checker.map(|open| Ok(Mutex::new(Workbench::new(open()?)))).transpose()?;
-    let work = || -> Result<()> {
-        let bench = Workbench::new((options.open)()?);
-        loop {
-            stop.check()?;
-            let late = options.until.is_some_and(|until| Instant::now() >= until);
-            let Some(mutant) = mutants.get(next.fetch_add(1, Ordering::Relaxed)).filter(|_| !late) else {
-                return Ok(());
-            };
-            let cases = prepared.of(&mutant.model, &mutant.op, &bench)?;
-            let eyes = Sight { bench: &bench, checker: checker.as_ref(), grid: options.grid };
-            let seen = sight(&eyes, &cases, std::slice::from_ref(mutant)).context(|| mutant.id.clone())?;
-            found(Record::of(mutant, seen));
-            progress.advance(1);
-        }
+    let work = |hands: &mut Hands<'_>, mutant: &Mutant| -> Result<()> {
+        let cases = prepared.of(&mutant.model, &mutant.op, &hands.bench)?;
+        let start = Instant::now();
+        let eyes = Sight { bench: &hands.bench, checker: hands.checker.as_ref(), grid: options.grid };
+        let seen = match sight(&eyes, &cases, std::slice::from_ref(mutant)) {
+            Err(e) if e.kind() == ErrorKind::DeviceLost => {
+                let seen = Sighting::lost(&cases, &e, start.elapsed());
+                hands.renew().and_then(|()| hands.prove(&cases)).context(|| mutant.id.clone())?;
+                seen
+            }
+            seen => seen.context(|| mutant.id.clone())?,
+        };
+        found(Record::of(mutant, seen));
+        Ok(())
     };
-    let ran: Vec<Result<()>> = std::thread::scope(|scope| {
-        let workers: Vec<_> = (0..options.workers.max(1)).map(|_| scope.spawn(work)).collect();
-        let crashed = |_| Err(Error::bug("a worker of the bench panicked"));
-        workers.into_iter().map(|w| w.join().unwrap_or_else(crashed)).collect()
-    });
-    ran.into_iter().collect::<Result<()>>()?;
-    Ok(options.until.is_none_or(|until| Instant::now() < until))
+    each("mutants", mutants, options, &work, progress, stop)
 }
 
 /// Judges all operators of a model without a fault.

@@ -7,7 +7,7 @@ use crate::device::Workbench;
 use crate::mutant::Mutant;
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tapml_exec::{DevicePlatform, Overrides, Platform};
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_migrate::report::is_defect;
@@ -65,6 +65,9 @@ pub struct Sighting {
     /// Why the kernel could not be run, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Whether it cost the device: it did not end, or the device was lost by it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub lost: bool,
     /// Whether each of [`POLICIES`] refuses a call.
     pub policies: Vec<bool>,
     /// Whether a unit test on random normal inputs refuses.
@@ -80,6 +83,41 @@ pub struct Sighting {
 }
 
 impl Sighting {
+    fn nothing(cases: &OpCases) -> Sighting {
+        Sighting {
+            class: Class::Equivalent,
+            cases: cases.cases.len() as u64,
+            differing: 0,
+            failed: 0,
+            ratio: 0.0,
+            criterion: String::new(),
+            findings: 0,
+            error: None,
+            lost: false,
+            policies: vec![false; POLICIES.len()],
+            random: false,
+            grid: Vec::new(),
+            kills: Vec::new(),
+            seconds: 0.0,
+        }
+    }
+
+    /// What is seen of a mutant by which the device was lost; nobody can overlook it.
+    pub fn lost(cases: &OpCases, error: &Error, after: Duration) -> Sighting {
+        let what = if error.detail("deadline").is_some() { "did not end" } else { "the device was lost" };
+        let seconds = after.as_secs_f64();
+        let mut found = Sighting { class: Class::Real, lost: true, seconds, ..Sighting::nothing(cases) };
+        found.refused(format!("{what}: {error}"));
+        found
+    }
+
+    /// No policy accepts what could not be run.
+    fn refused(&mut self, why: String) {
+        self.error = Some(why);
+        self.policies.fill(true);
+        self.random = true;
+    }
+
     /// Whether the verdict, a checking device or the compiler sees the mutant.
     pub fn caught(&self) -> bool {
         self.failed > 0 || self.findings > 0 || self.error.is_some()
@@ -91,7 +129,7 @@ pub struct Sight<'a> {
     /// The device under test.
     pub bench: &'a Workbench,
     /// A device that checks while it runs, if there is one.
-    pub checker: Option<&'a std::sync::Mutex<Workbench>>,
+    pub checker: Option<&'a Workbench>,
     /// Whether other constants are measured too.
     pub grid: bool,
 }
@@ -105,21 +143,7 @@ pub fn platform(bench: &Workbench, mutants: &[Mutant]) -> DevicePlatform {
 pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<Sighting> {
     let start = Instant::now();
     let mut faulty = platform(sight.bench, mutants);
-    let mut found = Sighting {
-        class: Class::Equivalent,
-        cases: cases.cases.len() as u64,
-        differing: 0,
-        failed: 0,
-        ratio: 0.0,
-        criterion: String::new(),
-        findings: 0,
-        error: None,
-        policies: vec![false; POLICIES.len()],
-        random: false,
-        grid: Vec::new(),
-        kills: Vec::new(),
-        seconds: 0.0,
-    };
+    let mut found = Sighting::nothing(cases);
     let outputs = run(&mut faulty, cases, &mut found)?;
     let seen: Vec<Seen> = match &outputs {
         Some(outputs) => {
@@ -177,17 +201,12 @@ impl Sighting {
 
 /// The outputs of all calls, and what the unit test says; `None` if a call could not be run.
 fn run(faulty: &mut dyn Platform, cases: &OpCases, found: &mut Sighting) -> Result<Option<Vec<Vec<Tensor>>>> {
-    let refused = |found: &mut Sighting, error: Error| {
-        found.error = Some(error.to_string());
-        found.policies.fill(true);
-        found.random = true;
-    };
     let all = replay(faulty, &cases.calls)?.into_iter().collect::<Result<Vec<_>>>();
     let outputs = match all {
         Ok(outputs) => outputs,
         Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
         Err(e) => {
-            refused(found, e);
+            found.refused(e.to_string());
             return Ok(None);
         }
     };
@@ -239,8 +258,7 @@ fn look(sight: &Sight<'_>, cases: &OpCases, case: &OpCase, outputs: &[Tensor]) -
 /// Defects that the checking device sees in a few calls.
 fn findings(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<u64> {
     let Some(checker) = sight.checker else { return Ok(0) };
-    let checker = checker.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-    let mut faulty = platform(&checker, mutants);
+    let mut faulty = platform(checker, mutants);
     replay(&mut faulty, &cases.checked)?;
     Ok(faulty.take_findings().iter().filter(|f| is_defect(f)).count() as u64)
 }

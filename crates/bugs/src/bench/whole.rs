@@ -62,6 +62,23 @@ pub struct Diagnosed {
 }
 
 impl Diagnosed {
+    /// What becomes of a diagnosis by whose faults the device was lost.
+    pub(super) fn lost(bed: &Bed, name: &str, mutants: &[Mutant], error: &Error) -> Diagnosed {
+        let bugs: Vec<String> = mutants.iter().map(|m| m.id.clone()).collect();
+        Diagnosed {
+            name: name.into(),
+            model: bed.name.clone(),
+            tuned_on: tuned_on(name),
+            missed: bugs.clone(),
+            bugs,
+            equivalent: Vec::new(),
+            reports: Vec::new(),
+            named: 0,
+            error: Some(error.to_string()),
+            seconds: 0.0,
+        }
+    }
+
     /// Reports that stand for no fault.
     pub fn false_reports(&self) -> usize {
         self.reports.iter().filter(|r| r.bug.is_none()).count()

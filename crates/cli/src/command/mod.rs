@@ -9,6 +9,7 @@ mod compile;
 mod device;
 mod diagnose;
 mod generate;
+mod guard;
 mod inspect;
 mod kernel;
 mod logits;

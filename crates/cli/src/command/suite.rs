@@ -2,6 +2,7 @@
 
 use super::check::suite_model;
 use super::common;
+use super::guard::Guard;
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
@@ -61,6 +62,9 @@ pub struct ScoreCommand {
     /// Look for prompts that tell the faults of attributes which this suite cannot
     #[arg(long)]
     seek: bool,
+    /// Seconds after which a kernel counts as one that does not end; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    deadline: u64,
     #[command(flatten)]
     json: JsonArg,
 }
@@ -75,11 +79,13 @@ impl ScoreCommand {
         let spec = PlatformSpec::parse(&self.target)?;
         let bed = self.bed()?;
         let stop = common::stop_on_signal()?;
-        let open = || -> tapml::Result<Box<dyn Device>> { platform::open_device(&spec) };
+        let workers = std::thread::available_parallelism().map_or(1, usize::from).min(8);
+        let guard = Guard::new(&spec, platform::open_device(&spec)?.info(), workers, self.deadline)?;
+        let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
         let run = RunOptions {
             open: &open,
             checker: None,
-            workers: std::thread::available_parallelism().map_or(1, usize::from).min(8),
+            workers,
             sampling: Sampling::ALL,
             grid: false,
             until: None,

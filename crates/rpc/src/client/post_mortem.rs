@@ -4,7 +4,7 @@ use crate::wire::{PostMortem, Reason};
 use tapml_graph::{Error, ErrorKind};
 
 /// The error that a post-mortem stands for. Its details are `kernel`, `file`, `line`, `dispatch`, `running`, `signal` or
-/// `exit code`, `memory`, `recent`, `output` and `source`, as far as they are known.
+/// `exit code`, `memory`, `recent`, `output` and `source`, as far as they are known, and `deadline` if one was missed.
 pub fn error(place: &str, report: PostMortem) -> Error {
     let text = format!("{place}: {}", report.summary);
     let mut error = Error::new(ErrorKind::DeviceLost, text).with_hint(hint(report.reason()));
@@ -18,6 +18,9 @@ pub fn error(place: &str, report: PostMortem) -> Error {
         add("file", kernel.file.clone());
         add("line", if kernel.line > 0 { kernel.line.to_string() } else { String::new() });
         add("dispatch", kernel.label.clone());
+    }
+    if report.reason() == Reason::Deadline {
+        add("deadline", format!("{} ms", report.busy_ms));
     }
     add("running", report.running.clone());
     add("signal", if report.signal > 0 { report.signal.to_string() } else { String::new() });

@@ -1,6 +1,7 @@
 //! `tapml bench bugs`: put faults into kernels and between them, and count what is found.
 
 use super::super::common::{self, Activation};
+use super::super::guard::Guard;
 use super::models::{self, BenchModel};
 use super::table;
 use crate::Outcome;
@@ -60,9 +61,12 @@ pub struct BugsCommand {
     /// Begin nothing new after so many minutes; the same command with the same --json file goes on
     #[arg(long)]
     minutes: Option<f64>,
-    /// Mutants that are tried at once, each on a device of its own
+    /// Mutants that are tried at once, each on a device of its own; as many as there are processors, 8 at most, if not given
     #[arg(long)]
     workers: Option<usize>,
+    /// Seconds after which a kernel counts as one that does not end; 0 for no limit
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    deadline: u64,
     /// Measure what other constants of the verdict would decide too
     #[arg(long)]
     grid: bool,
@@ -157,13 +161,15 @@ impl BugsCommand {
         let start = Instant::now();
         let stop = common::stop_on_signal()?;
         let folder = tempfile::tempdir().context("could not create a folder for recorded calls")?;
-        let open = || -> tapml::Result<Box<dyn Device>> { platform::open_device(spec) };
-        let checker = (self.checker != "none").then(|| device_spec(&self.checker)).transpose()?;
-        let open_checker = || platform::open_device(checker.as_ref().unwrap_or(spec));
+        let workers = self.workers.unwrap_or_else(workers).max(1);
+        let guard = Guard::new(spec, info, workers, self.deadline)?;
+        let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
+        let checker = (self.checker != "none").then(|| self.checking(workers)).transpose()?;
+        let open_checker = || checker.as_ref().unwrap_or(&guard).open();
         let options = RunOptions {
             open: &open,
             checker: checker.is_some().then_some(&open_checker as bench::Opener<'_>),
-            workers: self.workers.unwrap_or_else(workers),
+            workers,
             sampling: Sampling::default(),
             grid: self.grid,
             until: bench::deadline(self.minutes),
@@ -183,6 +189,13 @@ impl BugsCommand {
             done => done?,
         }
         self.finish(kept)
+    }
+
+    /// The devices that check kernels while they run.
+    fn checking(&self, workers: usize) -> Result<Guard> {
+        let spec = device_spec(&self.checker)?;
+        let info = platform::open_device(&spec)?.info().clone();
+        Guard::new(&spec, &info, workers, self.deadline)
     }
 
     /// Mutants of kernels, then clean runs, then full diagnoses, as far as the time reaches.
@@ -207,10 +220,12 @@ impl BugsCommand {
         Ok(())
     }
 
-    /// Full diagnoses of single faults, of several at once, and of none, with short prompts.
+    /// Full diagnoses of single faults, of several at once, and of none.
     fn diagnoses(&self, work: &Work<'_>) -> Result<()> {
         let Work { models, mutants, options, kept, .. } = work;
-        let real = |m: &&Mutant| kept.lock().0.mutants.iter().any(|r| r.id == m.id && r.real());
+        // By what costs the device at once no diagnosis can be made.
+        let real =
+            |m: &&Mutant| kept.lock().0.mutants.iter().any(|r| r.id == m.id && r.real() && !r.sighting.lost);
         let real: Vec<Mutant> = mutants.iter().filter(real).cloned().collect();
         let between: Vec<Mutant> = mutants.iter().filter(|m| m.between()).cloned().collect();
         let half = (self.diagnose / 2).min(between.len());
@@ -223,11 +238,14 @@ impl BugsCommand {
             );
         }
         cases.retain(|case| !kept.lock().0.diagnosed.iter().any(|d| d.name == case.name));
-        let needed = |m: &&BenchModel| cases.iter().any(|case| case.model == m.name);
-        let beds = models.iter().filter(needed);
-        let beds: Vec<Bed> = beds
-            .map(|m| m.bed(Activation::F32, self.seed, false, work.folder, work.stop))
-            .collect::<Result<_>>()?;
+        // Long prompts take long: they are for those that need them.
+        let mut beds: Vec<Bed> = Vec::new();
+        for (model, long) in models.iter().flat_map(|m| [(m, false), (m, true)]) {
+            let needed = |case: &Case| case.model == model.name && (case.long() && model.long()) == long;
+            if cases.iter().any(needed) {
+                beds.push(model.bed(Activation::F32, self.seed, long, work.folder, work.stop)?);
+            }
+        }
         let bar = Bar::new();
         let found = |diagnosed| kept.add(|report| report.diagnosed.push(diagnosed));
         bench::diagnoses(&beds, &cases, options, &found, &bar, work.stop)?;

@@ -23,6 +23,8 @@ pub struct BenchModel {
     /// As imported, with activations in f32.
     pub model: Model,
     path: PathBuf,
+    /// Positions that it can have.
+    context: usize,
     tokens: Vec<u32>,
     begin: Option<u32>,
 }
@@ -79,7 +81,8 @@ impl BenchModel {
             begin = rest.first().copied();
             tokens.extend_from_slice(ids.strip_prefix(rest.as_slice()).unwrap_or(&ids));
         }
-        Ok(BenchModel { name: name_of(path), model, path: path.into(), tokens, begin })
+        let (name, context) = (name_of(path), checkpoint.context());
+        Ok(BenchModel { name, model, path: path.into(), context, tokens, begin })
     }
 
     /// The model with activations of this dtype.
@@ -94,7 +97,8 @@ impl BenchModel {
         }
     }
 
-    /// The prompts of a seed: pieces of the bundled prompts, and a long one for models with a window.
+    /// The prompts of a seed: pieces of the bundled prompts, and if asked for a long one for models with a window that is
+    /// shorter than their context.
     fn prompts(&self, seed: u64, long: bool) -> Vec<Vec<u32>> {
         let piece = |start: usize, len: usize| {
             let own = self.tokens.iter().cycle().skip(start % self.tokens.len().max(1)).copied();
@@ -106,10 +110,21 @@ impl BenchModel {
             .enumerate()
             .map(|(i, &len)| piece(start + i * 17, len + seed as usize % 4))
             .collect();
-        if let Some(window) = Bed::window(&self.model).filter(|_| long) {
-            prompts.push(piece(start, window as usize + BEYOND));
+        if let Some(len) = self.beyond().filter(|_| long) {
+            prompts.push(piece(start, len));
         }
         prompts
+    }
+
+    /// Tokens of a prompt that is longer than the window, if the context is long enough for it.
+    fn beyond(&self) -> Option<usize> {
+        let len = Bed::window(&self.model).map(|window| window as usize + BEYOND);
+        len.filter(|len| len + STEPS as usize <= self.context)
+    }
+
+    /// Whether there is a long prompt.
+    pub fn long(&self) -> bool {
+        self.beyond().is_some()
     }
 
     /// Records the model's calls on the prompts of a seed into `folder`.
@@ -123,7 +138,8 @@ impl BenchModel {
     ) -> Result<Bed> {
         let options = BedOptions { prompts: self.prompts(seed, long), steps: STEPS };
         let model = self.with(activation)?;
-        let out = folder.join(format!("{}-{activation:?}-{seed}", self.name));
+        let length = if long { "long" } else { "short" };
+        let out = folder.join(format!("{}-{activation:?}-{seed}-{length}", self.name));
         Bed::carve(&self.name, &model, &options, &out, &Quiet, stop)
             .with_context(|| format!("could not record calls of {}", self.path.display()))
     }

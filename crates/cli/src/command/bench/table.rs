@@ -3,7 +3,7 @@
 use crate::output::table;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use tapml::bugs::bench::{Diagnosed, GRID, POLICIES, Record, Report};
+use tapml::bugs::bench::{CauseRate, Diagnosed, GRID, POLICIES, Record, Report};
 
 /// Counts of one row: mutants, faults, seen.
 #[derive(Default)]
@@ -93,6 +93,18 @@ fn diagnoses(report: &Report) -> Rows {
     Rows { header, rows: rows.collect() }
 }
 
+/// Whether the stated causes are right, by family.
+fn causes(report: &Report) -> Rows {
+    let row = |r: CauseRate| {
+        let right = format!("{:.0} %", (100.0 * r.right as f64 / r.reported.max(1) as f64).floor());
+        let [faults, reported, certain, wrong] =
+            [r.faults, r.reported, r.certain, r.certain_wrong].map(|n| n.to_string());
+        vec![r.family, faults, reported, right, certain, wrong]
+    };
+    let header = vec!["family", "faults", "reports", "cause right", "certain", "certain and wrong"];
+    Rows { header, rows: report.causes().into_iter().map(row).collect() }
+}
+
 /// What other constants would miss and raise, on the half that they are tuned on and on the other.
 fn grid(report: &Report) -> Rows {
     let row = |i: usize, (base, chain, shared, lambda): (f64, f64, f64, f64)| {
@@ -116,8 +128,10 @@ fn grid(report: &Report) -> Rows {
 fn summary(report: &Report) -> String {
     let classes: Vec<String> = report.classes().iter().map(|(name, n)| format!("{n} {name}")).collect();
     let (missed, alarms) = (report.missed().count(), report.false_alarms().count());
+    let lost = report.mutants.iter().filter(|r| r.sighting.lost).count();
+    let wrong = report.certain_and_wrong().count();
     format!(
-        "{}: {} mutants ({}), {} clean runs, {missed} missed, {alarms} false, {:.0} s",
+        "{}: {} mutants ({}; {lost} did not end or cost the device), {} clean runs, {missed} missed, {alarms} false, {wrong} causes certain and wrong, {:.0} s",
         report.target,
         report.mutants.len(),
         classes.join(", "),
@@ -148,6 +162,10 @@ fn wrong(report: &Report) -> String {
             let _ = writeln!(text, "  false: {} ({}), {}: {}", r.op, r.kind, r.cause, r.evidence);
         }
     }
+    for (d, r) in report.certain_and_wrong() {
+        let bug = r.bug.as_deref().unwrap_or("no fault of its own");
+        let _ = writeln!(text, "\ncertain and wrong: {} of {bug} ({}): {}", r.cause, d.name, r.evidence);
+    }
     text
 }
 
@@ -156,13 +174,14 @@ pub fn text(report: &Report) -> String {
     let families = breakdown(report, "family", |r| r.family.to_string());
     let models = breakdown(report, "model", |r| r.model.clone());
     let rates = rates(report, None);
-    let diagnoses = diagnoses(report);
+    let (diagnoses, causes) = (diagnoses(report), causes(report));
     format!(
-        "{}\n\n{}\n\n{}\n\n{}\n{}\n{}",
+        "{}\n\n{}\n\n{}\n\n{}\n\n{}\n{}\n{}",
         families.text(),
         models.text(),
         rates.text(),
         diagnoses.text(),
+        causes.text(),
         wrong(report),
         summary(report)
     )
@@ -178,6 +197,7 @@ pub fn markdown(report: &Report) -> String {
         ("Policies, all", rates(report, None)),
         ("Policies, held out", rates(report, Some(false))),
         ("Full diagnoses", diagnoses(report)),
+        ("Stated causes", causes(report)),
         ("Constants of the verdict", grid(report)),
     ];
     let mut text = format!("# Bench of bugs\n\n{}\n", summary(report));
