@@ -1,118 +1,213 @@
 //! From what is not as it must be to faults: one for each cause, in words that a person can act on.
 
-use super::scan::{Anomaly, Holds, What, Wrong};
+use super::scan::{Anomaly, Holds, What};
+use super::scene::Scene;
+use super::why::{self, Why};
+use super::{placed, program};
 use crate::diagnose::Run;
-use crate::explain;
 use crate::report::{Fault, FaultKind};
-use std::collections::BTreeSet;
-use tapml_graph::{NodeId, Result, Symbol, Tensor};
-use tapml_migrate::verdict::judge;
+use std::collections::{BTreeSet, HashSet};
+use tapml_graph::{NodeId, Result, ValueId};
 
 /// A fault in the making: what one cause explains.
-struct Group {
+pub(super) struct Group {
     kind: FaultKind,
     cause: String,
-    /// Tells faults of one cause apart: a kernel.
+    /// Tells faults of one cause apart: a kernel, a node that runs late.
     key: String,
     certain: bool,
     evidence: String,
     nodes: BTreeSet<NodeId>,
     count: u64,
     first: Anomaly,
+    /// Whether it is one of the program as a whole, which no placement of nodes leaves out.
+    whole: bool,
+    /// The node that runs after what reads its result.
+    late: Option<NodeId>,
 }
 
-/// Most anomalies that are looked at one by one; a fault of the whole program shows in every node.
+impl Group {
+    /// A fault of the whole program.
+    pub fn whole(
+        cause: &str,
+        certain: bool,
+        evidence: String,
+        nodes: BTreeSet<NodeId>,
+        first: Anomaly,
+    ) -> Group {
+        let (kind, cause, key) = (FaultKind::Between, cause.into(), String::new());
+        Group { kind, cause, key, certain, evidence, nodes, count: 1, first, whole: true, late: None }
+    }
+
+    /// The same with so many anomalies that it explains.
+    pub fn counting(self, count: u64) -> Group {
+        Group { count, ..self }
+    }
+
+    fn explains(&self, other: &Group) -> bool {
+        (self.kind, &self.cause, &self.key) == (other.kind, &other.cause, &other.key)
+    }
+}
+
+/// The faults behind some anomalies.
+#[derive(Default)]
+pub(super) struct Located {
+    pub faults: Vec<Fault>,
+    /// Whether one is a fault of the program as a whole: it shows wherever nodes run on the target, and what other faults
+    /// there are can be seen only without it.
+    pub whole: bool,
+}
+
+/// Most anomalies that are looked at one by one.
 const MOST: usize = 64;
 
-/// The faults that explain these anomalies, in the order in which they appear.
-pub(super) fn of(run: &mut Run<'_>, anomalies: Vec<Anomaly>) -> Result<Vec<Fault>> {
-    let mut groups: Vec<Group> = Vec::new();
+/// So many nodes that run late are one fault: nothing waits for what it reads.
+const LATE: usize = 4;
+
+/// The faults that explain these anomalies, in the order in which they appear. The scene is that of the step that they are
+/// of; without it no output is wrong.
+pub(super) fn of(run: &mut Run<'_>, mut anomalies: Vec<Anomaly>, scene: Option<&Scene>) -> Result<Located> {
+    let mut groups = match scene {
+        Some(scene) => program::take(run, scene, &mut anomalies)?,
+        None => Vec::new(),
+    };
     let beyond = anomalies.iter().filter(|a| matches!(a.what, What::Beyond { .. })).count();
-    let everywhere = beyond > 4 && beyond * 2 > super::placed(run).len();
+    let everywhere = beyond > 4 && beyond * 2 > placed(run).len();
+    let mut single = Vec::new();
     for anomaly in anomalies.into_iter().take(MOST.max(beyond)) {
         run.stop.check()?;
-        let group = explained(run, anomaly, everywhere)?;
-        match groups.iter_mut().find(|g| (g.kind, &g.cause, &g.key) == (group.kind, &group.cause, &group.key))
-        {
+        single.extend(explained(run, scene, anomaly, everywhere)?);
+    }
+    settle(&mut single);
+    for group in single {
+        match groups.iter_mut().find(|g| g.explains(&group)) {
             Some(known) => {
                 known.nodes.extend(group.nodes);
-                known.count += 1;
+                known.count += group.count;
             }
             None => groups.push(group),
         }
     }
-    groups.into_iter().map(|group| finish(run, group)).collect()
+    let whole = groups.iter().any(|g| g.whole);
+    let faults = groups.into_iter().map(|group| finish(run, group)).collect::<Result<_>>()?;
+    Ok(Located { faults, whole })
 }
 
-fn explained(run: &mut Run<'_>, anomaly: Anomaly, everywhere: bool) -> Result<Group> {
-    let graph = run.suite.graph();
-    let name = |id: NodeId| graph.node(id).name.as_str();
-    let reader = name(anomaly.node);
-    let mut nodes = BTreeSet::from([anomaly.node]);
-    let mut certain = true;
-    let (mut kind, mut key) = (FaultKind::Between, String::new());
-    let (cause, evidence) = match &anomaly.what {
-        What::Given { input } => (
-            "missing_copy",
-            format!(
-                "`{reader}` reads other values than the input `{input}` that was given: the upload is lost or late"
-            ),
-        ),
-        What::Changed { value, producer, holds } => {
-            nodes.insert(*producer);
-            let (value, producer) = (&graph.value(*value).name, name(*producer));
-            let begin = format!("`{value}` is not what `{producer}` left in it when `{reader}` reads it");
-            match holds {
-                Holds::Output(other) => {
-                    nodes.insert(*other);
-                    let other = name(*other);
-                    let end =
-                        format!("it holds what `{other}` left: their memory overlaps while both are needed");
-                    ("buffer_reused", format!("{begin}; {end}"))
-                }
-                Holds::Before => {
-                    let end = "it holds its value of the step before: the reader ran before the writer, or a copy is lost";
-                    ("missing_dependency", format!("{begin}; {end}"))
-                }
-                Holds::Nothing => {
-                    ("missing_copy", format!("{begin}; it holds what memory held before anyone wrote it"))
-                }
-                _ => {
-                    certain = false;
-                    ("buffer_reused", format!("{begin}: something else writes to its memory in between"))
-                }
-            }
+/// What a late node leaves itself may be wrong too, since its inputs are gone by then: that is no fault of its own. Many
+/// late nodes are one fault.
+fn settle(groups: &mut Vec<Group>) {
+    let late: HashSet<NodeId> = groups.iter().filter_map(|g| g.late).collect();
+    groups.retain(|g| {
+        g.late.is_some()
+            || !late.contains(&g.first.node)
+            || !matches!(g.first.what, What::Wrong(_) | What::Differs(_))
+    });
+    for group in groups.iter_mut().filter(|g| g.late.is_some()) {
+        group.nodes.extend(group.late);
+        group.key = match (late.len() > LATE, group.late) {
+            (false, Some(id)) => format!("late {}", id.0),
+            _ => "late".into(),
+        };
+    }
+}
+
+/// The fault that one anomaly shows; `None` if it says nothing.
+fn explained(
+    run: &mut Run<'_>,
+    scene: Option<&Scene>,
+    anomaly: Anomaly,
+    everywhere: bool,
+) -> Result<Option<Group>> {
+    let why = match &anomaly.what {
+        What::Wrong(wrong) => match scene {
+            Some(scene) => why::of(run, scene, anomaly.node, wrong)?,
+            None => return Ok(None),
+        },
+        What::Differs(found) => {
+            let why = scene.map(|scene| why::of_other(run, scene, anomaly.node, found)).transpose()?;
+            let Some(why) = why.flatten() else { return Ok(None) };
+            why
         }
-        What::State { state, holds } => state_fault(run, *state, *holds, reader),
-        What::Beyond { bytes, .. } if everywhere => (
-            "not_written",
-            format!(
-                "memory that the program fills with a word before `{reader}` and other nodes write to it holds other \
-                 bytes behind their outputs ({bytes} here): fills are not performed, or every kernel writes too far"
-            ),
-        ),
-        What::Beyond { output, bytes } => {
-            kind = FaultKind::Operator;
-            key = run.choices.get(anomaly.node).map(|c| c.name.clone()).unwrap_or_default();
-            let text = format!(
-                "`{reader}` writes {bytes} bytes behind the end of its output {output}, in rows that this step does not have"
+        What::Given { value, holds } => given(run, *value, *holds, anomaly.node),
+        What::Changed { value, producer, holds } => changed(run, *value, *producer, *holds, anomaly.node),
+        What::State { state, holds } => state_fault(run, *state, *holds, anomaly.node),
+        What::Beyond { output, bytes } => beyond(run, anomaly.node, *output, *bytes, everywhere),
+    };
+    let mut nodes: BTreeSet<NodeId> = why.nodes.into_iter().collect();
+    nodes.insert(anomaly.node);
+    Ok(Some(Group {
+        kind: why.kind,
+        cause: why.cause.into(),
+        key: why.kernel,
+        certain: why.certain,
+        evidence: format!("in {}: {}", anomaly.step, why.evidence),
+        nodes,
+        count: 1,
+        whole: matches!(anomaly.what, What::Given { .. }) || why.cause == "wrong_symbol",
+        late: why.late,
+        first: anomaly,
+    }))
+}
+
+/// A value that the program gets from outside is another than was given.
+fn given(run: &Run<'_>, value: ValueId, holds: Holds, reader: NodeId) -> Why {
+    let (value, reader) = (&run.suite.graph().value(value).name, run.name(reader));
+    let begin = format!("`{reader}` reads other values than the input `{value}` that was given");
+    match holds {
+        Holds::Rounded(dtype) => {
+            let end = format!(
+                "they are those given, as numbers of {dtype}: inputs pass through {dtype} on their way"
             );
-            ("out_of_bounds", text)
+            Why::between("wrong_cast", true, format!("{begin}: {end}"))
         }
-        What::Wrong(wrong) => {
-            let why = wrong_in_program(run, anomaly.node, wrong)?;
-            (kind, key, certain) = (why.kind, why.key, why.certain);
-            (why.cause, why.evidence)
+        Holds::Before => Why::between(
+            "missing_copy",
+            true,
+            format!("{begin}: those of the step before; the upload is lost or late"),
+        ),
+        _ => Why::between(
+            "missing_copy",
+            false,
+            format!("{begin}: the upload is lost, late, or goes elsewhere"),
+        ),
+    }
+}
+
+/// A value that is not what its node left.
+fn changed(run: &Run<'_>, value: ValueId, producer: NodeId, holds: Holds, reader: NodeId) -> Why {
+    let value = &run.suite.graph().value(value).name;
+    let begin = format!(
+        "`{value}` is not what `{}` left in it when `{}` reads it",
+        run.name(producer),
+        run.name(reader)
+    );
+    let late = |what: &str| {
+        let end = format!("it holds {what}: the reader ran before the writer, or a copy is lost");
+        Why { late: Some(producer), ..Why::between("missing_dependency", true, format!("{begin}; {end}")) }
+    };
+    let why = match holds {
+        Holds::Output(other) => {
+            let other_name = run.name(other);
+            let end =
+                format!("it holds what `{other_name}` left: their memory overlaps while both are needed");
+            let why = Why::between("buffer_reused", true, format!("{begin}; {end}"));
+            Why { nodes: vec![other], ..why }
+        }
+        Holds::Before => late("its value of the step before"),
+        Holds::Nothing => late("what memory held before anyone wrote it"),
+        _ => {
+            let end = "something else writes to its memory in between";
+            Why::between("buffer_reused", false, format!("{begin}: {end}"))
         }
     };
-    let (cause, evidence) = (cause.to_string(), format!("in {}: {evidence}", anomaly.step));
-    Ok(Group { kind, cause, key, certain, evidence, nodes, count: 1, first: anomaly })
+    let nodes = why.nodes.iter().copied().chain([producer]).collect();
+    Why { nodes, ..why }
 }
 
-fn state_fault(run: &Run<'_>, state: usize, holds: Holds, reader: &str) -> (&'static str, String) {
+fn state_fault(run: &Run<'_>, state: usize, holds: Holds, reader: NodeId) -> Why {
     let states = run.suite.graph().states();
-    let name = &states[state].name;
-    match holds {
+    let (name, reader) = (&states[state].name, run.name(reader));
+    let (cause, evidence) = match holds {
         Holds::NotEmpty => (
             "state_not_reset",
             format!(
@@ -137,111 +232,25 @@ fn state_fault(run: &Run<'_>, state: usize, holds: Holds, reader: &str) -> (&'st
             "wrong_slot",
             format!("the state `{name}`, which `{reader}` reads, is not what the step before left in it"),
         ),
+    };
+    Why::between(cause, true, evidence)
+}
+
+/// Bytes behind the end of an output were written.
+fn beyond(run: &Run<'_>, node: NodeId, output: usize, bytes: u64, everywhere: bool) -> Why {
+    let name = run.name(node);
+    if everywhere {
+        let evidence = format!(
+            "memory that the program fills with a word before `{name}` and other nodes write to it holds other bytes \
+             behind their outputs ({bytes} here): fills are not performed, or every kernel writes too far"
+        );
+        return Why::between("not_written", true, evidence);
     }
-}
-
-/// Why an output within the program is wrong.
-struct Why {
-    kind: FaultKind,
-    key: String,
-    cause: &'static str,
-    certain: bool,
-    evidence: String,
-}
-
-fn wrong_in_program(run: &mut Run<'_>, node: NodeId, wrong: &Wrong) -> Result<Why> {
+    let evidence = format!(
+        "`{name}` writes {bytes} bytes behind the end of its output {output}, in rows that this step does not have"
+    );
     let kernel = run.choices.get(node).map(|c| c.name.clone()).unwrap_or_default();
-    let name = run.name(node).to_string();
-    let alone = explain::repeats(run, &wrong.call)?;
-    let right = alone
-        .first()
-        .is_some_and(|outputs| judge(&wrong.exact, outputs, wrong.precision, None).is_ok_and(|j| j.passed()));
-    if !right {
-        let (cause, certain, evidence) = hypothesis(run, wrong, &alone)?;
-        let evidence = format!("`{name}` is wrong on inputs that no recorded call has: {evidence}");
-        return Ok(Why { kind: FaultKind::Operator, key: kernel, cause, certain, evidence });
-    }
-    let why = |cause, certain, end: String| Why {
-        kind: FaultKind::Between,
-        key: String::new(),
-        cause,
-        certain,
-        evidence: format!(
-            "`{name}` is right when it runs alone on the inputs it finds, and wrong in the program: {end}"
-        ),
-    };
-    let (n, old) = (rows(&wrong.call.symbols), wrong.stale.as_ref().and_then(rows));
-    let written = leading_rows(&wrong.observed, &alone[0]);
-    Ok(match written {
-        _ if wrong.observed.iter().all(unwritten) => why(
-            "not_written",
-            true,
-            "it leaves its output as memory was before; its dispatch does not take place".into(),
-        ),
-        Some(rows) if Some(rows as u64) == old && n > old => {
-            let end = format!(
-                "only the first {rows} rows are written, as many as the step before had: sizes are those \
-                 of the step before"
-            );
-            why("wrong_symbol", true, end)
-        }
-        _ if as_before(run, wrong)? => {
-            why("wrong_symbol", true, "it computes with the sizes and the position of the step before".into())
-        }
-        _ if wrong.earlier.as_ref().is_some_and(|e| explain::same(e, &wrong.observed)) => {
-            why("stale_data", true, "its output is still that of the step before".into())
-        }
-        Some(rows) if rows > 0 => why("not_written", false, format!("only its first {rows} rows are right")),
-        _ => {
-            let (cause, _, evidence) = hypothesis(run, wrong, std::slice::from_ref(&wrong.observed))?;
-            why(cause, false, evidence)
-        }
-    })
-}
-
-/// The cause of what was observed in a call within the program, whether it is certain, and a sentence.
-fn hypothesis(
-    run: &Run<'_>,
-    wrong: &Wrong,
-    observed: &[Vec<Tensor>],
-) -> Result<(&'static str, bool, String)> {
-    let found = explain::of_call(run, &wrong.call, &wrong.exact, observed, wrong.precision)?;
-    Ok(match found {
-        Some(found) => (found.cause.name(), found.certain, found.evidence),
-        None => ("crash", true, "it cannot be run alone".into()),
-    })
-}
-
-fn rows(symbols: &tapml_graph::Symbols) -> Option<u64> {
-    symbols.get(Symbol::N)
-}
-
-/// Whether a tensor holds nothing but what memory is filled with before anyone writes it.
-fn unwritten(tensor: &Tensor) -> bool {
-    let poison = |w: &[u8]| w == tapml_exec::POISON.to_le_bytes();
-    let words = tensor.bytes().chunks_exact(4);
-    !tensor.is_empty() && (words.clone().all(poison) || words.flatten().all(|&b| b == 0))
-}
-
-/// How many rows, from the first, are those of another result, if not all are; of the output of which fewest are.
-fn leading_rows(found: &[Tensor], right: &[Tensor]) -> Option<usize> {
-    let leading = |(a, b): (&Tensor, &Tensor)| {
-        let row = a.row_len() * a.dtype().size();
-        let (a, b) = (&a.bytes()[..], &b.bytes()[..]);
-        (a != b && row > 0).then(|| a.chunks(row).zip(b.chunks(row)).take_while(|(a, b)| a == b).count())
-    };
-    found.iter().zip(right).filter_map(leading).min()
-}
-
-/// Whether the outputs are what the operator gives at the symbols of the step before.
-fn as_before(run: &mut Run<'_>, wrong: &Wrong) -> Result<bool> {
-    let Some(stale) = wrong.stale.clone().filter(|s| *s != wrong.call.symbols) else { return Ok(false) };
-    let call = tapml_exec::Call { symbols: stale, ..wrong.call.clone() };
-    if call.check().is_err() {
-        return Ok(false);
-    }
-    let outputs = explain::repeats(run, &call)?;
-    Ok(outputs.first().is_some_and(|outputs| explain::same(outputs, &wrong.observed)))
+    Why { kind: FaultKind::Operator, kernel, ..Why::between("out_of_bounds", true, evidence) }
 }
 
 fn finish(run: &Run<'_>, group: Group) -> Result<Fault> {

@@ -1,13 +1,16 @@
 //! Where a departure comes from: first in the values of single nodes, then by placement.
 
 use super::bisect::smallest;
+use super::faults::{self, Located};
 use super::runs::{self, Step};
 use super::scan::{Before, scan};
-use super::{Departure, How, faults, hybrid, placed, probe};
+use super::scene::{self, Shown};
+use super::traced::{self, FILL, Values};
+use super::{Departure, How, hybrid, placed, probe};
 use crate::diagnose::Run;
 use crate::report::{Fault, UNKNOWN};
-use std::collections::{HashMap, HashSet};
-use tapml_exec::{Hybrid, LoadOptions, TracedNode};
+use std::collections::HashMap;
+use tapml_exec::{Hybrid, LoadOptions, POISON, TracedNode};
 use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
 use tapml_migrate::Limits;
 
@@ -17,13 +20,15 @@ pub(super) fn locate(
     limits: &Limits,
     departure: &Departure,
     failing: &[usize],
-) -> Result<Vec<Fault>> {
+) -> Result<Located> {
     run.progress.stage("locate what departs", 0);
-    // Poison tells what nobody wrote from what somebody wrote wrongly, unless it hides the fault.
-    for poison in [true, false] {
-        let Some(seen) = traced(run, limits, departure, poison)? else { continue };
-        if !seen.faults.is_empty() {
-            return Ok(seen.faults);
+    // Filled memory tells what nobody wrote from what somebody wrote wrongly, unless it hides the fault. What only a NaN
+    // shows needs one.
+    let word = if departure.how == How::Poison { POISON } else { FILL };
+    for fill in [Some(word), None] {
+        let Some(seen) = traced(run, limits, departure, fill)? else { continue };
+        if !seen.located.faults.is_empty() {
+            return Ok(seen.located);
         }
         if seen.turned(failing.len()) {
             run.notes.push(format!(
@@ -31,15 +36,16 @@ pub(super) fn locate(
                  right",
                 seen.turns.join(", ")
             ));
-            return Ok(Vec::new());
+            return Ok(Located::default());
         }
     }
-    by_placement(run, limits, departure).map(|fault| vec![fault])
+    let faults = vec![by_placement(run, limits, departure)?];
+    Ok(Located { faults, whole: false })
 }
 
 /// What the values of the nodes say.
 struct Seen {
-    faults: Vec<Fault>,
+    located: Located,
     /// Choices that differ from the source's although each is right on the inputs of its node.
     turns: Vec<String>,
 }
@@ -53,48 +59,53 @@ impl Seen {
 
 /// Runs the departing text with the values of all nodes visible. `None` if they cannot be seen, or if looking makes the
 /// departure go away.
-fn traced(run: &mut Run<'_>, limits: &Limits, departure: &Departure, poison: bool) -> Result<Option<Seen>> {
+fn traced(
+    run: &mut Run<'_>,
+    limits: &Limits,
+    departure: &Departure,
+    fill: Option<u32>,
+) -> Result<Option<Seen>> {
     let nodes = placed(run);
-    let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
-    let options = LoadOptions { poison: Some(poison), trace, ..LoadOptions::default() };
-    let all: Vec<Step> = departure.history.iter().flatten().chain(&departure.steps).cloned().collect();
-    let mut whole = match hybrid(run, &nodes, &runs::capacity(&all), options) {
-        Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => return Ok(None),
-        other => other?,
+    let mut all: Vec<Step> = departure.history.iter().flatten().chain(&departure.steps).cloned().collect();
+    all.extend(departure.next.clone());
+    let Some(mut whole) = traced::load(run, &nodes, &all, fill)? else { return Ok(None) };
+    let before = remembered(run, &mut whole, departure, fill)?;
+    let (mut turns, mut departs) = (Vec::new(), false);
+    let judged = matches!(departure.how, How::Results(_));
+    let steps = (&departure.steps[..], departure.next.as_ref());
+    let shown =
+        scene::first(run, &mut whole, steps, before, fill, &mut |run, step, values, before, outputs| {
+            departs |= runs::ratio(run, limits, step, outputs)? > 1.0;
+            turns.extend(turned(run, step, &values.nodes)?);
+            scan(run, step, values, before, judged)
+        })?;
+    drop(whole);
+    let mut located = match shown {
+        Shown::Something(anomalies, scene) => faults::of(run, anomalies, Some(&scene))?,
+        Shown::Nothing(_) if judged && !departs => return Ok(None),
+        Shown::Nothing(_) => Located::default(),
     };
+    if located.faults.is_empty() && !judged {
+        located.faults.extend(unsteady(run, departure, fill)?);
+    }
+    Ok(Some(Seen { located, turns }))
+}
+
+/// Runs the texts before the departing one. Gives what the device may remember of the last step.
+fn remembered(run: &Run<'_>, whole: &mut Hybrid, departure: &Departure, fill: Option<u32>) -> Result<Before> {
     let mut before = Before::default();
     for (i, text) in departure.history.iter().enumerate() {
         let last = i + 1 == departure.history.len();
         let mut left = text.len();
-        runs::walk(run, &mut whole, text, &mut |step, whole, _| {
+        runs::walk(run, whole, text, &mut |step, whole, _| {
             left -= 1;
             if last && left == 0 {
-                before = Before::step(run, step, &whole.traced()?);
+                before = Before::step(run, step, &Values::of(run, whole, fill)?);
             }
             Ok(())
         })?;
     }
-    let (mut anomalies, mut turns, mut departs) = (Vec::new(), Vec::new(), false);
-    let mut before = before.text();
-    let judged = matches!(departure.how, How::Results(_));
-    runs::walk(run, &mut whole, &departure.steps, &mut |step, whole, outputs| {
-        let values = whole.traced()?;
-        departs |= runs::ratio(run, limits, step, &outputs)? > 1.0;
-        if anomalies.is_empty() {
-            anomalies = scan(run, step, &values, &mut before, judged)?;
-            turns.extend(turned(run, step, &values)?);
-        }
-        Ok(())
-    })?;
-    drop(whole);
-    if judged && !departs && anomalies.is_empty() {
-        return Ok(None);
-    }
-    let mut faults = faults::of(run, anomalies)?;
-    if faults.is_empty() && !judged {
-        faults.extend(unsteady(run, departure, poison)?);
-    }
-    Ok(Some(Seen { faults, turns }))
+    Ok(before)
 }
 
 /// The routers of a step that choose otherwise than the source did.
@@ -113,17 +124,16 @@ fn turned(run: &Run<'_>, step: &Step, traced: &[TracedNode]) -> Result<Vec<Strin
 }
 
 /// The first node that gives other outputs for the same inputs, in two runs of the same, or with and without poison.
-fn unsteady(run: &mut Run<'_>, departure: &Departure, poison: bool) -> Result<Option<Fault>> {
-    let other = match departure.how {
-        How::Poison => !poison,
-        _ => poison,
+fn unsteady(run: &mut Run<'_>, departure: &Departure, fill: Option<u32>) -> Result<Option<Fault>> {
+    let other = match (departure.how, fill) {
+        (How::Poison, Some(_)) => None,
+        (How::Poison, None) => Some(POISON),
+        _ => fill,
     };
     let nodes = placed(run);
     let mut views: Vec<Vec<TracedNode>> = Vec::new();
-    for poison in [poison, other] {
-        let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
-        let options = LoadOptions { poison: Some(poison), trace, ..LoadOptions::default() };
-        let mut whole = hybrid(run, &nodes, &runs::capacity(&departure.steps), options)?;
+    for fill in [fill, other] {
+        let Some(mut whole) = traced::load(run, &nodes, &departure.steps, fill)? else { return Ok(None) };
         for _ in 0..if departure.how == How::Poison { 1 } else { run.options.repeats } {
             let mut last = Vec::new();
             runs::walk(run, &mut whole, &departure.steps, &mut |_, whole, _| {
@@ -176,7 +186,7 @@ fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Re
     let trials = run.options.trials;
     run.progress.stage("move nodes between the platforms", trials as u64);
     // Without the texts before it is faster, if it departs all the same.
-    let short = Departure { history: Vec::new(), steps: departure.steps.clone(), how: departure.how };
+    let short = Departure { history: Vec::new(), ..departure.clone() };
     let departure = match departs(run, limits, &short, &all)? {
         true => &short,
         false => departure,

@@ -2,15 +2,22 @@
 //! memory, and in other steps. What departs is located in the values of single nodes or, where these cannot be seen or say
 //! nothing, by moving nodes from one platform to the other.
 
+mod beside;
 mod bisect;
 mod faults;
+mod instead;
 mod locate;
 mod probe;
+mod program;
 mod runs;
 mod scan;
+mod scene;
+mod traced;
+mod why;
 
 use crate::diagnose::Run;
 use crate::report::Fault;
+use faults::Located;
 use probe::Found;
 use runs::Step;
 use std::collections::HashSet;
@@ -24,12 +31,19 @@ use tapml_migrate::{Limits, ModelCheck};
 /// After a fault was found, its nodes go to the source and the rest is examined again, so many times at most.
 const ROUNDS: usize = 4;
 
+/// What a fault of the whole program leaves open.
+const HIDES: &str = "a fault of the whole program shows wherever nodes run on the target; further faults between \
+                     operators can be found only when it is mended";
+
 /// A run that departs from what it must be.
+#[derive(Clone)]
 struct Departure {
     /// Texts that must run before, for the departure to show.
     pub history: Vec<Vec<Step>>,
     /// The text whose last step departs.
     pub steps: Vec<Step>,
+    /// The step behind it, which may find what this one did, if there is one.
+    pub next: Option<Step>,
     pub how: How,
 }
 
@@ -47,6 +61,9 @@ enum How {
 /// Looks for faults between operators. Gives the check of the whole model as it was found first.
 pub(crate) fn find(run: &mut Run<'_>) -> Result<Option<ModelCheck>> {
     let mut first = None;
+    if beside(run)? {
+        return Ok(None);
+    }
     for round in 0..ROUNDS {
         run.stop.check()?;
         if placed(run).is_empty() {
@@ -57,13 +74,37 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<Option<ModelCheck>> {
         }
         let Some(found) = probed(run)? else { break };
         first.get_or_insert(found.check.clone());
-        let faults = located(run, found)?;
-        if faults.is_empty() {
+        let located = located(run, found)?;
+        if located.faults.is_empty() || add_all(run, located) {
             break;
         }
-        faults.into_iter().for_each(|fault| add(run, fault));
     }
     Ok(first)
+}
+
+/// Faults beside faulty operators; whether one of the whole program is among them.
+fn beside(run: &mut Run<'_>) -> Result<bool> {
+    let start = Instant::now();
+    for _ in 0..ROUNDS {
+        let located = beside::find(run)?;
+        if located.faults.is_empty() {
+            break;
+        }
+        if add_all(run, located) {
+            return Ok(true);
+        }
+    }
+    run.timed("run it with faulty operators", start);
+    Ok(false)
+}
+
+/// Adds faults; whether one of the whole program is among them, so that there is no more to be seen.
+fn add_all(run: &mut Run<'_>, located: Located) -> bool {
+    located.faults.into_iter().for_each(|fault| add(run, fault));
+    if located.whole {
+        run.notes.push(HIDES.into());
+    }
+    located.whole
 }
 
 fn skip(run: &mut Run<'_>, reason: String) {
@@ -100,15 +141,15 @@ fn refused(run: &Run<'_>, error: &Error) -> Fault {
 }
 
 /// The faults that a round shows.
-fn located(run: &mut Run<'_>, found: Found) -> Result<Vec<Fault>> {
-    let Some((departure, impact)) = found.departure else { return Ok(found.faults) };
+fn located(run: &mut Run<'_>, found: Found) -> Result<Located> {
+    let Some((departure, impact)) = found.departure else { return Ok(found.located) };
     let start = Instant::now();
-    let mut faults = locate::locate(run, &found.limits, &departure, &found.failing)?;
+    let mut located = locate::locate(run, &found.limits, &departure, &found.failing)?;
     run.timed("locate what departs", start);
-    for fault in &mut faults {
+    for fault in &mut located.faults {
         fault.output_impact = fault.output_impact.take().or(impact.clone());
     }
-    Ok(faults)
+    Ok(located)
 }
 
 /// Adds a fault and bars its nodes from the target. A later round may find more of what an earlier one has reported.

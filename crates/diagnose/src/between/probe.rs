@@ -1,14 +1,16 @@
 //! One round of runs of the whole model: against the source, against itself, with poisoned memory, in other steps.
 
+use super::faults::{self, Located};
 use super::runs::{self, Step};
 use super::scan::{Before, scan};
-use super::{Departure, How, faults, hybrid, limits, placed};
+use super::traced::{self, Values};
+use super::{Departure, How, hybrid, limits, placed};
 use crate::diagnose::Run;
-use crate::report::{Fault, Impact};
-use std::collections::{HashMap, HashSet};
+use crate::report::Impact;
+use std::collections::HashMap;
 use std::time::Instant;
-use tapml_exec::{Hybrid, LoadOptions};
-use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
+use tapml_exec::{Hybrid, LoadOptions, POISON};
+use tapml_graph::{NodeId, Result, Tensor};
 use tapml_migrate::{Limits, ModelCheck, watch_model};
 
 /// What a round found.
@@ -20,7 +22,7 @@ pub(super) struct Found {
     /// Recorded runs whose results depart from the source's.
     pub failing: Vec<usize>,
     /// Faults that are located already.
-    pub faults: Vec<Fault>,
+    pub located: Located,
 }
 
 /// The results of each recorded run.
@@ -54,7 +56,7 @@ pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
     };
     run.timed("run the whole model", start);
     let start = Instant::now();
-    let mut found = Found { check, limits, departure: None, failing, faults: Vec::new() };
+    let mut found = Found { check, limits, departure: None, failing, located: Located::default() };
     let impact = impact(&found.check);
     found.departure = results(run, &texts, &found)?.map(|d| (d, impact));
     if found.departure.is_none() {
@@ -74,7 +76,7 @@ pub(super) fn round(run: &mut Run<'_>) -> Result<Found> {
 }
 
 /// The recorded steps of every prompt.
-fn texts(run: &Run<'_>) -> Result<Vec<Vec<Step>>> {
+pub(super) fn texts(run: &Run<'_>) -> Result<Vec<Vec<Step>>> {
     (0..run.suite.manifest().prompts.len()).map(|prompt| runs::steps(run.suite, prompt)).collect()
 }
 
@@ -84,8 +86,8 @@ fn results(run: &Run<'_>, texts: &[Vec<Step>], found: &Found) -> Result<Option<D
     let prompt = run.suite.frames()[frame].prompt as usize;
     let until = texts[prompt].iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
     let steps = texts[prompt][..=until].to_vec();
-    let how = How::Results(found.check.max_logit_ratio);
-    Ok(Some(Departure { history: texts[..prompt].to_vec(), steps, how }))
+    let (how, next) = (How::Results(found.check.max_logit_ratio), texts[prompt].get(until + 1).cloned());
+    Ok(Some(Departure { history: texts[..prompt].to_vec(), steps, next, how }))
 }
 
 /// Runs all texts again, backwards, and then the two shortest ones as often as asked for: nothing may be left of one text
@@ -115,7 +117,7 @@ fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) 
                 let until = texts[text].iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
                 let history = order[..at].iter().map(|&t| texts[t].clone()).collect();
                 let steps = texts[text][..=until].to_vec();
-                return Ok(Some(Departure { history, steps, how: How::Bits }));
+                return Ok(Some(Departure { history, steps, next: None, how: How::Bits }));
             }
         }
     }
@@ -138,7 +140,7 @@ fn halves(run: &mut Run<'_>, whole: &mut Hybrid, limits: &Limits) -> Result<Opti
     if self::worst(run, &mut source, &steps, limits)? > 1.0 {
         return Ok(None);
     }
-    Ok(Some(Departure { history: Vec::new(), steps, how: How::Results(worst) }))
+    Ok(Some(Departure { history: Vec::new(), steps, next: None, how: How::Results(worst) }))
 }
 
 /// The largest ratio of a text's steps; see [`runs::ratio`].
@@ -161,21 +163,16 @@ fn poisoned(
     found: &mut Found,
 ) -> Result<()> {
     run.progress.stage("run it with poisoned memory", 0);
-    let mut short: Vec<&Vec<Step>> = texts.iter().collect();
-    short.sort_by_key(|steps| steps.first().map(|s| s.inputs.values().map(Tensor::len).sum::<usize>()));
-    let short: Vec<Vec<Step>> = short.into_iter().take(2).map(|s| s[..s.len().min(2)].to_vec()).collect();
-    let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
-    let options = LoadOptions { poison: Some(true), trace, ..LoadOptions::default() };
-    // A trace needs memory of its own, which a large model may not leave.
-    let mut whole = match hybrid(run, nodes, &runs::capacity(&short.concat()), options) {
-        Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => return Ok(()),
-        other => other?,
-    };
+    let short = runs::short(texts);
+    let fill = Some(POISON);
+    let Some(mut whole) = traced::load(run, nodes, &short.concat(), fill)? else { return Ok(()) };
     let (mut anomalies, mut differs, mut before) = (Vec::new(), None, Before::default());
     for (text, steps) in short.iter().enumerate() {
-        before = before.text();
+        before = std::mem::take(&mut before).text();
         runs::walk(run, &mut whole, steps, &mut |step, whole, outputs| {
-            anomalies.extend(scan(run, step, &whole.traced()?, &mut before, false)?);
+            let values = Values::of(run, whole, fill)?;
+            anomalies.extend(scan(run, step, &values, &before, false)?);
+            before = Before::step(run, step, &values);
             if differs.is_none() && step.frame.is_some_and(|f| !same(&seen[&f], &outputs)) {
                 differs = Some((text, step.frame));
             }
@@ -183,11 +180,12 @@ fn poisoned(
         })?;
     }
     drop(whole);
-    found.faults = faults::of(run, anomalies)?;
-    if let (Some((text, frame)), true) = (differs, found.faults.is_empty()) {
+    found.located = faults::of(run, anomalies, None)?;
+    if let (Some((text, frame)), true) = (differs, found.located.faults.is_empty()) {
         let until = short[text].iter().position(|s| s.frame == frame).unwrap_or(0);
         let steps = short[text][..=until].to_vec();
-        let departure = Departure { history: short[..text].to_vec(), steps, how: How::Poison };
+        let (history, how) = (short[..text].to_vec(), How::Poison);
+        let departure = Departure { history, steps, next: None, how };
         found.departure = Some((departure, None));
     }
     Ok(())

@@ -72,11 +72,23 @@ type See<'a> = dyn FnMut(&Step, &mut Hybrid, HashMap<String, Tensor>) -> Result<
 pub(super) fn walk(run: &Run<'_>, hybrid: &mut Hybrid, steps: &[Step], see: &mut See<'_>) -> Result<()> {
     hybrid.reset()?;
     for step in steps {
-        run.stop.check()?;
-        let outputs = hybrid.feed(step.inputs.clone())?;
+        let outputs = feed(run, hybrid, step)?;
         see(step, hybrid, outputs)?;
     }
     Ok(())
+}
+
+/// Runs one step behind those before.
+pub(super) fn feed(run: &Run<'_>, hybrid: &mut Hybrid, step: &Step) -> Result<HashMap<String, Tensor>> {
+    run.stop.check()?;
+    hybrid.feed(step.inputs.clone())
+}
+
+/// The beginnings of the two shortest texts: two steps of each.
+pub(super) fn short(texts: &[Vec<Step>]) -> Vec<Vec<Step>> {
+    let mut short: Vec<&Vec<Step>> = texts.iter().collect();
+    short.sort_by_key(|steps| steps.first().map(|s| s.inputs.values().map(Tensor::len).sum::<usize>()));
+    short.into_iter().take(2).map(|s| s[..s.len().min(2)].to_vec()).collect()
 }
 
 /// The largest `|Δ| / allowed` of a step's results to what the source gave for the same positions; infinite if a value is

@@ -2,15 +2,20 @@
 //! right for what it found? Each node is judged on its own inputs, so that one fault does not hide or imply another.
 
 use super::runs::Step;
+use super::traced::Values;
 use crate::diagnose::Run;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use tapml_exec::{Call, TracedNode};
-use tapml_graph::{Graph, Model, NodeId, Origin, Result, State, Symbols, Tensor, ValueId};
+use tapml_graph::{DType, Graph, Model, NodeId, Origin, Result, State, Symbols, Tensor, ValueId};
 use tapml_migrate::verdict::{Exact, Judgement, Precision, judge};
 
 /// So many equal bytes are no accident.
 const TELLING: usize = 16;
+
+/// Inputs that are so many times larger than in the recorded run come from a fault before; what a node makes of them says
+/// little, since rounding may do anything then.
+const GARBAGE: f32 = 1e3;
 
 /// Something that is not as it must be in a step.
 #[derive(Clone, Debug)]
@@ -24,8 +29,8 @@ pub(super) struct Anomaly {
 
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    /// An input of the graph is not what was given.
-    Given { input: String },
+    /// A value that the program gets from outside is not what was given.
+    Given { value: ValueId, holds: Holds },
     /// A value is not what its node left.
     Changed { value: ValueId, producer: NodeId, holds: Holds },
     /// A state is not what the step before left in it.
@@ -34,6 +39,8 @@ pub(super) enum What {
     Beyond { output: usize, bytes: u64 },
     /// An output is wrong for the inputs that the node found.
     Wrong(Box<Wrong>),
+    /// An output is another than the node gives alone for the inputs that it found.
+    Differs(Box<Differs>),
 }
 
 /// What stands where a value should be.
@@ -49,6 +56,8 @@ pub(super) enum Holds {
     State(usize),
     /// What memory was filled with before anyone wrote it.
     Nothing,
+    /// The value itself, rounded to a narrower type.
+    Rounded(DType),
     /// Something else.
     Other,
 }
@@ -61,10 +70,14 @@ pub(super) struct Wrong {
     pub exact: Vec<Exact>,
     pub precision: Precision,
     pub judgement: Judgement,
-    /// What the node left in the step before.
-    pub earlier: Option<Vec<Tensor>>,
-    /// The symbols of the step before.
-    pub stale: Option<Symbols>,
+}
+
+/// A node call as it happened within the program, and what the node gives alone.
+#[derive(Clone, Debug)]
+pub(super) struct Differs {
+    pub call: Call,
+    pub observed: Vec<Tensor>,
+    pub alone: Vec<Tensor>,
 }
 
 /// What a step needs to know of the one before.
@@ -73,10 +86,10 @@ pub(super) struct Before {
     /// What each state was left as; empty before the first step.
     left: HashMap<ValueId, Tensor>,
     /// What each value that is read was when it was read.
-    read: HashMap<ValueId, Tensor>,
+    pub read: HashMap<ValueId, Tensor>,
     /// What each node left.
-    outputs: HashMap<NodeId, Vec<Tensor>>,
-    symbols: Option<Symbols>,
+    pub outputs: HashMap<NodeId, Vec<Tensor>>,
+    pub symbols: Option<Symbols>,
     /// Whether a text begins.
     first: bool,
 }
@@ -88,8 +101,8 @@ impl Before {
     }
 
     /// After this step.
-    pub fn step(run: &Run<'_>, step: &Step, traced: &[TracedNode]) -> Before {
-        View::new(run, step, traced).after()
+    pub fn step(run: &Run<'_>, step: &Step, values: &Values) -> Before {
+        View::new(run, step, values).after()
     }
 }
 
@@ -97,6 +110,7 @@ impl Before {
 struct View<'a, 'r> {
     run: &'a Run<'r>,
     step: &'a Step,
+    values: &'a Values,
     nodes: HashMap<&'a str, &'a TracedNode>,
 }
 
@@ -104,11 +118,11 @@ struct View<'a, 'r> {
 pub(super) fn scan(
     run: &Run<'_>,
     step: &Step,
-    traced: &[TracedNode],
-    before: &mut Before,
+    values: &Values,
+    before: &Before,
     judged: bool,
 ) -> Result<Vec<Anomaly>> {
-    let view = View::new(run, step, traced);
+    let view = View::new(run, step, values);
     let mut found = Vec::new();
     for (id, node) in view.traced() {
         for (k, tensor) in node.inputs.iter().enumerate() {
@@ -123,17 +137,16 @@ pub(super) fn scan(
         }
     }
     if judged {
-        found.extend(view.judged(before)?);
+        found.extend(view.judged()?);
     }
     found.sort_by_key(|a| a.node);
-    *before = view.after();
     Ok(found)
 }
 
 impl<'a, 'r> View<'a, 'r> {
-    fn new(run: &'a Run<'r>, step: &'a Step, traced: &'a [TracedNode]) -> View<'a, 'r> {
-        let nodes = traced.iter().map(|t| (t.node.as_str(), t)).collect();
-        View { run, step, nodes }
+    fn new(run: &'a Run<'r>, step: &'a Step, values: &'a Values) -> View<'a, 'r> {
+        let nodes = values.nodes.iter().map(|t| (t.node.as_str(), t)).collect();
+        View { run, step, values, nodes }
     }
 
     /// The traced nodes in graph order.
@@ -148,13 +161,12 @@ impl<'a, 'r> View<'a, 'r> {
 
     /// What is wrong with an input as a node found it.
     fn input(&self, value: ValueId, found: &Tensor, before: &Before) -> Option<What> {
-        let described = self.run.suite.graph().value(value);
-        match described.origin {
-            Origin::Weight => None,
-            Origin::Input => {
-                let given = self.step.inputs.get(&described.name)?;
-                (!same(given, found)).then(|| What::Given { input: described.name.clone() })
-            }
+        if let Some(given) = self.values.given.get(&value) {
+            let what = || What::Given { value, holds: self.given(value, given, found, before) };
+            return (!same(given, found)).then(what);
+        }
+        match self.run.suite.graph().value(value).origin {
+            Origin::Weight | Origin::Input => None,
             Origin::Node { node, output } => {
                 let left = self.left(node, output)?;
                 let what =
@@ -162,6 +174,20 @@ impl<'a, 'r> View<'a, 'r> {
                 (!same(left, found)).then(what)
             }
             Origin::State(state) => self.state(state as usize, found, before),
+        }
+    }
+
+    /// What stands where a value from outside should be.
+    fn given(&self, value: ValueId, given: &Tensor, found: &Tensor, before: &Before) -> Holds {
+        let old = before.read.get(&value).map(|t| &t.bytes()[..]).unwrap_or_default();
+        // Steps differ in length: what is left of the old one is its beginning.
+        let common = old.len().min(found.bytes().len());
+        let narrow = [DType::F16, DType::BF16].into_iter().find(|&dtype| rounded(given, dtype, found));
+        match narrow {
+            Some(dtype) => Holds::Rounded(dtype),
+            None if common > 0 && old[..common] == found.bytes()[..common] => Holds::Before,
+            None if self.values.untouched(found) => Holds::Nothing,
+            None => Holds::Other,
         }
     }
 
@@ -189,8 +215,7 @@ impl<'a, 'r> View<'a, 'r> {
     /// What stands where this value should be.
     fn holds(&self, value: ValueId, found: &Tensor, before: &Before) -> Holds {
         let bytes = &found.bytes()[..];
-        let nothing = bytes.chunks_exact(4).all(|w| w == tapml_exec::POISON.to_le_bytes());
-        if nothing || bytes.iter().all(|&b| b == 0) {
+        if self.values.untouched(found) || bytes.iter().all(|&b| b == 0) {
             return Holds::Nothing;
         }
         if before.read.get(&value).is_some_and(|t| same(t, found)) {
@@ -209,8 +234,9 @@ impl<'a, 'r> View<'a, 'r> {
     }
 
     /// The nodes whose outputs are wrong for what they found.
-    fn judged(&self, before: &Before) -> Result<Vec<Anomaly>> {
+    fn judged(&self) -> Result<Vec<Anomaly>> {
         let (suite, model, oracles) = (self.run.suite, self.run.model, self.run.oracles);
+        let values = self.values;
         let calls: Vec<(NodeId, Call, &[Tensor], Precision)> = self
             .traced()
             .map(|(id, node)| {
@@ -219,23 +245,35 @@ impl<'a, 'r> View<'a, 'r> {
                 Ok((id, call, node.outputs.as_slice(), precision))
             })
             .collect::<Result<_>>()?;
-        let label = &self.step.label;
         let wrong = calls.into_par_iter().filter_map(|(id, call, observed, precision)| {
-            if found_nan(&call) {
+            if spoilt(values, &call) {
                 return None;
             }
             // An index that points nowhere has no exact result; the node that gave it is judged itself.
             let exact = oracles.exact(&call, u64::from(id.0)).ok()?;
             let judgement = judge(&exact, observed, precision, None).ok()?;
-            if judgement.passed() {
-                return None;
-            }
-            let (earlier, stale) = (before.outputs.get(&id).cloned(), before.symbols.clone());
-            let observed = observed.to_vec();
-            let wrong = Wrong { call, observed, exact, precision, judgement, earlier, stale };
-            Some(Anomaly { step: label.clone(), node: id, what: What::Wrong(Box::new(wrong)) })
+            (!judgement.passed())
+                .then(|| (id, Wrong { call, observed: observed.to_vec(), exact, precision, judgement }))
         });
-        Ok(wrong.collect())
+        let wrong: Vec<(NodeId, Wrong)> = wrong.collect();
+        let wrong = wrong.into_iter().filter(|(id, wrong)| !self.garbage(*id, &wrong.call));
+        let anomaly = |(id, wrong)| {
+            let what = What::Wrong(Box::new(wrong));
+            Anomaly { step: self.step.label.clone(), node: id, what }
+        };
+        Ok(wrong.map(anomaly).collect())
+    }
+
+    /// Whether a call found numbers that are far larger than those of the recorded run.
+    fn garbage(&self, id: NodeId, call: &Call) -> bool {
+        let Some(frame) = self.step.frame else { return false };
+        let largest = |t: &Tensor| t.to_f32().iter().fold(0.0f32, |a, v| a.max(v.abs()));
+        let found = self.run.suite.graph().node(id).inputs.iter().zip(&call.inputs).zip(&call.weights);
+        let mut found = found.filter(|((_, t), weight)| weight.is_none() && t.dtype().is_float());
+        found.any(|((&value, t), _)| {
+            let recorded = self.run.suite.value(frame, value);
+            recorded.is_ok_and(|recorded| largest(t) > GARBAGE * (1.0 + largest(&recorded)))
+        })
     }
 
     fn after(&self) -> Before {
@@ -289,12 +327,33 @@ pub(super) fn call_of(
     })
 }
 
-/// Whether a call found a NaN, such as the poison of memory that nobody wrote. WGSL leaves open what operations give for
-/// it (WGSL, section 15.7.2), so only the node that it came from can be judged.
-fn found_nan(call: &Call) -> bool {
-    let found =
-        call.inputs.iter().zip(&call.weights).filter(|(t, weight)| weight.is_none() && t.dtype().is_float());
-    found.into_iter().any(|(tensor, _)| tensor.to_f32().iter().any(|v| v.is_nan()))
+/// Whether a call found a NaN or what memory was filled with. WGSL leaves open what operations give for a NaN (WGSL,
+/// section 15.7.2), so only the node that it came from can be judged.
+fn spoilt(values: &Values, call: &Call) -> bool {
+    let found = call.inputs.iter().zip(&call.weights).filter(|(_, weight)| weight.is_none());
+    found
+        .into_iter()
+        .any(|(t, _)| values.touches_fill(t) || t.dtype().is_float() && t.to_f32().iter().any(|v| v.is_nan()))
+}
+
+/// Whether `found` is `given`, its numbers rounded to a type: floats, integers that pass through floats, or words that are
+/// taken for integers.
+fn rounded(given: &Tensor, dtype: DType, found: &Tensor) -> bool {
+    let words = |t: &Tensor| Tensor::new(DType::U32, vec![t.bytes().len() / 4], t.bytes().clone()).ok();
+    let narrow = |t: &Tensor| {
+        let all = Tensor::from_f32_as(dtype, vec![t.len()], t.to_f32().into_owned()).ok()?;
+        Some(all.to_f32().into_owned())
+    };
+    let through = |given: &Tensor, found: &Tensor| {
+        let narrow = narrow(given).unwrap_or_default();
+        // What is too large for the type is too large for an integer, too.
+        let same =
+            |(&a, &b): (&f32, &f32)| a == b || a.is_infinite() && !found.dtype().is_float() && b >= 4e9;
+        narrow.len() == found.len() && !found.is_empty() && narrow.iter().zip(found.to_f32().iter()).all(same)
+    };
+    given.dtype() == found.dtype()
+        && (through(given, found)
+            || words(given).zip(words(found)).is_some_and(|(given, found)| through(&given, &found)))
 }
 
 fn same(a: &Tensor, b: &Tensor) -> bool {

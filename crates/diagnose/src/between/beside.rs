@@ -1,0 +1,129 @@
+//! Faults between operators beside faulty operators. Nodes of faulty operators are on the source when the whole model is
+//! run, and a fault between them would go there too. So the model also runs with them on the target, and every node is
+//! compared with itself: what it leaves in the program is what it gives alone, right or wrong.
+
+use super::faults::{self, Located};
+use super::runs::{self, Step};
+use super::scan::{Anomaly, Before, Differs, What, call_of, scan};
+use super::scene::{self, Scene, Shown};
+use super::traced::{self, FILL, Values};
+use super::{placed, probe};
+use crate::diagnose::Run;
+use crate::explain;
+use crate::report::FaultKind;
+use std::collections::HashSet;
+use tapml_cause::Cause;
+use tapml_exec::{Call, Hybrid};
+use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
+
+/// The faults between operators that show when nodes of faulty operators are on the target too; none if there are no such
+/// nodes, or if they cannot run in one program.
+pub(super) fn find(run: &mut Run<'_>) -> Result<Located> {
+    let nodes = nodes(run);
+    if nodes.len() <= placed(run).len() {
+        return Ok(Located::default());
+    }
+    run.progress.stage("run it with faulty operators", 0);
+    match looked(run, &nodes) {
+        // A faulty kernel may do anything; what matters is what the model does without it.
+        Err(e) if !matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted | ErrorKind::Bug) => {
+            Ok(Located::default())
+        }
+        other => other,
+    }
+}
+
+/// All nodes that the target can run, but those of faults between operators.
+fn nodes(run: &Run<'_>) -> Vec<NodeId> {
+    let mut without: HashSet<&str> = run.skipped.iter().map(|s| s.node.as_str()).collect();
+    let crash = Cause::Crash.name();
+    let faults = run.faults.iter().filter(|f| f.kind == FaultKind::Between || f.cause == crash);
+    let kernels: HashSet<&str> =
+        faults.clone().filter(|f| f.cause == crash).map(|f| f.kernel.as_str()).collect();
+    without.extend(faults.flat_map(|f| f.nodes.iter().map(String::as_str)));
+    let kernel = |id: NodeId| run.choices.get(id).map_or("", |c| c.name.as_str());
+    let all = (0..run.suite.graph().nodes().len() as u32).map(NodeId);
+    all.filter(|&id| !without.contains(run.name(id)) && !kernels.contains(kernel(id))).collect()
+}
+
+/// How often the texts are run again without the nodes that nothing was said of.
+const AGAIN: usize = 4;
+
+fn looked(run: &mut Run<'_>, nodes: &[NodeId]) -> Result<Located> {
+    let texts = runs::short(&probe::texts(run)?);
+    let Some(mut whole) = traced::load(run, nodes, &texts.concat(), Some(FILL))? else {
+        return Ok(Located::default());
+    };
+    let mut unexplained = HashSet::new();
+    for _ in 0..AGAIN {
+        let Some((anomalies, scene)) = shown(run, &mut whole, &texts, &unexplained)? else { break };
+        let nodes: Vec<NodeId> = anomalies.iter().map(|a| a.node).collect();
+        let located = faults::of(run, anomalies, Some(&scene))?;
+        if !located.faults.is_empty() {
+            return Ok(located);
+        }
+        unexplained.extend(nodes);
+    }
+    Ok(Located::default())
+}
+
+/// What is not as it must be, but for these nodes, in the first step of the first text where anything is not.
+fn shown(
+    run: &mut Run<'_>,
+    whole: &mut Hybrid,
+    texts: &[Vec<Step>],
+    without: &HashSet<NodeId>,
+) -> Result<Option<(Vec<Anomaly>, Box<Scene>)>> {
+    let mut before = Before::default();
+    for text in texts {
+        let inspect = &mut |run: &mut Run<'_>, step: &Step, values: &Values, before: &Before, _: &_| {
+            let mut found = scan(run, step, values, before, false)?;
+            // Faulty kernels are known; where they write is theirs.
+            found.retain(|a| !matches!(a.what, What::Beyond { .. }));
+            found.extend(differing(run, step, values)?);
+            found.retain(|a| !without.contains(&a.node));
+            found.sort_by_key(|a| a.node);
+            Ok(found)
+        };
+        match scene::first(run, whole, (text, None), before, Some(FILL), inspect)? {
+            Shown::Nothing(last) => before = last,
+            Shown::Something(anomalies, scene) => return Ok(Some((anomalies, scene))),
+        }
+    }
+    Ok(None)
+}
+
+/// The nodes that leave something else in the program than alone, where that is the same each time.
+fn differing(run: &mut Run<'_>, step: &Step, values: &Values) -> Result<Vec<Anomaly>> {
+    let (suite, model) = (run.suite, run.model);
+    let (mut ids, mut calls, mut left) = (Vec::new(), Vec::new(), Vec::new());
+    for traced in &values.nodes {
+        let Some(id) = suite.graph().find_node(&traced.node) else { continue };
+        ids.push(id);
+        calls.push(call_of(suite.graph(), model, id, traced, &step.symbols)?);
+        left.push(&traced.outputs);
+    }
+    let alone = replayed(run, &calls)?;
+    let all = ids.into_iter().zip(calls).zip(left).zip(alone);
+    let differs = all.filter_map(|(((id, call), observed), alone)| {
+        let alone = alone.filter(|alone| !explain::same(alone, observed))?;
+        Some((id, Differs { call, observed: observed.clone(), alone }))
+    });
+    let mut differs: Vec<(NodeId, Differs)> = differs.collect();
+    let calls: Vec<Call> = differs.iter().map(|(_, d)| d.call.clone()).collect();
+    let mut again = replayed(run, &calls)?.into_iter();
+    differs.retain(|(_, d)| again.next().flatten().is_some_and(|again| explain::same(&again, &d.alone)));
+    let anomaly = |(node, found): (NodeId, Differs)| {
+        let what = What::Differs(Box::new(found));
+        Anomaly { step: step.label.clone(), node, what }
+    };
+    Ok(differs.into_iter().map(anomaly).collect())
+}
+
+/// What each of these calls gives alone; `None` for one that cannot be run.
+fn replayed(run: &mut Run<'_>, calls: &[Call]) -> Result<Vec<Option<Vec<Tensor>>>> {
+    run.stop.check()?;
+    let mut found = vec![None; calls.len()];
+    run.target.replay(calls, &mut |i, outputs| found[i] = outputs.ok())?;
+    Ok(found)
+}

@@ -1,0 +1,171 @@
+//! What a node of a program did in the place of what it should: the same call with one thing changed, run alone, gives the
+//! very bits that the node left in the program.
+
+use super::scan::Before;
+use super::traced::Values;
+use crate::diagnose::Run;
+use std::collections::HashSet;
+use tapml_exec::Call;
+use tapml_graph::{Bytes, NodeId, Origin, Result, Symbol, Symbols, Tensor, ValueId};
+
+/// Most calls that are tried for one node.
+const TRIED: usize = 96;
+
+/// Outputs of fewer elements are too easily alike.
+const TELLING: usize = 6;
+
+/// What was computed with in the place of what should be.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Instead {
+    /// An input as memory was before anyone wrote it.
+    Nothing(ValueId),
+    /// An input as it was in the step before.
+    Before(ValueId),
+    /// Another value in the place of an input.
+    Other { input: ValueId, other: ValueId },
+}
+
+/// The sizes and positions that a uniform block may still hold or be counted on to: `n` and `p` of the step before, each
+/// alone and both, and the position behind it.
+fn stale(now: &Symbols, before: Option<&Symbols>) -> Vec<Symbols> {
+    let value = |symbols: &Symbols, symbol| symbols.get(symbol).unwrap_or(0);
+    let Some(before) = before else { return Vec::new() };
+    let (n, p) = (value(now, Symbol::N), value(now, Symbol::P));
+    let (old_n, old_p) = (value(before, Symbol::N), value(before, Symbol::P));
+    let mut all: Vec<Symbols> = [(old_n, old_p), (n, old_p), (old_n, p), (n, old_p.saturating_add(old_n))]
+        .into_iter()
+        .filter(|&other| other != (n, p))
+        .map(|(n, p)| Symbols::np(n, p))
+        .collect();
+    let mut seen = HashSet::new();
+    all.retain(|s| seen.insert((s.get(Symbol::N), s.get(Symbol::P))));
+    all
+}
+
+/// The symbols with which the node gives what it left in the program; `None` if they do not explain it.
+pub(super) fn symbols(
+    run: &mut Run<'_>,
+    (call, observed): (&Call, &[Tensor]),
+    before: &Before,
+) -> Result<Option<Symbols>> {
+    let with = |symbols: Symbols| {
+        let call = Call { symbols: symbols.clone(), ..call.clone() };
+        call.check().is_ok().then_some((symbols, call))
+    };
+    let tries = stale(&call.symbols, before.symbols.as_ref()).into_iter().filter_map(with).collect();
+    Ok(fitting(run, observed, tries)?.into_iter().next())
+}
+
+/// The value with which, in the place of one of its inputs, the node gives what it left in the program; and whether no
+/// other explains it as well.
+pub(super) fn value(
+    run: &mut Run<'_>,
+    node: NodeId,
+    (call, observed): (&Call, &[Tensor]),
+    values: &Values,
+    before: &Before,
+) -> Result<Option<(Instead, bool)>> {
+    if observed.iter().map(Tensor::len).sum::<usize>() < TELLING {
+        return Ok(None);
+    }
+    let graph = run.suite.graph();
+    let mut tries = Vec::new();
+    for (k, &input) in graph.node(node).inputs.iter().enumerate() {
+        if graph.value(input).origin == Origin::Weight {
+            continue;
+        }
+        let found = &call.inputs[k];
+        let mut add = |instead: Instead, tensor: &Tensor| {
+            if tensor.shape() == found.shape() && tensor.bytes()[..] != found.bytes()[..] {
+                let mut call = call.clone();
+                call.inputs[k] = tensor.clone();
+                tries.push((instead, call));
+            }
+        };
+        if let Some(tensor) = values.fill.and_then(|fill| filled(found, fill)) {
+            add(Instead::Nothing(input), &tensor);
+        }
+        if let Some(old) = before.read.get(&input) {
+            add(Instead::Before(input), old);
+        }
+        for (other, tensor) in others(run, node, k, values) {
+            if tensor.dtype() == found.dtype() {
+                add(Instead::Other { input, other }, tensor);
+            }
+        }
+    }
+    // Memory that nobody wrote, and values of the step before, come first.
+    tries.sort_by_key(|(instead, _)| matches!(instead, Instead::Other { .. }));
+    tries.truncate(TRIED);
+    let fits = fitting(run, observed, tries)?;
+    let alike = |a: &Instead, b: &Instead| std::mem::discriminant(a) == std::mem::discriminant(b);
+    let alone = fits.iter().all(|other| alike(other, &fits[0]));
+    Ok(fits.into_iter().next().map(|first| (first, alone)))
+}
+
+/// A tensor like this one that holds nothing but a word.
+fn filled(like: &Tensor, word: u32) -> Option<Tensor> {
+    let words = like.bytes().len().div_ceil(4);
+    let mut bytes = word.to_le_bytes().repeat(words);
+    bytes.truncate(like.bytes().len());
+    Tensor::new(like.dtype(), like.shape().to_vec(), Bytes::new(bytes)).ok()
+}
+
+/// The values of the step that a node may read in the place of its input `k`: first what other nodes of its operator find
+/// there, the nearest before it first, then what other nodes left.
+fn others<'v>(run: &Run<'_>, node: NodeId, k: usize, values: &'v Values) -> Vec<(ValueId, &'v Tensor)> {
+    let graph = run.suite.graph();
+    let op = graph.node(node).op.name();
+    let all = || values.nodes.iter().filter_map(|t| Some((graph.find_node(&t.node)?, t)));
+    let (mut alike, mut rest) = (Vec::new(), Vec::new());
+    for (id, traced) in all().filter(|(id, _)| *id != node) {
+        if graph.node(id).op.name() == op
+            && let Some(tensor) = traced.inputs.get(k).and_then(Option::as_ref)
+        {
+            alike.push((id.0.abs_diff(node.0), (graph.node(id).inputs[k], tensor)));
+        }
+        for (&value, tensor) in graph.node(id).outputs.iter().zip(&traced.outputs) {
+            rest.push((id.0.abs_diff(node.0), (value, tensor)));
+        }
+    }
+    alike.sort_by_key(|(distance, _)| *distance);
+    rest.sort_by_key(|(distance, _)| *distance);
+    let mut seen = HashSet::new();
+    let all = alike.into_iter().chain(rest).map(|(_, found)| found);
+    all.filter(|(value, _)| seen.insert(*value)).collect()
+}
+
+/// Which of these calls give these outputs, bit by bit.
+fn fitting<T>(run: &mut Run<'_>, observed: &[Tensor], tries: Vec<(T, Call)>) -> Result<Vec<T>> {
+    run.stop.check()?;
+    let (what, calls): (Vec<T>, Vec<Call>) = tries.into_iter().unzip();
+    let mut same = vec![false; calls.len()];
+    run.target.replay(&calls, &mut |i, outputs| {
+        same[i] = outputs.is_ok_and(|outputs| crate::explain::same(&outputs, observed));
+    })?;
+    Ok(what.into_iter().zip(same).filter(|(_, same)| *same).map(|(what, _)| what).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn pairs(now: (u64, u64), before: (u64, u64)) -> Vec<(u64, u64)> {
+        let all = stale(&Symbols::np(now.0, now.1), Some(&Symbols::np(before.0, before.1)));
+        all.iter().map(|s| (s.get(Symbol::N).unwrap(), s.get(Symbol::P).unwrap())).collect()
+    }
+
+    #[test]
+    fn sizes_that_a_block_may_hold_are_those_of_the_step_before_and_the_position_behind_it() {
+        assert_eq!(pairs((7, 0), (1, 13)), [(1, 13), (7, 13), (1, 0), (7, 14)]);
+        assert_eq!(pairs((1, 12), (12, 0)), [(12, 0), (1, 0), (12, 12)]);
+        assert!(stale(&Symbols::np(3, 0), None).is_empty());
+    }
+
+    #[test]
+    fn memory_that_nobody_wrote_has_the_size_of_what_belongs_there() {
+        let like = Tensor::from_f32_as(tapml_graph::DType::F16, vec![3], vec![1.0, 2.0, 3.0]).unwrap();
+        let filled = filled(&like, 0x4b3c_614e).unwrap();
+        assert_eq!(filled.bytes()[..], [0x4e, 0x61, 0x3c, 0x4b, 0x4e, 0x61]);
+    }
+}

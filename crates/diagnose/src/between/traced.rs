@@ -1,0 +1,90 @@
+//! The values of one step of a loaded program: what its nodes found and left, what they were given, and what memory was
+//! filled with.
+
+use super::hybrid;
+use super::runs::{self, Step};
+use crate::diagnose::Run;
+use std::collections::{HashMap, HashSet};
+use tapml_exec::{Hybrid, LoadOptions, TracedNode};
+use tapml_graph::{ErrorKind, NodeId, Origin, Result, Tensor, ValueId};
+
+/// The word that memory is filled with where values are looked at: -12345678 as f32. What computes with it gives other
+/// numbers, activations too, than what was never written, and no device changes its bits, as it may those of a NaN.
+pub(super) const FILL: u32 = 0xcb3c_614e;
+
+/// See the module.
+pub(super) struct Values {
+    pub nodes: Vec<TracedNode>,
+    /// What came from outside the traced nodes: inputs of the graph, and values that the source computed.
+    pub given: HashMap<ValueId, Tensor>,
+    /// The word that memory was filled with, if it was.
+    pub fill: Option<u32>,
+}
+
+impl Values {
+    /// The values of the last step of a hybrid that [`load`] gave.
+    pub fn of(run: &Run<'_>, whole: &mut Hybrid, fill: Option<u32>) -> Result<Values> {
+        let nodes = whole.traced()?;
+        let graph = run.suite.graph();
+        let traced: HashSet<&str> = nodes.iter().map(|t| t.node.as_str()).collect();
+        let mut given = HashMap::new();
+        for id in nodes.iter().filter_map(|t| graph.find_node(&t.node)) {
+            for &value in &graph.node(id).inputs {
+                let outside = match graph.value(value).origin {
+                    Origin::Node { node, .. } => !traced.contains(run.name(node)),
+                    Origin::Input | Origin::State(_) => true,
+                    Origin::Weight => false,
+                };
+                if outside && let Some(tensor) = whole.crossed(&graph.value(value).name) {
+                    given.insert(value, tensor.clone());
+                }
+            }
+        }
+        Ok(Values { nodes, given, fill })
+    }
+
+    /// Whether a word may be what memory was filled with. A device may keep a NaN and not its bits.
+    pub fn is_fill(&self, word: &[u8]) -> bool {
+        self.fill.is_some_and(|fill| word == fill.to_le_bytes() || nan(fill) && is_nan(word))
+    }
+
+    /// Whether a tensor holds nothing but what memory is filled with; zeros if it is not filled.
+    pub fn untouched(&self, tensor: &Tensor) -> bool {
+        let mut words = tensor.bytes().chunks_exact(4);
+        !tensor.is_empty()
+            && match self.fill {
+                Some(_) => words.len() > 0 && words.all(|w| self.is_fill(w)),
+                None => tensor.bytes().iter().all(|&b| b == 0),
+            }
+    }
+
+    /// Whether any word of a tensor is what memory is filled with.
+    pub fn touches_fill(&self, tensor: &Tensor) -> bool {
+        tensor.bytes().chunks_exact(4).any(|w| self.is_fill(w))
+    }
+}
+
+fn nan(word: u32) -> bool {
+    f32::from_bits(word).is_nan()
+}
+
+fn is_nan(word: &[u8]) -> bool {
+    word.try_into().is_ok_and(|bytes| nan(u32::from_le_bytes(bytes)))
+}
+
+/// A hybrid with these nodes on the target that shows their values in runs of these steps, and fills memory with a word
+/// before it is written. `None` if the target cannot show them: a trace needs memory of its own, which a large model may
+/// not leave.
+pub(super) fn load(
+    run: &mut Run<'_>,
+    nodes: &[NodeId],
+    steps: &[Step],
+    fill: Option<u32>,
+) -> Result<Option<Hybrid>> {
+    let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
+    let options = LoadOptions { poison: Some(fill.is_some()), fill, trace, ..LoadOptions::default() };
+    match hybrid(run, nodes, &runs::capacity(steps), options) {
+        Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => Ok(None),
+        other => other.map(Some),
+    }
+}

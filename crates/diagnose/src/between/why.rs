@@ -1,0 +1,262 @@
+//! Why a node leaves something wrong in a program although its operator is right: it did not run, ran too early, with
+//! other sizes, or on other values than it should.
+
+use super::instead::{self, Instead};
+use super::scan::{Differs, Wrong};
+use super::scene::Scene;
+use super::traced::Values;
+use crate::diagnose::Run;
+use crate::explain;
+use crate::report::FaultKind;
+use tapml_exec::{Call, TracedNode};
+use tapml_graph::{NodeId, Origin, Result, Symbol, Symbols, Tensor, ValueId};
+use tapml_migrate::verdict::judge;
+
+/// Why an output within the program is wrong.
+pub(super) struct Why {
+    pub kind: FaultKind,
+    /// The kernel that is wrong by itself; empty for others.
+    pub kernel: String,
+    pub cause: &'static str,
+    pub certain: bool,
+    pub evidence: String,
+    /// The node that ran too late, or not at all, for this one.
+    pub late: Option<NodeId>,
+    /// Nodes that have to do with it beside the one that is wrong.
+    pub nodes: Vec<NodeId>,
+}
+
+impl Why {
+    /// A fault between operators.
+    pub fn between(cause: &'static str, certain: bool, evidence: String) -> Why {
+        let (kind, kernel) = (FaultKind::Between, String::new());
+        Why { kind, kernel, cause, certain, evidence, late: None, nodes: Vec::new() }
+    }
+}
+
+/// Why a node is wrong.
+pub(super) fn of(run: &mut Run<'_>, scene: &Scene, node: NodeId, wrong: &Wrong) -> Result<Why> {
+    let name = run.name(node).to_string();
+    let alone = explain::repeats(run, &wrong.call)?;
+    let right = alone
+        .first()
+        .is_some_and(|outputs| judge(&wrong.exact, outputs, wrong.precision, None).is_ok_and(|j| j.passed()));
+    if !right {
+        let kernel = run.choices.get(node).map(|c| c.name.clone()).unwrap_or_default();
+        let (cause, certain, evidence) = hypothesis(run, wrong, &alone)?;
+        let evidence = format!("`{name}` is wrong on inputs that no recorded call has: {evidence}");
+        return Ok(Why { kind: FaultKind::Operator, kernel, ..Why::between(cause, certain, evidence) });
+    }
+    let why = match told(run, scene, node, wrong, &alone[0])? {
+        Some(why) => why,
+        None => guessed(run, scene, wrong, &alone[0])?,
+    };
+    let begin =
+        format!("`{name}` is right when it runs alone on the inputs it finds, and wrong in the program");
+    Ok(Why { evidence: format!("{begin}: {}", why.evidence), ..why })
+}
+
+/// Why a node of an operator that may be wrong by itself leaves something else in the program than alone; `None` if no
+/// bits tell it beyond doubt.
+pub(super) fn of_other(
+    run: &mut Run<'_>,
+    scene: &Scene,
+    node: NodeId,
+    found: &Differs,
+) -> Result<Option<Why>> {
+    let call = (&found.call, &found.observed[..]);
+    let silent = |outputs: &[Tensor]| left_alone(run, scene, node, &found.call, outputs);
+    let why = if silent(&found.observed) && !silent(&found.alone) {
+        Some(lost(run, scene, node, call.0, true))
+    } else if let Some(stale) = instead::symbols(run, call, &scene.before)? {
+        Some(Why::between("wrong_symbol", true, computes_with(&found.call.symbols, &stale)))
+    } else if rows(&found.call.symbols) > Some(1) {
+        // With a single row, what is read in the wrong row is memory that nobody wrote.
+        let other = instead::value(run, node, call, &scene.values, &scene.before)?;
+        other.map(|(instead, alone)| took(run, instead, alone))
+    } else {
+        None
+    };
+    let name = run.name(node);
+    let begin = format!(
+        "`{name}` leaves something else in the program than when it runs alone on the inputs it finds"
+    );
+    let why = why.filter(|why| why.certain);
+    Ok(why.map(|why| Why { evidence: format!("{begin}: {}", why.evidence), ..why }))
+}
+
+/// What the bits that the node left tell; `None` if they say nothing.
+fn told(
+    run: &mut Run<'_>,
+    scene: &Scene,
+    node: NodeId,
+    wrong: &Wrong,
+    right: &[Tensor],
+) -> Result<Option<Why>> {
+    let call = (&wrong.call, &wrong.observed[..]);
+    let other = instead::value(run, node, call, &scene.values, &scene.before)?;
+    if left_alone(run, scene, node, &wrong.call, &wrong.observed) {
+        return Ok(Some(lost(run, scene, node, call.0, other.is_none())));
+    }
+    let (n, old) = (rows(&wrong.call.symbols), scene.before.symbols.as_ref().and_then(rows));
+    let written = leading_rows(&wrong.observed, right);
+    if let (Some(rows), Some(old)) = (written, old)
+        && rows as u64 == old
+        && n > Some(old)
+    {
+        let end = format!(
+            "only the first {rows} rows are written, as many as the step before had: sizes are those of the step before"
+        );
+        return Ok(Some(Why::between("wrong_symbol", true, end)));
+    }
+    if let Some(stale) = instead::symbols(run, call, &scene.before)? {
+        return Ok(Some(Why::between("wrong_symbol", true, computes_with(&wrong.call.symbols, &stale))));
+    }
+    if scene.before.outputs.get(&node).is_some_and(|old| explain::same(old, &wrong.observed)) {
+        let end = "its output is still that of the step before";
+        return Ok(Some(Why::between("stale_data", true, end.into())));
+    }
+    Ok(other.map(|(instead, alone)| took(run, instead, alone)))
+}
+
+/// What can be said if no bits tell.
+fn guessed(run: &mut Run<'_>, scene: &Scene, wrong: &Wrong, right: &[Tensor]) -> Result<Why> {
+    if let Some(rows) = leading_rows(&wrong.observed, right).filter(|&rows| rows > 0) {
+        return Ok(Why::between("not_written", false, format!("only its first {rows} rows are right")));
+    }
+    // The hypotheses know unwritten memory by other bits.
+    let observed = wrong.observed.iter().map(|t| signalling(t, &scene.values)).collect::<Result<Vec<_>>>()?;
+    let (cause, _, evidence) = hypothesis(run, wrong, &[observed])?;
+    Ok(Why::between(cause, false, evidence))
+}
+
+/// "it computes with p = 14 instead of 0, …".
+pub(super) fn computes_with(now: &Symbols, stale: &Symbols) -> String {
+    let differ = now.iter().filter_map(|(symbol, value)| {
+        let old = stale.get(symbol).filter(|&old| old != value)?;
+        Some(format!("{symbol} = {old} instead of {value}"))
+    });
+    let differ: Vec<String> = differ.collect();
+    format!("it computes with {}, left from the step before", differ.join(" and "))
+}
+
+/// The fault of a node that computed with another value.
+pub(super) fn took(run: &Run<'_>, instead: Instead, certain: bool) -> Why {
+    let graph = run.suite.graph();
+    let name = |value: ValueId| graph.value(value).name.as_str();
+    let producer = |value: ValueId| match graph.value(value).origin {
+        Origin::Node { node, .. } => Some(node),
+        _ => None,
+    };
+    let early = |input: ValueId, what: &str| {
+        let cause = if producer(input).is_some() { "missing_dependency" } else { "missing_copy" };
+        let end = format!(
+            "it computes with {what} in the place of `{}`: it ran before that was written",
+            name(input)
+        );
+        Why { late: producer(input), ..Why::between(cause, certain, end) }
+    };
+    match instead {
+        Instead::Nothing(input) => early(input, "what memory held before anyone wrote it"),
+        Instead::Before(input) => early(input, "the value of the step before"),
+        Instead::Other { input, other } => {
+            let state = is_state(run, input) && is_state(run, other);
+            let cause = if state { "wrong_layer_state" } else { "swapped_operands" };
+            let end = format!("it computes with `{}` in the place of `{}`", name(other), name(input));
+            Why::between(cause, certain && state, end)
+        }
+    }
+}
+
+/// Whether a value is a state, or what one becomes.
+fn is_state(run: &Run<'_>, value: ValueId) -> bool {
+    let graph = run.suite.graph();
+    graph.states().iter().any(|s| s.input == value || s.output == value)
+}
+
+/// Whether a node left its outputs as they were: what memory is filled with or, where it extends a state, the old rows and
+/// zeros.
+fn left_alone(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call, outputs: &[Tensor]) -> bool {
+    let op = &run.suite.graph().node(node).op;
+    if let (true, [observed], Some(before)) = (op.appends(), outputs, call.inputs.first()) {
+        let (old, new) = observed.bytes().split_at(before.bytes().len().min(observed.bytes().len()));
+        let zeros = new.iter().all(|&b| b == 0);
+        let filled = new.chunks_exact(4).all(|w| scene.values.is_fill(w));
+        return old == &before.bytes()[..] && (zeros || filled);
+    }
+    outputs.iter().all(|t| scene.values.untouched(t))
+}
+
+/// The fault of a node that left its outputs as they were: its rows stand in another state, or it did not run.
+fn lost(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call, certain: bool) -> Why {
+    match elsewhere(run, scene, node, call) {
+        Some(other) => {
+            let end = format!(
+                "it leaves its own state as it was, and the next step finds the rows in the state of `{}`",
+                run.name(other)
+            );
+            Why { nodes: vec![other], ..Why::between("wrong_layer_state", true, end) }
+        }
+        None => {
+            let end = "it leaves its output as memory was before; its dispatch does not take place";
+            Why::between("not_written", certain, end.into())
+        }
+    }
+}
+
+/// For a node that should have extended a state: the node in whose state its rows stand when the next step reads it.
+fn elsewhere(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call) -> Option<NodeId> {
+    let graph = run.suite.graph();
+    let (after, before, rows) = (scene.after.as_ref()?, call.inputs.first()?, call.inputs.get(1)?);
+    let (start, len) = (before.bytes().len(), rows.bytes().len());
+    if !graph.node(node).op.appends() || rows.bytes().iter().all(|&b| b == 0) {
+        return None;
+    }
+    let holds = |id: NodeId, traced: &TracedNode| {
+        let state =
+            traced.inputs.first().and_then(Option::as_ref).map(|t| &t.bytes()[..]).unwrap_or_default();
+        id != node && graph.node(id).op.appends() && state.get(start..start + len) == Some(&rows.bytes()[..])
+    };
+    let all = after.nodes.iter().filter_map(|t| Some((graph.find_node(&t.node)?, t)));
+    all.into_iter().find(|(id, t)| holds(*id, t)).map(|(id, _)| id)
+}
+
+/// The tensor with the word that hypotheses know where it holds what memory was filled with.
+fn signalling(tensor: &Tensor, values: &Values) -> Result<Tensor> {
+    if !values.touches_fill(tensor) {
+        return Ok(tensor.clone());
+    }
+    let word = |w: &[u8]| match values.is_fill(w) {
+        true => tapml_exec::POISON.to_le_bytes().to_vec(),
+        false => w.to_vec(),
+    };
+    let words: Vec<u8> = tensor.bytes().chunks(4).flat_map(word).collect();
+    Tensor::new(tensor.dtype(), tensor.shape().to_vec(), tapml_graph::Bytes::new(words))
+}
+
+/// The cause of what was observed in a call within the program, whether it is certain, and a sentence.
+fn hypothesis(
+    run: &Run<'_>,
+    wrong: &Wrong,
+    observed: &[Vec<Tensor>],
+) -> Result<(&'static str, bool, String)> {
+    let found = explain::of_call(run, &wrong.call, &wrong.exact, observed, wrong.precision)?;
+    Ok(match found {
+        Some(found) => (found.cause.name(), found.certain, found.evidence),
+        None => ("crash", true, "it cannot be run alone".into()),
+    })
+}
+
+fn rows(symbols: &Symbols) -> Option<u64> {
+    symbols.get(Symbol::N)
+}
+
+/// How many rows, from the first, are those of another result, if not all are; of the output of which fewest are.
+fn leading_rows(found: &[Tensor], right: &[Tensor]) -> Option<usize> {
+    let leading = |(a, b): (&Tensor, &Tensor)| {
+        let row = a.row_len() * a.dtype().size();
+        let (a, b) = (&a.bytes()[..], &b.bytes()[..]);
+        (a != b && row > 0).then(|| a.chunks(row).zip(b.chunks(row)).take_while(|(a, b)| a == b).count())
+    };
+    found.iter().zip(right).filter_map(leading).min()
+}
