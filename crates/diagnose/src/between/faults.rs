@@ -96,18 +96,16 @@ pub(super) fn of(run: &mut Run<'_>, mut anomalies: Vec<Anomaly>, scene: Option<&
 /// What a late node leaves itself may be wrong too, since its inputs are gone by then: that is no fault of its own. Many
 /// late nodes are one fault.
 fn settle(groups: &mut Vec<Group>) {
-    let late: HashSet<NodeId> = groups.iter().filter_map(|g| g.late).collect();
+    let late = |groups: &[Group]| -> HashSet<NodeId> { groups.iter().filter_map(|g| g.late).collect() };
+    let all = late(groups);
     groups.retain(|g| {
-        g.late.is_some()
-            || !late.contains(&g.first.node)
-            || !matches!(g.first.what, What::Wrong(_) | What::Differs(_))
+        !all.contains(&g.first.node) || !matches!(g.first.what, What::Wrong(_) | What::Differs(_))
     });
-    for group in groups.iter_mut().filter(|g| g.late.is_some()) {
-        group.nodes.extend(group.late);
-        group.key = match (late.len() > LATE, group.late) {
-            (false, Some(id)) => format!("late {}", id.0),
-            _ => "late".into(),
-        };
+    let many = late(groups).len() > LATE;
+    for group in groups {
+        let Some(node) = group.late else { continue };
+        group.nodes.insert(node);
+        group.key = if many { "late".into() } else { format!("late {}", node.0) };
     }
 }
 

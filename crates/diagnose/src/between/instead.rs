@@ -99,7 +99,12 @@ pub(super) fn value(
     tries.truncate(TRIED);
     let fits = fitting(run, observed, tries)?;
     let alike = |a: &Instead, b: &Instead| std::mem::discriminant(a) == std::mem::discriminant(b);
-    let alone = fits.iter().all(|other| alike(other, &fits[0]));
+    // Any index that points nowhere gives the same.
+    let index = |instead: &Instead| match instead {
+        Instead::Nothing(input) => !graph.value(*input).ty.dtype.is_float(),
+        _ => false,
+    };
+    let alone = fits.iter().all(|other| alike(other, &fits[0]) && !index(other));
     Ok(fits.into_iter().next().map(|first| (first, alone)))
 }
 
