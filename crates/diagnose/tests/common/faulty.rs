@@ -24,6 +24,18 @@ pub enum Wrong {
     Dispatch(String),
     /// Every second replay of a list that runs a whole model skips the dispatches of this label.
     Now(String),
+    /// Writes into buffers of this label take place once in the life of the device.
+    Once(String),
+    /// A text that begins at position 0 is told to begin where the last one ended.
+    Position,
+    /// Words that are written to buffers of this label pass through bf16, as integers.
+    Input(String),
+    /// Floats that are read from programs pass through bf16.
+    Results,
+    /// In programs the dispatch of this label comes behind the first that reads its result, with the copies right behind it.
+    Late(String),
+    /// In programs the dispatch of the first label has in this binding what that of the second has there.
+    Borrow(String, String, usize),
 }
 
 pub struct Faulty {
@@ -34,6 +46,12 @@ pub struct Faulty {
     last: Symbols,
     other: HashMap<ListId, ListId>,
     turn: bool,
+    /// How often [`Wrong::Once`] was written.
+    once: u32,
+    /// `n` and `p` of the last run.
+    symbols: (u32, u32),
+    /// Whether a NaN loses its bits on its way from the device.
+    quiet: bool,
 }
 
 impl Faulty {
@@ -41,12 +59,67 @@ impl Faulty {
         Faulty {
             device,
             wrong,
+            once: 0,
+            symbols: (0, 0),
+            quiet: false,
             labels: HashMap::new(),
             written: HashMap::new(),
             last: Symbols::new(),
             other: HashMap::new(),
             turn: false,
         }
+    }
+
+    /// The same; every NaN that is read from it is the one that arithmetic gives.
+    pub fn quiet(device: Box<dyn Device>, wrong: Wrong) -> Faulty {
+        Faulty { quiet: true, ..Faulty::new(device, wrong) }
+    }
+
+    /// The dispatch that writes a node's result, and the buffer of the result: it stands before the symbols.
+    fn result(commands: &[Command], node: &str) -> Option<(usize, BufferId)> {
+        let at =
+            commands.iter().rposition(|c| matches!(c, Command::Dispatch { label, .. } if label == node))?;
+        let Command::Dispatch { bindings, .. } = &commands[at] else { return None };
+        Some((at, bindings[bindings.len() - 2].buffer))
+    }
+
+    fn reordered(&self, mut commands: Vec<Command>) -> Vec<Command> {
+        match &self.wrong {
+            Wrong::Late(node) => {
+                let Some((at, buffer)) = Self::result(&commands, node) else { return commands };
+                let reads = |c: &Command| match c {
+                    Command::Dispatch { bindings, .. } => bindings.iter().any(|b| b.buffer == buffer),
+                    _ => false,
+                };
+                let reader = at + 1 + commands[at + 1..].iter().position(reads).unwrap();
+                let own = |c: &&Command| matches!(c, Command::Copy { src, .. } if *src == buffer);
+                let copies = commands[at + 1..reader].iter().take_while(own).count();
+                commands[at..=reader].rotate_left(1 + copies);
+            }
+            Wrong::Borrow(node, from, binding) => {
+                let of = |node: &str| Self::result(&commands, node).map(|(at, _)| at);
+                if let (Some(at), Some(from)) = (of(node), of(from))
+                    && let Command::Dispatch { bindings, .. } = commands[from].clone()
+                    && let Command::Dispatch { bindings: own, .. } = &mut commands[at]
+                {
+                    own[*binding] = bindings[*binding];
+                }
+            }
+            _ => {}
+        }
+        commands
+    }
+
+    /// The block of sizes and positions as it reaches the device.
+    fn block(&mut self, data: &[u8]) -> Vec<u8> {
+        let word = |at: usize| u32::from_le_bytes(data[at..at + 4].try_into().unwrap());
+        let (last, now) = (self.symbols, (word(0), word(4)));
+        self.symbols = now;
+        let mut data = data.to_vec();
+        if now.1 == 0 {
+            data[4..8].copy_from_slice(&(last.0 + last.1).to_le_bytes());
+        }
+        data
     }
 
     fn label(&self, buffer: BufferId) -> &str {
@@ -79,6 +152,16 @@ impl Faulty {
         changed
     }
 
+    /// Whether a list runs single calls, each on buffers of its own.
+    fn replays(&self, commands: &[Command]) -> bool {
+        commands.iter().any(|c| match c {
+            Command::Dispatch { bindings, .. } => {
+                bindings.iter().any(|b| self.label(b.buffer).starts_with("replay "))
+            }
+            _ => false,
+        })
+    }
+
     fn keeps(&self, whole: bool, command: &Command) -> bool {
         match (command, &self.wrong) {
             (Command::Copy { dst, .. }, Wrong::Copies(label)) => self.label(*dst) != label,
@@ -87,6 +170,19 @@ impl Faulty {
             _ => true,
         }
     }
+}
+
+/// Every 32-bit word changed.
+fn words(data: &[u8], change: impl Fn(u32) -> u32) -> Vec<u8> {
+    let (words, rest) = data.as_chunks::<4>();
+    let changed = words.iter().flat_map(|w| change(u32::from_le_bytes(*w)).to_le_bytes());
+    changed.chain(rest.iter().copied()).collect()
+}
+
+/// The nearest number of bf16.
+fn narrow(value: f32) -> f32 {
+    let (bits, up) = (value.to_bits(), 0x7fff + (value.to_bits() >> 16 & 1));
+    if value.is_nan() { value } else { f32::from_bits(bits.wrapping_add(up) & 0xffff_0000) }
 }
 
 /// Whether a list runs a whole model: it begins with the embedding, and does not end with it.
@@ -118,13 +214,34 @@ impl Device for Faulty {
         let times = self.written.entry(buffer).or_default();
         *times += 1;
         let again = *times > 1;
-        match &self.wrong {
-            Wrong::Writes(label) if again && self.label(buffer) == label => Ok(()),
+        let label = self.label(buffer).to_string();
+        match self.wrong.clone() {
+            Wrong::Writes(wanted) if again && label == wanted => Ok(()),
+            Wrong::Once(wanted) if label == wanted => {
+                self.once += 1;
+                if self.once == 1 { self.device.write(buffer, offset, data) } else { Ok(()) }
+            }
+            Wrong::Position if label == "symbols" => {
+                let data = self.block(data);
+                self.device.write(buffer, offset, &data)
+            }
+            Wrong::Input(wanted) if label == wanted => {
+                let data = words(data, |w| narrow(w as f32) as u32);
+                self.device.write(buffer, offset, &data)
+            }
             _ => self.device.write(buffer, offset, data),
         }
     }
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.device.read(buffer, offset, out)
+        self.device.read(buffer, offset, out)?;
+        if self.wrong == Wrong::Results && !self.label(buffer).starts_with("replay ") {
+            out.copy_from_slice(&words(out, |w| narrow(f32::from_bits(w)).to_bits()));
+        }
+        if self.quiet {
+            let quiet = |w| if f32::from_bits(w).is_nan() { 0x7fff_ffff } else { w };
+            out.copy_from_slice(&words(out, quiet));
+        }
+        Ok(())
     }
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         self.device.create_kernel(desc)
@@ -133,9 +250,9 @@ impl Device for Faulty {
         self.device.destroy_kernel(kernel)
     }
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
-        let whole = whole(commands);
+        let whole = whole(commands) && !self.replays(commands);
         let kept: Vec<Command> = commands.iter().filter(|c| self.keeps(whole, c)).cloned().collect();
-        let kept = if whole { self.overlapping(kept) } else { kept };
+        let kept = if whole { self.reordered(self.overlapping(kept)) } else { kept };
         let list = self.device.record(&kept)?;
         if let (Wrong::Now(bad), true) = (&self.wrong, whole) {
             let keeps = |c: &&Command| !matches!(c, Command::Dispatch { label, .. } if label == bad);

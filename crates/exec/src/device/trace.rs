@@ -101,7 +101,11 @@ fn value(
     let bytes = len.and_then(|len| whole.bytes().slice(0, len));
     let bytes = bytes.ok_or_else(|| Error::bug(format!("a trace of {} is too short", port.ty)))?;
     let rest = whole.bytes().get(bytes.len().next_multiple_of(4)..).unwrap_or_default();
-    let written = |fill: u32| rest.chunks_exact(4).filter(|word| **word != fill.to_le_bytes()).count();
+    // A device may keep a NaN and not its bits.
+    let nan = |word: u32| f32::from_bits(word).is_nan();
+    let (words, _) = rest.as_chunks::<4>();
+    let held = |word: u32, fill: u32| word == fill || nan(word) && nan(fill);
+    let written = |fill: u32| words.iter().filter(|w| !held(u32::from_le_bytes(**w), fill)).count();
     let beyond = port.filled.map_or(0, |fill| 4 * written(fill) as u64);
     // A copy: a slice would keep the whole buffer, which has room for the longest run.
     Ok((Tensor::new(port.ty.dtype, shape, Bytes::new(bytes.to_vec()))?, beyond))
