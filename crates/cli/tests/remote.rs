@@ -3,39 +3,7 @@
 
 mod common;
 
-use common::{carved, draft, json, stderr, tapml};
-use std::io::{BufRead, BufReader};
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
-
-/// `tapml device serve` on a free port.
-struct Agent {
-    process: Child,
-    place: String,
-}
-
-impl Agent {
-    fn start(folder: &Path, arguments: &[&str]) -> Agent {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
-        command.current_dir(folder).args(["device", "serve", "--listen", "127.0.0.1:0"]).args(arguments);
-        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let place = line.split_whitespace().nth(2).unwrap().trim_end_matches(';').to_string();
-        Agent { process, place }
-    }
-
-    fn at(&self, name: &str) -> String {
-        format!("{}/{name}", self.place)
-    }
-}
-
-impl Drop for Agent {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
+use common::{Agent, carved, draft, json, stderr, tapml};
 
 #[test]
 fn commands_through_an_agent_give_what_they_give_here() {

@@ -4,6 +4,7 @@
 
 mod common;
 
+use common::outer::Outer;
 use common::{Running, count, listed, quick};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -18,6 +19,11 @@ use tungstenite::{Message, WebSocket};
 #[test]
 fn session_process() {
     common::session_process();
+}
+
+#[test]
+fn outer_agent() {
+    common::outer::outer_agent();
 }
 
 /// The agent still serves, and right.
@@ -107,14 +113,14 @@ fn slow_work_within_the_deadline_is_finished() {
 /// process of the test executable.
 #[test]
 fn a_process_killed_in_the_middle_of_anything_loses_the_device_only() {
-    let Some(agent) = Outer::start() else { return };
+    let Some(agent) = Outer::start("processes", &[]) else { return };
     for moment in ["upload", "launch", "read"] {
         let mut device = agent.open("trap");
         let big = device.create_buffer("big", 64 << 20).unwrap();
         let (_, list) = listed(&mut device, &["slow"]).unwrap();
         device.write(big, 0, &vec![3; 64 << 20]).unwrap();
         device.wait().unwrap();
-        let victims = agent.sessions();
+        let victims = agent.sessions(1, Duration::from_secs(10));
         assert_eq!(victims.len(), 1, "{victims:?}");
         let kill = || {
             assert!(Command::new("kill").arg("-9").arg(victims[0].to_string()).status().unwrap().success())
@@ -458,63 +464,5 @@ impl Proxy {
     fn cut(self) {
         self.cut.send(()).unwrap();
         self.thread.join().unwrap();
-    }
-}
-
-/// An agent in a process of its own, whose children are its sessions.
-struct Outer {
-    process: std::process::Child,
-    address: String,
-}
-
-/// The body of an [`Outer`] agent.
-#[test]
-fn outer_agent() {
-    if std::env::var_os("TAPML_TEST_OUTER").is_none() {
-        return;
-    }
-    let agent = Running::processes(Config::default());
-    eprintln!("outer agent at {}", agent.address);
-    std::thread::sleep(Duration::from_secs(600));
-}
-
-impl Outer {
-    fn start() -> Option<Outer> {
-        use std::io::BufRead;
-        if !cfg!(target_os = "linux") {
-            tapml_testing::skip("linux", "processes are found through /proc");
-            return None;
-        }
-        let mut command = Command::new(std::env::current_exe().unwrap());
-        command.args(["--exact", "outer_agent", "--nocapture"]).env("TAPML_TEST_OUTER", "1");
-        let mut process = command.stderr(std::process::Stdio::piped()).spawn().unwrap();
-        let mut lines = std::io::BufReader::new(process.stderr.take().unwrap()).lines();
-        let line = lines.find_map(|l| l.unwrap().strip_prefix("outer agent at ").map(str::to_string));
-        std::thread::spawn(move || lines.for_each(drop));
-        Some(Outer { process, address: line.unwrap() })
-    }
-
-    fn open(&self, name: &str) -> RemoteDevice {
-        let address = tapml_rpc::Address::parse(&format!("ws://{}/{name}", self.address), &[]);
-        RemoteDevice::open(&address.unwrap()).unwrap()
-    }
-
-    /// The ids of the sessions' processes that run; those of sessions that just ended are waited for.
-    fn sessions(&self) -> Vec<u32> {
-        let until = Instant::now() + Duration::from_secs(10);
-        loop {
-            let found = common::children(self.process.id());
-            if found.len() <= 1 || Instant::now() > until {
-                return found;
-            }
-            std::thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Outer {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
     }
 }

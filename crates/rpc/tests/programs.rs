@@ -111,3 +111,22 @@ fn wrong_programs_and_inputs_are_refused_and_the_session_goes_on() {
     let spoiled = Program { schema: 99, ..program };
     assert!(RemoteProgram::load(&mut remote, &spoiled, &weight).is_err());
 }
+
+#[test]
+fn programs_count_as_memory_of_their_session() {
+    let mut config = Config::default();
+    config.settings.memory = 3 << 20;
+    let agent = Running::processes(config);
+    let mut remote = agent.open("emulator", "");
+    let program = compile(&graph(), remote.info(), &CompileOptions::new(Symbols::np(5, 0))).unwrap();
+    let size: u64 = program.buffers.iter().map(|b| b.size).sum();
+    assert!((1_960_000..3 << 20).contains(&size), "{size}");
+    let first = RemoteProgram::load(&mut remote, &program, &weight).unwrap();
+    let error = RemoteProgram::load(&mut remote, &program, &weight).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    let buffer = remote.create_buffer("too much", 2 << 20).unwrap();
+    assert_eq!(remote.wait().unwrap_err().kind(), ErrorKind::OutOfMemory);
+    remote.destroy_buffer(buffer).unwrap();
+    first.unload(&mut remote).unwrap();
+    RemoteProgram::load(&mut remote, &program, &weight).unwrap();
+}

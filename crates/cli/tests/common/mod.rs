@@ -4,7 +4,9 @@
 
 use assert_cmd::Command;
 use serde_json::Value;
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
+use std::process::{Child, Stdio};
 
 /// The command, in a folder of the test's own.
 pub fn tapml(folder: &Path) -> Command {
@@ -56,4 +58,36 @@ pub fn kernel(folder: &Path, op: &str) -> PathBuf {
     let path = folder.join(format!("{op}.wgsl"));
     std::fs::copy(source, &path).unwrap();
     path
+}
+
+/// `tapml device serve` on a free port.
+pub struct Agent {
+    process: Child,
+    /// Where it listens.
+    pub place: String,
+}
+
+impl Agent {
+    /// Starts it with these arguments.
+    pub fn start(folder: &Path, arguments: &[&str]) -> Agent {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tapml"));
+        command.current_dir(folder).args(["device", "serve", "--listen", "127.0.0.1:0"]).args(arguments);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let place = line.split_whitespace().nth(2).unwrap().trim_end_matches(';').to_string();
+        Agent { process, place }
+    }
+
+    /// The word for one of its devices.
+    pub fn at(&self, name: &str) -> String {
+        format!("{}/{name}", self.place)
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
 }

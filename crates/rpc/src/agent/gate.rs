@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// Connections that may be on their way in at once.
-const WAITING: usize = 32;
+const WAITING: usize = 128;
 
 /// Wrong tokens from one address in [`FORGET`] before it is turned away.
 const WRONG: u32 = 5;

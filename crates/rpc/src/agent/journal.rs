@@ -256,6 +256,10 @@ fn summary(
         (Reason::Idle, ..) => "was ended because the client had sent nothing for long".into(),
         (Reason::Shutdown, ..) => "was ended because the agent stops".into(),
         (Reason::Protocol, ..) => "was ended because the client broke the protocol".into(),
+        // What Rust and C++ print when an allocation fails.
+        (_, 6, _) if ["memory allocation of", "std::bad_alloc"].iter().any(|w| end.output.contains(w)) => {
+            "ran out of memory (signal 6, SIGABRT)".into()
+        }
         (_, 9, _) => "was killed (signal 9): by hand, or because memory ran out".into(),
         (_, 0, Some(code)) => format!("ended with exit code {code}"),
         (_, 0, None) => "ended".into(),

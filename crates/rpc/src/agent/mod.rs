@@ -225,6 +225,7 @@ pub(crate) fn policy(address: &SocketAddr, token: bool, sealed: bool) -> Result<
 pub fn run_session(offer: &dyn Offer) -> Result<()> {
     // Linux ends this process before others when memory runs out; elsewhere there is no such file.
     let _ = std::fs::write("/proc/self/oom_score_adj", "500");
+    worker::end_with_the_agent();
     let streams = worker::inherited();
     let mut streams =
         streams.map_err(|e| Error::new(ErrorKind::Io, format!("this process has no session: {e}")))?;

@@ -190,6 +190,22 @@ fn watched(child: Child, mut printed: impl Read + Send + 'static) -> Worker {
     Worker::Process { child: Mutex::new(child), output: Mutex::new(Some(output)), tail }
 }
 
+/// Ends this process when the agent has ended: a kernel that never ends would keep it otherwise.
+#[cfg(unix)]
+pub fn end_with_the_agent() {
+    let agent = std::os::unix::process::parent_id();
+    std::thread::spawn(move || {
+        while std::os::unix::process::parent_id() == agent {
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        std::process::exit(1);
+    });
+}
+
+/// Only the end of its stream ends this process.
+#[cfg(not(unix))]
+pub fn end_with_the_agent() {}
+
 /// The streams of a process that [`process`] started, seen from inside.
 #[cfg(unix)]
 pub fn inherited() -> io::Result<Streams> {

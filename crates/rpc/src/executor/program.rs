@@ -4,21 +4,16 @@ use super::requests::{Answer, Executor, failed};
 use crate::recorder::Recorder;
 use crate::wire::limits::PIECE;
 use crate::wire::{self, Reply, convert};
-use tapml_device::Device;
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 use tapml_kernels::{Instance, Program};
 
 /// Longest JSON of a program, bytes.
 const MAX_PROGRAM: usize = 256 << 20;
 
-/// A program on the device.
-pub struct Loaded(Instance);
-
-impl Loaded {
-    /// Frees it.
-    pub fn unload(self, device: &mut dyn Device) -> Result<()> {
-        self.0.unload(device)
-    }
+/// A program on the device, and the bytes of its buffers.
+pub struct Loaded {
+    instance: Instance,
+    bytes: u64,
 }
 
 impl Executor {
@@ -26,6 +21,8 @@ impl Executor {
     pub(super) fn load_program(&mut self, r: wire::LoadProgram) -> Result<()> {
         self.programs.expect_free(r.program)?;
         let program = Program::from_bytes(&self.gather(&r.pieces, MAX_PROGRAM as u64)?)?;
+        let bytes = program.buffers.iter().fold(0u64, |sum, b| sum.saturating_add(b.size));
+        self.expect_room(&program.name, bytes)?;
         // All weights are looked for before any is loaded, so that a client learns early what is missing.
         for weight in &r.weights {
             weight
@@ -50,8 +47,16 @@ impl Executor {
             Tensor::new(DType::U8, vec![bytes.len()], Bytes::new(bytes))
         };
         let instance = Instance::load(device.as_mut(), &program, &weights)?;
-        self.programs.insert(r.program, Some(Loaded(instance)));
+        self.memory += bytes;
+        self.programs.insert(r.program, Some(Loaded { instance, bytes }));
         Ok(())
+    }
+
+    /// See [`wire::UnloadProgram`].
+    pub(super) fn unload_program(&mut self, program: u32) -> Result<()> {
+        let Some(Loaded { instance, bytes }) = self.programs.remove(program)? else { return Ok(()) };
+        self.memory -= bytes;
+        instance.unload(self.device.as_mut())
     }
 
     fn gather(&mut self, pieces: &[bytes::Bytes], limit: u64) -> Result<Vec<u8>> {
@@ -92,7 +97,7 @@ impl Executor {
 
     fn run(&mut self, r: wire::RunProgram) -> Result<Vec<Tensor>> {
         let Executor { device, programs, .. } = self;
-        let Loaded(instance) = programs.get_mut(r.program)?;
+        let Loaded { instance, .. } = programs.get_mut(r.program)?;
         let symbols = convert::symbols_from_wire(&r.symbols)?;
         let input = |i: &wire::Input| {
             let port = instance.program().inputs.iter().find(|p| p.name == i.name);

@@ -26,7 +26,7 @@ pub struct Executor {
     pub(super) blobs: Blobs,
     /// The first error of an unanswered request since the last one was told.
     deferred: Option<Error>,
-    memory: u64,
+    pub(super) memory: u64,
     memory_limit: u64,
     trace: bool,
 }
@@ -118,29 +118,29 @@ impl Executor {
                 let data = self.blobs.need(&r.hash)?;
                 self.write(r.buffer, r.offset, &data)
             }
-            Request::UnloadProgram(r) => match self.programs.remove(r.program)? {
-                Some(loaded) => loaded.unload(self.device.as_mut()),
-                None => Ok(()),
-            },
+            Request::UnloadProgram(r) => self.unload_program(r.program),
             _ => Err(Error::invalid("a request that has no place here")),
         }
     }
 
     fn create_buffer(&mut self, r: &wire::CreateBuffer) -> Result<()> {
         self.buffers.expect_free(r.buffer)?;
-        let total = self.memory.saturating_add(r.size);
-        let made = match total > self.memory_limit {
-            true => Err(Error::new(
-                ErrorKind::OutOfMemory,
-                format!(
-                    "buffer `{}` of {} bytes: the session has {} bytes and may have {}",
-                    r.label, r.size, self.memory, self.memory_limit
-                ),
-            )),
-            false => self.device.create_buffer(&r.label, r.size),
-        };
+        let made =
+            self.expect_room(&r.label, r.size).and_then(|()| self.device.create_buffer(&r.label, r.size));
         self.buffers.insert(r.buffer, made.as_ref().ok().map(|&id| (id, r.size)));
-        made.map(|_| self.memory = total)
+        made.map(|_| self.memory += r.size)
+    }
+
+    /// Fails if the session may not have so many bytes more.
+    pub(super) fn expect_room(&self, label: &str, bytes: u64) -> Result<()> {
+        let (have, most) = (self.memory, self.memory_limit);
+        match have.checked_add(bytes).is_some_and(|total| total <= most) {
+            true => Ok(()),
+            false => Err(Error::new(
+                ErrorKind::OutOfMemory,
+                format!("`{label}` of {bytes} bytes: the session has {have} bytes and may have {most}"),
+            )),
+        }
     }
 
     fn destroy_buffer(&mut self, id: u32) -> Result<()> {

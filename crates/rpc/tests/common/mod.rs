@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used)]
 
+pub mod outer;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
@@ -36,7 +38,7 @@ impl Offer for Emulators {
     }
 }
 
-/// A device whose lists fail the process: kernels named `abort`, `exit`, `hang` or `panic` do so.
+/// A device whose lists fail the process: kernels named `abort`, `exit`, `hang`, `panic` or `eat` (memory) do so.
 struct Trap {
     emulator: Emulator,
     armed: Vec<(KernelId, String)>,
@@ -88,6 +90,12 @@ impl Device for Trap {
                 "hang" => std::thread::sleep(Duration::from_secs(3600)),
                 "slow" => std::thread::sleep(Duration::from_millis(700)),
                 "panic" => panic!("trapped"),
+                "eat" => {
+                    let mut eaten = Vec::new();
+                    loop {
+                        eaten.push(std::hint::black_box(vec![1u8; 64 << 20]));
+                    }
+                }
                 _ => {}
             }
         }
@@ -117,7 +125,16 @@ pub struct Running {
 impl Running {
     /// Starts it on a free port of this machine.
     pub fn start(config: Config, isolation: Isolation) -> Running {
-        let agent = Agent::bind("127.0.0.1:0", config, isolation).unwrap();
+        Running::listen("127.0.0.1:0", config, isolation)
+    }
+
+    /// An agent that other machines can reach, sessions in processes.
+    pub fn reachable(config: Config) -> Running {
+        Running::listen("0.0.0.0:0", config, Isolation::Process(Arc::new(session_command)))
+    }
+
+    fn listen(place: &str, config: Config, isolation: Isolation) -> Running {
+        let agent = Agent::bind(place, config, isolation).unwrap();
         let (address, stopper) = (agent.address(), agent.stopper());
         let thread = Some(std::thread::spawn(move || agent.serve().unwrap()));
         Running { address, stopper, thread }
@@ -160,6 +177,18 @@ impl Drop for Running {
             self.stop();
         }
     }
+}
+
+/// Sessions in processes that a shell starts after these commands.
+pub fn processes_after(script: &str) -> Isolation {
+    let script = format!("{script}; exec \"$0\" \"$@\"");
+    Isolation::Process(Arc::new(move || {
+        let plain = session_command();
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).arg(plain.get_program()).args(plain.get_args());
+        command.env("TAPML_TEST_SESSION", "1");
+        command
+    }))
 }
 
 fn session_command() -> Command {
