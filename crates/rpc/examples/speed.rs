@@ -1,10 +1,12 @@
 //! How fast a remote device answers and moves bytes: `cargo run -p tapml-rpc --example speed -- ws://127.0.0.1:7070/emulator`.
-//! Without an address, an agent of its own with the emulator, in a process for each session. Prints medians and ranges.
+//! Without an address, agents of its own with the emulator, in a process for each session: in plain text, then with TLS, then
+//! 1,000 sessions one after the other and 50 at once. Prints medians and ranges.
 
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tapml_device::{Device, Result};
+use tapml_device::{Device, Error, Result};
 use tapml_emulator::{Emulator, Options};
 use tapml_rpc::agent::{Agent, Config, Isolation, run_session};
 use tapml_rpc::{Address, Offer, Offered, RemoteDevice};
@@ -22,16 +24,39 @@ impl Offer for Emulators {
     }
 }
 
+/// A certificate and its key, as files.
+fn certificate() -> Result<(tempfile::TempDir, [PathBuf; 2])> {
+    let folder =
+        tempfile::tempdir().map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), &e))?;
+    let files = [
+        ("cert.pem", include_bytes!("../tests/data/cert.pem").as_slice()),
+        ("key.pem", include_bytes!("../tests/data/key.pem")),
+    ];
+    let write = |(name, bytes): (&str, &[u8])| {
+        let path = folder.path().join(name);
+        std::fs::write(&path, bytes).map_err(|e| Error::io("write", &path, &e))?;
+        Ok(path)
+    };
+    let [cert, key] = files.map(write);
+    let paths = [cert?, key?];
+    Ok((folder, paths))
+}
+
 /// The address of an agent of this very program.
-fn own_agent() -> Result<String> {
+fn own_agent(tls: Option<[&Path; 2]>) -> Result<String> {
     let program = std::env::current_exe().unwrap_or_default();
     let session = move || {
         let mut command = Command::new(&program);
         command.arg("session");
         command
     };
-    let agent = Agent::bind("127.0.0.1:0", Config::default(), Isolation::Process(Arc::new(session)))?;
-    let word = format!("ws://{}/emulator", agent.address());
+    let sealed = tls.map(|[cert, key]| tapml_rpc::tls::server(cert, key)).transpose()?;
+    let config = Config { tls: sealed, sessions: 50, ..Config::default() };
+    let agent = Agent::bind("127.0.0.1:0", config, Isolation::Process(Arc::new(session)))?;
+    let word = match tls {
+        None => format!("ws://{}/emulator", agent.address()),
+        Some([cert, _]) => format!("wss://{}/emulator?ca={}", agent.address(), cert.display()),
+    };
     std::thread::spawn(move || agent.serve());
     Ok(word)
 }
@@ -42,7 +67,7 @@ fn main() {
     let done = match std::env::args().nth(1).as_deref() {
         Some("session") => run_session(&Emulators),
         Some(word) => run(word),
-        None => own_agent().and_then(|word| run(&word)),
+        None => all(),
     };
     if let Err(error) = done {
         eprintln!("error: {error}");
@@ -50,11 +75,61 @@ fn main() {
     }
 }
 
-fn run(word: &str) -> Result<()> {
+/// Everything on agents of its own.
+fn all() -> Result<()> {
+    let plain = own_agent(None)?;
+    println!("plain text");
+    run(&plain)?;
+    let (_folder, [cert, key]) = certificate()?;
+    println!("\nTLS");
+    run(&own_agent(Some([&cert, &key]))?)?;
+    println!("\nsessions, plain text");
+    sessions(&plain)
+}
+
+fn open(word: &str) -> Result<RemoteDevice> {
     let (word, options) = word.split_once('?').unwrap_or((word, ""));
     let options: Vec<(String, String)> =
         options.split('&').filter_map(|o| o.split_once('=')).map(|(n, v)| (n.into(), v.into())).collect();
-    let mut device = RemoteDevice::open(&Address::parse(word, &options)?)?;
+    RemoteDevice::open(&Address::parse(word, &options)?)
+}
+
+/// Memory in KiB and open files of this process, which holds agent and clients; 0 where there is no `/proc`.
+fn footprint() -> (u64, usize) {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let line = status.lines().find_map(|l| l.strip_prefix("VmRSS:")).unwrap_or_default();
+    let memory = line.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0);
+    (memory, std::fs::read_dir("/proc/self/fd").map_or(0, Iterator::count))
+}
+
+fn sessions(word: &str) -> Result<()> {
+    let session = || open(word).and_then(|mut device| device.wait());
+    repeat(100, session)?;
+    std::thread::sleep(Duration::from_secs(1));
+    let before = footprint();
+    let times = repeat(1000, session)?;
+    std::thread::sleep(Duration::from_secs(1));
+    show("open, wait, close, 1,000 times, ms", times.iter().map(|t| t.as_secs_f64() * 1e3).collect());
+    println!("memory (KiB) and open files: {before:?} before, {:?} after", footprint());
+    let start = Instant::now();
+    let mut open: Vec<RemoteDevice> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..50).map(|_| scope.spawn(|| open(word))).collect();
+        threads
+            .into_iter()
+            .map(|t| t.join().unwrap_or_else(|_| Err(Error::bug("a thread panicked"))))
+            .collect::<Result<_>>()
+    })?;
+    println!("50 sessions opened at once: {:.0} ms until the last", start.elapsed().as_secs_f64() * 1e3);
+    let times = repeat(20, || open.iter_mut().try_for_each(Device::wait))?;
+    show(
+        "a round trip with each of them, one after the other, us each",
+        times.iter().map(|t| t.as_secs_f64() * 1e6 / 50.0).collect(),
+    );
+    Ok(())
+}
+
+fn run(word: &str) -> Result<()> {
+    let mut device = open(word)?;
     let waits = repeat(2000, || device.wait())?;
     show("round trip, us", waits.iter().map(|t| t.as_secs_f64() * 1e6).collect());
     let small = device.create_buffer("small", 4096)?;

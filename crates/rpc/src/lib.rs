@@ -8,6 +8,7 @@
 
 pub mod agent;
 pub mod client;
+pub mod conformance;
 mod executor;
 pub mod hub;
 mod offer;

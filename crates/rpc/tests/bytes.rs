@@ -152,3 +152,105 @@ fn groups_and_endless_numbers_are_refused() {
         assert!(wire::decode_request(Bytes::copy_from_slice(bad)).is_err(), "{bad:?}");
     }
 }
+
+/// A device that computes nothing.
+struct Nothing;
+
+impl tapml_rpc::Offer for Nothing {
+    fn list(&self) -> Vec<tapml_rpc::Offered> {
+        Vec::new()
+    }
+
+    fn open(&self, _: &str, _: &str) -> tapml_graph::Result<Box<dyn tapml_device::Device>> {
+        let device = tapml_device::null::NullDevice::new(tapml_device::Limits::WEBGPU, Default::default());
+        Ok(Box::new(device))
+    }
+}
+
+/// A number that is small, or at an edge.
+fn number() -> impl Strategy<Value = u64> {
+    prop_oneof![0u64..6, Just(16), Just(1 << 20), Just(1 << 40), Just(wire::limits::MAX_INTEGER)]
+}
+
+/// A request about a few handles.
+fn request() -> impl Strategy<Value = Request> {
+    (0..14u8, 0..4u32, number(), number(), prop::collection::vec(any::<u8>(), 0..20)).prop_map(
+        |(kind, id, a, b, bytes)| {
+            let bytes = Bytes::from(bytes);
+            let size = |constant| Some(Size { constant, terms: Vec::new(), divisor: 1 });
+            let hash = Bytes::copy_from_slice(blake3::hash(&bytes).as_bytes());
+            let read = wire::Read { buffer: id, offset: a, size: b };
+            let write = wire::Write { buffer: id, offset: a, data: bytes.clone() };
+            match kind {
+                0 => Request::CreateBuffer(wire::CreateBuffer { buffer: id, label: "b".into(), size: a }),
+                1 => Request::DestroyBuffer(wire::DestroyBuffer { buffer: id }),
+                2 => Request::Write(write),
+                3 => Request::Read(read),
+                4 => {
+                    let copy = wire::Copy {
+                        src: id,
+                        src_offset: size(a),
+                        dst: (id + 1) % 4,
+                        dst_offset: size(b),
+                        size: size(4),
+                    };
+                    let fill = wire::Fill { buffer: id, word: 7 };
+                    let work = if a < 3 { Work::Copy(copy) } else { Work::Fill(fill) };
+                    let commands = vec![Command { work: Some(work) }];
+                    Request::Record(wire::Record { list: id, commands, more: b == 3 })
+                }
+                5 => Request::Replay(wire::Replay { list: id, symbols: Vec::new() }),
+                6 => Request::DestroyList(wire::DestroyList { list: id }),
+                7 => Request::Step(wire::Step {
+                    writes: vec![write],
+                    list: id,
+                    symbols: Vec::new(),
+                    reads: vec![read],
+                }),
+                8 => Request::HasBlobs(wire::HasBlobs { hashes: vec![hash] }),
+                9 => Request::PutBlob(wire::PutBlob { data: bytes }),
+                10 => Request::WriteBlob(wire::WriteBlob { buffer: id, offset: a, hash }),
+                11 => Request::LoadProgram(wire::LoadProgram {
+                    program: id,
+                    pieces: vec![hash],
+                    weights: Vec::new(),
+                }),
+                12 => Request::UnloadProgram(wire::UnloadProgram { program: id }),
+                _ => Request::Wait(wire::Wait {}),
+            }
+        },
+    )
+}
+
+proptest! {
+    #[test]
+    fn any_requests_in_any_order_are_answered_and_end_no_session(all in prop::collection::vec(request(), 1..60)) {
+        let frame = |seq: u64, bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes()[..], &seq.to_le_bytes(), bytes].concat();
+        let message = |seq, request| wire::encode(&ToAgent { seq, request: Some(request) });
+        let hello = wire::Hello { version_min: 1, version_max: 1, target: "null".into(), ..Default::default() };
+        // Settings that allow 4 MiB of buffers.
+        let mut stream = frame(0, &[0x20, 0x80, 0x80, 0x80, 0x02]);
+        stream.extend(frame(1, &message(1, Request::Hello(hello))));
+        let count = all.len() as u64;
+        for (seq, request) in (2..).zip(all) {
+            stream.extend(frame(seq, &message(seq, request)));
+        }
+        let last = count + 2;
+        stream.extend(frame(last, &message(last, Request::TakeFindings(wire::TakeFindings {}))));
+        let mut replies = Vec::new();
+        tapml_rpc::agent::serve_session(&mut stream.as_slice(), &mut replies, &Nothing).unwrap();
+        let (mut rest, mut seen) = (replies.as_slice(), 0);
+        while let Some((head, tail)) = rest.split_at_checked(12) {
+            let len = u32::from_le_bytes(head[..4].try_into().unwrap()) as usize;
+            let (bytes, after) = tail.split_at(len);
+            // The agent adds its limits to the welcome; all others are as the client gets them.
+            if seen > 0 {
+                let reply = wire::decode_reply(Bytes::copy_from_slice(bytes)).unwrap();
+                prop_assert!(reply.seq >= seen && reply.seq <= last);
+            }
+            seen = u64::from_le_bytes(head[4..].try_into().unwrap());
+            rest = after;
+        }
+        prop_assert_eq!(seen, last);
+    }
+}

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Emulators, Running, adder, count, listed};
 use std::time::Duration;
-use tapml_device::conformance;
+use tapml_device::conformance::{self, Outcome};
 use tapml_device::{Binding, Command, Device, ErrorKind, Extent, FindingKind, Symbols};
 use tapml_rpc::agent::Config;
 use tapml_rpc::{Offer, client};
@@ -32,6 +32,95 @@ fn the_conformance_suite_passes_through_a_thread() {
 #[test]
 fn the_conformance_suite_passes_through_a_process() {
     conforms(&Running::processes(Config::default()), "emulator");
+}
+
+#[test]
+fn the_rules_of_the_wire_are_kept() {
+    let agent = Running::processes(Config::default());
+    for rule in tapml_rpc::conformance::rules() {
+        match rule.check(&agent.at("emulator", "")) {
+            Outcome::Passed => assert_ne!(rule.name, "wire_wrong_token"),
+            Outcome::Skipped(reason) => assert_eq!(reason, "no token was given", "{}", rule.name),
+            Outcome::Failed(text) => panic!("{}: {text}", rule.name),
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "a token of some length").unwrap();
+    let agent =
+        Running::threads(Config { token: Some("a token of some length".into()), ..Config::default() });
+    let rule = tapml_rpc::conformance::rules().iter().find(|r| r.name == "wire_wrong_token").unwrap();
+    let address = agent.at("emulator", &format!("token-file={}", file.display()));
+    assert_eq!(rule.check(&address), Outcome::Passed);
+}
+
+/// An agent that answers every request but the hello with done.
+fn careless() -> std::net::SocketAddr {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for tcp in listener.incoming() {
+            std::thread::spawn(move || answer_anything(tcp.unwrap()));
+        }
+    });
+    address
+}
+
+// The size of the error is the library's choice.
+#[allow(clippy::result_large_err)]
+fn answer_anything(tcp: std::net::TcpStream) {
+    use tapml_rpc::wire::{self, Reply, Request, ToClient};
+    use tungstenite::handshake::server::{ErrorResponse, Request as Upgrade, Response};
+    let protocol = |_: &Upgrade, mut response: Response| -> Result<Response, ErrorResponse> {
+        let name = wire::limits::PROTOCOL.parse().unwrap();
+        response.headers_mut().insert("sec-websocket-protocol", name);
+        Ok(response)
+    };
+    let Ok(mut socket) = tungstenite::accept_hdr(tcp, protocol) else { return };
+    while let Ok(message) = socket.read() {
+        let Ok(message) = wire::decode_request(message.into_data()) else { continue };
+        let info = Emulators.list()[0].1.clone().unwrap();
+        let reply = match message.request {
+            Some(Request::Hello(_)) => Reply::Welcome(wire::Welcome {
+                version: 1,
+                device: Some(wire::convert::info_to_wire(&info)),
+                limits: Some(wire::SessionLimits {
+                    max_message: 1 << 24,
+                    window: 1 << 20,
+                    ..Default::default()
+                }),
+                ..Default::default()
+            }),
+            _ => Reply::Done(wire::Done {}),
+        };
+        let bytes = wire::encode(&ToClient { seq: message.seq, reply: Some(reply) });
+        if socket.send(tungstenite::Message::Binary(bytes)).is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_agent_that_breaks_the_rules_is_told_what_was_expected_and_found() {
+    let place = careless();
+    let address = tapml_rpc::Address::parse(&format!("ws://{place}/emulator"), &[]).unwrap();
+    let check = |name: &str| {
+        let rule = tapml_rpc::conformance::rules().iter().find(|r| r.name == name).unwrap();
+        rule.check(&address)
+    };
+    assert_eq!(check("wire_welcome"), Outcome::Passed);
+    for (name, words) in [
+        ("wire_other_version", "expected a failure of kind unsupported, found a welcome"),
+        ("wire_ping", "expected a pong, found done"),
+        ("wire_unknown_device", "expected a failure, found a welcome"),
+        ("wire_list_of_devices", "expected `emulator` among them, found []"),
+        ("wire_unknown_handles", "expected a failure of kind InvalidInput, found done"),
+        ("wire_numbers_rise", "expected the connection's end, found done"),
+        ("wire_read_beyond", "found done"),
+    ] {
+        let Outcome::Failed(text) = check(name) else { panic!("{name} is not told") };
+        assert!(text.contains(words), "{name}: {text}");
+    }
 }
 
 #[test]

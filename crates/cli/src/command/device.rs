@@ -1,5 +1,6 @@
 //! `tapml device`: the devices of this machine and of others, and the conformance suite against one of them.
 
+mod check;
 mod hub;
 mod serve;
 
@@ -8,9 +9,9 @@ use crate::output::{JsonArg, bytes, table};
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
-use tapml::device::{DeviceInfo, conformance};
+use tapml::device::DeviceInfo;
 use tapml::offer::{Local, Offer, Offered};
-use tapml::platform::{self, PlatformSpec};
+use tapml::platform::PlatformSpec;
 use tapml::rpc::{Address, client, wire};
 
 /// Devices here and elsewhere: list them, offer them, or check one against what TapML expects of a device.
@@ -36,7 +37,7 @@ enum Action {
     Hub(hub::HubArgs),
     #[command(hide = true)]
     Session(serve::SessionArgs),
-    /// Run the device conformance suite against one device
+    /// Run the conformance suite against one device; against one of an agent, also the rules of the wire
     Check {
         /// The device: `emulator`, `vulkan`, `vulkan:1`, `ws://host:7070/vulkan`, `hub/webgpu`, …
         target: String,
@@ -80,23 +81,6 @@ struct Unavailable {
     hint: Option<String>,
 }
 
-#[derive(Serialize)]
-struct CheckReport {
-    schema: u32,
-    target: DeviceInfo,
-    passed: usize,
-    failed: usize,
-    skipped: usize,
-    cases: Vec<CaseReport>,
-}
-
-#[derive(Serialize)]
-struct CaseReport {
-    case: &'static str,
-    outcome: &'static str,
-    reason: Option<String>,
-}
-
 impl DeviceCommand {
     pub fn run(self) -> Result<Outcome> {
         match self.action {
@@ -104,7 +88,7 @@ impl DeviceCommand {
             Action::Serve(serve) => serve.run(),
             Action::Hub(hub) => hub.run(),
             Action::Session(session) => session.run(),
-            Action::Check { target, json } => check(&target, &json),
+            Action::Check { target, json } => check::check(&target, &json),
         }
     }
 }
@@ -179,36 +163,4 @@ fn row(device: &Listed) -> Vec<String> {
         row.extend([hub.agent.clone(), format!("{} of {}", hub.busy, hub.sessions)]);
     }
     row
-}
-
-fn check(target: &str, json: &JsonArg) -> Result<Outcome> {
-    let spec = PlatformSpec::parse(target)?;
-    let mut device = platform::open_device(&spec)?;
-    let mut report = CheckReport {
-        schema: 1,
-        target: device.info().clone(),
-        passed: 0,
-        failed: 0,
-        skipped: 0,
-        cases: Vec::new(),
-    };
-    for case in conformance::cases() {
-        let (outcome, reason) = match case.run(device.as_mut()) {
-            Ok(conformance::Outcome::Passed) => ("passed", None),
-            Ok(conformance::Outcome::Skipped(reason)) => ("skipped", Some(reason)),
-            Ok(conformance::Outcome::Failed(reason)) => ("failed", Some(reason)),
-            Err(error) => ("failed", Some(error.to_string())),
-        };
-        match outcome {
-            "passed" => report.passed += 1,
-            "skipped" => report.skipped += 1,
-            _ => report.failed += 1,
-        }
-        let note = reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
-        json.say(&format!("{outcome:8} {}{note}", case.name))?;
-        report.cases.push(CaseReport { case: case.name, outcome, reason });
-    }
-    json.say(&format!("{} passed, {} failed, {} skipped", report.passed, report.failed, report.skipped))?;
-    json.write(&report)?;
-    Ok(if report.failed == 0 { Outcome::Holds } else { Outcome::Fails })
 }

@@ -10,7 +10,9 @@ fuzz_target!(|data: &[u8]| {
     match message.reply {
         Some(Reply::Welcome(welcome)) => drop(welcome.device.map(|info| convert::info_from_wire(&info))),
         Some(Reply::Failed(failed)) => drop(convert::error_from_wire(failed)),
-        Some(Reply::Findings(all)) => all.findings.into_iter().for_each(|f| drop(convert::finding_from_wire(f))),
+        Some(Reply::Findings(all)) => {
+            all.findings.into_iter().for_each(|f| drop(convert::finding_from_wire(f)))
+        }
         _ => {}
     }
 });

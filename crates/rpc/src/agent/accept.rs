@@ -154,7 +154,7 @@ impl Door {
         });
         socket.get_mut().let_in(TICK).map_err(|e| lost(&e))?;
         let (path, stop) = (recorder.path().to_path_buf(), self.stop.clone());
-        Session { link, socket, worker, streams, recorder: path, settings, stop }.run();
+        Session { link, socket, worker, streams, recorder: path, settings, stop, hello: seq }.run();
         Ok(())
     }
 

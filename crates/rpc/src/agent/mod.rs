@@ -231,3 +231,13 @@ pub fn run_session(offer: &dyn Offer) -> Result<()> {
         streams.map_err(|e| Error::new(ErrorKind::Io, format!("this process has no session: {e}")))?;
     executor::serve(&mut streams.from, &mut streams.to, offer)
 }
+
+/// Serves one session on any two streams, as its process does: frames of a length (4 bytes, little-endian), a number
+/// (8 bytes) and a message of the wire, the first one of which holds the session's settings.
+pub fn serve_session(
+    from: &mut impl std::io::Read,
+    to: &mut impl std::io::Write,
+    offer: &dyn Offer,
+) -> Result<()> {
+    executor::serve(from, to, offer)
+}

@@ -34,6 +34,8 @@ pub struct Session {
     pub recorder: PathBuf,
     pub settings: Settings,
     pub stop: Arc<AtomicBool>,
+    /// The number of the hello.
+    pub hello: u64,
 }
 
 /// What the threads of a session share.
@@ -75,7 +77,7 @@ impl Session {
             socket: self.socket,
             settings: self.settings,
             stop: self.stop,
-            last: 0,
+            last: self.hello,
             heard: Instant::now(),
             looked: Instant::now(),
             doing: (0, Instant::now()),

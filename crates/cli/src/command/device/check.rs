@@ -1,0 +1,109 @@
+//! `tapml device check`: the conformance suite, and for a device behind an agent the rules of the wire.
+
+use crate::Outcome;
+use crate::output::JsonArg;
+use anyhow::Result;
+use serde::Serialize;
+use tapml::device::{Device, DeviceInfo, ErrorKind, conformance};
+use tapml::platform::{self, PlatformSpec};
+use tapml::rpc::{self, Address};
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    target: DeviceInfo,
+    passed: usize,
+    failed: usize,
+    skipped: usize,
+    cases: Vec<CaseReport>,
+}
+
+#[derive(Serialize)]
+struct CaseReport {
+    case: &'static str,
+    /// What is asked for, where the name does not say it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    rule: Option<&'static str>,
+    outcome: &'static str,
+    /// What was expected and found, or why it was skipped.
+    reason: Option<String>,
+}
+
+impl CaseReport {
+    fn new(case: &'static str, rule: Option<&'static str>, outcome: conformance::Outcome) -> CaseReport {
+        let (outcome, reason) = match outcome {
+            conformance::Outcome::Passed => ("passed", None),
+            conformance::Outcome::Skipped(reason) => ("skipped", Some(reason)),
+            conformance::Outcome::Failed(reason) => ("failed", Some(reason)),
+        };
+        CaseReport { case, rule, outcome, reason }
+    }
+
+    fn say(&self, json: &JsonArg) -> Result<()> {
+        let note = self.reason.as_ref().map_or(String::new(), |r| format!(": {r}"));
+        json.say(&format!("{:8} {}{note}", self.outcome, self.case))?;
+        match (self.outcome, self.rule) {
+            ("failed", Some(rule)) => json.say(&format!("         the rule: {rule}")),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Runs all cases; one that fails does not end the others.
+pub fn check(target: &str, json: &JsonArg) -> Result<Outcome> {
+    let spec = PlatformSpec::parse(target)?;
+    let mut opened = platform::open_device(&spec);
+    let mut cases = Vec::new();
+    // Where nobody is, or no such device, no rule says more.
+    let there = !opened.as_ref().is_err_and(|e| e.kind() == ErrorKind::Unavailable);
+    if spec.is_remote() && there {
+        // The device may serve one session at a time.
+        drop(opened);
+        wire(&Address::parse(&spec.word, &spec.options)?, json, &mut cases)?;
+        opened = platform::open_device(&spec);
+    }
+    let device = opened?;
+    let target = device.info().clone();
+    commands(&spec, device, json, &mut cases)?;
+    let count = |outcome: &str| cases.iter().filter(|c| c.outcome == outcome).count();
+    let (passed, failed, skipped) = (count("passed"), count("failed"), count("skipped"));
+    json.say(&format!("{passed} passed, {failed} failed, {skipped} skipped"))?;
+    json.write(&Report { schema: 1, target, passed, failed, skipped, cases })?;
+    Ok(if failed == 0 { Outcome::Holds } else { Outcome::Fails })
+}
+
+/// The rules of the wire.
+fn wire(address: &Address, json: &JsonArg, cases: &mut Vec<CaseReport>) -> Result<()> {
+    for rule in rpc::conformance::rules() {
+        let case = CaseReport::new(rule.name, Some(rule.text), rule.check(address));
+        case.say(json)?;
+        cases.push(case);
+    }
+    Ok(())
+}
+
+/// The conformance suite. A device that a case has lost is opened again for the next one.
+fn commands(
+    spec: &PlatformSpec,
+    device: Box<dyn Device>,
+    json: &JsonArg,
+    cases: &mut Vec<CaseReport>,
+) -> Result<()> {
+    let mut opened = Ok(device);
+    for case in conformance::cases() {
+        let outcome = match &mut opened {
+            Ok(device) => case.run(device.as_mut()),
+            Err(error) => {
+                Ok(conformance::Outcome::Failed(format!("the device cannot be opened again: {error}")))
+            }
+        };
+        let outcome = outcome.unwrap_or_else(|error| {
+            opened = platform::open_device(spec);
+            conformance::Outcome::Failed(format!("the device was lost: {error}"))
+        });
+        let case = CaseReport::new(case.name, None, outcome);
+        case.say(json)?;
+        cases.push(case);
+    }
+    Ok(())
+}

@@ -1,0 +1,194 @@
+//! Rules of requests: what is answered, in which words, and what a failed one leaves.
+
+use super::raw::{Check, Raw, fail, skip, told};
+use crate::Address;
+use crate::wire::limits::{MAX_MESSAGE, PIECE};
+use crate::wire::{self, ErrorKind, Reply, Request, Work};
+use bytes::Bytes;
+
+fn create(buffer: u32, size: u64) -> Request {
+    Request::CreateBuffer(wire::CreateBuffer { buffer, label: format!("buffer {buffer}"), size })
+}
+
+fn write(buffer: u32, data: Vec<u8>) -> Request {
+    Request::Write(wire::Write { buffer, offset: 0, data: data.into() })
+}
+
+fn read(buffer: u32, size: u64) -> Request {
+    Request::Read(wire::Read { buffer, offset: 0, size })
+}
+
+fn wait() -> Request {
+    Request::Wait(wire::Wait {})
+}
+
+pub(super) fn unknown_handles(address: &Address) -> Check {
+    let (mut raw, _) = Raw::device(address)?;
+    let symbols = Vec::new();
+    let unanswered = [
+        ("a write to a buffer", write(77, vec![0; 4])),
+        ("the destruction of a buffer", Request::DestroyBuffer(wire::DestroyBuffer { buffer: 77 })),
+        ("the destruction of a kernel", Request::DestroyKernel(wire::DestroyKernel { kernel: 77 })),
+        ("the run of a list", Request::Replay(wire::Replay { list: 77, symbols })),
+        ("the destruction of a list", Request::DestroyList(wire::DestroyList { list: 77 })),
+    ];
+    for (what, request) in unanswered {
+        raw.send(request)?;
+        raw.refused(&format!("a wait after {what} that does not exist"), ErrorKind::InvalidInput, wait())?;
+    }
+    raw.refused("a read of a buffer that does not exist", ErrorKind::InvalidInput, read(77, 4))?;
+    raw.done("refused requests")
+}
+
+pub(super) fn deferred_errors(address: &Address) -> Check {
+    let (mut raw, _) = Raw::device(address)?;
+    raw.send(create(1, 4))?;
+    raw.send(write(71, vec![0; 4]))?;
+    raw.send(write(72, vec![0; 4]))?;
+    raw.send(write(1, vec![9; 4]))?;
+    match raw.ask(wait())? {
+        Reply::Failed(failed) if failed.message.contains("71") => {}
+        other => {
+            let text = "a wait after writes to the buffers 71 and 72, which do not exist: expected a failure";
+            return fail(format!("{text} that names 71, found {}", told(&other)));
+        }
+    }
+    raw.done("an error that was told")?;
+    match raw.pieces(read(1, 4))?.concat().as_slice() {
+        [9, 9, 9, 9] => Ok(()),
+        found => fail(format!("a write after failed ones: expected [9, 9, 9, 9], found {found:?}")),
+    }
+}
+
+pub(super) fn handles_twice(address: &Address) -> Check {
+    let (mut raw, _) = Raw::device(address)?;
+    raw.send(create(1, 16))?;
+    raw.send(write(1, vec![5; 16]))?;
+    raw.send(create(1, 16))?;
+    raw.refused("a wait after a buffer was created twice", ErrorKind::InvalidInput, wait())?;
+    match raw.pieces(read(1, 16))?.concat() == [5; 16] {
+        true => Ok(()),
+        false => fail("the first buffer has other contents after a refused second one of its handle"),
+    }
+}
+
+pub(super) fn reads_in_pieces(address: &Address) -> Check {
+    let (mut raw, welcome) = Raw::device(address)?;
+    let size = MAX_MESSAGE + PIECE / 2 + 4;
+    let most = welcome.device.and_then(|d| d.limits).map_or(0, |l| l.max_buffer_size);
+    if most < size as u64 {
+        return skip(format!("the largest buffer is {most} bytes"));
+    }
+    raw.send(create(1, size as u64))?;
+    let data: Vec<u8> = (0..size).map(|i| (i.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    for (i, piece) in data.chunks(PIECE).enumerate() {
+        let offset = (i * PIECE) as u64;
+        let data = Bytes::copy_from_slice(piece);
+        raw.send(Request::Write(wire::Write { buffer: 1, offset, data }))?;
+    }
+    let pieces = raw.pieces(read(1, size as u64))?;
+    let found = pieces.concat();
+    if found.len() != size {
+        return fail(format!("a read of {size} bytes: expected as many, found {}", found.len()));
+    }
+    match found.iter().zip(&data).position(|(a, b)| a != b) {
+        None => Ok(()),
+        Some(at) => {
+            fail(format!("byte {at} of a read of {size}: expected {}, found {}", data[at], found[at]))
+        }
+    }
+}
+
+pub(super) fn read_beyond(address: &Address) -> Check {
+    let (mut raw, _) = Raw::device(address)?;
+    raw.send(create(1, 16))?;
+    for (offset, size) in [(0, 20), (16, 4), (0, 1 << 40), ((1 << 53) - 4, 4)] {
+        let request = Request::Read(wire::Read { buffer: 1, offset, size });
+        let what = format!("a read of {size} bytes at {offset} of a buffer of 16");
+        raw.refused(&what, ErrorKind::InvalidInput, request)?;
+    }
+    match raw.pieces(read(1, 16))?.concat() == [0; 16] {
+        true => Ok(()),
+        false => fail("a read after refused ones: expected 16 zeros, found others"),
+    }
+}
+
+pub(super) fn credit(address: &Address) -> Check {
+    let (mut raw, welcome) = Raw::device(address)?;
+    let window = welcome.limits.unwrap_or_default().window;
+    raw.send(create(1, 1 << 20))?;
+    // Half of what may be under way, in bytes and then in number.
+    let writes = (window / 2 / (1 << 20)).max(1);
+    let mut last = 0;
+    for _ in 0..writes {
+        last = raw.send(write(1, vec![1; 1 << 20]))?;
+    }
+    for _ in 0..8000 {
+        last = raw.send(write(1, vec![2; 4]))?;
+    }
+    match raw.next()? {
+        Ok((seq, Reply::Credit(_))) if (1..=last).contains(&seq) => Ok(()),
+        Ok((seq, other)) => {
+            fail(format!("{writes} writes of 1 MiB: expected credit, found {} for {seq}", told(&other)))
+        }
+        Err(end) => fail(format!("{writes} writes of 1 MiB: expected credit, found: {end}")),
+    }
+}
+
+pub(super) fn blobs(address: &Address) -> Check {
+    let (mut raw, welcome) = Raw::device(address)?;
+    if !welcome.capabilities.iter().any(|c| c == "blobs") {
+        return skip("it does not tell the capability `blobs`");
+    }
+    let mut data: Vec<u8> = (0..1000u32).map(|i| (i.wrapping_mul(40_503) >> 5) as u8).collect();
+    // Contents of this moment: no agent holds them already.
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    data[..16].copy_from_slice(&now.map_or(0, |d| d.as_nanos()).to_le_bytes());
+    let hash = Bytes::copy_from_slice(blake3::hash(&data).as_bytes());
+    for expected in [false, true] {
+        match raw.ask(Request::HasBlobs(wire::HasBlobs { hashes: vec![hash.clone()] }))? {
+            Reply::HeldBlobs(held) if held.held == [expected] => {}
+            Reply::HeldBlobs(held) => {
+                let when = if expected { "after it was put" } else { "before it was put" };
+                return fail(format!("is a blob held {when}: expected [{expected}], found {:?}", held.held));
+            }
+            other => {
+                return fail(format!("a question for a blob: expected held blobs, found {}", told(&other)));
+            }
+        }
+        raw.send(Request::PutBlob(wire::PutBlob { data: data.clone().into() }))?;
+    }
+    raw.send(create(1, 1000))?;
+    raw.send(Request::WriteBlob(wire::WriteBlob { buffer: 1, offset: 0, hash }))?;
+    match raw.pieces(read(1, 1000))?.concat() == data {
+        true => Ok(()),
+        false => fail("a buffer that a blob was written to: expected the blob's bytes, found others"),
+    }
+}
+
+pub(super) fn steps(address: &Address) -> Check {
+    let (mut raw, welcome) = Raw::device(address)?;
+    if !welcome.capabilities.iter().any(|c| c == "steps") {
+        return skip("it does not tell the capability `steps`");
+    }
+    raw.send(create(1, 16))?;
+    raw.send(create(2, 16))?;
+    let size = |constant| Some(wire::Size { constant, terms: Vec::new(), divisor: 1 });
+    let copy = wire::Copy { src: 1, src_offset: size(0), dst: 2, dst_offset: size(0), size: size(16) };
+    let commands = vec![wire::Command { work: Some(Work::Copy(copy)) }];
+    raw.send(Request::Record(wire::Record { list: 1, commands, more: false }))?;
+    let step = |list, byte: u8| {
+        let writes = vec![wire::Write { buffer: 1, offset: 0, data: vec![byte; 16].into() }];
+        let reads =
+            vec![wire::Read { buffer: 2, offset: 0, size: 8 }, wire::Read { buffer: 1, offset: 12, size: 4 }];
+        Request::Step(wire::Step { writes, list, symbols: Vec::new(), reads })
+    };
+    raw.refused("a step of a list that does not exist", ErrorKind::InvalidInput, step(77, 3))?;
+    for byte in [4u8, 5] {
+        let found = raw.pieces(step(1, byte))?.concat();
+        if found != [byte; 12] {
+            return fail(format!("a step that copies {byte}s: expected 12 of them, found {found:?}"));
+        }
+    }
+    Ok(())
+}

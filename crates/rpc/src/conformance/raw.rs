@@ -1,0 +1,222 @@
+//! A client that sends what it is told to.
+
+use crate::client::{connect, token};
+use crate::wire::limits::VERSION;
+use crate::wire::{self, Hello, Reply, Request, ToAgent, Welcome};
+use crate::{Address, wire::convert};
+use bytes::Bytes;
+use std::time::{Duration, Instant};
+use tapml_graph::Error;
+use tungstenite::{Message, WebSocket};
+
+/// How long an agent may take to answer.
+const ANSWER: Duration = Duration::from_secs(30);
+
+/// Why a rule was not kept, or could not be checked.
+pub(super) enum Problem {
+    Failed(String),
+    Skipped(String),
+}
+
+impl From<Error> for Problem {
+    fn from(error: Error) -> Problem {
+        Problem::Failed(error.to_string())
+    }
+}
+
+/// The end of a rule's check or of a part of it.
+pub(super) type Check<T = ()> = std::result::Result<T, Problem>;
+
+/// A rule that is not kept.
+pub(super) fn fail<T>(text: impl Into<String>) -> Check<T> {
+    Err(Problem::Failed(text.into()))
+}
+
+/// A rule that does not concern this agent.
+pub(super) fn skip<T>(reason: impl Into<String>) -> Check<T> {
+    Err(Problem::Skipped(reason.into()))
+}
+
+/// A connection without the manners of a client.
+pub(super) struct Raw {
+    pub socket: WebSocket<connect::Stream>,
+    seq: u64,
+}
+
+/// The hello that opens this address.
+pub(super) fn hello(address: &Address) -> Check<Hello> {
+    Ok(Hello {
+        version_min: VERSION,
+        version_max: VERSION,
+        client: "tapml device check".into(),
+        token: token(address)?,
+        target: address.target.clone(),
+        ..Hello::default()
+    })
+}
+
+impl Raw {
+    /// Connects, and says nothing.
+    pub fn connect(address: &Address) -> Check<Raw> {
+        Ok(Raw { socket: connect::connect(address)?, seq: 0 })
+    }
+
+    /// Connects, says this hello, and gives the answer.
+    pub fn greet(address: &Address, hello: Hello) -> Check<(Raw, Reply)> {
+        let mut raw = Raw::connect(address)?;
+        let seq = raw.send(Request::Hello(hello))?;
+        let reply = raw.answer(seq)?;
+        Ok((raw, reply))
+    }
+
+    /// An open session with a device.
+    pub fn open(address: &Address) -> Check<(Raw, Welcome)> {
+        match Raw::greet(address, hello(address)?)? {
+            (raw, Reply::Welcome(welcome)) => Ok((raw, welcome)),
+            (_, other) => fail(format!("a hello: expected a welcome, found {}", told(&other))),
+        }
+    }
+
+    /// An open session with a device that executes commands.
+    pub fn device(address: &Address) -> Check<(Raw, Welcome)> {
+        let (raw, welcome) = Raw::open(address)?;
+        match welcome.device.is_some() {
+            true => Ok((raw, welcome)),
+            false => skip("it runs operators, no commands"),
+        }
+    }
+
+    /// Sends a request with the next number, which it returns.
+    pub fn send(&mut self, request: Request) -> Check<u64> {
+        self.seq += 1;
+        self.send_as(self.seq, request)?;
+        Ok(self.seq)
+    }
+
+    /// Sends a request with this number.
+    pub fn send_as(&mut self, seq: u64, request: Request) -> Check {
+        self.bytes(wire::encode(&ToAgent { seq, request: Some(request) }))
+    }
+
+    /// Sends a binary message.
+    pub fn bytes(&mut self, bytes: Bytes) -> Check {
+        self.socket
+            .send(Message::Binary(bytes))
+            .map_err(|e| Problem::Failed(format!("the agent takes no message: {e}")))
+    }
+
+    /// The next message, or how the connection ended.
+    pub fn next(&mut self) -> Check<std::result::Result<(u64, Reply), String>> {
+        let until = Instant::now() + ANSWER;
+        while Instant::now() < until {
+            match self.socket.read() {
+                Ok(Message::Binary(bytes)) => {
+                    let message = wire::decode_reply(bytes)?;
+                    let reply = message.reply.ok_or_else(|| Error::invalid("an empty message"))?;
+                    return Ok(Ok((message.seq, reply)));
+                }
+                Ok(Message::Close(_)) => return Ok(Err("the agent closed the connection".into())),
+                Ok(_) => {}
+                Err(tungstenite::Error::Io(e))
+                    if matches!(e.kind(), std::io::ErrorKind::WouldBlock | std::io::ErrorKind::TimedOut) => {}
+                Err(error) => return Ok(Err(error.to_string())),
+            }
+        }
+        fail(format!("expected a message or the connection's end, found nothing for {} s", ANSWER.as_secs()))
+    }
+
+    /// The answer to this request. News are passed over.
+    pub fn answer(&mut self, seq: u64) -> Check<Reply> {
+        loop {
+            match self.next()? {
+                Ok((of, reply)) if of == seq && !matches!(reply, Reply::Credit(_)) => return Ok(reply),
+                Ok((of, reply @ (Reply::Failed(_) | Reply::PostMortem(_)))) => {
+                    return fail(format!(
+                        "expected an answer to request {seq}, found {} for {of}",
+                        told(&reply)
+                    ));
+                }
+                Ok((of, _)) if of <= seq => {}
+                Ok((of, reply)) => {
+                    return fail(format!(
+                        "expected an answer to request {seq}, found {} for {of}",
+                        told(&reply)
+                    ));
+                }
+                Err(end) => return fail(format!("expected an answer to request {seq}, found: {end}")),
+            }
+        }
+    }
+
+    /// Sends a request and gives its answer.
+    pub fn ask(&mut self, request: Request) -> Check<Reply> {
+        let seq = self.send(request)?;
+        self.answer(seq)
+    }
+
+    /// Asks for something that must be refused with this kind.
+    pub fn refused(&mut self, what: &str, kind: wire::ErrorKind, request: Request) -> Check {
+        match self.ask(request)? {
+            Reply::Failed(failed) if failed.kind() == kind => Ok(()),
+            other => fail(format!("{what}: expected a failure of kind {kind:?}, found {}", told(&other))),
+        }
+    }
+
+    /// Waits, which must succeed.
+    pub fn done(&mut self, what: &str) -> Check {
+        match self.ask(Request::Wait(wire::Wait {}))? {
+            Reply::Done(_) => Ok(()),
+            other => fail(format!("a wait after {what}: expected done, found {}", told(&other))),
+        }
+    }
+
+    /// Reads bytes with the pieces that they came in.
+    pub fn pieces(&mut self, request: Request) -> Check<Vec<Bytes>> {
+        let seq = self.send(request)?;
+        let mut pieces = Vec::new();
+        loop {
+            match self.answer(seq)? {
+                Reply::Data(data) => {
+                    pieces.push(data.data);
+                    if data.last {
+                        return Ok(pieces);
+                    }
+                }
+                other => return fail(format!("a read: expected data, found {}", told(&other))),
+            }
+        }
+    }
+
+    /// The connection must end, after a failure or without.
+    pub fn ends(&mut self, what: &str) -> Check {
+        for _ in 0..16 {
+            match self.next()? {
+                Err(_) => return Ok(()),
+                Ok((_, Reply::Failed(_) | Reply::PostMortem(_) | Reply::Credit(_))) => {}
+                Ok((_, other)) => {
+                    return fail(format!("{what}: expected the connection's end, found {}", told(&other)));
+                }
+            }
+        }
+        fail(format!("{what}: expected the connection's end, found ever more messages"))
+    }
+}
+
+/// A reply in words.
+pub(super) fn told(reply: &Reply) -> String {
+    match reply {
+        Reply::Failed(failed) => {
+            let error = convert::error_from_wire(failed.clone());
+            format!("a failure of kind {}: {error}", error.kind().name())
+        }
+        Reply::Data(data) => format!("{} bytes of data", data.data.len()),
+        Reply::PostMortem(report) => format!("a post-mortem: {}", report.summary),
+        Reply::Welcome(_) => "a welcome".into(),
+        Reply::Done(_) => "done".into(),
+        Reply::Pong(_) => "a pong".into(),
+        Reply::Credit(_) => "credit".into(),
+        Reply::Findings(_) => "findings".into(),
+        Reply::HeldBlobs(_) => "an answer about blobs".into(),
+        _ => "another reply".into(),
+    }
+}

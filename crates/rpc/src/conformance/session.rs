@@ -1,0 +1,155 @@
+//! Rules of sessions: hello, numbers, and what ends a connection.
+
+use super::raw::{Check, Raw, fail, hello, skip, told};
+use crate::Address;
+use crate::wire::limits::{MAX_HELLO, VERSION};
+use crate::wire::{self, ErrorKind, Reply, Request};
+use std::io::Write;
+
+pub(super) fn welcome(address: &Address) -> Check {
+    let (_, welcome) = Raw::open(address)?;
+    if welcome.version != VERSION {
+        return fail(format!("the welcome: expected version {VERSION}, found {}", welcome.version));
+    }
+    let limits = welcome.limits.unwrap_or_default();
+    for (name, value) in [("max_message", limits.max_message), ("window", limits.window)] {
+        if value < MAX_HELLO as u64 {
+            return fail(format!("the welcome's limits.{name}: expected {MAX_HELLO} or more, found {value}"));
+        }
+    }
+    Ok(())
+}
+
+/// Another session is welcomed: the agent serves on.
+fn serves_on(address: &Address, what: &str) -> Check {
+    match Raw::open(address) {
+        Ok(_) => Ok(()),
+        Err(super::Problem::Failed(text)) => fail(format!("after {what} the agent serves no more: {text}")),
+        Err(other) => Err(other),
+    }
+}
+
+pub(super) fn other_version(address: &Address) -> Check {
+    let (low, high) = (VERSION + 1000, VERSION + 1001);
+    let hello = wire::Hello { version_min: low, version_max: high, ..hello(address)? };
+    match Raw::greet(address, hello)?.1 {
+        Reply::Failed(failed) if failed.kind() == ErrorKind::Unsupported => Ok(()),
+        other => fail(format!(
+            "a hello of versions {low} to {high}: expected a failure of kind unsupported, found {}",
+            told(&other)
+        )),
+    }
+}
+
+pub(super) fn wrong_token(address: &Address) -> Check {
+    let right = hello(address)?;
+    if right.token.is_empty() {
+        return skip("no token was given");
+    }
+    let wrong = wire::Hello { token: format!("{}x", right.token), ..right };
+    match Raw::greet(address, wrong)?.1 {
+        Reply::Failed(_) => Ok(()),
+        other => fail(format!("a hello with a wrong token: expected a failure, found {}", told(&other))),
+    }
+}
+
+pub(super) fn list_of_devices(address: &Address) -> Check {
+    let list = wire::Hello { target: String::new(), ..hello(address)? };
+    let devices = match Raw::greet(address, list)?.1 {
+        Reply::Welcome(welcome) => welcome.devices,
+        other => {
+            return fail(format!("a hello without a device: expected a welcome, found {}", told(&other)));
+        }
+    };
+    let names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
+    let asked = address.target.split('?').next().unwrap_or_default();
+    let plain = |name: &str| name.trim_end_matches(":0").to_string();
+    match address.hub || names.iter().any(|name| plain(name) == plain(asked)) {
+        true => Ok(()),
+        false => fail(format!("the list of devices: expected `{asked}` among them, found {names:?}")),
+    }
+}
+
+pub(super) fn unknown_device(address: &Address) -> Check {
+    let other = wire::Hello { target: "no-such-device".into(), ..hello(address)? };
+    match Raw::greet(address, other)?.1 {
+        Reply::Failed(_) => Ok(()),
+        other => fail(format!("a hello for `no-such-device`: expected a failure, found {}", told(&other))),
+    }
+}
+
+pub(super) fn hello_first(address: &Address) -> Check {
+    let mut raw = Raw::connect(address)?;
+    raw.send(Request::Wait(wire::Wait {}))?;
+    raw.ends("a wait before the hello")?;
+    serves_on(address, "a wait before the hello")
+}
+
+pub(super) fn ping(address: &Address) -> Check {
+    let (mut raw, _) = Raw::open(address)?;
+    match raw.ask(Request::Ping(wire::Ping {}))? {
+        Reply::Pong(_) => Ok(()),
+        other => fail(format!("a ping: expected a pong, found {}", told(&other))),
+    }
+}
+
+pub(super) fn numbers_rise(address: &Address) -> Check {
+    let (mut raw, _) = Raw::open(address)?;
+    let what = "a request with the number of the hello";
+    raw.send_as(1, Request::Wait(wire::Wait {}))?;
+    raw.ends(what)?;
+    serves_on(address, what)
+}
+
+pub(super) fn garbage(address: &Address) -> Check {
+    let mut raw = Raw::connect(address)?;
+    raw.bytes(vec![0xff; 64].into())?;
+    raw.ends("garbage instead of a hello")?;
+    let (mut raw, _) = Raw::open(address)?;
+    let whole = wire::encode(&wire::ToAgent {
+        seq: 2,
+        request: Some(Request::PutBlob(wire::PutBlob { data: vec![7; 100].into() })),
+    });
+    raw.bytes(whole.slice(..50))?;
+    raw.ends("half a message")?;
+    serves_on(address, "garbage and half a message")
+}
+
+pub(super) fn claims(address: &Address) -> Check {
+    let (mut raw, _) = Raw::open(address)?;
+    // Field 7, Write, of 2^40 bytes.
+    raw.bytes(vec![0x3a, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20].into())?;
+    raw.ends("a field that claims a terabyte")?;
+    let (mut raw, _) = Raw::open(address)?;
+    let mut frame = vec![0x82, 0xff];
+    frame.extend((1u64 << 40).to_be_bytes());
+    frame.extend([0; 4]);
+    let sent = raw.socket.get_mut().write_all(&frame).and_then(|()| raw.socket.get_mut().flush());
+    sent.map_err(|e| super::Problem::Failed(format!("the agent takes no frame: {e}")))?;
+    raw.ends("a frame that claims a terabyte")?;
+    serves_on(address, "claims of a terabyte")
+}
+
+pub(super) fn two_sessions(address: &Address) -> Check {
+    if address.hub {
+        return skip("a hub lets clients wait for each other");
+    }
+    let (mut one, _) = Raw::device(address)?;
+    let mut two = match Raw::device(address) {
+        Ok((raw, _)) => raw,
+        // A device may serve one client at a time; then it must say so, which it did.
+        Err(super::Problem::Failed(text)) if text.contains("sessions") => return skip(text),
+        Err(other) => return Err(other),
+    };
+    for (raw, byte) in [(&mut one, 1u8), (&mut two, 2)] {
+        raw.send(Request::CreateBuffer(wire::CreateBuffer { buffer: 1, label: "same".into(), size: 4 }))?;
+        raw.send(Request::Write(wire::Write { buffer: 1, offset: 0, data: vec![byte; 4].into() }))?;
+    }
+    for (raw, byte) in [(&mut one, 1u8), (&mut two, 2)] {
+        let found = raw.pieces(Request::Read(wire::Read { buffer: 1, offset: 0, size: 4 }))?.concat();
+        if found != [byte; 4] {
+            return fail(format!("buffer 1 of client {byte}: expected {:?}, found {found:?}", [byte; 4]));
+        }
+    }
+    Ok(())
+}
