@@ -90,7 +90,12 @@ fn vulkan_behind_an_agent_is_vulkan() {
     let text = ["generate", &draft(), "--prompt", "Once upon a time", "--max-tokens", "6"];
     let [here, there] = both(&agent, "vulkan", 0, &text);
     assert_eq!(there["ids"], here["ids"], "generate");
-    let checked = |device: &str| json(tapml(folder.path()).args(["device", "check", device]), 0);
-    let (here, there) = (checked("vulkan"), checked(&agent.at("vulkan")));
-    assert_eq!((&there["failed"], &there["skipped"]), (&0.into(), &here["skipped"]));
+    let checked = |device: &str| {
+        let mut report = json(tapml(folder.path()).args(["device", "check", device]), 0);
+        let cases = report["cases"].as_array_mut().unwrap();
+        // A device here has no wire.
+        cases.retain(|case| !case["case"].as_str().unwrap().starts_with("wire_"));
+        report["cases"].take()
+    };
+    assert_eq!(checked(&agent.at("vulkan")), checked("vulkan"));
 }
