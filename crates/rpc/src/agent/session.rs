@@ -216,7 +216,7 @@ impl Front {
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(e)) if is_tick(&e) => {}
                 Err(error) => {
-                    if matches!(error, tungstenite::Error::Capacity(_) | tungstenite::Error::Protocol(_)) {
+                    if breaks_the_protocol(&error) {
                         log::warn!("a client broke the protocol: {error}");
                     }
                     return true;
@@ -319,6 +319,15 @@ impl Front {
                 self.shared.tell(reason, doing, super::worker::End::default(), busy);
             }
         }
+    }
+}
+
+/// Whether a client sent what it must not. One that has just vanished did not.
+fn breaks_the_protocol(error: &tungstenite::Error) -> bool {
+    use tungstenite::error::{Error, ProtocolError};
+    match error {
+        Error::Protocol(broken) => !matches!(broken, ProtocolError::ResetWithoutClosingHandshake),
+        other => matches!(other, Error::Capacity(_)),
     }
 }
 
