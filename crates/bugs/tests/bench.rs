@@ -88,7 +88,7 @@ fn every_fault_of_every_family_is_seen_and_nothing_else() {
     let real = report.mutants.iter().filter(|r| r.real()).count();
     assert!(real >= mutants.len() / 2, "{real} of {} mutants are faults", mutants.len());
     let rates = report.rates(None);
-    assert_eq!(rates.len(), POLICIES.len() + 3);
+    assert_eq!(rates.len(), POLICIES.len() + 4);
     assert_eq!((rates[0].faults, rates[0].missed, rates[0].clean, rates[0].false_alarms), (real, 0, 1, 0));
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);

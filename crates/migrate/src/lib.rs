@@ -2,9 +2,11 @@
 //! decide, and the ledger that moves a model over one operator at a time. It prints nothing and draws nothing.
 #![warn(missing_docs)]
 
+pub mod attributes;
 mod carve;
 mod check;
 mod choices;
+pub mod filter;
 mod html;
 mod identity;
 mod junit;

@@ -63,12 +63,17 @@ impl Oracles {
         &self.weights
     }
 
-    fn compute(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
+    /// The inputs of a call in f64.
+    pub fn inputs(&self, call: &Call) -> Result<Vec<Value<f64>>> {
         let inputs = call.inputs.iter().zip(&call.weights).map(|(tensor, weight)| match weight {
             Some(name) => self.weights.get(name, tensor),
             None => Value::from_tensor(tensor),
         });
-        let inputs: Vec<Value<f64>> = inputs.collect::<Result<_>>()?;
+        inputs.collect()
+    }
+
+    fn compute(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
+        let inputs = self.inputs(call)?;
         let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
         let found = oracle(&call.op, &call.symbols, &inputs, &is_weight, AMPLITUDE, COPIES, seed)?;
         let pairs = found.exact.iter().zip(&found.deviation);

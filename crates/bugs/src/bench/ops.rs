@@ -9,9 +9,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_exec::{Call, Platform};
 use tapml_graph::{DType, Error, NodeId, Result, Symbol, Tensor};
+use tapml_migrate::filter::{Filter, looked_at};
 use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::{Exact, Precision};
 use tapml_migrate::{Choices, terms};
+use tapml_reference::Value;
 
 /// Which calls of an operator are replayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,6 +115,18 @@ impl OpCases {
         let larger =
             Noise { squares: clean.squares.max(source.squares), worst: clean.worst.max(source.worst) };
         noise.explained_by(larger)
+    }
+
+    /// What the matched filter finds in outputs whose elements all pass, in the order of the cases.
+    pub fn filtered(&self, outputs: &[&[Tensor]]) -> Result<Filter> {
+        let filter = Filter::default();
+        looked_at(self.cases.len()).into_par_iter().try_for_each(|i| {
+            let (call, case) = (&self.calls[i], &self.cases[i]);
+            let inputs: Vec<Value<f64>> =
+                call.inputs.iter().map(Value::from_tensor).collect::<Result<_>>()?;
+            filter.add(&call.op, &call.symbols, &inputs, &case.exact, outputs[i], case.target)
+        })?;
+        Ok(filter)
     }
 
     /// What judging needs of a case's outputs.

@@ -7,6 +7,7 @@ use super::whole::Diagnosed;
 use crate::mutant::{Family, Mutant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use tapml_migrate::filter::Lost;
 
 /// Version of the report's fields.
 pub const SCHEMA: u32 = 1;
@@ -67,6 +68,12 @@ pub struct CleanRun {
     /// Names of some of them with their ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<(String, f64)>,
+    /// What the matched filter measured, by operator, of attributes whose loss it could tell.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub measured: Vec<(String, Lost)>,
+    /// Operators that it accuses.
+    #[serde(default)]
+    pub accused: u64,
     /// The largest ratio.
     pub ratio: f64,
     /// Whether each of [`POLICIES`] refuses a call.
@@ -117,6 +124,13 @@ pub struct Rate {
     pub false_alarms: usize,
 }
 
+impl CleanRun {
+    /// Whether a fault is seen where there is none.
+    pub fn alarm(&self) -> bool {
+        self.failed > 0 || self.accused > 0
+    }
+}
+
 impl Report {
     /// Faults and clean runs of one half, or of all.
     pub fn rates(&self, tuned: Option<bool>) -> Vec<Rate> {
@@ -134,10 +148,10 @@ impl Report {
             clean: clean.len(),
             false_alarms: clean.iter().filter(|c| alarm(c)).count(),
         };
-        let mut rates =
-            vec![rate("verdict and checks", "TapML", &|r| r.sighting.caught(), &|c| c.failed > 0)];
-        let numbers = |r: &Record| r.sighting.failed > 0 || r.sighting.error.is_some();
-        rates.push(rate("verdict alone", "TapML", &numbers, &|c| c.failed > 0));
+        let mut rates = vec![rate("verdict and checks", "TapML", &|r| r.sighting.caught(), &CleanRun::alarm)];
+        rates.push(rate("verdict alone", "TapML", &|r| r.sighting.seen(), &CleanRun::alarm));
+        let elements = |r: &Record| r.sighting.failed > 0 || r.sighting.error.is_some();
+        rates.push(rate("verdict, no filter", "TapML", &elements, &|c| c.failed > 0));
         for (i, policy) in POLICIES.iter().enumerate() {
             let sees = |r: &Record| r.sighting.policies.get(i) == Some(&true);
             rates.push(rate(policy.name, policy.used_by, &sees, &|c| c.policies.get(i) == Some(&true)));
@@ -176,6 +190,6 @@ impl Report {
 
     /// Clean runs in which the verdict sees a fault.
     pub fn false_alarms(&self) -> impl Iterator<Item = &CleanRun> {
-        self.clean.iter().filter(|c| c.failed > 0)
+        self.clean.iter().filter(|c| c.alarm())
     }
 }

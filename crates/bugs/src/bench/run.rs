@@ -106,6 +106,8 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
         cases: 0,
         failed: 0,
         failures: Vec::new(),
+        measured: Vec::new(),
+        accused: 0,
         ratio: 0.0,
         policies: vec![false; POLICIES.len()],
         random: false,
@@ -115,6 +117,10 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
     for (op, _) in bed.suite.graph().op_kinds() {
         let cases = prepared.of(&bed.name, op, &bench)?;
         add(&mut run, bed, &cases)?;
+        let outputs: Vec<&[Tensor]> = cases.cases.iter().map(|c| c.clean.as_slice()).collect();
+        let filter = cases.filtered(&outputs)?;
+        run.accused += u64::from(!filter.lost().is_empty());
+        run.measured.extend(filter.measured().into_iter().map(|found| (op.to_string(), found)));
         let outputs = replay(&mut platform(&bench, &[]), &cases.random.0)?;
         let refused = outputs.into_iter().zip(&cases.random.1).any(|(outputs, reference)| {
             let near = |(a, b): (&Tensor, &Tensor)| close(&a.to_f64(), &b.to_f64(), 1e-2, 1e-2);

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
 use tapml_exec::{DevicePlatform, Overrides, Platform};
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
+use tapml_migrate::filter::Lost;
 use tapml_migrate::report::is_defect;
 use tapml_migrate::verdict::{Constants, Judgement, judge_with};
 
@@ -65,6 +66,9 @@ pub struct Sighting {
     /// Why the kernel could not be run, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// Attributes that the matched filter finds lost where all elements pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub attributes: Vec<Lost>,
     /// Whether it cost the device: it did not end, or the device was lost by it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
@@ -93,6 +97,7 @@ impl Sighting {
             criterion: String::new(),
             findings: 0,
             error: None,
+            attributes: Vec::new(),
             lost: false,
             policies: vec![false; POLICIES.len()],
             random: false,
@@ -118,9 +123,14 @@ impl Sighting {
         self.random = true;
     }
 
+    /// Whether values alone tell it, or it could not be run.
+    pub fn seen(&self) -> bool {
+        self.failed > 0 || self.error.is_some() || !self.attributes.is_empty()
+    }
+
     /// Whether the verdict, a checking device or the compiler sees the mutant.
     pub fn caught(&self) -> bool {
-        self.failed > 0 || self.findings > 0 || self.error.is_some()
+        self.seen() || self.findings > 0
     }
 }
 
@@ -158,6 +168,10 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
     }
     if found.differing > 0 {
         found.class = if cases.explains(noise) { Class::AsExact } else { Class::Real };
+    }
+    if let (Some(outputs), 0, true) = (&outputs, found.failed, found.differing > 0) {
+        let outputs: Vec<&[Tensor]> = outputs.iter().map(Vec::as_slice).collect();
+        found.attributes = cases.filtered(&outputs)?.lost();
     }
     if mutants.iter().any(|m| m.family == crate::Family::Synchronisation) {
         found.findings = findings(sight, cases, mutants)?;

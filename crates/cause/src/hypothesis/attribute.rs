@@ -3,9 +3,11 @@
 use crate::Cause;
 use crate::trials::{Rank, Trials};
 use crate::words::number;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tapml_graph::Op;
 use tapml_graph::op::OPS;
+use tapml_migrate::attributes::neutral;
+pub(super) use tapml_migrate::attributes::{get, paths, with};
 
 /// What it means if an attribute is left out (or has the value that changes nothing), and if it has another value; by
 /// the last part of its name. Attributes that are not listed are terms and constants.
@@ -40,43 +42,6 @@ pub(super) fn meaning(op: &Op, path: &[String]) -> (Cause, Cause) {
     }
     let found = MEANINGS.iter().find(|(n, ..)| *n == name);
     found.map_or((Cause::MissingTerm, Cause::WrongConstant), |(_, missing, wrong)| (*missing, *wrong))
-}
-
-/// Names of every attribute that has a value, nested ones with the names that lead to them.
-pub(super) fn paths(attributes: &Value) -> Vec<Vec<String>> {
-    let mut found = Vec::new();
-    walk(attributes, &mut Vec::new(), &mut found);
-    found
-}
-
-fn walk(value: &Value, at: &mut Vec<String>, found: &mut Vec<Vec<String>>) {
-    if !at.is_empty() {
-        found.push(at.clone());
-    }
-    for (name, inner) in value.as_object().into_iter().flatten() {
-        at.push(name.clone());
-        walk(inner, at, found);
-        at.pop();
-    }
-}
-
-/// The value under these names.
-pub(super) fn get<'v>(attributes: &'v Value, path: &[String]) -> Option<&'v Value> {
-    path.iter().try_fold(attributes, |value, name| value.get(name))
-}
-
-/// The operator with another value for one attribute, or without it; `None` if it does not allow that.
-pub(super) fn with(op: &Op, path: &[String], value: Option<Value>) -> Option<Op> {
-    let mut attributes = op.attributes();
-    let (name, parents) = path.split_last()?;
-    let parent: &mut Map<String, Value> =
-        parents.iter().try_fold(&mut attributes, |v, name| v.get_mut(name))?.as_object_mut()?;
-    match value {
-        Some(value) => parent.insert(name.clone(), value),
-        None => parent.remove(name),
-    };
-    let changed = Op::parse(op.name(), attributes).ok()?;
-    (changed != *op).then_some(changed)
 }
 
 /// Every attribute left out, and with the values that defects give it.
@@ -140,7 +105,7 @@ fn others(op: &Op, path: &[String], value: &Value) -> Vec<(Value, Change)> {
         }
         Value::Number(n) => {
             let v = n.as_f64().unwrap_or(0.0);
-            let neutral = if ["scale", "factor"].contains(&name) { 1.0 } else { 0.0 };
+            let neutral = neutral(name);
             let other =
                 [1.0 - neutral, 2.0 * v, v / 2.0, v * v, v.recip(), v.abs().sqrt(), 10.0 * v, v / 10.0];
             let other = other.into_iter().filter(|o| o.is_finite() && *o != neutral);

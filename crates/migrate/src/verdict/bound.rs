@@ -30,8 +30,7 @@ impl Allowed {
         precision: Precision,
         source: Option<&[f64]>,
     ) -> Allowed {
-        let roundings = constants.base + constants.chain * (precision.terms as f64).sqrt();
-        let factor = precision.accumulate.unit_roundoff() * roundings;
+        let factor = precision.accumulate.unit_roundoff() * roundings(constants, precision);
         if !dtype.is_float() {
             return Allowed::of_indices(exact, factor);
         }
@@ -61,6 +60,11 @@ impl Allowed {
         let computing = exact.deviation.iter().map(|d| factor * (d / super::AMPLITUDE)).collect();
         let (storage, rounded) = (vec![0.0; exact.values.len()], exact.values.clone());
         Allowed { storage, computing, rounded, indices: true }
+    }
+
+    /// How many roundings, in units of the sensitivity, a kernel may make.
+    pub fn roundings(precision: Precision) -> f64 {
+        roundings(&Constants::DECIDING, precision)
     }
 
     /// Whether the values are indices.
@@ -122,6 +126,10 @@ impl Allowed {
         };
         (worst, element)
     }
+}
+
+fn roundings(constants: &Constants, precision: Precision) -> f64 {
+    constants.base + constants.chain * (precision.terms as f64).sqrt()
 }
 
 fn storage(headroom: f64, dtype: DType, y: f64) -> f64 {

@@ -149,7 +149,11 @@ fn wrong(report: &Report) -> String {
         let _ = writeln!(text, "\nmissed: {id} ({half}), largest ratio {ratio:.3}\n{}", r.diff);
     }
     for c in report.false_alarms() {
-        let _ = writeln!(text, "\nfalse: {}, {} of {} calls: {:?}", c.name, c.failed, c.cases, c.failures);
+        let _ = writeln!(
+            text,
+            "\nfalse: {}, {} of {} calls: {:?}, {} by the filter: {:?}",
+            c.name, c.failed, c.cases, c.failures, c.accused, c.measured
+        );
     }
     for d in
         report.diagnosed.iter().filter(|d| d.error.is_some() || !d.missed.is_empty() || d.false_reports() > 0)

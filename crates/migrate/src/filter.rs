@@ -1,0 +1,195 @@
+//! A matched filter for attributes that a kernel has lost, where no element is off by more than rounding may be.
+//!
+//! What the loss of an attribute would do is known: the operator in f64 with the attribute left out, minus the exact
+//! result, `d`. The residual `r` of what a platform gave is projected on it, over all elements of a row, each in units of
+//! its allowed error `a`:
+//!
+//! ```text
+//! A = Σ d²/a²      B = Σ r·d/a²      c = Σ_rows B / Σ_rows A
+//! ```
+//!
+//! A kernel that has the attribute gives `c = 0` up to noise, one that lost it `c = 1`, and the noise of thousands of
+//! elements averages out where that of one does not. This is the matched filter of signal detection (Turin, "An
+//! Introduction to Matched Filters", IRE Trans. Inf. Theory 6 (1960)). Elements of a row share errors, such as that of
+//! the row's norm, so the standard error of `c` is taken from how the rows scatter:
+//! `s² = m/(m − 1) · Σ A²(B/A − c)² / (Σ A)²`, over `m` rows.
+//!
+//! Only rows count in which the loss moves elements by at least [`SHOWS`] roundings in the root mean square: what moves
+//! less may be a bias of a function that the platform computes within its limits. The attribute counts as lost if `c` is 1
+//! within [`NEAR`] and at least [`ERRORS`] of its standard errors.
+
+use crate::attributes::left_out;
+use crate::verdict::{Allowed, Exact, Precision};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::{Mutex, PoisonError};
+use tapml_graph::{Op, Result, Symbols, Tensor};
+use tapml_reference::{Value, eval};
+
+/// Roundings, in units of the sensitivity, by which a loss must move a row's elements.
+pub const SHOWS: f64 = 2.0;
+/// How far `c` may be from 1.
+pub const NEAR: f64 = 0.3;
+/// Standard errors that `c` must have: a normal deviate exceeds 8 with probability 10⁻¹⁵.
+pub const ERRORS: f64 = 8.0;
+/// Rows, weighted by what the loss moves, that are needed for a standard error.
+const ROWS: f64 = 4.0;
+/// A loss that moves an element by so many times its allowed error cannot be overlooked by the verdicts of elements.
+const PLAIN: f64 = 4.0;
+/// Calls of an operator that are looked at: their number bounds the cost.
+const CALLS: usize = 24;
+
+/// An attribute that a kernel has lost.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Lost {
+    /// Its name.
+    pub attribute: String,
+    /// `c`: how much of the loss the residual shows.
+    pub share: f64,
+    /// Its standard error.
+    pub error: f64,
+    /// Rows in which the loss shows.
+    pub rows: usize,
+}
+
+/// Sums of one row.
+#[derive(Clone, Copy)]
+struct Row {
+    size: f64,
+    projection: f64,
+}
+
+/// What is known of one attribute of operators with the same attributes.
+#[derive(Default)]
+struct Signal {
+    rows: Vec<Row>,
+    /// Whether elements alone tell its loss.
+    plain: bool,
+}
+
+/// Collects the calls of one kind of operator, from any thread.
+#[derive(Default)]
+pub struct Filter {
+    signals: Mutex<BTreeMap<(String, String), Signal>>,
+}
+
+/// Positions of the calls that the filter looks at, of `count`: all, or some at irrational distances, so that they meet
+/// every node and every run.
+pub fn looked_at(count: usize) -> Vec<usize> {
+    if count <= CALLS {
+        return (0..count).collect();
+    }
+    let golden = 0.5 * (5f64.sqrt() - 1.0);
+    let mut chosen: Vec<usize> =
+        (0..CALLS).map(|i| ((i as f64 * golden).fract() * count as f64) as usize).collect();
+    chosen.sort_unstable();
+    chosen.dedup();
+    chosen
+}
+
+impl Filter {
+    /// Adds a call whose elements pass: its exact results and what the platform gave.
+    pub fn add(
+        &self,
+        op: &Op,
+        symbols: &Symbols,
+        inputs: &[Value<f64>],
+        exact: &[Exact],
+        observed: &[Tensor],
+        precision: Precision,
+    ) -> Result<()> {
+        let mut outputs: Option<Vec<(Allowed, Vec<f64>)>> = None;
+        for (name, without) in left_out(op) {
+            let key = (op.attributes().to_string(), name);
+            if self.with(&key, |signal| signal.plain) {
+                continue;
+            }
+            let outputs = outputs.get_or_insert_with(|| {
+                let both = exact.iter().zip(observed);
+                both.map(|(e, o)| (Allowed::new(e, o.dtype(), precision, None), o.to_f64())).collect()
+            });
+            // An attribute that these inputs do not allow to be left out says nothing.
+            let Ok(changed) = eval(&without, symbols, inputs) else { continue };
+            let (mut rows, mut plain) = (Vec::new(), false);
+            for ((exact, (allowed, observed)), changed) in exact.iter().zip(outputs).zip(&changed) {
+                let Value::Float(changed) = changed else { continue };
+                if changed.len() == exact.values.len() && !allowed.indices() {
+                    plain |= rows_of(exact, allowed, observed, changed.values(), precision, &mut rows);
+                }
+            }
+            self.with(&key, |signal| {
+                signal.plain |= plain;
+                signal.rows.extend(rows);
+            });
+        }
+        Ok(())
+    }
+
+    fn with<T>(&self, key: &(String, String), change: impl FnOnce(&mut Signal) -> T) -> T {
+        let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        change(signals.entry(key.clone()).or_default())
+    }
+
+    /// The attributes that are lost.
+    pub fn lost(&self) -> Vec<Lost> {
+        let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        let found =
+            signals.iter().filter(|(_, s)| !s.plain).filter_map(|((_, name), s)| share(name, &s.rows));
+        found.filter(|l| (l.share - 1.0).abs() <= NEAR && l.share >= ERRORS * l.error).collect()
+    }
+
+    /// What the filter measured of every attribute whose loss shows anywhere.
+    pub fn measured(&self) -> Vec<Lost> {
+        let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
+        signals.iter().filter(|(_, s)| !s.plain).filter_map(|((_, name), s)| share(name, &s.rows)).collect()
+    }
+}
+
+/// Adds the rows in which a loss shows; whether elements alone would tell it.
+fn rows_of(
+    exact: &Exact,
+    allowed: &Allowed,
+    observed: &[f64],
+    changed: &[f64],
+    precision: Precision,
+    rows: &mut Vec<Row>,
+) -> bool {
+    let width = exact.row_len.max(1);
+    let roundings = Allowed::roundings(precision);
+    for start in (0..changed.len()).step_by(width) {
+        let (mut size, mut projection, mut moved, mut count) = (0.0, 0.0, 0.0, 0.0);
+        for i in start..(start + width).min(changed.len()) {
+            let (d, r, a) = (changed[i] - exact.values[i], observed[i] - exact.values[i], allowed.at(i));
+            if !(d.is_finite() && r.is_finite() && a.is_finite() && a > 0.0) {
+                if d.is_nan() || d.is_infinite() {
+                    return true;
+                }
+                continue;
+            }
+            if d.abs() > PLAIN * a {
+                return true;
+            }
+            size += (d / a).powi(2);
+            projection += r * d / (a * a);
+            moved += (d * roundings / a).powi(2);
+            count += 1.0;
+        }
+        if count > 0.0 && moved >= SHOWS * SHOWS * count {
+            rows.push(Row { size, projection });
+        }
+    }
+    false
+}
+
+fn share(name: &str, rows: &[Row]) -> Option<Lost> {
+    let size: f64 = rows.iter().map(|r| r.size).sum();
+    let squares: f64 = rows.iter().map(|r| r.size * r.size).sum();
+    if rows.len() < 2 || size * size < ROWS * squares {
+        return None;
+    }
+    let share = rows.iter().map(|r| r.projection).sum::<f64>() / size;
+    let scatter: f64 = rows.iter().map(|r| (r.projection - share * r.size).powi(2)).sum();
+    let count = rows.len() as f64;
+    let error = (count / (count - 1.0) * scatter).sqrt() / size;
+    Some(Lost { attribute: name.into(), share, error, rows: rows.len() })
+}
