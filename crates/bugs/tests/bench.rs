@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock};
 use tapml_bugs::bench::{
     Bed, BedOptions, Case, POLICIES, Prepared, Record, Report, RunOptions, Sampling, Selection, clean,
-    diagnoses, kernels,
+    diagnoses, kernels, platform,
 };
 use tapml_bugs::strength::{ScoreOptions, score};
 use tapml_bugs::{Catalogue, Family, Mutant, Workbench};
@@ -13,7 +13,7 @@ use tapml_device::Device;
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_graph::{Model, Result, fuse};
 use tapml_import::Checkpoint;
-use tapml_migrate::{Quiet, Stop};
+use tapml_migrate::{CheckOptions, Quiet, Stop, check};
 
 fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Emulator::new(Options::default())?))
@@ -138,6 +138,42 @@ fn a_kernel_that_does_not_end_is_a_fault_and_the_bench_goes_on() {
     diagnoses(std::slice::from_ref(&bed), &[case], &options, &add, &Quiet, &Stop::new()).unwrap();
     let diagnosed = found.into_inner().unwrap();
     assert!(diagnosed[0].error.as_ref().unwrap().contains("still running"), "{diagnosed:?}");
+}
+
+/// What `tapml check` says of one operator on a device with this fault, or none.
+fn checked(bed: &Bed, op: &str, mutants: &[Mutant]) -> tapml_migrate::report::CheckReport {
+    let bench = Workbench::new(open().unwrap());
+    let mut target = platform(&bench, mutants);
+    let options = CheckOptions { ops: vec![op.into()], ..CheckOptions::default() };
+    check(&bed.suite, &bed.model, &mut target, &bed.oracles, &options, &Quiet, &Stop::new()).unwrap().report
+}
+
+#[test]
+fn an_attribute_that_no_element_misses_is_found_lost() {
+    let Some(path) = tapml_testing::extra_model("gemma2") else { return };
+    let checkpoint = Checkpoint::open(path).unwrap();
+    let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();
+    let ids = |from: u32, len: u32| (0..len).map(|i| (from + 131 * i) % 4000 + 3).collect::<Vec<u32>>();
+    let options = BedOptions { prompts: vec![ids(1, 12), ids(500, 7)], steps: 1 };
+    let folder = tempfile::tempdir().unwrap();
+    let bed = Bed::carve("gemma2", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let info = Workbench::new(open().unwrap()).info().clone();
+    let all = Catalogue::of("gemma2", model.graph(), &info).unwrap().mutants;
+    let op = "add_rms_norm";
+    let lost: Vec<&Mutant> = all
+        .iter()
+        .filter(|m| m.op == op && m.operator == "dropped-term" && m.diff.contains("+ EPS"))
+        .collect();
+    assert_eq!(lost.len(), 1);
+    let records = tried(&bed, std::slice::from_ref(lost[0]));
+    let sighting = &records[0].sighting;
+    assert_eq!((sighting.failed, sighting.attributes[0].attribute.as_str()), (0, "eps"), "{sighting:?}");
+    assert!((sighting.attributes[0].share - 1.0).abs() < 0.2 && records[0].real(), "{sighting:?}");
+    let report = checked(&bed, op, std::slice::from_ref(lost[0]));
+    let failure = &report.ops[0].failures[0];
+    assert_eq!((report.failed, failure.criterion.as_str()), (1, "an attribute left out"));
+    assert!(failure.pattern.as_ref().unwrap().text.contains("`eps`"), "{failure:?}");
+    assert_eq!(checked(&bed, op, &[]).failed, 0);
 }
 
 #[test]

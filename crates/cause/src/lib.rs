@@ -24,4 +24,5 @@ pub use cause::Cause;
 pub use evidence::{Earlier, Evidence, Finding};
 pub use explain::explain;
 pub use explanation::{Explanation, Tested};
+pub use hypothesis::of_left_out;
 pub use picture::{Grid, Picture};

@@ -26,6 +26,12 @@ pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fau
     let Some(&main) = judged.first() else {
         return crashed(first, fault);
     };
+    if let Some(lost) = failed.iter().find_map(|r| r.outcome.as_ref().ok()?.lost.as_ref()) {
+        // No element is wrong, so no hypothesis about wrong elements is left to test.
+        fault.cause = tapml_cause::of_left_out(&call.op, &lost.attribute).name().into();
+        (fault.fit, fault.evidence) = (lost.share.min(1.0), lost.text());
+        return Ok(());
+    }
     let mut best: Option<Explanation> = None;
     for case in chosen(run, main, &judged, failed) {
         run.stop.check()?;

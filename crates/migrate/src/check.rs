@@ -1,6 +1,7 @@
 //! Checking: replays carved node calls on a platform and judges each, in the thread pool, while the platform works on.
 
 use crate::choices::Choices;
+use crate::filter::{Filter, looked_at};
 use crate::oracle::{Oracles, terms};
 use crate::progress::{Progress, Stop};
 use crate::report::{
@@ -9,7 +10,7 @@ use crate::report::{
 use crate::slots::Slots;
 use crate::suite::{Case, Suite};
 use crate::verdict::{Judgement, Precision, judge};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -185,6 +186,10 @@ impl<'a> Checker<'a> {
         skipped: &mut Vec<(Case, String)>,
     ) -> Result<Vec<CaseResult>> {
         let slots = Slots::new(QUEUE);
+        let looked: HashMap<Case, usize> =
+            looked_at(cases.len()).into_iter().map(|i| (cases[i], i)).collect();
+        let filter = Filter::default();
+        let (looked_of, filter_of) = (&looked, &filter);
         let useless = AtomicBool::new(false);
         let results = Mutex::new(Vec::with_capacity(cases.len()));
         let (results_of, useless_of) = (&results, &useless);
@@ -198,7 +203,8 @@ impl<'a> Checker<'a> {
                         return;
                     }
                     let case = job.case;
-                    let outcome = self.judge(job, choices);
+                    let index = looked_of.get(&case).copied();
+                    let outcome = self.judge(job, choices, index.map(|i| (i, filter_of)));
                     let mut results = results_of.lock().unwrap_or_else(PoisonError::into_inner);
                     results.push(CaseResult { case, outcome });
                     drop(results);
@@ -209,7 +215,11 @@ impl<'a> Checker<'a> {
             useless.store(done.is_err(), Ordering::Relaxed);
             done
         })?;
-        Ok(results.into_inner().unwrap_or_else(PoisonError::into_inner))
+        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        if !results.iter().any(CaseResult::failed) {
+            accuse(&mut results, cases, &filter);
+        }
+        Ok(results)
     }
 
     fn replay(
@@ -275,14 +285,19 @@ impl<'a> Checker<'a> {
         Ok((calls, expected))
     }
 
-    fn judge(&self, job: Job, choices: &Choices) -> Result<Judgement> {
+    /// The verdict of one call. One that passes is handed to the filter, if it is to be looked at.
+    fn judge(&self, job: Job, choices: &Choices, filter: Option<(usize, &Filter)>) -> Result<Judgement> {
         let call = &job.calls[job.at];
         let outputs = job.outputs?;
         check_types(call, &outputs)?;
         let exact = self.oracles.of(job.case, || Ok(call))?;
         let source = Precision { accumulate: SOURCE_ACCUMULATE, terms: terms(call) };
         let target = choices.precision(job.case.node, &call.symbols)?;
-        judge(&exact, &outputs, target, Some((&job.expected, source)))
+        let judged = judge(&exact, &outputs, target, Some((&job.expected, source)))?;
+        if let (true, Some((index, filter))) = (judged.passed(), filter) {
+            filter.add((index, call), &|| self.oracles.inputs(call), &exact, &outputs, target)?;
+        }
+        Ok(judged)
     }
 
     fn summary(&self, op: &str, results: &[CaseResult], choices: &Choices) -> OpCheck {
@@ -343,6 +358,16 @@ impl<'a> Checker<'a> {
                     error: Some(e.to_string()),
                 }
             }
+        }
+    }
+}
+
+/// Fails the call that shows most of each attribute that the filter finds lost.
+fn accuse(results: &mut [CaseResult], cases: &[Case], filter: &Filter) {
+    for lost in filter.lost() {
+        let result = results.iter_mut().find(|r| cases.get(lost.call) == Some(&r.case));
+        if let Some(CaseResult { outcome: Ok(judged), .. }) = result {
+            *judged = judged.clone().without(lost);
         }
     }
 }

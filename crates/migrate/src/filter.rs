@@ -23,7 +23,8 @@ use crate::verdict::{Allowed, Exact, Precision};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
-use tapml_graph::{Op, Result, Symbols, Tensor};
+use tapml_exec::Call;
+use tapml_graph::{Result, Tensor};
 use tapml_reference::{Value, eval};
 
 /// Roundings, in units of the sensitivity, by which a loss must move a row's elements.
@@ -50,11 +51,25 @@ pub struct Lost {
     pub error: f64,
     /// Rows in which the loss shows.
     pub rows: usize,
+    /// The call in which it shows most, as it was named to the filter.
+    #[serde(skip)]
+    pub call: usize,
+}
+
+impl Lost {
+    /// One sentence.
+    pub fn text(&self) -> String {
+        let Lost { attribute, share, error, rows, .. } = self;
+        format!(
+            "as if `{attribute}` were left out: over {rows} rows the results show {share:.2} ± {error:.2} of what that would change"
+        )
+    }
 }
 
 /// Sums of one row.
 #[derive(Clone, Copy)]
 struct Row {
+    call: usize,
     size: f64,
     projection: f64,
 }
@@ -88,35 +103,41 @@ pub fn looked_at(count: usize) -> Vec<usize> {
 }
 
 impl Filter {
-    /// Adds a call whose elements pass: its exact results and what the platform gave.
+    /// Adds a call whose elements pass: its inputs, its exact results and what the platform gave. `index` names it.
     pub fn add(
         &self,
-        op: &Op,
-        symbols: &Symbols,
-        inputs: &[Value<f64>],
+        (index, call): (usize, &Call),
+        inputs: &dyn Fn() -> Result<Vec<Value<f64>>>,
         exact: &[Exact],
         observed: &[Tensor],
         precision: Precision,
     ) -> Result<()> {
-        let mut outputs: Option<Vec<(Allowed, Vec<f64>)>> = None;
+        let Call { op, symbols, .. } = call;
+        let mut known: Option<(Vec<Value<f64>>, Vec<(Allowed, Vec<f64>)>)> = None;
         for (name, without) in left_out(op) {
             let key = (op.attributes().to_string(), name);
             if self.with(&key, |signal| signal.plain) {
                 continue;
             }
-            let outputs = outputs.get_or_insert_with(|| {
-                let both = exact.iter().zip(observed);
-                both.map(|(e, o)| (Allowed::new(e, o.dtype(), precision, None), o.to_f64())).collect()
-            });
+            let (inputs, outputs) = match &mut known {
+                Some(known) => known,
+                None => {
+                    let both = exact.iter().zip(observed);
+                    let outputs =
+                        both.map(|(e, o)| (Allowed::new(e, o.dtype(), precision, None), o.to_f64()));
+                    known.insert((inputs()?, outputs.collect()))
+                }
+            };
             // An attribute that these inputs do not allow to be left out says nothing.
             let Ok(changed) = eval(&without, symbols, inputs) else { continue };
             let (mut rows, mut plain) = (Vec::new(), false);
-            for ((exact, (allowed, observed)), changed) in exact.iter().zip(outputs).zip(&changed) {
+            for ((exact, (allowed, observed)), changed) in exact.iter().zip(outputs.iter()).zip(&changed) {
                 let Value::Float(changed) = changed else { continue };
                 if changed.len() == exact.values.len() && !allowed.indices() {
                     plain |= rows_of(exact, allowed, observed, changed.values(), precision, &mut rows);
                 }
             }
+            rows.iter_mut().for_each(|row: &mut Row| row.call = index);
             self.with(&key, |signal| {
                 signal.plain |= plain;
                 signal.rows.extend(rows);
@@ -175,7 +196,7 @@ fn rows_of(
             count += 1.0;
         }
         if count > 0.0 && moved >= SHOWS * SHOWS * count {
-            rows.push(Row { size, projection });
+            rows.push(Row { call: 0, size, projection });
         }
     }
     false
@@ -191,5 +212,53 @@ fn share(name: &str, rows: &[Row]) -> Option<Lost> {
     let scatter: f64 = rows.iter().map(|r| (r.projection - share * r.size).powi(2)).sum();
     let count = rows.len() as f64;
     let error = (count / (count - 1.0) * scatter).sqrt() / size;
-    Some(Lost { attribute: name.into(), share, error, rows: rows.len() })
+    let most = rows.iter().max_by(|a, b| a.size.total_cmp(&b.size))?;
+    Some(Lost { attribute: name.into(), share, error, rows: rows.len(), call: most.call })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows in which the loss moves `size`, of which `seen` shows, with this noise.
+    fn rows(count: usize, seen: f64, noise: f64) -> Vec<Row> {
+        let mut random = fastrand::Rng::with_seed(5);
+        let mut row = |call: usize| {
+            let size = 1.0 + random.f64();
+            Row { call, size, projection: size * (seen + noise * (2.0 * random.f64() - 1.0)) }
+        };
+        (0..count).map(&mut row).collect()
+    }
+
+    fn lost(rows: Vec<Row>) -> Vec<Lost> {
+        let filter = Filter::default();
+        filter.with(&("{}".into(), "eps".into()), |signal| signal.rows = rows);
+        filter.lost()
+    }
+
+    #[test]
+    fn a_lost_attribute_is_told_from_noise() {
+        let found = lost(rows(20, 1.0, 0.3));
+        assert_eq!(found.len(), 1);
+        assert!((found[0].share - 1.0).abs() < 0.1 && found[0].error < 0.06, "{found:?}");
+        assert!(found[0].text().contains("`eps`"));
+        assert!(lost(rows(20, 0.0, 0.3)).is_empty(), "the attribute is there");
+        assert!(lost(rows(20, 0.5, 0.1)).is_empty(), "half a loss is something else");
+        assert!(lost(rows(20, 1.0, 4.0)).is_empty(), "too noisy");
+        assert!(lost(rows(3, 1.0, 0.01)).is_empty(), "too few rows for a standard error");
+        let mut one_row = rows(20, 0.0, 0.3);
+        one_row.push(Row { call: 20, size: 1e4, projection: 1e4 });
+        assert!(lost(one_row).is_empty(), "what one row shows");
+    }
+
+    #[test]
+    fn calls_are_chosen_from_all_over() {
+        assert_eq!(looked_at(3), [0, 1, 2]);
+        let chosen = looked_at(1000);
+        assert!(chosen.len() > 20 && chosen.len() <= CALLS, "{chosen:?}");
+        let gaps = chosen.windows(2).map(|w| w[1] - w[0]).max().unwrap();
+        assert!(gaps < 100 && chosen[0] < 50 && *chosen.last().unwrap() > 900, "{chosen:?}");
+        let nodes: std::collections::HashSet<usize> = looked_at(240).iter().map(|i| i % 12).collect();
+        assert!(nodes.len() > 8, "{nodes:?}");
+    }
 }

@@ -122,9 +122,8 @@ impl OpCases {
         let filter = Filter::default();
         looked_at(self.cases.len()).into_par_iter().try_for_each(|i| {
             let (call, case) = (&self.calls[i], &self.cases[i]);
-            let inputs: Vec<Value<f64>> =
-                call.inputs.iter().map(Value::from_tensor).collect::<Result<_>>()?;
-            filter.add(&call.op, &call.symbols, &inputs, &case.exact, outputs[i], case.target)
+            let inputs = || call.inputs.iter().map(Value::from_tensor).collect();
+            filter.add((i, call), &inputs, &case.exact, outputs[i], case.target)
         })?;
         Ok(filter)
     }

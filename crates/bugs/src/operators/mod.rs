@@ -136,7 +136,8 @@ pub const OPERATORS: &[Operator] = &[
     row(
         "wrong-constant",
         Family::Arithmetic,
-        &[C::WrongConstant, C::WrongScale, C::MissingScale, C::WrongSign],
+        // A constant of a term that is 0 leaves the term out, as `dropped-term` does.
+        &[C::WrongConstant, C::WrongScale, C::MissingScale, C::WrongSign, C::MissingTerm],
         constants::values,
     ),
     row(

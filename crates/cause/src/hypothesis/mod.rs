@@ -19,6 +19,12 @@ mod solve;
 mod stale;
 mod written;
 
+/// What it is called if an attribute of the operator, its name joined by dots, is left out.
+pub fn of_left_out(op: &tapml_graph::Op, attribute: &str) -> crate::Cause {
+    let path: Vec<String> = attribute.split('.').map(String::from).collect();
+    attribute::meaning(op, &path).0
+}
+
 /// One hypothesis, or a family of them that differ in a place or a number.
 pub(crate) struct Hypothesis {
     /// What is assumed, for people who read the table.

@@ -53,6 +53,7 @@ pub use bound::Allowed;
 pub use distribution::SumTest;
 pub use pattern::Pattern;
 
+use crate::filter::{Lost, NEAR};
 use serde::{Deserialize, Serialize};
 use tapml_graph::{DType, Error, Result, Tensor};
 
@@ -133,6 +134,8 @@ pub enum Criterion {
     Spread,
     /// One column is shifted in all rows.
     Column,
+    /// The results of many calls together show that an attribute is left out.
+    Attribute,
 }
 
 impl Criterion {
@@ -146,6 +149,7 @@ impl Criterion {
             Criterion::Bias => "shift of all elements",
             Criterion::Spread => "size of all residuals",
             Criterion::Column => "shift of one column",
+            Criterion::Attribute => "an attribute left out",
         }
     }
 }
@@ -184,12 +188,21 @@ pub struct Judgement {
     pub source_ratio: Option<f64>,
     /// Indices that may go either way because a rounding decides them.
     pub undecided: usize,
+    /// The attribute that many calls together show to be lost, where every element passes; see [`crate::filter`].
+    pub lost: Option<Lost>,
 }
 
 impl Judgement {
     /// Whether the call passes.
     pub fn passed(&self) -> bool {
         self.ratio <= 1.0
+    }
+
+    /// The verdict of a call whose elements pass, after the matched filter found an attribute lost.
+    pub fn without(self, lost: Lost) -> Judgement {
+        let pattern = Some(Pattern::of_rows(lost.rows, lost.text()));
+        let ratio = lost.share / (1.0 - NEAR);
+        Judgement { ratio, criterion: Criterion::Attribute, pattern, lost: Some(lost), ..self }
     }
 }
 
@@ -268,7 +281,8 @@ fn one(
     }
     let pattern = (ratio > 1.0).then(|| Pattern::of(exact, &given, &allowed, residual.slope()));
     let (slope, undecided) = (residual.slope(), allowed.undecided());
-    Ok(Judgement { ratio, criterion, element_ratio, worst, slope, pattern, source_ratio, undecided })
+    let lost = None;
+    Ok(Judgement { ratio, criterion, element_ratio, worst, slope, pattern, source_ratio, undecided, lost })
 }
 
 fn values(exact: &Exact, tensor: &Tensor) -> Result<Vec<f64>> {

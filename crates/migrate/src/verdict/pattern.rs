@@ -26,6 +26,12 @@ pub struct Pattern {
 const FEW: usize = 8;
 
 impl Pattern {
+    /// Of a failure that no single element shows.
+    pub(super) fn of_rows(rows: usize, text: String) -> Pattern {
+        let (columns, few_rows) = (Vec::new(), Vec::new());
+        Pattern { failed: 0, elements: 0, rows, all_rows: rows, columns, few_rows, text }
+    }
+
     /// The pattern of an output whose verdict is known to be a failure.
     pub fn of(exact: &Exact, observed: &[f64], allowed: &Allowed, slope: f64) -> Pattern {
         let width = exact.row_len.max(1);
