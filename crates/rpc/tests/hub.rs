@@ -3,16 +3,18 @@
 
 mod common;
 
-use common::{Emulators, count};
-use std::net::SocketAddr;
-use std::sync::Arc;
+use common::{Emulators, count, listed};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
-use tapml_device::{Device, ErrorKind};
+use tapml_device::{Device, ErrorKind, Symbols};
 use tapml_rpc::agent::{self, Agent, Isolation, Stopper};
 use tapml_rpc::hub::{Config, Hub};
-use tapml_rpc::wire::Offer;
+use tapml_rpc::wire::{self, AgentToHub, AgentWord, HubWord, Offer, Register};
 use tapml_rpc::{Address, RemoteDevice, client};
+use tungstenite::client::IntoClientRequest;
+use tungstenite::{Message, WebSocket};
 
 /// Something that serves on a thread until it is dropped.
 struct Serving {
@@ -114,7 +116,7 @@ fn devices_are_found_by_name_by_agent_and_by_platform() {
     let none = RemoteDevice::open(&at(place, "webgpu", &[("wait", "1")])).err().unwrap();
     assert_eq!(none.kind(), ErrorKind::Unavailable);
     assert!(none.hint().unwrap().contains("lab1/emulator"), "{none}");
-    let refused = open(place, "lab1/trap").err().unwrap();
+    let refused = RemoteDevice::open(&at(place, "lab1/trap", &[("wait", "1")])).err().unwrap();
     assert!(refused.to_string().contains("no agent at the hub offers `lab1/trap`"), "{refused}");
 }
 
@@ -130,4 +132,314 @@ fn large_data_goes_through_unchanged() {
     let mut back = vec![0; data.len()];
     device.read(buffer, 0, &mut back).unwrap();
     assert!(back == data);
+}
+
+/// An agent of this test's own making, which offers one device.
+fn raw(hub: SocketAddr, path: &str) -> WebSocket<TcpStream> {
+    let tcp = TcpStream::connect(hub).unwrap();
+    tcp.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    let request = format!("ws://{hub}/{path}").into_client_request().unwrap();
+    tungstenite::client(request, tcp).unwrap().0
+}
+
+fn say(socket: &mut WebSocket<TcpStream>, word: AgentWord) {
+    socket.send(Message::Binary(wire::encode(&AgentToHub { word: Some(word) }))).unwrap();
+}
+
+fn heard(socket: &mut WebSocket<TcpStream>) -> HubWord {
+    loop {
+        if let Message::Binary(bytes) = socket.read().unwrap() {
+            return wire::decode_hub_word(bytes).unwrap();
+        }
+    }
+}
+
+fn offer(name: &str) -> Offer {
+    let limits = Some(wire::Limits::default());
+    let info = wire::DeviceInfo { platform: "vulkan".into(), limits, ..Default::default() };
+    Offer { name: name.into(), info: Some(info), ..Default::default() }
+}
+
+fn register(name: &str, instance: &str, devices: Vec<Offer>) -> AgentWord {
+    AgentWord::Register(Register {
+        version_min: 1,
+        version_max: 1,
+        name: name.into(),
+        instance: instance.into(),
+        devices,
+        ..Default::default()
+    })
+}
+
+/// Asks for a device on a thread of its own; who has it, by number, comes out of the channel.
+fn queue(
+    hub: SocketAddr,
+    priority: &str,
+    who: u32,
+    tell: &mpsc::Sender<(u32, tapml_device::Result<RemoteDevice>)>,
+) -> JoinHandle<()> {
+    let (at, tell) = (at(hub, "lab", &[("priority", priority)]), tell.clone());
+    let thread = std::thread::spawn(move || tell.send((who, RemoteDevice::open(&at))).unwrap());
+    // The queue is in the order of arrival.
+    std::thread::sleep(Duration::from_millis(150));
+    thread
+}
+
+/// An agent whose emulator takes one session at once.
+fn single(hub: SocketAddr) -> Serving {
+    struct One;
+    impl tapml_rpc::Offer for One {
+        fn list(&self) -> Vec<tapml_rpc::Offered> {
+            let one = |(name, info): tapml_rpc::Offered| {
+                // A device of its own sort is not shared.
+                let info =
+                    info.map(|i| tapml_device::DeviceInfo { kind: tapml_device::AdapterKind::Discrete, ..i });
+                (name, info)
+            };
+            Emulators.list().into_iter().map(one).collect()
+        }
+        fn open(&self, name: &str, options: &str) -> tapml_device::Result<Box<dyn Device>> {
+            Emulators.open(name, options)
+        }
+    }
+    agent(hub, "lab", Isolation::Thread(Arc::new(One)))
+}
+
+#[test]
+fn who_waits_is_served_by_priority_and_then_by_arrival() {
+    let (place, _hub) = hub(Config::default());
+    let _agent = single(place);
+    assert_eq!(known(place, 1)[0].sessions, 1);
+    let first = open(place, "lab").unwrap();
+    assert_eq!(known(place, 1)[0].busy, 1);
+    let (tell, told) = mpsc::channel();
+    let waiting: Vec<_> = [("0", 1), ("-1", 2), ("0", 3), ("7", 4)]
+        .map(|(priority, who)| queue(place, priority, who, &tell))
+        .into();
+    // One gives up before its turn, and is in nobody's way.
+    let short = RemoteDevice::open(&at(place, "lab", &[("wait", "1"), ("priority", "9")])).err().unwrap();
+    assert!(short.to_string().contains("none of 1 devices"), "{short}");
+    assert!(told.try_recv().is_err(), "the device is leased");
+    drop(first);
+    for expected in [4, 1, 3, 2] {
+        let (who, device) = told.recv_timeout(Duration::from_secs(20)).unwrap();
+        assert_eq!(who, expected);
+        assert_eq!(count(&mut device.unwrap(), &["a"]).unwrap(), 1);
+    }
+    waiting.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn an_agent_that_vanishes_loses_its_sessions_and_comes_back() {
+    let (place, _hub) = hub(Config::default());
+    let mut first = threads(place, "lab");
+    known(place, 1);
+    let mut device = open(place, "lab").unwrap();
+    assert_eq!(count(&mut device, &["a"]).unwrap(), 1);
+    let (_, list) = listed(&mut device, &["slow"]).unwrap();
+    first.stop();
+    let error = device.replay(list, &Symbols::new()).and_then(|()| device.wait()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    drop(device);
+    assert!(known(place, 0).is_empty());
+    // Who asks now waits for it to come back.
+    let waiting = std::thread::spawn(move || open(place, "lab"));
+    std::thread::sleep(Duration::from_millis(300));
+    let _second = threads(place, "lab");
+    assert_eq!(count(&mut waiting.join().unwrap().unwrap(), &["a"]).unwrap(), 1);
+}
+
+#[test]
+fn a_hub_that_is_restarted_finds_its_agents_again() {
+    let (place, mut before) = hub(Config::default());
+    let _agent = threads(place, "lab");
+    known(place, 1);
+    let mut device = open(place, "lab").unwrap();
+    assert_eq!(count(&mut device, &["a"]).unwrap(), 1);
+    before.stop();
+    let error = device.wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    let (_, _after) = hub_at(&place.to_string(), Config::default());
+    // The agent may not be there yet: the hub lets the client wait.
+    assert_eq!(count(&mut open(place, "lab").unwrap(), &["a"]).unwrap(), 1);
+}
+
+#[test]
+fn an_agent_that_refuses_or_does_not_come_is_told() {
+    let (place, _hub) = hub(Config::default());
+    let mut rude = raw(place, "agent");
+    say(&mut rude, register("rude", "1", vec![offer("vulkan")]));
+    assert!(matches!(heard(&mut rude), HubWord::Registered(known) if known.name == "rude"));
+    let client = std::thread::spawn(move || open(place, "vulkan"));
+    let HubWord::Open(asked) = heard(&mut rude) else { panic!("no session") };
+    assert_eq!((asked.target.as_str(), asked.session.len()), ("vulkan", 32));
+    say(
+        &mut rude,
+        AgentWord::Refused(wire::Refused { session: asked.session, reason: "no\u{1b}[31m".into() }),
+    );
+    let error = client.join().unwrap().err().unwrap();
+    assert!(error.to_string().contains("rude/vulkan: the agent refuses: no\\u{1b}"), "{error}");
+    // It closes in the middle of opening: the client goes on waiting, and gets another.
+    let client = std::thread::spawn(move || open(place, "vulkan"));
+    assert!(matches!(heard(&mut rude), HubWord::Open(_)));
+    drop(rude);
+    let mut other = raw(place, "agent");
+    say(&mut other, register("other", "2", vec![offer("vulkan")]));
+    assert!(matches!(heard(&mut other), HubWord::Registered(_)));
+    let HubWord::Open(asked) = heard(&mut other) else { panic!("no session") };
+    let mut session = raw(place, &format!("session/{}", asked.session));
+    let hello = loop {
+        if let Message::Binary(bytes) = session.read().unwrap() {
+            break wire::decode_request(bytes).unwrap();
+        }
+    };
+    let Some(wire::Request::Hello(hello)) = hello.request else { panic!("no hello") };
+    assert_eq!((hello.target.as_str(), hello.token.as_str()), ("vulkan", ""));
+    // It leaves without a word.
+    drop(session);
+    let error = client.join().unwrap().err().unwrap();
+    assert!(error.to_string().contains("agent"), "{error}");
+    assert_eq!(error.kind(), ErrorKind::DeviceLost, "{error}");
+    // A session's address is good for one time.
+    let again = tungstenite::client(
+        format!("ws://{place}/session/{}", asked.session).into_client_request().unwrap(),
+        TcpStream::connect(place).unwrap(),
+    );
+    assert!(again.is_err());
+}
+
+#[test]
+fn an_agent_takes_the_place_of_its_own_dead_connection_only() {
+    let (place, _hub) = hub(Config::default());
+    let mut half_open = raw(place, "agent");
+    say(&mut half_open, register("tab", "1", vec![offer("webgpu")]));
+    assert!(matches!(heard(&mut half_open), HubWord::Registered(_)));
+    let mut stranger = raw(place, "agent");
+    say(&mut stranger, register("tab", "2", vec![offer("webgpu")]));
+    assert!(
+        matches!(heard(&mut stranger), HubWord::Failed(f) if f.message.contains("another agent is named `tab`"))
+    );
+    let mut again = raw(place, "agent");
+    say(&mut again, register("tab", "1", vec![offer("webgpu"), offer("webgpu:1")]));
+    assert!(matches!(heard(&mut again), HubWord::Registered(_)));
+    assert!(half_open.read().is_err() || half_open.read().is_err(), "the old connection is closed");
+    assert_eq!(known(place, 2).len(), 2);
+    say(&mut again, AgentWord::Heartbeat(wire::Heartbeat {}));
+    assert!(matches!(heard(&mut again), HubWord::Heartbeat(_)));
+    // What it offers may change.
+    say(&mut again, register("tab", "1", vec![offer("webgpu")]));
+    assert!(matches!(heard(&mut again), HubWord::Registered(_)));
+    assert_eq!(known(place, 1)[0].name, "tab/webgpu");
+}
+
+#[test]
+fn lies_and_garbage_of_agents_are_refused() {
+    let (place, _hub) = hub(Config::default());
+    let refused = |word: AgentWord| {
+        let mut agent = raw(place, "agent");
+        say(&mut agent, word);
+        let HubWord::Failed(failed) = heard(&mut agent) else { panic!("let in") };
+        failed.message
+    };
+    let long = "x".repeat(65);
+    for name in ["a/b", "\u{1b}[2J", "a b", &long, "ü"] {
+        assert!(refused(register(name, "1", vec![])).contains("no name of an agent"), "{name}");
+        assert!(refused(register("a", "1", vec![offer(name)])).contains("no name of a device"), "{name}");
+    }
+    assert!(refused(register("webgpu", "1", vec![])).contains("a platform's word"));
+    assert!(refused(register("a", &"i".repeat(300), vec![])).contains("longer"));
+    assert!(refused(register("a", "1", vec![offer("vulkan"), offer("vulkan")])).contains("twice"));
+    let many = (0..65).map(|i| offer(&format!("vulkan:{i}"))).collect();
+    assert!(refused(register("a", "1", many)).contains("at most 64"));
+    let mut loud = offer("vulkan");
+    loud.info.as_mut().unwrap().name = "GPU\n\u{7}".into();
+    assert!(refused(register("a", "1", vec![loud])).contains("control characters"));
+    let old = Register { version_min: 7, version_max: 9, ..Default::default() };
+    assert!(refused(AgentWord::Register(old)).contains("the agent 7 to 9"));
+    assert!(refused(AgentWord::Heartbeat(wire::Heartbeat {})).contains("register first"));
+    for garbage in [vec![0xff; 64], vec![0x0a, 0xff, 0xff, 0xff, 0xff, 0x7f], Vec::new()] {
+        let mut agent = raw(place, "agent");
+        agent.send(Message::Binary(garbage.into())).unwrap();
+        assert!(matches!(heard(&mut agent), HubWord::Failed(_)));
+    }
+    // A frame that claims a terabyte ends the connection before anything is kept for it.
+    use std::io::{Read, Write};
+    let mut agent = raw(place, "agent");
+    let claim = [&[0x82, 0xff], (1u64 << 40).to_be_bytes().as_slice(), &[0; 4]].concat();
+    agent.get_mut().write_all(&claim).unwrap();
+    let mut rest = Vec::new();
+    agent.get_mut().read_to_end(&mut rest).unwrap();
+    assert!(rest.len() < 256, "it says that it ends, and ends");
+    assert!(known(place, 0).is_empty());
+    let unknown = tungstenite::client(
+        format!("ws://{place}/session/0123").into_client_request().unwrap(),
+        TcpStream::connect(place).unwrap(),
+    );
+    assert!(unknown.is_err());
+    let _agent = threads(place, "honest");
+    assert_eq!(count(&mut open(place, "honest").unwrap(), &["a"]).unwrap(), 1);
+}
+
+#[test]
+fn tokens_keep_clients_and_agents_apart() {
+    let tokens = Config {
+        token: Some("the token of clients".into()),
+        agent_token: Some("the token of agents".into()),
+        ..Config::default()
+    };
+    let (place, _hub) = hub(tokens);
+    let folder = tempfile::tempdir().unwrap();
+    let file = |text: &str| {
+        let path = folder.path().join(text.replace(' ', "-"));
+        std::fs::write(&path, text).unwrap();
+        path.display().to_string()
+    };
+    let (clients, agents) = (file("the token of clients"), file("the token of agents"));
+    let join = |token: &str| {
+        let mut agent = raw(place, "agent");
+        let AgentWord::Register(word) = register("lab", "1", vec![offer("vulkan")]) else { unreachable!() };
+        say(&mut agent, AgentWord::Register(Register { token: token.into(), ..word }));
+        heard(&mut agent)
+    };
+    assert!(matches!(join("the token of clients"), HubWord::Failed(f) if f.message.contains("token")));
+    assert!(matches!(join("the token of agents"), HubWord::Registered(_)));
+    let ask = |token: &str| client::offers(&at(place, "", &[("token-file", token)]));
+    assert!(ask(&agents).unwrap_err().to_string().contains("token is not accepted"));
+    assert!(ask(&clients).is_ok());
+    let lease = RemoteDevice::open(&at(place, "vulkan", &[("token-file", &agents)])).err().unwrap();
+    assert!(lease.to_string().contains("token is not accepted"), "{lease}");
+}
+
+#[test]
+fn a_page_is_served_and_other_sites_may_not_connect() {
+    use std::io::{Read, Write};
+    let (place, _hub) = hub(Config { origins: vec!["https://allowed".into()], ..Config::default() });
+    let ask = |text: String| {
+        let mut tcp = TcpStream::connect(place).unwrap();
+        tcp.write_all(text.as_bytes()).unwrap();
+        let mut answer = String::new();
+        let _ = tcp.set_read_timeout(Some(Duration::from_secs(5)));
+        let mut bytes = [0; 4096];
+        while let Ok(have @ 1..) = tcp.read(&mut bytes) {
+            answer += &String::from_utf8_lossy(&bytes[..have]);
+            if answer.contains("101 Switching") {
+                break;
+            }
+        }
+        answer
+    };
+    let get = |path: &str| ask(format!("GET {path} HTTP/1.1\r\nHost: {place}\r\n\r\n"));
+    assert!(get("/").starts_with("HTTP/1.1 200 OK"), "{}", get("/"));
+    assert!(get("/../../etc/passwd").starts_with("HTTP/1.1 404"));
+    let upgrade = |origin: &str, host: &str| {
+        ask(format!(
+            "GET /agent HTTP/1.1\r\nHost: {host}\r\nOrigin: {origin}\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+             Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+        ))
+    };
+    let own = place.to_string();
+    assert!(upgrade(&format!("http://{own}"), &own).contains("s3pPLMBiTxaQ9kYGzzhZRbK+xOo="));
+    assert!(upgrade("https://allowed", &own).contains("101 Switching"));
+    assert!(upgrade("http://evil.example", &own).contains("403 Forbidden"));
+    assert!(upgrade("http://evil.example:7071", "evil.example:7071").contains("403 Forbidden"));
 }

@@ -129,13 +129,13 @@ fn register(r: &Register) -> Result<()> {
     label("agent", &r.agent)?;
     label("instance", &r.instance)?;
     if !r.name.is_empty() {
-        plain("agent", &r.name, "")?;
+        plain("an agent", &r.name, "")?;
     }
     if r.devices.len() > MAX_AGENT_DEVICES || r.capabilities.len() > MAX_AGENT_DEVICES {
         let text = format!("{} devices, {} capabilities", r.devices.len(), r.capabilities.len());
         return Err(Error::invalid(format!("{text}, at most {MAX_AGENT_DEVICES} of either")));
     }
-    r.capabilities.iter().try_for_each(|c| plain("capability", c, ""))?;
+    r.capabilities.iter().try_for_each(|c| plain("a capability", c, ""))?;
     r.devices.iter().try_for_each(offer)?;
     let mut names: Vec<&str> = r.devices.iter().map(|d| d.name.as_str()).collect();
     names.sort_unstable();
@@ -146,11 +146,11 @@ fn register(r: &Register) -> Result<()> {
 }
 
 fn offer(offer: &Offer) -> Result<()> {
-    plain("device", &offer.name, ":")?;
+    plain("a device", &offer.name, ":")?;
     if let Some(device) = &offer.info {
         label("name", &device.name)?;
         label("driver", &device.driver)?;
-        plain("platform", &device.platform, "")?;
+        plain("a platform", &device.platform, "")?;
         info(device)?;
     }
     label("reason", &offer.reason)
@@ -173,7 +173,7 @@ fn plain(what: &str, value: &str, more: &str) -> Result<()> {
         true => Ok(()),
         false => {
             let text =
-                format!("`{}` is no name of an {what}", value.escape_debug().take(80).collect::<String>());
+                format!("`{}` is no name of {what}", value.escape_debug().take(80).collect::<String>());
             Err(Error::invalid(text)
                 .with_hint(format!("names have 1 to 64 letters, digits, `.`, `_`, `-`{more}")))
         }
