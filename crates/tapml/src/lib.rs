@@ -3,6 +3,8 @@
 
 pub mod dry_run;
 #[cfg(feature = "remote")]
+pub mod fleet;
+#[cfg(feature = "remote")]
 pub mod offer;
 pub mod platform;
 pub mod runtime;

@@ -1,5 +1,7 @@
 //! `tapml check`: replay a suite's node calls on a target, each alone, and judge them.
 
+mod fleet;
+
 use super::common::{self, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
@@ -19,7 +21,7 @@ use tapml::platform::{self, Platform, PlatformSpec};
 /// Replay a suite's calls on a target, each alone, and judge every output against the exact result.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tapml check llama.suite --target vulkan --op rms_norm --kernel rms_norm=mine.wgsl --watch"
+    after_help = "Example:\n  tapml check llama.suite --target vulkan --op rms_norm --kernel rms_norm=mine.wgsl --watch\n  tapml check llama.suite --target hub/webgpu,hub/vulkan --fleet"
 )]
 pub struct CheckCommand {
     /// Folder written by `tapml carve`
@@ -42,6 +44,8 @@ pub struct CheckCommand {
     #[arg(long, requires = "kernel")]
     watch: bool,
     #[command(flatten)]
+    fleet: fleet::FleetArgs,
+    #[command(flatten)]
     json: JsonArg,
 }
 
@@ -56,6 +60,9 @@ impl CheckCommand {
         let model = suite_model(&suite, self.model.as_deref())?;
         let oracles = Oracles::new(ORACLE_BYTES);
         let stop = common::stop_on_signal()?;
+        if self.fleet.fleet.is_some() {
+            return self.spread(&suite, &model, &oracles, &stop);
+        }
         if self.watch {
             return self.watch(&suite, &model, &oracles, &stop);
         }

@@ -165,7 +165,7 @@ fn begin(
 }
 
 /// Dials a path of the hub.
-fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Arc<Link>, WebSocket<Reader>)> {
+pub fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Arc<Link>, WebSocket<Reader>)> {
     let tcp = dial::tcp(address)?;
     let tls = address.tls.then(|| dial::tls(address)).transpose()?;
     let (link, reader) = Link::dialled(tcp, tls, HANDSHAKE).map_err(|e| gone(&e))?;

@@ -2,7 +2,7 @@
 //! process of its own.
 
 pub(crate) mod accept;
-mod dial;
+pub(crate) mod dial;
 pub(crate) mod gate;
 mod journal;
 pub(crate) mod link;

@@ -29,7 +29,10 @@ impl House {
             Ok((name, _place)) => {
                 let left = self.attend(&mut socket, &link, connection);
                 lock(&self.controls).remove(&connection);
-                lock(&self.registry).leave(connection);
+                let gone = lock(&self.registry).leave(connection);
+                if let (Some(shared), Some(gone)) = (&self.shared, gone) {
+                    shared.remove_agent(&gone);
+                }
                 log::info!("agent `{name}` has left: {}", left.err().map_or("bye".into(), |e| e.to_string()));
             }
             Err(error) => {
@@ -75,7 +78,11 @@ impl House {
             return Err(Error::unsupported(text).with_hint("use the same release of TapML on both sides"));
         }
         let names: Vec<String> = register.devices.iter().map(|d| d.name.clone()).collect();
-        let (name, before) = lock(&self.registry).register(connection, register)?;
+        let (name, before) = self.known().register(connection, register)?;
+        let row = lock(&self.registry).row(&name);
+        if let (Some(shared), Some(row)) = (&self.shared, row) {
+            shared.put_agent(row);
+        }
         let old = before.and_then(|before| lock(&self.controls).remove(&before));
         // It was half open at best: its agent has dialled again.
         old.inspect(|old| old.close());

@@ -1,12 +1,14 @@
 //! A client's connection: hello, a place in the queue, a device, and then the messages of the session.
 
 use super::agents::tell;
-use super::registry::{Lease, Want};
+use super::registry::{Home, Lease, Want};
 use super::{House, TICK, gone, is_tick, lock};
 use crate::agent::accept::hello;
+use crate::agent::dial;
 use crate::agent::gate::Place;
 use crate::agent::link::{Link, Reader};
-use crate::wire::limits::{BEAT, COMING, MAX_MESSAGE, SILENCE, VERSION, WINDOW};
+use crate::client::Address;
+use crate::wire::limits::{BEAT, COMING, MAX_MESSAGE, PROTOCOL, SILENCE, VERSION, WINDOW};
 use crate::wire::{self, Hello, HubWord, Reply, Request, ToAgent, ToClient, convert};
 use bytes::Bytes;
 use std::net::SocketAddr;
@@ -56,6 +58,14 @@ struct Guest<'a> {
     told: Option<(Instant, wire::Queued)>,
     /// Why devices were not had.
     refusals: Vec<String>,
+    /// The lease's row, where hubs share a table.
+    claim: Option<String>,
+}
+
+/// Where the messages of a session go, and where they come from if that is another hub's connection.
+struct Through {
+    agent: Arc<Link>,
+    peer: Option<WebSocket<Reader>>,
 }
 
 impl House {
@@ -66,11 +76,12 @@ impl House {
         link: Arc<Link>,
         from: SocketAddr,
         waiting: Place,
+        forwarded: bool,
     ) -> Result<()> {
         let outcome = self.let_in_client(&mut socket, from);
         drop(waiting);
         match outcome {
-            Ok((seq, hello, _place)) => self.guest(socket, link, seq, hello),
+            Ok((seq, hello, _place)) => self.guest(socket, link, seq, hello, forwarded),
             Err(error) => {
                 log::warn!("client at {from} is not let in: {error}");
                 refuse(&link, 1, &error);
@@ -92,13 +103,14 @@ impl House {
         link: Arc<Link>,
         seq: u64,
         mut hello: Hello,
+        forwarded: bool,
     ) -> Result<()> {
         socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
         hello.token = String::new();
-        let want = Want::parse(hello.target.split('?').next().unwrap_or_default());
-        let id = match hello.target.is_empty() {
+        let name = hello.target.split('?').next().unwrap_or_default().to_string();
+        let id = match hello.target.is_empty() || forwarded {
             true => 0,
-            false => lock(&self.registry).enqueue(want, hello.priority),
+            false => self.enqueue(&name, hello.priority),
         };
         let now = Instant::now();
         let mut guest = Guest {
@@ -112,17 +124,31 @@ impl House {
             heard: now,
             told: None,
             refusals: Vec::new(),
+            claim: None,
         };
-        let served = if id == 0 { guest.list() } else { guest.session() };
-        let mut registry = lock(&self.registry);
-        registry.dequeue(id);
-        registry.release(id);
-        drop(registry);
+        let served = match (forwarded, id) {
+            (true, _) => guest.forwarded(&name),
+            (false, 0) => guest.list(),
+            (false, _) => guest.session(),
+        };
+        guest.dequeue();
+        guest.release();
         if let Err(error) = &served {
             refuse(&guest.link, seq, error);
         }
         guest.linger();
         served
+    }
+
+    fn enqueue(&self, name: &str, priority: i32) -> u64 {
+        let mut registry = lock(&self.registry);
+        let id = registry.enqueue(Want::parse(name), priority);
+        let since = registry.since(id);
+        drop(registry);
+        if let Some(shared) = &self.shared {
+            shared.put_waiter(id, name, priority, since);
+        }
+        id
     }
 
     /// Serves the connection that an agent has dialled for a session: copies what it says to the client.
@@ -139,16 +165,21 @@ impl House {
             return Err(Error::new(ErrorKind::Interrupted, "the client has given up"));
         }
         // The client's thread closes this connection when it is done with it.
-        let how = copy(&mut socket, &client, &over, self);
+        self.relay(&mut socket, &client, &over);
+        Ok(())
+    }
+
+    /// Copies what an agent says to the client, which is told when the agent is lost.
+    fn relay(&self, from: &mut WebSocket<Reader>, client: &Link, over: &AtomicBool) {
+        let how = copy(from, client, over, self);
         if !over.swap(true, Ordering::AcqRel) {
             let text = match how {
                 Ok(()) => "the agent closed the session".to_string(),
                 Err(error) => format!("the session's agent is lost: {error}"),
             };
             // Not an answer to any request: whatever the client waits for, it waits in vain.
-            refuse(&client, 0, &Error::new(ErrorKind::DeviceLost, text));
+            refuse(client, 0, &Error::new(ErrorKind::DeviceLost, text));
         }
-        Ok(())
     }
 }
 
@@ -158,7 +189,7 @@ impl Guest<'_> {
         let welcome = wire::Welcome {
             version: VERSION,
             agent: concat!("tapml hub ", env!("CARGO_PKG_VERSION")).into(),
-            devices: lock(&self.house.registry).list(),
+            devices: self.house.known().list(),
             limits: Some(wire::SessionLimits {
                 max_message: MAX_MESSAGE as u64,
                 window: WINDOW,
@@ -176,38 +207,144 @@ impl Guest<'_> {
         loop {
             let lease = self.queue()?;
             let over = Arc::new(AtomicBool::new(false));
-            let agent = match self.open(&lease, &over) {
-                Ok(agent) => agent,
+            match self.through(&lease, &over) {
+                Ok(through) => {
+                    self.dequeue();
+                    return self.join(&lease, through, &over);
+                }
                 Err(error) => {
                     log::warn!("{}: {error}", lease.place);
+                    self.release();
                     let mut registry = lock(&self.house.registry);
-                    registry.release(self.id);
                     // An agent that has left may come back.
-                    if registry.has(lease.connection) {
+                    if registry.has(&lease.home) {
                         registry.exclude(self.id, &lease.place);
                         self.refusals.push(format!("{}: {error}", lease.place));
                     }
-                    continue;
                 }
-            };
-            lock(&self.house.registry).dequeue(self.id);
-            log::info!("{} has {}", self.hello.client.escape_debug(), lease.place);
-            let device = wire::Leased { device: lease.place.to_string(), agent: lease.agent.clone() };
-            let begun = self.say(0, Reply::Leased(device)).and_then(|()| {
-                let hello = Hello { target: self.target(&lease), ..self.hello.clone() };
-                let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
-                agent.send(&wire::encode(&hello)).map_err(|e| gone(&e))
-            });
-            widen(&mut self.socket);
-            let how = begun.and_then(|()| copy(&mut self.socket, &agent, &over, self.house));
+            }
+        }
+    }
+
+    /// Serves a client of another hub, which has leased the device for it.
+    fn forwarded(&mut self, name: &str) -> Result<()> {
+        let Want::Exactly(place) = Want::parse(name) else {
+            return Err(Error::invalid("another hub asks for no device of an agent"));
+        };
+        let lease = lock(&self.house.registry).here(&place);
+        let lease = lease
+            .ok_or_else(|| Error::new(ErrorKind::Unavailable, format!("{place} is not here any more")))?;
+        let over = Arc::new(AtomicBool::new(false));
+        let through = self.through(&lease, &over)?;
+        self.join(&lease, through, &over)
+    }
+
+    /// The way to a device's agent.
+    fn through(&mut self, lease: &Lease, over: &Arc<AtomicBool>) -> Result<Through> {
+        match &lease.home {
+            Home::Here(connection) => {
+                let agent = self.open(lease, *connection, over)?;
+                Ok(Through { agent, peer: None })
+            }
+            Home::Away(url) => self.dial(lease, url),
+        }
+    }
+
+    /// Asks the hub that has the agent.
+    fn dial(&self, lease: &Lease, url: &str) -> Result<Through> {
+        let config = &self.house.config;
+        let address = Address {
+            ca: config.peers.as_ref().and_then(|peers| peers.ca.clone()),
+            hub: true,
+            ..Address::parse(url, &[])?
+        };
+        let (link, mut socket) = dial::open(&address, "forward", PROTOCOL)?;
+        let target = format!("{}/{}", lease.place.agent, self.target(lease));
+        let token = config.token.clone().unwrap_or_default();
+        let hello = Hello { target, token, ..self.hello.clone() };
+        let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
+        link.send(&wire::encode(&hello)).map_err(|e| gone(&e))?;
+        loop {
+            match socket.read().map_err(|e| gone(&e))? {
+                Message::Binary(bytes) => match wire::decode_reply(bytes)?.reply {
+                    Some(Reply::Leased(_)) => break,
+                    Some(Reply::Failed(failed)) => return Err(convert::error_from_wire(failed)),
+                    _ => {
+                        return Err(Error::invalid("the other hub answers with something else than a lease"));
+                    }
+                },
+                Message::Close(_) => return Err(gone(&"the other hub closed the connection")),
+                _ => {}
+            }
+        }
+        socket.get_mut().let_in(TICK).map_err(|e| gone(&e))?;
+        widen(&mut socket);
+        Ok(Through { agent: link, peer: Some(socket) })
+    }
+
+    /// Copies messages until one side leaves.
+    fn join(&mut self, lease: &Lease, through: Through, over: &AtomicBool) -> Result<()> {
+        log::info!("{} has {}", self.hello.client.escape_debug(), lease.place);
+        let Through { agent, peer } = through;
+        let device = wire::Leased { device: lease.place.to_string(), agent: lease.agent.clone() };
+        let begun = self.say(0, Reply::Leased(device)).and_then(|()| {
+            // Another hub has said hello for this client already.
+            if peer.is_some() {
+                return Ok(());
+            }
+            let hello = Hello { target: self.target(lease), ..self.hello.clone() };
+            let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
+            agent.send(&wire::encode(&hello)).map_err(|e| gone(&e))
+        });
+        widen(&mut self.socket);
+        let (house, client) = (self.house, self.link.clone());
+        let how = std::thread::scope(|scope| {
+            if let Some(mut peer) = peer {
+                scope.spawn(move || house.relay(&mut peer, &client, over));
+            }
+            let how = begun.and_then(|()| copy(&mut self.socket, &agent, over, house));
             over.store(true, Ordering::Release);
             agent.finish();
             agent.close();
-            if let Err(error) = how {
-                log::info!("{}: the client is lost: {error}", lease.place);
-            }
-            return Ok(());
+            how
+        });
+        if let Err(error) = how {
+            log::info!("{}: the client is lost: {error}", lease.place);
         }
+        Ok(())
+    }
+
+    /// This client waits no more.
+    fn dequeue(&self) {
+        lock(&self.house.registry).dequeue(self.id);
+        if let (Some(shared), true) = (&self.house.shared, self.id > 0) {
+            shared.remove_waiter(self.id);
+        }
+    }
+
+    /// Gives the device back.
+    fn release(&mut self) {
+        lock(&self.house.registry).release(self.id);
+        if let (Some(shared), Some(claim)) = (&self.house.shared, self.claim.take()) {
+            shared.table.remove(&claim);
+        }
+    }
+
+    /// Leases a device if one is free that nobody before this client can take.
+    fn lease(&mut self) -> Option<Lease> {
+        let lease = self.house.known().lease(self.id)?;
+        let Some(shared) = &self.house.shared else { return Some(lease) };
+        match shared.claim(&lease, self.id) {
+            Ok(Some(key)) => {
+                self.claim = Some(key);
+                return Some(lease);
+            }
+            Ok(None) => log::debug!("{}: another hub was faster", lease.place),
+            // Without the broker nobody knows who has what: the client waits.
+            Err(error) => log::debug!("{}: {error}", lease.place),
+        }
+        lock(&self.house.registry).release(self.id);
+        None
     }
 
     /// The device's name at its agent, with the client's options.
@@ -224,12 +361,10 @@ impl Guest<'_> {
             if self.house.stopped() {
                 return Err(Error::new(ErrorKind::Unavailable, "the hub is being stopped"));
             }
-            let mut registry = lock(&self.house.registry);
-            if let Some(lease) = registry.lease(self.id) {
+            if let Some(lease) = self.lease() {
                 return Ok(lease);
             }
-            let prospects = registry.prospects(self.id);
-            drop(registry);
+            let prospects = self.house.known().prospects(self.id);
             let waited = self.since.elapsed();
             let limit = match (self.hello.wait_ms, prospects.devices) {
                 (0, 0) if !self.refusals.is_empty() => Duration::ZERO,
@@ -247,7 +382,7 @@ impl Guest<'_> {
 
     fn in_vain(&self, devices: u32) -> Error {
         let known: Vec<String> =
-            lock(&self.house.registry).list().into_iter().take(16).map(|offer| offer.name).collect();
+            self.house.known().list().into_iter().take(16).map(|offer| offer.name).collect();
         let asked = self.hello.target.escape_debug();
         let text = match devices {
             0 if !self.refusals.is_empty() => {
@@ -304,17 +439,12 @@ impl Guest<'_> {
     }
 
     /// Asks the agent to come; its connection for this session.
-    fn open(&mut self, lease: &Lease, over: &Arc<AtomicBool>) -> Result<Arc<Link>> {
-        let control = lock(&self.house.controls).get(&lease.connection).cloned();
+    fn open(&mut self, lease: &Lease, connection: u64, over: &Arc<AtomicBool>) -> Result<Arc<Link>> {
+        let control = lock(&self.house.controls).get(&connection).cloned();
         let control = control.ok_or_else(|| Error::new(ErrorKind::Unavailable, "the agent has left"))?;
         let session = random_id()?;
         let (tell_me, told) = mpsc::channel();
-        let pending = Pending {
-            connection: lease.connection,
-            tell: tell_me,
-            client: self.link.clone(),
-            over: over.clone(),
-        };
+        let pending = Pending { connection, tell: tell_me, client: self.link.clone(), over: over.clone() };
         lock(&self.house.pending).insert(session.clone(), pending);
         let open = wire::Open { session: session.clone(), target: self.target(lease) };
         let come = tell(&control, HubWord::Open(open)).and_then(|()| self.arrival(&told, lease));
@@ -339,7 +469,7 @@ impl Guest<'_> {
                 }
                 Err(mpsc::RecvTimeoutError::Timeout) => {}
             }
-            if !lock(&self.house.registry).has(lease.connection) {
+            if !lock(&self.house.registry).has(&lease.home) {
                 return Err(unavailable("the agent has left".into()));
             }
             if Instant::now() > until || self.house.stopped() {
@@ -403,7 +533,7 @@ fn refuse(link: &Link, seq: u64, error: &Error) {
 }
 
 /// A name that nobody guesses.
-fn random_id() -> Result<String> {
+pub(super) fn random_id() -> Result<String> {
     let mut random = [0u8; 16];
     getrandom::fill(&mut random).map_err(|e| {
         Error::new(ErrorKind::Unavailable, format!("the system gives no random numbers: {e}"))

@@ -6,8 +6,10 @@ mod clients;
 mod http;
 mod pages;
 mod registry;
+mod shared;
 
 pub use http::Page;
+pub use shared::Table;
 
 use crate::agent::gate::{Gate, Place};
 use crate::agent::link::{Link, Reader};
@@ -16,6 +18,7 @@ use crate::wire::limits::{HANDSHAKE, HUB_PROTOCOL, PROTOCOL};
 use clients::Pending;
 use http::Head;
 use registry::Registry;
+use shared::Shared;
 use std::collections::HashMap;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -44,6 +47,19 @@ pub struct Config {
     pub origins: Vec<String>,
     /// Most clients at once, waiting ones included.
     pub clients: usize,
+    /// What this hub shares with those of other hosts.
+    pub peers: Option<Peers>,
+}
+
+/// Hubs of other hosts: they see each other's agents, and a session goes through both the client's hub and the agent's.
+#[derive(Clone)]
+pub struct Peers {
+    /// What they share.
+    pub table: Arc<dyn Table>,
+    /// Where they reach this hub, such as `wss://lab1:7071`; where it listens if not given.
+    pub url: Option<String>,
+    /// Certificates to trust at other hubs beside the system's.
+    pub ca: Option<std::path::PathBuf>,
 }
 
 impl Default for Config {
@@ -55,6 +71,7 @@ impl Default for Config {
             insecure: false,
             origins: Vec::new(),
             clients: 1024,
+            peers: None,
         }
     }
 }
@@ -79,6 +96,7 @@ struct House {
     pending: Mutex<HashMap<String, Pending>>,
     next: AtomicU64,
     stop: Arc<AtomicBool>,
+    shared: Option<Shared>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -94,7 +112,13 @@ impl Hub {
         let listener = TcpListener::bind(found).map_err(|e| not_listening(address, &e))?;
         let address = listener.local_addr().map_err(|e| not_listening(address, &e))?;
         let agent_token = config.agent_token.as_ref().or(config.token.as_ref());
+        let scheme = if config.tls.is_some() { "wss" } else { "ws" };
+        let shared = config.peers.as_ref().map(|peers| -> Result<Shared> {
+            let url = peers.url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
+            Ok(Shared { table: peers.table.clone(), id: clients::random_id()?, url, seen: AtomicU64::new(0) })
+        });
         let house = House {
+            shared: shared.transpose()?,
             agent_token: agent_token.map(|t| blake3::hash(t.as_bytes())),
             gate: Gate::new(config.token.as_deref(), config.clients),
             config,
@@ -183,7 +207,8 @@ impl House {
         }
         match path.as_str() {
             "/agent" => self.agent(head.upgrade(reader, HUB_PROTOCOL)?, link, from, waiting),
-            "/" | "/client" => self.client(head.upgrade(reader, PROTOCOL)?, link, from, waiting),
+            "/" | "/client" => self.client(head.upgrade(reader, PROTOCOL)?, link, from, waiting, false),
+            "/forward" => self.client(head.upgrade(reader, PROTOCOL)?, link, from, waiting, true),
             _ => {
                 let id = path.strip_prefix("/session/").unwrap_or_default();
                 let Some(pending) = lock(&self.pending).remove(id) else {
@@ -193,6 +218,15 @@ impl House {
                 self.session(head.upgrade(reader, PROTOCOL)?, link, pending)
             }
         }
+    }
+
+    /// What is known, with what other hubs have told by now.
+    fn known(&self) -> MutexGuard<'_, Registry> {
+        let mut registry = lock(&self.registry);
+        if let Some(rows) = self.shared.as_ref().and_then(Shared::changed) {
+            registry.mirror(rows);
+        }
+        registry
     }
 
     fn stopped(&self) -> bool {

@@ -1,8 +1,10 @@
 //! What a hub knows: agents and their devices, who has leased one, who waits for one.
 
+use super::shared::{AgentRow, LeaseRow, Rows, WaitRow};
 use crate::wire::{AdapterKind, Offer, Register};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// Words of platforms: an agent may not be named so.
@@ -65,10 +67,18 @@ impl Want {
     }
 }
 
+/// Where an agent is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Home {
+    /// It has this one of the hub's connections.
+    Here(u64),
+    /// It is at the hub with this address.
+    Away(String),
+}
+
 /// An agent that is there.
 struct Agent {
-    /// Which of the hub's connections it has.
-    connection: u64,
+    home: Home,
     instance: String,
     /// Who it is.
     agent: String,
@@ -78,8 +88,12 @@ struct Agent {
 /// A client that waits.
 struct Waiter {
     id: u64,
+    /// Its hub; empty for this one.
+    hub: String,
     want: Want,
     priority: i32,
+    /// When it came, milliseconds since 1970: the hubs' clocks decide between clients of several hubs.
+    since: u64,
     /// Devices that have refused this client.
     not: HashSet<Place>,
 }
@@ -89,10 +103,12 @@ struct Waiter {
 pub struct Lease {
     /// The device.
     pub place: Place,
-    /// The connection of its agent.
-    pub connection: u64,
+    /// Where its agent is.
+    pub home: Home,
     /// Who the agent is.
     pub agent: String,
+    /// How many sessions the device takes.
+    pub sessions: u32,
 }
 
 /// A waiting client's prospects.
@@ -109,8 +125,10 @@ pub struct Prospects {
 pub struct Registry {
     agents: BTreeMap<String, Agent>,
     leases: BTreeMap<u64, Place>,
-    /// In the order in which they are served.
     waiting: Vec<Waiter>,
+    /// What the clients of other hubs have, and who waits there.
+    away_leases: Vec<Place>,
+    away_waiting: Vec<Waiter>,
     /// When a device was last leased.
     used: BTreeMap<Place, Instant>,
     next: u64,
@@ -128,7 +146,7 @@ impl Registry {
         }
         let name = if asked.name.is_empty() { self.free_name(&asked.instance) } else { asked.name };
         let old = self.agents.get(&name);
-        if old.is_some_and(|old| old.connection != connection && old.instance != asked.instance) {
+        if old.is_some_and(|old| old.home != Home::Here(connection) && old.instance != asked.instance) {
             let text = format!("another agent is named `{name}`");
             return Err(Error::new(ErrorKind::Unavailable, text).with_hint("give the agent another name"));
         }
@@ -143,9 +161,14 @@ impl Registry {
                 format!("the hub knows no more than {DEVICES} devices"),
             ));
         }
-        let before = old.map(|old| old.connection).filter(|old| *old != connection);
-        let agent =
-            Agent { connection, instance: asked.instance, agent: asked.agent, devices: asked.devices };
+        let before = match old.map(|old| &old.home) {
+            Some(Home::Here(old)) if *old != connection => Some(*old),
+            _ => None,
+        };
+        let home = Home::Here(connection);
+        let mut agent = Agent { home, instance: asked.instance, agent: asked.agent, devices: asked.devices };
+        // A list tells which devices there are, a session what they do.
+        agent.devices.iter_mut().filter_map(|d| d.info.as_mut()).for_each(|info| info.ops.clear());
         self.agents.insert(name.clone(), agent);
         Ok((name, before))
     }
@@ -159,16 +182,61 @@ impl Registry {
         names.find(|name| !self.agents.contains_key(name)).unwrap_or_default()
     }
 
-    /// The agent of this connection is gone.
-    pub fn leave(&mut self, connection: u64) {
-        self.agents.retain(|_, agent| agent.connection != connection);
+    /// The agent of this connection is gone; its name, if it had not been replaced.
+    pub fn leave(&mut self, connection: u64) -> Option<String> {
+        let home = Home::Here(connection);
+        let name = self.agents.iter().find(|(_, agent)| agent.home == home).map(|(name, _)| name.clone())?;
+        self.agents.remove(&name);
         let Registry { used, agents, .. } = self;
         used.retain(|place, _| agents.contains_key(&place.agent));
+        Some(name)
     }
 
-    /// Whether the agent of this connection is there.
-    pub fn has(&self, connection: u64) -> bool {
-        self.agents.values().any(|agent| agent.connection == connection)
+    /// Whether the agent of a lease is where it was.
+    pub fn has(&self, home: &Home) -> bool {
+        self.agents.values().any(|agent| agent.home == *home)
+    }
+
+    /// A device of an agent that is here, without a lease.
+    pub fn here(&self, place: &Place) -> Option<Lease> {
+        let agent = self.agents.get(&place.agent).filter(|agent| matches!(agent.home, Home::Here(_)))?;
+        let offer = agent.devices.iter().find(|offer| offer.name == place.device && offer.info.is_some())?;
+        Some(agent.lease(place, sessions(offer)))
+    }
+
+    /// What an agent that is here has registered, for other hubs.
+    pub fn row(&self, name: &str) -> Option<Register> {
+        let agent = self.agents.get(name).filter(|agent| matches!(agent.home, Home::Here(_)))?;
+        Some(Register {
+            name: name.into(),
+            agent: agent.agent.clone(),
+            instance: agent.instance.clone(),
+            devices: agent.devices.clone(),
+            ..Register::default()
+        })
+    }
+
+    /// Takes over what the other hubs have: their agents, their clients' leases, who waits there.
+    pub fn mirror(&mut self, rows: Rows) {
+        self.agents.retain(|_, agent| matches!(agent.home, Home::Here(_)));
+        for AgentRow { url, register, .. } in rows.agents {
+            let Some(r) = register else { continue };
+            let home = Home::Away(url);
+            let agent = Agent { home, instance: r.instance, agent: r.agent, devices: r.devices };
+            // An agent of this hub's own that has moved is found out by its connection.
+            self.agents.entry(r.name).or_insert(agent);
+        }
+        let place = |LeaseRow { agent, device, .. }| Place { agent, device };
+        self.away_leases = rows.leases.into_iter().map(place).collect();
+        let waiter = |WaitRow { hub, waiter, target, priority, since }| Waiter {
+            id: waiter,
+            hub,
+            want: Want::parse(&target),
+            priority,
+            since,
+            not: HashSet::new(),
+        };
+        self.away_waiting = rows.waiting.into_iter().map(waiter).collect();
     }
 
     /// All devices under the names that clients ask for, with their state.
@@ -188,9 +256,23 @@ impl Registry {
     /// Puts a client into the queue.
     pub fn enqueue(&mut self, want: Want, priority: i32) -> u64 {
         self.next += 1;
-        let at = self.waiting.iter().position(|w| w.priority < priority).unwrap_or(self.waiting.len());
-        self.waiting.insert(at, Waiter { id: self.next, want, priority, not: HashSet::new() });
+        let since = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_millis() as u64);
+        let waiter = Waiter { id: self.next, hub: String::new(), want, priority, since, not: HashSet::new() };
+        self.waiting.push(waiter);
         self.next
+    }
+
+    /// When a client came, for other hubs.
+    pub fn since(&self, id: u64) -> u64 {
+        self.waiting.iter().find(|w| w.id == id).map_or(0, |w| w.since)
+    }
+
+    /// All who wait for a device and have none, in the order in which they are served.
+    fn line(&self) -> Vec<&Waiter> {
+        let own = self.waiting.iter().filter(|w| !self.leases.contains_key(&w.id));
+        let mut line: Vec<&Waiter> = own.chain(&self.away_waiting).collect();
+        line.sort_by_key(|w| (Reverse(w.priority), w.since, &w.hub, w.id));
+        line
     }
 
     /// Takes a client out of the queue.
@@ -210,7 +292,8 @@ impl Registry {
     pub fn lease(&mut self, id: u64) -> Option<Lease> {
         let place = self.allot().into_iter().find(|(waiter, _)| *waiter == id)?.1;
         let agent = self.agents.get(&place.agent)?;
-        let lease = Lease { place, connection: agent.connection, agent: agent.agent.clone() };
+        let offer = agent.devices.iter().find(|offer| offer.name == place.device)?;
+        let lease = agent.lease(&place, sessions(offer));
         self.leases.insert(id, lease.place.clone());
         self.used.insert(lease.place.clone(), Instant::now());
         Some(lease)
@@ -224,13 +307,12 @@ impl Registry {
     /// How a waiting client stands.
     pub fn prospects(&self, id: u64) -> Prospects {
         let all = self.places();
-        let Some(at) = self.waiting.iter().position(|w| w.id == id) else {
+        let line = self.line();
+        let Some(at) = line.iter().position(|w| w.id == id && w.hub.is_empty()) else {
             return Prospects { place: 0, devices: 0 };
         };
-        let own: Vec<&Place> =
-            all.iter().map(|(place, _)| place).filter(|p| self.waiting[at].takes(p)).collect();
-        let rival = |w: &&Waiter| !self.leases.contains_key(&w.id) && own.iter().any(|p| w.takes(p));
-        let before = self.waiting[..at].iter().filter(rival).count();
+        let own: Vec<&Place> = all.iter().map(|(place, _)| place).filter(|p| line[at].takes(p)).collect();
+        let before = line[..at].iter().filter(|w| own.iter().any(|p| w.takes(p))).count();
         Prospects { place: before as u32 + 1, devices: own.len() as u32 }
     }
 
@@ -240,9 +322,11 @@ impl Registry {
         free.retain(|(_, room)| *room > 0);
         free.sort_by_key(|(place, room)| (u32::MAX - room, self.used.get(place).copied()));
         let mut allotted = Vec::new();
-        for waiter in self.waiting.iter().filter(|w| !self.leases.contains_key(&w.id)) {
+        for waiter in self.line() {
             let Some(at) = free.iter().position(|(place, _)| waiter.takes(place)) else { continue };
-            allotted.push((waiter.id, free[at].0.clone()));
+            if waiter.hub.is_empty() {
+                allotted.push((waiter.id, free[at].0.clone()));
+            }
             free[at].1 -= 1;
             if free[at].1 == 0 {
                 free.remove(at);
@@ -266,7 +350,14 @@ impl Registry {
     }
 
     fn busy(&self, place: &Place) -> u32 {
-        self.leases.values().filter(|leased| *leased == place).count() as u32
+        self.leases.values().chain(&self.away_leases).filter(|leased| *leased == place).count() as u32
+    }
+}
+
+impl Agent {
+    fn lease(&self, place: &Place, sessions: u32) -> Lease {
+        let (home, agent) = (self.home.clone(), self.agent.clone());
+        Lease { place: place.clone(), home, agent, sessions }
     }
 }
 
@@ -370,14 +461,43 @@ mod tests {
         let id = r.enqueue(Want::parse("a"), 0);
         r.lease(id).unwrap();
         assert_eq!(r.register(3, agent("a", &["vulkan"])).unwrap(), ("a".into(), Some(1)));
-        r.leave(1);
-        assert!(r.has(3), "the old connection's end is not the agent's");
+        assert_eq!(r.leave(1), None);
+        assert!(r.has(&Home::Here(3)), "the old connection's end is not the agent's");
         assert_eq!(r.list()[0].busy, 1, "its open sessions count on");
         assert!(r.register(4, agent("vulkan", &[])).is_err());
         let nameless = |instance: &str| Register { instance: instance.into(), ..agent("", &["vulkan"]) };
         assert_eq!(r.register(5, nameless("x")).unwrap().0, "agent-1");
         assert_eq!(r.register(6, nameless("y")).unwrap().0, "agent-2");
         assert_eq!(r.register(7, nameless("x")).unwrap(), ("agent-1".into(), Some(5)));
+    }
+
+    #[test]
+    fn several_hubs_have_one_queue() {
+        let mut r = Registry::default();
+        r.register(1, agent("a", &["vulkan"])).unwrap();
+        let away =
+            AgentRow { hub: "h2".into(), url: "ws://h2".into(), register: Some(agent("b", &["webgpu"])) };
+        let wait = |target: &str, since| WaitRow {
+            hub: "h2".into(),
+            waiter: 1,
+            target: target.into(),
+            priority: 0,
+            since,
+        };
+        let own = r.enqueue(Want::parse("vulkan"), 0);
+        r.mirror(Rows { agents: vec![away.clone()], leases: Vec::new(), waiting: vec![wait("a", 1)] });
+        assert_eq!((r.prospects(own), r.lease(own)), (Prospects { place: 2, devices: 1 }, None));
+        r.mirror(Rows { agents: vec![away.clone()], leases: Vec::new(), waiting: vec![wait("a", u64::MAX)] });
+        assert_eq!(leased(&mut r, own).as_deref(), Some("a/vulkan"));
+        let far = r.enqueue(Want::parse("webgpu"), 0);
+        let there = LeaseRow { hub: "h2".into(), waiter: 2, agent: "b".into(), device: "webgpu".into() };
+        r.mirror(Rows { agents: vec![away.clone()], leases: vec![there], waiting: Vec::new() });
+        assert_eq!(r.lease(far), None, "a client of the other hub has it");
+        r.mirror(Rows { agents: vec![away], ..Rows::default() });
+        assert_eq!(r.lease(far).unwrap().home, Home::Away("ws://h2".into()));
+        assert!(r.here(&Place { agent: "b".into(), device: "webgpu".into() }).is_none());
+        r.mirror(Rows::default());
+        assert_eq!(r.list().len(), 1, "the other hub has gone");
     }
 
     #[test]

@@ -1,0 +1,252 @@
+//! A key-value bucket of JetStream, mirrored here: reading costs nothing, writing is one round trip.
+
+use crate::client::{Client, Message, unavailable};
+use serde_json::json;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
+use std::time::{Duration, Instant};
+use tapml_graph::{Error, Result};
+
+/// A stream of this name exists with other settings.
+const EXISTS: u64 = 10_058;
+
+/// The last message of a subject is not the one that was expected.
+const CHANGED: u64 = 10_071;
+
+/// How often a mirror hears something at least, and after what silence it begins anew.
+const BEAT: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(10));
+
+/// What the server tells a window of duplicates may be at most.
+const DUPLICATES: Duration = Duration::from_secs(120);
+
+/// A row.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    /// Its value.
+    pub value: Vec<u8>,
+    /// Its number in the bucket.
+    pub seq: u64,
+    /// When it was last heard of here.
+    pub seen: Instant,
+}
+
+/// See the module.
+pub struct Bucket {
+    client: Arc<Client>,
+    name: String,
+    mirror: Arc<Mirror>,
+}
+
+struct Mirror {
+    rows: Mutex<BTreeMap<String, Entry>>,
+    version: AtomicU64,
+    over: AtomicBool,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Bucket {
+    /// Opens a bucket, which is made if there is none, and mirrors the keys that begin with `prefix` (empty: all; else it
+    /// ends with a dot). Rows that nobody writes again for `max_age` go.
+    pub fn open(client: Arc<Client>, name: &str, prefix: &str, max_age: Duration) -> Result<Bucket> {
+        let config = json!({
+            "name": format!("KV_{name}"), "subjects": [format!("$KV.{name}.>")], "retention": "limits",
+            "max_msgs_per_subject": 1, "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1, "max_consumers": -1,
+            "max_age": max_age.as_nanos() as u64, "duplicate_window": max_age.min(DUPLICATES).as_nanos() as u64,
+            "storage": "file", "discard": "new", "num_replicas": 1, "allow_rollup_hdrs": true, "deny_delete": true,
+        });
+        match client.api(&format!("STREAM.CREATE.KV_{name}"), &config)? {
+            Ok(_) | Err(EXISTS) => {}
+            Err(code) => return Err(unavailable(&format!("the bucket {name} cannot be made: error {code}"))),
+        }
+        let mirror = Arc::new(Mirror {
+            rows: Mutex::default(),
+            version: AtomicU64::new(1),
+            over: AtomicBool::new(false),
+        });
+        let (own, of, what, prefix) = (mirror.clone(), client.clone(), name.to_string(), prefix.to_string());
+        let (tell, ready) = mpsc::channel();
+        let run = move || follow(&of, &what, &prefix, &own, &tell);
+        std::thread::Builder::new().name("bucket".into()).spawn(run).map_err(|e| unavailable(&e))?;
+        ready.recv_timeout(BEAT.1).map_err(|_| unavailable(&format!("the bucket {name} cannot be read")))?;
+        Ok(Bucket { client, name: name.into(), mirror })
+    }
+
+    /// Changes whenever a row does.
+    pub fn version(&self) -> u64 {
+        self.mirror.version.load(Ordering::Acquire)
+    }
+
+    /// Looks at all rows.
+    pub fn with<T>(&self, look: impl FnOnce(&BTreeMap<String, Entry>) -> T) -> T {
+        look(&lock(&self.mirror.rows))
+    }
+
+    /// Writes a row; its number.
+    pub fn put(&self, key: &str, value: &[u8]) -> Result<u64> {
+        self.write(key, &[], value)?.map_err(|code| unavailable(&format!("error {code}")))
+    }
+
+    /// Writes a row if it is still the one of this number (0: there is none); its new number, or `None`.
+    pub fn replace(&self, key: &str, seq: u64, value: &[u8]) -> Result<Option<u64>> {
+        let expected = [("Nats-Expected-Last-Subject-Sequence", seq.to_string())];
+        match self.write(key, &expected, value)? {
+            Ok(seq) => Ok(Some(seq)),
+            Err(CHANGED) => Ok(None),
+            Err(code) => Err(unavailable(&format!("error {code}"))),
+        }
+    }
+
+    /// Writes a row if there is none; its number, or `None`.
+    pub fn create(&self, key: &str, value: &[u8]) -> Result<Option<u64>> {
+        if let Some(seq) = self.replace(key, 0, value)? {
+            return Ok(Some(seq));
+        }
+        // A row that was removed has left a mark of its own number.
+        let last = json!({ "last_by_subj": format!("$KV.{}.{key}", self.name) });
+        let seq = match self.client.api(&format!("STREAM.MSG.GET.KV_{}", self.name), &last)? {
+            Err(_) => 0,
+            // A mark is empty, a row never is.
+            Ok(found) if found["message"]["data"].is_null() => found["message"]["seq"].as_u64().unwrap_or(0),
+            Ok(_) => return Ok(None),
+        };
+        self.replace(key, seq, value)
+    }
+
+    /// Removes a row.
+    pub fn remove(&self, key: &str) -> Result<()> {
+        let mark = [("KV-Operation", "DEL".to_string())];
+        self.write(key, &mark, &[])?.map(drop).map_err(|code| unavailable(&format!("error {code}")))
+    }
+
+    fn write(
+        &self,
+        key: &str,
+        headers: &[(&str, String)],
+        value: &[u8],
+    ) -> Result<std::result::Result<u64, u64>> {
+        self.client.keep(&format!("$KV.{}.{key}", self.name), headers, value)
+    }
+}
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        self.mirror.over.store(true, Ordering::Release);
+    }
+}
+
+/// Keeps the mirror true until the bucket is dropped.
+fn follow(client: &Client, name: &str, prefix: &str, mirror: &Mirror, ready: &mpsc::Sender<()>) {
+    while !mirror.over.load(Ordering::Acquire) {
+        if let Err(error) = round(client, name, prefix, mirror, ready) {
+            log::debug!("the mirror of {name}: {error}");
+        }
+        std::thread::sleep(Duration::from_millis(200));
+    }
+}
+
+/// Reads the whole bucket and then its changes, until the connection breaks or something is missed.
+fn round(client: &Client, name: &str, prefix: &str, mirror: &Mirror, ready: &mpsc::Sender<()>) -> Result<()> {
+    let connection = client.connections();
+    let (inbox, told, sid) = client.subscribe_inbox()?;
+    let head = format!("$KV.{name}.");
+    let config = json!({ "stream_name": format!("KV_{name}"), "config": {
+        "deliver_subject": inbox, "deliver_policy": "last_per_subject", "filter_subject": format!("{head}{prefix}>"),
+        "ack_policy": "none", "replay_policy": "instant", "max_deliver": 1, "mem_storage": true, "num_replicas": 1,
+        "idle_heartbeat": BEAT.0.as_nanos() as u64, "inactive_threshold": 60_000_000_000u64,
+    }});
+    let made = client.api(&format!("CONSUMER.CREATE.KV_{name}"), &config);
+    let done =
+        made.and_then(|made| made.map_err(|code| unavailable(&format!("error {code}")))).and_then(|made| {
+            let pending = made["num_pending"].as_u64().unwrap_or(0);
+            let mut fresh = (pending > 0).then(BTreeMap::new);
+            if pending == 0 {
+                replace(mirror, BTreeMap::new(), ready);
+            }
+            let (mut next, mut heard) = (1, Instant::now());
+            while !mirror.over.load(Ordering::Acquire) && client.connections() == connection {
+                let Ok(message) = told.recv_timeout(Duration::from_millis(200)) else {
+                    if heard.elapsed() > BEAT.1 {
+                        return Err(unavailable(&"it is silent"));
+                    }
+                    continue;
+                };
+                heard = Instant::now();
+                if message.status().is_some_and(|status| status >= 100) {
+                    continue;
+                }
+                let place = Place::of(&message).ok_or_else(|| unavailable(&"a message has no place"))?;
+                if place.delivered != next {
+                    return Err(unavailable(&"a change was missed"));
+                }
+                next += 1;
+                let key = message.subject.strip_prefix(&head).unwrap_or_default().to_string();
+                let removed = message.header("KV-Operation").is_some();
+                let entry = Entry { value: message.payload, seq: place.seq, seen: Instant::now() };
+                let apply = |rows: &mut BTreeMap<String, Entry>| match removed {
+                    true => drop(rows.remove(&key)),
+                    false => drop(rows.insert(key, entry)),
+                };
+                match &mut fresh {
+                    Some(rows) => apply(rows),
+                    None => {
+                        apply(&mut lock(&mirror.rows));
+                        mirror.version.fetch_add(1, Ordering::AcqRel);
+                    }
+                }
+                if place.pending == 0
+                    && let Some(rows) = fresh.take()
+                {
+                    replace(mirror, rows, ready);
+                }
+            }
+            Ok(())
+        });
+    client.unsubscribe(sid);
+    done
+}
+
+fn replace(mirror: &Mirror, rows: BTreeMap<String, Entry>, ready: &mpsc::Sender<()>) {
+    *lock(&mirror.rows) = rows;
+    mirror.version.fetch_add(1, Ordering::AcqRel);
+    // Whoever opened the bucket may have given up.
+    let _ = ready.send(());
+}
+
+/// Where a message stands, as the subject for its acknowledgement tells.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Place {
+    /// How often it was delivered.
+    pub times: u64,
+    /// Its number in the stream.
+    pub seq: u64,
+    /// Its number among those of the consumer.
+    pub delivered: u64,
+    /// How many wait behind it.
+    pub pending: u64,
+}
+
+impl Place {
+    /// Reads `$JS.ACK.[DOMAIN.ACCOUNT.]STREAM.CONSUMER.TIMES.SEQ.DELIVERED.TIME.PENDING[.TOKEN]`.
+    pub fn of(message: &Message) -> Option<Place> {
+        let words: Vec<&str> = message.reply.split('.').collect();
+        let at = if words.len() >= 11 { 6 } else { 4 };
+        let number = |i: usize| words.get(at + i)?.parse().ok();
+        Some(Place { times: number(0)?, seq: number(1)?, delivered: number(2)?, pending: number(4)? })
+    }
+}
+
+/// Fails unless this is a part of a key that NATS takes.
+pub fn expect_key(key: &str) -> Result<()> {
+    let fits = !key.is_empty()
+        && key.len() <= 64
+        && key.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_".contains(&b));
+    match fits {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("`{}` is no name here", key.escape_debug()))
+            .with_hint("names have 1 to 64 letters, digits, `-` and `_`")),
+    }
+}

@@ -1,0 +1,160 @@
+//! The table that hubs of several hosts share, in a bucket whose rows go when nobody refreshes them.
+
+use crate::bucket::Bucket;
+use crate::client::Client;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tapml_graph::Result;
+use tapml_rpc::hub::Table;
+
+/// How long a row stays that its hub does not refresh, and how often a hub does.
+const LIFE: Duration = Duration::from_secs(15);
+
+/// See [`LIFE`].
+const REFRESH: Duration = Duration::from_secs(4);
+
+/// One hub's view of the shared table.
+pub struct HubTable {
+    bucket: Arc<Bucket>,
+    own: Arc<Own>,
+}
+
+#[derive(Default)]
+struct Own {
+    state: Mutex<State>,
+    changed: Condvar,
+    over: AtomicBool,
+}
+
+/// What this hub has written.
+#[derive(Default)]
+struct State {
+    /// Rows with the number of the last writing, if they are only this hub's as long as nobody else writes them.
+    rows: BTreeMap<String, (Vec<u8>, Option<u64>)>,
+    /// Rows to write or remove at once.
+    due: BTreeSet<String>,
+}
+
+impl Own {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HubTable {
+    /// Opens the table at a broker, see [`Client::connect`]; hubs that give the same name share one.
+    pub fn connect(url: &str, name: &str) -> Result<HubTable> {
+        crate::bucket::expect_key(name)?;
+        let client = Arc::new(Client::connect(url)?);
+        let bucket = Arc::new(Bucket::open(client, &format!("tapml_hub_{name}"), "", LIFE)?);
+        let own = Arc::new(Own::default());
+        let (of, to) = (own.clone(), bucket.clone());
+        let keep = move || keep(&of, &to);
+        std::thread::Builder::new()
+            .name("table".into())
+            .spawn(keep)
+            .map_err(|e| crate::client::unavailable(&e))?;
+        Ok(HubTable { bucket, own })
+    }
+
+    fn due(&self, key: &str, change: impl FnOnce(&mut State)) {
+        let mut state = self.own.state();
+        change(&mut state);
+        state.due.insert(key.into());
+        self.own.changed.notify_all();
+    }
+}
+
+impl Drop for HubTable {
+    fn drop(&mut self) {
+        self.own.over.store(true, Ordering::Release);
+        self.own.changed.notify_all();
+    }
+}
+
+impl Table for HubTable {
+    fn version(&self) -> u64 {
+        // Rows also go by time alone, of which nobody tells.
+        let alive = self.bucket.with(|rows| rows.values().filter(|row| row.seen.elapsed() < LIFE).count());
+        self.bucket.version() << 20 | alive as u64
+    }
+
+    fn rows(&self) -> Vec<(String, Vec<u8>)> {
+        self.bucket.with(|rows| {
+            let alive = rows.iter().filter(|(_, row)| row.seen.elapsed() < LIFE);
+            alive.map(|(key, row)| (key.clone(), row.value.clone())).collect()
+        })
+    }
+
+    fn put(&self, key: &str, value: &[u8]) {
+        self.due(key, |state| drop(state.rows.insert(key.into(), (value.to_vec(), None))));
+    }
+
+    fn create(&self, key: &str, value: &[u8]) -> Result<bool> {
+        let Some(seq) = self.bucket.create(key, value)? else { return Ok(false) };
+        self.own.state().rows.insert(key.into(), (value.to_vec(), Some(seq)));
+        Ok(true)
+    }
+
+    fn remove(&self, key: &str) {
+        self.due(key, |state| drop(state.rows.remove(key)));
+    }
+}
+
+/// Writes what is due, and everything now and then, until the table is dropped.
+fn keep(own: &Own, bucket: &Bucket) {
+    let mut refreshed = Instant::now();
+    while !own.over.load(Ordering::Acquire) {
+        let mut state = own.state();
+        if state.due.is_empty() {
+            let waited = own.changed.wait_timeout(state, Duration::from_millis(200));
+            state = waited.unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let mut due = std::mem::take(&mut state.due);
+        if refreshed.elapsed() > REFRESH {
+            refreshed = Instant::now();
+            due.extend(state.rows.keys().cloned());
+        }
+        drop(state);
+        for key in due {
+            if let Err(error) = write(own, bucket, &key) {
+                log::debug!("row {key}: {error}");
+                own.state().due.insert(key);
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
+    let rows: Vec<String> = own.state().rows.keys().cloned().collect();
+    // Without it they go a little later.
+    rows.iter().for_each(|key| drop(bucket.remove(key)));
+}
+
+fn write(own: &Own, bucket: &Bucket, key: &str) -> Result<()> {
+    let row = own.state().rows.get(key).cloned();
+    match row {
+        // An agent that has gone over to another hub is that hub's row.
+        None if bucket.with(|rows| rows.contains_key(key)) => bucket.remove(key),
+        None => Ok(()),
+        Some((value, None)) => bucket.put(key, &value).map(drop),
+        Some((value, Some(seq))) => {
+            let mut next = bucket.replace(key, seq, &value)?;
+            if next.is_none() {
+                // The row had gone, because the broker was away for long: nobody may have taken it since.
+                next = bucket.create(key, &value)?;
+            }
+            let mut state = own.state();
+            match (next, state.rows.get_mut(key)) {
+                (Some(seq), Some(row)) => row.1 = Some(seq),
+                (None, _) => {
+                    log::warn!("row {key} is another hub's by now");
+                    state.rows.remove(key);
+                }
+                // It was removed while it was written.
+                (Some(_), None) => drop(state.due.insert(key.into())),
+            }
+            Ok(())
+        }
+    }
+}

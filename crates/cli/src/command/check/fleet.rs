@@ -1,0 +1,143 @@
+//! `tapml check --fleet`: the cases spread over many devices, and a matrix of what is right where.
+
+use super::{CheckCommand, common, ratio};
+use crate::Outcome;
+use crate::output::table;
+use crate::progress::Bar;
+use anyhow::{Result, bail};
+use clap::Args;
+use std::time::Duration;
+use tapml::fleet::{Cell, Fleet, FleetReport, Memory, Spread};
+use tapml::graph::Model;
+use tapml::migrate::suite::Suite;
+use tapml::migrate::{Oracles, Stop};
+
+/// How cases are spread.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+pub enum SpreadArg {
+    /// Every case once, on whichever device is free
+    Share,
+    /// Every case once on each class of devices: platform, device, driver and agent
+    Class,
+    /// Every case on every device
+    Every,
+}
+
+/// Many devices instead of one.
+#[derive(Args)]
+pub struct FleetArgs {
+    /// Spread the cases over all devices that the targets name: `--target hub/webgpu,hub/vulkan` is every such device of the
+    /// hub. `class` runs every case on each class of devices, `every` on every device
+    #[arg(long, value_name = "SPREAD", value_enum, num_args = 0..=1, require_equals = true,
+          default_missing_value = "share", conflicts_with_all = ["watch", "junit"])]
+    pub fleet: Option<SpreadArg>,
+    /// Seconds that a device of the fleet may be away before it is given up
+    #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "fleet")]
+    patience: u64,
+}
+
+impl CheckCommand {
+    /// Checks on all devices that the targets name.
+    pub(super) fn spread(
+        &self,
+        suite: &Suite,
+        model: &Model,
+        oracles: &Oracles,
+        stop: &Stop,
+    ) -> Result<Outcome> {
+        let bar = Bar::new();
+        let fleet = Fleet {
+            suite,
+            model,
+            oracles,
+            kernels: &common::overrides(&self.target.kernel)?,
+            ops: &self.op,
+            cases: &self.case,
+            spread: match self.fleet.fleet {
+                Some(SpreadArg::Class) => Spread::Class,
+                Some(SpreadArg::Every) => Spread::Every,
+                Some(SpreadArg::Share) | None => Spread::Share,
+            },
+            patience: Duration::from_secs(self.fleet.patience),
+            progress: &bar,
+            stop,
+        };
+        let targets: Vec<String> = self.target.target.split(',').map(str::to_string).collect();
+        let report = fleet.run(&targets, &Memory::default())?;
+        bar.finish();
+        self.json.say(&render(&report))?;
+        self.json.write(&report)?;
+        if !report.missing.is_empty() {
+            let reasons =
+                report.devices.iter().filter_map(|d| d.given_up.clone()).collect::<Vec<_>>().join("; ");
+            bail!(
+                "{} cases could not be run, because no device was left for them: {reasons}",
+                report.missing.len()
+            );
+        }
+        Ok(if report.passed() { Outcome::Holds } else { Outcome::Fails })
+    }
+}
+
+fn render(report: &FleetReport) -> String {
+    let mut devices = table(&["", "TARGET", "DEVICE", "DRIVER", "AGENT", "CASES", "FAILED", "LOST"]);
+    for (i, d) in report.devices.iter().enumerate() {
+        let sum = |of: fn(&Cell) -> u64| d.ops.iter().map(of).sum::<u64>().to_string();
+        let m = &d.member;
+        let (cases, failed) = (sum(|c| c.cases), sum(|c| c.failed));
+        let target = m.target.split('?').next().unwrap_or_default().to_string();
+        let lost = if d.given_up.is_some() { "given up".into() } else { d.lost.to_string() };
+        devices.add_row([
+            (i + 1).to_string(),
+            target,
+            m.device.clone(),
+            m.driver.clone(),
+            m.agent.clone(),
+            cases,
+            failed,
+            lost,
+        ]);
+    }
+    let names: Vec<String> = (1..=report.devices.len()).map(|i| i.to_string()).collect();
+    let head: Vec<&str> = std::iter::once("OP").chain(names.iter().map(String::as_str)).collect();
+    let mut matrix = table(&head);
+    let mut ops: Vec<&str> = Vec::new();
+    for cell in report.devices.iter().flat_map(|d| &d.ops) {
+        if !ops.contains(&cell.op.as_str()) {
+            ops.push(&cell.op);
+        }
+    }
+    for op in ops {
+        let cell = |cells: &[Cell]| cells.iter().find(|c| c.op == op).map_or("-".into(), state);
+        let cells = report.devices.iter().map(|d| cell(&d.ops));
+        matrix.add_row(std::iter::once(op.to_string()).chain(cells));
+    }
+    let mut text = format!("{} on {} devices\n\n{devices}\n\n{matrix}", report.suite, report.devices.len());
+    for f in report.failures.iter().take(10) {
+        let target = f.member.target.split('?').next().unwrap_or_default();
+        text += &format!(
+            "\n\n{} {} on {target}: {} ({})",
+            f.op,
+            f.case,
+            f.reason.replace('\n', "\n  "),
+            ratio(f.ratio)
+        );
+    }
+    for d in report.devices.iter().filter(|d| !d.defects.is_empty()) {
+        text += &format!("\n\ndefects seen on {}:\n  {}", d.member.target, d.defects.join("\n  "));
+    }
+    let n = report.skipped;
+    text + &format!(
+        "\n\n{} cases, {} failed, {n} not checked, {:.2} s",
+        report.cases, report.failed, report.seconds
+    )
+}
+
+fn state(cell: &Cell) -> String {
+    match (cell.failed, cell.skipped, cell.cases) {
+        (0, 0, cases) => format!("{cases} ok"),
+        (0, skipped, 0) => format!("{skipped} unsupported"),
+        (0, skipped, cases) => format!("{cases} ok, {skipped} unsupported"),
+        (failed, _, cases) => format!("{failed} of {cases} FAILED"),
+    }
+}

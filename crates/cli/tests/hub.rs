@@ -1,0 +1,184 @@
+//! A hub on the command line: agents dial in, commands find their devices, and a suite is spread over all of them.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{carved, draft, json, kernel, stderr, tapml};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// A `tapml` that serves until it is dropped, and what its first line names.
+struct Serving {
+    process: Child,
+    place: String,
+}
+
+impl Serving {
+    fn start(folder: &Path, arguments: &[&str]) -> Serving {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
+        command.current_dir(folder).arg("device").args(arguments);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let place = line.split_whitespace().nth(2).unwrap_or_default().trim_end_matches(';').to_string();
+        Serving { process, place }
+    }
+
+    fn hub(folder: &Path, listen: &str) -> Serving {
+        Serving::start(folder, &["hub", "--listen", listen])
+    }
+
+    fn agent(folder: &Path, hub: &str, name: &str, target: &str) -> Serving {
+        Serving::start(folder, &["serve", "--hub", hub, "--name", name, "--target", target])
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Waits until the hub knows these devices.
+fn known(folder: &Path, hub: &str, names: &[&str]) -> Value {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        let listed = json(tapml(folder).args(["device", "list", &format!("hub?hub={hub}")]), 0);
+        let all = listed["devices"].as_array().unwrap();
+        let found: Vec<_> = all.iter().map(|d| d["target"].as_str().unwrap().to_string()).collect();
+        if names.iter().all(|name| found.contains(&format!("hub/{name}"))) {
+            return listed;
+        }
+        assert!(Instant::now() < until, "{listed}");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn devices_of_a_hub_are_used_like_any_other() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = Serving::hub(folder.path(), "127.0.0.1:0");
+    let _agent = Serving::agent(folder.path(), &hub.place, "lab", "emulator?profile=mobile");
+    let listed = known(folder.path(), &hub.place, &["lab/emulator"]);
+    let device = &listed["devices"][0];
+    assert!(device["name"].as_str().unwrap().contains("mobile"), "{listed}");
+    assert!(device["hub"]["agent"].as_str().unwrap().starts_with("tapml "), "{listed}");
+    assert_eq!((&device["hub"]["busy"], &device["hub"]["sessions"]), (&0.into(), &4.into()));
+    let generate = |target: &str| {
+        let mut command = tapml(folder.path());
+        let prompt = ["--prompt", "Once upon a time", "--max-tokens", "4", "--target", target];
+        command.env("TAPML_HUB", &hub.place).args(["generate", &draft()]).args(prompt);
+        json(&mut command, 0)["ids"].clone()
+    };
+    assert_eq!(generate("hub/lab/emulator"), generate("emulator?profile=mobile"));
+    let mut check = tapml(folder.path());
+    check.env("TAPML_HUB", &hub.place).args(["device", "check", "hub/emulator"]);
+    assert_eq!(json(&mut check, 0)["failed"], 0);
+    let mut none = tapml(folder.path());
+    none.env("TAPML_HUB", &hub.place).args(["device", "check", "hub/webgpu?wait=1"]);
+    let said = stderr(&mut none, 2);
+    assert!(said.contains("no agent at the hub offers `webgpu`") && said.contains("lab/emulator"), "{said}");
+    let nobody = stderr(tapml(folder.path()).args(["device", "list", "hub?hub=ws://127.0.0.1:1"]), 2);
+    assert!(nobody.contains("tapml device hub"), "{nobody}");
+}
+
+fn fleet(folder: &Path, suite: &Path, hub: &str, more: &[&str]) -> assert_cmd::Command {
+    let mut command = tapml(folder);
+    command.env("TAPML_HUB", hub).arg("check").arg(suite).args(more);
+    command
+}
+
+fn columns(report: &Value) -> &Vec<Value> {
+    report["devices"].as_array().unwrap()
+}
+
+fn cases(column: &Value) -> u64 {
+    column["ops"].as_array().unwrap().iter().map(|op| op["cases"].as_u64().unwrap()).sum()
+}
+
+#[test]
+fn a_fleet_shares_a_suite_and_tells_what_is_wrong_where() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = carved(folder.path());
+    let hub = Serving::hub(folder.path(), "127.0.0.1:0");
+    let _one = Serving::agent(folder.path(), &hub.place, "one", "emulator");
+    let _two = Serving::agent(folder.path(), &hub.place, "two", "emulator?profile=mobile");
+    known(folder.path(), &hub.place, &["one/emulator", "two/emulator"]);
+    let all = json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]), 0)["cases"]
+        .as_u64()
+        .unwrap();
+
+    let shared =
+        json(&mut fleet(folder.path(), &suite, &hub.place, &["--target", "hub/emulator", "--fleet"]), 0);
+    assert_eq!((shared["cases"].as_u64(), &shared["failed"]), (Some(all), &0.into()), "{shared}");
+    assert_eq!(columns(&shared).len(), 2);
+    assert!(columns(&shared).iter().all(|c| cases(c) > 0 && cases(c) < all), "{shared}");
+    assert_eq!(columns(&shared).iter().map(cases).sum::<u64>(), all);
+
+    // Every case on every device, one of them of this machine, with a kernel that is wrong.
+    let file = kernel(folder.path(), "rms_norm");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let wrong = text.replacen("inverseSqrt(", "1.01 * inverseSqrt(", 1);
+    assert!(wrong != text);
+    std::fs::write(&file, wrong).unwrap();
+    let replace = format!("rms_norm={}", file.display());
+    let targets = "hub/one,hub/two/emulator,emulator";
+    let every = ["--target", targets, "--fleet=every", "--op", "rms_norm", "--kernel", &replace];
+    let report = json(&mut fleet(folder.path(), &suite, &hub.place, &every), 1);
+    assert_eq!(columns(&report).len(), 3, "{report}");
+    for column in columns(&report) {
+        assert_eq!(column["ops"][0]["op"], "rms_norm");
+        assert!(column["ops"][0]["failed"].as_u64().unwrap() > 0, "{column}");
+        assert_eq!(cases(column) * 3, report["cases"].as_u64().unwrap());
+    }
+    let said = stderr(&mut fleet(folder.path(), &suite, &hub.place, &every), 1);
+    let shown = String::from_utf8(
+        fleet(folder.path(), &suite, &hub.place, &every).assert().code(1).get_output().stdout.clone(),
+    );
+    assert!(shown.unwrap().contains("FAILED") || said.contains("FAILED"), "{said}");
+    let nobody = ["--target", "hub/webgpu", "--fleet"];
+    let said = stderr(&mut fleet(folder.path(), &suite, &hub.place, &nobody), 2);
+    assert!(said.contains("no device answers"), "{said}");
+}
+
+#[test]
+fn a_fleet_loses_nothing_when_an_agent_is_killed_and_the_hub_restarted() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = carved(folder.path());
+    let mut hub = Serving::hub(folder.path(), "127.0.0.1:0");
+    let place = hub.place.clone();
+    let _one = Serving::agent(folder.path(), &place, "one", "emulator");
+    let two = Serving::agent(folder.path(), &place, "two", "emulator");
+    known(folder.path(), &place, &["one/emulator", "two/emulator"]);
+    let all = json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]), 0)["cases"]
+        .as_u64()
+        .unwrap();
+    let mut run = Command::new(env!("CARGO_BIN_EXE_tapml"));
+    run.current_dir(folder.path()).env("TAPML_HUB", &place).arg("check").arg(&suite);
+    run.args(["--target", "hub/emulator", "--fleet", "--json", "-"]);
+    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    // In the middle of the run, as far as the machine's speed lets it: killed, not asked.
+    std::thread::sleep(Duration::from_millis(700));
+    drop(two);
+    std::thread::sleep(Duration::from_millis(300));
+    let _ = hub.process.kill();
+    let _ = hub.process.wait();
+    let listen = place.trim_start_matches("ws://").to_string();
+    drop(hub);
+    let _hub = Serving::hub(folder.path(), &listen);
+    let output = run.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((report["cases"].as_u64(), &report["failed"]), (Some(all), &0.into()), "{report}");
+    assert!(report["missing"].as_array().unwrap().is_empty());
+    // The next command works.
+    known(folder.path(), &place, &["one/emulator"]);
+    let mut check = tapml(folder.path());
+    check.env("TAPML_HUB", &place).args(["device", "check", "hub/one"]);
+    assert_eq!(json(&mut check, 0)["failed"], 0);
+}

@@ -1,0 +1,180 @@
+//! One device of a fleet: takes items, runs them, gives them back when the device is lost, and waits for it to return.
+
+use super::queue::{Item, Task};
+use super::report::{Column, Member, Record, State, finite};
+use super::{Board, Fleet};
+use crate::migrate::report::is_defect;
+use crate::migrate::{CaseResult, CheckOptions, Checked, Quiet, check};
+use crate::platform::{self, Platform, PlatformSpec};
+use crate::{Error, ErrorKind, Result};
+use std::time::{Duration, Instant};
+
+/// How often a case may lose its device before the case is what is wrong.
+const LOSSES: u32 = 3;
+
+/// How long to wait when the queue has nothing now.
+const IDLE: Duration = Duration::from_millis(50);
+
+/// How long to wait before a lost device is opened again.
+const AGAIN: Duration = Duration::from_millis(300);
+
+/// Most defects told of one device.
+const DEFECTS: usize = 20;
+
+/// How often a task is said to be worked on.
+const RENEW: Duration = Duration::from_secs(10);
+
+/// See the module.
+pub(super) struct Worker<'a> {
+    fleet: &'a Fleet<'a>,
+    board: &'a Board<'a>,
+    lane: String,
+    column: Column,
+}
+
+impl<'a> Worker<'a> {
+    /// A worker for this device.
+    pub fn new(fleet: &'a Fleet<'a>, board: &'a Board<'a>, member: Member) -> Worker<'a> {
+        let lane = fleet.spread.lane(&member);
+        Worker { fleet, board, lane, column: Column { member, ..Column::default() } }
+    }
+
+    /// Works until its lane is done, the user stops it, or the device is given up.
+    pub fn work(mut self) -> Column {
+        let mut since = Instant::now();
+        loop {
+            let done = self.column.done;
+            let Err(error) = self.shift() else { break };
+            if self.column.done > done {
+                since = Instant::now();
+            }
+            if !is_loss(&error) || since.elapsed() > self.fleet.patience {
+                self.column.given_up = Some(error.to_string());
+                break;
+            }
+            log::info!("{}: {error}", self.column.member.target);
+            std::thread::sleep(AGAIN);
+        }
+        self.column
+    }
+
+    /// Works as long as the device stays. Fails as one that is lost when it goes or cannot be opened.
+    fn shift(&mut self) -> Result<()> {
+        if self.over()? {
+            return Ok(());
+        }
+        let mut spec = PlatformSpec::parse(&self.column.member.target)?;
+        if spec.word.starts_with("hub/") && spec.option("wait").is_none() {
+            // Others may finish the lane while the device is away.
+            spec.options.push(("wait".into(), "2".into()));
+        }
+        let mut device = platform::open(&spec, self.fleet.kernels.clone())?;
+        while !self.over()? {
+            let Some(task) = self.board.work.take(&self.lane)? else {
+                std::thread::sleep(IDLE);
+                if !self.board.work.busy(&self.lane)? {
+                    // Whoever had the rest is gone, and the queue has forgotten it.
+                    self.board.put(self.fleet)?;
+                }
+                continue;
+            };
+            self.one(device.as_mut(), task)?;
+            self.column.done += 1;
+        }
+        Ok(())
+    }
+
+    fn over(&self) -> Result<bool> {
+        self.fleet.stop.check()?;
+        self.board.done(&self.lane, self.fleet.progress)
+    }
+
+    /// Runs one task. What a lost device has not finished is given back.
+    fn one(&mut self, device: &mut dyn Platform, task: Task) -> Result<()> {
+        let cases = task.item.cases.clone();
+        if cases.len() == 1 && task.lost >= LOSSES {
+            let text = format!("{} devices were lost while they ran it", task.lost);
+            let records = vec![self.record(&cases[0], State::Failed, f64::INFINITY, text)?];
+            return self.board.work.finish(task, records);
+        }
+        match self.checked(device, &task, cases) {
+            Ok(checked) => {
+                let findings = checked.report.ops.iter().flat_map(|op| &op.findings).filter(|f| is_defect(f));
+                for finding in findings.map(ToString::to_string) {
+                    if self.column.defects.len() < DEFECTS && !self.column.defects.contains(&finding) {
+                        self.column.defects.push(finding);
+                    }
+                }
+                let records = self.records(&checked)?;
+                self.board.work.finish(task, records)
+            }
+            Err(error) => {
+                if is_loss(&error) {
+                    self.column.lost += 1;
+                }
+                // One of the cases may be what loses devices: it shall be alone the next time.
+                let pieces = task.item.cases.iter();
+                let piece = |case: &String| Item { lane: self.lane.clone(), cases: vec![case.clone()] };
+                let pieces = pieces.map(piece).collect();
+                self.board.work.give_back(task, pieces)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Checks the cases, and says meanwhile that they are being worked on.
+    fn checked(&self, device: &mut dyn Platform, task: &Task, cases: Vec<String>) -> Result<Checked> {
+        let f = self.fleet;
+        let options = CheckOptions { ops: Vec::new(), cases };
+        let (tell, told) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|scope| {
+            scope.spawn(move || {
+                while told.recv_timeout(RENEW) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                    if let Err(error) = self.board.work.renew(task) {
+                        log::warn!("the queue: {error}");
+                    }
+                }
+            });
+            let checked = check(f.suite, f.model, device, f.oracles, &options, &Quiet, f.stop);
+            drop(tell);
+            checked
+        })
+    }
+
+    fn records(&self, checked: &Checked) -> Result<Vec<Record>> {
+        let skipped = checked.report.skipped.iter();
+        let skipped = skipped.map(|s| self.record(&s.case, State::Skipped, 0.0, s.reason.clone()));
+        let judged = checked.results.iter().map(|result| self.judged(result));
+        judged.chain(skipped).collect()
+    }
+
+    fn judged(&self, result: &CaseResult) -> Result<Record> {
+        let case = self.fleet.suite.case_id(result.case);
+        match (&result.outcome, result.failed()) {
+            (Err(error), _) => self.record(&case, State::Failed, result.ratio(), error.to_string()),
+            (Ok(judgement), true) => {
+                self.record(&case, State::Failed, result.ratio(), judgement.criterion.name().into())
+            }
+            (Ok(_), false) => self.record(&case, State::Passed, result.ratio(), String::new()),
+        }
+    }
+
+    fn record(&self, case: &str, state: State, ratio: f64, reason: String) -> Result<Record> {
+        let suite = self.fleet.suite;
+        let op = suite.graph().node(suite.find_case(case)?.node).op.name();
+        Ok(Record {
+            lane: self.lane.clone(),
+            case: case.into(),
+            op: op.into(),
+            member: self.column.member.clone(),
+            state,
+            ratio: finite(ratio),
+            reason,
+        })
+    }
+}
+
+/// Whether a device may be fine when it is opened again.
+fn is_loss(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::Unavailable | ErrorKind::Io)
+}
