@@ -77,6 +77,7 @@ impl HubArgs {
             insecure: self.insecure,
             origins: self.allow_origin.clone(),
             clients: self.clients,
+            peers: None,
         })
     }
 }
