@@ -7,12 +7,15 @@ use std::io::{self, Read, Write};
 /// A message and its number: of the request itself, or of the last request that is finished.
 pub type Frame = (u64, Bytes);
 
+/// Up to this length a copy costs less than a second call to the system, which wakes the reader twice.
+pub const AT_ONCE: usize = 64 << 10;
+
 /// Writes one frame.
 pub fn write(to: &mut impl Write, seq: u64, bytes: &[u8]) -> io::Result<()> {
     let mut head = [0; 12];
     head[..4].copy_from_slice(&(bytes.len() as u32).to_le_bytes());
     head[4..].copy_from_slice(&seq.to_le_bytes());
-    match bytes.len() < 4096 {
+    match bytes.len() < AT_ONCE {
         true => to.write_all(&[&head, bytes].concat())?,
         false => {
             to.write_all(&head)?;

@@ -2,13 +2,15 @@
 //! process cannot tell any more.
 
 use std::fs::File;
-use std::io::{self, Seek, SeekFrom, Write};
+use std::io;
 use std::path::Path;
 
 /// The process's end.
 #[derive(Debug)]
 pub struct Recorder {
     file: Option<File>,
+    /// What the file says.
+    said: Doing,
 }
 
 /// What a process is doing.
@@ -23,18 +25,33 @@ pub struct Doing {
 impl Recorder {
     /// Opens the file; notes go nowhere if that fails.
     pub fn open(path: &Path) -> Recorder {
-        Recorder { file: File::options().write(true).open(path).ok() }
+        Recorder { file: File::options().write(true).open(path).ok(), said: Doing::default() }
     }
 
     /// Notes what is done from here on.
     pub fn note(&mut self, request: u64, command: u64) {
-        let Some(file) = &mut self.file else { return };
+        let doing = Doing { request, command };
+        let Some(file) = self.file.as_mut().filter(|_| self.said != doing) else { return };
+        self.said = doing;
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&request.to_le_bytes());
         bytes[8..].copy_from_slice(&command.to_le_bytes());
         // A lost note costs detail in a post-mortem, nothing else.
-        let _ = file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(&bytes));
+        let _ = put(file, &bytes);
     }
+}
+
+/// Writes at the file's start, by one call to the system.
+#[cfg(unix)]
+fn put(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    std::os::unix::fs::FileExt::write_all_at(file, bytes, 0)
+}
+
+/// Writes at the file's start.
+#[cfg(not(unix))]
+fn put(file: &mut File, bytes: &[u8]) -> io::Result<()> {
+    use std::io::{Seek, SeekFrom, Write};
+    file.seek(SeekFrom::Start(0)).and_then(|_| file.write_all(bytes))
 }
 
 /// Reads what the process noted last.

@@ -101,7 +101,7 @@ impl Link {
             head.extend(key);
             return self.write(&[&head, &masked(bytes, key)]);
         }
-        if bytes.len() < 4096 {
+        if bytes.len() < crate::pipe::AT_ONCE {
             head.extend_from_slice(bytes);
             return self.write(&[&head]);
         }

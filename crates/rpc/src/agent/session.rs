@@ -25,6 +25,9 @@ pub const TICK: Duration = Duration::from_millis(100);
 /// How long a client may take to read the last message.
 const LINGER: Duration = Duration::from_secs(2);
 
+/// Longest message that is given to the process without a detour: less than any pipe holds.
+const DIRECT: usize = 32 << 10;
+
 /// A session whose process has opened its device.
 pub struct Session {
     pub link: Arc<Link>,
@@ -41,6 +44,8 @@ pub struct Session {
 /// What the threads of a session share.
 struct Shared {
     link: Arc<Link>,
+    /// To the process, until the session is over.
+    to: Mutex<Option<Box<dyn io::Write + Send>>>,
     worker: Worker,
     recorder: PathBuf,
     journal: Mutex<Journal>,
@@ -58,9 +63,10 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 impl Session {
     /// Serves the client until it leaves or the process ends.
     pub fn run(self) {
-        let Streams { mut to, mut from } = self.streams;
+        let Streams { to, mut from } = self.streams;
         let shared = Arc::new(Shared {
             link: self.link,
+            to: Mutex::new(Some(to)),
             worker: self.worker,
             recorder: self.recorder,
             journal: Mutex::default(),
@@ -70,7 +76,7 @@ impl Session {
             over: AtomicBool::new(false),
         });
         let (feeder, answerer) = (shared.clone(), shared.clone());
-        let feed = std::thread::spawn(move || feeder.feed(&mut to));
+        let feed = std::thread::spawn(move || feeder.feed());
         let answer = std::thread::spawn(move || answerer.answer(&mut from));
         let mut front = Front {
             shared: shared.clone(),
@@ -101,8 +107,13 @@ impl Session {
 }
 
 impl Shared {
-    /// Gives requests to the process.
-    fn feed(&self, to: &mut impl io::Write) {
+    /// Gives requests to the process, and closes its stream at the end.
+    fn feed(&self) {
+        self.feed_all();
+        *lock(&self.to) = None;
+    }
+
+    fn feed_all(&self) {
         loop {
             let mut queue = lock(&self.queue);
             let (seq, message) = loop {
@@ -115,11 +126,22 @@ impl Shared {
                 }
             };
             drop(queue);
+            let mut to = lock(&self.to);
+            let Some(to) = to.as_mut() else { return };
             if pipe::write(to, seq, &message).is_err() {
                 // The process has ended; whoever reads from it tells how.
                 return;
             }
         }
+    }
+
+    /// Gives a request to the process at once, which saves waking a thread. False if it must queue.
+    fn feed_now(&self, seq: u64, message: &[u8]) -> bool {
+        let Ok(mut to) = self.to.try_lock() else { return false };
+        let Some(to) = to.as_mut().filter(|_| lock(&self.queue).is_empty()) else { return false };
+        // If the process has ended, whoever reads from it tells how.
+        let _ = pipe::write(to, seq, message);
+        true
     }
 
     /// The session is over: whoever waits for requests stops. False if it was over before.
@@ -266,8 +288,11 @@ impl Front {
                 if bytes_under_way > WINDOW + MAX_MESSAGE as u64 || count > WINDOW_COUNT + 1 {
                     return Err(Error::invalid("the client sent more than the window allows"));
                 }
-                lock(&self.shared.queue).push_back((seq, bytes));
-                self.shared.queued.notify_one();
+                // With nothing else under way the process waits, and so short a message fits its stream.
+                if count > 1 || len > DIRECT || !self.shared.feed_now(seq, &bytes) {
+                    lock(&self.shared.queue).push_back((seq, bytes));
+                    self.shared.queued.notify_one();
+                }
                 Ok(())
             }
         }

@@ -3,7 +3,7 @@
 use crate::executor;
 use crate::offer::Offer;
 use std::collections::VecDeque;
-use std::io::{self, Read, Write};
+use std::io::{self, BufReader, Read, Write};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -159,7 +159,7 @@ fn process(mut command: Command) -> io::Result<(Worker, Streams)> {
     command.stdin(Stdio::from(OwnedFd::from(there))).stdout(print.try_clone()?).stderr(print);
     let child = command.spawn()?;
     drop(command);
-    let streams = Streams { to: Box::new(here.try_clone()?), from: Box::new(here) };
+    let streams = Streams { to: Box::new(here.try_clone()?), from: Box::new(BufReader::new(here)) };
     Ok((watched(child, printed), streams))
 }
 
@@ -212,7 +212,7 @@ pub fn inherited() -> io::Result<Streams> {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    Ok(Streams { to: Box::new(stream.try_clone()?), from: Box::new(stream) })
+    Ok(Streams { to: Box::new(stream.try_clone()?), from: Box::new(BufReader::new(stream)) })
 }
 
 /// The streams of a process that [`process`] started, seen from inside.

@@ -92,8 +92,11 @@ fn requests(
             // Waiting for a slow reader is not the request's own time.
             recorder.note(0, 0);
             answered = true;
+            let more = matches!(&reply, Reply::Data(data) if !data.last);
             let sent = send(to, seq, reply);
-            recorder.note(seq, 0);
+            if more {
+                recorder.note(seq, 0);
+            }
             sent
         };
         executor.execute(seq, request, &mut recorder, &mut answer)?;
