@@ -105,7 +105,34 @@ fn what_happens_only_now_and_then() {
     let carved = tiny("llama_tiny_plain");
     let node = carved.suite.graph().nodes().iter().rfind(|n| n.op.name() == "linear").unwrap().name.clone();
     let found = diagnose(&carved, Wrong::Now(node.clone()));
-    assert!(only(&found).nodes.contains(&node), "{:?}", found.faults);
+    let fault = only(&found);
+    assert!(fault.nodes.contains(&node), "{:?}", found.faults);
+    assert!(["not_written", "race"].contains(&fault.cause.as_str()), "{}: {}", fault.cause, fault.evidence);
+}
+
+/// All recorded runs are right, and a later one of the same is not.
+#[test]
+fn what_happens_only_after_a_while() {
+    let carved = tiny("llama_tiny_plain");
+    let node = carved.suite.graph().nodes().iter().find(|n| n.op.name() == "rope").unwrap().name.clone();
+    let found = diagnose(&carved, Wrong::Tired(node.clone(), carved.suite.frames().len() as u32));
+    let fault = only(&found);
+    assert_eq!((fault.cause.as_str(), &fault.nodes), ("race", &vec![node]), "{}", fault.evidence);
+    assert!(fault.certain && fault.evidence.contains("when the same run is repeated"), "{}", fault.evidence);
+    assert!(found.whole.unwrap().passed);
+}
+
+/// The last element of a buffer that has room for more rows than there are is what memory held before; times zero it does
+/// nothing as long as it is a number.
+#[test]
+fn what_depends_on_memory_that_nobody_wrote() {
+    let carved = tiny("llama_tiny_plain");
+    let reads = "b * cosine + a * sine + 0.0 * f32(x[arrayLength(&x) - 1u])";
+    let kernels = overrides(&[("rope", &[("b * cosine + a * sine", reads)])]);
+    let found = diagnosed(&carved, emulator(""), &kernels, &DiagnoseOptions::default());
+    let fault = only(&found);
+    assert_eq!((fault.cause.as_str(), fault.certain), ("uninitialised", true), "{}", fault.evidence);
+    assert!(fault.op == "rope" && fault.first_bad_case.contains("rope"), "{:?}", fault.nodes);
 }
 
 /// A platform that shows no values of single nodes.

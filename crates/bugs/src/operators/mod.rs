@@ -202,6 +202,8 @@ pub const OPERATORS: &[Operator] = &[
             C::WrongSlot,
             C::StaleData,
             C::OutOfBounds,
+            C::TailDropped,
+            C::NotWritten,
         ],
         indexing::offset,
     ),
@@ -220,13 +222,22 @@ pub const OPERATORS: &[Operator] = &[
             C::NotWritten,
             C::MaskShifted,
             C::PositionShifted,
+            C::Race,
         ],
         indexing::offset_ignored,
     ),
     row(
         "stride",
         Family::Indexing,
-        &[C::WrongStride, C::WrongHead, C::OutOfBounds, C::Transposed, C::WrongSlot],
+        &[
+            C::WrongStride,
+            C::WrongHead,
+            C::OutOfBounds,
+            C::Transposed,
+            C::WrongSlot,
+            C::NotWritten,
+            C::OffByOne,
+        ],
         indexing::stride,
     ),
     row(
@@ -252,7 +263,7 @@ pub const OPERATORS: &[Operator] = &[
     row(
         "swapped-axes",
         Family::Indexing,
-        &[C::Transposed, C::WrongHead, C::RowsSwapped, C::NotWritten, C::WrongStride],
+        &[C::Transposed, C::WrongHead, C::RowsSwapped, C::NotWritten, C::WrongStride, C::TailDropped],
         indexing::swapped_axes,
     ),
     row(

@@ -95,9 +95,7 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
         outs.map(|out| region(out, &|i| out.is_wrong(i) || out.observed[i] == value, &blocks(out))).next();
     let Some((cause, place)) = found else { return };
     let note = format!("{place} hold {}, as if nothing was written there", number(value));
-    if value == 0.0 && cause != Cause::NotWritten {
-        trials.full(cause, Rank::Placed, note, &prediction);
-    } else if value == 0.0 {
+    if value == 0.0 {
         // Zeros may as well have been computed, and memory that nobody wrote is known by other bits where it can be.
         trials.statistical(cause, Rank::Placed, note, 1.0);
     } else {

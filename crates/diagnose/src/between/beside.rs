@@ -51,7 +51,7 @@ const AGAIN: usize = 4;
 
 fn looked(run: &mut Run<'_>, nodes: &[NodeId]) -> Result<Located> {
     let texts = runs::short(&probe::texts(run)?);
-    let Some(mut whole) = traced::load(run, nodes, &texts.concat(), Some(FILL))? else {
+    let Some(mut whole) = traced::load(run, nodes, &runs::capacity(&texts.concat()), Some(FILL))? else {
         return Ok(Located::default());
     };
     let mut unexplained = HashSet::new();

@@ -66,9 +66,7 @@ fn traced(
     fill: Option<u32>,
 ) -> Result<Option<Seen>> {
     let nodes = placed(run);
-    let mut all: Vec<Step> = departure.history.iter().flatten().chain(&departure.steps).cloned().collect();
-    all.extend(departure.next.clone());
-    let Some(mut whole) = traced::load(run, &nodes, &all, fill)? else { return Ok(None) };
+    let Some(mut whole) = traced::load(run, &nodes, &departure.capacity, fill)? else { return Ok(None) };
     let before = remembered(run, &mut whole, departure, fill)?;
     let (mut turns, mut departs) = (Vec::new(), false);
     let judged = matches!(departure.how, How::Results(_));
@@ -133,7 +131,7 @@ fn unsteady(run: &mut Run<'_>, departure: &Departure, fill: Option<u32>) -> Resu
     let nodes = placed(run);
     let mut views: Vec<Vec<TracedNode>> = Vec::new();
     for fill in [fill, other] {
-        let Some(mut whole) = traced::load(run, &nodes, &departure.steps, fill)? else { return Ok(None) };
+        let Some(mut whole) = traced::load(run, &nodes, &departure.capacity, fill)? else { return Ok(None) };
         for _ in 0..if departure.how == How::Poison { 1 } else { run.options.repeats } {
             let mut last = Vec::new();
             runs::walk(run, &mut whole, &departure.steps, &mut |_, whole, _| {
@@ -160,10 +158,20 @@ fn equal<'t>(a: impl Iterator<Item = &'t Tensor>, b: impl Iterator<Item = &'t Te
     a.map(|t| &t.bytes()[..]).eq(b.map(|t| &t.bytes()[..]))
 }
 
+/// The nodes on the target that run the code of this one, in graph order.
+fn same_code(run: &Run<'_>, id: NodeId) -> Vec<NodeId> {
+    let hash = |id: NodeId| run.choices.get(id).ok().map(|c| c.hash.as_str());
+    let mut nodes = placed(run);
+    nodes.retain(|&other| other == id || hash(other).is_some_and(|h| Some(h) == hash(id)));
+    nodes
+}
+
 fn unsteady_fault(run: &Run<'_>, departure: &Departure, id: NodeId) -> Fault {
     let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
     let name = run.name(id);
-    let mut fault = Fault::between(run, &[id], format!("{label}.{name}"));
+    // What a kernel reads it reads wherever it runs; chance may spare its other nodes.
+    let nodes = if departure.how == How::Poison { same_code(run, id) } else { vec![id] };
+    let mut fault = Fault::between(run, &nodes, format!("{label}.{name}"));
     fault.certain = true;
     (fault.cause, fault.evidence) = match departure.how {
         How::Poison => (
@@ -232,9 +240,8 @@ fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Re
 /// Whether the departure shows with these nodes on the target.
 fn departs(run: &mut Run<'_>, limits: &Limits, departure: &Departure, nodes: &[NodeId]) -> Result<bool> {
     run.stop.check()?;
-    let all: Vec<Step> = departure.history.iter().flatten().chain(&departure.steps).cloned().collect();
-    let capacity = runs::capacity(&all);
-    let mut whole = hybrid(run, nodes, &capacity, LoadOptions::default())?;
+    let capacity = &departure.capacity;
+    let mut whole = hybrid(run, nodes, capacity, LoadOptions::default())?;
     for text in &departure.history {
         runs::walk(run, &mut whole, text, &mut |_, _, _| Ok(()))?;
     }
@@ -253,7 +260,7 @@ fn departs(run: &mut Run<'_>, limits: &Limits, departure: &Departure, nodes: &[N
             let first = last(run, &mut whole, departure)?;
             drop(whole);
             let options = LoadOptions { poison: Some(true), ..LoadOptions::default() };
-            let mut whole = hybrid(run, nodes, &capacity, options)?;
+            let mut whole = hybrid(run, nodes, capacity, options)?;
             Ok(!probe::same(&first, &last(run, &mut whole, departure)?))
         }
     }

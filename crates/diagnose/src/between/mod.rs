@@ -44,7 +44,17 @@ struct Departure {
     pub steps: Vec<Step>,
     /// The step behind it, which may find what this one did, if there is one.
     pub next: Option<Step>,
+    /// Room for so many rows, in which it shows: what lies behind the rows of a step depends on it.
+    pub capacity: Symbols,
     pub how: How,
+}
+
+impl Departure {
+    /// A departure that shows in programs with room for its own steps.
+    fn new(history: Vec<Vec<Step>>, steps: Vec<Step>, next: Option<Step>, how: How) -> Departure {
+        let all: Vec<Step> = history.iter().flatten().chain(&steps).chain(&next).cloned().collect();
+        Departure { history, steps, next, capacity: runs::capacity(&all), how }
+    }
 }
 
 /// How a run departs.

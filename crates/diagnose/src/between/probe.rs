@@ -87,7 +87,7 @@ fn results(run: &Run<'_>, texts: &[Vec<Step>], found: &Found) -> Result<Option<D
     let until = texts[prompt].iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
     let steps = texts[prompt][..=until].to_vec();
     let (how, next) = (How::Results(found.check.max_logit_ratio), texts[prompt].get(until + 1).cloned());
-    Ok(Some(Departure { history: texts[..prompt].to_vec(), steps, next, how }))
+    Ok(Some(Departure::new(texts[..prompt].to_vec(), steps, next, how)))
 }
 
 /// Runs all texts again, backwards, and then the two shortest ones as often as asked for: nothing may be left of one text
@@ -117,7 +117,7 @@ fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) 
                 let until = texts[text].iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
                 let history = order[..at].iter().map(|&t| texts[t].clone()).collect();
                 let steps = texts[text][..=until].to_vec();
-                return Ok(Some(Departure { history, steps, next: None, how: How::Bits }));
+                return Ok(Some(Departure::new(history, steps, None, How::Bits)));
             }
         }
     }
@@ -140,7 +140,7 @@ fn halves(run: &mut Run<'_>, whole: &mut Hybrid, limits: &Limits) -> Result<Opti
     if self::worst(run, &mut source, &steps, limits)? > 1.0 {
         return Ok(None);
     }
-    Ok(Some(Departure { history: Vec::new(), steps, next: None, how: How::Results(worst) }))
+    Ok(Some(Departure::new(Vec::new(), steps, None, How::Results(worst))))
 }
 
 /// The largest ratio of a text's steps; see [`runs::ratio`].
@@ -165,7 +165,8 @@ fn poisoned(
     run.progress.stage("run it with poisoned memory", 0);
     let short = runs::short(texts);
     let fill = Some(POISON);
-    let Some(mut whole) = traced::load(run, nodes, &short.concat(), fill)? else { return Ok(()) };
+    let capacity = runs::capacity(&short.concat());
+    let Some(mut whole) = traced::load(run, nodes, &capacity, fill)? else { return Ok(()) };
     let (mut anomalies, mut differs, mut before) = (Vec::new(), None, Before::default());
     for (text, steps) in short.iter().enumerate() {
         before = std::mem::take(&mut before).text();
@@ -185,7 +186,7 @@ fn poisoned(
         let until = short[text].iter().position(|s| s.frame == frame).unwrap_or(0);
         let steps = short[text][..=until].to_vec();
         let (history, how) = (short[..text].to_vec(), How::Poison);
-        let departure = Departure { history, steps, next: None, how };
+        let departure = Departure { history, steps, next: None, capacity, how };
         found.departure = Some((departure, None));
     }
     Ok(())

@@ -2,11 +2,10 @@
 //! filled with.
 
 use super::hybrid;
-use super::runs::{self, Step};
 use crate::diagnose::Run;
 use std::collections::{HashMap, HashSet};
 use tapml_exec::{Hybrid, LoadOptions, TracedNode};
-use tapml_graph::{ErrorKind, NodeId, Origin, Result, Tensor, ValueId};
+use tapml_graph::{ErrorKind, NodeId, Origin, Result, Symbols, Tensor, ValueId};
 
 /// The word that memory is filled with where values are looked at: -12345678 as f32. What computes with it gives other
 /// numbers, activations too, than what was never written, and no device changes its bits, as it may those of a NaN.
@@ -72,18 +71,18 @@ fn is_nan(word: &[u8]) -> bool {
     word.try_into().is_ok_and(|bytes| nan(u32::from_le_bytes(bytes)))
 }
 
-/// A hybrid with these nodes on the target that shows their values in runs of these steps, and fills memory with a word
-/// before it is written. `None` if the target cannot show them: a trace needs memory of its own, which a large model may
+/// A hybrid with these nodes on the target that shows their values in runs of at most this capacity, and fills memory with
+/// a word before it is written. `None` if the target cannot show them: a trace needs memory of its own, which a large model may
 /// not leave.
 pub(super) fn load(
     run: &mut Run<'_>,
     nodes: &[NodeId],
-    steps: &[Step],
+    capacity: &Symbols,
     fill: Option<u32>,
 ) -> Result<Option<Hybrid>> {
     let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
     let options = LoadOptions { poison: Some(fill.is_some()), fill, trace, ..LoadOptions::default() };
-    match hybrid(run, nodes, &runs::capacity(steps), options) {
+    match hybrid(run, nodes, capacity, options) {
         Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => Ok(None),
         other => other.map(Some),
     }

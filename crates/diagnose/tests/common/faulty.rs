@@ -24,6 +24,8 @@ pub enum Wrong {
     Dispatch(String),
     /// Every second replay of a list that runs a whole model skips the dispatches of this label.
     Now(String),
+    /// After so many replays of lists that run a whole model every second one skips the dispatches of this label.
+    Tired(String, u32),
     /// Writes into buffers of this label take place once in the life of the device.
     Once(String),
     /// A text that begins at position 0 is told to begin where the last one ended.
@@ -46,7 +48,7 @@ pub struct Faulty {
     last: Symbols,
     other: HashMap<ListId, ListId>,
     turn: bool,
-    /// How often [`Wrong::Once`] was written.
+    /// How often [`Wrong::Once`] was written, or lists of [`Wrong::Tired`] replayed.
     once: u32,
     /// `n` and `p` of the last run.
     symbols: (u32, u32),
@@ -254,7 +256,7 @@ impl Device for Faulty {
         let kept: Vec<Command> = commands.iter().filter(|c| self.keeps(whole, c)).cloned().collect();
         let kept = if whole { self.reordered(self.overlapping(kept)) } else { kept };
         let list = self.device.record(&kept)?;
-        if let (Wrong::Now(bad), true) = (&self.wrong, whole) {
+        if let (Wrong::Now(bad) | Wrong::Tired(bad, _), true) = (&self.wrong, whole) {
             let keeps = |c: &&Command| !matches!(c, Command::Dispatch { label, .. } if label == bad);
             let fewer: Vec<Command> = kept.iter().filter(keeps).cloned().collect();
             let other = self.device.record(&fewer)?;
@@ -268,8 +270,13 @@ impl Device for Faulty {
             return self.device.replay(list, &last);
         }
         if let Some(&other) = self.other.get(&list) {
+            self.once += 1;
+            if matches!(&self.wrong, Wrong::Tired(_, after) if self.once <= *after) {
+                return self.device.replay(list, symbols);
+            }
             self.turn = !self.turn;
-            return self.device.replay(if self.turn { list } else { other }, symbols);
+            let tired = matches!(self.wrong, Wrong::Tired(..));
+            return self.device.replay(if self.turn != tired { list } else { other }, symbols);
         }
         self.device.replay(list, symbols)
     }
