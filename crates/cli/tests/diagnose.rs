@@ -51,7 +51,9 @@ fn a_fault_is_told_in_text_in_json_and_on_the_page() {
     }
     assert_eq!(fault["nodes"].as_array().unwrap().len(), 8);
     let cause = fault["cause"].as_str().unwrap();
-    assert!(cause != "unknown" && text.contains(&format!("  cause     {cause}")), "{text}");
+    // Half of the results have one term with the wrong sign.
+    assert!(["wrong_sign", "wrong_formula"].contains(&cause), "{cause}: {}", fault["evidence"]);
+    assert!(text.contains(&format!("  cause     {cause}")), "{text}");
     assert!(fault["output_impact"]["kl"].as_f64().unwrap() > 0.0);
     assert!(fault["output_impact"]["top1_changed"].is_boolean());
     let (case, next) = (fault["first_bad_case"].as_str().unwrap(), fault["reproduce"].as_str().unwrap());
