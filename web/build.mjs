@@ -1,0 +1,53 @@
+// Builds dist/, which is kept in the repository: users of the Rust binary need no Node.
+//
+//   node build.mjs           writes dist/
+//   node build.mjs --check   fails if dist/ is not what would be written
+
+import { build } from "esbuild";
+import fs from "node:fs";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
+
+const here = path.dirname(fileURLToPath(import.meta.url));
+const dist = path.join(here, "dist");
+
+/** The release of TapML, from the workspace's manifest. */
+function version() {
+  const manifest = fs.readFileSync(path.join(here, "..", "Cargo.toml"), "utf8");
+  return /^version = "([^"]+)"/m.exec(manifest)[1];
+}
+
+/** The files of dist/ by name. */
+export async function files() {
+  const result = await build({
+    absWorkingDir: here,
+    entryPoints: { page: "src/page/page.ts", agent: "src/page/agent.ts" },
+    outdir: "dist",
+    bundle: true,
+    write: false,
+    minify: true,
+    format: "iife",
+    target: "es2022",
+    legalComments: "none",
+    define: { VERSION: JSON.stringify(version()) },
+  });
+  const all = new Map(result.outputFiles.map((f) => [path.basename(f.path), Buffer.from(f.contents)]));
+  for (const name of ["index.html", "style.css"]) all.set(name, fs.readFileSync(path.join(here, "src/page", name)));
+  return all;
+}
+
+async function main() {
+  const made = await files();
+  if (process.argv[2] === "--check") {
+    const stale = [...made].filter(([name, bytes]) => !fs.existsSync(path.join(dist, name)) || !bytes.equals(fs.readFileSync(path.join(dist, name))));
+    if (stale.length > 0) throw new Error(`dist/ is stale: ${stale.map(([name]) => name).join(", ")}; run \`npm run build\``);
+    return;
+  }
+  fs.mkdirSync(dist, { recursive: true });
+  for (const [name, bytes] of made) {
+    fs.writeFileSync(path.join(dist, name), bytes);
+    console.log(`${name} ${bytes.length}`);
+  }
+}
+
+if (process.argv[1] === fileURLToPath(import.meta.url)) await main();

@@ -1,0 +1,372 @@
+// The execution of requests on a device, one after the other.
+
+import { create } from "@bufbuild/protobuf";
+import type { Command as WireCommand, CreateBuffer, CreateKernel, Record as WireRecord, RunProgram, LoadProgram } from "../wire/gen/tapml_pb";
+import { DoneSchema, ErrorKind, FindingsSchema, HeldBlobsSchema } from "../wire/gen/tapml_pb";
+import { few, integer, name } from "../wire/check";
+import { encodeData, type Reply, type Request } from "../wire/codec";
+import type { Blobs } from "./blobs";
+import { createBuffer, Reads, write, type Stored } from "./buffers";
+import { doing, Failure, failureOf, invalid, unsupported } from "./failure";
+import { Fill } from "./fill";
+import type { Gpu } from "./gpu";
+import { Handles } from "./handles";
+import { compile, Layouts, type Kernel } from "./kernels";
+import { MAX_COMMANDS, MAX_HASHES, PIECE } from "./limits";
+import { List, type Command, type Parts } from "./lists";
+import { Instance, parseProgram, type Workshop } from "./program";
+import { sizeFromWire, symbolsFromWire } from "./sizes";
+
+/** Longest JSON of a program, bytes. */
+const MAX_PROGRAM = 256 << 20;
+
+/** What an executor tells its session. */
+export interface Listener {
+  /** Sends a reply to the request at hand. */
+  answer(reply: Reply): void;
+  /** Sends bytes that are a reply already, and waits until there is room for more. */
+  sendBytes(message: Uint8Array): Promise<void>;
+  /** A command of a traced list is next. */
+  command(at: number): void;
+  /** A list was handed to the GPU, or the GPU has done all it was given. */
+  submitted(list: number): void;
+  settled(): void;
+  /** A kernel was compiled. */
+  compiled(kernel: string): void;
+}
+
+/** A device with the handles of its client. */
+export class Executor implements Parts {
+  destroyed = 0;
+  private readonly buffers = new Handles<Stored>("buffer");
+  private readonly kernels = new Handles<Kernel>("kernel");
+  private readonly lists = new Handles<List>("list");
+  private readonly programs = new Handles<Instance>("program");
+  private readonly alive = new Set<Stored | Kernel>();
+  private readonly layouts: Layouts;
+  private readonly fill: Fill;
+  private readonly reads: Reads;
+  /** Commands of a list of which more are to come. */
+  private partial: { list: number; commands: WireCommand[] } | undefined;
+  private memory = 0;
+
+  constructor(
+    private readonly gpu: Gpu,
+    private readonly blobs: Blobs,
+    private readonly memoryLimit: number,
+    private readonly trace: boolean,
+    private readonly listener: Listener,
+  ) {
+    this.layouts = new Layouts(gpu.device);
+    this.fill = new Fill(gpu.device);
+    this.reads = new Reads(gpu);
+  }
+
+  hasBuffer(buffer: Stored): boolean {
+    return this.alive.has(buffer);
+  }
+
+  hasKernel(kernel: Kernel): boolean {
+    return this.alive.has(kernel);
+  }
+
+  /** Executes one request. Whatever fails is an answer, or is kept for the next one. True if it was answered. */
+  async execute(seq: number, request: Request): Promise<boolean> {
+    const answered = isAnswered(request);
+    try {
+      await this.perform(seq, request);
+    } catch (thrown) {
+      const failure = failureOf(thrown);
+      if (answered) this.listener.answer({ case: "failed", value: failure.toWire() });
+      else this.gpu.report(seq, failure);
+    }
+    return answered;
+  }
+
+  private done(): void {
+    this.listener.answer({ case: "done", value: create(DoneSchema) });
+  }
+
+  /** Fails with the first failure of the unanswered requests since the last one was told. */
+  private async expectNone(): Promise<void> {
+    if (!this.gpu.uncertain) return;
+    await this.gpu.settled();
+    const failure = this.gpu.takeLate();
+    if (failure) throw failure;
+  }
+
+  private async perform(seq: number, request: Request): Promise<void> {
+    switch (request.case) {
+      case "createBuffer":
+        return this.createBuffer(seq, request.value);
+      case "destroyBuffer":
+        return this.destroyBuffer(request.value.buffer);
+      case "write": {
+        const r = request.value;
+        return write(this.gpu, this.buffers.get(r.buffer), integer("offset", r.offset), r.data);
+      }
+      case "read": {
+        const r = request.value;
+        await this.read(seq, r.buffer, integer("offset", r.offset), integer("size", r.size));
+        return this.listener.settled();
+      }
+      case "createKernel":
+        await this.createKernel(request.value);
+        return this.done();
+      case "destroyKernel":
+        return this.forget(this.kernels.remove(request.value.kernel));
+      case "record":
+        return this.record(seq, request.value);
+      case "replay":
+        return this.replay(seq, request.value.list, request.value.symbols);
+      case "destroyList":
+        this.lists.remove(request.value.list);
+        return;
+      case "wait":
+        await Promise.all([this.gpu.device.queue.onSubmittedWorkDone(), this.gpu.settled()]);
+        await this.expectNone();
+        this.listener.settled();
+        return this.done();
+      case "takeFindings":
+        return this.listener.answer({ case: "findings", value: create(FindingsSchema) });
+      case "hasBlobs": {
+        if (request.value.hashes.length > MAX_HASHES) {
+          throw invalid(`${request.value.hashes.length} hashes, at most ${MAX_HASHES}`);
+        }
+        const held = request.value.hashes.map((hash) => this.blobs.get(hash) !== undefined);
+        return this.listener.answer({ case: "heldBlobs", value: create(HeldBlobsSchema, { held }) });
+      }
+      case "putBlob":
+        return this.blobs.put(request.value.data);
+      case "writeBlob": {
+        const r = request.value;
+        return write(this.gpu, this.buffers.get(r.buffer), integer("offset", r.offset), this.blobs.need(r.hash));
+      }
+      case "loadProgram":
+        await this.expectNone();
+        await this.loadProgram(seq, request.value);
+        await this.expectNone();
+        return this.done();
+      case "runProgram":
+        await this.expectNone();
+        await this.runProgram(seq, request.value);
+        return this.listener.settled();
+      case "unloadProgram":
+        return this.programs.remove(request.value.program)?.unload();
+      default:
+        throw invalid("a request that has no place here");
+    }
+  }
+
+  private reserve(label: string, size: number): void {
+    if (this.memory + size > this.memoryLimit) {
+      throw new Failure(
+        ErrorKind.OUT_OF_MEMORY,
+        `buffer \`${label}\` of ${size} bytes: the session has ${this.memory} bytes and may have ${this.memoryLimit}`,
+      );
+    }
+    this.memory += size;
+  }
+
+  private createBuffer(seq: number, r: CreateBuffer): void {
+    const size = integer("size", r.size);
+    const made = this.buffers.make(r.buffer, () => {
+      this.reserve(name("label", r.label), size);
+      try {
+        return createBuffer(this.gpu, seq, r.buffer, r.label, size);
+      } catch (thrown) {
+        this.memory -= size;
+        throw thrown;
+      }
+    });
+    this.alive.add(made);
+  }
+
+  private destroyBuffer(id: number): void {
+    const buffer = this.buffers.remove(id);
+    if (!buffer) return;
+    this.memory -= buffer.asked;
+    buffer.raw.destroy();
+    this.forget(buffer);
+  }
+
+  private forget(part: Stored | Kernel | undefined): void {
+    if (part && this.alive.delete(part)) this.destroyed++;
+  }
+
+  private async createKernel(r: CreateKernel): Promise<void> {
+    this.kernels.expectFree(r.kernel);
+    const kernel = await compile(this.gpu, this.layouts, r.kernel, r);
+    this.kernels.set(r.kernel, kernel);
+    this.alive.add(kernel);
+    this.listener.compiled(r.name);
+  }
+
+  private record(seq: number, r: WireRecord): void {
+    const partial = this.partial;
+    this.partial = undefined;
+    if (partial && partial.list !== r.list) throw invalid(`list ${r.list} within list ${partial.list}`);
+    const commands = partial ? partial.commands.concat(r.commands) : r.commands;
+    if (commands.length > MAX_COMMANDS) throw unsupported(`a list of more than ${MAX_COMMANDS} commands`);
+    if (r.more) {
+      this.partial = { list: r.list, commands };
+      return;
+    }
+    this.lists.make(r.list, () => {
+      return new List(this.gpu, this, this.fill, seq, r.list, commands.map((c) => this.command(c)));
+    });
+  }
+
+  private command({ work }: WireCommand): Command {
+    switch (work.case) {
+      case "dispatch": {
+        const d = work.value;
+        return doing(`dispatch \`${name("label", d.label)}\``, () => ({
+          do: "dispatch",
+          label: d.label,
+          kernel: this.kernels.get(d.kernel),
+          bindings: few("bindings", d.bindings).map((b) => {
+            return { buffer: this.buffers.get(b.buffer), offset: integer("offset", b.offset), size: integer("size", b.size) };
+          }),
+          grid: [sizeFromWire(d.x), sizeFromWire(d.y), sizeFromWire(d.z)],
+        }));
+      }
+      case "copy": {
+        const { src, dst, srcOffset, dstOffset, size } = work.value;
+        return {
+          do: "copy",
+          src: this.buffers.get(src),
+          srcOffset: sizeFromWire(srcOffset),
+          dst: this.buffers.get(dst),
+          dstOffset: sizeFromWire(dstOffset),
+          size: sizeFromWire(size),
+        };
+      }
+      case "fill":
+        return { do: "fill", buffer: this.buffers.get(work.value.buffer), word: work.value.word };
+      default:
+        throw invalid("a command holds nothing");
+    }
+  }
+
+  private async replay(seq: number, id: number, values: Parameters<typeof symbolsFromWire>[0]): Promise<void> {
+    const list = this.lists.get(id);
+    const symbols = symbolsFromWire(values);
+    this.listener.submitted(id);
+    if (this.trace) await list.trace(seq, symbols, (at) => this.listener.command(at));
+    else list.replay(seq, symbols);
+  }
+
+  /** Answers with pieces, each sent as soon as it is here. */
+  private async read(seq: number, id: number, offset: number, size: number): Promise<void> {
+    const buffer = ((): Stored | Failure => {
+      try {
+        return this.buffers.get(id);
+      } catch (thrown) {
+        return failureOf(thrown);
+      }
+    })();
+    if (buffer instanceof Failure) {
+      // What went wrong earlier explains it.
+      await this.expectNone();
+      throw buffer;
+    }
+    await this.reads.read(buffer, offset, size, () => this.expectNone(), (piece, last) => {
+      const { message, payload } = encodeData(seq, piece.length, last);
+      payload.set(piece);
+      return this.listener.sendBytes(message);
+    });
+  }
+
+  private gather(what: string, pieces: Uint8Array[], limit: number): Uint8Array {
+    const found = pieces.map((hash) => this.blobs.need(hash));
+    const length = found.reduce((sum, piece) => sum + piece.length, 0);
+    if (length > limit) throw unsupported(`${what} of more than ${limit} bytes`);
+    if (found.length === 1) return found[0]!;
+    const all = new Uint8Array(length);
+    let at = 0;
+    for (const piece of found) {
+      all.set(piece, at);
+      at += piece.length;
+    }
+    return all;
+  }
+
+  private async loadProgram(seq: number, r: LoadProgram): Promise<void> {
+    this.programs.expectFree(r.program);
+    const program = parseProgram(this.gather("a program", r.pieces, MAX_PROGRAM));
+    // All weights are looked for before any is loaded, so that a client learns early what is missing.
+    const weights = new Map(r.weights.map((w) => [name("weight", w.name), w]));
+    weights.forEach((w) => doing(w.name, () => w.pieces.forEach((hash) => this.blobs.need(hash))));
+    const weight = (of: string): Uint8Array => {
+      return doing(`weight \`${of}\``, () => {
+        const found = weights.get(of);
+        if (!found) throw invalid("the client sent none of this name");
+        const bytes = this.gather("a weight", found.pieces, Number.MAX_SAFE_INTEGER);
+        if (bytes.length !== Number(found.size)) throw invalid(`expected ${found.size} bytes, found ${bytes.length}`);
+        return bytes;
+      });
+    };
+    const workshop: Workshop = {
+      gpu: this.gpu,
+      layouts: this.layouts,
+      fill: this.fill,
+      reserve: (label, size) => this.reserve(label, size),
+      release: (size) => (this.memory -= size),
+    };
+    this.programs.set(r.program, await Instance.load(seq, program, workshop, weight));
+    program.kernels.forEach((k) => this.listener.compiled(k.name));
+  }
+
+  private async runProgram(seq: number, r: RunProgram): Promise<void> {
+    const instance = this.programs.get(r.program);
+    const symbols = symbolsFromWire(r.symbols);
+    const outputs = r.outputs.map((output) => instance.output(output, symbols));
+    if (r.reset) instance.zeroStates();
+    instance.run(seq, symbols, r.inputs);
+    const length = outputs.reduce((sum, o) => sum + o.length, 0);
+    if (length <= PIECE) return this.answerTogether(seq, outputs, length);
+    let left = length;
+    for (const { buffer, length: part } of outputs) {
+      await this.reads.read(buffer, 0, part, () => this.expectNone(), (piece) => {
+        left -= piece.length;
+        const { message, payload } = encodeData(seq, piece.length, left === 0);
+        payload.set(piece);
+        return this.listener.sendBytes(message);
+      });
+    }
+  }
+
+  /** Small outputs in one message. */
+  private async answerTogether(seq: number, outputs: { buffer: Stored; length: number }[], length: number): Promise<void> {
+    const { message, payload } = encodeData(seq, length, true);
+    let at = 0;
+    const places = outputs.map((o) => (at += o.length) - o.length);
+    await Promise.all(
+      outputs.map(({ buffer, length: part }, i) => {
+        let to = places[i]!;
+        return this.reads.read(buffer, 0, part, () => this.expectNone(), (piece) => {
+          payload.set(piece, to);
+          to += piece.length;
+        });
+      }),
+    );
+    await this.listener.sendBytes(message);
+  }
+}
+
+/** Whether a request is answered, so that a failure can be told at once. */
+function isAnswered(request: Request): boolean {
+  switch (request.case) {
+    case "read":
+    case "createKernel":
+    case "wait":
+    case "takeFindings":
+    case "hasBlobs":
+    case "loadProgram":
+    case "runProgram":
+      return true;
+    default:
+      return false;
+  }
+}
