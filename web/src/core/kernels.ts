@@ -176,10 +176,12 @@ function summary(log: string): string {
   return (lines[0] ?? "no reason given").replace(/^error: /, "");
 }
 
-/** The line that declares the binding which a pipeline error names. */
+/** The line that declares the binding which a pipeline error names, or the first of its group. */
 function bindingPlace(full: string, log: string): [line: number, column: number] | undefined {
-  const number = /binding(?: index)?[ :=(]*(\d+)/i.exec(log)?.[1];
-  if (number === undefined) return undefined;
-  const line = full.split("\n").findIndex((l) => new RegExp(`@binding\\(\\s*${number}\\s*\\)`).test(l));
+  const found = /@binding\((\d+)\)|binding(?: index)?[ :=(]*(\d+)/i.exec(log);
+  const number = found?.[1] ?? found?.[2];
+  const declaration = number !== undefined ? `@binding\\(\\s*${number}\\s*\\)` : / group 0\b/.test(log) ? "@group\\(\\s*0\\s*\\)" : undefined;
+  if (declaration === undefined) return undefined;
+  const line = full.split("\n").findIndex((l) => new RegExp(declaration).test(l));
   return line < 0 ? undefined : [line + 1, 1];
 }

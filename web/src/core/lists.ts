@@ -112,6 +112,7 @@ export class List {
     return made;
   }
 
+  /** Encodes the dispatches and drops the result. */
   private rehearse(steps: Step[]): void {
     const encoder = this.gpu.device.createCommandEncoder({ label: `list ${this.id}` });
     const pass = encoder.beginComputePass();
@@ -119,7 +120,7 @@ export class List {
       if (step.do !== "dispatch") continue;
       pass.setPipeline(step.pipeline);
       pass.setBindGroup(0, step.group);
-      pass.dispatchWorkgroups(0, 0, 0);
+      pass.dispatchWorkgroups(1, 1, 1);
     }
     pass.end();
     encoder.finish();

@@ -1,0 +1,39 @@
+// Files that are kept in the repository and made from others.
+
+import assert from "node:assert/strict";
+import { spawnSync } from "node:child_process";
+import fs from "node:fs";
+import path from "node:path";
+import test from "node:test";
+import { file_tapml } from "../src/wire/gen/tapml_pb";
+
+test("dist/ is what the sources give", () => {
+  const run = spawnSync(process.execPath, ["build.mjs", "--check"], { cwd: path.join(ROOT, "web"), encoding: "utf8" });
+  assert.equal(run.status, 0, run.stderr);
+});
+
+test("dist/ stays small", () => {
+  const dist = path.join(ROOT, "web/dist");
+  const bytes = fs.readdirSync(dist).reduce((sum, f) => sum + fs.statSync(path.join(dist, f)).size, 0);
+  assert.ok(bytes < 170_000, `${bytes} bytes`);
+});
+
+test("the generated code has every field of the schema", () => {
+  const proto = fs.readFileSync(path.join(ROOT, "crates/rpc/proto/tapml.proto"), "utf8").replace(/\/\/.*$/gm, "");
+  const fields: string[] = [];
+  let message = "";
+  for (const line of proto.split("\n")) {
+    const opened = /^(?:message|enum) (\w+)/.exec(line);
+    if (opened) message = opened[1]!;
+    const field = /^\s+(?:repeated |optional )?[\w.]+ (\w+) = (\d+);/.exec(line);
+    if (field && message) fields.push(`${message}.${field[1]} = ${field[2]}`);
+    const value = /^\s+([A-Z_]+) = (\d+);/.exec(line);
+    if (value && message) fields.push(`${message}.${value[1]} = ${value[2]}`);
+  }
+  const known = [
+    ...file_tapml.messages.flatMap((m) => m.fields.map((f) => `${m.name}.${f.name} = ${f.number}`)),
+    ...file_tapml.enums.flatMap((e) => e.values.map((v) => `${e.name}.${v.name} = ${v.number}`)),
+  ];
+  assert.ok(fields.length > 150);
+  assert.deepEqual(known.sort(), fields.sort(), "run `npm run generate`");
+});

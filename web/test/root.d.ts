@@ -1,0 +1,2 @@
+/** The repository's root; set when tests are bundled. */
+declare const ROOT: string;

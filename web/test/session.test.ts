@@ -1,0 +1,270 @@
+// Sessions on a real WebGPU: Dawn under Node, with no browser around it.
+
+import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import assert from "node:assert/strict";
+import test, { after, before } from "node:test";
+import { Blobs } from "../src/core/blobs";
+import { Session, type House } from "../src/core/session";
+import type { Reply, Request } from "../src/wire/codec";
+import { BindingKind, CreateKernelSchema, ErrorKind, Reason, ToAgentSchema, ToClientSchema, type Failed, type PostMortem } from "../src/wire/gen/tapml_pb";
+import { dawn } from "./dawn";
+
+let house: House | undefined;
+let missing = "";
+
+before(async () => {
+  const api = await dawn();
+  if (typeof api === "string") {
+    missing = api;
+    return;
+  }
+  const settings = { deadline: 20_000, idle: 60_000, memory: 1 << 30 };
+  house = { api, agent: "test", browser: "Node", device: "webgpu", settings, blobs: await Blobs.open(0) };
+});
+
+// Dawn keeps the process alive.
+after(() => setTimeout(() => process.exit(), 100).unref());
+
+/** The client's side of a session. */
+class Client {
+  readonly session: Session;
+  closed = false;
+  private seq = 0;
+  private readonly inbox: { seq: number; reply: Reply }[] = [];
+  private wake: () => void = () => {};
+
+  constructor(settings: Partial<House["settings"]> = {}) {
+    const channel = {
+      send: (bytes: Uint8Array) => {
+        const { seq, reply } = fromBinary(ToClientSchema, bytes.slice());
+        this.inbox.push({ seq: Number(seq), reply });
+        this.wake();
+      },
+      close: () => {
+        this.closed = true;
+        this.wake();
+      },
+      waiting: () => 0,
+    };
+    this.session = new Session("s", channel, { ...house!, settings: { ...house!.settings, ...settings } });
+  }
+
+  send(name: Request["case"], value: object = {}): number {
+    const message = create(ToAgentSchema, { seq: BigInt(++this.seq), request: { case: name, value } as never });
+    this.session.receive(toBinary(ToAgentSchema, message));
+    return this.seq;
+  }
+
+  /** The next message that is no credit. */
+  async next(): Promise<{ seq: number; reply: Reply }> {
+    for (;;) {
+      const at = this.inbox.findIndex((m) => m.reply.case !== "credit");
+      if (at >= 0) return this.inbox.splice(0, at + 1).at(-1)!;
+      assert.ok(!this.closed, "the session is closed");
+      await new Promise<void>((done) => (this.wake = done));
+    }
+  }
+
+  async ask(name: Request["case"], value: object = {}): Promise<Reply> {
+    const seq = this.send(name, value);
+    const { seq: of, reply } = await this.next();
+    assert.equal(of, seq);
+    return reply;
+  }
+
+  async open(target = "webgpu", more: object = {}): Promise<Reply> {
+    return this.ask("hello", { versionMin: 1, versionMax: 1, client: "test", target, ...more });
+  }
+
+  /** A kernel with one writable binding; its reply. */
+  kernel(id: number, text: string, more: object = {}): Promise<Reply> {
+    return this.ask("createKernel", {
+      ...create(CreateKernelSchema, { kernel: id, name: "mine/kernel", file: "mine.wgsl", entry: "main", text }),
+      bindings: [BindingKind.READ_WRITE],
+      workgroupX: 1,
+      workgroupY: 1,
+      workgroupZ: 1,
+      ...more,
+    });
+  }
+
+  /** A list of one dispatch on one workgroup. */
+  record(list: number, kernel: number, buffer: number): void {
+    const one = { constant: 1n };
+    const dispatch = { label: "layer 1", kernel, bindings: [{ buffer }], x: one, y: one, z: one };
+    this.send("record", { list, commands: [{ work: { case: "dispatch", value: dispatch } }] });
+  }
+
+  leave(): void {
+    this.session.left();
+  }
+}
+
+const ADD = `
+@group(0) @binding(0) var<storage, read_write> out: array<u32>;
+@compute @workgroup_size(1)
+fn main() { out[0] += 1u; }
+`;
+
+/** A test that needs a device. */
+function device(name: string, body: () => Promise<void>): void {
+  test(name, async (t) => {
+    if (!house) return t.skip(missing);
+    await body();
+  });
+}
+
+const failure = (reply: Reply): Failed => {
+  assert.equal(reply.case, "failed");
+  return reply.value as Failed;
+};
+const detail = (f: Failed, of: string): string | undefined => f.details.find((d) => d.name === of)?.value;
+
+device("a kernel runs on a buffer that starts zeroed", async () => {
+  const client = new Client();
+  const welcome = await client.open();
+  assert.ok(welcome.case === "welcome");
+  assert.equal(welcome.value.device?.platform, "webgpu");
+  assert.ok((welcome.value.device?.limits?.maxStorageBuffers ?? 0) >= 8);
+  client.send("createBuffer", { buffer: 1, label: "out", size: 10n });
+  assert.equal((await client.kernel(1, ADD)).case, "done");
+  client.record(1, 1, 1);
+  client.send("replay", { list: 1 });
+  client.send("replay", { list: 1 });
+  client.send("write", { buffer: 1, offset: 8n, data: new Uint8Array([7, 9]) });
+  const data = await client.ask("read", { buffer: 1, offset: 0n, size: 10n });
+  assert.ok(data.case === "data" && data.value.last);
+  assert.deepEqual([...data.value.data], [2, 0, 0, 0, 0, 0, 0, 0, 7, 9]);
+  client.leave();
+  assert.ok(client.closed);
+});
+
+device("compile errors name kernel, file and line within the text", async () => {
+  const client = new Client();
+  await client.open();
+  const bad = failure(await client.kernel(1, "\n\nfn main() { let x: f32 = 1u; }\n", { prelude: "alias A = u32;\nalias B = u32;\n" }));
+  assert.equal(bad.kind, ErrorKind.COMPILE);
+  assert.deepEqual([detail(bad, "kernel"), detail(bad, "file"), detail(bad, "line")], ["mine/kernel", "mine.wgsl", "3"]);
+  assert.match(bad.message, /^kernel `mine\/kernel` does not compile: mine\.wgsl:3:\d+: /);
+  assert.equal(detail(bad, "source"), "fn main() { let x: f32 = 1u; }");
+  const binding = failure(await client.kernel(1, ADD, { bindings: [] }));
+  assert.deepEqual([detail(binding, "kernel"), detail(binding, "line")], ["mine/kernel", "2"], detail(binding, "log"));
+  const entry = failure(await client.kernel(1, ADD, { entry: "absent" }));
+  assert.equal(detail(entry, "kernel"), "mine/kernel");
+  assert.equal((await client.kernel(1, ADD)).case, "done");
+  client.leave();
+});
+
+device("an error of an unanswered request is the answer to the next read, once", async () => {
+  const client = new Client();
+  await client.open();
+  client.send("createBuffer", { buffer: 1, label: "out", size: 4n });
+  client.send("write", { buffer: 1, offset: 0n, data: new Uint8Array(8) });
+  client.send("write", { buffer: 2, offset: 0n, data: new Uint8Array(8) });
+  const first = failure(await client.ask("read", { buffer: 1, offset: 0n, size: 4n }));
+  assert.match(first.message, /write of 8 bytes at 0 of `out`, which has 4/);
+  assert.equal((await client.ask("read", { buffer: 1, offset: 0n, size: 4n })).case, "data");
+  client.send("createBuffer", { buffer: 3, label: "huge", size: 2n ** 50n });
+  const huge = failure(await client.ask("wait"));
+  assert.match(huge.message, /buffer `huge`/);
+  client.send("destroyBuffer", { buffer: 3 });
+  assert.equal((await client.ask("wait")).case, "done");
+  client.leave();
+});
+
+device("what WebGPU finds when it encodes names kernel and dispatch", async () => {
+  const client = new Client();
+  await client.open();
+  const text = ADD.replace("array<u32>", "array<u32, 64>");
+  assert.equal((await client.kernel(1, text)).case, "done");
+  client.send("createBuffer", { buffer: 1, label: "small", size: 16n });
+  client.record(1, 1, 1);
+  const small = failure(await client.ask("wait"));
+  assert.equal(small.kind, ErrorKind.INVALID_INPUT);
+  assert.equal(detail(small, "kernel"), "mine/kernel");
+  assert.match(small.message, /dispatch `layer 1`/);
+  client.leave();
+});
+
+device("a request beyond its deadline ends the session with a post-mortem", async () => {
+  const client = new Client();
+  await client.open("webgpu", { deadlineMs: 300n });
+  client.send("createBuffer", { buffer: 1, label: "out", size: 4n });
+  const slow = ADD.replace("{ out", "{ for (var i = 0u; i < 40000000u; i++) { out[0] ^= i; } out");
+  assert.equal((await client.kernel(1, slow)).case, "done");
+  client.record(1, 1, 1);
+  client.send("replay", { list: 1 });
+  client.send("wait");
+  const { reply } = await client.next();
+  assert.ok(reply.case === "postMortem", String(reply.case));
+  const report = reply.value as PostMortem;
+  assert.equal(report.reason, Reason.DEADLINE);
+  assert.match(report.summary, /did not finish within .* while running `layer 1` with kernel `mine\/kernel`/);
+  assert.deepEqual([report.kernels[0]?.name, report.kernels[0]?.file], ["mine/kernel", "mine.wgsl"]);
+  assert.ok(client.closed);
+});
+
+device("a ping is answered while something runs, a cancelled request is given up", async () => {
+  const client = new Client();
+  client.send("hello", { versionMin: 1, versionMax: 1, target: "webgpu" });
+  const ping = client.send("ping");
+  const pong = await client.next();
+  assert.deepEqual([pong.seq, pong.reply.case], [ping, "pong"]);
+  const wait = client.send("wait");
+  client.send("cancel", { request: BigInt(wait), graceMs: 0n });
+  const given = await client.next();
+  assert.deepEqual([given.seq, failure(given.reply).kind], [wait, ErrorKind.INTERRUPTED]);
+  assert.equal((await client.next()).reply.case, "welcome");
+  client.leave();
+});
+
+device("who breaks the protocol is told and closed out", async () => {
+  for (const [first, pattern] of [["wait", /expected a hello first/], ["hello", /this agent offers `webgpu`/]] as const) {
+    const client = new Client();
+    const reply = await client.ask(first, { versionMin: 1, versionMax: 1, target: "cuda" }).catch(() => undefined);
+    const said = reply ?? (await client.next().catch(() => undefined))?.reply;
+    if (said) assert.match(failure(said).message, pattern);
+    assert.ok(client.closed);
+  }
+  const options = new Client();
+  assert.match(failure(await options.open("webgpu?colour=red")).message, /`colour=red` is unknown/);
+  const twice = new Client();
+  await twice.open();
+  twice.send("hello", {});
+  assert.match(failure((await twice.next()).reply).message, /a second hello/);
+  assert.ok(twice.closed);
+});
+
+device("more than the session's memory is refused", async () => {
+  const client = new Client({ memory: 1000 });
+  await client.open();
+  client.send("createBuffer", { buffer: 1, label: "a", size: 800n });
+  client.send("createBuffer", { buffer: 2, label: "b", size: 800n });
+  assert.match(failure(await client.ask("wait")).message, /has 800 bytes and may have 1000/);
+  client.send("destroyBuffer", { buffer: 1 });
+  client.send("createBuffer", { buffer: 3, label: "c", size: 1000n });
+  assert.equal((await client.ask("wait")).case, "done");
+  client.leave();
+});
+
+device("large reads come in pieces, in order", async () => {
+  const client = new Client();
+  await client.open();
+  const size = (9 << 20) + 5;
+  const words = Uint8Array.from({ length: size + 3 }, (_, i) => (i * 7 + (i >> 12)) & 255);
+  client.send("createBuffer", { buffer: 1, label: "large", size: BigInt(size + 3) });
+  for (let at = 0; at < words.length; at += 4 << 20) {
+    client.send("write", { buffer: 1, offset: BigInt(at), data: words.subarray(at, at + (4 << 20)) });
+  }
+  client.send("read", { buffer: 1, offset: 3n, size: BigInt(size) });
+  const parts: Uint8Array[] = [];
+  for (let last = false; !last; ) {
+    const { reply } = await client.next();
+    assert.ok(reply.case === "data");
+    parts.push(reply.value.data);
+    last = reply.value.last;
+  }
+  assert.equal(parts.length, 3);
+  assert.ok(Buffer.concat(parts).equals(words.subarray(3)));
+  client.leave();
+});
