@@ -25,5 +25,5 @@ await build({
   define: { ROOT: JSON.stringify(path.join(here, "..")) },
 });
 const files = tests.map((f) => path.join(out, f.replace(/\.ts$/, ".mjs")));
-const run = spawnSync(process.execPath, ["--enable-source-maps", "--test", ...files], { stdio: "inherit", cwd: here });
+const run = spawnSync(process.execPath, ["--enable-source-maps", "--test-reporter=tap", "--test", ...files], { stdio: "inherit", cwd: here });
 process.exit(run.status ?? 1);

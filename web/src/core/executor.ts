@@ -1,7 +1,7 @@
 // The execution of requests on a device, one after the other.
 
 import { create } from "@bufbuild/protobuf";
-import type { Command as WireCommand, CreateBuffer, CreateKernel, Record as WireRecord, RunProgram, LoadProgram } from "../wire/gen/tapml_pb";
+import type { Command as WireCommand, CreateBuffer, CreateKernel, Record as WireRecord, RunProgram, LoadProgram, Step } from "../wire/gen/tapml_pb";
 import { DoneSchema, ErrorKind, FindingsSchema, HeldBlobsSchema } from "../wire/gen/tapml_pb";
 import { few, integer, name } from "../wire/check";
 import { encodeData, type Reply, type Request } from "../wire/codec";
@@ -33,6 +33,13 @@ export interface Listener {
   settled(): void;
   /** A kernel was compiled. */
   compiled(kernel: string): void;
+}
+
+/** A range of a buffer. */
+interface Range {
+  buffer: Stored;
+  offset: number;
+  length: number;
 }
 
 /** A device with the handles of its client. */
@@ -151,6 +158,14 @@ export class Executor implements Parts {
         await this.expectNone();
         await this.runProgram(seq, request.value);
         return this.listener.settled();
+      case "step":
+        await this.expectNone();
+        await this.step(seq, request.value);
+        return this.listener.settled();
+      case "putTensor":
+      case "dropTensor":
+      case "callNode":
+        throw unsupported("this device runs kernels, not operators");
       case "unloadProgram":
         return this.programs.remove(request.value.program)?.unload();
       default:
@@ -324,11 +339,26 @@ export class Executor implements Parts {
     const outputs = r.outputs.map((output) => instance.output(output, symbols));
     if (r.reset) instance.zeroStates();
     instance.run(seq, symbols, r.inputs);
+    await this.answerAll(seq, outputs);
+  }
+
+  private async step(seq: number, r: Step): Promise<void> {
+    few("writes", r.writes);
+    const outputs = few("reads", r.reads).map((read): Range => {
+      return { buffer: this.buffers.get(read.buffer), offset: integer("offset", read.offset), length: integer("size", read.size) };
+    });
+    r.writes.forEach((w) => write(this.gpu, this.buffers.get(w.buffer), integer("offset", w.offset), w.data));
+    await this.replay(seq, r.list, r.symbols);
+    await this.answerAll(seq, outputs);
+  }
+
+  /** Answers with ranges, one after the other. */
+  private async answerAll(seq: number, outputs: Range[]): Promise<void> {
     const length = outputs.reduce((sum, o) => sum + o.length, 0);
     if (length <= PIECE) return this.answerTogether(seq, outputs, length);
     let left = length;
-    for (const { buffer, length: part } of outputs) {
-      await this.reads.read(buffer, 0, part, () => this.expectNone(), (piece) => {
+    for (const { buffer, offset, length: part } of outputs.filter((o) => o.length > 0)) {
+      await this.reads.read(buffer, offset, part, () => this.expectNone(), (piece) => {
         left -= piece.length;
         const { message, payload } = encodeData(seq, piece.length, left === 0);
         payload.set(piece);
@@ -337,15 +367,16 @@ export class Executor implements Parts {
     }
   }
 
-  /** Small outputs in one message. */
-  private async answerTogether(seq: number, outputs: { buffer: Stored; length: number }[], length: number): Promise<void> {
+  /** Short ranges in one message. */
+  private async answerTogether(seq: number, outputs: Range[], length: number): Promise<void> {
     const { message, payload } = encodeData(seq, length, true);
     let at = 0;
     const places = outputs.map((o) => (at += o.length) - o.length);
+    if (outputs.length === 0) await Promise.all([this.gpu.device.queue.onSubmittedWorkDone(), this.expectNone()]);
     await Promise.all(
-      outputs.map(({ buffer, length: part }, i) => {
+      outputs.map(({ buffer, offset, length: part }, i) => {
         let to = places[i]!;
-        return this.reads.read(buffer, 0, part, () => this.expectNone(), (piece) => {
+        return this.reads.read(buffer, offset, part, () => this.expectNone(), (piece) => {
           payload.set(piece, to);
           to += piece.length;
         });
@@ -365,6 +396,10 @@ function isAnswered(request: Request): boolean {
     case "hasBlobs":
     case "loadProgram":
     case "runProgram":
+    case "step":
+    case "putTensor":
+    case "dropTensor":
+    case "callNode":
       return true;
     default:
       return false;

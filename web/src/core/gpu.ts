@@ -145,12 +145,28 @@ export class Gpu {
     return this.scopes.size > 0 || this.late.length > 0;
   }
 
-  /** Gives the device back, with all that is on it. */
+  /**
+   * Gives the device back, with all that is on it, as soon as the GPU has done what it was given. To destroy a device
+   * under a kernel that never ends would block the browser's GPU process, and every later device with it.
+   */
   close(): void {
     this.gone = true;
-    this.device.destroy();
+    leaving.add(this);
+    const destroy = (): void => {
+      this.device.destroy();
+      leaving.delete(this);
+    };
+    void this.device.queue.onSubmittedWorkDone().then(destroy, destroy);
+  }
+
+  /** How many devices were given back and are still busy. */
+  static get busy(): number {
+    return leaving.size;
   }
 }
+
+/** Devices that were given back and are still busy: were they collected, that would destroy them. */
+const leaving = new Set<Gpu>();
 
 /** The adapter's own limits, by name. */
 function allLimits(limits: GPUSupportedLimits): Record<string, number> {

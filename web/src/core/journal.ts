@@ -129,6 +129,10 @@ export class Journal {
         const { list, symbols } = request.value;
         return { tell: () => this.tellReplay(list, symbols), list };
       }
+      case "step": {
+        const { list, symbols, writes, reads } = request.value;
+        return { tell: () => `write ${writes.length} ranges, ${this.tellReplay(list, symbols)}, read ${reads.length} ranges`, list };
+      }
       case "destroyList": {
         this.commands -= this.lists.get(request.value.list)?.length ?? 0;
         this.lists.delete(request.value.list);

@@ -140,13 +140,13 @@ export class Instance {
   }
 
   /** Where an output is, and how many bytes it has at these symbols. */
-  output(name: string, symbols: Symbols): { buffer: Stored; length: number } {
+  output(name: string, symbols: Symbols): { buffer: Stored; offset: number; length: number } {
     const port = this.program.outputs.find((p) => p.name === name);
     if (!port) {
       const names = this.program.outputs.map((p) => p.name).join(", ");
       throw invalid(`there is no output \`${name}\``).hinted(`outputs: ${names}`);
     }
-    return { buffer: this.buffer(port.buffer), length: bytesOf(port.ty, symbols) };
+    return { buffer: this.buffer(port.buffer), offset: 0, length: bytesOf(port.ty, symbols) };
   }
 
   /** Fills the states of a fixed shape with zeros. */

@@ -350,7 +350,7 @@ export class Session implements Listener {
 }
 
 /** What a session can do beside the commands of a device. */
-export const CAPABILITIES = ["blobs", "programs", "trace"];
+export const CAPABILITIES = ["blobs", "programs", "steps", "trace"];
 
 /** A device on one line. */
 export function adapterText(info: Info): string {

@@ -85,7 +85,7 @@ function show(state: Partial<State> & Pick<State, "status" | "reason">): void {
   element<HTMLButtonElement>("stop").hidden = !["dialling", "connected", "waiting"].includes(state.status);
   element("form").hidden = !["refused", "stopped"].includes(state.status);
   document.title = `${state.name || "TapML"}: ${STATUS[state.status]}`;
-  text("known", state.name ? `${state.name}/webgpu` : "–");
+  text("known", state.name ? `hub/${state.name}/webgpu` : "–");
   text("hub", state.hub ?? "–");
   text("browser", state.browser ?? "–");
   text("adapter", state.adapter || "–");

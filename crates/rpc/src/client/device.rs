@@ -3,6 +3,7 @@
 use super::address::Address;
 use super::blobs::{self, Saved};
 use super::connection::Connection;
+use super::described;
 use crate::wire::convert::{self, handle};
 use crate::wire::limits::{COMMANDS, MAX_BINDINGS, PIECE};
 use crate::wire::{self, Reply, Request};
@@ -200,6 +201,9 @@ impl Device for RemoteDevice {
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         let id = self.mirror.create_kernel(desc)?;
+        if let Err(error) = described::check(desc) {
+            return self.mirror.destroy_kernel(id).and(Err(error));
+        }
         let request = Request::CreateKernel(convert::kernel_to_wire(handle(id.0)?, desc));
         match self.ask(request, || format!("create kernel `{}`", desc.name)) {
             Ok(_) => Ok(id),

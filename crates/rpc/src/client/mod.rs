@@ -4,6 +4,7 @@ mod address;
 mod blobs;
 pub(crate) mod connect;
 mod connection;
+mod described;
 mod device;
 mod post_mortem;
 mod program;

@@ -1,6 +1,12 @@
-//! What the hub serves to browsers: the page that turns a tab into an agent.
+//! What the hub serves to browsers: the page that turns a tab into an agent. `web/` holds its sources; its `dist` is kept
+//! in the repository, so that nobody needs Node to build TapML.
 
 use super::Page;
 
 /// Pages by their paths.
-pub const PAGES: &[Page] = &[];
+pub const PAGES: &[Page] = &[
+    ("/", "text/html", include_bytes!("../../../../web/dist/index.html")),
+    ("/style.css", "text/css", include_bytes!("../../../../web/dist/style.css")),
+    ("/page.js", "text/javascript", include_bytes!("../../../../web/dist/page.js")),
+    ("/agent.js", "text/javascript", include_bytes!("../../../../web/dist/agent.js")),
+];

@@ -5,9 +5,10 @@
 // a Failed; nothing else is answered before that.
 //
 // Requests are executed one after the other in the order of their numbers. Some are answered (Read, CreateKernel, Wait,
-// TakeFindings, HasBlobs, LoadProgram, RunProgram, Ping); the others are not, so that a client need not wait for them. If
-// an unanswered one fails, the first such error is the answer to the next Read, Wait, LoadProgram or RunProgram, which is
-// then not performed, and is forgotten thereafter. Destroying something whose creation failed is no error.
+// TakeFindings, HasBlobs, LoadProgram, RunProgram, Step, PutTensor, DropTensor, CallNode, Ping); the others are not, so
+// that a client need not wait for them. If an unanswered one fails, the first such error is the answer to the next Read,
+// Wait, LoadProgram, RunProgram or Step, which is then not performed, and is forgotten thereafter. Destroying something
+// whose creation failed is no error.
 //
 // Flow control: a client has at most Welcome.limits.window bytes, and 16,384, of messages under way. A message is under way until a
 // ToClient with its number or a higher one, or a Credit for it or a later one, arrives. Ping and Cancel do not count.
@@ -28,7 +29,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tapml.proto.
  */
 export const file_tapml: GenFile = /*@__PURE__*/
-  fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEi4wYKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAQgkKB3JlcXVlc3QitgMKCFRvQ2xpZW50EgsKA3NlcRgBIAEoBBIkCgd3ZWxjb21lGAIgASgLMhEudGFwbWwudjEuV2VsY29tZUgAEiIKBmZhaWxlZBgDIAEoCzIQLnRhcG1sLnYxLkZhaWxlZEgAEh4KBHBvbmcYBCABKAsyDi50YXBtbC52MS5Qb25nSAASIgoGY3JlZGl0GAUgASgLMhAudGFwbWwudjEuQ3JlZGl0SAASHgoEZG9uZRgGIAEoCzIOLnRhcG1sLnYxLkRvbmVIABIeCgRkYXRhGAcgASgLMg4udGFwbWwudjEuRGF0YUgAEiYKCGZpbmRpbmdzGAggASgLMhIudGFwbWwudjEuRmluZGluZ3NIABIpCgpoZWxkX2Jsb2JzGAkgASgLMhMudGFwbWwudjEuSGVsZEJsb2JzSAASKwoLcG9zdF9tb3J0ZW0YCiABKAsyFC50YXBtbC52MS5Qb3N0TW9ydGVtSAASIgoGcXVldWVkGAsgASgLMhAudGFwbWwudjEuUXVldWVkSAASIgoGbGVhc2VkGAwgASgLMhAudGFwbWwudjEuTGVhc2VkSABCBwoFcmVwbHkipwEKBUhlbGxvEhMKC3ZlcnNpb25fbWluGAEgASgNEhMKC3ZlcnNpb25fbWF4GAIgASgNEg4KBmNsaWVudBgDIAEoCRINCgV0b2tlbhgEIAEoCRIOCgZ0YXJnZXQYBSABKAkSEwoLZGVhZGxpbmVfbXMYBiABKAQSDQoFdHJhY2UYByABKAgSEAoIcHJpb3JpdHkYCCABKAUSDwoHd2FpdF9tcxgJIAEoBCKwAQoHV2VsY29tZRIPCgd2ZXJzaW9uGAEgASgNEg0KBWFnZW50GAIgASgJEiQKBmRldmljZRgDIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SIAoHZGV2aWNlcxgEIAMoCzIPLnRhcG1sLnYxLk9mZmVyEicKBmxpbWl0cxgFIAEoCzIXLnRhcG1sLnYxLlNlc3Npb25MaW1pdHMSFAoMY2FwYWJpbGl0aWVzGAYgAygJIngKBU9mZmVyEgwKBG5hbWUYASABKAkSIgoEaW5mbxgCIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SDgoGcmVhc29uGAMgASgJEhAKCHNlc3Npb25zGAQgASgNEg0KBWFnZW50GAUgASgJEgwKBGJ1c3kYBiABKA0iKAoGUXVldWVkEg0KBXBsYWNlGAEgASgNEg8KB2RldmljZXMYAiABKA0iJwoGTGVhc2VkEg4KBmRldmljZRgBIAEoCRINCgVhZ2VudBgCIAEoCSJqCg1TZXNzaW9uTGltaXRzEhMKC21heF9tZXNzYWdlGAEgASgEEg4KBndpbmRvdxgCIAEoBBITCgtkZWFkbGluZV9tcxgDIAEoBBIPCgdpZGxlX21zGAQgASgEEg4KBm1lbW9yeRgFIAEoBCK8AQoKRGV2aWNlSW5mbxIQCghwbGF0Zm9ybRgBIAEoCRIMCgRuYW1lGAIgASgJEg4KBmRyaXZlchgDIAEoCRIjCgRraW5kGAQgASgOMhUudGFwbWwudjEuQWRhcHRlcktpbmQSIAoGbGltaXRzGAUgASgLMhAudGFwbWwudjEuTGltaXRzEgsKA2YxNhgGIAEoCBIUCgxzdWJncm91cF9taW4YByABKA0SFAoMc3ViZ3JvdXBfbWF4GAggASgNIr0CCgZMaW1pdHMSFwoPbWF4X2J1ZmZlcl9zaXplGAEgASgEEhgKEG1heF9iaW5kaW5nX3NpemUYAiABKAQSGAoQbWF4X3VuaWZvcm1fc2l6ZRgDIAEoBBIbChNtYXhfc3RvcmFnZV9idWZmZXJzGAQgASgNEhcKD21heF9pbnZvY2F0aW9ucxgFIAEoDRIcChRtYXhfd29ya2dyb3VwX3NpemVfeBgGIAEoDRIcChRtYXhfd29ya2dyb3VwX3NpemVfeRgHIAEoDRIcChRtYXhfd29ya2dyb3VwX3NpemVfehgIIAEoDRIcChRtYXhfd29ya2dyb3VwX21lbW9yeRgJIAEoDRIaChJtYXhfZ3JvdXBzX3Blcl9kaW0YCiABKA0SHAoUbWluX29mZnNldF9hbGlnbm1lbnQYCyABKA0iBgoEUGluZyIGCgRQb25nIisKBkNhbmNlbBIPCgdyZXF1ZXN0GAEgASgEEhAKCGdyYWNlX21zGAIgASgEIjsKDENyZWF0ZUJ1ZmZlchIOCgZidWZmZXIYASABKA0SDQoFbGFiZWwYAiABKAkSDAoEc2l6ZRgDIAEoBCIfCg1EZXN0cm95QnVmZmVyEg4KBmJ1ZmZlchgBIAEoDSI1CgVXcml0ZRIOCgZidWZmZXIYASABKA0SDgoGb2Zmc2V0GAIgASgEEgwKBGRhdGEYAyABKAwiNAoEUmVhZBIOCgZidWZmZXIYASABKA0SDgoGb2Zmc2V0GAIgASgEEgwKBHNpemUYAyABKAQi4wIKDENyZWF0ZUtlcm5lbBIOCgZrZXJuZWwYASABKA0SDAoEbmFtZRgCIAEoCRIkCghsYW5ndWFnZRgDIAEoDjISLnRhcG1sLnYxLkxhbmd1YWdlEgwKBGZpbGUYBCABKAkSDwoHcHJlbHVkZRgFIAEoCRIMCgR0ZXh0GAYgASgJEg0KBWVudHJ5GAcgASgJEiUKCWNvbnN0YW50cxgIIAMoCzISLnRhcG1sLnYxLkNvbnN0YW50EicKCGJpbmRpbmdzGAkgAygOMhUudGFwbWwudjEuQmluZGluZ0tpbmQSEwoLd29ya2dyb3VwX3gYCiABKA0SEwoLd29ya2dyb3VwX3kYCyABKA0SEwoLd29ya2dyb3VwX3oYDCABKA0SGAoQd29ya2dyb3VwX21lbW9yeRgNIAEoDRIRCgluZWVkc19mMTYYDiABKAgSFwoPbmVlZHNfc3ViZ3JvdXBzGA8gASgIIicKCENvbnN0YW50EgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAEiHwoNRGVzdHJveUtlcm5lbBIOCgZrZXJuZWwYASABKA0iSQoGUmVjb3JkEgwKBGxpc3QYASABKA0SIwoIY29tbWFuZHMYAiADKAsyES50YXBtbC52MS5Db21tYW5kEgwKBG1vcmUYAyABKAgieQoHQ29tbWFuZBImCghkaXNwYXRjaBgBIAEoCzISLnRhcG1sLnYxLkRpc3BhdGNoSAASHgoEY29weRgCIAEoCzIOLnRhcG1sLnYxLkNvcHlIABIeCgRmaWxsGAMgASgLMg4udGFwbWwudjEuRmlsbEgAQgYKBHdvcmsinwEKCERpc3BhdGNoEg0KBWxhYmVsGAEgASgJEg4KBmtlcm5lbBgCIAEoDRIjCghiaW5kaW5ncxgDIAMoCzIRLnRhcG1sLnYxLkJpbmRpbmcSGQoBeBgEIAEoCzIOLnRhcG1sLnYxLlNpemUSGQoBeRgFIAEoCzIOLnRhcG1sLnYxLlNpemUSGQoBehgGIAEoCzIOLnRhcG1sLnYxLlNpemUiNwoHQmluZGluZxIOCgZidWZmZXIYASABKA0SDgoGb2Zmc2V0GAIgASgEEgwKBHNpemUYAyABKAQiSAoEU2l6ZRIQCghjb25zdGFudBgBIAEoBBIdCgV0ZXJtcxgCIAMoCzIOLnRhcG1sLnYxLlRlcm0SDwoHZGl2aXNvchgDIAEoDSImCgRUZXJtEg4KBnN5bWJvbBgBIAEoCRIOCgZmYWN0b3IYAiABKAQihgEKBENvcHkSCwoDc3JjGAEgASgNEiIKCnNyY19vZmZzZXQYAiABKAsyDi50YXBtbC52MS5TaXplEgsKA2RzdBgDIAEoDRIiCgpkc3Rfb2Zmc2V0GAQgASgLMg4udGFwbWwudjEuU2l6ZRIcCgRzaXplGAUgASgLMg4udGFwbWwudjEuU2l6ZSIkCgRGaWxsEg4KBmJ1ZmZlchgBIAEoDRIMCgR3b3JkGAIgASgNIjkKBlJlcGxheRIMCgRsaXN0GAEgASgNEiEKB3N5bWJvbHMYAiADKAsyEC50YXBtbC52MS5TeW1ib2wiJQoGU3ltYm9sEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAQiGwoLRGVzdHJveUxpc3QSDAoEbGlzdBgBIAEoDSIGCgRXYWl0Ig4KDFRha2VGaW5kaW5ncyIvCghGaW5kaW5ncxIjCghmaW5kaW5ncxgBIAMoCzIRLnRhcG1sLnYxLkZpbmRpbmci5QEKB0ZpbmRpbmcSDAoEa2luZBgBIAEoCRIOCgZrZXJuZWwYAiABKAkSDQoFbGFiZWwYAyABKAkSDAoEZmlsZRgEIAEoCRIMCgRsaW5lGAUgASgNEg4KBmNvbHVtbhgGIAEoDRIOCgZzb3VyY2UYByABKAkSDwoHbWVzc2FnZRgIIAEoCRITCgt3b3JrZ3JvdXBfeBgJIAEoDRITCgt3b3JrZ3JvdXBfeRgKIAEoDRITCgt3b3JrZ3JvdXBfehgLIAEoDRISCgppbnZvY2F0aW9uGAwgASgNEg0KBWNvdW50GA0gASgEIhoKCEhhc0Jsb2JzEg4KBmhhc2hlcxgBIAMoDCIZCglIZWxkQmxvYnMSDAoEaGVsZBgBIAMoCCIXCgdQdXRCbG9iEgwKBGRhdGEYASABKAwiOQoJV3JpdGVCbG9iEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEaGFzaBgDIAEoDCJRCgtMb2FkUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNEg4KBnBpZWNlcxgCIAMoDBIhCgd3ZWlnaHRzGAMgAygLMhAudGFwbWwudjEuV2VpZ2h0IjQKBldlaWdodBIMCgRuYW1lGAEgASgJEgwKBHNpemUYAiABKAQSDgoGcGllY2VzGAMgAygMIoEBCgpSdW5Qcm9ncmFtEg8KB3Byb2dyYW0YASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIfCgZpbnB1dHMYAyADKAsyDy50YXBtbC52MS5JbnB1dBIPCgdvdXRwdXRzGAQgAygJEg0KBXJlc2V0GAUgASgIIiMKBUlucHV0EgwKBG5hbWUYASABKAkSDAoEZGF0YRgCIAEoDCIgCg1VbmxvYWRQcm9ncmFtEg8KB3Byb2dyYW0YASABKA0ibQoGRmFpbGVkEiEKBGtpbmQYASABKA4yEy50YXBtbC52MS5FcnJvcktpbmQSDwoHbWVzc2FnZRgCIAEoCRIMCgRoaW50GAMgASgJEiEKB2RldGFpbHMYBCADKAsyEC50YXBtbC52MS5EZXRhaWwiJQoGRGV0YWlsEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkiCAoGQ3JlZGl0IgYKBERvbmUiIgoERGF0YRIMCgRkYXRhGAEgASgMEgwKBGxhc3QYAiABKAgi/gEKClBvc3RNb3J0ZW0SIAoGcmVhc29uGAEgASgOMhAudGFwbWwudjEuUmVhc29uEg8KB3N1bW1hcnkYAiABKAkSFgoJZXhpdF9jb2RlGAMgASgFSACIAQESDgoGc2lnbmFsGAQgASgNEg8KB3JlcXVlc3QYBSABKAQSDwoHcnVubmluZxgGIAEoCRIkCgdrZXJuZWxzGAcgAygLMhMudGFwbWwudjEuS2VybmVsUmVmEg4KBnJlY2VudBgIIAMoCRIOCgZvdXRwdXQYCSABKAkSDgoGbWVtb3J5GAogASgEEg8KB2J1c3lfbXMYCyABKARCDAoKX2V4aXRfY29kZSJSCglLZXJuZWxSZWYSDAoEbmFtZRgBIAEoCRIMCgRmaWxlGAIgASgJEgwKBGxpbmUYAyABKA0SDQoFbGFiZWwYBCABKAkSDAoEdGV4dBgFIAEoCSKMAQoKQWdlbnRUb0h1YhImCghyZWdpc3RlchgBIAEoCzISLnRhcG1sLnYxLlJlZ2lzdGVySAASKAoJaGVhcnRiZWF0GAIgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASJAoHcmVmdXNlZBgDIAEoCzIRLnRhcG1sLnYxLlJlZnVzZWRIAEIGCgR3b3JkItABCgpIdWJUb0FnZW50EioKCnJlZ2lzdGVyZWQYASABKAsyFC50YXBtbC52MS5SZWdpc3RlcmVkSAASHgoEb3BlbhgCIAEoCzIOLnRhcG1sLnYxLk9wZW5IABIgCgVjbG9zZRgDIAEoCzIPLnRhcG1sLnYxLkNsb3NlSAASKAoJaGVhcnRiZWF0GAQgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASIgoGZmFpbGVkGAUgASgLMhAudGFwbWwudjEuRmFpbGVkSABCBgoEd29yZCKqAQoIUmVnaXN0ZXISEwoLdmVyc2lvbl9taW4YASABKA0SEwoLdmVyc2lvbl9tYXgYAiABKA0SDAoEbmFtZRgDIAEoCRINCgV0b2tlbhgEIAEoCRINCgVhZ2VudBgFIAEoCRIQCghpbnN0YW5jZRgGIAEoCRIgCgdkZXZpY2VzGAcgAygLMg8udGFwbWwudjEuT2ZmZXISFAoMY2FwYWJpbGl0aWVzGAggAygJIisKClJlZ2lzdGVyZWQSDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgNIgsKCUhlYXJ0YmVhdCInCgRPcGVuEg8KB3Nlc3Npb24YASABKAkSDgoGdGFyZ2V0GAIgASgJIhgKBUNsb3NlEg8KB3Nlc3Npb24YASABKAkiKgoHUmVmdXNlZBIPCgdzZXNzaW9uGAEgASgJEg4KBnJlYXNvbhgCIAEoCSpzCgtBZGFwdGVyS2luZBIWChJBREFQVEVSX0tJTkRfT1RIRVIQABIZChVBREFQVEVSX0tJTkRfRElTQ1JFVEUQARIbChdBREFQVEVSX0tJTkRfSU5URUdSQVRFRBACEhQKEEFEQVBURVJfS0lORF9DUFUQAyodCghMYW5ndWFnZRIRCg1MQU5HVUFHRV9XR1NMEAAqWwoLQmluZGluZ0tpbmQSFQoRQklORElOR19LSU5EX1JFQUQQABIbChdCSU5ESU5HX0tJTkRfUkVBRF9XUklURRABEhgKFEJJTkRJTkdfS0lORF9VTklGT1JNEAIq9gEKCUVycm9yS2luZBISCg5FUlJPUl9LSU5EX0JVRxAAEhwKGEVSUk9SX0tJTkRfSU5WQUxJRF9JTlBVVBABEhoKFkVSUk9SX0tJTkRfVU5TVVBQT1JURUQQAhIRCg1FUlJPUl9LSU5EX0lPEAMSGgoWRVJST1JfS0lORF9VTkFWQUlMQUJMRRAEEhYKEkVSUk9SX0tJTkRfQ09NUElMRRAFEhwKGEVSUk9SX0tJTkRfT1VUX09GX01FTU9SWRAGEhoKFkVSUk9SX0tJTkRfREVWSUNFX0xPU1QQBxIaChZFUlJPUl9LSU5EX0lOVEVSUlVQVEVEEAgqlQEKBlJlYXNvbhISCg5SRUFTT05fQ1JBU0hFRBAAEhMKD1JFQVNPTl9ERUFETElORRABEhQKEFJFQVNPTl9DQU5DRUxMRUQQAhIRCg1SRUFTT05fS0lMTEVEEAMSDwoLUkVBU09OX0lETEUQBBITCg9SRUFTT05fUFJPVE9DT0wQBRITCg9SRUFTT05fU0hVVERPV04QBmIGcHJvdG8z");
+  fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEihAgKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAEh4KBHN0ZXAYFiABKAsyDi50YXBtbC52MS5TdGVwSAASKQoKcHV0X3RlbnNvchgeIAEoCzITLnRhcG1sLnYxLlB1dFRlbnNvckgAEisKC2Ryb3BfdGVuc29yGB8gASgLMhQudGFwbWwudjEuRHJvcFRlbnNvckgAEicKCWNhbGxfbm9kZRggIAEoCzISLnRhcG1sLnYxLkNhbGxOb2RlSABCCQoHcmVxdWVzdCLjAwoIVG9DbGllbnQSCwoDc2VxGAEgASgEEiQKB3dlbGNvbWUYAiABKAsyES50YXBtbC52MS5XZWxjb21lSAASIgoGZmFpbGVkGAMgASgLMhAudGFwbWwudjEuRmFpbGVkSAASHgoEcG9uZxgEIAEoCzIOLnRhcG1sLnYxLlBvbmdIABIiCgZjcmVkaXQYBSABKAsyEC50YXBtbC52MS5DcmVkaXRIABIeCgRkb25lGAYgASgLMg4udGFwbWwudjEuRG9uZUgAEh4KBGRhdGEYByABKAsyDi50YXBtbC52MS5EYXRhSAASJgoIZmluZGluZ3MYCCABKAsyEi50YXBtbC52MS5GaW5kaW5nc0gAEikKCmhlbGRfYmxvYnMYCSABKAsyEy50YXBtbC52MS5IZWxkQmxvYnNIABIrCgtwb3N0X21vcnRlbRgKIAEoCzIULnRhcG1sLnYxLlBvc3RNb3J0ZW1IABIiCgZxdWV1ZWQYCyABKAsyEC50YXBtbC52MS5RdWV1ZWRIABIiCgZsZWFzZWQYDCABKAsyEC50YXBtbC52MS5MZWFzZWRIABIrCgtub2RlX3Jlc3VsdBgUIAEoCzIULnRhcG1sLnYxLk5vZGVSZXN1bHRIAEIHCgVyZXBseSKnAQoFSGVsbG8SEwoLdmVyc2lvbl9taW4YASABKA0SEwoLdmVyc2lvbl9tYXgYAiABKA0SDgoGY2xpZW50GAMgASgJEg0KBXRva2VuGAQgASgJEg4KBnRhcmdldBgFIAEoCRITCgtkZWFkbGluZV9tcxgGIAEoBBINCgV0cmFjZRgHIAEoCBIQCghwcmlvcml0eRgIIAEoBRIPCgd3YWl0X21zGAkgASgEIrABCgdXZWxjb21lEg8KB3ZlcnNpb24YASABKA0SDQoFYWdlbnQYAiABKAkSJAoGZGV2aWNlGAMgASgLMhQudGFwbWwudjEuRGV2aWNlSW5mbxIgCgdkZXZpY2VzGAQgAygLMg8udGFwbWwudjEuT2ZmZXISJwoGbGltaXRzGAUgASgLMhcudGFwbWwudjEuU2Vzc2lvbkxpbWl0cxIUCgxjYXBhYmlsaXRpZXMYBiADKAkieAoFT2ZmZXISDAoEbmFtZRgBIAEoCRIiCgRpbmZvGAIgASgLMhQudGFwbWwudjEuRGV2aWNlSW5mbxIOCgZyZWFzb24YAyABKAkSEAoIc2Vzc2lvbnMYBCABKA0SDQoFYWdlbnQYBSABKAkSDAoEYnVzeRgGIAEoDSIoCgZRdWV1ZWQSDQoFcGxhY2UYASABKA0SDwoHZGV2aWNlcxgCIAEoDSInCgZMZWFzZWQSDgoGZGV2aWNlGAEgASgJEg0KBWFnZW50GAIgASgJImoKDVNlc3Npb25MaW1pdHMSEwoLbWF4X21lc3NhZ2UYASABKAQSDgoGd2luZG93GAIgASgEEhMKC2RlYWRsaW5lX21zGAMgASgEEg8KB2lkbGVfbXMYBCABKAQSDgoGbWVtb3J5GAUgASgEIt0BCgpEZXZpY2VJbmZvEhAKCHBsYXRmb3JtGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGZHJpdmVyGAMgASgJEiMKBGtpbmQYBCABKA4yFS50YXBtbC52MS5BZGFwdGVyS2luZBIgCgZsaW1pdHMYBSABKAsyEC50YXBtbC52MS5MaW1pdHMSCwoDZjE2GAYgASgIEhQKDHN1Ymdyb3VwX21pbhgHIAEoDRIUCgxzdWJncm91cF9tYXgYCCABKA0SHwoDb3BzGAkgAygLMhIudGFwbWwudjEuU2VydmVkT3AivQIKBkxpbWl0cxIXCg9tYXhfYnVmZmVyX3NpemUYASABKAQSGAoQbWF4X2JpbmRpbmdfc2l6ZRgCIAEoBBIYChBtYXhfdW5pZm9ybV9zaXplGAMgASgEEhsKE21heF9zdG9yYWdlX2J1ZmZlcnMYBCABKA0SFwoPbWF4X2ludm9jYXRpb25zGAUgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV94GAYgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV95GAcgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV96GAggASgNEhwKFG1heF93b3JrZ3JvdXBfbWVtb3J5GAkgASgNEhoKEm1heF9ncm91cHNfcGVyX2RpbRgKIAEoDRIcChRtaW5fb2Zmc2V0X2FsaWdubWVudBgLIAEoDSIGCgRQaW5nIgYKBFBvbmciKwoGQ2FuY2VsEg8KB3JlcXVlc3QYASABKAQSEAoIZ3JhY2VfbXMYAiABKAQiOwoMQ3JlYXRlQnVmZmVyEg4KBmJ1ZmZlchgBIAEoDRINCgVsYWJlbBgCIAEoCRIMCgRzaXplGAMgASgEIh8KDURlc3Ryb3lCdWZmZXISDgoGYnVmZmVyGAEgASgNIjUKBVdyaXRlEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEZGF0YRgDIAEoDCI0CgRSZWFkEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEc2l6ZRgDIAEoBCLjAgoMQ3JlYXRlS2VybmVsEg4KBmtlcm5lbBgBIAEoDRIMCgRuYW1lGAIgASgJEiQKCGxhbmd1YWdlGAMgASgOMhIudGFwbWwudjEuTGFuZ3VhZ2USDAoEZmlsZRgEIAEoCRIPCgdwcmVsdWRlGAUgASgJEgwKBHRleHQYBiABKAkSDQoFZW50cnkYByABKAkSJQoJY29uc3RhbnRzGAggAygLMhIudGFwbWwudjEuQ29uc3RhbnQSJwoIYmluZGluZ3MYCSADKA4yFS50YXBtbC52MS5CaW5kaW5nS2luZBITCgt3b3JrZ3JvdXBfeBgKIAEoDRITCgt3b3JrZ3JvdXBfeRgLIAEoDRITCgt3b3JrZ3JvdXBfehgMIAEoDRIYChB3b3JrZ3JvdXBfbWVtb3J5GA0gASgNEhEKCW5lZWRzX2YxNhgOIAEoCBIXCg9uZWVkc19zdWJncm91cHMYDyABKAgiJwoIQ29uc3RhbnQSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoASIfCg1EZXN0cm95S2VybmVsEg4KBmtlcm5lbBgBIAEoDSJJCgZSZWNvcmQSDAoEbGlzdBgBIAEoDRIjCghjb21tYW5kcxgCIAMoCzIRLnRhcG1sLnYxLkNvbW1hbmQSDAoEbW9yZRgDIAEoCCJ5CgdDb21tYW5kEiYKCGRpc3BhdGNoGAEgASgLMhIudGFwbWwudjEuRGlzcGF0Y2hIABIeCgRjb3B5GAIgASgLMg4udGFwbWwudjEuQ29weUgAEh4KBGZpbGwYAyABKAsyDi50YXBtbC52MS5GaWxsSABCBgoEd29yayKfAQoIRGlzcGF0Y2gSDQoFbGFiZWwYASABKAkSDgoGa2VybmVsGAIgASgNEiMKCGJpbmRpbmdzGAMgAygLMhEudGFwbWwudjEuQmluZGluZxIZCgF4GAQgASgLMg4udGFwbWwudjEuU2l6ZRIZCgF5GAUgASgLMg4udGFwbWwudjEuU2l6ZRIZCgF6GAYgASgLMg4udGFwbWwudjEuU2l6ZSI3CgdCaW5kaW5nEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEc2l6ZRgDIAEoBCJICgRTaXplEhAKCGNvbnN0YW50GAEgASgEEh0KBXRlcm1zGAIgAygLMg4udGFwbWwudjEuVGVybRIPCgdkaXZpc29yGAMgASgNIiYKBFRlcm0SDgoGc3ltYm9sGAEgASgJEg4KBmZhY3RvchgCIAEoBCKGAQoEQ29weRILCgNzcmMYASABKA0SIgoKc3JjX29mZnNldBgCIAEoCzIOLnRhcG1sLnYxLlNpemUSCwoDZHN0GAMgASgNEiIKCmRzdF9vZmZzZXQYBCABKAsyDi50YXBtbC52MS5TaXplEhwKBHNpemUYBSABKAsyDi50YXBtbC52MS5TaXplIiQKBEZpbGwSDgoGYnVmZmVyGAEgASgNEgwKBHdvcmQYAiABKA0iOQoGUmVwbGF5EgwKBGxpc3QYASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbCJ3CgRTdGVwEh8KBndyaXRlcxgBIAMoCzIPLnRhcG1sLnYxLldyaXRlEgwKBGxpc3QYAiABKA0SIQoHc3ltYm9scxgDIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIdCgVyZWFkcxgEIAMoCzIOLnRhcG1sLnYxLlJlYWQiJQoGU3ltYm9sEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAQiGwoLRGVzdHJveUxpc3QSDAoEbGlzdBgBIAEoDSIGCgRXYWl0Ig4KDFRha2VGaW5kaW5ncyIvCghGaW5kaW5ncxIjCghmaW5kaW5ncxgBIAMoCzIRLnRhcG1sLnYxLkZpbmRpbmci5QEKB0ZpbmRpbmcSDAoEa2luZBgBIAEoCRIOCgZrZXJuZWwYAiABKAkSDQoFbGFiZWwYAyABKAkSDAoEZmlsZRgEIAEoCRIMCgRsaW5lGAUgASgNEg4KBmNvbHVtbhgGIAEoDRIOCgZzb3VyY2UYByABKAkSDwoHbWVzc2FnZRgIIAEoCRITCgt3b3JrZ3JvdXBfeBgJIAEoDRITCgt3b3JrZ3JvdXBfeRgKIAEoDRITCgt3b3JrZ3JvdXBfehgLIAEoDRISCgppbnZvY2F0aW9uGAwgASgNEg0KBWNvdW50GA0gASgEIhoKCEhhc0Jsb2JzEg4KBmhhc2hlcxgBIAMoDCIZCglIZWxkQmxvYnMSDAoEaGVsZBgBIAMoCCIXCgdQdXRCbG9iEgwKBGRhdGEYASABKAwiOQoJV3JpdGVCbG9iEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEaGFzaBgDIAEoDCJRCgtMb2FkUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNEg4KBnBpZWNlcxgCIAMoDBIhCgd3ZWlnaHRzGAMgAygLMhAudGFwbWwudjEuV2VpZ2h0IjQKBldlaWdodBIMCgRuYW1lGAEgASgJEgwKBHNpemUYAiABKAQSDgoGcGllY2VzGAMgAygMIoEBCgpSdW5Qcm9ncmFtEg8KB3Byb2dyYW0YASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIfCgZpbnB1dHMYAyADKAsyDy50YXBtbC52MS5JbnB1dBIPCgdvdXRwdXRzGAQgAygJEg0KBXJlc2V0GAUgASgIIiMKBUlucHV0EgwKBG5hbWUYASABKAkSDAoEZGF0YRgCIAEoDCIgCg1VbmxvYWRQcm9ncmFtEg8KB3Byb2dyYW0YASABKA0iTQoIU2VydmVkT3ASDAoEbmFtZRgBIAEoCRIOCgZkdHlwZXMYAiADKAkSEgoKYWNjdW11bGF0ZRgDIAEoCRIPCgd2ZXJzaW9uGAQgASgJIkQKBlRlbnNvchIOCgZoYW5kbGUYASABKA0SDQoFZHR5cGUYAiABKAkSDQoFc2hhcGUYAyADKAQSDAoEZGF0YRgEIAEoDCI7CglQdXRUZW5zb3ISIAoGdGVuc29yGAEgASgLMhAudGFwbWwudjEuVGVuc29yEgwKBG1vcmUYAiABKAgiHAoKRHJvcFRlbnNvchIOCgZoYW5kbGUYASABKA0iiwEKCENhbGxOb2RlEgwKBG5vZGUYASABKAkSCgoCb3AYAiABKAkSEgoKYXR0cmlidXRlcxgDIAEoCRIhCgdzeW1ib2xzGAQgAygLMhAudGFwbWwudjEuU3ltYm9sEiAKBmlucHV0cxgFIAMoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRrZWVwGAYgAygNIksKCk5vZGVSZXN1bHQSIQoHb3V0cHV0cxgBIAMoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRkYXRhGAIgASgMEgwKBGxhc3QYAyABKAgibQoGRmFpbGVkEiEKBGtpbmQYASABKA4yEy50YXBtbC52MS5FcnJvcktpbmQSDwoHbWVzc2FnZRgCIAEoCRIMCgRoaW50GAMgASgJEiEKB2RldGFpbHMYBCADKAsyEC50YXBtbC52MS5EZXRhaWwiJQoGRGV0YWlsEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkiCAoGQ3JlZGl0IgYKBERvbmUiIgoERGF0YRIMCgRkYXRhGAEgASgMEgwKBGxhc3QYAiABKAgi/gEKClBvc3RNb3J0ZW0SIAoGcmVhc29uGAEgASgOMhAudGFwbWwudjEuUmVhc29uEg8KB3N1bW1hcnkYAiABKAkSFgoJZXhpdF9jb2RlGAMgASgFSACIAQESDgoGc2lnbmFsGAQgASgNEg8KB3JlcXVlc3QYBSABKAQSDwoHcnVubmluZxgGIAEoCRIkCgdrZXJuZWxzGAcgAygLMhMudGFwbWwudjEuS2VybmVsUmVmEg4KBnJlY2VudBgIIAMoCRIOCgZvdXRwdXQYCSABKAkSDgoGbWVtb3J5GAogASgEEg8KB2J1c3lfbXMYCyABKARCDAoKX2V4aXRfY29kZSJSCglLZXJuZWxSZWYSDAoEbmFtZRgBIAEoCRIMCgRmaWxlGAIgASgJEgwKBGxpbmUYAyABKA0SDQoFbGFiZWwYBCABKAkSDAoEdGV4dBgFIAEoCSKMAQoKQWdlbnRUb0h1YhImCghyZWdpc3RlchgBIAEoCzISLnRhcG1sLnYxLlJlZ2lzdGVySAASKAoJaGVhcnRiZWF0GAIgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASJAoHcmVmdXNlZBgDIAEoCzIRLnRhcG1sLnYxLlJlZnVzZWRIAEIGCgR3b3JkItABCgpIdWJUb0FnZW50EioKCnJlZ2lzdGVyZWQYASABKAsyFC50YXBtbC52MS5SZWdpc3RlcmVkSAASHgoEb3BlbhgCIAEoCzIOLnRhcG1sLnYxLk9wZW5IABIgCgVjbG9zZRgDIAEoCzIPLnRhcG1sLnYxLkNsb3NlSAASKAoJaGVhcnRiZWF0GAQgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASIgoGZmFpbGVkGAUgASgLMhAudGFwbWwudjEuRmFpbGVkSABCBgoEd29yZCKqAQoIUmVnaXN0ZXISEwoLdmVyc2lvbl9taW4YASABKA0SEwoLdmVyc2lvbl9tYXgYAiABKA0SDAoEbmFtZRgDIAEoCRINCgV0b2tlbhgEIAEoCRINCgVhZ2VudBgFIAEoCRIQCghpbnN0YW5jZRgGIAEoCRIgCgdkZXZpY2VzGAcgAygLMg8udGFwbWwudjEuT2ZmZXISFAoMY2FwYWJpbGl0aWVzGAggAygJIisKClJlZ2lzdGVyZWQSDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgNIgsKCUhlYXJ0YmVhdCInCgRPcGVuEg8KB3Nlc3Npb24YASABKAkSDgoGdGFyZ2V0GAIgASgJIhgKBUNsb3NlEg8KB3Nlc3Npb24YASABKAkiKgoHUmVmdXNlZBIPCgdzZXNzaW9uGAEgASgJEg4KBnJlYXNvbhgCIAEoCSpzCgtBZGFwdGVyS2luZBIWChJBREFQVEVSX0tJTkRfT1RIRVIQABIZChVBREFQVEVSX0tJTkRfRElTQ1JFVEUQARIbChdBREFQVEVSX0tJTkRfSU5URUdSQVRFRBACEhQKEEFEQVBURVJfS0lORF9DUFUQAyodCghMYW5ndWFnZRIRCg1MQU5HVUFHRV9XR1NMEAAqWwoLQmluZGluZ0tpbmQSFQoRQklORElOR19LSU5EX1JFQUQQABIbChdCSU5ESU5HX0tJTkRfUkVBRF9XUklURRABEhgKFEJJTkRJTkdfS0lORF9VTklGT1JNEAIq9gEKCUVycm9yS2luZBISCg5FUlJPUl9LSU5EX0JVRxAAEhwKGEVSUk9SX0tJTkRfSU5WQUxJRF9JTlBVVBABEhoKFkVSUk9SX0tJTkRfVU5TVVBQT1JURUQQAhIRCg1FUlJPUl9LSU5EX0lPEAMSGgoWRVJST1JfS0lORF9VTkFWQUlMQUJMRRAEEhYKEkVSUk9SX0tJTkRfQ09NUElMRRAFEhwKGEVSUk9SX0tJTkRfT1VUX09GX01FTU9SWRAGEhoKFkVSUk9SX0tJTkRfREVWSUNFX0xPU1QQBxIaChZFUlJPUl9LSU5EX0lOVEVSUlVQVEVEEAgqlQEKBlJlYXNvbhISCg5SRUFTT05fQ1JBU0hFRBAAEhMKD1JFQVNPTl9ERUFETElORRABEhQKEFJFQVNPTl9DQU5DRUxMRUQQAhIRCg1SRUFTT05fS0lMTEVEEAMSDwoLUkVBU09OX0lETEUQBBITCg9SRUFTT05fUFJPVE9DT0wQBRITCg9SRUFTT05fU0hVVERPV04QBmIGcHJvdG8z");
 
 /**
  * From a client to an agent.
@@ -166,6 +167,30 @@ export type ToAgent = Message<"tapml.v1.ToAgent"> & {
      */
     value: UnloadProgram;
     case: "unloadProgram";
+  } | {
+    /**
+     * @generated from field: tapml.v1.Step step = 22;
+     */
+    value: Step;
+    case: "step";
+  } | {
+    /**
+     * @generated from field: tapml.v1.PutTensor put_tensor = 30;
+     */
+    value: PutTensor;
+    case: "putTensor";
+  } | {
+    /**
+     * @generated from field: tapml.v1.DropTensor drop_tensor = 31;
+     */
+    value: DropTensor;
+    case: "dropTensor";
+  } | {
+    /**
+     * @generated from field: tapml.v1.CallNode call_node = 32;
+     */
+    value: CallNode;
+    case: "callNode";
   } | { case: undefined; value?: undefined };
 };
 
@@ -258,6 +283,12 @@ export type ToClient = Message<"tapml.v1.ToClient"> & {
      */
     value: Leased;
     case: "leased";
+  } | {
+    /**
+     * @generated from field: tapml.v1.NodeResult node_result = 20;
+     */
+    value: NodeResult;
+    case: "nodeResult";
   } | { case: undefined; value?: undefined };
 };
 
@@ -384,7 +415,7 @@ export type Welcome = Message<"tapml.v1.Welcome"> & {
   limits?: SessionLimits | undefined;
 
   /**
-   * What the agent can do beside the commands of a device: "blobs", "programs", "trace".
+   * What the agent can do beside the commands of a device: "blobs", "programs", "steps", "trace".
    *
    * @generated from field: repeated string capabilities = 6;
    */
@@ -606,6 +637,14 @@ export type DeviceInfo = Message<"tapml.v1.DeviceInfo"> & {
    * @generated from field: uint32 subgroup_max = 8;
    */
   subgroupMax: number;
+
+  /**
+   * The operators that the device runs itself. If there are any, it is asked for them (PutTensor, DropTensor, CallNode) and
+   * never for buffers and kernels; limits and features are then left out.
+   *
+   * @generated from field: repeated tapml.v1.ServedOp ops = 9;
+   */
+  ops: ServedOp[];
 };
 
 /**
@@ -1267,6 +1306,42 @@ export const ReplaySchema: GenMessage<Replay> = /*@__PURE__*/
   messageDesc(file_tapml, 28);
 
 /**
+ * Writes, runs a list, waits, and reads: a step of what was prepared once, in one round trip. Asked of agents that can do
+ * "steps". Answered by Data, the bytes of the reads one after the other, or by a Failed; what follows the first failure is
+ * not performed. At most 1,024 writes and as many reads.
+ *
+ * @generated from message tapml.v1.Step
+ */
+export type Step = Message<"tapml.v1.Step"> & {
+  /**
+   * @generated from field: repeated tapml.v1.Write writes = 1;
+   */
+  writes: Write[];
+
+  /**
+   * @generated from field: uint32 list = 2;
+   */
+  list: number;
+
+  /**
+   * @generated from field: repeated tapml.v1.Symbol symbols = 3;
+   */
+  symbols: Symbol[];
+
+  /**
+   * @generated from field: repeated tapml.v1.Read reads = 4;
+   */
+  reads: Read[];
+};
+
+/**
+ * Describes the message tapml.v1.Step.
+ * Use `create(StepSchema)` to create a new message.
+ */
+export const StepSchema: GenMessage<Step> = /*@__PURE__*/
+  messageDesc(file_tapml, 29);
+
+/**
  * The value of a symbol: at most eight letters, digits or underscores, no digit first.
  *
  * @generated from message tapml.v1.Symbol
@@ -1288,7 +1363,7 @@ export type Symbol = Message<"tapml.v1.Symbol"> & {
  * Use `create(SymbolSchema)` to create a new message.
  */
 export const SymbolSchema: GenMessage<Symbol> = /*@__PURE__*/
-  messageDesc(file_tapml, 29);
+  messageDesc(file_tapml, 30);
 
 /**
  * Frees a list.
@@ -1307,7 +1382,7 @@ export type DestroyList = Message<"tapml.v1.DestroyList"> & {
  * Use `create(DestroyListSchema)` to create a new message.
  */
 export const DestroyListSchema: GenMessage<DestroyList> = /*@__PURE__*/
-  messageDesc(file_tapml, 30);
+  messageDesc(file_tapml, 31);
 
 /**
  * Waits for all work so far. Answered by Done or Failed.
@@ -1322,7 +1397,7 @@ export type Wait = Message<"tapml.v1.Wait"> & {
  * Use `create(WaitSchema)` to create a new message.
  */
 export const WaitSchema: GenMessage<Wait> = /*@__PURE__*/
-  messageDesc(file_tapml, 31);
+  messageDesc(file_tapml, 32);
 
 /**
  * Asks what a checking device has found since the last time. Answered by Findings.
@@ -1337,7 +1412,7 @@ export type TakeFindings = Message<"tapml.v1.TakeFindings"> & {
  * Use `create(TakeFindingsSchema)` to create a new message.
  */
 export const TakeFindingsSchema: GenMessage<TakeFindings> = /*@__PURE__*/
-  messageDesc(file_tapml, 32);
+  messageDesc(file_tapml, 33);
 
 /**
  * What a checking device has found.
@@ -1356,7 +1431,7 @@ export type Findings = Message<"tapml.v1.Findings"> & {
  * Use `create(FindingsSchema)` to create a new message.
  */
 export const FindingsSchema: GenMessage<Findings> = /*@__PURE__*/
-  messageDesc(file_tapml, 33);
+  messageDesc(file_tapml, 34);
 
 /**
  * One defect at one place of a kernel.
@@ -1438,7 +1513,7 @@ export type Finding = Message<"tapml.v1.Finding"> & {
  * Use `create(FindingSchema)` to create a new message.
  */
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_tapml, 34);
+  messageDesc(file_tapml, 35);
 
 /**
  * Which of these blobs the agent holds. Blobs are named by the BLAKE3 hash of their bytes (32 bytes) and are at most
@@ -1458,7 +1533,7 @@ export type HasBlobs = Message<"tapml.v1.HasBlobs"> & {
  * Use `create(HasBlobsSchema)` to create a new message.
  */
 export const HasBlobsSchema: GenMessage<HasBlobs> = /*@__PURE__*/
-  messageDesc(file_tapml, 35);
+  messageDesc(file_tapml, 36);
 
 /**
  * One flag for each hash asked for.
@@ -1477,7 +1552,7 @@ export type HeldBlobs = Message<"tapml.v1.HeldBlobs"> & {
  * Use `create(HeldBlobsSchema)` to create a new message.
  */
 export const HeldBlobsSchema: GenMessage<HeldBlobs> = /*@__PURE__*/
-  messageDesc(file_tapml, 36);
+  messageDesc(file_tapml, 37);
 
 /**
  * Gives the agent a blob to keep. It computes the hash itself.
@@ -1496,7 +1571,7 @@ export type PutBlob = Message<"tapml.v1.PutBlob"> & {
  * Use `create(PutBlobSchema)` to create a new message.
  */
 export const PutBlobSchema: GenMessage<PutBlob> = /*@__PURE__*/
-  messageDesc(file_tapml, 37);
+  messageDesc(file_tapml, 38);
 
 /**
  * Writes a blob into a buffer, as Write does.
@@ -1525,7 +1600,7 @@ export type WriteBlob = Message<"tapml.v1.WriteBlob"> & {
  * Use `create(WriteBlobSchema)` to create a new message.
  */
 export const WriteBlobSchema: GenMessage<WriteBlob> = /*@__PURE__*/
-  messageDesc(file_tapml, 38);
+  messageDesc(file_tapml, 39);
 
 /**
  * Compiles and allocates a program: the JSON of a compiled graph (crates/kernels/src/program.rs), cut into blobs, and its
@@ -1555,7 +1630,7 @@ export type LoadProgram = Message<"tapml.v1.LoadProgram"> & {
  * Use `create(LoadProgramSchema)` to create a new message.
  */
 export const LoadProgramSchema: GenMessage<LoadProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 39);
+  messageDesc(file_tapml, 40);
 
 /**
  * A weight as the checkpoint stores it, cut into blobs.
@@ -1584,7 +1659,7 @@ export type Weight = Message<"tapml.v1.Weight"> & {
  * Use `create(WeightSchema)` to create a new message.
  */
 export const WeightSchema: GenMessage<Weight> = /*@__PURE__*/
-  messageDesc(file_tapml, 40);
+  messageDesc(file_tapml, 41);
 
 /**
  * Runs a program once with these inputs and reads outputs. Answered by Data, the bytes of the outputs one after the
@@ -1626,7 +1701,7 @@ export type RunProgram = Message<"tapml.v1.RunProgram"> & {
  * Use `create(RunProgramSchema)` to create a new message.
  */
 export const RunProgramSchema: GenMessage<RunProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 41);
+  messageDesc(file_tapml, 42);
 
 /**
  * An input of a program: its elements one after the other, little-endian.
@@ -1650,7 +1725,7 @@ export type Input = Message<"tapml.v1.Input"> & {
  * Use `create(InputSchema)` to create a new message.
  */
 export const InputSchema: GenMessage<Input> = /*@__PURE__*/
-  messageDesc(file_tapml, 42);
+  messageDesc(file_tapml, 43);
 
 /**
  * Frees a program.
@@ -1669,7 +1744,227 @@ export type UnloadProgram = Message<"tapml.v1.UnloadProgram"> & {
  * Use `create(UnloadProgramSchema)` to create a new message.
  */
 export const UnloadProgramSchema: GenMessage<UnloadProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 43);
+  messageDesc(file_tapml, 44);
+
+/**
+ * An operator that a device runs itself.
+ *
+ * @generated from message tapml.v1.ServedOp
+ */
+export type ServedOp = Message<"tapml.v1.ServedOp"> & {
+  /**
+   * Its name in the text form of graphs, such as "rms_norm".
+   *
+   * @generated from field: string name = 1;
+   */
+  name: string;
+
+  /**
+   * The dtypes of inputs and outputs that it takes: "f64", "f32", "f16", "bf16", "i32", "u32", "u8".
+   *
+   * @generated from field: repeated string dtypes = 2;
+   */
+  dtypes: string[];
+
+  /**
+   * The dtype in which it adds up, which decides how exact its results must be; "f32" if empty.
+   *
+   * @generated from field: string accumulate = 3;
+   */
+  accumulate: string;
+
+  /**
+   * Changes whenever the operator's code changes, so that what is known of older code is not believed; at most 64 bytes.
+   * Empty: nothing is believed beyond the session.
+   *
+   * @generated from field: string version = 4;
+   */
+  version: string;
+};
+
+/**
+ * Describes the message tapml.v1.ServedOp.
+ * Use `create(ServedOpSchema)` to create a new message.
+ */
+export const ServedOpSchema: GenMessage<ServedOp> = /*@__PURE__*/
+  messageDesc(file_tapml, 45);
+
+/**
+ * Elements in row-major order, little-endian; or a tensor that the agent holds.
+ *
+ * @generated from message tapml.v1.Tensor
+ */
+export type Tensor = Message<"tapml.v1.Tensor"> & {
+  /**
+   * The tensor that the agent holds under this handle, with no other field set; 0 if it is given here.
+   *
+   * @generated from field: uint32 handle = 1;
+   */
+  handle: number;
+
+  /**
+   * One of the dtypes of ServedOp.
+   *
+   * @generated from field: string dtype = 2;
+   */
+  dtype: string;
+
+  /**
+   * Sizes, outermost first; at most 8. A size may be 0.
+   *
+   * @generated from field: repeated uint64 shape = 3;
+   */
+  shape: bigint[];
+
+  /**
+   * As many bytes as dtype and shape need.
+   *
+   * @generated from field: bytes data = 4;
+   */
+  data: Uint8Array;
+};
+
+/**
+ * Describes the message tapml.v1.Tensor.
+ * Use `create(TensorSchema)` to create a new message.
+ */
+export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/
+  messageDesc(file_tapml, 46);
+
+/**
+ * Gives the agent a tensor to hold under a handle, such as a weight. Large ones come in several PutTensor with the same
+ * handle, dtype and shape, each with at most 4 MiB of the data, in order. Each is answered by Done or Failed.
+ *
+ * @generated from message tapml.v1.PutTensor
+ */
+export type PutTensor = Message<"tapml.v1.PutTensor"> & {
+  /**
+   * @generated from field: tapml.v1.Tensor tensor = 1;
+   */
+  tensor?: Tensor | undefined;
+
+  /**
+   * More of the data follows.
+   *
+   * @generated from field: bool more = 2;
+   */
+  more: boolean;
+};
+
+/**
+ * Describes the message tapml.v1.PutTensor.
+ * Use `create(PutTensorSchema)` to create a new message.
+ */
+export const PutTensorSchema: GenMessage<PutTensor> = /*@__PURE__*/
+  messageDesc(file_tapml, 47);
+
+/**
+ * Frees a held tensor; no error if there is none. Answered by Done.
+ *
+ * @generated from message tapml.v1.DropTensor
+ */
+export type DropTensor = Message<"tapml.v1.DropTensor"> & {
+  /**
+   * @generated from field: uint32 handle = 1;
+   */
+  handle: number;
+};
+
+/**
+ * Describes the message tapml.v1.DropTensor.
+ * Use `create(DropTensorSchema)` to create a new message.
+ */
+export const DropTensorSchema: GenMessage<DropTensor> = /*@__PURE__*/
+  messageDesc(file_tapml, 48);
+
+/**
+ * Runs one node: outputs = op(inputs). Operators have no memory of their own: what a model keeps from one step to the next,
+ * such as a KV cache, is an input (the state before) and an output (the state after). Answered by one NodeResult or more,
+ * the last one marked, or by Failed; of kind unsupported if the agent does not serve this operator with these
+ * attributes, which says nothing against it.
+ *
+ * @generated from message tapml.v1.CallNode
+ */
+export type CallNode = Message<"tapml.v1.CallNode"> & {
+  /**
+   * The node's name, for the agent's log.
+   *
+   * @generated from field: string node = 1;
+   */
+  node: string;
+
+  /**
+   * The operator's name.
+   *
+   * @generated from field: string op = 2;
+   */
+  op: string;
+
+  /**
+   * Its attributes as a JSON object, such as {"eps":1e-5}; those that have their default may be absent.
+   *
+   * @generated from field: string attributes = 3;
+   */
+  attributes: string;
+
+  /**
+   * The values of the sizes that graphs name: n rows in this step, p rows before it.
+   *
+   * @generated from field: repeated tapml.v1.Symbol symbols = 4;
+   */
+  symbols: Symbol[];
+
+  /**
+   * @generated from field: repeated tapml.v1.Tensor inputs = 5;
+   */
+  inputs: Tensor[];
+
+  /**
+   * For each output the handle under which the agent shall hold it, or 0 to send its data.
+   *
+   * @generated from field: repeated uint32 keep = 6;
+   */
+  keep: number[];
+};
+
+/**
+ * Describes the message tapml.v1.CallNode.
+ * Use `create(CallNodeSchema)` to create a new message.
+ */
+export const CallNodeSchema: GenMessage<CallNode> = /*@__PURE__*/
+  messageDesc(file_tapml, 49);
+
+/**
+ * What a node gave. The first message has the types; the data of all outputs that are not held, one after the other, is
+ * cut into pieces of at most 4 MiB where it is long.
+ *
+ * @generated from message tapml.v1.NodeResult
+ */
+export type NodeResult = Message<"tapml.v1.NodeResult"> & {
+  /**
+   * dtype and shape of each output; in the first message only.
+   *
+   * @generated from field: repeated tapml.v1.Tensor outputs = 1;
+   */
+  outputs: Tensor[];
+
+  /**
+   * @generated from field: bytes data = 2;
+   */
+  data: Uint8Array;
+
+  /**
+   * @generated from field: bool last = 3;
+   */
+  last: boolean;
+};
+
+/**
+ * Describes the message tapml.v1.NodeResult.
+ * Use `create(NodeResultSchema)` to create a new message.
+ */
+export const NodeResultSchema: GenMessage<NodeResult> = /*@__PURE__*/
+  messageDesc(file_tapml, 50);
 
 /**
  * A request failed.
@@ -1707,7 +2002,7 @@ export type Failed = Message<"tapml.v1.Failed"> & {
  * Use `create(FailedSchema)` to create a new message.
  */
 export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
-  messageDesc(file_tapml, 44);
+  messageDesc(file_tapml, 51);
 
 /**
  * A named detail of a failure.
@@ -1731,7 +2026,7 @@ export type Detail = Message<"tapml.v1.Detail"> & {
  * Use `create(DetailSchema)` to create a new message.
  */
 export const DetailSchema: GenMessage<Detail> = /*@__PURE__*/
-  messageDesc(file_tapml, 45);
+  messageDesc(file_tapml, 52);
 
 /**
  * Every request up to the number of this message is finished, or has failed.
@@ -1746,7 +2041,7 @@ export type Credit = Message<"tapml.v1.Credit"> & {
  * Use `create(CreditSchema)` to create a new message.
  */
 export const CreditSchema: GenMessage<Credit> = /*@__PURE__*/
-  messageDesc(file_tapml, 46);
+  messageDesc(file_tapml, 53);
 
 /**
  * The request is finished.
@@ -1761,7 +2056,7 @@ export type Done = Message<"tapml.v1.Done"> & {
  * Use `create(DoneSchema)` to create a new message.
  */
 export const DoneSchema: GenMessage<Done> = /*@__PURE__*/
-  messageDesc(file_tapml, 47);
+  messageDesc(file_tapml, 54);
 
 /**
  * Some of the bytes asked for.
@@ -1785,7 +2080,7 @@ export type Data = Message<"tapml.v1.Data"> & {
  * Use `create(DataSchema)` to create a new message.
  */
 export const DataSchema: GenMessage<Data> = /*@__PURE__*/
-  messageDesc(file_tapml, 48);
+  messageDesc(file_tapml, 55);
 
 /**
  * The session's device is gone, and this is how. The agent closes the connection after it; a new one gets a new device.
@@ -1874,7 +2169,7 @@ export type PostMortem = Message<"tapml.v1.PostMortem"> & {
  * Use `create(PostMortemSchema)` to create a new message.
  */
 export const PostMortemSchema: GenMessage<PostMortem> = /*@__PURE__*/
-  messageDesc(file_tapml, 49);
+  messageDesc(file_tapml, 56);
 
 /**
  * A kernel that ran when a session ended.
@@ -1919,7 +2214,7 @@ export type KernelRef = Message<"tapml.v1.KernelRef"> & {
  * Use `create(KernelRefSchema)` to create a new message.
  */
 export const KernelRefSchema: GenMessage<KernelRef> = /*@__PURE__*/
-  messageDesc(file_tapml, 50);
+  messageDesc(file_tapml, 57);
 
 /**
  * From an agent to its hub.
@@ -1956,7 +2251,7 @@ export type AgentToHub = Message<"tapml.v1.AgentToHub"> & {
  * Use `create(AgentToHubSchema)` to create a new message.
  */
 export const AgentToHubSchema: GenMessage<AgentToHub> = /*@__PURE__*/
-  messageDesc(file_tapml, 51);
+  messageDesc(file_tapml, 58);
 
 /**
  * From a hub to an agent.
@@ -2007,7 +2302,7 @@ export type HubToAgent = Message<"tapml.v1.HubToAgent"> & {
  * Use `create(HubToAgentSchema)` to create a new message.
  */
 export const HubToAgentSchema: GenMessage<HubToAgent> = /*@__PURE__*/
-  messageDesc(file_tapml, 52);
+  messageDesc(file_tapml, 59);
 
 /**
  * Offers an agent's devices. Sent again on the same connection, it replaces what was offered before.
@@ -2076,7 +2371,7 @@ export type Register = Message<"tapml.v1.Register"> & {
  * Use `create(RegisterSchema)` to create a new message.
  */
 export const RegisterSchema: GenMessage<Register> = /*@__PURE__*/
-  messageDesc(file_tapml, 53);
+  messageDesc(file_tapml, 60);
 
 /**
  * The agent is known.
@@ -2102,7 +2397,7 @@ export type Registered = Message<"tapml.v1.Registered"> & {
  * Use `create(RegisteredSchema)` to create a new message.
  */
 export const RegisteredSchema: GenMessage<Registered> = /*@__PURE__*/
-  messageDesc(file_tapml, 54);
+  messageDesc(file_tapml, 61);
 
 /**
  * Is the other side there? A hub answers each by one of its own; an agent need not. For agents that cannot send WebSocket
@@ -2118,7 +2413,7 @@ export type Heartbeat = Message<"tapml.v1.Heartbeat"> & {
  * Use `create(HeartbeatSchema)` to create a new message.
  */
 export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
-  messageDesc(file_tapml, 55);
+  messageDesc(file_tapml, 62);
 
 /**
  * A client has leased a device: dial /session/ID within 15 s.
@@ -2144,7 +2439,7 @@ export type Open = Message<"tapml.v1.Open"> & {
  * Use `create(OpenSchema)` to create a new message.
  */
 export const OpenSchema: GenMessage<Open> = /*@__PURE__*/
-  messageDesc(file_tapml, 56);
+  messageDesc(file_tapml, 63);
 
 /**
  * The session that was to be opened is not wanted any more.
@@ -2163,7 +2458,7 @@ export type Close = Message<"tapml.v1.Close"> & {
  * Use `create(CloseSchema)` to create a new message.
  */
 export const CloseSchema: GenMessage<Close> = /*@__PURE__*/
-  messageDesc(file_tapml, 57);
+  messageDesc(file_tapml, 64);
 
 /**
  * The agent does not open this session.
@@ -2187,7 +2482,7 @@ export type Refused = Message<"tapml.v1.Refused"> & {
  * Use `create(RefusedSchema)` to create a new message.
  */
 export const RefusedSchema: GenMessage<Refused> = /*@__PURE__*/
-  messageDesc(file_tapml, 58);
+  messageDesc(file_tapml, 65);
 
 /**
  * The sort of processor.
