@@ -1,6 +1,7 @@
 // Sessions on a real WebGPU: Dawn under Node, with no browser around it.
 
 import { create, fromBinary, toBinary } from "@bufbuild/protobuf";
+import { createBLAKE3 } from "hash-wasm";
 import assert from "node:assert/strict";
 import test, { after, before } from "node:test";
 import { Blobs } from "../src/core/blobs";
@@ -266,5 +267,119 @@ device("large reads come in pieces, in order", async () => {
   }
   assert.equal(parts.length, 3);
   assert.ok(Buffer.concat(parts).equals(words.subarray(3)));
+  client.leave();
+});
+
+device("a step writes, runs and reads in one round trip", async () => {
+  const client = new Client();
+  await client.open();
+  client.send("createBuffer", { buffer: 1, label: "out", size: 8n });
+  await client.kernel(1, ADD);
+  client.record(1, 1, 1);
+  const step = { writes: [{ buffer: 1, offset: 0n, data: new Uint8Array([9, 0, 0, 0]) }], list: 1, symbols: [] };
+  const two = await client.ask("step", { ...step, reads: [{ buffer: 1, offset: 4n, size: 4n }, { buffer: 1, offset: 0n, size: 2n }] });
+  assert.ok(two.case === "data" && two.value.last);
+  assert.deepEqual([...two.value.data], [0, 0, 0, 0, 10, 0]);
+  const none = await client.ask("step", { ...step, reads: [] });
+  assert.ok(none.case === "data" && none.value.last && none.value.data.length === 0);
+  const beyond = failure(await client.ask("step", { ...step, reads: [{ buffer: 1, offset: 8n, size: 4n }] }));
+  assert.match(beyond.message, /read of 4 bytes at 8 of `out`/);
+  assert.match(failure(await client.ask("step", { ...step, list: 7, reads: [] })).message, /no list 7/);
+  assert.equal((await client.ask("wait")).case, "done");
+  assert.match(failure(await client.ask("dropTensor", {})).message, /kernels, not operators/);
+  client.leave();
+});
+
+const SCALE = `
+@group(0) @binding(0) var<storage, read> x: array<f32>;
+@group(0) @binding(1) var<storage, read> w: array<f32>;
+@group(0) @binding(2) var<storage, read_write> y: array<f32>;
+@group(0) @binding(3) var<uniform> symbols: vec4<u32>;
+@compute @workgroup_size(1)
+fn main(@builtin(workgroup_id) at: vec3<u32>) { if at.x < symbols.x { y[at.x] = FACTOR * x[at.x] * w[0]; } }
+override FACTOR: f32;
+`;
+
+/** y = 3 * x * w for n values, in the form that TapML's compiler writes. */
+const program = (): object => {
+  const ty = { dtype: "f32", shape: ["n"] };
+  const one = { dim: 1, divisor: 1 };
+  const all = (buffer: number): object => ({ buffer, offset: 0, size: 0 });
+  return {
+    schema: 1,
+    name: "scale",
+    symbols: ["n", "p"],
+    capacity: { n: 4, p: 0 },
+    buffers: [
+      { name: "symbols", size: 16, content: "symbols" },
+      { name: "x", size: 16, content: "activation" },
+      { name: "w", size: 4, content: { weight: { name: "w", offset: 4, len: 4 } } },
+      { name: "y", size: 16, content: "activation" },
+      { name: "unused", size: 8, content: { constant: "0102030405" } },
+    ],
+    kernels: [{
+      name: "scale/portable",
+      source: { language: "wgsl", file: "scale.wgsl", prelude: "", text: SCALE },
+      entry: "main",
+      constants: [["FACTOR", 3]],
+      bindings: ["read", "read", "read_write", "uniform"],
+      workgroup: [1, 1, 1],
+      workgroup_memory: 0,
+      needs_f16: false,
+      needs_subgroups: false,
+    }],
+    steps: [{ dispatch: { node: "y", kernel: 0, bindings: [all(1), all(2), all(3), all(0)], groups: [{ dim: "n", divisor: 1 }, one, one] } }],
+    inputs: [{ name: "x", ty, buffer: 1 }],
+    outputs: [{ name: "y", ty, buffer: 3 }],
+    states: [],
+  };
+};
+
+const bytesOf = (values: number[]): Uint8Array => new Uint8Array(Float32Array.from(values).buffer);
+
+device("a whole program is loaded once and run by handle", async () => {
+  const client = new Client();
+  await client.open();
+  const hasher = await createBLAKE3();
+  const put = (bytes: Uint8Array): Uint8Array => {
+    client.send("putBlob", { data: bytes });
+    return Uint8Array.from(hasher.init().update(bytes).digest("binary"));
+  };
+  const hash = put(new TextEncoder().encode(JSON.stringify(program())));
+  const unknown = new Uint8Array(32);
+  const held = await client.ask("hasBlobs", { hashes: [hash, unknown] });
+  assert.ok(held.case === "heldBlobs");
+  assert.deepEqual(held.value.held, [true, false]);
+  const load = (pieces: Uint8Array[], size: bigint, id = 1): Promise<Reply> => {
+    return client.ask("loadProgram", { program: id, pieces: [hash], weights: [{ name: "w", size, pieces }] });
+  };
+  assert.equal(detail(failure(await load([unknown], 8n)), "missing"), "00".repeat(32));
+  const w = put(bytesOf([5, 2]));
+  assert.match(failure(await load([w], 9n)).message, /weight `w`: expected 9 bytes, found 8/);
+  assert.equal((await load([w], 8n)).case, "done");
+  const run = (n: number, x: number[], more: object = {}): Promise<Reply> => {
+    const symbols = [{ name: "n", value: BigInt(n) }, { name: "p", value: 0n }];
+    return client.ask("runProgram", { program: 1, symbols, inputs: [{ name: "x", data: bytesOf(x) }], outputs: ["y"], ...more });
+  };
+  for (const x of [[1, 2, 3], [4]]) {
+    const reply = await run(x.length, x);
+    assert.ok(reply.case === "data" && reply.value.last);
+    assert.deepEqual([...new Float32Array(reply.value.data.slice().buffer)], x.map((v) => 6 * v));
+  }
+  assert.match(failure(await run(5, [1, 2, 3, 4, 5])).message, /`n` is 5, the program was compiled for up to 4/);
+  assert.match(failure(await run(2, [1])).message, /input `x` takes 8 bytes, found 4/);
+  assert.match(failure(await run(1, [1], { outputs: ["z"] })).message, /no output `z`/);
+  client.send("unloadProgram", { program: 1 });
+  assert.match(failure(await run(1, [1])).message, /no program 1/);
+  for (const [change, pattern] of [
+    [{ schema: 2 }, /schema 2 of a program is unknown/],
+    [{ steps: [{ fill: { buffer: 9, word: 1 } }] }, /no buffer 9/],
+    [{ buffers: [{ name: "b", size: -4, content: "state" }] }, /expected a whole number/],
+    [{ kernels: undefined }, /has no `kernels`/],
+  ] as const) {
+    const bad = put(new TextEncoder().encode(JSON.stringify({ ...program(), ...change })));
+    const reply = await client.ask("loadProgram", { program: 2, pieces: [bad], weights: [{ name: "w", size: 8n, pieces: [w] }] });
+    assert.match(failure(reply).message, pattern);
+  }
   client.leave();
 });

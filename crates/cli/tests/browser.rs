@@ -128,9 +128,16 @@ impl Drop for Browser {
     }
 }
 
+/// The children of a process; those of all its threads.
 fn children(parent: u32) -> Vec<u32> {
-    let text = std::fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
-    text.split_whitespace().filter_map(|id| id.parse().ok()).collect()
+    let ids = std::fs::read_dir("/proc").unwrap().filter_map(|e| e.ok()?.file_name().to_str()?.parse().ok());
+    let is_child = |id: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap_or_default();
+        // The name in parentheses may hold anything; state and parent follow it.
+        let after = stat.rsplit_once(')').map_or("", |(_, after)| after);
+        after.split_whitespace().nth(1).and_then(|p| p.parse().ok()) == Some(parent)
+    };
+    ids.filter(is_child).collect()
 }
 
 /// How a command ended, and what it said.

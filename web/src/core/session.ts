@@ -248,7 +248,8 @@ export class Session implements Listener {
     this.numbers.adapter = adapterText(gpu.info);
     this.executor = new Executor(gpu, this.house.blobs, this.house.settings.memory, trace, this);
     gpu.onLost = (reason, message) => {
-      const why = message.trim() === "" ? "" : `: ${message.trim()}`;
+      const text = message.trim().replace(/\.$/, "");
+      const why = text === "" ? "" : `: ${text}`;
       this.die(Reason.CRASHED, `was lost (${reason})${why}`);
     };
   }
