@@ -2,6 +2,10 @@
 //! Only dev-dependencies point here.
 #![warn(missing_docs)]
 
+mod browser;
+
+pub use browser::Browser;
+
 use std::io::Write;
 use std::path::PathBuf;
 
