@@ -167,7 +167,7 @@ fn programs(lab: &Lab) {
             let x = values(rows * WIDTH);
             let input = Tensor::from_f32(vec![rows, WIDTH], x.clone()).unwrap();
             let found = there.run(&mut device, &Symbols::np(rows as u64, 0), &[("x", &input)]).unwrap();
-            let found: Vec<f32> = found[0].1.to_f32().unwrap();
+            let found = found[0].1.to_f32();
             let w = values(WIDTH * WIDTH);
             for (at, found) in found.iter().enumerate() {
                 let (row, out) = (at / WIDTH, at % WIDTH);

@@ -122,6 +122,10 @@ impl Connection {
             match self.receive()? {
                 (of, Reply::Failed(failed)) if of == seq || of == 0 => {
                     let error = convert::error_from_wire(failed);
+                    // It is no answer to a request: a hub tells that its agent has gone, or the protocol was broken.
+                    if of == 0 && error.kind() == ErrorKind::DeviceLost {
+                        return Err(self.lose(error.message()));
+                    }
                     if of == 0 || error.kind() == ErrorKind::DeviceLost {
                         self.lost = Some(as_lost(&error));
                     }
