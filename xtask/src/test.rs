@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 const PACKAGES: &[(&str, &str, &str)] = &[
     ("libvulkan1", "/usr/lib/x86_64-linux-gnu/libvulkan.so.1", "vulkan"),
     ("mesa-vulkan-drivers", "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "vulkan"),
+    ("ocl-icd-libopencl1", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1", "opencl"),
+    ("pocl-opencl-icd", "/etc/OpenCL/vendors/pocl.icd", "opencl"),
     ("chromium", "/usr/bin/chromium", "chromium"),
     ("nodejs", "/usr/bin/node", "node"),
 ];

@@ -13,6 +13,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kernels", &["graph", "device"]),
     ("emulator", &["graph", "device"]),
     ("wgpu", &["graph", "device"]),
+    ("cfamily", &["graph", "device"]),
+    ("opencl", &["graph", "device", "cfamily"]),
     ("rpc", &["graph", "device", "kernels"]),
     ("broker", &["graph", "rpc"]),
     ("exec", &["graph", "reference", "kernels", "device"]),

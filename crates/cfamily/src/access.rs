@@ -1,0 +1,235 @@
+//! Places in memory: components, elements and members, and indices that stay inside.
+
+use crate::expr::{address, bare, member};
+use crate::names;
+use crate::types::{COMPONENTS, Kind, Shape};
+use crate::writer::{Writer, Written};
+use crate::{Bounds, expr};
+use naga::{Expression, GlobalVariable, Handle, Type, TypeInner};
+
+/// The type that is indexed.
+enum Base<'a> {
+    /// A type of the module, with its handle.
+    Type(Handle<Type>, &'a TypeInner),
+    /// A vector without one.
+    Vector(u8),
+}
+
+impl<'a> Writer<'a> {
+    /// What a pointer points to, or the type of a value; and whether it is a pointer.
+    fn base(&self, handle: Handle<Expression>) -> Written<(Base<'a>, bool)> {
+        let inner = self.type_of(handle)?;
+        match *inner {
+            TypeInner::Pointer { base, .. } => Ok((Base::Type(base, self.types.inner(base)), true)),
+            TypeInner::ValuePointer { size: Some(size), .. } => Ok((Base::Vector(size as u8), true)),
+            TypeInner::Vector { size, .. } => Ok((Base::Vector(size as u8), false)),
+            _ => match self.current()?.info[handle].ty.handle() {
+                Some(ty) => Ok((Base::Type(ty, inner), false)),
+                None => self.fail("an index into a value of this type"),
+            },
+        }
+    }
+
+    /// `base[index]` with an index that is computed.
+    pub fn access(&mut self, base: Handle<Expression>, index: Handle<Expression>) -> Written<String> {
+        let (ty, is_pointer) = self.base(base)?;
+        let index = self.index(index)?;
+        if let (Base::Vector(n), false) = (&ty, is_pointer) {
+            let vector = self.operand(base)?;
+            let index = self.clamped(&index, u32::from(*n));
+            return self.component_at(&vector.text, vector.shape, &index);
+        }
+        let mut place = self.value(base)?;
+        if !is_pointer && place.contains('(') {
+            let name = self.type_name(base)?;
+            place = self.temporary_of(&name, &place)?;
+        }
+        self.element(base, ty, &place, &index)
+    }
+
+    fn element(
+        &mut self,
+        base: Handle<Expression>,
+        ty: Base<'a>,
+        place: &str,
+        index: &str,
+    ) -> Written<String> {
+        let (ty, inner) = match ty {
+            Base::Vector(n) => return Ok(self.component_place(place, index, n)),
+            Base::Type(ty, inner) => (ty, inner),
+        };
+        match *inner {
+            TypeInner::Vector { size, .. } => Ok(self.component_place(place, index, size as u8)),
+            TypeInner::Matrix { columns, rows, .. } => {
+                let index = self.clamped(index, columns as u32);
+                let padded = if rows as u8 == 3 { ".v" } else { "" };
+                Ok(format!("{}{padded}", member(place, &format!("c[{index}]"))))
+            }
+            TypeInner::Array { size, .. } => {
+                let padded = if self.types.padding(ty) > 0 { ".e" } else { "" };
+                if let Some(count) = self.types.count(size)? {
+                    let index = self.clamped(index, count);
+                    return Ok(format!("{}{padded}", member(place, &format!("v[{index}]"))));
+                }
+                let index = self.clamped_at_run_time(base, ty, index)?;
+                Ok(format!("{place}[{index}]{padded}"))
+            }
+            _ => self.fail("an index into a value of this type"),
+        }
+    }
+
+    fn component_place(&self, place: &str, index: &str, count: u8) -> String {
+        let index = self.clamped(index, u32::from(count));
+        match index.strip_suffix('u').and_then(|i| i.parse::<usize>().ok()).and_then(|i| COMPONENTS.get(i)) {
+            Some(&c) => member(place, &c.to_string()),
+            None => format!("(&{})[{index}]", member(place, "x")),
+        }
+    }
+
+    /// A component of a vector value by an index within it.
+    fn component_at(&mut self, vector: &str, shape: Shape, index: &str) -> Written<String> {
+        let Shape::Vector(n, kind) = shape else { return self.fail("a component of no vector") };
+        let ty = self.types.shape(shape);
+        let name = format!("{ty}_at");
+        self.helper(&name, |_| {
+            let last = COMPONENTS[n as usize - 1];
+            let cases = (0..n as usize - 1).map(|i| format!("i == {i}u ? v.{} : ", COMPONENTS[i]));
+            let cases: String = cases.collect();
+            Ok(format!("DEV {} {name}(const {ty} v, u32 i) {{ return {cases}v.{last}; }}\n", kind.name()))
+        })?;
+        Ok(format!("{ty}_at({}, {index})", bare(vector)))
+    }
+
+    /// An index as an unsigned word.
+    fn index(&mut self, handle: Handle<Expression>) -> Written<String> {
+        let index = self.operand(handle)?;
+        Ok(match index.shape.kind() {
+            Kind::U32 => index.text,
+            _ => match index.text.parse::<u32>() {
+                Ok(number) => format!("{number}u"),
+                Err(_) => format!("((u32){})", index.text),
+            },
+        })
+    }
+
+    /// An index kept below `count`.
+    fn clamped(&self, index: &str, count: u32) -> String {
+        let constant = index.strip_suffix('u').and_then(|i| i.parse::<u32>().ok());
+        if self.options.bounds == Bounds::Unchecked || constant.is_some_and(|i| i < count) {
+            return bare(index).to_string();
+        }
+        format!("min_u({}, {}u)", bare(index), count.saturating_sub(1))
+    }
+
+    fn clamped_at_run_time(
+        &mut self,
+        base: Handle<Expression>,
+        array: Handle<Type>,
+        index: &str,
+    ) -> Written<String> {
+        if self.options.bounds == Bounds::Unchecked {
+            return Ok(bare(index).to_string());
+        }
+        let length = self.length(base, array)?;
+        Ok(format!("min_u({}, {length} - 1u)", bare(index)))
+    }
+
+    /// `base.member` or `base[constant]`.
+    pub fn access_index(&mut self, base: Handle<Expression>, index: u32) -> Written<String> {
+        let (ty, is_pointer) = self.base(base)?;
+        let place = self.value(base)?;
+        match ty {
+            Base::Vector(_) => Ok(member(&place, &self.component_name(index)?)),
+            Base::Type(_, TypeInner::Vector { .. }) => Ok(member(&place, &self.component_name(index)?)),
+            Base::Type(_, TypeInner::Struct { members, .. }) => {
+                let found = self.need(members.get(index as usize), "a member that a struct lacks")?;
+                if self.is_dynamic(found.ty) {
+                    let element = self.types.name(found.ty)?;
+                    let space = self.space_of(base)?;
+                    let at = address(&place);
+                    return Ok(format!("(({space}{element}*)(({space}u8*){at} + {}))", found.offset));
+                }
+                Ok(member(&place, &names::member(found.name.as_deref().unwrap_or_default())))
+            }
+            ty => {
+                let mut place = place;
+                if !is_pointer && place.contains('(') {
+                    let name = self.type_name(base)?;
+                    place = self.temporary_of(&name, &place)?;
+                }
+                self.element(base, ty, &place, &format!("{index}u"))
+            }
+        }
+    }
+
+    fn component_name(&self, index: u32) -> Written<String> {
+        let found = COMPONENTS.get(index as usize).map(char::to_string);
+        self.need(found, "a component that a vector lacks")
+    }
+
+    /// What stands before the type of a pointer's target.
+    pub fn space_of(&self, pointer: Handle<Expression>) -> Written<&'static str> {
+        match *self.type_of(pointer)? {
+            TypeInner::Pointer { space, .. } | TypeInner::ValuePointer { space, .. } => self.space(space),
+            _ => self.fail("a value where a pointer is expected"),
+        }
+    }
+
+    pub fn type_name_of_atomic(&self, pointer: Handle<Expression>) -> Written<Kind> {
+        if let TypeInner::Pointer { base, .. } = *self.type_of(pointer)?
+            && let TypeInner::Atomic(scalar) = *self.types.inner(base)
+            && let Some(kind @ (Kind::I32 | Kind::U32)) = Kind::of(scalar)
+        {
+            return Ok(kind);
+        }
+        self.fail("an atomic operation on a type other than i32 and u32")
+    }
+
+    /// `arrayLength(array)`.
+    pub fn array_length(&mut self, array: Handle<Expression>) -> Written<String> {
+        match *self.type_of(array)? {
+            TypeInner::Pointer { base, .. } => self.length(array, base),
+            _ => self.fail("the length of no array"),
+        }
+    }
+
+    /// Elements of a runtime-sized array, found by the bytes of its binding.
+    fn length(&self, array: Handle<Expression>, ty: Handle<Type>) -> Written<String> {
+        let TypeInner::Array { stride, .. } = *self.types.inner(ty) else {
+            return self.fail("the length of no array");
+        };
+        let (global, offset) = self.root(array)?;
+        let name = &self.globals[&global];
+        let bytes = if offset == 0 { format!("{name}bytes") } else { format!("({name}bytes - {offset}u)") };
+        Ok(format!("({bytes} / {stride}u)"))
+    }
+
+    /// The variable that holds a runtime-sized array, and where in it the array begins.
+    fn root(&self, array: Handle<Expression>) -> Written<(Handle<GlobalVariable>, u32)> {
+        let expressions = &self.current()?.function.expressions;
+        match expressions[array] {
+            Expression::GlobalVariable(global) => Ok((global, 0)),
+            Expression::AccessIndex { base, index } => {
+                let Expression::GlobalVariable(global) = expressions[base] else {
+                    return self.fail("a runtime-sized array that is no member of a variable");
+                };
+                let ty = self.module.global_variables[global].ty;
+                let offset = match self.types.inner(ty) {
+                    TypeInner::Struct { members, .. } => members.get(index as usize).map(|m| m.offset),
+                    _ => None,
+                };
+                Ok((global, self.need(offset, "a member that a struct lacks")?))
+            }
+            _ => self.fail("a pointer to a runtime-sized array that a function is given"),
+        }
+    }
+
+    /// A pointer as an argument of a call.
+    pub fn pointer_argument(&mut self, handle: Handle<Expression>) -> Written<String> {
+        let place = self.value(handle)?;
+        match *self.type_of(handle)? {
+            TypeInner::Pointer { base, .. } if self.is_dynamic(base) => Ok(place),
+            _ => Ok(expr::bare(&address(&place)).to_string()),
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Values made of parts, and constants.
+
+use crate::expr::{bare, literal};
+use crate::scalar::Operand;
+use crate::types::{COMPONENTS, Field, Kind, Shape};
+use crate::writer::{Writer, Written};
+use naga::{Arena, Expression, Handle, Type, TypeInner};
+
+impl<'a> Writer<'a> {
+    /// A value of a type from its parts: a braced list for arrays, structs and matrices.
+    pub fn compose(&mut self, ty: Handle<Type>, components: &[Handle<Expression>]) -> Written<String> {
+        if let TypeInner::Vector { scalar, .. } = *self.types.inner(ty) {
+            let kind = self.need(Kind::of(scalar), "a vector of another width")?;
+            let mut parts = Vec::new();
+            for &component in components {
+                let part = self.operand(component)?;
+                parts.extend((0..part.components()).map(|i| part.component(i)));
+            }
+            return self.vector_of(kind, &parts);
+        }
+        let values = components.iter().map(|&c| self.value(c)).collect::<Written<Vec<_>>>()?;
+        self.braced(ty, &values)
+    }
+
+    /// An array, struct or matrix as a braced list.
+    fn braced(&mut self, ty: Handle<Type>, values: &[String]) -> Written<String> {
+        let listed = |padded: bool, pad: &str| {
+            let each = values
+                .iter()
+                .map(|v| if padded { format!("{{{}, {pad}}}", bare(v)) } else { bare(v).into() });
+            each.collect::<Vec<String>>().join(", ")
+        };
+        match *self.types.inner(ty) {
+            TypeInner::Struct { .. } => self.struct_init(ty, values),
+            TypeInner::Array { .. } => Ok(format!("{{{{{}}}}}", listed(self.types.padding(ty) > 0, "{0}"))),
+            TypeInner::Matrix { rows, columns, .. } if values.len() == columns as usize => {
+                Ok(format!("{{{{{}}}}}", listed(rows as u8 == 3, "{0}")))
+            }
+            _ => self.fail("a value of this type made of parts"),
+        }
+    }
+
+    /// A struct as a braced list, with zeros between its members.
+    pub fn struct_init(&mut self, ty: Handle<Type>, values: &[String]) -> Written<String> {
+        let parts = self.types.fields(ty).into_iter().map(|field| match field {
+            Field::Member(index) => values.get(index).map_or("0", |v| bare(v)).to_string(),
+            Field::Pad(_) => "{0}".to_string(),
+        });
+        Ok(format!("{{{}}}", parts.collect::<Vec<_>>().join(", ")))
+    }
+
+    /// A vector of these scalars.
+    pub fn vector_of(&mut self, kind: Kind, parts: &[String]) -> Written<String> {
+        let shape = Shape::Vector(parts.len() as u8, kind);
+        let ty = self.types.shape(shape);
+        let name = format!("{ty}_new");
+        self.helper(&name, |_| {
+            let components = &COMPONENTS[..parts.len().min(4)];
+            let parameters = components.iter().map(|c| format!("{} {c}", kind.name()));
+            let set = components.iter().map(|c| format!("v.{c} = {c}; "));
+            let (parameters, set) = (parameters.collect::<Vec<_>>().join(", "), set.collect::<String>());
+            Ok(format!("DEV {ty} {name}({parameters}) {{ {ty} v; {set}return v; }}\n"))
+        })?;
+        let parts: Vec<&str> = parts.iter().map(|p| bare(p)).collect();
+        Ok(format!("{ty}_new({})", parts.join(", ")))
+    }
+
+    /// A vector with one value in all components.
+    pub fn splat(&mut self, size: u8, value: &Operand) -> Written<String> {
+        let kind = value.shape.kind();
+        let ty = self.types.shape(Shape::Vector(size, kind));
+        let name = format!("{ty}_splat");
+        self.helper(&name, |writer| {
+            let parts = vec!["x".to_string(); size as usize];
+            let vector = writer.vector_of(kind, &parts)?;
+            Ok(format!("DEV {ty} {name}({} x) {{ return {vector}; }}\n", kind.name()))
+        })?;
+        Ok(format!("{ty}_splat({})", bare(&value.text)))
+    }
+
+    /// A constant: a number, a call that makes a vector, or a braced list.
+    pub fn constant(&mut self, arena: &'a Arena<Expression>, handle: Handle<Expression>) -> Written<String> {
+        match arena[handle] {
+            Expression::Literal(value) => self.need(literal(value), "a number of another width"),
+            Expression::Constant(constant) => {
+                let init = self.module.constants[constant].init;
+                self.constant(&self.module.global_expressions, init)
+            }
+            Expression::ZeroValue(ty) => self.zero(ty),
+            Expression::Compose { ty, ref components } => {
+                let values = components.iter().map(|&c| self.constant(arena, c));
+                let values = values.collect::<Written<Vec<_>>>()?;
+                let TypeInner::Vector { size, scalar } = *self.types.inner(ty) else {
+                    return self.braced(ty, &values);
+                };
+                let kind = self.need(Kind::of(scalar), "a vector of another width")?;
+                if values.len() == size as usize {
+                    return self.vector_of(kind, &values);
+                }
+                let parts = self.flat(arena, handle)?;
+                self.vector_of(kind, &parts)
+            }
+            Expression::Splat { size, value } => {
+                let part = self.constant(arena, value)?;
+                let kind = self.kind_of_constant(arena, value)?;
+                self.splat(size as u8, &Operand { text: part, shape: Shape::Scalar(kind) })
+            }
+            ref other => {
+                let text = format!("{other:?}");
+                let name = text.split([' ', '(', '{']).next().unwrap_or_default().to_string();
+                self.fail(format!("{name} in a constant"))
+            }
+        }
+    }
+
+    /// The scalars of a constant vector.
+    fn flat(&mut self, arena: &'a Arena<Expression>, handle: Handle<Expression>) -> Written<Vec<String>> {
+        match arena[handle] {
+            Expression::Compose { ref components, .. } => {
+                let parts = components.iter().map(|&c| self.flat(arena, c)).collect::<Written<Vec<_>>>()?;
+                Ok(parts.concat())
+            }
+            Expression::Splat { size, value } => Ok(vec![self.constant(arena, value)?; size as usize]),
+            Expression::ZeroValue(ty) => match Shape::of(self.types.inner(ty)) {
+                Some(Shape::Vector(n, kind)) => Ok(vec![zero_of(kind).into(); n as usize]),
+                Some(Shape::Scalar(kind)) => Ok(vec![zero_of(kind).into()]),
+                _ => self.fail("a vector made of something else"),
+            },
+            Expression::Constant(constant) => {
+                let init = self.module.constants[constant].init;
+                self.flat(&self.module.global_expressions, init)
+            }
+            _ => Ok(vec![self.constant(arena, handle)?]),
+        }
+    }
+
+    fn kind_of_constant(&self, arena: &'a Arena<Expression>, handle: Handle<Expression>) -> Written<Kind> {
+        let ty = match arena[handle] {
+            Expression::Literal(value) => {
+                return self.need(Kind::of(value.scalar()), "a number of another width");
+            }
+            Expression::Constant(constant) => self.module.constants[constant].ty,
+            Expression::ZeroValue(ty) => ty,
+            _ => return self.fail("a splat of something that is no number"),
+        };
+        let shape = Shape::of(self.types.inner(ty));
+        Ok(self.need(shape, "a splat of something that is no number")?.kind())
+    }
+
+    /// The zero of a type as a value, or as a braced list.
+    fn zero(&mut self, ty: Handle<Type>) -> Written<String> {
+        match Shape::of(self.types.inner(ty)) {
+            Some(Shape::Scalar(kind)) => Ok(zero_of(kind).into()),
+            Some(Shape::Vector(n, kind)) => {
+                let zero = Operand { text: zero_of(kind).into(), shape: Shape::Scalar(kind) };
+                self.splat(n, &zero)
+            }
+            _ => Ok("{0}".into()),
+        }
+    }
+
+    /// What a variable of this type begins with.
+    pub fn zero_init(&mut self, ty: Handle<Type>) -> Written<String> {
+        match Shape::of(self.types.inner(ty)) {
+            Some(Shape::Scalar(kind)) => Ok(zero_of(kind).into()),
+            _ => Ok("{0}".into()),
+        }
+    }
+}
+
+fn zero_of(kind: Kind) -> &'static str {
+    match kind {
+        Kind::F32 => "0.0f",
+        Kind::F16 => "((h16)0)",
+        Kind::I32 => "0",
+        Kind::U32 => "0u",
+        Kind::Bool => "false",
+    }
+}

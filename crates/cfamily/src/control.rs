@@ -1,0 +1,162 @@
+//! Branches, switches and loops.
+
+use crate::expr::{bare, is_atom};
+use crate::writer::{Line, Writer, Written};
+use naga::{Block, Expression, Function, Handle, Statement, SwitchCase, SwitchValue};
+
+impl<'a> Writer<'a> {
+    pub fn branch(
+        &mut self,
+        condition: Handle<Expression>,
+        accept: &'a Block,
+        reject: &'a Block,
+    ) -> Written<()> {
+        let condition = self.value(condition)?;
+        if accept.is_empty() {
+            self.line(format!("if (!{condition}) {{"));
+            self.nested(reject)?;
+        } else {
+            self.line(format!("if ({}) {{", bare(&condition)));
+            self.nested(accept)?;
+            if !reject.is_empty() {
+                self.line("} else {");
+                self.nested(reject)?;
+            }
+        }
+        self.line("}");
+        Ok(())
+    }
+
+    pub fn switch(&mut self, selector: Handle<Expression>, cases: &'a [SwitchCase]) -> Written<()> {
+        let selector = self.value(selector)?;
+        self.line(format!("switch ({}) {{", bare(&selector)));
+        for case in cases {
+            let label = match case.value {
+                SwitchValue::I32(i32::MIN) => "case (-2147483647 - 1):".into(),
+                SwitchValue::I32(value) => format!("case {value}:"),
+                SwitchValue::U32(value) => format!("case {value}u:"),
+                SwitchValue::Default => "default:".into(),
+            };
+            if case.fall_through && case.body.is_empty() {
+                self.line(label);
+                continue;
+            }
+            self.line(format!("{label} {{"));
+            self.nested(&case.body)?;
+            if !case.fall_through && !leaves(&case.body) {
+                self.indent += 1;
+                self.line("break;");
+                self.indent -= 1;
+            }
+            self.line("}");
+        }
+        self.line("}");
+        Ok(())
+    }
+
+    /// A loop. A `continue` must pass through the continuing part, which then stands at the loop's head and is skipped
+    /// in the first round.
+    pub fn looped(
+        &mut self,
+        body: &'a Block,
+        continuing: &'a Block,
+        break_if: Option<Handle<Expression>>,
+    ) -> Written<()> {
+        let first = (!continuing.is_empty() || break_if.is_some()) && continues(body);
+        let again = if first { Some(self.temporary()?) } else { None };
+        let mut before = std::mem::take(&mut self.out);
+        self.indent += 1;
+        self.block(body)?;
+        let mut rounds = std::mem::take(&mut self.out);
+        self.indent += u32::from(first) as usize;
+        self.block(continuing)?;
+        if let Some(condition) = break_if {
+            let condition = self.value(condition)?;
+            self.line(format!("if ({}) break;", bare(&condition)));
+        }
+        self.indent -= 1 + u32::from(first) as usize;
+        let mut ends = std::mem::take(&mut self.out);
+        if first {
+            self.hoist(&mut before, &mut rounds, &ends);
+        }
+        self.out = before;
+        match again {
+            None => {
+                self.line("for (;;) {");
+                self.out.append(&mut rounds);
+                self.out.append(&mut ends);
+            }
+            Some(again) => {
+                self.line(format!("bool {again} = false;"));
+                self.line("for (;;) {");
+                self.indent += 1;
+                self.line(format!("if ({again}) {{"));
+                self.out.append(&mut ends);
+                self.line("}");
+                self.line(format!("{again} = true;"));
+                self.indent -= 1;
+                self.out.append(&mut rounds);
+            }
+        }
+        self.line("}");
+        Ok(())
+    }
+
+    /// Declares before the loop what its body computes and its continuing part uses.
+    fn hoist(&self, before: &mut Vec<Line>, rounds: &mut [Line], ends: &[Line]) {
+        for line in rounds {
+            let Some((declared, value)) = line.text.split_once(" = ") else { continue };
+            let Some((ty, name)) = declared.strip_prefix("const ").and_then(|d| d.rsplit_once(' ')) else {
+                continue;
+            };
+            if !is_atom(name) || value.starts_with('{') || !ends.iter().any(|end| mentions(&end.text, name)) {
+                continue;
+            }
+            before.push(Line { indent: self.indent, text: format!("{ty} {name};"), from: line.from });
+            line.text = format!("{name} = {value}");
+        }
+    }
+}
+
+/// Whether a text holds a name as a whole word.
+fn mentions(text: &str, name: &str) -> bool {
+    let part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    text.match_indices(name)
+        .any(|(at, _)| !text[..at].ends_with(part) && !text[at + name.len()..].starts_with(part))
+}
+
+/// Whether control never reaches the end of a block.
+fn leaves(block: &Block) -> bool {
+    matches!(block.last(), Some(Statement::Break | Statement::Continue | Statement::Return { .. }))
+}
+
+/// Whether a loop's body holds a `continue` of this loop.
+fn continues(block: &Block) -> bool {
+    block.iter().any(|statement| match statement {
+        Statement::Continue => true,
+        Statement::Block(inner) => continues(inner),
+        Statement::If { accept, reject, .. } => continues(accept) || continues(reject),
+        Statement::Switch { cases, .. } => cases.iter().any(|case| continues(&case.body)),
+        _ => false,
+    })
+}
+
+/// Tells `seen` all functions that a block calls.
+pub fn calls(block: &Block, seen: &mut impl FnMut(Handle<Function>)) {
+    for statement in block.iter() {
+        match statement {
+            Statement::Call { function, .. } => seen(*function),
+            Statement::Block(inner) => calls(inner, seen),
+            Statement::If { accept, reject, .. } => {
+                calls(accept, seen);
+                calls(reject, seen);
+            }
+            Statement::Switch { cases, .. } => cases.iter().for_each(|case| calls(&case.body, seen)),
+            Statement::Loop { body, continuing, .. } => {
+                calls(body, seen);
+                calls(continuing, seen);
+            }
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,321 @@
+//! Expressions. One that is used once is written where it is used; loads, named and shared ones get a variable.
+
+use crate::scalar::{Operand, binary, unary};
+use crate::types::{Kind, Shape};
+use crate::writer::{Writer, Written};
+use naga::{
+    AddressSpace, Expression, Handle, Literal, Range, RelationalFunction, StorageAccess, Type, TypeInner,
+};
+
+/// Longer texts get a variable of their own.
+const MAX_INLINE: usize = 90;
+
+impl<'a> Writer<'a> {
+    /// Writes the expressions of an `Emit` statement.
+    pub fn emit(&mut self, range: Range<Expression>) -> Written<()> {
+        for handle in range {
+            self.span = self.current()?.function.expressions.get_span(handle);
+            let text = self.expression(handle)?;
+            if matches!(self.type_of(handle)?, TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. }) {
+                self.current_mut()?.values[handle.index()] = Some(text);
+            } else if self.needs_variable(handle, &text)? {
+                self.define(handle, &text)?;
+            } else {
+                self.current_mut()?.values[handle.index()] = Some(text);
+            }
+        }
+        Ok(())
+    }
+
+    fn needs_variable(&self, handle: Handle<Expression>, text: &str) -> Written<bool> {
+        if is_atom(text) && !matches!(self.current()?.function.expressions[handle], Expression::Load { .. }) {
+            return Ok(false);
+        }
+        let current = self.current()?;
+        let many = current.info[handle].ref_count > 1 || text.len() > MAX_INLINE || text.starts_with('{');
+        let named = current.function.named_expressions.contains_key(&handle);
+        let timely = match current.function.expressions[handle] {
+            Expression::Load { pointer } => !self.is_constant_memory(pointer)?,
+            _ => false,
+        };
+        Ok(many || named || timely)
+    }
+
+    /// Whether no invocation can change what a pointer points to.
+    fn is_constant_memory(&self, pointer: Handle<Expression>) -> Written<bool> {
+        let space = match *self.type_of(pointer)? {
+            TypeInner::Pointer { space, .. } | TypeInner::ValuePointer { space, .. } => space,
+            _ => return Ok(false),
+        };
+        Ok(match space {
+            AddressSpace::Uniform => true,
+            AddressSpace::Storage { access } => !access.contains(StorageAccess::STORE),
+            _ => false,
+        })
+    }
+
+    /// Gives a value a variable of its own.
+    pub fn define(&mut self, handle: Handle<Expression>, text: &str) -> Written<()> {
+        let ty = self.type_name(handle)?;
+        let current = self.current_mut()?;
+        let name = match current.function.named_expressions.get(&handle) {
+            Some(name) => current.names.unique(Some(name)),
+            None => format!("e{}", handle.index()),
+        };
+        current.values[handle.index()] = Some(name.clone());
+        self.line(format!("const {ty} {name} = {};", bare(text)));
+        Ok(())
+    }
+
+    /// The C type of an expression's value.
+    pub fn type_name(&mut self, handle: Handle<Expression>) -> Written<String> {
+        let resolution = &self.current()?.info[handle].ty;
+        if let Some(ty) = resolution.handle() {
+            return self.types.name(ty);
+        }
+        match Shape::of(self.type_of(handle)?) {
+            Some(shape) => Ok(self.types.shape(shape)),
+            None => self.fail("a value of a type without a name"),
+        }
+    }
+
+    /// A variable of a given type with this value.
+    pub fn temporary_of(&mut self, ty: &str, text: &str) -> Written<String> {
+        let name = self.temporary()?;
+        self.line(format!("const {ty} {name} = {};", bare(text)));
+        Ok(name)
+    }
+
+    /// The text of a value or of a place in memory.
+    pub fn value(&mut self, handle: Handle<Expression>) -> Written<String> {
+        let current = self.current()?;
+        if let Some(text) = &current.values[handle.index()] {
+            return Ok(text.clone());
+        }
+        let function = current.function;
+        match function.expressions[handle] {
+            Expression::FunctionArgument(index) => {
+                let name = current.arguments.get(index as usize).cloned();
+                let name = self.need(name, "a missing function argument")?;
+                Ok(match *self.type_of(handle)? {
+                    TypeInner::Pointer { base, .. } if !self.is_dynamic(base) => format!("(*{name})"),
+                    TypeInner::ValuePointer { .. } => format!("(*{name})"),
+                    _ => name,
+                })
+            }
+            Expression::LocalVariable(local) => {
+                let name = current.locals.get(&local).cloned();
+                self.need(name, "a local variable that is not declared")
+            }
+            Expression::GlobalVariable(global) => {
+                let name = self.globals[&global].clone();
+                let dynamic = self.is_dynamic(self.module.global_variables[global].ty);
+                Ok(if dynamic { name } else { format!("(*{name})") })
+            }
+            _ => {
+                let text = self.constant(&function.expressions, handle)?;
+                if !text.starts_with('{') {
+                    return Ok(text);
+                }
+                let ty = self.type_name(handle)?;
+                self.temporary_of(&ty, &text)
+            }
+        }
+    }
+
+    pub fn is_dynamic(&self, ty: Handle<Type>) -> bool {
+        self.types.is_dynamic_array(self.types.inner(ty))
+    }
+
+    /// A value of numbers or booleans with its shape.
+    pub fn operand(&mut self, handle: Handle<Expression>) -> Written<Operand> {
+        let shape = Shape::of(self.type_of(handle)?);
+        let shape = self.need(shape, "an operation on a value that is neither number nor boolean")?;
+        let text = self.value(handle)?;
+        Ok(Operand { text, shape })
+    }
+
+    fn expression(&mut self, handle: Handle<Expression>) -> Written<String> {
+        let function = self.current()?.function;
+        match function.expressions[handle] {
+            Expression::Compose { ty, ref components } => self.compose(ty, components),
+            Expression::Access { base, index } => self.access(base, index),
+            Expression::AccessIndex { base, index } => self.access_index(base, index),
+            Expression::Splat { size, value } => {
+                let value = self.operand(value)?;
+                self.splat(size as u8, &value)
+            }
+            Expression::Swizzle { size, vector, pattern } => {
+                let vector = self.operand(vector)?;
+                let parts: Vec<String> =
+                    pattern[..size as usize].iter().map(|&c| vector.component(c as usize)).collect();
+                self.vector_of(vector.shape.kind(), &parts)
+            }
+            Expression::Load { pointer } => self.load(pointer),
+            Expression::Unary { op, expr } => {
+                let a = self.operand(expr)?;
+                let template = unary(op, a.shape.kind());
+                let template = self.need(template, "an operator on this type")?;
+                self.apply(&format!("{op:?}"), &template, &[a.clone()], a.shape.kind())
+            }
+            Expression::Binary { op, left, right } => {
+                let (a, b) = (self.operand(left)?, self.operand(right)?);
+                if let Some(text) = self.matrix_binary(op, &a, &b)? {
+                    return Ok(text);
+                }
+                let found = binary(op, a.shape.kind());
+                let (template, out) = self.need(found, "an operator on these types")?;
+                self.apply(&format!("{op:?}"), &template, &[a, b], out)
+            }
+            Expression::Select { condition, accept, reject } => self.select(condition, accept, reject),
+            Expression::Relational { fun, argument } => self.relational(fun, argument),
+            Expression::Math { fun, arg, arg1, arg2, arg3 } => {
+                let mut operands = vec![self.operand(arg)?];
+                for more in [arg1, arg2, arg3].into_iter().flatten() {
+                    operands.push(self.operand(more)?);
+                }
+                self.math(handle, fun, &operands)
+            }
+            Expression::As { expr, kind, convert } => self.convert(expr, kind, convert),
+            Expression::ArrayLength(array) => self.array_length(array),
+            Expression::Literal(_)
+            | Expression::Constant(_)
+            | Expression::ZeroValue(_)
+            | Expression::FunctionArgument(_)
+            | Expression::GlobalVariable(_)
+            | Expression::LocalVariable(_) => self.value(handle),
+            ref other => {
+                let text = format!("{other:?}");
+                let name = text.split([' ', '(', '{']).next().unwrap_or_default().to_string();
+                self.fail(format!("{name} in a compute kernel"))
+            }
+        }
+    }
+
+    fn load(&mut self, pointer: Handle<Expression>) -> Written<String> {
+        let place = self.value(pointer)?;
+        let atomic = match *self.type_of(pointer)? {
+            TypeInner::Pointer { base, .. } => matches!(self.types.inner(base), TypeInner::Atomic(_)),
+            _ => false,
+        };
+        if !atomic {
+            return Ok(place);
+        }
+        let kind = self.type_name_of_atomic(pointer)?.name();
+        let space = self.space_of(pointer)?;
+        Ok(format!("(*(volatile {space}{kind}*){})", address(&place)))
+    }
+
+    fn select(
+        &mut self,
+        condition: Handle<Expression>,
+        accept: Handle<Expression>,
+        reject: Handle<Expression>,
+    ) -> Written<String> {
+        let c = self.operand(condition)?;
+        if matches!(c.shape, Shape::Scalar(_)) {
+            let (accept, reject) = (self.value(accept)?, self.value(reject)?);
+            return Ok(format!("({} ? {accept} : {reject})", c.text));
+        }
+        let (a, b) = (self.operand(accept)?, self.operand(reject)?);
+        let kind = a.shape.kind();
+        self.apply("Select", "($a ? $b : $c)", &[c, a, b], kind)
+    }
+
+    fn relational(&mut self, fun: RelationalFunction, argument: Handle<Expression>) -> Written<String> {
+        let a = self.operand(argument)?;
+        let joined = |sign: &str| {
+            let parts: Vec<String> = (0..a.components()).map(|i| a.component(i)).collect();
+            format!("({})", parts.join(sign))
+        };
+        match fun {
+            RelationalFunction::All => Ok(joined(" && ")),
+            RelationalFunction::Any => Ok(joined(" || ")),
+            RelationalFunction::IsNan => self.apply("IsNan", "($a != $a)", &[a], Kind::Bool),
+            RelationalFunction::IsInf => {
+                self.apply("IsInf", "(m_abs($a) == AS_F32(0x7f800000u))", &[a], Kind::Bool)
+            }
+        }
+    }
+}
+
+/// Whether a text is a name or a number, with components at most: cheap to repeat.
+pub fn is_atom(text: &str) -> bool {
+    text.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_' || c == b'.')
+}
+
+/// The text without parentheses around all of it.
+pub fn bare(text: &str) -> &str {
+    let Some(inner) = text.strip_prefix('(').and_then(|t| t.strip_suffix(')')) else { return text };
+    let mut depth = 0i32;
+    for c in inner.bytes() {
+        depth += i32::from(c == b'(') - i32::from(c == b')');
+        if depth < 0 {
+            return text;
+        }
+    }
+    inner
+}
+
+/// The address of a place.
+pub fn address(place: &str) -> String {
+    match place.strip_prefix("(*").and_then(|t| t.strip_suffix(')')) {
+        Some(name) if is_atom(name) => name.to_string(),
+        _ => format!("(&{place})"),
+    }
+}
+
+/// A member of the struct at a place; `path` begins with its name.
+pub fn member(place: &str, path: &str) -> String {
+    match place.strip_prefix("(*").and_then(|t| t.strip_suffix(')')) {
+        Some(name) if is_atom(name) => format!("{name}->{path}"),
+        _ => format!("{place}.{path}"),
+    }
+}
+
+/// A number as text that may stand before a postfix.
+pub fn literal(literal: Literal) -> Option<String> {
+    Some(match literal {
+        Literal::F32(x) => float(x),
+        Literal::AbstractFloat(x) => float(x as f32),
+        Literal::F16(x) => format!("((h16)0x{:04x}u)", x.to_bits()),
+        Literal::U32(x) => format!("{x}u"),
+        Literal::I32(i32::MIN) => "(-2147483647 - 1)".into(),
+        Literal::I32(x) if x < 0 => format!("({x})"),
+        Literal::I32(x) => x.to_string(),
+        Literal::AbstractInt(x) => return self::literal(Literal::I32(i32::try_from(x).ok()?)),
+        Literal::Bool(x) => x.to_string(),
+        Literal::F64(_) | Literal::U64(_) | Literal::I64(_) | Literal::U16(_) | Literal::I16(_) => {
+            return None;
+        }
+    })
+}
+
+fn float(x: f32) -> String {
+    match x {
+        x if !x.is_finite() => format!("AS_F32(0x{:08x}u)", x.to_bits()),
+        x if x.is_sign_negative() => format!("({x:?}f)"),
+        x => format!("{x:?}f"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_taken_apart_rightly() {
+        assert!(is_atom("a_.x") && is_atom("1.5f") && !is_atom("a_[1]") && !is_atom("(-1)"));
+        assert_eq!(bare("(a + b)"), "a + b");
+        assert_eq!(bare("(a) + (b)"), "(a) + (b)");
+        assert_eq!(address("(*x_)"), "x_");
+        assert_eq!(address("x_[3u]"), "(&x_[3u])");
+        assert_eq!(member("(*s_)", "n_"), "s_->n_");
+        assert_eq!(member("s_.v[1u]", "n_"), "s_.v[1u].n_");
+        for x in [1e-5f32, 3.402_823_5e38, 0.1, 1e20, -0.0] {
+            let text = literal(Literal::F32(x)).unwrap_or_default();
+            let number: f32 = text.trim_matches(['(', ')', 'f']).parse().unwrap_or(f32::NAN);
+            assert_eq!(number.to_bits(), x.to_bits(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,130 @@
+//! Products with matrices, transposes and determinants.
+
+use crate::scalar::Operand;
+use crate::types::{COMPONENTS, Kind, Shape};
+use crate::writer::{Writer, Written};
+use naga::{BinaryOperator as B, MathFunction as M};
+
+impl Writer<'_> {
+    /// Operators on matrices; `None` if neither operand is one.
+    pub fn matrix_binary(&mut self, op: B, a: &Operand, b: &Operand) -> Written<Option<String>> {
+        let is_matrix = |o: &Operand| matches!(o.shape, Shape::Matrix(..));
+        let is_scalar = |o: &Operand| matches!(o.shape, Shape::Scalar(_));
+        if op != B::Multiply || !(is_matrix(a) || is_matrix(b)) || is_scalar(a) || is_scalar(b) {
+            return Ok(None);
+        }
+        // A vector on the left is a row, on the right a column.
+        let kind = a.shape.kind();
+        let shape = match (a.shape, b.shape) {
+            (Shape::Matrix(_, rows, _), Shape::Matrix(columns, ..)) => Shape::Matrix(columns, rows, kind),
+            (Shape::Matrix(_, rows, _), _) => Shape::Vector(rows, kind),
+            (_, Shape::Matrix(columns, ..)) => Shape::Vector(columns, kind),
+            _ => return Ok(None),
+        };
+        let name = format!("times_{}_{}", a.shape.tag(), b.shape.tag());
+        let (left, right, ty) =
+            (self.types.shape(a.shape), self.types.shape(b.shape), self.types.shape(shape));
+        self.helper(&name, |writer| {
+            let own = [Operand { text: "a".into(), ..a.clone() }, Operand { text: "b".into(), ..b.clone() }];
+            let body = writer.product(&own[0], &own[1], shape)?;
+            Ok(format!("DEV {ty} {name}({left} a, {right} b) {{ {body} }}\n"))
+        })?;
+        Ok(Some(format!("{name}({}, {})", a.text, b.text)))
+    }
+
+    fn product(&mut self, a: &Operand, b: &Operand, shape: Shape) -> Written<String> {
+        let kind = a.shape.kind();
+        let columns = match b.shape {
+            Shape::Matrix(columns, ..) => (0..columns as usize).map(|i| b.column(i)).collect(),
+            _ => vec![b.clone()],
+        };
+        let rows = rows_of(a);
+        let mut out = Vec::new();
+        for column in &columns {
+            let mut cells = Vec::new();
+            for row in &rows {
+                let line = self.vector_of(kind, row)?;
+                let line = Operand { text: line, shape: Shape::Vector(row.len() as u8, kind) };
+                cells.push(self.dot(&line, column)?.text);
+            }
+            out.push(cells);
+        }
+        match shape {
+            Shape::Matrix(..) => self.matrix_of(shape, &out),
+            _ => Ok(format!("return {};", self.vector_of(kind, &out.concat())?)),
+        }
+    }
+
+    /// Statements that return a matrix of these columns.
+    fn matrix_of(&mut self, shape: Shape, columns: &[Vec<String>]) -> Written<String> {
+        let Shape::Matrix(_, rows, kind) = shape else { return self.fail("a matrix of another shape") };
+        let padded = if rows == 3 { ".v" } else { "" };
+        let ty = self.types.shape(shape);
+        let mut set = String::new();
+        for (i, column) in columns.iter().enumerate() {
+            set.push_str(&format!("m.c[{i}]{padded} = {}; ", self.vector_of(kind, column)?));
+        }
+        Ok(format!("{ty} m; {set}return m;"))
+    }
+
+    /// `transpose` and `determinant`.
+    pub fn matrix_math(&mut self, fun: M, a: &Operand) -> Written<String> {
+        let Shape::Matrix(columns, rows, kind) = a.shape else {
+            return self.fail("a matrix function on no matrix");
+        };
+        let own = Operand { text: "a".into(), shape: a.shape };
+        let parameter = self.types.shape(a.shape);
+        if fun == M::Transpose {
+            let shape = Shape::Matrix(rows, columns, kind);
+            let name = format!("transpose_{}", a.shape.tag());
+            let ty = self.types.shape(shape);
+            self.helper(&name, |writer| {
+                let body = writer.matrix_of(shape, &rows_of(&own))?;
+                Ok(format!("DEV {ty} {name}({parameter} a) {{ {body} }}\n"))
+            })?;
+            return Ok(format!("{name}({})", a.text));
+        }
+        let name = format!("determinant_{}", a.shape.tag());
+        self.helper(&name, |writer| {
+            let value = writer.determinant(kind, &rows_of(&own))?;
+            Ok(format!("DEV {} {name}({parameter} a) {{ return {}; }}\n", kind.name(), value.text))
+        })?;
+        Ok(format!("{name}({})", a.text))
+    }
+
+    /// By cofactors of the first column.
+    fn determinant(&mut self, kind: Kind, rows: &[Vec<String>]) -> Written<Operand> {
+        let cell = |text: &String| Operand { text: text.clone(), shape: Shape::Scalar(kind) };
+        if let [row] = rows {
+            let first = row.first().map(cell);
+            return self.need(first, "an empty matrix");
+        }
+        let mut sum: Option<Operand> = None;
+        for (i, row) in rows.iter().enumerate() {
+            let others = rows.iter().enumerate().filter(|&(r, _)| r != i);
+            let minor: Vec<Vec<String>> = others.map(|(_, row)| row[1..].to_vec()).collect();
+            let minor = self.determinant(kind, &minor)?;
+            let term = self.operate(B::Multiply, &cell(&row[0]), &minor)?;
+            sum = Some(match sum {
+                None => term,
+                Some(sum) if i % 2 == 0 => self.operate(B::Add, &sum, &term)?,
+                Some(sum) => self.operate(B::Subtract, &sum, &term)?,
+            });
+        }
+        self.need(sum, "an empty matrix")
+    }
+}
+
+/// The cells of a matrix row by row; a vector is one row.
+fn rows_of(a: &Operand) -> Vec<Vec<String>> {
+    match a.shape {
+        Shape::Matrix(columns, rows, _) => {
+            let cell = |r: usize, c: usize| a.column(c).component(r);
+            (0..rows as usize).map(|r| (0..columns as usize).map(|c| cell(r, c)).collect()).collect()
+        }
+        Shape::Vector(n, _) => {
+            vec![(0..n as usize).map(|i| format!("{}.{}", a.text, COMPONENTS[i])).collect()]
+        }
+        Shape::Scalar(_) => vec![vec![a.text.clone()]],
+    }
+}

@@ -1,0 +1,157 @@
+//! Statements that are no control flow: stores, calls, atomics, barriers.
+
+use crate::expr::{address, bare};
+use crate::writer::{Writer, Written};
+use naga::{AtomicFunction, Barrier, Block, Expression, Function, Handle, Span, Statement, TypeInner};
+
+impl<'a> Writer<'a> {
+    /// Writes the statements of a block.
+    pub fn block(&mut self, block: &'a Block) -> Written<()> {
+        for (statement, span) in block.span_iter() {
+            if *span != Span::UNDEFINED {
+                self.span = *span;
+            }
+            self.statement(statement)?;
+        }
+        Ok(())
+    }
+
+    fn statement(&mut self, statement: &'a Statement) -> Written<()> {
+        match *statement {
+            Statement::Emit(ref range) => self.emit(range.clone()),
+            Statement::Block(ref block) => {
+                self.line("{");
+                self.nested(block)?;
+                self.line("}");
+                Ok(())
+            }
+            Statement::If { condition, ref accept, ref reject } => self.branch(condition, accept, reject),
+            Statement::Switch { selector, ref cases } => self.switch(selector, cases),
+            Statement::Loop { ref body, ref continuing, break_if } => self.looped(body, continuing, break_if),
+            Statement::Break => Ok(self.line("break;")),
+            Statement::Continue => Ok(self.line("continue;")),
+            Statement::Return { value: None } => Ok(self.line("return;")),
+            Statement::Return { value: Some(value) } => {
+                let value = self.value(value)?;
+                self.line(format!("return {};", bare(&value)));
+                Ok(())
+            }
+            Statement::ControlBarrier(flags) => self.barrier(flags),
+            Statement::Store { pointer, value } => self.store(pointer, value),
+            Statement::Atomic { pointer, ref fun, value, result } => self.atomic(pointer, fun, value, result),
+            Statement::WorkGroupUniformLoad { pointer, result } => self.uniform_load(pointer, result),
+            Statement::Call { function, ref arguments, result } => self.call(function, arguments, result),
+            Statement::SubgroupBallot { result, predicate } => self.ballot(result, predicate),
+            Statement::SubgroupGather { mode, argument, result } => self.gather(mode, argument, result),
+            Statement::SubgroupCollectiveOperation { op, collective_op, argument, result } => {
+                self.collective(op, collective_op, argument, result)
+            }
+            ref other => {
+                let text = format!("{other:?}");
+                let name = text.split([' ', '(', '{']).next().unwrap_or_default().to_string();
+                self.fail(format!("{name} in a compute kernel"))
+            }
+        }
+    }
+
+    /// A block one step further in.
+    pub fn nested(&mut self, block: &'a Block) -> Written<()> {
+        self.indent += 1;
+        let written = self.block(block);
+        self.indent -= 1;
+        written
+    }
+
+    fn store(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> Written<()> {
+        let value = self.value(value)?;
+        let place = self.value(pointer)?;
+        let atomic = match *self.type_of(pointer)? {
+            TypeInner::Pointer { base, .. } => matches!(self.types.inner(base), TypeInner::Atomic(_)),
+            _ => false,
+        };
+        match atomic {
+            true => self.line(format!("ATOMIC_STORE({}, {});", bare(&address(&place)), bare(&value))),
+            false => self.line(format!("{place} = {};", bare(&value))),
+        }
+        Ok(())
+    }
+
+    fn call(
+        &mut self,
+        function: Handle<Function>,
+        arguments: &[Handle<Expression>],
+        result: Option<Handle<Expression>>,
+    ) -> Written<()> {
+        let mut texts = Vec::new();
+        for &argument in arguments {
+            texts.push(match *self.type_of(argument)? {
+                TypeInner::Pointer { .. } | TypeInner::ValuePointer { .. } => {
+                    self.pointer_argument(argument)?
+                }
+                _ => bare(&self.value(argument)?).to_string(),
+            });
+        }
+        texts.extend(self.global_arguments(function));
+        let call = format!("{}({})", self.functions[&function], texts.join(", "));
+        match result {
+            Some(result) => self.define(result, &call),
+            None => Ok(self.line(format!("{call};"))),
+        }
+    }
+
+    fn atomic(
+        &mut self,
+        pointer: Handle<Expression>,
+        fun: &AtomicFunction,
+        value: Handle<Expression>,
+        result: Option<Handle<Expression>>,
+    ) -> Written<()> {
+        let at = address(&self.value(pointer)?);
+        let at = bare(&at);
+        let kind = self.type_name_of_atomic(pointer)?;
+        let value = self.value(value)?;
+        let value = bare(&value);
+        let name = match fun {
+            AtomicFunction::Add => "ADD",
+            AtomicFunction::Subtract => "SUB",
+            AtomicFunction::And => "AND",
+            AtomicFunction::ExclusiveOr => "XOR",
+            AtomicFunction::InclusiveOr => "OR",
+            AtomicFunction::Min => "MIN",
+            AtomicFunction::Max => "MAX",
+            AtomicFunction::Exchange { compare: None } => "SWAP",
+            AtomicFunction::Exchange { compare: Some(with) } => {
+                let with = self.value(*with)?;
+                let old = format!("ATOMIC_CAS({at}, {}, {value})", bare(&with));
+                let old = self.temporary_of(kind.name(), &old)?;
+                let Some(result) = result else { return Ok(()) };
+                return self.define(result, &format!("{{{old}, {old} == {with}}}"));
+            }
+        };
+        let call = format!("ATOMIC_{name}({at}, {value})");
+        match result {
+            Some(result) => self.define(result, &call),
+            None => Ok(self.line(format!("{call};"))),
+        }
+    }
+
+    fn barrier(&mut self, flags: Barrier) -> Written<()> {
+        let name = match (flags.contains(Barrier::WORK_GROUP), flags.contains(Barrier::STORAGE)) {
+            (true, true) => "BOTH",
+            (true, false) => "LOCAL",
+            (false, true) => "GLOBAL",
+            (false, false) if flags == Barrier::SUB_GROUP && !self.is_opencl() => "SUBGROUP",
+            (false, false) => return self.fail(format!("the barrier {flags:?} in this dialect")),
+        };
+        self.line(format!("BARRIER_{name}();"));
+        Ok(())
+    }
+
+    fn uniform_load(&mut self, pointer: Handle<Expression>, result: Handle<Expression>) -> Written<()> {
+        self.line("BARRIER_LOCAL();");
+        let place = self.value(pointer)?;
+        self.define(result, &place)?;
+        self.line("BARRIER_LOCAL();");
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Subgroup operations of CUDA and HIP: over the invocations that are active. When all are, sums go by halves; else from
+//! the first lane to the last.
+
+use crate::scalar::{Operand, binary};
+use crate::types::{Kind, Shape};
+use crate::writer::{Writer, Written};
+use naga::{
+    BinaryOperator, CollectiveOperation, Direction, Expression, GatherMode, Handle, SubgroupOperation as S,
+};
+
+impl Writer<'_> {
+    fn supports_subgroups(&self) -> Written<()> {
+        if self.is_opencl() { self.fail("subgroup operations in OpenCL C") } else { Ok(()) }
+    }
+
+    pub fn ballot(
+        &mut self,
+        result: Handle<Expression>,
+        predicate: Option<Handle<Expression>>,
+    ) -> Written<()> {
+        self.supports_subgroups()?;
+        let predicate = match predicate {
+            Some(predicate) => self.value(predicate)?,
+            None => "true".into(),
+        };
+        self.reduction("or", Kind::U32, S::Or, CollectiveOperation::Reduce)?;
+        let mask = self.temporary_of("lanes", &format!("BALLOT({predicate})"))?;
+        let words: Vec<String> = (0..4).map(|k| format!("subgroup_or_u(BALLOT_WORD({mask}, {k}))")).collect();
+        let value = self.vector_of(Kind::U32, &words)?;
+        self.define(result, &value)
+    }
+
+    pub fn gather(
+        &mut self,
+        mode: GatherMode,
+        argument: Handle<Expression>,
+        result: Handle<Expression>,
+    ) -> Written<()> {
+        self.supports_subgroups()?;
+        let from = match mode {
+            GatherMode::BroadcastFirst => "first_lane(ACTIVE())".into(),
+            GatherMode::Broadcast(lane) | GatherMode::Shuffle(lane) => self.lane_index(lane)?,
+            GatherMode::ShuffleDown(by) => format!("LANE() + {}", self.lane_index(by)?),
+            GatherMode::ShuffleUp(by) => format!("LANE() - {}", self.lane_index(by)?),
+            GatherMode::ShuffleXor(by) => format!("LANE() ^ {}", self.lane_index(by)?),
+            GatherMode::QuadBroadcast(lane) => format!("(LANE() & ~3u) | ({} & 3u)", self.lane_index(lane)?),
+            GatherMode::QuadSwap(Direction::X) => "LANE() ^ 1u".into(),
+            GatherMode::QuadSwap(Direction::Y) => "LANE() ^ 2u".into(),
+            GatherMode::QuadSwap(Direction::Diagonal) => "LANE() ^ 3u".into(),
+        };
+        self.first_lane()?;
+        let a = self.operand(argument)?;
+        let kind = a.shape.kind();
+        self.helper("subgroup_gather", |_| Ok(GATHER.into()))?;
+        let template = from_bits(kind, &format!("subgroup_gather({}, $b)", to_bits(kind, "$a")));
+        let lane = Operand { text: self.temporary_of("u32", &from)?, shape: Shape::Scalar(Kind::U32) };
+        let value = self.apply("SubgroupGather", &template, &[a, lane], kind)?;
+        self.define(result, &value)
+    }
+
+    fn lane_index(&mut self, lane: Handle<Expression>) -> Written<String> {
+        Ok(format!("(u32){}", self.value(lane)?))
+    }
+
+    fn first_lane(&mut self) -> Written<()> {
+        self.helper("first_lane", |_| Ok(FIRST_LANE.into()))
+    }
+
+    pub fn collective(
+        &mut self,
+        op: S,
+        scan: CollectiveOperation,
+        argument: Handle<Expression>,
+        result: Handle<Expression>,
+    ) -> Written<()> {
+        self.supports_subgroups()?;
+        let a = self.operand(argument)?;
+        let kind = a.shape.kind();
+        let name = format!("{op:?}").to_lowercase();
+        let (kind_in, name) = match kind {
+            // `all` and `any` are `and` and `or` of words.
+            Kind::Bool => (Kind::U32, if op == S::All { "and".to_string() } else { "or".to_string() }),
+            kind => (kind, name),
+        };
+        let op = match op {
+            S::All => S::And,
+            S::Any => S::Or,
+            op => op,
+        };
+        let function = self.reduction(&name, kind_in, op, scan)?;
+        let template = match kind {
+            Kind::Bool => format!("({function}($a ? 1u : 0u) != 0u)"),
+            _ => format!("{function}($a)"),
+        };
+        let value = self.apply(&format!("Each{function}"), &template, &[a], kind)?;
+        self.define(result, &value)
+    }
+
+    /// A function over the active invocations; its name.
+    fn reduction(&mut self, name: &str, kind: Kind, op: S, scan: CollectiveOperation) -> Written<String> {
+        let form = match scan {
+            CollectiveOperation::Reduce => "",
+            CollectiveOperation::InclusiveScan => "inclusive_",
+            CollectiveOperation::ExclusiveScan => "exclusive_",
+        };
+        let function = format!("subgroup_{form}{name}_{}", kind.letter());
+        let combined = self.combined(op, kind)?;
+        let first = identity(op, kind);
+        let first = self.need(first, "a subgroup operation on this type")?;
+        self.helper(&function, |_| {
+            let ty = kind.name();
+            let other = from_bits(kind, &format!("SHUFFLE(active, {}, lane)", to_bits(kind, "own")));
+            let half = from_bits(kind, &format!("SHUFFLE(active, {}, LANE() ^ step)", to_bits(kind, "sum")));
+            let by_halves = match scan {
+                CollectiveOperation::Reduce => format!(
+                    "    if (active == ALL_LANES) {{\n        {ty} sum = own;\n        for (u32 step = LANES / 2u; step > 0u; step >>= 1u) {{\n            const {ty} other = {half};\n            sum = {combined};\n        }}\n        return sum;\n    }}\n"
+                ),
+                _ => String::new(),
+            };
+            let condition = match scan {
+                CollectiveOperation::Reduce => "",
+                CollectiveOperation::InclusiveScan => " && lane <= LANE()",
+                CollectiveOperation::ExclusiveScan => " && lane < LANE()",
+            };
+            Ok(format!(
+                "DEV {ty} {function}({ty} own) {{\n    const lanes active = ACTIVE();\n{by_halves}    {ty} sum = {first};\n    for (u32 lane = 0u; lane < LANES; ++lane) {{\n        if (((active >> lane) & 1u) == 0u) continue;\n        const {ty} other = {other};\n        if (true{condition}) sum = {combined};\n    }}\n    return sum;\n}}\n"
+            ))
+        })?;
+        Ok(function)
+    }
+
+    /// `sum` and `other` combined.
+    fn combined(&mut self, op: S, kind: Kind) -> Written<String> {
+        let operator = match op {
+            S::Add => BinaryOperator::Add,
+            S::Mul => BinaryOperator::Multiply,
+            S::And | S::All => BinaryOperator::And,
+            S::Or | S::Any => BinaryOperator::InclusiveOr,
+            S::Xor => BinaryOperator::ExclusiveOr,
+            S::Min | S::Max => {
+                let name = if op == S::Min { "min" } else { "max" };
+                let function =
+                    format!("{name}_{}($a, $b)", if kind == Kind::F16 { 'f' } else { kind.letter() });
+                let template = crate::scalar::halves(kind, &function, kind);
+                return Ok(template.replace("$a", "sum").replace("$b", "other"));
+            }
+        };
+        let found = binary(operator, kind);
+        let (template, _) = self.need(found, "a subgroup operation on this type")?;
+        Ok(template.replace("$a", "sum").replace("$b", "other"))
+    }
+}
+
+const GATHER: &str = "DEV u32 subgroup_gather(u32 own, u32 from) {
+    const lanes active = ACTIVE();
+    const u32 other = SHUFFLE(active, own, from & (LANES - 1u));
+    return from < LANES && ((active >> (from & (LANES - 1u))) & 1u) != 0u ? other : own;
+}
+";
+
+const FIRST_LANE: &str = "DEV u32 first_lane(lanes active) {
+    u32 lane = 0u;
+    while (lane < LANES - 1u && ((active >> lane) & 1u) == 0u) ++lane;
+    return lane;
+}
+";
+
+/// What an operation begins with.
+fn identity(op: S, kind: Kind) -> Option<&'static str> {
+    Some(match (op, kind) {
+        (S::Add | S::Or | S::Xor | S::Any, Kind::I32 | Kind::U32) => "0",
+        (S::Add, Kind::F32) => "0.0f",
+        (S::Add, Kind::F16) => "0",
+        (S::Mul, Kind::I32 | Kind::U32) => "1",
+        (S::Mul, Kind::F32) => "1.0f",
+        (S::Mul, Kind::F16) => "0x3c00",
+        (S::And | S::All, Kind::U32) => "0xffffffffu",
+        (S::And, Kind::I32) => "-1",
+        (S::Min, Kind::F32) => "AS_F32(0x7f800000u)",
+        (S::Min, Kind::F16) => "0x7c00",
+        (S::Min, Kind::I32) => "2147483647",
+        (S::Min, Kind::U32) => "0xffffffffu",
+        (S::Max, Kind::F32) => "AS_F32(0xff800000u)",
+        (S::Max, Kind::F16) => "0xfc00",
+        (S::Max, Kind::I32) => "(-2147483647 - 1)",
+        (S::Max, Kind::U32) => "0u",
+        _ => return None,
+    })
+}
+
+fn to_bits(kind: Kind, text: &str) -> String {
+    match kind {
+        Kind::F32 => format!("AS_U32({text})"),
+        Kind::Bool => format!("({text} ? 1u : 0u)"),
+        _ => format!("(u32){text}"),
+    }
+}
+
+fn from_bits(kind: Kind, text: &str) -> String {
+    match kind {
+        Kind::F32 => format!("AS_F32({text})"),
+        Kind::Bool => format!("({text} != 0u)"),
+        Kind::U32 => text.to_string(),
+        _ => format!("(({}){text})", kind.name()),
+    }
+}

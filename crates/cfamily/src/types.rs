@@ -1,0 +1,351 @@
+//! Types of the WGSL as structs of C, with the layout that WGSL prescribes.
+//!
+//! A vector is a struct of its components, a matrix one of an array of columns, an array one of an array: all of them can
+//! be assigned and returned. What C would not pad by itself is padded by members of bytes.
+
+use crate::names::{self, Names};
+use crate::writer::{Fail, Written};
+use naga::proc::{IndexableLength, Layouter};
+use naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Span, Type, TypeInner};
+use std::collections::{BTreeSet, HashMap, HashSet};
+
+/// The scalar types of WGSL kernels.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    F32,
+    F16,
+    I32,
+    U32,
+    Bool,
+}
+
+impl Kind {
+    /// The kind of a naga scalar; `None` for widths that WGSL kernels do not have.
+    pub fn of(scalar: Scalar) -> Option<Kind> {
+        Some(match (scalar.kind, scalar.width) {
+            (ScalarKind::Float, 4) | (ScalarKind::AbstractFloat, _) => Kind::F32,
+            (ScalarKind::Float, 2) => Kind::F16,
+            (ScalarKind::Sint, 4) | (ScalarKind::AbstractInt, _) => Kind::I32,
+            (ScalarKind::Uint, 4) => Kind::U32,
+            (ScalarKind::Bool, _) => Kind::Bool,
+            _ => return None,
+        })
+    }
+
+    /// Its type in C.
+    pub fn name(self) -> &'static str {
+        match self {
+            Kind::F32 => "f32",
+            Kind::F16 => "h16",
+            Kind::I32 => "i32",
+            Kind::U32 => "u32",
+            Kind::Bool => "bool",
+        }
+    }
+
+    /// One letter for the names of vectors and functions.
+    pub fn letter(self) -> char {
+        match self {
+            Kind::F32 => 'f',
+            Kind::F16 => 'h',
+            Kind::I32 => 'i',
+            Kind::U32 => 'u',
+            Kind::Bool => 'b',
+        }
+    }
+
+    pub fn is_float(self) -> bool {
+        matches!(self, Kind::F32 | Kind::F16)
+    }
+
+    /// Bytes of one.
+    pub fn width(self) -> u32 {
+        match self {
+            Kind::F16 => 2,
+            Kind::Bool => 1,
+            Kind::F32 | Kind::I32 | Kind::U32 => 4,
+        }
+    }
+}
+
+/// The shape of a value of numbers or booleans.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash)]
+pub enum Shape {
+    Scalar(Kind),
+    Vector(u8, Kind),
+    /// Columns and rows.
+    Matrix(u8, u8, Kind),
+}
+
+impl Shape {
+    /// The shape of a type; `None` for arrays, structs and pointers.
+    pub fn of(inner: &TypeInner) -> Option<Shape> {
+        Some(match *inner {
+            TypeInner::Scalar(scalar) | TypeInner::Atomic(scalar) => Shape::Scalar(Kind::of(scalar)?),
+            TypeInner::Vector { size, scalar } => Shape::Vector(size as u8, Kind::of(scalar)?),
+            TypeInner::Matrix { columns, rows, scalar } => {
+                Shape::Matrix(columns as u8, rows as u8, Kind::of(scalar)?)
+            }
+            _ => return None,
+        })
+    }
+
+    pub fn kind(self) -> Kind {
+        match self {
+            Shape::Scalar(kind) | Shape::Vector(_, kind) | Shape::Matrix(_, _, kind) => kind,
+        }
+    }
+
+    /// The same shape of another kind.
+    pub fn with(self, kind: Kind) -> Shape {
+        match self {
+            Shape::Scalar(_) => Shape::Scalar(kind),
+            Shape::Vector(n, _) => Shape::Vector(n, kind),
+            Shape::Matrix(columns, rows, _) => Shape::Matrix(columns, rows, kind),
+        }
+    }
+
+    /// Its type in C.
+    pub fn name(self) -> String {
+        match self {
+            Shape::Scalar(kind) => kind.name().into(),
+            Shape::Vector(n, kind) => format!("v{n}{}", kind.letter()),
+            Shape::Matrix(columns, rows, kind) => format!("m{columns}x{rows}{}", kind.letter()),
+        }
+    }
+
+    /// Short form of the type for names of functions.
+    pub fn tag(self) -> String {
+        match self {
+            Shape::Scalar(kind) => kind.letter().into(),
+            _ => self.name(),
+        }
+    }
+}
+
+/// Names of a vector's components.
+pub const COMPONENTS: [char; 4] = ['x', 'y', 'z', 'w'];
+
+/// A member of a struct in C.
+pub enum Field {
+    /// The member of this index.
+    Member(usize),
+    /// So many bytes between members.
+    Pad(u32),
+}
+
+/// The types that the text uses.
+pub struct Types<'a> {
+    pub module: &'a Module,
+    layouter: &'a Layouter,
+    structs: HashMap<Handle<Type>, String>,
+    shapes: BTreeSet<(u8, u8, Kind)>,
+    used: HashSet<Handle<Type>>,
+}
+
+impl<'a> Types<'a> {
+    pub fn new(module: &'a Module, layouter: &'a Layouter, names: &mut Names) -> Types<'a> {
+        let is_struct = |inner: &TypeInner| matches!(inner, TypeInner::Struct { .. });
+        let structs = module.types.iter().filter(|(_, ty)| is_struct(&ty.inner));
+        let structs = structs.map(|(handle, ty)| (handle, names.unique(ty.name.as_deref()))).collect();
+        Types { module, layouter, structs, shapes: BTreeSet::new(), used: HashSet::new() }
+    }
+
+    pub fn inner(&self, ty: Handle<Type>) -> &'a TypeInner {
+        &self.module.types[ty].inner
+    }
+
+    /// Length of an array; `None` if it is runtime-sized.
+    pub fn count(&self, size: ArraySize) -> Written<Option<u32>> {
+        match size.resolve(self.module.to_ctx()) {
+            Ok(IndexableLength::Known(n)) => Ok(Some(n)),
+            Ok(IndexableLength::Dynamic) => Ok(None),
+            Err(e) => Err(Fail::new(format!("an array without a length: {e}"))),
+        }
+    }
+
+    pub fn is_dynamic_array(&self, inner: &TypeInner) -> bool {
+        matches!(inner, TypeInner::Array { size: ArraySize::Dynamic, .. })
+    }
+
+    /// The type of a shape, declared in the text.
+    pub fn shape(&mut self, shape: Shape) -> String {
+        match shape {
+            Shape::Scalar(_) => {}
+            Shape::Vector(n, kind) => drop(self.shapes.insert((0, n, kind))),
+            Shape::Matrix(columns, rows, kind) => {
+                self.shapes.insert((0, rows, kind));
+                self.shapes.insert((columns, rows, kind));
+            }
+        }
+        shape.name()
+    }
+
+    /// The name of a type, declared in the text; a runtime-sized array is named by its element.
+    pub fn name(&mut self, ty: Handle<Type>) -> Written<String> {
+        let inner = self.inner(ty);
+        if let Some(shape) = Shape::of(inner) {
+            return Ok(self.shape(shape));
+        }
+        match *inner {
+            TypeInner::Array { base, size, .. } => {
+                let element = self.name(base)?;
+                let Some(count) = self.count(size)? else { return self.element(ty) };
+                self.used.insert(ty);
+                Ok(format!("{element}_x{count}"))
+            }
+            TypeInner::Struct { ref members, .. } => {
+                if self.used.insert(ty) {
+                    for member in members {
+                        self.name(member.ty)?;
+                    }
+                }
+                Ok(self.structs.get(&ty).cloned().unwrap_or_default())
+            }
+            ref other => Err(Fail::new(format!("a value of the type {}", variant(other)))),
+        }
+    }
+
+    /// The type of an array's elements as they lie in it: padded, if the stride is larger than the element.
+    fn element(&mut self, array: Handle<Type>) -> Written<String> {
+        let TypeInner::Array { base, .. } = *self.inner(array) else {
+            return Err(Fail::new("an element of no array"));
+        };
+        let element = self.name(base)?;
+        if self.padding(array) == 0 {
+            return Ok(element);
+        }
+        self.used.insert(array);
+        Ok(format!("{element}_padded"))
+    }
+
+    /// Bytes behind each element of an array.
+    pub fn padding(&self, array: Handle<Type>) -> u32 {
+        match *self.inner(array) {
+            TypeInner::Array { base, stride, .. } => stride.saturating_sub(self.size(base)),
+            _ => 0,
+        }
+    }
+
+    /// Bytes of a type in C.
+    pub fn size(&self, ty: Handle<Type>) -> u32 {
+        match *self.inner(ty) {
+            TypeInner::Array { size, stride, .. } => match self.count(size) {
+                Ok(Some(count)) => count.saturating_mul(stride),
+                _ => 0,
+            },
+            TypeInner::Struct { span, .. } => span,
+            ref inner => match Shape::of(inner) {
+                Some(Shape::Scalar(kind)) => kind.width(),
+                Some(Shape::Vector(n, kind)) => u32::from(n) * kind.width(),
+                _ => self.layouter[ty].size,
+            },
+        }
+    }
+
+    /// Members and padding of a struct; a runtime-sized array at its end is left out.
+    pub fn fields(&self, ty: Handle<Type>) -> Vec<Field> {
+        let TypeInner::Struct { ref members, span } = *self.inner(ty) else { return Vec::new() };
+        let (mut fields, mut at) = (Vec::new(), 0);
+        for (index, member) in members.iter().enumerate() {
+            if self.is_dynamic_array(self.inner(member.ty)) {
+                if at == 0 {
+                    fields.push(Field::Pad(span.max(1)));
+                }
+                return fields;
+            }
+            if member.offset > at {
+                fields.push(Field::Pad(member.offset - at));
+            }
+            fields.push(Field::Member(index));
+            at = member.offset + self.size(member.ty);
+        }
+        if span > at {
+            fields.push(Field::Pad(span - at));
+        }
+        fields
+    }
+
+    /// The declarations of all types used.
+    pub fn declarations(&mut self) -> Written<String> {
+        let mut out = String::new();
+        for &(columns, rows, kind) in &self.shapes {
+            out.push_str(&declare_shape(columns, rows, kind));
+        }
+        for (handle, ty) in self.module.types.iter() {
+            if !self.used.contains(&handle) {
+                continue;
+            }
+            let text = match ty.inner {
+                TypeInner::Array { base, size, .. } => self.declare_array(handle, base, size)?,
+                TypeInner::Struct { .. } => self.declare_struct(handle)?,
+                _ => continue,
+            };
+            if !out.contains(&text) {
+                out.push_str(&text);
+            }
+        }
+        Ok(out)
+    }
+
+    fn declare_array(&mut self, ty: Handle<Type>, base: Handle<Type>, size: ArraySize) -> Written<String> {
+        let (element, padding) = (self.name(base)?, self.padding(ty));
+        let mut out = String::new();
+        if padding > 0 {
+            out = format!("typedef struct {{ {element} e; u8 pad[{padding}]; }} {element}_padded;\n");
+        }
+        if let Some(count) = self.count(size)? {
+            let (stored, name) = (self.element(ty)?, self.name(ty)?);
+            out.push_str(&format!("typedef struct {{ {stored} v[{count}]; }} {name};\n"));
+        }
+        Ok(out)
+    }
+
+    fn declare_struct(&mut self, ty: Handle<Type>) -> Written<String> {
+        let TypeInner::Struct { ref members, .. } = *self.inner(ty) else { return Ok(String::new()) };
+        let mut out = String::from("typedef struct {");
+        for (index, field) in self.fields(ty).into_iter().enumerate() {
+            match field {
+                Field::Pad(bytes) => out.push_str(&format!(" u8 pad{index}[{bytes}];")),
+                Field::Member(member) => {
+                    let member = &members[member];
+                    let ty = self.name(member.ty)?;
+                    let name = names::member(member.name.as_deref().unwrap_or_default());
+                    out.push_str(&format!(" {ty} {name};"));
+                }
+            }
+        }
+        Ok(format!("{out} }} {};\n", self.name(ty)?))
+    }
+}
+
+fn declare_shape(columns: u8, rows: u8, kind: Kind) -> String {
+    let vector = Shape::Vector(rows, kind).name();
+    if columns == 0 {
+        let components: Vec<String> = COMPONENTS[..rows as usize].iter().map(char::to_string).collect();
+        let align = match (rows, kind) {
+            (3, _) | (_, Kind::Bool) => String::new(),
+            _ => format!("ALIGN({}) ", u32::from(rows) * kind.width()),
+        };
+        return format!("typedef struct {align}{{ {} {}; }} {vector};\n", kind.name(), components.join(", "));
+    }
+    let matrix = Shape::Matrix(columns, rows, kind).name();
+    if rows != 3 {
+        return format!("typedef struct {{ {vector} c[{columns}]; }} {matrix};\n");
+    }
+    let column = format!("struct {{ {vector} v; u8 pad[{}]; }}", kind.width());
+    format!("typedef struct {{ {column} c[{columns}]; }} {matrix};\n")
+}
+
+/// The name of a type's variant, for messages.
+pub fn variant(inner: &TypeInner) -> String {
+    let text = format!("{inner:?}");
+    text.split([' ', '(', '{']).next().unwrap_or_default().to_string()
+}
+
+impl Fail {
+    /// A failure whose place is not known yet.
+    pub fn new(what: impl Into<String>) -> Fail {
+        Fail { span: Span::UNDEFINED, what: what.into() }
+    }
+}

@@ -1,0 +1,214 @@
+//! The state of printing one entry point, and the order of the text's parts.
+
+use crate::names::Names;
+use crate::source::SourceMap;
+use crate::types::Types;
+use crate::{Arg, Dialect, Options, helpers};
+use naga::proc::Layouter;
+use naga::valid::{FunctionInfo, ModuleInfo};
+use naga::{Expression, Function, GlobalVariable, Handle, LocalVariable, Module, Span, TypeInner};
+use std::collections::{HashMap, HashSet};
+
+/// A construct that no text is written for.
+pub struct Fail {
+    pub span: Span,
+    pub what: String,
+}
+
+pub type Written<T> = Result<T, Fail>;
+
+/// What is written for an entry point.
+pub struct Text {
+    pub text: String,
+    pub name: String,
+    pub args: Vec<Arg>,
+    /// Line of the WGSL for every line.
+    pub lines: Vec<u32>,
+}
+
+/// One line of the text.
+pub struct Line {
+    pub indent: usize,
+    pub text: String,
+    /// Line of the WGSL; 0 for none.
+    pub from: u32,
+}
+
+/// A function that is being written.
+pub struct Current<'a> {
+    pub function: &'a Function,
+    pub info: &'a FunctionInfo,
+    pub names: Names,
+    /// Text of every expression that has one: a value that may stand before a postfix, or a place in memory.
+    pub values: Vec<Option<String>>,
+    pub arguments: Vec<String>,
+    pub locals: HashMap<Handle<LocalVariable>, String>,
+    temporaries: usize,
+}
+
+/// See the module.
+pub struct Writer<'a> {
+    pub module: &'a Module,
+    pub info: &'a ModuleInfo,
+    pub options: Options,
+    source: &'a SourceMap,
+    pub types: Types<'a>,
+    pub names: Names,
+    pub globals: HashMap<Handle<GlobalVariable>, String>,
+    pub functions: HashMap<Handle<Function>, String>,
+    /// Functions that the printer adds for certain types, in the order of their use.
+    helpers: Vec<String>,
+    known: HashSet<String>,
+    pub out: Vec<Line>,
+    pub indent: usize,
+    pub span: Span,
+    pub current: Option<Current<'a>>,
+}
+
+/// Writes the entry point at `entry`.
+pub fn write<'a>(
+    module: &'a Module,
+    info: &'a ModuleInfo,
+    layouter: &'a Layouter,
+    entry: usize,
+    options: Options,
+    source: &'a SourceMap,
+) -> Written<Text> {
+    let mut names = Names::default();
+    let types = Types::new(module, layouter, &mut names);
+    let mut writer = Writer {
+        module,
+        info,
+        options,
+        source,
+        types,
+        names,
+        globals: HashMap::new(),
+        functions: HashMap::new(),
+        helpers: Vec::new(),
+        known: HashSet::new(),
+        out: Vec::new(),
+        indent: 0,
+        span: Span::UNDEFINED,
+        current: None,
+    };
+    match writer.program(entry) {
+        Ok((name, args)) => writer.assemble(name, args),
+        Err(fail) if fail.span == Span::UNDEFINED => Err(Fail { span: writer.span, ..fail }),
+        Err(fail) => Err(fail),
+    }
+}
+
+impl<'a> Writer<'a> {
+    fn program(&mut self, entry: usize) -> Written<(String, Vec<Arg>)> {
+        let (module, info) = (self.module, self.info);
+        for (handle, variable) in module.global_variables.iter() {
+            let name = self.names.unique(variable.name.as_deref());
+            self.globals.insert(handle, name);
+        }
+        for (handle, function) in module.functions.iter() {
+            let name = self.names.unique(function.name.as_deref());
+            self.functions.insert(handle, name);
+        }
+        let name = self.names.unique(Some(&module.entry_points[entry].name));
+        for handle in self.called(&module.entry_points[entry].function) {
+            self.function(handle, &module.functions[handle], &info[handle])?;
+        }
+        let args = self.entry(entry, &name)?;
+        Ok((name, args))
+    }
+
+    /// Functions that are called from one, directly or not, callees first.
+    fn called(&self, root: &Function) -> Vec<Handle<Function>> {
+        let mut reached: HashSet<Handle<Function>> = HashSet::new();
+        let mut open = vec![root];
+        while let Some(function) = open.pop() {
+            for (_, expression) in function.expressions.iter() {
+                if let Expression::CallResult(callee) = *expression
+                    && reached.insert(callee)
+                {
+                    open.push(&self.module.functions[callee]);
+                }
+            }
+            crate::control::calls(&function.body, &mut |callee| {
+                if reached.insert(callee) {
+                    open.push(&self.module.functions[callee]);
+                }
+            });
+        }
+        self.module.functions.iter().map(|(handle, _)| handle).filter(|h| reached.contains(h)).collect()
+    }
+
+    fn assemble(mut self, name: String, args: Vec<Arg>) -> Written<Text> {
+        let mut body = String::new();
+        for line in &self.out {
+            let indent = 4 * line.indent;
+            body.push_str(&format!("{:indent$}{}\n", "", line.text));
+        }
+        let types = self.types.declarations()?;
+        let typed = self.helpers.concat();
+        let scalars = helpers::used_by(&[typed.as_str(), body.as_str()]);
+        let front = format!("{}{types}{scalars}{typed}", helpers::prelude(self.options.dialect));
+        let mut lines = vec![0; front.matches('\n').count()];
+        lines.extend(self.out.iter().map(|line| line.from));
+        Ok(Text { text: front + &body, name, args, lines })
+    }
+
+    pub fn fail<T>(&self, what: impl Into<String>) -> Written<T> {
+        Err(Fail { span: self.span, what: what.into() })
+    }
+
+    pub fn need<T>(&self, value: Option<T>, what: &str) -> Written<T> {
+        value.map_or_else(|| self.fail(what), Ok)
+    }
+
+    /// Adds a line at the current indentation.
+    pub fn line(&mut self, text: impl Into<String>) {
+        let from = self.source.line(self.span);
+        self.out.push(Line { indent: self.indent, text: text.into(), from });
+    }
+
+    /// Adds a function for certain types unless it is there already.
+    pub fn helper(&mut self, name: &str, text: impl FnOnce(&mut Self) -> Written<String>) -> Written<()> {
+        if self.known.insert(name.to_string()) {
+            let text = text(self)?;
+            self.helpers.push(text);
+        }
+        Ok(())
+    }
+
+    pub fn current(&self) -> Written<&Current<'a>> {
+        self.need(self.current.as_ref(), "an expression outside functions")
+    }
+
+    pub fn current_mut(&mut self) -> Written<&mut Current<'a>> {
+        let span = self.span;
+        let what = || Fail { span, what: "an expression outside functions".into() };
+        self.current.as_mut().ok_or_else(what)
+    }
+
+    pub fn open(&mut self, function: &'a Function, info: &'a FunctionInfo, arguments: Vec<String>) {
+        let names = self.names.clone();
+        let values = vec![None; function.expressions.len()];
+        let locals = HashMap::new();
+        self.current = Some(Current { function, info, names, values, arguments, locals, temporaries: 0 });
+    }
+
+    /// A name for a value without one.
+    pub fn temporary(&mut self) -> Written<String> {
+        let current = self.current_mut()?;
+        current.temporaries += 1;
+        Ok(format!("t{}", current.temporaries))
+    }
+
+    /// The type of an expression of the current function.
+    pub fn type_of(&self, expression: Handle<Expression>) -> Written<&'a TypeInner> {
+        let module = self.module;
+        let info = self.current()?.info;
+        Ok(info[expression].ty.inner_with(&module.types))
+    }
+
+    pub fn is_opencl(&self) -> bool {
+        self.options.dialect == Dialect::OpenCl
+    }
+}

@@ -1,0 +1,112 @@
+//! Finding OpenCL devices: a stable order, and what to install when there is none.
+
+use crate::options::Options;
+use crate::queue::{Done, Listed};
+use crate::sys;
+use std::sync::{Mutex, PoisonError};
+use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Lengths of ranges are handed to kernels as words.
+const MAX_BINDING: u64 = u32::MAX as u64 & !3;
+
+/// Every OpenCL device: discrete GPUs first, then integrated ones, others, and processors. The place in this list is the
+/// index that [`crate::OpenClDevice::open`] takes.
+///
+/// Fails with [`ErrorKind::Unavailable`] if there is no OpenCL library or no device; the hint says what to install.
+pub fn adapters() -> Result<Vec<DeviceInfo>> {
+    let options = Options::parse("")?;
+    Ok(find()?.into_iter().map(|found| describe(found.info, options)).collect())
+}
+
+/// A device of OpenCL and what it offers.
+struct Found {
+    device: Listed,
+    info: DeviceInfo,
+}
+
+fn find() -> Result<Vec<Found>> {
+    let api = sys::api().map_err(|why| none(&format!("no OpenCL library found: {why}")))?;
+    // PoCL finds no device while another thread is making its first.
+    static ONE: Mutex<()> = Mutex::new(());
+    let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let listed = Listed::all(api).map_err(|failure| none(&format!("no OpenCL device found: {failure}")))?;
+    let mut found = Vec::new();
+    for device in listed {
+        let yes = |what| device.number(what).is_ok_and(|n| n != 0);
+        let usable = [sys::DEVICE_AVAILABLE, sys::DEVICE_COMPILER_AVAILABLE, sys::DEVICE_ENDIAN_LITTLE];
+        if let (true, Ok(info)) = (usable.into_iter().all(yes), ask(&device)) {
+            found.push(Found { device, info });
+        }
+    }
+    found.sort_by_key(|f| match f.info.kind {
+        AdapterKind::Discrete => 0,
+        AdapterKind::Integrated => 1,
+        AdapterKind::Other => 2,
+        AdapterKind::Cpu => 3,
+    });
+    if found.is_empty() { Err(none("no OpenCL device found")) } else { Ok(found) }
+}
+
+fn none(text: &str) -> Error {
+    Error::new(ErrorKind::Unavailable, text).with_hint(
+        "install the OpenCL driver of the GPU's maker and the loader (`libOpenCL`), or the software one: on Debian \
+         and Ubuntu `apt-get install pocl-opencl-icd ocl-icd-libopencl1`",
+    )
+}
+
+/// Device `index` with what it offers under these options.
+pub(crate) fn open(index: usize, options: Options) -> Result<(Listed, DeviceInfo)> {
+    let mut found = find()?;
+    if index >= found.len() {
+        let names = found.iter().enumerate().map(|(i, f)| format!("opencl:{i} {}", f.info.name));
+        let text = format!("no device opencl:{index}, found {}", found.len());
+        let hint = format!("devices here: {}", names.collect::<Vec<_>>().join(", "));
+        return Err(Error::new(ErrorKind::Unavailable, text).with_hint(hint));
+    }
+    let Found { device, info } = found.swap_remove(index);
+    Ok((device, describe(info, options)))
+}
+
+fn describe(info: DeviceInfo, options: Options) -> DeviceInfo {
+    DeviceInfo { features: Features { f16: options.f16, subgroups: None }, ..info }
+}
+
+fn ask(device: &Listed) -> Done<DeviceInfo> {
+    let ty = device.number(sys::DEVICE_TYPE)?;
+    let kind = match () {
+        () if ty & sys::DEVICE_TYPE_GPU != 0 && device.number(sys::DEVICE_HOST_UNIFIED_MEMORY)? != 0 => {
+            AdapterKind::Integrated
+        }
+        () if ty & sys::DEVICE_TYPE_GPU != 0 => AdapterKind::Discrete,
+        () if ty & sys::DEVICE_TYPE_CPU != 0 => AdapterKind::Cpu,
+        () => AdapterKind::Other,
+    };
+    let memory = device.number(sys::DEVICE_MAX_MEM_ALLOC_SIZE)? & !3;
+    let binding = memory.min(MAX_BINDING);
+    let word = |n: u64| u32::try_from(n).unwrap_or(u32::MAX);
+    let sizes = device.numbers(sys::DEVICE_MAX_WORK_ITEM_SIZES)?;
+    let size = |axis: usize| word(sizes.get(axis).copied().unwrap_or(1));
+    let limits = Limits {
+        max_buffer_size: memory,
+        max_binding_size: binding,
+        max_uniform_size: binding,
+        // Each takes an address, an offset and a length.
+        max_storage_buffers: word(device.number(sys::DEVICE_MAX_PARAMETER_SIZE)? / 24)
+            .saturating_sub(4)
+            .min(32),
+        max_invocations: word(device.number(sys::DEVICE_MAX_WORK_GROUP_SIZE)?),
+        max_workgroup_size: [size(0), size(1), size(2)],
+        max_workgroup_memory: word(device.number(sys::DEVICE_LOCAL_MEM_SIZE)?),
+        max_groups_per_dim: 65535,
+        min_offset_alignment: 256,
+    };
+    Ok(DeviceInfo {
+        platform: "opencl".into(),
+        name: device.text(sys::DEVICE_NAME)?,
+        driver: format!("{} {}", device.platform_name()?, device.text(sys::DRIVER_VERSION)?),
+        kind,
+        limits,
+        features: Features::default(),
+    })
+}

@@ -1,0 +1,331 @@
+//! Safe handles on what OpenCL keeps: contexts, memory, kernels and the queue that works in order. Callers check ranges.
+#![allow(unsafe_code)]
+
+use crate::error::Failure;
+use crate::sys::{self, Api, Object, Status};
+use std::ffi::CString;
+use std::ops::Range;
+use std::ptr;
+use std::sync::Arc;
+
+pub(crate) type Done<T = ()> = Result<T, Failure>;
+
+fn check(status: Status) -> Done {
+    if status == 0 { Ok(()) } else { Err(Failure(status)) }
+}
+
+/// A device and its context with one queue that keeps the order of calls.
+pub(crate) struct Queue {
+    api: &'static Api,
+    device: Object,
+    context: Object,
+    queue: Object,
+}
+
+// SAFETY: OpenCL's objects may be used from any thread (OpenCL 1.2, appendix A.2); kernels, which are the exception when
+// arguments are set, are used through exclusive owners.
+unsafe impl Send for Queue {}
+// SAFETY: as above.
+unsafe impl Sync for Queue {}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // SAFETY: both are owned and released once; the queue holds on to its context.
+        unsafe {
+            (self.api.clReleaseCommandQueue)(self.queue);
+            (self.api.clReleaseContext)(self.context);
+        }
+    }
+}
+
+/// Memory of the device.
+pub(crate) struct Memory {
+    queue: Arc<Queue>,
+    raw: Object,
+    /// Bytes: a multiple of 4, at least 4.
+    size: usize,
+}
+
+// SAFETY: see `Queue`.
+unsafe impl Send for Memory {}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        // SAFETY: owned and released once. OpenCL keeps the memory until the commands that use it have run.
+        unsafe { (self.queue.api.clReleaseMemObject)(self.raw) };
+    }
+}
+
+impl Memory {
+    pub(crate) fn size(&self) -> u64 {
+        self.size as u64
+    }
+}
+
+/// A compiled kernel.
+pub(crate) struct Kernel {
+    queue: Arc<Queue>,
+    program: Object,
+    raw: Object,
+}
+
+// SAFETY: see `Queue`; only the device that owns the kernel sets its arguments.
+unsafe impl Send for Kernel {}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        // SAFETY: owned and released once.
+        unsafe {
+            if !self.raw.is_null() {
+                (self.queue.api.clReleaseKernel)(self.raw);
+            }
+            (self.queue.api.clReleaseProgram)(self.program);
+        }
+    }
+}
+
+/// An argument of a kernel.
+pub(crate) enum Argument<'a> {
+    Memory(&'a Memory),
+    Offset(u64),
+    Bytes(u32),
+}
+
+/// Why a program was not built: a failed call, or the compiler's log.
+pub(crate) enum Refusal {
+    Call(Failure),
+    Log(String),
+}
+
+impl From<Failure> for Refusal {
+    fn from(failure: Failure) -> Refusal {
+        Refusal::Call(failure)
+    }
+}
+
+impl Queue {
+    /// Opens a device that OpenCL has listed.
+    pub(crate) fn open(api: &'static Api, device: Object) -> Done<Arc<Queue>> {
+        let mut status = 0;
+        // SAFETY: one device, no properties, no callback.
+        let context = unsafe {
+            (api.clCreateContext)(ptr::null(), 1, &device, ptr::null(), ptr::null_mut(), &mut status)
+        };
+        check(status)?;
+        // SAFETY: the device is the context's.
+        let queue = unsafe { (api.clCreateCommandQueue)(context, device, 0, &mut status) };
+        if status != 0 {
+            // SAFETY: owned and released once.
+            unsafe { (api.clReleaseContext)(context) };
+        }
+        check(status)?;
+        Ok(Arc::new(Queue { api, device, context, queue }))
+    }
+
+    /// Memory of `size` bytes, in whole words.
+    pub(crate) fn memory(self: &Arc<Queue>, size: usize) -> Done<Memory> {
+        let size = size.max(4).next_multiple_of(4);
+        let mut status = 0;
+        // SAFETY: no host memory is handed over.
+        let raw = unsafe {
+            (self.api.clCreateBuffer)(self.context, sys::MEM_READ_WRITE, size, ptr::null_mut(), &mut status)
+        };
+        check(status)?;
+        Ok(Memory { queue: Arc::clone(self), raw, size })
+    }
+
+    /// Builds a program and takes its kernel `name`.
+    pub(crate) fn kernel(
+        self: &Arc<Queue>,
+        text: &str,
+        options: &str,
+        name: &str,
+    ) -> Result<Kernel, Refusal> {
+        let [options, name] = [options, name].map(|s| CString::new(s).unwrap_or_default());
+        let (mut status, length, start) = (0, text.len(), text.as_ptr().cast());
+        // SAFETY: one text of this length.
+        let program =
+            unsafe { (self.api.clCreateProgramWithSource)(self.context, 1, &start, &length, &mut status) };
+        check(status)?;
+        let mut kernel = Kernel { queue: Arc::clone(self), program, raw: ptr::null_mut() };
+        // SAFETY: one device, options that end with a zero, no callback.
+        status = unsafe {
+            let build = self.api.clBuildProgram;
+            build(program, 1, &self.device, options.as_ptr(), ptr::null(), ptr::null_mut())
+        };
+        if status == sys::BUILD_PROGRAM_FAILURE {
+            return Err(Refusal::Log(self.log(program)));
+        }
+        check(status)?;
+        // SAFETY: a name that ends with a zero.
+        kernel.raw = unsafe { (self.api.clCreateKernel)(program, name.as_ptr(), &mut status) };
+        check(status)?;
+        Ok(kernel)
+    }
+
+    fn log(&self, program: Object) -> String {
+        let (ask, what) = (self.api.clGetProgramBuildInfo, sys::PROGRAM_BUILD_LOG);
+        let mut size = 0;
+        // SAFETY: asks for the size alone.
+        unsafe { ask(program, self.device, what, 0, ptr::null_mut(), &mut size) };
+        let mut bytes = vec![0u8; size.min(1 << 20)];
+        // SAFETY: room for as many bytes as are said.
+        unsafe { ask(program, self.device, what, bytes.len(), bytes.as_mut_ptr().cast(), ptr::null_mut()) };
+        String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n', ' ']).to_string()
+    }
+
+    /// Copies a range to another memory, from `to` on.
+    pub(crate) fn copy(&self, src: &Memory, dst: &Memory, from: Range<usize>, to: usize) -> Done {
+        let (queue, len) = (self.queue, from.len());
+        // SAFETY: the caller has checked both ranges, and the memories differ.
+        check(unsafe {
+            let copy = self.api.clEnqueueCopyBuffer;
+            copy(queue, src.raw, dst.raw, from.start, to, len, 0, ptr::null(), ptr::null_mut())
+        })
+    }
+
+    /// Fills the whole memory with a word.
+    pub(crate) fn fill(&self, memory: &Memory, word: u32) -> Done {
+        let (queue, pattern) = (self.queue, ptr::from_ref(&word).cast());
+        // SAFETY: the memory has this size, a multiple of the pattern's, which the call copies.
+        check(unsafe {
+            let fill = self.api.clEnqueueFillBuffer;
+            fill(queue, memory.raw, pattern, 4, 0, memory.size, 0, ptr::null(), ptr::null_mut())
+        })
+    }
+
+    /// Writes bytes that fit behind `offset`; they are taken over when the call returns.
+    pub(crate) fn write(&self, memory: &Memory, offset: usize, data: &[u8]) -> Done {
+        let (queue, start) = (self.queue, data.as_ptr().cast());
+        // SAFETY: the caller has checked the range, and the call does not return before `data` was read.
+        check(unsafe {
+            let write = self.api.clEnqueueWriteBuffer;
+            write(queue, memory.raw, sys::TRUE, offset, data.len(), start, 0, ptr::null(), ptr::null_mut())
+        })
+    }
+
+    /// Waits for all work so far and reads bytes that lie behind `offset`.
+    pub(crate) fn read(&self, memory: &Memory, offset: usize, out: &mut [u8]) -> Done {
+        let (queue, start) = (self.queue, out.as_mut_ptr().cast());
+        // SAFETY: the caller has checked the range, and the call does not return before `out` was written.
+        check(unsafe {
+            let read = self.api.clEnqueueReadBuffer;
+            read(queue, memory.raw, sys::TRUE, offset, out.len(), start, 0, ptr::null(), ptr::null_mut())
+        })
+    }
+
+    /// Runs a kernel over so many workgroups of this size.
+    pub(crate) fn run(
+        &self,
+        kernel: &Kernel,
+        arguments: &[Argument<'_>],
+        groups: [u32; 3],
+        size: [u32; 3],
+    ) -> Done {
+        for (argument, index) in arguments.iter().zip(0..) {
+            let (size, start) = match argument {
+                Argument::Memory(memory) => (size_of::<Object>(), ptr::from_ref(&memory.raw).cast()),
+                Argument::Offset(offset) => (8, ptr::from_ref(offset).cast()),
+                Argument::Bytes(bytes) => (4, ptr::from_ref(bytes).cast()),
+            };
+            // SAFETY: the arguments have the types that the printer declared, in its order; the call copies them.
+            check(unsafe { (self.api.clSetKernelArg)(kernel.raw, index, size, start) })?;
+        }
+        let local = size.map(|n| n as usize);
+        let global = [0, 1, 2].map(|axis| groups[axis] as usize * local[axis]);
+        // SAFETY: all arguments are set, and the sizes are arrays of three.
+        check(unsafe {
+            let run = self.api.clEnqueueNDRangeKernel;
+            let (none, event) = (ptr::null(), ptr::null_mut());
+            run(self.queue, kernel.raw, 3, ptr::null(), global.as_ptr(), local.as_ptr(), 0, none, event)
+        })
+    }
+
+    /// Hands all work over to the device.
+    pub(crate) fn flush(&self) -> Done {
+        // SAFETY: the queue is alive.
+        check(unsafe { (self.api.clFlush)(self.queue) })
+    }
+
+    /// Waits for all work.
+    pub(crate) fn finish(&self) -> Done {
+        // SAFETY: the queue is alive.
+        check(unsafe { (self.api.clFinish)(self.queue) })
+    }
+}
+
+/// A question to OpenCL about an object: its answer's size, then its bytes.
+type Ask = unsafe extern "system" fn(Object, u32, usize, *mut std::ffi::c_void, *mut usize) -> Status;
+
+fn answer(ask: Ask, object: Object, what: u32) -> Done<Vec<u8>> {
+    let mut size = 0;
+    // SAFETY: asks for the size alone.
+    check(unsafe { ask(object, what, 0, ptr::null_mut(), &mut size) })?;
+    let mut bytes = vec![0u8; size.min(1 << 16)];
+    // SAFETY: room for as many bytes as are said.
+    check(unsafe { ask(object, what, bytes.len(), bytes.as_mut_ptr().cast(), ptr::null_mut()) })?;
+    Ok(bytes)
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).trim_matches(['\0', ' ']).to_string()
+}
+
+/// A device of this machine that is not open.
+#[derive(Clone, Copy)]
+pub(crate) struct Listed {
+    api: &'static Api,
+    platform: Object,
+    pub(crate) device: Object,
+}
+
+impl Listed {
+    /// All devices of all platforms.
+    pub(crate) fn all(api: &'static Api) -> Done<Vec<Listed>> {
+        let mut count = 0;
+        // SAFETY: asks for the number alone.
+        check(unsafe { (api.clGetPlatformIDs)(0, ptr::null_mut(), &mut count) })?;
+        let mut platforms = vec![ptr::null_mut(); count.min(64) as usize];
+        // SAFETY: room for as many as are said.
+        check(unsafe {
+            (api.clGetPlatformIDs)(platforms.len() as u32, platforms.as_mut_ptr(), ptr::null_mut())
+        })?;
+        let of = |platform: Object| {
+            let mut devices = vec![ptr::null_mut(); 64];
+            let mut count = 0;
+            let (room, start) = (devices.len() as u32, devices.as_mut_ptr());
+            // SAFETY: room for as many as are said. A platform without a device answers with an error.
+            let status =
+                unsafe { (api.clGetDeviceIDs)(platform, sys::DEVICE_TYPE_ALL, room, start, &mut count) };
+            devices.truncate(if status == 0 { count as usize } else { 0 });
+            devices.into_iter().map(move |device| Listed { api, platform, device })
+        };
+        Ok(platforms.into_iter().flat_map(of).collect())
+    }
+
+    pub(crate) fn text(&self, what: u32) -> Done<String> {
+        Ok(text(&answer(self.api.clGetDeviceInfo, self.device, what)?))
+    }
+
+    pub(crate) fn platform_name(&self) -> Done<String> {
+        Ok(text(&answer(self.api.clGetPlatformInfo, self.platform, sys::PLATFORM_NAME)?))
+    }
+
+    /// A number of 4 or 8 bytes.
+    pub(crate) fn number(&self, what: u32) -> Done<u64> {
+        Ok(self.numbers(what)?.first().copied().unwrap_or(0))
+    }
+
+    /// Numbers: one of 4 bytes, or as many of 8 as there are.
+    pub(crate) fn numbers(&self, what: u32) -> Done<Vec<u64>> {
+        let bytes = answer(self.api.clGetDeviceInfo, self.device, what)?;
+        if let Some(word) = bytes.as_chunks::<4>().0.first().filter(|_| bytes.len() == 4) {
+            return Ok(vec![u64::from(u32::from_ne_bytes(*word))]);
+        }
+        Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect())
+    }
+
+    pub(crate) fn open(&self) -> Done<Arc<Queue>> {
+        Queue::open(self.api, self.device)
+    }
+}
