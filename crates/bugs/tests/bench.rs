@@ -7,7 +7,7 @@ use tapml_bugs::bench::{
     Bed, BedOptions, Case, POLICIES, Prepared, Record, Report, RunOptions, Sampling, Selection, clean,
     diagnoses, kernels, platform,
 };
-use tapml_bugs::strength::{ScoreOptions, score};
+use tapml_bugs::strength::{ScoreOptions, score, seek};
 use tapml_bugs::{Catalogue, Family, Mutant, Workbench};
 use tapml_device::Device;
 use tapml_emulator::{Checks, Emulator, Options};
@@ -40,7 +40,6 @@ fn model() -> Model {
 }
 
 fn bed(folder: &std::path::Path) -> Bed {
-    let ids = |from: u32, len: u32| (0..len).map(|i| (from + 131 * i) % 4000 + 3).collect::<Vec<u32>>();
     let options = BedOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
     Bed::carve("llama_draft", &model(), &options, folder, &Quiet, &Stop::new()).unwrap()
 }
@@ -140,6 +139,18 @@ fn a_kernel_that_does_not_end_is_a_fault_and_the_bench_goes_on() {
     assert!(diagnosed[0].error.as_ref().unwrap().contains("still running"), "{diagnosed:?}");
 }
 
+/// Token ids that say nothing.
+fn ids(from: u32, len: u32) -> Vec<u32> {
+    (0..len).map(|i| (from + 131 * i) % 4000 + 3).collect()
+}
+
+/// A model with windows and soft caps, if it is here, and a folder for its calls.
+fn gemma2() -> Option<(tempfile::TempDir, Model)> {
+    let checkpoint = Checkpoint::open(tapml_testing::extra_model("gemma2")?).unwrap();
+    let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();
+    Some((tempfile::tempdir().unwrap(), model))
+}
+
 /// What `tapml check` says of one operator on a device with this fault, or none.
 fn checked(bed: &Bed, op: &str, mutants: &[Mutant]) -> tapml_migrate::report::CheckReport {
     let bench = Workbench::new(open().unwrap());
@@ -150,12 +161,8 @@ fn checked(bed: &Bed, op: &str, mutants: &[Mutant]) -> tapml_migrate::report::Ch
 
 #[test]
 fn an_attribute_that_no_element_misses_is_found_lost() {
-    let Some(path) = tapml_testing::extra_model("gemma2") else { return };
-    let checkpoint = Checkpoint::open(path).unwrap();
-    let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();
-    let ids = |from: u32, len: u32| (0..len).map(|i| (from + 131 * i) % 4000 + 3).collect::<Vec<u32>>();
+    let Some((folder, model)) = gemma2() else { return };
     let options = BedOptions { prompts: vec![ids(1, 12), ids(500, 7)], steps: 1 };
-    let folder = tempfile::tempdir().unwrap();
     let bed = Bed::carve("gemma2", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let info = Workbench::new(open().unwrap()).info().clone();
     let all = Catalogue::of("gemma2", model.graph(), &info).unwrap().mutants;
@@ -174,6 +181,33 @@ fn an_attribute_that_no_element_misses_is_found_lost() {
     assert_eq!((report.failed, failure.criterion.as_str()), (1, "an attribute left out"));
     assert!(failure.pattern.as_ref().unwrap().text.contains("`eps`"), "{failure:?}");
     assert_eq!(checked(&bed, op, &[]).failed, 0);
+}
+
+#[test]
+fn a_longer_prompt_is_found_for_what_a_suite_is_blind_to() {
+    let Some((folder, model)) = gemma2() else { return };
+    let carve = |name: &str, len: u32| {
+        let options = BedOptions { prompts: vec![ids(1, len)], steps: 0 };
+        Bed::carve("gemma2", &model, &options, &folder.path().join(name), &Quiet, &Stop::new()).unwrap()
+    };
+    let window = Bed::window(&model).unwrap();
+    let (short, long) = (carve("short", 12), carve("long", window + 9));
+    assert_eq!((short.long, long.long), (false, true));
+    let info = Workbench::new(open().unwrap()).info().clone();
+    let all = Catalogue::of("gemma2", model.graph(), &info).unwrap().mutants;
+    let ignored =
+        |m: &&Mutant| m.op == "attention" && m.operator == "wrong-flag" && m.diff.contains("WINDOW");
+    let windows: Vec<String> = all.iter().filter(ignored).map(|m| m.id.clone()).collect();
+    let run = RunOptions { checker: None, ..run() };
+    let found = |bed: &Bed, ids: &[String]| seek(bed, ids, &run, &Quiet, &Stop::new()).unwrap();
+    let seen = found(&short, &windows);
+    let blind: Vec<String> =
+        windows.into_iter().filter(|id| !seen.iter().any(|found| found.id == *id)).collect();
+    assert!(!blind.is_empty(), "no position of the short prompt is out of the window");
+    let told = found(&long, &blind);
+    assert!(!told.is_empty() && told.iter().all(|found| blind.contains(&found.id)), "{told:?}");
+    assert_eq!(told[0].prompt.len() as u32, window + 9);
+    assert!(long.suite.find_case(&told[0].case).is_ok(), "{told:?}");
 }
 
 #[test]

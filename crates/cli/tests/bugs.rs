@@ -59,25 +59,43 @@ fn the_bench_goes_on_where_it_stopped() {
 #[test]
 fn a_suite_is_scored_and_made_smaller() {
     let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path());
+    carved(folder.path());
+    let suite = "draft.suite";
     let score = |extra: &[&str]| {
         let mut command = tapml(folder.path());
-        command.args(["suite", "score"]).arg(&suite).args(["--op", "rope", "--mutants", "12"]).args(extra);
+        command.args(["suite", "score", suite, "--op", "rope", "--mutants", "12"]).args(extra);
         json(&mut command, 0)
     };
-    let report = score(&["--minimise", "cases.txt"]);
+    let report = score(&["--minimise", "small.suite"]);
     let op = &report["ops"][0];
     assert_eq!((op["op"].as_str(), report["ops"].as_array().unwrap().len()), (Some("rope"), 1));
     assert!(op["killed"].as_u64().unwrap() > 0, "{op}");
-    let cases = std::fs::read_to_string(folder.path().join("cases.txt")).unwrap();
-    let cases: Vec<&str> = cases.lines().collect();
-    assert!(!cases.is_empty() && cases.len() < op["cases"].as_u64().unwrap() as usize);
+    let needed = op["needed"].as_array().unwrap().len();
+    assert!(needed > 0 && needed < op["cases"].as_u64().unwrap() as usize);
+    let bytes = |suite: &str| std::fs::metadata(folder.path().join(suite).join("tensors.bin")).unwrap().len();
+    assert!(bytes("small.suite") * 10 < bytes(suite), "only what the calls need is there");
     let mut check = tapml(folder.path());
-    check.arg("check").arg(&suite).args(["--target", "emulator"]);
-    for case in &cases {
-        check.args(["--case", case]);
-    }
-    assert_eq!(json(&mut check, 0)["cases"].as_u64().unwrap() as usize, cases.len());
+    check.args(["check", "small.suite", "--target", "emulator"]);
+    assert_eq!(json(&mut check, 0)["cases"].as_u64().unwrap() as usize, needed);
+    // The small suite tells as many faults as the large one.
+    let again = |suite: &str| {
+        let mut command = tapml(folder.path());
+        command.args(["suite", "score", suite, "--op", "rope", "--mutants", "12"]);
+        json(&mut command, 0)["ops"][0]["killed"].clone()
+    };
+    assert_eq!(again("small.suite"), op["killed"]);
+    let text = stderr(
+        tapml(folder.path())
+            .args(["suite", "score", suite, "--op", "rope", "--mutants", "1"])
+            .args(["--minimise", "small.suite"]),
+        2,
+    );
+    assert!(text.contains("exists already"), "{text}");
+    let manifest = folder.path().join("small.suite/suite.json");
+    let changed = std::fs::read_to_string(&manifest).unwrap().replace("\"p0.s", "\"p7.s");
+    std::fs::write(&manifest, changed).unwrap();
+    let text = stderr(tapml(folder.path()).args(["check", "small.suite", "--target", "emulator"]), 2);
+    assert!(text.contains("is no call of the runs"), "{text}");
 }
 
 #[test]

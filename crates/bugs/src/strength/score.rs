@@ -25,6 +25,15 @@ pub struct ScoreOptions {
     pub seed: u64,
 }
 
+impl ScoreOptions {
+    /// Whether an operator is to be scored and has calls.
+    fn wants(&self, bed: &Bed, op: &str) -> bool {
+        let graph = bed.suite.graph();
+        (self.ops.is_empty() || self.ops.iter().any(|o| o == op))
+            && bed.suite.cases().any(|case| graph.node(case.node).op.name() == op)
+    }
+}
+
 /// A mutant that no case kills.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Survivor {
@@ -127,7 +136,7 @@ pub fn score(
     let records = tried(&prepared, &mutants, run, progress, stop)?;
     let mut ops = Vec::new();
     for (op, _) in bed.suite.graph().op_kinds() {
-        if options.ops.is_empty() || options.ops.iter().any(|o| o == op) {
+        if options.wants(bed, op) {
             let cases = prepared.of(&bed.name, op, &bench)?;
             let own: Vec<&Record> = records.iter().filter(|r| r.op == op).collect();
             ops.push(of_op(bed, &cases, &own)?);
@@ -151,7 +160,7 @@ fn chosen(bed: &Bed, options: &ScoreOptions, bench: &Workbench) -> Result<Vec<Mu
     let all: Vec<Mutant> = all.into_iter().filter(visible).collect();
     let mut chosen = Vec::new();
     for (op, _) in bed.suite.graph().op_kinds() {
-        if !options.ops.is_empty() && !options.ops.iter().any(|o| o == op) {
+        if !options.wants(bed, op) {
             continue;
         }
         let selection = Selection { ops: vec![op.into()], seed: options.seed, ..Selection::default() };

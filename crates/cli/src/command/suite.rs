@@ -12,7 +12,8 @@ use std::path::{Path, PathBuf};
 use tapml::bugs::bench::{Bed, BedOptions, RunOptions, Sampling};
 use tapml::bugs::strength::{self, Found, ScoreOptions, SuiteScore};
 use tapml::device::Device;
-use tapml::migrate::{Quiet, Stop, suite::Suite};
+use tapml::migrate::suite::{self, Suite};
+use tapml::migrate::{Quiet, Stop};
 use tapml::platform::{self, PlatformSpec};
 
 /// Tell how strong a suite is.
@@ -37,7 +38,7 @@ impl SuiteCommand {
 
 /// Try faults on a suite's cases: which it tells, which cases are enough, and what none of them can see.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tapml suite score llama.suite --minimise cases.txt --json score.json")]
+#[command(after_help = "Example:\n  tapml suite score llama.suite --minimise small.suite --json score.json")]
 pub struct ScoreCommand {
     /// Folder written by `tapml carve`
     suite: PathBuf,
@@ -56,9 +57,12 @@ pub struct ScoreCommand {
     /// Decides which mutants come first
     #[arg(long, default_value_t = 0)]
     seed: u64,
-    /// Write the names of the fewest cases that tell as many faults, one a line, as `tapml check --case` takes them
-    #[arg(long, value_name = "FILE")]
+    /// Write a suite of the fewest cases that tell as many faults, which `tapml check` replays
+    #[arg(long, value_name = "DIR")]
     minimise: Option<PathBuf>,
+    /// Replace the folder of --minimise if it is a suite
+    #[arg(long, requires = "minimise")]
+    overwrite: bool,
     /// Look for prompts that tell the faults of attributes which this suite cannot
     #[arg(long)]
     seek: bool,
@@ -75,7 +79,6 @@ const LENGTHS: [usize; 4] = [4, 24, 72, 144];
 impl ScoreCommand {
     pub fn run(self) -> Result<Outcome> {
         output::expect_writable(self.json.json.as_deref())?;
-        output::expect_writable(self.minimise.as_deref())?;
         let spec = PlatformSpec::parse(&self.target)?;
         let bed = self.bed()?;
         let stop = common::stop_on_signal()?;
@@ -99,8 +102,18 @@ impl ScoreCommand {
         }
         self.json.say(&render(&score))?;
         if let Some(path) = &self.minimise {
-            let cases: Vec<&str> = score.ops.iter().flat_map(|op| &op.needed).map(String::as_str).collect();
-            output::write_file(path, (cases.join("\n") + "\n").as_bytes())?;
+            let needed = score.ops.iter().flat_map(|op| &op.needed);
+            let cases = needed.map(|id| bed.suite.find_case(id)).collect::<tapml::Result<Vec<_>>>()?;
+            let old = bed.suite.manifest().totals.clone();
+            let new = suite::part(&bed.suite, &bed.model, &cases, path, self.overwrite)?.totals;
+            self.json.say(&format!(
+                "{}: {} of {} calls, {} of {} bytes of tensors",
+                path.display(),
+                new.calls,
+                old.calls,
+                new.tensor_bytes,
+                old.tensor_bytes
+            ))?;
         }
         self.json.write(&score)?;
         Ok(Outcome::Holds)

@@ -101,6 +101,9 @@ pub struct Manifest {
     pub types: Vec<TensorType>,
     /// The weights that the graph names.
     pub weights: Vec<WeightEntry>,
+    /// Names of the calls, if the suite holds single calls rather than whole runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cases: Option<Vec<String>>,
     /// Every other file of the folder.
     pub files: Vec<FileEntry>,
 }

@@ -8,10 +8,11 @@
 //! | `tensors.bin` | the bytes of each unique tensor, at multiples of 16 |
 //!
 //! The node calls follow from the frames and the graph. Weights are named by name and hash; their bytes are here only in
-//! a self-contained suite. A growing state is stored by the rows that each run added.
+//! a self-contained suite. A suite of single calls ([`part`]) lists these, and has values where they need them. A growing state is stored by the rows that each run added.
 
 pub(crate) mod index;
 mod manifest;
+mod part;
 mod reader;
 mod staging;
 mod validate;
@@ -21,6 +22,7 @@ pub use manifest::{
     FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Prompt, SCHEMA, Settings, Slot, Source, TENSORS,
     Totals,
 };
+pub use part::part;
 pub use reader::{Case, Suite};
 pub use staging::{Staging, parent, sync_folder};
 pub use writer::{Output, SuiteWriter, Wrap};

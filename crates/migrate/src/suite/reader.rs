@@ -5,7 +5,7 @@ use super::manifest::{FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Slot,
 use super::validate::{self, Known, growing_output};
 use crate::identity::{self, Hash};
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
@@ -35,6 +35,8 @@ pub struct Suite {
     graph: Graph,
     /// See [`Graph::once`].
     once: Vec<bool>,
+    /// The calls that it holds, if not whole runs.
+    only: Option<HashSet<Case>>,
     frames: Vec<Frame>,
     records: Vec<Record>,
     tensors: File,
@@ -74,6 +76,7 @@ impl Suite {
         let frames: Vec<Frame> = frames.collect::<Result<_>>()?;
         let known = Known { graph: &graph, manifest: &manifest, records: &records };
         known.frames(&frames).context(|| FRAMES.to_string())?;
+        let only = manifest.cases.as_ref().map(|ids| only(ids, &graph, &frames)).transpose()?;
         Ok(Suite {
             path: path.to_path_buf(),
             hash: Hash::of(&text),
@@ -81,6 +84,7 @@ impl Suite {
             grown: Mutex::default(),
             manifest,
             once: graph.once(),
+            only,
             graph,
             frames,
             records,
@@ -127,8 +131,12 @@ impl Suite {
         (0..self.frames.len()).flat_map(all).filter(|&case| self.ran(case))
     }
 
-    /// Whether this node ran in this run: all do but those of an image's encoder, which run when an image is given.
+    /// Whether this node's call of this run is here: all are but those of an image's encoder, which runs when an image is
+    /// given, and in a suite of single calls those that it does not name.
     pub fn ran(&self, case: Case) -> bool {
+        if let Some(only) = &self.only {
+            return only.contains(&case);
+        }
         !self.once[case.node.0 as usize] || validate::encodes(&self.graph, &self.frames[case.frame])
     }
 
@@ -152,14 +160,8 @@ impl Suite {
 
     /// The call of this name.
     pub fn find_case(&self, id: &str) -> Result<Case> {
-        let parse = || {
-            let (prompt, rest) = id.strip_prefix('p')?.split_once(".s")?;
-            let (step, node) = rest.split_once('.')?;
-            let (prompt, step): (u32, u32) = (prompt.parse().ok()?, step.parse().ok()?);
-            let frame = self.frames.iter().position(|f| (f.prompt, f.step) == (prompt, step))?;
-            Some(Case { frame, node: self.graph.find_node(node)? }).filter(|&case| self.ran(case))
-        };
-        parse().ok_or_else(|| {
+        let found = named(id, &self.graph, &self.frames).filter(|&case| self.ran(case));
+        found.ok_or_else(|| {
             let example = self.cases().next().map(|c| self.case_id(c)).unwrap_or_default();
             Error::invalid(format!("the suite has no case `{id}`"))
                 .with_hint(format!("cases are named like `{example}`: prompt, step (0 is the prefill), node"))
@@ -222,7 +224,13 @@ impl Suite {
     /// What a value held in a run. Fails for weights and for values that were not recorded.
     pub fn value(&self, frame: usize, value: ValueId) -> Result<Tensor> {
         let run = &self.frames[frame];
-        let missing = || Error::invalid(format!("value `{}` was not recorded", self.graph.value(value).name));
+        let missing = || {
+            let error = Error::invalid(format!("value `{}` was not recorded", self.graph.value(value).name));
+            match self.only {
+                Some(_) => error.with_hint("the suite holds single calls, which `tapml check` replays; whole runs are in the suite that they were taken from"),
+                None => error,
+            }
+        };
         match run.values[value.0 as usize] {
             Slot::Stored(index) => self.tensor(index),
             Slot::Rows([rows]) => {
@@ -258,7 +266,7 @@ impl Suite {
         Ok(all)
     }
 
-    fn tensor(&self, index: u32) -> Result<Tensor> {
+    pub(super) fn tensor(&self, index: u32) -> Result<Tensor> {
         let record = &self.records[index as usize];
         let ty = &self.manifest.types[record.ty as usize];
         let len = index::type_bytes(ty)? as usize;
@@ -289,6 +297,27 @@ impl Suite {
         .with_detail("expected", record.hash.to_string())
         .with_hint("the file is damaged: carve the model again, or restore the suite from a copy")
     }
+}
+
+/// The call of this name, see [`Suite::case_id`].
+fn named(id: &str, graph: &Graph, frames: &[Frame]) -> Option<Case> {
+    let (prompt, rest) = id.strip_prefix('p')?.split_once(".s")?;
+    let (step, node) = rest.split_once('.')?;
+    let (prompt, step): (u32, u32) = (prompt.parse().ok()?, step.parse().ok()?);
+    let frame = frames.iter().position(|f| (f.prompt, f.step) == (prompt, step))?;
+    Some(Case { frame, node: graph.find_node(node)? })
+}
+
+/// The calls of these names. Fails unless each is one of the runs, and none is named twice.
+fn only(ids: &[String], graph: &Graph, frames: &[Frame]) -> Result<HashSet<Case>> {
+    let mut found = HashSet::new();
+    for id in ids {
+        let case = named(id, graph, frames).filter(|&case| found.insert(case));
+        case.ok_or_else(|| {
+            Error::invalid(format!("{MANIFEST}: `{id}` is no call of the runs, or named twice"))
+        })?;
+    }
+    Ok(found)
 }
 
 fn entry<'a>(manifest: &'a Manifest, name: &str) -> Result<&'a FileEntry> {

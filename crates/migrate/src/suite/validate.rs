@@ -52,7 +52,10 @@ impl Known<'_> {
         }
         let totals = &self.manifest.totals;
         let once = self.graph.once();
-        let calls = frames.iter().map(|frame| calls(self.graph, &once, frame)).sum::<u64>();
+        let calls = match &self.manifest.cases {
+            Some(cases) => cases.len() as u64,
+            None => frames.iter().map(|frame| calls(self.graph, &once, frame)).sum::<u64>(),
+        };
         let found = (frames.len() as u64, calls, self.records.len() as u64);
         let wanted = (totals.frames, totals.calls, totals.tensors);
         if found != wanted {

@@ -85,6 +85,7 @@ impl SuiteWriter {
             totals: Totals::default(),
             types: Vec::new(),
             weights,
+            cases: None,
             files: Vec::new(),
         };
         let mut writer = SuiteWriter {
@@ -149,6 +150,12 @@ impl SuiteWriter {
         self.manifest.totals.frames += 1;
         self.manifest.totals.calls += calls(&self.graph, &self.once, frame);
         Ok(())
+    }
+
+    /// The suite holds these calls only, by their names.
+    pub(super) fn only(&mut self, cases: Vec<String>) {
+        self.manifest.totals.calls = cases.len() as u64;
+        self.manifest.cases = Some(cases);
     }
 
     /// Writes index and manifest, makes all durable and gives the folder its name.
