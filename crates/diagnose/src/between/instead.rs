@@ -75,28 +75,28 @@ pub(super) fn value(
             continue;
         }
         let found = &call.inputs[k];
-        let mut add = |instead: Instead, tensor: &Tensor| {
+        let mut add = |rank: u32, instead: Instead, tensor: &Tensor| {
             if tensor.shape() == found.shape() && tensor.bytes()[..] != found.bytes()[..] {
                 let mut call = call.clone();
                 call.inputs[k] = tensor.clone();
-                tries.push((instead, call));
+                tries.push((rank, (instead, call)));
             }
         };
         if let Some(tensor) = values.fill.and_then(|fill| filled(found, fill)) {
-            add(Instead::Nothing(input), &tensor);
+            add(0, Instead::Nothing(input), &tensor);
         }
         if let Some(old) = before.read.get(&input) {
-            add(Instead::Before(input), old);
+            add(0, Instead::Before(input), old);
         }
-        for (other, tensor) in others(run, node, k, values) {
+        for (rank, other, tensor) in others(run, node, k, values) {
             if tensor.dtype() == found.dtype() {
-                add(Instead::Other { input, other }, tensor);
+                add(rank, Instead::Other { input, other }, tensor);
             }
         }
     }
-    // Memory that nobody wrote, and values of the step before, come first.
-    tries.sort_by_key(|(instead, _)| matches!(instead, Instead::Other { .. }));
-    tries.truncate(TRIED);
+    // The likeliest of all inputs come before the unlikely ones of the first.
+    tries.sort_by_key(|(rank, _)| *rank);
+    let tries = tries.into_iter().take(TRIED).map(|(_, tried)| tried).collect();
     let fits = fitting(run, observed, tries)?;
     let alike = |a: &Instead, b: &Instead| std::mem::discriminant(a) == std::mem::discriminant(b);
     // Any index that points nowhere gives the same.
@@ -116,28 +116,28 @@ fn filled(like: &Tensor, word: u32) -> Option<Tensor> {
     Tensor::new(like.dtype(), like.shape().to_vec(), Bytes::new(bytes)).ok()
 }
 
-/// The values of the step that a node may read in the place of its input `k`: first what other nodes of its operator find
-/// there, the nearest before it first, then what other nodes left.
-fn others<'v>(run: &Run<'_>, node: NodeId, k: usize, values: &'v Values) -> Vec<(ValueId, &'v Tensor)> {
+/// The values of the step that a node may read in the place of its input `k`, each with a rank, the likeliest first: what
+/// other nodes of its operator find there, then what other nodes left; of these the nearest first.
+fn others<'v>(run: &Run<'_>, node: NodeId, k: usize, values: &'v Values) -> Vec<(u32, ValueId, &'v Tensor)> {
     let graph = run.suite.graph();
-    let op = graph.node(node).op.name();
-    let all = || values.nodes.iter().filter_map(|t| Some((graph.find_node(&t.node)?, t)));
-    let (mut alike, mut rest) = (Vec::new(), Vec::new());
-    for (id, traced) in all().filter(|(id, _)| *id != node) {
+    let (op, far) = (graph.node(node).op.name(), graph.nodes().len() as u32);
+    let mut found = Vec::new();
+    let all = values.nodes.iter().filter_map(|t| Some((graph.find_node(&t.node)?, t)));
+    for (id, traced) in all.filter(|(id, _)| *id != node) {
+        let rank = 1 + id.0.abs_diff(node.0);
         if graph.node(id).op.name() == op
             && let Some(tensor) = traced.inputs.get(k).and_then(Option::as_ref)
         {
-            alike.push((id.0.abs_diff(node.0), (graph.node(id).inputs[k], tensor)));
+            found.push((rank, graph.node(id).inputs[k], tensor));
         }
         for (&value, tensor) in graph.node(id).outputs.iter().zip(&traced.outputs) {
-            rest.push((id.0.abs_diff(node.0), (value, tensor)));
+            found.push((far + rank, value, tensor));
         }
     }
-    alike.sort_by_key(|(distance, _)| *distance);
-    rest.sort_by_key(|(distance, _)| *distance);
+    found.sort_by_key(|(rank, _, _)| *rank);
     let mut seen = HashSet::new();
-    let all = alike.into_iter().chain(rest).map(|(_, found)| found);
-    all.filter(|(value, _)| seen.insert(*value)).collect()
+    found.retain(|(_, value, _)| seen.insert(*value));
+    found
 }
 
 /// Which of these calls give these outputs, bit by bit.
