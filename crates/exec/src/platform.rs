@@ -4,7 +4,7 @@ use crate::{Call, LoadOptions, Observer, TracedNode};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
-use tapml_graph::{Error, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_graph::{Dim, Error, Model, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::{Accumulate, NodePlan};
 
 /// Identity of a platform, as reports show it.
@@ -27,6 +27,14 @@ pub struct KernelChoice {
     pub hash: String,
     /// The precision in which it accumulates.
     pub accumulate: Accumulate,
+}
+
+/// The longest chain of additions that an operator could form, where nothing is known of how it adds up: over the largest
+/// size, and over the rows too if they see each other.
+pub(crate) fn longest_chain(op: &Op, inputs: &[TensorType]) -> Dim {
+    let largest = inputs.iter().flat_map(|ty| &ty.shape).filter_map(|d| d.as_const()).max().unwrap_or(0);
+    let rows = inputs.first().and_then(|ty| ty.shape.first()).filter(|_| !op.row_wise());
+    rows.and_then(|rows| rows.checked_add(&Dim::from(largest))).unwrap_or(Dim::from(largest))
 }
 
 /// Takes the outputs of one replayed call, by the call's index.

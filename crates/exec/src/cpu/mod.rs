@@ -5,9 +5,10 @@ mod loaded;
 mod rows;
 mod weights;
 
+use crate::platform::longest_chain;
 use crate::{Call, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 use tapml_device::Finding;
-use tapml_graph::{Context, DType, Dim, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_graph::{Context, DType, Model, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::Accumulate;
 use tapml_reference::{Value, eval};
 use weights::Weights;
@@ -54,12 +55,8 @@ impl Platform for CpuPlatform {
     fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
         op.infer(inputs)?;
         let hash = concat!("reference-", env!("CARGO_PKG_VERSION")).into();
-        // The reference adds up in blocks; one long chain over the largest size is the most it could be, and over the
-        // rows too if they see each other.
-        let largest = inputs.iter().flat_map(|ty| &ty.shape).filter_map(|d| d.as_const()).max().unwrap_or(0);
-        let rows = inputs.first().and_then(|ty| ty.shape.first()).filter(|_| !op.row_wise());
-        let chain = rows.and_then(|rows| rows.checked_add(&Dim::from(largest))).unwrap_or(Dim::from(largest));
-        let accumulate = Accumulate { dtype: DType::F32, chain };
+        // The reference adds up in blocks, which err less than a chain.
+        let accumulate = Accumulate { dtype: DType::F32, chain: longest_chain(op, inputs) };
         Ok(KernelChoice { name: format!("{}/reference", op.name()), hash, accumulate })
     }
 

@@ -1,0 +1,93 @@
+//! Tensors that a server holds: freed when nobody here needs them any more.
+
+use super::{Gave, NodeCall, NodeServer};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tapml_graph::{Context, Error, Result, Tensor};
+
+type Server = Arc<Mutex<Box<dyn NodeServer>>>;
+
+/// A server that lost its thread refuses further calls itself, so a poisoned lock adds nothing.
+fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A server, and the weights that it holds.
+#[derive(Clone)]
+pub(super) struct Shared {
+    server: Server,
+    weights: Arc<Mutex<HashMap<String, Weight>>>,
+}
+
+struct Weight {
+    /// What was put: another tensor under the same name is another checkpoint's weight. Holding it keeps its bytes where
+    /// they are, so that no other tensor can be mistaken for it.
+    tensor: Tensor,
+    held: Arc<Held>,
+}
+
+/// A tensor that the server holds until the last of its users is gone.
+pub(super) struct Held {
+    server: Server,
+    id: u32,
+}
+
+impl Held {
+    pub fn id(&self) -> u32 {
+        self.id
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // A lost server has freed everything already; there is nobody to tell.
+        drop(lock(&self.server).release(self.id));
+    }
+}
+
+/// A value, wherever it is.
+#[derive(Clone)]
+pub(super) enum Place {
+    Here(Tensor),
+    There(Arc<Held>),
+}
+
+impl Place {
+    /// The tensor, of a value that was asked for.
+    pub fn tensor(self) -> Result<Tensor> {
+        match self {
+            Place::Here(tensor) => Ok(tensor),
+            Place::There(_) => Err(Error::bug("a value that was asked for stayed with the server")),
+        }
+    }
+}
+
+impl Shared {
+    pub fn new(server: Box<dyn NodeServer>) -> Shared {
+        Shared { server: Arc::new(Mutex::new(server)), weights: Arc::default() }
+    }
+
+    /// The weight of this name, put unless it is there.
+    pub fn weight(&self, name: &str, tensor: &Tensor) -> Result<Arc<Held>> {
+        let mut weights = lock(&self.weights);
+        if let Some(weight) = weights.get(name)
+            && crate::same_bytes(&weight.tensor, tensor)
+        {
+            return Ok(weight.held.clone());
+        }
+        let id = lock(&self.server).put(tensor).context(|| format!("weight `{name}`"))?;
+        let held = Arc::new(Held { server: self.server.clone(), id });
+        weights.insert(name.into(), Weight { tensor: tensor.clone(), held: held.clone() });
+        Ok(held)
+    }
+
+    /// Runs a node.
+    pub fn call(&self, call: &NodeCall<'_>) -> Result<Vec<Place>> {
+        let gave = lock(&self.server).call(call)?;
+        let place = |gave| match gave {
+            Gave::Here(tensor) => Place::Here(tensor),
+            Gave::Held(id) => Place::There(Arc::new(Held { server: self.server.clone(), id })),
+        };
+        Ok(gave.into_iter().map(place).collect())
+    }
+}

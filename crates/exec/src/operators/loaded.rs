@@ -1,0 +1,191 @@
+//! A graph on a server of nodes: the loop over its nodes, its values and its states.
+
+use super::held::{Held, Place, Shared};
+use super::plan::Plan;
+use super::{Given, NodeCall};
+use crate::{Loaded, Observer, TracedNode};
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use tapml_graph::{
+    Context, Error, Graph, Model, Node, Origin, Result, State, Symbol, Symbols, Tensor, TensorType, ValueId,
+};
+
+/// See the module.
+pub(super) struct OperatorLoaded {
+    model: Model,
+    shared: Shared,
+    /// For each value that is a weight, where the server holds it.
+    weights: Vec<Option<Arc<Held>>>,
+    plan: Plan,
+    states: Vec<Place>,
+    /// Rows that went into the states; `None` after a failed run.
+    rows: Option<u64>,
+    trace: HashSet<String>,
+    /// `None` before the first run and after a failed one.
+    traced: Option<Vec<TracedNode>>,
+}
+
+/// The values of one run, by value id.
+type Values = Vec<Option<Place>>;
+
+impl OperatorLoaded {
+    pub fn new(model: &Model, shared: &Shared, trace: &HashSet<String>) -> Result<OperatorLoaded> {
+        let graph = model.graph();
+        let mut weights = vec![None; graph.values().len()];
+        for (id, value) in graph.weights() {
+            weights[id.0 as usize] = Some(shared.weight(&value.name, model.weight(&value.name)?)?);
+        }
+        let mut loaded = OperatorLoaded {
+            model: model.clone(),
+            shared: shared.clone(),
+            weights,
+            plan: Plan::of(graph, trace),
+            states: Vec::new(),
+            rows: None,
+            trace: trace.clone(),
+            traced: None,
+        };
+        loaded.reset()?;
+        Ok(loaded)
+    }
+
+    /// Inputs and states, if they are those that the graph asks for.
+    fn start(&self, symbols: &Symbols, inputs: &HashMap<String, Tensor>) -> Result<Values> {
+        let graph = self.model.graph();
+        let mut values: Values = vec![None; graph.values().len()];
+        for (id, value) in graph.inputs() {
+            let missing = || Error::invalid(format!("input `{}` ({}) is missing", value.name, value.ty));
+            let tensor = inputs.get(&value.name).ok_or_else(missing)?;
+            let (expected, found) =
+                (value.ty.bind(symbols)?, TensorType::new(tensor.dtype(), tensor.shape().to_vec()));
+            if expected != found {
+                return Err(Error::invalid(format!(
+                    "input `{}`: expected {expected}, found {found}",
+                    value.name
+                )));
+            }
+            values[id.0 as usize] = Some(Place::Here(tensor.clone()));
+        }
+        let known = |name: &str| graph.inputs().any(|(_, v)| v.name == name);
+        if let Some(name) = inputs.keys().find(|name| !known(name)) {
+            return Err(Error::invalid(format!("graph `{}` has no input `{name}`", graph.name())));
+        }
+        let p = symbols.get(Symbol::P);
+        if !graph.states().is_empty() && self.rows != p {
+            let p = p.map_or("unbound".into(), |p| p.to_string());
+            let held = self.rows.map_or("an undefined number of rows".into(), |r| format!("{r} rows"));
+            return Err(Error::invalid(format!("p is {p}, but the states hold {held}")));
+        }
+        for (state, held) in graph.states().iter().zip(&self.states) {
+            values[state.input.0 as usize] = Some(held.clone());
+        }
+        Ok(values)
+    }
+
+    fn node(&self, node: &Node, values: &mut Values, symbols: &Symbols) -> Result<()> {
+        let graph = self.model.graph();
+        let input = |id: &ValueId| match (&values[id.0 as usize], &self.weights[id.0 as usize]) {
+            (Some(Place::Here(tensor)), _) => Ok(Given::Here(tensor)),
+            (Some(Place::There(held)), _) | (None, Some(held)) => Ok(Given::Held(held.id())),
+            (None, None) => Err(missing(graph, *id)),
+        };
+        let outputs = node.outputs.iter().map(|&id| graph.value(id).ty.bind(symbols));
+        let call = NodeCall {
+            node: &node.name,
+            op: &node.op,
+            symbols,
+            inputs: node.inputs.iter().map(input).collect::<Result<_>>()?,
+            outputs: outputs.collect::<Result<_>>()?,
+            keep: node.outputs.iter().map(|id| !self.plan.here[id.0 as usize]).collect(),
+        };
+        let gave = self.shared.call(&call)?;
+        for (id, place) in node.outputs.iter().zip(gave) {
+            values[id.0 as usize] = Some(place);
+        }
+        Ok(())
+    }
+
+    /// A value whose bytes are here.
+    fn tensor(&self, values: &Values, id: ValueId) -> Result<Tensor> {
+        let value = self.model.graph().value(id);
+        match (&values[id.0 as usize], value.origin) {
+            (Some(place), _) => place.clone().tensor(),
+            (None, Origin::Weight) => self.model.weight(&value.name).cloned(),
+            (None, _) => Err(missing(self.model.graph(), id)),
+        }
+    }
+
+    fn trace(&self, values: &Values) -> Result<Vec<TracedNode>> {
+        let graph = self.model.graph();
+        let one = |node: &Node| {
+            let input = |&id: &ValueId| match graph.value(id).origin {
+                Origin::Weight => Ok(None),
+                _ => self.tensor(values, id).map(Some),
+            };
+            Ok(TracedNode {
+                node: node.name.clone(),
+                inputs: node.inputs.iter().map(input).collect::<Result<_>>()?,
+                outputs: node.outputs.iter().map(|&id| self.tensor(values, id)).collect::<Result<_>>()?,
+                beyond: vec![0; node.outputs.len()],
+            })
+        };
+        graph.nodes().iter().filter(|node| self.trace.contains(&node.name)).map(one).collect()
+    }
+}
+
+fn missing(graph: &Graph, id: ValueId) -> Error {
+    Error::bug(format!("value `{}` is not there when it is needed", graph.value(id).name))
+}
+
+impl Loaded for OperatorLoaded {
+    fn run(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+        observer: Option<&mut dyn Observer>,
+    ) -> Result<HashMap<String, Tensor>> {
+        if observer.is_some() {
+            return Err(Error::unsupported("a device that runs operators itself shows no single nodes")
+                .with_hint("record on the platform `cpu`"));
+        }
+        let mut values = self.start(symbols, inputs)?;
+        (self.rows, self.traced) = (None, None);
+        let model = self.model.clone();
+        let graph = model.graph();
+        for (node, dead) in graph.nodes().iter().zip(&self.plan.dead) {
+            self.node(node, &mut values, symbols).context(|| format!("node `{}`", node.name))?;
+            for id in dead {
+                values[id.0 as usize] = None;
+            }
+        }
+        let outputs = graph.outputs().iter();
+        let outputs = outputs.map(|o| Ok((o.name.clone(), self.tensor(&values, o.value)?)));
+        let outputs = outputs.collect::<Result<_>>()?;
+        self.traced = Some(self.trace(&values)?);
+        for (state, held) in graph.states().iter().zip(&mut self.states) {
+            let value = values[state.output.0 as usize].clone();
+            *held = value.ok_or_else(|| missing(graph, state.output))?;
+        }
+        let (n, p) = (symbols.get(Symbol::N), symbols.get(Symbol::P));
+        self.rows = n.zip(p).map(|(n, p)| n.saturating_add(p));
+        Ok(outputs)
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        let graph = self.model.graph();
+        let empty = |state: &State| {
+            let ty = &graph.value(state.input).ty;
+            let sizes = ty.sizes(&Symbols::np(0, 0)).context(|| format!("state `{}`", state.name))?;
+            let zeros = vec![0.0; sizes.iter().product()];
+            Ok(Place::Here(Tensor::from_f64(ty.dtype, sizes, &zeros)?))
+        };
+        self.states = graph.states().iter().map(empty).collect::<Result<_>>()?;
+        self.rows = Some(0);
+        Ok(())
+    }
+
+    fn traced(&mut self) -> Result<Vec<TracedNode>> {
+        let none = || Error::invalid("there was no run whose values could be shown");
+        self.traced.clone().ok_or_else(none)
+    }
+}

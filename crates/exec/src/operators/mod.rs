@@ -1,0 +1,199 @@
+//! A platform that runs whole operators itself, in whatever way: it is asked for one node after the other, and holds
+//! tensors for them. The rest of the graph is run here, as a plain loop.
+
+mod held;
+mod loaded;
+mod plan;
+
+use crate::platform::longest_chain;
+use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
+use held::Shared;
+use std::fmt;
+use tapml_device::Finding;
+use tapml_graph::{Context, DType, Error, ErrorKind, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_kernels::Accumulate;
+
+/// An operator that a server of nodes runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServedOp {
+    /// The operator's name.
+    pub name: String,
+    /// Dtypes of inputs and outputs that it takes.
+    pub dtypes: Vec<DType>,
+    /// The dtype in which it adds up.
+    pub accumulate: DType,
+    /// Changes whenever the operator's code does.
+    pub version: String,
+}
+
+/// An input of a node.
+#[derive(Clone, Copy, Debug)]
+pub enum Given<'a> {
+    /// Its bytes are here.
+    Here(&'a Tensor),
+    /// The server holds it under this handle.
+    Held(u32),
+}
+
+/// An output of a node.
+#[derive(Clone, Debug)]
+pub enum Gave {
+    /// Its bytes are here.
+    Here(Tensor),
+    /// The server holds it under this handle.
+    Held(u32),
+}
+
+/// One node to run.
+#[derive(Clone, Debug)]
+pub struct NodeCall<'a> {
+    /// Its name, for messages.
+    pub node: &'a str,
+    /// The operator with its attributes.
+    pub op: &'a Op,
+    /// Values of the symbols in this step.
+    pub symbols: &'a Symbols,
+    /// The inputs.
+    pub inputs: Vec<Given<'a>>,
+    /// Types of the outputs; every size is constant.
+    pub outputs: Vec<TensorType>,
+    /// For each output, whether the server shall hold it.
+    pub keep: Vec<bool>,
+}
+
+/// Runs nodes and holds tensors for them.
+///
+/// Errors of kind [`ErrorKind::Unsupported`] say that it does not serve what is asked, such as an operator with these
+/// attributes; after [`ErrorKind::DeviceLost`] it can do nothing any more.
+pub trait NodeServer: Send {
+    /// Identity, for reports.
+    fn describe(&self) -> &PlatformInfo;
+
+    /// The operators that it runs.
+    fn ops(&self) -> &[ServedOp];
+
+    /// Holds a tensor; gives its handle.
+    fn put(&mut self, tensor: &Tensor) -> Result<u32>;
+
+    /// Frees a held tensor.
+    fn release(&mut self, handle: u32) -> Result<()>;
+
+    /// Runs a node. The outputs are of the types that the call names, here or held as it asks; anything else is an error.
+    fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>>;
+}
+
+/// The platform made of a server of nodes. What it has loaded shares the server and keeps it alive.
+pub struct OperatorPlatform {
+    info: PlatformInfo,
+    ops: Vec<ServedOp>,
+    shared: Shared,
+}
+
+impl OperatorPlatform {
+    /// A platform on this server, without any weights yet.
+    pub fn new(server: Box<dyn NodeServer>) -> OperatorPlatform {
+        let (info, ops) = (server.describe().clone(), server.ops().to_vec());
+        OperatorPlatform { info, ops, shared: Shared::new(server) }
+    }
+
+    /// The operators that it runs.
+    pub fn ops(&self) -> &[ServedOp] {
+        &self.ops
+    }
+
+    fn one(&self, call: &Call) -> Result<Vec<Tensor>> {
+        call.check()?;
+        self.kernel_for(&call.op, &call.input_types)?;
+        let weights = call.inputs.iter().zip(&call.weights);
+        let weights = weights
+            .map(|(tensor, name)| name.as_ref().map(|name| self.shared.weight(name, tensor)).transpose());
+        let weights = weights.collect::<Result<Vec<_>>>()?;
+        let inputs = call.inputs.iter().zip(&weights).map(|(tensor, weight)| match weight {
+            Some(held) => Given::Held(held.id()),
+            None => Given::Here(tensor),
+        });
+        let outputs: Vec<TensorType> =
+            call.output_types.iter().map(|ty| ty.bind(&call.symbols)).collect::<Result<_>>()?;
+        let gave = self.shared.call(&NodeCall {
+            node: &call.node,
+            op: &call.op,
+            symbols: &call.symbols,
+            inputs: inputs.collect(),
+            keep: vec![false; outputs.len()],
+            outputs,
+        })?;
+        gave.into_iter().map(held::Place::tensor).collect()
+    }
+}
+
+impl Platform for OperatorPlatform {
+    fn word(&self) -> &str {
+        &self.info.platform
+    }
+
+    fn describe(&self) -> PlatformInfo {
+        self.info.clone()
+    }
+
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
+        let (word, name) = (self.word(), op.name());
+        let served = self.ops.iter().find(|served| served.name == name).ok_or_else(|| {
+            let known: Vec<&str> = self.ops.iter().map(|served| served.name.as_str()).collect();
+            Error::unsupported(format!("`{word}` does not serve `{name}`"))
+                .with_hint(format!("it serves: {}", known.join(", ")))
+        })?;
+        let outputs = op.infer(inputs)?;
+        let refused = |ty: &&TensorType| !served.dtypes.contains(&ty.dtype);
+        if let Some(ty) = inputs.iter().chain(&outputs).find(refused) {
+            let (dtypes, found) = (Names(&served.dtypes), ty.dtype);
+            return Err(Error::unsupported(format!("`{word}` serves `{name}` on {dtypes}, not on {found}")));
+        }
+        let accumulate = Accumulate { dtype: served.accumulate, chain: longest_chain(op, inputs) };
+        Ok(KernelChoice { name: format!("{name}/{word}"), hash: served.version.clone(), accumulate })
+    }
+
+    fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
+        for (i, call) in calls.iter().enumerate() {
+            match self.one(call).context(|| format!("node `{}`", call.node)) {
+                Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
+                outputs => sink(i, outputs),
+            }
+        }
+        Ok(())
+    }
+
+    fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+        self.load_with(model, capacity, &LoadOptions::default())
+    }
+
+    fn load_with(
+        &mut self,
+        model: &Model,
+        _capacity: &Symbols,
+        options: &LoadOptions,
+    ) -> Result<Box<dyn Loaded>> {
+        for node in model.graph().nodes() {
+            let choice = self.kernel_for(&node.op, &model.graph().input_types(node));
+            choice.context(|| format!("node `{}`", node.name))?;
+        }
+        Ok(Box::new(loaded::OperatorLoaded::new(model, &self.shared, &options.trace)?))
+    }
+
+    fn take_findings(&mut self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        (0, 0)
+    }
+}
+
+/// Dtypes as a list for people.
+struct Names<'a>(&'a [DType]);
+
+impl fmt::Display for Names<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&str> = self.0.iter().map(|dtype| dtype.name()).collect();
+        f.write_str(&names.join(", "))
+    }
+}
