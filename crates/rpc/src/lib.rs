@@ -17,5 +17,5 @@ mod recorder;
 pub mod tls;
 pub mod wire;
 
-pub use client::{Address, RemoteDevice, RemoteProgram};
+pub use client::{Address, Remote, RemoteDevice, RemoteOperators, RemoteProgram};
 pub use offer::{Offer, Offered};

@@ -42,8 +42,12 @@ pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     (backend(&spec.word)?.open)(spec).map_err(|e| e.context(format!("platform `{spec}`")))
 }
 
-/// Opens a platform: `cpu`, or a device with its kernels and the user's overrides of them.
+/// Opens a platform: `cpu`, a device with its kernels and the user's overrides of them, or a device elsewhere that runs
+/// operators itself.
 pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platform>> {
+    if spec.is_remote() {
+        return remote::platform(spec, overrides).map_err(|e| e.context(format!("platform `{spec}`")));
+    }
     if spec.word != "cpu" {
         return Ok(Box::new(open_with_kernels(spec, overrides)?));
     }
@@ -63,8 +67,22 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
 /// Besides the device's own options there is `memory`, for finding faults between kernels: `plain` gives every value a
 /// buffer of its own, `poison` fills each buffer with NaN before it is written first.
 pub fn open_with_kernels(spec: &PlatformSpec, overrides: Overrides) -> Result<DevicePlatform> {
+    let device = open_device(&without_memory(spec))?;
+    with_kernels(spec, device, overrides)
+}
+
+/// The spec without the plan for memory, which is no option of a device.
+fn without_memory(spec: &PlatformSpec) -> PlatformSpec {
     let mut device = spec.clone();
     device.options.retain(|(name, _)| name != "memory");
+    device
+}
+
+fn with_kernels(
+    spec: &PlatformSpec,
+    device: Box<dyn Device>,
+    overrides: Overrides,
+) -> Result<DevicePlatform> {
     let (reuse, poison) = match spec.option("memory") {
         None | Some("planned") => (true, false),
         Some("plain") => (false, false),
@@ -74,7 +92,7 @@ pub fn open_with_kernels(spec: &PlatformSpec, overrides: Overrides) -> Result<De
                 .with_hint("known: planned, plain, poison"));
         }
     };
-    let platform = DevicePlatform::new(open_device(&device)?, overrides);
+    let platform = DevicePlatform::new(device, overrides);
     Ok(platform.with_memory(reuse, poison).with_options(query(&remote::identity(spec))))
 }
 
@@ -112,9 +130,25 @@ fn open_wgpu(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
 /// Devices elsewhere.
 #[cfg(feature = "remote")]
 mod remote {
-    use super::{Device, PlatformSpec, Result};
+    use super::{Device, Error, Overrides, Platform, PlatformSpec, Result, with_kernels, without_memory};
+    use tapml_exec::OperatorPlatform;
     use tapml_rpc::client::OPTIONS;
-    use tapml_rpc::{Address, RemoteDevice};
+    use tapml_rpc::{Address, Remote, RemoteDevice};
+
+    /// The platform of a device elsewhere, whichever sort it is of.
+    pub fn platform(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platform>> {
+        let device = without_memory(spec);
+        match Remote::open(&Address::parse(&device.word, &device.options)?)? {
+            Remote::Device(device) => Ok(Box::new(with_kernels(spec, device, overrides)?)),
+            Remote::Operators(_) if !overrides.is_empty() => {
+                Err(Error::invalid("the device runs operators itself and has no kernels to replace"))
+            }
+            Remote::Operators(_) if spec.option("memory").is_some() => {
+                Err(Error::invalid("the device runs operators itself and has no memory to plan"))
+            }
+            Remote::Operators(operators) => Ok(Box::new(OperatorPlatform::new(operators))),
+        }
+    }
 
     pub fn open(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
         Ok(Box::new(RemoteDevice::open(&Address::parse(&spec.word, &spec.options)?)?))
@@ -132,9 +166,17 @@ mod remote {
 
 #[cfg(not(feature = "remote"))]
 mod remote {
-    use super::{Device, Error, ErrorKind, PlatformSpec, Result};
+    use super::{Device, Error, ErrorKind, Overrides, Platform, PlatformSpec, Result};
+
+    pub fn platform(_: &PlatformSpec, _: Overrides) -> Result<Box<dyn Platform>> {
+        none()
+    }
 
     pub fn open(_: &PlatformSpec) -> Result<Box<dyn Device>> {
+        none()
+    }
+
+    fn none<T>() -> Result<T> {
         Err(Error::new(ErrorKind::Unavailable, "this build has no remote devices"))
     }
 

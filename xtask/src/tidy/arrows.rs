@@ -15,7 +15,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wgpu", &["graph", "device"]),
     ("cfamily", &["graph", "device"]),
     ("opencl", &["graph", "device", "cfamily"]),
-    ("rpc", &["graph", "device", "kernels"]),
+    ("rpc", &["graph", "device", "kernels", "exec"]),
     ("broker", &["graph", "rpc"]),
     ("exec", &["graph", "reference", "kernels", "device"]),
     ("migrate", &["graph", "device", "kernels", "exec", "reference"]),

@@ -246,7 +246,8 @@ impl Connection {
         None
     }
 
-    fn lose(&mut self, why: &str) -> Error {
+    /// Gives the device up; the error that tells so.
+    pub fn lose(&mut self, why: &str) -> Error {
         let recent = self.recent.iter().cloned().collect::<Vec<_>>().join("\n");
         let error = Error::new(ErrorKind::DeviceLost, format!("the device at {} is lost: {why}", self.place))
             .with_detail("recent", recent)
@@ -265,7 +266,7 @@ impl Connection {
     }
 }
 
-fn is_tick(error: &std::io::Error) -> bool {
+pub fn is_tick(error: &std::io::Error) -> bool {
     use std::io::ErrorKind::{Interrupted, TimedOut, WouldBlock};
     matches!(error.kind(), WouldBlock | TimedOut | Interrupted)
 }

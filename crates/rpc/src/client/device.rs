@@ -1,5 +1,6 @@
 //! The device.
 
+use super::Remote;
 use super::address::Address;
 use super::blobs::{self, Saved};
 use super::connection::Connection;
@@ -14,7 +15,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use tapml_device::{
     BufferId, Command, Device, DeviceInfo, Finding, Get, KernelDesc, KernelId, ListId, Mirror, Put,
 };
-use tapml_graph::{Context, Error, Result, Symbols};
+use tapml_exec::NodeServer;
+use tapml_graph::{Error, Result, Symbols};
 
 /// A device behind an agent. Wrong calls are refused here, without a round trip; [`Device::read`], [`Device::wait`],
 /// [`Device::create_kernel`] and [`Device::take_findings`] wait for the agent, all other calls return at once and report
@@ -49,16 +51,25 @@ impl Stopper {
 impl RemoteDevice {
     /// Connects to an agent and opens the device that the address names.
     pub fn open(address: &Address) -> Result<RemoteDevice> {
-        let place = address.place();
-        if address.target.is_empty() {
-            return Err(Error::invalid(format!("`{place}` names no device of the agent"))
-                .with_hint(format!("`tapml device list ws://{place}` shows what there is")));
+        match Remote::open(address)? {
+            Remote::Device(device) => Ok(*device),
+            Remote::Operators(operators) => {
+                let info = operators.describe();
+                Err(Error::unsupported(format!("{} runs operators, no kernels", info.device)).with_hint(
+                    "`tapml check`, `migrate` and `diagnose` take it as a target, and `tapml device check` tests it",
+                ))
+            }
         }
-        let (connection, welcome) = super::open(address)
-            .context(|| format!("{} at {place}", if address.hub { "hub" } else { "agent" }))?;
-        let info = welcome.device.ok_or_else(|| Error::invalid("the agent's welcome describes no device"))?;
-        let mut info = convert::info_from_wire(&info)?;
-        let can = |what: &str| welcome.capabilities.iter().any(|c| c == what);
+    }
+
+    /// The device that a welcome describes.
+    pub(super) fn new(
+        connection: Connection,
+        info: &wire::DeviceInfo,
+        capabilities: &[String],
+    ) -> Result<RemoteDevice> {
+        let mut info = convert::info_from_wire(info)?;
+        let can = |what: &str| capabilities.iter().any(|c| c == what);
         info.name = format!("{} at {}", info.name, connection.place());
         Ok(RemoteDevice {
             connection,

@@ -1,4 +1,4 @@
-//! A client: a remote device is a [`tapml_device::Device`].
+//! A client: a remote device is a [`tapml_device::Device`], or a [`tapml_exec::NodeServer`] if it runs operators itself.
 
 mod address;
 mod blobs;
@@ -6,11 +6,14 @@ pub(crate) mod connect;
 mod connection;
 mod described;
 mod device;
+pub mod node_cases;
+mod nodes;
 mod post_mortem;
 mod program;
 
 pub use address::{Address, OPTIONS};
 pub use device::{RemoteDevice, Stopper};
+pub use nodes::RemoteOperators;
 pub use program::RemoteProgram;
 
 use crate::offer::Offered;
@@ -19,6 +22,7 @@ use crate::wire::{self, Reply, Request, convert};
 use connection::Connection;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
+use tapml_exec::{PlatformInfo, ServedOp};
 use tapml_graph::{Context, Error, ErrorKind, Result};
 
 /// How long an agent may show no sign of life, unless the address says otherwise.
@@ -29,10 +33,11 @@ pub fn devices(address: &Address) -> Result<Vec<Offered>> {
     Ok(offers(address)?.into_iter().map(offered).collect())
 }
 
-/// A device, or why it cannot be used.
+/// A device that runs kernels, or why it cannot be used.
 pub fn offered(offer: wire::Offer) -> Offered {
     let info = match offer.info {
-        Some(info) => convert::info_from_wire(&info),
+        Some(info) if info.ops.is_empty() => convert::info_from_wire(&info),
+        Some(_) => Err(Error::unsupported("runs operators, no kernels")),
         None => Err(Error::new(ErrorKind::Unavailable, offer.reason)),
     };
     (offer.name, info)
@@ -44,6 +49,57 @@ pub fn offers(address: &Address) -> Result<Vec<wire::Offer>> {
     let what = if address.hub { "hub" } else { "agent" };
     let (_, welcome) = open(&address).context(|| format!("{what} at {}", address.place()))?;
     Ok(welcome.devices)
+}
+
+/// A device elsewhere, of whichever sort.
+pub enum Remote {
+    /// Runs kernels.
+    Device(Box<RemoteDevice>),
+    /// Runs operators.
+    Operators(Box<RemoteOperators>),
+}
+
+impl Remote {
+    /// Connects to an agent and opens the device that the address names.
+    pub fn open(address: &Address) -> Result<Remote> {
+        let place = address.place();
+        if address.target.is_empty() {
+            return Err(Error::invalid(format!("`{place}` names no device of the agent"))
+                .with_hint(format!("`tapml device list ws://{place}` shows what there is")));
+        }
+        let at = || format!("{} at {place}", if address.hub { "hub" } else { "agent" });
+        let (connection, welcome) = open(address).context(at)?;
+        let capabilities = welcome.capabilities;
+        let info = welcome
+            .device
+            .ok_or_else(|| Error::invalid("the agent's welcome describes no device"))
+            .context(at)?;
+        Ok(match info.ops.is_empty() {
+            true => Remote::Device(Box::new(RemoteDevice::new(connection, &info, &capabilities)?)),
+            false => {
+                let operators = RemoteOperators::new(connection, &info).context(at)?;
+                Remote::Operators(Box::new(operators))
+            }
+        })
+    }
+}
+
+/// A device that runs operators, as an agent offers it.
+#[derive(Clone, Debug)]
+pub struct OperatorDevice {
+    /// The name to ask for.
+    pub name: String,
+    /// Identity.
+    pub info: PlatformInfo,
+    /// The operators that it runs.
+    pub ops: Vec<ServedOp>,
+}
+
+/// A device that runs operators; `None` if the offer is of another sort.
+pub fn operators(offer: &wire::Offer) -> Option<Result<OperatorDevice>> {
+    let info = offer.info.as_ref().filter(|info| !info.ops.is_empty())?;
+    let device = |(info, ops)| OperatorDevice { name: offer.name.clone(), info, ops };
+    Some(nodes::announced(info).map(device))
 }
 
 /// Connects, says hello, and is welcomed.
