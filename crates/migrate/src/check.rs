@@ -382,7 +382,7 @@ struct Job {
 }
 
 /// Fails unless the platform gave what the graph says.
-fn check_types(call: &Call, outputs: &[Tensor]) -> Result<()> {
+pub(crate) fn check_types(call: &Call, outputs: &[Tensor]) -> Result<()> {
     let expected = call.output_types.iter().map(|t| t.bind(&call.symbols)).collect::<Result<Vec<_>>>()?;
     let found: Vec<_> = outputs.iter().map(crate::identity::tensor_type).collect();
     if expected == found {

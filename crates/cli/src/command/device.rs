@@ -2,6 +2,7 @@
 
 mod check;
 mod hub;
+mod operators;
 mod serve;
 
 use crate::Outcome;
@@ -12,6 +13,7 @@ use serde::Serialize;
 use tapml::device::DeviceInfo;
 use tapml::offer::{Local, Offer, Offered};
 use tapml::platform::PlatformSpec;
+use tapml::rpc::client::OperatorDevice;
 use tapml::rpc::{Address, client, wire};
 
 /// Devices here and elsewhere: list them, offer them, or check one against what TapML expects of a device.
@@ -50,6 +52,7 @@ enum Action {
 struct ListReport {
     schema: u32,
     devices: Vec<Listed>,
+    operators: Vec<Operators>,
     unavailable: Vec<Unavailable>,
 }
 
@@ -62,6 +65,17 @@ struct Listed {
     target: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     hub: Option<AtHub>,
+}
+
+/// A device that runs operators itself.
+#[derive(Serialize)]
+struct Operators {
+    /// The word to ask for.
+    target: String,
+    platform: String,
+    name: String,
+    driver: String,
+    ops: Vec<String>,
 }
 
 /// What a hub knows about a device.
@@ -93,27 +107,49 @@ impl DeviceCommand {
     }
 }
 
-/// Every device with the word to ask for, and words without any.
-fn listed(agent: Option<&str>) -> Result<Vec<(Offered, Option<AtHub>)>> {
+/// Devices with the word to ask for, or why there is none.
+type Listing = (Vec<(Offered, Option<AtHub>)>, Vec<Operators>);
+
+/// Every device that runs kernels, words without any, and devices that run operators.
+fn listed(agent: Option<&str>) -> Result<Listing> {
     let Some(agent) = agent else {
-        return Ok(Local::default().list().into_iter().map(|offered| (offered, None)).collect());
+        return Ok((
+            Local::default().list().into_iter().map(|offered| (offered, None)).collect(),
+            Vec::new(),
+        ));
     };
     let spec = PlatformSpec::parse(agent)?;
     let address = Address::parse(&spec.word, &spec.options)?;
+    let target = |name: &str| match address.hub {
+        true => format!("hub/{name}"),
+        false => format!("{}/{name}", spec.word.trim_end_matches('/')),
+    };
     let named = |offer: wire::Offer| {
         let at_hub = AtHub { agent: offer.agent.clone(), busy: offer.busy, sessions: offer.sessions };
         let (name, info) = client::offered(offer);
-        match address.hub {
-            true => ((format!("hub/{name}"), info), Some(at_hub)),
-            false => ((format!("{}/{name}", spec.word.trim_end_matches('/')), info), None),
-        }
+        ((target(&name), info), address.hub.then_some(at_hub))
     };
-    Ok(client::offers(&address)?.into_iter().map(named).collect())
+    let (mut devices, mut others) = (Vec::new(), Vec::new());
+    for offer in client::offers(&address)? {
+        match client::operators(&offer) {
+            Some(Ok(OperatorDevice { name, info, ops })) => others.push(Operators {
+                target: target(&name),
+                platform: info.platform,
+                name: info.device,
+                driver: info.driver,
+                ops: ops.into_iter().map(|op| op.name).collect(),
+            }),
+            Some(Err(error)) => devices.push(((target(&offer.name), Err(error)), None)),
+            None => devices.push(named(offer)),
+        }
+    }
+    Ok((devices, others))
 }
 
 fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
-    let mut report = ListReport { schema: 1, devices: Vec::new(), unavailable: Vec::new() };
-    for ((target, info), hub) in listed(agent)? {
+    let (devices, operators) = listed(agent)?;
+    let mut report = ListReport { schema: 1, devices: Vec::new(), operators, unavailable: Vec::new() };
+    for ((target, info), hub) in devices {
         match info {
             Ok(info) => report.devices.push(Listed { info, target, hub }),
             Err(error) => report.unavailable.push(Unavailable {
@@ -130,7 +166,12 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
     for d in &report.devices {
         rows.add_row(row(d));
     }
-    json.say(&rows.to_string())?;
+    if !report.devices.is_empty() || report.operators.is_empty() {
+        json.say(&rows.to_string())?;
+    }
+    for o in &report.operators {
+        json.say(&format!("{}: {} ({}) runs operators: {}", o.target, o.name, o.driver, o.ops.join(", ")))?;
+    }
     for u in &report.unavailable {
         json.say(&format!(
             "{}: {}{}",

@@ -1,12 +1,13 @@
 //! `tapml device check`: the conformance suite, and for a device behind an agent the rules of the wire.
 
+use super::operators;
 use crate::Outcome;
 use crate::output::JsonArg;
 use anyhow::Result;
 use serde::Serialize;
 use tapml::device::{Device, DeviceInfo, ErrorKind, conformance};
 use tapml::platform::{self, PlatformSpec};
-use tapml::rpc::{self, Address};
+use tapml::rpc::{self, Address, Remote};
 
 #[derive(Serialize)]
 struct Report {
@@ -52,6 +53,13 @@ impl CaseReport {
 /// Runs all cases; one that fails does not end the others.
 pub fn check(target: &str, json: &JsonArg) -> Result<Outcome> {
     let spec = PlatformSpec::parse(target)?;
+    if spec.is_remote() {
+        let address = Address::parse(&spec.word, &spec.options)?;
+        // Where there is none, the rules of the wire say more.
+        if let Ok(Remote::Operators(operators)) = Remote::open(&address) {
+            return operators::check(&address, *operators, json);
+        }
+    }
     let mut opened = platform::open_device(&spec);
     let mut cases = Vec::new();
     // Where nobody is, or no such device, no rule says more.

@@ -1,0 +1,107 @@
+//! A backend of one's own: the agent in plain Python that serves operators, as a target of the commands; and one that
+//! gives wrong results, which every command finds.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{carved, draft, json, prompts, tapml};
+use serde_json::Value;
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Stdio};
+
+/// `numpy_agent.py` on a free port.
+struct Agent {
+    process: Child,
+    target: String,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Starts the agent with `TAPML_AGENT_PYTHON`, else `python3`; `None`, and a skip, if that lacks its packages.
+fn agent(arguments: &[&str]) -> Option<Agent> {
+    let python = std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into());
+    let packages = Command::new(&python).args(["-c", "import numpy, websockets, grpc_tools"]).output();
+    if !packages.is_ok_and(|output| output.status.success()) {
+        let reason = "TAPML_AGENT_PYTHON names no Python with numpy, websockets and grpcio-tools";
+        tapml_testing::skip("python agent", reason);
+        return None;
+    }
+    let script = tapml_testing::root().join("crates/rpc/examples/numpy_agent.py");
+    let mut command = Command::new(python);
+    command.arg(script).args(["--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
+    let mut process = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let target = line.trim().strip_prefix("serving at ").unwrap().to_string();
+    Some(Agent { process, target })
+}
+
+/// The row of an operator in a report.
+fn row<'a>(report: &'a Value, op: &str) -> &'a Value {
+    report["ops"].as_array().unwrap().iter().find(|row| row["op"] == op).unwrap()
+}
+
+#[test]
+fn a_model_runs_on_operators_in_python() {
+    let Some(agent) = agent(&[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let suite = carved(folder.path());
+    let mut check = tapml(folder.path());
+    let report = json(check.arg("check").arg(&suite).args(["--target", &agent.target]), 0);
+    assert_eq!((&report["failed"], &report["target"]["platform"]), (&0.into(), &"numpy".into()), "{report}");
+    assert_eq!(report["skipped"].as_array().unwrap().len(), 0);
+    assert_eq!(row(&report, "attention")["kernel"], "attention/numpy");
+
+    let mut migrate = tapml(folder.path());
+    migrate.args(["migrate", &draft(), "--steps", "2", "--target", &agent.target, "--prompts"]);
+    let report = json(migrate.arg(prompts(folder.path())), 0);
+    assert_eq!(report["verdict"], "accepted", "{report}");
+
+    let generate = |target: &str| {
+        let mut command = tapml(folder.path());
+        command.args(["generate", &draft(), "--prompt", "Once upon a time", "--max-tokens", "6"]);
+        json(command.args(["--target", target]), 0)["ids"].clone()
+    };
+    assert_eq!(generate(&agent.target), generate("cpu"));
+
+    let place = agent.target.strip_suffix("/numpy").unwrap();
+    let listed = json(tapml(folder.path()).args(["device", "list", place]), 0);
+    assert_eq!(listed["operators"][0]["target"], agent.target, "{listed}");
+    assert!(listed["operators"][0]["ops"].as_array().unwrap().contains(&"rope".into()), "{listed}");
+}
+
+#[test]
+fn a_good_agent_conforms_and_a_wrong_one_is_found() {
+    let Some(good) = agent(&[]) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let checked = json(tapml(folder.path()).args(["device", "check", &good.target]), 0);
+    assert_eq!(checked["failed"], 0, "{checked}");
+    assert!(checked["cases"].as_array().unwrap().len() > 15);
+    assert!(row(&checked, "linear")["passed"].as_u64().unwrap() > 3, "{checked}");
+    assert!(row(&checked, "attention")["skipped"][0]["reason"].as_str().unwrap().contains("not served"));
+
+    let wrong = agent(&["--break", "rms_norm"]).unwrap();
+    let checked = json(tapml(folder.path()).args(["device", "check", &wrong.target]), 1);
+    for op in checked["ops"].as_array().unwrap() {
+        assert_eq!(op["failed"].as_u64().unwrap() > 0, op["op"] == "rms_norm", "{op}");
+    }
+    let failure = &row(&checked, "rms_norm")["failures"][0];
+    assert!(failure["expected"].as_str().unwrap().contains("at element"), "{failure}");
+
+    let suite = carved(folder.path());
+    let mut check = tapml(folder.path());
+    let report = json(check.arg("check").arg(&suite).args(["--target", &wrong.target]), 1);
+    for op in report["ops"].as_array().unwrap() {
+        assert_eq!(op["failed"].as_u64().unwrap() > 0, op["op"] == "rms_norm", "{op}");
+    }
+    let mut kernel = tapml(folder.path());
+    kernel.arg("check").arg(&suite).args(["--target", &good.target, "--kernel"]);
+    let file = common::kernel(folder.path(), "silu");
+    let told = common::stderr(kernel.arg(format!("silu={}", file.display())), 2);
+    assert!(told.contains("no kernels to replace"), "{told}");
+}
