@@ -82,6 +82,9 @@ struct Signal {
     plain: bool,
 }
 
+/// The allowed errors of an output, and what was observed.
+type Found = (Allowed, Vec<f64>);
+
 /// Collects the calls of one kind of operator, from any thread.
 #[derive(Default)]
 pub struct Filter {
@@ -113,7 +116,7 @@ impl Filter {
         precision: Precision,
     ) -> Result<()> {
         let Call { op, symbols, .. } = call;
-        let mut known: Option<(Vec<Value<f64>>, Vec<(Allowed, Vec<f64>)>)> = None;
+        let mut known: Option<(Vec<Value<f64>>, Vec<Found>)> = None;
         for (name, without) in left_out(op) {
             let key = (op.attributes().to_string(), name);
             if self.with(&key, |signal| signal.plain) {
