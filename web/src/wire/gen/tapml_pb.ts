@@ -5,7 +5,7 @@
 // a Failed; nothing else is answered before that.
 //
 // Requests are executed one after the other in the order of their numbers. Some are answered (Read, CreateKernel, Wait,
-// TakeFindings, HasBlobs, LoadProgram, RunProgram, Step, PutTensor, DropTensor, CallNode, Ping); the others are not, so
+// TakeFindings, HasBlobs, LoadProgram, RunProgram, Step, PutTensor, CallNode, Ping); the others are not, so
 // that a client need not wait for them. If an unanswered one fails, the first such error is the answer to the next Read,
 // Wait, LoadProgram, RunProgram or Step, which is then not performed, and is forgotten thereafter. Destroying something
 // whose creation failed is no error.
@@ -1859,7 +1859,7 @@ export const PutTensorSchema: GenMessage<PutTensor> = /*@__PURE__*/
   messageDesc(file_tapml, 47);
 
 /**
- * Frees a held tensor; no error if there is none. Answered by Done.
+ * Frees a held tensor; no error if there is none. Not answered.
  *
  * @generated from message tapml.v1.DropTensor
  */
