@@ -1,12 +1,16 @@
 //! TapML's public Rust API. Backends meet here and nowhere else; cargo features choose them.
 #![warn(missing_docs)]
 
+pub mod align;
 pub mod dry_run;
+pub mod jobs;
+pub mod model;
 #[cfg(feature = "remote")]
 pub mod fleet;
 #[cfg(feature = "remote")]
 pub mod offer;
 pub mod platform;
+pub mod prompts;
 pub mod runtime;
 
 pub use tapml_bugs as bugs;

@@ -11,11 +11,11 @@ use clap::Args;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use tapml::graph::Model;
-use tapml::import::Checkpoint;
 use tapml::kernels::Overrides;
 use tapml::migrate::report::{CheckReport, OpCheck, is_defect};
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{CheckOptions, Oracles, Stop, check, junit};
+use tapml::model::suite_model;
 use tapml::platform::{self, Platform, PlatformSpec};
 
 /// Replay a suite's calls on a target, each alone, and judge every output against the exact result.
@@ -135,21 +135,6 @@ impl CheckCommand {
         self.json.write(&checked.report)?;
         Ok(if checked.report.passed() { Outcome::Holds } else { Outcome::Fails })
     }
-}
-
-/// The suite's graph with weights: from `--model`, from the suite itself, or from where it was carved.
-pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
-    let manifest = suite.manifest();
-    let path = match given {
-        None if manifest.settings.self_contained => return Ok(suite.model(None)?),
-        None => Path::new(&manifest.model.path),
-        Some(path) => path,
-    };
-    let checkpoint = Checkpoint::open(path).map_err(|e| {
-        e.context("the suite's weights")
-            .with_hint("name the checkpoint with --model, or carve with --self-contained")
-    })?;
-    Ok(suite.model(Some(checkpoint.model()))?)
 }
 
 fn render(report: &CheckReport) -> String {

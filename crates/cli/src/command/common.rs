@@ -3,15 +3,15 @@
 use crate::output;
 use anyhow::{Context, Result};
 use clap::Args;
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::OnceLock;
-use tapml::exec::{self, Image, Interface};
-use tapml::graph::{DType, Model, Symbols, Tensor};
-use tapml::import::{Checkpoint, ImportOptions, Rows};
+use tapml::graph::{DType, Model};
+use tapml::import::{Checkpoint, Rows};
+use tapml::jobs;
 use tapml::kernels::Overrides;
 use tapml::migrate::Stop;
-use tapml::platform::{self, Platform, PlatformSpec};
+use tapml::model::GraphOptions;
+use tapml::platform::Platform;
 
 /// Dtype of activations on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -33,29 +33,29 @@ pub struct GraphArgs {
 }
 
 impl GraphArgs {
-    /// Opens the checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
-    pub fn open(&self, path: &Path, logits: Rows) -> Result<(Checkpoint, Model)> {
-        self.open_with(path, ImportOptions { logits, ..ImportOptions::default() })
-    }
-
-    /// As [`GraphArgs::open`] without a look at the values of weights: a file of any size opens at once.
-    pub fn open_unread(&self, path: &Path) -> Result<(Checkpoint, Model)> {
-        self.open_with(path, ImportOptions { check_finite: false, ..ImportOptions::default() })
-    }
-
-    fn open_with(&self, path: &Path, options: ImportOptions) -> Result<(Checkpoint, Model)> {
+    /// The same as plain data.
+    pub fn options(&self) -> GraphOptions {
         let activation = match self.activation {
             Activation::F32 => DType::F32,
             Activation::F16 => DType::F16,
         };
-        let checkpoint = Checkpoint::open_with(path, &ImportOptions { activation, ..options })?;
-        checkpoint.notes().iter().for_each(|note| output::note("note", note));
-        let model = match self.no_fuse {
-            true => checkpoint.model().clone(),
-            false => checkpoint.model().with_graph(tapml::graph::fuse(checkpoint.graph())?)?,
-        };
-        Ok((checkpoint, model))
+        GraphOptions { activation, fuse: !self.no_fuse }
     }
+
+    /// Opens the checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
+    pub fn open(&self, path: &Path, logits: Rows) -> Result<(Checkpoint, Model)> {
+        noted(self.options().open(path, logits)?)
+    }
+
+    /// As [`GraphArgs::open`] without a look at the values of weights: a file of any size opens at once.
+    pub fn open_unread(&self, path: &Path) -> Result<(Checkpoint, Model)> {
+        noted(self.options().open_unread(path)?)
+    }
+}
+
+fn noted((checkpoint, model): (Checkpoint, Model)) -> Result<(Checkpoint, Model)> {
+    checkpoint.notes().iter().for_each(|note| output::note("note", note));
+    Ok((checkpoint, model))
 }
 
 /// The platform under test and the user's kernels for it.
@@ -78,16 +78,12 @@ impl TargetArgs {
 
 /// Opens a platform by its word, with the user's kernels.
 pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>> {
-    Ok(platform::open(&PlatformSpec::parse(word)?, overrides(kernels)?)?)
+    Ok(jobs::open_platform(word, kernels)?)
 }
 
 /// Reads the user's kernels, given as `OP=FILE`.
 pub fn overrides(kernels: &[String]) -> Result<Overrides> {
-    let mut overrides = Overrides::default();
-    for kernel in kernels {
-        overrides.add(kernel)?;
-    }
-    Ok(overrides)
+    Ok(jobs::overrides(kernels)?)
 }
 
 /// Says which of the user's kernels, given as `OP=FILE`, none of the nodes runs; `used` are the names of those that do,
@@ -115,13 +111,6 @@ pub fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
     text.split(',').map(parse).collect()
 }
 
-/// A folder that commands may create their own things in.
-pub fn default_ledger(model: &Path, target: &str) -> PathBuf {
-    let name = model.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-    let safe: String = target.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    PathBuf::from(".tapml").join(format!("{name}-{safe}"))
-}
-
 /// A stop request that Ctrl-C and SIGTERM make; a second one ends the process at once.
 pub fn stop_on_signal() -> Result<Stop> {
     static STOP: OnceLock<Stop> = OnceLock::new();
@@ -140,48 +129,4 @@ pub fn stop_on_signal() -> Result<Stop> {
     })
     .context("could not install the signal handler")?;
     Ok(stop)
-}
-
-/// Logits, and hidden states if wanted, of every position of a prompt, all in f32: `logits`, `hidden.0` to `hidden.L`. An
-/// encoder gives its own results instead of logits.
-pub fn teacher_forced(
-    checkpoint: &Checkpoint,
-    model: &Model,
-    (ids, image): (&[u32], Option<&Image>),
-    target: &str,
-    hidden: bool,
-) -> Result<BTreeMap<String, Tensor>> {
-    let names: Vec<String> = if hidden { checkpoint.hidden_values() } else { Vec::new() };
-    let outputs: Vec<String> = (0..names.len()).map(|i| format!("hidden.{i}")).collect();
-    let pairs = outputs.iter().zip(&names).map(|(output, value)| (output.as_str(), value.as_str()));
-    let model = model.with_graph(model.graph().with_outputs(pairs)?)?;
-    let interface = Interface::of(model.graph())?;
-    interface.check(ids)?;
-    if let Some(image) = image {
-        interface.check_image(image)?;
-    }
-    let mut platform = open_platform(target, &[])?;
-    let symbols = Symbols::np(ids.len() as u64, 0);
-    let mut loaded = exec::load(platform.as_mut(), &model, &symbols)?;
-    let results = loaded.run(&symbols, &interface.inputs_at(ids, 0, image)?, None)?;
-    let to_f32 = |(name, t): (String, Tensor)| -> Result<(String, Tensor)> {
-        let values = t.to_f32().into_owned();
-        Ok((name, Tensor::from_f32(t.shape().to_vec(), values)?))
-    };
-    results.into_iter().map(to_f32).collect::<Result<_>>().context("could not read the results")
-}
-
-/// Fails unless `prompt` tokens and `new` ones fit the context.
-pub fn expect_context(prompt: usize, new: usize, context: usize) -> Result<()> {
-    if prompt + new <= context && prompt > 0 {
-        return Ok(());
-    }
-    let error = match prompt {
-        0 => tapml::Error::invalid("the prompt is empty").with_hint("give some text, or --ids"),
-        _ => tapml::Error::invalid(format!(
-            "the prompt has {prompt} tokens and {new} follow, the model's context is {context}"
-        ))
-        .with_hint("shorten the prompt, or ask for fewer tokens"),
-    };
-    Err(error.into())
 }

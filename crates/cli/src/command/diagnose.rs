@@ -1,28 +1,17 @@
 //! `tapml diagnose`: every faulty operator and every fault between operators of a model on a target, and why.
 
-use super::carve::identity;
 use super::check::ratio;
 use super::common::{self, GraphArgs, TargetArgs};
-use super::prompt::inputs;
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tapml::diagnose::{
-    DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, Subject, UNKNOWN, diagnose, html,
-};
-use tapml::engine::Tokenizer;
-use tapml::graph::{Model, Node};
-use tapml::import::{Checkpoint, Rows};
-use tapml::migrate::ledger::LedgerFolder;
-use tapml::migrate::suite::Suite;
-use tapml::migrate::{CarveOptions, Oracles, Stop, obtain_suite, weight_entries, weights_hash};
-use tapml::platform::{Platform, PlatformSpec};
+use tapml::diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, UNKNOWN, html};
+use tapml::jobs::DiagnoseJob;
+use tapml::prompts::Prompts;
 
-/// Bytes of exact results kept while the diagnosis runs.
-const ORACLE_BYTES: usize = 1 << 30;
 /// Nodes of a fault that are listed by name.
 const LISTED: usize = 4;
 
@@ -67,97 +56,29 @@ impl DiagnoseCommand {
     pub fn run(self) -> Result<Outcome> {
         output::expect_writable(self.json.json.as_deref())?;
         output::expect_writable(self.html.as_deref())?;
-        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
-        let mut target = self.target.open()?;
-        let mut source = common::open_platform(&self.source, &[])?;
-        let mut checker = self.checker()?;
-        let folder = common::default_ledger(&self.model, &self.target.target);
-        let (bar, stop) = (Bar::new(), common::stop_on_signal()?);
-        let suite = match &self.suite {
-            Some(path) => Suite::open(path)?,
-            None => self.carve(&checkpoint, &model, source.as_mut(), &folder, &bar, &stop)?,
-        };
-        let model = suite.model(Some(&model))?;
-        let options = DiagnoseOptions {
-            repeats: self.repeats as usize,
+        let job = DiagnoseJob {
+            model: self.model.clone(),
+            target: self.target.target.clone(),
+            kernels: self.target.kernel.clone(),
+            source: self.source.clone(),
+            prompts: Prompts::of(self.prompts.as_deref()),
+            suite: self.suite.clone(),
+            steps: self.steps,
+            repeats: self.repeats,
             between: !self.operators,
-            ..DiagnoseOptions::default()
+            graph: self.graph.options(),
         };
-        let subject = Subject {
-            suite: &suite,
-            model: &model,
-            oracles: &Oracles::new(ORACLE_BYTES),
-            source: source.as_mut(),
-            target: target.as_mut(),
-            checker: checker.as_mut().map(|c| c.as_mut() as &mut dyn Platform),
-        };
-        let found = diagnose(subject, &options, &bar, &stop);
+        let (bar, stop) = (Bar::new(), common::stop_on_signal()?);
+        let found = job.run(&bar, &stop);
         bar.finish();
-        let found = self.commands(found?);
+        let ((found, kernels), folder) = (found?, job.folder());
         let page = self.page(&folder)?;
         output::write_file(&page, html(&found)?.as_bytes())?;
         self.json.say(&render(&found))?;
-        common::note_unused(&self.target.kernel, kernels(target.as_ref(), &model).iter().map(String::as_str));
+        common::note_unused(&self.target.kernel, kernels.iter().map(String::as_str));
         self.json.say(&format!("\nreport: {}", page.display()))?;
         self.json.write(&found)?;
         Ok(if found.holds() { Outcome::Holds } else { Outcome::Fails })
-    }
-
-    /// The suite in the folder that `tapml migrate` uses too, carved unless it is there.
-    fn carve(
-        &self,
-        checkpoint: &Checkpoint,
-        model: &Model,
-        source: &mut dyn Platform,
-        folder: &Path,
-        bar: &Bar,
-        stop: &Stop,
-    ) -> Result<Suite> {
-        let tokenizer = Tokenizer::open(checkpoint.dir())?;
-        let prompts = inputs(checkpoint, &tokenizer, self.prompts.as_deref())?;
-        let folder = LedgerFolder::take(folder)?;
-        let mut identity = identity(checkpoint)?;
-        identity.weights = weights_hash(&weight_entries(model)?).to_string();
-        let options = CarveOptions {
-            out: &folder.suite(),
-            overwrite: true,
-            steps: self.steps,
-            self_contained: false,
-            context: checkpoint.context() as u32,
-            decode: &|ids| tokenizer.decode(ids).unwrap_or_default(),
-        };
-        Ok(obtain_suite(model, &identity, &prompts, source, &options, bar, stop)?)
-    }
-
-    /// An emulator with all checks and the same kernels; with the target's profile if that is an emulator too.
-    fn checker(&self) -> Result<Option<Box<dyn Platform>>> {
-        let target = PlatformSpec::parse(&self.target.target)?;
-        let own =
-            target.options.into_iter().filter(|(name, _)| name == "profile" && target.word == "emulator");
-        let mut options: Vec<(String, String)> = own.collect();
-        options.push(("check".into(), "all".into()));
-        let spec = PlatformSpec { word: "emulator".into(), index: 0, options };
-        match tapml::platform::open(&spec, common::overrides(&self.target.kernel)?) {
-            Ok(platform) => Ok(Some(platform)),
-            // A build without the emulator diagnoses without it.
-            Err(e) if e.kind() == tapml::ErrorKind::Unavailable => Ok(None),
-            Err(e) => Err(e.into()),
-        }
-    }
-
-    /// Commands that a reader may copy name the target as it was given, with the user's kernels.
-    fn commands(&self, mut found: Diagnosis) -> Diagnosis {
-        let kernels: String = self.target.kernel.iter().map(|k| format!(" --kernel {k}")).collect();
-        for fault in &mut found.faults {
-            if let Some(case) = fault.reproduce.as_ref().map(|_| &fault.first_bad_case) {
-                let (suite, target) = (&found.suite, &self.target.target);
-                let text = format!(
-                    "tapml reduce {suite} --case {case} --target '{target}'{kernels} --out {case}.repro"
-                );
-                fault.reproduce = Some(text);
-            }
-        }
-        found
     }
 
     fn page(&self, folder: &Path) -> Result<PathBuf> {
@@ -167,13 +88,6 @@ impl DiagnoseCommand {
         std::fs::create_dir_all(folder).map_err(|e| tapml::Error::io("create", folder, &e))?;
         Ok(folder.join("diagnosis.html"))
     }
-}
-
-/// The names of the kernels that the target uses for a model.
-fn kernels(target: &dyn Platform, model: &Model) -> Vec<String> {
-    let graph = model.graph();
-    let kernel = |node: &Node| target.kernel_for(&node.op, &graph.input_types(node)).ok().map(|k| k.name);
-    graph.nodes().iter().filter_map(kernel).collect()
 }
 
 fn render(found: &Diagnosis) -> String {

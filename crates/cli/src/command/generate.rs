@@ -1,7 +1,6 @@
 //! `tapml generate`: text from a model, streamed, on any platform.
 
 use super::common::{self, GraphArgs};
-use super::prompt::Given;
 use crate::Outcome;
 use crate::output::JsonArg;
 use anyhow::Result;
@@ -15,6 +14,8 @@ use tapml::engine::{
 };
 use tapml::exec::{Interface, Session};
 use tapml::import::{Checkpoint, Rows};
+use tapml::model::expect_context;
+use tapml::prompts::Given;
 
 /// Generate text from a prompt.
 #[derive(Args)]
@@ -108,7 +109,7 @@ impl GenerateCommand {
             chat: !self.raw,
         };
         let (prompt, image) = given.read(&checkpoint, tokenizer.as_ref())?;
-        common::expect_context(prompt.len(), 0, checkpoint.context())?;
+        expect_context(prompt.len(), 0, checkpoint.context())?;
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
         let mut platform = common::open_platform(&target, &self.kernel)?;
         let context = checkpoint.context().min(prompt.len().saturating_add(self.max_tokens));

@@ -1,7 +1,6 @@
 //! `tapml logits`: teacher-forced logits, and hidden states, of every position.
 
 use super::common::{self, GraphArgs};
-use super::prompt::Given;
 use crate::Outcome;
 use crate::output::JsonArg;
 use anyhow::Result;
@@ -14,6 +13,8 @@ use tapml::engine::Tokenizer;
 use tapml::exec::Interface;
 use tapml::graph::Tensor;
 use tapml::import::{Rows, safetensors};
+use tapml::model::{expect_context, teacher_forced};
+use tapml::prompts::Given;
 
 /// Write the logits of every position of a prompt, and the hidden states between layers, as safetensors.
 #[derive(Args)]
@@ -73,10 +74,14 @@ impl LogitsCommand {
             chat: false,
         };
         let (ids, image) = given.read(&checkpoint, tokenizer.as_ref())?;
-        common::expect_context(ids.len(), 0, checkpoint.context())?;
+        expect_context(ids.len(), 0, checkpoint.context())?;
         let start = Instant::now();
         let prompt = (ids.as_slice(), image.as_ref());
-        let tensors = common::teacher_forced(&checkpoint, &model, prompt, &self.target, self.hidden)?;
+        let hidden = if self.hidden { checkpoint.hidden_values() } else { Vec::new() };
+        let names: Vec<String> = (0..hidden.len()).map(|i| format!("hidden.{i}")).collect();
+        let more = names.iter().map(String::as_str).zip(hidden.iter().map(String::as_str));
+        let mut platform = common::open_platform(&self.target, &[])?;
+        let tensors = teacher_forced(&model, prompt, platform.as_mut(), more)?;
         let seconds = start.elapsed().as_secs_f64();
         let list: Vec<(&str, Tensor)> =
             tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();

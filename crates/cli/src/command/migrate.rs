@@ -1,21 +1,18 @@
 //! `tapml migrate`: move a model to a target, one operator kind at a time.
 
-use super::carve::identity;
 use super::check::{details, ratio};
 use super::common::{self, GraphArgs, TargetArgs};
-use super::prompt::inputs;
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
-use std::time::Instant;
-use tapml::engine::Tokenizer;
-use tapml::import::Rows;
+use tapml::jobs::MigrateJob;
+use tapml::migrate::html;
 use tapml::migrate::ledger::OpState;
 use tapml::migrate::report::{MigrateReport, OpReport, Outcome as Verdict};
-use tapml::migrate::{MigrateOptions, html, migrate};
+use tapml::prompts::Prompts;
 
 /// Carve a model on the source, then move it to the target operator by operator, checking each step.
 #[derive(Args)]
@@ -50,36 +47,21 @@ impl MigrateCommand {
     pub fn run(self) -> Result<Outcome> {
         output::expect_writable(self.json.json.as_deref())?;
         output::expect_writable(self.html.as_deref())?;
-        let start = Instant::now();
-        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
-        let import_seconds = start.elapsed().as_secs_f64();
-        let tokenizer = Tokenizer::open(checkpoint.dir())?;
-        let prompts = inputs(&checkpoint, &tokenizer, self.prompts.as_deref())?;
-        let mut target = self.target.open()?;
-        let mut source = common::open_platform(&self.source, &[])?;
-        let ledger =
-            self.ledger.clone().unwrap_or_else(|| common::default_ledger(&self.model, &self.target.target));
-        let bar = Bar::new();
-        let options = MigrateOptions {
-            ledger: &ledger,
+        let job = MigrateJob {
+            model: self.model,
+            target: self.target.target.clone(),
+            kernels: self.target.kernel.clone(),
+            source: self.source,
+            prompts: Prompts::of(self.prompts.as_deref()),
             steps: self.steps,
-            context: checkpoint.context() as u32,
-            import_seconds,
-            decode: &|ids| tokenizer.decode(ids).unwrap_or_default(),
+            ledger: self.ledger,
+            graph: self.graph.options(),
         };
+        let bar = Bar::new();
         let stop = common::stop_on_signal()?;
-        let migrated = migrate(
-            &model,
-            identity(&checkpoint)?,
-            &prompts,
-            source.as_mut(),
-            target.as_mut(),
-            &options,
-            &bar,
-            &stop,
-        )?;
+        let migrated = job.run(&bar, &stop);
         bar.finish();
-        let report = migrated.report;
+        let ((report, model), ledger) = (migrated?, job.ledger());
         let page = self.html.clone().unwrap_or_else(|| ledger.join("report.html"));
         output::write_file(&page, html(&report, model.graph())?.as_bytes())?;
         self.json.say(&render(&report))?;

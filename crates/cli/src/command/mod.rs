@@ -14,7 +14,6 @@ mod inspect;
 mod kernel;
 mod logits;
 mod migrate;
-mod prompt;
 mod reduce;
 mod suite;
 

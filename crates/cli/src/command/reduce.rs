@@ -1,6 +1,6 @@
 //! `tapml reduce`: shrink a failing node call to a standalone reproducer.
 
-use super::check::{ratio, suite_model};
+use super::check::ratio;
 use super::common::{self, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
@@ -11,6 +11,7 @@ use std::time::Duration;
 use tapml::graph::Model;
 use tapml::migrate::suite::{Case, Suite};
 use tapml::migrate::{CheckOptions, Oracles, Quiet, Stop, check};
+use tapml::model::suite_model;
 use tapml::platform::Platform;
 use tapml::reduce::{ReduceOptions, Reduced, Report, Reproducer, Specimen, reduce};
 

@@ -1,6 +1,5 @@
 //! `tapml suite`: what can be said of a suite itself.
 
-use super::check::suite_model;
 use super::common;
 use super::guard::Guard;
 use crate::Outcome;
@@ -14,6 +13,7 @@ use tapml::bugs::strength::{self, Found, ScoreOptions, SuiteScore};
 use tapml::device::Device;
 use tapml::migrate::suite::{self, Suite};
 use tapml::migrate::{Quiet, Stop};
+use tapml::model::suite_model;
 use tapml::platform::{self, PlatformSpec};
 
 /// Tell how strong a suite is.

@@ -1,14 +1,63 @@
-//! Prompts as the command line and prompt files give them: texts or token ids, with an image for models that see.
+//! Prompts as people and prompt files give them: texts or token ids, with an image for models that see.
 
-use anyhow::{Context, Result};
+use crate::engine::{Pixels, Tokenizer, Vision, bundled_image, bundled_prompts, user_message};
+use crate::exec::Image;
+use crate::import::Checkpoint;
+use crate::migrate::PromptInput;
+use crate::{Error, Result};
+use serde::Deserialize;
 use std::path::{Path, PathBuf};
-use tapml::engine::{Pixels, Tokenizer, Vision, bundled_image, bundled_prompts, user_message};
-use tapml::exec::Image;
-use tapml::import::Checkpoint;
-use tapml::migrate::PromptInput;
 
 /// What a bundled prompt asks of the bundled image.
 const BUNDLED_QUESTION: &str = "What does this picture show?";
+
+/// Where the prompts of a run are from.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(untagged)]
+pub enum Prompts {
+    /// The bundled ones, and with an image for a model that sees.
+    #[default]
+    Bundled,
+    /// A file with one per line; `![](FILE)` at the beginning of a line is an image, for models that see.
+    File(PathBuf),
+    /// These texts.
+    Texts(Vec<String>),
+}
+
+impl Prompts {
+    /// Of this file, or the bundled ones.
+    pub fn of(file: Option<&Path>) -> Prompts {
+        file.map_or(Prompts::Bundled, |file| Prompts::File(file.to_path_buf()))
+    }
+
+    /// The prompts with their token ids.
+    pub fn read(&self, checkpoint: &Checkpoint, tokenizer: &Tokenizer) -> Result<Vec<PromptInput>> {
+        let vision = Vision::open(checkpoint)?;
+        let input = |Line { text, picture }: Line| -> Result<PromptInput> {
+            let (Some(vision), Some(picture)) = (&vision, picture) else {
+                return Ok(PromptInput { ids: tokenizer.encode(&text)?, text, image: None });
+            };
+            let pixels: Pixels = match &picture {
+                Picture::File(path) => vision.processor().file(path)?,
+                Picture::Bundled => vision.processor().bytes(bundled_image())?,
+            };
+            let (ids, image) = vision.place(&vision.encode(tokenizer, &text, false)?, pixels)?;
+            Ok(PromptInput { text, ids, image: Some(image) })
+        };
+        self.lines(vision.is_some())?.into_iter().map(input).collect()
+    }
+
+    fn lines(&self, sees: bool) -> Result<Vec<Line>> {
+        match self {
+            Prompts::Bundled => lines(None, sees),
+            Prompts::File(file) => lines(Some(file), sees),
+            Prompts::Texts(texts) if texts.is_empty() => Err(Error::invalid("there are no prompts")),
+            Prompts::Texts(texts) => {
+                Ok(texts.iter().map(|text| Line { text: text.clone(), picture: None }).collect())
+            }
+        }
+    }
+}
 
 /// An image as it is given.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,27 +73,6 @@ struct Line {
     picture: Option<Picture>,
 }
 
-/// The prompts of a file, one per line, with their token ids; bundled ones if there is no file.
-pub fn inputs(
-    checkpoint: &Checkpoint,
-    tokenizer: &Tokenizer,
-    file: Option<&Path>,
-) -> Result<Vec<PromptInput>> {
-    let vision = Vision::open(checkpoint)?;
-    let input = |Line { text, picture }: Line| -> Result<PromptInput> {
-        let (Some(vision), Some(picture)) = (&vision, picture) else {
-            return Ok(PromptInput { ids: tokenizer.encode(&text)?, text, image: None });
-        };
-        let pixels: Pixels = match &picture {
-            Picture::File(path) => vision.processor().file(path)?,
-            Picture::Bundled => vision.processor().bytes(bundled_image())?,
-        };
-        let (ids, image) = vision.place(&vision.encode(tokenizer, &text, false)?, pixels)?;
-        Ok(PromptInput { text, ids, image: Some(image) })
-    };
-    lines(file, vision.is_some())?.into_iter().map(input).collect()
-}
-
 /// The prompts of a file. `![](FILE)` at the beginning of a line is an image if the model `sees`; a path that is not
 /// absolute starts from the prompt file's folder.
 fn lines(file: Option<&Path>, sees: bool) -> Result<Vec<Line>> {
@@ -54,8 +82,7 @@ fn lines(file: Option<&Path>, sees: bool) -> Result<Vec<Line>> {
         let texts = bundled_prompts().into_iter().map(plain);
         return Ok(sees.then_some(question).into_iter().chain(texts).collect());
     };
-    let text = std::fs::read_to_string(file)
-        .with_context(|| format!("could not read prompts from {}", file.display()))?;
+    let text = std::fs::read_to_string(file).map_err(|e| Error::io("read prompts from", file, &e))?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let lines = text.lines().filter(|l| !l.trim().is_empty());
     let lines: Vec<Line> = lines
@@ -68,9 +95,8 @@ fn lines(file: Option<&Path>, sees: bool) -> Result<Vec<Line>> {
         })
         .collect();
     if lines.is_empty() {
-        return Err(tapml::Error::invalid(format!("{} holds no prompts", file.display()))
-            .with_hint("write one prompt per line")
-            .into());
+        return Err(Error::invalid(format!("{} holds no prompts", file.display()))
+            .with_hint("write one prompt per line"));
     }
     Ok(lines)
 }
@@ -98,7 +124,7 @@ impl Given<'_> {
             None => None,
             Some(_) => Some(Vision::open(checkpoint)?.ok_or_else(|| {
                 let text = format!("a {} model takes no images", checkpoint.model_type());
-                tapml::Error::unsupported(text).with_hint("leave --image away, or take a model such as LLaVA")
+                Error::unsupported(text).with_hint("leave --image away, or take a model such as LLaVA")
             })?),
         };
         let ids = match (self.ids, tokenizer) {

@@ -1,0 +1,125 @@
+//! Models as commands and programs name them: a folder or a file, opened for one use or another.
+
+use crate::exec::{self, Image, Interface, Platform};
+use crate::graph::{Context, DType, Model, Symbols, Tensor, fuse};
+use crate::import::{Checkpoint, ImportOptions, Rows};
+use crate::migrate::suite::Suite;
+use crate::migrate::{Hash, ModelIdentity};
+use crate::{Error, Result};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+/// How a checkpoint becomes a graph.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct GraphOptions {
+    /// Dtype of activations and caches: f32 or f16.
+    pub activation: DType,
+    /// Whether neighbouring operators are fused.
+    pub fuse: bool,
+}
+
+impl Default for GraphOptions {
+    fn default() -> GraphOptions {
+        GraphOptions { activation: DType::F32, fuse: true }
+    }
+}
+
+impl GraphOptions {
+    /// Opens a checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.
+    pub fn open(&self, path: &Path, logits: Rows) -> Result<(Checkpoint, Model)> {
+        self.open_with(path, ImportOptions { logits, ..ImportOptions::default() })
+    }
+
+    /// As [`GraphOptions::open`] without a look at the values of weights: a file of any size opens at once.
+    pub fn open_unread(&self, path: &Path) -> Result<(Checkpoint, Model)> {
+        self.open_with(path, ImportOptions { check_finite: false, ..ImportOptions::default() })
+    }
+
+    fn open_with(&self, path: &Path, options: ImportOptions) -> Result<(Checkpoint, Model)> {
+        let options = ImportOptions { activation: self.activation, ..options };
+        let checkpoint = Checkpoint::open_with(path, &options)?;
+        let model = match self.fuse {
+            false => checkpoint.model().clone(),
+            true => checkpoint.model().with_graph(fuse(checkpoint.graph())?)?,
+        };
+        Ok((checkpoint, model))
+    }
+}
+
+/// Who a model is, for suites and ledgers. Weights are named by the suite one by one.
+pub fn identity(checkpoint: &Checkpoint) -> Result<ModelIdentity> {
+    let config = checkpoint.dir().join("config.json");
+    let bytes = match checkpoint.dir().is_dir() {
+        true => std::fs::read(&config).map_err(|e| Error::io("read", &config, &e))?,
+        // A GGUF file has none; what follows from its metadata stands for it.
+        false => serde_json::to_vec(checkpoint.config().json())
+            .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?,
+    };
+    Ok(ModelIdentity {
+        name: checkpoint.dir().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+        path: checkpoint.dir().display().to_string(),
+        config: Hash::of(&bytes).to_string(),
+        ..ModelIdentity::default()
+    })
+}
+
+/// A suite's graph with weights: from `given`, from the suite itself, or from where it was carved.
+pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
+    let manifest = suite.manifest();
+    let path = match given {
+        None if manifest.settings.self_contained => return suite.model(None),
+        None => Path::new(&manifest.model.path),
+        Some(path) => path,
+    };
+    let checkpoint = Checkpoint::open(path).map_err(|e| {
+        e.context("the suite's weights")
+            .with_hint("name the checkpoint with --model, or carve with --self-contained")
+    })?;
+    suite.model(Some(checkpoint.model()))
+}
+
+/// The folder in which a migration and a diagnosis keep what they found: `.tapml/MODEL-TARGET`.
+pub fn default_ledger(model: &Path, target: &str) -> PathBuf {
+    let name = model.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
+    let safe: String = target.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
+    PathBuf::from(".tapml").join(format!("{name}-{safe}"))
+}
+
+/// One run over a whole prompt, all in f32: the model's outputs, and further values of the graph as `(output, value)`.
+pub fn teacher_forced<'a>(
+    model: &Model,
+    (ids, image): (&[u32], Option<&Image>),
+    platform: &mut dyn Platform,
+    more: impl IntoIterator<Item = (&'a str, &'a str)>,
+) -> Result<BTreeMap<String, Tensor>> {
+    let model = model.with_graph(model.graph().with_outputs(more)?)?;
+    let interface = Interface::of(model.graph())?;
+    interface.check(ids)?;
+    if let Some(image) = image {
+        interface.check_image(image)?;
+    }
+    let symbols = Symbols::np(ids.len() as u64, 0);
+    let mut loaded = exec::load(platform, &model, &symbols)?;
+    let results = loaded.run(&symbols, &interface.inputs_at(ids, 0, image)?, None)?;
+    let to_f32 = |(name, t): (String, Tensor)| -> Result<(String, Tensor)> {
+        let values = t.to_f32().into_owned();
+        Ok((name, Tensor::from_f32(t.shape().to_vec(), values)?))
+    };
+    results.into_iter().map(to_f32).collect::<Result<_>>().context(|| "the results".to_string())
+}
+
+/// Fails unless `prompt` tokens and `new` ones fit the context.
+pub fn expect_context(prompt: usize, new: usize, context: usize) -> Result<()> {
+    if prompt + new <= context && prompt > 0 {
+        return Ok(());
+    }
+    Err(match prompt {
+        0 => Error::invalid("the prompt is empty").with_hint("give some text, or token ids"),
+        _ => Error::invalid(format!(
+            "the prompt has {prompt} tokens and {new} follow, the model's context is {context}"
+        ))
+        .with_hint("shorten the prompt, or ask for fewer tokens"),
+    })
+}
