@@ -46,19 +46,20 @@ const ARROWS: &[(&str, &[&str])] = &[
         ],
     ),
     ("cli", &["tapml"]),
+    ("python", &["tapml"]),
 ];
 
 pub fn check(root: &Path, errors: &mut Vec<String>) -> Result<()> {
-    for entry in std::fs::read_dir(root.join("crates"))? {
+    let crates = std::fs::read_dir(root.join("crates"))?.chain(std::fs::read_dir(root.join("bindings"))?);
+    for entry in crates {
         let folder = entry?.path();
         let name = folder.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let manifest = folder.join("Cargo.toml");
         let text = std::fs::read_to_string(&manifest).with_context(|| manifest.display().to_string())?;
         let table: toml::Table = text.parse().with_context(|| manifest.display().to_string())?;
         let Some((_, allowed)) = ARROWS.iter().find(|(n, _)| *n == name) else {
-            errors.push(format!(
-                "crates/{name}: not in the table of allowed arrows (xtask/src/tidy/arrows.rs)"
-            ));
+            errors
+                .push(format!("crate {name}: not in the table of allowed arrows (xtask/src/tidy/arrows.rs)"));
             continue;
         };
         let used = table.get("dependencies").and_then(toml::Value::as_table);
@@ -66,7 +67,7 @@ pub fn check(root: &Path, errors: &mut Vec<String>) -> Result<()> {
             let target = if used == "tapml" { Some("tapml") } else { used.strip_prefix("tapml-") };
             if let Some(target) = target.filter(|t| !allowed.contains(t)) {
                 errors.push(format!(
-                    "crates/{name} may not depend on {target}; it may on: {}",
+                    "crate {name} may not depend on {target}; it may on: {}",
                     allowed.join(", ")
                 ));
             }

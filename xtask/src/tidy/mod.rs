@@ -44,7 +44,7 @@ pub fn run(root: &Path) -> Result<()> {
 
 fn sources(root: &Path) -> Result<Vec<File>> {
     let mut files = Vec::new();
-    for top in ["crates", "xtask"] {
+    for top in ["bindings", "crates", "xtask"] {
         let walk = WalkDir::new(root.join(top)).sort_by_file_name().into_iter();
         for entry in walk.filter_entry(|e| e.file_name() != "target" && e.file_name() != "node_modules") {
             let entry = entry?;

@@ -1,0 +1,77 @@
+"""The long jobs."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from pathlib import Path
+
+import pytest
+
+import tapml as tml
+
+
+@pytest.fixture(scope="module")
+def suite(llama: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    out = tmp_path_factory.mktemp("carved") / "llama.suite"
+    told: list[tml.Progress] = []
+    report = tml.carve(llama, out, ["Once upon a time"], steps=1, progress=told.append)
+    assert report.passed and report.totals.calls > 50
+    assert any(p.stage and p.done == p.total > 0 for p in told), told[-3:]
+    return out
+
+
+def test_a_check_says_what_passes_and_what_fails(suite: Path, tmp_path: Path) -> None:
+    report = tml.check(suite, "emulator", ops=["rms_norm"])
+    assert report.passed and report.failed == 0
+    assert [op.op for op in report.ops] == ["rms_norm"]
+    wrong = tmp_path / "wrong.wgsl"
+    wrong.write_text(_built_in("rms_norm").replace("inverseSqrt(", "0.5 * inverseSqrt("))
+    report = tml.check(suite, tml.emulator(), ops=["rms_norm"], kernels={"rms_norm": wrong})
+    assert not report.passed and report.ops[0].failed > 0
+    assert report["ops"][0]["worst"]["ratio"] > 1
+
+
+def _built_in(op: str) -> str:
+    return (Path(__file__).parents[3] / f"crates/kernels/src/kernel/{op}/portable.wgsl").read_text()
+
+
+def test_a_report_is_a_frame(suite: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    frame = tml.check(suite, "emulator", ops=["silu", "mul"]).frame()
+    assert set(frame["op"]) <= {"silu", "mul", "gated_linear"} and (frame["failed"] == 0).all()
+
+
+def test_migrate_and_diagnose(llama: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    report = tml.migrate(llama, "emulator", ["Once"], steps=1, ledger=tmp_path / "ledger")
+    assert report.passed and report.verdict == "accepted"
+    assert all(op.state == "accepted" for op in report.ops)
+    found = tml.diagnose(llama, "emulator", suite=tmp_path / "ledger" / "suite", between=False)
+    assert found.passed and found.faults == []
+
+
+def test_errors_of_jobs_are_exceptions(tmp_path: Path) -> None:
+    with pytest.raises(tml.Error) as caught:
+        tml.check(tmp_path / "no.suite", "emulator")
+    assert "no.suite" in str(caught.value)
+    with pytest.raises(tml.InvalidInput, match="suite or a golden|suite or golden|needs a suite"):
+        tml.align(tmp_path)
+
+
+def test_an_exception_of_the_callback_ends_the_job(llama: Path, tmp_path: Path) -> None:
+    def refuse(_: tml.Progress) -> None:
+        raise RuntimeError("enough")
+
+    with pytest.raises(RuntimeError, match="enough"):
+        tml.carve(llama, tmp_path / "x.suite", ["Once"], progress=refuse)
+
+
+def test_ctrl_c_ends_a_job(llama: Path, tmp_path: Path) -> None:
+    timer = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        tml.carve(llama, tmp_path / "y.suite", ["Once upon a time"] * 40, steps=60, progress=False)
+    timer.join()
+    assert not (tmp_path / "y.suite").exists()
