@@ -7,13 +7,17 @@ from typing import Any
 
 
 class Record(dict[str, Any]):
-    """A dictionary whose items are attributes, too: ``report.ops[0].op`` is ``report["ops"][0]["op"]``."""
+    """A dictionary whose items are attributes, too: ``report.ops[0].op`` is ``report["ops"][0]["op"]``. Where a field is
+    called as a method of dictionaries is, such as ``values``, the field counts.
+    """
+
+    def __getattribute__(self, name: str) -> Any:
+        if not name.startswith("_") and dict.__contains__(self, name):
+            return dict.__getitem__(self, name)
+        return super().__getattribute__(name)
 
     def __getattr__(self, name: str) -> Any:
-        try:
-            return self[name]
-        except KeyError:
-            raise AttributeError(f"no field {name!r}; there are: {', '.join(self)}") from None
+        raise AttributeError(f"no field {name!r}; there are: {', '.join(self)}")
 
     def __dir__(self) -> list[str]:
         return [*super().__dir__(), *self]
