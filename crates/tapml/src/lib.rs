@@ -3,10 +3,10 @@
 
 pub mod align;
 pub mod dry_run;
-pub mod jobs;
-pub mod model;
 #[cfg(feature = "remote")]
 pub mod fleet;
+pub mod jobs;
+pub mod model;
 #[cfg(feature = "remote")]
 pub mod offer;
 pub mod platform;
