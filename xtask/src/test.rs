@@ -13,6 +13,8 @@ const PACKAGES: &[(&str, &str, &str)] = &[
     ("pocl-opencl-icd", "/etc/OpenCL/vendors/pocl.icd", "opencl"),
     ("chromium", "/usr/bin/chromium", "chromium"),
     ("nodejs", "/usr/bin/node", "node"),
+    ("nats-server", "/usr/sbin/nats-server", "nats-server"),
+    ("iproute2", "/usr/sbin/ip", "netns"),
 ];
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<()> {

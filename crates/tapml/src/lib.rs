@@ -13,6 +13,8 @@ pub mod platform;
 pub mod prompts;
 pub mod runtime;
 
+#[cfg(feature = "remote")]
+pub use tapml_broker as broker;
 pub use tapml_bugs as bugs;
 pub use tapml_cause as cause;
 pub use tapml_device as device;

@@ -42,8 +42,12 @@ pub fn default_name() -> String {
 pub fn stay(door: &Arc<Door>, hub: &Hub) {
     let instance = format!("{:016x}", seed());
     let mut pause = BACK_OFF.0;
+    let mut all = std::iter::once(&hub.address).chain(&hub.address.also).cycle();
     while !door.stop.load(Ordering::Acquire) {
         let begun = Instant::now();
+        // One after the other: a hub of the same group takes the place of one that has gone.
+        let address = all.next().unwrap_or(&hub.address);
+        let hub = &Hub { address: address.clone(), name: hub.name.clone() };
         let left = visit(door, hub, &instance);
         if begun.elapsed() > SILENCE {
             pause = BACK_OFF.0;

@@ -35,6 +35,8 @@ pub struct Address {
     pub answer_within: u64,
     /// Whether the word was `hub/NAME`.
     pub hub: bool,
+    /// Other hubs to try when this one does not answer.
+    pub also: Vec<Address>,
     /// At a hub: who waits for the same device is served by falling priority.
     pub priority: i32,
     /// At a hub: seconds to wait for a device; 0 for as long as one that suits is there.
@@ -49,13 +51,16 @@ impl Address {
 
     /// Reads a word such as `ws://localhost:7000/emulator` and its options.
     ///
-    /// `hub/NAME` is NAME at the hub of the option `hub`, of the variable `TAPML_HUB`, or of this machine. Both may have
-    /// options of the connection after `?`; those of the word count more.
+    /// `hub/NAME` is NAME at the hub of the option `hub`, of the variable `TAPML_HUB`, or of this machine. Both may name
+    /// several hubs, joined by commas, of which the first that answers is taken, and may have options of the connection after `?`; those of the word count more.
     pub fn parse(word: &str, options: &[(String, String)]) -> Result<Address> {
         let Some(name) = hub_name(word) else { return Address::direct(word, options) };
         let given = options.iter().find(|(n, _)| n == "hub").map(|(_, url)| url.clone());
         let hub = given.or_else(|| std::env::var("TAPML_HUB").ok().filter(|url| !url.is_empty()));
-        Address::at_hub(hub.as_deref().unwrap_or(HUB), name, options)
+        let hubs = hub.as_deref().unwrap_or(HUB).split(',');
+        let mut all = hubs.map(|hub| Address::at_hub(hub, name, options)).collect::<Result<Vec<_>>>()?;
+        let first = all.remove(0);
+        Ok(Address { also: all, ..first })
     }
 
     fn at_hub(hub: &str, name: &str, options: &[(String, String)]) -> Result<Address> {
@@ -101,6 +106,7 @@ impl Address {
             trace: false,
             answer_within: 0,
             hub: false,
+            also: Vec::new(),
             priority: 0,
             wait: 0,
         };

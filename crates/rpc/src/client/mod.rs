@@ -24,6 +24,7 @@ use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
 use tapml_exec::{PlatformInfo, ServedOp};
 use tapml_graph::{Context, Error, ErrorKind, Result};
+use tungstenite::WebSocket;
 
 /// How long an agent may show no sign of life, unless the address says otherwise.
 const ANSWER_WITHIN: Duration = Duration::from_secs(20);
@@ -104,14 +105,27 @@ pub fn operators(offer: &wire::Offer) -> Option<Result<OperatorDevice>> {
 
 /// Connects, says hello, and is welcomed.
 fn open(address: &Address) -> Result<(Connection, wire::Welcome)> {
+    let mut all = std::iter::once(address).chain(&address.also).peekable();
+    while let Some(one) = all.next() {
+        match connect::connect(one) {
+            Err(error) if error.kind() == ErrorKind::Unavailable && all.peek().is_some() => {
+                log::info!("{error}; trying the next hub");
+            }
+            connected => return greet(one, connected?),
+        }
+    }
+    Err(Error::bug("an address names nothing to connect to"))
+}
+
+/// Says hello, and is welcomed.
+fn greet(address: &Address, socket: WebSocket<connect::Stream>) -> Result<(Connection, wire::Welcome)> {
     let token = token(address)?;
     let within = match address.answer_within {
         0 => ANSWER_WITHIN,
         seconds => Duration::from_secs(seconds),
     };
     // Opening a device may take long, and no process can be asked meanwhile.
-    let mut connection =
-        Connection::new(connect::connect(address)?, address.place(), within.max(3 * ANSWER_WITHIN));
+    let mut connection = Connection::new(socket, address.place(), within.max(3 * ANSWER_WITHIN));
     let hello = wire::Hello {
         version_min: VERSION,
         version_max: VERSION,

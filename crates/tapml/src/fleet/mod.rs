@@ -3,10 +3,12 @@
 
 mod queue;
 mod report;
+mod shared;
 mod worker;
 
 pub use queue::{Item, Memory, Task, Work};
 pub use report::{Cell, Column, FleetReport, Member, Record, SCHEMA, State, encode};
+pub use shared::Shared;
 
 use crate::kernels::Overrides;
 use crate::migrate::suite::Suite;
@@ -25,6 +27,9 @@ const ITEM: usize = 16;
 
 /// How often new devices are looked for.
 const LOOK: Duration = Duration::from_secs(2);
+
+/// How long the first device may take to come.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// How cases are spread over the devices.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -85,7 +90,7 @@ impl Fleet<'_> {
     /// Runs the cases on all devices that the words name: `hub/webgpu` is every one of the hub, other words are one device.
     pub fn run(&self, targets: &[String], work: &dyn Work) -> Result<FleetReport> {
         let start = Instant::now();
-        let members = members(targets)?;
+        let members = self.first(targets)?;
         if members.is_empty() {
             let text = format!("no device answers to {}", targets.join(", "));
             return Err(Error::new(ErrorKind::Unavailable, text)
@@ -109,6 +114,19 @@ impl Fleet<'_> {
         report.add(&work.records()?, &kinds);
         report.seconds = start.elapsed().as_secs_f64();
         Ok(report)
+    }
+
+    /// The devices to begin with: agents that have just lost their hub are waited for.
+    fn first(&self, targets: &[String]) -> Result<Vec<Member>> {
+        let until = Instant::now() + PATIENCE.min(self.patience);
+        loop {
+            let found = members(targets)?;
+            if !found.is_empty() || Instant::now() > until {
+                return Ok(found);
+            }
+            self.stop.check()?;
+            std::thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// The names of the cases to run, with their operators; the operators take turns, so that every device sees all of them.

@@ -7,7 +7,7 @@ use crate::progress::Bar;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::time::Duration;
-use tapml::fleet::{Cell, Fleet, FleetReport, Memory, Spread};
+use tapml::fleet::{Cell, Fleet, FleetReport, Memory, Shared, Spread, Work};
 use tapml::graph::Model;
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{Oracles, Stop};
@@ -34,6 +34,23 @@ pub struct FleetArgs {
     /// Seconds that a device of the fleet may be away before it is given up
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "fleet")]
     patience: u64,
+    /// Keep the work and its results at this broker (`nats://host:4222`): several processes with the same --run share the
+    /// work, and the same command once more goes on where a killed one was
+    #[arg(long, value_name = "URL", requires = "fleet", requires = "run")]
+    broker: Option<String>,
+    /// The name of the run at the broker: letters, digits, `-` and `_`
+    #[arg(long, value_name = "NAME", requires = "broker")]
+    run: Option<String>,
+}
+
+impl FleetArgs {
+    /// Where the work is kept: at a broker, or in this process.
+    fn work(&self) -> Result<Box<dyn Work>> {
+        Ok(match (&self.broker, &self.run) {
+            (Some(broker), Some(run)) => Box::new(Shared::connect(broker, run)?),
+            _ => Box::new(Memory::default()),
+        })
+    }
 }
 
 impl CheckCommand {
@@ -63,7 +80,7 @@ impl CheckCommand {
             stop,
         };
         let targets: Vec<String> = self.target.target.split(',').map(str::to_string).collect();
-        let report = fleet.run(&targets, &Memory::default())?;
+        let report = fleet.run(&targets, self.fleet.work()?.as_ref())?;
         bar.finish();
         self.json.say(&render(&report))?;
         self.json.write(&report)?;

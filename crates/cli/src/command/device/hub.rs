@@ -7,8 +7,10 @@ use anyhow::Result;
 use clap::Args;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Arc;
+use tapml::broker::HubTable;
 use tapml::rpc::agent;
-use tapml::rpc::hub::{Config, Hub};
+use tapml::rpc::hub::{Config, Hub, Peers};
 
 /// Let agents dial in, browser tabs among them: `--target hub/NAME` then uses their devices
 #[derive(Args)]
@@ -45,6 +47,19 @@ pub struct HubArgs {
     /// Let web pages of this origin connect, beside the hub's own; may repeat
     #[arg(long, value_name = "ORIGIN")]
     allow_origin: Vec<String>,
+    /// Share agents, leases and queues with the hubs of other hosts through this broker: `nats://host:4222`, a NATS server
+    /// with JetStream; several addresses joined by commas
+    #[arg(long, value_name = "URL")]
+    broker: Option<String>,
+    /// Which of the broker's groups of hubs this one belongs to
+    #[arg(long, value_name = "NAME", default_value = "lab", requires = "broker")]
+    group: String,
+    /// Where other hubs reach this one, such as `wss://lab1:7071`; where it listens if not given
+    #[arg(long, value_name = "URL", requires = "broker")]
+    advertise: Option<String>,
+    /// Certificates (PEM) to trust at other hubs beside the system's
+    #[arg(long, value_name = "FILE", requires = "broker")]
+    peer_ca: Option<PathBuf>,
 }
 
 impl HubArgs {
@@ -65,6 +80,12 @@ impl HubArgs {
         Ok(Outcome::Holds)
     }
 
+    fn peers(&self) -> Result<Option<Peers>> {
+        let Some(broker) = &self.broker else { return Ok(None) };
+        let table = Arc::new(HubTable::connect(broker, &self.group)?);
+        Ok(Some(Peers { table, url: self.advertise.clone(), ca: self.peer_ca.clone() }))
+    }
+
     fn config(&self) -> Result<Config> {
         let tls = match (&self.tls_cert, &self.tls_key) {
             (Some(cert), Some(key)) => Some(tapml::rpc::tls::server(cert, key)?),
@@ -77,7 +98,7 @@ impl HubArgs {
             insecure: self.insecure,
             origins: self.allow_origin.clone(),
             clients: self.clients,
-            peers: None,
+            peers: self.peers()?,
         })
     }
 }

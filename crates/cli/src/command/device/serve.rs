@@ -12,7 +12,6 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 use tapml::offer::Local;
-use tapml::platform::PlatformSpec;
 use tapml::rpc::Address;
 use tapml::rpc::agent::{self, Agent, Config, Hub, Isolation, Settings};
 
@@ -27,7 +26,7 @@ pub struct ServeArgs {
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     /// Dial this hub, so that clients find this machine's devices there; with options as for devices, such as
-    /// `wss://lab:7071?token-file=token.txt`. May repeat
+    /// `wss://lab:7071?token-file=token.txt`. Several joined by commas are one after the other; may repeat for several at once
     #[arg(long, value_name = "URL")]
     hub: Vec<String>,
     /// The name to be known by at the hub; this machine's name if not given
@@ -129,8 +128,7 @@ impl ServeArgs {
             }
         };
         for url in &self.hub {
-            let spec = PlatformSpec::parse(url)?;
-            let address = Address { hub: true, ..Address::parse(&spec.word, &spec.options)? };
+            let address = Address::parse("hub", &[("hub".into(), url.clone())])?;
             agent.join(Hub { address, name: self.name.clone().unwrap_or_else(agent::default_name) });
         }
         Ok(agent)

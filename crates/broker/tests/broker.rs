@@ -1,0 +1,164 @@
+//! Against a real server: what is kept, what is shared, and what happens when the server is killed and started again.
+#![allow(clippy::unwrap_used)]
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tapml_broker::{Bucket, Client, HubTable, Queue};
+use tapml_rpc::hub::Table;
+
+/// `nats-server` with JetStream in a folder of its own.
+struct Server {
+    process: Child,
+    url: String,
+    port: u16,
+    folder: tempfile::TempDir,
+}
+
+fn run(folder: &Path, port: u16) -> Option<Child> {
+    let mut command = Command::new("nats-server");
+    command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(folder);
+    command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().ok()
+}
+
+impl Server {
+    fn start() -> Option<Server> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let folder = tempfile::tempdir().unwrap();
+        let Some(process) = run(folder.path(), port) else {
+            tapml_testing::skip("nats-server", "it is not installed");
+            return None;
+        };
+        let server = Server { process, url: format!("nats://127.0.0.1:{port}"), port, folder };
+        server.ready();
+        Some(server)
+    }
+
+    fn ready(&self) {
+        let until = Instant::now() + Duration::from_secs(20);
+        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
+            assert!(Instant::now() < until, "the server does not start");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn kill(&mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+
+    fn again(&mut self) {
+        self.process = run(self.folder.path(), self.port).unwrap();
+        self.ready();
+    }
+
+    fn client(&self) -> Arc<Client> {
+        let until = Instant::now() + Duration::from_secs(20);
+        loop {
+            match Client::connect(&self.url) {
+                Ok(client) => return Arc::new(client),
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// Tries until it works.
+fn eventually<T>(mut what: impl FnMut() -> Option<T>) -> T {
+    let until = Instant::now() + Duration::from_secs(30);
+    loop {
+        if let Some(done) = what() {
+            return done;
+        }
+        assert!(Instant::now() < until, "it does not come to pass");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+const LONG: Duration = Duration::from_secs(3600);
+
+#[test]
+fn rows_are_created_once_and_outlive_the_server() {
+    let Some(mut server) = Server::start() else { return };
+    let bucket = Bucket::open(server.client(), "test", "", LONG).unwrap();
+    let other = Bucket::open(server.client(), "test", "a.", LONG).unwrap();
+    assert!(bucket.create("a.1", b"one").unwrap().is_some());
+    assert!(other.create("a.1", b"two").unwrap().is_none(), "it is there");
+    let value = |of: &Bucket, key: &str| of.with(|rows| rows.get(key).map(|row| row.value.clone()));
+    assert_eq!(eventually(|| value(&other, "a.1")), b"one");
+    bucket.put("b.1", b"not for the other").unwrap();
+    other.remove("a.1").unwrap();
+    eventually(|| value(&bucket, "a.1").is_none().then_some(()));
+    let seq = other.create("a.1", b"three").unwrap().expect("it was removed");
+    assert!(bucket.replace("a.1", seq - 1, b"late").unwrap().is_none());
+    eventually(|| (value(&bucket, "a.1")? == b"three").then_some(()));
+    assert!(other.with(|rows| rows.len() == 1), "its prefix is `a.`");
+    server.kill();
+    assert!(bucket.put("a.2", b"lost").is_err());
+    assert_eq!(value(&bucket, "a.1").unwrap(), b"three", "what is known stays known");
+    server.again();
+    eventually(|| bucket.put("a.2", b"kept").ok());
+    eventually(|| value(&other, "a.2"));
+    assert_eq!(value(&other, "a.1").unwrap(), b"three");
+}
+
+#[test]
+fn work_comes_until_it_is_finished() {
+    let Some(mut server) = Server::start() else { return };
+    let queue = |server: &Server| Queue::open(server.client(), "run-1", Duration::from_millis(800)).unwrap();
+    let (one, two) = (queue(&server), queue(&server));
+    assert!(!one.busy("lane").unwrap() && one.take("lane").unwrap().is_none());
+    one.put("lane", b"x").unwrap();
+    one.put("other", b"y").unwrap();
+    let first = two.take("lane").unwrap().unwrap();
+    assert_eq!((first.payload.as_slice(), first.before), (b"x".as_slice(), 0));
+    assert!(one.take("lane").unwrap().is_none() && one.busy("lane").unwrap());
+    // Whoever says that it works on it keeps it.
+    for _ in 0..4 {
+        std::thread::sleep(Duration::from_millis(300));
+        two.renew(&first.token).unwrap();
+    }
+    assert!(one.take("lane").unwrap().is_none());
+    let again = eventually(|| one.take("lane").unwrap());
+    assert_eq!((again.payload.as_slice(), again.before), (b"x".as_slice(), 1));
+    server.kill();
+    assert!(one.finish(&again.token).is_err());
+    server.again();
+    let last = eventually(|| two.take("lane").ok().flatten());
+    assert_eq!(last.payload, b"x");
+    two.finish(&last.token).unwrap();
+    eventually(|| (!one.busy("lane").unwrap()).then_some(()));
+    assert_eq!(one.take("other").unwrap().unwrap().payload, b"y", "the server was killed, its work is there");
+}
+
+#[test]
+fn hubs_see_each_others_rows_and_those_of_a_killed_hub_go() {
+    let Some(mut server) = Server::start() else { return };
+    let (one, two) =
+        (HubTable::connect(&server.url, "lab").unwrap(), HubTable::connect(&server.url, "lab").unwrap());
+    let has = |table: &HubTable, key: &str| table.rows().iter().any(|(k, _)| k == key).then_some(());
+    one.put("a.x", b"agent");
+    eventually(|| has(&two, "a.x"));
+    assert!(one.create("l.x", b"lease").unwrap());
+    assert!(!two.create("l.x", b"lease").unwrap(), "one of both has it");
+    one.remove("l.x");
+    eventually(|| two.create("l.x", b"lease").unwrap().then_some(()));
+    server.kill();
+    assert!(one.create("l.y", b"lease").is_err(), "nobody can know");
+    server.again();
+    eventually(|| one.create("l.y", b"lease").ok());
+    eventually(|| has(&two, "l.y"));
+    drop(two);
+    eventually(|| has(&one, "l.x").is_none().then_some(()));
+    assert!(has(&one, "a.x").is_some(), "its own rows stay");
+}

@@ -1,0 +1,210 @@
+//! Several hosts, each a network namespace: hubs that share a broker, agents that lose their hub, networks that fall silent.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::carved;
+use serde_json::Value;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn ip(arguments: &str) -> bool {
+    let done = Command::new("ip").args(arguments.split_whitespace()).stderr(Stdio::null()).status();
+    done.is_ok_and(|status| status.success())
+}
+
+/// Hosts with addresses 10.77.0.1, 2, … on a bridge that is a namespace of its own: nothing of it touches this machine's
+/// network.
+struct Net {
+    names: Vec<String>,
+}
+
+impl Net {
+    fn new(test: &str, hosts: usize) -> Option<Net> {
+        let name = |i: usize| format!("tapml-{}-{test}-{i}", std::process::id());
+        let net = Net { names: (0..=hosts).map(name).collect() };
+        let bridge = net.names[0].clone();
+        let mut made = ip(&format!("netns add {bridge}"))
+            && ip(&format!("-n {bridge} link add name br0 type bridge"))
+            && ip(&format!("-n {bridge} link set br0 up"));
+        for i in 1..=hosts {
+            let host = &net.names[i];
+            made = made
+                && ip(&format!("netns add {host}"))
+                && ip(&format!("-n {bridge} link add p{i} type veth peer name e netns {host}"))
+                && ip(&format!("-n {bridge} link set p{i} master br0 up"))
+                && ip(&format!("-n {host} addr add 10.77.0.{i}/24 dev e"))
+                && ip(&format!("-n {host} link set e up"))
+                && ip(&format!("-n {host} link set lo up"));
+        }
+        if !made {
+            tapml_testing::skip("netns", "network namespaces need Linux, root and iproute2");
+            return None;
+        }
+        Some(net)
+    }
+
+    /// The network of a host falls silent, without a word to anybody, or is there again.
+    fn plug(&self, host: usize, state: &str) {
+        assert!(ip(&format!("-n {} link set p{host} {state}", self.names[0])));
+    }
+
+    /// Starts a program on a host.
+    fn start(&self, host: usize, folder: &Path, program: &str, arguments: &str) -> Process {
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.names[host], program]).args(arguments.split_whitespace());
+        command.current_dir(folder).env("TAPML_TOKEN", "a token for this test").env("TAPML_HUB", HUBS);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        Process(Some(command.spawn().unwrap()))
+    }
+
+    fn tapml(&self, host: usize, folder: &Path, arguments: &str) -> Process {
+        self.start(host, folder, env!("CARGO_BIN_EXE_tapml"), arguments)
+    }
+
+    /// Runs a command on a host; its exit code and report.
+    fn json(&self, host: usize, folder: &Path, arguments: &str) -> (i32, Value) {
+        self.tapml(host, folder, &format!("{arguments} --json -")).report()
+    }
+}
+
+impl Drop for Net {
+    fn drop(&mut self) {
+        for name in &self.names {
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+/// `ip netns exec` becomes the program: killing it kills the program.
+struct Process(Option<Child>);
+
+impl Process {
+    fn kill(mut self) {
+        if let Some(child) = &mut self.0 {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        self.0 = None;
+    }
+
+    fn report(mut self) -> (i32, Value) {
+        let output = self.0.take().unwrap().wait_with_output().unwrap();
+        let said = || String::from_utf8_lossy(&output.stderr).into_owned().into();
+        let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| said());
+        (output.status.code().unwrap_or(-1), report)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Hosts 1 and 2 are hubs where there are several.
+const HUBS: &str = "ws://10.77.0.1:7071?insecure,ws://10.77.0.2:7071?insecure";
+
+/// Waits until a host sees so many devices.
+fn known(net: &Net, host: usize, folder: &Path, count: usize) {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (_, listed) = net.json(host, folder, "device list hub");
+        if listed["devices"].as_array().is_some_and(|all| all.len() == count) {
+            return;
+        }
+        assert!(Instant::now() < until, "{listed}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+fn token(folder: &Path) {
+    std::fs::write(folder.join("token"), "a token for this test").unwrap();
+}
+
+const HUB: &str = "device hub --listen 0.0.0.0:7071 --token-file token --insecure";
+
+#[test]
+fn a_network_that_falls_silent_costs_its_session_only() {
+    let Some(net) = Net::new("silent", 3) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    token(folder);
+    let _hub = net.tapml(1, folder, HUB);
+    let _agent =
+        net.tapml(2, folder, "device serve --hub ws://10.77.0.1:7071?insecure --name far --target emulator");
+    known(&net, 3, folder, 1);
+    let suite = carved(folder);
+    let check = format!("check {} --target hub/far?answer-within=3", suite.display());
+    let running = net.tapml(3, folder, &check);
+    std::thread::sleep(Duration::from_millis(400));
+    net.plug(2, "down");
+    // It may have been done in time; else it is told that the device is lost.
+    let (code, _) = running.report();
+    assert!(code == 2 || code == 0, "{code}");
+    let (code, _) = net.json(3, folder, &format!("{check}&wait=1"));
+    assert_eq!(code, 2, "nobody answers for an agent that is cut off");
+    net.plug(2, "up");
+    let until = Instant::now() + Duration::from_secs(60);
+    let report = loop {
+        let (code, report) = net.json(3, folder, &check);
+        if code == 0 {
+            break report;
+        }
+        assert!(Instant::now() < until, "{code} {report}");
+    };
+    assert_eq!(report["failed"], 0, "{report}");
+}
+
+#[test]
+fn a_fleet_over_many_hosts_loses_nothing() {
+    if Command::new("nats-server").arg("--version").stdout(Stdio::null()).status().is_err() {
+        return tapml_testing::skip("nats-server", "it is not installed");
+    }
+    let Some(net) = Net::new("fleet", 4) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    token(folder);
+    let broker = || net.start(4, folder, "nats-server", "-a 10.77.0.4 -p 4222 -js -sd nats");
+    let first = broker();
+    let hub = |host: usize| {
+        let own = format!("{HUB} --broker nats://10.77.0.4:4222 --advertise ws://10.77.0.{host}:7071");
+        net.tapml(host, folder, &own)
+    };
+    let agent = |host: usize, name: &str, hubs: &str| {
+        net.tapml(host, folder, &format!("device serve --hub {hubs} --name {name} --target emulator"))
+    };
+    // The broker may take a moment.
+    std::thread::sleep(Duration::from_millis(700));
+    let (one, _two) = (hub(1), hub(2));
+    std::thread::sleep(Duration::from_millis(700));
+    let _a = agent(3, "a", HUBS);
+    let b = agent(3, "b", "ws://10.77.0.2:7071?insecure");
+    // Each hub tells of both, whichever has them.
+    known(&net, 4, folder, 2);
+    let suite = carved(folder);
+    let fleet = format!(
+        "check {} --target hub/emulator --fleet --broker nats://10.77.0.4:4222 --run r1",
+        suite.display()
+    );
+    let run = net.tapml(4, folder, &format!("{fleet} --json -"));
+    std::thread::sleep(Duration::from_millis(600));
+    one.kill();
+    std::thread::sleep(Duration::from_millis(300));
+    b.kill();
+    first.kill();
+    std::thread::sleep(Duration::from_millis(500));
+    let _again = broker();
+    let _b = agent(3, "b", HUBS);
+    let (code, report) = run.report();
+    assert_eq!(code, 0, "{report}");
+    let (_, local) = net.json(4, folder, &format!("check {} --target emulator", suite.display()));
+    assert_eq!((&report["cases"], &report["failed"]), (&local["cases"], &0.into()), "{report}");
+    // The same command once more has nothing left to do, and the same to say.
+    let (code, again) = net.json(4, folder, &fleet);
+    assert_eq!((code, &again["cases"]), (0, &report["cases"]), "{again}");
+}

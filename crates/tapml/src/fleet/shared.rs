@@ -1,0 +1,101 @@
+//! The work of a fleet at a broker, shared by all processes that run the same fleet: whoever is killed, the others, or the
+//! same command once more, go on.
+
+use super::queue::{Item, Task, Work};
+use super::report::{Record, encode};
+use crate::{Error, Result};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tapml_broker::{Bucket, Client, Queue, key};
+
+/// An item that was taken comes to somebody else after this time without a word about it.
+const WAIT: Duration = Duration::from_secs(30);
+
+/// How long results are kept.
+const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);
+
+/// A queue and results at a broker.
+pub struct Shared {
+    queue: Queue,
+    results: Bucket,
+    run: String,
+}
+
+/// An item on its way, with the devices that were lost over it.
+#[derive(Serialize, Deserialize)]
+struct Sent {
+    item: Item,
+    lost: u32,
+}
+
+impl Shared {
+    /// The run of this name at a broker, such as `nats://host:4222`.
+    pub fn connect(url: &str, run: &str) -> Result<Shared> {
+        let client = Arc::new(Client::connect(url)?);
+        let queue = Queue::open(client.clone(), run, WAIT)?;
+        let results = Bucket::open(client, "tapml_results", &format!("{run}."), KEPT)?;
+        Ok(Shared { queue, results, run: run.into() })
+    }
+
+    fn send(&self, item: Item, lost: u32) -> Result<()> {
+        let lane = key(&item.lane);
+        let sent =
+            serde_json::to_vec(&Sent { item, lost }).map_err(|e| Error::bug(format!("an item: {e}")))?;
+        self.queue.put(&lane, &sent)
+    }
+}
+
+impl Work for Shared {
+    fn put(&self, items: Vec<Item>) -> Result<()> {
+        items.into_iter().try_for_each(|item| self.send(item, 0))
+    }
+
+    fn take(&self, lane: &str) -> Result<Option<Task>> {
+        let Some(delivery) = self.queue.take(&key(lane))? else { return Ok(None) };
+        match serde_json::from_slice::<Sent>(&delivery.payload) {
+            Ok(Sent { item, lost }) => Ok(Some(Task { item, lost, token: delivery.token })),
+            Err(error) => {
+                // Another release's: it would come for ever.
+                log::warn!("an item of the queue cannot be read: {error}");
+                self.queue.finish(&delivery.token)?;
+                Ok(None)
+            }
+        }
+    }
+
+    fn renew(&self, task: &Task) -> Result<()> {
+        self.queue.renew(&task.token)
+    }
+
+    fn finish(&self, task: Task, records: Vec<Record>) -> Result<()> {
+        for record in records {
+            let at = format!("{}.{}.{}", self.run, key(&record.lane), key(&record.case));
+            // If somebody had the case as well, the first record stays.
+            self.results.create(&at, &encode(&record)?)?;
+        }
+        self.queue.finish(&task.token)
+    }
+
+    fn give_back(&self, task: Task, pieces: Vec<Item>) -> Result<()> {
+        pieces.into_iter().try_for_each(|item| self.send(item, task.lost + 1))?;
+        self.queue.finish(&task.token)
+    }
+
+    fn records(&self) -> Result<BTreeMap<(String, String), Record>> {
+        let read = |bytes: &[u8]| serde_json::from_slice::<Record>(bytes).ok();
+        let all =
+            self.results.with(|rows| rows.values().filter_map(|row| read(&row.value)).collect::<Vec<_>>());
+        Ok(all.into_iter().map(|record| ((record.lane.clone(), record.case.clone()), record)).collect())
+    }
+
+    fn count(&self, lane: &str) -> Result<usize> {
+        let of = format!("{}.{}.", self.run, key(lane));
+        Ok(self.results.with(|rows| rows.keys().filter(|key| key.starts_with(&of)).count()))
+    }
+
+    fn busy(&self, lane: &str) -> Result<bool> {
+        self.queue.busy(&key(lane))
+    }
+}
