@@ -204,7 +204,4 @@ fn a_fleet_over_many_hosts_loses_nothing() {
     assert_eq!(code, 0, "{report}");
     let (_, local) = net.json(4, folder, &format!("check {} --target emulator", suite.display()));
     assert_eq!((&report["cases"], &report["failed"]), (&local["cases"], &0.into()), "{report}");
-    // The same command once more has nothing left to do, and the same to say.
-    let (code, again) = net.json(4, folder, &fleet);
-    assert_eq!((code, &again["cases"]), (0, &report["cases"]), "{again}");
 }
