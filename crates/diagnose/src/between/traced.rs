@@ -42,9 +42,9 @@ impl Values {
         Ok(Values { nodes, given, fill })
     }
 
-    /// Whether a word may be what memory was filled with. A device may keep a NaN and not its bits.
+    /// Whether a word, or the half of one that ends a tensor, may be what memory was filled with. A device may keep a NaN and not its bits.
     pub fn is_fill(&self, word: &[u8]) -> bool {
-        self.fill.is_some_and(|fill| word == fill.to_le_bytes() || nan(fill) && is_nan(word))
+        self.fill.is_some_and(|fill| fill.to_le_bytes().starts_with(word) || nan(fill) && is_nan(word))
     }
 
     /// Whether a tensor holds nothing but what memory is filled with; zeros if it is not filled.
