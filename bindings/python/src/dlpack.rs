@@ -112,13 +112,13 @@ fn sizes(pointer: *const i64, rank: usize) -> Vec<i64> {
 fn contiguous(shape: &[usize], strides: &[i64]) -> bool {
     let mut expected = 1i64;
     let elements = shape.iter().product::<usize>();
-    let pairs = shape.iter().zip(strides).rev();
+    let mut pairs = shape.iter().zip(strides).rev();
     let good = |(size, stride): (&usize, &i64)| {
         let good = *size == 1 || *stride == expected;
         expected = expected.saturating_mul(*size as i64);
         good
     };
-    elements == 0 || pairs.map(good).all(|good| good)
+    elements == 0 || pairs.all(good)
 }
 
 /// What a capsule of ours holds.

@@ -105,11 +105,11 @@ pub fn job(py: Python<'_>, kind: &str, fields: &str, progress: Py<PyAny>) -> PyR
         if let (Ok(told), None) = (&told, &interrupt) {
             interrupt = told.iter().try_for_each(|event| tell(py, &progress, event)).err();
         }
-        if let Err(signal) = py.check_signals() {
-            if interrupt.replace(signal).is_some() {
-                // Asked twice: the thread ends when it next looks.
-                break;
-            }
+        if let Err(signal) = py.check_signals()
+            && interrupt.replace(signal).is_some()
+        {
+            // Asked twice: the thread ends when it next looks.
+            break;
         }
         if interrupt.is_some() {
             stop.request();

@@ -156,7 +156,7 @@ impl<'a> Writer<'a> {
                 let a = self.operand(expr)?;
                 let template = unary(op, a.shape.kind());
                 let template = self.need(template, "an operator on this type")?;
-                self.apply(&format!("{op:?}"), &template, &[a.clone()], a.shape.kind())
+                self.apply(&format!("{op:?}"), &template, std::slice::from_ref(&a), a.shape.kind())
             }
             Expression::Binary { op, left, right } => {
                 let (a, b) = (self.operand(left)?, self.operand(right)?);

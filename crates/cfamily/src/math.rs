@@ -85,7 +85,9 @@ impl Writer<'_> {
         let kind = a.shape.kind();
         let shape = Shape::Scalar(kind);
         let text = match a.shape {
-            Shape::Scalar(_) => self.apply("Abs", &halves(kind, "m_abs($a)", kind), &[a.clone()], kind)?,
+            Shape::Scalar(_) => {
+                self.apply("Abs", &halves(kind, "m_abs($a)", kind), std::slice::from_ref(a), kind)?
+            }
             _ => {
                 let square = self.dot(a, a)?;
                 self.apply("Sqrt", &halves(kind, "m_sqrt($a)", kind), &[square], kind)?
@@ -181,7 +183,7 @@ impl Writer<'_> {
         let parameter = self.types.shape(a.shape);
         self.helper(&name, |writer| {
             let own = Operand { text: "a".into(), shape: a.shape };
-            let x = writer.apply(&format!("{fun:?}First"), &first, &[own.clone()], kind)?;
+            let x = writer.apply(&format!("{fun:?}First"), &first, std::slice::from_ref(&own), kind)?;
             let y = writer.apply(&format!("{fun:?}Second"), &second, &[own], second_kind)?;
             let (Some(one), Some(two)) = (names.first(), names.get(1)) else {
                 return writer.fail("a result without parts");

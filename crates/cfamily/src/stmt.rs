@@ -28,9 +28,18 @@ impl<'a> Writer<'a> {
             Statement::If { condition, ref accept, ref reject } => self.branch(condition, accept, reject),
             Statement::Switch { selector, ref cases } => self.switch(selector, cases),
             Statement::Loop { ref body, ref continuing, break_if } => self.looped(body, continuing, break_if),
-            Statement::Break => Ok(self.line("break;")),
-            Statement::Continue => Ok(self.line("continue;")),
-            Statement::Return { value: None } => Ok(self.line("return;")),
+            Statement::Break => {
+                self.line("break;");
+                Ok(())
+            }
+            Statement::Continue => {
+                self.line("continue;");
+                Ok(())
+            }
+            Statement::Return { value: None } => {
+                self.line("return;");
+                Ok(())
+            }
             Statement::Return { value: Some(value) } => {
                 let value = self.value(value)?;
                 self.line(format!("return {};", bare(&value)));
@@ -95,7 +104,10 @@ impl<'a> Writer<'a> {
         let call = format!("{}({})", self.functions[&function], texts.join(", "));
         match result {
             Some(result) => self.define(result, &call),
-            None => Ok(self.line(format!("{call};"))),
+            None => {
+                self.line(format!("{call};"));
+                Ok(())
+            }
         }
     }
 
@@ -131,7 +143,10 @@ impl<'a> Writer<'a> {
         let call = format!("ATOMIC_{name}({at}, {value})");
         match result {
             Some(result) => self.define(result, &call),
-            None => Ok(self.line(format!("{call};"))),
+            None => {
+                self.line(format!("{call};"));
+                Ok(())
+            }
         }
     }
 

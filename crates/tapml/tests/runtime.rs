@@ -1,4 +1,5 @@
 //! Modules compiled for a device, uploaded and called with tensors of the caller.
+#![allow(clippy::unwrap_used)]
 
 use serde_json::json;
 use std::collections::HashMap;

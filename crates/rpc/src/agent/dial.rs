@@ -73,7 +73,8 @@ fn seed() -> u64 {
 fn visit(door: &Arc<Door>, hub: &Hub, instance: &str) -> Result<()> {
     let devices = door.devices()?.into_iter().map(|mut offer| {
         offer.reason = offer.reason.replace(char::is_control, " ");
-        offer.reason.truncate(offer.reason.floor_char_boundary(MAX_LABEL));
+        let end = (0..=MAX_LABEL.min(offer.reason.len())).rev().find(|&at| offer.reason.is_char_boundary(at));
+        offer.reason.truncate(end.unwrap_or(0));
         offer
     });
     let register = Register {

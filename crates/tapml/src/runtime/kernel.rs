@@ -35,8 +35,9 @@ impl OwnKernel {
             ))
             .with_hint(format!("in order: {}", names.join(", "))));
         }
-        let written = desc.bindings.iter().zip(types).filter(|(kind, _)| **kind == BindingKind::ReadWrite);
-        let Some((_, last)) = written.last() else {
+        let mut written =
+            desc.bindings.iter().zip(types).filter(|(kind, _)| **kind == BindingKind::ReadWrite);
+        let Some((_, last)) = written.next_back() else {
             return Err(Error::invalid(format!("`{}` writes nothing", desc.entry))
                 .with_hint("bind its result as `var<storage, read_write>`"));
         };
@@ -49,7 +50,7 @@ impl OwnKernel {
     }
 
     /// The entry point's name.
-    pub fn name(&self) -> &str {
+    pub fn entry(&self) -> &str {
         &self.desc.entry
     }
 

@@ -58,7 +58,7 @@ impl Module {
 
     /// A kernel of one's own.
     pub fn kernel(kernel: OwnKernel) -> Module {
-        Module { name: kernel.name().to_string(), body: Body::Kernel(Box::new(kernel)) }
+        Module { name: kernel.entry().to_string(), body: Body::Kernel(Box::new(kernel)) }
     }
 
     /// The same module under another name. Fails on an empty name.
