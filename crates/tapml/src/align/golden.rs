@@ -86,6 +86,10 @@ impl Golden {
 }
 
 impl Values for Golden {
+    fn lacks(&self) -> &'static str {
+        "there is neither `p0.logits` nor a hidden state"
+    }
+
     fn path(&self) -> &Path {
         &self.path
     }

@@ -129,6 +129,8 @@ trait Values {
     fn compare(&self, prompt: usize, length: usize, found: &BTreeMap<String, Tensor>) -> Result<Vec<Row>>;
     /// What was not compared, if these rows were; see [`AlignReport::unmatched`].
     fn unmatched(&self, rows: &[Row]) -> Vec<String>;
+    /// What a file lacks in which nothing can be compared.
+    fn lacks(&self) -> &'static str;
 }
 
 impl AlignJob {
@@ -150,7 +152,7 @@ impl AlignJob {
             progress.advance(1);
         }
         if rows.is_empty() {
-            let text = format!("{}: nothing in it has a place in the graph", values.path().display());
+            let text = format!("{}: {}", values.path().display(), values.lacks());
             return Err(Error::invalid(text).with_hint("`tapml align --help` says what such a file holds"));
         }
         rows.sort_by_key(|row| place(model.graph(), &row.value).unwrap_or(usize::MAX));

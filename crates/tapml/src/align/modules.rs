@@ -127,6 +127,10 @@ fn side_by_side(cosines: &Tensor, sines: &Tensor) -> Result<Option<Tensor>> {
 }
 
 impl Values for Modules {
+    fn lacks(&self) -> &'static str {
+        "nothing in it has a place in the graph"
+    }
+
     fn path(&self) -> &Path {
         &self.path
     }
