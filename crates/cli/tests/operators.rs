@@ -101,7 +101,7 @@ fn a_good_agent_conforms_and_a_wrong_one_is_found() {
     }
     let mut kernel = tapml(folder.path());
     kernel.arg("check").arg(&suite).args(["--target", &good.target, "--kernel"]);
-    let file = common::kernel(folder.path(), "silu");
-    let told = common::stderr(kernel.arg(format!("silu={}", file.display())), 2);
+    let file = common::kernel(folder.path(), "rms_norm");
+    let told = common::stderr(kernel.arg(format!("rms_norm={}", file.display())), 2);
     assert!(told.contains("no kernels to replace"), "{told}");
 }
