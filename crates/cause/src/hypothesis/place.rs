@@ -115,7 +115,8 @@ fn named(
         "column" => Cause::ColumnsSwapped,
         _ => Cause::WrongHead,
     };
-    let decisive = exchanged || one || shifted;
+    // A shift by several may come of a position, an offset or a stride.
+    let decisive = exchanged || one || shifted && shift.abs() == 1;
     let (cause, note) = match (exchanged, one, shifted) {
         (true, ..) => (swapped, format!("each {unit} is exchanged with another: {first} with {source}, …")),
         (_, true, _) => (
