@@ -106,7 +106,7 @@ fn differing(run: &mut Run<'_>, step: &Step, values: &Values) -> Result<Vec<Anom
     let alone = replayed(run, &calls)?;
     let all = ids.into_iter().zip(calls).zip(left).zip(alone);
     let differs = all.filter_map(|(((id, call), observed), alone)| {
-        let alone = alone.filter(|alone| !alike(alone, observed, values, call.op.appends()))?;
+        let alone = alone.filter(|alone| !alike(alone, observed, values, state(&call)))?;
         Some((id, Differs { call, observed: observed.clone(), alone }))
     });
     let mut differs: Vec<(NodeId, Differs)> = differs.collect();
@@ -120,20 +120,31 @@ fn differing(run: &mut Run<'_>, step: &Step, values: &Values) -> Result<Vec<Anom
     Ok(differs.into_iter().map(anomaly).collect())
 }
 
+/// What a call extends, if it does.
+fn state(call: &Call) -> Option<&Tensor> {
+    call.inputs.first().filter(|_| call.op.appends())
+}
+
 /// Whether a node leaves the same alone and in the program. What it writes in neither holds there what memory was filled
-/// with, which is another word alone, or nothing new where a state `grows`.
-fn alike(alone: &[Tensor], observed: &[Tensor], values: &Values, grows: bool) -> bool {
-    let nothing = |word: &[u8]| grows && word.iter().all(|&b| b == 0);
+/// with, which is another word alone; where a `state` grows, in place there and as a copy alone, what it held, or zeros.
+fn alike(alone: &[Tensor], observed: &[Tensor], values: &Values, state: Option<&Tensor>) -> bool {
+    let zeros = |word: &[u8]| state.is_some() && word.iter().all(|&b| b == 0);
     let unwritten =
-        |word: &[u8]| nothing(word) || UNWRITTEN.iter().any(|fill| word == &fill.to_le_bytes()[..word.len()]);
-    let left = |word: &[u8]| nothing(word) || values.is_fill(word);
-    let words = |(a, b): (&[u8], &[u8])| a == b || unwritten(a) && left(b);
+        |word: &[u8]| zeros(word) || UNWRITTEN.iter().any(|fill| word == &fill.to_le_bytes()[..word.len()]);
+    let held = |at: usize, word: &[u8]| {
+        state.is_some_and(|state| state.bytes().get(at..at + word.len()) == Some(word))
+    };
+    let left = |at: usize, word: &[u8]| zeros(word) || values.is_fill(word) || held(at, word);
+    let words = |(i, (a, b)): (usize, (&[u8], &[u8]))| a == b || unwritten(a) && left(i * WORD, b);
     let tensors = |(a, b): (&Tensor, &Tensor)| {
         let (a, b) = (&a.bytes()[..], &b.bytes()[..]);
-        a.len() == b.len() && a.chunks(4).zip(b.chunks(4)).all(words)
+        a.len() == b.len() && a.chunks(WORD).zip(b.chunks(WORD)).enumerate().all(words)
     };
     alone.len() == observed.len() && alone.iter().zip(observed).all(tensors)
 }
+
+/// Bytes of what memory is filled with.
+const WORD: usize = 4;
 
 /// What each of these calls gives alone; `None` for one that cannot be run.
 fn replayed(run: &mut Run<'_>, calls: &[Call]) -> Result<Vec<Option<Vec<Tensor>>>> {
@@ -156,14 +167,18 @@ mod tests {
     #[test]
     fn what_is_written_neither_alone_nor_in_the_program_is_alike() {
         let values = Values { nodes: Vec::new(), given: Default::default(), fill: Some(FILL) };
-        let one = 1f32.to_bits();
+        let (one, two) = (1f32.to_bits(), 2f32.to_bits());
+        let old = tensor(&[two]).remove(0);
         for fill in UNWRITTEN {
             let alone = tensor(&[fill, one]);
-            assert!(alike(&alone, &tensor(&[FILL, one]), &values, false));
-            assert!(!alike(&alone, &tensor(&[FILL, FILL]), &values, false), "written alone only");
-            assert!(!alike(&alone, &tensor(&[one, one]), &values, false), "written in the program only");
-            assert!(!alike(&alone, &tensor(&[0, one]), &values, false));
-            assert!(alike(&alone, &tensor(&[0, one]), &values, true), "a state holds zeros");
+            let alike = |observed: &[u32], state| super::alike(&alone, &tensor(observed), &values, state);
+            assert!(alike(&[FILL, one], None));
+            assert!(!alike(&[FILL, FILL], None), "written alone only");
+            assert!(!alike(&[one, one], None), "written in the program only");
+            assert!(!alike(&[0, one], None) && !alike(&[two, one], None));
+            assert!(alike(&[0, one], Some(&old)), "a state holds zeros where nothing was");
+            assert!(alike(&[two, one], Some(&old)), "a state keeps what it held");
+            assert!(!alike(&[one, one], Some(&old)));
         }
     }
 }
