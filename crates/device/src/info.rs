@@ -61,6 +61,9 @@ pub struct Features {
     pub f16: bool,
     /// Subgroup operations, with the range of subgroup sizes.
     pub subgroups: Option<(u32, u32)>,
+    /// Kernels in CUDA C++, with the compute capability times ten: 90 on Hopper.
+    #[serde(default)]
+    pub cuda: Option<u32>,
 }
 
 /// Identity, limits and features of a device.

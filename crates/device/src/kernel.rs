@@ -10,6 +10,12 @@ use tapml_graph::{Error, Result};
 pub enum Language {
     /// WebGPU Shading Language, without `enable` directives: each device adds what its front end wants.
     Wgsl,
+    /// CUDA C++ as NVRTC compiles it, without any header. Only devices with [`Features::cuda`] take it.
+    ///
+    /// Each constant becomes a line `#define NAME value` in front of the source, whole numbers without a fraction. The
+    /// entry point is an `extern "C" __global__` function with one pointer for each binding, in order; uniform blocks are
+    /// pointers too. [`KernelDesc::workgroup_memory`] is its dynamic shared memory.
+    Cuda,
 }
 
 /// Source text. What is compiled is `prelude` followed by `text`; lines in errors count within `text` alone.
@@ -65,12 +71,17 @@ pub struct KernelDesc {
     pub bindings: Vec<BindingKind>,
     /// Invocations of a workgroup in x, y and z.
     pub workgroup: [u32; 3],
-    /// Bytes of workgroup memory that the kernel declares.
+    /// Bytes of workgroup memory that the kernel declares; in CUDA C++, of dynamic shared memory that it is launched with.
     pub workgroup_memory: u32,
     /// Whether the source needs `f16`.
     pub needs_f16: bool,
     /// Whether the source needs subgroup operations.
     pub needs_subgroups: bool,
+    /// Whether the kernel may start before the one in front of it in a list has ended, where the device can do that
+    /// (programmatic dependent launch). Such a kernel itself waits (`griddepcontrol.wait`) before it reads what an earlier
+    /// kernel writes and before it writes anything.
+    #[serde(default)]
+    pub overlaps: bool,
 }
 
 impl KernelDesc {
@@ -110,6 +121,7 @@ impl KernelDesc {
 
     fn check_features(&self, features: &Features, device: &str) -> Result<()> {
         let lacks = match () {
+            () if self.source.language == Language::Cuda && features.cuda.is_none() => "cuda",
             () if self.needs_f16 && !features.f16 => "f16",
             () if self.needs_subgroups && features.subgroups.is_none() => "subgroups",
             () => return Ok(()),

@@ -61,6 +61,7 @@ fn desc(bindings: &[BindingKind]) -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
+        overlaps: false,
     }
 }
 

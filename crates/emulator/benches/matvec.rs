@@ -142,6 +142,7 @@ fn case(
         workgroup_memory: 4096,
         needs_f16: false,
         needs_subgroups: false,
+        overlaps: false,
     };
     let kernel = device.create_kernel(&desc).expect("the kernel is valid");
     let one = 1.0_f32.to_le_bytes();

@@ -30,6 +30,7 @@
 //!     workgroup_memory: 0,
 //!     needs_f16: false,
 //!     needs_subgroups: false,
+//!     overlaps: false,
 //! })?;
 //! let y = device.create_buffer("y", 16)?;
 //! let one = || Extent::of(1_u64);

@@ -67,9 +67,11 @@ impl Profile {
     pub fn features(self, subgroup_size: u32) -> Features {
         match self {
             Profile::Default | Profile::FastMath => {
-                Features { f16: true, subgroups: Some((subgroup_size, subgroup_size)) }
+                Features { f16: true, subgroups: Some((subgroup_size, subgroup_size)), cuda: None }
             }
-            Profile::MobileWebgpu | Profile::StrictF32 => Features { f16: false, subgroups: None },
+            Profile::MobileWebgpu | Profile::StrictF32 => {
+                Features { f16: false, subgroups: None, cuda: None }
+            }
         }
     }
 

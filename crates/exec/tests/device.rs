@@ -18,7 +18,7 @@ use tapml_wgpu::WgpuDevice;
 const HALF: Toy = Toy { dtype: DType::F16, ..FUSED };
 
 fn null() -> DevicePlatform {
-    let features = Features { f16: true, subgroups: None };
+    let features = Features { f16: true, subgroups: None, cuda: None };
     DevicePlatform::new(Box::new(NullDevice::new(Limits::WEBGPU, features)), Overrides::default())
 }
 

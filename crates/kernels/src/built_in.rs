@@ -33,7 +33,7 @@ pub fn any_device() -> DeviceInfo {
         driver: String::new(),
         kind: AdapterKind::Other,
         limits: Limits::WEBGPU,
-        features: Features { f16: true, subgroups: None },
+        features: Features { f16: true, subgroups: None, cuda: None },
     }
 }
 

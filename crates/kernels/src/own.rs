@@ -45,6 +45,7 @@ pub fn own_kernel(
         workgroup_memory: found.workgroup_memory.unwrap_or(0),
         needs_f16: directives.f16,
         needs_subgroups: directives.subgroups,
+        overlaps: false,
     };
     Validator::new().check(&desc)?;
     Ok((desc, found.bindings.into_iter().map(|(.., name)| name).collect()))

@@ -172,7 +172,7 @@ fn states_can_be_read_and_written() {
 }
 
 fn null(f16: bool) -> DeviceInfo {
-    NullDevice::new(Limits::WEBGPU, Features { f16, subgroups: None }).info().clone()
+    NullDevice::new(Limits::WEBGPU, Features { f16, subgroups: None, cuda: None }).info().clone()
 }
 
 #[test]

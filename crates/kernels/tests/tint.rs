@@ -10,7 +10,7 @@ use tapml_kernels::{Overrides, plan_node};
 
 /// Each distinct source by a file name that tells which it is.
 fn sources() -> BTreeMap<String, String> {
-    let null = NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None });
+    let null = NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None });
     let mut sources = BTreeMap::new();
     for sample in OPS.iter().flat_map(|info| (info.samples)()) {
         let mut halves = sample.clone();

@@ -69,7 +69,7 @@ pub(crate) fn open(index: usize, options: Options) -> Result<(Listed, DeviceInfo
 }
 
 fn describe(info: DeviceInfo, options: Options) -> DeviceInfo {
-    DeviceInfo { features: Features { f16: options.f16, subgroups: None }, ..info }
+    DeviceInfo { features: Features { f16: options.f16, subgroups: None, cuda: None }, ..info }
 }
 
 fn ask(device: &Listed) -> Done<DeviceInfo> {

@@ -111,6 +111,7 @@ fn record(
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
+        overlaps: false,
     })?;
     let buffer = device.create_buffer("words", 64)?;
     let groups = [(); 3].map(|()| Extent::of(1u64));

@@ -50,6 +50,7 @@ fn desc() -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
+        overlaps: false,
     }
 }
 

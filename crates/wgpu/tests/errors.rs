@@ -23,6 +23,7 @@ fn desc(bindings: &[BindingKind], text: &str) -> KernelDesc {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
+        overlaps: false,
     }
 }
 

@@ -118,6 +118,7 @@ impl<'a> Bench<'a> {
             workgroup_memory: 0,
             needs_f16: false,
             needs_subgroups: false,
+            overlaps: false,
         }
     }
 

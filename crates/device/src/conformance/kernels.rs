@@ -1,7 +1,7 @@
 //! Cases about compiling kernels: errors that point at the source, constants, limits, handles.
 
 use super::bench::{Bench, Check, equal, fail, has_detail, refused, skip};
-use crate::{BindingKind::ReadWrite, ErrorKind, KernelDesc, KernelId};
+use crate::{BindingKind::ReadWrite, ErrorKind, KernelDesc, KernelId, Language, Source};
 
 const PRELUDE: &str = "alias Word = u32;\nfn twice(x: Word) -> Word {\n    return 2u * x;\n}\n";
 
@@ -161,7 +161,11 @@ pub(super) fn missing_features(b: &mut Bench<'_>) -> Check {
         lacking.push(("f16", KernelDesc { needs_f16: true, ..good.clone() }));
     }
     if features.subgroups.is_none() {
-        lacking.push(("subgroups", KernelDesc { needs_subgroups: true, ..good }));
+        lacking.push(("subgroups", KernelDesc { needs_subgroups: true, ..good.clone() }));
+    }
+    if features.cuda.is_none() {
+        let source = Source { language: Language::Cuda, ..good.source.clone() };
+        lacking.push(("cuda", KernelDesc { source, ..good }));
     }
     if lacking.is_empty() {
         return skip("the device has every feature");

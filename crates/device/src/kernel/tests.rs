@@ -27,6 +27,7 @@ fn largest() -> KernelDesc {
         workgroup_memory: 16 << 10,
         needs_f16: false,
         needs_subgroups: false,
+        overlaps: false,
     }
 }
 
@@ -95,13 +96,16 @@ fn a_workgroup_of_no_invocations_is_invalid() {
 fn features_are_checked() {
     let half = KernelDesc { needs_f16: true, ..largest() };
     let subgroups = KernelDesc { needs_subgroups: true, ..largest() };
-    for (desc, feature) in [(&half, "f16"), (&subgroups, "subgroups")] {
+    let mut cuda = largest();
+    cuda.source.language = Language::Cuda;
+    for (desc, feature) in [(&half, "f16"), (&subgroups, "subgroups"), (&cuda, "cuda")] {
         let error = desc.check_limits(&info(Features::default())).unwrap_err();
         assert_eq!((error.kind(), error.detail("feature")), (ErrorKind::Unsupported, Some(feature)));
         assert!(error.to_string().contains("a small device"), "{error}");
     }
-    half.check_limits(&info(Features { f16: true, subgroups: None })).unwrap();
-    subgroups.check_limits(&info(Features { f16: false, subgroups: Some((4, 64)) })).unwrap();
+    half.check_limits(&info(Features { f16: true, subgroups: None, cuda: None })).unwrap();
+    subgroups.check_limits(&info(Features { f16: false, subgroups: Some((4, 64)), cuda: None })).unwrap();
+    cuda.check_limits(&info(Features { cuda: Some(90), ..Features::default() })).unwrap();
 }
 
 #[test]
@@ -119,4 +123,7 @@ fn descriptions_round_trip_through_json() {
     let json = serde_json::to_string(&largest()).unwrap();
     assert!(json.contains("\"wgsl\"") && json.contains("\"read\""), "{json}");
     assert_eq!(serde_json::from_str::<KernelDesc>(&json).unwrap(), largest());
+    let before = json.replace(",\"overlaps\":false", "");
+    assert_ne!(before, json);
+    assert_eq!(serde_json::from_str::<KernelDesc>(&before).unwrap(), largest());
 }

@@ -78,6 +78,7 @@ impl Run {
             workgroup_memory: 16 << 10,
             needs_f16: self.f16,
             needs_subgroups: self.subgroups,
+            overlaps: false,
         }
     }
 

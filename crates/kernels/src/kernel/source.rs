@@ -93,6 +93,7 @@ impl Kernel {
             workgroup_memory: self.workgroup_memory,
             needs_f16: half,
             needs_subgroups: false,
+            overlaps: false,
         };
         Ok(LaunchBuilder { desc, args: Vec::new() })
     }

@@ -9,7 +9,7 @@ use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, ErrorKind};
 
 fn device(limits: Limits, f16: bool) -> DeviceInfo {
-    let features = Features { f16, subgroups: None };
+    let features = Features { f16, subgroups: None, cuda: None };
     let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
     DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features }
 }

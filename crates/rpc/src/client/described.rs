@@ -5,7 +5,7 @@ use naga::back::{PipelineConstants, pipeline_constants::process_overrides};
 use naga::proc::Layouter;
 use naga::valid::{Capabilities, ModuleInfo, ValidationFlags, Validator};
 use naga::{AddressSpace, Module, ShaderStage};
-use tapml_device::KernelDesc;
+use tapml_device::{KernelDesc, Language};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// Fails if text and description differ. A text that is refused here may be right for the device, which judges it itself.
@@ -22,6 +22,9 @@ pub fn check(desc: &KernelDesc) -> Result<()> {
 }
 
 fn disagreement(desc: &KernelDesc) -> Option<String> {
+    if desc.source.language != Language::Wgsl {
+        return None;
+    }
     let enable = if desc.needs_f16 { "enable f16; " } else { "" };
     let module = naga::front::wgsl::parse_str(&format!("{enable}{}", desc.source.full())).ok()?;
     let validate =

@@ -25,6 +25,8 @@ pub struct DeviceInfo {
     pub subgroup_max: u32,
     #[prost(message, repeated, tag = "9")]
     pub ops: Vec<ServedOp>,
+    #[prost(uint32, tag = "10")]
+    pub cuda: u32,
 }
 
 /// The sort of processor.
@@ -137,6 +139,8 @@ pub struct CreateKernel {
     pub needs_f16: bool,
     #[prost(bool, tag = "15")]
     pub needs_subgroups: bool,
+    #[prost(bool, tag = "16")]
+    pub overlaps: bool,
 }
 
 /// The source language of a kernel.
@@ -144,6 +148,7 @@ pub struct CreateKernel {
 #[repr(i32)]
 pub enum Language {
     Wgsl = 0,
+    Cuda = 1,
 }
 
 /// Binding i of a kernel is @group(0) @binding(i).

@@ -56,6 +56,7 @@ pub fn info_to_wire(info: &device::DeviceInfo) -> wire::DeviceInfo {
         f16: info.features.f16,
         subgroup_min,
         subgroup_max,
+        cuda: info.features.cuda.unwrap_or(0),
         ops: Vec::new(),
     }
 }
@@ -87,13 +88,17 @@ pub fn info_from_wire(info: &wire::DeviceInfo) -> Result<device::DeviceInfo> {
         features: device::Features {
             f16: info.f16,
             subgroups: (info.subgroup_max > 0).then_some((info.subgroup_min, info.subgroup_max)),
+            cuda: (info.cuda > 0).then_some(info.cuda),
         },
     })
 }
 
 /// A kernel, for the wire.
 pub fn kernel_to_wire(id: u32, desc: &KernelDesc) -> wire::CreateKernel {
-    let device::Language::Wgsl = desc.source.language;
+    let language = match desc.source.language {
+        device::Language::Wgsl => wire::Language::Wgsl,
+        device::Language::Cuda => wire::Language::Cuda,
+    };
     let constant = |(name, value): &(String, f64)| wire::Constant { name: name.clone(), value: *value };
     let binding = |kind: &device::BindingKind| match kind {
         device::BindingKind::Read => wire::BindingKind::Read.into(),
@@ -104,7 +109,7 @@ pub fn kernel_to_wire(id: u32, desc: &KernelDesc) -> wire::CreateKernel {
     wire::CreateKernel {
         kernel: id,
         name: desc.name.clone(),
-        language: wire::Language::Wgsl.into(),
+        language: language.into(),
         file: desc.source.file.clone(),
         prelude: desc.source.prelude.clone(),
         text: desc.source.text.clone(),
@@ -117,13 +122,18 @@ pub fn kernel_to_wire(id: u32, desc: &KernelDesc) -> wire::CreateKernel {
         workgroup_memory: desc.workgroup_memory,
         needs_f16: desc.needs_f16,
         needs_subgroups: desc.needs_subgroups,
+        overlaps: desc.overlaps,
     }
 }
 
 /// A kernel, from the wire.
 pub fn kernel_from_wire(k: wire::CreateKernel) -> Result<KernelDesc> {
     let unknown = |what: &str| Error::unsupported(format!("kernel `{}`: {what}", k.name));
-    wire::Language::try_from(k.language).map_err(|_| unknown("its language is unknown here"))?;
+    let language = match wire::Language::try_from(k.language) {
+        Ok(wire::Language::Wgsl) => device::Language::Wgsl,
+        Ok(wire::Language::Cuda) => device::Language::Cuda,
+        Err(_) => return Err(unknown("its language is unknown here")),
+    };
     let binding = |&kind: &i32| match wire::BindingKind::try_from(kind) {
         Ok(wire::BindingKind::Read) => Ok(device::BindingKind::Read),
         Ok(wire::BindingKind::ReadWrite) => Ok(device::BindingKind::ReadWrite),
@@ -134,12 +144,7 @@ pub fn kernel_from_wire(k: wire::CreateKernel) -> Result<KernelDesc> {
     let workgroup = [k.workgroup_x, k.workgroup_y, k.workgroup_z];
     Ok(KernelDesc {
         name: k.name,
-        source: device::Source {
-            language: device::Language::Wgsl,
-            file: k.file,
-            prelude: k.prelude,
-            text: k.text,
-        },
+        source: device::Source { language, file: k.file, prelude: k.prelude, text: k.text },
         entry: k.entry,
         constants: k.constants.into_iter().map(|c| (c.name, c.value)).collect(),
         bindings,
@@ -147,6 +152,7 @@ pub fn kernel_from_wire(k: wire::CreateKernel) -> Result<KernelDesc> {
         workgroup_memory: k.workgroup_memory,
         needs_f16: k.needs_f16,
         needs_subgroups: k.needs_subgroups,
+        overlaps: k.overlaps,
     })
 }
 

@@ -235,6 +235,7 @@ fn main(@builtin(global_invocation_id) id: vec3<u32>) {
         workgroup_memory: 0,
         needs_f16: false,
         needs_subgroups: false,
+        overlaps: false,
     }
 }
 

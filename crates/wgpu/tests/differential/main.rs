@@ -33,6 +33,7 @@ fn desc(text: &str, bindings: &[BindingKind], workgroup: u32) -> KernelDesc {
         workgroup_memory: 1024,
         needs_f16: false,
         needs_subgroups: false,
+        overlaps: false,
     }
 }
 

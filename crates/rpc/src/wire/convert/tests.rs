@@ -42,7 +42,7 @@ fn commands_round_trip() {
 
 #[test]
 fn infos_kernels_and_symbols_round_trip() {
-    let features = Features { f16: true, subgroups: Some((8, 32)) };
+    let features = Features { f16: true, subgroups: Some((8, 32)), cuda: Some(90) };
     let device = NullDevice::new(Limits::WEBGPU, features);
     assert_eq!(info_from_wire(&info_to_wire(device.info())).unwrap(), *device.info());
     let source = |text: &str| Source {
@@ -65,8 +65,12 @@ fn infos_kernels_and_symbols_round_trip() {
         workgroup_memory: 1024,
         needs_f16: true,
         needs_subgroups: false,
+        overlaps: true,
     };
     assert_eq!(kernel_from_wire(kernel_to_wire(5, &desc)).unwrap(), desc);
+    let mut cuda = desc.clone();
+    cuda.source.language = device::Language::Cuda;
+    assert_eq!(kernel_from_wire(kernel_to_wire(6, &cuda)).unwrap(), cuda);
     let unknown = wire::CreateKernel { language: 7, ..kernel_to_wire(5, &desc) };
     assert_eq!(kernel_from_wire(unknown).unwrap_err().kind(), ErrorKind::Unsupported);
     let symbols = Symbols::np(3, 1 << 40);
