@@ -157,6 +157,7 @@ fn describe(
         features: Features {
             f16: features.contains(wgpu::Features::SHADER_F16),
             subgroups: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
+            cuda: None,
         },
         name: info.name,
     }
