@@ -122,6 +122,7 @@ evaluators! {
     WkvBonus,
     CausalConv,
     SelectiveScan,
+    Dequantize,
 }
 
 /// Evaluates an operator in `T` throughout; nothing is rounded to storage dtypes. Fails if the inputs do not have the

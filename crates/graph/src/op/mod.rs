@@ -11,11 +11,13 @@ use std::fmt::Debug;
 mod activation;
 mod broadcast;
 mod elementwise;
+mod packing;
 mod sample;
 mod shape;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
 pub use gelu::GeluForm;
+pub use packing::{PACKED_BITS, Packing};
 pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};
@@ -164,9 +166,15 @@ operators! {
     wkv_bonus::WkvBonus,
     causal_conv::CausalConv,
     selective_scan::SelectiveScan,
+    dequantize::Dequantize,
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
     expert_gated_linear::ExpertGatedLinear,
+    quantized_linear::QuantizedLinear,
+    quantized_gated_linear::QuantizedGatedLinear,
+    quantized_embedding::QuantizedEmbedding,
+    quantized_expert_linear::QuantizedExpertLinear,
+    quantized_expert_gated_linear::QuantizedExpertGatedLinear,
 }
 
 impl Op {

@@ -1,10 +1,11 @@
 //! `fuse_expert_gated_linear`: `mul(silu(expert_linear(x, gate, experts)), expert_linear(x, up, experts))`, factors in
-//! either order, becomes `expert_gated_linear(x, gate, up, experts)` where nothing else uses the values between.
+//! either order, becomes `expert_gated_linear(x, gate, up, experts)` where nothing else uses the values between. Experts
+//! that are stored quantised with zero points stay apart: there is no quantised operator for them.
 
 use super::Patch;
-use super::uses::{Uses, gated_product};
+use super::uses::{Uses, gated_product, stored, stored_alike};
 use crate::error::Result;
-use crate::graph::{Graph, Node, NodeId, ValueId};
+use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{ExpertGatedLinear, Op};
 
 /// One edit for each such product.
@@ -12,9 +13,9 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
     let uses = Uses::of(graph);
     for (i, node) in graph.nodes().iter().enumerate() {
         let Some(product) = gated_product(graph, &uses, NodeId(i as u32)) else { continue };
-        let (gate, up) = (unbiased(graph.node(product.gate)), unbiased(graph.node(product.up)));
+        let (gate, up) = (unbiased(graph, product.gate), unbiased(graph, product.up));
         let (Some([x, gate, experts]), Some([up_x, up, up_experts])) = (gate, up) else { continue };
-        if x == up_x && experts == up_experts && graph.value(gate).ty == graph.value(up).ty {
+        if x == up_x && experts == up_experts && stored_alike(graph, gate, up) {
             patch.replace(&product.nodes())?;
             let inputs = [x, gate, up, experts].map(|v| patch.tap(v));
             let fused = patch.wire(&node.name, ExpertGatedLinear {}, &inputs)?;
@@ -25,6 +26,9 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
 }
 
 /// Input, stack and experts of an `expert_linear` without bias.
-fn unbiased(node: &Node) -> Option<[ValueId; 3]> {
-    matches!(node.op, Op::ExpertLinear(_)).then(|| node.inputs[..].try_into().ok())?
+fn unbiased(graph: &Graph, node: NodeId) -> Option<[ValueId; 3]> {
+    let node = graph.node(node);
+    let inputs: [ValueId; 3] = node.inputs[..].try_into().ok()?;
+    let apart = stored(graph, inputs[1]).is_some_and(|(packing, _)| packing.zeros);
+    (matches!(node.op, Op::ExpertLinear(_)) && !apart).then_some(inputs)
 }

@@ -6,6 +6,7 @@ mod drop_dead;
 mod fuse_add_rms_norm;
 mod fuse_expert_gated_linear;
 mod fuse_gated_linear;
+mod fuse_quantized;
 mod patch;
 mod run;
 mod uses;
@@ -31,4 +32,5 @@ pub const RULES: &[Rule] = &[
     Rule { name: "fuse_gated_linear", apply: fuse_gated_linear::apply },
     Rule { name: "fuse_expert_gated_linear", apply: fuse_expert_gated_linear::apply },
     Rule { name: "fuse_add_rms_norm", apply: fuse_add_rms_norm::apply },
+    Rule { name: "fuse_quantized", apply: fuse_quantized::apply },
 ];

@@ -8,6 +8,7 @@ mod clamp;
 mod columns;
 mod combine;
 mod concat;
+mod dequantize;
 mod embedding;
 mod expert_linear;
 mod gelu;
@@ -42,8 +43,8 @@ mod wkv7;
 mod wkv_bonus;
 
 pub(crate) use tapml_graph::op::{
-    Add, Append, Attention, Clamp, Columns, Combine, Concat, Embedding, ExpertLinear, Gelu, LastRow,
-    LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches, PositionScale, Positions, Relu,
+    Add, Append, Attention, Clamp, Columns, Combine, Concat, Dequantize, Embedding, ExpertLinear, Gelu,
+    LastRow, LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches, PositionScale, Positions, Relu,
     ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};

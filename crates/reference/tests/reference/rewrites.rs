@@ -4,7 +4,7 @@
 use crate::common::random;
 use std::collections::HashMap;
 use tapml_graph::rewrite::RULES;
-use tapml_graph::{Applied, Graph, Symbols, fuse, rewrite};
+use tapml_graph::{Applied, DType, Graph, Symbols, fuse, rewrite};
 use tapml_reference::{Real, Value, empty_states, run_graph};
 
 /// One transformer layer that reads `x` and gives `{layer}.out`. Width 12, two query heads on one key head of 6.
@@ -52,7 +52,27 @@ L.em: f32[n,14] = mul(L.ea, L.eu)
 weight L.downs: bf16[5,12,7]
 L.ed: f32[n,24] = expert_linear(L.em, L.downs, L.experts)
 L.sparse: f32[n,12] = combine(L.ed, L.shares) {"k":2}
-L.out: f32[n,12] = add(L.sum2, L.sparse)
+L.out1: f32[n,12] = add(L.sum2, L.sparse)
+weight L.packed.q: u32[7,3]
+weight L.packed.scale: f16[7,3]
+L.packed: f32[7,12] = dequantize(L.packed.q, L.packed.scale) {"bits":8,"group":4}
+L.pg: f32[n,7] = linear(L.out1, L.packed)
+L.pa: f32[n,7] = silu(L.pg)
+weight L.wide.q: u32[7,3]
+weight L.wide.scale: f16[7,3]
+L.wide: f32[7,12] = dequantize(L.wide.q, L.wide.scale) {"bits":8,"group":4}
+L.pu: f32[n,7] = linear(L.out1, L.wide)
+L.pm: f32[n,7] = mul(L.pa, L.pu)
+weight L.stack.q: u32[5,12,3]
+weight L.stack.scale: f16[5,12,1]
+weight L.stack.zero: f16[5,12,1]
+L.stack: f32[5,12,12] = dequantize(L.stack.q, L.stack.scale, L.stack.zero) {"bits":8,"group":12,"zeros":true}
+L.packed_experts: f32[n,24] = expert_linear(L.out1, L.stack, L.experts)
+L.packed_sum: f32[n,12] = combine(L.packed_experts, L.shares) {"k":2}
+weight L.turned: bf16[12,7]
+L.back: f32[n,12] = linear(L.pm, L.turned)
+L.out2: f32[n,12] = add(L.out1, L.back)
+L.out: f32[n,12] = add(L.out2, L.packed_sum)
 "#;
     TEXT.trim_start().replace("L.", &format!("{layer}.")).replace('X', x)
 }
@@ -75,7 +95,12 @@ output hidden = a.out
 
 fn weight<T: Real>(graph: &Graph, name: &str) -> Value<T> {
     let id = graph.find_value(name).unwrap();
-    let shape = graph.value(id).ty.sizes(&Symbols::new()).unwrap();
+    let ty = &graph.value(id).ty;
+    let shape = ty.sizes(&Symbols::new()).unwrap();
+    if ty.dtype == DType::U32 {
+        let words = (0..shape.iter().product::<usize>()).map(|i| 0x7f81_8280 + 3 * i as u32).collect();
+        return Value::indices(shape, words).unwrap();
+    }
     let values = random(name.bytes().fold(0, u8::wrapping_add), shape.iter().product());
     Value::float(shape, values.iter().map(|&v| T::from_f64(v)).collect()).unwrap()
 }

@@ -1,0 +1,72 @@
+//! `quantized_gated_linear`: fused gate and up projections whose weights are stored quantised.
+
+use super::packing::Packed;
+use super::{Fill, GatedLinear, Operator, Packing, Sample};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// [`GatedLinear`] whose `gate` and `up` are each given as [`super::Dequantize`] takes them: inputs `x`, `words`, `scale`
+/// and, if `zeros`, `zero` of the gate, then those of the other.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuantizedGatedLinear {
+    /// Bits of one element: 4 or 8.
+    pub bits: u32,
+    /// Neighbouring elements of a row that share a scale.
+    pub group: u32,
+    /// Whether each group has a zero point of its own.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub zeros: bool,
+}
+
+impl QuantizedGatedLinear {
+    /// The operator for weights packed like this.
+    pub fn of(packing: Packing) -> QuantizedGatedLinear {
+        let Packing { bits, group, zeros } = packing;
+        QuantizedGatedLinear { bits, group, zeros }
+    }
+
+    /// How its weights are packed.
+    pub fn packing(&self) -> Packing {
+        Packing { bits: self.bits, group: self.group, zeros: self.zeros }
+    }
+
+    fn packed(&self) -> Packed {
+        Packed { packing: self.packing(), plain: GatedLinear {}.into(), weights: 1..3 }
+    }
+}
+
+impl Operator for QuantizedGatedLinear {
+    const NAME: &'static str = "quantized_gated_linear";
+
+    fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
+        self.packed().infer(inputs)
+    }
+
+    fn definition(&self, inputs: &[TensorType]) -> Option<Result<Graph>> {
+        Some(self.packed().definition(Self::NAME, inputs))
+    }
+
+    fn samples() -> Vec<Sample> {
+        let case = |name: &str, n, [k, o]: [u32; 2], [bits, group]: [u32; 2], zeros, x| {
+            let packing = Packing { bits, group, zeros };
+            Sample::new(name, QuantizedGatedLinear::of(packing), n, 0)
+                .input(x, &format!("n,{k}"), Fill::Normal(1.0))
+                .packed(packing, &o.to_string(), k)
+                .packed(packing, &o.to_string(), k)
+        };
+        vec![
+            case("prefill", 17, [64, 40], [4, 32], false, DType::F32),
+            case("decode", 1, [320, 96], [4, 32], false, DType::F32),
+            case("zeros, odd outputs", 5, [256, 67], [4, 128], true, DType::F32),
+            case("8 bits", 12, [96, 33], [8, 32], false, DType::F32),
+            case("f16", 3, [64, 24], [4, 32], true, DType::F16),
+        ]
+    }
+
+    fn row_wise(&self) -> bool {
+        true
+    }
+}

@@ -1,0 +1,83 @@
+//! `quantized_linear`: rows times a transposed weight matrix that is stored quantised.
+
+use super::packing::Packed;
+use super::{Fill, Linear, Operator, Packing, Sample};
+use crate::dtype::DType;
+use crate::error::Result;
+use crate::graph::{Graph, TensorType};
+use serde::{Deserialize, Serialize};
+
+/// [`Linear`] whose `w: [o, k]` is given as [`super::Dequantize`] takes it: inputs `x`, `words`, `scale`, `zero` if
+/// `zeros`, and optionally `b`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuantizedLinear {
+    /// Bits of one element: 4 or 8.
+    pub bits: u32,
+    /// Neighbouring elements of a row that share a scale.
+    pub group: u32,
+    /// Whether each group has a zero point of its own.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub zeros: bool,
+    /// Dtype of the output, if not that of `x`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dtype: Option<DType>,
+}
+
+impl QuantizedLinear {
+    /// `linear` on weights packed like this.
+    pub fn of(packing: Packing, linear: &Linear) -> QuantizedLinear {
+        let Packing { bits, group, zeros } = packing;
+        QuantizedLinear { bits, group, zeros, dtype: linear.dtype }
+    }
+
+    /// How its weight is packed.
+    pub fn packing(&self) -> Packing {
+        Packing { bits: self.bits, group: self.group, zeros: self.zeros }
+    }
+
+    fn packed(&self) -> Packed {
+        Packed { packing: self.packing(), plain: Linear { dtype: self.dtype }.into(), weights: 1..2 }
+    }
+}
+
+impl Operator for QuantizedLinear {
+    const NAME: &'static str = "quantized_linear";
+
+    fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
+        self.packed().infer(inputs)
+    }
+
+    fn definition(&self, inputs: &[TensorType]) -> Option<Result<Graph>> {
+        Some(self.packed().definition(Self::NAME, inputs))
+    }
+
+    fn samples() -> Vec<Sample> {
+        let case = |name: &str, n, [k, o]: [u32; 2], [bits, group]: [u32; 2], zeros, x| {
+            let packing = Packing { bits, group, zeros };
+            Sample::new(name, QuantizedLinear::of(packing, &Linear::default()), n, 0)
+                .input(x, &format!("n,{k}"), Fill::Normal(1.0))
+                .packed(packing, &o.to_string(), k)
+        };
+        let bias = |sample: Sample, dtype, o: u32| sample.input(dtype, &o.to_string(), Fill::Normal(1.0));
+        let mut widened = case("f16 in, f32 out", 2, [64, 24], [8, 32], false, DType::F16);
+        let wide = Linear { dtype: Some(DType::F32) };
+        widened.op = QuantizedLinear::of(Packing { bits: 8, group: 32, zeros: false }, &wide).into();
+        vec![
+            case("prefill", 17, [64, 40], [4, 32], false, DType::F32),
+            case("decode", 1, [320, 160], [4, 32], false, DType::F32),
+            case("zeros", 5, [256, 67], [4, 128], true, DType::F32),
+            case("8 bits", 9, [96, 65], [8, 32], false, DType::F32),
+            case("8 bits, zeros, decode", 1, [72, 21], [8, 24], true, DType::F32),
+            case("one group, more than a tile", 65, [264, 33], [4, 264], true, DType::F32),
+            bias(case("bias", 3, [96, 21], [4, 32], false, DType::F32), DType::BF16, 21),
+            bias(case("zeros and bias", 12, [64, 36], [4, 32], true, DType::F32), DType::F32, 36),
+            case("f16", 4, [96, 32], [4, 32], false, DType::F16),
+            widened,
+        ]
+    }
+
+    fn row_wise(&self) -> bool {
+        true
+    }
+}
