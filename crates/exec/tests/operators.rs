@@ -169,7 +169,7 @@ fn traced_nodes_show_their_values_also_those_of_states() {
         assert_eq!(traced.len(), model.graph().nodes().len());
         for (node, trace) in model.graph().nodes().iter().zip(&traced) {
             let dtypes: Vec<DType> = node.outputs.iter().map(|&v| model.graph().value(v).ty.dtype).collect();
-            let weight = |&v: &tapml_graph::ValueId| model.weight(&model.graph().value(v).name).cloned();
+            let weight = |&v: &tapml_graph::ValueId| model.weight(&model.graph().value(v).name);
             let inputs = node.inputs.iter().zip(&trace.inputs);
             let inputs = inputs.map(|(v, seen)| seen.clone().map_or_else(|| weight(v), Ok));
             let inputs = inputs.collect::<Result<Vec<Tensor>>>().unwrap();

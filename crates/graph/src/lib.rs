@@ -2,6 +2,7 @@
 //! No I/O, and no device is named here.
 #![warn(missing_docs)]
 
+mod derived;
 mod dim;
 mod dtype;
 mod error;
@@ -18,6 +19,7 @@ mod tensor;
 pub mod text;
 mod verify;
 
+pub use derived::Derived;
 pub use dim::{Dim, Extent, Symbol, Symbols};
 pub use dtype::DType;
 pub use error::{Context, Error, ErrorKind, Result};
@@ -26,5 +28,5 @@ pub use model::Model;
 pub use op::{Op, Operator};
 pub use rewrite::{Applied, Patch, fuse, rewrite};
 pub use summary::{OpCount, Port, Summary, WeightCount};
-pub use tensor::{Bytes, Tensor, byte_len};
+pub use tensor::{Bytes, Tensor, WeakTensor, byte_len};
 pub use verify::violations;

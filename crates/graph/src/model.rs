@@ -1,8 +1,9 @@
 //! A model: a graph and the values of its weights.
 
+use crate::derived::{Derived, Recent};
 use crate::dim::Symbols;
-use crate::error::{Error, Result};
-use crate::graph::Graph;
+use crate::error::{Context, Error, Result};
+use crate::graph::{Graph, TensorType};
 use crate::tensor::Tensor;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,31 +12,75 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub struct Model {
     graph: Arc<Graph>,
-    weights: Arc<HashMap<String, Tensor>>,
+    weights: Arc<Weights>,
+}
+
+#[derive(Debug, Default)]
+struct Weights {
+    given: HashMap<String, Tensor>,
+    /// Weights that are made when they are asked for: what makes them, and which of its tensors they are.
+    derived: HashMap<String, (Arc<Derived>, usize)>,
+    recent: Recent,
+}
+
+impl Weights {
+    /// Dtype and sizes of a weight.
+    fn ty(&self, name: &str) -> Option<TensorType> {
+        let of = |tensor: &Tensor| TensorType::new(tensor.dtype(), tensor.shape().iter().copied());
+        self.given.get(name).map(of).or_else(|| {
+            let (derived, part) = self.derived.get(name)?;
+            derived.types().get(*part).cloned()
+        })
+    }
 }
 
 impl Model {
     /// Fails with a list of every weight that is missing or of another type than the graph says.
     /// Weights the graph does not name are ignored.
     pub fn new(graph: Graph, weights: HashMap<String, Tensor>) -> Result<Model> {
+        Model::derived(graph, weights, Vec::new())
+    }
+
+    /// As [`Model::new`] with further weights that are made when they are asked for: the names of all that one
+    /// [`Derived`] makes, in its order. What it makes is held no longer than somebody uses it.
+    pub fn derived(
+        graph: Graph,
+        weights: HashMap<String, Tensor>,
+        derived: Vec<(Vec<String>, Derived)>,
+    ) -> Result<Model> {
+        Model::with(graph, Weights { given: weights, ..Weights::default() }, derived)
+    }
+
+    /// These weights under another graph, which also names some that are made from them; see [`Model::derived`].
+    pub fn rederived(&self, graph: Graph, derived: Vec<(Vec<String>, Derived)>) -> Result<Model> {
+        let Weights { given, derived: known, .. } = self.weights.as_ref();
+        let weights = Weights { given: given.clone(), derived: known.clone(), recent: Recent::default() };
+        Model::with(graph, weights, derived)
+    }
+
+    fn with(graph: Graph, mut weights: Weights, derived: Vec<(Vec<String>, Derived)>) -> Result<Model> {
+        for (names, derived) in derived {
+            let derived = Arc::new(derived);
+            let names = names.into_iter().enumerate();
+            weights.derived.extend(names.map(|(part, name)| (name, (derived.clone(), part))));
+        }
+        Model::of(graph, Arc::new(weights))
+    }
+
+    fn of(graph: Graph, weights: Arc<Weights>) -> Result<Model> {
         let mut errors = Vec::new();
         for (_, value) in graph.weights() {
-            match weights.get(&value.name) {
+            let expected = value.ty.bind(&Symbols::new())?;
+            match weights.ty(&value.name) {
                 None => errors.push(format!("weight `{}` ({}) is missing", value.name, value.ty)),
-                Some(tensor) => {
-                    let sizes = value.ty.sizes(&Symbols::new())?;
-                    if tensor.dtype() != value.ty.dtype || tensor.shape() != sizes {
-                        let (dtype, shape) = (tensor.dtype(), tensor.shape());
-                        errors.push(format!(
-                            "weight `{}`: expected {}, found {dtype}{shape:?}",
-                            value.name, value.ty
-                        ));
-                    }
+                Some(found) if found != expected => {
+                    errors.push(format!("weight `{}`: expected {}, found {found}", value.name, value.ty));
                 }
+                Some(_) => {}
             }
         }
         match errors.is_empty() {
-            true => Ok(Model { graph: Arc::new(graph), weights: Arc::new(weights) }),
+            true => Ok(Model { graph: Arc::new(graph), weights }),
             false => Err(Error::invalid(errors.join("\n  "))),
         }
     }
@@ -45,15 +90,22 @@ impl Model {
         &self.graph
     }
 
-    /// The value of a weight.
-    pub fn weight(&self, name: &str) -> Result<&Tensor> {
-        self.weights.get(name).ok_or_else(|| Error::invalid(format!("weight `{name}` is missing")))
+    /// The value of a weight; made now if it is derived from others and nobody holds it. Fails if the model has none of
+    /// this name, or if it cannot be made.
+    pub fn weight(&self, name: &str) -> Result<Tensor> {
+        let Weights { given, derived, recent } = self.weights.as_ref();
+        if let Some(tensor) = given.get(name) {
+            return Ok(tensor.clone());
+        }
+        match derived.get(name) {
+            Some((derived, part)) => recent.get(derived, *part).context(|| format!("weight `{name}`")),
+            None => Err(Error::invalid(format!("weight `{name}` is missing"))),
+        }
     }
 
     /// The same weights under another graph, such as a rewritten one.
     pub fn with_graph(&self, graph: Graph) -> Result<Model> {
-        let weights = self.weights.as_ref().clone();
-        Model::new(graph, weights)
+        Model::of(graph, self.weights.clone())
     }
 }
 
@@ -72,7 +124,7 @@ mod tests {
         let transposed = Tensor::from_f32(vec![3, 2], vec![0.0; 6]).unwrap();
         let error = Model::new(graph(), HashMap::from([("b".into(), transposed)])).unwrap_err().to_string();
         assert!(error.contains("weight `a` (f32[2]) is missing"), "{error}");
-        assert!(error.contains("weight `b`: expected f32[2,3], found f32[3, 2]"), "{error}");
+        assert!(error.contains("weight `b`: expected f32[2,3], found f32[3,2]"), "{error}");
         let narrow = Tensor::from_f64(DType::F16, vec![2], &[0.0; 2]).unwrap();
         let wide = Tensor::from_f32(vec![2, 3], vec![0.0; 6]).unwrap();
         let weights = HashMap::from([("a".into(), narrow), ("b".into(), wide)]);

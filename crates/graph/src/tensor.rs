@@ -5,7 +5,7 @@ use crate::error::{Error, Result};
 use half::{bf16, f16};
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// Shared read-only bytes: a whole buffer or a range of one, such as a tensor within a mapped file.
 #[derive(Clone)]
@@ -31,6 +31,24 @@ impl Bytes {
     pub fn slice(&self, start: usize, len: usize) -> Option<Bytes> {
         let end = start.checked_add(len)?;
         (end <= self.len).then(|| Bytes { owner: self.owner.clone(), start: self.start + start, len })
+    }
+}
+
+/// A tensor that is there as long as somebody else holds it.
+#[derive(Clone, Debug)]
+pub struct WeakTensor {
+    dtype: DType,
+    shape: Vec<usize>,
+    owner: Weak<dyn AsRef<[u8]> + Send + Sync>,
+    start: usize,
+    len: usize,
+}
+
+impl WeakTensor {
+    /// The tensor, if it is still held.
+    pub fn upgrade(&self) -> Option<Tensor> {
+        let data = Bytes { owner: self.owner.upgrade()?, start: self.start, len: self.len };
+        Some(Tensor { dtype: self.dtype, shape: self.shape.clone(), data })
     }
 }
 
@@ -106,6 +124,18 @@ impl Tensor {
                 Tensor::new(dtype, shape, Bytes::new(Pod(rounded)))
             }
             _ => Tensor::from_f64(dtype, shape, &values.iter().map(|&v| f64::from(v)).collect::<Vec<f64>>()),
+        }
+    }
+
+    /// The same tensor, without holding it.
+    pub fn downgrade(&self) -> WeakTensor {
+        let Tensor { dtype, shape, data: Bytes { owner, start, len } } = self;
+        WeakTensor {
+            dtype: *dtype,
+            shape: shape.clone(),
+            owner: Arc::downgrade(owner),
+            start: *start,
+            len: *len,
         }
     }
 

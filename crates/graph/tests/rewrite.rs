@@ -7,7 +7,7 @@ use common::{Meanings, f32s, random_graph, results, steps};
 use proptest::prelude::*;
 use std::collections::HashSet;
 use tapml_graph::op::{Add, AddRmsNorm, OPS, Silu};
-use tapml_graph::rewrite::{Patch, RULES};
+use tapml_graph::rewrite::{Patch, RULES, quantize};
 use tapml_graph::{Builder, ErrorKind, Graph, NodeId, fuse, rewrite};
 
 fn parse(body: &str) -> Graph {
@@ -428,5 +428,86 @@ proptest! {
         }
         let all: Vec<NodeId> = (0..graph.nodes().len() as u32).map(NodeId).collect();
         prop_assert_eq!(graph.extract(&all).unwrap().nodes().len(), graph.nodes().len());
+    }
+}
+
+const STORED: &str = "\
+input x: f32[n,16]
+weight g.q: u32[12,2]
+weight g.scale: f16[12,2]
+g: f32[12,16] = dequantize(g.q, g.scale) {\"bits\":4,\"group\":8}
+weight u.q: u32[12,2]
+weight u.scale: f16[12,2]
+u: f32[12,16] = dequantize(u.q, u.scale) {\"bits\":4,\"group\":8}
+gate: f32[n,12] = linear(x, g)
+act: f32[n,12] = silu(gate)
+up: f32[n,12] = linear(x, u)
+y: f32[n,12] = mul(act, up)
+output y = y
+";
+
+#[test]
+fn operators_read_stored_words_and_the_rules_together_leave_no_numbers() {
+    let attributes = "{\"bits\":4,\"group\":8}";
+    let alone = STORED
+        .replace("linear(x, g)", &format!("quantized_linear(x, g.q, g.scale) {attributes}"))
+        .replace("linear(x, u)", &format!("quantized_linear(x, u.q, u.scale) {attributes}"));
+    becomes("fuse_quantized", STORED, &alone);
+    let fused = "\
+input x: f32[n,16]
+weight g.q: u32[12,2]
+weight g.scale: f16[12,2]
+weight u.q: u32[12,2]
+weight u.scale: f16[12,2]
+y: f32[n,12] = quantized_gated_linear(x, g.q, g.scale, u.q, u.scale) {\"bits\":4,\"group\":8}
+output y = y
+";
+    assert_eq!(fuse(&parse(STORED)).unwrap().to_text(), parse(fused).to_text());
+    // Weights that are packed differently stay apart, as do the gates of experts with zero points.
+    let apart = STORED
+        .replace("u.scale: f16[12,2]", "u.scale: f16[12,1]")
+        .replace("u.scale) {\"bits\":4,\"group\":8}", "u.scale) {\"bits\":4,\"group\":16}");
+    let kinds = fuse(&parse(&apart)).unwrap().op_kinds();
+    assert_eq!(kinds, [("quantized_linear", 2), ("silu", 1), ("mul", 1)]);
+    let experts = STORED
+        .replace("[12,2]", "[3,12,2]")
+        .replace("f32[12,16]", "f32[3,12,16]")
+        .replace("linear(x, g)", "expert_linear(x, g, chosen)")
+        .replace("linear(x, u)", "expert_linear(x, u, chosen)")
+        .replace("input x: f32[n,16]", "input x: f32[n,16]\ninput chosen: u32[n,1]");
+    assert_eq!(fuse(&parse(&experts)).unwrap().op_kinds(), [("quantized_expert_gated_linear", 1)]);
+    let zeros = experts
+        .replace("weight g.scale: f16[3,12,2]", "weight g.scale: f16[3,12,2]\nweight g.zero: f16[3,12,2]")
+        .replace("weight u.scale: f16[3,12,2]", "weight u.scale: f16[3,12,2]\nweight u.zero: f16[3,12,2]")
+        .replace("g.scale)", "g.scale, g.zero)")
+        .replace("u.scale)", "u.scale, u.zero)")
+        .replace("\"group\":8", "\"group\":8,\"zeros\":true");
+    let kinds = fuse(&parse(&zeros)).unwrap().op_kinds();
+    assert_eq!(kinds, [("quantized_expert_linear", 2), ("silu", 1), ("mul", 1)]);
+}
+
+#[test]
+fn quantising_puts_words_and_scales_in_the_place_of_chosen_weights() {
+    let plain = "\
+input x: f32[n,16]
+weight g: bf16[12,16]
+weight u: bf16[12,16]
+gate: f32[n,12] = linear(x, g)
+act: f32[n,12] = silu(gate)
+up: f32[n,12] = linear(x, u)
+y: f32[n,12] = mul(act, up)
+output y = y
+";
+    let packing = |group| tapml_graph::op::Packing { bits: 4, group, zeros: false };
+    let found = quantize(&parse(plain), &|_| Some(packing(8))).unwrap();
+    assert_eq!(found.to_text(), parse(STORED).to_text());
+    let one = quantize(&parse(plain), &|weight| (weight.name == "u").then_some(packing(16))).unwrap();
+    assert_eq!(
+        fuse(&one).unwrap().op_kinds(),
+        [("linear", 1), ("silu", 1), ("quantized_linear", 1), ("mul", 1)]
+    );
+    for group in [0, 12, 32] {
+        let error = quantize(&parse(plain), &|_| Some(packing(group))).unwrap_err();
+        assert!(error.to_string().starts_with("weight `g`: "), "{error}");
     }
 }

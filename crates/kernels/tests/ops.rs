@@ -58,13 +58,17 @@ fn worst(sample: &Sample, inputs: &[Tensor], outputs: &[Tensor]) -> (f64, String
     worst
 }
 
+/// Whether the first input, which is no weight, or an output is f16.
+fn has_half_activations(sample: &Sample) -> bool {
+    let half = |t: &tapml_graph::TensorType| t.dtype == DType::F16;
+    let outputs = sample.op.infer(&sample.types()).unwrap();
+    sample.types().first().is_some_and(half) || outputs.iter().any(half)
+}
+
 fn check(device: &mut dyn Device, cache: &mut KernelCache, sample: &Sample) {
     let label =
         format!("{} on {}: {} {:?}", sample.op.name(), device.info().name, sample.name, sample.symbols);
-    let half = |t: &tapml_graph::TensorType| t.dtype == DType::F16;
-    let outputs = sample.op.infer(&sample.types()).unwrap();
-    let activations = sample.types().first().is_some_and(half) || outputs.iter().any(half);
-    if activations && !device.info().features.f16 {
+    if has_half_activations(sample) && !device.info().features.f16 {
         return tapml_testing::skip("f16", &label);
     }
     let inputs = sample.tensors(11).unwrap();
@@ -101,7 +105,7 @@ fn any_n_and_p() {
         let mut cache = KernelCache::new();
         for info in ops() {
             let samples = (info.samples)();
-            let sample = samples.iter().find(|s| s.types().iter().all(|t| t.dtype != DType::F16)).unwrap();
+            let sample = samples.iter().find(|s| !has_half_activations(s)).unwrap();
             let cached = matches!(info.name, "append" | "attention" | "position_scale" | "rope_angles");
             for n in [1, 2, 3, 5, 16, 17, 33] {
                 for &p in if cached { &[0, 1, 7, 64][..] } else { &[0] } {
@@ -113,13 +117,27 @@ fn any_n_and_p() {
     }
 }
 
+/// Operators whose weights may be bound in parts.
+const SPLIT: [&str; 10] = [
+    "linear",
+    "gated_linear",
+    "embedding",
+    "expert_linear",
+    "expert_gated_linear",
+    "quantized_linear",
+    "quantized_gated_linear",
+    "quantized_embedding",
+    "quantized_expert_linear",
+    "quantized_expert_gated_linear",
+];
+
 #[test]
 fn weights_in_parts_give_the_same_bits() {
     for mut device in devices() {
         let mut cache = KernelCache::new();
         let mut small = device.info().clone();
         small.limits.max_binding_size = 8 << 10;
-        for op in ["linear", "gated_linear", "embedding", "expert_linear", "expert_gated_linear"] {
+        for op in SPLIT {
             let mut split = 0;
             for sample in (OPS.iter().find(|info| info.name == op).unwrap().samples)() {
                 let inputs = sample.tensors(5).unwrap();

@@ -114,7 +114,7 @@ pub fn weight_entries(model: &Model) -> Result<Vec<WeightEntry>> {
         .par_iter()
         .map(|&name| {
             let tensor = model.weight(name)?;
-            Ok(WeightEntry { name: name.into(), ty: tensor_type(tensor), blake3: Hash::of_tensor(tensor) })
+            Ok(WeightEntry { name: name.into(), ty: tensor_type(&tensor), blake3: Hash::of_tensor(&tensor) })
         })
         .collect()
 }

@@ -38,7 +38,7 @@ impl<T: Real> WeightCache<T> {
     pub fn of(&self, model: &Model, name: &str) -> Result<Value<T>> {
         match self.slot(name).get() {
             Some(done) => done.clone(),
-            None => self.get(name, model.weight(name)?),
+            None => self.get(name, &model.weight(name)?),
         }
     }
 

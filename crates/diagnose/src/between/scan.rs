@@ -313,7 +313,7 @@ pub(super) fn call_of(
         weights.push(found.is_none().then(|| name.clone()));
         inputs.push(match found {
             Some(tensor) => tensor.clone(),
-            None => model.weight(name)?.clone(),
+            None => model.weight(name)?,
         });
     }
     Ok(Call {

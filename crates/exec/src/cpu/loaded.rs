@@ -51,7 +51,7 @@ impl CpuLoaded {
         let graph = model.graph();
         let mut weights = vec![None; graph.values().len()];
         for (id, value) in graph.weights() {
-            let converted = shared.get(&value.name, model.weight(&value.name)?);
+            let converted = shared.get(&value.name, &model.weight(&value.name)?);
             weights[id.0 as usize] = Some(converted.context(|| format!("weight `{}`", value.name))?);
         }
         let mut grows = vec![None; graph.nodes().len()];
@@ -116,7 +116,7 @@ impl CpuLoaded {
             return Ok(tensor.clone());
         }
         match value.origin {
-            Origin::Weight => self.model.weight(&value.name).cloned(),
+            Origin::Weight => self.model.weight(&value.name),
             Origin::State(i) => match &self.states[i as usize] {
                 Held::Rows(rows) => rows.view(symbols.get(Symbol::P).unwrap_or(0) as usize),
                 Held::Whole(_) => Err(Error::bug(format!("state `{}` has no value", value.name))),

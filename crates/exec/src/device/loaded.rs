@@ -23,7 +23,7 @@ impl DeviceLoaded {
     pub fn new(shared: &Shared, program: &Program, model: &Model) -> Result<DeviceLoaded> {
         let mut inner = lock(shared);
         let Inner { device, kernels, .. } = &mut *inner;
-        let weight = |name: &str| model.weight(name).cloned();
+        let weight = |name: &str| model.weight(name);
         let instance = Instance::load_with(device.as_mut(), kernels, program, &weight)?;
         let trace = Trace::of(program, model.graph());
         Ok(DeviceLoaded { shared: shared.clone(), instance: Some(instance), rows: Some(0), trace, ran: None })

@@ -270,7 +270,7 @@ impl Hybrid {
             let value = graph.value(id);
             match (values.get(&value.name), value.origin) {
                 (Some(tensor), _) => Ok(tensor.clone()),
-                (None, Origin::Weight) => self.model.weight(&value.name).cloned(),
+                (None, Origin::Weight) => self.model.weight(&value.name),
                 (None, _) => Err(Error::bug(format!("no segment gave `{}`", value.name))),
             }
         };

@@ -33,7 +33,7 @@ impl OperatorLoaded {
         let graph = model.graph();
         let mut weights = vec![None; graph.values().len()];
         for (id, value) in graph.weights() {
-            weights[id.0 as usize] = Some(shared.weight(&value.name, model.weight(&value.name)?)?);
+            weights[id.0 as usize] = Some(shared.weight(&value.name, &model.weight(&value.name)?)?);
         }
         let mut loaded = OperatorLoaded {
             model: model.clone(),
@@ -110,7 +110,7 @@ impl OperatorLoaded {
         let value = self.model.graph().value(id);
         match (&values[id.0 as usize], value.origin) {
             (Some(place), _) => place.clone().tensor(),
-            (None, Origin::Weight) => self.model.weight(&value.name).cloned(),
+            (None, Origin::Weight) => self.model.weight(&value.name),
             (None, _) => Err(missing(self.model.graph(), id)),
         }
     }

@@ -59,8 +59,8 @@ impl Operator for QuantizedEmbedding {
                 .packed(packing, "37", width)
         };
         vec![
-            case("prefill", 9, 64, [8, 32], false, DType::F32),
-            case("decode", 1, 320, [4, 32], false, DType::F32),
+            case("prefill", 9, 64, [4, 32], false, DType::F32),
+            case("decode", 1, 1024, [8, 32], false, DType::F32),
             case("zeros", 3, 40, [4, 8], true, DType::F32),
             case("f16 output", 5, 96, [8, 32], true, DType::F16),
         ]

@@ -57,8 +57,8 @@ impl Operator for QuantizedExpertGatedLinear {
         vec![
             case("prefill", 17, [6, 2], [40, 64, 64], [4, 32], DType::F32),
             case("decode", 1, [16, 4], [96, 160, 160], [4, 32], DType::F32),
-            case("a block for each slot", 11, [4, 2], [24, 128, 256], [8, 32], DType::F32),
-            case("odd outputs, many rows", 70, [2, 1], [17, 40, 40], [4, 8], DType::F32),
+            case("a block for each slot", 11, [6, 2], [24, 128, 256], [4, 32], DType::F32),
+            case("8 bits, odd outputs, many rows", 70, [2, 1], [17, 40, 40], [8, 8], DType::F32),
             case("f16", 9, [4, 2], [32, 64, 64], [4, 64], DType::F16),
         ]
     }

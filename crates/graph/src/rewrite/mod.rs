@@ -8,10 +8,12 @@ mod fuse_expert_gated_linear;
 mod fuse_gated_linear;
 mod fuse_quantized;
 mod patch;
+mod quantize;
 mod run;
 mod uses;
 
 pub use patch::{Edit, Patch, Wire};
+pub use quantize::{PART_NAMES, packed_types, quantize};
 pub use run::{Applied, fuse, rewrite};
 
 use crate::error::Result;

@@ -13,6 +13,7 @@ mod clamp;
 mod columns;
 mod combine;
 mod concat;
+mod dequantize;
 mod elementwise;
 mod embedding;
 mod expert_gated_linear;
@@ -30,6 +31,11 @@ mod norm;
 mod patches;
 mod position_scale;
 mod positions;
+mod quantized_embedding;
+mod quantized_expert_gated_linear;
+mod quantized_expert_linear;
+mod quantized_gated_linear;
+mod quantized_linear;
 mod relu;
 mod relu_squared;
 mod rms_norm;
@@ -47,6 +53,7 @@ mod source;
 mod state;
 mod tanh;
 mod token_shift;
+mod weights;
 mod wkv;
 mod wkv7;
 mod wkv_bonus;
@@ -113,9 +120,15 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "wkv_bonus", plan: wkv_bonus::plan },
     KernelRow { op: "causal_conv", plan: causal_conv::plan },
     KernelRow { op: "selective_scan", plan: selective_scan::plan },
+    KernelRow { op: "dequantize", plan: dequantize::plan },
     KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
     KernelRow { op: "gated_linear", plan: gated_linear::plan },
     KernelRow { op: "expert_gated_linear", plan: expert_gated_linear::plan },
+    KernelRow { op: "quantized_linear", plan: quantized_linear::plan },
+    KernelRow { op: "quantized_gated_linear", plan: quantized_gated_linear::plan },
+    KernelRow { op: "quantized_embedding", plan: quantized_embedding::plan },
+    KernelRow { op: "quantized_expert_linear", plan: quantized_expert_linear::plan },
+    KernelRow { op: "quantized_expert_gated_linear", plan: quantized_expert_gated_linear::plan },
 ];
 
 #[cfg(test)]

@@ -1,15 +1,17 @@
-//! Building blocks of planners: sources, specialisation, sizes, and the split of weights beyond a device's limits.
+//! Building blocks of planners: sources, specialisation, sizes.
 
 use super::Request;
 use super::elementwise::Formula;
 use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS};
-use tapml_device::{BindingKind, DeviceInfo, Grid, KernelDesc, Language, Source};
+use tapml_device::{BindingKind, Grid, KernelDesc, Language, Source};
+use tapml_graph::op::Packing;
 use tapml_graph::{DType, Dim, Error, Extent, Result, Symbols, TensorType};
 
 /// Shared declarations that stand in front of kernels.
 mod prelude {
     pub const SYMBOLS: &str = include_str!("../prelude/symbols.wgsl");
     pub const WEIGHTS: &str = include_str!("../prelude/weights.wgsl");
+    pub const QUANTIZED: &str = include_str!("../prelude/quantized.wgsl");
     pub const MATH: &str = include_str!("../prelude/math.wgsl");
     pub const NORM: &str = include_str!("../prelude/norm.wgsl");
     pub const HALF: &str = include_str!("../prelude/half.wgsl");
@@ -163,8 +165,25 @@ impl LaunchBuilder {
         Ok(self.set("ROWS_N", n).set("ROWS_P", p).set("ROWS_C", constant))
     }
 
-    /// Sets the storage of the weights.
+    /// Sets how all weights are packed; the prelude then has the functions that unpack them.
+    pub fn packed(mut self, packing: Packing) -> LaunchBuilder {
+        if self.has("GROUP") {
+            return self;
+        }
+        self.desc.source.prelude += prelude::QUANTIZED;
+        self.set("BITS", packing.bits).set("GROUP", packing.group).set("ZEROS", u32::from(packing.zeros))
+    }
+
+    /// Whether a constant of this name is set.
+    fn has(&self, constant: &str) -> bool {
+        self.desc.constants.iter().any(|(name, _)| name == constant)
+    }
+
+    /// Sets the storage of all weights.
     pub fn weight_dtype(self, dtype: DType) -> Result<LaunchBuilder> {
+        if self.has("W_DTYPE") {
+            return Ok(self);
+        }
         Ok(self.set("W_DTYPE", weight_code(dtype)?))
     }
 
@@ -268,94 +287,6 @@ pub fn affine(dim: &Dim) -> Result<[u32; 3]> {
             .map_err(|_| Error::unsupported(format!("the size {dim} has a factor beyond 32 bits")))
     };
     Ok([small(at(1, 0)? - constant)?, small(at(0, 1)? - constant)?, small(constant)?])
-}
-
-/// Weight rows, which are outputs, that a workgroup of a matrix product treats at least.
-pub const PART_ROWS: u32 = 4;
-
-/// Rows of a weight that are bound together; of a stack, its matrices.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Part {
-    /// First row.
-    pub first: u32,
-    /// Number of rows.
-    pub rows: u32,
-    offset: u64,
-    len: u64,
-}
-
-impl Part {
-    /// The argument that binds this part of an input.
-    pub fn of(&self, index: usize) -> Arg {
-        Arg::Input { index, offset: self.offset, len: self.len }
-    }
-}
-
-/// Splits a weight matrix by rows so that each part fits one binding, and one dispatch if a workgroup treats at least
-/// [`PART_ROWS`] of them. Parts begin at multiples of 256 bytes. All operators split alike, so that tied weights are
-/// stored once.
-pub fn split(ty: &TensorType, info: &DeviceInfo) -> Result<Vec<Part>> {
-    let (rows, width) = match ty.shape.as_slice() {
-        [rows, width] => {
-            (constant("the rows of a weight", rows)?, constant("the row length of a weight", width)?)
-        }
-        _ => return Err(Error::unsupported(format!("a weight {ty}: kernels take matrices"))),
-    };
-    let most = u64::from(PART_ROWS) * u64::from(info.limits.max_groups_per_dim);
-    parts(ty, rows, u64::from(width), most, info, "rows")
-}
-
-/// Splits a stack of matrices between matrices so that each part fits one binding. Parts begin at multiples of 256 bytes.
-pub fn split_stack(ty: &TensorType, info: &DeviceInfo) -> Result<Vec<Part>> {
-    let [count, rows, width] = ty.shape.as_slice() else {
-        return Err(Error::unsupported(format!("a weight {ty}: kernels take stacks of matrices")));
-    };
-    let (rows, width) =
-        (constant("the rows of a weight", rows)?, constant("the row length of a weight", width)?);
-    let count = constant("the matrices of a weight", count)?;
-    parts(ty, count, u64::from(rows) * u64::from(width), u64::MAX, info, "matrices")
-}
-
-/// Parts of at most `most` of the rows, which have `width` elements each and are called `what`.
-fn parts(
-    ty: &TensorType,
-    rows: u32,
-    width: u64,
-    most: u64,
-    info: &DeviceInfo,
-    what: &str,
-) -> Result<Vec<Part>> {
-    let row_bytes = width.saturating_mul(ty.dtype.size() as u64);
-    let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
-    // An element's index is 32 bits wide.
-    let limit = limit.min(u64::from(u32::MAX) * ty.dtype.size() as u64);
-    let limit_rows = (limit / row_bytes.max(1)).min(most);
-    if u64::from(rows) <= limit_rows {
-        return Ok(vec![Part { first: 0, rows, offset: 0, len: 0 }]);
-    }
-    let step = aligned_rows(row_bytes);
-    let most = limit_rows / step * step;
-    if most == 0 {
-        let asked = step.saturating_mul(row_bytes);
-        return Err(too_large(&format!("{step} of the {what} of a weight {ty}"), asked, limit));
-    }
-    let starts = (0..u64::from(rows)).step_by(most as usize);
-    Ok(starts
-        .map(|first| {
-            let count = most.min(u64::from(rows) - first);
-            Part {
-                first: first as u32,
-                rows: count as u32,
-                offset: first * row_bytes,
-                len: count * row_bytes,
-            }
-        })
-        .collect())
-}
-
-/// The least number of rows whose bytes are a multiple of 256.
-fn aligned_rows(row_bytes: u64) -> u64 {
-    256 >> row_bytes.trailing_zeros().min(8)
 }
 
 /// The error of something that is larger than a binding can be.

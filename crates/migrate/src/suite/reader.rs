@@ -201,11 +201,7 @@ impl Suite {
         for &input in &node.inputs {
             let value = self.graph.value(input);
             let weight = value.origin == Origin::Weight;
-            inputs.push(if weight {
-                model.weight(&value.name)?.clone()
-            } else {
-                self.value(case.frame, input)?
-            });
+            inputs.push(if weight { model.weight(&value.name)? } else { self.value(case.frame, input)? });
             weights.push(weight.then(|| value.name.clone()));
         }
         let outputs = node.outputs.iter().map(|&v| self.value(case.frame, v)).collect::<Result<_>>()?;

@@ -103,7 +103,7 @@ impl SuiteWriter {
         };
         if writer.manifest.settings.self_contained {
             for entry in writer.manifest.weights.clone() {
-                writer.put(model.weight(&entry.name)?)?;
+                writer.put(&model.weight(&entry.name)?)?;
             }
         }
         Ok(writer)

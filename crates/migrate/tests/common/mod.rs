@@ -264,7 +264,7 @@ impl Interpreter {
         let value = self.model.graph().value(id);
         match (values.get(&id), value.origin) {
             (Some(tensor), _) => Ok(tensor.clone()),
-            (None, Origin::Weight) => self.model.weight(&value.name).cloned(),
+            (None, Origin::Weight) => self.model.weight(&value.name),
             (None, Origin::State(_)) => match self.states.get(&id) {
                 Some(tensor) => Ok(tensor.clone()),
                 None => {

@@ -138,7 +138,7 @@ impl Library {
                 })?;
             }
             let weight = |name: &str| match &part.model {
-                Some(model) => model.weight(name).cloned(),
+                Some(model) => model.weight(name),
                 None => Err(Error::bug(format!("a kernel of one's own has no weight `{name}`"))),
             };
             let bound = Arc::new(Mutex::new(Bound::load(device, part.program.clone(), &weight)?));

@@ -5,11 +5,6 @@ override FIRST: u32 = 0u;
 override COUNT: u32;
 override VOCAB: u32;
 
-@group(0) @binding(0) var<storage, read> ids: array<u32>;
-@group(0) @binding(1) var<storage, read> table: array<u32>;
-@group(0) @binding(2) var<storage, read_write> y: array<act_out>;
-@group(0) @binding(3) var<uniform> symbols: Symbols;
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let count = row_count(symbols) * K;
@@ -19,7 +14,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let id = ids[e / K];
             if id >= FIRST && id - FIRST < COUNT {
                 let at = (id - FIRST) * K + e % K;
-                y[e] = to_out(weight_value(table[weight_word(at)], at));
+                y[e] = to_out(table_value(at));
             } else if FIRST == 0u && id >= VOCAB {
                 y[e] = to_out(0.0);
             }

@@ -5,7 +5,8 @@
 use super::Request;
 use super::expert_linear::sharers;
 use super::linear::{chain, run};
-use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split_stack, wrong_op};
+use super::source::{Kernel, constant, one, plan as planned, wrong_op};
+use super::weights::{PART_ROWS, Weight, two_plain};
 use crate::plan::NodePlan;
 use tapml_graph::{Extent, Op, Result};
 
@@ -15,10 +16,10 @@ const TILE: u32 = 32;
 const OUTPUTS: u32 = PART_ROWS;
 const LANES: u32 = 64;
 
-const KERNEL: Kernel = Kernel {
+pub const KERNEL: Kernel = Kernel {
     name: "expert_gated_linear/portable",
-    file: "expert_gated_linear/portable.wgsl",
-    text: include_str!("portable.wgsl"),
+    file: "expert_gated_linear/portable.wgsl+expert_gated_linear/bindings.wgsl+weights/two.wgsl",
+    text: concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl"), "\n", two_plain!()),
     weights: true,
     norm: false,
     formula: "",
@@ -29,19 +30,25 @@ const KERNEL: Kernel = Kernel {
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::ExpertGatedLinear(_) = request.op else { return Err(wrong_op(request)) };
-    let (x, w) = (&request.inputs[0], &request.inputs[1]);
+    plan_with(&KERNEL, request, [&Weight::plain(request, 1), &Weight::plain(request, 2)])
+}
+
+/// The plan of a kernel of this form whose operator has these weights, and the experts behind them.
+pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+    let (x, w, chosen) = (&request.inputs[0], &gate.ty, up.after());
     let (rows, experts) = (&x.shape[0], constant("the number of experts", &w.shape[0])?);
     let (outputs, k) = (constant("the outputs", &w.shape[1])?, constant("the row length", &w.shape[2])?);
-    let slots = constant("the experts of a row", &request.inputs[3].shape[1])?;
+    let slots = constant("the experts of a row", &request.inputs[chosen].shape[1])?;
     let mut launches = Vec::new();
-    for part in split_stack(w, request.info)? {
-        let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).read(part.of(1)).read(part.of(2)).input(3);
-        let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
+    for part in gate.split_stack(request.info)? {
+        let launch = kernel.launch(x.dtype, x.dtype)?.input(0).weight_without_zeros(gate, &part)?;
+        let launch = launch.weight_without_zeros(up, &part)?.input(chosen);
+        let launch = launch.output(0).rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", outputs).set("SLOTS", slots);
         let launch = launch.set("SHARED", u32::from(x.shape[1] == w.shape[2])).set("EXPERTS", experts);
         let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
         let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
     }
-    Ok(planned(&KERNEL, launches, chain(k)))
+    Ok(planned(kernel, launches, chain(k)))
 }

@@ -4,7 +4,8 @@
 
 use super::Request;
 use super::linear::{chain, run};
-use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split_stack, stand_in, wrong_op};
+use super::source::{Kernel, constant, one, plan as planned, wrong_op};
+use super::weights::{PART_ROWS, Weight, one_plain};
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Error, Extent, Op, Result};
 
@@ -16,10 +17,10 @@ const LANES: u32 = 64;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 16;
 
-const KERNEL: Kernel = Kernel {
+pub const KERNEL: Kernel = Kernel {
     name: "expert_linear/portable",
-    file: "expert_linear/portable.wgsl",
-    text: include_str!("portable.wgsl"),
+    file: "expert_linear/portable.wgsl+expert_linear/bindings.wgsl+weights/one.wgsl",
+    text: concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl"), "\n", one_plain!()),
     weights: true,
     norm: false,
     formula: "",
@@ -30,22 +31,29 @@ const KERNEL: Kernel = Kernel {
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::ExpertLinear(_) = request.op else { return Err(wrong_op(request)) };
-    let (x, w, bias) = (&request.inputs[0], &request.inputs[1], request.inputs.get(3));
-    let (rows, experts) = (&x.shape[0], constant("the number of experts", &w.shape[0])?);
-    let (outputs, k) = (constant("the outputs", &w.shape[1])?, constant("the row length", &w.shape[2])?);
-    let slots = constant("the experts of a row", &request.inputs[2].shape[1])?;
+    plan_with(&KERNEL, request, &Weight::plain(request, 1))
+}
+
+/// The plan of a kernel of this form whose operator has this weight, and experts and bias behind it.
+pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+    let (x, chosen) = (&request.inputs[0], w.after());
+    let bias = request.inputs.get(chosen + 1);
+    let (rows, experts) = (&x.shape[0], constant("the number of experts", &w.ty.shape[0])?);
+    let (outputs, k) =
+        (constant("the outputs", &w.ty.shape[1])?, constant("the row length", &w.ty.shape[2])?);
+    let slots = constant("the experts of a row", &request.inputs[chosen].shape[1])?;
     let mut launches = Vec::new();
-    for part in split_stack(w, request.info)? {
-        let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).read(part.of(1)).input(2).optional(3, bias);
-        let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
+    for part in w.split_stack(request.info)? {
+        let launch = kernel.launch(x.dtype, x.dtype)?.input(0).weight(w, &part)?.input(chosen);
+        let launch = launch.optional(chosen + 1, bias).output(0).rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", outputs).set("SLOTS", slots);
-        let launch = launch.set("SHARED", u32::from(x.shape[1] == w.shape[2])).set("EXPERTS", experts);
+        let launch = launch.set("SHARED", u32::from(x.shape[1] == w.ty.shape[2])).set("EXPERTS", experts);
         let launch = launch.set("FIRST", part.first).set("COUNT", part.rows);
         let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?;
         let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
     }
-    Ok(NodePlan { constants: stand_in(&[bias]), ..planned(&KERNEL, launches, chain(k)) })
+    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) })
 }
 
 /// Workgroups that share the places, or the experts, of the same outputs: one for each slot of a single row, and as many

@@ -16,13 +16,6 @@ override B_DTYPE: u32 = 0u; // as W_DTYPE
 override FEW: u32 = 4u; // places for each expert, in the mean, up to which the first way is taken
 override RUN: u32 = 32u; // products added up one by one before the sum joins the others; a multiple of DEPTH
 
-@group(0) @binding(0) var<storage, read> x: array<act>;
-@group(0) @binding(1) var<storage, read> w: array<u32>;
-@group(0) @binding(2) var<storage, read> experts: array<u32>;
-@group(0) @binding(3) var<storage, read> b: array<u32>; // not read unless HAS_BIAS
-@group(0) @binding(4) var<storage, read_write> y: array<act>;
-@group(0) @binding(5) var<uniform> symbols: Symbols;
-
 const LANES = 64u;
 const STEP = 128u; // elements along K that all lanes take at once, two in each
 const TILE = 32u; // places and outputs of a tile
@@ -51,25 +44,6 @@ fn w_start(expert: u32) -> u32 {
 // `first` to `first + 3`, those beyond the last of `count` replaced by the last.
 fn four(first: u32, count: u32) -> vec4<u32> {
     return min(vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(count - 1u));
-}
-
-// Elements `at` of w, one for each of four rows.
-fn w_one(at: vec4<u32>) -> vec4<f32> {
-    return vec4<f32>(
-        weight_value(w[weight_word(at.x)], at.x),
-        weight_value(w[weight_word(at.y)], at.y),
-        weight_value(w[weight_word(at.z)], at.z),
-        weight_value(w[weight_word(at.w)], at.w),
-    );
-}
-
-// Elements `at` and `at + 1` of w for each of four rows.
-fn w_pair(at: vec4<u32>) -> Pairs {
-    if W_DTYPE == 0u || (K & 1u) == 1u {
-        return Pairs(w_one(at), w_one(at + vec4<u32>(1u)));
-    }
-    let word = at >> vec4<u32>(1u);
-    return weight_pairs(vec4<u32>(w[word.x], w[word.y], w[word.z], w[word.w]));
 }
 
 fn x_pair(at: u32) -> vec2<f32> {

@@ -4,17 +4,18 @@
 
 use super::Request;
 use super::linear::{chain, row_tiles, run};
-use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split, wrong_op};
+use super::source::{Kernel, constant, one, plan as planned, wrong_op};
+use super::weights::{PART_ROWS, Weight, two_plain};
 use crate::plan::NodePlan;
 use tapml_graph::{Extent, Op, Result};
 
 /// Outputs of a workgroup when there are few rows.
 const OUTPUTS: u32 = PART_ROWS;
 
-const KERNEL: Kernel = Kernel {
+pub const KERNEL: Kernel = Kernel {
     name: "gated_linear/portable",
-    file: "gated_linear/portable.wgsl",
-    text: include_str!("portable.wgsl"),
+    file: "gated_linear/portable.wgsl+gated_linear/bindings.wgsl+weights/two.wgsl",
+    text: concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl"), "\n", two_plain!()),
     weights: true,
     norm: false,
     formula: "",
@@ -25,16 +26,22 @@ const KERNEL: Kernel = Kernel {
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::GatedLinear(_) = request.op else { return Err(wrong_op(request)) };
-    let (x, w) = (&request.inputs[0], &request.inputs[1]);
+    plan_with(&KERNEL, request, [&Weight::plain(request, 1), &Weight::plain(request, 2)])
+}
+
+/// The plan of a kernel of this form whose operator has these weights.
+pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+    let x = &request.inputs[0];
     let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
-    let width = constant("the number of outputs", &w.shape[0])?;
+    let width = constant("the number of outputs", &gate.ty.shape[0])?;
     let mut launches = Vec::new();
-    for part in split(w, request.info)? {
-        let launch = KERNEL.launch(x.dtype, x.dtype)?.input(0).read(part.of(1)).read(part.of(2)).output(0);
-        let launch = launch.rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
+    for part in gate.split(request.info)? {
+        let launch =
+            kernel.launch(x.dtype, x.dtype)?.input(0).weight(gate, &part)?.weight(up, &part)?.output(0);
+        let launch = launch.rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
         let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, row_tiles(rows), one()]));
     }
-    Ok(planned(&KERNEL, launches, chain(k)))
+    Ok(NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain(k)) })
 }

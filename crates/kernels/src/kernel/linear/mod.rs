@@ -1,9 +1,11 @@
 //! `linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are few, and
 //! for a tile of 32 outputs and 32 rows when there are many. A weight beyond one binding is split by rows, which are
-//! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place.
+//! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place. `quantized_linear` is
+//! planned here too.
 
 use super::Request;
-use super::source::{Kernel, PART_ROWS, constant, one, plan as planned, split, stand_in, wrong_op};
+use super::source::{Kernel, constant, one, plan as planned, wrong_op};
+use super::weights::{PART_ROWS, Weight, one_plain};
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Extent, Op, Result};
 
@@ -15,10 +17,10 @@ const LANES: u32 = 64;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 16;
 
-const KERNEL: Kernel = Kernel {
+pub const KERNEL: Kernel = Kernel {
     name: "linear/portable",
-    file: "linear/portable.wgsl",
-    text: include_str!("portable.wgsl"),
+    file: "linear/portable.wgsl+linear/bindings.wgsl+weights/one.wgsl",
+    text: concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl"), "\n", one_plain!()),
     weights: true,
     norm: false,
     formula: "",
@@ -29,20 +31,25 @@ const KERNEL: Kernel = Kernel {
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Linear(_) = request.op else { return Err(wrong_op(request)) };
-    let (x, w, out) = (&request.inputs[0], &request.inputs[1], &request.outputs[0]);
+    plan_with(&KERNEL, request, &Weight::plain(request, 1))
+}
+
+/// The plan of a kernel of this form whose operator has this weight, and the bias behind it.
+pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+    let (x, out) = (&request.inputs[0], &request.outputs[0]);
     let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
-    let width = constant("the number of outputs", &w.shape[0])?;
-    let bias = request.inputs.get(2);
+    let width = constant("the number of outputs", &w.ty.shape[0])?;
+    let bias = request.inputs.get(w.after());
     let mut launches = Vec::new();
-    for part in split(w, request.info)? {
-        let launch = KERNEL.launch(x.dtype, out.dtype)?.input(0).read(part.of(1)).optional(2, bias);
-        let launch = launch.output(0).rows(rows)?.weight_dtype(w.dtype)?.set("K", k).set("RUN", run(k));
+    for part in w.split(request.info)? {
+        let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(w.after(), bias);
+        let launch = launch.output(0).rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
         let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?;
         let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, row_tiles(rows), one()]));
     }
-    Ok(NodePlan { constants: stand_in(&[bias]), ..planned(&KERNEL, launches, chain(k)) })
+    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) })
 }
 
 /// Tiles along the rows.

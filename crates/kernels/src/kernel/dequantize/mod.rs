@@ -1,0 +1,27 @@
+//! `dequantize`: launch planner. One invocation per element of the output; workgroup `x` treats elements `1024·x` to
+//! `1024·x + 1023`.
+
+use super::Request;
+use super::source::{Kernel, elements, plan as planned, rows_and_width, wrong_op};
+use super::weights::{Part, Weight, one_quantized};
+use crate::plan::NodePlan;
+use tapml_graph::{Op, Result};
+
+const KERNEL: Kernel = Kernel {
+    weights: true,
+    ..Kernel::flat(
+        "dequantize/portable",
+        "dequantize/portable.wgsl+weights/one_quantized.wgsl",
+        concat!(include_str!("portable.wgsl"), "\n", one_quantized!()),
+    )
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Dequantize(op) = request.op else { return Err(wrong_op(request)) };
+    let w = Weight::packed(request, 0, op.packing())?;
+    let out = &request.outputs[0];
+    let (rows, width) = rows_and_width(out)?;
+    let launch = KERNEL.launch(out.dtype, out.dtype)?.weight(&w, &Part::WHOLE)?.output(0).rows(&rows)?;
+    let launch = launch.set("K", width).flat(elements(&rows, width)?);
+    Ok(NodePlan { constants: w.stand_in(None), ..planned(&KERNEL, vec![launch], 0) })
+}

@@ -1,0 +1,28 @@
+//! `quantized_gated_linear`: `gated_linear` with weights that are unpacked as they are read; planned as there.
+
+use super::Request;
+use super::gated_linear;
+use super::source::{Kernel, wrong_op};
+use super::weights::{Weight, two_quantized};
+use crate::plan::NodePlan;
+use tapml_graph::{Op, Result};
+
+const KERNEL: Kernel = Kernel {
+    name: "quantized_gated_linear/portable",
+    file: "gated_linear/portable.wgsl+quantized_gated_linear/bindings.wgsl+weights/two_quantized.wgsl",
+    text: concat!(
+        include_str!("../gated_linear/portable.wgsl"),
+        "\n",
+        include_str!("bindings.wgsl"),
+        "\n",
+        two_quantized!()
+    ),
+    ..gated_linear::KERNEL
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::QuantizedGatedLinear(op) = request.op else { return Err(wrong_op(request)) };
+    let gate = Weight::packed(request, 1, op.packing())?;
+    let up = Weight::packed(request, gate.after(), op.packing())?;
+    gated_linear::plan_with(&KERNEL, request, [&gate, &up])
+}

@@ -1,0 +1,26 @@
+//! `quantized_linear`: `linear` with a weight that is unpacked as it is read; planned as there.
+
+use super::Request;
+use super::linear;
+use super::source::{Kernel, wrong_op};
+use super::weights::{Weight, one_quantized};
+use crate::plan::NodePlan;
+use tapml_graph::{Op, Result};
+
+const KERNEL: Kernel = Kernel {
+    name: "quantized_linear/portable",
+    file: "linear/portable.wgsl+quantized_linear/bindings.wgsl+weights/one_quantized.wgsl",
+    text: concat!(
+        include_str!("../linear/portable.wgsl"),
+        "\n",
+        include_str!("bindings.wgsl"),
+        "\n",
+        one_quantized!()
+    ),
+    ..linear::KERNEL
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::QuantizedLinear(op) = request.op else { return Err(wrong_op(request)) };
+    linear::plan_with(&KERNEL, request, &Weight::packed(request, 1, op.packing())?)
+}
