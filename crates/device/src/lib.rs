@@ -105,6 +105,23 @@ pub trait Device: Send {
     /// Waits for all work so far.
     fn wait(&mut self) -> Result<()>;
 
+    /// Runs commands one by one and tells how many seconds each took, for finding out what a list spends its time on. Unless
+    /// a device measures by itself, each command is waited for, which is part of its time.
+    fn timed(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
+        let mut seconds = Vec::with_capacity(commands.len());
+        for command in commands {
+            let list = self.record(std::slice::from_ref(command))?;
+            let run = self.wait().and_then(|()| {
+                let start = std::time::Instant::now();
+                self.replay(list, symbols)?;
+                self.wait()?;
+                Ok(start.elapsed().as_secs_f64())
+            });
+            seconds.push(self.destroy_list(list).and(run)?);
+        }
+        Ok(seconds)
+    }
+
     /// What a checking device has found since the last call. Devices that check nothing return none.
     fn take_findings(&mut self) -> Vec<Finding> {
         Vec::new()

@@ -16,6 +16,8 @@ struct Backend {
 const BACKENDS: &[Backend] = &[
     #[cfg(feature = "emulator")]
     Backend { word: "emulator", list: emulator::list, open: emulator::open },
+    #[cfg(feature = "cuda")]
+    Backend { word: "cuda", list: tapml_cuda::adapters, open: open_cuda },
     #[cfg(feature = "wgpu")]
     Backend { word: "vulkan", list: || tapml_wgpu::adapters("vulkan"), open: open_wgpu },
     #[cfg(feature = "wgpu")]
@@ -120,6 +122,11 @@ fn backend(word: &str) -> Result<&'static Backend> {
 fn query(spec: &PlatformSpec) -> String {
     let pairs: Vec<String> = spec.options.iter().map(|(name, value)| format!("{name}={value}")).collect();
     pairs.join("&")
+}
+
+#[cfg(feature = "cuda")]
+fn open_cuda(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+    Ok(Box::new(tapml_cuda::CudaDevice::open(spec.index, &query(spec))?))
 }
 
 #[cfg(feature = "wgpu")]

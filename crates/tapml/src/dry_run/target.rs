@@ -41,7 +41,13 @@ pub const TARGETS: &[Target] = &[
         f16: true,
         memory: 24_000_000_000,
     },
-    planned("cuda"),
+    Target {
+        name: "cuda",
+        about: "one card of a data centre through CUDA",
+        limits: Some(CUDA),
+        f16: true,
+        memory: 80_000_000_000,
+    },
     planned("hip"),
     planned("opencl"),
 ];
@@ -57,6 +63,16 @@ const DESKTOP: Limits = Limits {
     max_workgroup_memory: 48 << 10,
     max_groups_per_dim: 65535,
     min_offset_alignment: 64,
+};
+
+/// What cards since compute capability 9.0 offer through CUDA.
+const CUDA: Limits = Limits {
+    max_buffer_size: 80_000_000_000,
+    max_binding_size: u32::MAX as u64 & !3,
+    max_uniform_size: u32::MAX as u64 & !3,
+    max_workgroup_memory: 227 << 10,
+    min_offset_alignment: 256,
+    ..DESKTOP
 };
 
 const fn planned(name: &'static str) -> Target {

@@ -1,0 +1,90 @@
+//! Compiled kernels on disk, so that a text is compiled once on a machine: files named by the hash of everything that went
+//! in. What is torn or foreign is compiled again.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+/// A folder of compiled kernels; none if there is no place for it.
+pub(crate) struct Cache {
+    folder: Option<PathBuf>,
+}
+
+impl Cache {
+    /// The user's: in `$TAPML_CACHE` (`off` for none), else in `$XDG_CACHE_HOME/tapml` or `~/.cache/tapml`.
+    pub(crate) fn of_user() -> Cache {
+        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+        let own = named("TAPML_CACHE");
+        if own.as_ref().is_some_and(|value| value == "off") {
+            return Cache { folder: None };
+        }
+        let shared = || named("XDG_CACHE_HOME").map(|root| PathBuf::from(root).join("tapml"));
+        let home =
+            || named("HOME").or(named("LOCALAPPDATA")).map(|home| PathBuf::from(home).join(".cache/tapml"));
+        let root = own.map(PathBuf::from).or_else(shared).or_else(home);
+        Cache { folder: root.map(|root| root.join("cuda")) }
+    }
+
+    #[cfg(test)]
+    pub(crate) fn at(folder: PathBuf) -> Cache {
+        Cache { folder: Some(folder) }
+    }
+
+    /// The name of what is compiled from these parts.
+    pub(crate) fn key(parts: &[&str]) -> String {
+        let mut hasher = blake3::Hasher::new();
+        for part in parts {
+            hasher.update(&(part.len() as u64).to_le_bytes());
+            hasher.update(part.as_bytes());
+        }
+        hasher.finalize().to_hex().to_string()
+    }
+
+    /// What was kept under a name: whole, or not at all.
+    pub(crate) fn get(&self, key: &str) -> Option<Vec<u8>> {
+        let bytes = std::fs::read(self.folder.as_ref()?.join(key)).ok()?;
+        let (sum, content) = bytes.split_at_checked(32)?;
+        (blake3::hash(content).as_bytes() == sum).then(|| content.to_vec())
+    }
+
+    /// Keeps something under a name. A folder that cannot be written is no failure: it is only slower.
+    pub(crate) fn put(&self, key: &str, content: &[u8]) {
+        let Some(folder) = &self.folder else { return };
+        let write = || -> std::io::Result<()> {
+            std::fs::create_dir_all(folder)?;
+            let mut file = tempfile::NamedTempFile::new_in(folder)?;
+            file.write_all(blake3::hash(content).as_bytes())?;
+            file.write_all(content)?;
+            file.persist(folder.join(key)).map_err(|e| e.error)?;
+            Ok(())
+        };
+        if let Err(error) = write() {
+            log::warn!("{}: compiled kernels are not kept: {error}", folder.display());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_whole_comes_back_and_what_is_torn_does_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let cache = Cache::at(folder.path().join("cuda"));
+        let key = Cache::key(&["sm_90", "text"]);
+        assert_ne!(key, Cache::key(&["sm_9", "0text"]));
+        assert_eq!(cache.get(&key), None);
+        cache.put(&key, b"machine code");
+        assert_eq!(cache.get(&key).as_deref(), Some(&b"machine code"[..]));
+        let file = folder.path().join("cuda").join(&key);
+        let mut bytes = std::fs::read(&file).unwrap();
+        bytes.pop();
+        std::fs::write(&file, &bytes).unwrap();
+        assert_eq!(cache.get(&key), None);
+        std::fs::write(&file, b"short").unwrap();
+        assert_eq!(cache.get(&key), None);
+        let none = Cache { folder: None };
+        none.put(&key, b"x");
+        assert_eq!(none.get(&key), None);
+    }
+}

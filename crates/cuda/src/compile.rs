@@ -1,0 +1,241 @@
+//! From a kernel description to a kernel of the driver, and the compiler's messages to lines of the kernel's own file.
+
+use crate::cache::Cache;
+use crate::driver::{Driver, Kernel};
+use crate::error::failed;
+use crate::nvrtc::{Compiler, Refusal};
+use crate::options::Options;
+use std::sync::Arc;
+use tapml_cfamily::{Arg, Bounds, Dialect, Printed, print};
+use tapml_device::{DeviceInfo, KernelDesc, Language};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Bytes of shared memory that a text itself may declare; more is for launches to give.
+const MAX_STATIC_SHARED: u32 = 48 << 10;
+
+/// A compiled kernel and how to launch it.
+pub(crate) struct Compiled {
+    pub(crate) kernel: Arc<Kernel>,
+    pub(crate) name: String,
+    /// Its arguments in order.
+    pub(crate) args: Vec<Arg>,
+    /// Fewest bytes of each binding; none are known of CUDA C++.
+    pub(crate) min_sizes: Vec<u32>,
+    pub(crate) workgroup: [u32; 3],
+    /// Dynamic shared memory in bytes.
+    pub(crate) shared: u32,
+    pub(crate) overlaps: bool,
+}
+
+/// What compiles for one device.
+pub(crate) struct Front {
+    /// None in tests that compile nothing.
+    pub(crate) compiler: Option<&'static Compiler>,
+    pub(crate) cache: Cache,
+    /// Compute capability times ten.
+    pub(crate) capability: u32,
+    pub(crate) options: Options,
+}
+
+/// Text for the compiler, before anything of it was compiled.
+struct Text {
+    text: String,
+    entry: String,
+    args: Vec<Arg>,
+    min_sizes: Vec<u32>,
+    shared: u32,
+    /// What was printed from WGSL.
+    printed: Option<Printed>,
+}
+
+impl Front {
+    /// Compiles a kernel that fits the device's limits.
+    pub(crate) fn compile(
+        &self,
+        driver: &Arc<Driver>,
+        desc: &KernelDesc,
+        info: &DeviceInfo,
+    ) -> Result<Compiled> {
+        let text = self.text(desc, info)?;
+        let image = self.image(desc, &text)?;
+        let doing = format!("load kernel `{}`", desc.name);
+        let loaded = driver.kernel(&image, &text.entry).map_err(|failure| {
+            let (major, minor) = self.compiler.map_or((0, 0), |compiler| compiler.version);
+            failed(&doing, failure).with_detail("kernel", &desc.name).with_hint(format!(
+                "compiled by NVRTC {major}.{minor} for {}; the driver may be older",
+                info.driver
+            ))
+        })?;
+        let kernel = loaded.ok_or_else(|| {
+            let text =
+                format!("kernel `{}`: {} has no entry point `{}`", desc.name, desc.source.file, desc.entry);
+            Error::new(ErrorKind::Compile, text)
+                .with_detail("kernel", &desc.name)
+                .with_hint("declare it `extern \"C\" __global__`")
+        })?;
+        fit(&kernel, desc, &text, info)?;
+        Ok(Compiled {
+            kernel: Arc::new(kernel),
+            name: desc.name.clone(),
+            args: text.args,
+            min_sizes: text.min_sizes,
+            workgroup: desc.workgroup,
+            shared: text.shared,
+            overlaps: desc.overlaps,
+        })
+    }
+
+    fn text(&self, desc: &KernelDesc, info: &DeviceInfo) -> Result<Text> {
+        desc.check_limits(info)?;
+        if desc.source.language == Language::Cuda {
+            return Ok(Text {
+                text: cuda_text(desc)?,
+                entry: desc.entry.clone(),
+                args: (0..desc.bindings.len() as u32).map(Arg::Pointer).collect(),
+                min_sizes: Vec::new(),
+                shared: desc.workgroup_memory,
+                printed: None,
+            });
+        }
+        let bounds = if self.options.checks { Bounds::Clamp } else { Bounds::Unchecked };
+        let options = tapml_cfamily::Options { bounds, ..tapml_cfamily::Options::new(Dialect::Cuda) };
+        let printed = print(desc, info, options)?;
+        if desc.workgroup_memory > MAX_STATIC_SHARED {
+            return Err(too_much(desc, "max_workgroup_memory", desc.workgroup_memory, MAX_STATIC_SHARED));
+        }
+        Ok(Text {
+            text: printed.text.clone(),
+            entry: printed.name.clone(),
+            args: printed.args.clone(),
+            min_sizes: printed.min_sizes.clone(),
+            shared: 0,
+            printed: Some(printed),
+        })
+    }
+
+    /// Machine code, from the cache if it was compiled before.
+    fn image(&self, desc: &KernelDesc, text: &Text) -> Result<Vec<u8>> {
+        let compiler = self.compiler.ok_or_else(|| Error::bug("there is no compiler"))?;
+        let architecture = compiler.architecture(self.capability);
+        let mut options = vec![format!("--gpu-architecture={architecture}"), "--std=c++17".into()];
+        if text.printed.is_some() {
+            // The printer's own helpers are not all used by every kernel.
+            options.push("--disable-warnings".into());
+        }
+        let version = format!("{:?}", compiler.version);
+        let mut parts: Vec<&str> = vec![&version, &text.text];
+        parts.extend(options.iter().map(String::as_str));
+        let key = Cache::key(&parts);
+        if let Some(image) = self.cache.get(&key) {
+            return Ok(image);
+        }
+        let image = compiler.compile(&text.text, &options).map_err(|refusal| match refusal {
+            Refusal::Log(log) => refused(desc, text.printed.as_ref(), &log),
+            Refusal::Status(status) => {
+                Error::bug(format!("could not compile kernel `{}`: NVRTC status {status}", desc.name))
+                    .with_detail("kernel", &desc.name)
+            }
+        })?;
+        self.cache.put(&key, &image);
+        Ok(image)
+    }
+}
+
+/// The text of a kernel in CUDA C++: constants, prelude, text. Lines of messages count within the file.
+fn cuda_text(desc: &KernelDesc) -> Result<String> {
+    let mut text = String::new();
+    for (name, value) in &desc.constants {
+        let first = name.chars().next();
+        let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
+        if !plain || first.is_none_or(|c| c.is_ascii_digit()) {
+            let text = format!("kernel `{}`: `{}` is no name of a constant", desc.name, name.escape_debug());
+            return Err(Error::invalid(text).with_detail("kernel", &desc.name));
+        }
+        text.push_str(&format!("#define {name} {}\n", number(*value)));
+    }
+    let file = desc.source.file.replace(['"', '\\', '\n', '\r'], "_");
+    if !desc.source.prelude.is_empty() {
+        text.push_str(&format!("#line 1 \"{file} (prelude)\"\n{}\n", desc.source.prelude));
+    }
+    text.push_str(&format!("#line 1 \"{file}\"\n{}\n", desc.source.text));
+    Ok(text)
+}
+
+/// A constant as C++ reads it: whole numbers without a fraction, others as doubles.
+fn number(value: f64) -> String {
+    match value {
+        v if v.is_nan() => "(0.0 / 0.0)".into(),
+        v if v.is_infinite() => if v > 0.0 { "(1.0 / 0.0)" } else { "(-1.0 / 0.0)" }.into(),
+        v if v.fract() == 0.0 && v.abs() < 9e15 => {
+            let digits = format!("{v:.0}");
+            if v < 0.0 { format!("({digits})") } else { digits }
+        }
+        v if v < 0.0 => format!("({v:e})"),
+        v => format!("{v:e}"),
+    }
+}
+
+/// Checks what the compiler made against the launch, and allows it the shared memory.
+fn fit(kernel: &Kernel, desc: &KernelDesc, text: &Text, info: &DeviceInfo) -> Result<()> {
+    let doing = format!("load kernel `{}`", desc.name);
+    let fail = |failure| failed(&doing, failure).with_detail("kernel", &desc.name);
+    let (threads, declared) = kernel.limits().map_err(fail)?;
+    let asked: u32 = desc.workgroup.iter().product();
+    if asked > threads {
+        return Err(too_much(desc, "max_invocations", asked, threads).with_hint(
+            "the kernel takes too many registers for so many threads: `__launch_bounds__` limits them",
+        ));
+    }
+    let most = info.limits.max_workgroup_memory;
+    let shared = declared.saturating_add(text.shared);
+    if shared > most {
+        return Err(too_much(desc, "max_workgroup_memory", shared, most));
+    }
+    if text.shared > 0 { kernel.allow_shared(text.shared).map_err(fail) } else { Ok(()) }
+}
+
+fn too_much(desc: &KernelDesc, limit: &str, asked: u32, offered: u32) -> Error {
+    let text =
+        format!("kernel `{}` needs {limit} = {asked}, as compiled for CUDA it has {offered}", desc.name);
+    Error::unsupported(text)
+        .with_detail("kernel", &desc.name)
+        .with_detail("limit", limit)
+        .with_detail("asked", asked.to_string())
+        .with_detail("offered", offered.to_string())
+}
+
+/// The compiler does not take the text. It writes `FILE(LINE): error: …`.
+fn refused(desc: &KernelDesc, printed: Option<&Printed>, log: &str) -> Error {
+    let first = log.lines().find(|line| line.contains("error")).unwrap_or("no message");
+    let place = first.split_once('(').and_then(|(file, rest)| {
+        let line = rest.split_once(')')?.0.parse::<u32>().ok()?;
+        Some((file.trim(), line))
+    });
+    let message = first.split_once("error").map_or(first, |(_, rest)| rest);
+    let message = message.trim_start_matches(|c: char| !c.is_alphabetic() && c != '"' && c != '\'');
+    let (at, source) = match (printed, place) {
+        (Some(printed), Some((_, line))) => match printed.locate(line) {
+            Some(at) => (Some((at.file, at.line)), at.source),
+            None => (None, String::new()),
+        },
+        (None, Some((file, line))) => {
+            let text = if file == desc.source.file { &desc.source.text } else { &desc.source.prelude };
+            let source = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
+            (Some((file.to_string(), line)), source.trim().to_string())
+        }
+        (_, None) => (None, String::new()),
+    };
+    let text = match &at {
+        Some((file, line)) => format!("kernel `{}`: {file}:{line}: {message}: `{source}`", desc.name),
+        None => format!("kernel `{}`: {first}", desc.name),
+    };
+    let error =
+        Error::new(ErrorKind::Compile, text).with_detail("kernel", &desc.name).with_detail("log", log);
+    match at {
+        Some((_, line)) => error.with_detail("line", line.to_string()),
+        None => error,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,345 @@
+//! The device: buffers, kernels and lists of CUDA behind the books that refuse wrong calls.
+
+use crate::adapter::{self, Opened};
+use crate::cache::Cache;
+use crate::compile::Front;
+use crate::driver::{Driver, Memory};
+use crate::error::{Done, Failure, failed, lost};
+use crate::launch::{self, Call, Kernels, Memories};
+use crate::list::{LEAST_CALLS, List};
+use crate::nvrtc::{self, Compiler};
+use crate::options::Options;
+use crate::staging::Staging;
+use crate::sys;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tapml_device::{BufferId, Command, Device, DeviceInfo, KernelDesc, KernelId, ListId, Mirror};
+use tapml_graph::{Error, ErrorKind, Result, Symbols};
+
+/// A CUDA device with one stream that keeps the order of calls.
+pub struct CudaDevice {
+    mirror: Mirror,
+    options: Options,
+    front: Front,
+    // Graphs go before what they use, and all of it before the driver's context.
+    lists: HashMap<ListId, List>,
+    kernels: Kernels,
+    buffers: Memories,
+    staging: Staging,
+    driver: Arc<Driver>,
+    /// How often something was freed that lists may use.
+    frees: u64,
+    /// Kernels started since all work was last waited for: how many, and the command and kernel of one of them.
+    running: Running,
+    /// What went wrong for good.
+    lost: Option<String>,
+}
+
+#[derive(Default)]
+struct Running {
+    count: usize,
+    last: Option<(String, String)>,
+}
+
+impl CudaDevice {
+    /// Opens device `index` of [`crate::adapters`]. `options` is a query string of `on` and `off`: `checks` (indices of WGSL
+    /// kernels are kept inside their arrays; on), `f16` (on), `graphs` (lists that come again run as CUDA graphs; on),
+    /// `sync` (each command is waited for, so that an error names it; off), `tuned` (kernels in CUDA C++ are taken; on).
+    pub fn open(index: usize, options: &str) -> Result<CudaDevice> {
+        let options = Options::parse(options)?;
+        let opened = adapter::open(index, options)?;
+        let compiler = nvrtc::compiler(opened.release)?;
+        CudaDevice::with(opened, Some(compiler), options, Cache::of_user())
+    }
+
+    fn with(
+        opened: Opened,
+        compiler: Option<&'static Compiler>,
+        options: Options,
+        cache: Cache,
+    ) -> Result<CudaDevice> {
+        let Opened { driver, info, capability, .. } = opened;
+        let staging = Staging::new(&driver).map_err(|e| failed("take memory for transfers", e))?;
+        Ok(CudaDevice {
+            mirror: Mirror::new(info),
+            options,
+            front: Front { compiler, cache, capability, options },
+            lists: HashMap::new(),
+            kernels: HashMap::new(),
+            buffers: HashMap::new(),
+            staging,
+            driver,
+            frees: 0,
+            running: Running::default(),
+            lost: None,
+        })
+    }
+
+    /// Makes sure that the device works, and makes its context that of this thread.
+    fn alive(&mut self) -> Result<()> {
+        if let Some(first) = &self.lost {
+            return Err(Error::new(ErrorKind::DeviceLost, format!("the device was lost: {first}"))
+                .with_hint("open the device again"));
+        }
+        let entered = self.driver.enter();
+        self.done("use the device", entered)
+    }
+
+    /// The end of a call that works on the device; a failure loses it.
+    fn done<T>(&mut self, doing: &str, result: Done<T>) -> Result<T> {
+        result.map_err(|failure| self.lose(doing, failure))
+    }
+
+    fn lose(&mut self, doing: &str, failure: Failure) -> Error {
+        let error = lost(doing, failure);
+        let Running { count, last } = std::mem::take(&mut self.running);
+        let error = match (count, last) {
+            (1, Some((label, kernel))) => error
+                .context(format!("dispatch `{label}` of kernel `{kernel}`"))
+                .with_detail("kernel", kernel),
+            (0, _) | (_, None) => error,
+            (count, Some((label, kernel))) => error
+                .context(format!("one of {count} dispatches, the last one `{label}` of kernel `{kernel}`"))
+                .with_hint("with the option `sync=on` (`cuda?sync=on`) the error names the kernel"),
+        };
+        self.lost = Some(error.to_string());
+        error
+    }
+
+    fn all_done(&mut self) {
+        self.running = Running::default();
+    }
+
+    /// Something that lists may use is gone: no graph may run before its list was found whole again.
+    fn freed(&mut self) {
+        self.frees += 1;
+    }
+
+    fn allocate(&self, size: u64) -> Done<Memory> {
+        let memory = self.driver.memory(size)?;
+        self.driver.clear(&memory)?;
+        Ok(memory)
+    }
+
+    fn no_memory(&self, doing: &str, size: u64, failure: Failure) -> Error {
+        let error = failed(doing, failure);
+        match self.driver.free_memory() {
+            Ok((free, total)) if failure.0 == sys::OUT_OF_MEMORY => error
+                .with_detail("asked", size.to_string())
+                .with_detail("free", free.to_string())
+                .with_hint(format!(
+                    "{} of {} MiB of the device are free; a smaller context, a quantised model or f16 activations take less",
+                    free >> 20,
+                    total >> 20
+                )),
+            _ => error,
+        }
+    }
+
+    /// The calls of a list, after all its parts and sizes were checked.
+    fn calls(&mut self, list: ListId, symbols: &Symbols) -> Result<Vec<Call>> {
+        let commands = self.mirror.replay(list, symbols)?;
+        let calls = launch::calls(commands, symbols, &self.mirror, &self.buffers, &self.kernels)?;
+        if let Some(entry) = self.lists.get_mut(&list) {
+            entry.whole_at = Some(self.frees);
+        }
+        Ok(calls)
+    }
+
+    /// Notes what is being run, for an error that comes later: a whole list, or the command at one place of it.
+    fn note(&mut self, list: ListId, at: Option<usize>) {
+        let Some(list) = self.lists.get(&list) else { return };
+        let (count, last) = match at {
+            None => list.kernels(),
+            Some(at) => (usize::from(list.name(at).is_some()), list.name(at)),
+        };
+        self.running.count += count;
+        if let Some(last) = last {
+            self.running.last = Some(last.clone());
+        }
+    }
+
+    fn run_calls(&mut self, list: ListId, calls: &[Call]) -> Result<()> {
+        if !self.options.sync {
+            self.note(list, None);
+            let made = calls.iter().try_for_each(|call| call.make(&self.driver, &self.buffers));
+            return self.done("run commands", made);
+        }
+        for call in calls {
+            self.note(list, Some(call.at()));
+            let made = call.make(&self.driver, &self.buffers).and_then(|()| self.driver.finish());
+            self.done("run a command", made)?;
+            self.all_done();
+        }
+        Ok(())
+    }
+
+    /// Runs the graph of a list's geometry, if there is one and the list is known to be whole.
+    fn run_graph(&mut self, list: ListId, symbols: &Symbols) -> Option<Result<()>> {
+        let frees = self.frees;
+        let entry = self.lists.get_mut(&list).filter(|entry| entry.whole_at == Some(frees))?;
+        let geometry = entry.geometry(symbols).ok()?;
+        let done = self.driver.run(entry.graph(&geometry)?);
+        self.note(list, None);
+        Some(self.done("run a list", done))
+    }
+
+    /// Makes a graph of a list's calls when their geometry comes for the second time. Where the driver makes none, which
+    /// only costs time, the calls run one by one.
+    fn make_graph(&mut self, list: ListId, symbols: &Symbols, calls: &[Call]) -> Result<()> {
+        let worthwhile = self.options.graphs && !self.options.sync && calls.len() >= LEAST_CALLS;
+        let Some(entry) = self.lists.get_mut(&list).filter(|_| worthwhile) else { return Ok(()) };
+        let geometry = entry.geometry(symbols)?;
+        if entry.seen(&geometry) {
+            let (driver, buffers) = (&self.driver, &self.buffers);
+            match driver.capture(|| calls.iter().try_for_each(|call| call.make(driver, buffers))) {
+                Ok(graph) => entry.keep(&geometry, graph),
+                Err(failure) => log::warn!("a list runs without a CUDA graph: {failure}"),
+            }
+        }
+        Ok(())
+    }
+
+    /// Seconds of each of `count` commands, by events between their calls.
+    fn time_calls(&mut self, list: ListId, calls: &[Call], count: usize) -> Result<Vec<f64>> {
+        self.note(list, None);
+        let (driver, buffers) = (&self.driver, &self.buffers);
+        let time = || -> Done<Vec<f64>> {
+            let events = (0..=calls.len()).map(|_| driver.event()).collect::<Done<Vec<_>>>()?;
+            events[0].record()?;
+            for (call, event) in calls.iter().zip(&events[1..]) {
+                call.make(driver, buffers)?;
+                event.record()?;
+            }
+            driver.finish()?;
+            let mut seconds = vec![0.0; count];
+            for (call, pair) in calls.iter().zip(events.windows(2)) {
+                seconds[call.at()] = pair[1].since(&pair[0])?;
+            }
+            Ok(seconds)
+        };
+        let timed = time();
+        let seconds = self.done("time commands", timed)?;
+        self.all_done();
+        Ok(seconds)
+    }
+}
+
+impl Device for CudaDevice {
+    fn info(&self) -> &DeviceInfo {
+        self.mirror.info()
+    }
+
+    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
+        self.alive()?;
+        let bytes = self.mirror.rounded(label, size)?;
+        let doing = format!("create buffer `{label}` of {size} bytes");
+        let memory = self.allocate(bytes).map_err(|e| self.no_memory(&doing, bytes, e))?;
+        let id = self.mirror.create_buffer(label, size)?;
+        self.buffers.insert(id, memory);
+        Ok(id)
+    }
+
+    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
+        self.mirror.destroy_buffer(buffer)?;
+        self.freed();
+        // The driver waits until the commands that use the memory have run.
+        self.buffers.remove(&buffer);
+        Ok(())
+    }
+
+    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
+        self.alive()?;
+        let range = self.mirror.write(buffer, offset, data.len())?;
+        if range.is_empty() {
+            return Ok(());
+        }
+        let memory = launch::memory(&self.buffers, buffer)?;
+        let done = self.staging.write(memory, offset, data);
+        self.done("write a buffer", done)
+    }
+
+    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.alive()?;
+        let range = self.mirror.read(buffer, offset, out.len())?;
+        if range.is_empty() {
+            return self.wait();
+        }
+        let memory = launch::memory(&self.buffers, buffer)?;
+        let done = self.staging.read(memory, offset, out);
+        self.done("read a buffer", done)?;
+        self.all_done();
+        Ok(())
+    }
+
+    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
+        self.alive()?;
+        let compiled = self.front.compile(&self.driver, desc, self.mirror.info())?;
+        let id = self.mirror.create_kernel(desc)?;
+        self.kernels.insert(id, compiled);
+        Ok(id)
+    }
+
+    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
+        self.mirror.destroy_kernel(kernel)?;
+        self.freed();
+        self.kernels.remove(&kernel);
+        Ok(())
+    }
+
+    fn record(&mut self, commands: &[Command]) -> Result<ListId> {
+        self.alive()?;
+        let list = self.mirror.record(commands)?;
+        let mut each = commands.iter();
+        match each.try_for_each(|command| launch::check_lengths(command, &self.buffers, &self.kernels)) {
+            Ok(()) => {
+                let name = |id| self.kernels.get(&id).map_or("", |kernel| kernel.name.as_str());
+                self.lists.insert(list, List::new(commands, name));
+                Ok(list)
+            }
+            Err(error) => self.mirror.destroy_list(list).and(Err(error)),
+        }
+    }
+
+    fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
+        self.alive()?;
+        // A geometry that has a graph was checked when it was made: only what was freed since could make it wrong.
+        if let Some(done) = self.run_graph(list, symbols) {
+            return done;
+        }
+        // All or nothing: a refused replay leaves every buffer as it was.
+        let calls = self.calls(list, symbols)?;
+        self.make_graph(list, symbols, &calls)?;
+        match self.run_graph(list, symbols) {
+            Some(done) => done,
+            None => self.run_calls(list, &calls),
+        }
+    }
+
+    fn timed(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
+        let list = self.record(commands)?;
+        let timed = self.calls(list, symbols).and_then(|calls| self.time_calls(list, &calls, commands.len()));
+        self.destroy_list(list).and(timed)
+    }
+
+    fn destroy_list(&mut self, list: ListId) -> Result<()> {
+        self.mirror.destroy_list(list)?;
+        self.lists.remove(&list);
+        Ok(())
+    }
+
+    fn wait(&mut self) -> Result<()> {
+        self.alive()?;
+        let done = self.driver.finish();
+        self.done("finish all work", done)?;
+        self.all_done();
+        Ok(())
+    }
+
+    fn memory(&self) -> (u64, u64) {
+        self.mirror.memory()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,402 @@
+//! Safe handles on what the driver keeps: a context with one stream, memory, events, kernels and graphs. Callers check
+//! ranges.
+#![allow(unsafe_code)]
+
+use crate::error::{Done, Failure, check};
+use crate::sys::{self, Address, Api, LaunchAttribute, LaunchConfig, Object};
+use std::ffi::{CString, c_int, c_void};
+use std::ptr;
+use std::sync::Arc;
+
+/// A context of a device, of its own so that its loss is not that of others, and one stream that keeps the order of calls.
+pub(crate) struct Driver {
+    api: &'static Api,
+    context: Object,
+    stream: Object,
+}
+
+// SAFETY: the driver's objects may be used from any thread once their context is current there, which every call sees to.
+unsafe impl Send for Driver {}
+// SAFETY: as above; the driver takes its own locks.
+unsafe impl Sync for Driver {}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        let _current = self.enter();
+        // SAFETY: both are owned and destroyed once. What else there was in the context held on to it.
+        unsafe {
+            (self.api.cuStreamDestroy_v2)(self.stream);
+            (self.api.cuCtxDestroy_v2)(self.context);
+        }
+    }
+}
+
+impl Driver {
+    /// Opens a device of the driver.
+    pub(crate) fn open(api: &'static Api, device: c_int) -> Done<Arc<Driver>> {
+        let (mut context, mut stream) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: gives a context that is owned from here on.
+        check(unsafe { (api.cuCtxCreate_v2)(&mut context, 0, device) })?;
+        // SAFETY: the context is current after its creation.
+        let made = check(unsafe { (api.cuStreamCreate)(&mut stream, sys::STREAM_NON_BLOCKING) });
+        if let Err(failure) = made {
+            // SAFETY: owned and destroyed once.
+            unsafe { (api.cuCtxDestroy_v2)(context) };
+            return Err(failure);
+        }
+        Ok(Arc::new(Driver { api, context, stream }))
+    }
+
+    /// Makes the context that of the calling thread.
+    pub(crate) fn enter(&self) -> Done {
+        // SAFETY: the context is alive.
+        check(unsafe { (self.api.cuCtxSetCurrent)(self.context) })
+    }
+
+    /// Free and all bytes of the device's memory.
+    pub(crate) fn free_memory(&self) -> Done<(u64, u64)> {
+        let (mut free, mut total) = (0, 0);
+        // SAFETY: gives two numbers.
+        check(unsafe { (self.api.cuMemGetInfo_v2)(&mut free, &mut total) })?;
+        Ok((free as u64, total as u64))
+    }
+
+    /// Memory of so many bytes, which may be dirty.
+    pub(crate) fn memory(self: &Arc<Driver>, size: u64) -> Done<Memory> {
+        let mut address = 0;
+        // Kernels may read whole vectors of 16 bytes.
+        let room =
+            usize::try_from(size.max(16).next_multiple_of(16)).map_err(|_| Failure(sys::OUT_OF_MEMORY))?;
+        // SAFETY: gives an address that is owned from here on.
+        check(unsafe { (self.api.cuMemAlloc_v2)(&mut address, room) })?;
+        Ok(Memory { driver: Arc::clone(self), address, size, room })
+    }
+
+    /// Host memory of so many bytes that the device reads and writes by itself.
+    pub(crate) fn pinned(self: &Arc<Driver>, size: usize) -> Done<Pinned> {
+        let mut start = ptr::null_mut();
+        // SAFETY: gives an address that is owned from here on.
+        check(unsafe { (self.api.cuMemHostAlloc)(&mut start, size, 0) })?;
+        Ok(Pinned { driver: Arc::clone(self), start: start.cast(), size })
+    }
+
+    /// An event that has not been recorded.
+    pub(crate) fn event(self: &Arc<Driver>) -> Done<Event> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: gives an event that is owned from here on.
+        check(unsafe { (self.api.cuEventCreate)(&mut raw, 0) })?;
+        Ok(Event { driver: Arc::clone(self), raw })
+    }
+
+    /// Loads a compiled module and takes its kernel `name`; `None` if it has none of that name.
+    pub(crate) fn kernel(self: &Arc<Driver>, image: &[u8], name: &str) -> Done<Option<Kernel>> {
+        let mut module = ptr::null_mut();
+        // SAFETY: the image is a whole module, or text that ends with a zero.
+        check(unsafe { (self.api.cuModuleLoadData)(&mut module, image.as_ptr().cast()) })?;
+        let mut kernel = Kernel { driver: Arc::clone(self), module, raw: ptr::null_mut() };
+        let name = CString::new(name).unwrap_or_default();
+        // SAFETY: a name that ends with a zero.
+        match check(unsafe { (self.api.cuModuleGetFunction)(&mut kernel.raw, module, name.as_ptr()) }) {
+            Ok(()) => Ok(Some(kernel)),
+            Err(Failure(sys::NOT_FOUND)) => Ok(None),
+            Err(failure) => Err(failure),
+        }
+    }
+
+    /// Fills memory with a word.
+    pub(crate) fn fill(&self, memory: &Memory, word: u32) -> Done {
+        let words = memory.size / 4;
+        self.fill_words(memory, word, words as usize)
+    }
+
+    /// Fills memory and what is behind it with zeros.
+    pub(crate) fn clear(&self, memory: &Memory) -> Done {
+        self.fill_words(memory, 0, memory.room / 4)
+    }
+
+    fn fill_words(&self, memory: &Memory, word: u32, count: usize) -> Done {
+        // SAFETY: so many words fit.
+        check(unsafe { (self.api.cuMemsetD32Async)(memory.address, word, count, self.stream) })
+    }
+
+    /// Copies a range to another memory.
+    pub(crate) fn copy(&self, src: &Memory, from: u64, dst: &Memory, to: u64, len: usize) -> Done {
+        // SAFETY: the caller has checked both ranges, and the memories differ.
+        check(unsafe {
+            (self.api.cuMemcpyDtoDAsync_v2)(dst.address + to, src.address + from, len, self.stream)
+        })
+    }
+
+    /// Has the device fetch a range of pinned memory, which must stay as it is until then.
+    pub(crate) fn upload(
+        &self,
+        memory: &Memory,
+        offset: u64,
+        pinned: &Pinned,
+        from: usize,
+        len: usize,
+    ) -> Done {
+        // SAFETY: the callers have checked both ranges.
+        check(unsafe {
+            let start = pinned.start.add(from).cast_const().cast();
+            (self.api.cuMemcpyHtoDAsync_v2)(memory.address + offset, start, len, self.stream)
+        })
+    }
+
+    /// Has the device write a range to pinned memory, to be read after it was waited for.
+    pub(crate) fn download(
+        &self,
+        memory: &Memory,
+        offset: u64,
+        pinned: &Pinned,
+        to: usize,
+        len: usize,
+    ) -> Done {
+        // SAFETY: the callers have checked both ranges.
+        check(unsafe {
+            let start = pinned.start.add(to).cast();
+            (self.api.cuMemcpyDtoHAsync_v2)(start, memory.address + offset, len, self.stream)
+        })
+    }
+
+    /// Starts a kernel with these arguments, each a number of 8 bytes or of 4. One that `overlaps` may begin before the
+    /// kernel in front of it has ended.
+    pub(crate) fn launch(
+        &self,
+        kernel: &Kernel,
+        arguments: &[Argument],
+        groups: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        overlaps: bool,
+    ) -> Done {
+        let mut value = [0; 16];
+        value[0] = 1;
+        let attribute = LaunchAttribute { id: sys::LAUNCH_OVERLAPS, pad: [0; 4], value };
+        let config = LaunchConfig {
+            grid: groups,
+            block,
+            shared,
+            stream: self.stream,
+            attributes: &attribute,
+            count: u32::from(overlaps),
+        };
+        let mut places: Vec<*mut c_void> = arguments.iter().map(Argument::place).collect();
+        let launch = self.api.cuLaunchKernelEx;
+        // SAFETY: the arguments have the types that the kernel declares, in its order; the call copies them.
+        check(unsafe { launch(&config, kernel.raw, places.as_mut_ptr(), ptr::null_mut()) })
+    }
+
+    /// Collects the calls that `work` makes into a graph instead of running them.
+    pub(crate) fn capture(self: &Arc<Driver>, work: impl FnOnce() -> Done) -> Done<Graph> {
+        // SAFETY: the stream is alive; only this thread calls on it.
+        check(unsafe { (self.api.cuStreamBeginCapture_v2)(self.stream, sys::CAPTURE_THREAD_LOCAL) })?;
+        let worked = work();
+        let (mut template, mut raw) = (ptr::null_mut(), ptr::null_mut());
+        // SAFETY: the capture was begun on this stream; gives a graph that is owned from here on.
+        let ended = check(unsafe { (self.api.cuStreamEndCapture)(self.stream, &mut template) });
+        worked.and(ended)?;
+        // SAFETY: the graph is whole, and destroyed once.
+        let made = unsafe {
+            let made = check((self.api.cuGraphInstantiateWithFlags)(&mut raw, template, 0));
+            (self.api.cuGraphDestroy)(template);
+            made
+        };
+        made.map(|()| Graph { driver: Arc::clone(self), raw })
+    }
+
+    /// Runs a graph.
+    pub(crate) fn run(&self, graph: &Graph) -> Done {
+        // SAFETY: the graph is alive, and so is what it uses, which the caller sees to.
+        check(unsafe { (self.api.cuGraphLaunch)(graph.raw, self.stream) })
+    }
+
+    /// Waits for all work.
+    pub(crate) fn finish(&self) -> Done {
+        // SAFETY: the stream is alive.
+        check(unsafe { (self.api.cuStreamSynchronize)(self.stream) })
+    }
+}
+
+/// An argument of a kernel.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Argument {
+    Address(Address),
+    Bytes(u32),
+}
+
+impl Argument {
+    fn place(&self) -> *mut c_void {
+        match self {
+            Argument::Address(address) => ptr::from_ref(address).cast_mut().cast(),
+            Argument::Bytes(bytes) => ptr::from_ref(bytes).cast_mut().cast(),
+        }
+    }
+}
+
+/// Memory of the device.
+pub(crate) struct Memory {
+    driver: Arc<Driver>,
+    address: Address,
+    size: u64,
+    /// Bytes that there really are: a multiple of 16.
+    room: usize,
+}
+
+impl Memory {
+    /// Bytes that were asked for.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
+    }
+
+    pub(crate) fn address(&self) -> Address {
+        self.address
+    }
+}
+
+impl Drop for Memory {
+    fn drop(&mut self) {
+        let _current = self.driver.enter();
+        // SAFETY: owned and freed once. The call waits until the work that uses it has run.
+        unsafe { (self.driver.api.cuMemFree_v2)(self.address) };
+    }
+}
+
+/// Host memory that the device reads and writes by itself.
+pub(crate) struct Pinned {
+    driver: Arc<Driver>,
+    start: *mut u8,
+    size: usize,
+}
+
+// SAFETY: owned memory; see also `Driver`.
+unsafe impl Send for Pinned {}
+
+impl Pinned {
+    /// Puts bytes at `offset`. The caller sees to it that the device is not reading there.
+    pub(crate) fn put(&mut self, offset: usize, data: &[u8]) {
+        assert!(offset.checked_add(data.len()).is_some_and(|end| end <= self.size), "within the memory");
+        // SAFETY: the range was checked, and `data` is no part of this memory.
+        unsafe { ptr::copy_nonoverlapping(data.as_ptr(), self.start.add(offset), data.len()) };
+    }
+
+    /// Takes bytes from `offset` on. The caller sees to it that the device has written there.
+    pub(crate) fn take(&self, offset: usize, out: &mut [u8]) {
+        assert!(offset.checked_add(out.len()).is_some_and(|end| end <= self.size), "within the memory");
+        // SAFETY: the range was checked, and `out` is no part of this memory.
+        unsafe { ptr::copy_nonoverlapping(self.start.add(offset), out.as_mut_ptr(), out.len()) };
+    }
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let _current = self.driver.enter();
+        // SAFETY: owned and freed once, after all work that uses it.
+        unsafe {
+            (self.driver.api.cuStreamSynchronize)(self.driver.stream);
+            (self.driver.api.cuMemFreeHost)(self.start.cast())
+        };
+    }
+}
+
+/// A place in the order of the stream.
+pub(crate) struct Event {
+    driver: Arc<Driver>,
+    raw: Object,
+}
+
+// SAFETY: see `Driver`.
+unsafe impl Send for Event {}
+
+impl Event {
+    /// Puts the event behind all work so far.
+    pub(crate) fn record(&self) -> Done {
+        // SAFETY: both are alive.
+        check(unsafe { (self.driver.api.cuEventRecord)(self.raw, self.driver.stream) })
+    }
+
+    /// Waits for the work in front of it; at once if it was never recorded.
+    pub(crate) fn wait(&self) -> Done {
+        // SAFETY: the event is alive.
+        check(unsafe { (self.driver.api.cuEventSynchronize)(self.raw) })
+    }
+
+    /// Seconds since an event that was recorded before this one.
+    pub(crate) fn since(&self, start: &Event) -> Done<f64> {
+        let mut milliseconds = 0.0;
+        let elapsed = self.driver.api.cuEventElapsedTime;
+        // SAFETY: both are alive.
+        check(unsafe { elapsed(&mut milliseconds, start.raw, self.raw) })?;
+        Ok(f64::from(milliseconds) / 1000.0)
+    }
+}
+
+impl Drop for Event {
+    fn drop(&mut self) {
+        let _current = self.driver.enter();
+        // SAFETY: owned and destroyed once.
+        unsafe { (self.driver.api.cuEventDestroy_v2)(self.raw) };
+    }
+}
+
+/// A compiled kernel.
+pub(crate) struct Kernel {
+    driver: Arc<Driver>,
+    module: Object,
+    raw: Object,
+}
+
+// SAFETY: see `Driver`.
+unsafe impl Send for Kernel {}
+// SAFETY: see `Driver`.
+unsafe impl Sync for Kernel {}
+
+impl Kernel {
+    /// Most threads of a block with which it can be launched, and bytes of shared memory that its text declares.
+    pub(crate) fn limits(&self) -> Done<(u32, u32)> {
+        Ok((self.attribute(sys::FUNCTION_MAX_THREADS)?, self.attribute(sys::FUNCTION_STATIC_SHARED)?))
+    }
+
+    fn attribute(&self, what: c_int) -> Done<u32> {
+        let mut value = 0;
+        // SAFETY: gives a number.
+        check(unsafe { (self.driver.api.cuFuncGetAttribute)(&mut value, what, self.raw) })?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    }
+
+    /// Allows launches with so much dynamic shared memory.
+    pub(crate) fn allow_shared(&self, bytes: u32) -> Done {
+        let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+        let set = self.driver.api.cuFuncSetAttribute;
+        // SAFETY: the kernel is alive.
+        check(unsafe { set(self.raw, sys::FUNCTION_MAX_DYNAMIC_SHARED, bytes) })
+    }
+}
+
+impl Drop for Kernel {
+    fn drop(&mut self) {
+        let _current = self.driver.enter();
+        // SAFETY: owned and unloaded once, after the work that uses it.
+        unsafe {
+            (self.driver.api.cuStreamSynchronize)(self.driver.stream);
+            (self.driver.api.cuModuleUnload)(self.module)
+        };
+    }
+}
+
+/// Calls that run as one.
+pub(crate) struct Graph {
+    driver: Arc<Driver>,
+    raw: Object,
+}
+
+// SAFETY: see `Driver`.
+unsafe impl Send for Graph {}
+
+impl Drop for Graph {
+    fn drop(&mut self) {
+        let _current = self.driver.enter();
+        // SAFETY: owned and destroyed once; the driver keeps what still runs.
+        unsafe { (self.driver.api.cuGraphExecDestroy)(self.raw) };
+    }
+}

@@ -1,0 +1,161 @@
+//! Commands with all their sizes known, and how they are handed to the driver.
+
+use crate::compile::Compiled;
+use crate::driver::{Argument, Driver, Kernel, Memory};
+use crate::error::Done;
+use std::collections::HashMap;
+use std::sync::Arc;
+use tapml_cfamily::Arg;
+use tapml_device::{Binding, BufferId, Command, KernelId, Mirror, Recorded};
+use tapml_graph::{Error, Result, Symbols};
+
+pub(crate) type Memories = HashMap<BufferId, Memory>;
+pub(crate) type Kernels = HashMap<KernelId, Compiled>;
+
+/// One command, ready.
+pub(crate) enum Call {
+    Launch {
+        /// Place of the command in its list.
+        at: usize,
+        kernel: Arc<Kernel>,
+        arguments: Vec<Argument>,
+        groups: [u32; 3],
+        block: [u32; 3],
+        shared: u32,
+        /// Whether it may begin before the call in front of it has ended.
+        overlaps: bool,
+    },
+    Copy {
+        at: usize,
+        src: BufferId,
+        from: u64,
+        dst: BufferId,
+        to: u64,
+        len: usize,
+    },
+    Fill {
+        at: usize,
+        buffer: BufferId,
+        word: u32,
+    },
+}
+
+impl Call {
+    /// Place of the command in its list.
+    pub(crate) fn at(&self) -> usize {
+        match *self {
+            Call::Launch { at, .. } | Call::Copy { at, .. } | Call::Fill { at, .. } => at,
+        }
+    }
+
+    /// Hands the call to the driver.
+    pub(crate) fn make(&self, driver: &Driver, memories: &Memories) -> Done {
+        let memory = |id: &BufferId| memories.get(id);
+        match self {
+            Call::Launch { kernel, arguments, groups, block, shared, overlaps, .. } => {
+                driver.launch(kernel, arguments, *groups, *block, *shared, *overlaps)
+            }
+            Call::Copy { src, from, dst, to, len, .. } => match memory(src).zip(memory(dst)) {
+                Some((src, dst)) => driver.copy(src, *from, dst, *to, *len),
+                None => Ok(()),
+            },
+            Call::Fill { buffer, word, .. } => memory(buffer).map_or(Ok(()), |m| driver.fill(m, *word)),
+        }
+    }
+}
+
+/// The calls of a list at these symbols, without those that do nothing. The books have checked all sizes.
+pub(crate) fn calls(
+    commands: &[Command],
+    symbols: &Symbols,
+    mirror: &Mirror,
+    memories: &Memories,
+    kernels: &Kernels,
+) -> Result<Vec<Call>> {
+    let limit = mirror.info().limits.max_groups_per_dim;
+    let mut calls: Vec<Call> = Vec::with_capacity(commands.len());
+    for (at, command) in commands.iter().enumerate() {
+        match command {
+            Command::Dispatch { label, kernel, bindings, groups } => {
+                let groups = Recorded::groups_within(limit, label, groups, symbols)?;
+                if groups.contains(&0) {
+                    continue;
+                }
+                let compiled = compiled(kernels, *kernel)?;
+                let behind_kernel = matches!(calls.last(), Some(Call::Launch { .. }));
+                calls.push(Call::Launch {
+                    at,
+                    kernel: Arc::clone(&compiled.kernel),
+                    arguments: arguments(compiled, bindings, memories)?,
+                    groups,
+                    block: compiled.workgroup,
+                    shared: compiled.shared,
+                    overlaps: compiled.overlaps && behind_kernel,
+                });
+            }
+            Command::Copy { src, src_offset, dst, dst_offset, len } => {
+                let from = mirror.copied(*src, src_offset, len, symbols)?;
+                let to = mirror.copied(*dst, dst_offset, len, symbols)?;
+                if !from.is_empty() {
+                    let (start, len) = (from.start as u64, from.len());
+                    calls.push(Call::Copy {
+                        at,
+                        src: *src,
+                        from: start,
+                        dst: *dst,
+                        to: to.start as u64,
+                        len,
+                    });
+                }
+            }
+            Command::Fill { buffer, word } => calls.push(Call::Fill { at, buffer: *buffer, word: *word }),
+        }
+    }
+    Ok(calls)
+}
+
+/// The kernel of a handle.
+pub(crate) fn compiled(kernels: &Kernels, kernel: KernelId) -> Result<&Compiled> {
+    kernels.get(&kernel).ok_or_else(|| Error::bug(format!("kernel {} was not compiled", kernel.0)))
+}
+
+/// The memory of a buffer.
+pub(crate) fn memory(memories: &Memories, buffer: BufferId) -> Result<&Memory> {
+    memories.get(&buffer).ok_or_else(|| Error::bug(format!("buffer {} has no memory", buffer.0)))
+}
+
+fn arguments(compiled: &Compiled, bindings: &[Binding], memories: &Memories) -> Result<Vec<Argument>> {
+    let argument = |arg: &Arg| {
+        let (Arg::Pointer(at) | Arg::Offset(at) | Arg::Bytes(at)) = *arg;
+        let binding = bindings.get(at as usize).ok_or_else(|| Error::bug("an argument without a binding"))?;
+        let memory = memory(memories, binding.buffer)?;
+        Ok(match arg {
+            Arg::Pointer(_) => Argument::Address(memory.address() + binding.offset),
+            Arg::Offset(_) => Argument::Address(binding.offset),
+            Arg::Bytes(_) => Argument::Bytes(u32::try_from(length(binding, memory)).unwrap_or(!3)),
+        })
+    };
+    compiled.args.iter().map(argument).collect()
+}
+
+/// Bytes of a bound range.
+fn length(binding: &Binding, memory: &Memory) -> u64 {
+    if binding.size == 0 { memory.size().saturating_sub(binding.offset) } else { binding.size }
+}
+
+/// Refuses ranges that are shorter than what the kernel binds there.
+pub(crate) fn check_lengths(command: &Command, memories: &Memories, kernels: &Kernels) -> Result<()> {
+    let Command::Dispatch { label, kernel, bindings, .. } = command else { return Ok(()) };
+    let compiled = compiled(kernels, *kernel)?;
+    for (index, (binding, &least)) in bindings.iter().zip(&compiled.min_sizes).enumerate() {
+        let bytes = length(binding, memory(memories, binding.buffer)?);
+        if bytes < u64::from(least) {
+            let name = &compiled.name;
+            return Err(Error::invalid(format!(
+                "dispatch `{label}`: binding {index} of kernel `{name}` has {bytes} bytes, it needs at least {least}"
+            ))
+            .with_detail("kernel", name));
+        }
+    }
+    Ok(())
+}

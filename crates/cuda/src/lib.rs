@@ -1,0 +1,22 @@
+//! One [`tapml_device::Device`] over CUDA. Driver and compiler (NVRTC) are loaded when they are first used: a machine
+//! without them is told so. WGSL kernels are printed as CUDA C++ by `tapml-cfamily`, kernels in CUDA C++ are taken as they
+//! are. A list that runs again is one launch of a CUDA graph. It knows buffers, kernels and command lists, no operators.
+#![warn(missing_docs)]
+
+mod adapter;
+mod cache;
+mod compile;
+mod device;
+mod driver;
+mod error;
+mod launch;
+mod list;
+mod nvrtc;
+mod options;
+mod staging;
+#[cfg(test)]
+mod stub;
+mod sys;
+
+pub use adapter::adapters;
+pub use device::CudaDevice;

@@ -1,0 +1,68 @@
+//! Options of a device: the query string after `?` in a platform word, such as `checks=off`.
+
+use tapml_graph::{Error, Result};
+
+/// What a user can choose when a device is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Print WGSL kernels whose indices are kept inside their arrays.
+    pub(crate) checks: bool,
+    /// Offer `f16`.
+    pub(crate) f16: bool,
+    /// Run lists that come again as CUDA graphs.
+    pub(crate) graphs: bool,
+    /// Wait for each command, so that an error names the one that made it.
+    pub(crate) sync: bool,
+    /// Take kernels in CUDA C++: the tuned ones beside the portable ones.
+    pub(crate) tuned: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { checks: true, f16: true, graphs: true, sync: false, tuned: true }
+    }
+}
+
+const KNOWN: &str = "known options, each on or off: checks, f16, graphs, sync, tuned";
+
+impl Options {
+    /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
+    pub(crate) fn parse(text: &str) -> Result<Options> {
+        let mut options = Options::default();
+        for pair in text.split('&').filter(|p| !p.is_empty()) {
+            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+            let place = match name {
+                "checks" => &mut options.checks,
+                "f16" => &mut options.f16,
+                "graphs" => &mut options.graphs,
+                "sync" => &mut options.sync,
+                "tuned" => &mut options.tuned,
+                _ => return Err(Error::invalid(format!("unknown device option `{name}`")).with_hint(KNOWN)),
+            };
+            *place = match value {
+                "on" => true,
+                "off" => false,
+                _ => {
+                    let text = format!("device option `{name}` is `on` or `off`, found `{value}`");
+                    return Err(Error::invalid(text).with_hint(KNOWN));
+                }
+            };
+        }
+        Ok(options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_knows_and_refuses_the_rest() {
+        assert_eq!(Options::parse("").unwrap(), Options::default());
+        let all = Options::parse("checks=off&f16=off&graphs=off&sync=on&tuned=off").unwrap();
+        assert_eq!(all, Options { checks: false, f16: false, graphs: false, sync: true, tuned: false });
+        for bad in ["colour=on", "checks", "checks=maybe", "="] {
+            assert!(Options::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Transfers between a program's memory and the device, by way of pinned memory: a write returns as soon as its bytes were
+//! copied aside, and large transfers copy one part while the device moves another.
+
+use crate::driver::{Driver, Event, Memory, Pinned};
+use crate::error::Done;
+use std::sync::Arc;
+
+/// Bytes of one part. Two of them reach a bus's full speed, and small writes fill one before any has to wait.
+const PART: usize = 4 << 20;
+const PARTS: usize = 4;
+
+/// Pinned memory in parts, used in turn.
+pub(crate) struct Staging {
+    driver: Arc<Driver>,
+    pinned: Pinned,
+    /// Behind the last use of each part.
+    free: Vec<Event>,
+    part: usize,
+    /// Bytes of the current part that are in use.
+    used: usize,
+}
+
+impl Staging {
+    pub(crate) fn new(driver: &Arc<Driver>) -> Done<Staging> {
+        let free = (0..PARTS).map(|_| driver.event()).collect::<Done<_>>()?;
+        let pinned = driver.pinned(PART * PARTS)?;
+        Ok(Staging { driver: Arc::clone(driver), pinned, free, part: 0, used: 0 })
+    }
+
+    /// Writes bytes that fit behind `offset`.
+    pub(crate) fn write(&mut self, memory: &Memory, offset: u64, data: &[u8]) -> Done {
+        let mut at = offset;
+        let mut rest = data;
+        while !rest.is_empty() {
+            if self.used == PART {
+                self.next_part()?;
+            }
+            let (now, later) = rest.split_at(rest.len().min(PART - self.used));
+            let place = self.part * PART + self.used;
+            self.pinned.put(place, now);
+            self.driver.upload(memory, at, &self.pinned, place, now.len())?;
+            self.used = (self.used + now.len()).next_multiple_of(16).min(PART);
+            (at, rest) = (at + now.len() as u64, later);
+        }
+        Ok(())
+    }
+
+    /// Waits for all work so far and reads bytes that lie behind `offset`.
+    pub(crate) fn read(&mut self, memory: &Memory, offset: u64, out: &mut [u8]) -> Done {
+        let mut pending: Option<(usize, &mut [u8])> = None;
+        let mut at = offset;
+        for piece in out.chunks_mut(PART) {
+            self.next_part()?;
+            let place = self.part * PART;
+            self.driver.download(memory, at, &self.pinned, place, piece.len())?;
+            self.free[self.part].record()?;
+            self.used = PART;
+            at += piece.len() as u64;
+            if let Some((part, piece)) = pending.replace((self.part, piece)) {
+                self.collect(part, piece)?;
+            }
+        }
+        pending.map_or(Ok(()), |(part, piece)| self.collect(part, piece))
+    }
+
+    fn collect(&self, part: usize, piece: &mut [u8]) -> Done {
+        self.free[part].wait()?;
+        self.pinned.take(part * PART, piece);
+        Ok(())
+    }
+
+    /// Goes on with the next part once the device is done with it.
+    fn next_part(&mut self) -> Done {
+        self.free[self.part].record()?;
+        self.part = (self.part + 1) % PARTS;
+        self.used = 0;
+        self.free[self.part].wait()
+    }
+}

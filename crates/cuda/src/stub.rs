@@ -1,0 +1,290 @@
+//! A table of the driver's functions over host memory. What was launched is noted for each thread; calls can be made to
+//! fail.
+#![allow(unsafe_code, non_snake_case)]
+
+use crate::sys::{Address, Api, LaunchConfig, Object, Status};
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::{CStr, c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+/// Buffers above this do not fit.
+pub const MEMORY: usize = 1 << 30;
+
+#[derive(Clone, Debug)]
+enum Op {
+    Copy(Address, Address, usize),
+    Set(Address, u32, usize),
+    Launch(String),
+}
+
+thread_local! {
+    static SIZES: RefCell<HashMap<Address, usize>> = RefCell::default();
+    static CAPTURED: RefCell<Option<Vec<Op>>> = const { RefCell::new(None) };
+    static NOTED: RefCell<Vec<String>> = RefCell::default();
+    static SYNC_FAILS: Cell<Status> = const { Cell::new(0) };
+    static CAPTURE_FAILS: Cell<bool> = const { Cell::new(false) };
+}
+
+/// What was launched since the last call, as `NAME GROUPS`, with `overlaps` behind if so, `graph` in front of a graph.
+pub fn noted() -> Vec<String> {
+    NOTED.with_borrow_mut(std::mem::take)
+}
+
+/// Bytes that are allocated on this thread.
+pub fn allocated() -> usize {
+    SIZES.with_borrow(|sizes| sizes.values().sum())
+}
+
+/// Lets waiting fail with a status from now on; 0 for no failure.
+pub fn fail_to_wait(status: Status) {
+    SYNC_FAILS.set(status);
+}
+
+/// Lets the capture of graphs fail, or not.
+pub fn fail_to_capture(fails: bool) {
+    CAPTURE_FAILS.set(fails);
+}
+
+fn act(op: Op) -> Status {
+    let op = CAPTURED.with_borrow_mut(|captured| match captured {
+        Some(all) => {
+            all.push(op);
+            None
+        }
+        None => Some(op),
+    });
+    if let Some(op) = op {
+        perform(&op);
+    }
+    0
+}
+
+fn perform(op: &Op) {
+    match op {
+        // SAFETY: addresses and lengths are of memory that was allocated here, as the device has checked.
+        Op::Copy(to, from, len) => unsafe { ptr::copy(*from as *const u8, *to as *mut u8, *len) },
+        // SAFETY: as above.
+        Op::Set(to, word, count) => {
+            (0..*count).for_each(|i| unsafe { (*to as *mut u32).add(i).write(*word) })
+        }
+        Op::Launch(text) => NOTED.with_borrow_mut(|noted| noted.push(text.clone())),
+    }
+}
+
+unsafe fn put<T>(place: *mut T, value: T) -> Status {
+    // SAFETY: the device hands over places for the results.
+    unsafe { place.write(value) };
+    0
+}
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 256).expect("a size that was asked for")
+}
+
+extern "system" fn nothing() -> Status {
+    0
+}
+
+extern "system" fn cuInit(_: c_uint) -> Status {
+    nothing()
+}
+unsafe extern "system" fn version(place: *mut c_int) -> Status {
+    unsafe { put(place, 13_000) }
+}
+unsafe extern "system" fn text(_: Status, place: *mut *const c_char) -> Status {
+    unsafe { put(place, c"a stub's error".as_ptr()) }
+}
+unsafe extern "system" fn count(place: *mut c_int) -> Status {
+    unsafe { put(place, 1) }
+}
+unsafe extern "system" fn device(place: *mut c_int, index: c_int) -> Status {
+    unsafe { put(place, index) }
+}
+unsafe extern "system" fn name(place: *mut c_char, room: c_int, _: c_int) -> Status {
+    let name = c"Stub".to_bytes_with_nul();
+    assert!(name.len() <= room as usize);
+    // SAFETY: there is room.
+    unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), place, name.len()) };
+    0
+}
+unsafe extern "system" fn attribute(place: *mut c_int, what: c_int, _: c_int) -> Status {
+    let value = match what {
+        1..=3 => 1024,
+        4 => 64,
+        18 => 0,
+        75 => 9,
+        76 => 0,
+        97 => 232_448,
+        _ => return 1,
+    };
+    unsafe { put(place, value) }
+}
+unsafe extern "system" fn total(place: *mut usize, _: c_int) -> Status {
+    unsafe { put(place, 2 * MEMORY) }
+}
+unsafe extern "system" fn context(place: *mut Object, _: c_uint, _: c_int) -> Status {
+    unsafe { put(place, ptr::null_mut()) }
+}
+extern "system" fn object(_: Object) -> Status {
+    nothing()
+}
+unsafe extern "system" fn free_memory(free: *mut usize, all: *mut usize) -> Status {
+    unsafe { put(free, MEMORY) + put(all, 2 * MEMORY) }
+}
+unsafe extern "system" fn allocate(place: *mut Address, size: usize) -> Status {
+    if size > MEMORY {
+        return 2;
+    }
+    // SAFETY: the size is not zero.
+    let start = unsafe { alloc(layout(size)) };
+    // Dirty, as memory is.
+    unsafe { ptr::write_bytes(start, 0xa5, size) };
+    SIZES.with_borrow_mut(|sizes| sizes.insert(start as Address, size));
+    unsafe { put(place, start as Address) }
+}
+unsafe extern "system" fn free(address: Address) -> Status {
+    let size = SIZES.with_borrow_mut(|sizes| sizes.remove(&address)).expect("memory that is allocated");
+    // SAFETY: allocated with this layout.
+    unsafe { dealloc(address as *mut u8, layout(size)) };
+    0
+}
+unsafe extern "system" fn allocate_host(place: *mut *mut c_void, size: usize, _: c_uint) -> Status {
+    let mut address = 0;
+    unsafe { allocate(&mut address, size) + put(place, address as *mut c_void) }
+}
+unsafe extern "system" fn free_host(start: *mut c_void) -> Status {
+    unsafe { free(start as Address) }
+}
+extern "system" fn upload(to: Address, from: *const c_void, len: usize, _: Object) -> Status {
+    act(Op::Copy(to, from as Address, len))
+}
+extern "system" fn download(to: *mut c_void, from: Address, len: usize, _: Object) -> Status {
+    act(Op::Copy(to as Address, from, len))
+}
+extern "system" fn copy(to: Address, from: Address, len: usize, _: Object) -> Status {
+    act(Op::Copy(to, from, len))
+}
+extern "system" fn set(to: Address, word: c_uint, count: usize, _: Object) -> Status {
+    act(Op::Set(to, word, count))
+}
+unsafe extern "system" fn create(place: *mut Object, _: c_uint) -> Status {
+    unsafe { put(place, ptr::null_mut()) }
+}
+extern "system" fn synchronize(_: Object) -> Status {
+    SYNC_FAILS.get()
+}
+extern "system" fn begin(_: Object, _: c_int) -> Status {
+    if CAPTURE_FAILS.get() {
+        return 900;
+    }
+    CAPTURED.with_borrow_mut(|captured| *captured = Some(Vec::new()));
+    0
+}
+unsafe extern "system" fn end(_: Object, place: *mut Object) -> Status {
+    let ops = CAPTURED.with_borrow_mut(Option::take).expect("a capture");
+    unsafe { put(place, Box::into_raw(Box::new(ops)).cast()) }
+}
+unsafe extern "system" fn instantiate(place: *mut Object, graph: Object, _: u64) -> Status {
+    // SAFETY: made by `end`.
+    let ops = unsafe { (*graph.cast::<Vec<Op>>()).clone() };
+    unsafe { put(place, Box::into_raw(Box::new(ops)).cast()) }
+}
+unsafe extern "system" fn destroy_graph(graph: Object) -> Status {
+    // SAFETY: made by `end` or `instantiate`, destroyed once.
+    drop(unsafe { Box::from_raw(graph.cast::<Vec<Op>>()) });
+    0
+}
+extern "system" fn launch_graph(graph: Object, _: Object) -> Status {
+    NOTED.with_borrow_mut(|noted| noted.push("graph".into()));
+    // SAFETY: made by `instantiate`.
+    unsafe { &*graph.cast::<Vec<Op>>() }.iter().for_each(perform);
+    0
+}
+extern "system" fn record(_: Object, _: Object) -> Status {
+    nothing()
+}
+unsafe extern "system" fn elapsed(place: *mut f32, _: Object, _: Object) -> Status {
+    unsafe { put(place, 0.5) }
+}
+unsafe extern "system" fn load(place: *mut Object, image: *const c_void) -> Status {
+    // SAFETY: cubins and PTX are longer than four bytes.
+    let start = unsafe { std::slice::from_raw_parts(image.cast::<u8>(), 4) };
+    if start != b"\x7fELF" {
+        return 200;
+    }
+    unsafe { put(place, ptr::null_mut()) }
+}
+unsafe extern "system" fn function(place: *mut Object, _: Object, name: *const c_char) -> Status {
+    // SAFETY: a name that ends with a zero.
+    let name = unsafe { CStr::from_ptr(name) };
+    if name == c"absent" {
+        return 500;
+    }
+    // Leaked: a few names of a test.
+    unsafe { put(place, Box::into_raw(Box::new(name.to_string_lossy().into_owned())).cast()) }
+}
+unsafe extern "system" fn function_attribute(place: *mut c_int, what: c_int, _: Object) -> Status {
+    unsafe { put(place, if what == 0 { 512 } else { 0 }) }
+}
+extern "system" fn set_function(_: Object, _: c_int, _: c_int) -> Status {
+    nothing()
+}
+unsafe extern "system" fn launch(
+    config: *const LaunchConfig,
+    function: Object,
+    _: *mut *mut c_void,
+    _: *mut *mut c_void,
+) -> Status {
+    // SAFETY: the device hands over a configuration and a function that was made here.
+    let (config, name) = unsafe { (&*config, &*function.cast::<String>()) };
+    let [x, y, z] = config.grid;
+    let overlaps = if config.count > 0 { " overlaps" } else { "" };
+    act(Op::Launch(format!("{name} {x}x{y}x{z}{overlaps}")))
+}
+
+/// The table.
+pub static API: Api = Api {
+    cuInit,
+    cuDriverGetVersion: version,
+    cuGetErrorString: text,
+    cuDeviceGetCount: count,
+    cuDeviceGet: device,
+    cuDeviceGetName: name,
+    cuDeviceGetAttribute: attribute,
+    cuDeviceTotalMem_v2: total,
+    cuCtxCreate_v2: context,
+    cuCtxDestroy_v2: object,
+    cuCtxSetCurrent: object,
+    cuMemGetInfo_v2: free_memory,
+    cuMemAlloc_v2: allocate,
+    cuMemFree_v2: free,
+    cuMemHostAlloc: allocate_host,
+    cuMemFreeHost: free_host,
+    cuMemcpyHtoDAsync_v2: upload,
+    cuMemcpyDtoHAsync_v2: download,
+    cuMemcpyDtoDAsync_v2: copy,
+    cuMemsetD32Async: set,
+    cuStreamCreate: create,
+    cuStreamDestroy_v2: object,
+    cuStreamSynchronize: synchronize,
+    cuStreamBeginCapture_v2: begin,
+    cuStreamEndCapture: end,
+    cuEventCreate: create,
+    cuEventDestroy_v2: object,
+    cuEventRecord: record,
+    cuEventSynchronize: synchronize,
+    cuEventElapsedTime: elapsed,
+    cuModuleLoadData: load,
+    cuModuleUnload: object,
+    cuModuleGetFunction: function,
+    cuFuncGetAttribute: function_attribute,
+    cuFuncSetAttribute: set_function,
+    cuLaunchKernelEx: launch,
+    cuGraphInstantiateWithFlags: instantiate,
+    cuGraphDestroy: destroy_graph,
+    cuGraphExecDestroy: destroy_graph,
+    cuGraphLaunch: launch_graph,
+    _library: None,
+};
