@@ -43,6 +43,9 @@ enum Action {
     Check {
         /// The device: `emulator`, `vulkan`, `vulkan:1`, `ws://host:7070/vulkan`, `hub/webgpu`, …
         target: String,
+        /// Also run every operator's kernel on its samples, judged as a suite's calls are
+        #[arg(long)]
+        ops: bool,
         #[command(flatten)]
         json: JsonArg,
     },
@@ -102,7 +105,7 @@ impl DeviceCommand {
             Action::Serve(serve) => serve.run(),
             Action::Hub(hub) => hub.run(),
             Action::Session(session) => session.run(),
-            Action::Check { target, json } => check::check(&target, &json),
+            Action::Check { target, ops, json } => check::check(&target, ops, &json),
         }
     }
 }

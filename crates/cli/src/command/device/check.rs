@@ -6,6 +6,9 @@ use crate::output::JsonArg;
 use anyhow::Result;
 use serde::Serialize;
 use tapml::device::{Device, DeviceInfo, ErrorKind, conformance};
+use tapml::graph::op::OPS;
+use tapml::kernels::Overrides;
+use tapml::migrate::{SampleCheck, check_samples};
 use tapml::platform::{self, PlatformSpec};
 use tapml::rpc::{self, Address, Remote};
 
@@ -17,6 +20,9 @@ struct Report {
     failed: usize,
     skipped: usize,
     cases: Vec<CaseReport>,
+    /// Every operator on its samples, if asked for; each sample counts above.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    ops: Vec<SampleCheck>,
 }
 
 #[derive(Serialize)]
@@ -50,8 +56,8 @@ impl CaseReport {
     }
 }
 
-/// Runs all cases; one that fails does not end the others.
-pub fn check(target: &str, json: &JsonArg) -> Result<Outcome> {
+/// Runs all cases, and with `ops` the samples of all operators; one that fails does not end the others.
+pub fn check(target: &str, ops: bool, json: &JsonArg) -> Result<Outcome> {
     let spec = PlatformSpec::parse(target)?;
     if spec.is_remote() {
         let address = Address::parse(&spec.word, &spec.options)?;
@@ -74,10 +80,28 @@ pub fn check(target: &str, json: &JsonArg) -> Result<Outcome> {
     let target = device.info().clone();
     commands(&spec, device, json, &mut cases)?;
     let count = |outcome: &str| cases.iter().filter(|c| c.outcome == outcome).count();
-    let (passed, failed, skipped) = (count("passed"), count("failed"), count("skipped"));
+    let (mut passed, mut failed, mut skipped) = (count("passed"), count("failed"), count("skipped"));
+    let ops = if ops { samples(&spec, json)? } else { Vec::new() };
+    for op in &ops {
+        (passed, failed) = (passed + op.passed as usize, failed + op.failed as usize);
+        skipped += op.skipped.len();
+    }
     json.say(&format!("{passed} passed, {failed} failed, {skipped} skipped"))?;
-    json.write(&Report { schema: 1, target, passed, failed, skipped, cases })?;
+    json.write(&Report { schema: 1, target, passed, failed, skipped, cases, ops })?;
     Ok(if failed == 0 { Outcome::Holds } else { Outcome::Fails })
+}
+
+/// All operators on their samples with the kernels that the device gets.
+fn samples(spec: &PlatformSpec, json: &JsonArg) -> Result<Vec<SampleCheck>> {
+    let mut platform = platform::open(spec, Overrides::default())?;
+    let mut checks = Vec::new();
+    for info in OPS {
+        let check = check_samples(platform.as_mut(), info)
+            .map_err(|e| e.context(format!("operator `{}`", info.name)))?;
+        operators::say(&check, info.name, json)?;
+        checks.push(check);
+    }
+    Ok(checks)
 }
 
 /// The rules of the wire.

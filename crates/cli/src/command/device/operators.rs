@@ -73,6 +73,16 @@ fn operator(platform: &mut dyn Platform, name: String, report: &mut Report, json
         return Ok(());
     };
     let check = check_samples(platform, info).map_err(|e| e.context(format!("operator `{name}`")))?;
+    say(&check, &name, json)?;
+    let skipped = check.skipped.len() as u64;
+    (report.passed, report.failed) = (report.passed + check.passed, report.failed + check.failed);
+    report.skipped += skipped;
+    report.ops.push(check);
+    Ok(())
+}
+
+/// One line of an operator, and the first of its wrong samples.
+pub fn say(check: &SampleCheck, name: &str, json: &JsonArg) -> Result<()> {
     let skipped = check.skipped.len() as u64;
     let outcome = match (check.failed, check.passed) {
         (0, 0) => "skipped",
@@ -90,8 +100,5 @@ fn operator(platform: &mut dyn Platform, name: String, report: &mut Report, json
             f.sample, f.criterion, f.call, f.expected, f.found
         ))?;
     }
-    (report.passed, report.failed) = (report.passed + check.passed, report.failed + check.failed);
-    report.skipped += skipped;
-    report.ops.push(check);
     Ok(())
 }
