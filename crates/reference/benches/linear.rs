@@ -4,7 +4,7 @@ use divan::counter::{BytesCount, ItemsCount};
 use divan::{Bencher, black_box};
 use tapml_graph::op::Linear;
 use tapml_graph::{Op, Symbols};
-use tapml_reference::{Real, Value, eval};
+use tapml_reference::{PackedRows, Quantized, Real, Value, eval};
 
 fn main() {
     divan::main();
@@ -36,6 +36,19 @@ fn linear<T: Real>(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
         .counter(ItemsCount::new(n * outputs * k))
         .counter(BytesCount::new(outputs * k * size_of::<T>()))
         .bench(|| eval(&op, &symbols, black_box(&inputs)).expect("shapes fit"));
+}
+
+/// The same with weights of 4 bits in groups of 32; bytes are those of words and scales as held.
+#[divan::bench(args = [(1, 4096, 4096), (4, 4096, 4096), (1, 8192, 2048), (512, 4096, 4096)])]
+fn packed(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
+    let q: Vec<u32> = (0..outputs * k / 8).map(|i| (i as u32).wrapping_mul(0x9e37_79b9)).collect();
+    let scale = vec![0.01; outputs * k / 32];
+    let packed = PackedRows::new(Quantized { q: &q, scale: &scale, zero: None, k, bits: 4, group: 32 });
+    let (packed, x) = (packed.expect("sizes agree"), vec![0.5; n * k]);
+    bencher
+        .counter(ItemsCount::new(n * outputs * k))
+        .counter(BytesCount::new(outputs * k / 2 + outputs * k / 8))
+        .bench(|| packed.times(black_box(&x), n).expect("shapes fit"));
 }
 
 /// The memory floor: both threads add up a weight.

@@ -20,6 +20,7 @@ mod eval;
 mod matmul;
 mod op;
 mod oracle;
+mod packed;
 mod random;
 mod real;
 mod run;
@@ -29,6 +30,7 @@ mod weights;
 
 pub use eval::{eval, run_node};
 pub use oracle::{Oracle, oracle};
+pub use packed::{PackedRows, Quantized};
 pub use real::Real;
 pub use run::{GraphRun, Observer, Weights, empty_states, on_pool, run_graph};
 pub use value::{Array, Value};

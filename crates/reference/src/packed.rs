@@ -1,0 +1,389 @@
+//! Rows of quantised weights in the order in which the processor's vectors want them, and their product with activations:
+//! the numbers are unpacked in registers, so that memory moves the packed bytes alone.
+
+use crate::matmul::Gemm;
+use crate::real::sealed::Kernels;
+use crate::simd::dispatch;
+use crate::value::zeros;
+use pulp::{Simd, WithSimd};
+use rayon::prelude::*;
+use tapml_graph::{Error, Result};
+
+/// Rows that lie side by side: word `i` of each, then word `i + 1` of each.
+const BLOCK: usize = 16;
+/// Activation rows from which the weights are unpacked once and multiplied by a packed GEMM.
+const GEMM_FROM: usize = 16;
+/// Blocks that are unpacked together for it.
+const GEMM_BLOCKS: usize = 16;
+/// Weights below which one thread is faster than two.
+const PARALLEL_FROM: usize = 1 << 17;
+/// The bits of 2²³ as `f32`: a small integer in the low bits adds itself, exactly.
+const MAGIC: u32 = 0x4b00_0000;
+
+/// What is given of quantised rows; see [`PackedRows::new`].
+#[derive(Clone, Copy)]
+pub struct Quantized<'a> {
+    /// `[rows, k · bits / 32]`, the low bits of a word first.
+    pub q: &'a [u32],
+    /// `[rows, k / group]`.
+    pub scale: &'a [f32],
+    /// `[rows, k / group]`; 2^(bits − 1) everywhere if absent.
+    pub zero: Option<&'a [f32]>,
+    /// Length of a row, a multiple of `group`.
+    pub k: usize,
+    /// 4 or 8.
+    pub bits: usize,
+    /// Weights that share a scale; a multiple of a word's.
+    pub group: usize,
+}
+
+/// Quantised rows: element `e` of row `o` is `(q − zero) · scale`, with the scale and zero of its group.
+pub struct PackedRows {
+    words: Vec<u32>,
+    scales: Vec<f32>,
+    /// Empty if every zero is `middle`.
+    zeros: Vec<f32>,
+    middle: f32,
+    rows: usize,
+    k: usize,
+    bits: usize,
+    group: usize,
+}
+
+impl PackedRows {
+    /// Takes rows over into the order of vectors. Fails if the sizes contradict each other.
+    pub fn new(from: Quantized) -> Result<PackedRows> {
+        let Quantized { q, scale, zero, k, bits, group } = from;
+        if !matches!(bits, 4 | 8) || group == 0 || group % (32 / bits) != 0 || k == 0 || k % group != 0 {
+            return Err(Error::invalid(format!("rows of {k} weights of {bits} bits in groups of {group}")));
+        }
+        let (words, groups) = (k * bits / 32, k / group);
+        let rows = q.len() / words;
+        let fits = q.len() == rows * words && scale.len() == rows * groups;
+        if !fits || zero.is_some_and(|zero| zero.len() != scale.len()) {
+            let (q, scale) = (q.len(), scale.len());
+            return Err(Error::invalid(format!("{q} words and {scale} scales for rows of {k} weights")));
+        }
+        Ok(PackedRows {
+            words: side_by_side(q, words),
+            scales: side_by_side(scale, groups),
+            zeros: zero.map(|zero| side_by_side(zero, groups)).unwrap_or_default(),
+            middle: (1u32 << (bits - 1)) as f32,
+            rows,
+            k,
+            bits,
+            group,
+        })
+    }
+
+    /// Number of rows.
+    pub fn rows(&self) -> usize {
+        self.rows
+    }
+
+    /// `y[i, o] = Σ_e x[i, e] · w[o, e]` for `x: [n, k]`: `[n, rows]`. Sums run along a group, then along the groups.
+    pub fn times(&self, x: &[f32], n: usize) -> Result<Vec<f32>> {
+        let mut y = zeros(n, self.rows)?;
+        if x.len() != n * self.k {
+            return Err(Error::invalid(format!("{} activations for {n} rows of {}", x.len(), self.k)));
+        }
+        if y.is_empty() {
+            return Ok(y);
+        }
+        let blocks = self.rows.div_ceil(BLOCK);
+        let scaled = (n < GEMM_FROM).then(|| self.scaled(x));
+        let each = match scaled {
+            Some(_) => (PARALLEL_FROM / 4 / (BLOCK * self.k)).clamp(1, 64),
+            None => GEMM_BLOCKS,
+        };
+        let part = |first: usize| {
+            let last = (first + each).min(blocks);
+            match &scaled {
+                Some(x) => self.few(x, n, first..last),
+                None => self.many(x, n, first..last),
+            }
+        };
+        let parts: Vec<Vec<f32>> = match self.rows * self.k < PARALLEL_FROM {
+            true => (0..blocks).step_by(each).map(part).collect(),
+            false => (0..blocks.div_ceil(each)).into_par_iter().map(|i| part(i * each)).collect(),
+        };
+        for (i, part) in parts.iter().enumerate() {
+            let first = i * each * BLOCK;
+            let width = part.len() / n;
+            let here = width.min(self.rows - first);
+            for (from, to) in part.chunks_exact(width).zip(y.chunks_exact_mut(self.rows)) {
+                to[first..first + here].copy_from_slice(&from[..here]);
+            }
+        }
+        Ok(y)
+    }
+
+    /// Activations divided by the power of two with which their weight leaves the word; exact.
+    fn scaled(&self, x: &[f32]) -> Vec<f32> {
+        let factors: Vec<f32> = (0..32 / self.bits)
+            .map(|e| 1.0 / (1u32 << (e % per_shift(self.bits) * self.bits)) as f32)
+            .collect();
+        x.iter().zip(factors.iter().cycle()).map(|(x, factor)| x * factor).collect()
+    }
+
+    /// Products of few rows with blocks of weights: `[n, blocks · 16]`.
+    fn few(&self, scaled: &[f32], n: usize, blocks: std::ops::Range<usize>) -> Vec<f32> {
+        let mut y = vec![0.0; n * blocks.len() * BLOCK];
+        dispatch(Few { w: self, x: scaled, n, blocks, y: &mut y });
+        y
+    }
+
+    /// Products of many rows with blocks of weights, which are unpacked first: `[n, blocks · 16]`.
+    fn many(&self, x: &[f32], n: usize, blocks: std::ops::Range<usize>) -> Vec<f32> {
+        let width = blocks.len() * BLOCK;
+        let mut weights = vec![0.0; width * self.k];
+        for (i, row) in weights.chunks_exact_mut(self.k).enumerate() {
+            self.unpack(blocks.start * BLOCK + i, row);
+        }
+        let mut y = vec![0.0; n * width];
+        f32::gemm(Gemm { a: x, b: &weights, c: &mut y, k: self.k });
+        y
+    }
+
+    /// The numbers of one row, zeros beyond the last row.
+    fn unpack(&self, row: usize, to: &mut [f32]) {
+        let (block, lane) = (row / BLOCK, row % BLOCK);
+        let (per_word, mask) = (32 / self.bits, u32::MAX >> (32 - self.bits));
+        let groups = self.k / self.group;
+        for (g, values) in to.chunks_exact_mut(self.group).enumerate() {
+            let at = (block * groups + g) * BLOCK + lane;
+            let (scale, zero) = (self.scales[at], self.zeros.get(at).copied().unwrap_or(self.middle));
+            let first = block * self.k / per_word + g * self.group / per_word;
+            for (i, values) in values.chunks_exact_mut(per_word).enumerate() {
+                let word = self.words[(first + i) * BLOCK + lane];
+                for (e, value) in values.iter_mut().enumerate() {
+                    *value = ((word >> (e * self.bits) & mask) as f32 - zero) * scale;
+                }
+            }
+        }
+    }
+}
+
+/// How many weights of a word can be taken from it before it must be shifted: as many as fit below 2²³.
+const fn per_shift(bits: usize) -> usize {
+    match bits {
+        4 => 5,
+        _ => 2,
+    }
+}
+
+/// Rows of `width` elements, 16 rows side by side; zeros where the last block has no row.
+fn side_by_side<T: Copy + Default + Send + Sync>(rows: &[T], width: usize) -> Vec<T> {
+    let blocks = rows.len().div_ceil(width * BLOCK);
+    let mut out = vec![T::default(); blocks * BLOCK * width];
+    out.par_chunks_exact_mut(BLOCK * width).zip(rows.par_chunks(BLOCK * width)).for_each(|(to, from)| {
+        for (lane, row) in from.chunks_exact(width).enumerate() {
+            for (i, &value) in row.iter().enumerate() {
+                to[i * BLOCK + lane] = value;
+            }
+        }
+    });
+    out
+}
+
+/// A product with few rows.
+struct Few<'a> {
+    w: &'a PackedRows,
+    x: &'a [f32],
+    n: usize,
+    blocks: std::ops::Range<usize>,
+    y: &'a mut [f32],
+}
+
+impl WithSimd for Few<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        match self.w.bits {
+            4 => self.run::<S, 8, 5, 4>(simd),
+            _ => self.run::<S, 4, 2, 8>(simd),
+        }
+    }
+}
+
+impl Few<'_> {
+    /// `P` weights a word, `J` of them before a shift, `B` bits each.
+    #[inline(always)]
+    fn run<S: Simd, const P: usize, const J: usize, const B: usize>(self, simd: S) {
+        let Few { w, x, n, blocks, y } = self;
+        let width = blocks.len() * BLOCK;
+        let (words, groups) = (w.k / P * BLOCK, w.k / w.group * BLOCK);
+        for (i, block) in blocks.enumerate() {
+            let of = Block {
+                words: &w.words[block * words..(block + 1) * words],
+                scales: &w.scales[block * groups..(block + 1) * groups],
+                zeros: match w.zeros.is_empty() {
+                    true => &[],
+                    false => &w.zeros[block * groups..(block + 1) * groups],
+                },
+                middle: w.middle,
+                group: w.group / P,
+                k: w.k,
+            };
+            let mut row = 0;
+            while row < n {
+                let at = row * width + i * BLOCK;
+                let from = &x[row * w.k..];
+                if row + 4 <= n {
+                    of.times::<S, P, J, B, 4, 1>(simd, from, &mut y[at..], width);
+                    row += 4;
+                } else {
+                    of.times::<S, P, J, B, 1, 4>(simd, from, &mut y[at..], width);
+                    row += 1;
+                }
+            }
+        }
+    }
+}
+
+/// Sixteen rows.
+struct Block<'a> {
+    words: &'a [u32],
+    scales: &'a [f32],
+    zeros: &'a [f32],
+    middle: f32,
+    /// Words of a group.
+    group: usize,
+    k: usize,
+}
+
+impl Block<'_> {
+    /// `R` rows of activations with all of the block; row `r` of the result begins at `y[r · stride]`. Each sum is `C` sums
+    /// that do not wait for each other.
+    #[inline(always)]
+    fn times<S: Simd, const P: usize, const J: usize, const B: usize, const R: usize, const C: usize>(
+        &self,
+        simd: S,
+        x: &[f32],
+        y: &mut [f32],
+        stride: usize,
+    ) {
+        let (words, _) = S::as_simd_u32s(self.words);
+        let (scales, _) = S::as_simd_f32s(self.scales);
+        let (zeros, _) = S::as_simd_f32s(self.zeros);
+        let vectors = words.len() * P / self.k;
+        let magic = simd.splat_u32s(MAGIC);
+        let beyond = simd.splat_u32s((J * B) as u32);
+        let mut masks = [magic; J];
+        for (j, mask) in masks.iter_mut().enumerate() {
+            *mask = simd.splat_u32s((u32::MAX >> (32 - B)) << (j * B));
+        }
+        for v in 0..vectors {
+            let mut totals = [simd.splat_f32s(0.0); R];
+            for g in 0..self.k / P / self.group {
+                let zero = match zeros.is_empty() {
+                    true => simd.splat_f32s(self.middle),
+                    false => zeros[g * vectors + v],
+                };
+                let mut less = [zero; J];
+                for (j, less) in less.iter_mut().enumerate() {
+                    let power = simd.splat_f32s((1u32 << (j * B)) as f32);
+                    *less = simd.mul_add_e_f32s(zero, power, simd.splat_f32s(8_388_608.0));
+                }
+                let mut sums = [[simd.splat_f32s(0.0); C]; R];
+                for word in g * self.group..(g + 1) * self.group {
+                    let mut bits = words[word * vectors + v];
+                    for e in 0..P {
+                        if e > 0 && e % J == 0 {
+                            bits = simd.wrapping_dyn_shr_u32s(bits, beyond);
+                        }
+                        let lifted = simd.or_u32s(simd.and_u32s(bits, masks[e % J]), magic);
+                        let value = simd.sub_f32s(simd.transmute_f32s_u32s(lifted), less[e % J]);
+                        for (r, sum) in sums.iter_mut().enumerate() {
+                            let factor = simd.splat_f32s(x[r * self.k + word * P + e]);
+                            sum[e % C] = simd.mul_add_e_f32s(value, factor, sum[e % C]);
+                        }
+                    }
+                }
+                for r in 0..R {
+                    let mut sum = sums[r][0];
+                    for &part in &sums[r][1..] {
+                        sum = simd.add_f32s(sum, part);
+                    }
+                    totals[r] = simd.mul_add_e_f32s(sum, scales[g * vectors + v], totals[r]);
+                }
+            }
+            for (r, total) in totals.iter().enumerate() {
+                let (to, _) = S::as_mut_simd_f32s(&mut y[r * stride..r * stride + BLOCK]);
+                to[v] = *total;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Numbers that look random: a multiplicative generator's high bits.
+    fn words(count: usize) -> Vec<u32> {
+        let mut state = 0x2545_f491_4f6c_dd1du64;
+        let next = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (state >> 32) as u32
+        };
+        std::iter::repeat_with(next).take(count).collect()
+    }
+
+    fn unit(word: u32) -> f32 {
+        word as f32 / u32::MAX as f32 - 0.5
+    }
+
+    fn expect_close(rows: usize, k: usize, bits: usize, group: usize, shifted: bool, n: usize) {
+        let q = words(rows * k * bits / 32);
+        let scale: Vec<f32> = words(rows * k / group).iter().map(|&w| unit(w)).collect();
+        let middle = (1 << (bits - 1)) as f32;
+        let zero: Vec<f32> = words(scale.len()).iter().map(|w| (w >> 28) as f32).collect();
+        let zero = shifted.then_some(&zero[..]);
+        let x: Vec<f32> = words(n * k).iter().map(|&w| unit(w)).collect();
+        let packed = PackedRows::new(Quantized { q: &q, scale: &scale, zero, k, bits, group }).unwrap();
+        let y = packed.times(&x, n).unwrap();
+        for i in 0..n {
+            for o in 0..rows {
+                let (mut sum, mut size) = (0.0f64, 0.0f64);
+                for e in 0..k {
+                    let word = q[(o * k + e) * bits / 32];
+                    let value = word >> (e * bits % 32) & (u32::MAX >> (32 - bits));
+                    let at = o * (k / group) + e / group;
+                    let value = f64::from(value as f32 - zero.map_or(middle, |z| z[at]));
+                    let term = value * f64::from(scale[at]) * f64::from(x[i * k + e]);
+                    (sum, size) = (sum + term, size + term.abs());
+                }
+                let got = f64::from(y[i * rows + o]);
+                assert!((got - sum).abs() <= 1e-6 * size, "[{i}, {o}]: {got}, expected {sum}");
+            }
+        }
+    }
+
+    #[test]
+    fn products_are_those_of_the_unpacked_rows() {
+        for (rows, k, bits, group) in [(40, 128, 4, 32), (33, 256, 4, 128), (5, 96, 8, 32), (1, 32, 4, 32)] {
+            for n in [1, 3, 4, 6, 17] {
+                expect_close(rows, k, bits, group, false, n);
+                expect_close(rows, k, bits, group, true, n);
+            }
+        }
+    }
+
+    #[test]
+    fn many_rows_are_split_between_threads() {
+        expect_close(700, 512, 4, 32, false, 2);
+    }
+
+    #[test]
+    fn sizes_must_agree() {
+        let given = |k, bits, group| Quantized { q: &[0; 8], scale: &[1.0; 2], zero: None, k, bits, group };
+        assert!(PackedRows::new(given(64, 4, 32)).is_ok());
+        assert!(PackedRows::new(given(64, 3, 32)).is_err());
+        assert!(PackedRows::new(given(48, 4, 32)).is_err());
+        assert!(PackedRows::new(given(128, 4, 32)).is_err());
+        let short = Quantized { zero: Some(&[0.0]), ..given(64, 4, 32) };
+        assert!(PackedRows::new(short).is_err());
+    }
+}
