@@ -81,6 +81,11 @@ impl PackedRows {
         self.rows
     }
 
+    /// Length of a row.
+    pub fn k(&self) -> usize {
+        self.k
+    }
+
     /// `y[i, o] = Σ_e x[i, e] · w[o, e]` for `x: [n, k]`: `[n, rows]`. Sums run along a group, then along the groups.
     pub fn times(&self, x: &[f32], n: usize) -> Result<Vec<f32>> {
         let mut y = zeros(n, self.rows)?;
@@ -145,8 +150,8 @@ impl PackedRows {
         y
     }
 
-    /// The numbers of one row, zeros beyond the last row.
-    fn unpack(&self, row: usize, to: &mut [f32]) {
+    /// The numbers of one row, each rounded once; zeros beyond the last row. `to` is as long as a row.
+    pub fn unpack(&self, row: usize, to: &mut [f32]) {
         let (block, lane) = (row / BLOCK, row % BLOCK);
         let (per_word, mask) = (32 / self.bits, u32::MAX >> (32 - self.bits));
         let groups = self.k / self.group;

@@ -1,5 +1,6 @@
 //! A graph on the `cpu` platform: its values, its states, and the loop over its nodes.
 
+use super::quantized::{Quantized, only_packed};
 use super::rows::Rows;
 use super::weights::Weights;
 use crate::{Loaded, NodeEvent, Observer};
@@ -13,8 +14,10 @@ use tapml_reference::{Value, eval, on_pool};
 /// See the module.
 pub(super) struct CpuLoaded {
     model: Model,
-    /// For each value of the graph that is a weight, its numbers.
+    /// For each value of the graph that is a weight, its numbers, unless only nodes with packed weights use it.
     weights: Vec<Option<Value<f32>>>,
+    /// For each node with packed weights, what it computes with.
+    quantized: Vec<Option<Quantized>>,
     states: Vec<Held>,
     /// Rows that went into states of a fixed shape; `None` after a failed run.
     rows: Option<u64>,
@@ -49,8 +52,14 @@ type Values = Vec<Option<Tensor>>;
 impl CpuLoaded {
     pub fn new(model: &Model, shared: &Weights) -> Result<CpuLoaded> {
         let graph = model.graph();
+        let quantized = graph
+            .nodes()
+            .iter()
+            .map(|node| Quantized::of(node, model, shared).context(|| format!("node `{}`", node.name)));
+        let quantized = quantized.collect::<Result<Vec<_>>>()?;
+        let packed = only_packed(graph, &quantized);
         let mut weights = vec![None; graph.values().len()];
-        for (id, value) in graph.weights() {
+        for (id, value) in graph.weights().filter(|(id, _)| !packed[id.0 as usize]) {
             let converted = shared.get(&value.name, &model.weight(&value.name)?);
             weights[id.0 as usize] = Some(converted.context(|| format!("weight `{}`", value.name))?);
         }
@@ -61,7 +70,8 @@ impl CpuLoaded {
             }
         }
         let (model, dead) = (model.clone(), dead(graph));
-        let mut loaded = CpuLoaded { model, weights, states: Vec::new(), rows: None, grows, dead };
+        let states = Vec::new();
+        let mut loaded = CpuLoaded { model, weights, quantized, states, rows: None, grows, dead };
         loaded.reset()?;
         Ok(loaded)
     }
@@ -145,9 +155,13 @@ impl CpuLoaded {
             rows.push(new)?;
             return Ok(vec![rows.view(rows.count())?]);
         }
-        let inputs: Vec<Value<f32>> =
-            node.inputs.iter().map(|&id| self.number(values, symbols, id)).collect::<Result<_>>()?;
-        let outputs = eval(&node.op, symbols, &inputs)?;
+        let numbers = |ids: &[ValueId]| {
+            ids.iter().map(|&id| self.number(values, symbols, id)).collect::<Result<Vec<Value<f32>>>>()
+        };
+        let outputs = match &self.quantized[index] {
+            Some(quantized) => vec![quantized.eval(symbols, &numbers(&quantized.inputs)?)?],
+            None => eval(&node.op, symbols, &numbers(&node.inputs)?)?,
+        };
         let typed = outputs.iter().zip(&node.outputs);
         typed.map(|(output, &id)| output.to_tensor(self.model.graph().value(id).ty.dtype)).collect()
     }

@@ -2,6 +2,7 @@
 //! observer can watch.
 
 mod loaded;
+mod quantized;
 mod rows;
 mod weights;
 
