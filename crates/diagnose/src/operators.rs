@@ -5,10 +5,16 @@ use crate::report::{Fault, FaultKind, UNKNOWN, Variant};
 use crate::{explain, harm};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
+use tapml_cause::Cause;
 use tapml_graph::{NodeId, Result};
+use tapml_migrate::probe::Beyond;
 use tapml_migrate::report::{OpCheck, SkippedNode};
 use tapml_migrate::suite::Case;
+use tapml_migrate::verdict::Criterion;
 use tapml_migrate::{CaseResult, Checker, OpChecked};
+
+/// So many elements beyond a bound are no accident.
+const TELLING: usize = 6;
 
 /// Calls of one operator that one kernel served.
 pub(crate) struct Group {
@@ -28,7 +34,7 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     }
     let calls = run.suite.cases().count() as u64;
     run.progress.stage("check operators alone", calls);
-    let mut failing = Vec::new();
+    let (mut failing, mut overflowing) = (Vec::new(), Vec::new());
     for (op, _) in run.suite.graph().op_kinds() {
         run.stop.check()?;
         let checker = Checker::new(run.suite, run.model, run.oracles, run.progress, run.stop);
@@ -40,8 +46,10 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
         }
         run.barred.extend(done.check.skipped.iter().map(|s| s.node.clone()));
         run.skipped.extend(done.check.skipped.iter().cloned());
-        let groups = by_kernel(run, done.results);
-        failing.extend(groups.into_iter().filter(fails).map(|group| (op, group)));
+        let groups: Vec<Group> = by_kernel(run, done.results).into_iter().filter(fails).collect();
+        let told = |b: &Beyond| groups.iter().any(|g| Some(&g.kernel) == kernel(run, &b.node).as_ref());
+        overflowing.extend(done.check.beyond.into_iter().filter(|b| !told(b)));
+        failing.extend(groups.into_iter().map(|group| (op, group)));
     }
     run.timed("check operators alone", start);
     let start = Instant::now();
@@ -54,8 +62,35 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
         run.faults.push(fault);
         run.progress.advance(1);
     }
+    for beyond in overflowing {
+        overflows(run, &beyond);
+    }
     run.timed("explain what fails", start);
     Ok(())
+}
+
+/// Name of the kernel that serves a node.
+fn kernel(run: &Run<'_>, node: &str) -> Option<String> {
+    Some(run.choices.get(run.suite.graph().find_node(node)?).ok()?.name.clone())
+}
+
+/// Adds what a probe of the range shows of a kernel whose recorded calls all pass; one fault for each kernel.
+fn overflows(run: &mut Run<'_>, beyond: &Beyond) {
+    let nodes = same_code(run, std::slice::from_ref(&beyond.node));
+    let ids: Vec<NodeId> = nodes.iter().filter_map(|n| run.suite.graph().find_node(n)).collect();
+    run.barred.extend(nodes);
+    let mut fault = Fault::between(run, &ids, format!("probe.{}", beyond.node));
+    fault.kind = FaultKind::Operator;
+    fault.cause = Cause::Overflow.name().into();
+    (fault.certain, fault.fit) = (beyond.sharp && beyond.elements[0] >= TELLING, 1.0);
+    fault.evidence =
+        format!("every recorded call is right on this platform, but beyond their range {}", beyond.text());
+    fault.criterion = Criterion::NonFinite.name().into();
+    run.progress.note(&format!("{}: {}", fault.op, fault.cause));
+    match run.faults.iter_mut().find(|f| f.kernel == fault.kernel && f.criterion == fault.criterion) {
+        Some(known) => known.nodes.extend(fault.nodes),
+        None => run.faults.push(fault),
+    }
 }
 
 fn fails(group: &Group) -> bool {

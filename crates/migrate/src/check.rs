@@ -3,6 +3,7 @@
 use crate::choices::Choices;
 use crate::filter::{Filter, looked_at};
 use crate::oracle::{Oracles, terms};
+use crate::probe;
 use crate::progress::{Progress, Stop};
 use crate::report::{
     BUCKETS, CheckReport, Failure, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode, Worst, bucket,
@@ -169,6 +170,10 @@ impl<'a> Checker<'a> {
         results.sort_by_key(|r| (r.case.frame, r.case.node));
         let mut check = self.summary(op, &results, &choices);
         check.findings = platform.take_findings();
+        if self.cases_of(op, &HashSet::new()).len() as u64 == all {
+            let known = (self.suite, self.model, self.oracles);
+            (check.probes, check.beyond) = probe::run(known, platform, &cases, &choices)?;
+        }
         check.skipped = skipped_nodes(self.suite, &skipped);
         if results.is_empty() {
             check.unsupported = skipped.first().map(|(_, reason)| reason.clone());

@@ -47,6 +47,12 @@ pub fn junit(checked: &Checked, suite: &Suite) -> Result<String> {
             status.set_message(skipped.reason.clone());
             tests.add_test_case(TestCase::new(skipped.case.clone(), status));
         }
+        for beyond in &op.beyond {
+            let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+            status.set_message(beyond.text());
+            status.set_type("probe");
+            tests.add_test_case(TestCase::new(format!("probe {}", beyond.node), status));
+        }
         for finding in op.findings.iter().filter(|f| is_defect(f)) {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
             status.set_message(finding.to_string());

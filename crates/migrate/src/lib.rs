@@ -15,6 +15,7 @@ mod migrate;
 mod noise;
 mod oracle;
 mod outcome;
+pub mod probe;
 mod progress;
 pub mod report;
 mod samples;

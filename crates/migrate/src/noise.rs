@@ -16,7 +16,7 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_exec::LOGITS;
-use tapml_graph::{Context, Error, Graph, Model, NodeId, Origin, Result, Symbols, ValueId};
+use tapml_graph::{Context, Error, Graph, Model, Node, NodeId, Op, Origin, Result, Symbols, ValueId};
 use tapml_reference::{Array, Value, empty_states, eval};
 
 /// Disturbed runs of the whole model.
@@ -58,25 +58,25 @@ impl Limits {
         let kept = model.graph().kept();
         let run = Noisy { suite, model, oracles, precision, results: &results, kept: &kept };
         let prompts = suite.manifest().prompts.len() as u32;
-        let jobs: Vec<(u32, u64)> = (0..prompts).flat_map(|p| (0..=RUNS).map(move |r| (p, r))).collect();
-        let found: Vec<HashMap<usize, Vec<Array<f64>>>> =
-            jobs.par_iter().map(|&(prompt, seed)| run.prompt(prompt, seed)).collect::<Result<_>>()?;
+        let found: Vec<Vec<Results>> =
+            (0..prompts).into_par_iter().map(|prompt| run.prompt(prompt)).collect::<Result<_>>()?;
         let frames = suite.frames().len();
         let mut sources = vec![Vec::new(); frames];
         let mut moved: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); results.len()]; frames];
-        for (&(prompt, seed), rows) in jobs.iter().zip(&found) {
-            let exact = &found[prompt as usize * (RUNS as usize + 1)];
-            for (&frame, found) in rows {
-                for (k, (exact, found)) in exact[&frame].iter().zip(found).enumerate() {
-                    if seed == 0 {
-                        let recorded = suite.value(frame, results[k])?.to_f64();
-                        sources[frame].extend(distances(exact, &recorded));
-                        continue;
+        for runs in &found {
+            for (seed, rows) in runs.iter().enumerate() {
+                for (&frame, found) in rows {
+                    for (k, (exact, found)) in runs[0][&frame].iter().zip(found).enumerate() {
+                        if seed == 0 {
+                            let recorded = suite.value(frame, results[k])?.to_f64();
+                            sources[frame].extend(distances(exact, &recorded));
+                            continue;
+                        }
+                        let distance = distances(exact, found.values());
+                        let slot = &mut moved[frame][k];
+                        slot.resize(distance.len(), 0.0);
+                        slot.iter_mut().zip(distance).for_each(|(old, new)| *old = old.max(new));
                     }
-                    let distance = distances(exact, found.values());
-                    let slot = &mut moved[frame][k];
-                    slot.resize(distance.len(), 0.0);
-                    slot.iter_mut().zip(distance).for_each(|(old, new)| *old = old.max(new));
                 }
             }
         }
@@ -106,6 +106,61 @@ fn distances(exact: &Array<f64>, found: &[f64]) -> Vec<f64> {
     rows.map(|(a, b)| a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f64::max)).collect()
 }
 
+/// The rows of each of these sets of inputs, and all of them below each other, if the operator treats rows one by one,
+/// they are few, and a weight is a matrix.
+fn stacked(op: &Op, sets: &[Vec<Value<f64>>], weights: &[bool]) -> Option<(usize, Vec<Value<f64>>)> {
+    let first = sets.first()?;
+    let rows = first.iter().zip(weights).find(|(_, weight)| !**weight)?.0.shape().first().copied()?;
+    let matrix = first.iter().zip(weights).any(|(v, weight)| *weight && v.shape().len() > 1);
+    if !op.row_wise() || !matrix || !(1..=FEW_ROWS).contains(&rows) {
+        return None;
+    }
+    let below = |k: usize| {
+        let shape = first[k].shape();
+        if weights[k] {
+            return Some(first[k].clone());
+        }
+        if shape.len() != 2 || shape[0] != rows || sets.iter().any(|set| set[k].shape() != shape) {
+            return None;
+        }
+        let all = vec![rows * sets.len(), shape[1]];
+        match &first[k] {
+            Value::Float(_) => {
+                let values = sets.iter().map(|set| Some(set[k].as_float().ok()?.values()));
+                Value::float(all, values.collect::<Option<Vec<_>>>()?.concat()).ok()
+            }
+            Value::Uint(_) => {
+                let ids = sets.iter().map(|set| set[k].as_ids().ok());
+                Value::indices(all, ids.collect::<Option<Vec<_>>>()?.concat()).ok()
+            }
+        }
+    };
+    Some((rows, (0..first.len()).map(below).collect::<Option<_>>()?))
+}
+
+/// The outputs of each set of [`stacked`] inputs.
+fn unstacked(outputs: Vec<Value<f64>>, rows: usize) -> Result<Vec<Vec<Value<f64>>>> {
+    let mut sets: Vec<Vec<Value<f64>>> = (0..=RUNS).map(|_| Vec::new()).collect();
+    for output in outputs {
+        let shape = [&[rows], &output.shape()[1..]].concat();
+        let len: usize = shape.iter().product();
+        for (i, set) in sets.iter_mut().enumerate() {
+            let part = i * len..(i + 1) * len;
+            let missing =
+                || Error::bug("an operator that treats rows one by one gave another number of rows");
+            set.push(match &output {
+                Value::Float(all) => {
+                    Value::float(shape.clone(), all.values().get(part).ok_or_else(missing)?.to_vec())?
+                }
+                Value::Uint(all) => {
+                    Value::indices(shape.clone(), all.values().get(part).ok_or_else(missing)?.to_vec())?
+                }
+            });
+        }
+    }
+    Ok(sets)
+}
+
 struct Noisy<'a> {
     suite: &'a Suite,
     model: &'a Model,
@@ -117,52 +172,110 @@ struct Noisy<'a> {
     kept: &'a [ValueId],
 }
 
+/// The results of each run of a prompt, by the run's index.
+type Results = HashMap<usize, Vec<Array<f64>>>;
+
+/// One way through the runs of a prompt: the exact one, or a disturbed one.
+struct Way {
+    /// Of the disturbances; 0 for none.
+    seed: u64,
+    /// Of the run under way.
+    values: Vec<Option<Value<f64>>>,
+    states: Vec<Value<f64>>,
+    /// What the encoder of an image gave in an earlier run.
+    kept: HashMap<ValueId, Value<f64>>,
+    results: Results,
+}
+
+/// Rows up to which the ways are evaluated together: reading the weights takes longest there.
+const FEW_ROWS: usize = 64;
+
 impl Noisy<'_> {
-    /// The results of each run of a prompt, by the run's index; disturbed unless `seed` is 0.
-    fn prompt(&self, prompt: u32, seed: u64) -> Result<HashMap<usize, Vec<Array<f64>>>> {
+    /// The results of a prompt's runs, exact and with each of the disturbances. All ways go on node by node.
+    fn prompt(&self, prompt: u32) -> Result<Vec<Results>> {
         let graph = self.model.graph();
-        let mut states = empty_states::<f64>(graph)?;
-        let mut results = HashMap::new();
-        // What the encoder of an image gave in an earlier run.
-        let mut kept: HashMap<ValueId, Value<f64>> = HashMap::new();
+        let way = |seed| {
+            let (states, kept) = (empty_states::<f64>(graph)?, HashMap::new());
+            Ok(Way { seed, values: Vec::new(), states, kept, results: HashMap::new() })
+        };
+        let mut ways: Vec<Way> = (0..=RUNS).map(way).collect::<Result<_>>()?;
         for (frame, run) in self.suite.frames().iter().enumerate().filter(|(_, f)| f.prompt == prompt) {
-            let mut values: Vec<Option<Value<f64>>> = vec![None; graph.values().len()];
-            let recorded = self.suite.inputs(frame)?;
-            for (id, input) in graph.inputs() {
-                if let Some(tensor) = recorded.get(&input.name) {
-                    values[id.0 as usize] = Some(Value::from_tensor(tensor)?);
-                }
-            }
-            for (state, before) in graph.states().iter().zip(states.drain(..)) {
-                values[state.input.0 as usize] = Some(before);
-            }
-            for &id in self.kept.iter().filter(|&&id| !self.computed(frame, id)) {
-                let earlier = match kept.remove(&id) {
-                    Some(value) => value,
-                    None => Value::from_tensor(&self.suite.value(frame, id)?)?,
-                };
-                values[id.0 as usize] = Some(earlier);
-            }
+            ways.iter_mut().try_for_each(|way| self.begin(way, frame))?;
             for (i, node) in graph.nodes().iter().enumerate() {
                 let case = Case { frame, node: NodeId(i as u32) };
                 if !self.suite.ran(case) {
                     continue;
                 }
-                let inputs: Vec<Value<f64>> =
-                    node.inputs.iter().map(|&v| self.get(&values, v)).collect::<Result<_>>()?;
-                let outputs =
-                    eval(&node.op, &run.symbols, &inputs).context(|| format!("node `{}`", node.name))?;
-                for (k, (&id, output)) in node.outputs.iter().zip(outputs).enumerate() {
-                    let output = if seed == 0 { output } else { self.disturb(case, k, id, output, seed)? };
-                    values[id.0 as usize] = Some(output);
-                }
+                let inputs = |way: &Way| node.inputs.iter().map(|&v| self.get(&way.values, v)).collect();
+                let inputs: Vec<Vec<Value<f64>>> = ways.iter().map(inputs).collect::<Result<_>>()?;
+                let outputs = self.each(node, &run.symbols, &inputs)?;
+                let put = |(way, outputs): (&mut Way, Vec<Value<f64>>)| self.put(way, case, outputs);
+                ways.par_iter_mut().zip(outputs).try_for_each(put)?;
             }
-            kept = self.kept.iter().map(|&id| Ok((id, self.get(&values, id)?))).collect::<Result<_>>()?;
-            states = graph.states().iter().map(|s| self.get(&values, s.output)).collect::<Result<_>>()?;
-            let found = self.results.iter().map(|&id| Ok(self.get(&values, id)?.as_float()?.clone()));
-            results.insert(frame, found.collect::<Result<_>>()?);
+            ways.iter_mut().try_for_each(|way| self.end(way, frame))?;
         }
-        Ok(results)
+        Ok(ways.into_iter().map(|way| way.results).collect())
+    }
+
+    /// What a run is given.
+    fn begin(&self, way: &mut Way, frame: usize) -> Result<()> {
+        let graph = self.model.graph();
+        way.values = vec![None; graph.values().len()];
+        let recorded = self.suite.inputs(frame)?;
+        for (id, input) in graph.inputs() {
+            if let Some(tensor) = recorded.get(&input.name) {
+                way.values[id.0 as usize] = Some(Value::from_tensor(tensor)?);
+            }
+        }
+        for (state, before) in graph.states().iter().zip(way.states.drain(..)) {
+            way.values[state.input.0 as usize] = Some(before);
+        }
+        for &id in self.kept.iter().filter(|&&id| !self.computed(frame, id)) {
+            let earlier = match way.kept.remove(&id) {
+                Some(value) => value,
+                None => Value::from_tensor(&self.suite.value(frame, id)?)?,
+            };
+            way.values[id.0 as usize] = Some(earlier);
+        }
+        Ok(())
+    }
+
+    /// A node's outputs for each of these inputs; together, as more rows, where that reads large weights once.
+    fn each(
+        &self,
+        node: &Node,
+        symbols: &Symbols,
+        inputs: &[Vec<Value<f64>>],
+    ) -> Result<Vec<Vec<Value<f64>>>> {
+        let weight = |&id: &ValueId| self.model.graph().value(id).origin == Origin::Weight;
+        let weights: Vec<bool> = node.inputs.iter().map(weight).collect();
+        let eval = |inputs: &Vec<Value<f64>>| {
+            eval(&node.op, symbols, inputs).context(|| format!("node `{}`", node.name))
+        };
+        match stacked(&node.op, inputs, &weights) {
+            Some((rows, inputs)) => unstacked(eval(&inputs)?, rows),
+            None => inputs.par_iter().map(eval).collect(),
+        }
+    }
+
+    /// Keeps what a node gave, disturbed.
+    fn put(&self, way: &mut Way, case: Case, outputs: Vec<Value<f64>>) -> Result<()> {
+        let node = self.model.graph().node(case.node);
+        for (k, (&id, output)) in node.outputs.iter().zip(outputs).enumerate() {
+            let output = if way.seed == 0 { output } else { self.disturb(case, k, id, output, way.seed)? };
+            way.values[id.0 as usize] = Some(output);
+        }
+        Ok(())
+    }
+
+    /// What a run leaves.
+    fn end(&self, way: &mut Way, frame: usize) -> Result<()> {
+        let get = |id: ValueId| self.get(&way.values, id);
+        way.kept = self.kept.iter().map(|&id| Ok((id, get(id)?))).collect::<Result<_>>()?;
+        way.states = self.model.graph().states().iter().map(|s| get(s.output)).collect::<Result<_>>()?;
+        let found = self.results.iter().map(|&id| Ok(get(id)?.as_float()?.clone()));
+        way.results.insert(frame, found.collect::<Result<_>>()?);
+        Ok(())
     }
 
     /// Whether the node that gives a value ran in this run.

@@ -11,6 +11,9 @@ pub(crate) fn rejection(check: &OpCheck) -> String {
     if let Some(finding) = check.findings.iter().find(|f| is_defect(f)) {
         return format!("a defect in the kernel: {finding}");
     }
+    if let (0, Some(beyond)) = (check.failed, check.beyond.first()) {
+        return format!("every recorded case passes, but beyond their range {}", beyond.text());
+    }
     let worst = check.worst.as_ref().map(|w| format!(", worst {} at {:.3e} times", w.case, w.ratio));
     let first = check.failures.iter().find(|f| check.worst.as_ref().is_some_and(|w| w.case == f.case));
     let first = first.or(check.failures.first());

@@ -1,5 +1,6 @@
 //! The reports of checking and migrating: their JSON fields are a promise to users, see the project's interface.
 
+use crate::probe::Beyond;
 use crate::verdict::{Element, Pattern};
 use serde::{Deserialize, Serialize, Serializer};
 use tapml_device::Finding;
@@ -94,6 +95,12 @@ pub struct OpCheck {
     /// Choices in all cases that may go either way because a rounding decides them.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub undecided: u64,
+    /// Calls with made-up inputs over the whole range, apart from `cases`: see [`crate::probe`].
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub probes: u64,
+    /// Those that gave NaN or infinity where the exact result has none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beyond: Vec<Beyond>,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -106,9 +113,10 @@ pub const MAX_FAILURES: usize = 20;
 pub const BUCKETS: usize = 24;
 
 impl OpCheck {
-    /// Whether every case was run and passed, and no defect was seen.
+    /// Whether every case was run and passed, no probe overflowed, and no defect was seen.
     pub fn passed(&self) -> bool {
-        self.failed == 0 && self.unsupported.is_none() && !self.findings.iter().any(is_defect)
+        let defect = self.findings.iter().any(is_defect);
+        self.failed == 0 && self.beyond.is_empty() && self.unsupported.is_none() && !defect
     }
 }
 

@@ -8,8 +8,9 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_exec::{Call, Platform};
-use tapml_graph::{DType, Error, NodeId, Result, Symbol, Tensor};
+use tapml_graph::{DType, Error, ErrorKind, NodeId, Result, Symbol, Tensor};
 use tapml_migrate::filter::{Filter, looked_at};
+use tapml_migrate::probe::{self, Beyond};
 use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::{Exact, Precision};
 use tapml_migrate::{Choices, terms};
@@ -65,6 +66,8 @@ pub struct OpCases {
     pub random: (Vec<Call>, Vec<Vec<Tensor>>),
     /// One small call of each variant, for devices that check while they run.
     pub checked: Vec<Call>,
+    /// Calls with made-up inputs over the whole range, what they were made of, and their exact results.
+    pub probes: Vec<(Call, Call, Vec<Exact>)>,
 }
 
 impl OpCases {
@@ -105,7 +108,34 @@ impl OpCases {
             known.iter().enumerate().collect::<Vec<_>>().iter().filter(few).map(|c| c.0).collect();
         let checked: Vec<Call> = few.iter().map(|&i| calls[i].clone()).collect();
         let random = random::calls(&checked)?;
-        Ok(OpCases { op: op.into(), calls, cases: known, random, checked })
+        let probes = checked.iter().filter(|call| call.symbols.get(Symbol::N).is_none_or(|n| n > 1));
+        let probes = probes.filter_map(|call| Some((call, probe::probe(call).transpose()?)));
+        let probes = probes.map(|(recorded, probe)| {
+            let probe = probe?;
+            let exact = bed.oracles.exact(&probe, 0)?;
+            Ok((probe, recorded.clone(), exact))
+        });
+        let probes = probes.collect::<Result<_>>()?;
+        Ok(OpCases { op: op.into(), calls, cases: known, random, checked, probes })
+    }
+
+    /// Where probes of the range give NaN or infinity and the exact results are finite. Fails only if no call can be run
+    /// any more.
+    pub fn beyond(&self, platform: &mut dyn Platform) -> Result<Vec<Beyond>> {
+        let calls: Vec<Call> = self.probes.iter().map(|(probe, ..)| probe.clone()).collect();
+        let found = replay(platform, &calls)?;
+        let mut beyond = Vec::new();
+        for ((probe, recorded, exact), outputs) in self.probes.iter().zip(found) {
+            match outputs {
+                Ok(outputs) => {
+                    beyond.extend(probe::beyond((probe, recorded), exact, &outputs, (&probe.node, "")));
+                }
+                Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
+                // What cannot be run is seen in the calls that were recorded.
+                Err(_) => {}
+            }
+        }
+        Ok(beyond)
     }
 
     /// Whether errors are what correct code makes: the device without a fault, or the source platform.

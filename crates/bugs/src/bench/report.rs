@@ -74,6 +74,9 @@ pub struct CleanRun {
     /// Operators that it accuses.
     #[serde(default)]
     pub accused: u64,
+    /// Operators of which a probe of the range gives NaN or infinity.
+    #[serde(default)]
+    pub beyond: u64,
     /// The largest ratio.
     pub ratio: f64,
     /// Whether each of [`POLICIES`] refuses a call.
@@ -127,7 +130,7 @@ pub struct Rate {
 impl CleanRun {
     /// Whether a fault is seen where there is none.
     pub fn alarm(&self) -> bool {
-        self.failed > 0 || self.accused > 0
+        self.failed > 0 || self.accused > 0 || self.beyond > 0
     }
 }
 
@@ -152,6 +155,9 @@ impl Report {
         rates.push(rate("verdict alone", "TapML", &|r| r.sighting.seen(), &CleanRun::alarm));
         let elements = |r: &Record| r.sighting.failed > 0 || r.sighting.error.is_some();
         rates.push(rate("verdict, no filter", "TapML", &elements, &|c| c.failed > 0));
+        let unprobed = |r: &Record| elements(r) || !r.sighting.attributes.is_empty();
+        let accused = |c: &CleanRun| c.failed > 0 || c.accused > 0;
+        rates.push(rate("verdict, no probes", "TapML", &unprobed, &accused));
         for (i, policy) in POLICIES.iter().enumerate() {
             let sees = |r: &Record| r.sighting.policies.get(i) == Some(&true);
             rates.push(rate(policy.name, policy.used_by, &sees, &|c| c.policies.get(i) == Some(&true)));

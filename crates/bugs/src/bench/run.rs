@@ -108,6 +108,7 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
         failures: Vec::new(),
         measured: Vec::new(),
         accused: 0,
+        beyond: 0,
         ratio: 0.0,
         policies: vec![false; POLICIES.len()],
         random: false,
@@ -121,7 +122,9 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
         let filter = cases.filtered(&outputs)?;
         run.accused += u64::from(!filter.lost().is_empty());
         run.measured.extend(filter.measured().into_iter().map(|found| (op.to_string(), found)));
-        let outputs = replay(&mut platform(&bench, &[]), &cases.random.0)?;
+        let mut clean = platform(&bench, &[]);
+        run.beyond += u64::from(!cases.beyond(&mut clean)?.is_empty());
+        let outputs = replay(&mut clean, &cases.random.0)?;
         let refused = outputs.into_iter().zip(&cases.random.1).any(|(outputs, reference)| {
             let near = |(a, b): (&Tensor, &Tensor)| close(&a.to_f64(), &b.to_f64(), 1e-2, 1e-2);
             !outputs.is_ok_and(|outputs| reference.iter().zip(&outputs).all(near))

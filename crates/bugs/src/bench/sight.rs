@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use tapml_exec::{DevicePlatform, Overrides, Platform};
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_migrate::filter::Lost;
+use tapml_migrate::probe::Beyond;
 use tapml_migrate::report::is_defect;
 use tapml_migrate::verdict::{Constants, Judgement, judge_with};
 
@@ -69,6 +70,9 @@ pub struct Sighting {
     /// Attributes that the matched filter finds lost where all elements pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub attributes: Vec<Lost>,
+    /// What probes of the range show, where all recorded calls pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub beyond: Vec<Beyond>,
     /// Whether it cost the device: it did not end, or the device was lost by it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
@@ -98,6 +102,7 @@ impl Sighting {
             findings: 0,
             error: None,
             attributes: Vec::new(),
+            beyond: Vec::new(),
             lost: false,
             policies: vec![false; POLICIES.len()],
             random: false,
@@ -125,7 +130,7 @@ impl Sighting {
 
     /// Whether values alone tell it, or it could not be run.
     pub fn seen(&self) -> bool {
-        self.failed > 0 || self.error.is_some() || !self.attributes.is_empty()
+        self.failed > 0 || self.error.is_some() || !self.attributes.is_empty() || !self.beyond.is_empty()
     }
 
     /// Whether the verdict, a checking device or the compiler sees the mutant.
@@ -172,6 +177,9 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
     if let (Some(outputs), 0, true) = (&outputs, found.failed, found.differing > 0) {
         let outputs: Vec<&[Tensor]> = outputs.iter().map(Vec::as_slice).collect();
         found.attributes = cases.filtered(&outputs)?.lost();
+    }
+    if !found.seen() {
+        found.beyond = cases.beyond(&mut faulty)?;
     }
     if mutants.iter().any(|m| m.family == crate::Family::Synchronisation) {
         found.findings = findings(sight, cases, mutants)?;

@@ -166,8 +166,15 @@ fn render(report: &CheckReport) -> String {
     }
     let skipped = report.skipped.len();
     let defects = report.ops.iter().flat_map(|op| &op.findings).filter(|f| is_defect(f)).count();
+    let probes = match report.ops.iter().map(|op| op.probes).sum::<u64>() {
+        0 => String::new(),
+        probes => {
+            let failed: usize = report.ops.iter().map(|op| op.beyond.len()).sum();
+            format!(" {probes} probes of the range, {failed} failed,")
+        }
+    };
     text += &format!(
-        "\n\n{} cases, {} failed, {defects} defects found in kernels, {skipped} not checked, {:.2} s (worst: observed error / allowed error)",
+        "\n\n{} cases, {} failed,{probes} {defects} defects found in kernels, {skipped} not checked, {:.2} s (worst: observed error / allowed error)",
         report.cases, report.failed, report.seconds
     );
     text
@@ -193,6 +200,9 @@ pub fn details(op: &OpCheck) -> String {
         if let Some(error) = &failure.error {
             text += &format!("\n  {}", error.replace('\n', "\n  "));
         }
+    }
+    for beyond in op.beyond.iter().take(3) {
+        text += &format!("\n\n{} probe: NaN or infinity beyond what is recorded: {}", op.op, beyond.text());
     }
     for finding in op.findings.iter().take(5) {
         text += &format!("\n\n{finding}\n    {}", finding.source);

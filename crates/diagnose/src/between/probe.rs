@@ -13,6 +13,9 @@ use tapml_exec::{Hybrid, LoadOptions, POISON};
 use tapml_graph::{NodeId, Result, Tensor};
 use tapml_migrate::{Limits, ModelCheck, watch_model};
 
+/// Steps of a text that are run again: the prompt, what follows it, and what follows a step that followed.
+const BEGINNING: usize = 3;
+
 /// What a round found.
 pub(super) struct Found {
     pub check: ModelCheck,
@@ -90,23 +93,21 @@ fn results(run: &Run<'_>, texts: &[Vec<Step>], found: &Found) -> Result<Option<D
     Ok(Some(Departure::new(texts[..prompt].to_vec(), steps, next, how)))
 }
 
-/// Runs all texts again, backwards, and then the two shortest ones as often as asked for: nothing may be left of one text
-/// when the next begins, and nothing may be left to chance.
+/// Runs the beginnings of all texts again, backwards, and then those of the shortest as often as asked for: nothing may be
+/// left of one text when the next begins, and nothing may be left to chance. The run with poisoned memory is the last.
 fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) -> Result<Option<Departure>> {
-    let again = run.options.repeats - 1;
     run.progress.stage("run it again", 0);
-    let tokens = |&text: &usize| -> usize {
-        texts[text].iter().map(|s| s.inputs.values().map(Tensor::len).sum::<usize>()).sum()
-    };
+    let begin = |&text: &usize| texts[text][..texts[text].len().min(BEGINNING)].to_vec();
     let backwards: Vec<usize> = (0..texts.len()).rev().collect();
     let mut short = backwards.clone();
-    short.sort_by_key(tokens);
-    short.truncate(2);
-    for repeat in 0..again {
+    short.sort_by_key(|&text| runs::tokens(&texts[text]));
+    short.truncate(runs::SHORT);
+    let wanted = run.options.repeats;
+    for repeat in 0..(wanted - 1).min(1).max(wanted.saturating_sub(2)) {
         let order = if repeat == 0 { &backwards } else { &short };
-        for (at, &text) in order.iter().enumerate() {
-            let mut differs = None;
-            runs::walk(run, whole, &texts[text], &mut |step, _, outputs| {
+        for (at, text) in order.iter().enumerate() {
+            let (mut differs, steps) = (None, begin(text));
+            runs::walk(run, whole, &steps, &mut |step, _, outputs| {
                 if differs.is_none() && step.frame.is_some_and(|f| !same(&seen[&f], &outputs)) {
                     differs = step.frame;
                 }
@@ -114,10 +115,9 @@ fn repeats(run: &Run<'_>, whole: &mut Hybrid, texts: &[Vec<Step>], seen: &Seen) 
                 Ok(())
             })?;
             if let Some(frame) = differs {
-                let until = texts[text].iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
-                let history = order[..at].iter().map(|&t| texts[t].clone()).collect();
-                let steps = texts[text][..=until].to_vec();
-                return Ok(Some(Departure::new(history, steps, None, How::Bits)));
+                let until = steps.iter().position(|s| s.frame == Some(frame)).unwrap_or(0);
+                let history = order[..at].iter().map(begin).collect();
+                return Ok(Some(Departure::new(history, steps[..=until].to_vec(), None, How::Bits)));
             }
         }
     }

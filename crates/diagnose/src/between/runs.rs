@@ -84,11 +84,19 @@ pub(super) fn feed(run: &Run<'_>, hybrid: &mut Hybrid, step: &Step) -> Result<Ha
     hybrid.feed(step.inputs.clone())
 }
 
-/// The beginnings of the two shortest texts: two steps of each.
+/// How many of the shortest texts are looked at more closely.
+pub(super) const SHORT: usize = 2;
+
+/// Numbers that a text's steps are given.
+pub(super) fn tokens(steps: &[Step]) -> usize {
+    steps.iter().flat_map(|s| s.inputs.values()).map(Tensor::len).sum()
+}
+
+/// The beginnings of the shortest texts: two steps of each.
 pub(super) fn short(texts: &[Vec<Step>]) -> Vec<Vec<Step>> {
     let mut short: Vec<&Vec<Step>> = texts.iter().collect();
-    short.sort_by_key(|steps| steps.first().map(|s| s.inputs.values().map(Tensor::len).sum::<usize>()));
-    short.into_iter().take(2).map(|s| s[..s.len().min(2)].to_vec()).collect()
+    short.sort_by_key(|steps| steps.first().map(|s| tokens(std::slice::from_ref(s))));
+    short.into_iter().take(SHORT).map(|s| s[..s.len().min(2)].to_vec()).collect()
 }
 
 /// The largest `|Δ| / allowed` of a step's results to what the source gave for the same positions; infinite if a value is

@@ -127,7 +127,7 @@ pub(super) fn scan(
     for (id, node) in view.traced() {
         for (k, tensor) in node.inputs.iter().enumerate() {
             let value = run.suite.graph().node(id).inputs[k];
-            if let Some(what) = tensor.as_ref().and_then(|t| view.input(value, t, before)) {
+            if let Some(what) = tensor.as_ref().and_then(|t| view.input((id, value), t, before)) {
                 found.push(Anomaly { step: step.label.clone(), node: id, what });
             }
         }
@@ -160,8 +160,8 @@ impl<'a, 'r> View<'a, 'r> {
     }
 
     /// What is wrong with an input as a node found it.
-    fn input(&self, value: ValueId, found: &Tensor, before: &Before) -> Option<What> {
-        if let Some(given) = self.values.given.get(&value) {
+    fn input(&self, (reader, value): (NodeId, ValueId), found: &Tensor, before: &Before) -> Option<What> {
+        if let Some(given) = self.values.given.get(&(reader, value)) {
             let what = || What::Given { value, holds: self.given(value, given, found, before) };
             return (!same(given, found)).then(what);
         }

@@ -14,8 +14,9 @@ pub(super) const FILL: u32 = 0xcb3c_614e;
 /// See the module.
 pub(super) struct Values {
     pub nodes: Vec<TracedNode>,
-    /// What came from outside the traced nodes: inputs of the graph, and values that the source computed.
-    pub given: HashMap<ValueId, Tensor>,
+    /// What came from outside the part of the program that reads it, by reader: inputs of the graph, values that the
+    /// source computed, and those that another part left.
+    pub given: HashMap<(NodeId, ValueId), Tensor>,
     /// The word that memory was filled with, if it was.
     pub fill: Option<u32>,
 }
@@ -25,17 +26,17 @@ impl Values {
     pub fn of(run: &Run<'_>, whole: &mut Hybrid, fill: Option<u32>) -> Result<Values> {
         let nodes = whole.traced()?;
         let graph = run.suite.graph();
-        let traced: HashSet<&str> = nodes.iter().map(|t| t.node.as_str()).collect();
         let mut given = HashMap::new();
         for id in nodes.iter().filter_map(|t| graph.find_node(&t.node)) {
+            let segment = whole.segment_of(id);
             for &value in &graph.node(id).inputs {
                 let outside = match graph.value(value).origin {
-                    Origin::Node { node, .. } => !traced.contains(run.name(node)),
+                    Origin::Node { node, .. } => whole.segment_of(node) != segment,
                     Origin::Input | Origin::State(_) => true,
                     Origin::Weight => false,
                 };
                 if outside && let Some(tensor) = whole.crossed(&graph.value(value).name) {
-                    given.insert(value, tensor.clone());
+                    given.insert((id, value), tensor.clone());
                 }
             }
         }

@@ -8,7 +8,7 @@ use super::traced::Values;
 use crate::diagnose::Run;
 use crate::explain;
 use crate::report::FaultKind;
-use tapml_exec::{Call, TracedNode};
+use tapml_exec::{Call, TracedNode, UNWRITTEN};
 use tapml_graph::{NodeId, Origin, Result, Symbol, Symbols, Tensor, ValueId};
 use tapml_migrate::verdict::judge;
 
@@ -66,7 +66,7 @@ pub(super) fn of_other(
 ) -> Result<Option<Why>> {
     let call = (&found.call, &found.observed[..]);
     let silent = |outputs: &[Tensor]| left_alone(run, scene, node, &found.call, outputs);
-    let why = if silent(&found.observed) && !silent(&found.alone) {
+    let why = if silent(&found.observed) && !silent(&found.alone) && !unwritten(&found.alone) {
         Some(lost(run, scene, node, call.0, true))
     } else if let Some(stale) = instead::symbols(run, call, &scene.before)? {
         Some(Why::between("wrong_symbol", true, computes_with(&found.call.symbols, &stale)))
@@ -172,6 +172,12 @@ pub(super) fn took(run: &Run<'_>, instead: Instead, certain: bool) -> Why {
 fn is_state(run: &Run<'_>, value: ValueId) -> bool {
     let graph = run.suite.graph();
     graph.states().iter().any(|s| s.input == value || s.output == value)
+}
+
+/// Whether a call that ran alone wrote nothing: its outputs hold what memory is filled with there.
+fn unwritten(outputs: &[Tensor]) -> bool {
+    let fill = |word: &[u8]| UNWRITTEN.iter().any(|fill| fill.to_le_bytes() == word);
+    outputs.iter().all(|t| t.bytes().chunks_exact(4).all(fill))
 }
 
 /// Whether a node left its outputs as they were: what memory is filled with or, where it extends a state, the old rows and

@@ -12,7 +12,8 @@ use segment::Segment;
 use split::Part;
 use std::collections::HashMap;
 use tapml_graph::{
-    Context, Error, ErrorKind, Graph, Model, Node, Origin, Result, State, Symbol, Symbols, Tensor, ValueId,
+    Context, Error, ErrorKind, Graph, Model, Node, NodeId, Origin, Result, State, Symbol, Symbols, Tensor,
+    ValueId,
 };
 
 /// For how many placements a segment is kept that they do not use: trying an operator, rejecting it and trying the next
@@ -305,6 +306,12 @@ impl Hybrid {
     /// and values that one segment left for another. `None` if there is no such value, or if no nodes are traced.
     pub fn crossed(&self, name: &str) -> Option<&Tensor> {
         self.crossed.get(name)
+    }
+
+    /// The place of a node's segment in the order in which they run: what nodes of one segment leave for those of another
+    /// crosses between the platforms.
+    pub fn segment_of(&self, node: NodeId) -> Option<usize> {
+        self.segments.iter().position(|s| s.part.nodes.contains(&node))
     }
 
     /// Tokens fed since the last reset.

@@ -1,0 +1,283 @@
+//! The range probe: made-up calls beside the recorded ones, for operators whose formula saturates or grows like an
+//! exponential. A `tanh` by exponentials that overflow is right on every recorded input and NaN on a larger one, and no
+//! recorded call can tell.
+//!
+//! A probe has the operator, attributes, types and sizes of a recorded call. Where the operator treats numbers one by one,
+//! its input sweeps the finite range of its dtype: both signs, magnitudes at equal distances of their logarithms, zero with
+//! both signs, the smallest normal and the largest finite number; every other row stays below [`MODERATE`]. Where the
+//! saturating function stands behind products (attention with a soft cap, gated layers), row `r` of the recorded activations
+//! is multiplied by `4^(2 + r mod 10)`.
+//!
+//! No recorded input reaches there, so a probe is judged more mildly than a case: it fails only where the platform gives NaN
+//! or infinity and the exact result, rounded to its dtype, is finite.
+
+use crate::choices::Choices;
+use crate::oracle::Oracles;
+use crate::suite::{Case, Suite};
+use crate::verdict::Exact;
+use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
+use tapml_exec::{Call, Platform};
+use tapml_graph::{DType, ErrorKind, Model, Op, Result, Tensor};
+
+/// Bound of the numbers in every other row: beyond what exponentials of f32 bear, below where all saturates.
+pub const MODERATE: f64 = 128.0;
+/// Smallest magnitude of the sweep, zero and the smallest normal number aside.
+const LEAST: f64 = 1.0 / 16384.0;
+/// Calls of at most so many rows are probed, if there are any.
+const ROWS: usize = 64;
+/// The distances of magnitudes in the order of a row: neighbours differ, and any part of a row covers the range.
+const GOLDEN: f64 = 0.618_033_988_749_894_9;
+
+/// Where a probe gave NaN or infinity, and the exact result is finite.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Beyond {
+    /// Name of the node whose call was probed.
+    pub node: String,
+    /// Kernel variants of one operator are told apart by their hash.
+    pub kernel_hash: String,
+    /// The input nearest to zero where it happens; for operators with products, the largest activation of the row.
+    pub input: f64,
+    /// The exact result there.
+    pub exact: f64,
+    /// What the platform gave, in words, because JSON has no NaN.
+    pub observed: String,
+    /// The largest magnitude of this input in the recorded call.
+    pub recorded: f64,
+    /// Elements where it happens, and elements of the probe.
+    pub elements: [usize; 2],
+    /// Whether, among inputs of the sign, it happens to all beyond some bound and to none before it.
+    pub sharp: bool,
+}
+
+impl Beyond {
+    /// One sentence.
+    pub fn text(&self) -> String {
+        let Beyond { node, input, exact, observed, recorded, elements: [wrong, all], .. } = self;
+        format!(
+            "`{node}` gives {observed} for an input of {input:.4e}, where the exact result is {exact:.4e} ({wrong} of {all} \
+             elements of a made-up call); the recorded inputs reach {recorded:.4e}"
+        )
+    }
+}
+
+/// How the inputs of a probe are made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    Swept,
+    Scaled,
+}
+
+fn way(op: &Op) -> Option<Way> {
+    match op {
+        Op::Softcap(_) | Op::Tanh(_) | Op::Gelu(_) | Op::Silu(_) | Op::Sigmoid(_) | Op::Softplus(_) => {
+            Some(Way::Swept)
+        }
+        Op::GatedLinear(_) => Some(Way::Scaled),
+        Op::Attention(attention) => attention.softcap.map(|_| Way::Scaled),
+        _ => None,
+    }
+}
+
+/// The call with which the operator of a recorded one is probed; `None` if it is not of that kind.
+pub fn probe(call: &Call) -> Result<Option<Call>> {
+    let (Some(way), Some(input)) = (way(&call.op), call.inputs.first()) else { return Ok(None) };
+    let Some((least, most)) = range(input.dtype()).filter(|_| !input.is_empty()) else { return Ok(None) };
+    let width = input.row_len().max(1);
+    let values: Vec<f64> = match way {
+        Way::Swept => {
+            let rows = input.len() / width;
+            (0..input.len()).map(|i| swept(i / width, i % width, rows, (least, most))).collect()
+        }
+        Way::Scaled => {
+            let factor = |i: usize| 4f64.powi(2 + (i / width % 10) as i32);
+            let scaled = |(i, v): (usize, &f64)| (v * factor(i)).clamp(-most, most);
+            input.to_f64().iter().enumerate().map(scaled).collect()
+        }
+    };
+    let mut inputs = call.inputs.clone();
+    inputs[0] = Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values)?;
+    Ok(Some(Call { inputs, ..call.clone() }))
+}
+
+/// The smallest normal and the largest finite number.
+fn range(dtype: DType) -> Option<(f64, f64)> {
+    match dtype {
+        DType::F32 => Some((f64::from(f32::MIN_POSITIVE), f64::from(f32::MAX))),
+        DType::BF16 => Some((f64::from(f32::MIN_POSITIVE), f64::from(f32::from_bits(0x7f7f_0000)))),
+        DType::F16 => Some((2f64.powi(-14), 65504.0)),
+        _ => None,
+    }
+}
+
+/// The number at `column` of `row`.
+fn swept(row: usize, column: usize, rows: usize, (least, most): (f64, f64)) -> f64 {
+    let bound = if rows > 1 && row % 2 == 0 { MODERATE } else { most };
+    let sign = if column % 2 == 0 { 1.0 } else { -1.0 };
+    let magnitude = match column {
+        0 | 1 => 0.0,
+        2 | 3 => least,
+        4 | 5 => bound,
+        _ => LEAST * (bound / LEAST).powf((column as f64 * GOLDEN).fract()),
+    };
+    sign * magnitude.min(bound)
+}
+
+/// Where the outputs of a probe are NaN or infinite and the exact results are not; `recorded` is the call that it was made
+/// of, and `names` are its node and kernel hash.
+pub fn beyond(
+    (call, recorded): (&Call, &Call),
+    exact: &[Exact],
+    outputs: &[Tensor],
+    names: (&str, &str),
+) -> Option<Beyond> {
+    let way = way(&call.op)?;
+    let inputs = call.inputs.first()?.to_f64();
+    let in_row = call.inputs[0].row_len().max(1);
+    let largest = |values: &[f64]| values.iter().fold(0f64, |most, v| most.max(v.abs()));
+    let (mut wrong, mut all) = (Vec::new(), 0);
+    // The right input farthest from zero on either side.
+    let mut right = [0f64; 2];
+    for (exact, output) in exact.iter().zip(outputs).filter(|(_, o)| o.dtype().is_float()) {
+        let most = range(output.dtype())?.1;
+        for (i, (&exact_value, found)) in exact.values.iter().zip(output.to_f64()).enumerate() {
+            all += 1;
+            let input = match way {
+                Way::Swept => inputs.get(i).copied().unwrap_or(0.0),
+                Way::Scaled => {
+                    let row = i / exact.row_len.max(1) * in_row;
+                    largest(inputs.get(row..row + in_row).unwrap_or_default())
+                }
+            };
+            if found.is_finite() {
+                let side = &mut right[usize::from(input < 0.0)];
+                *side = side.max(input.abs());
+            } else if exact_value.abs() <= most {
+                wrong.push((input, exact_value, found));
+            }
+        }
+    }
+    let sharp = wrong.iter().all(|w: &(f64, f64, f64)| w.0.abs() > right[usize::from(w.0 < 0.0)]);
+    let &(input, exact, found) = wrong.iter().min_by(|a, b| a.0.abs().total_cmp(&b.0.abs()))?;
+    Some(Beyond {
+        node: names.0.into(),
+        kernel_hash: names.1.into(),
+        input,
+        exact,
+        observed: if found.is_nan() { "NaN".into() } else { "infinity".into() },
+        recorded: recorded.inputs.first().map_or(0.0, |t| largest(&t.to_f64())),
+        elements: [wrong.len(), all],
+        sharp,
+    })
+}
+
+/// Probes every kernel variant among these cases of one operator. Gives the number of probes, and what fails.
+pub(crate) fn run(
+    (suite, model, oracles): (&Suite, &Model, &Oracles),
+    platform: &mut dyn Platform,
+    cases: &[Case],
+    choices: &Choices,
+) -> Result<(u64, Vec<Beyond>)> {
+    let graph = suite.graph();
+    if cases.first().is_none_or(|case| way(&graph.node(case.node).op).is_none()) {
+        return Ok((0, Vec::new()));
+    }
+    let mut variants: Vec<(String, Call)> = Vec::new();
+    for (hash, case) in widest(suite, cases, choices) {
+        variants.push((hash, suite.call(case, model)?.0));
+    }
+    let mut probes = Vec::new();
+    for (hash, recorded) in &variants {
+        probes.extend(probe(recorded)?.map(|call| (hash, recorded, call)));
+    }
+    let calls: Vec<Call> = probes.iter().map(|(_, _, call)| call.clone()).collect();
+    let mut found: Vec<Option<Result<Vec<Tensor>>>> = calls.iter().map(|_| None).collect();
+    platform.replay(&calls, &mut |i, outputs| found[i] = Some(outputs))?;
+    // What the probes show of themselves is no finding of a recorded call.
+    platform.take_findings();
+    let mut failures = Vec::new();
+    for ((hash, recorded, call), outputs) in probes.iter().zip(found) {
+        let outputs = match outputs {
+            Some(Ok(outputs)) => outputs,
+            Some(Err(e)) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => return Err(e),
+            // A kernel that cannot be run fails its cases.
+            _ => continue,
+        };
+        let exact = oracles.exact(call, 0)?;
+        failures.extend(beyond((call, recorded), &exact, &outputs, (&call.node, hash)));
+    }
+    Ok((calls.len() as u64, failures))
+}
+
+/// For each kernel variant the case of the most rows, up to [`ROWS`] if there is one, in the order of the cases.
+fn widest(suite: &Suite, cases: &[Case], choices: &Choices) -> Vec<(String, Case)> {
+    let rows = |case: &Case| {
+        let rows = suite.frames()[case.frame].symbols.get(tapml_graph::Symbol::N).unwrap_or(1) as usize;
+        if rows <= ROWS { rows } else { 0 }
+    };
+    let mut order: Vec<(String, Case)> = Vec::new();
+    let mut index: HashMap<&str, usize> = HashMap::new();
+    for case in cases {
+        let Ok(choice) = choices.get(case.node) else { continue };
+        let at = *index.entry(&choice.hash).or_insert_with(|| {
+            order.push((choice.hash.clone(), *case));
+            order.len() - 1
+        });
+        if rows(case) > rows(&order[at].1) {
+            order[at].1 = *case;
+        }
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_graph::op::Softcap;
+    use tapml_graph::{Dim, Symbol, Symbols, TensorType};
+
+    fn call(rows: usize) -> Call {
+        let ty = TensorType::new(DType::F32, [Dim::from(Symbol::N), Dim::from(256usize)]);
+        Call {
+            node: "cap".into(),
+            op: Softcap { cap: 30.0 }.into(),
+            symbols: Symbols::np(rows as u64, 0),
+            inputs: vec![Tensor::from_f32(vec![rows, 256], vec![0.5; rows * 256]).unwrap()],
+            input_types: vec![ty.clone()],
+            weights: vec![None],
+            output_types: vec![ty],
+        }
+    }
+
+    fn capped(call: &Call, tanh: fn(f32) -> f32) -> Vec<Tensor> {
+        let x = &call.inputs[0];
+        let y: Vec<f32> = x.to_f32().iter().map(|&v| 30.0 * tanh(v / 30.0)).collect();
+        vec![Tensor::from_f32(x.shape().to_vec(), y).unwrap()]
+    }
+
+    #[test]
+    fn a_sweep_covers_the_range() {
+        let probed = probe(&call(3)).unwrap().unwrap();
+        let values = probed.inputs[0].to_f64();
+        assert!(values.contains(&f64::from(f32::MAX)) && values.contains(&-f64::from(f32::MAX)));
+        assert!(values.iter().any(|v| *v == 0.0 && v.is_sign_negative()));
+        assert!(values[..256].iter().all(|v| v.abs() <= MODERATE), "a moderate row");
+        for decade in [1e-3, 1e-1, 1e1, 1e3, 1e9, 1e30] {
+            let near = |v: &f64| (decade..10.0 * decade).contains(&v.abs());
+            assert!(values.iter().any(near), "{decade}");
+        }
+    }
+
+    #[test]
+    fn what_overflows_is_told_and_what_saturates_is_not() {
+        let recorded = call(2);
+        let probed = probe(&recorded).unwrap().unwrap();
+        let exact = Oracles::new(0).exact(&probed, 0).unwrap();
+        let told = |tanh| beyond((&probed, &recorded), &exact, &capped(&probed, tanh), ("cap", "hash"));
+        assert_eq!(told(f32::tanh), None);
+        let found = told(|x| ((2.0 * x).exp() - 1.0) / ((2.0 * x).exp() + 1.0)).expect("it overflows");
+        assert!(found.input > 1300.0 && found.exact == 30.0 && found.observed == "NaN", "{found:?}");
+        assert!(found.recorded == 0.5 && found.sharp, "all beyond a bound, among positive ones: {found:?}");
+        assert!(found.text().contains("`cap` gives NaN"), "{}", found.text());
+    }
+}
