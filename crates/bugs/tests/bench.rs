@@ -11,7 +11,9 @@ use tapml_bugs::strength::{ScoreOptions, score, seek};
 use tapml_bugs::{Catalogue, Family, Mutant, Workbench};
 use tapml_device::Device;
 use tapml_emulator::{Checks, Emulator, Options};
-use tapml_graph::{Model, Result, fuse};
+use tapml_graph::op::Packing;
+use tapml_graph::rewrite::{PART_NAMES, packed_types, quantize};
+use tapml_graph::{DType, Model, Origin, Result, Symbols, Tensor, TensorType, Value, fuse};
 use tapml_import::Checkpoint;
 use tapml_migrate::{CheckOptions, Quiet, Stop, check};
 
@@ -87,7 +89,7 @@ fn every_fault_of_every_family_is_seen_and_nothing_else() {
     let real = report.mutants.iter().filter(|r| r.real()).count();
     assert!(real >= mutants.len() / 2, "{real} of {} mutants are faults", mutants.len());
     let rates = report.rates(None);
-    assert_eq!(rates.len(), POLICIES.len() + 4);
+    assert_eq!(rates.len(), POLICIES.len() + 5);
     assert_eq!((rates[0].faults, rates[0].missed, rates[0].clean, rates[0].false_alarms), (real, 0, 1, 0));
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
@@ -181,6 +183,102 @@ fn an_attribute_that_no_element_misses_is_found_lost() {
     assert_eq!((report.failed, failure.criterion.as_str()), (1, "an attribute left out"));
     assert!(failure.pattern.as_ref().unwrap().text.contains("`eps`"), "{failure:?}");
     assert_eq!(checked(&bed, op, &[]).failed, 0);
+}
+
+#[test]
+fn a_probe_tells_what_no_recorded_input_reaches() {
+    let Some((folder, model)) = gemma2() else { return };
+    let options = BedOptions { prompts: vec![ids(1, 6)], steps: 1 };
+    let bed = Bed::carve("gemma2", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let info = Workbench::new(open().unwrap()).info().clone();
+    let all = Catalogue::of("gemma2", model.graph(), &info).unwrap().mutants;
+    for op in ["softcap", "attention"] {
+        let overflowing: Vec<Mutant> =
+            all.iter().filter(|m| m.op == op && m.operator == "overflowing-tanh").cloned().collect();
+        assert_eq!(overflowing.len(), 1);
+        let report = checked(&bed, op, &overflowing);
+        let found = &report.ops[0];
+        assert!(report.failed == 0 && !report.passed() && found.probes > 0, "{found:?}");
+        let beyond = &found.beyond[0];
+        assert!(beyond.observed == "NaN" && beyond.input.abs() > beyond.recorded, "{beyond:?}");
+        let clean = checked(&bed, op, &[]);
+        assert!(clean.passed() && clean.ops[0].probes == found.probes, "{clean:?}");
+        let records = tried(&bed, &overflowing);
+        assert!(records[0].sighting.caught() && records[0].sighting.failed == 0, "{records:?}");
+        let found = Mutex::new(Vec::new());
+        let add = |diagnosed| found.lock().unwrap().push(diagnosed);
+        let case = Case::single(&overflowing[0]);
+        diagnoses(std::slice::from_ref(&bed), &[case], &run(), &add, &Quiet, &Stop::new()).unwrap();
+        let found = found.into_inner().unwrap();
+        assert!(found[0].missed.is_empty() && found[0].reports.len() == 1, "{found:?}");
+        assert_eq!((found[0].reports[0].cause.as_str(), found[0].named), ("overflow", 1), "{found:?}");
+    }
+}
+
+/// A weight in 4 bits, 32 elements to a scale and a zero point: its words, scales and zero points.
+fn packed(weight: &Tensor, types: &[TensorType]) -> Vec<Tensor> {
+    let sizes = |ty: &TensorType| ty.sizes(&Symbols::new()).unwrap();
+    let (mut words, mut scales, mut zeros) = (Vec::new(), Vec::new(), Vec::new());
+    for group in weight.to_f64().chunks(32) {
+        let bound = |pick: fn(f64, f64) -> f64| group.iter().copied().fold(0.0, pick);
+        let (least, most) = (bound(f64::min), bound(f64::max));
+        let scale = ((most - least) / 15.0).max(1e-6);
+        let zero = (-least / scale).round();
+        scales.push(scale);
+        zeros.push(zero);
+        for eight in group.chunks(8) {
+            let value = |v: &f64| (v / scale + zero).round().clamp(0.0, 15.0) as u32;
+            let word = eight.iter().rev().fold(0u32, |word, v| word << 4 | value(v));
+            words.extend(word.to_le_bytes());
+        }
+    }
+    vec![
+        Tensor::new(DType::U32, sizes(&types[0]), words.into()).unwrap(),
+        Tensor::from_f64(DType::F16, sizes(&types[1]), &scales).unwrap(),
+        Tensor::from_f64(DType::F16, sizes(&types[2]), &zeros).unwrap(),
+    ]
+}
+
+/// The model with all matrices but the embedding in 4 bits.
+fn quantised() -> Model {
+    let checkpoint = Checkpoint::open(tapml_testing::model("llama_draft")).unwrap();
+    let (plain, packing) = (checkpoint.model(), Packing { bits: 4, group: 32, zeros: true });
+    let chosen = |v: &Value| v.name.ends_with("proj.weight");
+    let graph = quantize(checkpoint.graph(), &|v| chosen(v).then_some(packing)).unwrap();
+    let mut weights = std::collections::HashMap::new();
+    for value in checkpoint.graph().values().iter().filter(|v| v.origin == Origin::Weight) {
+        let weight = plain.weight(&value.name).unwrap();
+        if !chosen(value) {
+            weights.insert(value.name.clone(), weight.clone());
+            continue;
+        }
+        let parts = packed(&weight, &packed_types(&value.ty, packing).unwrap());
+        weights.extend(PART_NAMES.iter().map(|part| format!("{}.{part}", value.name)).zip(parts));
+    }
+    Model::new(fuse(&graph).unwrap(), weights).unwrap()
+}
+
+#[test]
+fn weights_unpacked_in_another_order_are_found() {
+    let (folder, model) = (tempfile::tempdir().unwrap(), quantised());
+    assert!(model.graph().op_kinds().iter().any(|(op, _)| *op == "quantized_linear"));
+    let options = BedOptions { prompts: vec![ids(1, 11)], steps: 1 };
+    let bed = Bed::carve("llama_4bit", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let info = Workbench::new(open().unwrap()).info().clone();
+    let all = Catalogue::of("llama_4bit", model.graph(), &info).unwrap().mutants;
+    let rows = ["element-order", "conversion-order", "zero-after-scale", "neighbouring-group"];
+    let mutants: Vec<Mutant> =
+        all.into_iter().filter(|m| rows.contains(&m.operator.as_str())).collect();
+    let records = tried(&bed, &mutants);
+    for row in rows {
+        let of_row = records.iter().filter(|r| r.operator == row);
+        let real = of_row.clone().filter(|r| r.real()).count();
+        let missed: Vec<&Record> = of_row.filter(|r| r.real() && !r.sighting.caught()).collect();
+        assert!(real > 0 && missed.is_empty(), "{row}: {real} faults; missed: {missed:?}");
+    }
+    for op in ["quantized_linear", "quantized_gated_linear"] {
+        assert!(records.iter().filter(|r| r.op == op && r.real()).count() >= 8, "{op}");
+    }
 }
 
 #[test]

@@ -6,7 +6,9 @@ use tapml_bugs::{BETWEEN, Catalogue, Edit, Family, OPERATORS, Workbench};
 use tapml_device::Device;
 use tapml_device::conformance::{Outcome, run_all};
 use tapml_emulator::{Emulator, Options};
-use tapml_graph::{Graph, fuse};
+use tapml_graph::op::Packing;
+use tapml_graph::rewrite::quantize;
+use tapml_graph::{Graph, Value, fuse};
 use tapml_import::Checkpoint;
 
 const MODELS: [&str; 2] = ["qwen2_moe", "gemma2"];
@@ -60,6 +62,13 @@ fn every_operator_of_the_tables_finds_a_place_in_some_model() {
         for mutant in catalogue(name, &graph(&path)).mutants {
             *found.entry(mutant.operator).or_default() += 1;
         }
+    }
+    let packing = Packing { bits: 4, group: 32, zeros: true };
+    let draft = Checkpoint::open(tapml_testing::model("llama_draft")).unwrap();
+    let stored = |v: &Value| v.name.ends_with("proj.weight").then_some(packing);
+    let quantised = fuse(&quantize(draft.graph(), &stored).unwrap()).unwrap();
+    for mutant in catalogue("llama_4bit", &quantised).mutants {
+        *found.entry(mutant.operator).or_default() += 1;
     }
     let names = OPERATORS.iter().map(|o| o.name).chain(BETWEEN.iter().map(|o| o.name));
     for name in names.filter(|_| all) {

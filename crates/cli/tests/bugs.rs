@@ -98,6 +98,50 @@ fn a_suite_is_scored_and_made_smaller() {
     assert!(text.contains("is no call of the runs"), "{text}");
 }
 
+/// The small bundled model with attention windows of 8 positions.
+fn windowed(folder: &std::path::Path) -> std::path::PathBuf {
+    let model = folder.join("windowed");
+    std::fs::create_dir(&model).unwrap();
+    for entry in std::fs::read_dir(draft()).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::copy(&path, model.join(path.file_name().unwrap())).unwrap();
+    }
+    let path = model.join("config.json");
+    let mut config: Value = serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    config["architectures"] = serde_json::json!(["MistralForCausalLM"]);
+    config["model_type"] = "mistral".into();
+    config["sliding_window"] = 8.into();
+    std::fs::remove_file(&path).unwrap();
+    std::fs::write(&path, config.to_string()).unwrap();
+    model
+}
+
+#[test]
+fn a_prompt_is_sought_for_what_a_suite_is_blind_to() {
+    let folder = tempfile::tempdir().unwrap();
+    let model = windowed(folder.path());
+    std::fs::write(folder.path().join("short.txt"), "Once\n").unwrap();
+    let mut carve = tapml(folder.path());
+    carve.args(["carve", "windowed", "--prompts", "short.txt", "--steps", "0", "--out", "short.suite"]);
+    carve.assert().success();
+    let mut score = tapml(folder.path());
+    score.args(["suite", "score", "short.suite", "--op", "attention", "--mutants", "1", "--seek"]);
+    let report = json(&mut score, 0);
+    let blind = report["blind"].as_array().unwrap();
+    assert_eq!((blind.len(), blind[0]["attribute"].as_str()), (1, Some("WINDOW")), "{blind:?}");
+    let found = report["found"].as_array().unwrap();
+    assert!(!found.is_empty() && found.len() <= blind[0]["mutants"].as_array().unwrap().len(), "{found:?}");
+    for found in found {
+        assert!(blind[0]["mutants"].as_array().unwrap().contains(&found["id"]), "{found}");
+        assert!(found["prompt"].as_array().unwrap().len() > 8, "beyond the window: {found}");
+    }
+    // Without its model there is nothing to record calls of.
+    std::fs::remove_dir_all(model).unwrap();
+    let mut again = tapml(folder.path());
+    again.args(["suite", "score", "short.suite", "--op", "attention", "--mutants", "1", "--seek"]);
+    assert!(stderr(&mut again, 2).contains("windowed"));
+}
+
 #[test]
 fn a_kernel_that_does_not_end_on_a_gpu_is_ended_with_its_process() {
     let folder = tempfile::tempdir().unwrap();

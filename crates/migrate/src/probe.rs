@@ -73,7 +73,7 @@ fn way(op: &Op) -> Option<Way> {
         Op::Softcap(_) | Op::Tanh(_) | Op::Gelu(_) | Op::Silu(_) | Op::Sigmoid(_) | Op::Softplus(_) => {
             Some(Way::Swept)
         }
-        Op::GatedLinear(_) => Some(Way::Scaled),
+        Op::GatedLinear(_) | Op::QuantizedGatedLinear(_) => Some(Way::Scaled),
         Op::Attention(attention) => attention.softcap.map(|_| Way::Scaled),
         _ => None,
     }
@@ -199,7 +199,9 @@ pub(crate) fn run(
     for ((hash, recorded, call), outputs) in probes.iter().zip(found) {
         let outputs = match outputs {
             Some(Ok(outputs)) => outputs,
-            Some(Err(e)) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => return Err(e),
+            Some(Err(e)) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => {
+                return Err(e);
+            }
             // A kernel that cannot be run fails its cases.
             _ => continue,
         };

@@ -5,6 +5,7 @@ mod between;
 mod constants;
 mod indexing;
 mod launch;
+mod quantised;
 mod synchronisation;
 
 use crate::mutant::{Edit, Family};
@@ -271,6 +272,30 @@ pub const OPERATORS: &[Operator] = &[
         Family::Indexing,
         &[C::PositionShifted, C::MaskShifted, C::OffByOne, C::WrongSlot],
         indexing::position,
+    ),
+    row(
+        "element-order",
+        Family::Indexing,
+        &[C::ColumnsSwapped, C::WrongStride, C::OffByOne, C::Transposed],
+        quantised::element_order,
+    ),
+    row(
+        "conversion-order",
+        Family::Arithmetic,
+        &[C::ConversionOrder, C::WrongCast, C::WrongSign, C::F16Accumulation, C::WrongFormula],
+        quantised::conversion_order,
+    ),
+    row(
+        "zero-after-scale",
+        Family::Arithmetic,
+        &[C::ConversionOrder, C::WrongFormula, C::WrongConstant, C::MissingScale, C::WrongScale],
+        quantised::zero_after_scale,
+    ),
+    row(
+        "neighbouring-group",
+        Family::Indexing,
+        &[C::WrongStride, C::OffByOne, C::WrongScale, C::ColumnsSwapped],
+        quantised::neighbouring_group,
     ),
     row("last-workgroup", Family::Indexing, &[C::TailDropped, C::NotWritten], launch::last_workgroup),
     row("no-barrier", Family::Synchronisation, &[C::Race], synchronisation::no_barrier),

@@ -54,9 +54,10 @@ pub fn carved(folder: &Path) -> PathBuf {
 
 /// A kernel file with the text of a built-in kernel.
 pub fn kernel(folder: &Path, op: &str) -> PathBuf {
-    let source = tapml_testing::root().join(format!("crates/kernels/src/kernel/{op}/portable.wgsl"));
+    let (dtype, info) = (::tapml::graph::DType::F32, ::tapml::kernels::any_device());
+    let kernel = ::tapml::kernels::BuiltIn::find(&format!("{op}/portable"), dtype, &info).unwrap();
     let path = folder.join(format!("{op}.wgsl"));
-    std::fs::copy(source, &path).unwrap();
+    std::fs::write(&path, &kernel.desc().unwrap().source.text).unwrap();
     path
 }
 

@@ -9,8 +9,9 @@ use tapml_device::Device;
 use tapml_diagnose::{DiagnoseOptions, Diagnosis, Subject, diagnose};
 use tapml_emulator::{Emulator, Options};
 use tapml_exec::{CpuPlatform, DevicePlatform, Overrides, Platform};
-use tapml_graph::{Model, fuse};
+use tapml_graph::{DType, Model, fuse};
 use tapml_import::Checkpoint;
+use tapml_kernels::{BuiltIn, any_device};
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{CarveOptions, ModelIdentity, Oracles, PromptInput, Quiet, Stop, carve};
 
@@ -69,8 +70,8 @@ pub fn emulator(options: &str) -> Box<dyn Device> {
 
 /// The text of a built-in kernel with each of these pieces replaced once.
 pub fn changed(op: &str, changes: &[(&str, &str)]) -> String {
-    let path = tapml_testing::root().join(format!("crates/kernels/src/kernel/{op}/portable.wgsl"));
-    let mut text = std::fs::read_to_string(path).unwrap();
+    let kernel = BuiltIn::find(&format!("{op}/portable"), DType::F32, &any_device()).unwrap();
+    let mut text = kernel.desc().unwrap().source.text.clone();
     for (old, new) in changes {
         assert!(text.contains(old), "{op} has no `{old}`");
         text = text.replacen(old, new, 1);
