@@ -13,7 +13,7 @@ use tapml_device::Device;
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_graph::op::Packing;
 use tapml_graph::rewrite::{PART_NAMES, packed_types, quantize};
-use tapml_graph::{DType, Model, Origin, Result, Symbols, Tensor, TensorType, Value, fuse};
+use tapml_graph::{Bytes, DType, Model, Origin, Result, Symbols, Tensor, TensorType, Value, fuse};
 use tapml_import::Checkpoint;
 use tapml_migrate::{CheckOptions, Quiet, Stop, check};
 
@@ -233,7 +233,7 @@ fn packed(weight: &Tensor, types: &[TensorType]) -> Vec<Tensor> {
         }
     }
     vec![
-        Tensor::new(DType::U32, sizes(&types[0]), words.into()).unwrap(),
+        Tensor::new(DType::U32, sizes(&types[0]), Bytes::new(words)).unwrap(),
         Tensor::from_f64(DType::F16, sizes(&types[1]), &scales).unwrap(),
         Tensor::from_f64(DType::F16, sizes(&types[2]), &zeros).unwrap(),
     ]
@@ -267,8 +267,7 @@ fn weights_unpacked_in_another_order_are_found() {
     let info = Workbench::new(open().unwrap()).info().clone();
     let all = Catalogue::of("llama_4bit", model.graph(), &info).unwrap().mutants;
     let rows = ["element-order", "conversion-order", "zero-after-scale", "neighbouring-group"];
-    let mutants: Vec<Mutant> =
-        all.into_iter().filter(|m| rows.contains(&m.operator.as_str())).collect();
+    let mutants: Vec<Mutant> = all.into_iter().filter(|m| rows.contains(&m.operator.as_str())).collect();
     let records = tried(&bed, &mutants);
     for row in rows {
         let of_row = records.iter().filter(|r| r.operator == row);
