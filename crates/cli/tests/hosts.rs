@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::carved;
+use common::{Run, carved};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -50,13 +50,24 @@ impl Net {
         assert!(ip(&format!("-n {} link set p{host} {state}", self.names[0])));
     }
 
-    /// Starts a program on a host.
-    fn start(&self, host: usize, folder: &Path, program: &str, arguments: &str) -> Process {
+    /// A program on a host.
+    fn command(&self, host: usize, folder: &Path, program: &str, arguments: &str) -> Command {
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.names[host], program]).args(arguments.split_whitespace());
         command.current_dir(folder).env("TAPML_TOKEN", "a token for this test").env("TAPML_HUB", HUBS);
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts a program on a host.
+    fn start(&self, host: usize, folder: &Path, program: &str, arguments: &str) -> Process {
+        let mut command = self.command(host, folder, program, arguments);
         Process(Some(command.spawn().unwrap()))
+    }
+
+    /// Starts a fleet's run on a host.
+    fn run(&self, host: usize, folder: &Path, arguments: &str) -> Run {
+        Run::start(self.command(host, folder, env!("CARGO_BIN_EXE_tapml"), arguments))
     }
 
     fn tapml(&self, host: usize, folder: &Path, arguments: &str) -> Process {
@@ -109,17 +120,22 @@ impl Drop for Process {
 /// Hosts 1 and 2 are hubs where there are several.
 const HUBS: &str = "ws://10.77.0.1:7071?insecure,ws://10.77.0.2:7071?insecure";
 
-/// Waits until a host sees so many devices.
-fn known(net: &Net, host: usize, folder: &Path, count: usize) {
+/// Waits until the devices that a host sees are as they shall be.
+fn devices(net: &Net, host: usize, folder: &Path, wanted: impl Fn(&[Value]) -> bool) {
     let until = Instant::now() + Duration::from_secs(60);
     loop {
         let (_, listed) = net.json(host, folder, "device list hub");
-        if listed["devices"].as_array().is_some_and(|all| all.len() == count) {
+        if listed["devices"].as_array().is_some_and(|all| wanted(all)) {
             return;
         }
         assert!(Instant::now() < until, "{listed}");
-        std::thread::sleep(Duration::from_millis(100));
+        std::thread::sleep(Duration::from_millis(50));
     }
+}
+
+/// Waits until a host sees so many devices.
+fn known(net: &Net, host: usize, folder: &Path, count: usize) {
+    devices(net, host, folder, |all| all.len() == count);
 }
 
 fn token(folder: &Path) {
@@ -141,7 +157,7 @@ fn a_network_that_falls_silent_costs_its_session_only() {
     let suite = carved(folder);
     let check = format!("check {} --target hub/far?answer-within=3", suite.display());
     let running = net.tapml(3, folder, &check);
-    std::thread::sleep(Duration::from_millis(400));
+    devices(&net, 3, folder, |all| all[0]["hub"]["busy"] == 1);
     net.plug(2, "down");
     // It may have been done in time; else it is told that the device is lost.
     let (code, _) = running.report();
@@ -160,17 +176,49 @@ fn a_network_that_falls_silent_costs_its_session_only() {
     assert_eq!(report["failed"], 0, "{report}");
 }
 
+/// Hosts with a broker's program, or a counted skip.
+fn with_broker(test: &str, hosts: usize) -> Option<Net> {
+    if Command::new("nats-server").arg("--version").stdout(Stdio::null()).status().is_err() {
+        tapml_testing::skip("nats-server", "it is not installed");
+        return None;
+    }
+    Net::new(test, hosts)
+}
+
+/// The broker on a host, once it answers there.
+fn broker(net: &Net, host: usize, folder: &Path) -> Process {
+    let address = format!("10.77.0.{host}");
+    let process = net.start(host, folder, "nats-server", &format!("-a {address} -p 4222 -js -sd nats"));
+    let until = Instant::now() + Duration::from_secs(30);
+    let asked = format!("exec 3<>/dev/tcp/{address}/4222");
+    let answers = || ip_exec(net, host, &["bash", "-c", &asked]);
+    while !answers() {
+        assert!(Instant::now() < until, "the broker does not answer");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    process
+}
+
+fn ip_exec(net: &Net, host: usize, command: &[&str]) -> bool {
+    let mut ip = Command::new("ip");
+    ip.args(["netns", "exec", &net.names[host]]).args(command).stderr(Stdio::null());
+    ip.status().is_ok_and(|status| status.success())
+}
+
+/// How many cases the devices of a fleet's report had.
+fn by_device(report: &Value) -> u64 {
+    let columns = report["devices"].as_array().unwrap();
+    let ops = columns.iter().flat_map(|column| column["ops"].as_array().unwrap());
+    ops.map(|op| op["cases"].as_u64().unwrap()).sum()
+}
+
 #[test]
 fn a_fleet_over_many_hosts_loses_nothing() {
-    if Command::new("nats-server").arg("--version").stdout(Stdio::null()).status().is_err() {
-        return tapml_testing::skip("nats-server", "it is not installed");
-    }
-    let Some(net) = Net::new("fleet", 4) else { return };
+    let Some(net) = with_broker("fleet", 4) else { return };
     let folder = tempfile::tempdir().unwrap();
     let folder = folder.path();
     token(folder);
-    let broker = || net.start(4, folder, "nats-server", "-a 10.77.0.4 -p 4222 -js -sd nats");
-    let first = broker();
+    let first = broker(&net, 4, folder);
     let hub = |host: usize| {
         let own = format!("{HUB} --broker nats://10.77.0.4:4222 --advertise ws://10.77.0.{host}:7071");
         net.tapml(host, folder, &own)
@@ -178,10 +226,7 @@ fn a_fleet_over_many_hosts_loses_nothing() {
     let agent = |host: usize, name: &str, hubs: &str| {
         net.tapml(host, folder, &format!("device serve --hub {hubs} --name {name} --target emulator"))
     };
-    // The broker may take a moment.
-    std::thread::sleep(Duration::from_millis(700));
     let (one, _two) = (hub(1), hub(2));
-    std::thread::sleep(Duration::from_millis(700));
     let _a = agent(3, "a", HUBS);
     let b = agent(3, "b", "ws://10.77.0.2:7071?insecure");
     // Each hub tells of both, whichever has them.
@@ -191,17 +236,47 @@ fn a_fleet_over_many_hosts_loses_nothing() {
         "check {} --target hub/emulator --fleet --broker nats://10.77.0.4:4222 --run r1",
         suite.display()
     );
-    let run = net.tapml(4, folder, &format!("{fleet} --json -"));
-    std::thread::sleep(Duration::from_millis(600));
+    let mut run = net.run(4, folder, &fleet);
+    run.wait_for(0.1);
     one.kill();
-    std::thread::sleep(Duration::from_millis(300));
+    run.wait_for(0.2);
     b.kill();
     first.kill();
-    std::thread::sleep(Duration::from_millis(500));
-    let _again = broker();
+    let _again = broker(&net, 4, folder);
     let _b = agent(3, "b", HUBS);
-    let (code, report) = run.report();
+    let (code, report) = run.end();
     assert_eq!(code, 0, "{report}");
     let (_, local) = net.json(4, folder, &format!("check {} --target emulator", suite.display()));
     assert_eq!((&report["cases"], &report["failed"]), (&local["cases"], &0.into()), "{report}");
+    assert_eq!(by_device(&report), local["cases"], "none is counted twice: {report}");
+    // The same command once more has nothing left to do, and the same to say.
+    let (code, again) = net.json(4, folder, &fleet);
+    assert_eq!((code, &again["cases"]), (0, &report["cases"]), "{again}");
+}
+
+#[test]
+fn a_client_that_is_killed_is_gone_on_with() {
+    let Some(net) = with_broker("client", 1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    token(folder);
+    let _broker = broker(&net, 1, folder);
+    let _hub = net.tapml(1, folder, HUB);
+    let _agent =
+        net.tapml(1, folder, "device serve --hub ws://10.77.0.1:7071?insecure --name a --target emulator");
+    known(&net, 1, folder, 1);
+    let suite = carved(folder);
+    let (_, local) = net.json(1, folder, &format!("check {} --target emulator", suite.display()));
+    let fleet = format!(
+        "check {} --target hub/emulator --fleet --broker nats://10.77.0.1:4222 --run r1",
+        suite.display()
+    );
+    let mut run = net.run(1, folder, &fleet);
+    run.wait_for(0.2);
+    run.kill();
+    // What the killed one had in hand comes again.
+    let (code, report) = net.json(1, folder, &fleet);
+    assert_eq!((code, &report["failed"]), (0, &0.into()), "{report}");
+    assert_eq!((&report["cases"], by_device(&report)), (&local["cases"], local["cases"].as_u64().unwrap()));
+    assert_eq!(report["missing"].as_array().unwrap().len(), 0);
 }

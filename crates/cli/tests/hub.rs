@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, draft, json, kernel, stderr, tapml};
+use common::{Run, carved, draft, json, kernel, stderr, tapml};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -157,21 +157,19 @@ fn a_fleet_loses_nothing_when_an_agent_is_killed_and_the_hub_restarted() {
         .unwrap();
     let mut run = Command::new(env!("CARGO_BIN_EXE_tapml"));
     run.current_dir(folder.path()).env("TAPML_HUB", &place).arg("check").arg(&suite);
-    run.args(["--target", "hub/emulator", "--fleet", "--json", "-"]);
-    let run = run.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    // In the middle of the run, as far as the machine's speed lets it: killed, not asked.
-    std::thread::sleep(Duration::from_millis(700));
+    run.args(["--target", "hub/emulator", "--fleet"]);
+    let mut run = Run::start(run);
+    // In the middle of the run: killed, not asked.
+    run.wait_for(0.1);
     drop(two);
-    std::thread::sleep(Duration::from_millis(300));
+    run.wait_for(0.2);
     let _ = hub.process.kill();
     let _ = hub.process.wait();
     let listen = place.trim_start_matches("ws://").to_string();
     drop(hub);
     let _hub = Serving::hub(folder.path(), &listen);
-    let output = run.wait_with_output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(0), "{said}");
-    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let (code, report) = run.end();
+    assert_eq!(code, 0, "{report}");
     assert_eq!((report["cases"].as_u64(), &report["failed"]), (Some(all), &0.into()), "{report}");
     assert!(report["missing"].as_array().unwrap().is_empty());
     // The next command works.

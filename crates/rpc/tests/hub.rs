@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tapml_device::{Device, ErrorKind, Symbols};
 use tapml_rpc::agent::{self, Agent, Isolation, Stopper};
-use tapml_rpc::hub::{Config, Hub};
+use tapml_rpc::hub::{Config, Hub, Peers, Table};
 use tapml_rpc::wire::{self, AgentToHub, AgentWord, HubWord, Offer, Register};
 use tapml_rpc::{Address, RemoteDevice, client};
 use tungstenite::client::IntoClientRequest;
@@ -442,4 +442,48 @@ fn a_page_is_served_and_other_sites_may_not_connect() {
     assert!(upgrade("https://allowed", &own).contains("101 Switching"));
     assert!(upgrade("http://evil.example", &own).contains("403 Forbidden"));
     assert!(upgrade("http://evil.example:7071", "evil.example:7071").contains("403 Forbidden"));
+}
+
+#[test]
+fn a_list_comes_from_whichever_hub_answers() {
+    let (there, _hub) = hub(Config::default());
+    let _agent = threads(there, "a");
+    known(there, 1);
+    let hubs = format!("ws://127.0.0.1:1,ws://{there}");
+    let address = Address::parse("hub/emulator", &[("hub".into(), hubs)]).unwrap();
+    assert_eq!(client::offers(&address).unwrap()[0].name, "a/emulator");
+    assert_eq!(count(&mut RemoteDevice::open(&address).unwrap(), &["add"]).unwrap(), 1);
+}
+
+/// A table that only this hub writes to.
+struct Alone;
+
+impl Table for Alone {
+    fn version(&self) -> u64 {
+        0
+    }
+    fn rows(&self) -> Vec<(String, Vec<u8>)> {
+        Vec::new()
+    }
+    fn put(&self, _: &str, _: &[u8]) {}
+    fn create(&self, _: &str, _: &[u8]) -> tapml_device::Result<bool> {
+        Ok(true)
+    }
+    fn remove(&self, _: &str) {}
+}
+
+#[test]
+fn a_hub_with_peers_says_where_it_is_reached() {
+    let peers = |url: Option<&str>| Peers { table: Arc::new(Alone), url: url.map(Into::into), ca: None };
+    let config = |url| Config {
+        peers: Some(peers(url)),
+        token: Some("a token".into()),
+        insecure: true,
+        ..Config::default()
+    };
+    let refused = Hub::bind("0.0.0.0:0", config(None)).err().unwrap();
+    assert_eq!(refused.kind(), ErrorKind::InvalidInput);
+    assert!(refused.hint().unwrap().contains("--advertise ws://HOST:"), "{refused}");
+    assert!(Hub::bind("0.0.0.0:0", config(Some("ws://lab1:7071"))).is_ok());
+    assert!(Hub::bind("127.0.0.1:0", config(None)).is_ok());
 }

@@ -7,6 +7,8 @@ use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
 
 /// The command, in a folder of the test's own.
 pub fn tapml(folder: &Path) -> Command {
@@ -90,5 +92,64 @@ impl Drop for Agent {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
+    }
+}
+
+/// A fleet's run in the background, whose progress the test follows.
+pub struct Run {
+    process: Option<Child>,
+    said: mpsc::Receiver<String>,
+    heard: String,
+}
+
+impl Run {
+    /// Starts `tapml check … --fleet` in a command that was made for it.
+    pub fn start(mut command: std::process::Command) -> Run {
+        command.args(["--json", "-"]).env("RUST_LOG", "warn,tapml::fleet=info");
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let (tell, said) = mpsc::channel();
+        let lines = BufReader::new(process.stderr.take().unwrap()).lines();
+        std::thread::spawn(move || lines.map_while(Result::ok).try_for_each(|line| tell.send(line)));
+        Run { process: Some(process), said, heard: String::new() }
+    }
+
+    /// Waits until a part of the cases is done. Fails if the run is over by then.
+    pub fn wait_for(&mut self, part: f64) {
+        loop {
+            let line = self.said.recv_timeout(Duration::from_secs(120));
+            let line = line.unwrap_or_else(|_| panic!("no {part} of the cases: {}", self.heard));
+            self.heard += &format!("{line}\n");
+            let words: Vec<&str> = line.split_whitespace().collect();
+            let Some(at) = words.windows(2).position(|w| w == ["cases", "are"]) else { continue };
+            let (done, all): (f64, f64) = (words[at - 3].parse().unwrap(), words[at - 1].parse().unwrap());
+            if done >= part * all {
+                assert!(done < all, "the run is over before anything went wrong");
+                return;
+            }
+        }
+    }
+
+    /// Kills it.
+    pub fn kill(mut self) {
+        let mut process = self.process.take().unwrap();
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+
+    /// Its exit code and its report; what it said if there is none.
+    pub fn end(mut self) -> (i32, Value) {
+        let output = self.process.take().unwrap().wait_with_output().unwrap();
+        self.heard.extend(self.said.iter().map(|line| line + "\n"));
+        let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|_| self.heard.clone().into());
+        (output.status.code().unwrap_or(-1), report)
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(process) = &mut self.process {
+            let _ = process.kill();
+            let _ = process.wait();
+        }
     }
 }

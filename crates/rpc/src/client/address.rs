@@ -135,6 +135,12 @@ impl Address {
         Ok(address)
     }
 
+    /// The same without a device: a list of devices is asked for, of whichever hub answers.
+    pub(super) fn for_list(self) -> Address {
+        let also = self.also.into_iter().map(Address::for_list).collect();
+        Address { target: String::new(), also, ..self }
+    }
+
     /// `host:port`, with brackets where they are needed.
     pub fn place(&self) -> String {
         match self.host.contains(':') {

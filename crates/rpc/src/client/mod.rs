@@ -46,7 +46,7 @@ pub fn offered(offer: wire::Offer) -> Offered {
 
 /// The same as the agent or hub tells it; a hub adds who serves each device and how busy it is.
 pub fn offers(address: &Address) -> Result<Vec<wire::Offer>> {
-    let address = Address { target: String::new(), ..address.clone() };
+    let address = address.clone().for_list();
     let what = if address.hub { "hub" } else { "agent" };
     let (_, welcome) = open(&address).context(|| format!("{what} at {}", address.place()))?;
     Ok(welcome.devices)

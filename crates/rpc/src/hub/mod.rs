@@ -56,7 +56,7 @@ pub struct Config {
 pub struct Peers {
     /// What they share.
     pub table: Arc<dyn Table>,
-    /// Where they reach this hub, such as `wss://lab1:7071`; where it listens if not given.
+    /// Where they reach this hub, such as `wss://lab1:7071`; where it listens if not given, unless that is every address.
     pub url: Option<String>,
     /// Certificates to trust at other hubs beside the system's.
     pub ca: Option<std::path::PathBuf>,
@@ -114,7 +114,11 @@ impl Hub {
         let agent_token = config.agent_token.as_ref().or(config.token.as_ref());
         let scheme = if config.tls.is_some() { "wss" } else { "ws" };
         let shared = config.peers.as_ref().map(|peers| -> Result<Shared> {
-            let url = peers.url.clone().unwrap_or_else(|| format!("{scheme}://{address}"));
+            let url = match &peers.url {
+                Some(url) => url.clone(),
+                None if address.ip().is_unspecified() => return Err(nowhere(scheme, address.port())),
+                None => format!("{scheme}://{address}"),
+            };
             Ok(Shared { table: peers.table.clone(), id: clients::random_id()?, url, seen: AtomicU64::new(0) })
         });
         let house = House {
@@ -170,6 +174,13 @@ impl Hub {
         threads.into_iter().for_each(|thread| drop(thread.join()));
         Ok(())
     }
+}
+
+/// Other hubs cannot dial an address that stands for all of this machine's.
+fn nowhere(scheme: &str, port: u16) -> Error {
+    let text =
+        "hubs that share a broker dial each other, and nobody can dial the address that this one listens at";
+    Error::invalid(text).with_hint(format!("say where it is reached: --advertise {scheme}://HOST:{port}"))
 }
 
 impl House {

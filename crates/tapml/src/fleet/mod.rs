@@ -230,6 +230,9 @@ impl Board<'_> {
             self.lanes.iter().map(|of| Ok((of, self.work.count(of)?))).collect::<Result<Vec<_>>>()?;
         let all = counts.iter().map(|(_, count)| count).sum();
         let told = self.told.fetch_max(all, Ordering::AcqRel);
+        if all > told {
+            log::info!("{all} of {} cases are done", self.wanted.len() * self.lanes.len());
+        }
         progress.advance(all.saturating_sub(told) as u64);
         Ok(counts.iter().any(|(of, count)| *of == lane && *count >= self.wanted.len()))
     }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use tapml_broker::{Bucket, Client, Queue, key};
 
 /// An item that was taken comes to somebody else after this time without a word about it.
-const WAIT: Duration = Duration::from_secs(30);
+const WAIT: Duration = Duration::from_secs(12);
 
 /// How long results are kept.
 const KEPT: Duration = Duration::from_secs(30 * 24 * 3600);

@@ -22,7 +22,7 @@ const AGAIN: Duration = Duration::from_millis(300);
 const DEFECTS: usize = 20;
 
 /// How often a task is said to be worked on.
-const RENEW: Duration = Duration::from_secs(10);
+const RENEW: Duration = Duration::from_secs(4);
 
 /// See the module.
 pub(super) struct Worker<'a> {
@@ -106,7 +106,7 @@ impl<'a> Worker<'a> {
                     }
                 }
                 let records = self.records(&checked)?;
-                self.board.work.finish(task, records)
+                self.keep(&task, &records)
             }
             Err(error) => {
                 if is_loss(&error) {
@@ -118,6 +118,21 @@ impl<'a> Worker<'a> {
                 let pieces = pieces.map(piece).collect();
                 self.board.work.give_back(task, pieces)?;
                 Err(error)
+            }
+        }
+    }
+
+    /// Keeps what came out. A queue that is away is waited for: its work would be done again otherwise.
+    fn keep(&self, task: &Task, records: &[Record]) -> Result<()> {
+        let since = Instant::now();
+        loop {
+            match self.board.work.finish(task.clone(), records.to_vec()) {
+                Err(error) if is_loss(&error) && since.elapsed() < self.fleet.patience => {
+                    self.fleet.stop.check()?;
+                    log::info!("the queue: {error}");
+                    std::thread::sleep(AGAIN);
+                }
+                kept => return kept,
             }
         }
     }

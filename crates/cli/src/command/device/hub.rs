@@ -54,7 +54,7 @@ pub struct HubArgs {
     /// Which of the broker's groups of hubs this one belongs to
     #[arg(long, value_name = "NAME", default_value = "lab", requires = "broker")]
     group: String,
-    /// Where other hubs reach this one, such as `wss://lab1:7071`; where it listens if not given
+    /// Where other hubs reach this one, such as `wss://lab1:7071`; where it listens if not given. Required with 0.0.0.0
     #[arg(long, value_name = "URL", requires = "broker")]
     advertise: Option<String>,
     /// Certificates (PEM) to trust at other hubs beside the system's
