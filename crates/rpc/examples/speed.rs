@@ -1,6 +1,10 @@
 //! How fast a remote device answers and moves bytes: `cargo run -p tapml-rpc --example speed -- ws://127.0.0.1:7070/emulator`.
 //! Without an address, agents of its own with the emulator, in a process for each session: in plain text, then with TLS, then
-//! 1,000 sessions one after the other and 50 at once. Prints medians and ranges.
+//! 1,000 sessions one after the other and 50 at once. With `steps`, what the wire adds to steps of a device whose kernels take
+//! 1 ms. Prints medians and ranges.
+
+#[path = "speed/sleeper.rs"]
+mod sleeper;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,8 +23,11 @@ impl Offer for Emulators {
         Vec::new()
     }
 
-    fn open(&self, _: &str, options: &str) -> Result<Box<dyn Device>> {
-        Ok(Box::new(Emulator::new(Options::parse(options)?)?))
+    fn open(&self, name: &str, options: &str) -> Result<Box<dyn Device>> {
+        Ok(match name {
+            "sleeper" => Box::new(sleeper::Sleeper::new(options)),
+            _ => Box::new(Emulator::new(Options::parse(options)?)?),
+        })
     }
 }
 
@@ -66,6 +73,7 @@ const MIB: usize = 1 << 20;
 fn main() {
     let done = match std::env::args().nth(1).as_deref() {
         Some("session") => run_session(&Emulators),
+        Some("steps") => own_agent(None).and_then(|word| steps(&word)),
         Some(word) => run(word),
         None => all(),
     };
@@ -162,6 +170,29 @@ fn run(word: &str) -> Result<()> {
         device.destroy_buffer(buffer)?;
     }
     println!("first contents: {:?} bytes sent and held", device.saved());
+    Ok(())
+}
+
+/// Steps here and there by turns, as a decoded token is one.
+fn steps(word: &str) -> Result<()> {
+    let word = word.replace("/emulator", "/sleeper");
+    for (kernel, answer) in
+        [(0, 4 << 10), (300, 4 << 10), (1000, 4 << 10), (1000, 512 << 10), (3000, 4 << 10)]
+    {
+        let mut devices: [(Box<dyn Device>, Vec<Duration>); 2] = [
+            (Box::new(sleeper::Sleeper::new(&format!("us={kernel}"))), Vec::new()),
+            (Box::new(open(&format!("{word}?us={kernel}"))?), Vec::new()),
+        ];
+        for _ in 0..10 {
+            for (device, times) in &mut devices {
+                times.extend(sleeper::steps(device.as_mut(), answer, 40)?);
+            }
+        }
+        let [here, there] = devices.map(|(_, times)| times.iter().map(|t| t.as_secs_f64() * 1e6).collect());
+        let what = format!("step, kernel of {kernel} us, answer of {} KiB", answer >> 10);
+        show(&format!("{what}: here, us"), here);
+        show(&format!("{what}: there, us"), there);
+    }
     Ok(())
 }
 

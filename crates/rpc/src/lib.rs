@@ -7,6 +7,7 @@
 #![warn(missing_docs)]
 
 pub mod agent;
+mod awake;
 pub mod client;
 pub mod conformance;
 mod executor;

@@ -1,5 +1,6 @@
 //! A connection that is read by one thread and written by others: TCP, or TLS on top of it.
 
+use crate::awake::Awake;
 use rustls::{ClientConnection, Connection, ServerConnection};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Read, Write};
@@ -30,6 +31,7 @@ pub struct Reader {
     raw: Vec<u8>,
     /// When the other side must have been let in.
     until: Option<Instant>,
+    awake: Awake,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -67,7 +69,8 @@ impl Link {
         tcp.set_write_timeout(Some(SLOW))?;
         keep_alive(&tcp)?;
         let link = Arc::new(Link { tcp, tls: tls.map(Mutex::new), dialled, out: Mutex::new(()) });
-        let reader = Reader { link: link.clone(), raw: Vec::new(), until: Some(Instant::now() + within) };
+        let until = Some(Instant::now() + within);
+        let reader = Reader { link: link.clone(), raw: Vec::new(), until, awake: Awake::default() };
         Ok((link, reader))
     }
 
@@ -82,16 +85,16 @@ impl Link {
     }
 
     fn frame(&self, opcode: u8, bytes: &[u8]) -> io::Result<()> {
-        let mask = if self.dialled { 0x80 } else { 0 };
+        let masked = if self.dialled { 0x80 } else { 0 };
         let mut head = vec![0x80 | opcode];
         match bytes.len() {
-            len @ 0..126 => head.push(mask | len as u8),
+            len @ 0..126 => head.push(masked | len as u8),
             len @ 126..0x1_0000 => {
-                head.push(mask | 126);
+                head.push(masked | 126);
                 head.extend((len as u16).to_be_bytes());
             }
             len => {
-                head.push(mask | 127);
+                head.push(masked | 127);
                 head.extend((len as u64).to_be_bytes());
             }
         }
@@ -99,7 +102,10 @@ impl Link {
             let mut key = [0; 4];
             getrandom::fill(&mut key).map_err(io::Error::other)?;
             head.extend(key);
-            return self.write(&[&head, &masked(bytes, key)]);
+            let start = head.len();
+            head.extend_from_slice(bytes);
+            mask(&mut head[start..], key);
+            return self.write(&[&head]);
         }
         if bytes.len() < crate::pipe::AT_ONCE {
             head.extend_from_slice(bytes);
@@ -148,11 +154,11 @@ impl Link {
     }
 }
 
-fn masked(bytes: &[u8], key: [u8; 4]) -> Vec<u8> {
-    let mut out = bytes.to_vec();
+/// What a side that has dialled does to the bytes of its frames.
+fn mask(bytes: &mut [u8], key: [u8; 4]) {
     let key = u32::from_ne_bytes(key);
     let wide = u64::from(key) << 32 | u64::from(key);
-    let mut words = out.chunks_exact_mut(8);
+    let mut words = bytes.chunks_exact_mut(8);
     for word in &mut words {
         let value =
             u64::from_ne_bytes([word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7]]);
@@ -160,7 +166,6 @@ fn masked(bytes: &[u8], key: [u8; 4]) -> Vec<u8> {
     }
     let rest = words.into_remainder().iter_mut().zip(wide.to_ne_bytes());
     rest.for_each(|(byte, key)| *byte ^= key);
-    out
 }
 
 /// A connection whose other side has gone without a word is found out by the system, also while nothing is said.
@@ -195,7 +200,7 @@ impl Reader {
         self.link.tcp.set_read_timeout(Some(tick))
     }
 
-    fn receive(&self, buffer: &mut [u8]) -> io::Result<usize> {
+    fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if let Some(until) = self.until {
             let left = until.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -203,7 +208,8 @@ impl Reader {
             }
             self.link.tcp.set_read_timeout(Some(left))?;
         }
-        (&self.link.tcp).read(buffer)
+        let tcp = &self.link.tcp;
+        self.awake.read(&SockRef::from(tcp), || (&*tcp).read(buffer))
     }
 
     /// One round of TLS: plain bytes if there are any, else `None` after some progress.

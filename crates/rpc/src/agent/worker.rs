@@ -1,5 +1,6 @@
 //! Where a session runs: a process of its own, or a thread where processes cannot be had.
 
+use crate::awake::Alert;
 use crate::executor;
 use crate::offer::Offer;
 use std::collections::VecDeque;
@@ -159,7 +160,8 @@ fn process(mut command: Command) -> io::Result<(Worker, Streams)> {
     command.stdin(Stdio::from(OwnedFd::from(there))).stdout(print.try_clone()?).stderr(print);
     let child = command.spawn()?;
     drop(command);
-    let streams = Streams { to: Box::new(here.try_clone()?), from: Box::new(BufReader::new(here)) };
+    let streams =
+        Streams { to: Box::new(here.try_clone()?), from: Box::new(BufReader::new(Alert::new(here))) };
     Ok((watched(child, printed), streams))
 }
 
@@ -212,7 +214,7 @@ pub fn inherited() -> io::Result<Streams> {
     use std::os::fd::AsFd;
     use std::os::unix::net::UnixStream;
     let stream = UnixStream::from(io::stdin().as_fd().try_clone_to_owned()?);
-    Ok(Streams { to: Box::new(stream.try_clone()?), from: Box::new(BufReader::new(stream)) })
+    Ok(Streams { to: Box::new(stream.try_clone()?), from: Box::new(BufReader::new(Alert::new(stream))) })
 }
 
 /// The streams of a process that [`process`] started, seen from inside.

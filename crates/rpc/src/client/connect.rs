@@ -1,6 +1,7 @@
 //! From an address to an open connection: TCP, TLS, the WebSocket's handshake.
 
 use super::address::Address;
+use crate::awake::Alert;
 use crate::wire::limits::{HANDSHAKE, MAX_MESSAGE, PROTOCOL};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
@@ -22,16 +23,16 @@ const SLOW: Duration = Duration::from_secs(60);
 /// TCP, or TLS on top of it.
 pub enum Stream {
     /// Plain text.
-    Plain(TcpStream),
+    Plain(Alert<TcpStream>),
     /// TLS.
-    Tls(Box<StreamOwned<ClientConnection, TcpStream>>),
+    Tls(Box<StreamOwned<ClientConnection, Alert<TcpStream>>>),
 }
 
 impl Stream {
     fn tcp(&self) -> &TcpStream {
         match self {
-            Stream::Plain(tcp) => tcp,
-            Stream::Tls(tls) => &tls.sock,
+            Stream::Plain(tcp) => &tcp.stream,
+            Stream::Tls(tls) => &tls.sock.stream,
         }
     }
 }
@@ -69,7 +70,7 @@ pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
     tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
     tcp.set_write_timeout(Some(SLOW)).map_err(io)?;
     let stream = match address.tls {
-        false => Stream::Plain(tcp),
+        false => Stream::Plain(Alert::new(tcp)),
         true => Stream::Tls(Box::new(secure(address, tcp)?)),
     };
     let url = format!("{}://{}/", if address.tls { "wss" } else { "ws" }, address.place());
@@ -108,7 +109,7 @@ pub fn tls(address: &Address) -> Result<ClientConnection> {
     ClientConnection::new(config, name).map_err(|e| Error::bug(format!("TLS: {e}")))
 }
 
-fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, TcpStream>> {
+fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, Alert<TcpStream>>> {
     let mut tls = self::tls(address)?;
     while tls.is_handshaking() {
         tls.complete_io(&mut tcp).map_err(|e| {
@@ -117,7 +118,7 @@ fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientCon
             )
         })?;
     }
-    Ok(StreamOwned::new(tls, tcp))
+    Ok(StreamOwned::new(tls, Alert::new(tcp)))
 }
 
 /// Nobody answers there as expected.

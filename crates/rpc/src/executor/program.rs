@@ -1,9 +1,8 @@
 //! Whole programs: compiled and allocated once, run by handle with new symbols.
 
-use super::requests::{Answer, Executor, failed};
+use super::requests::{Answer, Executor, failed, give};
 use crate::recorder::Recorder;
-use crate::wire::limits::PIECE;
-use crate::wire::{self, Reply, convert};
+use crate::wire::{self, convert};
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 use tapml_kernels::{Instance, Program};
 
@@ -82,17 +81,7 @@ impl Executor {
             Err(error) => return answer(recorder, failed(&error)),
         };
         let all: Vec<u8> = outputs.iter().flat_map(|t| t.bytes().iter().copied()).collect();
-        let all = bytes::Bytes::from(all);
-        let mut at = 0;
-        loop {
-            let end = (at + PIECE).min(all.len());
-            let last = end == all.len();
-            answer(recorder, Reply::Data(wire::Data { data: all.slice(at..end), last }))?;
-            if last {
-                return Ok(());
-            }
-            at = end;
-        }
+        give(all.into(), true, recorder, answer)
     }
 
     fn run(&mut self, r: wire::RunProgram) -> Result<Vec<Tensor>> {

@@ -7,8 +7,12 @@ use crate::pipe::Settings;
 use crate::recorder::Recorder;
 use crate::wire::limits::{MAX_COMMANDS, PIECE};
 use crate::wire::{self, Reply, Request, convert};
+use bytes::Bytes;
 use tapml_device::{BufferId, Command, Device, KernelId, ListId};
 use tapml_graph::{Context, Error, ErrorKind, Result, Symbols};
+
+/// Bytes of one of several messages that answer together.
+const PART: usize = 128 << 10;
 
 /// Sends a reply to the request at hand.
 pub type Answer<'a> = dyn FnMut(&mut Recorder, Reply) -> Result<()> + 'a;
@@ -182,7 +186,7 @@ impl Executor {
             }
             sent += len;
             let end = sent == r.size;
-            answer(recorder, Reply::Data(wire::Data { data: data.into(), last: last && end }))?;
+            give(data.into(), last && end, recorder, answer)?;
             if end {
                 return Ok(true);
             }
@@ -203,7 +207,7 @@ impl Executor {
         }
         let Some((end, reads)) = r.reads.split_last() else {
             let waited = self.device.wait();
-            let data = wire::Data { data: bytes::Bytes::new(), last: true };
+            let data = wire::Data { data: Bytes::new(), last: true };
             return answer(recorder, waited.map_or_else(|e| failed(&e), |()| Reply::Data(data)));
         };
         for read in reads {
@@ -278,6 +282,25 @@ impl Executor {
 
     fn has_blobs(&mut self, r: &wire::HasBlobs) -> wire::HeldBlobs {
         wire::HeldBlobs { held: r.hashes.iter().map(|h| self.blobs.need(h).is_ok()).collect() }
+    }
+}
+
+/// Answers with bytes; `last` if nothing follows them. Less than a piece, as a step's answer is, goes in several messages, so
+/// that all who hand it on are at work at once.
+pub(super) fn give(
+    mut data: Bytes,
+    last: bool,
+    recorder: &mut Recorder,
+    answer: &mut Answer<'_>,
+) -> Result<()> {
+    let short = if data.len() < PIECE { PART } else { PIECE };
+    loop {
+        let part = data.split_to(short.min(data.len()));
+        let last = last && data.is_empty();
+        answer(recorder, Reply::Data(wire::Data { data: part, last }))?;
+        if data.is_empty() {
+            return Ok(());
+        }
     }
 }
 
