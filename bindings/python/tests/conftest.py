@@ -27,18 +27,17 @@ def emulator() -> tml.Device:
     return tml.emulator(check="all")
 
 
-def _binary() -> Path:
+def binary() -> Path:
+    """The built command."""
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
     return Path(os.environ.get("TAPML_BINARY", target / "debug" / "tapml"))
 
 
-@pytest.fixture(scope="session")
-def agent() -> Iterator[str]:
-    """The address of an agent on this machine that offers the emulator."""
-    binary = _binary()
-    if not binary.exists():
-        pytest.skip(f"no {binary}: `cargo build` makes it")
-    command = [binary, "device", "serve", "--listen", "127.0.0.1:0", "--target", "emulator"]
+def serving(*arguments: str) -> Iterator[str]:
+    """The address at which ``tapml device`` with these arguments listens."""
+    if not binary().exists():
+        pytest.skip(f"no {binary()}: `cargo build` makes it")
+    command = [binary(), "device", *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
         assert process.stdout is not None
@@ -48,7 +47,13 @@ def agent() -> Iterator[str]:
                 yield found.group()
                 break
         else:
-            pytest.fail("the agent did not say where it listens")
+            pytest.fail("it did not say where it listens")
     finally:
         process.terminate()
         process.wait(10)
+
+
+@pytest.fixture(scope="session")
+def agent() -> Iterator[str]:
+    """The address of an agent on this machine that offers the emulator."""
+    yield from serving("serve", "--listen", "127.0.0.1:0", "--target", "emulator")

@@ -96,6 +96,13 @@ def test_a_kernel_of_ones_own(emulator: tml.Device, tmp_path: Path) -> None:
     assert "beta" in str(caught.value)
 
 
+def test_allocated_zeros_may_be_read(emulator: tml.Device) -> None:
+    saxpy = function(emulator, tml.kernel(SAXPY, ["f32[n]", "f32[n]"], constants={"alpha": 3}))
+    y = tml.allocate(100, "float32", emulator)
+    saxpy(np.ones(100, np.float32), y)
+    assert (y.numpy() == 3).all() and emulator.findings() == []
+
+
 def test_a_kernel_that_reads_beyond_is_found(emulator: tml.Device) -> None:
     wrong = SAXPY.replace("if id.x < arrayLength(&x) ", "")
     saxpy = function(emulator, tml.kernel(wrong, ["f32[n]", "f32[n]"]))

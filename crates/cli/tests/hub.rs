@@ -3,45 +3,11 @@
 
 mod common;
 
-use common::{Run, carved, draft, json, kernel, stderr, tapml};
+use common::{Run, Serving, carved, draft, json, kernel, stderr, tapml};
 use serde_json::Value;
-use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
-
-/// A `tapml` that serves until it is dropped, and what its first line names.
-struct Serving {
-    process: Child,
-    place: String,
-}
-
-impl Serving {
-    fn start(folder: &Path, arguments: &[&str]) -> Serving {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
-        command.current_dir(folder).arg("device").args(arguments);
-        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
-        let mut line = String::new();
-        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        let place = line.split_whitespace().nth(2).unwrap_or_default().trim_end_matches(';').to_string();
-        Serving { process, place }
-    }
-
-    fn hub(folder: &Path, listen: &str) -> Serving {
-        Serving::start(folder, &["hub", "--listen", listen])
-    }
-
-    fn agent(folder: &Path, hub: &str, name: &str, target: &str) -> Serving {
-        Serving::start(folder, &["serve", "--hub", hub, "--name", name, "--target", target])
-    }
-}
-
-impl Drop for Serving {
-    fn drop(&mut self) {
-        let _ = self.process.kill();
-        let _ = self.process.wait();
-    }
-}
 
 /// Waits until the hub knows these devices.
 fn known(folder: &Path, hub: &str, names: &[&str]) -> Value {

@@ -5,9 +5,10 @@ pip install numpy websockets grpcio-tools
 python numpy_agent.py --listen 127.0.0.1:7071
 tapml check SUITE --target ws://127.0.0.1:7071/numpy
 """
-import argparse, hashlib, inspect, json, pathlib, sys, tempfile
+import argparse, hashlib, inspect, json, pathlib, sys, tempfile, threading, uuid
 import numpy as np
 from grpc_tools import protoc
+from websockets.sync.client import connect
 from websockets.sync.server import serve
 
 HERE = pathlib.Path(__file__).resolve()
@@ -186,11 +187,36 @@ def call(request, held, reply):
         reply(node_result=pb.NodeResult(outputs=[] if at else types, data=data[at : at + PIECE], last=last))
 
 
+def dial(hub):
+    """Registers at a hub, and serves every session that it asks for on a connection of its own."""
+    device = pb.Offer(name="numpy", info=info())
+    register = pb.Register(version_min=1, version_max=1, name="python", agent="numpy_agent.py", instance=uuid.uuid4().hex, devices=[device])
+    settings = {"max_size": 16 << 20, "compression": None}
+
+    def visit(id):
+        with connect(f"{hub}/session/{id}", subprotocols=["tapml.v1"], **settings) as socket:
+            session(socket)
+
+    with connect(f"{hub}/agent", subprotocols=["tapml.hub.v1"], **settings) as socket:
+        socket.send(pb.AgentToHub(register=register).SerializeToString())
+        for frame in socket:
+            word = pb.HubToAgent.FromString(frame)
+            if word.HasField("registered"):
+                print(f"serving at {hub} as hub/{word.registered.name}/numpy", flush=True)
+            elif word.HasField("open"):
+                threading.Thread(target=visit, args=[word.open.session], daemon=True).start()
+            elif word.HasField("failed"):
+                raise SystemExit(word.failed.message)
+
+
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--listen", default="127.0.0.1:7071", help="address and port; port 0 chooses a free one")
+    parser.add_argument("--hub", help="dial this hub, such as ws://127.0.0.1:7071, instead of listening")
     parser.add_argument("--break", dest="break_op", metavar="OP", help="give wrong results for this operator")
     options = parser.parse_args()
+    if options.hub:
+        sys.exit(dial(options.hub))
     host, port = options.listen.rsplit(":", 1)
     # Web pages are not let in: any page could use an agent on its visitor's own machine.
     settings = {"subprotocols": ["tapml.v1"], "max_size": 16 << 20, "compression": None, "origins": [None]}

@@ -1,7 +1,8 @@
 //! How fast a remote device answers and moves bytes: `cargo run -p tapml-rpc --example speed -- ws://127.0.0.1:7070/emulator`.
 //! Without an address, agents of its own with the emulator, in a process for each session: in plain text, then with TLS, then
 //! 1,000 sessions one after the other and 50 at once. With `steps`, what the wire adds to steps of a device whose kernels take
-//! 1 ms. Prints medians and ranges.
+//! 1 ms. With `hub`, an agent behind a hub; with `browser`, a tab of Chromium behind one
+//! (`browser http://127.0.0.1:8000` takes the page that is served there). Prints medians and ranges.
 
 #[path = "speed/sleeper.rs"]
 mod sleeper;
@@ -13,14 +14,16 @@ use std::time::{Duration, Instant};
 use tapml_device::{Device, Error, Result};
 use tapml_emulator::{Emulator, Options};
 use tapml_rpc::agent::{Agent, Config, Isolation, run_session};
+use tapml_rpc::hub::Hub;
 use tapml_rpc::{Address, Offer, Offered, RemoteDevice};
+use tapml_testing::Browser;
 
 /// The emulator, whatever is asked for.
 struct Emulators;
 
 impl Offer for Emulators {
     fn list(&self) -> Vec<Offered> {
-        Vec::new()
+        vec![("emulator".into(), Emulator::new(Options::default()).map(|e| e.info().clone()))]
     }
 
     fn open(&self, name: &str, options: &str) -> Result<Box<dyn Device>> {
@@ -49,17 +52,21 @@ fn certificate() -> Result<(tempfile::TempDir, [PathBuf; 2])> {
     Ok((folder, paths))
 }
 
-/// The address of an agent of this very program.
-fn own_agent(tls: Option<[&Path; 2]>) -> Result<String> {
+/// Each session is this program once more.
+fn sessions_of_this_program() -> Isolation {
     let program = std::env::current_exe().unwrap_or_default();
-    let session = move || {
+    Isolation::Process(Arc::new(move || {
         let mut command = Command::new(&program);
         command.arg("session");
         command
-    };
+    }))
+}
+
+/// The address of an agent of this very program.
+fn own_agent(tls: Option<[&Path; 2]>) -> Result<String> {
     let sealed = tls.map(|[cert, key]| tapml_rpc::tls::server(cert, key)).transpose()?;
     let config = Config { tls: sealed, sessions: 50, ..Config::default() };
-    let agent = Agent::bind("127.0.0.1:0", config, Isolation::Process(Arc::new(session)))?;
+    let agent = Agent::bind("127.0.0.1:0", config, sessions_of_this_program())?;
     let word = match tls {
         None => format!("ws://{}/emulator", agent.address()),
         Some([cert, _]) => format!("wss://{}/emulator?ca={}", agent.address(), cert.display()),
@@ -68,12 +75,52 @@ fn own_agent(tls: Option<[&Path; 2]>) -> Result<String> {
     Ok(word)
 }
 
+/// Where a browser's page is served, if not by the hub: another build of `web/`, to compare both.
+fn page() -> Option<String> {
+    std::env::args().nth(2)
+}
+
+/// An agent of a hub, of this very program.
+fn agent_of(hub: &str) -> Result<()> {
+    let mut agent = Agent::new(Config::default(), sessions_of_this_program())?;
+    let address = Address::parse("hub", &[("hub".into(), hub.into())])?;
+    agent.join(tapml_rpc::agent::Hub { address, name: "here".into() });
+    std::thread::spawn(move || agent.serve());
+    Ok(())
+}
+
+/// Measures the one device that `agent` brings to a hub of this process.
+fn behind_a_hub<T>(agent: impl FnOnce(String) -> Result<T>) -> Result<()> {
+    let origins = page().into_iter().collect();
+    let hub = Hub::bind("127.0.0.1:0", tapml_rpc::hub::Config { origins, ..Default::default() })?;
+    let place = format!("ws://{}", hub.address());
+    std::thread::spawn(move || hub.serve());
+    let _agent = agent(place.clone())?;
+    let all = Address::parse("hub", &[("hub".into(), place.clone())])?;
+    let until = Instant::now() + Duration::from_secs(60);
+    let name = loop {
+        match tapml_rpc::client::offers(&all)?.first() {
+            Some(offer) => break offer.name.clone(),
+            None if Instant::now() > until => return Err(Error::bug("nobody has dialled in")),
+            None => std::thread::sleep(Duration::from_millis(100)),
+        }
+    };
+    println!("hub/{name}");
+    run(&format!("hub/{name}?hub={place}"))
+}
+
 const MIB: usize = 1 << 20;
 
 fn main() {
     let done = match std::env::args().nth(1).as_deref() {
         Some("session") => run_session(&Emulators),
         Some("steps") => own_agent(None).and_then(|word| steps(&word)),
+        Some("hub") => behind_a_hub(|hub| agent_of(&hub)),
+        Some("browser") => behind_a_hub(|hub| {
+            let served = page().unwrap_or_else(|| hub.replace("ws://", "http://"));
+            let page = format!("{served}/#name=tab&hub={hub}");
+            Browser::open(&page).map_err(|e| Error::bug(format!("no Chromium: {e}")))
+        }),
         Some(word) => run(word),
         None => all(),
     };

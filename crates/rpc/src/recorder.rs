@@ -4,13 +4,17 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-/// The process's end.
-#[derive(Debug)]
-pub struct Recorder {
+/// The process's end, held by all who do something.
+#[derive(Clone, Debug, Default)]
+pub struct Recorder(Arc<Mutex<Said>>);
+
+#[derive(Debug, Default)]
+struct Said {
     file: Option<File>,
     /// What the file says.
-    said: Doing,
+    doing: Doing,
 }
 
 /// What a process is doing.
@@ -25,17 +29,34 @@ pub struct Doing {
 impl Recorder {
     /// Opens the file; notes go nowhere if that fails.
     pub fn open(path: &Path) -> Recorder {
-        Recorder { file: File::options().write(true).open(path).ok(), said: Doing::default() }
+        let file = File::options().write(true).open(path).ok();
+        Recorder(Arc::new(Mutex::new(Said { file, doing: Doing::default() })))
     }
 
-    /// Notes what is done from here on.
-    pub fn note(&mut self, request: u64, command: u64) {
-        let doing = Doing { request, command };
-        let Some(file) = self.file.as_mut().filter(|_| self.said != doing) else { return };
-        self.said = doing;
+    /// Notes which request runs from here on; 0 for none.
+    pub fn request(&self, request: u64) {
+        self.said().note(Doing { request, command: 0 });
+    }
+
+    /// Notes which command of the request's list runs from here on.
+    pub fn command(&self, command: u64) {
+        let mut said = self.said();
+        let doing = Doing { command, ..said.doing };
+        said.note(doing);
+    }
+
+    fn said(&self) -> MutexGuard<'_, Said> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Said {
+    fn note(&mut self, doing: Doing) {
+        let Some(file) = self.file.as_mut().filter(|_| self.doing != doing) else { return };
+        self.doing = doing;
         let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&request.to_le_bytes());
-        bytes[8..].copy_from_slice(&command.to_le_bytes());
+        bytes[..8].copy_from_slice(&doing.request.to_le_bytes());
+        bytes[8..].copy_from_slice(&doing.command.to_le_bytes());
         // A lost note costs detail in a post-mortem, nothing else.
         let _ = put(file, &bytes);
     }

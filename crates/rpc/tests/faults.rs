@@ -50,6 +50,7 @@ fn a_kernel_that_crashes_the_process_ends_in_a_post_mortem() {
         (detail("kernel").as_str(), detail("line").as_str(), detail("signal").as_str()),
         ("fine", "3", "6")
     );
+    assert!(error.to_string().contains("from `run fine` to `run abort`"), "{error}");
     assert!(detail("output").contains("the driver gives up"));
     assert!(detail("recent").contains("create buffer 1 `counted` of 16 bytes"));
     assert!(
@@ -367,6 +368,32 @@ fn a_reader_that_does_not_read_is_no_burden_to_others() {
         ends += usize::from(data.last);
     }
     assert_eq!(bytes, 5 * (32 << 20));
+}
+
+/// A client that asks for much and never reads is given up, and its place is free again.
+#[test]
+fn a_reader_that_never_reads_is_given_up() {
+    let config = Config { sessions: 1, slow: Duration::from_millis(500), ..Config::default() };
+    let agent = Running::processes(config);
+    let mut lazy = raw(&agent);
+    send(&mut lazy, 1, hello(1, 1, ""));
+    assert!(matches!(reply(&mut lazy), Reply::Welcome(_)));
+    let create = wire::CreateBuffer { buffer: 1, label: "b".into(), size: 32 << 20 };
+    send(&mut lazy, 2, Request::CreateBuffer(create));
+    send(&mut lazy, 3, Request::Read(wire::Read { buffer: 1, offset: 0, size: 32 << 20 }));
+    let until = Instant::now() + Duration::from_secs(60);
+    assert!(RemoteDevice::open(&agent.at("emulator", "")).is_err(), "its place is taken");
+    let mut device = loop {
+        match RemoteDevice::open(&agent.at("emulator", "")) {
+            Ok(device) => break device,
+            Err(error) => assert!(Instant::now() < until, "{error}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    // What had left for it before is all that it can still read.
+    let read = std::iter::from_fn(|| lazy.read().ok()).map(|m| m.len()).sum::<usize>();
+    assert!(read < 32 << 20, "{read}");
+    assert_eq!(count(&mut device, &["fine", "fine too"]).unwrap(), 2);
 }
 
 #[test]

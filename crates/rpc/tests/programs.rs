@@ -7,7 +7,7 @@ use common::{Emulators, Running};
 use tapml_device::{Device, ErrorKind};
 use tapml_graph::op::{Add, Linear, Silu};
 use tapml_graph::{Builder, Bytes, DType, Dim, Graph, Result, Symbol, Symbols, Tensor, TensorType};
-use tapml_kernels::{CompileOptions, Instance, Program, compile};
+use tapml_kernels::{CompileOptions, Instance, Program, Step, compile};
 use tapml_rpc::agent::Config;
 use tapml_rpc::{Offer, RemoteProgram};
 
@@ -129,4 +129,28 @@ fn programs_count_as_memory_of_their_session() {
     remote.destroy_buffer(buffer).unwrap();
     first.unload(&mut remote).unwrap();
     RemoteProgram::load(&mut remote, &program, &weight).unwrap();
+}
+
+#[test]
+fn a_post_mortem_names_the_kernel_of_a_program() {
+    let agent = Running::processes(Config::default());
+    for (options, exactly) in [("trace=on", true), ("", false)] {
+        let mut remote = agent.open("trap", options);
+        let mut program = compile(&graph(), remote.info(), &CompileOptions::new(Symbols::np(5, 0))).unwrap();
+        let last = program.steps.iter().rev().find_map(|step| match step {
+            Step::Dispatch { kernel, .. } => Some(*kernel as usize),
+            _ => None,
+        });
+        program.kernels[last.unwrap()].name = "abort".into();
+        let mut there = RemoteProgram::load(&mut remote, &program, &weight).unwrap();
+        let [x, step] = input(2);
+        let run = there.run(&mut remote, &Symbols::np(2, 0), &[("x", &x), ("step", &step)]);
+        let lost = run.unwrap_err();
+        assert_eq!(lost.kind(), ErrorKind::DeviceLost, "{lost}");
+        assert!(lost.detail("running").unwrap().contains("run program 1 with n = 2"), "{lost}");
+        assert_eq!(lost.detail("kernel") == Some("abort"), exactly, "{lost}");
+        assert!(lost.detail("source").unwrap().contains("@compute"), "{lost}");
+        let told = if exactly { "with kernel `abort`" } else { "while running something from `" };
+        assert!(lost.to_string().contains(told), "{lost}");
+    }
 }

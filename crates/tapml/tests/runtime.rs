@@ -5,6 +5,7 @@ use serde_json::json;
 use std::collections::HashMap;
 use std::path::Path;
 use tapml::ErrorKind;
+use tapml::device::FindingKind;
 use tapml::graph::{DType, Graph, Tensor as Host};
 use tapml::import::Checkpoint;
 use tapml::runtime::{CompileOptions, Device, Function, Module, OwnKernel, Tensor, compile, parse_groups};
@@ -119,6 +120,23 @@ fn a_kernel_of_ones_own_runs_in_the_order_of_its_bindings() {
     for bad in ["", "x y", "n/0", "-1"] {
         assert!(parse_groups(&[bad.into()]).is_err(), "{bad}");
     }
+}
+
+#[test]
+fn zeros_that_were_asked_for_may_be_read_and_those_of_an_output_may_not() {
+    let device = emulator();
+    let types = ["f32[n]".parse().unwrap(), "f32[n]".parse().unwrap()];
+    let kernel = OwnKernel::new("saxpy.wgsl", SAXPY, None, &[("alpha".to_string(), 3.0)], &types, None);
+    let saxpy = function(&device, Module::kernel(kernel.unwrap()));
+    let x = f32s(&device, &[10], &[2.0; 10]);
+    let y = Tensor::allocate(&device, vec![10], DType::F32).unwrap();
+    saxpy.call(&[&y, &x]).unwrap();
+    assert_eq!(values(&y), [6.0; 10]);
+    assert!(device.take_findings().is_empty());
+    saxpy.call_new(&[&x]).unwrap();
+    device.wait().unwrap();
+    let found = device.take_findings();
+    assert!(found.iter().any(|f| f.kind == FindingKind::UninitializedRead), "{found:?}");
 }
 
 #[test]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import Any, Optional, Union
 
 from . import _native
@@ -139,13 +138,11 @@ def webgpu(name: str = "webgpu", *, hub: Optional[str] = None, **options: Any) -
 
     Args:
         name: The agent's name, such as ``"phone/webgpu"``; without it the next free browser.
-        hub: The hub's address, ``ws://host:port``; else that of the variable ``TAPML_HUB``.
+        hub: The hub's address, ``ws://host:port``; else that of the variable ``TAPML_HUB``, else a hub on this machine.
 
     Raises:
-        Unavailable: No hub is named, or no browser is there.
+        Unavailable: No hub answers, or no browser is there.
     """
-    if hub is None and "TAPML_HUB" not in os.environ:
-        return device(_word("webgpu", 0, options))
     return device(_word(f"hub/{name}", 0, {"hub": hub, **options}))
 
 

@@ -153,3 +153,41 @@ impl Drop for Run {
         }
     }
 }
+
+/// A `tapml` that serves until it is dropped, and what its first line names.
+pub struct Serving {
+    /// Itself.
+    pub process: Child,
+    /// Its address.
+    pub place: String,
+}
+
+impl Serving {
+    /// Starts `tapml device` with these arguments.
+    pub fn start(folder: &Path, arguments: &[&str]) -> Serving {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tapml"));
+        command.current_dir(folder).arg("device").args(arguments);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let place = line.split_whitespace().nth(2).unwrap_or_default().trim_end_matches(';').to_string();
+        Serving { process, place }
+    }
+
+    /// A hub.
+    pub fn hub(folder: &Path, listen: &str) -> Serving {
+        Serving::start(folder, &["hub", "--listen", listen])
+    }
+
+    /// An agent of a hub.
+    pub fn agent(folder: &Path, hub: &str, name: &str, target: &str) -> Serving {
+        Serving::start(folder, &["serve", "--hub", hub, "--name", name, "--target", target])
+    }
+}
+
+impl Drop for Serving {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -40,6 +40,7 @@ impl Door {
     pub fn serve(&self, tcp: TcpStream, from: SocketAddr, waiting: Place) {
         let opened = Link::open(tcp, self.config.tls.as_ref(), HANDSHAKE);
         let upgraded = opened.map_err(|e| lost(&e)).and_then(|(link, reader)| {
+            link.expect_within(self.config.slow).map_err(|e| lost(&e))?;
             let socket = self.upgrade(reader)?;
             Ok((link, socket))
         });
@@ -154,7 +155,8 @@ impl Door {
         });
         socket.get_mut().let_in(TICK).map_err(|e| lost(&e))?;
         let (path, stop) = (recorder.path().to_path_buf(), self.stop.clone());
-        Session { link, socket, worker, streams, recorder: path, settings, stop, hello: seq }.run();
+        let blobs = self.blobs.clone();
+        Session { link, socket, worker, streams, recorder: path, blobs, settings, stop, hello: seq }.run();
         Ok(())
     }
 

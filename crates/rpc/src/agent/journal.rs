@@ -6,6 +6,7 @@ use crate::recorder::Doing;
 use crate::wire::{self, Reason, Request, Work};
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
+use tapml_kernels::{Program, Step};
 
 /// Finished requests remembered.
 const RECENT: usize = 32;
@@ -29,6 +30,8 @@ pub struct Journal {
     buffers: HashMap<u32, (String, u64)>,
     kernels: HashMap<u32, wire::CreateKernel>,
     lists: HashMap<u32, Vec<wire::Command>>,
+    /// The hashes of each program's pieces.
+    programs: HashMap<u32, Vec<bytes::Bytes>>,
     bytes: usize,
     memory: u64,
 }
@@ -44,7 +47,11 @@ enum What {
     Kernel(u32),
     Record(u32),
     Replay(u32, Vec<wire::Symbol>),
+    Program(u32, Vec<wire::Symbol>),
 }
+
+/// Finds a program by the hashes of its pieces.
+pub type Find<'a> = dyn Fn(&[bytes::Bytes]) -> Option<Program> + 'a;
 
 impl Journal {
     /// Notes a request whose message has `len` bytes.
@@ -121,9 +128,15 @@ impl Journal {
                 What::Text(format!("destroy list {}", r.list))
             }
             Request::PutBlob(r) => What::Text(format!("keep a blob of {} bytes", r.data.len())),
-            Request::LoadProgram(r) => What::Text(format!("load program {}", r.program)),
-            Request::RunProgram(r) => What::Text(format!("run program {}{}", r.program, symbols(&r.symbols))),
-            Request::UnloadProgram(r) => What::Text(format!("unload program {}", r.program)),
+            Request::LoadProgram(r) => {
+                self.programs.insert(r.program, r.pieces.clone());
+                What::Text(format!("load program {}", r.program))
+            }
+            Request::RunProgram(r) => What::Program(r.program, r.symbols.clone()),
+            Request::UnloadProgram(r) => {
+                self.programs.remove(&r.program);
+                What::Text(format!("unload program {}", r.program))
+            }
             Request::PutTensor(_) | Request::DropTensor(_) => What::Text("hold or free a tensor".into()),
             Request::CallNode(r) => What::Text(format!("node `{}`", r.node)),
             Request::Wait(_) => What::Text("wait".into()),
@@ -148,6 +161,7 @@ impl Journal {
                 format!("create kernel {id} `{}`", self.kernels.get(id).map_or("", |k| &k.name))
             }
             What::Record(id) => format!("record list {id}"),
+            What::Program(id, values) => format!("run program {id}{}", symbols(values)),
             What::Replay(id, values) => {
                 let commands = self.lists.get(id).map_or(&[][..], Vec::as_slice);
                 let told: Vec<String> = commands.iter().take(MEMBERS).map(|c| self.command(c)).collect();
@@ -177,7 +191,7 @@ impl Journal {
     }
 
     /// The kernels of a request: of the command that runs, if that is known.
-    fn kernels(&self, what: &What, doing: Doing, output: &str) -> Vec<wire::KernelRef> {
+    fn kernels(&self, what: &What, doing: Doing, output: &str, find: &Find<'_>) -> Vec<wire::KernelRef> {
         let one = |id: u32, label: &str| {
             let kernel = self.kernels.get(&id)?;
             Some(wire::KernelRef {
@@ -188,30 +202,41 @@ impl Journal {
                 text: kernel.text.clone(),
             })
         };
-        let What::Replay(list, _) = what else {
-            let What::Kernel(id) = what else { return Vec::new() };
-            return one(*id, "").into_iter().collect();
+        let list = match what {
+            What::Replay(list, _) => list,
+            What::Kernel(id) => return one(*id, "").into_iter().collect(),
+            What::Program(id, _) => {
+                let program = self.programs.get(id).and_then(|pieces| find(pieces));
+                return program.map_or_else(Vec::new, |program| of_program(&program, doing, output));
+            }
+            What::Text(_) | What::Record(_) => return Vec::new(),
         };
         let commands = self.lists.get(list).map_or(&[][..], Vec::as_slice);
-        let traced = doing.command.checked_sub(1).and_then(|at| commands.get(at as usize..=at as usize));
         let dispatch = |command: &wire::Command| match &command.work {
             Some(Work::Dispatch(d)) => one(d.kernel, &d.label),
             _ => None,
         };
-        traced.unwrap_or(commands).iter().filter_map(dispatch).take(MEMBERS).collect()
+        running(commands, doing).iter().filter_map(dispatch).take(MEMBERS).collect()
     }
 
     /// How the session ended.
-    pub fn post_mortem(&self, reason: Reason, doing: Doing, end: End, busy: Duration) -> wire::PostMortem {
+    pub fn post_mortem(
+        &self,
+        reason: Reason,
+        doing: Doing,
+        end: End,
+        busy: Duration,
+        find: &Find<'_>,
+    ) -> wire::PostMortem {
         let running = self.recent.iter().find(|n| n.seq == doing.request && doing.request > 0);
-        let kernels = running.map_or_else(Vec::new, |n| self.kernels(&n.what, doing, &end.output));
+        let kernels = running.map_or_else(Vec::new, |n| self.kernels(&n.what, doing, &end.output, find));
         let running = running.map_or_else(String::new, |n| self.tell(&n.what));
         let until = self.recent.iter().filter(|n| doing.request == 0 || n.seq <= doing.request);
         let notes: Vec<&Note> = until.collect();
         let told = &notes[notes.len().saturating_sub(TOLD)..];
         wire::PostMortem {
             reason: reason.into(),
-            summary: summary(reason, &end, busy, &running, kernels.first()),
+            summary: summary(reason, &end, busy, &running, &kernels),
             exit_code: end.code,
             signal: end.signal,
             request: doing.request,
@@ -223,6 +248,28 @@ impl Journal {
             busy_ms: busy.as_millis() as u64,
         }
     }
+}
+
+/// Of the parts of a list the one that runs, if that is known; else all.
+fn running<T>(all: &[T], doing: Doing) -> &[T] {
+    let one = doing.command.checked_sub(1).and_then(|at| all.get(at as usize..=at as usize));
+    one.unwrap_or(all)
+}
+
+/// The kernels of a program: of the step that runs, if that is known.
+fn of_program(program: &Program, doing: Doing, output: &str) -> Vec<wire::KernelRef> {
+    let dispatch = |step: &Step| {
+        let Step::Dispatch { node, kernel, .. } = step else { return None };
+        let kernel = program.kernels.get(*kernel as usize)?;
+        Some(wire::KernelRef {
+            name: kernel.name.clone(),
+            file: kernel.source.file.clone(),
+            line: line_of(&kernel.source.file, output),
+            label: node.clone(),
+            text: kernel.source.text.clone(),
+        })
+    };
+    running(&program.steps, doing).iter().filter_map(dispatch).take(MEMBERS).collect()
 }
 
 fn symbols(symbols: &[wire::Symbol]) -> String {
@@ -243,13 +290,7 @@ fn line_of(file: &str, output: &str) -> u32 {
     output.match_indices(file).filter_map(|(at, _)| digits(at)).last().unwrap_or(0)
 }
 
-fn summary(
-    reason: Reason,
-    end: &End,
-    busy: Duration,
-    running: &str,
-    kernel: Option<&wire::KernelRef>,
-) -> String {
+fn summary(reason: Reason, end: &End, busy: Duration, running: &str, kernels: &[wire::KernelRef]) -> String {
     let how = match (reason, end.signal, end.code) {
         (Reason::Deadline, ..) => format!("did not finish within {:.1} s and was ended", busy.as_secs_f64()),
         (Reason::Cancelled, ..) => "was ended at the client's wish".into(),
@@ -265,13 +306,16 @@ fn summary(
         (_, 0, None) => "ended".into(),
         (_, signal, _) => format!("crashed (signal {signal}{})", name_of(signal)),
     };
-    let what = match (running, kernel) {
+    let what = match (running, kernels) {
         ("", _) => String::new(),
-        (_, Some(kernel)) if !kernel.label.is_empty() => {
+        (_, [kernel]) if !kernel.label.is_empty() => {
             format!(" while running `{}` with kernel `{}`", kernel.label, kernel.name)
         }
-        (_, Some(kernel)) => format!(" while compiling kernel `{}`", kernel.name),
-        (text, None) => format!(" while it was to {text}"),
+        (_, [kernel]) => format!(" while compiling kernel `{}`", kernel.name),
+        (_, [first, .., last]) => {
+            format!(" while running something from `{}` to `{}`", first.label, last.label)
+        }
+        (text, []) => format!(" while it was to {text}"),
     };
     format!("the device's process {how}{what}")
 }

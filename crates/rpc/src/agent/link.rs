@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 const PLAIN: usize = 32 << 10;
 
 /// How long the other side may take no byte of what is sent to it.
-const SLOW: Duration = Duration::from_secs(30);
+pub const SLOW: Duration = Duration::from_secs(30);
 
 /// The writing side, shared.
 pub struct Link {
@@ -72,6 +72,11 @@ impl Link {
         let until = Some(Instant::now() + within);
         let reader = Reader { link: link.clone(), raw: Vec::new(), until, awake: Awake::default() };
         Ok((link, reader))
+    }
+
+    /// How long the other side may take no byte of what is sent to it, if that is not [`SLOW`].
+    pub fn expect_within(&self, time: Duration) -> io::Result<()> {
+        self.tcp.set_write_timeout(Some(time))
     }
 
     /// Sends one binary WebSocket message.

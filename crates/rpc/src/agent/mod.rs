@@ -44,6 +44,8 @@ pub struct Config {
     pub blobs: Option<PathBuf>,
     /// Bytes that the folder may hold.
     pub blob_bytes: u64,
+    /// How long a client may take no byte of what is sent to it.
+    pub slow: Duration,
 }
 
 /// Limits of a session.
@@ -72,6 +74,7 @@ impl Default for Config {
             },
             blobs: None,
             blob_bytes: 16 << 30,
+            slow: link::SLOW,
         }
     }
 }

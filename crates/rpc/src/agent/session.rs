@@ -5,9 +5,10 @@ use super::Settings;
 use super::journal::Journal;
 use super::link::{Link, Reader};
 use super::worker::{Streams, Worker};
+use crate::executor::blobs::Blobs;
 use crate::pipe;
 use crate::recorder::{self, Doing};
-use crate::wire::limits::{MAX_MESSAGE, WINDOW, WINDOW_COUNT};
+use crate::wire::limits::{MAX_MESSAGE, PIECE, WINDOW, WINDOW_COUNT};
 use crate::wire::{self, Reason, Reply, Request, ToClient, convert};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -17,6 +18,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
+use tapml_kernels::Program;
 use tungstenite::{Message, WebSocket};
 
 /// How often the watch looks.
@@ -28,6 +30,9 @@ const LINGER: Duration = Duration::from_secs(2);
 /// Longest message that is given to the process without a detour: less than any pipe holds.
 const DIRECT: usize = 32 << 10;
 
+/// Longest program that is looked into for a post-mortem.
+const PROGRAM: usize = 64 << 20;
+
 /// A session whose process has opened its device.
 pub struct Session {
     pub link: Arc<Link>,
@@ -35,6 +40,8 @@ pub struct Session {
     pub worker: Worker,
     pub streams: Streams,
     pub recorder: PathBuf,
+    /// The folder of blobs.
+    pub blobs: PathBuf,
     pub settings: Settings,
     pub stop: Arc<AtomicBool>,
     /// The number of the hello.
@@ -48,6 +55,7 @@ struct Shared {
     to: Mutex<Option<Box<dyn io::Write + Send>>>,
     worker: Worker,
     recorder: PathBuf,
+    blobs: PathBuf,
     journal: Mutex<Journal>,
     queue: Mutex<VecDeque<(u64, Bytes)>>,
     queued: Condvar,
@@ -69,6 +77,7 @@ impl Session {
             to: Mutex::new(Some(to)),
             worker: self.worker,
             recorder: self.recorder,
+            blobs: self.blobs,
             journal: Mutex::default(),
             queue: Mutex::default(),
             queued: Condvar::new(),
@@ -185,9 +194,19 @@ impl Shared {
         self.tell(reason, doing, end, busy);
     }
 
+    /// A program whose pieces the session's process has kept.
+    fn program(&self, pieces: &[Bytes]) -> Option<Program> {
+        if pieces.len() * PIECE > PROGRAM {
+            return None;
+        }
+        let mut blobs = Blobs::new(&self.blobs.display().to_string(), u64::MAX);
+        let all = pieces.iter().map(|hash| blobs.need(hash)).collect::<Result<Vec<_>>>().ok()?;
+        Program::from_bytes(&all.concat()).ok()
+    }
+
     fn tell(&self, reason: Reason, doing: Doing, end: super::worker::End, busy: Duration) {
         let journal = lock(&self.journal);
-        let report = journal.post_mortem(reason, doing, end, busy);
+        let report = journal.post_mortem(reason, doing, end, busy, &|pieces| self.program(pieces));
         let seq = journal.done();
         drop(journal);
         log::warn!("{}", report.summary);

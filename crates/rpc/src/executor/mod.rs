@@ -1,9 +1,10 @@
 //! What a session's process does: it opens one device, executes requests in order, and answers.
 
-mod blobs;
+pub(crate) mod blobs;
 mod handles;
 mod program;
 mod requests;
+mod traced;
 
 use crate::offer::Offer;
 use crate::pipe::{self, Settings};
@@ -15,6 +16,7 @@ use requests::Executor;
 use std::io::{Read, Write};
 use std::path::Path;
 use tapml_graph::{Error, ErrorKind, Result};
+use traced::Traced;
 
 /// Bytes of unanswered requests after which they are acknowledged.
 const ACKNOWLEDGE: usize = 6 << 20;
@@ -27,21 +29,21 @@ pub fn serve(from: &mut impl Read, to: &mut impl Write, offer: &dyn Offer) -> Re
     let Some((_, settings)) = pipe::read(from).map_err(|e| broken(&e))? else { return Ok(()) };
     let settings =
         Settings::decode(settings).map_err(|e| Error::bug(format!("the session's settings: {e}")))?;
-    let mut recorder = Recorder::open(Path::new(&settings.recorder));
+    let recorder = Recorder::open(Path::new(&settings.recorder));
     let Some((seq, hello)) = pipe::read(from).map_err(|e| broken(&e))? else { return Ok(()) };
-    recorder.note(seq, 0);
+    recorder.request(seq);
     let opened = wire::decode_request(hello).and_then(|message| match message.request {
-        Some(Request::Hello(hello)) => open(&hello, &settings, offer),
+        Some(Request::Hello(hello)) => open(&hello, &settings, offer, &recorder),
         _ => Err(Error::invalid("expected a hello first")),
     });
-    recorder.note(0, 0);
+    recorder.request(0);
     let (welcome, executor) = match opened {
         Ok((welcome, executor)) => (Reply::Welcome(welcome), executor),
         Err(error) => (Reply::Failed(convert::error_to_wire(&error)), None),
     };
     send(to, seq, welcome)?;
     match executor {
-        Some(executor) => requests(from, to, executor, recorder),
+        Some(executor) => requests(from, to, executor, &recorder),
         None => Ok(()),
     }
 }
@@ -51,6 +53,7 @@ fn open(
     hello: &wire::Hello,
     settings: &Settings,
     offer: &dyn Offer,
+    recorder: &Recorder,
 ) -> Result<(wire::Welcome, Option<Executor>)> {
     let mut welcome = wire::Welcome {
         version: wire::limits::VERSION,
@@ -71,36 +74,39 @@ fn open(
         return Ok((welcome, None));
     }
     let (name, options) = hello.target.split_once('?').unwrap_or((&hello.target, ""));
-    let device = offer.open(name, options)?;
+    let mut device = offer.open(name, options)?;
     welcome.device = Some(convert::info_to_wire(device.info()));
-    Ok((welcome, Some(Executor::new(device, settings, hello.trace))))
+    if hello.trace {
+        device = Box::new(Traced::new(device, recorder.clone()));
+    }
+    Ok((welcome, Some(Executor::new(device, settings))))
 }
 
 fn requests(
     from: &mut impl Read,
     to: &mut impl Write,
     mut executor: Executor,
-    mut recorder: Recorder,
+    recorder: &Recorder,
 ) -> Result<()> {
     let (mut bytes, mut count) = (0, 0);
     while let Some((seq, message)) = pipe::read(from).map_err(|e| broken(&e))? {
         (bytes, count) = (bytes + message.len(), count + 1);
-        recorder.note(seq, 0);
+        recorder.request(seq);
         let request = wire::decode_request(message)?.request.ok_or_else(|| Error::invalid("no request"))?;
         let mut answered = false;
-        let mut answer = |recorder: &mut Recorder, reply: Reply| {
+        let mut answer = |reply: Reply| {
             // Waiting for a slow reader is not the request's own time.
-            recorder.note(0, 0);
+            recorder.request(0);
             answered = true;
             let more = matches!(&reply, Reply::Data(data) if !data.last);
             let sent = send(to, seq, reply);
             if more {
-                recorder.note(seq, 0);
+                recorder.request(seq);
             }
             sent
         };
-        executor.execute(seq, request, &mut recorder, &mut answer)?;
-        recorder.note(0, 0);
+        executor.execute(request, &mut answer)?;
+        recorder.request(0);
         if !answered && (bytes > ACKNOWLEDGE || count > ACKNOWLEDGE_COUNT) {
             answered = true;
             send(to, seq, Reply::Credit(wire::Credit {}))?;

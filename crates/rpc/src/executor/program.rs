@@ -1,7 +1,6 @@
 //! Whole programs: compiled and allocated once, run by handle with new symbols.
 
 use super::requests::{Answer, Executor, failed, give};
-use crate::recorder::Recorder;
 use crate::wire::{self, convert};
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 use tapml_kernels::{Instance, Program};
@@ -70,18 +69,13 @@ impl Executor {
     }
 
     /// See [`wire::RunProgram`].
-    pub(super) fn run_program(
-        &mut self,
-        r: wire::RunProgram,
-        recorder: &mut Recorder,
-        answer: &mut Answer<'_>,
-    ) -> Result<()> {
+    pub(super) fn run_program(&mut self, r: wire::RunProgram, answer: &mut Answer<'_>) -> Result<()> {
         let outputs = match self.run(r) {
             Ok(outputs) => outputs,
-            Err(error) => return answer(recorder, failed(&error)),
+            Err(error) => return answer(failed(&error)),
         };
         let all: Vec<u8> = outputs.iter().flat_map(|t| t.bytes().iter().copied()).collect();
-        give(all.into(), true, recorder, answer)
+        give(all.into(), true, answer)
     }
 
     fn run(&mut self, r: wire::RunProgram) -> Result<Vec<Tensor>> {

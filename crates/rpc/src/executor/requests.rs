@@ -4,26 +4,24 @@ use super::blobs::Blobs;
 use super::handles::Handles;
 use super::program::Loaded;
 use crate::pipe::Settings;
-use crate::recorder::Recorder;
 use crate::wire::limits::{MAX_COMMANDS, PIECE};
 use crate::wire::{self, Reply, Request, convert};
 use bytes::Bytes;
 use tapml_device::{BufferId, Command, Device, KernelId, ListId};
-use tapml_graph::{Context, Error, ErrorKind, Result, Symbols};
+use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
 /// Bytes of one of several messages that answer together.
 const PART: usize = 128 << 10;
 
 /// Sends a reply to the request at hand.
-pub type Answer<'a> = dyn FnMut(&mut Recorder, Reply) -> Result<()> + 'a;
+pub type Answer<'a> = dyn FnMut(Reply) -> Result<()> + 'a;
 
 /// A device with the handles of its client.
 pub struct Executor {
     pub(super) device: Box<dyn Device>,
     buffers: Handles<(BufferId, u64)>,
     kernels: Handles<KernelId>,
-    /// A list is one recorded list, or one for each command if they are traced.
-    lists: Handles<Vec<ListId>>,
+    lists: Handles<ListId>,
     /// Commands of a list of which more are to come.
     partial: Option<(u32, Vec<wire::Command>)>,
     pub(super) programs: Handles<Loaded>,
@@ -32,12 +30,11 @@ pub struct Executor {
     deferred: Option<Error>,
     pub(super) memory: u64,
     memory_limit: u64,
-    trace: bool,
 }
 
 impl Executor {
     /// A device without anything on it.
-    pub fn new(device: Box<dyn Device>, settings: &Settings, trace: bool) -> Executor {
+    pub fn new(device: Box<dyn Device>, settings: &Settings) -> Executor {
         Executor {
             device,
             buffers: Handles::new("buffer"),
@@ -49,29 +46,22 @@ impl Executor {
             deferred: None,
             memory: 0,
             memory_limit: settings.memory,
-            trace,
         }
     }
 
     /// Executes one request. Fails only if the session cannot go on.
-    pub fn execute(
-        &mut self,
-        seq: u64,
-        request: Request,
-        recorder: &mut Recorder,
-        answer: &mut Answer<'_>,
-    ) -> Result<()> {
+    pub fn execute(&mut self, request: Request, answer: &mut Answer<'_>) -> Result<()> {
         let reply = match request {
             Request::Read(r) => match self.deferred.take() {
-                None => return self.read(&r, true, recorder, answer).map(drop),
+                None => return self.read(&r, true, answer).map(drop),
                 Some(error) => Err(error),
             },
             Request::Step(r) => match self.deferred.take() {
-                None => return self.step(seq, r, recorder, answer),
+                None => return self.step(r, answer),
                 Some(error) => Err(error),
             },
             Request::RunProgram(r) => match self.deferred.take() {
-                None => return self.run_program(r, recorder, answer),
+                None => return self.run_program(r, answer),
                 Some(error) => Err(error),
             },
             Request::Wait(_) => self.wait().map(|()| Reply::Done(wire::Done {})),
@@ -90,16 +80,16 @@ impl Executor {
                 Err(Error::unsupported("this device runs kernels, no operators"))
             }
             other => {
-                if let Err(error) = self.unanswered(seq, other, recorder) {
+                if let Err(error) = self.unanswered(other) {
                     self.deferred.get_or_insert(error);
                 }
                 return Ok(());
             }
         };
-        answer(recorder, reply.unwrap_or_else(|e| failed(&e)))
+        answer(reply.unwrap_or_else(|e| failed(&e)))
     }
 
-    fn unanswered(&mut self, seq: u64, request: Request, recorder: &mut Recorder) -> Result<()> {
+    fn unanswered(&mut self, request: Request) -> Result<()> {
         match request {
             Request::CreateBuffer(r) => self.create_buffer(&r),
             Request::DestroyBuffer(r) => self.destroy_buffer(r.buffer),
@@ -109,11 +99,11 @@ impl Executor {
                 None => Ok(()),
             },
             Request::Record(r) => self.record(r),
-            Request::Replay(r) => self.replay(seq, r.list, &r.symbols, recorder),
-            Request::DestroyList(r) => {
-                let lists = self.lists.remove(r.list)?.unwrap_or_default();
-                lists.into_iter().try_for_each(|list| self.device.destroy_list(list))
-            }
+            Request::Replay(r) => self.replay(r.list, &r.symbols),
+            Request::DestroyList(r) => match self.lists.remove(r.list)? {
+                Some(list) => self.device.destroy_list(list),
+                None => Ok(()),
+            },
             Request::PutBlob(r) => {
                 self.blobs.put(r.data);
                 Ok(())
@@ -165,13 +155,7 @@ impl Executor {
 
     /// Answers with pieces, so that a claim of any size allocates one piece. `last` if nothing follows these bytes.
     /// False if the answer was an error.
-    fn read(
-        &mut self,
-        r: &wire::Read,
-        last: bool,
-        recorder: &mut Recorder,
-        answer: &mut Answer<'_>,
-    ) -> Result<bool> {
+    fn read(&mut self, r: &wire::Read, last: bool, answer: &mut Answer<'_>) -> Result<bool> {
         let mut sent = 0;
         loop {
             let len = (r.size - sent).min(PIECE as u64);
@@ -182,11 +166,11 @@ impl Executor {
                 self.device.read(buffer, offset, &mut data)
             });
             if let Err(error) = read {
-                return answer(recorder, failed(&error)).map(|()| false);
+                return answer(failed(&error)).map(|()| false);
             }
             sent += len;
             let end = sent == r.size;
-            give(data.into(), last && end, recorder, answer)?;
+            give(data.into(), last && end, answer)?;
             if end {
                 return Ok(true);
             }
@@ -194,28 +178,22 @@ impl Executor {
     }
 
     /// See [`wire::Step`].
-    fn step(
-        &mut self,
-        seq: u64,
-        r: wire::Step,
-        recorder: &mut Recorder,
-        answer: &mut Answer<'_>,
-    ) -> Result<()> {
+    fn step(&mut self, r: wire::Step, answer: &mut Answer<'_>) -> Result<()> {
         let run = r.writes.iter().try_for_each(|w| self.write(w.buffer, w.offset, &w.data));
-        if let Err(error) = run.and_then(|()| self.replay(seq, r.list, &r.symbols, recorder)) {
-            return answer(recorder, failed(&error));
+        if let Err(error) = run.and_then(|()| self.replay(r.list, &r.symbols)) {
+            return answer(failed(&error));
         }
         let Some((end, reads)) = r.reads.split_last() else {
             let waited = self.device.wait();
             let data = wire::Data { data: Bytes::new(), last: true };
-            return answer(recorder, waited.map_or_else(|e| failed(&e), |()| Reply::Data(data)));
+            return answer(waited.map_or_else(|e| failed(&e), |()| Reply::Data(data)));
         };
         for read in reads {
-            if !self.read(read, false, recorder, answer)? {
+            if !self.read(read, false, answer)? {
                 return Ok(());
             }
         }
-        self.read(end, true, recorder, answer).map(drop)
+        self.read(end, true, answer).map(drop)
     }
 
     fn create_kernel(&mut self, r: wire::CreateKernel) -> Result<()> {
@@ -242,42 +220,23 @@ impl Executor {
         }
         self.lists.expect_free(r.list)?;
         let made = self.record_all(&commands);
-        self.lists.insert(r.list, made.as_ref().ok().cloned());
+        self.lists.insert(r.list, made.as_ref().ok().copied());
         made.map(drop)
     }
 
-    fn record_all(&mut self, commands: &[wire::Command]) -> Result<Vec<ListId>> {
+    fn record_all(&mut self, commands: &[wire::Command]) -> Result<ListId> {
         let buffer = |id| self.buffers.get(id).map(|(buffer, _)| *buffer);
         let kernel = |id| self.kernels.get(id).copied();
         let commands: Vec<Command> = commands
             .iter()
             .map(|command| convert::command_from_wire(command, buffer, kernel))
             .collect::<Result<_>>()?;
-        match self.trace {
-            false => Ok(vec![self.device.record(&commands)?]),
-            true => commands.iter().map(|c| self.device.record(std::slice::from_ref(c))).collect(),
-        }
+        self.device.record(&commands)
     }
 
-    fn replay(
-        &mut self,
-        seq: u64,
-        list: u32,
-        symbols: &[wire::Symbol],
-        recorder: &mut Recorder,
-    ) -> Result<()> {
+    fn replay(&mut self, list: u32, symbols: &[wire::Symbol]) -> Result<()> {
         let symbols: Symbols = convert::symbols_from_wire(symbols)?;
-        let lists = self.lists.get(list)?.clone();
-        for (at, list) in lists.into_iter().enumerate() {
-            if self.trace {
-                recorder.note(seq, at as u64 + 1);
-            }
-            self.device.replay(list, &symbols)?;
-            if self.trace {
-                self.device.wait().context(|| format!("command {} of the list", at + 1))?;
-            }
-        }
-        Ok(())
+        self.device.replay(*self.lists.get(list)?, &symbols)
     }
 
     fn has_blobs(&mut self, r: &wire::HasBlobs) -> wire::HeldBlobs {
@@ -287,17 +246,12 @@ impl Executor {
 
 /// Answers with bytes; `last` if nothing follows them. Less than a piece, as a step's answer is, goes in several messages, so
 /// that all who hand it on are at work at once.
-pub(super) fn give(
-    mut data: Bytes,
-    last: bool,
-    recorder: &mut Recorder,
-    answer: &mut Answer<'_>,
-) -> Result<()> {
+pub(super) fn give(mut data: Bytes, last: bool, answer: &mut Answer<'_>) -> Result<()> {
     let short = if data.len() < PIECE { PART } else { PIECE };
     loop {
         let part = data.split_to(short.min(data.len()));
         let last = last && data.is_empty();
-        answer(recorder, Reply::Data(wire::Data { data: part, last }))?;
+        answer(Reply::Data(wire::Data { data: part, last }))?;
         if data.is_empty() {
             return Ok(());
         }

@@ -1,7 +1,8 @@
 //! What a hub knows: agents and their devices, who has leased one, who waits for one.
 
 use super::shared::{AgentRow, LeaseRow, Rows, WaitRow};
-use crate::wire::{AdapterKind, Offer, Register};
+use crate::wire::limits::MAX_LABEL;
+use crate::wire::{AdapterKind, Offer, Register, ServedOp};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashSet};
 use std::time::{Instant, SystemTime};
@@ -15,6 +16,9 @@ const AGENTS: usize = 1024;
 
 /// Most devices of all agents: a list of them is one message.
 const DEVICES: usize = 4096;
+
+/// Most operators of all devices, for the same reason.
+const OPERATORS: usize = 8192;
 
 /// Most sessions that one device may say to take.
 const SESSIONS: u32 = 64;
@@ -161,14 +165,25 @@ impl Registry {
                 format!("the hub knows no more than {DEVICES} devices"),
             ));
         }
+        let others = self.agents.iter().filter(|(other, _)| **other != name);
+        let operators = others.map(|(_, agent)| operators(&agent.devices)).sum::<usize>();
+        if operators + self::operators(&asked.devices) > OPERATORS {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("the hub knows no more than {OPERATORS} operators of devices that run them"),
+            ));
+        }
         let before = match old.map(|old| &old.home) {
             Some(Home::Here(old)) if *old != connection => Some(*old),
             _ => None,
         };
         let home = Home::Here(connection);
         let mut agent = Agent { home, instance: asked.instance, agent: asked.agent, devices: asked.devices };
-        // A list tells which devices there are, a session what they do.
-        agent.devices.iter_mut().filter_map(|d| d.info.as_mut()).for_each(|info| info.ops.clear());
+        // A list tells which operators a device has, a session what it takes.
+        let infos = agent.devices.iter_mut().filter_map(|d| d.info.as_mut());
+        infos.flat_map(|info| &mut info.ops).for_each(|op| {
+            *op = ServedOp { name: std::mem::take(&mut op.name), ..ServedOp::default() };
+        });
         self.agents.insert(name.clone(), agent);
         Ok((name, before))
     }
@@ -367,6 +382,12 @@ impl Waiter {
     }
 }
 
+/// How many operators these devices have; one with a long name counts as several.
+fn operators(devices: &[Offer]) -> usize {
+    let ops = devices.iter().filter_map(|offer| offer.info.as_ref()).flat_map(|info| &info.ops);
+    ops.map(|op| 1 + op.name.len() / MAX_LABEL).sum()
+}
+
 /// How many sessions a device takes at once.
 fn sessions(offer: &Offer) -> u32 {
     let cpu = offer.info.as_ref().is_some_and(|info| info.kind() == AdapterKind::Cpu);
@@ -498,6 +519,23 @@ mod tests {
         assert!(r.here(&Place { agent: "b".into(), device: "webgpu".into() }).is_none());
         r.mirror(Rows::default());
         assert_eq!(r.list().len(), 1, "the other hub has gone");
+    }
+
+    #[test]
+    fn operators_are_listed_by_name_and_counted() {
+        let mut r = Registry::default();
+        let op = |i: usize| ServedOp { name: format!("op{i}"), version: "7".into(), ..ServedOp::default() };
+        let with = |name: &str, count: usize| {
+            let mut agent = agent(name, &["npu"]);
+            agent.devices[0].info.as_mut().unwrap().ops = (0..count).map(op).collect();
+            agent
+        };
+        r.register(1, with("a", 2)).unwrap();
+        let listed = r.list()[0].info.clone().unwrap().ops;
+        assert_eq!(listed[1], ServedOp { name: "op1".into(), ..ServedOp::default() });
+        assert!(r.register(2, with("b", OPERATORS - 1)).is_err());
+        assert!(r.register(2, with("b", OPERATORS - 2)).is_ok());
+        assert!(r.register(1, with("a", 2)).is_ok(), "an agent replaces what it offered");
     }
 
     #[test]

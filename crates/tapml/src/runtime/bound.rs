@@ -143,7 +143,7 @@ impl Bound {
         for first in (0..tokens).step_by(most as usize) {
             let symbols = Symbols::np(most.min(tokens - first), start + first);
             let part = |(a, t): &(&Argument, &Tensor)| {
-                Tensor::allocate(&self.device, a.ty.sizes(&symbols)?, t.dtype())
+                Tensor::reserve(&self.device, a.ty.sizes(&symbols)?, t.dtype())
             };
             let parts = arguments.iter().map(part).collect::<Result<Vec<_>>>()?;
             self.cut(&arguments, &parts, first, false)?;

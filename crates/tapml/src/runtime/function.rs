@@ -145,7 +145,7 @@ impl Function {
         let mut outputs = Vec::new();
         for argument in self.arguments.iter().filter(|a| a.output) {
             let shape = argument.ty.sizes(&symbols)?;
-            outputs.push(Tensor::allocate(&self.device, shape, argument.ty.dtype)?);
+            outputs.push(Tensor::reserve(&self.device, shape, argument.ty.dtype)?);
         }
         let (mut given, mut made) = (inputs.iter().copied(), outputs.iter());
         let next = |a: &Argument| if a.output { made.next() } else { given.next() };

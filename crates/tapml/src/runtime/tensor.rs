@@ -2,8 +2,8 @@
 
 use super::bound::write;
 use super::device::{Device, Dropped};
-use crate::device::BufferId;
-use crate::graph::{Bytes, DType, Tensor as Host, byte_len};
+use crate::device::{BufferId, Command};
+use crate::graph::{Bytes, DType, Symbols, Tensor as Host, byte_len};
 use crate::{Error, Result};
 
 /// A tensor in a device's memory, in row-major order. Its memory is freed when it is dropped.
@@ -16,8 +16,20 @@ pub struct Tensor {
 }
 
 impl Tensor {
-    /// A tensor of zeros.
+    /// A tensor of zeros. They are meant to be read: a checking device takes them as written, unlike the memory that a
+    /// function's own outputs begin with.
     pub fn allocate(device: &Device, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
+        let tensor = Tensor::reserve(device, shape, dtype)?;
+        let mut state = device.lock();
+        let zeros = state.device.record(&[Command::Fill { buffer: tensor.buffer, word: 0 }])?;
+        let filled = state.device.replay(zeros, &Symbols::new());
+        filled.and(state.device.destroy_list(zeros))?;
+        drop(state);
+        Ok(tensor)
+    }
+
+    /// Memory for a tensor that something is going to write.
+    pub(super) fn reserve(device: &Device, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
         let bytes = byte_len(dtype, &shape)
             .ok_or_else(|| Error::invalid(format!("{dtype}{shape:?} has more bytes than can be counted")))?;
         let size = (bytes as u64).max(4).next_multiple_of(4);
@@ -33,7 +45,7 @@ impl Tensor {
 
     /// A tensor with these bytes, which are read once and not kept.
     pub fn from_bytes(device: &Device, shape: Vec<usize>, dtype: DType, bytes: &[u8]) -> Result<Tensor> {
-        let tensor = Tensor::allocate(device, shape, dtype)?;
+        let tensor = Tensor::reserve(device, shape, dtype)?;
         tensor.write(bytes)?;
         Ok(tensor)
     }

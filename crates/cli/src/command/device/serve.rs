@@ -152,6 +152,7 @@ impl ServeArgs {
             },
             blobs: self.cache.clone(),
             blob_bytes: self.cache_bytes,
+            ..Config::default()
         })
     }
 

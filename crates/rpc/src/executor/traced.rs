@@ -1,0 +1,89 @@
+//! A device that runs the commands of a list one by one and notes each before it runs, so that a post-mortem names it.
+
+use crate::recorder::Recorder;
+use std::collections::HashMap;
+use tapml_device::{
+    BufferId, Command, Device, DeviceInfo, Finding, KernelDesc, KernelId, ListId, Result, Symbols,
+};
+use tapml_graph::{Context, Error};
+
+/// See the module.
+pub struct Traced {
+    device: Box<dyn Device>,
+    recorder: Recorder,
+    /// The lists of one command that make up a list, which has the handle of the first one.
+    lists: HashMap<ListId, Vec<ListId>>,
+}
+
+impl Traced {
+    /// Notes go to this recorder.
+    pub fn new(device: Box<dyn Device>, recorder: Recorder) -> Traced {
+        Traced { device, recorder, lists: HashMap::new() }
+    }
+}
+
+impl Device for Traced {
+    fn info(&self) -> &DeviceInfo {
+        self.device.info()
+    }
+    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
+        self.device.create_buffer(label, size)
+    }
+    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
+        self.device.destroy_buffer(buffer)
+    }
+    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
+        self.device.write(buffer, offset, data)
+    }
+    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
+        self.device.read(buffer, offset, out)
+    }
+    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
+        self.device.create_kernel(desc)
+    }
+    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
+        self.device.destroy_kernel(kernel)
+    }
+
+    fn record(&mut self, commands: &[Command]) -> Result<ListId> {
+        let (head, rest) = commands.split_at(commands.len().min(1));
+        let first = self.device.record(head)?;
+        let mut all = vec![first];
+        for command in rest {
+            match self.device.record(std::slice::from_ref(command)) {
+                Ok(list) => all.push(list),
+                Err(error) => {
+                    all.into_iter().for_each(|list| drop(self.device.destroy_list(list)));
+                    return Err(error);
+                }
+            }
+        }
+        self.lists.insert(first, all);
+        Ok(first)
+    }
+
+    fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
+        let all = self.lists.get(&list).ok_or_else(|| Error::invalid(format!("no list {}", list.0)))?;
+        for (at, list) in all.iter().enumerate() {
+            self.recorder.command(at as u64 + 1);
+            self.device.replay(*list, symbols)?;
+            self.device.wait().context(|| format!("command {} of the list", at + 1))?;
+        }
+        self.recorder.command(0);
+        Ok(())
+    }
+
+    fn destroy_list(&mut self, list: ListId) -> Result<()> {
+        let all = self.lists.remove(&list).ok_or_else(|| Error::invalid(format!("no list {}", list.0)))?;
+        all.into_iter().try_for_each(|list| self.device.destroy_list(list))
+    }
+    fn wait(&mut self) -> Result<()> {
+        self.device.wait()
+    }
+    fn take_findings(&mut self) -> Vec<Finding> {
+        self.device.take_findings()
+    }
+    fn memory(&self) -> (u64, u64) {
+        self.device.memory()
+    }
+}
