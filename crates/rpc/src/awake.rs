@@ -104,7 +104,8 @@ impl<S: Write> Write for Alert<S> {
     }
 }
 
-#[cfg(all(test, unix))]
+#[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::net::UnixStream;
