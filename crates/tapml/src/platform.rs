@@ -24,6 +24,8 @@ const BACKENDS: &[Backend] = &[
     Backend { word: "metal", list: || tapml_wgpu::adapters("metal"), open: open_wgpu },
     #[cfg(feature = "wgpu")]
     Backend { word: "dx12", list: || tapml_wgpu::adapters("dx12"), open: open_wgpu },
+    #[cfg(feature = "opencl")]
+    Backend { word: "opencl", list: tapml_opencl::adapters, open: open_opencl },
 ];
 
 /// The words of all backends in this build, in the order in which `device list` shows them.
@@ -132,6 +134,11 @@ fn open_cuda(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
 #[cfg(feature = "wgpu")]
 fn open_wgpu(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     Ok(Box::new(tapml_wgpu::WgpuDevice::open(&spec.word, spec.index, &query(spec))?))
+}
+
+#[cfg(feature = "opencl")]
+fn open_opencl(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+    Ok(Box::new(tapml_opencl::OpenClDevice::open(spec.index, &query(spec))?))
 }
 
 /// Devices elsewhere.

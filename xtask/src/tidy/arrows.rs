@@ -36,6 +36,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "emulator",
             "wgpu",
             "cuda",
+            "opencl",
             "rpc",
             "broker",
             "exec",

@@ -1,0 +1,95 @@
+//! Kernels to print, and a device that allows everything.
+#![allow(clippy::unwrap_used, dead_code)]
+
+use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
+use tapml_graph::DType;
+use tapml_kernels::BuiltIn;
+
+/// A device with every feature and the limits of a desktop card.
+pub fn device() -> DeviceInfo {
+    DeviceInfo {
+        platform: "test".into(),
+        name: "test device".into(),
+        driver: String::new(),
+        kind: AdapterKind::Other,
+        limits: Limits {
+            max_storage_buffers: 32,
+            max_invocations: 1024,
+            max_workgroup_memory: 48 << 10,
+            ..Limits::WEBGPU
+        },
+        features: Features { f16: true, subgroups: Some((32, 32)) },
+    }
+}
+
+/// What a language covers beyond what the built-in kernels use.
+pub const FEATURES: &str = "
+struct Pair { left: vec3<f32>, right: f32 }
+struct Table { count: atomic<u32>, rows: array<Pair> }
+@group(0) @binding(0) var<storage, read_write> table: Table;
+@group(0) @binding(1) var<storage, read_write> halves: array<vec4<f16>>;
+@group(0) @binding(2) var<uniform> turn: mat3x3<f32>;
+var<workgroup> tile: array<f32, 64>;
+var<private> seed: u32 = 7u;
+
+fn mixed(p: ptr<function, f32>, by: f32) -> f32 {
+    seed = seed * 1664525u + 1013904223u;
+    *p += by;
+    return *p * f32(seed >> 16u);
+}
+
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) lane: u32, @builtin(workgroup_id) group: vec3<u32>) {
+    var own = table.rows[lane].right;
+    let turned = turn * table.rows[lane].left;
+    for (var i = 0u; i < 4u; i++) {
+        if i == 2u { continue; }
+        own += mixed(&own, turned[i % 3u]);
+    }
+    tile[lane] = own;
+    workgroupBarrier();
+    var words = array<u32, 3>(pack2x16float(turned.xy), pack4x8snorm(vec4<f32>(turned, own)), countOneBits(lane));
+    switch lane % 4u {
+        case 0u: { words[lane % 3u] = 1u; }
+        case 1u, 2u: { words[1] /= lane; }
+        default: {}
+    }
+    let total = subgroupAdd(own) + subgroupShuffleXor(own, 1u);
+    if atomicAdd(&table.count, words[0] + words[1] + words[2]) == 0u {
+        table.rows[arrayLength(&table.rows) - 1u] = Pair(turned, total);
+    }
+    halves[lane] = halves[lane] * f16(2.0) + vec4<f16>(vec4<f32>(own));
+}
+";
+
+/// [`FEATURES`] as a kernel.
+pub fn features() -> KernelDesc {
+    let source = Source {
+        language: Language::Wgsl,
+        file: "features.wgsl".into(),
+        prelude: String::new(),
+        text: FEATURES.into(),
+    };
+    KernelDesc {
+        name: "features".into(),
+        source,
+        entry: "main".into(),
+        constants: Vec::new(),
+        bindings: vec![BindingKind::ReadWrite, BindingKind::ReadWrite, BindingKind::Uniform],
+        workgroup: [64, 1, 1],
+        workgroup_memory: 256,
+        needs_f16: true,
+        needs_subgroups: true,
+    }
+}
+
+/// A built-in kernel, such as `rms_norm/portable`.
+pub fn built_in(name: &str, dtype: DType) -> KernelDesc {
+    BuiltIn::find(name, dtype, &device()).unwrap().desc().unwrap().clone()
+}
+
+/// All of them.
+pub fn all() -> Vec<KernelDesc> {
+    let all = BuiltIn::all(&device()).unwrap();
+    all.iter().map(|one| one.desc().unwrap().clone()).collect()
+}
