@@ -5,7 +5,7 @@ use crate::names;
 use crate::types::{COMPONENTS, Kind, Shape};
 use crate::writer::{Writer, Written};
 use crate::{Bounds, expr};
-use naga::{Expression, GlobalVariable, Handle, Type, TypeInner};
+use naga::{AddressSpace, Expression, GlobalVariable, Handle, Type, TypeInner};
 
 /// The type that is indexed.
 enum Base<'a> {
@@ -36,8 +36,7 @@ impl<'a> Writer<'a> {
         let index = self.index(index)?;
         if let (Base::Vector(n), false) = (&ty, is_pointer) {
             let vector = self.operand(base)?;
-            let index = self.clamped(&index, u32::from(*n));
-            return self.component_at(&vector.text, vector.shape, &index);
+            return self.component_at(&vector.text, Shape::Vector(*n, vector.shape.kind()), bare(&index));
         }
         let mut place = self.value(base)?;
         if !is_pointer && place.contains('(') {
@@ -86,7 +85,56 @@ impl<'a> Writer<'a> {
         }
     }
 
-    /// A component of a vector value by an index within it.
+    /// A local vector, its shape and an index, if a pointer is to the component of that index. Addresses of such
+    /// components keep a vector out of registers, and some compilers lose track of what is stored there.
+    fn component_of_local(
+        &mut self,
+        pointer: Handle<Expression>,
+    ) -> Written<Option<(String, Shape, String)>> {
+        let Expression::Access { base, index } = self.current()?.function.expressions[pointer] else {
+            return Ok(None);
+        };
+        let (shape, space) = match *self.type_of(base)? {
+            TypeInner::Pointer { base, space } => (Shape::of(self.types.inner(base)), space),
+            TypeInner::ValuePointer { size: Some(size), scalar, space } => {
+                (Kind::of(scalar).map(|kind| Shape::Vector(size as u8, kind)), space)
+            }
+            _ => return Ok(None),
+        };
+        let Some(shape @ Shape::Vector(..)) = shape else { return Ok(None) };
+        if !matches!(space, AddressSpace::Function | AddressSpace::Private) {
+            return Ok(None);
+        }
+        let index = self.index(index)?;
+        Ok(Some((self.value(base)?, shape, bare(&index).to_string())))
+    }
+
+    /// Loads a component of a local vector; `None` if the pointer is to anything else.
+    pub fn load_component(&mut self, pointer: Handle<Expression>) -> Written<Option<String>> {
+        match self.component_of_local(pointer)? {
+            Some((vector, shape, index)) => Ok(Some(self.component_at(&vector, shape, &index)?)),
+            None => Ok(None),
+        }
+    }
+
+    /// Stores a component of a local vector; whether the pointer was to one.
+    pub fn store_component(&mut self, pointer: Handle<Expression>, value: &str) -> Written<bool> {
+        let Some((place, shape, index)) = self.component_of_local(pointer)? else { return Ok(false) };
+        let ty = self.types.shape(shape);
+        let name = format!("{ty}_set");
+        self.helper(&name, |_| {
+            let Shape::Vector(n, kind) = shape else { return Ok(String::new()) };
+            let last = COMPONENTS[n as usize - 1];
+            let cases =
+                (0..n as usize - 1).map(|i| format!("if (i == {i}u) v->{} = x; else ", COMPONENTS[i]));
+            let cases: String = cases.collect();
+            Ok(format!("DEV void {name}({ty}* v, u32 i, {} x) {{ {cases}v->{last} = x; }}\n", kind.name()))
+        })?;
+        self.line(format!("{name}({}, {index}, {});", bare(&address(&place)), bare(value)));
+        Ok(true)
+    }
+
+    /// A component of a vector value by an index; that of the last for all indices beyond.
     fn component_at(&mut self, vector: &str, shape: Shape, index: &str) -> Written<String> {
         let Shape::Vector(n, kind) = shape else { return self.fail("a component of no vector") };
         let ty = self.types.shape(shape);

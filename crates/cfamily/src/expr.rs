@@ -193,6 +193,9 @@ impl<'a> Writer<'a> {
     }
 
     fn load(&mut self, pointer: Handle<Expression>) -> Written<String> {
+        if let Some(component) = self.load_component(pointer)? {
+            return Ok(component);
+        }
         let place = self.value(pointer)?;
         let atomic = match *self.type_of(pointer)? {
             TypeInner::Pointer { base, .. } => matches!(self.types.inner(base), TypeInner::Atomic(_)),

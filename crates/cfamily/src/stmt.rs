@@ -73,6 +73,9 @@ impl<'a> Writer<'a> {
 
     fn store(&mut self, pointer: Handle<Expression>, value: Handle<Expression>) -> Written<()> {
         let value = self.value(value)?;
+        if self.store_component(pointer, &value)? {
+            return Ok(());
+        }
         let place = self.value(pointer)?;
         let atomic = match *self.type_of(pointer)? {
             TypeInner::Pointer { base, .. } => matches!(self.types.inner(base), TypeInner::Atomic(_)),

@@ -1,6 +1,6 @@
 //! Every built-in kernel and one of everything else, compiled by the makers' compilers where they are: NVRTC to a cubin,
 //! clang to AMD's code objects. Nothing runs.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, unsafe_code)]
 
 mod common;
 
