@@ -18,7 +18,7 @@ pub fn device() -> DeviceInfo {
             max_workgroup_memory: 48 << 10,
             ..Limits::WEBGPU
         },
-        features: Features { f16: true, subgroups: Some((32, 32)) },
+        features: Features { f16: true, subgroups: Some((32, 32)), cuda: None },
     }
 }
 
@@ -80,6 +80,7 @@ pub fn features() -> KernelDesc {
         workgroup_memory: 256,
         needs_f16: true,
         needs_subgroups: true,
+        overlaps: false,
     }
 }
 
