@@ -7,7 +7,8 @@
     python3 tools/goldens/goldens.py tiny --out tests/goldens [--only NAME ...]
 
 `golden` runs one trained model; `tiny` first makes small random checkpoints that together use every feature of the
-architectures, then their goldens beside them (`--only NAME ...` makes these). README.md says what the files hold.
+architectures, then their goldens beside them (`--only NAME ...` makes these); `packed` those whose weights are
+quantised. README.md says what the files hold.
 """
 import argparse
 import json
@@ -17,6 +18,7 @@ import torch
 import transformers
 from transformers import AutoTokenizer
 
+import packed
 import record
 import tiny
 from models import Transformers
@@ -54,6 +56,13 @@ def random(arguments):
         record.write(folder / "golden.safetensors", *tiny.make(name, folder))
 
 
+def quantised(arguments):
+    """Random checkpoints with packed weights and their goldens."""
+    for name in arguments.only or packed.PACKED:
+        folder = pathlib.Path(arguments.out) / name
+        record.write(folder / "golden.safetensors", *packed.make(name, folder))
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
@@ -68,6 +77,10 @@ def main():
     many.set_defaults(run=random)
     many.add_argument("--out", required=True)
     many.add_argument("--only", nargs="+", choices=list(TINY))
+    stored = commands.add_parser("packed")
+    stored.set_defaults(run=quantised)
+    stored.add_argument("--out", required=True)
+    stored.add_argument("--only", nargs="+", choices=list(packed.PACKED))
     arguments = parser.parse_args()
 
     transformers.logging.set_verbosity_error()

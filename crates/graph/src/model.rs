@@ -90,6 +90,11 @@ impl Model {
         &self.graph
     }
 
+    /// Dtype and sizes of a weight, whether the graph names it or not.
+    pub fn weight_type(&self, name: &str) -> Option<TensorType> {
+        self.weights.ty(name)
+    }
+
     /// The value of a weight; made now if it is derived from others and nobody holds it. Fails if the model has none of
     /// this name, or if it cannot be made.
     pub fn weight(&self, name: &str) -> Result<Tensor> {

@@ -7,12 +7,14 @@ use crate::gguf;
 use crate::image::ImageTokens;
 use crate::net::Net;
 use crate::options::ImportOptions;
+use crate::packed::{Method, Packed};
 use crate::present::is_present;
 use crate::random;
 use crate::weights::Weights;
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
-use tapml_graph::{DType, Error, Graph, Model, Result};
+use tapml_graph::{DType, Derived, Error, Graph, Model, Result, Tensor};
 
 /// What a model folder needs, as advice.
 const FOLDER: &str = "a model is a folder in Hugging Face layout: config.json, model.safetensors (or shards with \
@@ -46,10 +48,17 @@ impl Checkpoint {
     pub fn open_with(dir: impl AsRef<Path>, options: &ImportOptions) -> Result<Checkpoint> {
         let dir = dir.as_ref();
         let (config, weights) = open_files(dir)?;
-        let (decoder, model_type) = build(&config, &|name| weights.dtype(name), options)?;
-        let values = weights.load(&decoder.graph, &decoder.sources, options.check_finite)?;
-        let unused = weights.unused(&decoder.graph, &decoder.sources);
-        Checkpoint::new(dir, config, model_type, decoder, values, options).map(|c| Checkpoint { unused, ..c })
+        let packed = Packed::of(&weights, &config.root())?;
+        let (decoder, model_type) = build(&config, &|name| packed.dtype(name), options)?;
+        let Decoder { graph, sources, .. } = &decoder;
+        let loaded = packed.load(graph, sources)?;
+        let elsewhere = |name: &str| loaded.packed.contains(name);
+        let mut values = weights.load(graph, sources, options.check_finite, &elsewhere)?;
+        values.extend(loaded.given);
+        let unused = weights.unused(graph, sources, &loaded.used);
+        let decoder = Decoder { graph: loaded.graph, ..decoder };
+        Checkpoint::new(dir, config, model_type, decoder, (values, loaded.derived), options)
+            .map(|c| Checkpoint { unused, ..c })
     }
 
     /// A model of the shape that the folder's `config.json` describes, with random weights made from `seed`: for
@@ -58,6 +67,7 @@ impl Checkpoint {
         let dir = dir.as_ref();
         let config = if gguf::is_gguf(dir) { gguf::open(dir)?.0 } else { read_config(dir)? };
         let root = config.root();
+        Method::refuse(&root)?;
         let key = if root.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
         let dtype = match root.text_or(key, "bfloat16")? {
             "float32" => DType::F32,
@@ -67,7 +77,7 @@ impl Checkpoint {
         };
         let (decoder, model_type) = build(&config, &|_| Some(dtype), options)?;
         let values = random::weights(&decoder.graph, seed)?;
-        Checkpoint::new(dir, config, model_type, decoder, values, options)
+        Checkpoint::new(dir, config, model_type, decoder, (values, Vec::new()), options)
     }
 
     fn new(
@@ -75,7 +85,7 @@ impl Checkpoint {
         config: Config,
         model_type: &'static str,
         decoder: Decoder,
-        weights: std::collections::HashMap<String, tapml_graph::Tensor>,
+        (weights, derived): (HashMap<String, Tensor>, Vec<(Vec<String>, Derived)>),
         options: &ImportOptions,
     ) -> Result<Checkpoint> {
         let vocab = decoder.vocab as usize;
@@ -96,7 +106,7 @@ impl Checkpoint {
         let (bos, eos) = (special("bos_token_id")?.first().copied(), special("eos_token_id")?);
         Ok(Checkpoint {
             dir: dir.to_path_buf(),
-            model: Model::new(decoder.graph, weights)?,
+            model: Model::derived(decoder.graph, weights, derived)?,
             config,
             model_type,
             hidden: decoder.hidden,
@@ -187,7 +197,7 @@ impl Checkpoint {
 }
 
 /// Configuration and weights, with the architecture known to be served before weights are looked at.
-fn open_files(path: &Path) -> Result<(Config, Weights)> {
+pub(crate) fn open_files(path: &Path) -> Result<(Config, Weights)> {
     if gguf::is_gguf(path) {
         let (config, weights) = gguf::open(path)?;
         arch::find(&config.root())?;
@@ -231,7 +241,6 @@ pub(crate) fn build(
         return Err(Error::invalid("a context of 0 positions holds no token"));
     }
     let (architecture, model_type) = arch::find(&config.root())?;
-    arch::refuse_quantized(&config.root())?;
     let decoder = (architecture.build)(&config.root(), Net::new(model_type, dtype_of, options))?;
     Ok((decoder, model_type))
 }

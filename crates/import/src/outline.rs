@@ -3,6 +3,7 @@
 use crate::checkpoint::build;
 use crate::config::Config;
 use crate::options::ImportOptions;
+use crate::packed::Method;
 use tapml_graph::{DType, Graph, Result};
 
 /// A model without weights.
@@ -22,6 +23,7 @@ impl Outline {
     /// The model that a configuration describes, as if all weights were stored in the dtype `weights`. Takes no more
     /// memory than the graph does, however large the model is.
     pub fn new(config: &Config, weights: DType, options: &ImportOptions) -> Result<Outline> {
+        Method::refuse(&config.root())?;
         let (decoder, model_type) = build(config, &|_| Some(weights), options)?;
         let context = decoder.context as usize;
         Ok(Outline {

@@ -10,7 +10,7 @@ use rayon::prelude::*;
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Component, Path};
 use std::sync::Arc;
-use tapml_graph::{DType, Error, Graph, Result, Symbols, Tensor, Value};
+use tapml_graph::{DType, Error, Graph, Result, Symbols, Tensor, TensorType, Value};
 
 /// The file of an unsharded model.
 const SINGLE: &str = "model.safetensors";
@@ -112,13 +112,16 @@ impl Weights {
 
     /// The tensors that the graph names as weights. Fails with every one that is missing or of another type, and, if
     /// asked to, when one holds NaN or infinity. Weights in `sources` are made from other tensors; the rest stay mapped.
+    /// Those that come from `elsewhere` are left out.
     pub(crate) fn load(
         &self,
         graph: &Graph,
         sources: &HashMap<String, Source>,
         check_finite: bool,
+        elsewhere: &dyn Fn(&str) -> bool,
     ) -> Result<HashMap<String, Tensor>> {
-        let wanted: Vec<&Value> = graph.weights().map(|(_, value)| value).collect();
+        let all = graph.weights().map(|(_, value)| value);
+        let wanted: Vec<&Value> = all.filter(|value| !elsewhere(&value.name)).collect();
         let mut problems = Vec::new();
         let mut tensors = Vec::with_capacity(wanted.len());
         for value in &wanted {
@@ -141,15 +144,55 @@ impl Weights {
 
     /// Names of tensors that the graph does not use, sorted. Stored rotary frequencies do not count: they follow from
     /// the configuration.
-    pub(crate) fn unused(&self, graph: &Graph, sources: &HashMap<String, Source>) -> Vec<String> {
+    pub(crate) fn unused(
+        &self,
+        graph: &Graph,
+        sources: &HashMap<String, Source>,
+        more: &HashSet<String>,
+    ) -> Vec<String> {
         let names = graph.weights().map(|(_, v)| v.name.as_str());
         let parts = sources.values().flat_map(Source::tensors).map(String::as_str);
         let used: HashSet<&str> = names.filter(|name| !sources.contains_key(*name)).chain(parts).collect();
         let listed = self.shards.iter().flat_map(|shard| &shard.listed).map(|tensor| tensor.name.as_str());
-        let unused = listed.filter(|n| !used.contains(n) && !n.ends_with("rotary_emb.inv_freq"));
+        let unused =
+            listed.filter(|n| !used.contains(n) && !more.contains(*n) && !n.ends_with("rotary_emb.inv_freq"));
         let mut unused: Vec<String> = unused.map(str::to_string).collect();
         unused.sort();
         unused
+    }
+
+    /// The names of all tensors.
+    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
+        self.index.keys().map(String::as_str)
+    }
+
+    /// The sizes of a tensor, if there is one of this name.
+    pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
+        self.find(name).map(|(_, listed, _)| listed.shape.as_slice())
+    }
+
+    /// Dtype and sizes of a tensor, if there is one of this name in a dtype.
+    pub(crate) fn ty(&self, name: &str) -> Option<TensorType> {
+        let (_, listed, _) = self.find(name)?;
+        Some(TensorType::new(listed.dtype?, listed.shape.iter().copied()))
+    }
+
+    /// The tensor of this name, whatever its dtype and sizes.
+    pub(crate) fn any(&self, name: &str) -> Result<Tensor> {
+        let (file, _, place) = self.find(name).ok_or_else(|| self.missing(name, &[]))?;
+        file.load(place)
+    }
+
+    /// The tensor of this name, dtype and shape: a part of a quantised weight.
+    pub(crate) fn exact(&self, name: &str, dtype: DType, shape: &[usize]) -> Result<Tensor> {
+        let (file, listed, place) = self.find(name).ok_or_else(|| self.missing(name, shape))?;
+        if listed.dtype == Some(dtype) && listed.shape == shape {
+            return file.load(place);
+        }
+        let found = format!("{}{:?}", listed.stored, listed.shape);
+        Err(Error::invalid(format!("expected {dtype}{shape:?}, found {found}"))
+            .context(format!("{}: tensor `{name}`", file.path().display()))
+            .with_hint(file.advice()))
     }
 
     /// The file of a tensor, what it lists of it, and the place in that list.

@@ -3,6 +3,7 @@
 
 pub mod align;
 pub mod dry_run;
+pub mod eval;
 #[cfg(feature = "remote")]
 pub mod fleet;
 pub mod jobs;

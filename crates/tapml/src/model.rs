@@ -2,6 +2,7 @@
 
 use crate::exec::{self, Image, Interface, Platform};
 use crate::graph::{Context, DType, Model, Symbols, Tensor, fuse};
+use crate::import::quantize::{Scheme, derive, quantize};
 use crate::import::{Checkpoint, ImportOptions, Rows};
 use crate::migrate::suite::Suite;
 use crate::migrate::{Hash, ModelIdentity};
@@ -18,11 +19,13 @@ pub struct GraphOptions {
     pub activation: DType,
     /// Whether neighbouring operators are fused.
     pub fuse: bool,
+    /// How weights are quantised, if they are.
+    pub quantize: Option<Scheme>,
 }
 
 impl Default for GraphOptions {
     fn default() -> GraphOptions {
-        GraphOptions { activation: DType::F32, fuse: true }
+        GraphOptions { activation: DType::F32, fuse: true, quantize: None }
     }
 }
 
@@ -40,11 +43,19 @@ impl GraphOptions {
     fn open_with(&self, path: &Path, options: ImportOptions) -> Result<(Checkpoint, Model)> {
         let options = ImportOptions { activation: self.activation, ..options };
         let checkpoint = Checkpoint::open_with(path, &options)?;
-        let model = match self.fuse {
-            false => checkpoint.model().clone(),
-            true => checkpoint.model().with_graph(fuse(checkpoint.graph())?)?,
-        };
+        let model = self.apply(&checkpoint)?;
         Ok((checkpoint, model))
+    }
+
+    /// The checkpoint's model, quantised and fused as these options say.
+    pub fn apply(&self, checkpoint: &Checkpoint) -> Result<Model> {
+        let model = match &self.quantize {
+            None => checkpoint.model().clone(),
+            Some(scheme) => {
+                quantize(checkpoint.model(), scheme).context(|| checkpoint.dir().display().to_string())?.0
+            }
+        };
+        if self.fuse { model.with_graph(fuse(model.graph())?) } else { Ok(model) }
     }
 }
 
@@ -77,7 +88,11 @@ pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
         e.context("the suite's weights")
             .with_hint("name the checkpoint with --model, or carve with --self-contained")
     })?;
-    suite.model(Some(checkpoint.model()))
+    let model = checkpoint.model();
+    let lacks = suite.graph().weights().any(|(_, weight)| model.weight_type(&weight.name).is_none());
+    // A suite of a quantised model names words and scales, which follow from the checkpoint's weights.
+    let derived = if lacks { derive(model, suite.graph().clone()).ok() } else { None };
+    suite.model(Some(derived.as_ref().unwrap_or(model)))
 }
 
 /// The folder in which a migration and a diagnosis keep what they found: `.tapml/MODEL-TARGET`.

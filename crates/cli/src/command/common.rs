@@ -6,6 +6,7 @@ use clap::Args;
 use std::path::Path;
 use std::sync::OnceLock;
 use tapml::graph::{DType, Model};
+use tapml::import::quantize::Scheme;
 use tapml::import::{Checkpoint, Rows};
 use tapml::jobs;
 use tapml::kernels::Overrides;
@@ -30,6 +31,9 @@ pub struct GraphArgs {
     /// Keep the checkpoint's operators one by one instead of fusing neighbours
     #[arg(long)]
     pub no_fuse: bool,
+    /// Quantise the weights: q4, q4a or q8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
+    #[arg(long, value_name = "SCHEME")]
+    pub quantize: Option<Scheme>,
 }
 
 impl GraphArgs {
@@ -39,7 +43,7 @@ impl GraphArgs {
             Activation::F32 => DType::F32,
             Activation::F16 => DType::F16,
         };
-        GraphOptions { activation, fuse: !self.no_fuse }
+        GraphOptions { activation, fuse: !self.no_fuse, quantize: self.quantize }
     }
 
     /// Opens the checkpoint; logits for these rows. Fails if a weight holds NaN or infinity.

@@ -8,12 +8,14 @@ mod common;
 mod compile;
 mod device;
 mod diagnose;
+mod eval;
 mod generate;
 mod guard;
 mod inspect;
 mod kernel;
 mod logits;
 mod migrate;
+mod quantize;
 mod reduce;
 mod suite;
 
@@ -45,6 +47,8 @@ commands! {
     Compile(compile::CompileCommand),
     Generate(generate::GenerateCommand),
     Logits(logits::LogitsCommand),
+    Quantize(quantize::QuantizeCommand),
+    Eval(eval::EvalCommand),
     Align(align::AlignCommand),
     Kernel(kernel::KernelCommand),
     Device(device::DeviceCommand),

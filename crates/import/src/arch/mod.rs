@@ -6,7 +6,7 @@ use crate::image::ImageTokens;
 use crate::net::{Finished, Net};
 use crate::source::Source;
 use std::collections::HashMap;
-use tapml_graph::{Error, Graph, Result, ValueId};
+use tapml_graph::{Graph, Result, ValueId};
 
 /// One architecture.
 #[derive(Clone, Copy)]
@@ -117,15 +117,6 @@ pub fn find(root: &Section) -> Result<(&'static Architecture, &'static str)> {
         root.unsupported("model_type", &format!("architecture `{wanted}` is not supported"))
             .with_hint(format!("supported: {}", known.join(", ")))
     })
-}
-
-/// Fails if the weights are quantised in a way that is not read.
-pub fn refuse_quantized(config: &Section) -> Result<()> {
-    if config.get("quantization_config").is_none() {
-        return Ok(());
-    }
-    let error: Error = config.unsupported("quantization_config", "quantised checkpoints are not supported");
-    Err(error.with_hint("take the checkpoint with f32, f16 or bf16 weights"))
 }
 
 #[cfg(test)]

@@ -11,4 +11,4 @@ mod write;
 pub use header::{Entry, Header, MAX_HEADER};
 pub use map::File;
 pub use stored::StoredType;
-pub use write::write;
+pub use write::{write, write_each};

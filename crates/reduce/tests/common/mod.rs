@@ -188,8 +188,8 @@ pub const FAULTS: &[Fault] = &[
         "one wrong column",
         "embedding",
         [
-            "y[e] = to_out(weight_value(table[weight_word(at)], at));",
-            "y[e] = to_out(weight_value(table[weight_word(at)], at) * select(1.0, 1.01, e % K == 7u));",
+            "y[e] = to_out(table_value(at));",
+            "y[e] = to_out(table_value(at) * select(1.0, 1.01, e % K == 7u));",
         ],
         "llama_draft",
     ),

@@ -1,0 +1,138 @@
+//! `tapml eval`: how far a quantised model departs from its source over a text.
+
+use super::common::{self, GraphArgs};
+use crate::Outcome;
+use crate::output::{JsonArg, bytes};
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use tapml::engine::{Tokenizer, bundled_prompts};
+use tapml::eval::{Comparison, Side, compare};
+use tapml::graph::Model;
+use tapml::import::Rows;
+use tapml::model::GraphOptions;
+
+/// Most bytes of a text that are read.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// Compare a model, quantised or already so, with its source: perplexity, divergence, agreement over a text.
+#[derive(Args)]
+#[command(after_help = "Examples:\n  tapml eval models/llama --quantize q4 --text held-out.txt\n  \
+                        tapml eval llama-Q4_0.gguf --reference models/llama --text held-out.txt\n\n\
+                        KL is the mean over tokens of the Kullback-Leibler divergence from the source, in nats.")]
+pub struct EvalCommand {
+    /// Folder in Hugging Face layout, or a GGUF file
+    model: PathBuf,
+    /// The model to compare with; the same without --quantize if it is not given
+    #[arg(long, value_name = "MODEL")]
+    reference: Option<PathBuf>,
+    /// A text that the model was not trained on; the bundled prompts if it is not given
+    #[arg(long, value_name = "FILE")]
+    text: Option<PathBuf>,
+    /// Most tokens of the text
+    #[arg(long, value_name = "N", default_value_t = 4096, value_parser = clap::value_parser!(u64).range(2..))]
+    tokens: u64,
+    /// Tokens that are fed together; the model's context if that is shorter
+    #[arg(long, value_name = "N", default_value_t = 256, value_parser = clap::value_parser!(u64).range(2..))]
+    window: u64,
+    /// Where the model runs; the one it is compared with runs on `cpu`
+    #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
+    target: String,
+    #[command(flatten)]
+    graph: GraphArgs,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    model: String,
+    reference: String,
+    quantize: Option<String>,
+    text: Option<String>,
+    target: String,
+    window: usize,
+    #[serde(flatten)]
+    comparison: Comparison,
+    source_weight_bytes: u64,
+    weight_bytes: u64,
+    seconds: f64,
+}
+
+impl EvalCommand {
+    pub fn run(self) -> Result<Outcome> {
+        let start = Instant::now();
+        let reference = self.reference.as_deref().unwrap_or(&self.model);
+        let (source, plain) = GraphOptions::default().open(reference, Rows::All)?;
+        let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
+        let tokenizer = Tokenizer::open(source.dir()).or_else(|_| Tokenizer::open(checkpoint.dir()))?;
+        let (ids, begin) = self.ids(&tokenizer)?;
+        let window = (self.window as usize).min(source.context()).min(checkpoint.context());
+        let mut cpu = common::open_platform("cpu", &[])?;
+        let mut target = common::open_platform(&self.target, &[])?;
+        let source = Side { model: &plain, platform: cpu.as_mut() };
+        let tested = Side { model: &model, platform: target.as_mut() };
+        let comparison = compare(source, tested, &ids, window, begin)?;
+        let report = Report {
+            schema: 1,
+            model: self.model.display().to_string(),
+            reference: reference.display().to_string(),
+            quantize: self.graph.quantize.map(|scheme| scheme.to_string()),
+            text: self.text.as_deref().map(|path: &Path| path.display().to_string()),
+            target: self.target.clone(),
+            window,
+            comparison,
+            source_weight_bytes: weight_bytes(&plain)?,
+            weight_bytes: weight_bytes(&model)?,
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        self.json.say(&render(&report))?;
+        self.json.write(&report)?;
+        Ok(Outcome::Holds)
+    }
+
+    /// Tokens of the text, and the one that begins a text.
+    fn ids(&self, tokenizer: &Tokenizer) -> Result<(Vec<u32>, Option<u32>)> {
+        let text = match &self.text {
+            None => bundled_prompts().join("\n\n"),
+            Some(path) => {
+                let size = std::fs::metadata(path).map_err(|e| tapml::Error::io("read", path, &e))?.len();
+                if size > MOST_BYTES {
+                    let text = format!("{}: {size} bytes of text", path.display());
+                    return Err(tapml::Error::invalid(text).with_hint("give a part of it").into());
+                }
+                std::fs::read_to_string(path).map_err(|e| tapml::Error::io("read", path, &e))?
+            }
+        };
+        let front = tokenizer.encode("")?;
+        let ids = tokenizer.encode(&text)?;
+        let ids = ids.strip_prefix(front.as_slice()).unwrap_or(&ids);
+        let count = (self.tokens as usize).min(ids.len());
+        Ok((ids[..count].to_vec(), front.first().copied()))
+    }
+}
+
+fn weight_bytes(model: &Model) -> Result<u64> {
+    Ok(model.graph().summary()?.weight_bytes)
+}
+
+fn render(report: &Report) -> String {
+    let c = &report.comparison;
+    format!(
+        "{} tokens in windows of {}\nperplexity {:.4}, of the source {:.4} ({:+.2} %)\nKL {:.6} nats, at most {:.4}\n\
+         same most likely token {:.2} %\nweights {}, of the source {}",
+        c.tokens,
+        report.window,
+        c.perplexity,
+        c.source_perplexity,
+        100.0 * (c.perplexity / c.source_perplexity - 1.0),
+        c.kl,
+        c.kl_most,
+        100.0 * c.top1_agreement,
+        bytes(report.weight_bytes),
+        bytes(report.source_weight_bytes),
+    )
+}

@@ -1,0 +1,82 @@
+//! `tapml quantize`: a checkpoint with quantised weights.
+
+use crate::Outcome;
+use crate::output::{JsonArg, bytes};
+use anyhow::Result;
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+use std::time::Instant;
+use tapml::import::quantize::{Scheme, write};
+
+/// Write a checkpoint with its weights quantised; every command opens it as it is.
+#[derive(Args)]
+#[command(after_help = "Example:\n  tapml quantize models/llama --scheme q4 --out llama-q4")]
+pub struct QuantizeCommand {
+    /// Folder in Hugging Face layout
+    model: PathBuf,
+    /// q4, q4a or q8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
+    #[arg(long, value_name = "SCHEME", default_value = "q4")]
+    scheme: Scheme,
+    /// The folder to write, which holds no model yet
+    #[arg(long, short, value_name = "DIR")]
+    out: PathBuf,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    model: String,
+    scheme: Scheme,
+    out: String,
+    quantized: usize,
+    kept: Vec<Kept>,
+    source_weight_bytes: u64,
+    weight_bytes: u64,
+    seconds: f64,
+}
+
+#[derive(Serialize)]
+struct Kept {
+    weight: String,
+    reason: String,
+}
+
+impl QuantizeCommand {
+    pub fn run(self) -> Result<Outcome> {
+        let start = Instant::now();
+        let written = write(&self.model, &self.scheme, &self.out)?;
+        let kept = written.kept.into_iter().map(|k| Kept { weight: k.weight, reason: k.reason });
+        let report = Report {
+            schema: 1,
+            model: self.model.display().to_string(),
+            scheme: self.scheme,
+            out: self.out.display().to_string(),
+            quantized: written.quantized,
+            kept: kept.collect(),
+            source_weight_bytes: written.before,
+            weight_bytes: written.after,
+            seconds: start.elapsed().as_secs_f64(),
+        };
+        self.json.say(&render(&report))?;
+        self.json.write(&report)?;
+        Ok(Outcome::Holds)
+    }
+}
+
+fn render(report: &Report) -> String {
+    let mut text = format!(
+        "{}: {} weights quantised by {}, {} instead of {}",
+        report.out,
+        report.quantized,
+        report.scheme,
+        bytes(report.weight_bytes),
+        bytes(report.source_weight_bytes),
+    );
+    for kept in &report.kept {
+        text += &format!("\nkept: `{}` {}", kept.weight, kept.reason);
+    }
+    text
+}

@@ -1,0 +1,256 @@
+//! Weights that a checkpoint stores quantised, as its `quantization_config` says: which method, which tensors stand for a
+//! weight, and how they become the words and scales that operators read.
+
+mod awq;
+mod gptq;
+
+use crate::config::Section;
+use crate::quantize::{packing_of, parts_of};
+use crate::source::Source;
+use crate::weights::Weights;
+use std::collections::{HashMap, HashSet};
+use tapml_graph::op::Packing;
+use tapml_graph::rewrite::packed_types;
+use tapml_graph::{DType, Derived, Error, Graph, Result, Symbols, Tensor, Value};
+
+/// The key of `config.json`.
+const KEY: &str = "quantization_config";
+/// Methods that are read, for messages.
+const SERVED: &str = "read are `awq` (version gemm, 4 bits, with zero points), `gptq` (4 and 8 bits, without a reordering of \
+                      columns) and `tapml` (what `tapml quantize` writes); else take the checkpoint with f32, f16 or bf16 \
+                      weights";
+
+/// The matrix of one packed tensor: its own shape, and how it is packed.
+#[derive(Clone, Copy)]
+struct Matrix {
+    outputs: usize,
+    k: usize,
+    packing: Packing,
+}
+
+impl Matrix {
+    fn groups(&self) -> usize {
+        self.k / (self.packing.group as usize).max(1)
+    }
+
+    fn words(&self) -> usize {
+        self.k / self.packing.per_word() as usize
+    }
+}
+
+/// Words, scales and zeros of matrices, one behind the other.
+#[derive(Default)]
+struct Parts {
+    words: Vec<u32>,
+    scales: Vec<u8>,
+    zeros: Vec<u8>,
+}
+
+/// How weights of a checkpoint are stored.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Method {
+    /// As `tapml quantize` writes them: words, scales and zeros under [`tapml_graph::rewrite::PART_NAMES`].
+    Own,
+    /// Groups along the inputs, words along the inputs. Frantar et al., "GPTQ", 2023; layout of AutoGPTQ.
+    Gptq(gptq::Gptq),
+    /// Groups along the inputs, words along the outputs. Lin et al., "AWQ", 2024; layout of AutoAWQ.
+    Awq(awq::Awq),
+}
+
+impl Method {
+    /// What a configuration says; `None` if the weights are not quantised. Fails if they are in a way that is not read.
+    pub fn read(root: &Section) -> Result<Option<Method>> {
+        let Some(config) = root.section(KEY)? else { return Ok(None) };
+        let method = match config.text_or("quant_method", "")? {
+            "tapml" => match config.size_or("version", 1, 0..=u32::MAX)? {
+                1 => Ok(Method::Own),
+                other => Err(config.unsupported("version", &format!("version {other}, known is 1"))),
+            },
+            "gptq" => gptq::Gptq::read(&config).map(Method::Gptq),
+            "awq" => awq::Awq::read(&config).map(Method::Awq),
+            "" => Err(config.unsupported("quant_method", "weights that are quantised by no named method")),
+            other => {
+                let text = format!("weights quantised by `{}` are not supported", other.escape_debug());
+                Err(config.unsupported("quant_method", &text))
+            }
+        };
+        method.map(Some).map_err(|e| if e.hint().is_none() { e.with_hint(SERVED) } else { e })
+    }
+
+    /// Fails if the configuration describes quantised weights, where only plain ones are served.
+    pub fn refuse(root: &Section) -> Result<()> {
+        match root.get(KEY) {
+            None => Ok(()),
+            Some(_) => Err(root
+                .unsupported(KEY, "a quantised checkpoint")
+                .with_hint("take the configuration of the checkpoint with f32, f16 or bf16 weights")),
+        }
+    }
+
+    /// The tensor that a weight of this name is stored in, if it is packed.
+    fn tensor(&self, name: &str) -> Option<String> {
+        match self {
+            Method::Own => Some(format!("{name}.q")),
+            Method::Gptq(_) | Method::Awq(_) => Some(format!("{}.qweight", name.strip_suffix(".weight")?)),
+        }
+    }
+}
+
+/// The packed weights of a checkpoint.
+pub struct Packed<'a> {
+    method: Option<Method>,
+    weights: &'a Weights,
+    /// Of [`Method::Own`]: names that stand before `.q`, and those without what was made of them.
+    own: HashSet<String>,
+}
+
+/// A graph, and what loading it takes beside plain weights.
+pub struct Loaded {
+    /// The graph that reads words and scales.
+    pub graph: Graph,
+    /// Names of the weights that are packed.
+    pub packed: HashSet<String>,
+    /// Tensors of words and scales that the checkpoint holds as they are.
+    pub given: HashMap<String, Tensor>,
+    /// Those that are made from other tensors.
+    pub derived: Vec<(Vec<String>, Derived)>,
+    /// Names of tensors that are used so.
+    pub used: HashSet<String>,
+}
+
+impl<'a> Packed<'a> {
+    /// Of these weights under this configuration; see [`Method::read`].
+    pub fn of(weights: &'a Weights, root: &Section) -> Result<Packed<'a>> {
+        let method = Method::read(root)?;
+        let mut own = HashSet::new();
+        if method == Some(Method::Own) {
+            for name in weights.names().filter_map(|name| name.strip_suffix(".q")) {
+                own.insert(name.to_string());
+                own.extend(name.rsplit_once('.').map(|(before, _)| before.to_string()));
+            }
+        }
+        Ok(Packed { method, weights, own })
+    }
+
+    /// The dtype of a weight, if the checkpoint holds it: f32 if it is packed.
+    pub fn dtype(&self, name: &str) -> Option<DType> {
+        self.weights
+            .dtype(name)
+            .or_else(|| (self.own.contains(name) || self.holds(name)).then_some(DType::F32))
+    }
+
+    fn holds(&self, name: &str) -> bool {
+        let tensor = self.method.as_ref().and_then(|method| method.tensor(name));
+        tensor.is_some_and(|tensor| self.weights.shape(&tensor).is_some())
+    }
+
+    /// The graph with packed weights in the place of those that the checkpoint stores so, if any, and these weights.
+    pub fn load(&self, graph: &Graph, sources: &HashMap<String, Source>) -> Result<Loaded> {
+        let mut loaded = Loaded {
+            graph: graph.clone(),
+            packed: HashSet::new(),
+            given: HashMap::new(),
+            derived: Vec::new(),
+            used: HashSet::new(),
+        };
+        let Some(method) = &self.method else { return Ok(loaded) };
+        let mut packings = HashMap::new();
+        for (_, value) in graph.weights() {
+            let found = match method {
+                Method::Own => self.own(value, &mut loaded),
+                Method::Gptq(_) | Method::Awq(_) => self.foreign(method, value, sources, &mut loaded),
+            };
+            if let Some(packing) = found.map_err(|e| e.context(format!("weight `{}`", value.name)))? {
+                packings.insert(value.name.clone(), packing);
+            }
+        }
+        loaded.graph = tapml_graph::rewrite::quantize(graph, &|w| packings.get(&w.name).copied())?;
+        loaded.packed = packings.into_keys().collect();
+        Ok(loaded)
+    }
+
+    /// A weight that lies in the checkpoint as operators read it.
+    fn own(&self, value: &Value, loaded: &mut Loaded) -> Result<Option<Packing>> {
+        let name = &value.name;
+        let Some(words) = self.weights.ty(&format!("{name}.q")) else { return Ok(None) };
+        let zeros = self.weights.ty(&format!("{name}.zero")).is_some();
+        let scales = self.weights.ty(&format!("{name}.scale"));
+        let k = value.ty.shape.last().and_then(tapml_graph::Dim::as_const).unwrap_or(0);
+        let packing = scales.and_then(|scales| packing_of(k, &words, &scales, zeros));
+        let packing = packing.ok_or_else(|| {
+            Error::invalid(format!("its words {words} and scales are none of a weight {}", value.ty))
+        })?;
+        let types = packed_types(&value.ty, packing)?;
+        for (part, ty) in parts_of(name, packing).into_iter().zip(types) {
+            let tensor = self.weights.exact(&part, ty.dtype, &ty.sizes(&Symbols::new())?)?;
+            loaded.used.insert(part.clone());
+            loaded.given.insert(part, tensor);
+        }
+        Ok(Some(packing))
+    }
+
+    /// A weight, or a stack of them, whose tensors another program packed.
+    fn foreign(
+        &self,
+        method: &Method,
+        value: &Value,
+        sources: &HashMap<String, Source>,
+        loaded: &mut Loaded,
+    ) -> Result<Option<Packing>> {
+        let source = sources.get(&value.name);
+        let names = source.map_or(std::slice::from_ref(&value.name), Source::tensors);
+        match names.iter().filter(|name| self.holds(name)).count() {
+            0 => return Ok(None),
+            some if some < names.len() => {
+                return Err(Error::unsupported(
+                    "some of the matrices it is put together from are quantised, some not",
+                ));
+            }
+            _ => {}
+        }
+        if !matches!(source, None | Some(Source::Stacked(_))) {
+            return Err(Error::unsupported("a quantised tensor that this architecture takes apart or turns"));
+        }
+        let sizes = value.ty.sizes(&Symbols::new())?;
+        let &[.., outputs, k] = sizes.as_slice() else {
+            return Err(Error::unsupported(format!("a quantised weight {}", value.ty)));
+        };
+        let bases: Vec<&str> = names.iter().filter_map(|name| name.strip_suffix(".weight")).collect();
+        let (packing, make) = match method {
+            Method::Gptq(gptq) => gptq.weight(self.weights, &bases, outputs, k)?,
+            Method::Awq(awq) => awq.weight(self.weights, &bases, outputs, k)?,
+            Method::Own => return Err(Error::bug("its own method is not another's")),
+        };
+        for base in &bases {
+            let parts = ["qweight", "qzeros", "scales", "g_idx"].map(|part| format!("{base}.{part}"));
+            loaded.used.extend(parts);
+        }
+        let types = packed_types(&value.ty, packing)?;
+        let shapes: Vec<Vec<usize>> =
+            types.iter().map(|ty| ty.sizes(&Symbols::new())).collect::<Result<_>>()?;
+        let derived = Derived::new(types, move || {
+            let parts = make()?;
+            let mut tensors = vec![Tensor::from_u32(shapes[0].clone(), parts.words)?];
+            for (bytes, shape) in [parts.scales, parts.zeros].into_iter().zip(&shapes[1..]) {
+                tensors.push(Tensor::new(DType::F16, shape.clone(), tapml_graph::Bytes::new(bytes))?);
+            }
+            Ok(tensors)
+        });
+        loaded.derived.push((parts_of(&value.name, packing), derived));
+        Ok(Some(packing))
+    }
+}
+
+/// Makes the parts of a weight when they are asked for.
+type Make = Box<dyn Fn() -> Result<Parts> + Send + Sync>;
+
+/// The elements of an i32 tensor as they lie.
+fn words_of(tensor: &Tensor) -> Vec<u32> {
+    tensor.bytes().as_chunks::<4>().0.iter().map(|&b| u32::from_le_bytes(b)).collect()
+}
+
+/// `[rows, columns]` two-byte elements with rows and columns exchanged.
+fn turned_halves(tensor: &Tensor, rows: usize, columns: usize) -> Vec<u8> {
+    let halves = tensor.bytes().as_chunks::<2>().0;
+    (0..columns).flat_map(|column| (0..rows).flat_map(move |row| halves[row * columns + column])).collect()
+}

@@ -1,0 +1,268 @@
+//! Numbers to words and scales. A scale is searched that makes the squared error of its group small, among those that
+//! f16 holds, so that the words are the best for the scale as it is stored.
+
+use half::f16;
+use rayon::prelude::*;
+use tapml_graph::op::Packing;
+use tapml_graph::{Bytes, DType, Error, Result, Tensor};
+
+/// Elements that one task quantises, about.
+const CHUNK: usize = 1 << 16;
+/// How far the largest element of a group may lie beyond the last step, or before it, in steps: the scales tried.
+const REACH: [f32; 7] = [-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9];
+/// Shares of a group's range that are tried where there are zero points.
+const RANGES: [f32; 6] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.7];
+
+/// Words, scales and, if the packing has them, zeros of a weight, whose rows are whole groups. Fails if a group's range is
+/// beyond f16.
+pub fn pack(weight: &Tensor, packing: Packing) -> Result<Vec<Tensor>> {
+    packing.check()?;
+    let (group, per_word) = (packing.group as usize, packing.per_word() as usize);
+    let (rows, k) = match weight.shape() {
+        [.., k] if k % group == 0 && *k > 0 => (weight.len() / k, *k),
+        shape => return Err(Error::invalid(format!("rows of {shape:?} are no whole groups of {group}"))),
+    };
+    let groups = rows * (k / group);
+    let mut words = vec![0u32; rows * k / per_word];
+    let mut scales = vec![f16::ZERO; groups];
+    let mut zeros = vec![f16::ZERO; groups];
+    let task = (CHUNK / group).max(1);
+    let parts = words.par_chunks_mut(task * (group / per_word));
+    let parts = parts.zip(scales.par_chunks_mut(task)).zip(zeros.par_chunks_mut(task)).enumerate();
+    parts.try_for_each(|(index, ((words, scales), zeros))| {
+        let numbers = numbers(weight, index * task * group, scales.len() * group)?;
+        let mut codes = vec![0u8; group];
+        let groups = numbers.chunks_exact(group).zip(words.chunks_exact_mut(group / per_word));
+        for (((numbers, words), scale), zero) in groups.zip(scales).zip(zeros) {
+            (*scale, *zero) = match packing.zeros {
+                true => with_zero(numbers, packing, &mut codes),
+                false => (symmetric(numbers, packing, &mut codes), f16::ZERO),
+            };
+            if scale.is_infinite() {
+                return Err(Error::unsupported(format!(
+                    "a group of weights ranges to {}, beyond the scales of f16",
+                    numbers.iter().fold(0.0f32, |most, x| most.max(x.abs()))
+                ))
+                .with_hint("keep the checkpoint's own weights"));
+            }
+            for (word, codes) in words.iter_mut().zip(codes.chunks_exact(per_word)) {
+                *word = codes.iter().rev().fold(0, |word, &code| (word << packing.bits) | u32::from(code));
+            }
+        }
+        Ok(())
+    })?;
+    let shape = |last: usize| {
+        let mut shape = weight.shape().to_vec();
+        shape.splice(shape.len() - 1.., [last]);
+        shape
+    };
+    let halves = |values: Vec<f16>| {
+        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+        Tensor::new(DType::F16, shape(k / group), Bytes::new(bytes))
+    };
+    let mut tensors = vec![Tensor::from_u32(shape(k / per_word), words)?, halves(scales)?];
+    if packing.zeros {
+        tensors.push(halves(zeros)?);
+    }
+    Ok(tensors)
+}
+
+/// Elements `start..start+len` as f32.
+fn numbers(weight: &Tensor, start: usize, len: usize) -> Result<Vec<f32>> {
+    let size = weight.dtype().size();
+    let bytes = weight.bytes().slice(start * size, len * size);
+    let bytes = bytes.ok_or_else(|| Error::bug("a weight has fewer bytes than its shape says"))?;
+    Ok(Tensor::new(weight.dtype(), vec![len], bytes)?.to_f32().into_owned())
+}
+
+/// The scale of a group whose zero point is the middle of the range, and its codes. The range reaches one step further
+/// below the middle than above it; the largest number, whatever its sign, is put on that side, as in ggml's `Q4_0`.
+fn symmetric(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> f16 {
+    let middle = packing.middle() as f32;
+    let largest = numbers.iter().fold(0.0f32, |most, &x| if x.abs() > most.abs() { x } else { most });
+    let finite = numbers.iter().all(|x| x.is_finite());
+    if largest == 0.0 || !finite {
+        // A code beside the middle, so that what is not finite stays so.
+        codes.fill(packing.middle() as u8 + u8::from(!finite));
+        return f16::from_f32(if finite { 0.0 } else { f32::NAN });
+    }
+    // With 8 bits a step is so small that the first scale is as good as any.
+    let reach = if packing.bits == 8 { &REACH[3..4] } else { &REACH[..] };
+    let mut best = (f32::INFINITY, f16::ZERO);
+    for scale in reach.iter().map(|reach| -largest / (middle + reach)) {
+        let first = f16::from_f32(scale);
+        let (error, fitted) = fit(numbers, first.to_f32(), middle);
+        let refined = f16::from_f32(fitted);
+        let (again, _) = fit(numbers, refined.to_f32(), middle);
+        for found in [(error, first), (again, refined)] {
+            if found.0 < best.0 {
+                best = found;
+            }
+        }
+    }
+    // Where every scale is too small for f16 the numbers count as zeros.
+    let inverse = inverse(best.1.to_f32());
+    for (code, &x) in codes.iter_mut().zip(numbers) {
+        *code = (step(x * inverse, middle) + middle) as u8;
+    }
+    best.1
+}
+
+/// The squared error of a group with this scale, and the scale that fits the same codes best: `Σ x·c / Σ c²`.
+fn fit(numbers: &[f32], scale: f32, middle: f32) -> (f32, f32) {
+    let inverse = inverse(scale);
+    let (mut error, mut product, mut square) = (0.0f32, 0.0f32, 0.0f32);
+    for &x in numbers {
+        let c = step(x * inverse, middle);
+        let off = x - c * scale;
+        error += off * off;
+        product += x * c;
+        square += c * c;
+    }
+    (error, if square > 0.0 { product / square } else { scale })
+}
+
+/// The nearest step from the middle that there is.
+fn step(x: f32, middle: f32) -> f32 {
+    nearest(x.clamp(-middle, middle - 1.0))
+}
+
+/// The nearest whole number of one below 2²², ties to even: beyond 2²³ the numbers of f32 are whole. Unlike the function of
+/// the library this becomes vector code everywhere.
+fn nearest(x: f32) -> f32 {
+    const FAR: f32 = 12_582_912.0;
+    (x + FAR) - FAR
+}
+
+fn inverse(scale: f32) -> f32 {
+    if scale == 0.0 { 0.0 } else { 1.0 / scale }
+}
+
+/// Scale and zero point of a group, and its codes. The range holds 0, which is exact.
+fn with_zero(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> (f16, f16) {
+    let last = (2 * packing.middle() - 1) as f32;
+    let (low, high) = numbers.iter().fold((0.0f32, 0.0f32), |(low, high), &x| (low.min(x), high.max(x)));
+    let finite = numbers.iter().all(|x| x.is_finite());
+    if low == high || !finite {
+        codes.fill(u8::from(!finite));
+        return (f16::from_f32(if finite { 0.0 } else { f32::NAN }), f16::ZERO);
+    }
+    let mut best = (f32::INFINITY, f16::ZERO, 0.0);
+    for share in RANGES {
+        let scale = f16::from_f32((high - low) * share / last);
+        let inverse = inverse(scale.to_f32());
+        let zero = nearest((-low * share * inverse).clamp(0.0, last));
+        let code = |x: f32| nearest((x * inverse + zero).clamp(0.0, last));
+        let error: f32 = numbers.iter().map(|&x| (x - (code(x) - zero) * scale.to_f32()).powi(2)).sum();
+        if error < best.0 {
+            best = (error, scale, zero);
+        }
+    }
+    let (_, scale, zero) = best;
+    let inverse = inverse(scale.to_f32());
+    for (code, &x) in codes.iter_mut().zip(numbers) {
+        *code = nearest((x * inverse + zero).clamp(0.0, last)) as u8;
+    }
+    (scale, f16::from_f32(zero))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_graph::op::Dequantize;
+    use tapml_graph::{Op, Symbols};
+    use tapml_reference::{Value, eval};
+
+    const FORMS: [Packing; 4] = [
+        Packing { bits: 4, group: 32, zeros: false },
+        Packing { bits: 4, group: 128, zeros: true },
+        Packing { bits: 8, group: 32, zeros: false },
+        Packing { bits: 8, group: 64, zeros: true },
+    ];
+
+    /// Numbers with heavy tails, the same each time.
+    fn sample(count: usize) -> Vec<f32> {
+        let mut state = 1u32;
+        let mut next = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state >> 8) as f32 / 8_388_608.0 - 1.0
+        };
+        (0..count).map(|_| (next() + next() + next()) * 0.02 * (1.0 + 2.0 * next().powi(8))).collect()
+    }
+
+    fn restored(weight: &Tensor, packing: Packing) -> Vec<f64> {
+        let parts = pack(weight, packing).unwrap();
+        let parts: Vec<Value<f64>> = parts.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
+        let op: Op = Dequantize::of(packing).into();
+        let y = eval(&op, &Symbols::new(), &parts).unwrap().remove(0);
+        assert_eq!(y.shape(), weight.shape());
+        y.as_float().unwrap().values().to_vec()
+    }
+
+    fn error(weight: &Tensor, restored: &[f64]) -> f64 {
+        weight.to_f64().iter().zip(restored).map(|(a, b)| (a - b).powi(2)).sum()
+    }
+
+    #[test]
+    fn errors_are_within_half_a_step_of_the_range() {
+        for packing in FORMS {
+            for dtype in [DType::F32, DType::BF16] {
+                let weight = Tensor::from_f32_as(dtype, vec![3, 5, 256], sample(3 * 5 * 256)).unwrap();
+                let found = restored(&weight, packing);
+                let (numbers, levels) = (weight.to_f64(), f64::from(2 * packing.middle() - 1));
+                for (x, y) in numbers.chunks(packing.group as usize).zip(found.chunks(packing.group as usize))
+                {
+                    let most = x.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+                    // Twice the largest number over all steps is a step of any form; a scale may give up the ends.
+                    let allowed = 2.0 * most / levels * if packing.bits == 4 { 2.2 } else { 1.1 };
+                    assert!(x.iter().zip(y).all(|(x, y)| (x - y).abs() <= allowed), "{packing:?} {dtype}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn four_bits_are_no_worse_than_the_blocks_of_ggml() {
+        let numbers = sample(1 << 15);
+        let weight = Tensor::from_f32(vec![1 << 7, 1 << 8], numbers.clone()).unwrap();
+        let ours = error(&weight, &restored(&weight, FORMS[0]));
+        // quantize_row_q4_0_ref of ggml-quants.c.
+        let theirs: Vec<f64> = numbers
+            .chunks(32)
+            .flat_map(|block| {
+                let most = block.iter().fold(0.0f32, |m, &x| if x.abs() > m.abs() { x } else { m });
+                let d = most / -8.0;
+                let (inverse, stored) = (if d == 0.0 { 0.0 } else { 1.0 / d }, f16::from_f32(d).to_f64());
+                let code = move |x: &f32| f64::from((x * inverse + 8.5).floor().min(15.0)) - 8.0;
+                block.iter().map(move |x| code(x) * stored).collect::<Vec<f64>>()
+            })
+            .collect();
+        let theirs = error(&weight, &theirs);
+        assert!(ours < 0.9 * theirs, "{ours} {theirs}");
+    }
+
+    #[test]
+    fn zeros_and_steps_of_the_scale_are_exact_and_what_is_not_finite_stays_so() {
+        for packing in FORMS {
+            let zeros = Tensor::from_f32(vec![1, 128], vec![0.0; 128]).unwrap();
+            assert!(restored(&zeros, packing).iter().all(|&x| x == 0.0), "{packing:?}");
+            let mut numbers = sample(256);
+            numbers[5] = f32::NAN;
+            numbers[200] = f32::INFINITY;
+            let ill = Tensor::from_f32(vec![1, 256], numbers).unwrap();
+            let found = restored(&ill, packing);
+            assert!(found[5].is_nan() && !found[200].is_finite(), "{packing:?}");
+        }
+        let steps: Vec<f32> = (0..32).map(|i| 0.25 * (i % 16 - 8) as f32).collect();
+        let weight = Tensor::from_f32(vec![1, 32], steps).unwrap();
+        assert_eq!(restored(&weight, FORMS[0]), weight.to_f64());
+    }
+
+    #[test]
+    fn odd_rows_and_numbers_beyond_f16_are_refused() {
+        let odd = Tensor::from_f32(vec![2, 33], vec![0.0; 66]).unwrap();
+        assert!(pack(&odd, FORMS[0]).unwrap_err().to_string().contains("no whole groups of 32"));
+        let huge = Tensor::from_f32(vec![1, 32], vec![1e9; 32]).unwrap();
+        assert!(pack(&huge, FORMS[0]).unwrap_err().to_string().contains("beyond the scales of f16"));
+    }
+}

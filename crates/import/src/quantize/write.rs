@@ -1,0 +1,105 @@
+//! A quantised checkpoint as a folder in Hugging Face layout, which opens as it is.
+
+use super::{Kept, Scheme, quantize};
+use crate::checkpoint::{build, open_files};
+use crate::options::ImportOptions;
+use crate::packed::Method;
+use crate::safetensors;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+use std::path::Path;
+use tapml_graph::{Error, Model, Result, Tensor};
+
+/// Files beside the weights that belong to a model, by their endings: configuration, tokenizer, templates, licence.
+const COPIED: [&str; 7] = ["json", "txt", "model", "jinja", "tiktoken", "md", "py"];
+/// A larger file is none of these.
+const MOST_BYTES: u64 = 256 << 20;
+
+/// What was written.
+#[derive(Clone, Debug)]
+pub struct Written {
+    /// Bytes of weights before.
+    pub before: u64,
+    /// Bytes of weights now.
+    pub after: u64,
+    /// Number of weights that are quantised.
+    pub quantized: usize,
+    /// Matrices that stay as they are.
+    pub kept: Vec<Kept>,
+}
+
+/// Writes the checkpoint in `from` with its weights quantised to the folder `out`, which must not hold a model yet.
+/// Weights are made and written one after another. The file of the weights appears under its name when it is complete, and
+/// `config.json`, without which the folder is no model, after it.
+pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
+    if !from.is_dir() {
+        return Err(Error::unsupported(format!("{}: expected a model folder", from.display()))
+            .with_hint("a GGUF file is quantised as it is; name the folder of the model it was made from"));
+    }
+    if out.join("config.json").exists() {
+        return Err(Error::invalid(format!("{} holds a model already", out.display()))
+            .with_hint("name another folder"));
+    }
+    let (config, weights) = open_files(from)?;
+    Method::refuse(&config.root())?;
+    let (decoder, _) = build(&config, &|name| weights.dtype(name), &ImportOptions::default())?;
+    let values = weights.load(&decoder.graph, &decoder.sources, true, &|_| false)?;
+    let before = values.values().map(|tensor| tensor.bytes().len() as u64).sum();
+    let model = Model::new(decoder.graph, values)?;
+    let (quantized, kept) = quantize(&model, scheme)?;
+
+    // Weights as operators read them are named as the graph names them, all others as the checkpoint does.
+    let mut names: BTreeSet<(String, bool)> = BTreeSet::new();
+    for (_, weight) in quantized.graph().weights() {
+        if model.weight_type(&weight.name).is_none() {
+            names.insert((weight.name.clone(), true));
+            continue;
+        }
+        match decoder.sources.get(&weight.name) {
+            None => drop(names.insert((weight.name.clone(), false))),
+            Some(source) => names.extend(source.tensors().iter().map(|name| (name.clone(), false))),
+        }
+    }
+    let count = names.iter().filter(|(name, made)| *made && name.ends_with(".q")).count();
+    let get = |(name, made): &(String, bool)| -> Result<Tensor> {
+        if *made { quantized.weight(name) } else { weights.any(name) }
+    };
+    let listed = names.iter().map(|entry| {
+        let ty = match entry.1 {
+            true => quantized.weight_type(&entry.0),
+            false => weights.ty(&entry.0),
+        };
+        Ok((entry.0.as_str(), ty.ok_or_else(|| Error::bug(format!("`{}` has no type", entry.0)))?))
+    });
+    let listed: Vec<_> = listed.collect::<Result<_>>()?;
+    std::fs::create_dir_all(out).map_err(|e| Error::io("create", out, &e))?;
+    let entries: Vec<&(String, bool)> = names.iter().collect();
+    let after =
+        safetensors::write_each(&out.join("model.safetensors"), &listed, &|index| get(entries[index]))?;
+    copy_others(from, out)?;
+    let mut json = config.json().clone();
+    let method = json!({"quant_method": "tapml", "version": 1, "scheme": scheme.to_string()});
+    json.insert("quantization_config".into(), method);
+    let text = serde_json::to_string_pretty(&Value::Object(json))
+        .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?;
+    let path = out.join("config.json");
+    std::fs::write(&path, text + "\n").map_err(|e| Error::io("write", &path, &e))?;
+    Ok(Written { before, after, quantized: count, kept })
+}
+
+/// Copies tokenizer, templates and licence.
+fn copy_others(from: &Path, out: &Path) -> Result<()> {
+    let entries = std::fs::read_dir(from).map_err(|e| Error::io("read", from, &e))?;
+    for entry in entries {
+        let path = entry.map_err(|e| Error::io("read", from, &e))?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let ending = path.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
+        let wanted = COPIED.contains(&ending.as_str()) || name.starts_with("LICENSE");
+        let stale = name == "config.json" || name.ends_with(".index.json");
+        let fits = std::fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() <= MOST_BYTES);
+        if wanted && !stale && fits {
+            std::fs::copy(&path, out.join(&name)).map_err(|e| Error::io("copy", &path, &e))?;
+        }
+    }
+    Ok(())
+}

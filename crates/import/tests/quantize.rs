@@ -1,0 +1,170 @@
+//! Quantised models through the public API: what is written opens as it is and holds what quantising in memory gives;
+//! configurations that are not served are errors that say what is.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use serde_json::json;
+use std::path::{Path, PathBuf};
+use tapml_graph::{ErrorKind, Graph, Model, fuse};
+use tapml_import::Checkpoint;
+use tapml_import::quantize::{Scheme, derive, quantize, write};
+use tapml_import::testing::TinyLlama;
+
+fn goldens() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens")
+}
+
+fn scheme(text: &str) -> Scheme {
+    text.parse().unwrap()
+}
+
+/// A Llama whose rows are whole groups of 32, but for those of `down_proj`.
+fn tiny(dir: &Path, extra: serde_json::Value) {
+    TinyLlama { hidden: 64, head_dim: 16, intermediate: 72, extra, ..TinyLlama::default() }.write(dir).unwrap();
+}
+
+fn kinds(graph: &Graph) -> Vec<&'static str> {
+    fuse(graph).unwrap().op_kinds().into_iter().map(|(name, _)| name).collect()
+}
+
+fn same(a: &Model, b: &Model) {
+    assert_eq!(a.graph().to_text(), b.graph().to_text());
+    for (_, weight) in a.graph().weights() {
+        let (a, b) = (a.weight(&weight.name).unwrap(), b.weight(&weight.name).unwrap());
+        assert_eq!(a.bytes()[..], b.bytes()[..], "{}", weight.name);
+    }
+}
+
+#[test]
+fn what_is_written_opens_as_it_is() {
+    for (text, extra) in [("q4", json!({})), ("q8,head=keep,embedding=keep", json!({"tie_word_embeddings": false}))] {
+        let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let tied = extra.get("tie_word_embeddings").is_none();
+        TinyLlama { hidden: 64, head_dim: 16, intermediate: 72, tied, ..TinyLlama::default() }
+            .write(from.path())
+            .unwrap();
+        let plain = Checkpoint::open(from.path()).unwrap();
+        let (expected, kept) = quantize(plain.model(), &scheme(text)).unwrap();
+        let written = write(from.path(), &scheme(text), out.path()).unwrap();
+        assert_eq!(written.kept, kept);
+        assert!(kept.iter().any(|k| k.weight.ends_with("down_proj.weight")), "{kept:?}");
+        assert!(written.after < written.before);
+        let opened = Checkpoint::open(out.path()).unwrap();
+        assert!(opened.unused_tensors().is_empty(), "{:?}", opened.unused_tensors());
+        assert!(kinds(opened.graph()).contains(&"quantized_gated_linear"));
+        same(&expected.with_graph(opened.graph().clone()).unwrap(), opened.model());
+        let error = write(from.path(), &scheme(text), out.path()).unwrap_err();
+        assert!(error.to_string().contains("holds a model already"), "{error}");
+        let again = tempfile::tempdir().unwrap();
+        assert_eq!(write(out.path(), &scheme(text), again.path()).unwrap_err().kind(), ErrorKind::Unsupported);
+        let error = quantize(opened.model(), &scheme("q4,embedding=keep,head=keep")).unwrap_err();
+        assert!(error.to_string().contains("quantised already"), "{error}");
+    }
+}
+
+#[test]
+fn stacks_of_experts_and_transposed_matrices_survive_a_folder() {
+    for (name, operators) in [
+        ("mixtral_tiny", &["quantized_expert_gated_linear", "quantized_expert_linear"][..]),
+        ("gpt2_tiny", &["quantized_linear"]),
+    ] {
+        let out = tempfile::tempdir().unwrap();
+        let plain = Checkpoint::open(goldens().join(name)).unwrap();
+        let (expected, _) = quantize(plain.model(), &scheme("q8,embedding=q4,head=q4")).unwrap();
+        write(&goldens().join(name), &scheme("q8,embedding=q4,head=q4"), out.path()).unwrap();
+        let opened = Checkpoint::open(out.path()).unwrap();
+        same(&expected.with_graph(opened.graph().clone()).unwrap(), opened.model());
+        let found = kinds(opened.graph());
+        assert!(operators.iter().all(|op| found.contains(op)), "{name}: {found:?}");
+    }
+}
+
+#[test]
+fn a_graph_of_words_gets_them_from_the_weights_they_follow_from() {
+    let from = tempfile::tempdir().unwrap();
+    tiny(from.path(), json!({}));
+    let plain = Checkpoint::open(from.path()).unwrap();
+    let (quantized, _) = quantize(plain.model(), &scheme("q4")).unwrap();
+    let graph = fuse(quantized.graph()).unwrap();
+    let derived = derive(plain.model(), graph.clone()).unwrap();
+    same(&quantized.with_graph(graph).unwrap(), &derived);
+}
+
+#[test]
+fn methods_and_keys_that_are_not_read_are_errors_that_say_what_is() {
+    let gptq = |key: &str, value: serde_json::Value| {
+        let mut config = json!({"quant_method": "gptq", "bits": 4, "group_size": 32});
+        config[key] = value;
+        config
+    };
+    let awq = |key: &str, value: serde_json::Value| {
+        let mut config = json!({"quant_method": "awq", "bits": 4, "group_size": 32});
+        config[key] = value;
+        config
+    };
+    for (config, expected) in [
+        (json!({"quant_method": "bitsandbytes", "load_in_4bit": true}), "quantised by `bitsandbytes`"),
+        (json!({"quant_method": "fp8"}), "quantised by `fp8`"),
+        (json!({"quant_method": "tapml", "version": 2}), "version 2, known is 1"),
+        (gptq("bits", json!(3)), "3 bits"),
+        (gptq("checkpoint_format", json!("marlin")), "`marlin`"),
+        (awq("bits", json!(8)), "8 bits"),
+        (awq("version", json!("gemv")), "layout `gemv`"),
+        (awq("zero_point", json!(false)), "without zero points"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        tiny(dir.path(), json!({ "quantization_config": config }));
+        let error = Checkpoint::open(dir.path()).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains(expected), "{error}");
+        assert!(error.to_string().contains("quantization_config."), "{error}");
+        assert!(error.hint().unwrap().contains("`gptq`"), "{error}");
+    }
+}
+
+/// Copies a golden checkpoint with its configuration and tensors changed.
+fn changed(
+    name: &str,
+    config: impl Fn(&mut serde_json::Value),
+    tensor: impl Fn(&str, tapml_graph::Tensor) -> Option<tapml_graph::Tensor>,
+) -> tempfile::TempDir {
+    use tapml_import::safetensors::{File, write};
+    let dir = tempfile::tempdir().unwrap();
+    let from = goldens().join(name);
+    let mut json: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
+    config(&mut json);
+    std::fs::write(dir.path().join("config.json"), json.to_string()).unwrap();
+    let file = File::open(&from.join("model.safetensors")).unwrap();
+    let tensors = file.entries().iter().filter_map(|e| Some((&*e.name, tensor(&e.name, file.load(e).unwrap())?)));
+    let tensors: Vec<_> = tensors.collect();
+    write(&dir.path().join("model.safetensors"), &tensors, &Default::default()).unwrap();
+    dir
+}
+
+#[test]
+fn packed_tensors_that_do_not_fit_are_named() {
+    let open = |dir: tempfile::TempDir| Checkpoint::open(dir.path()).unwrap_err().to_string();
+    let group = |value: u32| {
+        move |json: &mut serde_json::Value| json["quantization_config"]["group_size"] = json!(value)
+    };
+    for (name, part) in [("llama_tiny_gptq", "scales"), ("llama_tiny_awq", "scales")] {
+        let error = open(changed(name, group(8), |_, t| Some(t)));
+        assert!(error.contains(part) && error.contains("expected f16[8, "), "{error}");
+        let error = open(changed(name, |_| {}, |name, t| (!name.ends_with("q_proj.qzeros")).then_some(t)));
+        assert!(error.contains("q_proj.qzeros") && error.contains("is missing"), "{error}");
+    }
+    // Columns in another order than their groups.
+    let error = open(changed("llama_tiny_gptq", |_| {}, |name, t| match name.ends_with("o_proj.g_idx") {
+        true => {
+            let turned: Vec<f64> = t.to_f64().into_iter().rev().collect();
+            Some(tapml_graph::Tensor::from_f64(t.dtype(), t.shape().to_vec(), &turned).unwrap())
+        }
+        false => Some(t),
+    }));
+    assert!(error.contains("o_proj.weight") && error.contains("desc_act"), "{error}");
+    // One expert of a stack that is not packed.
+    let error = open(changed("mixtral_tiny_awq", |_| {}, |name, t| {
+        (!name.contains("experts.1.w1.qweight")).then_some(t)
+    }));
+    assert!(error.contains("some not"), "{error}");
+}
