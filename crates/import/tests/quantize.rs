@@ -19,7 +19,9 @@ fn scheme(text: &str) -> Scheme {
 
 /// A Llama whose rows are whole groups of 32, but for those of `down_proj`.
 fn tiny(dir: &Path, extra: serde_json::Value) {
-    TinyLlama { hidden: 64, head_dim: 16, intermediate: 72, extra, ..TinyLlama::default() }.write(dir).unwrap();
+    TinyLlama { hidden: 64, head_dim: 16, intermediate: 72, extra, ..TinyLlama::default() }
+        .write(dir)
+        .unwrap();
 }
 
 fn kinds(graph: &Graph) -> Vec<&'static str> {
@@ -36,7 +38,9 @@ fn same(a: &Model, b: &Model) {
 
 #[test]
 fn what_is_written_opens_as_it_is() {
-    for (text, extra) in [("q4", json!({})), ("q8,head=keep,embedding=keep", json!({"tie_word_embeddings": false}))] {
+    for (text, extra) in
+        [("q4", json!({})), ("q8,head=keep,embedding=keep", json!({"tie_word_embeddings": false}))]
+    {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let tied = extra.get("tie_word_embeddings").is_none();
         TinyLlama { hidden: 64, head_dim: 16, intermediate: 72, tied, ..TinyLlama::default() }
@@ -55,7 +59,10 @@ fn what_is_written_opens_as_it_is() {
         let error = write(from.path(), &scheme(text), out.path()).unwrap_err();
         assert!(error.to_string().contains("holds a model already"), "{error}");
         let again = tempfile::tempdir().unwrap();
-        assert_eq!(write(out.path(), &scheme(text), again.path()).unwrap_err().kind(), ErrorKind::Unsupported);
+        assert_eq!(
+            write(out.path(), &scheme(text), again.path()).unwrap_err().kind(),
+            ErrorKind::Unsupported
+        );
         let error = quantize(opened.model(), &scheme("q4,embedding=keep,head=keep")).unwrap_err();
         assert!(error.to_string().contains("quantised already"), "{error}");
     }
@@ -135,7 +142,8 @@ fn changed(
     config(&mut json);
     std::fs::write(dir.path().join("config.json"), json.to_string()).unwrap();
     let file = File::open(&from.join("model.safetensors")).unwrap();
-    let tensors = file.entries().iter().filter_map(|e| Some((&*e.name, tensor(&e.name, file.load(e).unwrap())?)));
+    let tensors =
+        file.entries().iter().filter_map(|e| Some((&*e.name, tensor(&e.name, file.load(e).unwrap())?)));
     let tensors: Vec<_> = tensors.collect();
     write(&dir.path().join("model.safetensors"), &tensors, &Default::default()).unwrap();
     dir
@@ -154,17 +162,23 @@ fn packed_tensors_that_do_not_fit_are_named() {
         assert!(error.contains("q_proj.qzeros") && error.contains("is missing"), "{error}");
     }
     // Columns in another order than their groups.
-    let error = open(changed("llama_tiny_gptq", |_| {}, |name, t| match name.ends_with("o_proj.g_idx") {
-        true => {
-            let turned: Vec<f64> = t.to_f64().into_iter().rev().collect();
-            Some(tapml_graph::Tensor::from_f64(t.dtype(), t.shape().to_vec(), &turned).unwrap())
-        }
-        false => Some(t),
-    }));
+    let error = open(changed(
+        "llama_tiny_gptq",
+        |_| {},
+        |name, t| match name.ends_with("o_proj.g_idx") {
+            true => {
+                let turned: Vec<f64> = t.to_f64().into_iter().rev().collect();
+                Some(tapml_graph::Tensor::from_f64(t.dtype(), t.shape().to_vec(), &turned).unwrap())
+            }
+            false => Some(t),
+        },
+    ));
     assert!(error.contains("o_proj.weight") && error.contains("desc_act"), "{error}");
     // One expert of a stack that is not packed.
-    let error = open(changed("mixtral_tiny_awq", |_| {}, |name, t| {
-        (!name.contains("experts.1.w1.qweight")).then_some(t)
-    }));
+    let error = open(changed(
+        "mixtral_tiny_awq",
+        |_| {},
+        |name, t| (!name.contains("experts.1.w1.qweight")).then_some(t),
+    ));
     assert!(error.contains("some not"), "{error}");
 }

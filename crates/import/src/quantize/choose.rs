@@ -69,6 +69,9 @@ fn packing(
 ) -> std::result::Result<Packing, String> {
     let mut classes = Vec::new();
     for &user in users {
+        if routes(graph, user) {
+            return Err("chooses experts".into());
+        }
         classes.push(class(graph, id, user).ok_or_else(|| {
             let node = graph.node(user);
             format!("is read by `{}` of `{}`", node.op.name(), node.name)
@@ -99,9 +102,7 @@ fn class(graph: &Graph, weight: ValueId, user: NodeId) -> Option<Class> {
     };
     match &node.op {
         Op::Embedding(_) if at(1..2) => Some(Class::Embedding),
-        Op::Linear(_) if at(1..2) && !routes(graph, user) => {
-            Some(if gives_logits(graph, user) { Class::Head } else { Class::Body })
-        }
+        Op::Linear(_) if at(1..2) => Some(if gives_logits(graph, user) { Class::Head } else { Class::Body }),
         Op::ExpertLinear(_) if at(1..2) => Some(Class::Body),
         Op::GatedLinear(_) | Op::ExpertGatedLinear(_) if at(1..3) => Some(Class::Body),
         _ => None,
@@ -171,7 +172,7 @@ output logits = logits
         assert_eq!(form("table"), Form::Q8.packing());
         let kept: Vec<(&str, &str)> =
             choice.kept.iter().map(|k| (k.weight.as_str(), k.reason.as_str())).collect();
-        assert_eq!(kept[0], ("router", "is read by `linear` of `scores`"));
+        assert_eq!(kept[0], ("router", "chooses experts"));
         assert_eq!(kept[1], ("odd", "has rows that are no whole groups of 32: bf16[64,40]"));
         assert_eq!(kept[2], ("one", "has 1 outputs only"));
         assert_eq!(kept.len(), 3);
