@@ -63,14 +63,14 @@ impl Gptq {
         for base in bases {
             let get =
                 |name: &str, dtype, shape: &[usize]| weights.exact(&format!("{base}.{name}"), dtype, shape);
-            if weights.shape(&format!("{base}.g_idx")).is_some() {
-                in_order(&get("g_idx", DType::I32, &[k])?, group)?;
-            }
             stored.push([
                 get("qweight", DType::I32, &[k / per_word, outputs])?,
                 get("scales", DType::F16, &[groups, outputs])?,
                 get("qzeros", DType::I32, &[groups, outputs / per_word])?,
             ]);
+            if weights.shape(&format!("{base}.g_idx")).is_some() {
+                in_order(&get("g_idx", DType::I32, &[k])?, group)?;
+            }
         }
         // Zero points that all are the middle of the range need not be stored.
         let own = *self;
