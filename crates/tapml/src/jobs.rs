@@ -214,7 +214,7 @@ pub struct MigrateJob {
 impl MigrateJob {
     /// The ledger's folder.
     pub fn ledger(&self) -> PathBuf {
-        self.ledger.clone().unwrap_or_else(|| default_ledger(&self.model, &self.target))
+        self.ledger.clone().unwrap_or_else(|| default_ledger(&self.model, &self.target, &self.graph))
     }
 
     /// Migrates, going on from the ledger. Also gives the model, which the report's page shows.
@@ -277,7 +277,7 @@ pub struct DiagnoseJob {
 impl DiagnoseJob {
     /// The folder that a migration of this model uses, too.
     pub fn folder(&self) -> PathBuf {
-        default_ledger(&self.model, &self.target)
+        default_ledger(&self.model, &self.target, &self.graph)
     }
 
     /// Diagnoses. Also gives the names of the kernels that the target uses.

@@ -95,11 +95,17 @@ pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
     suite.model(Some(derived.as_ref().unwrap_or(model)))
 }
 
-/// The folder in which a migration and a diagnosis keep what they found: `.tapml/MODEL-TARGET`.
-pub fn default_ledger(model: &Path, target: &str) -> PathBuf {
-    let name = model.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
-    let safe: String = target.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect();
-    PathBuf::from(".tapml").join(format!("{name}-{safe}"))
+/// The folder in which a migration and a diagnosis keep what they found: `.tapml/MODEL-TARGET`, or `.tapml/MODEL-SCHEME-TARGET`
+/// of a model that is quantised on the way.
+pub fn default_ledger(model: &Path, target: &str, graph: &GraphOptions) -> PathBuf {
+    let mut name = model.file_name().map_or_else(|| "model".into(), |n| n.to_string_lossy().into_owned());
+    let safe = |text: &str| -> String {
+        text.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '-' }).collect()
+    };
+    if let Some(scheme) = &graph.quantize {
+        name = format!("{name}-{}", safe(&scheme.to_string()));
+    }
+    PathBuf::from(".tapml").join(format!("{name}-{}", safe(target)))
 }
 
 /// One run over a whole prompt, all in f32: the model's outputs, and further values of the graph as `(output, value)`.
