@@ -143,3 +143,16 @@ fn a_fault_between_operators_beside_a_faulty_one() {
         assert!(found.faults[1].nodes.contains(&node), "{:?}", found.faults[1].nodes);
     }
 }
+
+/// With a faulty operator's nodes on the source, what one part of the program leaves for another comes from outside, too.
+#[test]
+fn values_that_cross_between_parts_of_the_program_through_a_narrow_type() {
+    let wrong = overrides(&[("rope", &[("b * cosine + a * sine", "b * cosine - a * sine")])]);
+    let device = Box::new(Faulty::new(emulator(""), Wrong::Activations));
+    let found = diagnosed(&tiny("llama_tiny_plain"), device, &wrong, &DiagnoseOptions::default());
+    let told: Vec<_> = found.faults.iter().map(|f| (f.op.as_str(), f.kind, f.cause.as_str())).collect();
+    assert_eq!(told.len(), 2, "{told:?}");
+    assert_eq!((told[0].0, told[0].1), ("rope", FaultKind::Operator));
+    assert_eq!((told[1].1, told[1].2), (FaultKind::Between, "wrong_cast"), "{}", found.faults[1].evidence);
+    assert!(found.notes.iter().any(|n| n.contains("whole program")), "{:?}", found.notes);
+}

@@ -16,7 +16,9 @@ use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_exec::LOGITS;
-use tapml_graph::{Context, Error, Graph, Model, Node, NodeId, Op, Origin, Result, Symbols, ValueId};
+use tapml_graph::{
+    Context, Dim, Error, Graph, Model, Node, NodeId, Op, Origin, Result, Symbols, TensorType, ValueId,
+};
 use tapml_reference::{Array, Value, empty_states, eval};
 
 /// Disturbed runs of the whole model.
@@ -135,7 +137,12 @@ fn stacked(op: &Op, sets: &[Vec<Value<f64>>], weights: &[bool]) -> Option<(usize
             }
         }
     };
-    Some((rows, (0..first.len()).map(below).collect::<Option<_>>()?))
+    let inputs: Vec<Value<f64>> = (0..first.len()).map(below).collect::<Option<_>>()?;
+    // A weight may have a row for each row, such as the positions of an image's patches: then there can be no more rows.
+    let types: Vec<TensorType> = inputs.iter().map(Value::ty).collect();
+    let all = Dim::from(rows * sets.len());
+    let grows = |ty: &TensorType| ty.shape.len() == 2 && ty.shape[0] == all;
+    op.infer(&types).ok()?.iter().all(grows).then_some((rows, inputs))
 }
 
 /// The outputs of each set of [`stacked`] inputs.

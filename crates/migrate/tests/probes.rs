@@ -1,0 +1,62 @@
+//! Probes of the range do not blame the built-in kernels: every saturating operator, on every device present.
+#![allow(clippy::unwrap_used)]
+
+use tapml_device::Device;
+use tapml_emulator::{Emulator, Options};
+use tapml_exec::{Call, DevicePlatform, Overrides, Platform};
+use tapml_graph::ErrorKind;
+use tapml_graph::op::OPS;
+use tapml_migrate::Oracles;
+use tapml_migrate::probe::{beyond, probe};
+use tapml_wgpu::WgpuDevice;
+
+/// A call of every sample that is probed, with its probe.
+fn probes() -> Vec<(Call, Call)> {
+    let samples = OPS.iter().flat_map(|op| (op.samples)());
+    let calls = samples.map(|sample| {
+        let input_types = sample.types();
+        Call {
+            node: format!("{} / {}", sample.op.name(), sample.name),
+            op: sample.op.clone(),
+            symbols: sample.symbols.clone(),
+            inputs: sample.tensors(1).unwrap(),
+            weights: vec![None; input_types.len()],
+            output_types: sample.op.infer(&input_types).unwrap(),
+            input_types,
+        }
+    });
+    calls.filter_map(|call| Some((probe(&call).unwrap()?, call))).collect()
+}
+
+fn blames(device: Box<dyn Device>) {
+    let mut platform = DevicePlatform::new(device, Overrides::default());
+    let (oracles, mut ops) = (Oracles::new(0), std::collections::BTreeSet::new());
+    for (probe, recorded) in probes() {
+        let mut found = None;
+        platform.replay(std::slice::from_ref(&probe), &mut |_, outputs| found = Some(outputs)).unwrap();
+        let outputs = match found.unwrap() {
+            Err(e) if e.kind() == ErrorKind::Unsupported => continue,
+            outputs => outputs.unwrap(),
+        };
+        let exact = oracles.exact(&probe, 0).unwrap();
+        let told = beyond((&probe, &recorded), &exact, &outputs, (&probe.node, ""));
+        assert_eq!(told, None, "{}", told.as_ref().map(|b| b.text()).unwrap_or_default());
+        ops.insert(probe.op.name());
+    }
+    for op in ["softcap", "tanh", "gelu", "silu", "sigmoid", "softplus", "gated_linear", "attention"] {
+        assert!(ops.contains(op), "`{op}` was not probed: {ops:?}");
+    }
+}
+
+#[test]
+fn right_kernels_bear_every_probe_on_the_emulator() {
+    blames(Box::new(Emulator::new(Options::default()).unwrap()));
+}
+
+#[test]
+fn right_kernels_bear_every_probe_on_a_device() {
+    match WgpuDevice::open("vulkan", 0, "") {
+        Ok(device) => blames(Box::new(device)),
+        Err(error) => tapml_testing::skip("vulkan", &error.to_string()),
+    }
+}
