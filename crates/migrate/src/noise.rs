@@ -110,7 +110,12 @@ fn distances(exact: &Array<f64>, found: &[f64]) -> Vec<f64> {
 
 /// The rows of each of these sets of inputs, and all of them below each other, if the operator treats rows one by one,
 /// they are few, and a weight is a matrix.
-fn stacked(op: &Op, sets: &[Vec<Value<f64>>], weights: &[bool]) -> Option<(usize, Vec<Value<f64>>)> {
+fn stacked(
+    op: &Op,
+    types: &[TensorType],
+    sets: &[Vec<Value<f64>>],
+    weights: &[bool],
+) -> Option<(usize, Vec<Value<f64>>)> {
     let first = sets.first()?;
     let rows = first.iter().zip(weights).find(|(_, weight)| !**weight)?.0.shape().first().copied()?;
     let matrix = first.iter().zip(weights).any(|(v, weight)| *weight && v.shape().len() > 1);
@@ -139,7 +144,9 @@ fn stacked(op: &Op, sets: &[Vec<Value<f64>>], weights: &[bool]) -> Option<(usize
     };
     let inputs: Vec<Value<f64>> = (0..first.len()).map(below).collect::<Option<_>>()?;
     // A weight may have a row for each row, such as the positions of an image's patches: then there can be no more rows.
-    let types: Vec<TensorType> = inputs.iter().map(Value::ty).collect();
+    let ty =
+        |(ty, input): (&TensorType, &Value<f64>)| TensorType::new(ty.dtype, input.shape().iter().copied());
+    let types: Vec<TensorType> = types.iter().zip(&inputs).map(ty).collect();
     let all = Dim::from(rows * sets.len());
     let grows = |ty: &TensorType| ty.shape.len() == 2 && ty.shape[0] == all;
     op.infer(&types).ok()?.iter().all(grows).then_some((rows, inputs))
@@ -259,7 +266,7 @@ impl Noisy<'_> {
         let eval = |inputs: &Vec<Value<f64>>| {
             eval(&node.op, symbols, inputs).context(|| format!("node `{}`", node.name))
         };
-        match stacked(&node.op, inputs, &weights) {
+        match stacked(&node.op, &self.model.graph().input_types(node), inputs, &weights) {
             Some((rows, inputs)) => unstacked(eval(&inputs)?, rows),
             None => inputs.par_iter().map(eval).collect(),
         }

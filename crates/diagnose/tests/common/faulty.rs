@@ -229,7 +229,7 @@ impl Device for Faulty {
                 let data = self.block(data);
                 self.device.write(buffer, offset, &data)
             }
-            Wrong::Activations if label.starts_with("model.") && !label.ends_with(".weight") => {
+            Wrong::Activations if label.starts_with("model.") && !is_weight(label) => {
                 let data = words(data, |w| narrow(f32::from_bits(w)).to_bits());
                 self.device.write(buffer, offset, &data)
             }
@@ -301,4 +301,8 @@ impl Device for Faulty {
     fn memory(&self) -> (u64, u64) {
         self.device.memory()
     }
+}
+
+fn is_weight(label: &str) -> bool {
+    label.ends_with(".weight") || label.ends_with(".bias")
 }
