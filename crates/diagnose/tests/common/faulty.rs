@@ -229,7 +229,7 @@ impl Device for Faulty {
                 let data = self.block(data);
                 self.device.write(buffer, offset, &data)
             }
-            Wrong::Activations if label.starts_with("model.") && !is_weight(label) => {
+            Wrong::Activations if label.starts_with("model.") && !is_weight(&label) => {
                 let data = words(data, |w| narrow(f32::from_bits(w)).to_bits());
                 self.device.write(buffer, offset, &data)
             }
