@@ -20,6 +20,9 @@ use tapml_graph::{DType, Derived, Error, Graph, Model, Result, Tensor};
 const FOLDER: &str = "a model is a folder in Hugging Face layout: config.json, model.safetensors (or shards with \
                       model.safetensors.index.json) and, for text, tokenizer.json; or a GGUF file";
 
+/// Weights that are made at once, by name.
+type Group = (Vec<String>, Derived);
+
 /// An opened checkpoint.
 #[derive(Debug)]
 pub struct Checkpoint {
@@ -85,7 +88,7 @@ impl Checkpoint {
         config: Config,
         model_type: &'static str,
         decoder: Decoder,
-        (weights, derived): (HashMap<String, Tensor>, Vec<(Vec<String>, Derived)>),
+        (weights, derived): (HashMap<String, Tensor>, Vec<Group>),
         options: &ImportOptions,
     ) -> Result<Checkpoint> {
         let vocab = decoder.vocab as usize;

@@ -6,7 +6,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use tapml_graph::{ErrorKind, Graph, Model, fuse};
 use tapml_import::Checkpoint;
-use tapml_import::quantize::{Scheme, derive, quantize, write};
+use tapml_import::quantize::{Scheme, derive, parameters, quantize, write};
 use tapml_import::testing::TinyLlama;
 
 fn goldens() -> PathBuf {
@@ -42,7 +42,6 @@ fn what_is_written_opens_as_it_is() {
         [("q4", json!({})), ("q8,head=keep,embedding=keep", json!({"tie_word_embeddings": false}))]
     {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-        let tied = extra.get("tie_word_embeddings").is_none();
         TinyLlama { hidden: 64, head_dim: 16, intermediate: 72, tied, ..TinyLlama::default() }
             .write(from.path())
             .unwrap();
@@ -50,6 +49,7 @@ fn what_is_written_opens_as_it_is() {
         let (expected, kept) = quantize(plain.model(), &scheme(text)).unwrap();
         let written = write(from.path(), &scheme(text), out.path()).unwrap();
         assert_eq!(written.kept, kept);
+        assert_eq!(parameters(expected.graph()), plain.graph().summary().unwrap().parameters);
         assert!(kept.iter().any(|k| k.weight.ends_with("down_proj.weight")), "{kept:?}");
         assert!(written.after < written.before);
         let opened = Checkpoint::open(out.path()).unwrap();

@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use tapml::graph::Summary;
+use tapml::import::quantize::parameters;
 
 /// Show a model's graph: operator kinds, parameters, memory.
 #[derive(Args)]
@@ -49,7 +50,7 @@ impl InspectCommand {
             model_type: checkpoint.model_type().to_string(),
             vocab: checkpoint.vocab(),
             context: checkpoint.context(),
-            summary: model.graph().summary()?,
+            summary: Summary { parameters: parameters(model.graph()), ..model.graph().summary()? },
             unused_tensors: checkpoint.unused_tensors().to_vec(),
         };
         self.json.say(&render(&report))?;

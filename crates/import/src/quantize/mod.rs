@@ -27,7 +27,7 @@ pub fn quantize(model: &Model, scheme: &Scheme) -> Result<(Model, Vec<Kept>)> {
 /// weights from the checkpoint in this way.
 pub fn derive(model: &Model, graph: Graph) -> Result<Model> {
     let mut derived = Vec::new();
-    for (name, packing) in packings(&graph)? {
+    for (name, packing) in packings(&graph) {
         if graph.find_value(&name).is_some_and(|v| graph.value(v).origin == Origin::Weight) {
             return Err(Error::invalid(format!("`{name}` is a weight and has words of its own")));
         }
@@ -41,6 +41,23 @@ pub fn derive(model: &Model, graph: Graph) -> Result<Model> {
         derived.push((names, Derived::new(packed_types(&ty, packing)?, make)));
     }
     model.rederived(graph, derived)
+}
+
+/// Numbers that the weights of a graph stand for: those of a quantised weight count, its words and scales do not.
+pub fn parameters(graph: &Graph) -> u64 {
+    let packed = packings(graph);
+    let mut sum = 0u64;
+    for (_, weight) in graph.weights() {
+        let elements = weight.ty.elements().and_then(|elements| elements.as_const()).unwrap_or(0);
+        let part = weight.name.rsplit_once('.').and_then(|(name, part)| Some((packed.get(name)?, part)));
+        let numbers = match part {
+            Some((packing, "q")) => elements.saturating_mul(u64::from(packing.per_word())),
+            Some((_, "scale" | "zero")) => 0,
+            _ => elements,
+        };
+        sum = sum.saturating_add(numbers);
+    }
+    sum
 }
 
 /// The names of words, scales and zeros of a weight.
@@ -59,7 +76,7 @@ pub(crate) fn packing_of(k: u64, words: &TensorType, scales: &TensorType, zeros:
 }
 
 /// The weights of a graph that operators read as words and scales, with their packing.
-fn packings(graph: &Graph) -> Result<HashMap<String, Packing>> {
+fn packings(graph: &Graph) -> HashMap<String, Packing> {
     use tapml_graph::Op;
     let mut found = HashMap::new();
     for node in graph.nodes() {
@@ -79,5 +96,5 @@ fn packings(graph: &Graph) -> Result<HashMap<String, Packing>> {
             }
         }
     }
-    Ok(found)
+    found
 }
