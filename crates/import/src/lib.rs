@@ -34,4 +34,5 @@ pub use image::{ImageTokens, Layout};
 pub use options::{ImportOptions, Rows};
 pub use outline::Outline;
 pub use present::is_present;
+pub use random::weights as random_weights;
 pub use weights::Weights;

@@ -2,35 +2,110 @@
 
 use rayon::prelude::*;
 use std::collections::HashMap;
-use tapml_graph::{Bytes, DType, Error, ErrorKind, Graph, Result, Symbols, Tensor, byte_len};
+use std::collections::hash_map::Entry;
+use tapml_graph::{Bytes, DType, Error, ErrorKind, Graph, Result, Symbols, Tensor, Value, byte_len};
 
 /// Elements that one task makes.
 const CHUNK: usize = 1 << 16;
 /// Standard deviation of matrices and biases; the usual initialisation of language models.
 const DEVIATION: f64 = 0.02;
 
-/// A value for every weight of the graph: matrices and biases uniform with mean 0, other vectors 1.
+/// Weights of more elements in all are parts of one sequence that repeats, so that a model of any size is made in seconds and
+/// takes no more memory than its largest weight.
+const LARGE: usize = 1 << 27;
+/// Elements after which that sequence repeats: a prime, so that no two rows of a matrix are the same.
+const PERIOD: usize = 33_554_393;
+
+/// A value for every weight of the graph: matrices and biases uniform with mean 0, other vectors 1. The words of quantised
+/// weights are random bits, and their scales make values of the same deviation.
 pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
-    let values = graph.weights().enumerate();
-    let made = values.map(|(index, (_, value))| {
-        let shape = value.ty.sizes(&Symbols::new())?;
-        let ones = shape.len() == 1 && !value.name.ends_with("bias");
-        let key = mix(seed ^ mix(index as u64));
-        Ok((value.name.clone(), tensor(value.ty.dtype, shape, key, ones)?))
-    });
-    made.collect()
+    let all = graph.weights().map(|(_, value)| Ok((value, value.ty.sizes(&Symbols::new())?)));
+    let all: Vec<(&Value, Vec<usize>)> = all.collect::<Result<_>>()?;
+    let count = |shape: &[usize]| shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
+    let large = all.iter().map(|(_, shape)| count(shape)).fold(0, usize::saturating_add) > LARGE;
+    let mut blocks: HashMap<DType, Bytes> = HashMap::new();
+    let mut made = HashMap::new();
+    for (index, (value, shape)) in all.iter().enumerate() {
+        let (dtype, key) = (value.ty.dtype, mix(seed ^ mix(index as u64)));
+        let fill = Fill::of(&value.name, shape, &all);
+        let tensor = if large && fill == Fill::Random && count(shape) > CHUNK {
+            let same = all.iter().filter(|(other, _)| other.ty.dtype == dtype);
+            let most = same.map(|(_, shape)| count(shape)).max().unwrap_or(0);
+            let block = match blocks.entry(dtype) {
+                Entry::Occupied(entry) => entry.into_mut(),
+                Entry::Vacant(entry) => entry.insert(block(dtype, most, mix(seed))?),
+            };
+            let start = key as usize % PERIOD / 64 * 64 * dtype.size();
+            let bytes = byte_len(dtype, shape).and_then(|len| block.slice(start, len));
+            let bytes = bytes.ok_or_else(|| Error::bug("the random sequence is too short"))?;
+            Tensor::new(dtype, shape.clone(), bytes)?
+        } else {
+            tensor(dtype, shape.clone(), key, fill)?
+        };
+        made.insert(value.name.clone(), tensor);
+    }
+    Ok(made)
 }
 
-fn tensor(dtype: DType, shape: Vec<usize>, key: u64, ones: bool) -> Result<Tensor> {
+/// What a weight is filled with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Fill {
+    Random,
+    Value(f32),
+}
+
+impl Fill {
+    fn of(name: &str, shape: &[usize], all: &[(&Value, Vec<usize>)]) -> Fill {
+        let words = |weight: &str| {
+            let words = all.iter().find(|(value, _)| value.name.strip_suffix(".q") == Some(weight));
+            words.and_then(|(_, shape)| shape.last().copied())
+        };
+        let packed = name.rsplit_once('.').and_then(|(weight, part)| Some((part, words(weight)?)));
+        match packed {
+            // The numbers 0 to 15 and 0 to 255 have the deviations 4.6 and 73.9; 32 of 8 bits are 8 words.
+            Some(("scale", words)) => {
+                let wide = shape.last().is_some_and(|groups| words == 8 * groups);
+                Fill::Value((DEVIATION / if wide { 73.9 } else { 4.6 }) as f32)
+            }
+            Some(("zero", _)) => Fill::Value(8.0),
+            _ if shape.len() == 1 && !name.ends_with("bias") => Fill::Value(1.0),
+            _ => Fill::Random,
+        }
+    }
+}
+
+/// The sequence that repeats, with room for a weight of `most` elements at any place of its first turn.
+fn block(dtype: DType, most: usize, key: u64) -> Result<Bytes> {
+    let mut bytes = zeros(dtype, &[PERIOD.saturating_add(most)])?;
+    let (first, rest) = bytes.split_at_mut(PERIOD * dtype.size());
+    fill(dtype, first, key, Fill::Random)?;
+    rest.par_chunks_mut(first.len()).for_each(|part| part.copy_from_slice(&first[..part.len()]));
+    Ok(Bytes::new(bytes))
+}
+
+fn tensor(dtype: DType, shape: Vec<usize>, key: u64, with: Fill) -> Result<Tensor> {
     let mut bytes = zeros(dtype, &shape)?;
+    fill(dtype, &mut bytes, key, with)?;
+    Tensor::new(dtype, shape, Bytes::new(bytes))
+}
+
+fn fill(dtype: DType, bytes: &mut [u8], key: u64, with: Fill) -> Result<()> {
     bytes.par_chunks_mut(CHUNK * dtype.size()).enumerate().try_for_each(|(chunk, out)| {
-        let count = out.len() / dtype.size();
-        let value = |i: usize| if ones { 1.0 } else { uniform(key, (chunk * CHUNK + i) as u64) };
-        let values: Vec<f32> = (0..count).map(value).collect();
+        let (first, count) = ((chunk * CHUNK) as u64, out.len() / dtype.size());
+        if dtype == DType::U32 {
+            let words =
+                (0..count as u64).flat_map(|i| (mix(key.wrapping_add(first + i)) as u32).to_le_bytes());
+            out.iter_mut().zip(words).for_each(|(place, byte)| *place = byte);
+            return Ok(());
+        }
+        let value = |i: u64| match with {
+            Fill::Random => uniform(key, first + i),
+            Fill::Value(value) => value,
+        };
+        let values: Vec<f32> = (0..count as u64).map(value).collect();
         out.copy_from_slice(Tensor::from_f32_as(dtype, vec![count], values)?.bytes());
         Ok(())
-    })?;
-    Tensor::new(dtype, shape, Bytes::new(bytes))
+    })
 }
 
 /// Room for a tensor. Fails if memory does not suffice, so that a configuration cannot abort the process.
@@ -65,19 +140,50 @@ mod tests {
 
     #[test]
     fn a_weight_that_memory_cannot_hold_is_an_error() {
-        let error = tensor(DType::F32, vec![1 << 24, 1 << 30], 1, false).unwrap_err();
+        let error = tensor(DType::F32, vec![1 << 24, 1 << 30], 1, Fill::Random).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::OutOfMemory);
     }
 
     #[test]
     fn has_the_stated_moments_and_is_reproducible() {
-        let make = || tensor(DType::F32, vec![300, 500], 7, false).unwrap();
+        let make = || tensor(DType::F32, vec![300, 500], 7, Fill::Random).unwrap();
         let values = make().to_f64();
         assert_eq!(values, make().to_f64());
         let n = values.len() as f64;
         let mean = values.iter().sum::<f64>() / n;
         let deviation = (values.iter().map(|v| v * v).sum::<f64>() / n).sqrt();
         assert!(mean.abs() < 2e-4 && (deviation - DEVIATION).abs() < 2e-4, "{mean} {deviation}");
-        assert!(tensor(DType::BF16, vec![9], 1, true).unwrap().to_f64().iter().all(|&v| v == 1.0));
+        let ones = tensor(DType::BF16, vec![9], 1, Fill::Value(1.0)).unwrap();
+        assert!(ones.to_f64().iter().all(|&v| v == 1.0));
+    }
+
+    #[test]
+    fn quantised_weights_have_the_deviation_too() {
+        let text = "graph g\nweight w.q: u32[64,8]\nweight w.scale: f16[64,2]\nweight b.q: u32[64,16]\n\
+                    weight b.scale: f16[64,2]\nweight norm.scale: f32[4]\ny: f32[4] = silu(norm.scale)\n\
+                    w: f32[64,64] = dequantize(w.q, w.scale) {\"bits\":4,\"group\":32}\n\
+                    b: f32[64,64] = dequantize(b.q, b.scale) {\"bits\":8,\"group\":32}\n\
+                    output y = y\noutput w = w\noutput b = b\n";
+        let graph = Graph::parse(text).unwrap();
+        let made = weights(&graph, 1).unwrap();
+        let scale = |name: &str| made[name].to_f64()[0];
+        assert!(
+            (scale("w.scale") - 0.02 / 4.6).abs() < 1e-5 && (scale("b.scale") - 0.02 / 73.9).abs() < 1e-6
+        );
+        assert_eq!(scale("norm.scale"), 1.0);
+        assert_ne!(made["w.q"].to_u32().unwrap()[..8], made["w.q"].to_u32().unwrap()[8..16]);
+    }
+
+    #[test]
+    fn large_models_share_one_sequence_whose_rows_differ() {
+        let text = "graph g\nweight a: f16[16384,4096]\nweight b: f16[20000,4096]\nc: f16[16384,4096] = silu(a)\n\
+                    d: f16[20000,4096] = silu(b)\noutput c = c\noutput d = d\n";
+        let graph = Graph::parse(text).unwrap();
+        let made = weights(&graph, 1).unwrap();
+        let row = |name: &str, at: usize| made[name].rows(at, 1).unwrap().bytes().to_vec();
+        assert_ne!(row("a", 0), row("b", 0));
+        assert_ne!(row("b", 0), row("b", 8192));
+        assert_ne!(row("b", 1), row("b", 8193));
+        assert_eq!(made["b"].bytes().len(), 20_000 * 4096 * 2);
     }
 }

@@ -13,6 +13,7 @@ pub mod offer;
 pub mod platform;
 pub mod prompts;
 pub mod runtime;
+pub mod speed;
 
 #[cfg(feature = "remote")]
 pub use tapml_broker as broker;

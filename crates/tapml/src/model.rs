@@ -35,6 +35,16 @@ impl GraphOptions {
         self.open_with(path, ImportOptions { logits, ..ImportOptions::default() })
     }
 
+    /// The model that a folder's `config.json` describes, with random weights: for measuring speed.
+    pub fn random(&self, path: &Path, logits: Rows) -> Result<Model> {
+        let options = ImportOptions { activation: self.activation, logits, ..ImportOptions::default() };
+        let checkpoint = Checkpoint::random(path, &options, 1)?;
+        match self.fuse {
+            false => Ok(checkpoint.model().clone()),
+            true => checkpoint.model().with_graph(fuse(checkpoint.graph())?),
+        }
+    }
+
     /// As [`GraphOptions::open`] without a look at the values of weights: a file of any size opens at once.
     pub fn open_unread(&self, path: &Path) -> Result<(Checkpoint, Model)> {
         self.open_with(path, ImportOptions { check_finite: false, ..ImportOptions::default() })

@@ -1,6 +1,7 @@
 //! `tapml bench`: measurements of TapML itself; one file for each.
 
 mod bugs;
+mod decode;
 mod models;
 mod table;
 
@@ -8,7 +9,7 @@ use crate::Outcome;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 
-/// Measure TapML itself: how many faults it finds.
+/// Measure TapML itself: how many faults it finds, how fast models run.
 #[derive(Args)]
 pub struct BenchCommand {
     #[command(subcommand)]
@@ -18,12 +19,14 @@ pub struct BenchCommand {
 #[derive(Subcommand)]
 enum What {
     Bugs(bugs::BugsCommand),
+    Decode(decode::DecodeCommand),
 }
 
 impl BenchCommand {
     pub fn run(self) -> Result<Outcome> {
         match self.what {
             What::Bugs(command) => command.run(),
+            What::Decode(command) => command.run(),
         }
     }
 }

@@ -51,6 +51,11 @@ impl GraphArgs {
         noted(self.options().open(path, logits)?)
     }
 
+    /// The model of a folder's configuration with random weights.
+    pub fn open_random(&self, path: &Path, logits: Rows) -> Result<Model> {
+        Ok(self.options().random(path, logits)?)
+    }
+
     /// As [`GraphArgs::open`] without a look at the values of weights: a file of any size opens at once.
     pub fn open_unread(&self, path: &Path) -> Result<(Checkpoint, Model)> {
         noted(self.options().open_unread(path)?)
