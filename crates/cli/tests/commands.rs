@@ -367,3 +367,22 @@ fn align_names_the_first_value_that_departs() {
         assert!(align(&golden, tolerance).contains("tolerance"), "{tolerance}");
     }
 }
+
+#[test]
+fn bench_decode_measures_a_shape_without_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::copy(Path::new(&draft()).join("config.json"), folder.path().join("config.json")).unwrap();
+    let mut command = tapml(folder.path());
+    command.args(["bench", "decode", ".", "--random", "--target", "emulator", "--runs", "2", "--profile"]);
+    let report = json(command.args(["--tokens", "3", "--prompt-tokens", "2", "--prefill", "4"]), 0);
+    assert!(report["decode_tps"].as_f64().unwrap() > 0.0 && report["runs"].as_array().unwrap().len() == 2);
+    assert!(report["share_of_floor"].as_f64().unwrap() < 1.0 && report["random_weights"] == true);
+    let kernels = report["profile"].as_array().unwrap();
+    assert!(
+        kernels.iter().any(|k| k["kernel"].as_str().unwrap().starts_with("gated_linear/")),
+        "{kernels:?}"
+    );
+    let mut none = tapml(folder.path());
+    none.args(["bench", "decode", ".", "--random", "--target", "emulator", "--tokens", "0"]);
+    assert!(stderr(&mut none, 2).contains("at least 1"));
+}

@@ -160,10 +160,10 @@ mod tests {
     #[test]
     fn quantised_weights_have_the_deviation_too() {
         let text = "graph g\nweight w.q: u32[64,8]\nweight w.scale: f16[64,2]\nweight b.q: u32[64,16]\n\
-                    weight b.scale: f16[64,2]\nweight norm.scale: f32[4]\ny: f32[4] = silu(norm.scale)\n\
+                    weight b.scale: f16[64,2]\nweight norm.scale: f32[64]\n\
                     w: f32[64,64] = dequantize(w.q, w.scale) {\"bits\":4,\"group\":32}\n\
                     b: f32[64,64] = dequantize(b.q, b.scale) {\"bits\":8,\"group\":32}\n\
-                    output y = y\noutput w = w\noutput b = b\n";
+                    y: f32[64,64] = rms_norm(w, norm.scale) {\"eps\":0.1}\noutput y = y\noutput b = b\n";
         let graph = Graph::parse(text).unwrap();
         let made = weights(&graph, 1).unwrap();
         let scale = |name: &str| made[name].to_f64()[0];

@@ -128,7 +128,7 @@ def cuda(index: int = 0) -> Device:
     """A GPU through CUDA.
 
     Raises:
-        Unavailable: This build has no backend for CUDA. An NVIDIA GPU also runs through :func:`vulkan`.
+        Unavailable: There is no driver, no card or no compiler (NVRTC); the hint says what to install.
     """
     return device(_word("cuda", index, {}))
 
