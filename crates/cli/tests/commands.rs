@@ -5,6 +5,7 @@ mod common;
 
 use common::{carved, draft, json, kernel, prompts, stderr, tapml};
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use tapml::import::safetensors::{File, write};
 
 #[test]

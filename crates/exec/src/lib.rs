@@ -27,7 +27,7 @@ pub use operators::{Gave, Given, NodeCall, NodeServer, OperatorPlatform, ServedO
 pub use platform::{KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, WORDS};
-pub use staged::load;
+pub use staged::{load, load_watched};
 pub use tapml_kernels::{Accumulate, NodePlan, Overrides, POISON};
 pub use trace::{LoadOptions, TracedNode};
 

@@ -90,7 +90,8 @@ pub trait Platform: Send {
 pub trait Loaded: Send {
     /// One step: takes the graph's inputs by name, advances the states, returns the graph's outputs by name.
     ///
-    /// Only the CPU platform serves an observer; others fail with [`tapml_graph::ErrorKind::Unsupported`]. After an
+    /// The CPU platform serves an observer, and a device what was loaded by [`crate::load_watched`]; others fail with
+    /// [`tapml_graph::ErrorKind::Unsupported`]. After an
     /// error the states are undefined until [`Loaded::reset`].
     fn run(
         &mut self,

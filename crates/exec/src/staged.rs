@@ -1,22 +1,57 @@
 //! Graphs of two stages: the encoder of an image runs when an image is given, the rest in every step.
 
-use crate::{Loaded, NodeEvent, Observer, Platform};
+use crate::{LoadOptions, Loaded, NodeEvent, Observer, Platform};
 use std::collections::HashMap;
-use tapml_graph::{Context, Error, Graph, Model, NodeId, Result, Symbols, Tensor, ValueId};
+use tapml_graph::{Context, Error, ErrorKind, Graph, Model, NodeId, Result, Symbols, Tensor, ValueId};
 
 /// Loads a model for runs of at most `capacity`, as [`Platform::load`] does, so that nodes which no step changes (see
 /// [`Graph::once`]) run only when their inputs are given: all of them, or none. Without them the results of the last
 /// time count, zeros after a reset.
 pub fn load(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+    load_by(plainly, platform, model, capacity)
+}
+
+/// As [`load`], for runs with an [`Observer`]: a device, which runs a graph as a whole, then keeps every node's values.
+pub fn load_watched(
+    platform: &mut dyn Platform,
+    model: &Model,
+    capacity: &Symbols,
+) -> Result<Box<dyn Loaded>> {
+    load_by(watched, platform, model, capacity)
+}
+
+type Load = fn(&mut dyn Platform, &Model, &Symbols) -> Result<Box<dyn Loaded>>;
+
+fn plainly(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+    platform.load(model, capacity)
+}
+
+fn watched(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+    let trace = model.graph().nodes().iter().map(|node| node.name.clone()).collect();
+    let options = LoadOptions { trace, ..LoadOptions::default() };
+    match platform.load_with(model, capacity, &options) {
+        // It shows nodes as they run, or not at all, which the run says.
+        Err(error) if error.kind() == ErrorKind::Unsupported => platform.load(model, capacity),
+        loaded => loaded,
+    }
+}
+
+fn load_by(
+    load: Load,
+    platform: &mut dyn Platform,
+    model: &Model,
+    capacity: &Symbols,
+) -> Result<Box<dyn Loaded>> {
     let once = model.graph().once();
     if !once.contains(&true) || !once.contains(&false) {
-        return platform.load(model, capacity);
+        return load(platform, model, capacity);
     }
     let nodes = |wanted: bool| -> Vec<NodeId> {
         (0u32..).zip(&once).filter(|(_, once)| **once == wanted).map(|(i, _)| NodeId(i)).collect()
     };
-    let first = Stage::load(platform, model, &nodes(true), capacity).context(|| "the encoder".to_string())?;
-    let every = Stage::load(platform, model, &nodes(false), capacity)?;
+    let first = Stage::load(load, platform, model, &nodes(true), capacity);
+    let first = first.context(|| "the encoder".to_string())?;
+    let every = Stage::load(load, platform, model, &nodes(false), capacity)?;
     let kept = zeros(model.graph())?;
     Ok(Box::new(Staged { model: model.clone(), first, every, kept }))
 }
@@ -100,6 +135,7 @@ struct Stage {
 
 impl Stage {
     fn load(
+        load: Load,
         platform: &mut dyn Platform,
         model: &Model,
         nodes: &[NodeId],
@@ -113,7 +149,7 @@ impl Stage {
         let nodes =
             nodes.collect::<Option<_>>().ok_or_else(|| Error::bug("a stage has a node of its own"))?;
         let inputs = graph.inputs().map(|(_, value)| value.name.clone()).collect();
-        Ok(Stage { loaded: platform.load(&model.with_graph(graph)?, capacity)?, inputs, nodes })
+        Ok(Stage { loaded: load(platform, &model.with_graph(graph)?, capacity)?, inputs, nodes })
     }
 
     /// Runs on values by name; the first map that has one counts. The results go by the names of values, too.

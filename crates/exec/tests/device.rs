@@ -9,8 +9,8 @@ use tapml_device::null::NullDevice;
 use tapml_device::{Device, Features, Limits};
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_exec::{
-    Call, CpuPlatform, DevicePlatform, Hybrid, Interface, NodeEvent, Observer, Overrides, Platform, Session,
-    Side,
+    Call, CpuPlatform, DevicePlatform, Hybrid, Interface, Loaded, NodeEvent, Observer, Overrides, Platform,
+    Session, Side, load_watched,
 };
 use tapml_graph::{DType, ErrorKind, Graph, Model, Origin, Result, Symbols, Tensor};
 use tapml_wgpu::WgpuDevice;
@@ -75,8 +75,12 @@ impl Observer for Recorder<'_> {
 
 /// Calls and outputs of a prefill and some decode steps on the `cpu` platform.
 fn record(model: &Model, decode: usize) -> (Vec<Call>, Vec<Vec<Tensor>>) {
+    record_on(CpuPlatform::new().load(model, &Symbols::np(16, 64)).unwrap(), model, decode)
+}
+
+/// As [`record`], on what was loaded somewhere.
+fn record_on(mut loaded: Box<dyn Loaded>, model: &Model, decode: usize) -> (Vec<Call>, Vec<Vec<Tensor>>) {
     let interface = Interface::of(model.graph()).unwrap();
-    let mut loaded = CpuPlatform::new().load(model, &Symbols::np(16, 64)).unwrap();
     let mut recorder = Recorder { graph: model.graph(), calls: Vec::new(), outputs: Vec::new() };
     let mut run = |n: usize, p: usize| {
         let inputs = interface.inputs(&ids(p + n)[p..]).unwrap();
@@ -85,6 +89,32 @@ fn record(model: &Model, decode: usize) -> (Vec<Call>, Vec<Vec<Tensor>>) {
     run(9, 0);
     (0..decode).for_each(|step| run(1, 9 + step));
     (recorder.calls, recorder.outputs)
+}
+
+#[test]
+fn a_watched_device_shows_every_node_as_the_cpu_does() {
+    for toy in [PLAIN, FUSED] {
+        let model = model(toy);
+        let (expected, expected_outputs) = record(&model, 3);
+        for mut platform in devices() {
+            let loaded = load_watched(&mut platform, &model, &Symbols::np(16, 64)).unwrap();
+            let (found, outputs) = record_on(loaded, &model, 3);
+            assert_eq!(found.len(), expected.len());
+            for ((a, b), (x, y)) in found.iter().zip(&expected).zip(outputs.iter().zip(&expected_outputs)) {
+                assert_eq!((&a.node, &a.symbols, x.len()), (&b.node, &b.symbols, y.len()));
+                for (a, b) in a.inputs.iter().chain(x).zip(b.inputs.iter().chain(y)) {
+                    assert_eq!((a.dtype(), a.shape()), (b.dtype(), b.shape()));
+                    assert!(distance(a, b) <= close(toy), "{} {}", platform.word(), distance(a, b));
+                }
+            }
+        }
+    }
+    let model = model(PLAIN);
+    let mut plain = emulator(Checks::NONE).load(&model, &Symbols::np(4, 4)).unwrap();
+    let mut recorder = Recorder { graph: model.graph(), calls: Vec::new(), outputs: Vec::new() };
+    let inputs = Interface::of(model.graph()).unwrap().inputs(&ids(2)).unwrap();
+    let error = plain.run(&Symbols::np(2, 0), &inputs, Some(&mut recorder)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
 }
 
 #[test]

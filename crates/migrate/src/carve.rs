@@ -8,7 +8,7 @@ use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, Source, SuiteWriter}
 use std::path::Path;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
-use tapml_exec::{Image, Interface, LOGITS, Loaded, NodeEvent, Observer, Platform, load};
+use tapml_exec::{Image, Interface, LOGITS, Loaded, NodeEvent, Observer, Platform, load_watched};
 use tapml_graph::{Bytes, Context, Error, ErrorKind, Graph, Model, Origin, Result, Symbols, Tensor, ValueId};
 
 /// Batches of values that may wait to be written: enough to hide a slow moment of the disk.
@@ -83,7 +83,8 @@ pub fn carve(
     writer.expect_bytes(estimate(model, prompts, steps, options.self_contained)?);
     let longest = prompts.iter().map(|p| p.ids.len()).max().unwrap_or(0);
     let capacity = Symbols::np(longest as u64, longest as u64 + u64::from(steps));
-    let mut loaded = load(platform, model, &capacity).context(|| "the source platform".to_string())?;
+    let mut loaded =
+        load_watched(platform, model, &capacity).context(|| "the source platform".to_string())?;
     progress.stage("carve", prompts.len() as u64 * (u64::from(steps) + 1));
     let (sender, receiver) = sync_channel(QUEUE);
     let mut runner = Runner {

@@ -2,9 +2,9 @@
 
 use super::trace::Trace;
 use super::{Inner, Shared, lock};
-use crate::{Loaded, Observer, TracedNode};
+use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
-use tapml_graph::{Error, Model, Result, Symbol, Symbols, Tensor};
+use tapml_graph::{Error, Model, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
 use tapml_kernels::{Instance, Program, is_trace};
 
 /// See the module.
@@ -15,6 +15,8 @@ pub(super) struct DeviceLoaded {
     /// Rows that went into the states, which growing ones hold; `None` after a failed run.
     rows: Option<u64>,
     trace: Trace,
+    /// The model, if every node of it is traced.
+    watched: Option<Model>,
     /// The symbols of the last run; `None` before the first and after a failed one.
     ran: Option<Symbols>,
 }
@@ -26,7 +28,9 @@ impl DeviceLoaded {
         let weight = |name: &str| model.weight(name);
         let instance = Instance::load_with(device.as_mut(), kernels, program, &weight)?;
         let trace = Trace::of(program, model.graph());
-        Ok(DeviceLoaded { shared: shared.clone(), instance: Some(instance), rows: Some(0), trace, ran: None })
+        let watched = (trace.len() == model.graph().nodes().len()).then(|| model.clone());
+        let (shared, instance) = (shared.clone(), Some(instance));
+        Ok(DeviceLoaded { shared, instance, rows: Some(0), trace, watched, ran: None })
     }
 }
 
@@ -41,12 +45,42 @@ impl Loaded for DeviceLoaded {
         inputs: &HashMap<String, Tensor>,
         observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>> {
-        if observer.is_some() {
+        if observer.is_some() && self.watched.is_none() {
             return Err(Error::unsupported(
                 "a device runs a graph as one submission and shows no single nodes",
             )
-            .with_hint("record on the platform `cpu`"));
+            .with_hint("load it with a trace of every node, or record on the platform `cpu`"));
         }
+        let outputs = self.step(symbols, inputs)?;
+        match observer {
+            Some(observer) => self.show(symbols, observer).map(|()| outputs),
+            None => Ok(outputs),
+        }
+    }
+
+    fn reset(&mut self) -> Result<()> {
+        let instance = self.instance.as_mut().ok_or_else(gone)?;
+        instance.zero_states(lock(&self.shared).device.as_mut())?;
+        self.rows = Some(0);
+        Ok(())
+    }
+
+    fn traced(&mut self) -> Result<Vec<TracedNode>> {
+        let instance = self.instance.as_ref().ok_or_else(gone)?;
+        let ran = self
+            .ran
+            .as_ref()
+            .ok_or_else(|| Error::invalid("there was no run whose values could be shown"))?;
+        self.trace.read(instance, lock(&self.shared).device.as_mut(), ran)
+    }
+}
+
+impl DeviceLoaded {
+    fn step(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+    ) -> Result<HashMap<String, Tensor>> {
         let instance = self.instance.as_mut().ok_or_else(gone)?;
         let p = symbols.get(Symbol::P);
         if !instance.program().states.is_empty() && self.rows != p {
@@ -69,20 +103,22 @@ impl Loaded for DeviceLoaded {
         Ok(outputs)
     }
 
-    fn reset(&mut self) -> Result<()> {
-        let instance = self.instance.as_mut().ok_or_else(gone)?;
-        instance.zero_states(lock(&self.shared).device.as_mut())?;
-        self.rows = Some(0);
+    /// Shows an observer every node of the last run.
+    fn show(&mut self, symbols: &Symbols, observer: &mut dyn Observer) -> Result<()> {
+        let traced = self.traced()?;
+        let model = self.watched.as_ref().ok_or_else(gone)?;
+        let graph = model.graph();
+        for ((node, traced), id) in graph.nodes().iter().zip(traced).zip(0..) {
+            let input = |(found, value): (Option<Tensor>, &ValueId)| match found {
+                Some(found) => Ok(found),
+                None => model.weight(&graph.value(*value).name),
+            };
+            let inputs = traced.inputs.into_iter().zip(&node.inputs).map(input);
+            let inputs = inputs.collect::<Result<Vec<_>>>()?;
+            let (id, outputs) = (NodeId(id), &traced.outputs);
+            observer.node(&NodeEvent { graph, id, node, symbols, inputs: &inputs, outputs })?;
+        }
         Ok(())
-    }
-
-    fn traced(&mut self) -> Result<Vec<TracedNode>> {
-        let instance = self.instance.as_ref().ok_or_else(gone)?;
-        let ran = self
-            .ran
-            .as_ref()
-            .ok_or_else(|| Error::invalid("there was no run whose values could be shown"))?;
-        self.trace.read(instance, lock(&self.shared).device.as_mut(), ran)
     }
 }
 

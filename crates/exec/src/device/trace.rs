@@ -54,6 +54,11 @@ impl Trace {
         Trace { nodes: if any { nodes.collect() } else { Vec::new() } }
     }
 
+    /// Number of nodes that are traced.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
     /// Reads the traces of the last run, which had these symbols.
     pub fn read(
         &self,
