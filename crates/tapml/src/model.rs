@@ -3,7 +3,7 @@
 use crate::exec::{self, Image, Interface, Platform};
 use crate::graph::{Context, DType, Model, Symbols, Tensor, fuse};
 use crate::import::quantize::{Scheme, derive, quantize};
-use crate::import::{Checkpoint, ImportOptions, Rows};
+use crate::import::{Checkpoint, ImportOptions, Rows, random_weights};
 use crate::migrate::suite::Suite;
 use crate::migrate::{Hash, ModelIdentity};
 use crate::{Error, Result};
@@ -38,11 +38,13 @@ impl GraphOptions {
     /// The model that a folder's `config.json` describes, with random weights: for measuring speed.
     pub fn random(&self, path: &Path, logits: Rows) -> Result<Model> {
         let options = ImportOptions { activation: self.activation, logits, ..ImportOptions::default() };
-        let checkpoint = Checkpoint::random(path, &options, 1)?;
-        match self.fuse {
-            false => Ok(checkpoint.model().clone()),
-            true => checkpoint.model().with_graph(fuse(checkpoint.graph())?),
+        let model = self.apply(&Checkpoint::random(path, &options, 1)?)?;
+        if self.quantize.is_none() {
+            return Ok(model);
         }
+        // Words and scales at random too: packing weights of no meaning would take time for nothing.
+        let weights = random_weights(model.graph(), 1)?;
+        Model::new(model.graph().clone(), weights)
     }
 
     /// As [`GraphOptions::open`] without a look at the values of weights: a file of any size opens at once.

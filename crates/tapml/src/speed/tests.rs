@@ -1,3 +1,5 @@
+//! Medians, the bytes of a step, and whole measurements of a small model.
+
 use super::*;
 use crate::graph::Graph;
 
