@@ -3,6 +3,7 @@
 use crate::compile::Kernel;
 use crate::device::{Stored, WgpuDevice};
 use crate::fill::Fill;
+use crate::transfer::Piece;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_device::{Binding, BindingKind, BufferId, Command, Grid, KernelId, Recorded};
@@ -136,21 +137,28 @@ impl List {
         Err(error)
     }
 
-    pub(crate) fn replay(&mut self, device: &mut WgpuDevice, symbols: &Symbols) -> Result<()> {
+    /// Runs the list and then copies these pieces, all in one submission.
+    pub(crate) fn replay(
+        &mut self,
+        device: &mut WgpuDevice,
+        symbols: &Symbols,
+        pieces: &[Piece],
+    ) -> Result<wgpu::SubmissionIndex> {
         self.check_parts(device)?;
         self.evaluate(device, symbols)?;
         let (steps, sizes) = (&self.steps, &self.sizes);
         device.gpu.remember(&self.labels);
-        device.gpu.call(
+        let submission = device.gpu.call(
             || "run a command list".into(),
             |raw, queue| {
                 let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
                 encode(&mut encoder, steps, sizes);
-                queue.submit([encoder.finish()]);
+                pieces.iter().for_each(|piece| piece.encode(&mut encoder));
+                queue.submit([encoder.finish()])
             },
         )?;
         device.transfers.submitted();
-        Ok(())
+        Ok(submission)
     }
 
     /// Fails if a buffer or kernel of this list was destroyed.

@@ -8,8 +8,9 @@ use tapml_graph::{Error, Result};
 pub(crate) struct Options {
     /// Ask for the default WebGPU limits and no features, as a phone's browser grants them.
     pub(crate) mobile: bool,
-    /// Compile kernels with WebGPU's guarantees: indices clamped, loops bounded, divisors checked.
-    pub(crate) checks: bool,
+    /// Compile kernels with WebGPU's guarantees: indices clamped, loops bounded, divisors checked. If nothing is said, those
+    /// that whoever opened the device does not vouch for.
+    pub(crate) checks: Option<bool>,
     /// Ask for `f16` where the adapter has it.
     pub(crate) f16: bool,
     /// Ask for subgroup operations where the adapter has them.
@@ -20,7 +21,7 @@ pub(crate) struct Options {
 
 impl Default for Options {
     fn default() -> Options {
-        Options { mobile: false, checks: true, f16: true, subgroups: true, timeout: Duration::from_secs(600) }
+        Options { mobile: false, checks: None, f16: true, subgroups: true, timeout: Duration::from_secs(600) }
     }
 }
 
@@ -35,7 +36,7 @@ impl Options {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             match name {
                 "profile" => options.mobile = choice(name, value, "mobile", "full")?,
-                "checks" => options.checks = choice(name, value, "on", "off")?,
+                "checks" => options.checks = Some(choice(name, value, "on", "off")?),
                 "f16" => options.f16 = choice(name, value, "on", "off")?,
                 "subgroups" => options.subgroups = choice(name, value, "on", "off")?,
                 "timeout" => options.timeout = seconds(value)?,
@@ -74,7 +75,10 @@ mod tests {
         assert_eq!(Options::parse("").unwrap(), Options::default());
         let options = Options::parse("profile=mobile&checks=off&f16=off&subgroups=off&timeout=5").unwrap();
         let timeout = Duration::from_secs(5);
-        assert_eq!(options, Options { mobile: true, checks: false, f16: false, subgroups: false, timeout });
+        assert_eq!(
+            options,
+            Options { mobile: true, checks: Some(false), f16: false, subgroups: false, timeout }
+        );
         for bad in ["colour=red", "profile", "profile=phone", "checks=maybe", "timeout=0", "timeout=-1", "="]
         {
             let error = Options::parse(bad).unwrap_err();

@@ -29,6 +29,33 @@ struct Flight {
     len: u64,
 }
 
+/// A range of a buffer and what it is read through.
+pub(crate) struct Piece {
+    buffer: wgpu::Buffer,
+    staging: wgpu::Buffer,
+    start: u64,
+    len: u64,
+}
+
+impl Piece {
+    /// Copies the range at this place of a command list.
+    pub(crate) fn encode(&self, encoder: &mut wgpu::CommandEncoder) {
+        encoder.copy_buffer_to_buffer(&self.buffer, self.start, &self.staging, 0, self.len);
+    }
+
+    /// Asks for the copy once it was submitted.
+    fn take_off(self, gpu: &Gpu, submission: wgpu::SubmissionIndex) -> Result<Flight> {
+        let Piece { staging, start, len, .. } = self;
+        let (sender, mapped) = mpsc::channel();
+        // The receiver may be gone after an earlier piece failed; then nobody waits for this one.
+        gpu.call(
+            || format!("read {len} bytes"),
+            |_, _| staging.map_async(wgpu::MapMode::Read, 0..len, move |result| drop(sender.send(result))),
+        )?;
+        Ok(Flight { staging, submission, mapped, start, len })
+    }
+}
+
 impl Transfers {
     /// Writes `data` at `offset`, a multiple of 4. A last piece shorter than a word is padded with zeros.
     pub(crate) fn write(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, offset: u64, data: &[u8]) -> Result<()> {
@@ -100,21 +127,57 @@ impl Transfers {
     }
 
     fn depart(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, start: u64, len: u64) -> Result<Flight> {
-        let staging = self.staging(gpu, len)?;
-        let (sender, mapped) = mpsc::channel();
+        let piece = self.piece(gpu, buffer, start, len)?;
         let submission = gpu.call(
             || format!("read {len} bytes"),
             |device, queue| {
                 let mut encoder = device.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-                encoder.copy_buffer_to_buffer(buffer, start, &staging, 0, len);
-                let submission = queue.submit([encoder.finish()]);
-                // The receiver may be gone after an earlier piece failed; then nobody waits for this one.
-                staging.map_async(wgpu::MapMode::Read, 0..len, move |result| drop(sender.send(result)));
-                submission
+                piece.encode(&mut encoder);
+                queue.submit([encoder.finish()])
             },
         )?;
         self.submitted();
-        Ok(Flight { staging, submission, mapped, start, len })
+        piece.take_off(gpu, submission)
+    }
+
+    /// A range of at most [`PIECE`] bytes, multiples of 4, with a buffer to read it through.
+    fn piece(&mut self, gpu: &Gpu, buffer: &wgpu::Buffer, start: u64, len: u64) -> Result<Piece> {
+        Ok(Piece { buffer: buffer.clone(), staging: self.staging(gpu, len)?, start, len })
+    }
+
+    /// Pieces for all these ranges of buffers (`offset` and bytes), to be read by the submission that writes them; `None` if
+    /// they are so large that they are better read piece by piece.
+    pub(crate) fn pieces(
+        &mut self,
+        gpu: &Gpu,
+        ranges: &[(wgpu::Buffer, u64, u64)],
+    ) -> Result<Option<Vec<Piece>>> {
+        let bounds = |&(_, offset, len): &(_, u64, u64)| (offset & !3, (offset + len).next_multiple_of(4));
+        let total: u64 = ranges.iter().map(bounds).map(|(start, end)| end - start).sum();
+        if total > PIECE || ranges.iter().any(|&(.., len)| len == 0) {
+            return Ok(None);
+        }
+        let piece = |range: &(wgpu::Buffer, u64, u64)| {
+            let (start, end) = bounds(range);
+            self.piece(gpu, &range.0, start, end - start)
+        };
+        ranges.iter().map(piece).collect::<Result<_>>().map(Some)
+    }
+
+    /// Waits for the submission that copied these pieces and fills their places, each from its `offset` on.
+    pub(crate) fn collect<'a>(
+        &mut self,
+        gpu: &Gpu,
+        pieces: Vec<Piece>,
+        submission: &wgpu::SubmissionIndex,
+        places: impl Iterator<Item = (u64, &'a mut [u8])>,
+    ) -> Result<()> {
+        let flights = pieces.into_iter().map(|piece| piece.take_off(gpu, submission.clone()));
+        let flights = flights.collect::<Result<Vec<_>>>()?;
+        flights
+            .into_iter()
+            .zip(places)
+            .try_for_each(|(flight, (offset, out))| self.land(gpu, flight, offset, out))
     }
 
     fn land(&mut self, gpu: &Gpu, flight: Flight, offset: u64, out: &mut [u8]) -> Result<()> {
