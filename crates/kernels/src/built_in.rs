@@ -1,8 +1,11 @@
 //! The built-in kernels by name, each as a sample of its operator launches it.
 
-use crate::kernel::{KERNELS, KernelRow, Request};
-use crate::plan::{Launch, NodePlan};
-use tapml_device::{AdapterKind, DeviceInfo, Features, KernelDesc, Limits};
+use crate::kernel::source::is_prelude;
+use crate::kernel::{KERNELS, KernelRow};
+use crate::plan::{Launch, NodePlan, plan_variants};
+use std::collections::HashSet;
+use std::sync::OnceLock;
+use tapml_device::{AdapterKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, Error, Result, TensorType};
 
@@ -37,6 +40,21 @@ pub fn any_device() -> DeviceInfo {
     }
 }
 
+/// Whether the source is that of a built-in kernel, whatever its constants. Such kernels, as planners specialise them, leave
+/// no array, end, and divide by no zero: the tests run them all on the emulator with all checks.
+pub fn is_built_in(desc: &KernelDesc) -> bool {
+    static TEXTS: OnceLock<HashSet<String>> = OnceLock::new();
+    let texts = TEXTS.get_or_init(|| {
+        let any = any_device();
+        let features = Features { subgroups: Some((32, 32)), ..any.features };
+        let able = DeviceInfo { features, ..any };
+        let samples = KERNELS.iter().filter_map(|row| BuiltIn::samples(row, &able).ok()).flatten();
+        samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text).collect()
+    });
+    let Source { language, prelude, text, .. } = &desc.source;
+    *language == Language::Wgsl && texts.contains(text) && is_prelude(prelude)
+}
+
 impl BuiltIn {
     /// The kernel of this name: an operator, whose portable kernel that is, or operator and variant, such as `add/row`. If
     /// there is one for the dtype, which is f32 or f16, as a sample with activations of it launches it.
@@ -46,8 +64,12 @@ impl BuiltIn {
     pub fn find(name: &str, dtype: DType, info: &DeviceInfo) -> Result<BuiltIn> {
         let (op, variant) = name.split_once('/').unwrap_or((name, PORTABLE));
         let (all, kernel) = (BuiltIn::samples(row(op)?, info)?, format!("{op}/{variant}"));
-        let mut known: Vec<String> = all.iter().map(|b| b.kernel.clone()).collect();
-        known.dedup();
+        let mut known: Vec<String> = Vec::new();
+        for one in &all {
+            if !known.contains(&one.kernel) {
+                known.push(one.kernel.clone());
+            }
+        }
         let fits = |b: &BuiltIn| b.main().is_some_and(|main| main.desc.needs_f16 == (dtype == DType::F16));
         let own = all.into_iter().filter(|b| b.kernel == kernel);
         own.min_by_key(|b| !fits(b)).ok_or_else(|| {
@@ -75,7 +97,7 @@ impl BuiltIn {
         let (mut served, mut refused) = (Vec::new(), None);
         for sample in samples {
             match BuiltIn::of(row, sample, info) {
-                Ok(one) => served.push(one),
+                Ok(ways) => served.extend(ways),
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
@@ -86,12 +108,15 @@ impl BuiltIn {
         }
     }
 
-    fn of(row: &'static KernelRow, sample: Sample, info: &DeviceInfo) -> Result<BuiltIn> {
+    /// Every way of running a sample.
+    fn of(row: &'static KernelRow, sample: Sample, info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
         let inputs = sample.types();
         let outputs = sample.op.infer(&inputs)?;
-        let plan = (row.plan)(&Request { op: &sample.op, inputs: &inputs, outputs: &outputs, info })?;
-        plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(info))?;
-        Ok(BuiltIn { op: row.op, kernel: plan.kernel.clone(), sample, outputs, plan })
+        let one = |plan: NodePlan| {
+            let (sample, outputs) = (sample.clone(), outputs.clone());
+            BuiltIn { op: row.op, kernel: plan.kernel.clone(), sample, outputs, plan }
+        };
+        Ok(plan_variants(&sample.op, &inputs, info)?.into_iter().map(one).collect())
     }
 
     /// The kernel's launch; of several parts of a weight the first.

@@ -7,6 +7,7 @@
 
 mod built_in;
 mod cache;
+mod choices;
 mod compile;
 mod directives;
 mod instance;
@@ -21,15 +22,16 @@ mod program;
 mod validate;
 mod wgsl;
 
-pub use built_in::{BuiltIn, any_device};
+pub use built_in::{BuiltIn, any_device, is_built_in};
 pub use cache::KernelCache;
+pub use choices::{Choice, Choices};
 pub use compile::{CompileOptions, POISON, Traced, compile, compile_with, is_trace, trace_port};
 pub use instance::Instance;
-pub use kernel::{KERNELS, KernelRow};
+pub use kernel::{KERNELS, KernelRow, VARIANTS, VariantRow};
 pub use kernel_text::{BindingText, kernel_text};
 pub use overrides::Overrides;
 pub use own::own_kernel;
-pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, plan_node, symbol_bytes};
+pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, plan_node, plan_variants, symbol_bytes};
 pub use planner::Planner;
 pub use program::{BufferPlan, Content, Memory, Port, Program, SCHEMA, Slice, StatePort, Step};
 pub use validate::Validator;

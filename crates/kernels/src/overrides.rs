@@ -1,13 +1,15 @@
 //! Kernels that a user brings: checked against the built-in kernel of their operator, then used in its place.
 
 use crate::built_in::{BuiltIn, any_device};
+use crate::choices::Choices;
 use crate::directives::Directives;
 use crate::kernel_text;
 use crate::plan::NodePlan;
 use crate::wgsl::{Declared, declared};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use tapml_device::{BindingKind, KernelDesc, Source};
-use tapml_graph::{DType, Error, Result};
+use tapml_graph::{DType, Error, Op, Result, TensorType};
 
 /// Larger files are no kernels.
 const MAX_BYTES: u64 = 1 << 20;
@@ -23,6 +25,7 @@ const MAX_BYTES: u64 = 1 << 20;
 #[derive(Clone, Debug, Default)]
 pub struct Overrides {
     kernels: Vec<UserKernel>,
+    choices: Arc<Choices>,
 }
 
 #[derive(Clone, Debug)]
@@ -95,7 +98,27 @@ impl Overrides {
         self.kernels.iter().map(|k| (k.op, k.path.as_path()))
     }
 
-    /// Whether there are none.
+    /// Chooses among the built-in kernels from now on; one for which nothing was chosen is taken as without.
+    pub fn choose(&mut self, choices: Choices) {
+        self.choices = Arc::new(choices);
+    }
+
+    /// The choices among the built-in kernels.
+    pub fn choices(&self) -> &Choices {
+        &self.choices
+    }
+
+    /// Whether a user's kernel stands in the place of this built-in one.
+    pub(crate) fn replaces(&self, kernel: &str) -> bool {
+        self.kernels.iter().any(|user| user.replaces == kernel)
+    }
+
+    /// The built-in kernel that was chosen for a node.
+    pub(crate) fn choice(&self, op: &Op, inputs: &[TensorType]) -> Option<&str> {
+        self.choices.kernel(op, inputs)
+    }
+
+    /// Whether there are none; choices among the built-in kernels do not count.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()
     }

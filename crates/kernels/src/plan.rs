@@ -1,9 +1,9 @@
 //! What it takes to run one node on a device: kernels, launches, scratch and constants.
 
-use crate::kernel::{KERNELS, Request};
+use crate::kernel::{KERNELS, KernelRow, Request, VARIANTS, VariantRow};
 use crate::overrides::Overrides;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::{Context, DType, Dim, Error, Extent, Op, Result, Symbol, Symbols, TensorType};
+use tapml_graph::{Context, DType, Dim, Error, ErrorKind, Extent, Op, Result, Symbol, Symbols, TensorType};
 
 /// The symbols in the order of the uniform block `struct Symbols { n: u32, p: u32, … }` that every kernel binds last.
 pub const SYMBOLS: [Symbol; 2] = [Symbol::N, Symbol::P];
@@ -120,9 +120,10 @@ impl NodePlan {
 
 /// Plans one node: chooses the kernel, specialises it and checks it against the device's limits and features.
 ///
-/// `inputs` are types with symbolic sizes, as in the graph. Fails with [`tapml_graph::ErrorKind::Unsupported`] if the
-/// device or the kernels cannot serve this operator at these types; the details name `op` and, where one is the reason,
-/// `limit`, `asked` and `offered`.
+/// `inputs` are types with symbolic sizes, as in the graph. The user's kernel is taken if there is one, else the one that
+/// [`Overrides::choose`] tells of, else the first that is preferred on such a device. Fails with
+/// [`tapml_graph::ErrorKind::Unsupported`] if the device or the kernels cannot serve this operator at these types; the
+/// details name `op` and, where one is the reason, `limit`, `asked` and `offered`.
 pub fn plan_node(
     op: &Op,
     inputs: &[TensorType],
@@ -130,16 +131,73 @@ pub fn plan_node(
     overrides: &Overrides,
 ) -> Result<NodePlan> {
     let outputs = op.infer(inputs)?;
-    let row = KERNELS.iter().find(|row| row.op == op.name());
-    let row = row.ok_or_else(|| {
-        Error::unsupported(format!("no kernel for operator `{}`", op.name())).with_detail("op", op.name())
-    })?;
     let request = Request { op, inputs, outputs: &outputs, info };
-    let planned = (row.plan)(&request).and_then(|mut plan| {
-        overrides.apply(op.name(), &mut plan)?;
-        plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(info))?;
-        plan.hash = NodePlan::hash_of(&plan.launches, &plan.constants)?;
-        Ok(plan)
+    let planned = row(op).and_then(|row| {
+        let plan = match chosen(&request, overrides)? {
+            Some(variant) => variant,
+            None => (row.plan)(&request)?,
+        };
+        finished(plan, &request, overrides)
     });
     planned.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())
+}
+
+/// Every way of running one node on a device: the default, whose kernel every device takes, and then the variants that
+/// apply here. Fails as [`plan_node`] if even the first does not.
+pub fn plan_variants(op: &Op, inputs: &[TensorType], info: &DeviceInfo) -> Result<Vec<NodePlan>> {
+    let outputs = op.infer(inputs)?;
+    let request = Request { op, inputs, outputs: &outputs, info };
+    let none = Overrides::default();
+    let first = row(op).and_then(|row| finished((row.plan)(&request)?, &request, &none));
+    let first = first.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())?;
+    let mut plans = vec![first];
+    for row in VARIANTS.iter().filter(|row| row.op() == op.name()) {
+        if let Some(plan) = applied(row, &request)? {
+            plans.push(finished(plan, &request, &none)?);
+        }
+    }
+    Ok(plans)
+}
+
+fn row(op: &Op) -> Result<&'static KernelRow> {
+    let row = KERNELS.iter().find(|row| row.op == op.name());
+    row.ok_or_else(|| Error::unsupported(format!("no kernel for operator `{}`", op.name())))
+}
+
+/// The variant to take, if any: the one that the user's kernel of the operator replaces, if there is such a kernel.
+fn chosen(request: &Request, overrides: &Overrides) -> Result<Option<NodePlan>> {
+    let op = request.op.name();
+    let own = overrides.files().any(|(own, _)| own == op);
+    let choice = overrides.choice(request.op, request.inputs);
+    for row in VARIANTS.iter().filter(|row| row.op() == op) {
+        let wanted = match choice {
+            _ if own => overrides.replaces(row.kernel),
+            Some(kernel) => row.kernel == kernel,
+            None => (row.preferred)(request),
+        };
+        if wanted && let Some(plan) = applied(row, request)? {
+            return Ok(Some(plan));
+        }
+    }
+    Ok(None)
+}
+
+/// The plan of a variant; `None` if it does not apply to these types or this device.
+fn applied(row: &VariantRow, request: &Request) -> Result<Option<NodePlan>> {
+    let checked = (row.plan)(request).and_then(|plan| {
+        plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
+        Ok(plan)
+    });
+    match checked {
+        Ok(plan) => Ok(Some(plan)),
+        Err(e) if e.kind() == ErrorKind::Unsupported => Ok(None),
+        Err(e) => Err(e),
+    }
+}
+
+fn finished(mut plan: NodePlan, request: &Request, overrides: &Overrides) -> Result<NodePlan> {
+    overrides.apply(request.op.name(), &mut plan)?;
+    plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
+    plan.hash = NodePlan::hash_of(&plan.launches, &plan.constants)?;
+    Ok(plan)
 }

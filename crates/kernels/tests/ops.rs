@@ -7,7 +7,7 @@ use common::{devices, run_call, run_plan};
 use tapml_device::Device;
 use tapml_graph::op::{OPS, OpInfo, Sample};
 use tapml_graph::{DType, Symbols, Tensor};
-use tapml_kernels::{KernelCache, NodePlan, Overrides, plan_node};
+use tapml_kernels::{KernelCache, NodePlan, Overrides, plan_node, plan_variants};
 use tapml_reference::{Value, oracle};
 
 /// Multiples of the oracle's deviation under disturbances of one rounding of f32 that a kernel may be off by.
@@ -72,15 +72,30 @@ fn check(device: &mut dyn Device, cache: &mut KernelCache, sample: &Sample) {
         return tapml_testing::skip("f16", &label);
     }
     let inputs = sample.tensors(11).unwrap();
-    let run = run_call(device, cache, &sample.op, &sample.types(), &sample.symbols, &inputs);
-    let (_, outputs) = run.unwrap_or_else(|e| panic!("{label}: {e}\n{:?}", e.details()));
+    let plans = plan_variants(&sample.op, &sample.types(), device.info());
+    for plan in plans.unwrap_or_else(|e| panic!("{label}: {e}\n{:?}", e.details())) {
+        let label = format!("{label} by {}", plan.kernel);
+        check_plan(device, cache, sample, &inputs, &plan, &label);
+    }
+}
+
+fn check_plan(
+    device: &mut dyn Device,
+    cache: &mut KernelCache,
+    sample: &Sample,
+    inputs: &[Tensor],
+    plan: &NodePlan,
+    label: &str,
+) {
+    let run = run_plan(device, cache, plan, &sample.op, &sample.types(), &sample.symbols, inputs);
+    let outputs = run.unwrap_or_else(|e| panic!("{label}: {e}\n{:?}", e.details()));
     let findings = device.take_findings();
     assert!(
         findings.is_empty(),
         "{label}:\n{}",
         findings.iter().map(|f| format!("  {f}\n")).collect::<String>()
     );
-    let (ratio, place) = worst(sample, &inputs, &outputs);
+    let (ratio, place) = worst(sample, inputs, &outputs);
     if std::env::var_os("TAPML_SHOW_RATIOS").is_some() {
         eprintln!("{ratio:8.4} {label}");
     }

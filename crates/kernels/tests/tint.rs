@@ -6,11 +6,11 @@ use std::process::Command;
 use tapml_device::{Device, Features, Limits, null::NullDevice};
 use tapml_graph::DType;
 use tapml_graph::op::{OPS, Sample};
-use tapml_kernels::{Overrides, plan_node};
+use tapml_kernels::plan_variants;
 
 /// Each distinct source by a file name that tells which it is.
 fn sources() -> BTreeMap<String, String> {
-    let null = NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None });
+    let null = NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: Some((32, 32)), cuda: None });
     let mut sources = BTreeMap::new();
     for sample in OPS.iter().flat_map(|info| (info.samples)()) {
         let mut halves = sample.clone();
@@ -22,8 +22,8 @@ fn sources() -> BTreeMap<String, String> {
         // Operators whose states are f32 in any case have no such form.
         let halves = Some(halves).filter(|halves: &Sample| halves.op.infer(&halves.types()).is_ok());
         for sample in std::iter::once(sample).chain(halves) {
-            let plan = plan_node(&sample.op, &sample.types(), null.info(), &Overrides::default()).unwrap();
-            for launch in plan.launches {
+            let plans = plan_variants(&sample.op, &sample.types(), null.info()).unwrap();
+            for launch in plans.into_iter().flat_map(|plan| plan.launches) {
                 let text = launch.desc.source.full();
                 let known = sources.values().filter(|known| **known == text).count();
                 let name = launch.desc.name.replace('/', "-");

@@ -46,6 +46,17 @@ pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     (backend(&spec.word)?.open)(spec).map_err(|e| e.context(format!("platform `{spec}`")))
 }
 
+/// As [`open_device`] for kernels that are planned here: those that are built in need no checks while they run.
+fn open_for_plans(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+    #[cfg(feature = "wgpu")]
+    if !spec.is_remote() && ["vulkan", "metal", "dx12"].contains(&spec.word.as_str()) {
+        let opened = tapml_wgpu::WgpuDevice::open(&spec.word, spec.index, &query(spec));
+        let device = opened.map_err(|e| e.context(format!("platform `{spec}`")))?;
+        return Ok(Box::new(device.trusting(tapml_kernels::is_built_in)));
+    }
+    open_device(spec)
+}
+
 /// Opens a platform: `cpu`, a device with its kernels and the user's overrides of them, or a device elsewhere that runs
 /// operators itself.
 pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platform>> {
@@ -71,7 +82,7 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
 /// Besides the device's own options there is `memory`, for finding faults between kernels: `plain` gives every value a
 /// buffer of its own, `poison` fills each buffer with NaN before it is written first.
 pub fn open_with_kernels(spec: &PlatformSpec, overrides: Overrides) -> Result<DevicePlatform> {
-    let device = open_device(&without_memory(spec))?;
+    let device = open_for_plans(&without_memory(spec))?;
     with_kernels(spec, device, overrides)
 }
 

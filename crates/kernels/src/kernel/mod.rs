@@ -1,7 +1,7 @@
 //! The kernels: one folder for each operator, listed once below. A folder holds the launch planner and the sources.
 
 use crate::plan::NodePlan;
-use tapml_device::DeviceInfo;
+use tapml_device::{AdapterKind, DeviceInfo};
 use tapml_graph::{Op, Result, TensorType};
 
 mod add;
@@ -31,6 +31,7 @@ mod norm;
 mod patches;
 mod position_scale;
 mod positions;
+mod product;
 mod quantized_embedding;
 mod quantized_expert_gated_linear;
 mod quantized_expert_linear;
@@ -49,7 +50,7 @@ mod sigmoid;
 mod silu;
 mod softcap;
 mod softplus;
-mod source;
+pub(crate) mod source;
 mod state;
 mod tanh;
 mod token_shift;
@@ -130,6 +131,48 @@ pub const KERNELS: &[KernelRow] = &[
     KernelRow { op: "quantized_expert_linear", plan: quantized_expert_linear::plan },
     KernelRow { op: "quantized_expert_gated_linear", plan: quantized_expert_gated_linear::plan },
 ];
+
+/// A kernel beside the one that every device takes.
+#[derive(Clone, Copy)]
+pub struct VariantRow {
+    /// Operator and variant, such as `linear/subgroup`.
+    pub kernel: &'static str,
+    /// Plans a node of this operator; fails with [`tapml_graph::ErrorKind::Unsupported`] where the variant does not apply.
+    pub plan: fn(&Request) -> Result<NodePlan>,
+    /// Whether it is taken, where it applies, unless a measurement says otherwise.
+    pub preferred: fn(&Request) -> bool,
+}
+
+impl VariantRow {
+    /// The operator's name.
+    pub fn op(&self) -> &'static str {
+        self.kernel.split_once('/').map_or(self.kernel, |(op, _)| op)
+    }
+}
+
+/// The variants. Of several that are preferred the first that applies is taken.
+pub const VARIANTS: &[VariantRow] = &[
+    VariantRow { kernel: "linear/subgroup", plan: linear::subgroup::plan, preferred: on_gpu },
+    VariantRow { kernel: "gated_linear/subgroup", plan: gated_linear::subgroup::plan, preferred: on_gpu },
+    VariantRow {
+        kernel: "quantized_linear/subgroup",
+        plan: quantized_linear::subgroup::plan,
+        preferred: on_gpu,
+    },
+    VariantRow {
+        kernel: "quantized_gated_linear/subgroup",
+        plan: quantized_gated_linear::subgroup::plan,
+        preferred: on_gpu,
+    },
+    VariantRow { kernel: "attention/split", plan: attention::split::plan, preferred: on_gpu },
+];
+
+/// On a GPU with subgroups through an API of its maker's choice; CUDA has kernels of its own, and a processor that stands
+/// in for a GPU gains nothing.
+fn on_gpu(request: &Request) -> bool {
+    let DeviceInfo { kind, features, .. } = request.info;
+    *kind != AdapterKind::Cpu && features.subgroups.is_some() && features.cuda.is_none()
+}
 
 #[cfg(test)]
 mod tests;

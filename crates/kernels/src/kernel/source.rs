@@ -21,6 +21,26 @@ mod prelude {
     pub const OUT_F16: &str = include_str!("../prelude/out_f16.wgsl");
 }
 
+/// Whether this text consists of shared declarations alone.
+pub fn is_prelude(mut text: &str) -> bool {
+    let known = [
+        prelude::SYMBOLS,
+        prelude::WEIGHTS,
+        prelude::QUANTIZED,
+        prelude::MATH,
+        prelude::NORM,
+        prelude::HALF,
+        prelude::ACT_F32,
+        prelude::ACT_F16,
+        prelude::OUT_F32,
+        prelude::OUT_F16,
+    ];
+    while let Some(rest) = known.iter().find_map(|part| text.strip_prefix(part)) {
+        text = rest;
+    }
+    text.is_empty()
+}
+
 /// Invocations of the kernels that treat elements one by one.
 const FLAT_LANES: u32 = 256;
 /// Elements that one workgroup of those kernels treats.
@@ -150,6 +170,19 @@ impl LaunchBuilder {
     pub fn output(mut self, index: usize) -> LaunchBuilder {
         self.desc.bindings.push(BindingKind::ReadWrite);
         self.args.push(Arg::Output(index));
+        self
+    }
+
+    /// Binds scratch memory, to write or to read.
+    pub fn scratch(mut self, index: usize, kind: BindingKind) -> LaunchBuilder {
+        self.desc.bindings.push(kind);
+        self.args.push(Arg::Scratch(index));
+        self
+    }
+
+    /// Says that the kernel uses subgroup operations.
+    pub fn subgroups(mut self) -> LaunchBuilder {
+        self.desc.needs_subgroups = true;
         self
     }
 

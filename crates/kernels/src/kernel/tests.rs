@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::overrides::Overrides;
-use crate::plan::{Launch, plan_node};
+use crate::plan::{Launch, plan_node, plan_variants};
 use crate::wgsl::declared;
 use tapml_device::{AdapterKind, BindingKind, Features, Limits};
 use tapml_graph::op::{OPS, Sample};
@@ -41,13 +41,21 @@ fn samples() -> Vec<Sample> {
     plain.into_iter().chain(halves).collect()
 }
 
-fn launches() -> Vec<(String, Launch)> {
+/// A device with the limits of WebGPU and all that kernels may use.
+fn able() -> DeviceInfo {
     let info = device(Limits::WEBGPU, true);
+    DeviceInfo { features: Features { subgroups: Some((32, 32)), ..info.features }, ..info }
+}
+
+fn launches() -> Vec<(String, Launch)> {
+    let info = able();
     let mut all = Vec::new();
     for sample in samples() {
         let label = format!("{} {}", sample.op.name(), sample.name);
-        let plan = plan_node(&sample.op, &sample.types(), &info, &Overrides::default()).expect(&label);
-        all.extend(plan.launches.into_iter().map(|launch| (label.clone(), launch)));
+        for plan in plan_variants(&sample.op, &sample.types(), &info).expect(&label) {
+            let label = format!("{label} by {}", plan.kernel);
+            all.extend(plan.launches.into_iter().map(|launch| (label.clone(), launch)));
+        }
     }
     all
 }
@@ -57,6 +65,31 @@ fn the_list_holds_every_operator_once() {
     let kernels: Vec<&str> = KERNELS.iter().map(|row| row.op).collect();
     let ops: Vec<&str> = OPS.iter().map(|info| info.name).collect();
     assert_eq!(kernels, ops);
+}
+
+#[test]
+fn every_variant_stands_beside_a_kernel_and_serves_a_sample() {
+    let info = able();
+    for row in VARIANTS {
+        assert!(KERNELS.iter().any(|kernel| kernel.op == row.op()), "{}", row.kernel);
+        let of_op = samples().into_iter().filter(|sample| sample.op.name() == row.op());
+        let served = |s: &Sample| {
+            plan_variants(&s.op, &s.types(), &info).unwrap().iter().any(|plan| plan.kernel == row.kernel)
+        };
+        assert!(of_op.filter(served).count() > 0, "{}", row.kernel);
+    }
+}
+
+#[test]
+fn built_in_sources_are_known_and_others_are_not() {
+    for (label, Launch { mut desc, .. }) in launches() {
+        assert!(crate::is_built_in(&desc), "{label}");
+        desc.source.prelude.push(' ');
+        assert!(!crate::is_built_in(&desc), "{label}");
+        desc.source.prelude.pop();
+        desc.source.text.push(' ');
+        assert!(!crate::is_built_in(&desc), "{label}");
+    }
 }
 
 #[test]
@@ -81,7 +114,7 @@ fn sources_are_valid_and_plans_describe_them() {
 
 #[test]
 fn kernels_stay_within_the_default_limits_of_webgpu() {
-    let info = device(Limits::WEBGPU, true);
+    let info = able();
     for (label, launch) in launches() {
         launch.desc.check_limits(&info).expect(&label);
     }

@@ -75,6 +75,11 @@ pub fn run_plan(
         .map(|&size| device.create_buffer("out", (size as u64).max(4).next_multiple_of(4)))
         .collect::<Result<_>>()?;
     let constants: Vec<BufferId> = plan.constants.iter().map(|bytes| upload(device, bytes)).collect();
+    let scratch: Vec<BufferId> = plan
+        .scratch
+        .iter()
+        .map(|extent| device.create_buffer("scratch", extent.eval(symbols)?.max(4).next_multiple_of(4)))
+        .collect::<Result<_>>()?;
     let uniform = upload(device, &symbol_bytes(symbols)?);
     let mut commands = Vec::new();
     for launch in &plan.launches {
@@ -82,7 +87,7 @@ pub fn run_plan(
             Arg::Input { index, offset, len } => Binding { buffer: given[index], offset, size: len },
             Arg::Output(index) => Binding::whole(made[index]),
             Arg::Constant(index) => Binding::whole(constants[index]),
-            Arg::Scratch(_) => panic!("no kernel uses scratch"),
+            Arg::Scratch(index) => Binding::whole(scratch[index]),
             Arg::Symbols => Binding::whole(uniform),
         };
         commands.push(Command::Dispatch {
@@ -102,7 +107,7 @@ pub fn run_plan(
         results.push(Tensor::new(ty.dtype, ty.sizes(symbols)?, Bytes::new(bytes))?);
     }
     device.destroy_list(list)?;
-    let all = given.into_iter().chain(made).chain(constants).chain([uniform]);
+    let all = given.into_iter().chain(made).chain(constants).chain(scratch).chain([uniform]);
     all.into_iter().try_for_each(|b| device.destroy_buffer(b))?;
     Ok(results)
 }

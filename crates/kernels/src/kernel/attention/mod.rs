@@ -1,8 +1,10 @@
 //! `attention`: launch planner. Workgroup `(x, y)` treats head `x` of query row `y`. Four zero bytes are bound in the
 //! place of sinks and slopes where there are none.
 
+pub mod split;
+
 use super::Request;
-use super::source::{Kernel, affine, one, plan as planned, wrong_op};
+use super::source::{Kernel, LaunchBuilder, affine, one, plan as planned, wrong_op};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::op::Attention;
 use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol};
@@ -30,14 +32,27 @@ const KERNEL: Kernel = Kernel {
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     check(op, request)?;
+    let launch = bound(&KERNEL, op, request, |launch| launch.output(0))?;
+    let groups = [Extent::of(u64::from(op.heads)), Extent::of(request.inputs[0].shape[0].clone()), one()];
+    let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
+    Ok(NodePlan { constants: slopes(op), ..planned(&KERNEL, vec![launch.groups(groups)], chain) })
+}
+
+/// A launch of this kernel: queries, keys, values, sinks, results as `results` binds them, and slopes; with the constants
+/// that say which keys a query sees and how scores are made.
+fn bound(
+    kernel: &Kernel,
+    op: &Attention,
+    request: &Request,
+    results: impl FnOnce(LaunchBuilder) -> LaunchBuilder,
+) -> Result<LaunchBuilder> {
     let (q, k, sinks) = (&request.inputs[0], &request.inputs[1], request.inputs.get(3));
-    let rows = &q.shape[0];
-    let launch = KERNEL.launch(q.dtype, q.dtype)?.input(0).input(1).input(2);
+    let launch = kernel.launch(q.dtype, q.dtype)?.input(0).input(1).input(2);
     let launch = match sinks {
         Some(sinks) => launch.input(3).weight_dtype(sinks.dtype)?,
         None => launch.read(Arg::Constant(0)),
     };
-    let launch = launch.output(0).read(Arg::Constant(0)).rows(rows)?;
+    let launch = results(launch).read(Arg::Constant(0)).rows(&q.shape[0])?;
     let [keys_n, keys_p, keys_c] = affine(&k.shape[0])?;
     let launch = launch.set("KEYS_N", keys_n).set("KEYS_P", keys_p).set("KEYS_C", keys_c);
     let launch = launch.set("HEADS", op.heads).set("KV_HEADS", op.kv_heads).set("HEAD_DIM", op.head_dim);
@@ -45,12 +60,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = launch.set("CAUSAL", u32::from(op.causal)).set("WINDOW", op.window.unwrap_or(0));
     let launch = launch.set("CHUNK", op.chunk.unwrap_or(u32::MAX)).set("SOFTCAP", op.softcap.unwrap_or(0.0));
     let launch = launch.set("HAS_SINKS", u32::from(sinks.is_some()));
-    let launch = launch.set("HAS_ALIBI", u32::from(op.alibi.is_some()));
-    let groups = [Extent::of(u64::from(op.heads)), Extent::of(rows.clone()), one()];
-    let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
+    Ok(launch.set("HAS_ALIBI", u32::from(op.alibi.is_some())))
+}
+
+/// The constants of a plan: slopes, or what is bound in their place.
+fn slopes(op: &Attention) -> Vec<Vec<u8>> {
     let slopes = op.alibi.as_deref().unwrap_or(&[0.0]);
-    let constants = vec![slopes.iter().flat_map(|s| s.to_le_bytes()).collect()];
-    Ok(NodePlan { constants, ..planned(&KERNEL, vec![launch.groups(groups)], chain) })
+    vec![slopes.iter().flat_map(|s| s.to_le_bytes()).collect()]
 }
 
 /// Fails on what the kernel does not take.

@@ -2,6 +2,8 @@
 //! few, and for a tile of 16 outputs and 32 rows when there are many. Weights beyond one binding are split by rows, both
 //! alike, with one launch for each part.
 
+pub mod subgroup;
+
 use super::Request;
 use super::linear::{chain, row_tiles, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};

@@ -3,6 +3,8 @@
 //! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place. `quantized_linear` is
 //! planned here too.
 
+pub mod subgroup;
+
 use super::Request;
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, one_plain};

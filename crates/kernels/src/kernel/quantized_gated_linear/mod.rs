@@ -1,5 +1,7 @@
 //! `quantized_gated_linear`: `gated_linear` with weights that are unpacked as they are read; planned as there.
 
+pub mod subgroup;
+
 use super::Request;
 use super::gated_linear;
 use super::source::{Kernel, wrong_op};

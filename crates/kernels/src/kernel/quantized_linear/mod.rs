@@ -1,5 +1,7 @@
 //! `quantized_linear`: `linear` with a weight that is unpacked as it is read; planned as there.
 
+pub mod subgroup;
+
 use super::Request;
 use super::linear;
 use super::source::{Kernel, wrong_op};

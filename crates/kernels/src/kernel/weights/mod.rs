@@ -68,6 +68,11 @@ impl<'a> Weight<'a> {
         Ok(Weight { first: index, parts, packing: Some(packing), ty })
     }
 
+    /// How it is packed, if it is.
+    pub fn packing(&self) -> Option<Packing> {
+        self.packing
+    }
+
     /// The input behind those of the weight.
     pub fn after(&self) -> usize {
         self.first + self.parts.len()

@@ -1,0 +1,122 @@
+//! `attention/split`: the keys of few queries are shared out over workgroups, each for a block of heads that read the same
+//! keys; a second launch brings their results together. Workgroup `(i, y)` of the first stands for block `i / PARTS` and,
+//! of few rows, part `i % PARTS` of the keys; of many, for row `y · PARTS + i % PARTS` and all its keys. The grids do not
+//! depend on how much is cached.
+
+use super::super::Request;
+use super::super::source::{Kernel, one, plan as planned, wrong_op};
+use super::{bound, check, slopes};
+use crate::plan::NodePlan;
+use tapml_device::BindingKind;
+use tapml_graph::op::Attention;
+use tapml_graph::{DType, Error, Extent, Op, Result};
+
+/// Invocations of a workgroup.
+const LANES: u32 = 128;
+/// Parts of the keys.
+const PARTS: u32 = 32;
+/// Rows whose keys are shared out.
+const FEW: u32 = 8;
+/// Heads of a block.
+const MAX_BLOCK: u32 = 8;
+/// Elements of the queries of a block, and of their results.
+const MAX_ELEMENTS: u32 = 1024;
+/// 16-byte pieces of keys that are treated at a time.
+const PIECES: u32 = 512;
+/// Keys at a time, at most.
+const MAX_KEYS: u32 = 32;
+/// Keys of a context of a thousand, for which the chain of a row's sums is declared.
+const CONTEXT: u32 = 1024;
+
+const KERNEL: Kernel = Kernel {
+    name: "attention/split",
+    file: "attention/split.wgsl",
+    text: include_str!("split.wgsl"),
+    weights: true,
+    norm: false,
+    formula: "",
+    math: true,
+    lanes: LANES,
+    workgroup_memory: 4 * MAX_ELEMENTS + 16 * PIECES + 4 * MAX_BLOCK * MAX_KEYS,
+};
+
+const MERGE: Kernel = Kernel {
+    name: "attention/split-merge",
+    file: "attention/split_merge.wgsl",
+    text: include_str!("split_merge.wgsl"),
+    weights: false,
+    norm: false,
+    formula: "",
+    math: true,
+    lanes: LANES,
+    workgroup_memory: 4 * 2 * PARTS,
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
+    check(op, request)?;
+    let shape = Shape::of(op, request.inputs[0].dtype)?;
+    let rows = &request.inputs[0].shape[0];
+    let (read, written) = (BindingKind::Read, BindingKind::ReadWrite);
+    let first = bound(&KERNEL, op, request, |launch| launch.output(0).scratch(0, written))?;
+    let blocks = Extent::of(u64::from(op.heads / shape.block * PARTS));
+    let first = shape.set(first).groups([blocks, Extent::ceil_div(rows.clone(), PARTS), one()]);
+    let act = request.inputs[0].dtype;
+    let merge = MERGE.launch(act, act)?.scratch(0, read).output(0).rows(rows)?;
+    let merge = merge.set("HEADS", op.heads).set("VALUE_DIM", op.value_size());
+    let merge = merge.groups([Extent::of(u64::from(op.heads)), one(), one()]);
+    let floats = u64::from(FEW) * u64::from(op.heads) * u64::from(PARTS) * (u64::from(op.value_size()) + 2);
+    Ok(NodePlan {
+        constants: slopes(op),
+        scratch: vec![Extent::of(4 * floats)],
+        ..planned(&KERNEL, vec![first, merge], shape.chain(op))
+    })
+}
+
+/// How a workgroup treats its heads and keys.
+struct Shape {
+    /// Heads of a block.
+    block: u32,
+    /// Elements of 16 bytes.
+    piece: u32,
+    /// Keys at a time.
+    keys: u32,
+    /// Lanes among which the keys of a column of values are shared out.
+    teams: u32,
+}
+
+impl Shape {
+    /// Fails if heads do not consist of whole pieces, or are too large.
+    fn of(op: &Attention, act: DType) -> Result<Shape> {
+        let piece = if act == DType::F16 { 8 } else { 4 };
+        let (head, value) = (op.head_dim, op.value_size());
+        if !head.is_multiple_of(piece) || !value.is_multiple_of(piece) || head == 0 || value == 0 {
+            return Err(Error::unsupported(format!(
+                "heads of {head} and {value} elements in pieces of {piece}"
+            )));
+        }
+        let group = op.heads / op.kv_heads.max(1);
+        let fits = |block: &u32| group.is_multiple_of(*block) && block * head.max(value) <= MAX_ELEMENTS;
+        let block = (1..=MAX_BLOCK).rev().find(fits);
+        let block = block.filter(|_| value / piece <= LANES && head / piece <= PIECES / 4);
+        let block = block.ok_or_else(|| {
+            Error::unsupported(format!("heads of {head} and {value} elements are too large"))
+        })?;
+        let keys = (PIECES / (head / piece)).min(MAX_KEYS);
+        Ok(Shape { block, piece, keys, teams: LANES / (value / piece) })
+    }
+
+    fn set(&self, launch: super::LaunchBuilder) -> super::LaunchBuilder {
+        launch
+            .set("BLOCK", self.block)
+            .set("PIECE", self.piece)
+            .set("KEYS", self.keys)
+            .set("TEAMS", self.teams)
+    }
+
+    /// The longest chain of additions, of many rows in a context of [`CONTEXT`].
+    fn chain(&self, op: &Attention) -> u32 {
+        let values = CONTEXT.div_ceil(self.teams) + self.teams.min(MAX_KEYS);
+        (op.head_dim.div_ceil(4) + 3).max(values).max(PARTS + self.keys)
+    }
+}

@@ -1,0 +1,155 @@
+//! Matrix products with weights read 16 bytes at a time and sums that meet in subgroups: planners of the variants
+//! `subgroup` of the operators that have such products. Workgroup `(x, y)` stands for octet `x` of columns of all rows when
+//! there are few, and for a tile of 64 rows by 8 octets when there are many.
+
+use super::Request;
+use super::source::{Kernel, LaunchBuilder, constant, one, plan as planned};
+use super::weights::Weight;
+use crate::plan::{Launch, NodePlan};
+use tapml_graph::{DType, Error, Extent, Result};
+
+/// Invocations of a workgroup.
+const LANES: u32 = 128;
+/// Rows of a tile.
+const TILE: u32 = 64;
+/// Elements along K of a tile at a time.
+const DEPTH: u32 = 32;
+/// Additions that join the sums of a row's lanes: those of one lane, then of the subgroups, of which there are few.
+const JOINS: u32 = 8;
+
+/// The text with plain weights, for an operator's bindings and outputs.
+macro_rules! plain_product {
+    ($($own:literal),+) => {
+        concat!(include_str!("../product/product.wgsl"), "\n", include_str!("../product/plain.wgsl"), $("\n", include_str!($own)),+)
+    };
+}
+/// The same with packed weights.
+macro_rules! packed_product {
+    ($($own:literal),+) => {
+        concat!(include_str!("../product/product.wgsl"), "\n", include_str!("../product/packed.wgsl"), $("\n", include_str!($own)),+)
+    };
+}
+pub(super) use {packed_product, plain_product};
+
+/// What all these kernels share.
+pub const KERNEL: Kernel = Kernel {
+    name: "",
+    file: "",
+    text: "",
+    weights: true,
+    norm: false,
+    formula: "",
+    math: false,
+    lanes: LANES,
+    workgroup_memory: 1024 * 16,
+};
+
+/// How a weight lies in 16 bytes.
+struct Layout {
+    /// Elements that are unpacked together.
+    piece: u32,
+    /// Elements of 16 bytes.
+    load: u32,
+    /// Among how many teams of lanes the columns are shared out.
+    teams: u32,
+}
+
+impl Layout {
+    /// Fails if rows of this length, or groups, do not consist of whole loads.
+    fn of(w: &Weight, k: u32) -> Result<Layout> {
+        let (piece, load) = match w.packing() {
+            Some(packing) => (packing.per_word(), 4 * packing.per_word()),
+            None if w.ty.dtype == DType::F32 => (4, 4),
+            None => (8, 8),
+        };
+        let unit = w.packing().map_or(k, |packing| packing.group);
+        if k == 0 || !k.is_multiple_of(load) || !unit.is_multiple_of(load) {
+            return Err(Error::unsupported(format!(
+                "rows of {k} elements in groups of {unit}: the kernel reads {load} at a time"
+            )));
+        }
+        let short = w.packing().is_some() && k / load <= LANES / 2;
+        Ok(Layout { piece, load, teams: if short { 2 } else { 1 } })
+    }
+
+    /// The longest chain of additions, of either way.
+    fn chain(&self, k: u32) -> u32 {
+        let loads = k.div_ceil(self.load * LANES / self.teams);
+        let few = match self.piece == self.load {
+            true => loads * (self.load / 4),
+            false => loads + self.load,
+        };
+        (few + JOINS).max(run(k) + k.div_ceil(run(k)))
+    }
+}
+
+/// As [`super::linear::run`] for deeper tiles.
+fn run(k: u32) -> u32 {
+    k.isqrt().next_power_of_two().clamp(DEPTH, 256)
+}
+
+/// The plan of `linear` or `quantized_linear` by this kernel.
+pub fn linear(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+    let (x, out, bias) = (&request.inputs[0], &request.outputs[0], request.inputs.get(w.after()));
+    let product = Product::of(request, w, 8)?;
+    let mut launches = Vec::new();
+    for part in w.split(request.info)? {
+        let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(w.after(), bias);
+        let launch = launch.output(0).given(["HAS_BIAS", "B_DTYPE"], bias)?;
+        launches.push(product.finish(launch, part.rows, part.first)?);
+    }
+    Ok(NodePlan {
+        constants: w.stand_in(Some(bias)),
+        ..planned(kernel, launches, product.layout.chain(product.k))
+    })
+}
+
+/// The plan of `gated_linear` or `quantized_gated_linear` by this kernel.
+pub fn gated(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+    let x = &request.inputs[0];
+    let product = Product::of(request, gate, 4)?;
+    let mut launches = Vec::new();
+    for part in gate.split(request.info)? {
+        let launch =
+            kernel.launch(x.dtype, x.dtype)?.input(0).weight(gate, &part)?.weight(up, &part)?.output(0);
+        launches.push(product.finish(launch, part.rows, part.first)?);
+    }
+    Ok(NodePlan {
+        constants: gate.stand_in(None),
+        ..planned(kernel, launches, product.layout.chain(product.k))
+    })
+}
+
+/// What all launches of a node share.
+struct Product<'a> {
+    request: &'a Request<'a>,
+    layout: Layout,
+    packed: bool,
+    k: u32,
+    width: u32,
+    /// Outputs of an octet.
+    outputs: u32,
+}
+
+impl<'a> Product<'a> {
+    fn of(request: &'a Request<'a>, w: &Weight, outputs: u32) -> Result<Product<'a>> {
+        let k = constant("the row length", &request.inputs[0].shape[1])?;
+        let width = constant("the number of outputs", &w.ty.shape[0])?;
+        Ok(Product { request, layout: Layout::of(w, k)?, packed: w.packing().is_some(), k, width, outputs })
+    }
+
+    /// Sets constants and grid of the launch for these rows of the weights.
+    fn finish(&self, launch: LaunchBuilder, rows: u32, first: u32) -> Result<Launch> {
+        let (tokens, layout) = (&self.request.inputs[0].shape[0], &self.layout);
+        let octets = rows.div_ceil(self.outputs);
+        let launch = launch.subgroups().rows(tokens)?.set("K", self.k).set("RUN", run(self.k)).set("O", rows);
+        let launch = launch.set("FIRST", first).set("WIDTH", self.width).set("OCTETS", octets);
+        let launch = launch.set("PIECE", layout.piece);
+        let launch = match self.packed {
+            true => launch.set("LOAD", layout.load).set("X_LOAD", layout.load / 4).set("TEAMS", layout.teams),
+            false => launch,
+        };
+        let tiles = Extent::ceil_div(tokens.clone(), TILE);
+        Ok(launch.groups([Extent::of(u64::from(octets)), tiles, one()]))
+    }
+}

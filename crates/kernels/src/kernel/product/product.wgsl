@@ -1,0 +1,184 @@
+// Matrix products with weights read 16 bytes at a time. Columns of the product go by octets, eight that a workgroup or a
+// lane treats together; what they mean, where their weights lie and where results go is up to the operator's own text.
+// The same grid serves any number of rows: workgroup (x, y) first stands for octet x.
+//
+// Few rows: each workgroup computes its octet for every row; all its lanes take part in each column, and their sums meet
+// in subgroups and then in workgroup memory.
+// Many rows: workgroups with x < OCTETS / 8 compute tiles of 64 rows by 8 octets, 4 rows by an octet in each lane; the
+// others end.
+override K: u32; // row length of x and of the weights; a multiple of what 16 bytes of weights hold
+override O: u32; // rows of the weights in this launch
+override FIRST: u32 = 0u; // column of y where they begin
+override WIDTH: u32; // row length of y
+override FEW: u32 = 8u; // rows up to which the first way is taken
+override RUN: u32 = 32u; // products added up one by one before the sum joins the others; a multiple of DEPTH
+
+const LANES = 128u;
+const TILE = 64u; // rows and columns of a tile
+const DEPTH = 32u; // elements along K at a time
+const QUADS = 16u; // TILE / 4
+const X_QUADS = DEPTH / 4u;
+
+// Few rows: a piece of x, or the sums of subgroups. Many: element k of 4 rows lies at [place(k, quad)], and behind them
+// element k of 4 columns.
+var<workgroup> pool: array<vec4<f32>, 1024>;
+
+// Values of the columns of an octet: 0 to 3 and 4 to 7.
+struct Octet { low: vec4<f32>, high: vec4<f32> }
+
+// The place of element k of four rows or columns; turned so that lanes that write and lanes that read hit all banks.
+fn place(k: u32, quad: u32) -> u32 {
+    return k * QUADS + (quad ^ (k / 4u));
+}
+
+// Adds up over all lanes, and stores.
+fn join(row: u32, octet: u32, own: Octet, lane: u32, subgroup: u32, first: bool, subgroups: u32) {
+    let low = subgroupAdd(own.low);
+    let high = subgroupAdd(own.high);
+    workgroupBarrier();
+    if first {
+        pool[2u * subgroup] = low;
+        pool[2u * subgroup + 1u] = high;
+    }
+    workgroupBarrier();
+    if lane < 4u {
+        var a = 0.0;
+        var b = 0.0;
+        for (var i = 0u; i < subgroups; i++) {
+            a += pool[2u * i][lane];
+            b += pool[2u * i + 1u][lane];
+        }
+        store(row, octet, lane, a, b);
+    }
+    workgroupBarrier();
+}
+
+// Elements 4·quad to 4·quad + 3 from k on of a row of x; zeros from K on.
+fn x_quad(row: u32, k: u32, quad: u32) -> vec4<f32> {
+    if k + 4u * quad >= K {
+        return vec4<f32>();
+    }
+    return vec4<f32>(x[row * (K / 4u) + k / 4u + quad]);
+}
+
+// Four elements of each of four rows or columns, turned, as elements k to k + 3.
+fn put(base: u32, k: u32, quad: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) {
+    pool[base + place(k, quad)] = vec4<f32>(a.x, b.x, c.x, d.x);
+    pool[base + place(k + 1u, quad)] = vec4<f32>(a.y, b.y, c.y, d.y);
+    pool[base + place(k + 2u, quad)] = vec4<f32>(a.z, b.z, c.z, d.z);
+    pool[base + place(k + 3u, quad)] = vec4<f32>(a.w, b.w, c.w, d.w);
+}
+
+// Loads elements k to k + 31 of the tile's rows and columns.
+fn load(first_row: u32, rows: u32, first: u32, k: u32, lane: u32) {
+    for (var i = lane; i < QUADS * X_QUADS; i += LANES) {
+        let row = min(vec4<u32>(first_row + i / X_QUADS * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(rows - 1u));
+        let quad = i % X_QUADS;
+        let a = x_quad(row.x, k, quad);
+        let b = x_quad(row.y, k, quad);
+        let c = x_quad(row.z, k, quad);
+        put(0u, 4u * quad, i / X_QUADS, a, b, c, x_quad(row.w, k, quad));
+    }
+    let pieces = DEPTH / PIECE;
+    for (var i = lane; i < QUADS * pieces; i += LANES) {
+        let quad = i / pieces;
+        let within = i % pieces * PIECE;
+        let octet = first + quad / 2u;
+        let column = quad % 2u * 4u;
+        var a = Octet();
+        var b = Octet();
+        var c = Octet();
+        var d = Octet();
+        if k + within < K {
+            a = w_piece(octet, column, k + within);
+            b = w_piece(octet, column + 1u, k + within);
+            c = w_piece(octet, column + 2u, k + within);
+            d = w_piece(octet, column + 3u, k + within);
+        }
+        put(DEPTH * QUADS, within, quad, a.low, b.low, c.low, d.low);
+        if PIECE == 8u {
+            put(DEPTH * QUADS, within + 4u, quad, a.high, b.high, c.high, d.high);
+        }
+    }
+}
+
+fn store_row(row: u32, rows: u32, octet: u32, values: Octet) {
+    if row < rows {
+        for (var i = 0u; i < 4u; i++) {
+            store(row, octet, i, values.low[i], values.high[i]);
+        }
+    }
+}
+
+fn sum(a: Octet, b: Octet) -> Octet {
+    return Octet(a.low + b.low, a.high + b.high);
+}
+
+// Adds the products of one element of a row with those of an octet.
+fn outer(to: Octet, x_value: f32, low: vec4<f32>, high: vec4<f32>) -> Octet {
+    return Octet(fma(vec4<f32>(x_value), low, to.low), fma(vec4<f32>(x_value), high, to.high));
+}
+
+// Rows `first_row` to `first_row + 63`, octets `first` to `first + 7`.
+fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
+    let quad = lane / 8u;
+    let column = lane % 8u * 2u;
+    var sums0 = Octet();
+    var sums1 = Octet();
+    var sums2 = Octet();
+    var sums3 = Octet();
+    // Sums of their own keep the chains of additions short.
+    var part0 = Octet();
+    var part1 = Octet();
+    var part2 = Octet();
+    var part3 = Octet();
+    for (var k = 0u; k < K; k += DEPTH) {
+        load(first_row, rows, first, k, lane);
+        workgroupBarrier();
+        for (var i = 0u; i < DEPTH; i++) {
+            let a = pool[place(i, quad)];
+            let low = pool[DEPTH * QUADS + place(i, column)];
+            let high = pool[DEPTH * QUADS + place(i, column + 1u)];
+            part0 = outer(part0, a.x, low, high);
+            part1 = outer(part1, a.y, low, high);
+            part2 = outer(part2, a.z, low, high);
+            part3 = outer(part3, a.w, low, high);
+        }
+        if (k + DEPTH) % RUN == 0u || k + DEPTH >= K {
+            sums0 = sum(sums0, part0);
+            sums1 = sum(sums1, part1);
+            sums2 = sum(sums2, part2);
+            sums3 = sum(sums3, part3);
+            part0 = Octet();
+            part1 = Octet();
+            part2 = Octet();
+            part3 = Octet();
+        }
+        workgroupBarrier();
+    }
+    let row = first_row + quad * 4u;
+    let octet = first + column / 2u;
+    store_row(row, rows, octet, sums0);
+    store_row(row + 1u, rows, octet, sums1);
+    store_row(row + 2u, rows, octet, sums2);
+    store_row(row + 3u, rows, octet, sums3);
+}
+
+@compute @workgroup_size(128)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(num_subgroups) subgroups: u32,
+    @builtin(subgroup_invocation_id) within: u32,
+) {
+    let rows = row_count(symbols);
+    if rows <= FEW {
+        for (var row = 0u; row < rows; row++) {
+            let own = partial(row, group.x, lane);
+            join(row, group.x, own, lane, subgroup, within == 0u, subgroups);
+        }
+    } else if group.x * 8u < OCTETS {
+        tile(group.y * TILE, rows, group.x * 8u, lane);
+    }
+}

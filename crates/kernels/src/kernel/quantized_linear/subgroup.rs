@@ -1,0 +1,21 @@
+//! `quantized_linear/subgroup`: planned with the other products by octets.
+
+use super::super::Request;
+use super::super::product::{self, packed_product};
+use super::super::source::{Kernel, wrong_op};
+use super::super::weights::Weight;
+use crate::plan::NodePlan;
+use tapml_graph::{Op, Result};
+
+const KERNEL: Kernel = Kernel {
+    name: "quantized_linear/subgroup",
+    file: "product/product.wgsl+product/packed.wgsl+quantized_linear/subgroup.wgsl+linear/outputs.wgsl",
+    text: packed_product!("../quantized_linear/subgroup.wgsl", "../linear/outputs.wgsl"),
+    math: false,
+    ..product::KERNEL
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::QuantizedLinear(op) = request.op else { return Err(wrong_op(request)) };
+    product::linear(&KERNEL, request, &Weight::packed(request, 1, op.packing())?)
+}
