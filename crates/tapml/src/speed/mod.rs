@@ -140,9 +140,10 @@ pub fn measure(
         }
         .run(note);
     }
-    let mut device = platform::open_device(spec)?;
     note("measuring the memory's speed");
-    let bandwidth = bandwidth::of_device(device.as_mut())?;
+    // On a device of its own, so that its buffer is no part of the model's memory.
+    let bandwidth = bandwidth::of_device(platform::open_device(spec)?.as_mut())?;
+    let device = platform::open_device(spec)?;
     let compiled = CompileOptions { overrides: overrides.clone(), ..CompileOptions::new(symbols) };
     let planned = compile(model.graph(), device.info(), &compiled)?.memory();
     let (profiler, recording) = Profiler::new(device);
