@@ -112,8 +112,8 @@ fn range(dtype: DType) -> Option<(f64, f64)> {
 
 /// The number at `column` of `row`.
 fn swept(row: usize, column: usize, rows: usize, (least, most): (f64, f64)) -> f64 {
-    let bound = if rows > 1 && row % 2 == 0 { MODERATE } else { most };
-    let sign = if column % 2 == 0 { 1.0 } else { -1.0 };
+    let bound = if rows > 1 && row.is_multiple_of(2) { MODERATE } else { most };
+    let sign = if column.is_multiple_of(2) { 1.0 } else { -1.0 };
     let magnitude = match column {
         0 | 1 => 0.0,
         2 | 3 => least,
