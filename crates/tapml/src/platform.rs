@@ -24,6 +24,8 @@ const BACKENDS: &[Backend] = &[
     Backend { word: "metal", list: || tapml_wgpu::adapters("metal"), open: open_wgpu },
     #[cfg(feature = "wgpu")]
     Backend { word: "dx12", list: || tapml_wgpu::adapters("dx12"), open: open_wgpu },
+    #[cfg(feature = "hip")]
+    Backend { word: "hip", list: tapml_hip::adapters, open: open_hip },
     #[cfg(feature = "opencl")]
     Backend { word: "opencl", list: tapml_opencl::adapters, open: open_opencl },
 ];
@@ -145,6 +147,11 @@ fn open_cuda(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
 #[cfg(feature = "wgpu")]
 fn open_wgpu(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     Ok(Box::new(tapml_wgpu::WgpuDevice::open(&spec.word, spec.index, &query(spec))?))
+}
+
+#[cfg(feature = "hip")]
+fn open_hip(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+    Ok(Box::new(tapml_hip::HipDevice::open(spec.index, &query(spec))?))
 }
 
 #[cfg(feature = "opencl")]

@@ -70,7 +70,7 @@ fn noted((checkpoint, model): (Checkpoint, Model)) -> Result<(Checkpoint, Model)
 /// The platform under test and the user's kernels for it.
 #[derive(Args, Clone, Debug)]
 pub struct TargetArgs {
-    /// Where to run: cpu, emulator, cuda, vulkan, metal, dx12, opencl; `:N` chooses a device, options follow `?`
+    /// Where to run: cpu, emulator, cuda, vulkan, metal, dx12, hip, opencl; `:N` chooses a device, options follow `?`
     #[arg(long, value_name = "PLATFORM")]
     pub target: String,
     /// Use this source instead of the built-in kernel of an operator; may repeat

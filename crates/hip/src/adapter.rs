@@ -1,0 +1,124 @@
+//! Finding HIP devices, and what to install when there is none.
+
+use crate::error::{Done, check};
+use crate::options::Options;
+use crate::runtime::Stream;
+use crate::sys::{self, Api, Rtc, attribute};
+use std::ffi::c_int;
+use std::sync::Arc;
+use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
+use tapml_graph::{Error, ErrorKind, Result};
+
+/// Lengths of ranges are handed to kernels as words.
+const MAX_BINDING: u64 = u32::MAX as u64 & !3;
+
+/// Every HIP device in the runtime's order. The place in this list is the index that [`crate::HipDevice::open`] takes.
+///
+/// Fails with [`ErrorKind::Unavailable`] if there is no runtime or no device; the hint says what to install.
+pub fn adapters() -> Result<Vec<DeviceInfo>> {
+    let api = loaded()?;
+    let options = Options::parse("")?;
+    (0..count(api)?).map(|index| describe(api, index, options)).collect()
+}
+
+fn none(text: String) -> Error {
+    Error::new(ErrorKind::Unavailable, text)
+        .with_hint("install AMD's driver and ROCm (`libamdhip64`, `libhiprtc`); ROCM_PATH names its folder")
+}
+
+fn loaded() -> Result<&'static Api> {
+    sys::api().map_err(|why| none(format!("no HIP runtime found: {why}")))
+}
+
+#[allow(unsafe_code)]
+fn count(api: &Api) -> Result<c_int> {
+    let mut count = 0;
+    // SAFETY: may be called at any time, and again.
+    let started = check(unsafe { (api.hipInit)(0) });
+    // SAFETY: gives a number.
+    let counted = started.and_then(|()| check(unsafe { (api.hipGetDeviceCount)(&mut count) }));
+    counted.map_err(|failure| none(format!("the HIP runtime does not start: {failure}")))?;
+    if count > 0 { Ok(count) } else { Err(none("no HIP device found".into())) }
+}
+
+/// An open device, its compiler, and what it tells about itself.
+pub(crate) struct Opened {
+    pub(crate) stream: Arc<Stream>,
+    pub(crate) rtc: &'static Rtc,
+    pub(crate) info: DeviceInfo,
+}
+
+/// Opens device `index`.
+pub(crate) fn open(index: usize, options: Options) -> Result<Opened> {
+    let api = loaded()?;
+    let rtc = sys::rtc().map_err(|why| none(format!("no compiler of HIP kernels (hipRTC) found: {why}")))?;
+    open_on(api, rtc, index, options)
+}
+
+/// Opens a device of this runtime.
+pub(crate) fn open_on(
+    api: &'static Api,
+    rtc: &'static Rtc,
+    index: usize,
+    options: Options,
+) -> Result<Opened> {
+    let count = count(api)?;
+    let at = c_int::try_from(index).ok().filter(|&at| at < count).ok_or_else(|| {
+        Error::new(ErrorKind::Unavailable, format!("no device hip:{index}, found {count}"))
+            .with_hint("`tapml device list` shows those that there are")
+    })?;
+    let info = describe(api, at, options)?;
+    let stream = Stream::open(api, at).map_err(|failure| {
+        let text = format!("HIP device {at} ({}) cannot be opened: {failure}", info.name);
+        Error::new(ErrorKind::Unavailable, text).with_hint("is it in use by others, or out of memory?")
+    })?;
+    Ok(Opened { stream, rtc, info })
+}
+
+fn describe(api: &Api, index: c_int, options: Options) -> Result<DeviceInfo> {
+    let info = ask(api, index, options);
+    info.map_err(|failure| none(format!("HIP device {index} does not tell what it is: {failure}")))
+}
+
+#[allow(unsafe_code)]
+fn ask(api: &Api, device: c_int, options: Options) -> Done<DeviceInfo> {
+    let number = |what: c_int| -> Done<u32> {
+        let mut value = 0;
+        // SAFETY: gives a number.
+        check(unsafe { (api.hipDeviceGetAttribute)(&mut value, what, device) })?;
+        Ok(u32::try_from(value).unwrap_or(0))
+    };
+    let (mut memory, mut version) = (0usize, 0);
+    // SAFETY: gives a number.
+    check(unsafe { (api.hipDeviceTotalMem)(&mut memory, device) })?;
+    // SAFETY: gives a number.
+    check(unsafe { (api.hipRuntimeGetVersion)(&mut version) })?;
+    let mut name = [0u8; 256];
+    // SAFETY: room for as many bytes as are said, with the zero at the end.
+    check(unsafe { (api.hipDeviceGetName)(name.as_mut_ptr().cast(), name.len() as c_int, device) })?;
+    let name = name.split(|&byte| byte == 0).next().unwrap_or_default();
+    let block = |axis: c_int| number(attribute::MAX_BLOCK_DIM_X + axis);
+    let lanes = number(attribute::WARP_SIZE)?;
+    let memory = memory as u64 & !3;
+    Ok(DeviceInfo {
+        platform: "hip".into(),
+        name: String::from_utf8_lossy(name).into_owned(),
+        driver: format!("HIP {}.{}", version / 10_000_000, version / 100_000 % 100),
+        kind: match number(attribute::INTEGRATED)? {
+            0 => AdapterKind::Discrete,
+            _ => AdapterKind::Integrated,
+        },
+        limits: Limits {
+            max_buffer_size: memory,
+            max_binding_size: memory.min(MAX_BINDING),
+            max_uniform_size: memory.min(MAX_BINDING),
+            max_storage_buffers: 64,
+            max_invocations: number(attribute::MAX_THREADS_PER_BLOCK)?,
+            max_workgroup_size: [block(0)?, block(1)?, block(2)?],
+            max_workgroup_memory: number(attribute::MAX_SHARED_MEMORY_PER_BLOCK)?,
+            max_groups_per_dim: 65535,
+            min_offset_alignment: 256,
+        },
+        features: Features { f16: options.f16, subgroups: Some((lanes, lanes)), cuda: None },
+    })
+}

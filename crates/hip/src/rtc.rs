@@ -1,0 +1,78 @@
+//! hipRTC, the compiler of HIP in a library: from text to a code object for the thread's device.
+#![allow(unsafe_code)]
+
+use crate::sys::{Object, Rtc, Status};
+use std::ffi::{CString, c_char, c_int};
+use std::ptr;
+
+/// Why a text was not compiled.
+pub(crate) enum Refusal {
+    /// The compiler's messages.
+    Log(String),
+    /// A call of the library failed.
+    Status(Status),
+}
+
+/// Compiles a text. Without a named architecture hipRTC compiles for the device of the thread.
+pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal> {
+    let program = Program::new(rtc, text)?;
+    let mut options = [c"-std=c++17".as_ptr(), c"-ffp-contract=off".as_ptr()];
+    // SAFETY: so many options, each ending with a zero.
+    let status =
+        unsafe { (rtc.hiprtcCompileProgram)(program.raw, options.len() as c_int, options.as_mut_ptr()) };
+    if status == 0 {
+        return program.bytes(rtc.hiprtcGetCodeSize, rtc.hiprtcGetCode);
+    }
+    Err(match program.log() {
+        log if log.is_empty() => Refusal::Status(status),
+        log => Refusal::Log(log),
+    })
+}
+
+type Size = unsafe extern "C" fn(Object, *mut usize) -> Status;
+type Take = unsafe extern "C" fn(Object, *mut c_char) -> Status;
+
+/// A text and what was made of it.
+struct Program<'a> {
+    rtc: &'a Rtc,
+    raw: Object,
+}
+
+impl<'a> Program<'a> {
+    fn new(rtc: &'a Rtc, text: &str) -> Result<Program<'a>, Refusal> {
+        let text = CString::new(text).map_err(|_| Refusal::Log("the text holds a zero byte".into()))?;
+        let mut raw = ptr::null_mut();
+        // SAFETY: text and name end with a zero; no headers are handed over.
+        let status = unsafe {
+            let (create, none) = (rtc.hiprtcCreateProgram, ptr::null_mut());
+            create(&mut raw, text.as_ptr(), c"kernel.hip".as_ptr(), 0, none, none)
+        };
+        if status == 0 { Ok(Program { rtc, raw }) } else { Err(Refusal::Status(status)) }
+    }
+
+    fn log(&self) -> String {
+        let bytes = self.bytes(self.rtc.hiprtcGetProgramLogSize, self.rtc.hiprtcGetProgramLog);
+        let bytes = bytes.unwrap_or_default();
+        String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n', ' ']).to_string()
+    }
+
+    fn bytes(&self, size: Size, take: Take) -> Result<Vec<u8>, Refusal> {
+        let mut len = 0;
+        // SAFETY: gives a number.
+        let status = unsafe { size(self.raw, &mut len) };
+        if status != 0 {
+            return Err(Refusal::Status(status));
+        }
+        let mut bytes = vec![0u8; len];
+        // SAFETY: room for as many bytes as were said.
+        let status = unsafe { take(self.raw, bytes.as_mut_ptr().cast()) };
+        if status == 0 { Ok(bytes) } else { Err(Refusal::Status(status)) }
+    }
+}
+
+impl Drop for Program<'_> {
+    fn drop(&mut self) {
+        // SAFETY: owned and destroyed once.
+        unsafe { (self.rtc.hiprtcDestroyProgram)(&mut self.raw) };
+    }
+}

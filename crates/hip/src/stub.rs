@@ -1,0 +1,280 @@
+//! Tables of the functions of the runtime and of hipRTC over host memory. What was launched is noted for each thread, with
+//! its arguments; nothing is computed. Calls can be made to fail.
+#![allow(unsafe_code, non_snake_case)]
+
+use crate::sys::{Address, Api, Object, Rtc, Status, attribute};
+use std::alloc::{Layout, alloc, dealloc};
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, c_char, c_int, c_uint, c_void};
+use std::ptr;
+
+/// Buffers above this do not fit.
+pub const MEMORY: usize = 1 << 30;
+
+thread_local! {
+    static SIZES: RefCell<HashMap<usize, usize>> = RefCell::default();
+    static NOTED: RefCell<Vec<Launch>> = RefCell::default();
+    static SYNC_FAILS: Cell<Status> = const { Cell::new(0) };
+}
+
+/// A launch: the kernel's name, groups, workgroup and the first arguments.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Launch {
+    pub name: String,
+    pub groups: [u32; 3],
+    pub workgroup: [u32; 3],
+    pub arguments: [u64; 2],
+}
+
+/// What was launched since the last call.
+pub fn noted() -> Vec<Launch> {
+    NOTED.with_borrow_mut(std::mem::take)
+}
+
+/// Bytes that are allocated on this thread.
+pub fn allocated() -> usize {
+    SIZES.with_borrow(|sizes| sizes.values().sum())
+}
+
+/// Lets waiting fail with a status from now on; 0 for no failure.
+pub fn fail_to_wait(status: Status) {
+    SYNC_FAILS.set(status);
+}
+
+unsafe fn put<T>(place: *mut T, value: T) -> Status {
+    // SAFETY: the device hands over places for the results.
+    unsafe { place.write(value) };
+    0
+}
+
+fn layout(size: usize) -> Layout {
+    Layout::from_size_align(size, 256).unwrap()
+}
+
+/// Whether memory that was allocated here holds the range.
+fn holds(address: Address, len: usize) -> bool {
+    let at = address as usize;
+    SIZES.with_borrow(|sizes| sizes.iter().any(|(&start, &size)| start <= at && at + len <= start + size))
+}
+
+unsafe extern "C" fn init(_: c_uint) -> Status {
+    0
+}
+unsafe extern "C" fn version(place: *mut c_int) -> Status {
+    unsafe { put(place, 60_300_000) }
+}
+unsafe extern "C" fn text(_: Status) -> *const c_char {
+    c"a stub's error".as_ptr()
+}
+unsafe extern "C" fn count(place: *mut c_int) -> Status {
+    unsafe { put(place, 1) }
+}
+unsafe extern "C" fn set_device(index: c_int) -> Status {
+    c_int::from(index != 0)
+}
+unsafe extern "C" fn name(place: *mut c_char, room: c_int, _: c_int) -> Status {
+    let name = c"Stub".to_bytes_with_nul();
+    assert!(name.len() <= room as usize);
+    // SAFETY: there is room.
+    unsafe { ptr::copy_nonoverlapping(name.as_ptr().cast(), place, name.len()) };
+    0
+}
+unsafe extern "C" fn number(place: *mut c_int, what: c_int, _: c_int) -> Status {
+    let value = match what {
+        attribute::INTEGRATED => 0,
+        26..=28 | attribute::MAX_THREADS_PER_BLOCK => 1024,
+        attribute::MAX_SHARED_MEMORY_PER_BLOCK => 64 << 10,
+        attribute::WARP_SIZE => 64,
+        _ => return 1,
+    };
+    unsafe { put(place, value) }
+}
+unsafe extern "C" fn total(place: *mut usize, _: c_int) -> Status {
+    unsafe { put(place, MEMORY) }
+}
+unsafe extern "C" fn malloc(place: *mut Address, size: usize) -> Status {
+    if size > MEMORY {
+        return crate::sys::OUT_OF_MEMORY;
+    }
+    // SAFETY: a size above 0.
+    let start = unsafe { alloc(layout(size)) };
+    SIZES.with_borrow_mut(|sizes| sizes.insert(start as usize, size));
+    unsafe { put(place, start.cast()) }
+}
+unsafe extern "C" fn free(address: Address) -> Status {
+    let Some(size) = SIZES.with_borrow_mut(|sizes| sizes.remove(&(address as usize))) else { return 1 };
+    // SAFETY: allocated above with this size.
+    unsafe { dealloc(address.cast(), layout(size)) };
+    0
+}
+unsafe extern "C" fn upload(to: Address, from: *mut c_void, len: usize, _: Object) -> Status {
+    assert!(holds(to, len));
+    // SAFETY: the range was checked, and the source is the caller's.
+    unsafe { ptr::copy(from.cast::<u8>(), to.cast(), len) };
+    0
+}
+unsafe extern "C" fn download(to: *mut c_void, from: Address, len: usize, _: Object) -> Status {
+    assert!(holds(from, len));
+    // SAFETY: as above.
+    unsafe { ptr::copy(from.cast::<u8>(), to.cast(), len) };
+    0
+}
+unsafe extern "C" fn copy(to: Address, from: Address, len: usize, _: Object) -> Status {
+    assert!(holds(to, len) && holds(from, len));
+    // SAFETY: as above.
+    unsafe { ptr::copy(from.cast::<u8>(), to.cast(), len) };
+    0
+}
+unsafe extern "C" fn set(to: Address, word: c_int, count: usize, _: Object) -> Status {
+    assert!(holds(to, 4 * count));
+    // SAFETY: as above; memory is aligned to 256 bytes.
+    (0..count).for_each(|i| unsafe { to.cast::<c_int>().add(i).write(word) });
+    0
+}
+unsafe extern "C" fn stream(place: *mut Object) -> Status {
+    unsafe { put(place, ptr::dangling_mut()) }
+}
+unsafe extern "C" fn done(_: Object) -> Status {
+    0
+}
+unsafe extern "C" fn synchronize(_: Object) -> Status {
+    SYNC_FAILS.get()
+}
+unsafe extern "C" fn load(place: *mut Object, code: *const c_void) -> Status {
+    // SAFETY: the code is that of `code` below, which ends with a zero.
+    let text = unsafe { CStr::from_ptr(code.cast()) };
+    unsafe { put(place, Box::into_raw(Box::new(text.to_owned())).cast()) }
+}
+unsafe extern "C" fn unload(module: Object) -> Status {
+    // SAFETY: made by `load` and unloaded once.
+    drop(unsafe { Box::from_raw(module.cast::<CString>()) });
+    0
+}
+unsafe extern "C" fn function(place: *mut Object, module: Object, name: *const c_char) -> Status {
+    // SAFETY: made by `load`; the name ends with a zero.
+    let (code, name) = unsafe { (&*module.cast::<CString>(), CStr::from_ptr(name)) };
+    let entry = format!(" {}(", name.to_string_lossy());
+    if !code.to_string_lossy().contains(&entry) {
+        return 500;
+    }
+    // A few bytes for each kernel of a test.
+    let name = Box::leak(Box::new(name.to_string_lossy().into_owned()));
+    unsafe { put(place, ptr::from_mut(name).cast()) }
+}
+unsafe extern "C" fn launch(
+    function: Object,
+    gx: c_uint,
+    gy: c_uint,
+    gz: c_uint,
+    x: c_uint,
+    y: c_uint,
+    z: c_uint,
+    shared: c_uint,
+    _: Object,
+    arguments: *mut *mut c_void,
+    extra: *mut *mut c_void,
+) -> Status {
+    assert!(shared == 0 && extra.is_null());
+    // SAFETY: made by `function`; the test's kernels have an address and a length at least.
+    let (name, arguments) = unsafe {
+        let words = [(*arguments).cast::<u64>().read(), u64::from((*arguments.add(1)).cast::<u32>().read())];
+        ((*function.cast::<String>()).clone(), words)
+    };
+    let launch = Launch { name, groups: [gx, gy, gz], workgroup: [x, y, z], arguments };
+    NOTED.with_borrow_mut(|noted| noted.push(launch));
+    0
+}
+
+/// The runtime.
+pub static API: Api = Api {
+    hipInit: init,
+    hipRuntimeGetVersion: version,
+    hipGetErrorString: text,
+    hipGetDeviceCount: count,
+    hipSetDevice: set_device,
+    hipDeviceGetName: name,
+    hipDeviceGetAttribute: number,
+    hipDeviceTotalMem: total,
+    hipMalloc: malloc,
+    hipFree: free,
+    hipMemcpyHtoDAsync: upload,
+    hipMemcpyDtoHAsync: download,
+    hipMemcpyDtoDAsync: copy,
+    hipMemsetD32Async: set,
+    hipStreamCreate: stream,
+    hipStreamDestroy: done,
+    hipStreamSynchronize: synchronize,
+    hipModuleLoadData: load,
+    hipModuleUnload: unload,
+    hipModuleGetFunction: function,
+    hipModuleLaunchKernel: launch,
+    _library: None,
+};
+
+/// A program: its text, and what the compiler says.
+struct Program {
+    text: CString,
+    log: CString,
+}
+
+unsafe fn program<'a>(raw: Object) -> &'a mut Program {
+    // SAFETY: made by `create` and not yet destroyed.
+    unsafe { &mut *raw.cast() }
+}
+
+unsafe extern "C" fn create(
+    place: *mut Object,
+    text: *const c_char,
+    _: *const c_char,
+    _: c_int,
+    _: *mut *const c_char,
+    _: *mut *const c_char,
+) -> Status {
+    // SAFETY: the text ends with a zero.
+    let text = unsafe { CStr::from_ptr(text) }.to_owned();
+    unsafe { put(place, Box::into_raw(Box::new(Program { text, log: CString::default() })).cast()) }
+}
+unsafe extern "C" fn destroy(place: *mut Object) -> Status {
+    // SAFETY: made by `create` and destroyed once.
+    drop(unsafe { Box::from_raw((*place).cast::<Program>()) });
+    0
+}
+unsafe extern "C" fn compile(raw: Object, _: c_int, _: *mut *const c_char) -> Status {
+    let program = unsafe { program(raw) };
+    let text = program.text.to_string_lossy();
+    let Some(at) = text.lines().position(|line| line.contains("refused_ =")) else { return 0 };
+    let log = format!("kernel.hip:{}:9: error: the stub refuses this\n1 error generated.", at + 1);
+    program.log = CString::new(log).unwrap();
+    6
+}
+unsafe extern "C" fn log_size(raw: Object, place: *mut usize) -> Status {
+    unsafe { put(place, program(raw).log.to_bytes_with_nul().len()) }
+}
+unsafe extern "C" fn log(raw: Object, place: *mut c_char) -> Status {
+    let text = unsafe { program(raw) }.log.to_bytes_with_nul();
+    // SAFETY: there is as much room as was said.
+    unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), place, text.len()) };
+    0
+}
+unsafe extern "C" fn code_size(raw: Object, place: *mut usize) -> Status {
+    unsafe { put(place, program(raw).text.as_bytes_with_nul().len()) }
+}
+unsafe extern "C" fn code(raw: Object, place: *mut c_char) -> Status {
+    let text = unsafe { program(raw) }.text.as_bytes_with_nul();
+    // SAFETY: there is as much room as was said.
+    unsafe { ptr::copy_nonoverlapping(text.as_ptr().cast(), place, text.len()) };
+    0
+}
+
+/// The compiler: the text itself is the code object; one that declares `refused_` is not taken.
+pub static RTC: Rtc = Rtc {
+    hiprtcCreateProgram: create,
+    hiprtcDestroyProgram: destroy,
+    hiprtcCompileProgram: compile,
+    hiprtcGetProgramLogSize: log_size,
+    hiprtcGetProgramLog: log,
+    hiprtcGetCodeSize: code_size,
+    hiprtcGetCode: code,
+    _library: None,
+};

@@ -1,0 +1,134 @@
+//! The functions of the HIP runtime and of hipRTC that a device needs, from libraries that are loaded when they are first
+//! used. Types and numbers are those of AMD's headers `hip_runtime_api.h` and `hiprtc.h`, alike in ROCm 5, 6 and 7.
+#![allow(unsafe_code)]
+
+use libloading::Library;
+use std::ffi::{c_char, c_int, c_uint, c_void};
+use std::sync::OnceLock;
+
+/// An object of the runtime: a stream, module or function; or a program of hipRTC.
+pub(crate) type Object = *mut c_void;
+/// An address in the device's memory.
+pub(crate) type Address = *mut c_void;
+/// A status: 0 or an error.
+pub(crate) type Status = c_int;
+
+pub(crate) const OUT_OF_MEMORY: Status = 2;
+
+/// Numbers of `hipDeviceAttribute_t`.
+pub(crate) mod attribute {
+    use super::c_int;
+    pub(crate) const INTEGRATED: c_int = 16;
+    pub(crate) const MAX_BLOCK_DIM_X: c_int = 26;
+    pub(crate) const MAX_THREADS_PER_BLOCK: c_int = 56;
+    pub(crate) const MAX_SHARED_MEMORY_PER_BLOCK: c_int = 74;
+    pub(crate) const WARP_SIZE: c_int = 87;
+}
+
+macro_rules! functions {
+    ($(#[$doc:meta])* $api:ident { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* }) => {
+        $(#[$doc])*
+        #[allow(non_snake_case, reason = "the names of HIP")]
+        pub(crate) struct $api {
+            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
+            /// Keeps the functions where they are; none if they are part of the program.
+            pub(crate) _library: Option<Library>,
+        }
+
+        impl $api {
+            fn from(library: Library) -> Result<$api, libloading::Error> {
+                // SAFETY: the types are those of the headers.
+                unsafe {
+                    Ok($api {
+                        $($name: *library.get(concat!(stringify!($name), "\0").as_bytes())?,)*
+                        _library: Some(library),
+                    })
+                }
+            }
+        }
+    };
+}
+
+functions! {
+    /// The loaded functions of the runtime.
+    Api {
+        hipInit: fn(c_uint) -> Status;
+        hipRuntimeGetVersion: fn(*mut c_int) -> Status;
+        hipGetErrorString: fn(Status) -> *const c_char;
+        hipGetDeviceCount: fn(*mut c_int) -> Status;
+        hipSetDevice: fn(c_int) -> Status;
+        hipDeviceGetName: fn(*mut c_char, c_int, c_int) -> Status;
+        hipDeviceGetAttribute: fn(*mut c_int, c_int, c_int) -> Status;
+        hipDeviceTotalMem: fn(*mut usize, c_int) -> Status;
+        hipMalloc: fn(*mut Address, usize) -> Status;
+        hipFree: fn(Address) -> Status;
+        hipMemcpyHtoDAsync: fn(Address, *mut c_void, usize, Object) -> Status;
+        hipMemcpyDtoHAsync: fn(*mut c_void, Address, usize, Object) -> Status;
+        hipMemcpyDtoDAsync: fn(Address, Address, usize, Object) -> Status;
+        hipMemsetD32Async: fn(Address, c_int, usize, Object) -> Status;
+        hipStreamCreate: fn(*mut Object) -> Status;
+        hipStreamDestroy: fn(Object) -> Status;
+        hipStreamSynchronize: fn(Object) -> Status;
+        hipModuleLoadData: fn(*mut Object, *const c_void) -> Status;
+        hipModuleUnload: fn(Object) -> Status;
+        hipModuleGetFunction: fn(*mut Object, Object, *const c_char) -> Status;
+        hipModuleLaunchKernel: fn(Object, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, c_uint, Object, *mut *mut c_void, *mut *mut c_void) -> Status;
+    }
+}
+
+functions! {
+    /// The loaded functions of hipRTC.
+    Rtc {
+        hiprtcCreateProgram: fn(*mut Object, *const c_char, *const c_char, c_int, *mut *const c_char, *mut *const c_char) -> Status;
+        hiprtcDestroyProgram: fn(*mut Object) -> Status;
+        hiprtcCompileProgram: fn(Object, c_int, *mut *const c_char) -> Status;
+        hiprtcGetProgramLogSize: fn(Object, *mut usize) -> Status;
+        hiprtcGetProgramLog: fn(Object, *mut c_char) -> Status;
+        hiprtcGetCodeSize: fn(Object, *mut usize) -> Status;
+        hiprtcGetCode: fn(Object, *mut c_char) -> Status;
+    }
+}
+
+const RUNTIMES: &[&str] = if cfg!(windows) {
+    &["amdhip64_7.dll", "amdhip64_6.dll", "amdhip64.dll"]
+} else {
+    &["libamdhip64.so.7", "libamdhip64.so.6", "libamdhip64.so.5", "libamdhip64.so"]
+};
+
+const COMPILERS: &[&str] = if cfg!(windows) {
+    &["hiprtc0700.dll", "hiprtc0602.dll", "hiprtc.dll"]
+} else {
+    &["libhiprtc.so.7", "libhiprtc.so.6", "libhiprtc.so.5", "libhiprtc.so"]
+};
+
+/// Folders of ROCm that the system's loader may not know.
+fn places(name: &str) -> Vec<std::path::PathBuf> {
+    let roots = std::env::var_os("ROCM_PATH").into_iter().chain(["/opt/rocm".into()]);
+    let installed = roots.map(|root| std::path::Path::new(&root).join("lib").join(name));
+    std::iter::once(name.into()).chain(installed).collect()
+}
+
+fn load<T>(names: &[&str], from: fn(Library) -> Result<T, libloading::Error>) -> Result<T, String> {
+    let mut why = String::new();
+    for place in names.iter().flat_map(|name| places(name)) {
+        // SAFETY: loading these libraries runs their initialisers only.
+        let library = unsafe { Library::new(&place) };
+        match library.and_then(from) {
+            Ok(found) => return Ok(found),
+            Err(error) => why = error.to_string(),
+        }
+    }
+    Err(why)
+}
+
+/// The runtime, loaded once in a process, or why it is not there.
+pub(crate) fn api() -> Result<&'static Api, &'static str> {
+    static LOADED: OnceLock<Result<Api, String>> = OnceLock::new();
+    LOADED.get_or_init(|| load(RUNTIMES, Api::from)).as_ref().map_err(String::as_str)
+}
+
+/// The compiler, loaded once in a process, or why it is not there.
+pub(crate) fn rtc() -> Result<&'static Rtc, &'static str> {
+    static LOADED: OnceLock<Result<Rtc, String>> = OnceLock::new();
+    LOADED.get_or_init(|| load(COMPILERS, Rtc::from)).as_ref().map_err(String::as_str)
+}
