@@ -1,0 +1,159 @@
+//! A browser tab as a device: a real headless Chromium on its software adapter opens the page that a hub serves, and
+//! commands use it. What goes wrong there ends the command with its reason, and the next one works.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{carved, draft, json, tapml};
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+use tapml_testing::Browser;
+
+/// `tapml device hub` on a free port.
+struct Hub {
+    process: Child,
+    place: String,
+    folder: tempfile::TempDir,
+}
+
+impl Hub {
+    /// A hub, or nothing and a counted skip where there is no Chromium.
+    fn start() -> Option<Hub> {
+        if !Browser::is_here() {
+            return None;
+        }
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
+        command.current_dir(folder.path()).args(["device", "hub", "--listen", "127.0.0.1:0"]);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let place = line.split_whitespace().nth(2).unwrap().trim_end_matches(';').to_string();
+        Some(Hub { process, place, folder })
+    }
+
+    /// A tab with the hub's page.
+    fn browser(&self, name: &str) -> Browser {
+        let page = self.place.replace("ws://", "http://");
+        let browser = Browser::open(&format!("{page}/#name={name}")).unwrap();
+        self.wait_for_browser(true);
+        browser
+    }
+
+    /// A command that knows this hub.
+    fn tapml(&self) -> assert_cmd::Command {
+        let mut command = tapml(self.folder.path());
+        command.env("TAPML_HUB", &self.place);
+        command
+    }
+
+    fn devices(&self) -> serde_json::Value {
+        json(self.tapml().args(["device", "list", "hub"]), 0)["devices"].clone()
+    }
+
+    /// Waits until the hub knows a browser, or knows none.
+    fn wait_for_browser(&self, there: bool) {
+        let until = Instant::now() + Duration::from_secs(120);
+        while self.devices().to_string().contains("webgpu") != there {
+            assert!(Instant::now() < until, "a browser is there: {}", !there);
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+
+    /// Ids of the tokens that the small model gives.
+    fn generate(&self, target: &str) -> serde_json::Value {
+        let mut command = self.tapml();
+        command.args(["generate", &draft(), "--prompt", "Once", "--max-tokens", "1", "--target", target]);
+        json(&mut command, 0)["ids"].clone()
+    }
+
+    /// Starts a check of a suite in the browser, and waits until it is under way.
+    fn check_in_background(&self, suite: &Path) -> Child {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
+        command.current_dir(self.folder.path()).env("TAPML_HUB", &self.place).stderr(Stdio::piped());
+        command.stdout(Stdio::null());
+        let child = command.arg("check").arg(suite).args(["--target", "hub/webgpu"]).spawn().unwrap();
+        let until = Instant::now() + Duration::from_secs(60);
+        while self.devices()[0]["hub"]["busy"] != 1 {
+            assert!(Instant::now() < until, "the check begins");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        child
+    }
+}
+
+impl Drop for Hub {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// How a command ended, and what it said.
+fn ended(child: Child) -> (Option<i32>, String) {
+    let output = child.wait_with_output().unwrap();
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn a_whole_model_moves_to_a_tab() {
+    let Some(hub) = Hub::start() else { return };
+    let _browser = hub.browser("tab");
+    let listed = hub.devices().to_string();
+    assert!(listed.contains("tab/webgpu") && listed.contains("swiftshader"), "{listed}");
+
+    std::fs::write(hub.folder.path().join("prompts.txt"), "Once\n").unwrap();
+    let mut migrate = hub.tapml();
+    migrate.args(["migrate", &draft(), "--target", "hub/webgpu", "--steps", "0", "--ledger", "l"]);
+    let report = json(migrate.args(["--prompts", "prompts.txt"]), 0);
+    assert_eq!(report["verdict"], "accepted", "{report}");
+    assert_eq!(report["coverage"]["calls"], report["coverage"]["checked"]);
+}
+
+/// A barrier that not all invocations reach: naga takes it, browsers refuse it.
+const DIVERGENT: &str = "
+@group(0) @binding(0) var<storage, read> x: array<act>;
+@group(0) @binding(1) var<storage, read> weight: array<u32>;
+@group(0) @binding(2) var<storage, read_write> y: array<act>;
+@group(0) @binding(3) var<uniform> symbols: Symbols;
+@compute @workgroup_size(64)
+fn main(@builtin(local_invocation_index) lane: u32) {
+    if lane < 3u {
+        workgroupBarrier();
+    }
+    y[lane] = x[lane] + to_act(f32(weight[0])) + to_act(f32(row_count(symbols)));
+}
+";
+
+#[test]
+fn what_goes_wrong_in_a_tab_is_told_and_the_next_command_works() {
+    let Some(hub) = Hub::start() else { return };
+    let browser = hub.browser("tab");
+    let suite = carved(hub.folder.path());
+    let expected = hub.generate("cpu");
+    let with_kernel = |target: &str, text: &str| {
+        let file = hub.folder.path().join("mine.wgsl");
+        std::fs::write(&file, text).unwrap();
+        let mut command = hub.tapml();
+        command.arg("check").arg(&suite).args(["--target", target, "--op", "rms_norm"]);
+        command.arg("--kernel").arg(format!("rms_norm={}", file.display()));
+        String::from_utf8(command.assert().code(1).get_output().stdout.clone()).unwrap()
+    };
+
+    // A kernel that the browser refuses: its name, its file, its line.
+    let refused = with_kernel("hub/webgpu", DIVERGENT);
+    assert!(refused.contains("mine.wgsl:9:"), "{refused}");
+    assert!(refused.contains("rms_norm/mine.wgsl") && refused.contains("uniform"), "{refused}");
+
+    // The tab is closed.
+    let running = hub.check_in_background(&suite);
+    drop(browser);
+    let (code, said) = ended(running);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("is lost"), "{said}");
+    hub.wait_for_browser(false);
+    let _again = hub.browser("tab");
+    assert_eq!(hub.generate("hub/tab/webgpu"), expected);
+}
