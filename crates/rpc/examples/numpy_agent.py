@@ -189,7 +189,7 @@ def call(request, held, reply):
 
 def dial(hub):
     """Registers at a hub, and serves every session that it asks for on a connection of its own."""
-    device = pb.Offer(name="numpy", info=info())
+    device = pb.Offer(name="numpy", info=info(), sessions=4)
     register = pb.Register(version_min=1, version_max=1, name="python", agent="numpy_agent.py", instance=uuid.uuid4().hex, devices=[device])
     settings = {"max_size": 16 << 20, "compression": None}
 
