@@ -1,12 +1,14 @@
 //! Graph to program: plans every node, assigns buffers by lifetime, and lays out the steps.
 
+mod join;
 mod trace;
 
 pub use trace::{Traced, is_trace, trace_port};
 
+use join::Joins;
 use crate::memory::Buffers;
 use crate::overrides::Overrides;
-use crate::plan::{Arg, Launch, NodePlan, SYMBOLS};
+use crate::plan::{Arg, Launch, NodePlan, SYMBOLS, When};
 use crate::planner::Planner;
 use crate::program::{Content, Port, Program, SCHEMA, Slice, StatePort, Step, bytes_at_capacity, largest};
 use std::collections::{HashMap, HashSet};
@@ -63,7 +65,13 @@ pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Re
 /// As [`compile`] with the plans, the device and the user's kernels of a planner, which may have served other graphs.
 pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<Program> {
     let plans = plan_all(graph, planner)?;
-    let compiled = Compiler::new(graph, planner.info(), options).and_then(|mut compiler| {
+    let debugged = options.poison || !options.trace.is_empty();
+    // Every node's own kernels run where nodes are looked at one by one, or are the user's.
+    let joins = match debugged || !options.overrides.is_empty() {
+        true => Joins::default(),
+        false => Joins::of(graph, planner.info()),
+    };
+    let compiled = Compiler::new(graph, planner.info(), options, joins).and_then(|mut compiler| {
         for (index, (node, plan)) in graph.nodes().iter().zip(&plans).enumerate() {
             compiler.node(index, node, plan).context(|| format!("node `{}`", node.name))?;
         }
@@ -129,10 +137,16 @@ struct Compiler<'a> {
     /// The buffer of each state, and whether the run extends or advances it in place.
     states: Vec<(u32, bool)>,
     traces: Vec<trace::Trace>,
+    joins: Joins,
 }
 
 impl<'a> Compiler<'a> {
-    fn new(graph: &'a Graph, info: &DeviceInfo, options: &'a CompileOptions) -> Result<Compiler<'a>> {
+    fn new(
+        graph: &'a Graph,
+        info: &DeviceInfo,
+        options: &'a CompileOptions,
+        joins: Joins,
+    ) -> Result<Compiler<'a>> {
         let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
         let mut buffers = Buffers::new(options.reuse_memory, limit);
         let symbols = buffers.add("symbols", 16, Content::Symbols)?;
@@ -144,7 +158,7 @@ impl<'a> Compiler<'a> {
             options,
             buffers,
             homes: vec![Home::None; graph.values().len()],
-            last_use: graph.users().iter().map(|users| users.last().map(|n| n.0 as usize)).collect(),
+            last_use: joins.last_uses(graph),
             kept,
             weights: HashMap::new(),
             kernels: Vec::new(),
@@ -154,6 +168,7 @@ impl<'a> Compiler<'a> {
             max_groups: info.limits.max_groups_per_dim,
             states: Vec::new(),
             traces: Vec::new(),
+            joins,
         };
         for (id, value) in graph.inputs() {
             let size = compiler.bytes(&value.name, &value.ty)?;
@@ -180,16 +195,12 @@ impl<'a> Compiler<'a> {
         self.trace_inputs(node)?;
         let extended = self.state_in_place(index, node, plan);
         for (k, &output) in node.outputs.iter().enumerate() {
-            let value = self.graph.value(output);
-            self.homes[output.0 as usize] = match extended {
-                Some((state, at)) if at == k => Home::Fixed(self.states[state].0),
-                _ => {
-                    let size = self.bytes(&value.name, &value.ty)?;
-                    let buffer = self.buffers.take(&value.name, size)?;
-                    self.poison(buffer);
-                    if self.kept[output.0 as usize] { Home::Fixed(buffer) } else { Home::Shared(buffer) }
+            match extended {
+                Some((state, at)) if at == k => {
+                    self.homes[output.0 as usize] = Home::Fixed(self.states[state].0);
                 }
-            };
+                _ => self.house(output)?,
+            }
         }
         let mut scratch = Vec::new();
         for (k, extent) in plan.scratch.iter().enumerate() {
@@ -203,15 +214,18 @@ impl<'a> Compiler<'a> {
             (Some(_), Some(in_place)) => in_place.first_launch,
             _ => 0,
         };
-        for launch in plan.launches.iter().skip(first) {
-            self.launch(node, launch, plan, &scratch)?;
+        let joined = self.joins.replaces(index);
+        for launch in plan.launches.iter().skip(first).filter(|l| !joined || l.when != When::OneRow) {
+            let when = if joined { When::ManyRows } else { launch.when };
+            self.launch(node, launch, when, plan, &scratch)?;
         }
+        let joined = self.joined(index, node)?;
         self.trace_outputs(node)?;
         if let Some((state, _)) = extended {
             self.states[state].1 = true;
         }
         scratch.into_iter().for_each(|buffer| self.buffers.give(buffer));
-        self.release(index, node);
+        self.release(index, node.inputs.iter().chain(&node.outputs).chain(&joined));
         Ok(())
     }
 
@@ -229,13 +243,33 @@ impl<'a> Compiler<'a> {
         ((node.op.appends() || lost) && advanced).then_some((state as usize, in_place.output))
     }
 
+    /// Gives a value a buffer, unless it has one.
+    fn house(&mut self, output: ValueId) -> Result<()> {
+        let at = output.0 as usize;
+        if self.homes[at] == Home::None {
+            let value = self.graph.value(output);
+            let size = self.bytes(&value.name, &value.ty)?;
+            let buffer = self.buffers.take(&value.name, size)?;
+            self.poison(buffer);
+            self.homes[at] = if self.kept[at] { Home::Fixed(buffer) } else { Home::Shared(buffer) };
+        }
+        Ok(())
+    }
+
     fn poison(&mut self, buffer: u32) {
         if self.options.poison {
             self.steps.push(Step::Fill { buffer, word: POISON });
         }
     }
 
-    fn launch(&mut self, node: &Node, launch: &Launch, plan: &NodePlan, scratch: &[u32]) -> Result<()> {
+    fn launch(
+        &mut self,
+        node: &Node,
+        launch: &Launch,
+        when: When,
+        plan: &NodePlan,
+        scratch: &[u32],
+    ) -> Result<()> {
         let mut bindings = Vec::with_capacity(launch.args.len());
         for arg in &launch.args {
             let whole = |buffer| Slice { buffer, offset: 0, size: 0 };
@@ -250,7 +284,7 @@ impl<'a> Compiler<'a> {
         self.check_groups(launch)?;
         let kernel = self.kernel(&launch.desc)?;
         let groups = launch.groups.clone();
-        self.steps.push(Step::Dispatch { node: node.name.clone(), kernel, bindings, groups });
+        self.steps.push(Step::Dispatch { node: node.name.clone(), kernel, bindings, groups, when });
         Ok(())
     }
 
@@ -316,8 +350,8 @@ impl<'a> Compiler<'a> {
     }
 
     /// Gives back the buffers of values that nothing uses after this node.
-    fn release(&mut self, index: usize, node: &Node) {
-        for &value in node.inputs.iter().chain(&node.outputs) {
+    fn release<'v>(&mut self, index: usize, values: impl Iterator<Item = &'v ValueId>) {
+        for &value in values {
             let at = value.0 as usize;
             if let Home::Shared(buffer) = self.homes[at]
                 && self.last_use[at].is_none_or(|last| last <= index)

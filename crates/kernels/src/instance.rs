@@ -1,7 +1,7 @@
 //! A program loaded on a device: its buffers, kernels and recorded command list.
 
 use crate::cache::KernelCache;
-use crate::plan::symbol_bytes;
+use crate::plan::{When, symbol_bytes};
 use crate::program::{Content, Port, Program, Slice, StatePort, Step};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -14,7 +14,10 @@ use tapml_graph::{Bytes, Context, Error, ErrorKind, Result, Symbols, Tensor, Ten
 pub struct Instance {
     program: Arc<Program>,
     buffers: Vec<BufferId>,
+    /// The steps of any number of rows, unless there is a list of its own for that number.
     list: ListId,
+    /// The steps of a single row, if they differ.
+    one_row: Option<ListId>,
     symbols: Option<BufferId>,
     /// Kernels that no cache owns.
     kernels: Vec<KernelId>,
@@ -52,13 +55,13 @@ impl Instance {
         let mut buffers = Vec::with_capacity(program.buffers.len());
         let loaded = fill(device, program, weights, &mut buffers)
             .and_then(|()| zero_states(device, program, &buffers))
-            .and_then(|()| record(device, cache, program, &buffers));
+            .and_then(|()| record_all(device, cache, program, &buffers));
         match loaded {
-            Ok(list) => {
+            Ok((list, one_row)) => {
                 let symbols =
                     program.buffers.iter().position(|b| b.content == Content::Symbols).map(|i| buffers[i]);
                 let program = Arc::new(program.clone());
-                Ok(Instance { program, buffers, list, symbols, kernels: Vec::new() })
+                Ok(Instance { program, buffers, list, one_row, symbols, kernels: Vec::new() })
             }
             Err(e) => {
                 buffers.into_iter().for_each(|b| drop(device.destroy_buffer(b)));
@@ -141,7 +144,8 @@ impl Instance {
             .filter(|(_, data)| !data.is_empty())
             .map(|(buffer, data)| Put { buffer: *buffer, offset: 0, data })
             .collect();
-        device.step(self.list, symbols, &puts, gets)
+        let list = self.one_row.filter(|_| When::OneRow.holds(symbols)).unwrap_or(self.list);
+        device.step(list, symbols, &puts, gets)
     }
 
     /// Waits for the runs so far and reads an output, with the sizes it has at these symbols: those of the last run.
@@ -176,6 +180,9 @@ impl Instance {
     /// Frees buffers, the list and the kernels that no cache owns.
     pub fn unload(self, device: &mut dyn Device) -> Result<()> {
         let mut result = device.destroy_list(self.list);
+        if let Some(list) = self.one_row {
+            result = result.and(device.destroy_list(list));
+        }
         for buffer in self.buffers {
             result = result.and(device.destroy_buffer(buffer));
         }
@@ -324,20 +331,43 @@ fn zero_states(device: &mut dyn Device, program: &Program, buffers: &[BufferId])
     Ok(())
 }
 
-fn record(
+/// The list of many rows, which serves any number if no step minds, and that of one row if any does.
+fn record_all(
     device: &mut dyn Device,
     cache: &mut KernelCache,
     program: &Program,
     buffers: &[BufferId],
-) -> Result<ListId> {
+) -> Result<(ListId, Option<ListId>)> {
     let kernels = program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
+    let many = record(device, program, &kernels, buffers, When::ManyRows)?;
+    if program.steps.iter().all(|step| step.when().is_always()) {
+        return Ok((many, None));
+    }
+    match record(device, program, &kernels, buffers, When::OneRow) {
+        Ok(one) => Ok((many, Some(one))),
+        Err(e) => {
+            drop(device.destroy_list(many));
+            Err(e)
+        }
+    }
+}
+
+/// Records the steps of one row, or those of many.
+fn record(
+    device: &mut dyn Device,
+    program: &Program,
+    kernels: &[KernelId],
+    buffers: &[BufferId],
+    when: When,
+) -> Result<ListId> {
     let buffer = |index: u32| buffers[index as usize];
     let bind = |s: &Slice| Binding { buffer: buffer(s.buffer), offset: s.offset, size: s.size };
     let commands: Vec<Command> = program
         .steps
         .iter()
+        .filter(|step| step.when().is_always() || step.when() == when)
         .map(|step| match step {
-            Step::Dispatch { node, kernel, bindings, groups } => Command::Dispatch {
+            Step::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
                 label: node.clone(),
                 kernel: kernels[*kernel as usize],
                 bindings: bindings.iter().map(bind).collect(),

@@ -31,7 +31,9 @@ pub use kernel::{KERNELS, KernelRow, VARIANTS, VariantRow};
 pub use kernel_text::{BindingText, kernel_text};
 pub use overrides::Overrides;
 pub use own::own_kernel;
-pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, plan_node, plan_variants, symbol_bytes};
+pub use plan::{
+    Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, When, plan_node, plan_variants, symbol_bytes,
+};
 pub use planner::Planner;
 pub use program::{BufferPlan, Content, Memory, Port, Program, SCHEMA, Slice, StatePort, Step};
 pub use validate::Validator;

@@ -118,6 +118,11 @@ impl Overrides {
         self.choices.kernel(op, inputs)
     }
 
+    /// Whether a kernel is given for this operator.
+    pub(crate) fn serves(&self, op: &str) -> bool {
+        self.kernels.iter().any(|kernel| kernel.op == op)
+    }
+
     /// Whether there are none; choices among the built-in kernels do not count.
     pub fn is_empty(&self) -> bool {
         self.kernels.is_empty()

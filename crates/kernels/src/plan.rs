@@ -2,6 +2,7 @@
 
 use crate::kernel::{KERNELS, KernelRow, Request, VARIANTS, VariantRow};
 use crate::overrides::Overrides;
+use serde::{Deserialize, Serialize};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::{Context, DType, Dim, Error, ErrorKind, Extent, Op, Result, Symbol, Symbols, TensorType};
 
@@ -44,6 +45,36 @@ pub enum Arg {
     Symbols,
 }
 
+/// At which number of rows a launch is performed: kernels for a single row stand beside those for any number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum When {
+    /// At any.
+    #[default]
+    Always,
+    /// Only in a run of one row, `n = 1`.
+    OneRow,
+    /// Only in a run of another number of rows.
+    ManyRows,
+}
+
+impl When {
+    /// Whether the launch is performed at these symbols.
+    pub fn holds(self, symbols: &Symbols) -> bool {
+        let one = symbols.get(Symbol::N) == Some(1);
+        match self {
+            When::Always => true,
+            When::OneRow => one,
+            When::ManyRows => !one,
+        }
+    }
+
+    /// Whether it is performed at any number of rows.
+    pub fn is_always(&self) -> bool {
+        *self == When::Always
+    }
+}
+
 /// One dispatch.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Launch {
@@ -53,6 +84,8 @@ pub struct Launch {
     pub args: Vec<Arg>,
     /// The number of workgroups.
     pub groups: Grid,
+    /// At which number of rows it is performed.
+    pub when: When,
 }
 
 /// How the kernel adds up: what a verdict needs to know of its arithmetic.
@@ -105,11 +138,11 @@ impl NodePlan {
             hasher.update(&(bytes.len() as u64).to_le_bytes());
             hasher.update(bytes);
         };
-        for Launch { desc, args, groups } in launches {
+        for Launch { desc, args, groups, when } in launches {
             let source = &desc.source;
             let facts =
                 (&source.prelude, &source.text, &desc.entry, &desc.constants, &desc.bindings, desc.workgroup);
-            let facts = serde_json::to_vec(&(facts, groups));
+            let facts = serde_json::to_vec(&(facts, groups, when));
             add(&facts.map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))?);
             add(format!("{args:?}").as_bytes());
         }
@@ -131,7 +164,9 @@ pub fn plan_node(
     overrides: &Overrides,
 ) -> Result<NodePlan> {
     let outputs = op.infer(inputs)?;
-    let request = Request { op, inputs, outputs: &outputs, info };
+    // A user's kernel serves any number of rows alone.
+    let portable = overrides.serves(op.name()).then(|| without_cuda(info));
+    let request = Request { op, inputs, outputs: &outputs, info: portable.as_ref().unwrap_or(info) };
     let planned = row(op).and_then(|row| {
         let plan = match chosen(&request, overrides)? {
             Some(variant) => variant,
@@ -200,4 +235,11 @@ fn finished(mut plan: NodePlan, request: &Request, overrides: &Overrides) -> Res
     plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
     plan.hash = NodePlan::hash_of(&plan.launches, &plan.constants)?;
     Ok(plan)
+}
+
+/// The same device as one that takes no CUDA kernels.
+fn without_cuda(info: &DeviceInfo) -> DeviceInfo {
+    let mut info = info.clone();
+    info.features.cuda = None;
+    info
 }

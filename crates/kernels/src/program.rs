@@ -1,5 +1,6 @@
 //! A compiled graph as plain data: buffers, kernels, steps and named ports. It says nothing of where it runs.
 
+use crate::plan::When;
 use serde::{Deserialize, Serialize};
 use tapml_device::{Grid, KernelDesc};
 use tapml_graph::{Error, Extent, Result, Symbol, Symbols, TensorType};
@@ -105,6 +106,9 @@ pub enum Step {
         bindings: Vec<Slice>,
         /// The number of workgroups.
         groups: Grid,
+        /// At which number of rows it runs.
+        #[serde(default, skip_serializing_if = "When::is_always")]
+        when: When,
     },
     /// Copies bytes between two buffers.
     Copy {
@@ -126,6 +130,16 @@ pub enum Step {
         /// The word.
         word: u32,
     },
+}
+
+impl Step {
+    /// At which number of rows the step is performed.
+    pub fn when(&self) -> When {
+        match self {
+            Step::Dispatch { when, .. } => *when,
+            Step::Copy { .. } | Step::Fill { .. } => When::Always,
+        }
+    }
 }
 
 /// A named input or output.

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tapml_cause::Cause;
 use tapml_cause::Cause as C;
 use tapml_device::{Binding, BufferId, Command, KernelDesc, KernelId};
-use tapml_kernels::{Program, Step};
+use tapml_kernels::{Program, Step, When};
 
 /// A fault found in a program: the node concerned (empty if none), the edit, and the diff.
 pub struct FoundBetween {
@@ -72,7 +72,7 @@ impl<'a> Commands<'a> {
     pub fn of(program: &'a Program) -> Commands<'a> {
         let id = |index: u32| BufferId(u64::from(index));
         let command = |step: &Step| match step {
-            Step::Dispatch { node, kernel, bindings, groups } => Command::Dispatch {
+            Step::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
                 label: node.clone(),
                 kernel: KernelId(u64::from(*kernel)),
                 bindings: bindings
@@ -94,7 +94,8 @@ impl<'a> Commands<'a> {
         let buffers = program.buffers.iter().enumerate();
         Commands {
             program,
-            list: program.steps.iter().map(command).collect(),
+            // The steps that serve any number of rows.
+            list: program.steps.iter().filter(|step| step.when() != When::OneRow).map(command).collect(),
             kernels: kernels.map(|(i, k)| (KernelId(i as u64), k.clone())).collect(),
             buffers: buffers.map(|(i, b)| (BufferId(i as u64), (b.name.clone(), b.size))).collect(),
         }

@@ -13,6 +13,7 @@ mod clamp;
 mod columns;
 mod combine;
 mod concat;
+pub(crate) mod cuda;
 mod dequantize;
 mod elementwise;
 mod embedding;

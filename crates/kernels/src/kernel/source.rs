@@ -2,7 +2,7 @@
 
 use super::Request;
 use super::elementwise::Formula;
-use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS};
+use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS, When};
 use tapml_device::{BindingKind, Grid, KernelDesc, Language, Source};
 use tapml_graph::op::Packing;
 use tapml_graph::{DType, Dim, Error, Extent, Result, Symbols, TensorType};
@@ -235,7 +235,7 @@ impl LaunchBuilder {
     pub fn groups(mut self, groups: Grid) -> Launch {
         self.desc.bindings.push(BindingKind::Uniform);
         self.args.push(Arg::Symbols);
-        Launch { desc: self.desc, args: self.args, groups }
+        Launch { desc: self.desc, args: self.args, groups, when: When::Always }
     }
 
     /// As [`LaunchBuilder::groups`] for a kernel that treats `elements` one by one.

@@ -82,7 +82,7 @@ pub fn run_plan(
         .collect::<Result<_>>()?;
     let uniform = upload(device, &symbol_bytes(symbols)?);
     let mut commands = Vec::new();
-    for launch in &plan.launches {
+    for launch in plan.launches.iter().filter(|launch| launch.when.holds(symbols)) {
         let bind = |arg: &Arg| match *arg {
             Arg::Input { index, offset, len } => Binding { buffer: given[index], offset, size: len },
             Arg::Output(index) => Binding::whole(made[index]),

@@ -6,7 +6,7 @@ use super::library::compile_kernels;
 use super::tensor::Tensor;
 use crate::device::{Binding, BindingKind, BufferId, Command, KernelId, ListId};
 use crate::graph::{Extent, Symbol, Symbols, Tensor as Host, TensorType};
-use crate::kernels::{Content, Port, Program, Slice, Step, symbol_bytes};
+use crate::kernels::{Content, Port, Program, Slice, Step, When, symbol_bytes};
 use crate::{Error, Result};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -236,7 +236,8 @@ impl Bound {
         for (port, given, own) in copied(false) {
             commands.push(copy((given, Extent::of(0u64)), (own, Extent::of(0u64)), length(&port.ty)?));
         }
-        for step in &program.steps {
+        // The steps that serve any number of rows.
+        for step in program.steps.iter().filter(|step| step.when() != When::OneRow) {
             commands.push(command(step, &self.kernels, &buffer)?);
         }
         for (port, given, own) in copied(true) {
@@ -312,7 +313,7 @@ fn copy(
 
 fn command(step: &Step, kernels: &[KernelId], buffer: &dyn Fn(u32) -> Result<BufferId>) -> Result<Command> {
     Ok(match step {
-        Step::Dispatch { node, kernel, bindings, groups } => {
+        Step::Dispatch { node, kernel, bindings, groups, .. } => {
             let bind = |s: &Slice| Ok(Binding { buffer: buffer(s.buffer)?, offset: s.offset, size: s.size });
             let kernel = kernels.get(*kernel as usize).copied();
             Command::Dispatch {

@@ -2,7 +2,7 @@
 
 use crate::device::{BindingKind, Grid, KernelDesc};
 use crate::graph::{Dim, Extent, Symbols, TensorType};
-use crate::kernels::{BufferPlan, Content, Port, Program, SCHEMA, SYMBOLS, Slice, Step, own_kernel};
+use crate::kernels::{BufferPlan, Content, Port, Program, SCHEMA, SYMBOLS, Slice, Step, When, own_kernel};
 use crate::{Error, Result};
 
 /// WGSL of one's own, with the types of what it binds.
@@ -80,7 +80,7 @@ impl OwnKernel {
             context: None,
             buffers,
             kernels: vec![self.desc.clone()],
-            steps: vec![Step::Dispatch { node: name.into(), kernel: 0, bindings, groups }],
+            steps: vec![Step::Dispatch { node: name.into(), kernel: 0, bindings, groups, when: When::Always }],
             inputs,
             outputs,
             states: Vec::new(),

@@ -73,7 +73,8 @@ fn perform(
         }
     }
     for (item, places) in items.iter().zip(&places) {
-        for (i, launch) in item.planned.plan.launches.iter().enumerate() {
+        let launches = item.planned.plan.launches.iter().enumerate();
+        for (i, launch) in launches.filter(|(_, launch)| launch.when.holds(&item.call.symbols)) {
             commands.push(dispatch(inner, item, i, launch, places, held)?);
         }
     }

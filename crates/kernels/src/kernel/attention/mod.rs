@@ -4,10 +4,11 @@
 pub mod split;
 
 use super::Request;
+use super::cuda;
 use super::source::{Kernel, LaunchBuilder, affine, one, plan as planned, wrong_op};
-use crate::plan::{Arg, NodePlan};
+use crate::plan::{Arg, Launch, NodePlan, When};
 use tapml_graph::op::Attention;
-use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol};
+use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
 
 /// Elements of a head that fit the kernel's workgroup memory.
 const MAX_HEAD_DIM: u32 = 1024;
@@ -67,6 +68,20 @@ fn bound(
 fn slopes(op: &Attention) -> Vec<Vec<u8>> {
     let slopes = op.alibi.as_deref().unwrap_or(&[0.0]);
     vec![slopes.iter().flat_map(|s| s.to_le_bytes()).collect()]
+}
+
+/// The plan with a kernel for one row beside, where the device can run it.
+fn with_one_row(op: &Attention, request: &Request, plan: NodePlan) -> NodePlan {
+    let rows = &request.inputs[0].shape[0];
+    let plain = request.inputs.len() == 3 && request.inputs.iter().all(|ty| ty.dtype == DType::F16);
+    if !plain || *rows != Dim::symbol(Symbol::N) {
+        return plan;
+    }
+    let Some((desc, groups)) = cuda::attention::kernel(op, false, request.info) else { return plan };
+    let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
+    let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
+    let launch = Launch { desc, args, groups, when: When::OneRow };
+    cuda::beside(plan, launch, rows, cuda::attention::chain(op))
 }
 
 /// Fails on what the kernel does not take.

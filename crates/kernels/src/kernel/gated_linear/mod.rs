@@ -5,6 +5,7 @@
 pub mod subgroup;
 
 use super::Request;
+use super::cuda::linear::with_one_row;
 use super::linear::{chain, row_tiles, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, two_plain};
@@ -45,5 +46,6 @@ pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -
         let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, row_tiles(rows), one()]));
     }
-    Ok(NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain(k)) })
+    let plan = NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain(k)) };
+    Ok(with_one_row(request, plan))
 }

@@ -6,6 +6,7 @@
 pub mod subgroup;
 
 use super::Request;
+use super::cuda::linear::with_one_row;
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, one_plain};
 use crate::plan::NodePlan;
@@ -51,7 +52,8 @@ pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodeP
         let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, row_tiles(rows), one()]));
     }
-    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) })
+    let plan = NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) };
+    Ok(with_one_row(request, plan))
 }
 
 /// Tiles along the rows.

@@ -1,0 +1,258 @@
+//! The product of one row with a weight, or with several at once: `linear.cu`, and what it is asked to do.
+
+use super::{COPIES, bindings, desc, may_be_one};
+use crate::kernel::Request;
+use crate::kernel::source::{constant, one, weight_code};
+use crate::plan::{Arg, Launch, NodePlan, When};
+use tapml_device::{DeviceInfo, Grid, KernelDesc};
+use tapml_graph::op::Packing;
+use tapml_graph::{DType, Extent, Op, TensorType};
+
+const TEXT: &str = include_str!("linear.cu");
+/// Outputs of a tile; half as many of a gated product.
+const TILE: u32 = 16;
+/// Weights that one launch takes at most.
+pub const MOST: usize = 3;
+/// Elements that share a scale.
+const GROUP: u32 = 32;
+/// Blocks: two for each of the 132 multiprocessors of a Hopper chip. Any number is right.
+const BLOCKS: u32 = 264;
+/// Bytes of shared memory, with what the driver keeps of it, of which two blocks fit a multiprocessor.
+const HALF_OF_SHARED: u32 = (227 << 10) / 2 - (3 << 10);
+
+/// How weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    F16,
+    BF16,
+    Four,
+    Eight,
+}
+
+impl Format {
+    /// The kernel's `FORMAT`.
+    fn code(self) -> u32 {
+        match self {
+            Format::F16 => 1,
+            Format::BF16 => 2,
+            Format::Four => 4,
+            Format::Eight => 8,
+        }
+    }
+
+    /// Elements of a row that a warp takes at a time, and bytes of 16 rows of them.
+    fn stage(self) -> (u32, u32) {
+        match self {
+            Format::F16 | Format::BF16 => (64, 2048),
+            Format::Four => (256, 2048 + 256),
+            Format::Eight => (128, 2048 + 128),
+        }
+    }
+
+    /// Stages of a warp's ring at most, as measured on an H200.
+    fn depth(self) -> u32 {
+        match self {
+            Format::F16 | Format::BF16 => 6,
+            Format::Four | Format::Eight => 4,
+        }
+    }
+}
+
+/// The normalisation that a product's input goes through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// See [`tapml_graph::op::RmsNorm::eps`].
+    pub eps: f32,
+    /// See [`tapml_graph::op::RmsNorm::offset`].
+    pub offset: f32,
+    /// Storage of its weights.
+    pub dtype: DType,
+}
+
+/// What the kernel is asked to do. It binds, in this order: `x`; the weights of `norm`; each weight, of a packed one words
+/// and scales; the biases; the residual; the outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Product {
+    k: u32,
+    format: Format,
+    /// Outputs of each weight.
+    outputs: Vec<u32>,
+    gated: bool,
+    bias: Option<DType>,
+    act: DType,
+    out: DType,
+    /// The normalisation of the input.
+    norm: Option<Norm>,
+    /// Whether something is added to the result.
+    residual: bool,
+}
+
+/// A node that is such a product, by its inputs.
+#[derive(Clone, Debug)]
+pub struct Projection {
+    /// What it asks of the kernel.
+    pub product: Product,
+    /// The inputs that make up its weights.
+    pub weights: Vec<usize>,
+    /// Its bias.
+    pub bias: Option<usize>,
+}
+
+impl Projection {
+    /// The projection that an operator is at these types, if the kernel can serve it.
+    pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
+        let (packing, gated) = match op {
+            Op::Linear(_) => (None, false),
+            Op::GatedLinear(_) => (None, true),
+            Op::QuantizedLinear(op) => (Some(op.packing()), false),
+            Op::QuantizedGatedLinear(op) => (Some(op.packing()), true),
+            _ => return None,
+        };
+        let x = inputs.first()?;
+        let k = constant("the row length", x.shape.get(1)?).ok()?;
+        let (format, arrays) = stored(packing, inputs.get(1)?, inputs.get(2))?;
+        let count = arrays * if gated { 2 } else { 1 };
+        let outputs = constant("the number of outputs", inputs[1].shape.first()?).ok()?;
+        let bias = inputs.get(1 + count).map(|ty| ty.dtype);
+        let halves = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
+        let tile = if gated { TILE / 2 } else { TILE };
+        let fits = k.is_multiple_of(format.stage().0) && outputs.is_multiple_of(tile);
+        if !halves || !fits || !may_be_one(&x.shape[0]) || bias.is_some_and(|b| weight_code(b).is_err()) {
+            return None;
+        }
+        let outputs = vec![outputs];
+        let product =
+            Product { k, format, outputs, gated, bias, act: x.dtype, out, norm: None, residual: false };
+        let bias = bias.map(|_| 1 + count);
+        Some(Projection { product, weights: (1..=count).collect(), bias })
+    }
+}
+
+/// The format of a weight whose first arrays have these types, and how many arrays it has.
+fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<(Format, usize)> {
+    let Some(packing) = packing else {
+        return match first.dtype {
+            DType::F16 => Some((Format::F16, 1)),
+            DType::BF16 => Some((Format::BF16, 1)),
+            _ => None,
+        };
+    };
+    if packing.group != GROUP || packing.zeros || second?.dtype != DType::F16 {
+        return None;
+    }
+    Some((if packing.bits == 4 { Format::Four } else { Format::Eight }, 2))
+}
+
+impl Product {
+    /// One launch for several products of one input; `None` if they differ in more than their outputs.
+    pub fn joined(products: &[&Product]) -> Option<Product> {
+        let [first, rest @ ..] = products else { return None };
+        if rest.is_empty() {
+            return Some((*first).clone());
+        }
+        let outputs = products.iter().flat_map(|p| p.outputs.clone()).collect();
+        let alike = |p: &&Product| Product { outputs: first.outputs.clone(), ..(**p).clone() } == **first;
+        let fits = rest.iter().all(alike) && !first.gated && products.len() <= MOST;
+        fits.then_some(Product { outputs, ..(*first).clone() })
+    }
+
+    /// Dtype of `x`.
+    pub fn act(&self) -> DType {
+        self.act
+    }
+
+    /// Dtype of the result.
+    pub fn out(&self) -> DType {
+        self.out
+    }
+
+    /// With its input normalised first.
+    pub fn of_normalised(self, norm: Norm) -> Product {
+        Product { norm: Some(norm), ..self }
+    }
+
+    /// With something of the same type added to its result.
+    pub fn added_to(self) -> Product {
+        Product { residual: true, ..self }
+    }
+
+    /// The kernel and its grid; `None` if the device cannot run it.
+    pub fn kernel(&self, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+        if info.features.cuda < Some(COPIES) {
+            return None;
+        }
+        let norm = self.norm.map_or(Some(0), |norm| weight_code(norm.dtype).ok())?;
+        let bias = self.bias.map_or(Some(0), |dtype| weight_code(dtype).ok())?;
+        let warps = self.warps();
+        let planes = 1 + u32::from(self.act == DType::F32) + u32::from(self.format == Format::BF16);
+        let sums = if matches!(self.format, Format::Four | Format::Eight) { self.k / GROUP * 4 } else { 0 };
+        let held = planes * (2 * self.k + sums);
+        let stage = warps * self.format.stage().1;
+        let depth = (HALF_OF_SHARED.saturating_sub(held) / stage).clamp(2, self.format.depth());
+        let memory = held + depth * stage;
+        if memory > info.limits.max_workgroup_memory {
+            return None;
+        }
+        let (arrays, weights) = (if sums > 0 { 2 } else { 1 }, if self.gated { 2 } else { self.outputs.len() });
+        let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
+        let read = 1 + usize::from(self.norm.is_some()) + arrays * weights + biases + usize::from(self.residual);
+        let mut desc = desc(info, "linear/cuda", "cuda/linear.cu", TEXT, warps * 32, memory);
+        desc.bindings = bindings(read, self.outputs.len());
+        let flag = |flag: bool| f64::from(u8::from(flag));
+        let output = |at: usize| f64::from(self.outputs.get(at).copied().unwrap_or(0));
+        let (eps, offset) = self.norm.map_or((0.0, 0.0), |norm| (norm.eps, norm.offset));
+        desc.constants = [
+            ("K", f64::from(self.k)),
+            ("WARPS", f64::from(warps)),
+            ("DEPTH", f64::from(depth)),
+            ("FORMAT", f64::from(self.format.code())),
+            ("PARTS", self.outputs.len() as f64),
+            ("O0", output(0)),
+            ("O1", output(1)),
+            ("O2", output(2)),
+            ("GATED", flag(self.gated)),
+            ("NORM", flag(self.norm.is_some())),
+            ("EPS", f64::from(eps)),
+            ("OFFSET", f64::from(offset)),
+            ("NORM_DTYPE", f64::from(norm)),
+            ("BIAS", flag(self.bias.is_some())),
+            ("B_DTYPE", f64::from(bias)),
+            ("RESIDUAL", flag(self.residual)),
+            ("MIN_BLOCKS", 3.0),
+            ("ACT_F32", flag(self.act == DType::F32)),
+            ("OUT_F32", flag(self.out == DType::F32)),
+        ]
+        .map(|(name, value)| (name.to_string(), value))
+        .to_vec();
+        let tiles = self.outputs.iter().sum::<u32>() / if self.gated { TILE / 2 } else { TILE };
+        Some((desc, [Extent::of(u64::from(tiles.min(BLOCKS))), one(), one()]))
+    }
+
+    /// Warps of a block: at most eight, and each has as many stages of a row as the others.
+    fn warps(&self) -> u32 {
+        let steps = self.k / self.format.stage().0;
+        (1..=8).rev().find(|warps| steps.is_multiple_of(*warps)).unwrap_or(1)
+    }
+
+    /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps.
+    pub fn chain(&self) -> u32 {
+        let (elements, _) = self.format.stage();
+        self.k / elements / self.warps() * 2 + TILE + self.warps()
+    }
+}
+
+/// The plan of a product with the launch for one row beside it, where the device can run that.
+pub fn with_one_row(request: &Request, plan: NodePlan) -> NodePlan {
+    let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
+    let Some(projection) = found else { return plan };
+    let Some((desc, groups)) = projection.product.kernel(request.info) else { return plan };
+    let inputs = [0].into_iter().chain(projection.weights.iter().copied()).chain(projection.bias);
+    let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
+    let args = args.chain([Arg::Output(0), Arg::Symbols]).collect();
+    // A weight that is bound in parts elsewhere would be stored twice.
+    if plan.launches.len() > 1 {
+        return plan;
+    }
+    let launch = Launch { desc, args, groups, when: When::OneRow };
+    super::beside(plan, launch, &request.inputs[0].shape[0], projection.product.chain())
+}

@@ -1,0 +1,185 @@
+//! Programs for a device that takes CUDA kernels: which launches a run of one row performs, and that values still lie where
+//! they are looked for.
+
+use std::collections::hash_map::DefaultHasher;
+use std::hash::{Hash, Hasher};
+use tapml_device::{BindingKind, DeviceInfo};
+use tapml_graph::op::{
+    AddRmsNorm, Append, Attention, Embedding, GatedLinear, Linear, RmsNorm, Rope, RopeAngles,
+};
+use tapml_graph::{Builder, DType, Graph, Symbol, Symbols, TensorType, ValueId};
+use tapml_kernels::{CompileOptions, Program, Step, When, any_device, compile};
+
+const HIDDEN: u64 = 256;
+const KV: u64 = 128;
+const MIDDLE: u64 = 512;
+const LAYERS: usize = 3;
+
+fn hopper() -> DeviceInfo {
+    let mut info = any_device();
+    info.features.cuda = Some(90);
+    info.limits.max_workgroup_memory = 227 << 10;
+    info
+}
+
+fn typed(dtype: DType, shape: &str) -> TensorType {
+    TensorType { dtype, shape: shape.split(',').map(|d| d.parse().unwrap()).collect() }
+}
+
+/// A Llama with grouped heads of 64, f16 throughout, whose residual additions are fused.
+fn llama() -> Graph {
+    let mut b = Builder::new("llama");
+    let ids = b.input("ids", typed(DType::U32, "n")).unwrap();
+    let table = b.weight("embed", typed(DType::F16, &format!("64,{HIDDEN}"))).unwrap();
+    let mut x = b.node("embedding", Embedding { dtype: DType::F16 }, &[ids, table]).unwrap();
+    let angles = b.node("angles", RopeAngles::new(vec![0.5; 32], 1.0), &[]).unwrap();
+    let weight = b.weight("norm.w", typed(DType::BF16, &HIDDEN.to_string())).unwrap();
+    let mut y = b.node("norm", RmsNorm::new(1e-5), &[x, weight]).unwrap();
+    for layer in 0..LAYERS {
+        (x, y) = layer_of(&mut b, layer, [x, y, angles]);
+    }
+    let logits = b.node("head", Linear { dtype: Some(DType::F32) }, &[y, table]).unwrap();
+    b.output("logits", logits);
+    b.finish().unwrap()
+}
+
+fn layer_of(b: &mut Builder, layer: usize, [x, y, angles]: [ValueId; 3]) -> (ValueId, ValueId) {
+    let name = |part: &str| format!("{layer}.{part}");
+    let linear = |b: &mut Builder, part: &str, x, inputs, outputs| {
+        let weight = b.weight(name(part) + ".w", typed(DType::F16, &format!("{outputs},{inputs}"))).unwrap();
+        b.node(name(part), Linear::default(), &[x, weight]).unwrap()
+    };
+    let norm = |b: &mut Builder, part: &str, a, c| {
+        let weight = b.weight(name(part) + ".w", typed(DType::BF16, &HIDDEN.to_string())).unwrap();
+        let names = [name(part) + ".sum", name(part) + ".y"];
+        let both = b.node_multi(name(part), AddRmsNorm::new(1e-5), &[a, c, weight], &names).unwrap();
+        (both[0], both[1])
+    };
+    let rope = Rope { head_dim: 64, rotary_dim: 64, interleaved: false };
+    let q = linear(b, "q", y, HIDDEN, HIDDEN);
+    let q = b.node(name("q_rope"), rope.clone(), &[q, angles]).unwrap();
+    let k = linear(b, "k", y, HIDDEN, KV);
+    let k = b.node(name("k_rope"), rope, &[k, angles]).unwrap();
+    let v = linear(b, "v", y, HIDDEN, KV);
+    let cached = [("k_cache", k), ("v_cache", v)].map(|(part, new)| {
+        let cache = b.state(name(part), typed(DType::F16, &format!("p,{KV}"))).unwrap();
+        let all = b.node(name(part) + "_all", Append {}, &[cache, new]).unwrap();
+        b.set_state(cache, all).unwrap();
+        all
+    });
+    let attention = Attention::causal(4, 2, 64, 0.125);
+    let a = b.node(name("attention"), attention, &[q, cached[0], cached[1]]).unwrap();
+    let a = linear(b, "o", a, HIDDEN, HIDDEN);
+    let (x, y) = norm(b, "norm_mlp", x, a);
+    let [gate, up] = ["gate.w", "up.w"]
+        .map(|part| b.weight(name(part), typed(DType::F16, &format!("{MIDDLE},{HIDDEN}"))).unwrap());
+    let y = b.node(name("gated"), GatedLinear {}, &[y, gate, up]).unwrap();
+    let y = linear(b, "down", y, MIDDLE, HIDDEN);
+    norm(b, "norm_next", x, y)
+}
+
+fn options() -> CompileOptions {
+    CompileOptions::new(Symbols::np(8, 64))
+}
+
+/// Node and kernel of every dispatch at this number of rows.
+fn dispatched(program: &Program, n: u64) -> Vec<(&str, &str)> {
+    let symbols = Symbols::np(n, 0);
+    let steps = program.steps.iter().filter(|step| step.when().holds(&symbols));
+    steps
+        .filter_map(|step| match step {
+            Step::Dispatch { node, kernel, .. } => {
+                Some((node.as_str(), program.kernels[*kernel as usize].name.as_str()))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn one_row_takes_five_launches_a_layer() {
+    let program = compile(&llama(), &hopper(), &options()).unwrap();
+    let mut expected = vec![("embedding", "embedding/portable"), ("angles", "rope_angles/portable")];
+    let names: Vec<String> = (0..LAYERS)
+        .flat_map(|l| ["q", "attention", "norm_mlp", "gated", "norm_next"].map(|part| format!("{l}.{part}")))
+        .collect();
+    expected.extend(names.iter().map(|name| {
+        (name.as_str(), if name.ends_with("attention") { "attention/cuda" } else { "linear/cuda" })
+    }));
+    expected.push(("head", "linear/cuda"));
+    assert_eq!(dispatched(&program, 1), expected);
+    let overlapping = program.kernels.iter().filter(|kernel| kernel.name.ends_with("/cuda"));
+    assert!(overlapping.clone().count() >= 5 && overlapping.into_iter().all(|kernel| kernel.overlaps));
+}
+
+#[test]
+fn many_rows_take_every_nodes_own_kernel() {
+    let graph = llama();
+    let program = compile(&graph, &hopper(), &options()).unwrap();
+    let plain = compile(&graph, &any_device(), &options()).unwrap();
+    assert_eq!(dispatched(&program, 5), dispatched(&plain, 5));
+    assert!(plain.steps.iter().all(|step| step.when() == When::Always));
+}
+
+#[test]
+fn debugged_programs_and_users_kernels_join_nothing() {
+    let graph = llama();
+    for options in [
+        CompileOptions { poison: true, ..options() },
+        CompileOptions { trace: ["0.q".to_string()].into(), ..options() },
+    ] {
+        let program = compile(&graph, &hopper(), &options).unwrap();
+        let names: Vec<&str> = dispatched(&program, 1).into_iter().map(|(node, _)| node).collect();
+        assert!(graph.nodes().iter().all(|node| names.contains(&node.name.as_str())));
+    }
+}
+
+/// What the outputs are computed of at this number of rows, as a hash of all launches and what they read, memory by memory.
+fn lineage(program: &Program, n: u64) -> Vec<u64> {
+    let mut held: Vec<u64> = program
+        .buffers
+        .iter()
+        .map(|buffer| {
+            let mut hasher = DefaultHasher::new();
+            buffer.name.hash(&mut hasher);
+            let lasting = !matches!(buffer.content, tapml_kernels::Content::Activation);
+            if lasting { hasher.finish() } else { 0 }
+        })
+        .collect();
+    let symbols = Symbols::np(n, 3);
+    for step in program.steps.iter().filter(|step| step.when().holds(&symbols)) {
+        let Step::Dispatch { node, kernel, bindings, .. } = step else { continue };
+        let desc = &program.kernels[*kernel as usize];
+        let mut hasher = DefaultHasher::new();
+        (node, &desc.name).hash(&mut hasher);
+        for (slice, kind) in bindings.iter().zip(&desc.bindings) {
+            if *kind != BindingKind::ReadWrite || matches!(program.buffers[slice.buffer as usize].content, tapml_kernels::Content::State) {
+                held[slice.buffer as usize].hash(&mut hasher);
+            }
+        }
+        for (k, (slice, kind)) in bindings.iter().zip(&desc.bindings).enumerate() {
+            if *kind == BindingKind::ReadWrite {
+                let mut written = hasher.clone();
+                k.hash(&mut written);
+                held[slice.buffer as usize] = written.finish();
+            }
+        }
+    }
+    let ports = program.outputs.iter().map(|port| port.buffer);
+    ports.chain(program.states.iter().map(|state| state.buffer)).map(|b| held[b as usize]).collect()
+}
+
+#[test]
+fn joined_launches_find_their_values_in_reused_memory() {
+    let graph = llama();
+    let reused = compile(&graph, &hopper(), &options()).unwrap();
+    let apart = compile(&graph, &hopper(), &CompileOptions { reuse_memory: false, ..options() }).unwrap();
+    assert!(reused.buffers.len() < apart.buffers.len());
+    for n in [1, 4] {
+        assert_eq!(lineage(&reused, n), lineage(&apart, n), "{n} rows");
+    }
+    assert_eq!(reused.capacity.get(Symbol::N), Some(8));
+    // One layer more takes no more memory for activations: joined launches keep nothing for good.
+    let plain = compile(&graph, &any_device(), &options()).unwrap();
+    assert!(reused.memory().activations <= plain.memory().activations * 2);
+}
