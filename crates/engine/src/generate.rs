@@ -24,6 +24,9 @@ impl Default for GenerateOptions {
     }
 }
 
+/// Most tokens that a runner chooses by itself before they are looked at.
+const AHEAD: usize = 32;
+
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -106,10 +109,29 @@ impl<R: Runner> Generator<R> {
             decode: Duration::ZERO,
         };
         let mut text = prompt.to_vec();
-        while result.ids.len() < options.max_tokens {
+        let sampling = &options.sampling;
+        let mut follows = sampling.temperature == 0.0 && sampling.repetition_penalty.is_none();
+        'more: while result.ids.len() < options.max_tokens {
             if text.len() > self.runner.context() {
                 result.finish = Finish::Context;
                 break;
+            }
+            // From the second new token on a runner may go on by itself.
+            if follows && !result.ids.is_empty() {
+                let left = options.max_tokens - result.ids.len();
+                let Some(ids) = self.follow(&text, left.min(AHEAD))? else {
+                    follows = false;
+                    continue;
+                };
+                for id in ids {
+                    text.push(id);
+                    result.ids.push(id);
+                    if let Some(finish) = finished(id, options, on_token)? {
+                        result.finish = finish;
+                        break 'more;
+                    }
+                }
+                continue;
             }
             let logits = self.feed(&text)?;
             let id = sampler.sample(&logits, &text)?;
@@ -137,6 +159,24 @@ impl<R: Runner> Generator<R> {
         self.fed.clear();
         self.runner.reset()?;
         Ok(0)
+    }
+
+    /// Lets the runner choose up to `count` tokens by itself behind `text`, of which the last token was not fed yet. It may
+    /// be fed more tokens than the generation takes; then the next prompt begins anew.
+    fn follow(&mut self, text: &[u32], count: usize) -> Result<Option<Vec<u32>>> {
+        let room = self.runner.context().saturating_sub(self.fed.len());
+        let [fed @ .., first] = text else { return Ok(None) };
+        if fed.len() != self.fed.len() || room == 0 {
+            return Ok(None);
+        }
+        let fed = std::mem::take(&mut self.fed);
+        let ids = self.runner.follow(*first, count.min(room))?;
+        self.fed = fed;
+        if let Some([taken @ .., _]) = ids.as_deref() {
+            self.fed.push(*first);
+            self.fed.extend_from_slice(taken);
+        }
+        Ok(ids.filter(|ids| !ids.is_empty()))
     }
 
     /// Feeds the part of `text` that was not fed yet; gives the logits after it.

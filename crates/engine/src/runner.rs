@@ -11,6 +11,13 @@ pub trait Runner {
     /// Feeds tokens behind those fed so far; gives the logits after the last of them: `[vocab]`.
     fn forward(&mut self, ids: &[u32]) -> Result<Vec<f32>>;
 
+    /// `count` tokens chosen greedily behind those fed so far, of which `first` is the next; all but the last of them are fed
+    /// then, too. `None` if the runner does not do this by itself, and nothing was fed.
+    fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
+        let _ = (first, count);
+        Ok(None)
+    }
+
     /// Most tokens that fit between two resets.
     fn context(&self) -> usize;
 
@@ -39,6 +46,10 @@ impl Runner for Session {
         Ok(last.to_f32().into_owned())
     }
 
+    fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
+        Session::follow(self, first, count)
+    }
+
     fn context(&self) -> usize {
         Session::context(self)
     }
@@ -59,6 +70,10 @@ impl<R: Runner + ?Sized> Runner for &mut R {
 
     fn forward(&mut self, ids: &[u32]) -> Result<Vec<f32>> {
         (**self).forward(ids)
+    }
+
+    fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
+        (**self).follow(first, count)
     }
 
     fn context(&self) -> usize {

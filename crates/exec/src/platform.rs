@@ -100,6 +100,15 @@ pub trait Loaded: Send {
         observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>>;
 
+    /// `count` steps of one token from position `p` on, the first with token `first`, each other one with the token whose
+    /// logit was the greatest in the step before; gives these tokens, the last step's included. `None` if the platform, or
+    /// the graph, does not do this by itself: nothing has run then. After an error the states are undefined until
+    /// [`Loaded::reset`].
+    fn follow(&mut self, at: (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {
+        let _ = (at, count);
+        Ok(None)
+    }
+
     /// Empties the states: growing ones lose their rows, fixed ones become zero.
     fn reset(&mut self) -> Result<()>;
 

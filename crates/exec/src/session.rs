@@ -49,8 +49,7 @@ impl Session {
     /// other failure the session must be [`reset`](Session::reset).
     pub fn forward(&mut self, ids: &[u32]) -> Result<Tensor> {
         if self.broken {
-            return Err(Error::invalid("an earlier step failed, so that the session's state is undefined")
-                .with_hint("reset the session and feed the tokens again"));
+            return Err(broken());
         }
         self.interface.check(ids)?;
         fits(ids.len(), self.position, self.context)?;
@@ -66,6 +65,26 @@ impl Session {
             }
             None => Err(Error::bug("a forward pass of no chunks")),
         }
+    }
+
+    /// Generates `count` tokens greedily behind those fed so far, of which `first` is the next: as if each token were fed by
+    /// [`Session::forward`] and the place of its greatest logit taken as the next. A platform that can do so stays with its
+    /// device meanwhile; `None` if it cannot, and nothing has run.
+    ///
+    /// Fails as [`Session::forward`] does.
+    pub fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
+        if self.broken {
+            return Err(broken());
+        }
+        self.interface.check(&[first])?;
+        fits(count, self.position, self.context)?;
+        if self.image.is_some() {
+            return Ok(None);
+        }
+        let at = (self.position as u64, first);
+        let tokens = self.loaded.follow(at, count as u64).inspect_err(|_| self.broken = true)?;
+        self.position += tokens.as_ref().map_or(0, Vec::len);
+        Ok(tokens)
     }
 
     /// Forgets all tokens, and takes this image for those that follow, also after later resets; `None` for no image.
@@ -111,6 +130,11 @@ impl Session {
         self.position += ids.len();
         outputs.remove(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))
     }
+}
+
+fn broken() -> Error {
+    Error::invalid("an earlier step failed, so that the session's state is undefined")
+        .with_hint("reset the session and feed the tokens again")
 }
 
 /// Fails if `new` tokens do not fit behind `position` old ones.

@@ -1,6 +1,7 @@
 //! A program loaded on a device: its buffers, kernels and recorded command list.
 
 use crate::cache::KernelCache;
+use crate::follow::Follow;
 use crate::plan::{When, symbol_bytes};
 use crate::program::{Content, Port, Program, Slice, StatePort, Step};
 use std::borrow::Cow;
@@ -19,6 +20,8 @@ pub struct Instance {
     /// The steps of a single row, if they differ.
     one_row: Option<ListId>,
     symbols: Option<BufferId>,
+    /// What following needs, once it was asked for.
+    pub(crate) follow: Option<Follow>,
     /// Kernels that no cache owns.
     kernels: Vec<KernelId>,
 }
@@ -61,7 +64,7 @@ impl Instance {
                 let symbols =
                     program.buffers.iter().position(|b| b.content == Content::Symbols).map(|i| buffers[i]);
                 let program = Arc::new(program.clone());
-                Ok(Instance { program, buffers, list, one_row, symbols, kernels: Vec::new() })
+                Ok(Instance { program, buffers, list, one_row, symbols, follow: None, kernels: Vec::new() })
             }
             Err(e) => {
                 buffers.into_iter().for_each(|b| drop(device.destroy_buffer(b)));
@@ -73,6 +76,18 @@ impl Instance {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
+    }
+
+    pub(crate) fn buffers(&self) -> &[BufferId] {
+        &self.buffers
+    }
+
+    pub(crate) fn buffer(&self, index: u32) -> BufferId {
+        self.buffers[index as usize]
+    }
+
+    pub(crate) fn symbols(&self) -> Option<BufferId> {
+        self.symbols
     }
 
     /// Runs the program once. Every input must be given once, of exactly the dtype and sizes it has at these symbols.
@@ -120,7 +135,7 @@ impl Instance {
         gets: &mut [Get<'_>],
     ) -> Result<()> {
         let program = &self.program;
-        within_capacity(program, symbols)?;
+        expect_within(program, symbols)?;
         for port in &program.inputs {
             if !inputs.iter().any(|(name, _)| *name == port.name) {
                 return Err(Error::invalid(format!("input `{}` ({}) is missing", port.name, port.ty)));
@@ -182,6 +197,9 @@ impl Instance {
         let mut result = device.destroy_list(self.list);
         if let Some(list) = self.one_row {
             result = result.and(device.destroy_list(list));
+        }
+        if let Some(follow) = self.follow {
+            result = result.and(follow.unload(device));
         }
         for buffer in self.buffers {
             result = result.and(device.destroy_buffer(buffer));
@@ -248,7 +266,8 @@ impl Instance {
     }
 }
 
-fn within_capacity(program: &Program, symbols: &Symbols) -> Result<()> {
+/// Fails if the symbols are beyond what the program was compiled for.
+pub(crate) fn expect_within(program: &Program, symbols: &Symbols) -> Result<()> {
     let (mut rows, mut names) = (0u64, Vec::new());
     for &symbol in &program.symbols {
         let value = symbols.get(symbol);
@@ -339,11 +358,11 @@ fn record_all(
     buffers: &[BufferId],
 ) -> Result<(ListId, Option<ListId>)> {
     let kernels = program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
-    let many = record(device, program, &kernels, buffers, When::ManyRows)?;
+    let many = device.record(&commands(program, &kernels, buffers, When::ManyRows))?;
     if program.steps.iter().all(|step| step.when().is_always()) {
         return Ok((many, None));
     }
-    match record(device, program, &kernels, buffers, When::OneRow) {
+    match device.record(&commands(program, &kernels, buffers, When::OneRow)) {
         Ok(one) => Ok((many, Some(one))),
         Err(e) => {
             drop(device.destroy_list(many));
@@ -352,17 +371,16 @@ fn record_all(
     }
 }
 
-/// Records the steps of one row, or those of many.
-fn record(
-    device: &mut dyn Device,
+/// The steps of one row, or those of many, as commands.
+pub(crate) fn commands(
     program: &Program,
     kernels: &[KernelId],
     buffers: &[BufferId],
     when: When,
-) -> Result<ListId> {
+) -> Vec<Command> {
     let buffer = |index: u32| buffers[index as usize];
     let bind = |s: &Slice| Binding { buffer: buffer(s.buffer), offset: s.offset, size: s.size };
-    let commands: Vec<Command> = program
+    program
         .steps
         .iter()
         .filter(|step| step.when().is_always() || step.when() == when)
@@ -382,6 +400,5 @@ fn record(
             },
             Step::Fill { buffer: index, word } => Command::Fill { buffer: buffer(*index), word: *word },
         })
-        .collect();
-    device.record(&commands)
+        .collect()
 }

@@ -10,6 +10,7 @@ mod cache;
 mod choices;
 mod compile;
 mod directives;
+mod follow;
 mod instance;
 pub mod kernel;
 mod kernel_text;

@@ -4,7 +4,7 @@ use super::trace::Trace;
 use super::{Inner, Shared, lock};
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
-use tapml_graph::{Error, Model, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
+use tapml_graph::{Error, ErrorKind, Model, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
 use tapml_kernels::{Instance, Program, is_trace};
 
 /// See the module.
@@ -55,6 +55,28 @@ impl Loaded for DeviceLoaded {
         match observer {
             Some(observer) => self.show(symbols, observer).map(|()| outputs),
             None => Ok(outputs),
+        }
+    }
+
+    fn follow(&mut self, (p, first): (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {
+        let instance = self.instance.as_mut().ok_or_else(gone)?;
+        if self.rows != Some(p) || count == 0 {
+            return Ok(None);
+        }
+        (self.rows, self.ran) = (None, None);
+        let mut inner = lock(&self.shared);
+        let Inner { device, kernels, .. } = &mut *inner;
+        match instance.follow(device.as_mut(), kernels, (p, first), count) {
+            Ok(tokens) => {
+                self.rows = Some(p.saturating_add(count));
+                self.ran = Some(Symbols::np(1, p.saturating_add(count).saturating_sub(1)));
+                Ok(Some(tokens))
+            }
+            Err(e) if e.kind() == ErrorKind::Unsupported => {
+                self.rows = Some(p);
+                Ok(None)
+            }
+            Err(e) => Err(e),
         }
     }
 

@@ -100,6 +100,7 @@ struct Finder<'a> {
 }
 
 /// A normalisation of the residual stream.
+#[derive(Clone, Copy)]
 struct Stream {
     norm: Norm,
     weight: ValueId,
@@ -120,11 +121,12 @@ impl<'a> Finder<'a> {
     fn normalised(&self, at: usize, joins: &mut Joins) {
         let node = &self.graph.nodes()[at];
         let Some(stream) = self.stream(node) else { return };
-        let users = self.users[stream.y.0 as usize].as_slice();
-        if users.is_empty() || users.len() > MOST || self.kept.contains(&stream.y) {
+        let (last, y) = self.last_row(stream.y);
+        let users = self.users[y.0 as usize].as_slice();
+        if users.is_empty() || users.len() > MOST || [y, stream.y].iter().any(|v| self.kept.contains(v)) {
             return;
         }
-        let Some(taken) = self.products(&stream, users) else { return };
+        let Some(taken) = self.products(&Stream { y, ..stream }, users) else { return };
         let added = match node.op {
             Op::AddRmsNorm(_) => match self.added(node, stream.sum) {
                 Some(added) => Some(added),
@@ -132,11 +134,21 @@ impl<'a> Finder<'a> {
             },
             _ => None,
         };
-        joins.replaced.extend(users.iter().map(|user| user.0 as usize).chain([at]));
+        joins.replaced.extend(users.iter().map(|user| user.0 as usize).chain([at]).chain(last));
         joins.add(users[0].0 as usize, taken.0, taken.1);
         if let Some((product, kernel, values)) = added {
             joins.replaced.insert(product);
             joins.add(at, kernel, values);
+        }
+    }
+
+    /// The node that alone takes the last of these rows, and that row: of one row it is the row itself.
+    fn last_row(&self, y: ValueId) -> (Option<usize>, ValueId) {
+        match self.users[y.0 as usize][..] {
+            [user] if matches!(self.graph.node(user).op, Op::LastRow(_)) => {
+                (Some(user.0 as usize), self.graph.node(user).outputs[0])
+            }
+            _ => (None, y),
         }
     }
 

@@ -7,6 +7,7 @@ use tapml_graph::{Op, Result, TensorType};
 mod add;
 mod add_rms_norm;
 mod append;
+pub(crate) mod argmax;
 mod attention;
 mod causal_conv;
 mod clamp;

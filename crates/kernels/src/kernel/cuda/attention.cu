@@ -16,6 +16,7 @@
 #define STAGE (2 * HALF)
 #define SPLITS 8             // blocks of a cluster
 #define PART (GROUP * D + 2 * GROUP) // numbers of a block: sums, then the highest score and the total of each head
+#define FEW 256              // cached keys that one block treats alone
 #define AT_ONCE (32 / PIECES) // rows that one instruction of a warp fetches
 
 INLINE void mma(float (&c)[4], u32 a0, u32 a2, u32 b0, u32 b1) {
@@ -63,7 +64,10 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
     __shared__ float part[PART];
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, g = lane >> 2, t = lane & 3;
     const u32 p = symbols[1], split = blockIdx.x, kv = blockIdx.y;
-    const u32 run = ((p + SPLITS - 1) / SPLITS + 15) / 16 * 16;
+    // Few keys are one block's.
+    const bool few = p <= FEW;
+    if (few && split > 0) return;
+    const u32 run = few ? FEW : ((p + SPLITS - 1) / SPLITS + 15) / 16 * 16;
     const u32 begin = split * run < p ? split * run : p, end = begin + run < p ? begin + run : p;
     const u32 ring = address(memory) + warp * (DEPTH * STAGE);
 
@@ -158,7 +162,7 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
     }
     arrived<0>();
     __syncwarp();
-    if (split == SPLITS - 1 && warp == WARPS - 1) {
+    if (split == (few ? 0 : SPLITS - 1) && warp == WARPS - 1) {
         // The new key, alone among 16.
         char* stage = memory + warp * (DEPTH * STAGE);
         for (u32 i = lane; i < HALF / 4; i += 32) ((u32*)(stage + HALF))[i] = 0;
@@ -203,12 +207,17 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
             weight += f * totals[w][h];
             sum += f * joined[w * GROUP * D + i];
         }
+        if (few) {
+            y[kv * GROUP * D + i] = to_half(sum / weight);
+            continue;
+        }
         part[i] = sum;
         if (i % D == 0) {
             part[GROUP * D + h] = highest;
             part[GROUP * D + GROUP + h] = weight;
         }
     }
+    if (few) return;
     meet();
     constexpr u32 SHARE = (GROUP * D + SPLITS - 1) / SPLITS; // outputs that each block joins
     for (u32 i = split * SHARE + thread; i < (split + 1) * SHARE && i < GROUP * D; i += THREADS) {

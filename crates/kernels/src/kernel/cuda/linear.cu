@@ -7,7 +7,7 @@
 // Constants: K; WARPS; DEPTH, the stages of a ring; FORMAT (1 f16, 2 bf16, 4 and 8 bits in groups of 32); PARTS weights of
 // O0, O1, O2 outputs, each with an output of its own; GATED: two weights, y = silu(x w0) * (x w1); NORM: x is taken through
 // rms_norm first, with EPS, OFFSET and weights of NORM_DTYPE (0 f32, 1 f16, 2 bf16); BIAS, of B_DTYPE; RESIDUAL: y += r;
-// ACT_F32, OUT_F32: x and y are f32 instead of f16.
+// ACT_F32, OUT_F32: x and y are f32 instead of f16; TOGETHER, the tiles whose sums are joined at once; MIN_BLOCKS.
 //
 // Activations meet f16 weights and integers as f16; f32 activations as two planes of f16, in columns of their own, and
 // bf16 weights meet two or three planes of bf16, so that nothing of x is lost but what f32 sums lose too.
@@ -141,7 +141,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
     , const u32* __restrict__ symbols) {
     extern __shared__ __align__(128) char memory[];
-    __shared__ float sums[2][WARPS][16];
+    __shared__ float sums[2][WARPS][TOGETHER * 16];
 #if NORM
     __shared__ float squares[WARPS];
 #endif
@@ -401,9 +401,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     const u32 sums_at = x_at + PLANE * PLANES + (ACT_F32 && t >= 2 ? K / 32 * 4 : 0);
     Words xv[4] = {};
 #endif
-    u32 slot = 0, flip = 0;
+    u32 slot = 0, flip = 0, kept = 0; // tiles whose sums are not joined yet
     for (u32 i = 0; i < count; i++) {
-        const u32 tile = blockIdx.x + i * gridDim.x;
         float top = 0, bottom = 0; // outputs g and g + 8
 #if FORMAT < 4
         float c[2][4] = {};
@@ -505,19 +504,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
         bottom = c[0][2] + c[1][2];
 #endif
         if (t == 0) {
-            sums[flip][warp][g] = top;
-            sums[flip][warp][g + 8] = bottom;
+            sums[flip][warp][kept * 16 + g] = top;
+            sums[flip][warp][kept * 16 + g + 8] = bottom;
         }
+        if (++kept < TOGETHER && i + 1 < count) continue;
         __syncthreads();
-        if (warp == i % WARPS && lane < 16) {
+        for (u32 at = thread; at < kept * 16; at += THREADS) {
+            const u32 tile = blockIdx.x + (i + 1 - kept + at / 16) * gridDim.x, lane = at & 15;
             float sum = 0;
 #pragma unroll
-            for (int w = 0; w < WARPS; w++) sum += sums[flip][w][lane];
+            for (int w = 0; w < WARPS; w++) sum += sums[flip][w][at];
 #if ACT_F32 && FORMAT != 2
             sum *= back;
 #endif
 #if GATED
-            const float up = __shfl_down_sync(0xffff, sum, 8);
+            // Half a warp is here at the end.
+            const u32 here = kept * 16 - (at & ~31u) >= 32 ? 0xffffffffu : 0xffffu;
+            const float up = __shfl_down_sync(here, sum, 8);
             if (lane < 8) y0[tile * 8 + lane] = to_out(sum / (1.0f + __expf(-sum)) * up);
 #else
             u32 row = tile * 16 + lane;
@@ -559,5 +562,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
         }
         flip ^= 1;
+        kept = 0;
     }
 }

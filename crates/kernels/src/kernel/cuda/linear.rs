@@ -50,9 +50,10 @@ impl Format {
     }
 
     /// Stages of a warp's ring at most, as measured on an H200.
-    fn depth(self) -> u32 {
+    fn depth(self, k: u32) -> u32 {
         match self {
             Format::F16 | Format::BF16 => 6,
+            Format::Four if k > 2048 => 3,
             Format::Four | Format::Eight => 4,
         }
     }
@@ -188,7 +189,7 @@ impl Product {
         let sums = if matches!(self.format, Format::Four | Format::Eight) { self.k / GROUP * 4 } else { 0 };
         let held = planes * (2 * self.k + sums);
         let stage = warps * self.format.stage().1;
-        let depth = (HALF_OF_SHARED.saturating_sub(held) / stage).clamp(2, self.format.depth());
+        let depth = (HALF_OF_SHARED.saturating_sub(held) / stage).clamp(2, self.format.depth(self.k));
         let memory = held + depth * stage;
         if memory > info.limits.max_workgroup_memory {
             return None;
@@ -218,7 +219,8 @@ impl Product {
             ("BIAS", flag(self.bias.is_some())),
             ("B_DTYPE", f64::from(bias)),
             ("RESIDUAL", flag(self.residual)),
-            ("MIN_BLOCKS", 3.0),
+            ("TOGETHER", f64::from(self.together())),
+            ("MIN_BLOCKS", 1.0),
             ("ACT_F32", flag(self.act == DType::F32)),
             ("OUT_F32", flag(self.out == DType::F32)),
         ]
@@ -226,6 +228,12 @@ impl Product {
         .to_vec();
         let tiles = self.outputs.iter().sum::<u32>() / if self.gated { TILE / 2 } else { TILE };
         Some((desc, [Extent::of(u64::from(tiles.min(BLOCKS))), one(), one()]))
+    }
+
+    /// Tiles of a block whose sums are joined at once, so that warps meet once in eight stages or more.
+    fn together(&self) -> u32 {
+        let steps = self.k / self.format.stage().0 / self.warps();
+        8u32.div_ceil(steps.max(1)).min(4)
     }
 
     /// Warps of a block: at most eight, and each has as many stages of a row as the others.

@@ -1,6 +1,7 @@
 //! Kernels in CUDA C++ for a single row, where a model's speed is that of reading its weights. They stand beside the
 //! portable ones, which serve any other number of rows.
 
+pub mod argmax;
 pub mod attention;
 pub mod linear;
 
