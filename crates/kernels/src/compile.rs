@@ -5,12 +5,12 @@ mod trace;
 
 pub use trace::{Traced, is_trace, trace_port};
 
-use join::Joins;
 use crate::memory::Buffers;
 use crate::overrides::Overrides;
 use crate::plan::{Arg, Launch, NodePlan, SYMBOLS, When};
 use crate::planner::Planner;
 use crate::program::{Content, Port, Program, SCHEMA, Slice, StatePort, Step, bytes_at_capacity, largest};
+use join::Joins;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tapml_device::{DeviceInfo, KernelDesc};

@@ -46,9 +46,9 @@ impl<'a> Ends<'a> {
             [rows, width] if *rows == n || rows.as_const() == Some(1) => width.as_const(),
             _ => None,
         };
-        let ends = found.filter(|(_, logits)| logits.ty.dtype == DType::F32).and_then(|(ids, logits)| {
-            Some(Ends { ids, logits, width: u32::try_from(width(logits)?).ok()? })
-        });
+        let ends = found
+            .filter(|(_, logits)| logits.ty.dtype == DType::F32)
+            .and_then(|(ids, logits)| Some(Ends { ids, logits, width: u32::try_from(width(logits)?).ok()? }));
         ends.ok_or_else(|| {
             Error::unsupported(format!(
                 "program `{}` cannot feed itself: it needs `ids` of u32[n] alone and `logits` of f32",

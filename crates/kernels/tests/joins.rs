@@ -158,7 +158,9 @@ fn lineage(program: &Program, n: u64) -> Vec<u64> {
         let mut hasher = DefaultHasher::new();
         (node, &desc.name).hash(&mut hasher);
         for (slice, kind) in bindings.iter().zip(&desc.bindings) {
-            if *kind != BindingKind::ReadWrite || matches!(program.buffers[slice.buffer as usize].content, tapml_kernels::Content::State) {
+            if *kind != BindingKind::ReadWrite
+                || matches!(program.buffers[slice.buffer as usize].content, tapml_kernels::Content::State)
+            {
                 held[slice.buffer as usize].hash(&mut hasher);
             }
         }

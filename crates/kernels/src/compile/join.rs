@@ -157,9 +157,7 @@ impl<'a> Finder<'a> {
             Op::RmsNorm(op) if op.group.is_none() => {
                 (op.eps, op.offset, *node.inputs.get(1)?, node.inputs[0], node.outputs[0])
             }
-            Op::AddRmsNorm(op) => {
-                (op.eps, op.offset, *node.inputs.get(2)?, node.outputs[0], node.outputs[1])
-            }
+            Op::AddRmsNorm(op) => (op.eps, op.offset, *node.inputs.get(2)?, node.outputs[0], node.outputs[1]),
             _ => return None,
         };
         let norm = Norm { eps, offset, dtype: self.graph.value(weight).ty.dtype };

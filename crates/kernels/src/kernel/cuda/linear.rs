@@ -130,7 +130,11 @@ impl Projection {
 }
 
 /// The format of a weight whose first arrays have these types, and how many arrays it has.
-fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<(Format, usize)> {
+fn stored(
+    packing: Option<Packing>,
+    first: &TensorType,
+    second: Option<&TensorType>,
+) -> Option<(Format, usize)> {
     let Some(packing) = packing else {
         return match first.dtype {
             DType::F16 => Some((Format::F16, 1)),
@@ -194,9 +198,11 @@ impl Product {
         if memory > info.limits.max_workgroup_memory {
             return None;
         }
-        let (arrays, weights) = (if sums > 0 { 2 } else { 1 }, if self.gated { 2 } else { self.outputs.len() });
+        let (arrays, weights) =
+            (if sums > 0 { 2 } else { 1 }, if self.gated { 2 } else { self.outputs.len() });
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
-        let read = 1 + usize::from(self.norm.is_some()) + arrays * weights + biases + usize::from(self.residual);
+        let read =
+            1 + usize::from(self.norm.is_some()) + arrays * weights + biases + usize::from(self.residual);
         let mut desc = desc(info, "linear/cuda", "cuda/linear.cu", TEXT, warps * 32, memory);
         desc.bindings = bindings(read, self.outputs.len());
         let flag = |flag: bool| f64::from(u8::from(flag));
