@@ -1,5 +1,6 @@
 //! Programs for a device that takes CUDA kernels: which launches a run of one row performs, and that values still lie where
 //! they are looked for.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
