@@ -36,7 +36,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = bound(&KERNEL, op, request, |launch| launch.output(0))?;
     let groups = [Extent::of(u64::from(op.heads)), Extent::of(request.inputs[0].shape[0].clone()), one()];
     let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
-    Ok(NodePlan { constants: slopes(op), ..planned(&KERNEL, vec![launch.groups(groups)], chain) })
+    let plan = NodePlan { constants: slopes(op), ..planned(&KERNEL, vec![launch.groups(groups)], chain) };
+    Ok(with_one_row(op, request, plan))
 }
 
 /// A launch of this kernel: queries, keys, values, sinks, results as `results` binds them, and slopes; with the constants
