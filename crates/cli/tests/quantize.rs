@@ -49,7 +49,7 @@ fn a_quantised_model_migrates_and_nothing_is_diagnosed() {
         assert_eq!(found["verdict"], "accepted", "{scheme} on {target}");
         assert_eq!(found["coverage"]["calls"], found["coverage"]["checked"], "{scheme} on {target}");
     }
-    let diagnose = ["diagnose", &draft(), "--quantize", "q4", "--target", "emulator"];
+    let diagnose = ["diagnose", &draft(), "--quantize", "q4", "--target", "emulator", "--steps", "1"];
     let found = report(folder.path(), &diagnose, Some(&prompts));
     assert_eq!(found["faults"].as_array().unwrap().len(), 0, "{found}");
 }
