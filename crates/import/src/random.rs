@@ -17,23 +17,25 @@ const LARGE: usize = 1 << 27;
 const PERIOD: usize = 33_554_393;
 
 /// A value for every weight of the graph: matrices and biases uniform with mean 0, other vectors 1. The words of quantised
-/// weights are random bits, and their scales make values of the same deviation.
+/// weights are random bits, and their scales make values of the same deviation. Numbers of 4 bits are never 0, so that their
+/// mean is that of the range's middle: a mean besides, in every matrix, would grow from layer to layer.
 pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
     let all = graph.weights().map(|(_, value)| Ok((value, value.ty.sizes(&Symbols::new())?)));
     let all: Vec<(&Value, Vec<usize>)> = all.collect::<Result<_>>()?;
     let count = |shape: &[usize]| shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
     let large = all.iter().map(|(_, shape)| count(shape)).fold(0, usize::saturating_add) > LARGE;
-    let mut blocks: HashMap<DType, Bytes> = HashMap::new();
+    let mut blocks: HashMap<(DType, bool), Bytes> = HashMap::new();
     let mut made = HashMap::new();
     for (index, (value, shape)) in all.iter().enumerate() {
         let (dtype, key) = (value.ty.dtype, mix(seed ^ mix(index as u64)));
         let fill = Fill::of(&value.name, shape, &all);
-        let tensor = if large && fill == Fill::Random && count(shape) > CHUNK {
+        let repeats = matches!(fill, Fill::Random | Fill::Nibbles);
+        let tensor = if large && repeats && count(shape) > CHUNK {
             let same = all.iter().filter(|(other, _)| other.ty.dtype == dtype);
             let most = same.map(|(_, shape)| count(shape)).max().unwrap_or(0);
-            let block = match blocks.entry(dtype) {
+            let block = match blocks.entry((dtype, fill == Fill::Nibbles)) {
                 Entry::Occupied(entry) => entry.into_mut(),
-                Entry::Vacant(entry) => entry.insert(block(dtype, most, mix(seed))?),
+                Entry::Vacant(entry) => entry.insert(block(dtype, most, mix(seed), fill)?),
             };
             let start = key as usize % PERIOD / 64 * 64 * dtype.size();
             let bytes = byte_len(dtype, shape).and_then(|len| block.slice(start, len));
@@ -51,22 +53,28 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fill {
     Random,
+    /// Words of eight numbers of 4 bits, from 1 to 15.
+    Nibbles,
     Value(f32),
 }
 
 impl Fill {
     fn of(name: &str, shape: &[usize], all: &[(&Value, Vec<usize>)]) -> Fill {
-        let words = |weight: &str| {
-            let words = all.iter().find(|(value, _)| value.name.strip_suffix(".q") == Some(weight));
-            words.and_then(|(_, shape)| shape.last().copied())
+        let columns = |weight: &str, part: &str| {
+            let is = |value: &Value| {
+                value.name.strip_suffix(part).and_then(|name| name.strip_suffix('.')) == Some(weight)
+            };
+            all.iter().find(|(value, _)| is(value)).and_then(|(_, shape)| shape.last().copied())
         };
-        let packed = name.rsplit_once('.').and_then(|(weight, part)| Some((part, words(weight)?)));
+        let packed = name.rsplit_once('.').and_then(|(weight, part)| {
+            // 32 numbers of 8 bits, which share a scale, are 8 words.
+            let (words, groups) = (columns(weight, "q")?, columns(weight, "scale")?);
+            Some((part, words == 8 * groups))
+        });
         match packed {
-            // The numbers 0 to 15 and 0 to 255 have the deviations 4.6 and 73.9; 32 of 8 bits are 8 words.
-            Some(("scale", words)) => {
-                let wide = shape.last().is_some_and(|groups| words == 8 * groups);
-                Fill::Value((DEVIATION / if wide { 73.9 } else { 4.6 }) as f32)
-            }
+            Some(("q", false)) => Fill::Nibbles,
+            // The numbers 0 to 15 and 0 to 255 have the deviations 4.6 and 73.9.
+            Some(("scale", wide)) => Fill::Value((DEVIATION / if wide { 73.9 } else { 4.6 }) as f32),
             Some(("zero", _)) => Fill::Value(8.0),
             _ if shape.len() == 1 && !name.ends_with("bias") => Fill::Value(1.0),
             _ => Fill::Random,
@@ -75,10 +83,10 @@ impl Fill {
 }
 
 /// The sequence that repeats, with room for a weight of `most` elements at any place of its first turn.
-fn block(dtype: DType, most: usize, key: u64) -> Result<Bytes> {
+fn block(dtype: DType, most: usize, key: u64, with: Fill) -> Result<Bytes> {
     let mut bytes = zeros(dtype, &[PERIOD.saturating_add(most)])?;
     let (first, rest) = bytes.split_at_mut(PERIOD * dtype.size());
-    fill(dtype, first, key, Fill::Random)?;
+    fill(dtype, first, key, with)?;
     rest.par_chunks_mut(first.len()).for_each(|part| part.copy_from_slice(&first[..part.len()]));
     Ok(Bytes::new(bytes))
 }
@@ -93,13 +101,18 @@ fn fill(dtype: DType, bytes: &mut [u8], key: u64, with: Fill) -> Result<()> {
     bytes.par_chunks_mut(CHUNK * dtype.size()).enumerate().try_for_each(|(chunk, out)| {
         let (first, count) = ((chunk * CHUNK) as u64, out.len() / dtype.size());
         if dtype == DType::U32 {
-            let words =
-                (0..count as u64).flat_map(|i| (mix(key.wrapping_add(first + i)) as u32).to_le_bytes());
+            let word = |i: u64| {
+                let word = mix(key.wrapping_add(first + i)) as u32;
+                // The lowest bit of each number that is 0.
+                let zeros = !(word | word >> 1 | word >> 2 | word >> 3) & 0x1111_1111;
+                word | if with == Fill::Nibbles { zeros << 3 } else { 0 }
+            };
+            let words = (0..count as u64).flat_map(|i| word(i).to_le_bytes());
             out.iter_mut().zip(words).for_each(|(place, byte)| *place = byte);
             return Ok(());
         }
         let value = |i: u64| match with {
-            Fill::Random => uniform(key, first + i),
+            Fill::Random | Fill::Nibbles => uniform(key, first + i),
             Fill::Value(value) => value,
         };
         let values: Vec<f32> = (0..count as u64).map(value).collect();
@@ -171,7 +184,11 @@ mod tests {
             (scale("w.scale") - 0.02 / 4.6).abs() < 1e-5 && (scale("b.scale") - 0.02 / 73.9).abs() < 1e-6
         );
         assert_eq!(scale("norm.scale"), 1.0);
-        assert_ne!(made["w.q"].to_u32().unwrap()[..8], made["w.q"].to_u32().unwrap()[8..16]);
+        let words = made["w.q"].to_u32().unwrap();
+        assert_ne!(words[..8], words[8..16]);
+        let numbers = words.iter().flat_map(|word| (0..8).map(move |i| f64::from(word >> (4 * i) & 15)));
+        let (least, sum) = numbers.fold((15.0f64, 0.0), |(least, sum), n| (least.min(n), sum + n));
+        assert!(least == 1.0 && (sum / (words.len() * 8) as f64 - 8.0).abs() < 0.3);
     }
 
     #[test]

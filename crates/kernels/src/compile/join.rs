@@ -223,7 +223,7 @@ impl<'a> Finder<'a> {
         }
     }
 
-    fn attention(&self, at: usize) -> Option<([usize; 4], (KernelDesc, Grid), Vec<ValueId>)> {
+    fn attention(&self, at: usize) -> Option<Attended> {
         let node = &self.graph.nodes()[at];
         let Op::Attention(op) = &node.op else { return None };
         let [q, keys, values] = node.inputs[..] else { return None };
@@ -265,6 +265,9 @@ impl<'a> Finder<'a> {
         (self.users[value.0 as usize].len() == 1).then(|| (node.0 as usize, self.graph.node(node)))
     }
 }
+
+/// The nodes in front of an attention that join it, the kernel, and the values that it binds.
+type Attended = ([usize; 4], (KernelDesc, Grid), Vec<ValueId>);
 
 /// `n + p`.
 fn cached_and_new() -> Dim {
