@@ -250,7 +250,7 @@ impl Product {
 
     /// How many roundings of the result's size the longest chain of additions is worth: the stages of a warp, the 16
     /// products of each step, the warps. Tensor cores cut off instead of rounding, up to twice the error (Fasi, Higham,
-    /// Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021, section 4), and numbers that keep their zero
+    /// Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021), and numbers that keep their zero
     /// point make sums about twice as large. Errors add up as the root of their count, so that both count squared.
     pub fn chain(&self) -> u32 {
         let (elements, _) = self.format.stage();
