@@ -9,7 +9,8 @@
 //! is multiplied by `4^(2 + r mod 10)`.
 //!
 //! No recorded input reaches there, so a probe is judged more mildly than a case: it fails only where the platform gives NaN
-//! or infinity and the exact result, rounded to its dtype, is finite.
+//! where the exact result, rounded to its dtype, is finite, or infinity where it is at most half the largest finite number:
+//! next to that, an error that the verdict allows may become infinite.
 
 use crate::choices::Choices;
 use crate::oracle::Oracles;
@@ -29,7 +30,7 @@ const ROWS: usize = 64;
 /// The distances of magnitudes in the order of a row: neighbours differ, and any part of a row covers the range.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
-/// Where a probe gave NaN or infinity, and the exact result is finite.
+/// Where a probe gave NaN or infinity, and the exact result is finite, for infinity by a factor of two.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beyond {
     /// Name of the node whose call was probed.
@@ -152,7 +153,7 @@ pub fn beyond(
             if found.is_finite() {
                 let side = &mut right[usize::from(input < 0.0)];
                 *side = side.max(input.abs());
-            } else if exact_value.abs() <= most {
+            } else if exact_value.abs() <= if found.is_nan() { most } else { most / 2.0 } {
                 wrong.push((input, exact_value, found));
             }
         }
@@ -235,7 +236,7 @@ fn widest(suite: &Suite, cases: &[Case], choices: &Choices) -> Vec<(String, Case
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapml_graph::op::Softcap;
+    use tapml_graph::op::{Silu, Softcap};
     use tapml_graph::{Dim, Symbol, Symbols, TensorType};
 
     fn call(rows: usize) -> Call {
@@ -281,5 +282,21 @@ mod tests {
         assert!(found.input > 1300.0 && found.exact == 30.0 && found.observed == "NaN", "{found:?}");
         assert!(found.recorded == 0.5 && found.sharp, "all beyond a bound, among positive ones: {found:?}");
         assert!(found.text().contains("`cap` gives NaN"), "{}", found.text());
+    }
+
+    #[test]
+    fn an_allowed_error_next_to_the_largest_number_may_become_infinite() {
+        let recorded = Call { op: Silu {}.into(), ..call(2) };
+        let probed = probe(&recorded).unwrap().unwrap();
+        let exact = Oracles::new(0).exact(&probed, 0).unwrap();
+        let told = |largest: f32| {
+            let silu = |v: f32| if v > largest { f32::INFINITY } else { v / (1.0 + (-v).exp()) };
+            let x = &probed.inputs[0];
+            let y = x.to_f32().iter().map(|&v| silu(v)).collect();
+            let y = Tensor::from_f32(x.shape().to_vec(), y).unwrap();
+            beyond((&probed, &recorded), &exact, &[y], ("silu", "hash"))
+        };
+        assert_eq!(told(f32::MAX * 0.75), None);
+        assert!(told(f32::MAX / 4096.0).is_some());
     }
 }

@@ -204,7 +204,9 @@ fn a_second_run_does_nothing_and_a_changed_kernel_what_depends_on_it() {
     let first = run(&model, dir.path(), &mut target).unwrap();
     let counts = |t: &Twisted| (t.replayed.swap(0, Ordering::Relaxed), t.runs.swap(0, Ordering::Relaxed));
     let (replayed, runs) = counts(&target);
-    assert_eq!(replayed, first.coverage.calls);
+    let probes: u64 = first.ops.iter().filter_map(|op| op.check.as_ref()).map(|check| check.probes).sum();
+    assert_eq!(probes, 1, "`silu` saturates");
+    assert_eq!(replayed, first.coverage.calls + probes);
     assert!(runs > 0);
 
     let second = run(&model, dir.path(), &mut target).unwrap();
@@ -216,14 +218,14 @@ fn a_second_run_does_nothing_and_a_changed_kernel_what_depends_on_it() {
     target.version.insert("silu", 1);
     let third = run(&model, dir.path(), &mut target).unwrap();
     let (replayed, later) = counts(&target);
-    assert_eq!(replayed, 2 * 8, "two nodes in eight runs");
+    assert_eq!(replayed, 2 * 8 + probes, "two nodes in eight runs, and the probe");
     assert!(later > 0 && later < runs, "{later} of {runs}");
     assert_eq!(third.verdict, Outcome::Accepted);
 
     // Other prompts are another suite.
     let other = [PromptInput { text: "x".into(), ids: vec![1, 2, 3], image: None }];
     run_with(&model, dir.path(), &mut target, &other, &Quiet, &Stop::new()).unwrap();
-    assert_eq!(counts(&target).0, 4 * model.graph().nodes().len() as u64);
+    assert_eq!(counts(&target).0, 4 * model.graph().nodes().len() as u64 + probes);
 }
 
 /// Stops the migration once so many operators are decided.
