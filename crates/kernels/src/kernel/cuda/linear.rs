@@ -248,15 +248,10 @@ impl Product {
         (1..=8).rev().find(|warps| steps.is_multiple_of(*warps)).unwrap_or(1)
     }
 
-    /// How many roundings of the result's size the longest chain of additions is worth: the stages of a warp, the 16
-    /// products of each step, the warps. Tensor cores cut off instead of rounding, up to twice the error (Fasi, Higham,
-    /// Mikaitis, Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021), and numbers that keep their zero
-    /// point make sums about twice as large. Errors add up as the root of their count, so that both count squared.
+    /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps.
     pub fn chain(&self) -> u32 {
         let (elements, _) = self.format.stage();
-        let sums = self.k / elements / self.warps() * 2 + TILE + self.warps();
-        let larger = if matches!(self.format, Format::Four | Format::Eight) { 4 } else { 2 };
-        sums * larger * larger
+        self.k / elements / self.warps() * 2 + TILE + self.warps()
     }
 }
 
