@@ -1,6 +1,7 @@
 //! Edits of command lists: order, bindings, grids, buffers.
 
 use crate::mutant::{Edit, Mutant};
+use crate::operators::op_of;
 use std::collections::{HashMap, HashSet};
 use tapml_device::{BindingKind, BufferId, Command, Extent, KernelDesc, KernelId, Result, Symbols};
 
@@ -97,7 +98,7 @@ pub fn edit(commands: &mut Vec<Command>, mutant: &Mutant, edit: &Edit, known: &K
             }
         }
         Edit::Alias => alias(commands, node, known),
-        Edit::Borrow { from, binding } => borrow(commands, node, from, *binding),
+        Edit::Borrow { from, binding } => borrow(commands, node, (from, *binding), known),
         _ => {}
     }
 }
@@ -178,16 +179,88 @@ fn victim(commands: &[Command], at: usize, own: BufferId, known: &Known<'_>) -> 
     })
 }
 
-fn borrow(commands: &mut [Command], node: &str, from: &str, binding: usize) {
-    let of = |at: usize| match &commands[at] {
-        Command::Dispatch { bindings, .. } => bindings.get(binding).copied(),
-        _ => None,
+/// A node's dispatch that binds a cache takes that of another node: one that appends writes it, all others read it. A node
+/// may have further dispatches that bind something else there, as the one that brings the parts of an attention together.
+fn borrow(commands: &mut [Command], node: &str, (from, binding): (&str, usize), known: &Known<'_>) {
+    let cache = |command: &Command| {
+        let Command::Dispatch { kernel, bindings, .. } = command else { return None };
+        let desc = known.kernels.get(kernel)?;
+        let appends = op_of(&desc.name) == "append";
+        let kind = if appends { BindingKind::ReadWrite } else { BindingKind::Read };
+        bindings.get(binding).copied().filter(|_| desc.bindings.get(binding) == Some(&kind))
     };
-    let other = last_of(commands, from).and_then(of);
-    if let (Some(at), Some(other)) = (last_of(commands, node), other)
+    let of = |node: &str| {
+        let own = |c: &Command| matches!(c, Command::Dispatch { label, .. } if label == node);
+        commands.iter().enumerate().rev().find_map(|(at, c)| Some((at, cache(c).filter(|_| own(c))?)))
+    };
+    if let (Some((at, _)), Some((_, other))) = (of(node), of(from))
         && let Command::Dispatch { bindings, .. } = &mut commands[at]
-        && let Some(slot) = bindings.get_mut(binding)
     {
-        *slot = other;
+        bindings[binding] = other;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_device::{Binding, Language, Source};
+
+    fn dispatch(node: &str, kernel: u64, buffers: &[u64]) -> Command {
+        let binding = |&b: &u64| Binding { buffer: BufferId(b), offset: 0, size: 64 };
+        Command::Dispatch {
+            label: node.into(),
+            kernel: KernelId(kernel),
+            bindings: buffers.iter().map(binding).collect(),
+            groups: [1u64, 1, 1].map(Extent::of),
+        }
+    }
+
+    #[test]
+    fn the_cache_of_another_layer_is_that_of_the_dispatch_that_reads_it() {
+        let (read, written) = (BindingKind::Read, BindingKind::ReadWrite);
+        let desc = |name: &str, bindings: &[BindingKind]| KernelDesc {
+            name: name.into(),
+            source: Source {
+                language: Language::Wgsl,
+                file: String::new(),
+                prelude: String::new(),
+                text: String::new(),
+            },
+            entry: "main".into(),
+            constants: Vec::new(),
+            bindings: bindings.to_vec(),
+            workgroup: [1, 1, 1],
+            workgroup_memory: 0,
+            needs_f16: false,
+            needs_subgroups: false,
+            overlaps: false,
+        };
+        let kernels: HashMap<KernelId, KernelDesc> = [
+            (KernelId(0), desc("attention/split", &[read, read, read, written])),
+            (KernelId(1), desc("attention/split-merge", &[read, written])),
+            (KernelId(2), desc("append/portable", &[read, written])),
+        ]
+        .into();
+        let known = Known { kernels: &kernels, buffers: &HashMap::new() };
+        let list = [("a", 10), ("b", 20)].into_iter().flat_map(|(node, base)| {
+            let rows = format!("{node}.append");
+            [
+                dispatch(&rows, 2, &[base, base + 1]),
+                dispatch(node, 0, &[base, base + 1, base + 2, base + 3]),
+                dispatch(node, 1, &[base + 3, base + 4]),
+            ]
+        });
+        let list: Vec<Command> = list.collect();
+        let edited = |node: &str, from: &str, binding| {
+            let mut list = list.clone();
+            borrow(&mut list, node, (from, binding), &known);
+            list
+        };
+        let mut expected = list.clone();
+        expected[4] = dispatch("b", 0, &[20, 11, 22, 23]);
+        assert_eq!(edited("b", "a", 1), expected, "keys, not what the parts are joined into");
+        let mut expected = list.clone();
+        expected[3] = dispatch("b.append", 2, &[20, 11]);
+        assert_eq!(edited("b.append", "a.append", 1), expected);
     }
 }

@@ -29,7 +29,8 @@ impl Decision<'_> {
     }
 }
 
-pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial]) -> Decision<'t> {
+/// Decides between trials; `complete` if every hypothesis was tested.
+pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial], complete: bool) -> Decision<'t> {
     // Of equal ones the first: the table of hypotheses lists the more telling ones first.
     let best = done.iter().reduce(|a, b| if worth(b) > worth(a) { b } else { a });
     let Some(found) = best else {
@@ -44,7 +45,7 @@ pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial]) -> Decision<'t> {
     let predicts = found.decisive && found.rank < Rank::Descriptive;
     // Without wrong values only a device's report is left, and that is about itself.
     let shown = strong >= enough || study.judged.passed();
-    let certain = found.score.fits() && predicts && rival.is_none() && shown;
+    let certain = found.score.fits() && predicts && rival.is_none() && shown && complete;
     Decision { best, named: found.score.fit >= NAMED_FROM, certain, rival }
 }
 

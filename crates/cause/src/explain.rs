@@ -33,7 +33,7 @@ fn on_this_thread(evidence: &Evidence<'_>) -> Result<Explanation> {
             (hypothesis.test)(&mut trials);
         }
     }
-    let decision = decide(&study, &trials.done);
+    let decision = decide(&study, &trials.done, !trials.exhausted());
     Ok(Explanation {
         cause: decision.cause(),
         certain: decision.certain,

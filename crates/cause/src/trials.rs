@@ -59,11 +59,22 @@ impl<'s, 'a> Trials<'s, 'a> {
         self.add(cause, rank, note.into(), score, true)
     }
 
-    /// Tests a prediction of every element that follows the observed ones too closely to leave no doubt.
-    pub fn described(&mut self, cause: Cause, note: impl Into<String>, prediction: &Prediction) -> Score {
+    /// As [`Trials::full`], of what other causes predict too.
+    pub fn possible(
+        &mut self,
+        cause: Cause,
+        rank: Rank,
+        note: impl Into<String>,
+        prediction: &Prediction,
+    ) -> Score {
         let prediction = of_wrong_outputs(&self.study.full, prediction.clone());
         let score = score(&self.study.full, &prediction, self.study.evidence.precision);
-        self.add(cause, Rank::Fitted, note.into(), score, false)
+        self.add(cause, rank, note.into(), score, false)
+    }
+
+    /// Tests a prediction of every element that follows the observed ones too closely to leave no doubt.
+    pub fn described(&mut self, cause: Cause, note: impl Into<String>, prediction: &Prediction) -> Score {
+        self.possible(cause, Rank::Fitted, note, prediction)
     }
 
     /// Tests a prediction of the cut's elements.
@@ -119,6 +130,11 @@ impl<'s, 'a> Trials<'s, 'a> {
     pub fn spend(&mut self) -> Option<()> {
         self.work += self.study.cut.work + 1000;
         (self.work <= WORK).then_some(())
+    }
+
+    /// Whether hypotheses were left untested because no work was left.
+    pub fn exhausted(&self) -> bool {
+        self.work > WORK
     }
 
     /// Whether a hypothesis that needs no fitting explains everything already.

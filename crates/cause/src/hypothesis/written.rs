@@ -38,10 +38,10 @@ fn unwritten(trials: &mut Trials<'_, '_>) {
     }
     let blocks = |out: &Out| block_sizes(&trials.study.evidence.call.op.attributes(), out.width);
     let outs = trials.study.full.outs.iter().filter(|o| o.unwritten.contains(&true));
-    let (cause, place) = outs
+    let Region { cause, place, telling } = outs
         .map(|out| region(out, &|i| out.unwritten[i], &blocks(out)))
         .next()
-        .unwrap_or((Cause::NotWritten, String::new()));
+        .unwrap_or(Region { cause: Cause::NotWritten, place: String::new(), telling: false });
     let collision = trials.study.evidence.findings.iter().find(|f| f.kind.contains("race"));
     if let Some(race) = collision {
         // Invocations meet at some elements and leave others out: the index of the store is wrong.
@@ -55,8 +55,9 @@ fn unwritten(trials: &mut Trials<'_, '_>) {
     let share = left as f64 / wrong.max(1) as f64;
     let note = format!("{place} are never written");
     let outside = trials.study.evidence.findings.iter().any(|f| f.kind.contains("bound"));
-    if share >= 1.0 && outside {
-        // They may have been written elsewhere.
+    // Rows of a state may have gone to other places of it, which nobody sees here.
+    let elsewhere = outside || trials.study.evidence.call.op.appends();
+    if share >= 1.0 && (elsewhere || !telling) {
         trials.statistical(cause, Rank::Placed, note, 1.0);
     } else if share >= 1.0 {
         trials.full(cause, Rank::Placed, note, &prediction);
@@ -93,7 +94,7 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
     let outs = trials.study.full.outs.iter().filter(|o| o.wrong().next().is_some());
     let found =
         outs.map(|out| region(out, &|i| out.is_wrong(i) || out.observed[i] == value, &blocks(out))).next();
-    let Some((cause, place)) = found else { return };
+    let Some(Region { cause, place, .. }) = found else { return };
     let note = format!("{place} hold {}, as if nothing was written there", number(value));
     if value == 0.0 {
         // Zeros may as well have been computed, and memory that nobody wrote is known by other bits where it can be.
@@ -108,25 +109,63 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
 /// Steps in which kernels go through elements.
 const STEPS: [usize; 7] = [4, 32, 64, 128, 256, 512, 1024];
 
+/// Elements that are left out.
+struct Region {
+    /// What leaving them out means.
+    cause: Cause,
+    /// Where they are, for people.
+    place: String,
+    /// Whether nothing else leaves out just these.
+    telling: bool,
+}
+
+/// Longer beginnings are whole pieces of work that are missing, not an index that begins too late.
+const FIRST: usize = 4;
+
+impl Region {
+    fn new(cause: Cause, place: String) -> Region {
+        Region { cause, place, telling: false }
+    }
+
+    /// `count` at an end of `size`. Workgroups that share their places leave out more than a quarter of them, if they
+    /// are more than three; two or three may leave out less, but then a power of two is written. Where neighbours are
+    /// exchanged, the last of an odd number goes beyond the end.
+    fn at_end(self, count: usize, size: usize) -> Region {
+        let shared = 4 * count > size || (size - count).is_power_of_two();
+        let exchanged = count == 1 && size % 2 == 1;
+        Region { telling: !shared && !exchanged, ..self }
+    }
+}
+
 /// What leaving out these elements means, and where they are: the end or the beginning of the output, of its rows, of
 /// its heads, or of each step.
-fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -> (Cause, String) {
+fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -> Region {
     let all = out.exact.len();
     let items: Vec<usize> = (0..all).filter(|&i| left(i)).collect();
     let (count, first) = (items.len(), items.first().copied().unwrap_or(0));
     if count == all {
-        return (Cause::NotWritten, "all elements".into());
+        return Region::new(Cause::NotWritten, "all elements".into());
     }
     if first + count == all {
-        return (Cause::TailDropped, format!("the last {count} of {all} elements"));
+        let found = Region::new(Cause::TailDropped, format!("the last {count} of {all} elements"));
+        let whole_rows = count.is_multiple_of(out.width);
+        return match whole_rows {
+            true => found.at_end(count / out.width, all / out.width),
+            false => found.at_end(count, all),
+        };
     }
     if first == 0 && items.last().is_some_and(|l| l + 1 == count) {
-        return (Cause::OffByOne, format!("the first {count} of {all} elements"));
+        let cause = if count <= FIRST { Cause::OffByOne } else { Cause::NotWritten };
+        let found = Region::new(cause, format!("the first {count} of {all} elements"));
+        return Region { telling: count <= FIRST && 4 * count <= all, ..found };
     }
     let run = items.last().is_some_and(|last| last + 1 - first == count);
     if run && (first + count) % out.width == 0 {
         let row = (first + count) / out.width - 1;
-        return (Cause::TailDropped, format!("{count} of {all} elements, up to the end of row {row},"));
+        return Region::new(
+            Cause::TailDropped,
+            format!("{count} of {all} elements, up to the end of row {row},"),
+        );
     }
     let own = [("row".to_string(), out.width)];
     let steps = STEPS.iter().map(|s| ("step".to_string(), *s));
@@ -145,20 +184,16 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
         let (low, high) = (places.first().copied().unwrap_or(0), places.last().copied().unwrap_or(0));
         let run = high + 1 - low == places.len() && places.len() < size;
         if whole && run && high + 1 == size {
-            return (
-                Cause::TailDropped,
-                format!("the last {} of each {size} elements (a {name})", places.len()),
-            );
+            let text = format!("the last {} of each {size} elements (a {name})", places.len());
+            return Region::new(Cause::TailDropped, text).at_end(places.len(), size);
         }
         if whole && run && low == 0 {
-            return (
-                Cause::OffByOne,
-                format!("the first {} of each {size} elements (a {name})", places.len()),
-            );
+            let text = format!("the first {} of each {size} elements (a {name})", places.len());
+            return Region::new(Cause::OffByOne, text).at_end(places.len(), size);
         }
     }
     let rows: Vec<usize> = items.iter().map(|i| i / out.width).collect::<BTreeSet<_>>().into_iter().collect();
-    (Cause::NotWritten, format!("{count} of {all} elements, in rows {},", ranges(&rows)))
+    Region::new(Cause::NotWritten, format!("{count} of {all} elements, in rows {},", ranges(&rows)))
 }
 
 /// The wrong elements are those of an input at the same place.
@@ -175,7 +210,8 @@ fn inputs(trials: &mut Trials<'_, '_>) {
             out.wrong().for_each(|at| prediction[o][at] = input[at]);
             let note =
                 format!("the wrong elements of output {o} are those of {}", super::input::label(trials, i));
-            trials.full(Cause::NotWritten, Rank::Placed, note, &prediction);
+            // A formula that lacks a factor or a term may give its input, too.
+            trials.possible(Cause::NotWritten, Rank::Placed, note, &prediction);
         }
     }
 }

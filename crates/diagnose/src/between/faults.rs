@@ -188,7 +188,8 @@ fn changed(run: &Run<'_>, value: ValueId, producer: NodeId, holds: Holds, reader
             let other_name = run.name(other);
             let end =
                 format!("it holds what `{other_name}` left: their memory overlaps while both are needed");
-            let why = Why::between("buffer_reused", true, format!("{begin}; {end}"));
+            // What stood there before the writer may also be seen by a reader that runs too early.
+            let why = Why::between("buffer_reused", other > producer, format!("{begin}; {end}"));
             Why { nodes: vec![other], ..why }
         }
         Holds::Before => late("its value of the step before"),
@@ -205,11 +206,18 @@ fn changed(run: &Run<'_>, value: ValueId, producer: NodeId, holds: Holds, reader
 fn state_fault(run: &Run<'_>, state: usize, holds: Holds, reader: NodeId) -> Why {
     let states = run.suite.graph().states();
     let (name, reader) = (&states[state].name, run.name(reader));
+    // Anything may have written to a state that holds what no state held.
+    let certain = !matches!(holds, Holds::NotEmpty | Holds::Other);
     let (cause, evidence) = match holds {
         Holds::NotEmpty => (
             "state_not_reset",
+            format!("the state `{name}` is not empty when a text begins and `{reader}` reads it"),
+        ),
+        Holds::Kept => (
+            "state_not_reset",
             format!(
-                "the state `{name}` is not empty when a text begins and `{reader}` reads it: the reset is lost"
+                "the state `{name}` holds what the last text left when a text begins and `{reader}` reads it: the reset \
+                 is lost"
             ),
         ),
         Holds::State(other) => {
@@ -231,7 +239,7 @@ fn state_fault(run: &Run<'_>, state: usize, holds: Holds, reader: NodeId) -> Why
             format!("the state `{name}`, which `{reader}` reads, is not what the step before left in it"),
         ),
     };
-    Why::between(cause, true, evidence)
+    Why::between(cause, certain, evidence)
 }
 
 /// Bytes behind the end of an output were written.
@@ -242,7 +250,7 @@ fn beyond(run: &Run<'_>, node: NodeId, output: usize, bytes: u64, everywhere: bo
             "memory that the program fills with a word before `{name}` and other nodes write to it holds other bytes \
              behind their outputs ({bytes} here): fills are not performed, or every kernel writes too far"
         );
-        return Why::between("not_written", true, evidence);
+        return Why::between("not_written", false, evidence);
     }
     let evidence = format!(
         "`{name}` writes {bytes} bytes behind the end of its output {output}, in rows that this step does not have"

@@ -147,7 +147,7 @@ fn unsteady(run: &mut Run<'_>, departure: &Departure, fill: Option<u32>) -> Resu
                 && !equal(a.outputs.iter(), b.outputs.iter())
             {
                 let Some(id) = run.suite.graph().find_node(&a.node) else { continue };
-                return Ok(Some(unsteady_fault(run, departure, id)));
+                return Ok(Some(unsteady_fault(run, departure, id, fill)));
             }
         }
     }
@@ -166,13 +166,14 @@ fn same_code(run: &Run<'_>, id: NodeId) -> Vec<NodeId> {
     nodes
 }
 
-fn unsteady_fault(run: &Run<'_>, departure: &Departure, id: NodeId) -> Fault {
+fn unsteady_fault(run: &Run<'_>, departure: &Departure, id: NodeId, fill: Option<u32>) -> Fault {
     let label = departure.steps.last().map(|s| s.label.clone()).unwrap_or_default();
     let name = run.name(id);
     // What a kernel reads it reads wherever it runs; chance may spare its other nodes.
     let nodes = if departure.how == How::Poison { same_code(run, id) } else { vec![id] };
     let mut fault = Fault::between(run, &nodes, format!("{label}.{name}"));
-    fault.certain = true;
+    // Memory that is not filled may hold something else each time.
+    fault.certain = departure.how == How::Poison || fill.is_some();
     (fault.cause, fault.evidence) = match departure.how {
         How::Poison => (
             "uninitialised".into(),

@@ -52,6 +52,8 @@ pub(super) enum Holds {
     Before,
     /// A state at the start of a text that is not empty.
     NotEmpty,
+    /// A state at the start of a text that is what the last text left in it.
+    Kept,
     /// What another state is to hold.
     State(usize),
     /// What memory was filled with before anyone wrote it.
@@ -195,7 +197,9 @@ impl<'a, 'r> View<'a, 'r> {
         let output = self.run.suite.graph().states()[state].output;
         if before.first {
             let empty = found.bytes().iter().all(|&b| b == 0);
-            return (!empty).then_some(What::State { state, holds: Holds::NotEmpty });
+            let kept = before.left.get(&output).is_some_and(|left| same(left, found));
+            let holds = if kept { Holds::Kept } else { Holds::NotEmpty };
+            return (!empty).then_some(What::State { state, holds });
         }
         let left = before.left.get(&output)?;
         if same(left, found) {

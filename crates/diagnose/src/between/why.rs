@@ -205,7 +205,11 @@ fn lost(run: &Run<'_>, scene: &Scene, node: NodeId, call: &Call, certain: bool) 
         }
         None => {
             let end = "it leaves its output as memory was before; its dispatch does not take place";
-            Why::between("not_written", certain, end.into())
+            // Rows of a state may stand where nobody looks, and with no rows at all no node writes.
+            let others = || scene.values.nodes.iter().flat_map(|t| &t.outputs);
+            let sole = others().any(|t| !t.is_empty() && !scene.values.untouched(t));
+            let appends = run.suite.graph().node(node).op.appends();
+            Why::between("not_written", certain && sole && !appends, end.into())
         }
     }
 }
