@@ -156,3 +156,22 @@ fn values_that_cross_between_parts_of_the_program_through_a_narrow_type() {
     assert_eq!((told[1].1, told[1].2), (FaultKind::Between, "wrong_cast"), "{}", found.faults[1].evidence);
     assert!(found.notes.iter().any(|n| n.contains("whole program")), "{:?}", found.notes);
 }
+
+/// Of the nodes that know a position only attention is left to tell, and it is wrong by itself; what it reads behind its
+/// rows is what the last text left there.
+#[test]
+fn a_text_that_goes_on_where_the_last_one_ended_beside_faulty_kernels() {
+    let wrong = overrides(&[
+        ("append", &[("CACHE_P * symbols.p", "0u * symbols.p")]),
+        ("rope_angles", &[("if e < count {", "if e < count && GIVEN == 7u {")]),
+        ("attention", &[("let score = SCALE *", "let score = 0.5 * SCALE *")]),
+    ]);
+    let device = Box::new(Faulty::new(emulator(""), Wrong::Position));
+    let found = diagnosed(&tiny("llama_tiny_plain"), device, &wrong, &DiagnoseOptions::default());
+    let told: Vec<_> = found.faults.iter().map(|f| (f.op.as_str(), f.kind, f.cause.as_str())).collect();
+    for op in ["append", "rope_angles", "attention"] {
+        assert!(told.iter().any(|t| (t.0, t.1) == (op, FaultKind::Operator)), "{op}: {told:?}");
+    }
+    let between: Vec<_> = told.iter().filter(|t| t.1 == FaultKind::Between).collect();
+    assert!(between.len() == 1 && between[0].2 == "wrong_symbol", "{told:?}");
+}

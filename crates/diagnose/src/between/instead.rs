@@ -6,7 +6,7 @@ use super::traced::Values;
 use crate::diagnose::Run;
 use std::collections::HashSet;
 use tapml_exec::Call;
-use tapml_graph::{Bytes, NodeId, Origin, Result, Symbol, Symbols, Tensor, ValueId};
+use tapml_graph::{Bytes, NodeId, Origin, Result, Symbol, Symbols, Tensor, TensorType, ValueId};
 
 /// Most calls that are tried for one node.
 const TRIED: usize = 96;
@@ -45,15 +45,49 @@ fn stale(now: &Symbols, before: Option<&Symbols>) -> Vec<Symbols> {
 /// The symbols with which the node gives what it left in the program; `None` if they do not explain it.
 pub(super) fn symbols(
     run: &mut Run<'_>,
+    node: NodeId,
     (call, observed): (&Call, &[Tensor]),
-    before: &Before,
+    (values, before): (&Values, &Before),
 ) -> Result<Option<Symbols>> {
-    let with = |symbols: Symbols| {
-        let call = Call { symbols: symbols.clone(), ..call.clone() };
-        call.check().is_ok().then_some((symbols, call))
-    };
-    let tries = stale(&call.symbols, before.symbols.as_ref()).into_iter().filter_map(with).collect();
+    let ids = &run.suite.graph().node(node).inputs;
+    let old = |k: usize| ids.get(k).and_then(|id| before.read.get(id));
+    let mut tries = Vec::new();
+    for symbols in stale(&call.symbols, before.symbols.as_ref()) {
+        let words = [Some(0), values.fill].into_iter().flatten();
+        let calls = words.filter_map(|word| counted(call, &symbols, &old, word));
+        tries.extend(calls.map(|call| (symbols.clone(), call)));
+    }
     Ok(fitting(run, observed, tries)?.into_iter().next())
+}
+
+/// The call as it is with other sizes and positions; `None` if outputs would have other shapes. Inputs with more rows
+/// than were found go on with what lies behind these in memory: what the step before left there, then what memory was
+/// filled with.
+fn counted<'t>(
+    call: &Call,
+    symbols: &Symbols,
+    old: &dyn Fn(usize) -> Option<&'t Tensor>,
+    word: u32,
+) -> Option<Call> {
+    let same = |ty: &TensorType| ty.sizes(symbols).ok() == ty.sizes(&call.symbols).ok();
+    if !call.output_types.iter().all(same) {
+        return None;
+    }
+    let mut counted = Call { symbols: symbols.clone(), ..call.clone() };
+    for (k, ty) in call.input_types.iter().enumerate() {
+        let (shape, found) = (ty.sizes(symbols).ok()?, &call.inputs[k]);
+        let len = tapml_graph::byte_len(ty.dtype, &shape)?;
+        if len == found.bytes().len() {
+            continue;
+        }
+        let mut bytes = found.bytes()[..len.min(found.bytes().len())].to_vec();
+        let behind = old(k).map(|t| &t.bytes()[..]).unwrap_or_default();
+        bytes.extend(behind.iter().take(len).skip(bytes.len()));
+        let filled = (bytes.len()..len).map(|at| word.to_le_bytes()[at % 4]);
+        bytes.extend(filled.collect::<Vec<u8>>());
+        counted.inputs[k] = Tensor::new(ty.dtype, shape, Bytes::new(bytes)).ok()?;
+    }
+    counted.check().is_ok().then_some(counted)
 }
 
 /// The value with which, in the place of one of its inputs, the node gives what it left in the program; and whether no

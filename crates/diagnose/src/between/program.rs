@@ -109,7 +109,9 @@ fn uniform(run: &mut Run<'_>, scene: &Scene, anomalies: &mut Vec<Anomaly>) -> Re
     let mut found = None;
     for (at, anomaly) in anomalies.iter().enumerate() {
         let Some((call, observed)) = call(anomaly) else { continue };
-        if let Some(stale) = instead::symbols(run, (call, observed), &scene.before)? {
+        if let Some(stale) =
+            instead::symbols(run, anomaly.node, (call, observed), (&scene.values, &scene.before))?
+        {
             found = Some((at, stale, call.symbols.clone()));
             break;
         }

@@ -68,7 +68,7 @@ pub(super) fn of_other(
     let silent = |outputs: &[Tensor]| left_alone(run, scene, node, &found.call, outputs);
     let why = if silent(&found.observed) && !silent(&found.alone) && !unwritten(&found.alone) {
         Some(lost(run, scene, node, call.0, true))
-    } else if let Some(stale) = instead::symbols(run, call, &scene.before)? {
+    } else if let Some(stale) = instead::symbols(run, node, call, (&scene.values, &scene.before))? {
         Some(Why::between("wrong_symbol", true, computes_with(&found.call.symbols, &stale)))
     } else if rows(&found.call.symbols) > Some(1) {
         // With a single row, what is read in the wrong row is memory that nobody wrote.
@@ -109,7 +109,7 @@ fn told(
         );
         return Ok(Some(Why::between("wrong_symbol", true, end)));
     }
-    if let Some(stale) = instead::symbols(run, call, &scene.before)? {
+    if let Some(stale) = instead::symbols(run, node, call, (&scene.values, &scene.before))? {
         return Ok(Some(Why::between("wrong_symbol", true, computes_with(&wrong.call.symbols, &stale))));
     }
     if scene.before.outputs.get(&node).is_some_and(|old| explain::same(old, &wrong.observed)) {
