@@ -2,7 +2,7 @@
 
 use crate::expr::{address, bare, member};
 use crate::names;
-use crate::types::{COMPONENTS, Kind, Shape};
+use crate::types::{COMPONENTS, Kind, Shape, Spelt};
 use crate::writer::{Writer, Written};
 use crate::{Bounds, expr};
 use naga::{AddressSpace, Expression, GlobalVariable, Handle, Type, TypeInner};

@@ -2,7 +2,7 @@
 
 use crate::expr::{bare, literal};
 use crate::scalar::Operand;
-use crate::types::{COMPONENTS, Field, Kind, Shape};
+use crate::types::{COMPONENTS, Field, Kind, Shape, Spelt};
 use crate::writer::{Writer, Written};
 use naga::{Arena, Expression, Handle, Type, TypeInner};
 

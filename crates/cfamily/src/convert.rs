@@ -1,6 +1,6 @@
 //! Conversions by value and by bits.
 
-use crate::types::Kind;
+use crate::types::{Kind, Spelt};
 use crate::writer::{Writer, Written};
 use naga::{Expression, Handle, Scalar, ScalarKind};
 

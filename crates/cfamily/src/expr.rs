@@ -1,7 +1,7 @@
 //! Expressions. One that is used once is written where it is used; loads, named and shared ones get a variable.
 
 use crate::scalar::{Operand, binary, unary};
-use crate::types::{Kind, Shape};
+use crate::types::{Kind, Shape, Spelt};
 use crate::writer::{Writer, Written};
 use naga::{
     AddressSpace, Expression, Handle, Literal, Range, RelationalFunction, StorageAccess, Type, TypeInner,

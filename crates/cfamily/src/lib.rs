@@ -1,5 +1,5 @@
 //! Prints WGSL kernels as text of the C family: CUDA C++ for NVRTC, HIP for hipRTC and clang, OpenCL C 1.2. One writer
-//! serves all three; what differs is in the preludes. Runs nothing and talks to no driver.
+//! serves all three; what differs is in the preludes. Loads no driver; [`device`] is what backends over one share.
 //!
 //! The text keeps WGSL's meaning: integers wrap, quotients by zero and shifts are defined, conversions saturate, rounding
 //! is half to even, workgroup and local memory begins as zeros, and indices stay inside their arrays unless
@@ -11,8 +11,8 @@ mod access;
 mod compose;
 mod control;
 mod convert;
+pub mod device;
 mod expr;
-mod front;
 mod function;
 mod helpers;
 mod math;
@@ -20,14 +20,24 @@ mod matrix;
 mod names;
 mod pack;
 mod scalar;
-mod source;
 mod stmt;
 mod subgroup;
 mod types;
 mod writer;
 
-pub use front::print;
-pub use source::{Location, SourceMap};
+use tapml_device::{DeviceInfo, KernelDesc, Result};
+pub use tapml_wgsl::{Location, SourceMap};
+
+/// Prints a kernel for a device.
+///
+/// Fails as a compiler does: with [`tapml_device::ErrorKind::Unsupported`] if the kernel is beyond the device's limits or
+/// uses what no dialect has, else with [`tapml_device::ErrorKind::Compile`], which names kernel, file and line.
+pub fn print(desc: &KernelDesc, info: &DeviceInfo, options: Options) -> Result<Printed> {
+    let refusal = "no text of the C family is written for";
+    let (module, text) = tapml_wgsl::compile(desc, info, refusal, |module| writer::write(module, options))?;
+    let writer::Text { text, name, args, lines } = text;
+    Ok(Printed { text, name, args, lines, min_sizes: module.min_sizes, source: module.source })
+}
 
 /// A dialect of the C family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,7 +1,7 @@
 //! Built-in functions on floats, integers and vectors. Formulas are those of WGSL section 17.
 
 use crate::scalar::{Operand, binary, halves};
-use crate::types::{COMPONENTS, Kind, Shape};
+use crate::types::{COMPONENTS, Kind, Shape, Spelt};
 use crate::writer::{Writer, Written};
 use naga::{BinaryOperator, Expression, Handle, MathFunction as M, TypeInner};
 

@@ -1,7 +1,7 @@
 //! Products with matrices, transposes and determinants.
 
 use crate::scalar::Operand;
-use crate::types::{COMPONENTS, Kind, Shape};
+use crate::types::{COMPONENTS, Kind, Shape, Spelt};
 use crate::writer::{Writer, Written};
 use naga::{BinaryOperator as B, MathFunction as M};
 

@@ -1,6 +1,7 @@
 //! Statements that are no control flow: stores, calls, atomics, barriers.
 
 use crate::expr::{address, bare};
+use crate::types::Spelt;
 use crate::writer::{Writer, Written};
 use naga::{AtomicFunction, Barrier, Block, Expression, Function, Handle, Span, Statement, TypeInner};
 

@@ -2,7 +2,7 @@
 //! the first lane to the last.
 
 use crate::scalar::{Operand, binary};
-use crate::types::{Kind, Shape};
+use crate::types::{Kind, Shape, Spelt};
 use crate::writer::{Writer, Written};
 use naga::{
     BinaryOperator, CollectiveOperation, Direction, Expression, GatherMode, Handle, SubgroupOperation as S,

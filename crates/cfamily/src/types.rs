@@ -4,36 +4,25 @@
 //! be assigned and returned. What C would not pad by itself is padded by members of bytes.
 
 use crate::names::{self, Names};
-use crate::writer::{Fail, Written};
+use crate::writer::Written;
 use naga::proc::{IndexableLength, Layouter};
-use naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Span, Type, TypeInner};
+use naga::{ArraySize, Handle, Module, Type, TypeInner};
 use std::collections::{BTreeSet, HashMap, HashSet};
+use tapml_wgsl::Fail;
+pub use tapml_wgsl::Kind;
 
-/// The scalar types of WGSL kernels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    F32,
-    F16,
-    I32,
-    U32,
-    Bool,
+/// How a scalar type stands in C.
+pub trait Spelt {
+    /// Its type in C.
+    fn name(self) -> &'static str;
+    /// One letter for the names of vectors and functions.
+    fn letter(self) -> char;
+    /// Bytes of one.
+    fn width(self) -> u32;
 }
 
-impl Kind {
-    /// The kind of a naga scalar; `None` for widths that WGSL kernels do not have.
-    pub fn of(scalar: Scalar) -> Option<Kind> {
-        Some(match (scalar.kind, scalar.width) {
-            (ScalarKind::Float, 4) | (ScalarKind::AbstractFloat, _) => Kind::F32,
-            (ScalarKind::Float, 2) => Kind::F16,
-            (ScalarKind::Sint, 4) | (ScalarKind::AbstractInt, _) => Kind::I32,
-            (ScalarKind::Uint, 4) => Kind::U32,
-            (ScalarKind::Bool, _) => Kind::Bool,
-            _ => return None,
-        })
-    }
-
-    /// Its type in C.
-    pub fn name(self) -> &'static str {
+impl Spelt for Kind {
+    fn name(self) -> &'static str {
         match self {
             Kind::F32 => "f32",
             Kind::F16 => "h16",
@@ -43,8 +32,7 @@ impl Kind {
         }
     }
 
-    /// One letter for the names of vectors and functions.
-    pub fn letter(self) -> char {
+    fn letter(self) -> char {
         match self {
             Kind::F32 => 'f',
             Kind::F16 => 'h',
@@ -54,12 +42,7 @@ impl Kind {
         }
     }
 
-    pub fn is_float(self) -> bool {
-        matches!(self, Kind::F32 | Kind::F16)
-    }
-
-    /// Bytes of one.
-    pub fn width(self) -> u32 {
+    fn width(self) -> u32 {
         match self {
             Kind::F16 => 2,
             Kind::Bool => 1,
@@ -341,11 +324,4 @@ fn declare_shape(columns: u8, rows: u8, kind: Kind) -> String {
 pub fn variant(inner: &TypeInner) -> String {
     let text = format!("{inner:?}");
     text.split([' ', '(', '{']).next().unwrap_or_default().to_string()
-}
-
-impl Fail {
-    /// A failure whose place is not known yet.
-    pub fn new(what: impl Into<String>) -> Fail {
-        Fail { span: Span::UNDEFINED, what: what.into() }
-    }
 }

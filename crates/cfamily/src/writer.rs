@@ -1,19 +1,13 @@
 //! The state of printing one entry point, and the order of the text's parts.
 
 use crate::names::Names;
-use crate::source::SourceMap;
 use crate::types::Types;
 use crate::{Arg, Dialect, Options, helpers};
-use naga::proc::Layouter;
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{Expression, Function, GlobalVariable, Handle, LocalVariable, Module, Span, TypeInner};
 use std::collections::{HashMap, HashSet};
-
-/// A construct that no text is written for.
-pub struct Fail {
-    pub span: Span,
-    pub what: String,
-}
+pub use tapml_wgsl::Fail;
+use tapml_wgsl::SourceMap;
 
 pub type Written<T> = Result<T, Fail>;
 
@@ -65,15 +59,9 @@ pub struct Writer<'a> {
     pub current: Option<Current<'a>>,
 }
 
-/// Writes the entry point at `entry`.
-pub fn write<'a>(
-    module: &'a Module,
-    info: &'a ModuleInfo,
-    layouter: &'a Layouter,
-    entry: usize,
-    options: Options,
-    source: &'a SourceMap,
-) -> Written<Text> {
+/// Writes a kernel.
+pub fn write(kernel: &tapml_wgsl::Module, options: Options) -> Written<Text> {
+    let tapml_wgsl::Module { naga: module, info, layouter, entry, source, .. } = kernel;
     let mut names = Names::default();
     let types = Types::new(module, layouter, &mut names);
     let mut writer = Writer {
@@ -92,7 +80,7 @@ pub fn write<'a>(
         span: Span::UNDEFINED,
         current: None,
     };
-    match writer.program(entry) {
+    match writer.program(*entry) {
         Ok((name, args)) => writer.assemble(name, args),
         Err(fail) if fail.span == Span::UNDEFINED => Err(Fail { span: writer.span, ..fail }),
         Err(fail) => Err(fail),

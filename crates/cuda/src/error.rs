@@ -3,7 +3,8 @@
 use crate::sys::{self, OUT_OF_MEMORY, Status};
 use std::ffi::CStr;
 use std::fmt;
-use tapml_graph::{Error, ErrorKind};
+use tapml_cfamily::device::Fault;
+pub(crate) use tapml_cfamily::device::{failed, lost};
 
 /// The status of a failed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,14 +37,8 @@ fn describe(status: Status) -> Option<String> {
     known.then(|| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned())
 }
 
-/// A failed call: `doing` says what was tried. Without memory the device goes on.
-pub(crate) fn failed(doing: &str, failure: Failure) -> Error {
-    let kind = if failure.0 == OUT_OF_MEMORY { ErrorKind::OutOfMemory } else { ErrorKind::Bug };
-    Error::new(kind, format!("could not {doing}: {failure}"))
-}
-
-/// A failure of work that was handed over: the driver refuses every call of the context from now on.
-pub(crate) fn lost(doing: &str, failure: Failure) -> Error {
-    Error::new(ErrorKind::DeviceLost, format!("could not {doing}: {failure}"))
-        .with_hint("open the device again")
+impl Fault for Failure {
+    fn out_of_memory(&self) -> bool {
+        self.0 == OUT_OF_MEMORY
+    }
 }

@@ -1,6 +1,7 @@
 //! Options of a device: the query string after `?` in a platform word, such as `checks=off`.
 
-use tapml_graph::{Error, Result};
+use tapml_cfamily::device::switches;
+use tapml_graph::Result;
 
 /// What a user can choose when a device is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -23,31 +24,18 @@ impl Default for Options {
     }
 }
 
-const KNOWN: &str = "known options, each on or off: checks, f16, graphs, sync, tuned";
-
 impl Options {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
     pub(crate) fn parse(text: &str) -> Result<Options> {
         let mut options = Options::default();
-        for pair in text.split('&').filter(|p| !p.is_empty()) {
-            let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
-            let place = match name {
-                "checks" => &mut options.checks,
-                "f16" => &mut options.f16,
-                "graphs" => &mut options.graphs,
-                "sync" => &mut options.sync,
-                "tuned" => &mut options.tuned,
-                _ => return Err(Error::invalid(format!("unknown device option `{name}`")).with_hint(KNOWN)),
-            };
-            *place = match value {
-                "on" => true,
-                "off" => false,
-                _ => {
-                    let text = format!("device option `{name}` is `on` or `off`, found `{value}`");
-                    return Err(Error::invalid(text).with_hint(KNOWN));
-                }
-            };
-        }
+        let known = &mut [
+            ("checks", &mut options.checks),
+            ("f16", &mut options.f16),
+            ("graphs", &mut options.graphs),
+            ("sync", &mut options.sync),
+            ("tuned", &mut options.tuned),
+        ];
+        switches(text, known)?;
         Ok(options)
     }
 }

@@ -5,6 +5,7 @@
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
+use tapml_cfamily::functions;
 
 /// An object of the driver: a context, stream, event, module, function or graph; or a program of NVRTC.
 pub(crate) type Object = *mut c_void;
@@ -56,33 +57,9 @@ pub(crate) struct LaunchConfig {
     pub(crate) count: c_uint,
 }
 
-macro_rules! functions {
-    ($(#[$doc:meta])* $api:ident { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* }) => {
-        $(#[$doc])*
-        #[allow(non_snake_case, reason = "the names of CUDA")]
-        pub(crate) struct $api {
-            $(pub(crate) $name: unsafe extern "system" fn($($argument),*) -> $result,)*
-            /// Keeps the functions where they are; none if they are part of the program.
-            pub(crate) _library: Option<Library>,
-        }
-
-        impl $api {
-            pub(crate) fn from(library: Library) -> Result<$api, libloading::Error> {
-                // SAFETY: the types are those of the headers.
-                unsafe {
-                    Ok($api {
-                        $($name: *library.get(concat!(stringify!($name), "\0").as_bytes())?,)*
-                        _library: Some(library),
-                    })
-                }
-            }
-        }
-    };
-}
-
 functions! {
     /// The loaded functions of the driver.
-    Api {
+    Api "system" {
         cuInit: fn(c_uint) -> Status;
         cuDriverGetVersion: fn(*mut c_int) -> Status;
         cuGetErrorString: fn(Status, *mut *const c_char) -> Status;
@@ -128,7 +105,7 @@ functions! {
 
 functions! {
     /// The loaded functions of NVRTC.
-    Nvrtc {
+    Nvrtc "system" {
         nvrtcVersion: fn(*mut c_int, *mut c_int) -> Status;
         nvrtcGetNumSupportedArchs: fn(*mut c_int) -> Status;
         nvrtcGetSupportedArchs: fn(*mut c_int) -> Status;

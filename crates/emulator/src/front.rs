@@ -1,19 +1,10 @@
-//! From a kernel description to code: parsing, validation, override constants, and the checks that the text fits its
-//! description.
+//! From a kernel description to code.
 
 use crate::code::Code;
-use crate::lower::types::Types;
 use crate::lower::{self, Choices};
-use crate::source::SourceMap;
-use naga::back::{PipelineConstants, pipeline_constants::process_overrides};
-use naga::proc::Layouter;
-use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
-use naga::{AddressSpace, GlobalVariable, Module, ShaderStage, Span, StorageAccess};
 use std::sync::atomic::AtomicU64;
-use tapml_device::{BindingKind, DeviceInfo, Error, ErrorKind, KernelDesc, Result};
-
-/// Stack of the thread that compiles: the front end recurses over nested source.
-const COMPILE_STACK: usize = 64 << 20;
+use tapml_device::{DeviceInfo, KernelDesc, Result};
+use tapml_wgsl::SourceMap;
 
 /// A kernel ready to run.
 pub struct Kernel {
@@ -28,217 +19,13 @@ pub struct Kernel {
 
 /// Compiles a kernel for a device.
 pub fn compile(desc: &KernelDesc, info: &DeviceInfo, choices: Choices) -> Result<Kernel> {
-    desc.check_limits(info)?;
-    std::thread::scope(|scope| {
-        let work =
-            || Front { desc, info, source: SourceMap::new(&desc.source, desc.needs_f16) }.compile(choices);
-        let builder = std::thread::Builder::new().name("wgsl".into()).stack_size(COMPILE_STACK);
-        let thread = builder.spawn_scoped(scope, work).map_err(|e| {
-            Error::new(ErrorKind::OutOfMemory, format!("could not start the compiler's thread: {e}"))
-        })?;
-        let crashed = || Error::bug(format!("the compiler crashed on kernel `{}`", desc.name));
-        thread.join().unwrap_or_else(|_| Err(crashed()))
+    let lower = |module: &tapml_wgsl::Module| lower::lower(&module.naga, &module.info, module.entry, choices);
+    let (module, code) = tapml_wgsl::compile(desc, info, "the emulator does not support", lower)?;
+    Ok(Kernel {
+        desc: desc.clone(),
+        code,
+        source: module.source,
+        min_sizes: module.min_sizes,
+        group_nanos: AtomicU64::new(0),
     })
-}
-
-struct Front<'a> {
-    desc: &'a KernelDesc,
-    info: &'a DeviceInfo,
-    source: SourceMap,
-}
-
-impl Front<'_> {
-    fn compile(self, choices: Choices) -> Result<Kernel> {
-        if self.source.wants_f16 && !self.info.features.f16 {
-            let text =
-                format!("kernel `{}` enables f16, which {} does not have", self.desc.name, self.info.name);
-            return Err(Error::unsupported(text)
-                .with_detail("kernel", &self.desc.name)
-                .with_detail("feature", "f16"));
-        }
-        let module = self.parse()?;
-        let module_info = self.validate(&module)?;
-        let constants = self.constants(&module)?;
-        let entry = (ShaderStage::Compute, self.desc.entry.as_str());
-        self.find_entry(&module)?;
-        let resolved = process_overrides(&module, &module_info, Some(entry), &constants);
-        let (resolved, resolved_info) =
-            resolved.map_err(|e| self.fail(Span::UNDEFINED, &chain(&e), &chain(&e)))?;
-        let index = self.find_entry(&resolved)?;
-        let mut layouter = Layouter::default();
-        layouter.update(resolved.to_ctx()).map_err(|e| self.fail(Span::UNDEFINED, &e.to_string(), ""))?;
-        let types = Types::new(&resolved, &layouter);
-        let min_sizes = self.check_bindings(&module, &types, &resolved_info, index)?;
-        self.check_workgroup(&types, &resolved_info, index)?;
-        let code = lower::lower(&resolved, &resolved_info, &layouter, index, choices).map_err(|fail| {
-            let message = format!("the emulator does not support {}", fail.what);
-            self.source.error(ErrorKind::Unsupported, &self.desc.name, fail.span, &message)
-        })?;
-        Ok(Kernel {
-            desc: self.desc.clone(),
-            code,
-            source: self.source,
-            min_sizes,
-            group_nanos: AtomicU64::new(0),
-        })
-    }
-
-    fn fail(&self, span: Span, message: &str, log: &str) -> Error {
-        self.source.error(ErrorKind::Compile, &self.desc.name, span, message).with_detail("log", log)
-    }
-
-    fn parse(&self) -> Result<Module> {
-        naga::front::wgsl::parse_str(&self.source.text).map_err(|error| {
-            let span = error.labels().next().map_or(Span::UNDEFINED, |(span, _)| span);
-            let log = error.emit_to_string_with_path(&self.source.text, &self.desc.source.file);
-            self.fail(span, &lower_first(error.message()), &log)
-        })
-    }
-
-    fn validate(&self, module: &Module) -> Result<ModuleInfo> {
-        let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
-        capabilities.set(Capabilities::SHADER_FLOAT16, self.info.features.f16);
-        let subgroups = Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER;
-        capabilities.set(subgroups, self.info.features.subgroups.is_some());
-        let mut validator = Validator::new(ValidationFlags::all(), capabilities);
-        validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
-        validator.validate(module).map_err(|error| {
-            let span = error.spans().next().map_or(Span::UNDEFINED, |(span, _)| *span);
-            let log = error.emit_to_string_with_path(&self.source.text, &self.desc.source.file);
-            self.fail(span, &lower_first(&chain(error.as_inner())), &log)
-        })
-    }
-
-    /// The description's constants, keyed as naga wants them.
-    fn constants(&self, module: &Module) -> Result<PipelineConstants> {
-        let mut constants = PipelineConstants::default();
-        for (name, value) in &self.desc.constants {
-            let known = || module.overrides.iter().map(|(_, o)| o);
-            let found = known()
-                .find(|o| o.name.as_deref() == Some(name) || o.id.is_some_and(|id| id.to_string() == *name));
-            let Some(found) = found else {
-                let names: Vec<_> = known().filter_map(|o| o.name.as_deref()).collect();
-                let text = format!("kernel `{}` has no override constant `{name}`", self.desc.name);
-                let hint = if names.is_empty() {
-                    "it has none".into()
-                } else {
-                    format!("it has {}", names.join(", "))
-                };
-                return Err(Error::invalid(text).with_hint(hint).with_detail("kernel", &self.desc.name));
-            };
-            let key = found.id.map_or_else(|| name.clone(), |id| id.to_string());
-            constants.insert(key, *value);
-        }
-        Ok(constants)
-    }
-
-    fn find_entry(&self, module: &Module) -> Result<usize> {
-        let is_entry = |e: &naga::EntryPoint| e.stage == ShaderStage::Compute && e.name == self.desc.entry;
-        module.entry_points.iter().position(is_entry).ok_or_else(|| {
-            let message = format!("no compute entry point `{}`", self.desc.entry);
-            self.fail(Span::UNDEFINED, &message, "")
-        })
-    }
-
-    /// Compares the text's bindings with the description's; the fewest bytes of each.
-    fn check_bindings(
-        &self,
-        declared: &Module,
-        types: &Types<'_>,
-        info: &ModuleInfo,
-        entry: usize,
-    ) -> Result<Vec<u32>> {
-        let mut min_sizes = vec![0; self.desc.bindings.len()];
-        let used = info.get_entry_point(entry);
-        for (handle, var) in types.module.global_variables.iter() {
-            let Some(binding) = &var.binding else { continue };
-            if used[handle].is_empty() {
-                continue;
-            }
-            let span = types.module.global_variables.get_span(handle);
-            let index = binding.binding as usize;
-            if binding.group != 0 || index >= self.desc.bindings.len() {
-                let message = format!(
-                    "binding {index} of group {} is used, but the kernel is described with {} bindings of group 0",
-                    binding.group,
-                    self.desc.bindings.len()
-                );
-                return Err(self.fail(span, &message, ""));
-            }
-            let (found, wanted) = (kind_of(var), self.desc.bindings[index]);
-            if found != Some(wanted) {
-                let found = found.map_or("something else".into(), |k| format!("{k:?}"));
-                let message =
-                    format!("binding {index} is {found} in the text but {wanted:?} in the description");
-                return Err(self.fail(span, &message, ""));
-            }
-            min_sizes[index] = types.min_size(var.ty);
-        }
-        for index in 0..self.desc.bindings.len() {
-            let is_it = |v: &GlobalVariable| {
-                v.binding.as_ref().is_some_and(|b| b.group == 0 && b.binding as usize == index)
-            };
-            if !declared.global_variables.iter().any(|(_, v)| is_it(v)) {
-                let message = format!("the description has binding {index}, which the text does not declare");
-                return Err(self.fail(Span::UNDEFINED, &message, ""));
-            }
-        }
-        Ok(min_sizes)
-    }
-
-    fn check_workgroup(&self, types: &Types<'_>, info: &ModuleInfo, entry: usize) -> Result<()> {
-        let point = &types.module.entry_points[entry];
-        if point.workgroup_size != self.desc.workgroup {
-            let message = format!(
-                "the workgroup size is {:?} in the text but {:?} in the description",
-                point.workgroup_size, self.desc.workgroup
-            );
-            return Err(self.fail(Span::UNDEFINED, &message, ""));
-        }
-        let used = info.get_entry_point(entry);
-        let globals = types.module.global_variables.iter();
-        let shared = globals.filter(|(h, v)| v.space == AddressSpace::WorkGroup && !used[*h].is_empty());
-        let bytes: u64 = shared.map(|(_, v)| u64::from(types.inner(v.ty).size(types.module.to_ctx()))).sum();
-        if bytes > u64::from(self.desc.workgroup_memory) {
-            let message = format!(
-                "the text declares {bytes} bytes of workgroup memory, the description says {}",
-                self.desc.workgroup_memory
-            );
-            return Err(self.fail(Span::UNDEFINED, &message, ""));
-        }
-        Ok(())
-    }
-}
-
-fn kind_of(var: &GlobalVariable) -> Option<BindingKind> {
-    match var.space {
-        AddressSpace::Uniform => Some(BindingKind::Uniform),
-        AddressSpace::Storage { access } if access.contains(StorageAccess::STORE) => {
-            Some(BindingKind::ReadWrite)
-        }
-        AddressSpace::Storage { .. } => Some(BindingKind::Read),
-        _ => None,
-    }
-}
-
-/// An error with its causes.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        text.push_str(": ");
-        text.push_str(&inner.to_string());
-        cause = inner.source();
-    }
-    lower_first(&text)
-}
-
-fn lower_first(text: &str) -> String {
-    let mut chars = text.chars();
-    match chars.next() {
-        Some(first) if !chars.as_str().starts_with(char::is_uppercase) => {
-            format!("{}{}", first.to_lowercase(), chars.as_str())
-        }
-        _ => text.to_string(),
-    }
 }

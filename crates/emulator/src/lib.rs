@@ -58,7 +58,6 @@ mod lower;
 mod options;
 mod profile;
 mod run;
-mod source;
 mod vm;
 
 pub use device::Emulator;

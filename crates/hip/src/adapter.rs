@@ -1,11 +1,10 @@
 //! Finding HIP devices, and what to install when there is none.
 
 use crate::error::{Done, check};
-use crate::options::Options;
-use crate::runtime::Stream;
+use crate::runtime::Hip;
 use crate::sys::{self, Api, Rtc, attribute};
 use std::ffi::c_int;
-use std::sync::Arc;
+use tapml_cfamily::device::Options;
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
 use tapml_graph::{Error, ErrorKind, Result};
 
@@ -17,8 +16,7 @@ const MAX_BINDING: u64 = u32::MAX as u64 & !3;
 /// Fails with [`ErrorKind::Unavailable`] if there is no runtime or no device; the hint says what to install.
 pub fn adapters() -> Result<Vec<DeviceInfo>> {
     let api = loaded()?;
-    let options = Options::parse("")?;
-    (0..count(api)?).map(|index| describe(api, index, options)).collect()
+    (0..count(api)?).map(|index| describe(api, index, Options::default())).collect()
 }
 
 fn none(text: String) -> Error {
@@ -41,15 +39,8 @@ fn count(api: &Api) -> Result<c_int> {
     if count > 0 { Ok(count) } else { Err(none("no HIP device found".into())) }
 }
 
-/// An open device, its compiler, and what it tells about itself.
-pub(crate) struct Opened {
-    pub(crate) stream: Arc<Stream>,
-    pub(crate) rtc: &'static Rtc,
-    pub(crate) info: DeviceInfo,
-}
-
-/// Opens device `index`.
-pub(crate) fn open(index: usize, options: Options) -> Result<Opened> {
+/// Opens device `index`, with what it tells about itself.
+pub(crate) fn open(index: usize, options: Options) -> Result<(Hip, DeviceInfo)> {
     let api = loaded()?;
     let rtc = sys::rtc().map_err(|why| none(format!("no compiler of HIP kernels (hipRTC) found: {why}")))?;
     open_on(api, rtc, index, options)
@@ -61,18 +52,18 @@ pub(crate) fn open_on(
     rtc: &'static Rtc,
     index: usize,
     options: Options,
-) -> Result<Opened> {
+) -> Result<(Hip, DeviceInfo)> {
     let count = count(api)?;
     let at = c_int::try_from(index).ok().filter(|&at| at < count).ok_or_else(|| {
         Error::new(ErrorKind::Unavailable, format!("no device hip:{index}, found {count}"))
             .with_hint("`tapml device list` shows those that there are")
     })?;
     let info = describe(api, at, options)?;
-    let stream = Stream::open(api, at).map_err(|failure| {
+    let hip = Hip::of(api, rtc, at).map_err(|failure| {
         let text = format!("HIP device {at} ({}) cannot be opened: {failure}", info.name);
         Error::new(ErrorKind::Unavailable, text).with_hint("is it in use by others, or out of memory?")
     })?;
-    Ok(Opened { stream, rtc, info })
+    Ok((hip, info))
 }
 
 fn describe(api: &Api, index: c_int, options: Options) -> Result<DeviceInfo> {

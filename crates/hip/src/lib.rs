@@ -4,15 +4,16 @@
 #![warn(missing_docs)]
 
 mod adapter;
-mod compile;
-mod device;
 mod error;
-mod options;
 mod rtc;
 mod runtime;
 #[cfg(test)]
 mod stub;
 mod sys;
+#[cfg(test)]
+mod tests;
 
 pub use adapter::adapters;
-pub use device::HipDevice;
+
+/// A HIP device with one stream that keeps the order of calls.
+pub type HipDevice = tapml_cfamily::device::Driven<runtime::Hip>;

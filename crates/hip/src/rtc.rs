@@ -1,20 +1,19 @@
 //! hipRTC, the compiler of HIP in a library: from text to a code object for the thread's device.
 #![allow(unsafe_code)]
 
+use crate::error::Failure;
 use crate::sys::{Object, Rtc, Status};
 use std::ffi::{CString, c_char, c_int};
 use std::ptr;
+use tapml_cfamily::device::Refusal;
 
-/// Why a text was not compiled.
-pub(crate) enum Refusal {
-    /// The compiler's messages.
-    Log(String),
-    /// A call of the library failed.
-    Status(Status),
+/// A call of the library that failed.
+fn failed(status: Status) -> Refusal<Failure> {
+    Refusal::Compiler(format!("hipRTC status {status}"))
 }
 
 /// Compiles a text. Without a named architecture hipRTC compiles for the device of the thread.
-pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal> {
+pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal<Failure>> {
     let program = Program::new(rtc, text)?;
     let mut options = [c"-std=c++17".as_ptr(), c"-ffp-contract=off".as_ptr()];
     // SAFETY: so many options, each ending with a zero.
@@ -24,7 +23,7 @@ pub(crate) fn compile(rtc: &Rtc, text: &str) -> Result<Vec<u8>, Refusal> {
         return program.bytes(rtc.hiprtcGetCodeSize, rtc.hiprtcGetCode);
     }
     Err(match program.log() {
-        log if log.is_empty() => Refusal::Status(status),
+        log if log.is_empty() => failed(status),
         log => Refusal::Log(log),
     })
 }
@@ -39,7 +38,7 @@ struct Program<'a> {
 }
 
 impl<'a> Program<'a> {
-    fn new(rtc: &'a Rtc, text: &str) -> Result<Program<'a>, Refusal> {
+    fn new(rtc: &'a Rtc, text: &str) -> Result<Program<'a>, Refusal<Failure>> {
         let text = CString::new(text).map_err(|_| Refusal::Log("the text holds a zero byte".into()))?;
         let mut raw = ptr::null_mut();
         // SAFETY: text and name end with a zero; no headers are handed over.
@@ -47,7 +46,7 @@ impl<'a> Program<'a> {
             let (create, none) = (rtc.hiprtcCreateProgram, ptr::null_mut());
             create(&mut raw, text.as_ptr(), c"kernel.hip".as_ptr(), 0, none, none)
         };
-        if status == 0 { Ok(Program { rtc, raw }) } else { Err(Refusal::Status(status)) }
+        if status == 0 { Ok(Program { rtc, raw }) } else { Err(failed(status)) }
     }
 
     fn log(&self) -> String {
@@ -56,17 +55,17 @@ impl<'a> Program<'a> {
         String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n', ' ']).to_string()
     }
 
-    fn bytes(&self, size: Size, take: Take) -> Result<Vec<u8>, Refusal> {
+    fn bytes(&self, size: Size, take: Take) -> Result<Vec<u8>, Refusal<Failure>> {
         let mut len = 0;
         // SAFETY: gives a number.
         let status = unsafe { size(self.raw, &mut len) };
         if status != 0 {
-            return Err(Refusal::Status(status));
+            return Err(failed(status));
         }
         let mut bytes = vec![0u8; len];
         // SAFETY: room for as many bytes as were said.
         let status = unsafe { take(self.raw, bytes.as_mut_ptr().cast()) };
-        if status == 0 { Ok(bytes) } else { Err(Refusal::Status(status)) }
+        if status == 0 { Ok(bytes) } else { Err(failed(status)) }
     }
 }
 

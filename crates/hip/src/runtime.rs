@@ -1,15 +1,25 @@
 //! Safe handles on what the runtime keeps: the stream that works in order, memory and kernels. Callers check ranges.
 #![allow(unsafe_code)]
 
-use crate::error::{Done, check};
-use crate::sys::{Address, Api, Object};
+use crate::error::{Done, Failure, check};
+use crate::sys::{Address, Api, Object, Rtc};
+use crate::{adapter, rtc};
 use std::ffi::{CString, c_int, c_void};
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
+use tapml_cfamily::device::{Argument, Driver, Options, Refusal};
+use tapml_cfamily::{Dialect, Printed};
+use tapml_device::DeviceInfo;
+
+/// An open device of HIP and its compiler.
+pub struct Hip {
+    stream: Arc<Stream>,
+    rtc: &'static Rtc,
+}
 
 /// A device with one stream that keeps the order of calls.
-pub(crate) struct Stream {
+struct Stream {
     api: &'static Api,
     device: c_int,
     raw: Object,
@@ -30,11 +40,9 @@ impl Drop for Stream {
 }
 
 /// Memory of the device.
-pub(crate) struct Memory {
+pub struct Memory {
     stream: Arc<Stream>,
     raw: Address,
-    /// Bytes: a multiple of 4, at least 4.
-    size: usize,
 }
 
 // SAFETY: see `Stream`.
@@ -49,23 +57,13 @@ impl Drop for Memory {
 }
 
 impl Memory {
-    pub(crate) fn size(&self) -> u64 {
-        self.size as u64
-    }
-
-    /// Where it begins.
-    #[cfg(test)]
-    pub(crate) fn raw_address(&self) -> u64 {
-        self.raw as u64
-    }
-
     fn at(&self, offset: usize) -> Address {
         self.raw.wrapping_byte_add(offset)
     }
 }
 
 /// A kernel that was loaded.
-pub(crate) struct Kernel {
+pub struct Kernel {
     stream: Arc<Stream>,
     module: Object,
     function: Object,
@@ -82,16 +80,8 @@ impl Drop for Kernel {
     }
 }
 
-/// An argument of a kernel.
-pub(crate) enum Argument<'a> {
-    /// An address so many bytes behind the memory's first.
-    Memory(&'a Memory, u64),
-    Bytes(u32),
-}
-
 impl Stream {
-    /// Opens a device.
-    pub(crate) fn open(api: &'static Api, device: c_int) -> Done<Arc<Stream>> {
+    fn open(api: &'static Api, device: c_int) -> Done<Arc<Stream>> {
         let mut raw = ptr::null_mut();
         // SAFETY: gives a stream of the device that was made that of the thread.
         check(unsafe { (api.hipSetDevice)(device) })?;
@@ -101,22 +91,13 @@ impl Stream {
     }
 
     /// Makes the device that of this thread.
-    pub(crate) fn enter(&self) -> Done {
+    fn enter(&self) -> Done {
         // SAFETY: takes a number.
         check(unsafe { (self.api.hipSetDevice)(self.device) })
     }
 
-    /// Memory of `size` bytes, in whole words.
-    pub(crate) fn memory(self: &Arc<Stream>, size: usize) -> Done<Memory> {
-        let size = size.max(4).next_multiple_of(4);
-        let mut raw = ptr::null_mut();
-        // SAFETY: gives an address.
-        check(unsafe { (self.api.hipMalloc)(&mut raw, size) })?;
-        Ok(Memory { stream: Arc::clone(self), raw, size })
-    }
-
     /// Loads a code object and takes its kernel `name`.
-    pub(crate) fn kernel(self: &Arc<Stream>, code: &[u8], name: &str) -> Done<Kernel> {
+    fn load(self: &Arc<Stream>, code: &[u8], name: &str) -> Done<Kernel> {
         let name = CString::new(name).unwrap_or_default();
         let mut module = ptr::null_mut();
         // SAFETY: a code object says itself how long it is.
@@ -127,42 +108,81 @@ impl Stream {
         Ok(kernel)
     }
 
-    /// Copies a range to another memory, from `to` on.
-    pub(crate) fn copy(&self, src: &Memory, dst: &Memory, from: Range<usize>, to: usize) -> Done {
-        let (dst, src) = (dst.at(to), src.at(from.start));
-        // SAFETY: the caller has checked both ranges, and the memories differ.
-        check(unsafe { (self.api.hipMemcpyDtoDAsync)(dst, src, from.len(), self.raw) })
+    /// Waits for all work.
+    fn finish(&self) -> Done {
+        // SAFETY: the stream is alive.
+        check(unsafe { (self.api.hipStreamSynchronize)(self.raw) })
+    }
+}
+
+impl Hip {
+    /// Opens a device of this runtime.
+    pub(crate) fn of(api: &'static Api, rtc: &'static Rtc, device: c_int) -> Done<Hip> {
+        Ok(Hip { stream: Stream::open(api, device)?, rtc })
+    }
+}
+
+impl Driver for Hip {
+    const DIALECT: Dialect = Dialect::Hip;
+    type Memory = Memory;
+    type Kernel = Kernel;
+    type Failure = Failure;
+
+    fn open(index: usize, options: Options) -> tapml_graph::Result<(Hip, DeviceInfo)> {
+        adapter::open(index, options)
     }
 
-    /// Fills the whole memory with a word.
-    pub(crate) fn fill(&self, memory: &Memory, word: u32) -> Done {
+    fn enter(&self) -> Done {
+        self.stream.enter()
+    }
+
+    fn memory(&self, bytes: usize) -> Done<Memory> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: gives an address.
+        check(unsafe { (self.stream.api.hipMalloc)(&mut raw, bytes) })?;
+        Ok(Memory { stream: Arc::clone(&self.stream), raw })
+    }
+
+    fn kernel(&self, printed: &Printed, _: &DeviceInfo) -> Result<Kernel, Refusal<Failure>> {
+        let code = rtc::compile(self.rtc, &printed.text)?;
+        self.stream.load(&code, &printed.name).map_err(|failure| Refusal::Call("load", failure))
+    }
+
+    fn copy(&self, src: &Memory, dst: &Memory, from: Range<usize>, to: usize) -> Done {
+        let (dst, src) = (dst.at(to), src.at(from.start));
+        // SAFETY: the caller has checked both ranges, and the memories differ.
+        check(unsafe { (self.stream.api.hipMemcpyDtoDAsync)(dst, src, from.len(), self.stream.raw) })
+    }
+
+    fn fill(&self, memory: &Memory, bytes: usize, word: u32) -> Done {
         // SAFETY: the memory has so many words.
         check(unsafe {
-            (self.api.hipMemsetD32Async)(memory.raw, word.cast_signed(), memory.size / 4, self.raw)
+            (self.stream.api.hipMemsetD32Async)(memory.raw, word.cast_signed(), bytes / 4, self.stream.raw)
         })
     }
 
-    /// Writes bytes that fit behind `offset`; they are taken over when the call returns.
-    pub(crate) fn write(&self, memory: &Memory, offset: usize, data: &[u8]) -> Done {
+    fn write(&self, memory: &Memory, offset: usize, data: &[u8]) -> Done {
         let start = data.as_ptr().cast_mut().cast();
         // SAFETY: the caller has checked the range; the bytes are only read, and live until the stream is done.
-        check(unsafe { (self.api.hipMemcpyHtoDAsync)(memory.at(offset), start, data.len(), self.raw) })?;
-        self.finish()
+        check(unsafe {
+            (self.stream.api.hipMemcpyHtoDAsync)(memory.at(offset), start, data.len(), self.stream.raw)
+        })?;
+        self.stream.finish()
     }
 
-    /// Waits for all work so far and reads bytes that lie behind `offset`.
-    pub(crate) fn read(&self, memory: &Memory, offset: usize, out: &mut [u8]) -> Done {
+    fn read(&self, memory: &Memory, offset: usize, out: &mut [u8]) -> Done {
         let start = out.as_mut_ptr().cast();
         // SAFETY: the caller has checked the range, and `out` lives until the stream is done.
-        check(unsafe { (self.api.hipMemcpyDtoHAsync)(start, memory.at(offset), out.len(), self.raw) })?;
-        self.finish()
+        check(unsafe {
+            (self.stream.api.hipMemcpyDtoHAsync)(start, memory.at(offset), out.len(), self.stream.raw)
+        })?;
+        self.stream.finish()
     }
 
-    /// Runs a kernel over so many workgroups of this size.
-    pub(crate) fn run(
+    fn run(
         &self,
         kernel: &Kernel,
-        arguments: &[Argument<'_>],
+        arguments: &[Argument<'_, Memory>],
         groups: [u32; 3],
         size: [u32; 3],
     ) -> Done {
@@ -172,23 +192,22 @@ impl Stream {
         let ([gx, gy, gz], [x, y, z]) = (groups, size);
         // SAFETY: the arguments have the types that the printer declared, in its order; the call copies them.
         check(unsafe {
-            let launch = self.api.hipModuleLaunchKernel;
+            let launch = self.stream.api.hipModuleLaunchKernel;
             let none = ptr::null_mut();
-            launch(kernel.function, gx, gy, gz, x, y, z, 0, self.raw, places.as_mut_ptr(), none)
+            launch(kernel.function, gx, gy, gz, x, y, z, 0, self.stream.raw, places.as_mut_ptr(), none)
         })
     }
 
-    /// Waits for all work.
-    pub(crate) fn finish(&self) -> Done {
-        // SAFETY: the stream is alive.
-        check(unsafe { (self.api.hipStreamSynchronize)(self.raw) })
+    fn finish(&self) -> Done {
+        self.stream.finish()
     }
 }
 
 /// An argument's bytes, the first ones first.
-fn value(argument: &Argument<'_>) -> u64 {
+fn value(argument: &Argument<'_, Memory>) -> u64 {
     match *argument {
         Argument::Memory(memory, offset) => memory.raw as u64 + offset,
+        Argument::Offset(offset) => offset,
         Argument::Bytes(bytes) => u64::from(bytes).to_le(),
     }
 }

@@ -37,6 +37,14 @@ pub fn allocated() -> usize {
     SIZES.with_borrow(|sizes| sizes.values().sum())
 }
 
+/// Where the only allocation of this thread begins.
+pub fn start() -> u64 {
+    SIZES.with_borrow(|sizes| match sizes.keys().collect::<Vec<_>>()[..] {
+        [&start] => start as u64,
+        _ => panic!("{} allocations", sizes.len()),
+    })
+}
+
 /// Lets waiting fail with a status from now on; 0 for no failure.
 pub fn fail_to_wait(status: Status) {
     SYNC_FAILS.set(status);

@@ -5,6 +5,7 @@
 use libloading::Library;
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::sync::OnceLock;
+use tapml_cfamily::functions;
 
 /// An object of the runtime: a stream, module or function; or a program of hipRTC.
 pub(crate) type Object = *mut c_void;
@@ -25,33 +26,9 @@ pub(crate) mod attribute {
     pub(crate) const WARP_SIZE: c_int = 87;
 }
 
-macro_rules! functions {
-    ($(#[$doc:meta])* $api:ident { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* }) => {
-        $(#[$doc])*
-        #[allow(non_snake_case, reason = "the names of HIP")]
-        pub(crate) struct $api {
-            $(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> $result,)*
-            /// Keeps the functions where they are; none if they are part of the program.
-            pub(crate) _library: Option<Library>,
-        }
-
-        impl $api {
-            fn from(library: Library) -> Result<$api, libloading::Error> {
-                // SAFETY: the types are those of the headers.
-                unsafe {
-                    Ok($api {
-                        $($name: *library.get(concat!(stringify!($name), "\0").as_bytes())?,)*
-                        _library: Some(library),
-                    })
-                }
-            }
-        }
-    };
-}
-
 functions! {
     /// The loaded functions of the runtime.
-    Api {
+    Api "C" {
         hipInit: fn(c_uint) -> Status;
         hipRuntimeGetVersion: fn(*mut c_int) -> Status;
         hipGetErrorString: fn(Status) -> *const c_char;
@@ -78,7 +55,7 @@ functions! {
 
 functions! {
     /// The loaded functions of hipRTC.
-    Rtc {
+    Rtc "C" {
         hiprtcCreateProgram: fn(*mut Object, *const c_char, *const c_char, c_int, *mut *const c_char, *mut *const c_char) -> Status;
         hiprtcDestroyProgram: fn(*mut Object) -> Status;
         hiprtcCompileProgram: fn(Object, c_int, *mut *const c_char) -> Status;

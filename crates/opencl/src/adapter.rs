@@ -1,9 +1,9 @@
 //! Finding OpenCL devices: a stable order, and what to install when there is none.
 
-use crate::options::Options;
-use crate::queue::{Done, Listed};
+use crate::queue::{Done, Listed, OpenCl};
 use crate::sys;
 use std::sync::{Mutex, PoisonError};
+use tapml_cfamily::device::Options;
 use tapml_device::{AdapterKind, DeviceInfo, Features, Limits};
 use tapml_graph::{Error, ErrorKind, Result};
 
@@ -15,8 +15,7 @@ const MAX_BINDING: u64 = u32::MAX as u64 & !3;
 ///
 /// Fails with [`ErrorKind::Unavailable`] if there is no OpenCL library or no device; the hint says what to install.
 pub fn adapters() -> Result<Vec<DeviceInfo>> {
-    let options = Options::parse("")?;
-    Ok(find()?.into_iter().map(|found| describe(found.info, options)).collect())
+    Ok(find()?.into_iter().map(|found| describe(found.info, Options::default())).collect())
 }
 
 /// A device of OpenCL and what it offers.
@@ -55,8 +54,8 @@ fn none(text: &str) -> Error {
     )
 }
 
-/// Device `index` with what it offers under these options.
-pub(crate) fn open(index: usize, options: Options) -> Result<(Listed, DeviceInfo)> {
+/// Opens device `index`, with what it offers under these options.
+pub(crate) fn open(index: usize, options: Options) -> Result<(OpenCl, DeviceInfo)> {
     let mut found = find()?;
     if index >= found.len() {
         let names = found.iter().enumerate().map(|(i, f)| format!("opencl:{i} {}", f.info.name));
@@ -65,7 +64,11 @@ pub(crate) fn open(index: usize, options: Options) -> Result<(Listed, DeviceInfo
         return Err(Error::new(ErrorKind::Unavailable, text).with_hint(hint));
     }
     let Found { device, info } = found.swap_remove(index);
-    Ok((device, describe(info, options)))
+    let opened = device.open().map_err(|failure| {
+        let text = format!("OpenCL device {index} ({}) cannot be opened: {failure}", info.name);
+        Error::new(ErrorKind::Unavailable, text).with_hint("is the driver in working order?")
+    })?;
+    Ok((opened, describe(info, options)))
 }
 
 fn describe(info: DeviceInfo, options: Options) -> DeviceInfo {

@@ -2,11 +2,11 @@
 
 use crate::sys::{MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_HOST_MEMORY, OUT_OF_RESOURCES, Status};
 use std::fmt;
-use tapml_graph::{Error, ErrorKind};
+use tapml_cfamily::device::Fault;
 
 /// The status of a failed call.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Failure(pub(crate) Status);
+pub struct Failure(pub(crate) Status);
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -27,15 +27,8 @@ impl fmt::Display for Failure {
     }
 }
 
-/// A failed call: `doing` says what was tried. Without memory the device goes on.
-pub(crate) fn failed(doing: &str, failure: Failure) -> Error {
-    let memory = [MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_RESOURCES, OUT_OF_HOST_MEMORY].contains(&failure.0);
-    let kind = if memory { ErrorKind::OutOfMemory } else { ErrorKind::Bug };
-    Error::new(kind, format!("could not {doing}: {failure}"))
-}
-
-/// A failure of work that was handed over: nothing is known of the device's state any more.
-pub(crate) fn lost(doing: &str, failure: Failure) -> Error {
-    Error::new(ErrorKind::DeviceLost, format!("could not {doing}: {failure}"))
-        .with_hint("open the device again")
+impl Fault for Failure {
+    fn out_of_memory(&self) -> bool {
+        [MEM_OBJECT_ALLOCATION_FAILURE, OUT_OF_RESOURCES, OUT_OF_HOST_MEMORY].contains(&self.0)
+    }
 }

@@ -3,12 +3,11 @@
 #![warn(missing_docs)]
 
 mod adapter;
-mod compile;
-mod device;
 mod error;
-mod options;
 mod queue;
 mod sys;
 
 pub use adapter::adapters;
-pub use device::OpenClDevice;
+
+/// An OpenCL device with one queue that keeps the order of calls.
+pub type OpenClDevice = tapml_cfamily::device::Driven<queue::OpenCl>;

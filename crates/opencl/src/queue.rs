@@ -1,12 +1,16 @@
 //! Safe handles on what OpenCL keeps: contexts, memory, kernels and the queue that works in order. Callers check ranges.
 #![allow(unsafe_code)]
 
+use crate::adapter;
 use crate::error::Failure;
 use crate::sys::{self, Api, Object, Status};
 use std::ffi::CString;
 use std::ops::Range;
 use std::ptr;
 use std::sync::Arc;
+use tapml_cfamily::device::{Argument, Driver, Options, Refusal};
+use tapml_cfamily::{Dialect, Printed};
+use tapml_device::DeviceInfo;
 
 pub(crate) type Done<T = ()> = Result<T, Failure>;
 
@@ -14,8 +18,11 @@ fn check(status: Status) -> Done {
     if status == 0 { Ok(()) } else { Err(Failure(status)) }
 }
 
+/// An open device of OpenCL.
+pub struct OpenCl(Arc<Queue>);
+
 /// A device and its context with one queue that keeps the order of calls.
-pub(crate) struct Queue {
+struct Queue {
     api: &'static Api,
     device: Object,
     context: Object,
@@ -39,11 +46,9 @@ impl Drop for Queue {
 }
 
 /// Memory of the device.
-pub(crate) struct Memory {
+pub struct Memory {
     queue: Arc<Queue>,
     raw: Object,
-    /// Bytes: a multiple of 4, at least 4.
-    size: usize,
 }
 
 // SAFETY: see `Queue`.
@@ -56,14 +61,8 @@ impl Drop for Memory {
     }
 }
 
-impl Memory {
-    pub(crate) fn size(&self) -> u64 {
-        self.size as u64
-    }
-}
-
 /// A compiled kernel.
-pub(crate) struct Kernel {
+pub struct Kernel {
     queue: Arc<Queue>,
     program: Object,
     raw: Object,
@@ -84,28 +83,9 @@ impl Drop for Kernel {
     }
 }
 
-/// An argument of a kernel.
-pub(crate) enum Argument<'a> {
-    Memory(&'a Memory),
-    Offset(u64),
-    Bytes(u32),
-}
-
-/// Why a program was not built: a failed call, or the compiler's log.
-pub(crate) enum Refusal {
-    Call(Failure),
-    Log(String),
-}
-
-impl From<Failure> for Refusal {
-    fn from(failure: Failure) -> Refusal {
-        Refusal::Call(failure)
-    }
-}
-
-impl Queue {
+impl OpenCl {
     /// Opens a device that OpenCL has listed.
-    pub(crate) fn open(api: &'static Api, device: Object) -> Done<Arc<Queue>> {
+    fn of(api: &'static Api, device: Object) -> Done<OpenCl> {
         let mut status = 0;
         // SAFETY: one device, no properties, no callback.
         let context = unsafe {
@@ -119,138 +99,149 @@ impl Queue {
             unsafe { (api.clReleaseContext)(context) };
         }
         check(status)?;
-        Ok(Arc::new(Queue { api, device, context, queue }))
-    }
-
-    /// Memory of `size` bytes, in whole words.
-    pub(crate) fn memory(self: &Arc<Queue>, size: usize) -> Done<Memory> {
-        let size = size.max(4).next_multiple_of(4);
-        let mut status = 0;
-        // SAFETY: no host memory is handed over.
-        let raw = unsafe {
-            (self.api.clCreateBuffer)(self.context, sys::MEM_READ_WRITE, size, ptr::null_mut(), &mut status)
-        };
-        check(status)?;
-        Ok(Memory { queue: Arc::clone(self), raw, size })
+        Ok(OpenCl(Arc::new(Queue { api, device, context, queue })))
     }
 
     /// Builds a program and takes its kernel `name`.
-    pub(crate) fn kernel(
-        self: &Arc<Queue>,
-        text: &str,
-        options: &str,
-        name: &str,
-    ) -> Result<Kernel, Refusal> {
+    fn build(&self, text: &str, options: &str, name: &str) -> Result<Kernel, Refusal<Failure>> {
+        let (queue, api) = (&self.0, self.0.api);
+        let call = |failure| Refusal::Call("compile", failure);
         let [options, name] = [options, name].map(|s| CString::new(s).unwrap_or_default());
         let (mut status, length, start) = (0, text.len(), text.as_ptr().cast());
         // SAFETY: one text of this length.
         let program =
-            unsafe { (self.api.clCreateProgramWithSource)(self.context, 1, &start, &length, &mut status) };
-        check(status)?;
-        let mut kernel = Kernel { queue: Arc::clone(self), program, raw: ptr::null_mut() };
+            unsafe { (api.clCreateProgramWithSource)(queue.context, 1, &start, &length, &mut status) };
+        check(status).map_err(call)?;
+        let mut kernel = Kernel { queue: Arc::clone(queue), program, raw: ptr::null_mut() };
         // SAFETY: one device, options that end with a zero, no callback.
         status = unsafe {
-            let build = self.api.clBuildProgram;
-            build(program, 1, &self.device, options.as_ptr(), ptr::null(), ptr::null_mut())
+            let build = api.clBuildProgram;
+            build(program, 1, &queue.device, options.as_ptr(), ptr::null(), ptr::null_mut())
         };
         if status == sys::BUILD_PROGRAM_FAILURE {
             return Err(Refusal::Log(self.log(program)));
         }
-        check(status)?;
+        check(status).map_err(call)?;
         // SAFETY: a name that ends with a zero.
-        kernel.raw = unsafe { (self.api.clCreateKernel)(program, name.as_ptr(), &mut status) };
-        check(status)?;
+        kernel.raw = unsafe { (api.clCreateKernel)(program, name.as_ptr(), &mut status) };
+        check(status).map_err(call)?;
         Ok(kernel)
     }
 
     fn log(&self, program: Object) -> String {
-        let (ask, what) = (self.api.clGetProgramBuildInfo, sys::PROGRAM_BUILD_LOG);
+        let (ask, what) = (self.0.api.clGetProgramBuildInfo, sys::PROGRAM_BUILD_LOG);
         let mut size = 0;
         // SAFETY: asks for the size alone.
-        unsafe { ask(program, self.device, what, 0, ptr::null_mut(), &mut size) };
+        unsafe { ask(program, self.0.device, what, 0, ptr::null_mut(), &mut size) };
         let mut bytes = vec![0u8; size.min(1 << 20)];
         // SAFETY: room for as many bytes as are said.
-        unsafe { ask(program, self.device, what, bytes.len(), bytes.as_mut_ptr().cast(), ptr::null_mut()) };
+        unsafe { ask(program, self.0.device, what, bytes.len(), bytes.as_mut_ptr().cast(), ptr::null_mut()) };
         String::from_utf8_lossy(&bytes).trim_matches(['\0', '\n', ' ']).to_string()
     }
+}
 
-    /// Copies a range to another memory, from `to` on.
-    pub(crate) fn copy(&self, src: &Memory, dst: &Memory, from: Range<usize>, to: usize) -> Done {
-        let (queue, len) = (self.queue, from.len());
+/// What the driver's compiler is told. PoCL 3.1 (over LLVM 14), when it optimises, lets invocations store in a loop
+/// behind conditions that are false for them: the kernel of `linear` then writes outputs past the end of a row.
+fn flags(info: &DeviceInfo) -> &'static str {
+    let pocl = info.driver.starts_with("Portable Computing Language");
+    if pocl { "-cl-std=CL1.2 -cl-opt-disable" } else { "-cl-std=CL1.2" }
+}
+
+impl Driver for OpenCl {
+    const DIALECT: Dialect = Dialect::OpenCl;
+    type Memory = Memory;
+    type Kernel = Kernel;
+    type Failure = Failure;
+
+    fn open(index: usize, options: Options) -> tapml_graph::Result<(OpenCl, DeviceInfo)> {
+        adapter::open(index, options)
+    }
+
+    fn memory(&self, bytes: usize) -> Done<Memory> {
+        let (queue, mut status) = (&self.0, 0);
+        // SAFETY: no host memory is handed over.
+        let raw = unsafe {
+            let create = queue.api.clCreateBuffer;
+            create(queue.context, sys::MEM_READ_WRITE, bytes, ptr::null_mut(), &mut status)
+        };
+        check(status)?;
+        Ok(Memory { queue: Arc::clone(queue), raw })
+    }
+
+    fn kernel(&self, printed: &Printed, info: &DeviceInfo) -> Result<Kernel, Refusal<Failure>> {
+        self.build(&printed.text, flags(info), &printed.name)
+    }
+
+    fn copy(&self, src: &Memory, dst: &Memory, from: Range<usize>, to: usize) -> Done {
+        let (queue, len) = (self.0.queue, from.len());
         // SAFETY: the caller has checked both ranges, and the memories differ.
         check(unsafe {
-            let copy = self.api.clEnqueueCopyBuffer;
+            let copy = self.0.api.clEnqueueCopyBuffer;
             copy(queue, src.raw, dst.raw, from.start, to, len, 0, ptr::null(), ptr::null_mut())
         })
     }
 
-    /// Fills the whole memory with a word.
-    pub(crate) fn fill(&self, memory: &Memory, word: u32) -> Done {
-        let (queue, pattern) = (self.queue, ptr::from_ref(&word).cast());
+    fn fill(&self, memory: &Memory, bytes: usize, word: u32) -> Done {
+        let (queue, pattern) = (self.0.queue, ptr::from_ref(&word).cast());
         // SAFETY: the memory has this size, a multiple of the pattern's, which the call copies.
         check(unsafe {
-            let fill = self.api.clEnqueueFillBuffer;
-            fill(queue, memory.raw, pattern, 4, 0, memory.size, 0, ptr::null(), ptr::null_mut())
+            let fill = self.0.api.clEnqueueFillBuffer;
+            fill(queue, memory.raw, pattern, 4, 0, bytes, 0, ptr::null(), ptr::null_mut())
         })
     }
 
-    /// Writes bytes that fit behind `offset`; they are taken over when the call returns.
-    pub(crate) fn write(&self, memory: &Memory, offset: usize, data: &[u8]) -> Done {
-        let (queue, start) = (self.queue, data.as_ptr().cast());
+    fn write(&self, memory: &Memory, offset: usize, data: &[u8]) -> Done {
+        let (queue, start) = (self.0.queue, data.as_ptr().cast());
         // SAFETY: the caller has checked the range, and the call does not return before `data` was read.
         check(unsafe {
-            let write = self.api.clEnqueueWriteBuffer;
+            let write = self.0.api.clEnqueueWriteBuffer;
             write(queue, memory.raw, sys::TRUE, offset, data.len(), start, 0, ptr::null(), ptr::null_mut())
         })
     }
 
-    /// Waits for all work so far and reads bytes that lie behind `offset`.
-    pub(crate) fn read(&self, memory: &Memory, offset: usize, out: &mut [u8]) -> Done {
-        let (queue, start) = (self.queue, out.as_mut_ptr().cast());
+    fn read(&self, memory: &Memory, offset: usize, out: &mut [u8]) -> Done {
+        let (queue, start) = (self.0.queue, out.as_mut_ptr().cast());
         // SAFETY: the caller has checked the range, and the call does not return before `out` was written.
         check(unsafe {
-            let read = self.api.clEnqueueReadBuffer;
+            let read = self.0.api.clEnqueueReadBuffer;
             read(queue, memory.raw, sys::TRUE, offset, out.len(), start, 0, ptr::null(), ptr::null_mut())
         })
     }
 
-    /// Runs a kernel over so many workgroups of this size.
-    pub(crate) fn run(
+    fn run(
         &self,
         kernel: &Kernel,
-        arguments: &[Argument<'_>],
+        arguments: &[Argument<'_, Memory>],
         groups: [u32; 3],
         size: [u32; 3],
     ) -> Done {
         for (argument, index) in arguments.iter().zip(0..) {
             let (size, start) = match argument {
-                Argument::Memory(memory) => (size_of::<Object>(), ptr::from_ref(&memory.raw).cast()),
+                Argument::Memory(memory, _) => (size_of::<Object>(), ptr::from_ref(&memory.raw).cast()),
                 Argument::Offset(offset) => (8, ptr::from_ref(offset).cast()),
                 Argument::Bytes(bytes) => (4, ptr::from_ref(bytes).cast()),
             };
             // SAFETY: the arguments have the types that the printer declared, in its order; the call copies them.
-            check(unsafe { (self.api.clSetKernelArg)(kernel.raw, index, size, start) })?;
+            check(unsafe { (self.0.api.clSetKernelArg)(kernel.raw, index, size, start) })?;
         }
         let local = size.map(|n| n as usize);
         let global = [0, 1, 2].map(|axis| groups[axis] as usize * local[axis]);
         // SAFETY: all arguments are set, and the sizes are arrays of three.
         check(unsafe {
-            let run = self.api.clEnqueueNDRangeKernel;
+            let run = self.0.api.clEnqueueNDRangeKernel;
             let (none, event) = (ptr::null(), ptr::null_mut());
-            run(self.queue, kernel.raw, 3, ptr::null(), global.as_ptr(), local.as_ptr(), 0, none, event)
+            run(self.0.queue, kernel.raw, 3, ptr::null(), global.as_ptr(), local.as_ptr(), 0, none, event)
         })
     }
 
-    /// Hands all work over to the device.
-    pub(crate) fn flush(&self) -> Done {
+    fn flush(&self) -> Done {
         // SAFETY: the queue is alive.
-        check(unsafe { (self.api.clFlush)(self.queue) })
+        check(unsafe { (self.0.api.clFlush)(self.0.queue) })
     }
 
-    /// Waits for all work.
-    pub(crate) fn finish(&self) -> Done {
+    fn finish(&self) -> Done {
         // SAFETY: the queue is alive.
-        check(unsafe { (self.api.clFinish)(self.queue) })
+        check(unsafe { (self.0.api.clFinish)(self.0.queue) })
     }
 }
 
@@ -325,7 +316,7 @@ impl Listed {
         Ok(bytes.as_chunks::<8>().0.iter().map(|chunk| u64::from_ne_bytes(*chunk)).collect())
     }
 
-    pub(crate) fn open(&self) -> Done<Arc<Queue>> {
-        Queue::open(self.api, self.device)
+    pub(crate) fn open(&self) -> Done<OpenCl> {
+        OpenCl::of(self.api, self.device)
     }
 }

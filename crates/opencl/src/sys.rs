@@ -5,6 +5,7 @@
 use libloading::Library;
 use std::ffi::{c_char, c_void};
 use std::sync::OnceLock;
+use tapml_cfamily::functions;
 
 /// An object of OpenCL: a platform, device, context, queue, buffer, program or kernel.
 pub(crate) type Object = *mut c_void;
@@ -35,51 +36,34 @@ pub(crate) const OUT_OF_RESOURCES: Status = -5;
 pub(crate) const OUT_OF_HOST_MEMORY: Status = -6;
 pub(crate) const BUILD_PROGRAM_FAILURE: Status = -11;
 
-macro_rules! functions {
-    ($($name:ident: fn($($argument:ty),*) -> $result:ty;)*) => {
-        /// The loaded functions.
-        #[allow(non_snake_case, reason = "the names of OpenCL")]
-        pub(crate) struct Api {
-            $(pub(crate) $name: unsafe extern "system" fn($($argument),*) -> $result,)*
-            _library: Library,
-        }
-
-        impl Api {
-            fn from(library: Library) -> Result<Api, libloading::Error> {
-                // SAFETY: the types are those of the headers.
-                unsafe {
-                    Ok(Api { $($name: *library.get(concat!(stringify!($name), "\0").as_bytes())?,)* _library: library })
-                }
-            }
-        }
-    };
-}
-
 functions! {
-    clGetPlatformIDs: fn(u32, *mut Object, *mut u32) -> Status;
-    clGetPlatformInfo: fn(Object, u32, usize, *mut c_void, *mut usize) -> Status;
-    clGetDeviceIDs: fn(Object, u64, u32, *mut Object, *mut u32) -> Status;
-    clGetDeviceInfo: fn(Object, u32, usize, *mut c_void, *mut usize) -> Status;
-    clCreateContext: fn(*const isize, u32, *const Object, *const c_void, *mut c_void, *mut Status) -> Object;
-    clReleaseContext: fn(Object) -> Status;
-    clCreateCommandQueue: fn(Object, Object, u64, *mut Status) -> Object;
-    clReleaseCommandQueue: fn(Object) -> Status;
-    clCreateBuffer: fn(Object, u64, usize, *mut c_void, *mut Status) -> Object;
-    clReleaseMemObject: fn(Object) -> Status;
-    clEnqueueReadBuffer: fn(Object, Object, u32, usize, usize, *mut c_void, u32, *const Object, *mut Object) -> Status;
-    clEnqueueWriteBuffer: fn(Object, Object, u32, usize, usize, *const c_void, u32, *const Object, *mut Object) -> Status;
-    clEnqueueCopyBuffer: fn(Object, Object, Object, usize, usize, usize, u32, *const Object, *mut Object) -> Status;
-    clEnqueueFillBuffer: fn(Object, Object, *const c_void, usize, usize, usize, u32, *const Object, *mut Object) -> Status;
-    clCreateProgramWithSource: fn(Object, u32, *const *const c_char, *const usize, *mut Status) -> Object;
-    clBuildProgram: fn(Object, u32, *const Object, *const c_char, *const c_void, *mut c_void) -> Status;
-    clGetProgramBuildInfo: fn(Object, Object, u32, usize, *mut c_void, *mut usize) -> Status;
-    clReleaseProgram: fn(Object) -> Status;
-    clCreateKernel: fn(Object, *const c_char, *mut Status) -> Object;
-    clReleaseKernel: fn(Object) -> Status;
-    clSetKernelArg: fn(Object, u32, usize, *const c_void) -> Status;
-    clEnqueueNDRangeKernel: fn(Object, Object, u32, *const usize, *const usize, *const usize, u32, *const Object, *mut Object) -> Status;
-    clFlush: fn(Object) -> Status;
-    clFinish: fn(Object) -> Status;
+    /// The loaded functions.
+    Api "system" {
+        clGetPlatformIDs: fn(u32, *mut Object, *mut u32) -> Status;
+        clGetPlatformInfo: fn(Object, u32, usize, *mut c_void, *mut usize) -> Status;
+        clGetDeviceIDs: fn(Object, u64, u32, *mut Object, *mut u32) -> Status;
+        clGetDeviceInfo: fn(Object, u32, usize, *mut c_void, *mut usize) -> Status;
+        clCreateContext: fn(*const isize, u32, *const Object, *const c_void, *mut c_void, *mut Status) -> Object;
+        clReleaseContext: fn(Object) -> Status;
+        clCreateCommandQueue: fn(Object, Object, u64, *mut Status) -> Object;
+        clReleaseCommandQueue: fn(Object) -> Status;
+        clCreateBuffer: fn(Object, u64, usize, *mut c_void, *mut Status) -> Object;
+        clReleaseMemObject: fn(Object) -> Status;
+        clEnqueueReadBuffer: fn(Object, Object, u32, usize, usize, *mut c_void, u32, *const Object, *mut Object) -> Status;
+        clEnqueueWriteBuffer: fn(Object, Object, u32, usize, usize, *const c_void, u32, *const Object, *mut Object) -> Status;
+        clEnqueueCopyBuffer: fn(Object, Object, Object, usize, usize, usize, u32, *const Object, *mut Object) -> Status;
+        clEnqueueFillBuffer: fn(Object, Object, *const c_void, usize, usize, usize, u32, *const Object, *mut Object) -> Status;
+        clCreateProgramWithSource: fn(Object, u32, *const *const c_char, *const usize, *mut Status) -> Object;
+        clBuildProgram: fn(Object, u32, *const Object, *const c_char, *const c_void, *mut c_void) -> Status;
+        clGetProgramBuildInfo: fn(Object, Object, u32, usize, *mut c_void, *mut usize) -> Status;
+        clReleaseProgram: fn(Object) -> Status;
+        clCreateKernel: fn(Object, *const c_char, *mut Status) -> Object;
+        clReleaseKernel: fn(Object) -> Status;
+        clSetKernelArg: fn(Object, u32, usize, *const c_void) -> Status;
+        clEnqueueNDRangeKernel: fn(Object, Object, u32, *const usize, *const usize, *const usize, u32, *const Object, *mut Object) -> Status;
+        clFlush: fn(Object) -> Status;
+        clFinish: fn(Object) -> Status;
+    }
 }
 
 const NAMES: &[&str] = if cfg!(windows) {

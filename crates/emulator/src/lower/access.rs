@@ -1,6 +1,6 @@
 //! Places in memory: what pointer expressions denote, and how to step into them.
 
-use super::types::{Kind, Layout};
+use super::types::{Kind, Layout, width};
 use super::{Lower, Lowered, Val};
 use crate::code::{Bin, Bound, Inst, Mem, Reg, RuntimeLength};
 use naga::{Expression, Handle, TypeInner};
@@ -133,7 +133,7 @@ impl Lower<'_> {
     /// Layout units that one address unit of a memory instruction has.
     pub(super) fn unit(layout: Layout, kind: Kind) -> u32 {
         match layout {
-            Layout::Host => kind.width(),
+            Layout::Host => width(kind),
             Layout::Flat => 1,
         }
     }

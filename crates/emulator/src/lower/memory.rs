@@ -1,7 +1,7 @@
 //! Loads from and stores to places.
 
 use super::access::{Place, Root};
-use super::types::{Layout, Leaf};
+use super::types::{Layout, Leaf, width};
 use super::{Lower, Lowered};
 use crate::code::{Access, Inst, Reg};
 use naga::TypeInner;
@@ -34,7 +34,7 @@ impl Lower<'_> {
         while let Some(&first) = rest.first() {
             let unit = Self::unit(place.layout(), first.kind);
             let follows = |(i, l): (usize, &Leaf)| {
-                l.kind.width() == first.kind.width() && l.offset == first.offset + i as u32 * unit
+                width(l.kind) == width(first.kind) && l.offset == first.offset + i as u32 * unit
             };
             let run = rest.iter().enumerate().take_while(|&(i, l)| follows((i, l))).count().min(4);
             let dim = self.combine(&place.dims, unit)?;

@@ -26,6 +26,7 @@ use naga::{Expression, Function, GlobalVariable, Handle, Module, Span, TypeInner
 use regs::Regs;
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
+pub use tapml_wgsl::Fail;
 use types::{Kind, Types};
 
 /// Most instructions of one kernel. Inlining can make a small text large.
@@ -39,12 +40,6 @@ const MAX_REGISTER_BYTES: u64 = 512 << 20;
 
 /// How often uniformity is refined before everything is taken as varying.
 const MAX_ROUNDS: usize = 12;
-
-/// A construct that the emulator does not run, or a limit of it.
-pub struct Fail {
-    pub span: Span,
-    pub what: String,
-}
 
 pub(crate) type Lowered<T> = Result<T, Fail>;
 
@@ -175,18 +170,12 @@ struct Lower<'a> {
 }
 
 /// Lowers the entry point at `index`.
-pub fn lower(
-    module: &Module,
-    info: &ModuleInfo,
-    layouter: &naga::proc::Layouter,
-    index: usize,
-    choices: Choices,
-) -> Lowered<Code> {
+pub fn lower(module: &Module, info: &ModuleInfo, index: usize, choices: Choices) -> Lowered<Code> {
     let mut facts = Facts::default();
     for round in 0..=MAX_ROUNDS {
         facts.everything = round == MAX_ROUNDS;
         facts.changed = false;
-        let mut lower = Lower::new(module, info, layouter, choices, facts);
+        let mut lower = Lower::new(module, info, choices, facts);
         lower.entry(index)?;
         if !lower.facts.changed {
             return lower.finish();
@@ -197,15 +186,9 @@ pub fn lower(
 }
 
 impl<'a> Lower<'a> {
-    fn new(
-        module: &'a Module,
-        info: &'a ModuleInfo,
-        layouter: &'a naga::proc::Layouter,
-        choices: Choices,
-        facts: Facts,
-    ) -> Lower<'a> {
+    fn new(module: &'a Module, info: &'a ModuleInfo, choices: Choices, facts: Facts) -> Lower<'a> {
         Lower {
-            types: Types::new(module, layouter),
+            types: Types::new(module),
             info,
             choices,
             facts,

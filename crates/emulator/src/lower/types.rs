@@ -1,42 +1,15 @@
 //! Types as the emulator sees them: runs of scalars in registers, and byte layouts in buffers.
 
-use naga::proc::{IndexableLength, Layouter};
-use naga::{ArraySize, Handle, Module, Scalar, ScalarKind, Type, TypeInner, VectorSize};
+use naga::proc::IndexableLength;
+use naga::{ArraySize, Handle, Module, Type, TypeInner, VectorSize};
+pub use tapml_wgsl::Kind;
 
 /// The largest value or variable, in scalars, that is kept in registers.
 pub const MAX_SCALARS: u32 = 1 << 14;
 
-/// The scalar types of WGSL kernels.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Kind {
-    F32,
-    F16,
-    I32,
-    U32,
-    Bool,
-}
-
-impl Kind {
-    /// The kind of a naga scalar; `None` for widths that the emulator does not have.
-    pub fn of(scalar: Scalar) -> Option<Kind> {
-        Some(match (scalar.kind, scalar.width) {
-            (ScalarKind::Float, 4) | (ScalarKind::AbstractFloat, _) => Kind::F32,
-            (ScalarKind::Float, 2) => Kind::F16,
-            (ScalarKind::Sint, 4) | (ScalarKind::AbstractInt, _) => Kind::I32,
-            (ScalarKind::Uint, 4) => Kind::U32,
-            (ScalarKind::Bool, _) => Kind::Bool,
-            _ => return None,
-        })
-    }
-
-    pub fn is_float(self) -> bool {
-        matches!(self, Kind::F32 | Kind::F16)
-    }
-
-    /// Bytes in a buffer.
-    pub fn width(self) -> u32 {
-        if self == Kind::F16 { 2 } else { 4 }
-    }
+/// Bytes of a scalar in a buffer.
+pub fn width(kind: Kind) -> u32 {
+    if kind == Kind::F16 { 2 } else { 4 }
 }
 
 /// How memory is laid out.
@@ -66,15 +39,14 @@ pub struct Step {
 /// Type questions about one module.
 pub struct Types<'a> {
     pub module: &'a Module,
-    pub layouter: &'a Layouter,
     /// Scalars of every type, in the order of the type arena.
     scalars: Vec<Option<u32>>,
 }
 
 impl<'a> Types<'a> {
     /// Counts the scalars of every type once: nested structs would be walked again and again otherwise.
-    pub fn new(module: &'a Module, layouter: &'a Layouter) -> Types<'a> {
-        let mut types = Types { module, layouter, scalars: Vec::with_capacity(module.types.len()) };
+    pub fn new(module: &'a Module) -> Types<'a> {
+        let mut types = Types { module, scalars: Vec::with_capacity(module.types.len()) };
         for (_, ty) in module.types.iter() {
             let scalars = types.count_scalars(&ty.inner);
             types.scalars.push(scalars);
@@ -168,11 +140,11 @@ impl<'a> Types<'a> {
         let flat = layout == Layout::Flat;
         Some(match *inner {
             TypeInner::Vector { size, scalar } => {
-                Step { scale: if flat { 1 } else { Kind::of(scalar)?.width() }, count: Some(size as u32) }
+                Step { scale: if flat { 1 } else { width(Kind::of(scalar)?) }, count: Some(size as u32) }
             }
             TypeInner::Matrix { columns, rows, scalar } => {
                 let padded = if rows == VectorSize::Bi { 2 } else { 4 };
-                let scale = if flat { rows as u32 } else { padded * Kind::of(scalar)?.width() };
+                let scale = if flat { rows as u32 } else { padded * width(Kind::of(scalar)?) };
                 Step { scale, count: Some(columns as u32) }
             }
             TypeInner::Array { base, size, stride } => {
@@ -202,22 +174,6 @@ impl<'a> Types<'a> {
             | TypeInner::Matrix { scalar: s, .. }
             | TypeInner::Atomic(s) => Kind::of(s),
             _ => None,
-        }
-    }
-
-    /// Fewest bytes that a binding of this type must have: one element for a runtime-sized array.
-    pub fn min_size(&self, ty: Handle<Type>) -> u32 {
-        match *self.inner(ty) {
-            TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => stride,
-            TypeInner::Struct { ref members, span } => match members.last() {
-                Some(last)
-                    if matches!(self.inner(last.ty), TypeInner::Array { size: ArraySize::Dynamic, .. }) =>
-                {
-                    last.offset + self.min_size(last.ty)
-                }
-                _ => span,
-            },
-            _ => self.layouter[ty].size,
         }
     }
 }

@@ -1,15 +1,17 @@
 //! The device on a runtime that is no runtime (`stub.rs`): books, transfers, compiling, launches and errors. No kernel
 //! computes anything there, and none has run on hardware.
 
-use super::*;
 use crate::stub::{self, Launch};
+use crate::{HipDevice, adapter};
+use tapml_cfamily::device::Options;
 use tapml_device::conformance::{Outcome, cases};
-use tapml_device::{BindingKind, Extent, Language, Source};
-use tapml_graph::{Dim, Symbol};
+use tapml_device::{Binding, BindingKind, Command, Device, Extent, KernelDesc, Language, Source};
+use tapml_graph::{Dim, ErrorKind, Symbol, Symbols};
 
 fn device() -> HipDevice {
-    let options = Options::parse("").unwrap();
-    HipDevice::with(adapter::open_on(&stub::API, &stub::RTC, 0, options).unwrap(), options)
+    let options = Options::default();
+    let (hip, info) = adapter::open_on(&stub::API, &stub::RTC, 0, options).unwrap();
+    HipDevice::new(hip, info, options)
 }
 
 fn desc(body: &str) -> KernelDesc {
@@ -62,7 +64,7 @@ fn a_launch_has_its_groups_and_its_range() {
     let command = Command::Dispatch { label: "k".into(), kernel, bindings, groups };
     let list = device.record(&[command]).unwrap();
     device.replay(list, &Symbols::np(3, 0)).unwrap();
-    let start = device.buffers[&buffer].raw_address();
+    let start = stub::start();
     let expected = Launch {
         name: "main_".into(),
         groups: [3, 2, 1],

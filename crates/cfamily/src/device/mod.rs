@@ -1,75 +1,86 @@
-//! The device: buffers, kernels and lists of HIP behind the books that refuse wrong calls.
+//! A device over a driver that compiles printed kernels and works in order: what the backends of OpenCL and HIP share.
+//! The books that refuse wrong calls stand in front of it.
 
-use crate::adapter::{self, Opened};
-use crate::compile::{Compiled, compile};
-use crate::error::{Done, failed, lost};
-use crate::options::Options;
-use crate::runtime::{Argument, Memory, Stream};
-use crate::sys::Rtc;
+mod compile;
+mod driver;
+mod options;
+
+pub use driver::{Argument, Driver, Fault, Refusal, failed, lost};
+pub use options::{Options, switches};
+
+use crate::Arg;
+use compile::{Compiled, compile};
 use std::collections::HashMap;
-use std::sync::Arc;
-use tapml_cfamily::Arg;
 use tapml_device::{
     Binding, BufferId, Command, Device, DeviceInfo, KernelDesc, KernelId, ListId, Mirror, Recorded,
 };
 use tapml_graph::{Error, ErrorKind, Result, Symbols};
 
-/// A HIP device with one stream that keeps the order of calls.
-pub struct HipDevice {
+/// A device over a driver that keeps the order of calls.
+pub struct Driven<D: Driver> {
     mirror: Mirror,
     options: Options,
-    buffers: HashMap<BufferId, Memory>,
-    kernels: HashMap<KernelId, Compiled>,
-    stream: Arc<Stream>,
-    rtc: &'static Rtc,
+    buffers: HashMap<BufferId, Memory<D>>,
+    kernels: HashMap<KernelId, Compiled<D>>,
+    driver: D,
     /// What went wrong for good.
     lost: Option<String>,
 }
 
-impl HipDevice {
-    /// Opens device `index` of [`crate::adapters`]. `options` is a query string: `checks=on|off` (indices are kept inside
-    /// their arrays) and `f16=on|off`.
-    pub fn open(index: usize, options: &str) -> Result<HipDevice> {
+/// Memory of the driver and its bytes: a multiple of 4.
+struct Memory<D: Driver> {
+    raw: D::Memory,
+    bytes: u64,
+}
+
+impl<D: Driver> Memory<D> {
+    /// Bytes of a bound range.
+    fn length(&self, binding: &Binding) -> u64 {
+        if binding.size == 0 { self.bytes.saturating_sub(binding.offset) } else { binding.size }
+    }
+}
+
+type Done<D, T = ()> = std::result::Result<T, <D as Driver>::Failure>;
+
+impl<D: Driver> Driven<D> {
+    /// Opens device `index` of those that the crate lists. `options` is a query string: `checks=on|off` (indices are kept
+    /// inside their arrays) and `f16=on|off`.
+    pub fn open(index: usize, options: &str) -> Result<Driven<D>> {
         let options = Options::parse(options)?;
-        Ok(HipDevice::with(adapter::open(index, options)?, options))
+        let (driver, info) = D::open(index, options)?;
+        Ok(Driven::new(driver, info, options))
     }
 
-    fn with(Opened { stream, rtc, info }: Opened, options: Options) -> HipDevice {
-        HipDevice {
-            mirror: Mirror::new(info),
-            options,
-            buffers: HashMap::new(),
-            kernels: HashMap::new(),
-            stream,
-            rtc,
-            lost: None,
-        }
+    /// A device over an open driver, which tells this about itself.
+    pub fn new(driver: D, info: DeviceInfo, options: Options) -> Driven<D> {
+        let mirror = Mirror::new(info);
+        Driven { mirror, options, buffers: HashMap::new(), kernels: HashMap::new(), driver, lost: None }
     }
 
-    /// Makes sure that the device works, and makes it that of this thread.
+    /// Makes sure that the device works.
     fn alive(&mut self) -> Result<()> {
         if let Some(first) = &self.lost {
             return Err(Error::new(ErrorKind::DeviceLost, format!("the device was lost: {first}"))
                 .with_hint("open the device again"));
         }
-        let entered = self.stream.enter();
+        let entered = self.driver.enter();
         self.done("use the device", entered)
     }
 
     /// The end of a call that works on the device; a failure loses it.
-    fn done<T>(&mut self, doing: &str, result: Done<T>) -> Result<T> {
-        result.map_err(|e| {
-            let error = lost(doing, e);
+    fn done<T>(&mut self, doing: &str, result: Done<D, T>) -> Result<T> {
+        result.map_err(|failure| {
+            let error = lost(doing, failure);
             self.lost = Some(error.message().to_string());
             error
         })
     }
 
-    fn memory_of(&self, buffer: BufferId) -> Result<&Memory> {
+    fn memory_of(&self, buffer: BufferId) -> Result<&Memory<D>> {
         self.buffers.get(&buffer).ok_or_else(|| Error::bug(format!("buffer {} has no memory", buffer.0)))
     }
 
-    fn kernel(&self, kernel: KernelId) -> Result<&Compiled> {
+    fn kernel(&self, kernel: KernelId) -> Result<&Compiled<D>> {
         self.kernels.get(&kernel).ok_or_else(|| Error::bug(format!("kernel {} was not compiled", kernel.0)))
     }
 
@@ -90,31 +101,33 @@ impl HipDevice {
                 if from.is_empty() {
                     return Ok(());
                 }
-                let done = self.stream.copy(self.memory_of(*src)?, self.memory_of(*dst)?, from, to.start);
+                let (src, dst) = (self.memory_of(*src)?, self.memory_of(*dst)?);
+                let done = self.driver.copy(&src.raw, &dst.raw, from, to.start);
                 self.done("copy a buffer", done)
             }
             Command::Fill { buffer, word } => {
-                let done = self.stream.fill(self.memory_of(*buffer)?, *word);
+                let memory = self.memory_of(*buffer)?;
+                let done = self.driver.fill(&memory.raw, memory.bytes as usize, *word);
                 self.done("fill a buffer", done)
             }
         }
     }
 
-    fn dispatch(&self, kernel: KernelId, bindings: &[Binding], groups: [u32; 3]) -> Result<Done> {
+    fn dispatch(&self, kernel: KernelId, bindings: &[Binding], groups: [u32; 3]) -> Result<Done<D>> {
         let compiled = self.kernel(kernel)?;
         let argument = |arg: &Arg| {
             let (Arg::Pointer(at) | Arg::Offset(at) | Arg::Bytes(at)) = *arg;
             let binding =
                 bindings.get(at as usize).ok_or_else(|| Error::bug("an argument without a binding"))?;
             let memory = self.memory_of(binding.buffer)?;
-            match arg {
-                Arg::Pointer(_) => Ok(Argument::Memory(memory, binding.offset)),
-                Arg::Bytes(_) => Ok(Argument::Bytes(length(binding, memory) as u32)),
-                Arg::Offset(_) => Err(Error::bug("an offset beside an address of HIP")),
-            }
+            Ok(match arg {
+                Arg::Pointer(_) => Argument::Memory(&memory.raw, binding.offset),
+                Arg::Offset(_) => Argument::Offset(binding.offset),
+                Arg::Bytes(_) => Argument::Bytes(memory.length(binding) as u32),
+            })
         };
         let arguments = compiled.printed.args.iter().map(argument).collect::<Result<Vec<_>>>()?;
-        Ok(self.stream.run(&compiled.kernel, &arguments, groups, compiled.workgroup))
+        Ok(self.driver.run(&compiled.kernel, &arguments, groups, compiled.workgroup))
     }
 
     /// Refuses ranges that are shorter than what the kernel binds there.
@@ -122,7 +135,7 @@ impl HipDevice {
         let Command::Dispatch { label, kernel, bindings, .. } = command else { return Ok(()) };
         let compiled = self.kernel(*kernel)?;
         for (index, (binding, &least)) in bindings.iter().zip(&compiled.printed.min_sizes).enumerate() {
-            let bytes = length(binding, self.memory_of(binding.buffer)?);
+            let bytes = self.memory_of(binding.buffer)?.length(binding);
             if bytes < u64::from(least) {
                 let name = &compiled.name;
                 return Err(Error::invalid(format!(
@@ -135,31 +148,27 @@ impl HipDevice {
     }
 }
 
-/// Bytes of a bound range.
-fn length(binding: &Binding, memory: &Memory) -> u64 {
-    if binding.size == 0 { memory.size().saturating_sub(binding.offset) } else { binding.size }
-}
-
-impl Device for HipDevice {
+impl<D: Driver> Device for Driven<D> {
     fn info(&self) -> &DeviceInfo {
         self.mirror.info()
     }
 
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
         self.alive()?;
-        let bytes = self.mirror.rounded(label, size)?;
+        let bytes = self.mirror.rounded(label, size)?.max(4);
         let doing = format!("create buffer `{label}` of {size} bytes");
-        let made = self.stream.memory(bytes as usize);
-        let made = made.and_then(|memory| self.stream.fill(&memory, 0).map(|()| memory));
-        let memory = made.map_err(|e| failed(&doing, e))?;
+        let made = self.driver.memory(bytes as usize);
+        // Some drivers take the memory only when it is first used.
+        let made = made.and_then(|raw| self.driver.fill(&raw, bytes as usize, 0).map(|()| raw));
+        let raw = made.map_err(|failure| failed(&doing, failure))?;
         let id = self.mirror.create_buffer(label, size)?;
-        self.buffers.insert(id, memory);
+        self.buffers.insert(id, Memory { raw, bytes });
         Ok(id)
     }
 
     fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
         self.mirror.destroy_buffer(buffer)?;
-        // The runtime waits until the commands that use the memory have run.
+        // The driver keeps the memory until the commands that use it have run.
         self.buffers.remove(&buffer);
         Ok(())
     }
@@ -170,7 +179,7 @@ impl Device for HipDevice {
         if range.is_empty() {
             return Ok(());
         }
-        let done = self.stream.write(self.memory_of(buffer)?, range.start, data);
+        let done = self.driver.write(&self.memory_of(buffer)?.raw, range.start, data);
         self.done("write a buffer", done)
     }
 
@@ -180,13 +189,13 @@ impl Device for HipDevice {
         if range.is_empty() {
             return self.wait();
         }
-        let done = self.stream.read(self.memory_of(buffer)?, range.start, out);
+        let done = self.driver.read(&self.memory_of(buffer)?.raw, range.start, out);
         self.done("read a buffer", done)
     }
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         self.alive()?;
-        let compiled = compile((&self.stream, self.rtc), desc, self.mirror.info(), self.options)?;
+        let compiled = compile(&self.driver, desc, self.mirror.info(), self.options)?;
         let id = self.mirror.create_kernel(desc)?;
         self.kernels.insert(id, compiled);
         Ok(id)
@@ -212,7 +221,9 @@ impl Device for HipDevice {
         self.alive()?;
         // All or nothing: a refused replay leaves every buffer as it was.
         let commands = self.mirror.replay(list, symbols)?.to_vec();
-        commands.iter().try_for_each(|command| self.run(command, symbols))
+        commands.iter().try_for_each(|command| self.run(command, symbols))?;
+        let done = self.driver.flush();
+        self.done("hand over commands", done)
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
@@ -221,7 +232,7 @@ impl Device for HipDevice {
 
     fn wait(&mut self) -> Result<()> {
         self.alive()?;
-        let done = self.stream.finish();
+        let done = self.driver.finish();
         self.done("finish all work", done)
     }
 
@@ -229,6 +240,3 @@ impl Device for HipDevice {
         self.mirror.memory()
     }
 }
-
-#[cfg(test)]
-mod tests;

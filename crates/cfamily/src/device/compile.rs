@@ -1,44 +1,38 @@
-//! From a kernel description to a kernel of OpenCL, and its compiler's messages to lines of the kernel's own file.
+//! From a kernel description to a kernel of the driver, and its compiler's messages to lines of the kernel's own file.
 
-use crate::error::failed;
-use crate::options::Options;
-use crate::queue::{Kernel, Queue, Refusal};
-use std::sync::Arc;
-use tapml_cfamily::{Bounds, Dialect, Printed, print};
+use super::{Driver, Options, Refusal, failed};
+use crate::{Bounds, Printed, print};
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// A compiled kernel and how to launch it.
-pub(crate) struct Compiled {
-    pub(crate) kernel: Kernel,
-    pub(crate) printed: Printed,
-    pub(crate) workgroup: [u32; 3],
-    pub(crate) name: String,
+pub struct Compiled<D: Driver> {
+    pub kernel: D::Kernel,
+    pub printed: Printed,
+    pub workgroup: [u32; 3],
+    pub name: String,
 }
 
 /// Compiles a kernel that fits the device's limits.
-pub(crate) fn compile(
-    queue: &Arc<Queue>,
+pub fn compile<D: Driver>(
+    driver: &D,
     desc: &KernelDesc,
     info: &DeviceInfo,
     options: Options,
-) -> Result<Compiled> {
+) -> Result<Compiled<D>> {
     let bounds = if options.checks { Bounds::Clamp } else { Bounds::Unchecked };
-    let printing = tapml_cfamily::Options { bounds, ..tapml_cfamily::Options::new(Dialect::OpenCl) };
-    let printed = print(desc, info, printing)?;
-    let doing = format!("compile kernel `{}`", desc.name);
-    match queue.kernel(&printed.text, flags(info), &printed.name) {
+    let printed = print(desc, info, crate::Options { bounds, ..crate::Options::new(D::DIALECT) })?;
+    match driver.kernel(&printed, info) {
         Ok(kernel) => Ok(Compiled { kernel, printed, workgroup: desc.workgroup, name: desc.name.clone() }),
-        Err(Refusal::Call(failure)) => Err(failed(&doing, failure).with_detail("kernel", &desc.name)),
+        Err(Refusal::Call(doing, failure)) => {
+            Err(failed(&format!("{doing} kernel `{}`", desc.name), failure).with_detail("kernel", &desc.name))
+        }
+        Err(Refusal::Compiler(why)) => {
+            Err(Error::bug(format!("could not compile kernel `{}`: {why}", desc.name))
+                .with_detail("kernel", &desc.name))
+        }
         Err(Refusal::Log(log)) => Err(refused(desc, &printed, &log)),
     }
-}
-
-/// What the driver's compiler is told. PoCL 3.1 (over LLVM 14), when it optimises, lets invocations store in a loop
-/// behind conditions that are false for them: the kernel of `linear` then writes outputs past the end of a row.
-fn flags(info: &DeviceInfo) -> &'static str {
-    let pocl = info.driver.starts_with("Portable Computing Language");
-    if pocl { "-cl-std=CL1.2 -cl-opt-disable" } else { "-cl-std=CL1.2" }
 }
 
 /// The driver's compiler does not take what was printed.

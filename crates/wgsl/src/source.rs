@@ -11,6 +11,7 @@ pub struct SourceMap {
     pub text: String,
     /// Bytes of directives in front of the first line.
     header: usize,
+    /// Whether `f16` is enabled.
     pub wants_f16: bool,
 }
 
@@ -49,6 +50,23 @@ impl SourceMap {
         SourceMap { source: source.clone(), header: header.len(), text: header + &body, wants_f16 }
     }
 
+    /// The line (from 1) of the full text that holds a span's first byte; 0 if unknown.
+    pub fn line(&self, span: Span) -> u32 {
+        let before = span.to_range().and_then(|range| self.text.get(..range.start));
+        before.map_or(0, |before| before.matches('\n').count() as u32 + 1)
+    }
+
+    /// The place where a line of the full text (from 1) begins.
+    pub fn locate_line(&self, full_line: u32) -> Location {
+        let file = self.source.file.clone();
+        let text = self.text.lines().nth(full_line.saturating_sub(1) as usize).unwrap_or_default();
+        let source = text.trim().to_string();
+        match self.source.line_in_text(full_line) {
+            Some(line) => Location { file, line, column: 1, source },
+            None => Location { file: format!("{file} (prelude)"), line: full_line, column: 1, source },
+        }
+    }
+
     /// The place of a span's first byte.
     pub fn locate(&self, span: Span) -> Location {
         let unknown = Location { file: self.source.file.clone(), line: 0, column: 0, source: String::new() };
@@ -82,7 +100,7 @@ impl SourceMap {
     }
 }
 
-/// The extensions that a line enables, if it is an `enable` directive of extensions that the emulator knows.
+/// The extensions that a line enables, if it is an `enable` directive of extensions that are known.
 fn enabled(line: &str) -> Option<Vec<&str>> {
     let list = line.trim().strip_prefix("enable ")?.strip_suffix(';')?;
     let names: Vec<_> = list.split(',').map(str::trim).collect();

@@ -1,30 +1,70 @@
-//! From a kernel description to text: parsing, validation, override constants, and the checks that the text fits its
+//! From a kernel description to a module: parsing, validation, override constants, and the checks that the text fits its
 //! description.
 
 use crate::source::SourceMap;
-use crate::writer::{self, Text};
-use crate::{Options, Printed};
 use naga::back::{PipelineConstants, pipeline_constants::process_overrides};
 use naga::proc::Layouter;
 use naga::valid::{Capabilities, ModuleInfo, ShaderStages, SubgroupOperationSet, ValidationFlags, Validator};
 use naga::{
-    AddressSpace, ArraySize, GlobalVariable, Handle, Module, ShaderStage, Span, StorageAccess, Type,
-    TypeInner,
+    AddressSpace, ArraySize, GlobalVariable, Handle, ShaderStage, Span, StorageAccess, Type, TypeInner,
 };
 use tapml_device::{BindingKind, DeviceInfo, Error, ErrorKind, KernelDesc, Result};
 
-/// Stack of the thread that compiles: the front end recurses over nested source.
+/// Stack of the thread that compiles: front ends and what comes behind them recurse over nested source.
 const COMPILE_STACK: usize = 64 << 20;
 
-/// Prints a kernel for a device.
+/// A construct that is not taken, and where it stands.
+pub struct Fail {
+    /// Its place; undefined if it is not known yet.
+    pub span: Span,
+    /// What it is, such as `a pointer to a pointer`.
+    pub what: String,
+}
+
+impl Fail {
+    /// A failure whose place is not known yet.
+    pub fn new(what: impl Into<String>) -> Fail {
+        Fail { span: Span::UNDEFINED, what: what.into() }
+    }
+}
+
+/// A kernel's text as a valid module that fits the kernel's description, its override constants resolved.
+pub struct Module {
+    /// The module.
+    pub naga: naga::Module,
+    /// What the validator found out about it.
+    pub info: ModuleInfo,
+    /// Sizes and alignments of its types.
+    pub layouter: Layouter,
+    /// Index of the kernel among the entry points.
+    pub entry: usize,
+    /// Fewest bytes that each binding of the description must have.
+    pub min_sizes: Vec<u32>,
+    /// Places in the kernel's file.
+    pub source: SourceMap,
+}
+
+/// Reads a kernel and hands it to `back`, which makes something of it. Both run on a thread with a large stack.
 ///
-/// Fails as a compiler does: with [`ErrorKind::Unsupported`] if the kernel is beyond the device's limits or uses what no
-/// dialect has, else with [`ErrorKind::Compile`], which names kernel, file and line.
-pub fn print(desc: &KernelDesc, info: &DeviceInfo, options: Options) -> Result<Printed> {
+/// Fails as a compiler does: with [`ErrorKind::Unsupported`] if the kernel is beyond the device's limits or features, else
+/// with [`ErrorKind::Compile`], which names kernel, file and line. What `back` does not take is unsupported: the message
+/// is `refusal` followed by what it is.
+pub fn compile<T: Send>(
+    desc: &KernelDesc,
+    info: &DeviceInfo,
+    refusal: &str,
+    back: impl FnOnce(&Module) -> std::result::Result<T, Fail> + Send,
+) -> Result<(Module, T)> {
     desc.check_limits(info)?;
+    let work = || {
+        let module = Front { desc, info, source: SourceMap::new(&desc.source, desc.needs_f16) }.module()?;
+        let made = back(&module).map_err(|fail| {
+            let message = format!("{refusal} {}", fail.what);
+            module.source.error(ErrorKind::Unsupported, &desc.name, fail.span, &message)
+        })?;
+        Ok((module, made))
+    };
     std::thread::scope(|scope| {
-        let work =
-            || Front { desc, info, source: SourceMap::new(&desc.source, desc.needs_f16) }.print(options);
         let builder = std::thread::Builder::new().name("wgsl".into()).stack_size(COMPILE_STACK);
         let thread = builder.spawn_scoped(scope, work).map_err(|e| {
             Error::new(ErrorKind::OutOfMemory, format!("could not start the compiler's thread: {e}"))
@@ -41,7 +81,7 @@ struct Front<'a> {
 }
 
 impl Front<'_> {
-    fn print(self, options: Options) -> Result<Printed> {
+    fn module(self) -> Result<Module> {
         if self.source.wants_f16 && !self.info.features.f16 {
             let text =
                 format!("kernel `{}` enables f16, which {} does not have", self.desc.name, self.info.name);
@@ -49,32 +89,27 @@ impl Front<'_> {
                 .with_detail("kernel", &self.desc.name)
                 .with_detail("feature", "f16"));
         }
-        let module = self.parse()?;
-        let module_info = self.validate(&module)?;
-        let constants = self.constants(&module)?;
+        let declared = self.parse()?;
+        let declared_info = self.validate(&declared)?;
+        let constants = self.constants(&declared)?;
         let entry = (ShaderStage::Compute, self.desc.entry.as_str());
-        self.find_entry(&module)?;
-        let resolved = process_overrides(&module, &module_info, Some(entry), &constants);
-        let (resolved, resolved_info) =
-            resolved.map_err(|e| self.fail(Span::UNDEFINED, &chain(&e), &chain(&e)))?;
-        let index = self.find_entry(&resolved)?;
+        self.find_entry(&declared)?;
+        let resolved = process_overrides(&declared, &declared_info, Some(entry), &constants);
+        let (naga, info) = resolved.map_err(|e| self.fail(Span::UNDEFINED, &chain(&e), &chain(&e)))?;
+        let (naga, info) = (naga.into_owned(), info.into_owned());
+        let entry = self.find_entry(&naga)?;
         let mut layouter = Layouter::default();
-        layouter.update(resolved.to_ctx()).map_err(|e| self.fail(Span::UNDEFINED, &e.to_string(), ""))?;
-        let min_sizes = self.check_bindings(&module, (&resolved, &layouter), &resolved_info, index)?;
-        self.check_workgroup((&resolved, &layouter), &resolved_info, index)?;
-        let written = writer::write(&resolved, &resolved_info, &layouter, index, options, &self.source);
-        let Text { text, name, args, lines } = written.map_err(|fail| {
-            let message = format!("no text of the C family is written for {}", fail.what);
-            self.source.error(ErrorKind::Unsupported, &self.desc.name, fail.span, &message)
-        })?;
-        Ok(Printed { text, name, args, min_sizes, lines, source: self.source })
+        layouter.update(naga.to_ctx()).map_err(|e| self.fail(Span::UNDEFINED, &e.to_string(), ""))?;
+        let min_sizes = self.check_bindings(&declared, (&naga, &layouter), &info, entry)?;
+        self.check_workgroup((&naga, &layouter), &info, entry)?;
+        Ok(Module { naga, info, layouter, entry, min_sizes, source: self.source })
     }
 
     fn fail(&self, span: Span, message: &str, log: &str) -> Error {
         self.source.error(ErrorKind::Compile, &self.desc.name, span, message).with_detail("log", log)
     }
 
-    fn parse(&self) -> Result<Module> {
+    fn parse(&self) -> Result<naga::Module> {
         naga::front::wgsl::parse_str(&self.source.text).map_err(|error| {
             let span = error.labels().next().map_or(Span::UNDEFINED, |(span, _)| span);
             let log = error.emit_to_string_with_path(&self.source.text, &self.desc.source.file);
@@ -82,7 +117,7 @@ impl Front<'_> {
         })
     }
 
-    fn validate(&self, module: &Module) -> Result<ModuleInfo> {
+    fn validate(&self, module: &naga::Module) -> Result<ModuleInfo> {
         let mut capabilities = Capabilities::SHADER_FLOAT16_IN_FLOAT32;
         capabilities.set(Capabilities::SHADER_FLOAT16, self.info.features.f16);
         let subgroups = Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER;
@@ -97,7 +132,7 @@ impl Front<'_> {
     }
 
     /// The description's constants, keyed as naga wants them.
-    fn constants(&self, module: &Module) -> Result<PipelineConstants> {
+    fn constants(&self, module: &naga::Module) -> Result<PipelineConstants> {
         let mut constants = PipelineConstants::default();
         for (name, value) in &self.desc.constants {
             let known = || module.overrides.iter().map(|(_, o)| o);
@@ -119,7 +154,7 @@ impl Front<'_> {
         Ok(constants)
     }
 
-    fn find_entry(&self, module: &Module) -> Result<usize> {
+    fn find_entry(&self, module: &naga::Module) -> Result<usize> {
         let is_entry = |e: &naga::EntryPoint| e.stage == ShaderStage::Compute && e.name == self.desc.entry;
         module.entry_points.iter().position(is_entry).ok_or_else(|| {
             let message = format!("no compute entry point `{}`", self.desc.entry);
@@ -130,8 +165,8 @@ impl Front<'_> {
     /// Compares the text's bindings with the description's; the fewest bytes of each.
     fn check_bindings(
         &self,
-        declared: &Module,
-        (module, layouter): (&Module, &Layouter),
+        declared: &naga::Module,
+        (module, layouter): (&naga::Module, &Layouter),
         info: &ModuleInfo,
         entry: usize,
     ) -> Result<Vec<u32>> {
@@ -175,7 +210,7 @@ impl Front<'_> {
 
     fn check_workgroup(
         &self,
-        (module, layouter): (&Module, &Layouter),
+        (module, layouter): (&naga::Module, &Layouter),
         info: &ModuleInfo,
         entry: usize,
     ) -> Result<()> {
@@ -214,7 +249,7 @@ fn kind_of(var: &GlobalVariable) -> Option<BindingKind> {
 }
 
 /// Fewest bytes that a binding of this type must have: one element for a runtime-sized array.
-fn min_size(module: &Module, layouter: &Layouter, ty: Handle<Type>) -> u32 {
+fn min_size(module: &naga::Module, layouter: &Layouter, ty: Handle<Type>) -> u32 {
     match module.types[ty].inner {
         TypeInner::Array { size: ArraySize::Dynamic, stride, .. } => stride,
         TypeInner::Struct { ref members, span } => match members.last() {

@@ -1,0 +1,62 @@
+//! Options of a device: the query string after `?` in a platform word, such as `checks=off`.
+
+use tapml_graph::{Error, Result};
+
+/// What a user can choose when a device is opened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Print kernels whose indices are kept inside their arrays.
+    pub checks: bool,
+    /// Offer `f16`, which needs no arithmetic of the device: every operation is one of `f32`, rounded.
+    pub f16: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { checks: true, f16: true }
+    }
+}
+
+impl Options {
+    /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
+    pub fn parse(text: &str) -> Result<Options> {
+        let mut options = Options::default();
+        switches(text, &mut [("checks", &mut options.checks), ("f16", &mut options.f16)])?;
+        Ok(options)
+    }
+}
+
+/// Sets switches to what a text of `name=on` and `name=off` joined by `&` says. Fails with a hint that names them all.
+pub fn switches(text: &str, known: &mut [(&str, &mut bool)]) -> Result<()> {
+    let names: Vec<&str> = known.iter().map(|(name, _)| *name).collect();
+    let hint = format!("known options, each on or off: {}", names.join(", "));
+    for pair in text.split('&').filter(|p| !p.is_empty()) {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let Some((_, place)) = known.iter_mut().find(|(known, _)| *known == name) else {
+            return Err(Error::invalid(format!("unknown device option `{name}`")).with_hint(hint));
+        };
+        **place = match value {
+            "on" => true,
+            "off" => false,
+            _ => {
+                let text = format!("device option `{name}` is `on` or `off`, found `{value}`");
+                return Err(Error::invalid(text).with_hint(hint));
+            }
+        };
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_knows_and_refuses_the_rest() {
+        assert_eq!(Options::parse("").unwrap(), Options { checks: true, f16: true });
+        assert_eq!(Options::parse("checks=off&f16=off").unwrap(), Options { checks: false, f16: false });
+        for bad in ["colour=on", "checks", "checks=maybe", "="] {
+            assert!(Options::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"), "{bad}");
+        }
+    }
+}
