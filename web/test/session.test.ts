@@ -290,6 +290,24 @@ device("a step writes, runs and reads in one round trip", async () => {
   client.leave();
 });
 
+device("turns of one message run one after the other", async () => {
+  const client = new Client();
+  await client.open();
+  client.send("createBuffer", { buffer: 1, label: "out", size: 8n });
+  await client.kernel(1, ADD);
+  client.record(1, 1, 1);
+  const word = (offset: bigint, value: number) => ({ buffer: 1, offset, data: new Uint8Array([value, 0, 0, 0]) });
+  const turn = (...writes: ReturnType<typeof word>[]) => ({ writes, symbols: [] });
+  const reads = [{ buffer: 1, offset: 0n, size: 8n }];
+  const three = await client.ask("turns", { list: 1, turns: [turn(word(0n, 9)), turn(word(4n, 5)), turn()], reads });
+  assert.ok(three.case === "data" && three.value.last);
+  assert.deepEqual([...three.value.data], [12, 0, 0, 0, 5, 0, 0, 0]);
+  assert.match(failure(await client.ask("turns", { list: 7, turns: [turn()], reads })).message, /no list 7/);
+  const many = await client.ask("turns", { list: 1, turns: Array.from({ length: 257 }, () => turn()), reads });
+  assert.match(failure(many).message, /257 turns, at most 256/);
+  client.leave();
+});
+
 const SCALE = `
 @group(0) @binding(0) var<storage, read> x: array<f32>;
 @group(0) @binding(1) var<storage, read> w: array<f32>;

@@ -51,6 +51,15 @@ pub struct Get<'a> {
     pub out: &'a mut [u8],
 }
 
+/// One run of a list among several, as [`Device::turns`] takes them.
+#[derive(Clone, Debug)]
+pub struct Turn<'a> {
+    /// What is written before it.
+    pub writes: Vec<Put<'a>>,
+    /// The values of its symbols.
+    pub symbols: Symbols,
+}
+
 /// Something that stores buffers and runs kernels.
 ///
 /// Commands and transfers of one device take effect in the order of the calls. A call may return before its effect is
@@ -99,6 +108,12 @@ pub trait Device: Send {
         reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out))
     }
 
+    /// Runs a recorded list several times, each time after the turn's own writes, and reads behind the last: steps that
+    /// need no answer of the one before. The same as single steps; a device behind a wire does it in one round trip.
+    fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
+        one_by_one(self, list, turns, reads)
+    }
+
     /// Frees a recorded list.
     fn destroy_list(&mut self, list: ListId) -> Result<()>;
 
@@ -129,4 +144,18 @@ pub trait Device: Send {
 
     /// Bytes of device memory in use by buffers, and the most that were in use at once.
     fn memory(&self) -> (u64, u64);
+}
+
+/// What [`Device::turns`] does where a device does nothing of its own: single steps.
+pub fn one_by_one<D: Device + ?Sized>(
+    device: &mut D,
+    list: ListId,
+    turns: &[Turn<'_>],
+    reads: &mut [Get<'_>],
+) -> Result<()> {
+    let Some((last, before)) = turns.split_last() else {
+        return reads.iter_mut().try_for_each(|get| device.read(get.buffer, get.offset, get.out));
+    };
+    before.iter().try_for_each(|turn| device.step(list, &turn.symbols, &turn.writes, &mut []))?;
+    device.step(list, &last.symbols, &last.writes, reads)
 }

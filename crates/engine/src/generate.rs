@@ -2,7 +2,7 @@
 
 use crate::runner::Runner;
 use crate::sampler::{Sampler, Sampling};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, RangeInclusive};
 use std::time::{Duration, Instant};
 use tapml_exec::Image;
 use tapml_graph::{Error, Result};
@@ -24,8 +24,11 @@ impl Default for GenerateOptions {
     }
 }
 
-/// Most tokens that a runner chooses by itself before they are looked at.
-const AHEAD: usize = 32;
+/// Tokens that a runner chooses by itself before they are looked at: this many at first, as the time they take tells then.
+const AHEAD: RangeInclusive<usize> = 4..=32;
+
+/// How long they should take, so that people see them come and little is done in vain behind the last one.
+const SPAN: Duration = Duration::from_millis(50);
 
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,6 +113,7 @@ impl<R: Runner> Generator<R> {
         };
         let mut text = prompt.to_vec();
         let sampling = &options.sampling;
+        let mut ahead = *AHEAD.start();
         let mut follows = sampling.temperature == 0.0 && sampling.repetition_penalty.is_none();
         'more: while result.ids.len() < options.max_tokens {
             if text.len() > self.runner.context() {
@@ -119,10 +123,12 @@ impl<R: Runner> Generator<R> {
             // From the second new token on a runner may go on by itself.
             if follows && !result.ids.is_empty() {
                 let left = options.max_tokens - result.ids.len();
-                let Some(ids) = self.follow(&text, left.min(AHEAD))? else {
+                let began = Instant::now();
+                let Some(ids) = self.follow(&text, left.min(ahead))? else {
                     follows = false;
                     continue;
                 };
+                ahead = next_ahead(ahead, began.elapsed());
                 for id in ids {
                     text.push(id);
                     result.ids.push(id);
@@ -188,6 +194,15 @@ impl<R: Runner> Generator<R> {
         self.fed = fed;
         self.fed.extend_from_slice(new);
         Ok(logits)
+    }
+}
+
+/// How many tokens are to be chosen at once, when so many took this long.
+fn next_ahead(ahead: usize, took: Duration) -> usize {
+    match () {
+        () if took < SPAN / 2 => (ahead * 2).min(*AHEAD.end()),
+        () if took > SPAN * 2 => (ahead / 2).max(1),
+        () => ahead,
     }
 }
 

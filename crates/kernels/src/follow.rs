@@ -6,7 +6,7 @@ use crate::instance::{Instance, commands, expect_within};
 use crate::kernel::argmax;
 use crate::plan::{When, symbol_bytes};
 use crate::program::{Port, Program};
-use tapml_device::{Binding, BufferId, Command, Device, Get, KernelId, ListId, Put};
+use tapml_device::{Binding, BufferId, Command, Device, Get, KernelId, ListId, Put, Turn};
 use tapml_graph::{DType, Dim, Error, Result, Symbol, Symbols};
 
 /// Most steps that are set going before the host waits for them.
@@ -88,20 +88,17 @@ impl Instance {
         for start in (p..last).step_by(MOST as usize) {
             let end = last.min(start + MOST);
             let mut bytes = vec![0; (end - start) as usize * 4];
-            for at in start..end {
-                let symbols = Symbols::np(1, at);
-                let (block, token) = (symbol_bytes(&symbols)?, first.to_le_bytes());
-                let mut puts = Vec::with_capacity(2);
-                if at == p {
-                    puts.push(Put { buffer: ids, offset: 0, data: &token });
-                }
-                puts.extend(self.symbols().map(|buffer| Put { buffer, offset: 0, data: &block }));
-                let mut gets = Vec::new();
-                if at + 1 == end {
-                    gets.push(Get { buffer: found, offset: start * 4, out: &mut bytes });
-                }
-                device.step(list, &symbols, &puts, &mut gets)?;
-            }
+            let token = first.to_le_bytes();
+            let symbols = (start..end).map(|at| Symbols::np(1, at));
+            let symbols = symbols.map(|s| Ok((symbol_bytes(&s)?, s))).collect::<Result<Vec<_>>>()?;
+            let turns = symbols.iter().map(|(block, symbols)| {
+                let begins = (symbols.get(Symbol::P) == Some(p)).then_some((ids, &token[..]));
+                let puts = begins.into_iter().chain(self.symbols().map(|buffer| (buffer, &block[..])));
+                let writes = puts.map(|(buffer, data)| Put { buffer, offset: 0, data }).collect();
+                Turn { writes, symbols: symbols.clone() }
+            });
+            let found = Get { buffer: found, offset: start * 4, out: &mut bytes };
+            device.turns(list, &turns.collect::<Vec<_>>(), &mut [found])?;
             let words = bytes.chunks_exact(4).filter_map(|word| word.try_into().ok());
             tokens.extend(words.map(u32::from_le_bytes));
         }

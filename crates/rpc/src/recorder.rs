@@ -24,6 +24,8 @@ pub struct Doing {
     pub request: u64,
     /// The command of the list that runs, from 1; 0 if that is not known.
     pub command: u64,
+    /// The turn that the request is at, from 1; 0 if it has none.
+    pub turn: u64,
 }
 
 impl Recorder {
@@ -35,7 +37,14 @@ impl Recorder {
 
     /// Notes which request runs from here on; 0 for none.
     pub fn request(&self, request: u64) {
-        self.said().note(Doing { request, command: 0 });
+        self.said().note(Doing { request, ..Doing::default() });
+    }
+
+    /// Notes which turn of the request is set going.
+    pub fn turn(&self, turn: u64) {
+        let mut said = self.said();
+        let doing = Doing { turn, ..said.doing };
+        said.note(doing);
     }
 
     /// Notes which command of the request's list runs from here on.
@@ -54,9 +63,7 @@ impl Said {
     fn note(&mut self, doing: Doing) {
         let Some(file) = self.file.as_mut().filter(|_| self.doing != doing) else { return };
         self.doing = doing;
-        let mut bytes = [0; 16];
-        bytes[..8].copy_from_slice(&doing.request.to_le_bytes());
-        bytes[8..].copy_from_slice(&doing.command.to_le_bytes());
+        let bytes = [doing.request, doing.command, doing.turn].map(u64::to_le_bytes).concat();
         // A lost note costs detail in a post-mortem, nothing else.
         let _ = put(file, &bytes);
     }
@@ -80,5 +87,5 @@ pub fn last(path: &Path) -> io::Result<Doing> {
     let bytes = std::fs::read(path)?;
     let word =
         |at: usize| bytes.get(at..at + 8).and_then(|b| b.try_into().ok()).map_or(0, u64::from_le_bytes);
-    Ok(Doing { request: word(0), command: word(8) })
+    Ok(Doing { request: word(0), command: word(8), turn: word(16) })
 }

@@ -10,7 +10,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::process::Command;
 use std::time::{Duration, Instant};
-use tapml_device::{Device, Error, ErrorKind, Symbols};
+use tapml_device::{Device, Error, ErrorKind, Get, Symbols, Turn};
 use tapml_rpc::RemoteDevice;
 use tapml_rpc::agent::{Agent, Config, Isolation, Settings};
 use tapml_rpc::wire::{self, Reply, Request, ToAgent, ToClient};
@@ -101,6 +101,27 @@ fn a_kernel_that_never_ends_meets_the_deadline() {
         assert!(start.elapsed() < Duration::from_secs(30));
         serves_on(&agent);
     }
+}
+
+#[test]
+fn each_turn_of_a_message_has_the_deadline_for_itself() {
+    let agent = Running::processes(quick(Duration::from_secs(60)));
+    let mut device = agent.open("trap", "deadline=2");
+    let (buffer, list) = listed(&mut device, &["slow"]).unwrap();
+    let turn = |p| Turn { writes: Vec::new(), symbols: Symbols::np(1, p) };
+    let (mut word, start) = ([0; 4], Instant::now());
+    let read = Get { buffer, offset: 0, out: &mut word };
+    device.turns(list, &[0, 1, 2, 3].map(turn), &mut [read]).unwrap();
+    assert!(start.elapsed() > Duration::from_secs(2), "together they take longer than one may");
+    assert_eq!(u32::from_le_bytes(word), 4);
+    let (buffer, list) = listed(&mut device, &["hang"]).unwrap();
+    let read = Get { buffer, offset: 0, out: &mut word };
+    let error = device.turns(list, &[7, 8].map(turn), &mut [read]).unwrap_err();
+    lost(&error);
+    assert!(error.to_string().contains("did not finish within"), "{error}");
+    assert_eq!(error.detail("kernel"), Some("hang"));
+    assert!(error.detail("running").unwrap().contains("n = 1, p = 7 (turn 1 of 2)"), "{error}");
+    serves_on(&agent);
 }
 
 #[test]

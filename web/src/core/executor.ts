@@ -1,7 +1,7 @@
 // The execution of requests on a device, one after the other.
 
 import { create } from "@bufbuild/protobuf";
-import type { Command as WireCommand, CreateBuffer, CreateKernel, Record as WireRecord, RunProgram, LoadProgram, Step } from "../wire/gen/tapml_pb";
+import type { Command as WireCommand, CreateBuffer, CreateKernel, Record as WireRecord, RunProgram, LoadProgram, Read, Turn } from "../wire/gen/tapml_pb";
 import { DoneSchema, ErrorKind, FindingsSchema, HeldBlobsSchema } from "../wire/gen/tapml_pb";
 import { few, integer, name } from "../wire/check";
 import { encodeData, type Reply, type Request } from "../wire/codec";
@@ -12,7 +12,7 @@ import { Fill } from "./fill";
 import type { Gpu } from "./gpu";
 import { Handles } from "./handles";
 import { compile, Layouts, type Kernel } from "./kernels";
-import { MAX_COMMANDS, MAX_HASHES, PIECE } from "./limits";
+import { MAX_COMMANDS, MAX_HASHES, MAX_TURNS, PIECE } from "./limits";
 import { List, type Command, type Parts } from "./lists";
 import { Instance, parseProgram, type Workshop } from "./program";
 import { sizeFromWire, symbolsFromWire } from "./sizes";
@@ -160,8 +160,15 @@ export class Executor implements Parts {
         return this.listener.settled();
       case "step":
         await this.expectNone();
-        await this.step(seq, request.value);
+        await this.turns(seq, request.value.list, [request.value], request.value.reads);
         return this.listener.settled();
+      case "turns": {
+        await this.expectNone();
+        const { list, turns, reads } = request.value;
+        if (turns.length > MAX_TURNS) throw invalid(`${turns.length} turns, at most ${MAX_TURNS}`);
+        await this.turns(seq, list, turns, reads);
+        return this.listener.settled();
+      }
       case "putTensor":
       case "dropTensor":
       case "callNode":
@@ -342,13 +349,14 @@ export class Executor implements Parts {
     await this.answerAll(seq, outputs);
   }
 
-  private async step(seq: number, r: Step): Promise<void> {
-    few("writes", r.writes);
-    const outputs = few("reads", r.reads).map((read): Range => {
+  private async turns(seq: number, list: number, turns: Pick<Turn, "writes" | "symbols">[], reads: Read[]): Promise<void> {
+    const outputs = few("reads", reads).map((read): Range => {
       return { buffer: this.buffers.get(read.buffer), offset: integer("offset", read.offset), length: integer("size", read.size) };
     });
-    r.writes.forEach((w) => write(this.gpu, this.buffers.get(w.buffer), integer("offset", w.offset), w.data));
-    await this.replay(seq, r.list, r.symbols);
+    for (const { writes, symbols } of turns) {
+      few("writes", writes).forEach((w) => write(this.gpu, this.buffers.get(w.buffer), integer("offset", w.offset), w.data));
+      await this.replay(seq, list, symbols);
+    }
     await this.answerAll(seq, outputs);
   }
 
@@ -397,6 +405,7 @@ function isAnswered(request: Request): boolean {
     case "loadProgram":
     case "runProgram":
     case "step":
+    case "turns":
     case "putTensor":
     case "dropTensor":
     case "callNode":

@@ -133,6 +133,10 @@ export class Journal {
         const { list, symbols, writes, reads } = request.value;
         return { tell: () => `write ${writes.length} ranges, ${this.tellReplay(list, symbols)}, read ${reads.length} ranges`, list };
       }
+      case "turns": {
+        const { list, turns } = request.value;
+        return { tell: () => `${turns.length} turns, the first ${this.tellReplay(list, turns[0]?.symbols ?? [])}`, list };
+      }
       case "destroyList": {
         this.commands -= this.lists.get(request.value.list)?.length ?? 0;
         this.lists.delete(request.value.list);

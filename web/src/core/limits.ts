@@ -14,6 +14,8 @@ export const MAX_NAME = 4096;
 export const MAX_TEXT = 4 << 20;
 /** Most bindings of one dispatch, constants of one kernel, and so on. */
 export const MAX_BINDINGS = 1024;
+/** Most turns of one message. */
+export const MAX_TURNS = 256;
 /** Most commands of one list. */
 export const MAX_COMMANDS = 1 << 20;
 /** Bytes of one transfer message, and of one blob. */

@@ -339,6 +339,8 @@ export class Session implements Listener {
 
   submitted(list: number): void {
     this.journal.submitted(list);
+    // Each turn of several has the deadline for itself.
+    if (this.doing) this.doing.since = Date.now();
   }
 
   settled(): void {
@@ -351,7 +353,7 @@ export class Session implements Listener {
 }
 
 /** What a session can do beside the commands of a device. */
-export const CAPABILITIES = ["blobs", "programs", "steps", "trace"];
+export const CAPABILITIES = ["blobs", "programs", "steps", "turns", "trace"];
 
 /** A device on one line. */
 export function adapterText(info: Info): string {

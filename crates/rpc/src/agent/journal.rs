@@ -46,7 +46,8 @@ enum What {
     Text(String),
     Kernel(u32),
     Record(u32),
-    Replay(u32, Vec<wire::Symbol>),
+    /// A list, and the symbols of each of its turns.
+    Replay(u32, Vec<Vec<wire::Symbol>>),
     Program(u32, Vec<wire::Symbol>),
 }
 
@@ -120,8 +121,11 @@ impl Journal {
                 }
                 What::Record(r.list)
             }
-            Request::Replay(r) => What::Replay(r.list, r.symbols.clone()),
-            Request::Step(r) => What::Replay(r.list, r.symbols.clone()),
+            Request::Replay(r) => What::Replay(r.list, vec![r.symbols.clone()]),
+            Request::Step(r) => What::Replay(r.list, vec![r.symbols.clone()]),
+            Request::Turns(r) => {
+                What::Replay(r.list, r.turns.iter().map(|turn| turn.symbols.clone()).collect())
+            }
             Request::DestroyKernel(r) => What::Text(format!("destroy kernel {}", r.kernel)),
             Request::DestroyList(r) => {
                 self.lists.remove(&r.list);
@@ -154,7 +158,7 @@ impl Journal {
         }
     }
 
-    fn tell(&self, what: &What) -> String {
+    fn tell(&self, what: &What, turn: u64) -> String {
         match what {
             What::Text(text) => text.clone(),
             What::Kernel(id) => {
@@ -162,12 +166,15 @@ impl Journal {
             }
             What::Record(id) => format!("record list {id}"),
             What::Program(id, values) => format!("run program {id}{}", symbols(values)),
-            What::Replay(id, values) => {
+            What::Replay(id, turns) => {
+                let (at, count) = (turn.max(1), turns.len());
+                let of = if count < 2 { String::new() } else { format!(" (turn {at} of {count})") };
+                let values = turns.get(at as usize - 1).map_or(&[][..], Vec::as_slice);
                 let commands = self.lists.get(id).map_or(&[][..], Vec::as_slice);
                 let told: Vec<String> = commands.iter().take(MEMBERS).map(|c| self.command(c)).collect();
                 let more = if commands.len() > MEMBERS { ", …" } else { "" };
                 format!(
-                    "replay list {id}{} of {} commands: {}{more}",
+                    "replay list {id}{}{of} of {} commands: {}{more}",
                     symbols(values),
                     commands.len(),
                     told.join(", ")
@@ -230,7 +237,7 @@ impl Journal {
     ) -> wire::PostMortem {
         let running = self.recent.iter().find(|n| n.seq == doing.request && doing.request > 0);
         let kernels = running.map_or_else(Vec::new, |n| self.kernels(&n.what, doing, &end.output, find));
-        let running = running.map_or_else(String::new, |n| self.tell(&n.what));
+        let running = running.map_or_else(String::new, |n| self.tell(&n.what, doing.turn));
         let until = self.recent.iter().filter(|n| doing.request == 0 || n.seq <= doing.request);
         let notes: Vec<&Note> = until.collect();
         let told = &notes[notes.len().saturating_sub(TOLD)..];
@@ -242,7 +249,7 @@ impl Journal {
             request: doing.request,
             running,
             kernels,
-            recent: told.iter().map(|n| format!("{}: {}", n.seq, self.tell(&n.what))).collect(),
+            recent: told.iter().map(|n| format!("{}: {}", n.seq, self.tell(&n.what, 1))).collect(),
             output: end.output,
             memory: self.memory,
             busy_ms: busy.as_millis() as u64,

@@ -95,7 +95,7 @@ impl Session {
             last: self.hello,
             heard: Instant::now(),
             looked: Instant::now(),
-            doing: (0, Instant::now()),
+            doing: ((0, 0), Instant::now()),
             cancel: None,
         };
         let client_left = front.listen();
@@ -230,8 +230,8 @@ struct Front {
     /// When the client last sent something, and when the watch last looked.
     heard: Instant,
     looked: Instant,
-    /// The request that runs, and since when it has been seen.
-    doing: (u64, Instant),
+    /// The request that runs with the turn it is at, and since when that has been seen.
+    doing: ((u64, u64), Instant),
     /// The request to give up, and when its process ends.
     cancel: Option<(u64, Instant)>,
 }
@@ -336,9 +336,9 @@ impl Front {
 
     /// Ends the process if it must not go on.
     fn watch(&mut self) {
-        let request = recorder::last(&self.shared.recorder).unwrap_or_default().request;
-        if request != self.doing.0 {
-            self.doing = (request, Instant::now());
+        let Doing { request, turn, .. } = recorder::last(&self.shared.recorder).unwrap_or_default();
+        if (request, turn) != self.doing.0 {
+            self.doing = ((request, turn), Instant::now());
         }
         let busy = self.doing.1.elapsed();
         let done = lock(&self.shared.journal).done();

@@ -6,14 +6,15 @@ use super::blobs::{self, Saved};
 use super::connection::Connection;
 use super::described;
 use crate::wire::convert::{self, handle};
-use crate::wire::limits::{COMMANDS, MAX_BINDINGS, PIECE};
+use crate::wire::limits::{COMMANDS, MAX_BINDINGS, MAX_TURNS, PIECE};
 use crate::wire::{self, Reply, Request};
 use bytes::Bytes;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Finding, Get, KernelDesc, KernelId, ListId, Mirror, Put,
+    BufferId, Command, Device, DeviceInfo, Finding, Get, KernelDesc, KernelId, ListId, Mirror, Put, Turn,
+    one_by_one,
 };
 use tapml_exec::NodeServer;
 use tapml_graph::{Error, Result, Symbols};
@@ -31,6 +32,7 @@ pub struct RemoteDevice {
     fresh: HashSet<BufferId>,
     blobs: bool,
     steps: bool,
+    turns: bool,
     saved: Saved,
     pub(super) programs: u32,
     /// An error of a call that cannot return one.
@@ -77,6 +79,7 @@ impl RemoteDevice {
             fresh: HashSet::new(),
             blobs: can("blobs"),
             steps: can("steps"),
+            turns: can("turns"),
             saved: Saved::default(),
             programs: 0,
             pending: None,
@@ -130,6 +133,50 @@ impl RemoteDevice {
             connection.send(write, false, || format!("write a blob at {offset} of buffer {id}")).map(drop)
         };
         blobs::upload(&mut self.connection, data, &mut self.saved, &mut each)
+    }
+
+    /// What a turn writes and its symbols, for the wire. What is wrong with the list is told by the device itself: the answer
+    /// is waited for.
+    fn turn(&mut self, writes: &[Put<'_>], symbols: &Symbols) -> Result<wire::Turn> {
+        let put = |put: &Put<'_>| {
+            self.mirror.write(put.buffer, put.offset, put.data.len())?;
+            self.fresh.remove(&put.buffer);
+            let data = Bytes::copy_from_slice(put.data);
+            Ok(wire::Write { buffer: handle(put.buffer.0)?, offset: put.offset, data })
+        };
+        let writes = writes.iter().map(put).collect::<Result<Vec<_>>>()?;
+        Ok(wire::Turn { writes, symbols: convert::symbols_to_wire(symbols)? })
+    }
+
+    /// Reads as the wire carries them; those of nothing are left out.
+    fn asked(&self, reads: &[Get<'_>]) -> Result<Vec<wire::Read>> {
+        let get = |get: &Get<'_>| {
+            self.mirror.read(get.buffer, get.offset, get.out.len())?;
+            let (buffer, size) = (handle(get.buffer.0)?, get.out.len() as u64);
+            Ok(wire::Read { buffer, offset: get.offset, size })
+        };
+        reads.iter().filter(|get| !get.out.is_empty()).map(get).collect()
+    }
+
+    /// Receives an answer that goes to several places one after the other.
+    fn receive_all(
+        &mut self,
+        request: Request,
+        reads: &mut [Get<'_>],
+        note: impl FnOnce() -> String,
+    ) -> Result<()> {
+        if let [get] = reads {
+            return self.receive(request, get.out, note);
+        }
+        let mut all = vec![0; reads.iter().map(|get| get.out.len()).sum()];
+        self.receive(request, &mut all, note)?;
+        let mut rest = all.as_slice();
+        for get in reads {
+            let (part, after) = rest.split_at(get.out.len());
+            get.out.copy_from_slice(part);
+            rest = after;
+        }
+        Ok(())
     }
 
     /// Receives the pieces of an answer into `out`, which they fill exactly.
@@ -272,35 +319,24 @@ impl Device for RemoteDevice {
             self.replay(list, symbols)?;
             return reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out));
         }
-        let put = |put: &Put<'_>| {
-            self.mirror.write(put.buffer, put.offset, put.data.len())?;
-            let data = Bytes::copy_from_slice(put.data);
-            Ok(wire::Write { buffer: handle(put.buffer.0)?, offset: put.offset, data })
-        };
-        let writes = writes.iter().map(put).collect::<Result<Vec<_>>>()?;
-        // The answer is waited for: the device itself tells what is wrong with the list, and it is looked at once.
-        let get = |get: &Get<'_>| {
-            self.mirror.read(get.buffer, get.offset, get.out.len())?;
-            let (buffer, size) = (handle(get.buffer.0)?, get.out.len() as u64);
-            Ok(wire::Read { buffer, offset: get.offset, size })
-        };
-        let asked = reads.iter().filter(|get| !get.out.is_empty()).map(get).collect::<Result<Vec<_>>>()?;
-        self.fresh.retain(|id| !writes.iter().any(|write| u64::from(write.buffer) == id.0));
-        let list = handle(list.0)?;
-        let step = wire::Step { writes, list, symbols: convert::symbols_to_wire(symbols)?, reads: asked };
-        let note = format!("step of list {list} with {symbols:?}");
-        if let [get] = reads {
-            return self.receive(Request::Step(step), get.out, || note);
+        let wire::Turn { writes, symbols: values } = self.turn(writes, symbols)?;
+        let (list, asked) = (handle(list.0)?, self.asked(reads)?);
+        let step = wire::Step { writes, list, symbols: values, reads: asked };
+        self.receive_all(Request::Step(step), reads, || format!("step of list {list} with {symbols:?}"))
+    }
+
+    fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
+        let sent: usize = turns.iter().flat_map(|turn| &turn.writes).map(|put| put.data.len()).sum();
+        let writes: usize = turns.iter().map(|turn| turn.writes.len()).sum();
+        let few = turns.len() <= MAX_TURNS && writes.max(reads.len()) <= MAX_BINDINGS && sent <= PIECE;
+        if !self.turns || turns.len() < 2 || reads.is_empty() || !few {
+            return one_by_one(self, list, turns, reads);
         }
-        let mut all = vec![0; reads.iter().map(|get| get.out.len()).sum()];
-        self.receive(Request::Step(step), &mut all, || note)?;
-        let mut rest = all.as_slice();
-        for get in reads {
-            let (part, after) = rest.split_at(get.out.len());
-            get.out.copy_from_slice(part);
-            rest = after;
-        }
-        Ok(())
+        let turns = turns.iter().map(|turn| self.turn(&turn.writes, &turn.symbols));
+        let turns = turns.collect::<Result<Vec<_>>>()?;
+        let (list, count, asked) = (handle(list.0)?, turns.len(), self.asked(reads)?);
+        let turns = wire::Turns { list, turns, reads: asked };
+        self.receive_all(Request::Turns(turns), reads, || format!("{count} turns of list {list}"))
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {

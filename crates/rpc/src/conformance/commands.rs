@@ -166,17 +166,22 @@ pub(super) fn blobs(address: &Address) -> Check {
     }
 }
 
-pub(super) fn steps(address: &Address) -> Check {
-    let (mut raw, welcome) = Raw::device(address)?;
-    if !welcome.capabilities.iter().any(|c| c == "steps") {
-        return skip("it does not tell the capability `steps`");
-    }
+/// Two buffers of 16 bytes, and a list that copies the first to the second.
+fn copies(raw: &mut Raw) -> Check {
     raw.send(create(1, 16))?;
     raw.send(create(2, 16))?;
     let size = |constant| Some(wire::Size { constant, terms: Vec::new(), divisor: 1 });
     let copy = wire::Copy { src: 1, src_offset: size(0), dst: 2, dst_offset: size(0), size: size(16) };
     let commands = vec![wire::Command { work: Some(Work::Copy(copy)) }];
-    raw.send(Request::Record(wire::Record { list: 1, commands, more: false }))?;
+    raw.send(Request::Record(wire::Record { list: 1, commands, more: false })).map(drop)
+}
+
+pub(super) fn steps(address: &Address) -> Check {
+    let (mut raw, welcome) = Raw::device(address)?;
+    if !welcome.capabilities.iter().any(|c| c == "steps") {
+        return skip("it does not tell the capability `steps`");
+    }
+    copies(&mut raw)?;
     let step = |list, byte: u8| {
         let writes = vec![wire::Write { buffer: 1, offset: 0, data: vec![byte; 16].into() }];
         let reads =
@@ -191,4 +196,26 @@ pub(super) fn steps(address: &Address) -> Check {
         }
     }
     Ok(())
+}
+
+pub(super) fn turns(address: &Address) -> Check {
+    let (mut raw, welcome) = Raw::device(address)?;
+    if !welcome.capabilities.iter().any(|c| c == "turns") {
+        return skip("it does not tell the capability `turns`");
+    }
+    copies(&mut raw)?;
+    let turns = |list| {
+        // Each turn writes one word; the last one's copy has them all.
+        let write = |(offset, byte): (u64, u8)| wire::Write { buffer: 1, offset, data: vec![byte; 4].into() };
+        let turn = |at| wire::Turn { writes: vec![write(at)], symbols: Vec::new() };
+        let turns = [(0, 6), (4, 7), (8, 8), (4, 9)].map(turn).to_vec();
+        let read = |(buffer, offset)| wire::Read { buffer, offset, size: 8 };
+        Request::Turns(wire::Turns { list, turns, reads: [(2, 0), (2, 8)].map(read).to_vec() })
+    };
+    raw.refused("turns of a list that does not exist", ErrorKind::InvalidInput, turns(77))?;
+    let expected = [[6; 4], [9; 4], [8; 4], [0; 4]].concat();
+    match raw.pieces(turns(1))?.concat() {
+        found if found == expected => Ok(()),
+        found => fail(format!("turns that write and copy: expected {expected:?}, found {found:?}")),
+    }
 }

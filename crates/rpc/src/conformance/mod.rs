@@ -128,4 +128,9 @@ const RULES: &[Rule] = &[
         text: "a step writes, runs and reads; after a failed one the session goes on",
         body: commands::steps,
     },
+    Rule {
+        name: "wire_turns",
+        text: "turns of one message write, run and are read as single steps are",
+        body: commands::turns,
+    },
 ];

@@ -57,7 +57,7 @@ fn open(
 ) -> Result<(wire::Welcome, Option<Executor>)> {
     let mut welcome = wire::Welcome {
         version: wire::limits::VERSION,
-        capabilities: ["blobs", "programs", "steps", "trace"].map(String::from).to_vec(),
+        capabilities: ["blobs", "programs", "steps", "turns", "trace"].map(String::from).to_vec(),
         ..wire::Welcome::default()
     };
     if hello.target.is_empty() {
@@ -79,7 +79,7 @@ fn open(
     if hello.trace {
         device = Box::new(Traced::new(device, recorder.clone()));
     }
-    Ok((welcome, Some(Executor::new(device, settings))))
+    Ok((welcome, Some(Executor::new(device, settings, recorder.clone()))))
 }
 
 fn requests(

@@ -4,6 +4,7 @@ use super::blobs::Blobs;
 use super::handles::Handles;
 use super::program::Loaded;
 use crate::pipe::Settings;
+use crate::recorder::Recorder;
 use crate::wire::limits::{MAX_COMMANDS, PIECE};
 use crate::wire::{self, Reply, Request, convert};
 use bytes::Bytes;
@@ -30,11 +31,12 @@ pub struct Executor {
     deferred: Option<Error>,
     pub(super) memory: u64,
     memory_limit: u64,
+    recorder: Recorder,
 }
 
 impl Executor {
     /// A device without anything on it.
-    pub fn new(device: Box<dyn Device>, settings: &Settings) -> Executor {
+    pub fn new(device: Box<dyn Device>, settings: &Settings, recorder: Recorder) -> Executor {
         Executor {
             device,
             buffers: Handles::new("buffer"),
@@ -46,6 +48,7 @@ impl Executor {
             deferred: None,
             memory: 0,
             memory_limit: settings.memory,
+            recorder,
         }
     }
 
@@ -56,8 +59,12 @@ impl Executor {
                 None => return self.read(&r, true, answer).map(drop),
                 Some(error) => Err(error),
             },
-            Request::Step(r) => match self.deferred.take() {
-                None => return self.step(r, answer),
+            Request::Step(wire::Step { writes, list, symbols, reads }) => match self.deferred.take() {
+                None => return self.turns(list, &[wire::Turn { writes, symbols }], &reads, answer),
+                Some(error) => Err(error),
+            },
+            Request::Turns(r) => match self.deferred.take() {
+                None => return self.turns(r.list, &r.turns, &r.reads, answer),
                 Some(error) => Err(error),
             },
             Request::RunProgram(r) => match self.deferred.take() {
@@ -177,13 +184,22 @@ impl Executor {
         }
     }
 
-    /// See [`wire::Step`].
-    fn step(&mut self, r: wire::Step, answer: &mut Answer<'_>) -> Result<()> {
-        let run = r.writes.iter().try_for_each(|w| self.write(w.buffer, w.offset, &w.data));
-        if let Err(error) = run.and_then(|()| self.replay(r.list, &r.symbols)) {
-            return answer(failed(&error));
+    /// See [`wire::Step`] and [`wire::Turns`].
+    fn turns(
+        &mut self,
+        list: u32,
+        turns: &[wire::Turn],
+        reads: &[wire::Read],
+        answer: &mut Answer<'_>,
+    ) -> Result<()> {
+        for (at, turn) in (1..).zip(turns) {
+            self.recorder.turn(at);
+            let written = turn.writes.iter().try_for_each(|w| self.write(w.buffer, w.offset, &w.data));
+            if let Err(error) = written.and_then(|()| self.replay(list, &turn.symbols)) {
+                return answer(failed(&error));
+            }
         }
-        let Some((end, reads)) = r.reads.split_last() else {
+        let Some((end, reads)) = reads.split_last() else {
             let waited = self.device.wait();
             let data = wire::Data { data: Bytes::new(), last: true };
             return answer(waited.map_or_else(|e| failed(&e), |()| Reply::Data(data)));

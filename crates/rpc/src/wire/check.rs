@@ -2,11 +2,11 @@
 
 use super::limits::{
     MAX_AGENT_DEVICES, MAX_ATTRIBUTES, MAX_BINDINGS, MAX_HASHES, MAX_INTEGER, MAX_LABEL, MAX_NAME, MAX_OPS,
-    MAX_OUTPUTS, MAX_RANK, MAX_TEXT, MAX_VERSION, PIECE,
+    MAX_OUTPUTS, MAX_RANK, MAX_TEXT, MAX_TURNS, MAX_VERSION, PIECE,
 };
 use super::{
-    AgentWord, Command, CreateKernel, DeviceInfo, Offer, Register, Reply, Request, Size, Symbol, Tensor,
-    ToAgent, ToClient, Work,
+    AgentWord, Command, CreateKernel, DeviceInfo, Offer, Read, Register, Reply, Request, Size, Symbol,
+    Tensor, ToAgent, ToClient, Work, Write,
 };
 use tapml_graph::{Context, Error, Result};
 
@@ -30,11 +30,13 @@ pub fn request(message: &ToAgent) -> Result<()> {
         Request::Record(r) => r.commands.iter().try_for_each(one_command),
         Request::Replay(r) => symbols(&r.symbols),
         Request::Step(r) => {
-            few("writes", r.writes.len())?;
-            few("reads", r.reads.len())?;
-            symbols(&r.symbols)?;
-            r.writes.iter().try_for_each(|w| integer("offset", w.offset))?;
-            r.reads.iter().try_for_each(|r| integer("offset", r.offset).and(integer("size", r.size)))
+            turn(&r.writes, &r.symbols)?;
+            reads(&r.reads)
+        }
+        Request::Turns(r) => {
+            at_most("turns", r.turns.len(), MAX_TURNS)?;
+            r.turns.iter().try_for_each(|r| turn(&r.writes, &r.symbols))?;
+            reads(&r.reads)
         }
         Request::HasBlobs(r) if r.hashes.len() > MAX_HASHES => {
             Err(Error::invalid(format!("{} hashes, at most {MAX_HASHES}", r.hashes.len())))
@@ -178,6 +180,17 @@ fn plain(what: &str, value: &str, more: &str) -> Result<()> {
                 .with_hint(format!("names have 1 to 64 letters, digits, `.`, `_`, `-`{more}")))
         }
     }
+}
+
+fn turn(writes: &[Write], values: &[Symbol]) -> Result<()> {
+    few("writes", writes.len())?;
+    writes.iter().try_for_each(|w| integer("offset", w.offset))?;
+    symbols(values)
+}
+
+fn reads(reads: &[Read]) -> Result<()> {
+    few("reads", reads.len())?;
+    reads.iter().try_for_each(|r| integer("offset", r.offset).and(integer("size", r.size)))
 }
 
 fn kernel(kernel: &CreateKernel) -> Result<()> {

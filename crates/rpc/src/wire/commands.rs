@@ -299,6 +299,26 @@ pub struct Step {
     pub reads: Vec<Read>,
 }
 
+/// Several steps of one list that need no answer of the one before.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Turns {
+    #[prost(uint32, tag = "1")]
+    pub list: u32,
+    #[prost(message, repeated, tag = "2")]
+    pub turns: Vec<Turn>,
+    #[prost(message, repeated, tag = "3")]
+    pub reads: Vec<Read>,
+}
+
+/// One run of a list.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Turn {
+    #[prost(message, repeated, tag = "1")]
+    pub writes: Vec<Write>,
+    #[prost(message, repeated, tag = "2")]
+    pub symbols: Vec<Symbol>,
+}
+
 /// The value of a symbol: at most eight letters, digits or underscores, no digit first.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Symbol {

@@ -35,6 +35,9 @@ pub const MAX_TEXT: usize = 4 << 20;
 /// Most bindings of one dispatch, and constants of one kernel.
 pub const MAX_BINDINGS: usize = 1024;
 
+/// Most turns of one message.
+pub const MAX_TURNS: usize = 256;
+
 /// Commands sent in one message; longer lists are cut.
 pub const COMMANDS: usize = 1024;
 

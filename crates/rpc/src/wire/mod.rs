@@ -13,7 +13,7 @@ pub use commands::{
     AdapterKind, Binding, BindingKind, Command, Constant, Copy, CreateBuffer, CreateKernel, DestroyBuffer,
     DestroyKernel, DestroyList, DeviceInfo, Dispatch, Fill, Finding, Findings, HasBlobs, HeldBlobs, Input,
     Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Step, Symbol,
-    TakeFindings, Term, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
+    TakeFindings, Term, Turn, Turns, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
 };
 pub use hub::{
     AgentToHub, AgentWord, Close, Heartbeat, HubToAgent, HubWord, Open, Refused, Register, Registered,

@@ -34,6 +34,7 @@ pub static TO_AGENT: Shape = Shape(&[
     (20, &RUN_PROGRAM),
     (21, &LEAF),
     (22, &STEP),
+    (23, &TURNS),
     (30, &PUT_TENSOR),
     (31, &LEAF),
     (32, &CALL_NODE),
@@ -66,6 +67,8 @@ static SIZE: Shape = Shape(&[(2, &LEAF)]);
 static COPY: Shape = Shape(&[(2, &SIZE), (4, &SIZE), (5, &SIZE)]);
 static REPLAY: Shape = Shape(&[(2, &LEAF)]);
 static STEP: Shape = Shape(&[(1, &LEAF), (3, &LEAF), (4, &LEAF)]);
+static TURNS: Shape = Shape(&[(2, &TURN), (3, &LEAF)]);
+static TURN: Shape = Shape(&[(1, &LEAF), (2, &LEAF)]);
 static FINDINGS: Shape = Shape(&[(1, &LEAF)]);
 static LOAD_PROGRAM: Shape = Shape(&[(3, &LEAF)]);
 static RUN_PROGRAM: Shape = Shape(&[(2, &LEAF), (3, &LEAF)]);

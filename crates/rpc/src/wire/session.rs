@@ -3,8 +3,8 @@
 
 use super::commands::{
     CreateBuffer, CreateKernel, DestroyBuffer, DestroyKernel, DestroyList, DeviceInfo, Findings, HasBlobs,
-    HeldBlobs, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Step, TakeFindings, UnloadProgram,
-    Wait, Write, WriteBlob,
+    HeldBlobs, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Step, TakeFindings, Turns,
+    UnloadProgram, Wait, Write, WriteBlob,
 };
 use super::nodes::{CallNode, DropTensor, NodeResult, PutTensor};
 use bytes::Bytes;
@@ -16,7 +16,7 @@ pub struct ToAgent {
     pub seq: u64,
     #[prost(
         oneof = "Request",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 30, 31, 32"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 30, 31, 32"
     )]
     pub request: Option<Request>,
 }
@@ -66,6 +66,8 @@ pub enum Request {
     UnloadProgram(UnloadProgram),
     #[prost(message, tag = "22")]
     Step(Step),
+    #[prost(message, tag = "23")]
+    Turns(Turns),
     #[prost(message, tag = "30")]
     PutTensor(PutTensor),
     #[prost(message, tag = "31")]

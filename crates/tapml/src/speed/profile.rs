@@ -3,7 +3,9 @@
 
 use super::traffic;
 use crate::Result;
-use crate::device::{BufferId, Command, Device, DeviceInfo, Finding, Get, KernelDesc, KernelId, ListId, Put};
+use crate::device::{
+    BufferId, Command, Device, DeviceInfo, Finding, Get, KernelDesc, KernelId, ListId, Put, Turn, one_by_one,
+};
 use crate::graph::{Graph, Symbols};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -186,6 +188,14 @@ impl Device for Profiler {
         writes.iter().try_for_each(|put| self.write(put.buffer, put.offset, put.data))?;
         self.time(list, symbols)?;
         reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out))
+    }
+
+    fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
+        let on = self.recording.book().on;
+        if !on {
+            return self.device.turns(list, turns, reads);
+        }
+        one_by_one(self, list, turns, reads)
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {

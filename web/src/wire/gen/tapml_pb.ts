@@ -5,9 +5,9 @@
 // a Failed; nothing else is answered before that.
 //
 // Requests are executed one after the other in the order of their numbers. Some are answered (Read, CreateKernel, Wait,
-// TakeFindings, HasBlobs, LoadProgram, RunProgram, Step, PutTensor, CallNode, Ping); the others are not, so
+// TakeFindings, HasBlobs, LoadProgram, RunProgram, Step, Turns, PutTensor, CallNode, Ping); the others are not, so
 // that a client need not wait for them. If an unanswered one fails, the first such error is the answer to the next Read,
-// Wait, LoadProgram, RunProgram or Step, which is then not performed, and is forgotten thereafter. Destroying something
+// Wait, LoadProgram, RunProgram, Step or Turns, which is then not performed, and is forgotten thereafter. Destroying something
 // whose creation failed is no error.
 //
 // Flow control: a client has at most Welcome.limits.window bytes, and 16,384, of messages under way. A message is under way until a
@@ -29,7 +29,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file tapml.proto.
  */
 export const file_tapml: GenFile = /*@__PURE__*/
-  fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEihAgKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAEh4KBHN0ZXAYFiABKAsyDi50YXBtbC52MS5TdGVwSAASKQoKcHV0X3RlbnNvchgeIAEoCzITLnRhcG1sLnYxLlB1dFRlbnNvckgAEisKC2Ryb3BfdGVuc29yGB8gASgLMhQudGFwbWwudjEuRHJvcFRlbnNvckgAEicKCWNhbGxfbm9kZRggIAEoCzISLnRhcG1sLnYxLkNhbGxOb2RlSABCCQoHcmVxdWVzdCLjAwoIVG9DbGllbnQSCwoDc2VxGAEgASgEEiQKB3dlbGNvbWUYAiABKAsyES50YXBtbC52MS5XZWxjb21lSAASIgoGZmFpbGVkGAMgASgLMhAudGFwbWwudjEuRmFpbGVkSAASHgoEcG9uZxgEIAEoCzIOLnRhcG1sLnYxLlBvbmdIABIiCgZjcmVkaXQYBSABKAsyEC50YXBtbC52MS5DcmVkaXRIABIeCgRkb25lGAYgASgLMg4udGFwbWwudjEuRG9uZUgAEh4KBGRhdGEYByABKAsyDi50YXBtbC52MS5EYXRhSAASJgoIZmluZGluZ3MYCCABKAsyEi50YXBtbC52MS5GaW5kaW5nc0gAEikKCmhlbGRfYmxvYnMYCSABKAsyEy50YXBtbC52MS5IZWxkQmxvYnNIABIrCgtwb3N0X21vcnRlbRgKIAEoCzIULnRhcG1sLnYxLlBvc3RNb3J0ZW1IABIiCgZxdWV1ZWQYCyABKAsyEC50YXBtbC52MS5RdWV1ZWRIABIiCgZsZWFzZWQYDCABKAsyEC50YXBtbC52MS5MZWFzZWRIABIrCgtub2RlX3Jlc3VsdBgUIAEoCzIULnRhcG1sLnYxLk5vZGVSZXN1bHRIAEIHCgVyZXBseSKnAQoFSGVsbG8SEwoLdmVyc2lvbl9taW4YASABKA0SEwoLdmVyc2lvbl9tYXgYAiABKA0SDgoGY2xpZW50GAMgASgJEg0KBXRva2VuGAQgASgJEg4KBnRhcmdldBgFIAEoCRITCgtkZWFkbGluZV9tcxgGIAEoBBINCgV0cmFjZRgHIAEoCBIQCghwcmlvcml0eRgIIAEoBRIPCgd3YWl0X21zGAkgASgEIrABCgdXZWxjb21lEg8KB3ZlcnNpb24YASABKA0SDQoFYWdlbnQYAiABKAkSJAoGZGV2aWNlGAMgASgLMhQudGFwbWwudjEuRGV2aWNlSW5mbxIgCgdkZXZpY2VzGAQgAygLMg8udGFwbWwudjEuT2ZmZXISJwoGbGltaXRzGAUgASgLMhcudGFwbWwudjEuU2Vzc2lvbkxpbWl0cxIUCgxjYXBhYmlsaXRpZXMYBiADKAkieAoFT2ZmZXISDAoEbmFtZRgBIAEoCRIiCgRpbmZvGAIgASgLMhQudGFwbWwudjEuRGV2aWNlSW5mbxIOCgZyZWFzb24YAyABKAkSEAoIc2Vzc2lvbnMYBCABKA0SDQoFYWdlbnQYBSABKAkSDAoEYnVzeRgGIAEoDSIoCgZRdWV1ZWQSDQoFcGxhY2UYASABKA0SDwoHZGV2aWNlcxgCIAEoDSInCgZMZWFzZWQSDgoGZGV2aWNlGAEgASgJEg0KBWFnZW50GAIgASgJImoKDVNlc3Npb25MaW1pdHMSEwoLbWF4X21lc3NhZ2UYASABKAQSDgoGd2luZG93GAIgASgEEhMKC2RlYWRsaW5lX21zGAMgASgEEg8KB2lkbGVfbXMYBCABKAQSDgoGbWVtb3J5GAUgASgEIusBCgpEZXZpY2VJbmZvEhAKCHBsYXRmb3JtGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGZHJpdmVyGAMgASgJEiMKBGtpbmQYBCABKA4yFS50YXBtbC52MS5BZGFwdGVyS2luZBIgCgZsaW1pdHMYBSABKAsyEC50YXBtbC52MS5MaW1pdHMSCwoDZjE2GAYgASgIEhQKDHN1Ymdyb3VwX21pbhgHIAEoDRIUCgxzdWJncm91cF9tYXgYCCABKA0SHwoDb3BzGAkgAygLMhIudGFwbWwudjEuU2VydmVkT3ASDAoEY3VkYRgKIAEoDSK9AgoGTGltaXRzEhcKD21heF9idWZmZXJfc2l6ZRgBIAEoBBIYChBtYXhfYmluZGluZ19zaXplGAIgASgEEhgKEG1heF91bmlmb3JtX3NpemUYAyABKAQSGwoTbWF4X3N0b3JhZ2VfYnVmZmVycxgEIAEoDRIXCg9tYXhfaW52b2NhdGlvbnMYBSABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3gYBiABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3kYByABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3oYCCABKA0SHAoUbWF4X3dvcmtncm91cF9tZW1vcnkYCSABKA0SGgoSbWF4X2dyb3Vwc19wZXJfZGltGAogASgNEhwKFG1pbl9vZmZzZXRfYWxpZ25tZW50GAsgASgNIgYKBFBpbmciBgoEUG9uZyIrCgZDYW5jZWwSDwoHcmVxdWVzdBgBIAEoBBIQCghncmFjZV9tcxgCIAEoBCI7CgxDcmVhdGVCdWZmZXISDgoGYnVmZmVyGAEgASgNEg0KBWxhYmVsGAIgASgJEgwKBHNpemUYAyABKAQiHwoNRGVzdHJveUJ1ZmZlchIOCgZidWZmZXIYASABKA0iNQoFV3JpdGUSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRkYXRhGAMgASgMIjQKBFJlYWQSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRzaXplGAMgASgEIvUCCgxDcmVhdGVLZXJuZWwSDgoGa2VybmVsGAEgASgNEgwKBG5hbWUYAiABKAkSJAoIbGFuZ3VhZ2UYAyABKA4yEi50YXBtbC52MS5MYW5ndWFnZRIMCgRmaWxlGAQgASgJEg8KB3ByZWx1ZGUYBSABKAkSDAoEdGV4dBgGIAEoCRINCgVlbnRyeRgHIAEoCRIlCgljb25zdGFudHMYCCADKAsyEi50YXBtbC52MS5Db25zdGFudBInCghiaW5kaW5ncxgJIAMoDjIVLnRhcG1sLnYxLkJpbmRpbmdLaW5kEhMKC3dvcmtncm91cF94GAogASgNEhMKC3dvcmtncm91cF95GAsgASgNEhMKC3dvcmtncm91cF96GAwgASgNEhgKEHdvcmtncm91cF9tZW1vcnkYDSABKA0SEQoJbmVlZHNfZjE2GA4gASgIEhcKD25lZWRzX3N1Ymdyb3VwcxgPIAEoCBIQCghvdmVybGFwcxgQIAEoCCInCghDb25zdGFudBIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgBIh8KDURlc3Ryb3lLZXJuZWwSDgoGa2VybmVsGAEgASgNIkkKBlJlY29yZBIMCgRsaXN0GAEgASgNEiMKCGNvbW1hbmRzGAIgAygLMhEudGFwbWwudjEuQ29tbWFuZBIMCgRtb3JlGAMgASgIInkKB0NvbW1hbmQSJgoIZGlzcGF0Y2gYASABKAsyEi50YXBtbC52MS5EaXNwYXRjaEgAEh4KBGNvcHkYAiABKAsyDi50YXBtbC52MS5Db3B5SAASHgoEZmlsbBgDIAEoCzIOLnRhcG1sLnYxLkZpbGxIAEIGCgR3b3JrIp8BCghEaXNwYXRjaBINCgVsYWJlbBgBIAEoCRIOCgZrZXJuZWwYAiABKA0SIwoIYmluZGluZ3MYAyADKAsyES50YXBtbC52MS5CaW5kaW5nEhkKAXgYBCABKAsyDi50YXBtbC52MS5TaXplEhkKAXkYBSABKAsyDi50YXBtbC52MS5TaXplEhkKAXoYBiABKAsyDi50YXBtbC52MS5TaXplIjcKB0JpbmRpbmcSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRzaXplGAMgASgEIkgKBFNpemUSEAoIY29uc3RhbnQYASABKAQSHQoFdGVybXMYAiADKAsyDi50YXBtbC52MS5UZXJtEg8KB2Rpdmlzb3IYAyABKA0iJgoEVGVybRIOCgZzeW1ib2wYASABKAkSDgoGZmFjdG9yGAIgASgEIoYBCgRDb3B5EgsKA3NyYxgBIAEoDRIiCgpzcmNfb2Zmc2V0GAIgASgLMg4udGFwbWwudjEuU2l6ZRILCgNkc3QYAyABKA0SIgoKZHN0X29mZnNldBgEIAEoCzIOLnRhcG1sLnYxLlNpemUSHAoEc2l6ZRgFIAEoCzIOLnRhcG1sLnYxLlNpemUiJAoERmlsbBIOCgZidWZmZXIYASABKA0SDAoEd29yZBgCIAEoDSI5CgZSZXBsYXkSDAoEbGlzdBgBIAEoDRIhCgdzeW1ib2xzGAIgAygLMhAudGFwbWwudjEuU3ltYm9sIncKBFN0ZXASHwoGd3JpdGVzGAEgAygLMg8udGFwbWwudjEuV3JpdGUSDAoEbGlzdBgCIAEoDRIhCgdzeW1ib2xzGAMgAygLMhAudGFwbWwudjEuU3ltYm9sEh0KBXJlYWRzGAQgAygLMg4udGFwbWwudjEuUmVhZCIlCgZTeW1ib2wSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoBCIbCgtEZXN0cm95TGlzdBIMCgRsaXN0GAEgASgNIgYKBFdhaXQiDgoMVGFrZUZpbmRpbmdzIi8KCEZpbmRpbmdzEiMKCGZpbmRpbmdzGAEgAygLMhEudGFwbWwudjEuRmluZGluZyLlAQoHRmluZGluZxIMCgRraW5kGAEgASgJEg4KBmtlcm5lbBgCIAEoCRINCgVsYWJlbBgDIAEoCRIMCgRmaWxlGAQgASgJEgwKBGxpbmUYBSABKA0SDgoGY29sdW1uGAYgASgNEg4KBnNvdXJjZRgHIAEoCRIPCgdtZXNzYWdlGAggASgJEhMKC3dvcmtncm91cF94GAkgASgNEhMKC3dvcmtncm91cF95GAogASgNEhMKC3dvcmtncm91cF96GAsgASgNEhIKCmludm9jYXRpb24YDCABKA0SDQoFY291bnQYDSABKAQiGgoISGFzQmxvYnMSDgoGaGFzaGVzGAEgAygMIhkKCUhlbGRCbG9icxIMCgRoZWxkGAEgAygIIhcKB1B1dEJsb2ISDAoEZGF0YRgBIAEoDCI5CglXcml0ZUJsb2ISDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRoYXNoGAMgASgMIlEKC0xvYWRQcm9ncmFtEg8KB3Byb2dyYW0YASABKA0SDgoGcGllY2VzGAIgAygMEiEKB3dlaWdodHMYAyADKAsyEC50YXBtbC52MS5XZWlnaHQiNAoGV2VpZ2h0EgwKBG5hbWUYASABKAkSDAoEc2l6ZRgCIAEoBBIOCgZwaWVjZXMYAyADKAwigQEKClJ1blByb2dyYW0SDwoHcHJvZ3JhbRgBIAEoDRIhCgdzeW1ib2xzGAIgAygLMhAudGFwbWwudjEuU3ltYm9sEh8KBmlucHV0cxgDIAMoCzIPLnRhcG1sLnYxLklucHV0Eg8KB291dHB1dHMYBCADKAkSDQoFcmVzZXQYBSABKAgiIwoFSW5wdXQSDAoEbmFtZRgBIAEoCRIMCgRkYXRhGAIgASgMIiAKDVVubG9hZFByb2dyYW0SDwoHcHJvZ3JhbRgBIAEoDSJNCghTZXJ2ZWRPcBIMCgRuYW1lGAEgASgJEg4KBmR0eXBlcxgCIAMoCRISCgphY2N1bXVsYXRlGAMgASgJEg8KB3ZlcnNpb24YBCABKAkiRAoGVGVuc29yEg4KBmhhbmRsZRgBIAEoDRINCgVkdHlwZRgCIAEoCRINCgVzaGFwZRgDIAMoBBIMCgRkYXRhGAQgASgMIjsKCVB1dFRlbnNvchIgCgZ0ZW5zb3IYASABKAsyEC50YXBtbC52MS5UZW5zb3ISDAoEbW9yZRgCIAEoCCIcCgpEcm9wVGVuc29yEg4KBmhhbmRsZRgBIAEoDSKLAQoIQ2FsbE5vZGUSDAoEbm9kZRgBIAEoCRIKCgJvcBgCIAEoCRISCgphdHRyaWJ1dGVzGAMgASgJEiEKB3N5bWJvbHMYBCADKAsyEC50YXBtbC52MS5TeW1ib2wSIAoGaW5wdXRzGAUgAygLMhAudGFwbWwudjEuVGVuc29yEgwKBGtlZXAYBiADKA0iSwoKTm9kZVJlc3VsdBIhCgdvdXRwdXRzGAEgAygLMhAudGFwbWwudjEuVGVuc29yEgwKBGRhdGEYAiABKAwSDAoEbGFzdBgDIAEoCCJtCgZGYWlsZWQSIQoEa2luZBgBIAEoDjITLnRhcG1sLnYxLkVycm9yS2luZBIPCgdtZXNzYWdlGAIgASgJEgwKBGhpbnQYAyABKAkSIQoHZGV0YWlscxgEIAMoCzIQLnRhcG1sLnYxLkRldGFpbCIlCgZEZXRhaWwSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCSIICgZDcmVkaXQiBgoERG9uZSIiCgREYXRhEgwKBGRhdGEYASABKAwSDAoEbGFzdBgCIAEoCCL+AQoKUG9zdE1vcnRlbRIgCgZyZWFzb24YASABKA4yEC50YXBtbC52MS5SZWFzb24SDwoHc3VtbWFyeRgCIAEoCRIWCglleGl0X2NvZGUYAyABKAVIAIgBARIOCgZzaWduYWwYBCABKA0SDwoHcmVxdWVzdBgFIAEoBBIPCgdydW5uaW5nGAYgASgJEiQKB2tlcm5lbHMYByADKAsyEy50YXBtbC52MS5LZXJuZWxSZWYSDgoGcmVjZW50GAggAygJEg4KBm91dHB1dBgJIAEoCRIOCgZtZW1vcnkYCiABKAQSDwoHYnVzeV9tcxgLIAEoBEIMCgpfZXhpdF9jb2RlIlIKCUtlcm5lbFJlZhIMCgRuYW1lGAEgASgJEgwKBGZpbGUYAiABKAkSDAoEbGluZRgDIAEoDRINCgVsYWJlbBgEIAEoCRIMCgR0ZXh0GAUgASgJIowBCgpBZ2VudFRvSHViEiYKCHJlZ2lzdGVyGAEgASgLMhIudGFwbWwudjEuUmVnaXN0ZXJIABIoCgloZWFydGJlYXQYAiABKAsyEy50YXBtbC52MS5IZWFydGJlYXRIABIkCgdyZWZ1c2VkGAMgASgLMhEudGFwbWwudjEuUmVmdXNlZEgAQgYKBHdvcmQi0AEKCkh1YlRvQWdlbnQSKgoKcmVnaXN0ZXJlZBgBIAEoCzIULnRhcG1sLnYxLlJlZ2lzdGVyZWRIABIeCgRvcGVuGAIgASgLMg4udGFwbWwudjEuT3BlbkgAEiAKBWNsb3NlGAMgASgLMg8udGFwbWwudjEuQ2xvc2VIABIoCgloZWFydGJlYXQYBCABKAsyEy50YXBtbC52MS5IZWFydGJlYXRIABIiCgZmYWlsZWQYBSABKAsyEC50YXBtbC52MS5GYWlsZWRIAEIGCgR3b3JkIqoBCghSZWdpc3RlchITCgt2ZXJzaW9uX21pbhgBIAEoDRITCgt2ZXJzaW9uX21heBgCIAEoDRIMCgRuYW1lGAMgASgJEg0KBXRva2VuGAQgASgJEg0KBWFnZW50GAUgASgJEhAKCGluc3RhbmNlGAYgASgJEiAKB2RldmljZXMYByADKAsyDy50YXBtbC52MS5PZmZlchIUCgxjYXBhYmlsaXRpZXMYCCADKAkiKwoKUmVnaXN0ZXJlZBIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKA0iCwoJSGVhcnRiZWF0IicKBE9wZW4SDwoHc2Vzc2lvbhgBIAEoCRIOCgZ0YXJnZXQYAiABKAkiGAoFQ2xvc2USDwoHc2Vzc2lvbhgBIAEoCSIqCgdSZWZ1c2VkEg8KB3Nlc3Npb24YASABKAkSDgoGcmVhc29uGAIgASgJKnMKC0FkYXB0ZXJLaW5kEhYKEkFEQVBURVJfS0lORF9PVEhFUhAAEhkKFUFEQVBURVJfS0lORF9ESVNDUkVURRABEhsKF0FEQVBURVJfS0lORF9JTlRFR1JBVEVEEAISFAoQQURBUFRFUl9LSU5EX0NQVRADKjAKCExhbmd1YWdlEhEKDUxBTkdVQUdFX1dHU0wQABIRCg1MQU5HVUFHRV9DVURBEAEqWwoLQmluZGluZ0tpbmQSFQoRQklORElOR19LSU5EX1JFQUQQABIbChdCSU5ESU5HX0tJTkRfUkVBRF9XUklURRABEhgKFEJJTkRJTkdfS0lORF9VTklGT1JNEAIq9gEKCUVycm9yS2luZBISCg5FUlJPUl9LSU5EX0JVRxAAEhwKGEVSUk9SX0tJTkRfSU5WQUxJRF9JTlBVVBABEhoKFkVSUk9SX0tJTkRfVU5TVVBQT1JURUQQAhIRCg1FUlJPUl9LSU5EX0lPEAMSGgoWRVJST1JfS0lORF9VTkFWQUlMQUJMRRAEEhYKEkVSUk9SX0tJTkRfQ09NUElMRRAFEhwKGEVSUk9SX0tJTkRfT1VUX09GX01FTU9SWRAGEhoKFkVSUk9SX0tJTkRfREVWSUNFX0xPU1QQBxIaChZFUlJPUl9LSU5EX0lOVEVSUlVQVEVEEAgqlQEKBlJlYXNvbhISCg5SRUFTT05fQ1JBU0hFRBAAEhMKD1JFQVNPTl9ERUFETElORRABEhQKEFJFQVNPTl9DQU5DRUxMRUQQAhIRCg1SRUFTT05fS0lMTEVEEAMSDwoLUkVBU09OX0lETEUQBBITCg9SRUFTT05fUFJPVE9DT0wQBRITCg9SRUFTT05fU0hVVERPV04QBmIGcHJvdG8z");
+  fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEipggKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAEh4KBHN0ZXAYFiABKAsyDi50YXBtbC52MS5TdGVwSAASIAoFdHVybnMYFyABKAsyDy50YXBtbC52MS5UdXJuc0gAEikKCnB1dF90ZW5zb3IYHiABKAsyEy50YXBtbC52MS5QdXRUZW5zb3JIABIrCgtkcm9wX3RlbnNvchgfIAEoCzIULnRhcG1sLnYxLkRyb3BUZW5zb3JIABInCgljYWxsX25vZGUYICABKAsyEi50YXBtbC52MS5DYWxsTm9kZUgAQgkKB3JlcXVlc3Qi4wMKCFRvQ2xpZW50EgsKA3NlcRgBIAEoBBIkCgd3ZWxjb21lGAIgASgLMhEudGFwbWwudjEuV2VsY29tZUgAEiIKBmZhaWxlZBgDIAEoCzIQLnRhcG1sLnYxLkZhaWxlZEgAEh4KBHBvbmcYBCABKAsyDi50YXBtbC52MS5Qb25nSAASIgoGY3JlZGl0GAUgASgLMhAudGFwbWwudjEuQ3JlZGl0SAASHgoEZG9uZRgGIAEoCzIOLnRhcG1sLnYxLkRvbmVIABIeCgRkYXRhGAcgASgLMg4udGFwbWwudjEuRGF0YUgAEiYKCGZpbmRpbmdzGAggASgLMhIudGFwbWwudjEuRmluZGluZ3NIABIpCgpoZWxkX2Jsb2JzGAkgASgLMhMudGFwbWwudjEuSGVsZEJsb2JzSAASKwoLcG9zdF9tb3J0ZW0YCiABKAsyFC50YXBtbC52MS5Qb3N0TW9ydGVtSAASIgoGcXVldWVkGAsgASgLMhAudGFwbWwudjEuUXVldWVkSAASIgoGbGVhc2VkGAwgASgLMhAudGFwbWwudjEuTGVhc2VkSAASKwoLbm9kZV9yZXN1bHQYFCABKAsyFC50YXBtbC52MS5Ob2RlUmVzdWx0SABCBwoFcmVwbHkipwEKBUhlbGxvEhMKC3ZlcnNpb25fbWluGAEgASgNEhMKC3ZlcnNpb25fbWF4GAIgASgNEg4KBmNsaWVudBgDIAEoCRINCgV0b2tlbhgEIAEoCRIOCgZ0YXJnZXQYBSABKAkSEwoLZGVhZGxpbmVfbXMYBiABKAQSDQoFdHJhY2UYByABKAgSEAoIcHJpb3JpdHkYCCABKAUSDwoHd2FpdF9tcxgJIAEoBCKwAQoHV2VsY29tZRIPCgd2ZXJzaW9uGAEgASgNEg0KBWFnZW50GAIgASgJEiQKBmRldmljZRgDIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SIAoHZGV2aWNlcxgEIAMoCzIPLnRhcG1sLnYxLk9mZmVyEicKBmxpbWl0cxgFIAEoCzIXLnRhcG1sLnYxLlNlc3Npb25MaW1pdHMSFAoMY2FwYWJpbGl0aWVzGAYgAygJIngKBU9mZmVyEgwKBG5hbWUYASABKAkSIgoEaW5mbxgCIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SDgoGcmVhc29uGAMgASgJEhAKCHNlc3Npb25zGAQgASgNEg0KBWFnZW50GAUgASgJEgwKBGJ1c3kYBiABKA0iKAoGUXVldWVkEg0KBXBsYWNlGAEgASgNEg8KB2RldmljZXMYAiABKA0iJwoGTGVhc2VkEg4KBmRldmljZRgBIAEoCRINCgVhZ2VudBgCIAEoCSJqCg1TZXNzaW9uTGltaXRzEhMKC21heF9tZXNzYWdlGAEgASgEEg4KBndpbmRvdxgCIAEoBBITCgtkZWFkbGluZV9tcxgDIAEoBBIPCgdpZGxlX21zGAQgASgEEg4KBm1lbW9yeRgFIAEoBCLrAQoKRGV2aWNlSW5mbxIQCghwbGF0Zm9ybRgBIAEoCRIMCgRuYW1lGAIgASgJEg4KBmRyaXZlchgDIAEoCRIjCgRraW5kGAQgASgOMhUudGFwbWwudjEuQWRhcHRlcktpbmQSIAoGbGltaXRzGAUgASgLMhAudGFwbWwudjEuTGltaXRzEgsKA2YxNhgGIAEoCBIUCgxzdWJncm91cF9taW4YByABKA0SFAoMc3ViZ3JvdXBfbWF4GAggASgNEh8KA29wcxgJIAMoCzISLnRhcG1sLnYxLlNlcnZlZE9wEgwKBGN1ZGEYCiABKA0ivQIKBkxpbWl0cxIXCg9tYXhfYnVmZmVyX3NpemUYASABKAQSGAoQbWF4X2JpbmRpbmdfc2l6ZRgCIAEoBBIYChBtYXhfdW5pZm9ybV9zaXplGAMgASgEEhsKE21heF9zdG9yYWdlX2J1ZmZlcnMYBCABKA0SFwoPbWF4X2ludm9jYXRpb25zGAUgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV94GAYgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV95GAcgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV96GAggASgNEhwKFG1heF93b3JrZ3JvdXBfbWVtb3J5GAkgASgNEhoKEm1heF9ncm91cHNfcGVyX2RpbRgKIAEoDRIcChRtaW5fb2Zmc2V0X2FsaWdubWVudBgLIAEoDSIGCgRQaW5nIgYKBFBvbmciKwoGQ2FuY2VsEg8KB3JlcXVlc3QYASABKAQSEAoIZ3JhY2VfbXMYAiABKAQiOwoMQ3JlYXRlQnVmZmVyEg4KBmJ1ZmZlchgBIAEoDRINCgVsYWJlbBgCIAEoCRIMCgRzaXplGAMgASgEIh8KDURlc3Ryb3lCdWZmZXISDgoGYnVmZmVyGAEgASgNIjUKBVdyaXRlEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEZGF0YRgDIAEoDCI0CgRSZWFkEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEc2l6ZRgDIAEoBCL1AgoMQ3JlYXRlS2VybmVsEg4KBmtlcm5lbBgBIAEoDRIMCgRuYW1lGAIgASgJEiQKCGxhbmd1YWdlGAMgASgOMhIudGFwbWwudjEuTGFuZ3VhZ2USDAoEZmlsZRgEIAEoCRIPCgdwcmVsdWRlGAUgASgJEgwKBHRleHQYBiABKAkSDQoFZW50cnkYByABKAkSJQoJY29uc3RhbnRzGAggAygLMhIudGFwbWwudjEuQ29uc3RhbnQSJwoIYmluZGluZ3MYCSADKA4yFS50YXBtbC52MS5CaW5kaW5nS2luZBITCgt3b3JrZ3JvdXBfeBgKIAEoDRITCgt3b3JrZ3JvdXBfeRgLIAEoDRITCgt3b3JrZ3JvdXBfehgMIAEoDRIYChB3b3JrZ3JvdXBfbWVtb3J5GA0gASgNEhEKCW5lZWRzX2YxNhgOIAEoCBIXCg9uZWVkc19zdWJncm91cHMYDyABKAgSEAoIb3ZlcmxhcHMYECABKAgiJwoIQ29uc3RhbnQSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoASIfCg1EZXN0cm95S2VybmVsEg4KBmtlcm5lbBgBIAEoDSJJCgZSZWNvcmQSDAoEbGlzdBgBIAEoDRIjCghjb21tYW5kcxgCIAMoCzIRLnRhcG1sLnYxLkNvbW1hbmQSDAoEbW9yZRgDIAEoCCJ5CgdDb21tYW5kEiYKCGRpc3BhdGNoGAEgASgLMhIudGFwbWwudjEuRGlzcGF0Y2hIABIeCgRjb3B5GAIgASgLMg4udGFwbWwudjEuQ29weUgAEh4KBGZpbGwYAyABKAsyDi50YXBtbC52MS5GaWxsSABCBgoEd29yayKfAQoIRGlzcGF0Y2gSDQoFbGFiZWwYASABKAkSDgoGa2VybmVsGAIgASgNEiMKCGJpbmRpbmdzGAMgAygLMhEudGFwbWwudjEuQmluZGluZxIZCgF4GAQgASgLMg4udGFwbWwudjEuU2l6ZRIZCgF5GAUgASgLMg4udGFwbWwudjEuU2l6ZRIZCgF6GAYgASgLMg4udGFwbWwudjEuU2l6ZSI3CgdCaW5kaW5nEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEc2l6ZRgDIAEoBCJICgRTaXplEhAKCGNvbnN0YW50GAEgASgEEh0KBXRlcm1zGAIgAygLMg4udGFwbWwudjEuVGVybRIPCgdkaXZpc29yGAMgASgNIiYKBFRlcm0SDgoGc3ltYm9sGAEgASgJEg4KBmZhY3RvchgCIAEoBCKGAQoEQ29weRILCgNzcmMYASABKA0SIgoKc3JjX29mZnNldBgCIAEoCzIOLnRhcG1sLnYxLlNpemUSCwoDZHN0GAMgASgNEiIKCmRzdF9vZmZzZXQYBCABKAsyDi50YXBtbC52MS5TaXplEhwKBHNpemUYBSABKAsyDi50YXBtbC52MS5TaXplIiQKBEZpbGwSDgoGYnVmZmVyGAEgASgNEgwKBHdvcmQYAiABKA0iOQoGUmVwbGF5EgwKBGxpc3QYASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbCJ3CgRTdGVwEh8KBndyaXRlcxgBIAMoCzIPLnRhcG1sLnYxLldyaXRlEgwKBGxpc3QYAiABKA0SIQoHc3ltYm9scxgDIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIdCgVyZWFkcxgEIAMoCzIOLnRhcG1sLnYxLlJlYWQiUwoFVHVybnMSDAoEbGlzdBgBIAEoDRIdCgV0dXJucxgCIAMoCzIOLnRhcG1sLnYxLlR1cm4SHQoFcmVhZHMYAyADKAsyDi50YXBtbC52MS5SZWFkIkoKBFR1cm4SHwoGd3JpdGVzGAEgAygLMg8udGFwbWwudjEuV3JpdGUSIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbCIlCgZTeW1ib2wSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoBCIbCgtEZXN0cm95TGlzdBIMCgRsaXN0GAEgASgNIgYKBFdhaXQiDgoMVGFrZUZpbmRpbmdzIi8KCEZpbmRpbmdzEiMKCGZpbmRpbmdzGAEgAygLMhEudGFwbWwudjEuRmluZGluZyLlAQoHRmluZGluZxIMCgRraW5kGAEgASgJEg4KBmtlcm5lbBgCIAEoCRINCgVsYWJlbBgDIAEoCRIMCgRmaWxlGAQgASgJEgwKBGxpbmUYBSABKA0SDgoGY29sdW1uGAYgASgNEg4KBnNvdXJjZRgHIAEoCRIPCgdtZXNzYWdlGAggASgJEhMKC3dvcmtncm91cF94GAkgASgNEhMKC3dvcmtncm91cF95GAogASgNEhMKC3dvcmtncm91cF96GAsgASgNEhIKCmludm9jYXRpb24YDCABKA0SDQoFY291bnQYDSABKAQiGgoISGFzQmxvYnMSDgoGaGFzaGVzGAEgAygMIhkKCUhlbGRCbG9icxIMCgRoZWxkGAEgAygIIhcKB1B1dEJsb2ISDAoEZGF0YRgBIAEoDCI5CglXcml0ZUJsb2ISDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRoYXNoGAMgASgMIlEKC0xvYWRQcm9ncmFtEg8KB3Byb2dyYW0YASABKA0SDgoGcGllY2VzGAIgAygMEiEKB3dlaWdodHMYAyADKAsyEC50YXBtbC52MS5XZWlnaHQiNAoGV2VpZ2h0EgwKBG5hbWUYASABKAkSDAoEc2l6ZRgCIAEoBBIOCgZwaWVjZXMYAyADKAwigQEKClJ1blByb2dyYW0SDwoHcHJvZ3JhbRgBIAEoDRIhCgdzeW1ib2xzGAIgAygLMhAudGFwbWwudjEuU3ltYm9sEh8KBmlucHV0cxgDIAMoCzIPLnRhcG1sLnYxLklucHV0Eg8KB291dHB1dHMYBCADKAkSDQoFcmVzZXQYBSABKAgiIwoFSW5wdXQSDAoEbmFtZRgBIAEoCRIMCgRkYXRhGAIgASgMIiAKDVVubG9hZFByb2dyYW0SDwoHcHJvZ3JhbRgBIAEoDSJNCghTZXJ2ZWRPcBIMCgRuYW1lGAEgASgJEg4KBmR0eXBlcxgCIAMoCRISCgphY2N1bXVsYXRlGAMgASgJEg8KB3ZlcnNpb24YBCABKAkiRAoGVGVuc29yEg4KBmhhbmRsZRgBIAEoDRINCgVkdHlwZRgCIAEoCRINCgVzaGFwZRgDIAMoBBIMCgRkYXRhGAQgASgMIjsKCVB1dFRlbnNvchIgCgZ0ZW5zb3IYASABKAsyEC50YXBtbC52MS5UZW5zb3ISDAoEbW9yZRgCIAEoCCIcCgpEcm9wVGVuc29yEg4KBmhhbmRsZRgBIAEoDSKLAQoIQ2FsbE5vZGUSDAoEbm9kZRgBIAEoCRIKCgJvcBgCIAEoCRISCgphdHRyaWJ1dGVzGAMgASgJEiEKB3N5bWJvbHMYBCADKAsyEC50YXBtbC52MS5TeW1ib2wSIAoGaW5wdXRzGAUgAygLMhAudGFwbWwudjEuVGVuc29yEgwKBGtlZXAYBiADKA0iSwoKTm9kZVJlc3VsdBIhCgdvdXRwdXRzGAEgAygLMhAudGFwbWwudjEuVGVuc29yEgwKBGRhdGEYAiABKAwSDAoEbGFzdBgDIAEoCCJtCgZGYWlsZWQSIQoEa2luZBgBIAEoDjITLnRhcG1sLnYxLkVycm9yS2luZBIPCgdtZXNzYWdlGAIgASgJEgwKBGhpbnQYAyABKAkSIQoHZGV0YWlscxgEIAMoCzIQLnRhcG1sLnYxLkRldGFpbCIlCgZEZXRhaWwSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCSIICgZDcmVkaXQiBgoERG9uZSIiCgREYXRhEgwKBGRhdGEYASABKAwSDAoEbGFzdBgCIAEoCCL+AQoKUG9zdE1vcnRlbRIgCgZyZWFzb24YASABKA4yEC50YXBtbC52MS5SZWFzb24SDwoHc3VtbWFyeRgCIAEoCRIWCglleGl0X2NvZGUYAyABKAVIAIgBARIOCgZzaWduYWwYBCABKA0SDwoHcmVxdWVzdBgFIAEoBBIPCgdydW5uaW5nGAYgASgJEiQKB2tlcm5lbHMYByADKAsyEy50YXBtbC52MS5LZXJuZWxSZWYSDgoGcmVjZW50GAggAygJEg4KBm91dHB1dBgJIAEoCRIOCgZtZW1vcnkYCiABKAQSDwoHYnVzeV9tcxgLIAEoBEIMCgpfZXhpdF9jb2RlIlIKCUtlcm5lbFJlZhIMCgRuYW1lGAEgASgJEgwKBGZpbGUYAiABKAkSDAoEbGluZRgDIAEoDRINCgVsYWJlbBgEIAEoCRIMCgR0ZXh0GAUgASgJIowBCgpBZ2VudFRvSHViEiYKCHJlZ2lzdGVyGAEgASgLMhIudGFwbWwudjEuUmVnaXN0ZXJIABIoCgloZWFydGJlYXQYAiABKAsyEy50YXBtbC52MS5IZWFydGJlYXRIABIkCgdyZWZ1c2VkGAMgASgLMhEudGFwbWwudjEuUmVmdXNlZEgAQgYKBHdvcmQi0AEKCkh1YlRvQWdlbnQSKgoKcmVnaXN0ZXJlZBgBIAEoCzIULnRhcG1sLnYxLlJlZ2lzdGVyZWRIABIeCgRvcGVuGAIgASgLMg4udGFwbWwudjEuT3BlbkgAEiAKBWNsb3NlGAMgASgLMg8udGFwbWwudjEuQ2xvc2VIABIoCgloZWFydGJlYXQYBCABKAsyEy50YXBtbC52MS5IZWFydGJlYXRIABIiCgZmYWlsZWQYBSABKAsyEC50YXBtbC52MS5GYWlsZWRIAEIGCgR3b3JkIqoBCghSZWdpc3RlchITCgt2ZXJzaW9uX21pbhgBIAEoDRITCgt2ZXJzaW9uX21heBgCIAEoDRIMCgRuYW1lGAMgASgJEg0KBXRva2VuGAQgASgJEg0KBWFnZW50GAUgASgJEhAKCGluc3RhbmNlGAYgASgJEiAKB2RldmljZXMYByADKAsyDy50YXBtbC52MS5PZmZlchIUCgxjYXBhYmlsaXRpZXMYCCADKAkiKwoKUmVnaXN0ZXJlZBIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKA0iCwoJSGVhcnRiZWF0IicKBE9wZW4SDwoHc2Vzc2lvbhgBIAEoCRIOCgZ0YXJnZXQYAiABKAkiGAoFQ2xvc2USDwoHc2Vzc2lvbhgBIAEoCSIqCgdSZWZ1c2VkEg8KB3Nlc3Npb24YASABKAkSDgoGcmVhc29uGAIgASgJKnMKC0FkYXB0ZXJLaW5kEhYKEkFEQVBURVJfS0lORF9PVEhFUhAAEhkKFUFEQVBURVJfS0lORF9ESVNDUkVURRABEhsKF0FEQVBURVJfS0lORF9JTlRFR1JBVEVEEAISFAoQQURBUFRFUl9LSU5EX0NQVRADKjAKCExhbmd1YWdlEhEKDUxBTkdVQUdFX1dHU0wQABIRCg1MQU5HVUFHRV9DVURBEAEqWwoLQmluZGluZ0tpbmQSFQoRQklORElOR19LSU5EX1JFQUQQABIbChdCSU5ESU5HX0tJTkRfUkVBRF9XUklURRABEhgKFEJJTkRJTkdfS0lORF9VTklGT1JNEAIq9gEKCUVycm9yS2luZBISCg5FUlJPUl9LSU5EX0JVRxAAEhwKGEVSUk9SX0tJTkRfSU5WQUxJRF9JTlBVVBABEhoKFkVSUk9SX0tJTkRfVU5TVVBQT1JURUQQAhIRCg1FUlJPUl9LSU5EX0lPEAMSGgoWRVJST1JfS0lORF9VTkFWQUlMQUJMRRAEEhYKEkVSUk9SX0tJTkRfQ09NUElMRRAFEhwKGEVSUk9SX0tJTkRfT1VUX09GX01FTU9SWRAGEhoKFkVSUk9SX0tJTkRfREVWSUNFX0xPU1QQBxIaChZFUlJPUl9LSU5EX0lOVEVSUlVQVEVEEAgqlQEKBlJlYXNvbhISCg5SRUFTT05fQ1JBU0hFRBAAEhMKD1JFQVNPTl9ERUFETElORRABEhQKEFJFQVNPTl9DQU5DRUxMRUQQAhIRCg1SRUFTT05fS0lMTEVEEAMSDwoLUkVBU09OX0lETEUQBBITCg9SRUFTT05fUFJPVE9DT0wQBRITCg9SRUFTT05fU0hVVERPV04QBmIGcHJvdG8z");
 
 /**
  * From a client to an agent.
@@ -173,6 +173,12 @@ export type ToAgent = Message<"tapml.v1.ToAgent"> & {
      */
     value: Step;
     case: "step";
+  } | {
+    /**
+     * @generated from field: tapml.v1.Turns turns = 23;
+     */
+    value: Turns;
+    case: "turns";
   } | {
     /**
      * @generated from field: tapml.v1.PutTensor put_tensor = 30;
@@ -415,7 +421,7 @@ export type Welcome = Message<"tapml.v1.Welcome"> & {
   limits?: SessionLimits | undefined;
 
   /**
-   * What the agent can do beside the commands of a device: "blobs", "programs", "steps", "trace".
+   * What the agent can do beside the commands of a device: "blobs", "programs", "steps", "turns", "trace".
    *
    * @generated from field: repeated string capabilities = 6;
    */
@@ -1356,6 +1362,64 @@ export const StepSchema: GenMessage<Step> = /*@__PURE__*/
   messageDesc(file_tapml, 29);
 
 /**
+ * Several steps of one list that need no answer of the one before, such as those of a model that is fed with its own
+ * tokens on the device; reads follow the last. Asked of agents that can do "turns". Answered as a Step; what follows the
+ * first failure is not performed. The session's deadline is for each turn. At most 256 turns, 1,024 writes in each and
+ * 1,024 reads.
+ *
+ * @generated from message tapml.v1.Turns
+ */
+export type Turns = Message<"tapml.v1.Turns"> & {
+  /**
+   * @generated from field: uint32 list = 1;
+   */
+  list: number;
+
+  /**
+   * @generated from field: repeated tapml.v1.Turn turns = 2;
+   */
+  turns: Turn[];
+
+  /**
+   * @generated from field: repeated tapml.v1.Read reads = 3;
+   */
+  reads: Read[];
+};
+
+/**
+ * Describes the message tapml.v1.Turns.
+ * Use `create(TurnsSchema)` to create a new message.
+ */
+export const TurnsSchema: GenMessage<Turns> = /*@__PURE__*/
+  messageDesc(file_tapml, 30);
+
+/**
+ * One run of a list.
+ *
+ * @generated from message tapml.v1.Turn
+ */
+export type Turn = Message<"tapml.v1.Turn"> & {
+  /**
+   * What is written before it.
+   *
+   * @generated from field: repeated tapml.v1.Write writes = 1;
+   */
+  writes: Write[];
+
+  /**
+   * @generated from field: repeated tapml.v1.Symbol symbols = 2;
+   */
+  symbols: Symbol[];
+};
+
+/**
+ * Describes the message tapml.v1.Turn.
+ * Use `create(TurnSchema)` to create a new message.
+ */
+export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
+  messageDesc(file_tapml, 31);
+
+/**
  * The value of a symbol: at most eight letters, digits or underscores, no digit first.
  *
  * @generated from message tapml.v1.Symbol
@@ -1377,7 +1441,7 @@ export type Symbol = Message<"tapml.v1.Symbol"> & {
  * Use `create(SymbolSchema)` to create a new message.
  */
 export const SymbolSchema: GenMessage<Symbol> = /*@__PURE__*/
-  messageDesc(file_tapml, 30);
+  messageDesc(file_tapml, 32);
 
 /**
  * Frees a list.
@@ -1396,7 +1460,7 @@ export type DestroyList = Message<"tapml.v1.DestroyList"> & {
  * Use `create(DestroyListSchema)` to create a new message.
  */
 export const DestroyListSchema: GenMessage<DestroyList> = /*@__PURE__*/
-  messageDesc(file_tapml, 31);
+  messageDesc(file_tapml, 33);
 
 /**
  * Waits for all work so far. Answered by Done or Failed.
@@ -1411,7 +1475,7 @@ export type Wait = Message<"tapml.v1.Wait"> & {
  * Use `create(WaitSchema)` to create a new message.
  */
 export const WaitSchema: GenMessage<Wait> = /*@__PURE__*/
-  messageDesc(file_tapml, 32);
+  messageDesc(file_tapml, 34);
 
 /**
  * Asks what a checking device has found since the last time. Answered by Findings.
@@ -1426,7 +1490,7 @@ export type TakeFindings = Message<"tapml.v1.TakeFindings"> & {
  * Use `create(TakeFindingsSchema)` to create a new message.
  */
 export const TakeFindingsSchema: GenMessage<TakeFindings> = /*@__PURE__*/
-  messageDesc(file_tapml, 33);
+  messageDesc(file_tapml, 35);
 
 /**
  * What a checking device has found.
@@ -1445,7 +1509,7 @@ export type Findings = Message<"tapml.v1.Findings"> & {
  * Use `create(FindingsSchema)` to create a new message.
  */
 export const FindingsSchema: GenMessage<Findings> = /*@__PURE__*/
-  messageDesc(file_tapml, 34);
+  messageDesc(file_tapml, 36);
 
 /**
  * One defect at one place of a kernel.
@@ -1527,7 +1591,7 @@ export type Finding = Message<"tapml.v1.Finding"> & {
  * Use `create(FindingSchema)` to create a new message.
  */
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_tapml, 35);
+  messageDesc(file_tapml, 37);
 
 /**
  * Which of these blobs the agent holds. Blobs are named by the BLAKE3 hash of their bytes (32 bytes) and are at most
@@ -1547,7 +1611,7 @@ export type HasBlobs = Message<"tapml.v1.HasBlobs"> & {
  * Use `create(HasBlobsSchema)` to create a new message.
  */
 export const HasBlobsSchema: GenMessage<HasBlobs> = /*@__PURE__*/
-  messageDesc(file_tapml, 36);
+  messageDesc(file_tapml, 38);
 
 /**
  * One flag for each hash asked for.
@@ -1566,7 +1630,7 @@ export type HeldBlobs = Message<"tapml.v1.HeldBlobs"> & {
  * Use `create(HeldBlobsSchema)` to create a new message.
  */
 export const HeldBlobsSchema: GenMessage<HeldBlobs> = /*@__PURE__*/
-  messageDesc(file_tapml, 37);
+  messageDesc(file_tapml, 39);
 
 /**
  * Gives the agent a blob to keep. It computes the hash itself.
@@ -1585,7 +1649,7 @@ export type PutBlob = Message<"tapml.v1.PutBlob"> & {
  * Use `create(PutBlobSchema)` to create a new message.
  */
 export const PutBlobSchema: GenMessage<PutBlob> = /*@__PURE__*/
-  messageDesc(file_tapml, 38);
+  messageDesc(file_tapml, 40);
 
 /**
  * Writes a blob into a buffer, as Write does.
@@ -1614,7 +1678,7 @@ export type WriteBlob = Message<"tapml.v1.WriteBlob"> & {
  * Use `create(WriteBlobSchema)` to create a new message.
  */
 export const WriteBlobSchema: GenMessage<WriteBlob> = /*@__PURE__*/
-  messageDesc(file_tapml, 39);
+  messageDesc(file_tapml, 41);
 
 /**
  * Compiles and allocates a program: the JSON of a compiled graph (crates/kernels/src/program.rs), cut into blobs, and its
@@ -1644,7 +1708,7 @@ export type LoadProgram = Message<"tapml.v1.LoadProgram"> & {
  * Use `create(LoadProgramSchema)` to create a new message.
  */
 export const LoadProgramSchema: GenMessage<LoadProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 40);
+  messageDesc(file_tapml, 42);
 
 /**
  * A weight as the checkpoint stores it, cut into blobs.
@@ -1673,7 +1737,7 @@ export type Weight = Message<"tapml.v1.Weight"> & {
  * Use `create(WeightSchema)` to create a new message.
  */
 export const WeightSchema: GenMessage<Weight> = /*@__PURE__*/
-  messageDesc(file_tapml, 41);
+  messageDesc(file_tapml, 43);
 
 /**
  * Runs a program once with these inputs and reads outputs. Answered by Data, the bytes of the outputs one after the
@@ -1715,7 +1779,7 @@ export type RunProgram = Message<"tapml.v1.RunProgram"> & {
  * Use `create(RunProgramSchema)` to create a new message.
  */
 export const RunProgramSchema: GenMessage<RunProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 42);
+  messageDesc(file_tapml, 44);
 
 /**
  * An input of a program: its elements one after the other, little-endian.
@@ -1739,7 +1803,7 @@ export type Input = Message<"tapml.v1.Input"> & {
  * Use `create(InputSchema)` to create a new message.
  */
 export const InputSchema: GenMessage<Input> = /*@__PURE__*/
-  messageDesc(file_tapml, 43);
+  messageDesc(file_tapml, 45);
 
 /**
  * Frees a program.
@@ -1758,7 +1822,7 @@ export type UnloadProgram = Message<"tapml.v1.UnloadProgram"> & {
  * Use `create(UnloadProgramSchema)` to create a new message.
  */
 export const UnloadProgramSchema: GenMessage<UnloadProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 44);
+  messageDesc(file_tapml, 46);
 
 /**
  * An operator that a device runs itself.
@@ -1801,7 +1865,7 @@ export type ServedOp = Message<"tapml.v1.ServedOp"> & {
  * Use `create(ServedOpSchema)` to create a new message.
  */
 export const ServedOpSchema: GenMessage<ServedOp> = /*@__PURE__*/
-  messageDesc(file_tapml, 45);
+  messageDesc(file_tapml, 47);
 
 /**
  * Elements in row-major order, little-endian; or a tensor that the agent holds.
@@ -1843,7 +1907,7 @@ export type Tensor = Message<"tapml.v1.Tensor"> & {
  * Use `create(TensorSchema)` to create a new message.
  */
 export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 46);
+  messageDesc(file_tapml, 48);
 
 /**
  * Gives the agent a tensor to hold under a handle, such as a weight. Large ones come in several PutTensor with the same
@@ -1870,7 +1934,7 @@ export type PutTensor = Message<"tapml.v1.PutTensor"> & {
  * Use `create(PutTensorSchema)` to create a new message.
  */
 export const PutTensorSchema: GenMessage<PutTensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 47);
+  messageDesc(file_tapml, 49);
 
 /**
  * Frees a held tensor; no error if there is none. Not answered.
@@ -1889,7 +1953,7 @@ export type DropTensor = Message<"tapml.v1.DropTensor"> & {
  * Use `create(DropTensorSchema)` to create a new message.
  */
 export const DropTensorSchema: GenMessage<DropTensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 48);
+  messageDesc(file_tapml, 50);
 
 /**
  * Runs one node: outputs = op(inputs). Operators have no memory of their own: what a model keeps from one step to the next,
@@ -1946,7 +2010,7 @@ export type CallNode = Message<"tapml.v1.CallNode"> & {
  * Use `create(CallNodeSchema)` to create a new message.
  */
 export const CallNodeSchema: GenMessage<CallNode> = /*@__PURE__*/
-  messageDesc(file_tapml, 49);
+  messageDesc(file_tapml, 51);
 
 /**
  * What a node gave. The first message has the types; the data of all outputs that are not held, one after the other, is
@@ -1978,7 +2042,7 @@ export type NodeResult = Message<"tapml.v1.NodeResult"> & {
  * Use `create(NodeResultSchema)` to create a new message.
  */
 export const NodeResultSchema: GenMessage<NodeResult> = /*@__PURE__*/
-  messageDesc(file_tapml, 50);
+  messageDesc(file_tapml, 52);
 
 /**
  * A request failed.
@@ -2016,7 +2080,7 @@ export type Failed = Message<"tapml.v1.Failed"> & {
  * Use `create(FailedSchema)` to create a new message.
  */
 export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
-  messageDesc(file_tapml, 51);
+  messageDesc(file_tapml, 53);
 
 /**
  * A named detail of a failure.
@@ -2040,7 +2104,7 @@ export type Detail = Message<"tapml.v1.Detail"> & {
  * Use `create(DetailSchema)` to create a new message.
  */
 export const DetailSchema: GenMessage<Detail> = /*@__PURE__*/
-  messageDesc(file_tapml, 52);
+  messageDesc(file_tapml, 54);
 
 /**
  * Every request up to the number of this message is finished, or has failed.
@@ -2055,7 +2119,7 @@ export type Credit = Message<"tapml.v1.Credit"> & {
  * Use `create(CreditSchema)` to create a new message.
  */
 export const CreditSchema: GenMessage<Credit> = /*@__PURE__*/
-  messageDesc(file_tapml, 53);
+  messageDesc(file_tapml, 55);
 
 /**
  * The request is finished.
@@ -2070,7 +2134,7 @@ export type Done = Message<"tapml.v1.Done"> & {
  * Use `create(DoneSchema)` to create a new message.
  */
 export const DoneSchema: GenMessage<Done> = /*@__PURE__*/
-  messageDesc(file_tapml, 54);
+  messageDesc(file_tapml, 56);
 
 /**
  * Some of the bytes asked for.
@@ -2094,7 +2158,7 @@ export type Data = Message<"tapml.v1.Data"> & {
  * Use `create(DataSchema)` to create a new message.
  */
 export const DataSchema: GenMessage<Data> = /*@__PURE__*/
-  messageDesc(file_tapml, 55);
+  messageDesc(file_tapml, 57);
 
 /**
  * The session's device is gone, and this is how. The agent closes the connection after it; a new one gets a new device.
@@ -2183,7 +2247,7 @@ export type PostMortem = Message<"tapml.v1.PostMortem"> & {
  * Use `create(PostMortemSchema)` to create a new message.
  */
 export const PostMortemSchema: GenMessage<PostMortem> = /*@__PURE__*/
-  messageDesc(file_tapml, 56);
+  messageDesc(file_tapml, 58);
 
 /**
  * A kernel that ran when a session ended.
@@ -2228,7 +2292,7 @@ export type KernelRef = Message<"tapml.v1.KernelRef"> & {
  * Use `create(KernelRefSchema)` to create a new message.
  */
 export const KernelRefSchema: GenMessage<KernelRef> = /*@__PURE__*/
-  messageDesc(file_tapml, 57);
+  messageDesc(file_tapml, 59);
 
 /**
  * From an agent to its hub.
@@ -2265,7 +2329,7 @@ export type AgentToHub = Message<"tapml.v1.AgentToHub"> & {
  * Use `create(AgentToHubSchema)` to create a new message.
  */
 export const AgentToHubSchema: GenMessage<AgentToHub> = /*@__PURE__*/
-  messageDesc(file_tapml, 58);
+  messageDesc(file_tapml, 60);
 
 /**
  * From a hub to an agent.
@@ -2316,7 +2380,7 @@ export type HubToAgent = Message<"tapml.v1.HubToAgent"> & {
  * Use `create(HubToAgentSchema)` to create a new message.
  */
 export const HubToAgentSchema: GenMessage<HubToAgent> = /*@__PURE__*/
-  messageDesc(file_tapml, 59);
+  messageDesc(file_tapml, 61);
 
 /**
  * Offers an agent's devices. Sent again on the same connection, it replaces what was offered before.
@@ -2385,7 +2449,7 @@ export type Register = Message<"tapml.v1.Register"> & {
  * Use `create(RegisterSchema)` to create a new message.
  */
 export const RegisterSchema: GenMessage<Register> = /*@__PURE__*/
-  messageDesc(file_tapml, 60);
+  messageDesc(file_tapml, 62);
 
 /**
  * The agent is known.
@@ -2411,7 +2475,7 @@ export type Registered = Message<"tapml.v1.Registered"> & {
  * Use `create(RegisteredSchema)` to create a new message.
  */
 export const RegisteredSchema: GenMessage<Registered> = /*@__PURE__*/
-  messageDesc(file_tapml, 61);
+  messageDesc(file_tapml, 63);
 
 /**
  * Is the other side there? A hub answers each by one of its own; an agent need not. For agents that cannot send WebSocket
@@ -2427,7 +2491,7 @@ export type Heartbeat = Message<"tapml.v1.Heartbeat"> & {
  * Use `create(HeartbeatSchema)` to create a new message.
  */
 export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
-  messageDesc(file_tapml, 62);
+  messageDesc(file_tapml, 64);
 
 /**
  * A client has leased a device: dial /session/ID within 15 s.
@@ -2453,7 +2517,7 @@ export type Open = Message<"tapml.v1.Open"> & {
  * Use `create(OpenSchema)` to create a new message.
  */
 export const OpenSchema: GenMessage<Open> = /*@__PURE__*/
-  messageDesc(file_tapml, 63);
+  messageDesc(file_tapml, 65);
 
 /**
  * The session that was to be opened is not wanted any more.
@@ -2472,7 +2536,7 @@ export type Close = Message<"tapml.v1.Close"> & {
  * Use `create(CloseSchema)` to create a new message.
  */
 export const CloseSchema: GenMessage<Close> = /*@__PURE__*/
-  messageDesc(file_tapml, 64);
+  messageDesc(file_tapml, 66);
 
 /**
  * The agent does not open this session.
@@ -2496,7 +2560,7 @@ export type Refused = Message<"tapml.v1.Refused"> & {
  * Use `create(RefusedSchema)` to create a new message.
  */
 export const RefusedSchema: GenMessage<Refused> = /*@__PURE__*/
-  messageDesc(file_tapml, 65);
+  messageDesc(file_tapml, 67);
 
 /**
  * The sort of processor.
