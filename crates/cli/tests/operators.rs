@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{carved, draft, json, prompts, tapml};
+use common::{Serving, carved, draft, json, prompts, tapml};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -33,11 +33,13 @@ fn agent(arguments: &[&str]) -> Option<Agent> {
     }
     let script = tapml_testing::root().join("crates/rpc/examples/numpy_agent.py");
     let mut command = Command::new(python);
-    command.arg(script).args(["--listen", "127.0.0.1:0"]).args(arguments).stdout(Stdio::piped());
+    command.arg(script).args(arguments).stdout(Stdio::piped());
     let mut process = command.spawn().unwrap();
     let mut line = String::new();
     BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-    let target = line.trim().strip_prefix("serving at ").unwrap().to_string();
+    let place = line.trim().strip_prefix("serving at ").unwrap();
+    // Behind a hub it is known by a name.
+    let target = place.split_once(" as ").map_or(place, |(_, name)| name).to_string();
     Some(Agent { process, target })
 }
 
@@ -48,7 +50,7 @@ fn row<'a>(report: &'a Value, op: &str) -> &'a Value {
 
 #[test]
 fn a_model_runs_on_operators_in_python() {
-    let Some(agent) = agent(&[]) else { return };
+    let Some(agent) = agent(&["--listen", "127.0.0.1:0"]) else { return };
     let folder = tempfile::tempdir().unwrap();
     let suite = carved(folder.path());
     let mut check = tapml(folder.path());
@@ -77,7 +79,7 @@ fn a_model_runs_on_operators_in_python() {
 
 #[test]
 fn a_good_agent_conforms_and_a_wrong_one_is_found() {
-    let Some(good) = agent(&[]) else { return };
+    let Some(good) = agent(&["--listen", "127.0.0.1:0"]) else { return };
     let folder = tempfile::tempdir().unwrap();
     let checked = json(tapml(folder.path()).args(["device", "check", &good.target]), 0);
     assert_eq!(checked["failed"], 0, "{checked}");
@@ -85,7 +87,7 @@ fn a_good_agent_conforms_and_a_wrong_one_is_found() {
     assert!(row(&checked, "linear")["passed"].as_u64().unwrap() > 3, "{checked}");
     assert!(row(&checked, "attention")["skipped"][0]["reason"].as_str().unwrap().contains("not served"));
 
-    let wrong = agent(&["--break", "rms_norm"]).unwrap();
+    let wrong = agent(&["--listen", "127.0.0.1:0", "--break", "rms_norm"]).unwrap();
     let checked = json(tapml(folder.path()).args(["device", "check", &wrong.target]), 1);
     for op in checked["ops"].as_array().unwrap() {
         assert_eq!(op["failed"].as_u64().unwrap() > 0, op["op"] == "rms_norm", "{op}");
@@ -104,4 +106,32 @@ fn a_good_agent_conforms_and_a_wrong_one_is_found() {
     let file = common::kernel(folder.path(), "rms_norm");
     let told = common::stderr(kernel.arg(format!("rms_norm={}", file.display())), 2);
     assert!(told.contains("no kernels to replace"), "{told}");
+}
+
+#[test]
+fn operators_behind_a_hub_are_checked_and_diagnosed() {
+    let folder = tempfile::tempdir().unwrap();
+    let hub = Serving::start(folder.path(), &["hub", "--listen", "127.0.0.1:0"]);
+    let Some(wrong) = agent(&["--hub", &hub.place, "--break", "rms_norm"]) else { return };
+    assert_eq!(wrong.target, "hub/python/numpy");
+    let tapml = || {
+        let mut command = tapml(folder.path());
+        command.env("TAPML_HUB", &hub.place);
+        command
+    };
+    let listed = json(tapml().args(["device", "list", "hub"]), 0);
+    assert_eq!(listed["operators"][0]["target"], wrong.target, "{listed}");
+    assert!(listed["operators"][0]["ops"].as_array().unwrap().contains(&"rope".into()), "{listed}");
+    let checked = json(tapml().args(["device", "check", &wrong.target]), 1);
+    for op in checked["ops"].as_array().unwrap() {
+        assert_eq!(op["failed"].as_u64().unwrap() > 0, op["op"] == "rms_norm", "{op}");
+    }
+    let suite = carved(folder.path());
+    let report = json(tapml().arg("check").arg(&suite).args(["--target", "hub/python"]), 1);
+    assert_eq!(row(&report, "linear")["failed"], 0, "{report}");
+    let mut diagnose = tapml();
+    diagnose.args(["diagnose", &draft(), "--target", &wrong.target, "--prompts"]);
+    let report = json(diagnose.arg(prompts(folder.path())), 1);
+    let faults = report["faults"].as_array().unwrap();
+    assert_eq!((faults.len(), &faults[0]["op"]), (1, &"rms_norm".into()), "{report}");
 }

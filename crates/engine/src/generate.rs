@@ -25,7 +25,7 @@ impl Default for GenerateOptions {
 }
 
 /// Tokens that a runner chooses by itself before they are looked at: this many at first, as the time they take tells then.
-const AHEAD: RangeInclusive<usize> = 4..=32;
+const AHEAD: RangeInclusive<usize> = 4..=128;
 
 /// How long they should take, so that people see them come and little is done in vain behind the last one.
 const SPAN: Duration = Duration::from_millis(50);

@@ -70,7 +70,7 @@ impl Offer for Local {
                 options.push((name, value));
             }
         }
-        platform::open_device(&PlatformSpec { options, ..asked })
+        platform::open_for_plans(&PlatformSpec { options, ..asked })
     }
 }
 

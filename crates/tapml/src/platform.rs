@@ -48,8 +48,9 @@ pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     (backend(&spec.word)?.open)(spec).map_err(|e| e.context(format!("platform `{spec}`")))
 }
 
-/// As [`open_device`] for kernels that are planned here: those that are built in need no checks while they run.
-fn open_for_plans(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
+/// As [`open_device`] for kernels that are planned, here or by a client elsewhere: those that are built in need no checks
+/// while they run. A client could switch them off for all kernels, unless the agent has fixed `checks=on`.
+pub(crate) fn open_for_plans(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     #[cfg(feature = "wgpu")]
     if !spec.is_remote() && ["vulkan", "metal", "dx12"].contains(&spec.word.as_str()) {
         let opened = tapml_wgpu::WgpuDevice::open(&spec.word, spec.index, &query(spec));

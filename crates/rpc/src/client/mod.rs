@@ -135,7 +135,7 @@ fn greet(address: &Address, socket: WebSocket<connect::Stream>) -> Result<(Conne
         deadline_ms: address.deadline.saturating_mul(1000).min(wire::limits::MAX_INTEGER),
         trace: address.trace,
         priority: address.priority,
-        wait_ms: address.wait.saturating_mul(1000).min(wire::limits::MAX_INTEGER),
+        wait_ms: wait_ms(address),
     };
     let seq = connection.send(Request::Hello(hello), true, || "hello".into())?;
     let Reply::Welcome(welcome) = connection.wait(seq)? else {
@@ -170,4 +170,9 @@ fn is_here(host: &str) -> bool {
         Ok(ip) => ip.is_loopback(),
         Err(_) => (host, 0).to_socket_addrs().is_ok_and(|mut all| all.all(|a| a.ip().is_loopback())),
     }
+}
+
+/// How long a hello lets a hub look for a device.
+pub(crate) fn wait_ms(address: &Address) -> u64 {
+    address.wait.saturating_mul(1000).min(wire::limits::MAX_INTEGER)
 }

@@ -1,6 +1,6 @@
 //! A client that sends what it is told to.
 
-use crate::client::{connect, token};
+use crate::client::{connect, token, wait_ms};
 use crate::wire::limits::VERSION;
 use crate::wire::{self, Hello, Reply, Request, ToAgent, Welcome};
 use crate::{Address, wire::convert};
@@ -51,6 +51,7 @@ pub(super) fn hello(address: &Address) -> Check<Hello> {
         client: "tapml device check".into(),
         token: token(address)?,
         target: address.target.clone(),
+        wait_ms: wait_ms(address),
         ..Hello::default()
     })
 }

@@ -71,7 +71,7 @@ pub(super) fn list_of_devices(address: &Address) -> Check {
 }
 
 pub(super) fn unknown_device(address: &Address) -> Check {
-    let other = wire::Hello { target: "no-such-device".into(), ..hello(address)? };
+    let other = wire::Hello { target: "no-such-device".into(), wait_ms: 1000, ..hello(address)? };
     match Raw::greet(address, other)?.1 {
         Reply::Failed(_) => Ok(()),
         other => fail(format!("a hello for `no-such-device`: expected a failure, found {}", told(&other))),

@@ -10,7 +10,7 @@ pub struct Target {
     pub name: &'static str,
     /// What it stands for.
     pub about: &'static str,
-    /// Limits; `None` if there is no backend yet.
+    /// Limits; `None` if none are assumed, so that nothing is planned for it.
     pub limits: Option<Limits>,
     /// Whether kernels may use f16; activations and caches are then in f16, else in f32.
     pub f16: bool,
@@ -48,8 +48,8 @@ pub const TARGETS: &[Target] = &[
         f16: true,
         memory: 80_000_000_000,
     },
-    planned("hip"),
-    planned("opencl"),
+    unplanned("hip", "its kernels are compiled, but have never run on hardware: no limits are known"),
+    unplanned("opencl", "it runs, but its limits differ from driver to driver"),
 ];
 
 /// What desktop cards offer through Vulkan and wgpu: 32-bit buffers, 1,024 invocations, 48 KiB of workgroup memory.
@@ -75,8 +75,8 @@ const CUDA: Limits = Limits {
     ..DESKTOP
 };
 
-const fn planned(name: &'static str) -> Target {
-    Target { name, about: "no such backend yet", limits: None, f16: true, memory: 0 }
+const fn unplanned(name: &'static str, about: &'static str) -> Target {
+    Target { name, about, limits: None, f16: true, memory: 0 }
 }
 
 impl Target {
@@ -89,7 +89,7 @@ impl Target {
         })
     }
 
-    /// The targets with a backend.
+    /// The targets that can be planned for.
     pub fn served() -> impl Iterator<Item = &'static Target> {
         TARGETS.iter().filter(|t| t.limits.is_some())
     }
@@ -99,7 +99,7 @@ impl Target {
         if self.f16 { DType::F16 } else { DType::F32 }
     }
 
-    /// The device that kernels are planned for, if there is a backend.
+    /// The device that kernels are planned for, if its limits are known.
     pub(super) fn info(&self) -> Option<DeviceInfo> {
         Some(DeviceInfo {
             platform: self.name.into(),
@@ -111,10 +111,10 @@ impl Target {
         })
     }
 
-    /// The error of a target without a backend.
+    /// The error of a target without limits.
     pub(super) fn unsupported(&self) -> Error {
         let served: Vec<&str> = Target::served().map(|t| t.name).collect();
-        Error::unsupported(format!("target `{}`: no such backend yet", self.name))
-            .with_hint(format!("there are backends for {}", served.join(", ")))
+        Error::unsupported(format!("target `{}` is not planned for: {}", self.name, self.about))
+            .with_hint(format!("plan for one of {}", served.join(", ")))
     }
 }

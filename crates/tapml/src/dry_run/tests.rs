@@ -89,9 +89,11 @@ fn what_is_not_supported_or_cannot_be_right_is_told() {
 }
 
 #[test]
-fn targets_without_a_backend_say_so() {
-    let error = DryRun::new(&[Target::find("hip").unwrap()], None, Lengths::default()).err().unwrap();
-    assert_eq!(error.kind(), ErrorKind::Unsupported);
-    assert!(error.to_string().contains("no such backend yet"), "{error}");
+fn targets_without_limits_say_so() {
+    for (name, why) in [("hip", "never run on hardware"), ("opencl", "it runs")] {
+        let error = DryRun::new(&[Target::find(name).unwrap()], None, Lengths::default()).err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Unsupported);
+        assert!(error.to_string().contains("not planned for") && error.to_string().contains(why), "{error}");
+    }
     assert!(Target::find("abacus").unwrap_err().hint().unwrap().contains("webgpu"));
 }

@@ -23,7 +23,7 @@ pub fn page(report: &Report) -> String {
         text += &format!("| `{}` | {} | {memory} | {binding} | {} |\n", t.target, t.about, t.activation);
     }
     for t in tapml::dry_run::TARGETS.iter().filter(|t| t.limits.is_none()) {
-        text += &format!("| `{}` | unsupported: {} | | | |\n", t.name, t.about);
+        text += &format!("| `{}` | not planned for: {} | | | |\n", t.name, t.about);
     }
     text += "\n## Models\n\n";
     text += &summary(report);

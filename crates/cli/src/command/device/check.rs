@@ -12,6 +12,9 @@ use tapml::migrate::{SampleCheck, check_samples};
 use tapml::platform::{self, PlatformSpec};
 use tapml::rpc::{self, Address, Remote};
 
+/// Seconds that a hub may look for a free session, unless the address says otherwise.
+const WAIT: u64 = 20;
+
 #[derive(Serialize)]
 struct Report {
     schema: u32,
@@ -58,8 +61,12 @@ impl CaseReport {
 
 /// Runs all cases, and with `ops` the samples of all operators; one that fails does not end the others.
 pub fn check(target: &str, ops: bool, json: &JsonArg) -> Result<Outcome> {
-    let spec = PlatformSpec::parse(target)?;
+    let mut spec = PlatformSpec::parse(target)?;
     if spec.is_remote() {
+        // At a hub: a device that somebody else has is no reason to wait for ever.
+        if spec.option("wait").is_none() {
+            spec.options.push(("wait".into(), WAIT.to_string()));
+        }
         let address = Address::parse(&spec.word, &spec.options)?;
         // Where there is none, the rules of the wire say more.
         if let Ok(Remote::Operators(operators)) = Remote::open(&address) {

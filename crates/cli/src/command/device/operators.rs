@@ -10,7 +10,7 @@ use tapml::exec::{NodeServer, OperatorPlatform, Platform, PlatformInfo};
 use tapml::graph::op::OPS;
 use tapml::migrate::{SampleCheck, check_samples};
 use tapml::rpc::client::node_cases::{Tester, cases};
-use tapml::rpc::{Address, RemoteOperators};
+use tapml::rpc::{Address, Remote, RemoteOperators};
 
 /// Failed samples of an operator that are shown in full; JSON has all.
 const SHOWN: usize = 3;
@@ -39,7 +39,10 @@ struct CaseReport {
 /// Checks the device behind these operators.
 pub fn check(address: &Address, operators: RemoteOperators, json: &JsonArg) -> Result<Outcome> {
     let mut report = Report { schema: 1, target: Some(operators.describe().clone()), ..Report::default() };
-    let tester = Tester::new(address, operators.ops())?;
+    let ops = operators.ops().to_vec();
+    // The device may serve one session at a time.
+    drop(operators);
+    let tester = Tester::new(address, &ops)?;
     for case in cases() {
         let (outcome, reason) = match case.run(&tester) {
             Found::Passed => ("passed", None),
@@ -55,7 +58,10 @@ pub fn check(address: &Address, operators: RemoteOperators, json: &JsonArg) -> R
         json.say(&format!("{outcome:8} {}{note}", case.name))?;
         report.cases.push(CaseReport { case: case.name, outcome, reason });
     }
-    let mut platform = OperatorPlatform::new(Box::new(operators));
+    let Remote::Operators(operators) = Remote::open(address)? else {
+        anyhow::bail!("the device runs operators no more");
+    };
+    let mut platform = OperatorPlatform::new(operators);
     let names: Vec<String> = platform.ops().iter().map(|op| op.name.clone()).collect();
     for name in names {
         operator(&mut platform, name, &mut report, json)?;
