@@ -112,7 +112,8 @@ fn a_good_agent_conforms_and_a_wrong_one_is_found() {
 fn operators_behind_a_hub_are_checked_and_diagnosed() {
     let folder = tempfile::tempdir().unwrap();
     let hub = Serving::start(folder.path(), &["hub", "--listen", "127.0.0.1:0"]);
-    let Some(wrong) = agent(&["--hub", &hub.place, "--break", "rms_norm"]) else { return };
+    let one = ["--sessions", "1", "--break", "rms_norm"];
+    let Some(wrong) = agent(&[&["--hub", &hub.place], &one[..]].concat()) else { return };
     assert_eq!(wrong.target, "hub/python/numpy");
     let tapml = || {
         let mut command = tapml(folder.path());
@@ -122,10 +123,14 @@ fn operators_behind_a_hub_are_checked_and_diagnosed() {
     let listed = json(tapml().args(["device", "list", "hub"]), 0);
     assert_eq!(listed["operators"][0]["target"], wrong.target, "{listed}");
     assert!(listed["operators"][0]["ops"].as_array().unwrap().contains(&"rope".into()), "{listed}");
-    let checked = json(tapml().args(["device", "check", &wrong.target]), 1);
+    let checked = json(tapml().args(["device", "check", &format!("{}?wait=2", wrong.target)]), 1);
     for op in checked["ops"].as_array().unwrap() {
         assert_eq!(op["failed"].as_u64().unwrap() > 0, op["op"] == "rms_norm", "{op}");
     }
+    // The wire is all right; what needs two sessions is told and ends.
+    let wire = checked["cases"].as_array().unwrap().iter().filter(|case| case["outcome"] != "passed");
+    let [apart] = wire.collect::<Vec<_>>()[..] else { panic!("{checked}") };
+    assert!(apart["reason"].as_str().unwrap().contains("became free in time"), "{apart}");
     let suite = carved(folder.path());
     let report = json(tapml().arg("check").arg(&suite).args(["--target", "hub/python"]), 1);
     assert_eq!(row(&report, "linear")["failed"], 0, "{report}");

@@ -187,9 +187,9 @@ def call(request, held, reply):
         reply(node_result=pb.NodeResult(outputs=[] if at else types, data=data[at : at + PIECE], last=last))
 
 
-def dial(hub):
+def dial(hub, sessions):
     """Registers at a hub, and serves every session that it asks for on a connection of its own."""
-    device = pb.Offer(name="numpy", info=info(), sessions=4)
+    device = pb.Offer(name="numpy", info=info(), sessions=sessions)
     register = pb.Register(version_min=1, version_max=1, name="python", agent="numpy_agent.py", instance=uuid.uuid4().hex, devices=[device])
     settings = {"max_size": 16 << 20, "compression": None}
 
@@ -213,10 +213,11 @@ if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--listen", default="127.0.0.1:7071", help="address and port; port 0 chooses a free one")
     parser.add_argument("--hub", help="dial this hub, such as ws://127.0.0.1:7071, instead of listening")
+    parser.add_argument("--sessions", type=int, default=4, help="sessions that the hub may open at once")
     parser.add_argument("--break", dest="break_op", metavar="OP", help="give wrong results for this operator")
     options = parser.parse_args()
     if options.hub:
-        sys.exit(dial(options.hub))
+        sys.exit(dial(options.hub, options.sessions))
     host, port = options.listen.rsplit(":", 1)
     # Web pages are not let in: any page could use an agent on its visitor's own machine.
     settings = {"subprotocols": ["tapml.v1"], "max_size": 16 << 20, "compression": None, "origins": [None]}

@@ -8,11 +8,12 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
+use tapml_device::conformance::Outcome;
 use tapml_device::{Device, ErrorKind, Symbols};
 use tapml_rpc::agent::{self, Agent, Isolation, Stopper};
 use tapml_rpc::hub::{Config, Hub, Peers, Table};
 use tapml_rpc::wire::{self, AgentToHub, AgentWord, HubWord, Offer, Register};
-use tapml_rpc::{Address, RemoteDevice, client};
+use tapml_rpc::{Address, RemoteDevice, client, conformance};
 use tungstenite::client::IntoClientRequest;
 use tungstenite::{Message, WebSocket};
 
@@ -227,6 +228,27 @@ fn who_waits_is_served_by_priority_and_then_by_arrival() {
         assert_eq!(count(&mut device.unwrap(), &["a"]).unwrap(), 1);
     }
     waiting.into_iter().for_each(|thread| thread.join().unwrap());
+}
+
+#[test]
+fn the_rules_are_checked_with_one_session_and_end_without_a_free_one() {
+    let (place, _hub) = hub(Config::default());
+    let _agent = single(place);
+    known(place, 1);
+    let address = at(place, "emulator", &[("wait", "1")]);
+    let check = |name: &str| {
+        let rule = conformance::rules().iter().find(|rule| rule.name == name).unwrap();
+        rule.check(&address)
+    };
+    for rule in ["wire_welcome", "wire_ping", "wire_two_sessions", "wire_steps", "wire_turns"] {
+        let found = check(rule);
+        assert!(matches!(found, Outcome::Passed) || rule == "wire_two_sessions", "{rule}: {found:?}");
+    }
+    let _held = open(place, "emulator").unwrap();
+    match check("wire_ping") {
+        Outcome::Failed(text) => assert!(text.contains("became free in time"), "{text}"),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]
