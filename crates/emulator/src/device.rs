@@ -60,7 +60,7 @@ impl Emulator {
             platform: "emulator".into(),
             name: format!("TapML emulator ({})", profile.name()),
             driver: concat!("tapml ", env!("CARGO_PKG_VERSION")).into(),
-            kind: AdapterKind::Cpu,
+            kind: if options.gpu { AdapterKind::Other } else { AdapterKind::Cpu },
             limits: profile.limits(),
             features: profile.features(SUBGROUP_SIZE),
         };

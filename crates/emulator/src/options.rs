@@ -65,6 +65,8 @@ pub struct Options {
     pub threads: Option<usize>,
     /// How long one dispatch may take before it is stopped; `None` means a minute.
     pub timeout: Option<Duration>,
+    /// Whether it says that it is a GPU, so that it gets the kernels that GPUs get.
+    pub gpu: bool,
 }
 
 impl Options {
@@ -78,9 +80,10 @@ impl Options {
                 "profile" => options.profile = Profile::parse(value)?,
                 "threads" => options.threads = Some(parse_threads(value)?),
                 "timeout" => options.timeout = Some(parse_timeout(value)?),
+                "kind" => options.gpu = parse_kind(value)?,
                 _ => {
                     return Err(Error::invalid(format!("unknown emulator option `{key}`")).with_hint(
-                        "options: check, profile, threads, timeout; for example emulator?check=all&profile=mobile",
+                        "options: check, profile, kind, threads, timeout; for example emulator?check=all&profile=mobile",
                     ));
                 }
             }
@@ -103,18 +106,27 @@ fn parse_timeout(value: &str) -> Result<Duration> {
     })
 }
 
+fn parse_kind(value: &str) -> Result<bool> {
+    match value {
+        "gpu" => Ok(true),
+        "cpu" => Ok(false),
+        _ => Err(Error::invalid(format!("kind must be gpu or cpu, found `{value}`"))),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn the_command_line_form() {
-        let options = Options::parse("check=all&profile=mobile&threads=2&timeout=5").unwrap();
+        let options = Options::parse("check=all&profile=mobile&threads=2&timeout=5&kind=gpu").unwrap();
         let expected = Options {
             profile: Profile::MobileWebgpu,
             check: Checks::ALL,
             threads: Some(2),
             timeout: Some(Duration::from_secs(5)),
+            gpu: true,
         };
         assert_eq!(options, expected);
         assert_eq!(Options::parse("").unwrap(), Options::default());
@@ -128,6 +140,7 @@ mod tests {
         assert!(hint("check=speed").contains("nonfinite"));
         assert!(hint("profile=tpu").contains("fast-math"));
         assert!(hint("colour=red").contains("threads"));
+        assert!(Options::parse("kind=tpu").is_err() && !Options::parse("kind=cpu").unwrap().gpu);
         assert!(Options::parse("threads=0").is_err() && Options::parse("timeout=0").is_err());
     }
 }

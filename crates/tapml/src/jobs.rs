@@ -3,7 +3,7 @@
 
 use crate::diagnose::{DiagnoseOptions, Diagnosis, Subject};
 use crate::engine::Tokenizer;
-use crate::graph::Model;
+use crate::graph::{Model, Node};
 use crate::import::{Checkpoint, Rows};
 use crate::kernels::Overrides;
 use crate::migrate::ledger::LedgerFolder;
@@ -285,7 +285,7 @@ impl DiagnoseJob {
         let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
         let mut target = open_platform(&self.target, &self.kernels)?;
         let mut source = open_platform(&self.source, &[])?;
-        let mut checker = self.checker()?;
+        let mut checker = self.checker(target.as_ref(), &model)?;
         let suite = match &self.suite {
             Some(path) => Suite::open(path)?,
             None => self.carve(&checkpoint, &model, source.as_mut(), progress, stop)?,
@@ -333,20 +333,34 @@ impl DiagnoseJob {
         obtain_suite(model, &identity, &prompts, source, &options, progress, stop)
     }
 
-    /// An emulator with all checks and the same kernels; with the target's profile if that is an emulator too.
-    fn checker(&self) -> Result<Option<Box<dyn Platform>>> {
-        let target = PlatformSpec::parse(&self.target)?;
-        let own =
-            target.options.into_iter().filter(|(name, _)| name == "profile" && target.word == "emulator");
-        let mut options: Vec<(String, String)> = own.collect();
-        options.push(("check".into(), "all".into()));
-        let spec = PlatformSpec { word: "emulator".into(), index: 0, options };
-        match platform::open(&spec, overrides(&self.kernels)?) {
-            Ok(platform) => Ok(Some(platform)),
-            // A build without the emulator diagnoses without it.
-            Err(e) if e.kind() == ErrorKind::Unavailable => Ok(None),
-            Err(e) => Err(e),
+    /// An emulator with all checks and the same kernels, those of a GPU or those of any device, whichever the target takes
+    /// for more nodes; with the target's profile if that is an emulator too.
+    fn checker(&self, target: &dyn Platform, model: &Model) -> Result<Option<Box<dyn Platform>>> {
+        let spec = PlatformSpec::parse(&self.target)?;
+        let own = spec.options.into_iter().filter(|(name, _)| name == "profile" && spec.word == "emulator");
+        let own: Vec<(String, String)> = own.collect();
+        let graph = model.graph();
+        let hash = |platform: &dyn Platform, node: &Node| {
+            platform.kernel_for(&node.op, &graph.input_types(node)).ok().map(|choice| choice.hash)
+        };
+        let wanted: Vec<Option<String>> = graph.nodes().iter().map(|node| hash(target, node)).collect();
+        let mut best: Option<(usize, Box<dyn Platform>)> = None;
+        for kind in ["cpu", "gpu"] {
+            let options = [("check".into(), "all".into()), ("kind".into(), kind.into())];
+            let options = own.iter().cloned().chain(options).collect();
+            let spec = PlatformSpec { word: "emulator".into(), index: 0, options };
+            let platform = match platform::open(&spec, overrides(&self.kernels)?) {
+                // A build without the emulator diagnoses without it.
+                Err(e) if e.kind() == ErrorKind::Unavailable => return Ok(None),
+                other => other?,
+            };
+            let nodes = graph.nodes().iter().zip(&wanted);
+            let same = nodes.filter(|(node, wanted)| hash(platform.as_ref(), node) == **wanted).count();
+            if best.as_ref().is_none_or(|(most, _)| same > *most) {
+                best = Some((same, platform));
+            }
         }
+        Ok(best.map(|(_, platform)| platform))
     }
 
     /// Commands that a reader may copy name the target as it was given, with the user's kernels.

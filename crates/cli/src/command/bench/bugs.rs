@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use tapml::ErrorKind;
 use tapml::bugs::bench::{self, Bed, Case, Prepared, Report, RunOptions, Sampling, Selection};
 use tapml::bugs::{Catalogue, Family, Mutant};
-use tapml::device::{Device, DeviceInfo};
+use tapml::device::{AdapterKind, Device, DeviceInfo};
 use tapml::migrate::Stop;
 use tapml::platform::{self, PlatformSpec};
 
@@ -164,7 +164,7 @@ impl BugsCommand {
         let workers = self.workers.unwrap_or_else(workers).max(1);
         let guard = Guard::new(spec, info, workers, self.deadline)?;
         let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
-        let checker = (self.checker != "none").then(|| self.checking(workers)).transpose()?;
+        let checker = (self.checker != "none").then(|| self.checking(workers, info)).transpose()?;
         let open_checker = || checker.as_ref().unwrap_or(&guard).open();
         let options = RunOptions {
             open: &open,
@@ -191,9 +191,13 @@ impl BugsCommand {
         self.finish(kept)
     }
 
-    /// The devices that check kernels while they run.
-    fn checking(&self, workers: usize) -> Result<Guard> {
-        let spec = device_spec(&self.checker)?;
+    /// The devices that check kernels while they run: an emulator is of the target's kind, so that it gets its kernels.
+    fn checking(&self, workers: usize, target: &DeviceInfo) -> Result<Guard> {
+        let mut spec = device_spec(&self.checker)?;
+        if spec.word == "emulator" && spec.option("kind").is_none() {
+            let kind = if target.kind == AdapterKind::Cpu { "cpu" } else { "gpu" };
+            spec.options.push(("kind".into(), kind.into()));
+        }
         let info = platform::open_device(&spec)?.info().clone();
         Guard::new(&spec, &info, workers, self.deadline)
     }
