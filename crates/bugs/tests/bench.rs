@@ -21,6 +21,10 @@ fn open() -> Result<Box<dyn Device>> {
     Ok(Box::new(Emulator::new(Options::default())?))
 }
 
+fn open_gpu() -> Result<Box<dyn Device>> {
+    Ok(Box::new(Emulator::new(Options { gpu: true, ..Options::default() })?))
+}
+
 fn open_checker() -> Result<Box<dyn Device>> {
     Ok(Box::new(Emulator::new(Options { check: Checks::ALL, ..Options::default() })?))
 }
@@ -213,6 +217,33 @@ fn a_probe_tells_what_no_recorded_input_reaches() {
         assert!(found[0].missed.is_empty() && found[0].reports.len() == 1, "{found:?}");
         assert_eq!((found[0].reports[0].cause.as_str(), found[0].named), ("overflow", 1), "{found:?}");
     }
+}
+
+/// A tile loop that begins at element 1 leaves nothing out, because tiles are loaded from multiples of 4; but its partial
+/// sums never join, so that all products are added up one by one.
+#[test]
+fn a_sum_longer_than_declared_is_seen_in_the_kernels_of_a_gpu() {
+    let folder = tempfile::tempdir().unwrap();
+    let checkpoint = Checkpoint::open(tapml_testing::model("llama")).unwrap();
+    let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();
+    let options = BedOptions { prompts: vec![ids(1, 12)], steps: 1 };
+    let bed = Bed::carve("llama", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let info = Workbench::new(open_gpu().unwrap()).info().clone();
+    let all = Catalogue::of("llama", model.graph(), &info).unwrap().mutants;
+    let late = |m: &&Mutant| m.op == "linear" && m.diff.contains("+ for (var k = 1u; k < K; k += DEPTH)");
+    let late: Vec<Mutant> = all.iter().filter(late).cloned().collect();
+    assert_eq!(late.len(), 1);
+    let found = Mutex::new(Vec::new());
+    let add = |record| found.lock().unwrap().push(record);
+    let prepared = Prepared::new(std::slice::from_ref(&bed), Sampling::default());
+    let options = RunOptions { open: &open_gpu, checker: None, ..run() };
+    kernels(&prepared, &late, &options, &add, &Quiet, &Stop::new()).unwrap();
+    let sighting = found.into_inner().unwrap().remove(0).sighting;
+    assert!(sighting.failed == 0 && sighting.ratio < 1.0 && sighting.caught(), "{sighting:?}");
+    let [declared, shown] = sighting.beyond[0].chain.unwrap();
+    assert!(shown > 2 * declared, "{declared} declared, {shown} shown");
+    let run = clean(&bed, "llama/clean", &prepared, &options).unwrap();
+    assert!(!run.alarm(), "{run:?}");
 }
 
 /// A weight in 4 bits, 32 elements to a scale and a zero point: its words, scales and zero points.

@@ -32,6 +32,7 @@ macro_rules! causes {
 causes! {
     Unknown, "unknown", "No hypothesis fits what was observed.";
     F16Accumulation, "f16_accumulation", "Sums are formed in 16 bits, where the kernel declares more.";
+    LongSum, "long_sum", "More terms are added up one after the other than the kernel declares.";
     Transposed, "transposed", "A matrix is read or written with its rows and columns exchanged.";
     SwappedOperands, "swapped_operands", "Two inputs are taken for each other.";
     WrongSign, "wrong_sign", "A term or the whole result has the opposite sign.";

@@ -81,11 +81,14 @@ fn overflows(run: &mut Run<'_>, beyond: &Beyond) {
     run.barred.extend(nodes);
     let mut fault = Fault::between(run, &ids, format!("probe.{}", beyond.node));
     fault.kind = FaultKind::Operator;
-    fault.cause = Cause::Overflow.name().into();
+    let sum = beyond.chain.is_some();
+    fault.cause = if sum { Cause::LongSum } else { Cause::Overflow }.name().into();
+    // A sum errs beyond its bound for other reasons, too.
     (fault.certain, fault.fit) = (beyond.sharp && beyond.elements[0] >= TELLING, 1.0);
     fault.evidence =
-        format!("every recorded call is right on this platform, but beyond their range {}", beyond.text());
-    fault.criterion = Criterion::NonFinite.name().into();
+        format!("every recorded call is right on this platform, but a made-up one is not: {}", beyond.text());
+    let criterion = if sum { Criterion::Element } else { Criterion::NonFinite };
+    fault.criterion = criterion.name().into();
     run.progress.note(&format!("{}: {}", fault.op, fault.cause));
     match run.faults.iter_mut().find(|f| f.kernel == fault.kernel && f.criterion == fault.criterion) {
         Some(known) => known.nodes.extend(fault.nodes),

@@ -19,6 +19,7 @@ pub mod probe;
 mod progress;
 pub mod report;
 mod samples;
+pub mod serial;
 mod slots;
 pub mod suite;
 pub mod verdict;

@@ -12,7 +12,7 @@ pub(crate) fn rejection(check: &OpCheck) -> String {
         return format!("a defect in the kernel: {finding}");
     }
     if let (0, Some(beyond)) = (check.failed, check.beyond.first()) {
-        return format!("every recorded case passes, but beyond their range {}", beyond.text());
+        return format!("every recorded case passes, but a made-up call does not: {}", beyond.text());
     }
     let worst = check.worst.as_ref().map(|w| format!(", worst {} at {:.3e} times", w.case, w.ratio));
     let first = check.failures.iter().find(|f| check.worst.as_ref().is_some_and(|w| w.case == f.case));

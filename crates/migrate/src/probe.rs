@@ -14,6 +14,7 @@
 
 use crate::choices::Choices;
 use crate::oracle::Oracles;
+use crate::serial;
 use crate::suite::{Case, Suite};
 use crate::verdict::Exact;
 use serde::{Deserialize, Serialize};
@@ -30,7 +31,8 @@ const ROWS: usize = 64;
 /// The distances of magnitudes in the order of a row: neighbours differ, and any part of a row covers the range.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
-/// Where a probe gave NaN or infinity, and the exact result is finite, for infinity by a factor of two.
+/// What a probe shows: where it gave NaN or infinity, and the exact result is finite, for infinity by a factor of two; or a
+/// longer chain of additions than is declared.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Beyond {
     /// Name of the node whose call was probed.
@@ -49,12 +51,22 @@ pub struct Beyond {
     pub elements: [usize; 2],
     /// Whether, among inputs of the sign, it happens to all beyond some bound and to none before it.
     pub sharp: bool,
+    /// For a [probe of sums](crate::serial): the longest chain of additions that the kernel declares, and one that its
+    /// error needs at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub chain: Option<[u64; 2]>,
 }
 
 impl Beyond {
     /// One sentence.
     pub fn text(&self) -> String {
         let Beyond { node, input, exact, observed, recorded, elements: [wrong, all], .. } = self;
+        if let Some([declared, shown]) = self.chain {
+            return format!(
+                "`{node}` adds up at least {shown} products one after the other, where its kernel declares chains of at most \
+                 {declared}: it gives {observed} for {exact} ({wrong} of {all} elements of a made-up call)"
+            );
+        }
         format!(
             "`{node}` gives {observed} for an input of {input:.4e}, where the exact result is {exact:.4e} ({wrong} of {all} \
              elements of a made-up call); the recorded inputs reach {recorded:.4e}"
@@ -169,6 +181,7 @@ pub fn beyond(
         recorded: recorded.inputs.first().map_or(0.0, |t| largest(&t.to_f64())),
         elements: [wrong.len(), all],
         sharp,
+        chain: None,
     })
 }
 
@@ -180,24 +193,29 @@ pub(crate) fn run(
     choices: &Choices,
 ) -> Result<(u64, Vec<Beyond>)> {
     let graph = suite.graph();
-    if cases.first().is_none_or(|case| way(&graph.node(case.node).op).is_none()) {
+    let probed = |op: &Op| way(op).is_some() || matches!(op, Op::Linear(_));
+    if cases.first().is_none_or(|case| !probed(&graph.node(case.node).op)) {
         return Ok((0, Vec::new()));
     }
-    let mut variants: Vec<(String, Call)> = Vec::new();
+    let mut variants: Vec<(String, Case, Call)> = Vec::new();
     for (hash, case) in widest(suite, cases, choices) {
-        variants.push((hash, suite.call(case, model)?.0));
+        variants.push((hash, case, suite.call(case, model)?.0));
     }
     let mut probes = Vec::new();
-    for (hash, recorded) in &variants {
-        probes.extend(probe(recorded)?.map(|call| (hash, recorded, call)));
+    for (hash, case, recorded) in &variants {
+        probes.extend(probe(recorded)?.map(|call| (hash, case, recorded, call)));
+        let several = call_rows(recorded) > 1;
+        if several && choices.get(case.node).is_ok_and(|choice| serial::declares(&choice.name)) {
+            probes.extend(serial::probe(recorded)?.map(|call| (hash, case, recorded, call)));
+        }
     }
-    let calls: Vec<Call> = probes.iter().map(|(_, _, call)| call.clone()).collect();
+    let calls: Vec<Call> = probes.iter().map(|(.., call)| call.clone()).collect();
     let mut found: Vec<Option<Result<Vec<Tensor>>>> = calls.iter().map(|_| None).collect();
     platform.replay(&calls, &mut |i, outputs| found[i] = Some(outputs))?;
     // What the probes show of themselves is no finding of a recorded call.
     platform.take_findings();
     let mut failures = Vec::new();
-    for ((hash, recorded, call), outputs) in probes.iter().zip(found) {
+    for ((hash, case, recorded, call), outputs) in probes.iter().zip(found) {
         let outputs = match outputs {
             Some(Ok(outputs)) => outputs,
             Some(Err(e)) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => {
@@ -207,9 +225,20 @@ pub(crate) fn run(
             _ => continue,
         };
         let exact = oracles.exact(call, 0)?;
-        failures.extend(beyond((call, recorded), &exact, &outputs, (&call.node, hash)));
+        let names = (call.node.as_str(), hash.as_str());
+        match way(&call.op) {
+            Some(_) => failures.extend(beyond((call, recorded), &exact, &outputs, names)),
+            None => {
+                let declared = choices.precision(case.node, &call.symbols)?;
+                failures.extend(serial::longer(call, &exact, &outputs, declared, names));
+            }
+        }
     }
     Ok((calls.len() as u64, failures))
+}
+
+fn call_rows(call: &Call) -> u64 {
+    call.symbols.get(tapml_graph::Symbol::N).unwrap_or(1)
 }
 
 /// For each kernel variant the case of the most rows, up to [`ROWS`] if there is one, in the order of the cases.

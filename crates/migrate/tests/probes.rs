@@ -4,16 +4,19 @@
 use tapml_device::Device;
 use tapml_emulator::{Emulator, Options};
 use tapml_exec::{Call, DevicePlatform, Overrides, Platform};
+use tapml_graph::DType;
 use tapml_graph::ErrorKind;
 use tapml_graph::op::OPS;
 use tapml_migrate::Oracles;
 use tapml_migrate::probe::{beyond, probe};
+use tapml_migrate::serial;
+use tapml_migrate::verdict::Precision;
 use tapml_wgpu::WgpuDevice;
 
-/// A call of every sample that is probed, with its probe.
-fn probes() -> Vec<(Call, Call)> {
+/// A call of every sample.
+fn calls() -> impl Iterator<Item = Call> {
     let samples = OPS.iter().flat_map(|op| (op.samples)());
-    let calls = samples.map(|sample| {
+    samples.map(|sample| {
         let input_types = sample.types();
         Call {
             node: format!("{} / {}", sample.op.name(), sample.name),
@@ -24,8 +27,43 @@ fn probes() -> Vec<(Call, Call)> {
             output_types: sample.op.infer(&input_types).unwrap(),
             input_types,
         }
-    });
-    calls.filter_map(|call| Some((probe(&call).unwrap()?, call))).collect()
+    })
+}
+
+/// A call of every sample that is probed, with its probe.
+fn probes() -> Vec<(Call, Call)> {
+    calls().filter_map(|call| Some((probe(&call).unwrap()?, call))).collect()
+}
+
+/// No kernel adds up more terms one after the other than it declares; gives how many were looked at.
+fn sums(device: Box<dyn Device>) -> usize {
+    let mut platform = DevicePlatform::new(device, Overrides::default());
+    let (oracles, mut count) = (Oracles::new(0), 0);
+    for probe in calls().filter_map(|call| serial::probe(&call).unwrap()) {
+        let Ok(choice) = platform.kernel_for(&probe.op, &probe.input_types) else { continue };
+        assert!(serial::declares(&choice.name), "{}", choice.name);
+        let terms = choice.accumulate.chain.eval(&probe.symbols).unwrap() as usize;
+        let declared = Precision { accumulate: DType::F32, terms };
+        let mut found = None;
+        platform.replay(std::slice::from_ref(&probe), &mut |_, outputs| found = Some(outputs)).unwrap();
+        let exact = oracles.exact(&probe, 0).unwrap();
+        let told = serial::longer(&probe, &exact, &found.unwrap().unwrap(), declared, (&probe.node, ""));
+        assert_eq!(told, None, "{}", told.as_ref().map(|b| b.text()).unwrap_or_default());
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn right_kernels_form_sums_as_they_declare() {
+    for options in ["", "kind=gpu", "profile=fast-math"] {
+        let emulator = Emulator::new(Options::parse(options).unwrap()).unwrap();
+        assert!(sums(Box::new(emulator)) >= 5, "{options}");
+    }
+    match WgpuDevice::open("vulkan", 0, "") {
+        Ok(device) => assert!(sums(Box::new(device)) >= 5),
+        Err(error) => tapml_testing::skip("vulkan", &error.to_string()),
+    }
 }
 
 fn blames(device: Box<dyn Device>) {

@@ -11,6 +11,7 @@ use tapml_exec::{Call, Platform};
 use tapml_graph::{DType, Error, ErrorKind, NodeId, Result, Symbol, Tensor};
 use tapml_migrate::filter::{Filter, looked_at};
 use tapml_migrate::probe::{self, Beyond};
+use tapml_migrate::serial;
 use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::{Exact, Precision};
 use tapml_migrate::{Choices, terms};
@@ -66,8 +67,29 @@ pub struct OpCases {
     pub random: (Vec<Call>, Vec<Vec<Tensor>>),
     /// One small call of each variant, for devices that check while they run.
     pub checked: Vec<Call>,
-    /// Calls with made-up inputs over the whole range, what they were made of, and their exact results.
-    pub probes: Vec<(Call, Call, Vec<Exact>)>,
+    /// Calls with made-up inputs.
+    pub probes: Vec<Probe>,
+}
+
+/// A call with made-up inputs: over the whole range, or such that sums show how they are formed.
+pub struct Probe {
+    /// The call.
+    pub call: Call,
+    /// What it was made of.
+    pub recorded: Call,
+    /// Its exact results.
+    pub exact: Vec<Exact>,
+    /// The precision that the kernel declares.
+    pub declared: Precision,
+}
+
+impl Probe {
+    /// What these outputs show.
+    fn shows(&self, outputs: &[Tensor]) -> Option<Beyond> {
+        let names = (self.call.node.as_str(), "");
+        let beyond = probe::beyond((&self.call, &self.recorded), &self.exact, outputs, names);
+        beyond.or_else(|| serial::longer(&self.call, &self.exact, outputs, self.declared, names))
+    }
 }
 
 impl OpCases {
@@ -109,11 +131,22 @@ impl OpCases {
         let checked: Vec<Call> = few.iter().map(|&i| calls[i].clone()).collect();
         let random = random::calls(&checked)?;
         let probes = checked.iter().filter(|call| call.symbols.get(Symbol::N).is_none_or(|n| n > 1));
-        let probes = probes.filter_map(|call| Some((call, probe::probe(call).transpose()?)));
+        let node = |call: &Call| graph.find_node(&call.node).and_then(|id| choices.get(id).ok());
+        let serial = |call: &Call| node(call).is_some_and(|choice| serial::declares(&choice.name));
+        let made = |call: &Call| match probe::probe(call)? {
+            None if serial(call) => serial::probe(call),
+            probe => Ok(probe),
+        };
+        let probes = probes.filter_map(|call| Some((call, made(call).transpose()?)));
         let probes = probes.map(|(recorded, probe)| {
             let probe = probe?;
             let exact = bed.oracles.exact(&probe, 0)?;
-            Ok((probe, recorded.clone(), exact))
+            let terms = match node(recorded) {
+                Some(choice) => choice.accumulate.chain.eval(&probe.symbols)? as usize,
+                None => 0,
+            };
+            let declared = Precision { accumulate: DType::F32, terms };
+            Ok(Probe { call: probe, recorded: recorded.clone(), exact, declared })
         });
         let probes = probes.collect::<Result<_>>()?;
         Ok(OpCases { op: op.into(), calls, cases: known, random, checked, probes })
@@ -122,14 +155,12 @@ impl OpCases {
     /// Where probes of the range give NaN or infinity and the exact results are finite. Fails only if no call can be run
     /// any more.
     pub fn beyond(&self, platform: &mut dyn Platform) -> Result<Vec<Beyond>> {
-        let calls: Vec<Call> = self.probes.iter().map(|(probe, ..)| probe.clone()).collect();
+        let calls: Vec<Call> = self.probes.iter().map(|probe| probe.call.clone()).collect();
         let found = replay(platform, &calls)?;
         let mut beyond = Vec::new();
-        for ((probe, recorded, exact), outputs) in self.probes.iter().zip(found) {
+        for (probe, outputs) in self.probes.iter().zip(found) {
             match outputs {
-                Ok(outputs) => {
-                    beyond.extend(probe::beyond((probe, recorded), exact, &outputs, (&probe.node, "")));
-                }
+                Ok(outputs) => beyond.extend(probe.shows(&outputs)),
                 Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
                 // What cannot be run is seen in the calls that were recorded.
                 Err(_) => {}

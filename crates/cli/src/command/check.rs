@@ -202,7 +202,7 @@ pub fn details(op: &OpCheck) -> String {
         }
     }
     for beyond in op.beyond.iter().take(3) {
-        text += &format!("\n\n{} probe: NaN or infinity beyond what is recorded: {}", op.op, beyond.text());
+        text += &format!("\n\n{} probe, beyond what is recorded: {}", op.op, beyond.text());
     }
     for finding in op.findings.iter().take(5) {
         text += &format!("\n\n{finding}\n    {}", finding.source);

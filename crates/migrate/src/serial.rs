@@ -1,0 +1,157 @@
+//! The probe of sums: whether a kernel adds up more products one after the other than it declares. Verdicts allow what
+//! rounding may do in chains of that length, and on recorded inputs a chain several times longer stays within it.
+//!
+//! The probe is a call of `linear` whose weights are 1. A row of its input holds a large number `M`, its opposite `-M`, and
+//! everywhere else `s`, half of the distance of the numbers next to `M`: a sum that has met `M` and not yet `-M` loses every
+//! `s` that is added to it. All products are exact, and so is the result, `(K - 2) s`. In whichever order a kernel adds, if
+//! no chain is longer than `L` and chains meet in a tree, its error is at most (Higham, "Accuracy and Stability of Numerical
+//! Algorithms", 2002, section 4.2)
+//!
+//! ```text
+//! (L + log2 K + 2) · u · Σ|terms|,   Σ|terms| = 2 M + (K - 2) s
+//! ```
+//!
+//! with the roundoff `u` of f32, plus the rounding of the result. That is a bound, not a chance: a kernel that keeps what it
+//! declares is never blamed. One that adds all `K` products one by one loses nearly all of them.
+
+use crate::probe::Beyond;
+use crate::verdict::{Exact, Precision, STORAGE};
+use tapml_exec::Call;
+use tapml_graph::{DType, Op, Result, Tensor};
+
+/// Shorter sums lose no more than the bound allows.
+const TERMS: usize = 64;
+
+/// A small number and the large one to which it may be added without effect, both of the dtype.
+fn numbers(dtype: DType) -> Option<(f64, f64)> {
+    let small = match dtype {
+        DType::F32 | DType::BF16 => 1.0,
+        DType::F16 => 2f64.powi(-9),
+        _ => return None,
+    };
+    Some((small, small * 2f64.powi(24)))
+}
+
+/// Whether a kernel of this name declares a chain that it must keep: those written here in WGSL do. A user's own file, which
+/// stands in for one of them, has none of its own, and tensor cores do not round every addition.
+pub fn declares(kernel: &str) -> bool {
+    matches!(kernel, "linear/portable" | "linear/subgroup")
+}
+
+/// The call that probes the sums of a recorded one; `None` if it forms none of this kind.
+pub fn probe(call: &Call) -> Result<Option<Call>> {
+    let (Op::Linear(_), [x, w, rest @ ..]) = (&call.op, call.inputs.as_slice()) else { return Ok(None) };
+    let terms = x.row_len();
+    let Some((small, large)) = numbers(x.dtype()).filter(|_| terms >= TERMS && !x.is_empty()) else {
+        return Ok(None);
+    };
+    let mut values = vec![small; x.len()];
+    for (i, row) in values.chunks_mut(terms).enumerate() {
+        let (first, last) = [(0, terms - 1), (terms - 1, 0), (0, terms / 2), (terms / 2, terms - 1)][i % 4];
+        (row[first], row[last]) = (large, -large);
+    }
+    let like = |t: &Tensor, values: &[f64]| Tensor::from_f64(t.dtype(), t.shape().to_vec(), values);
+    let mut inputs = vec![like(x, &values)?, like(w, &vec![1.0; w.len()])?];
+    for bias in rest {
+        inputs.push(like(bias, &vec![0.0; bias.len()])?);
+    }
+    let weights = vec![None; inputs.len()];
+    Ok(Some(Call { inputs, weights, ..call.clone() }))
+}
+
+/// Where the outputs of a probe show longer chains than the kernel declares; `names` are its node and kernel hash.
+pub fn longer(
+    call: &Call,
+    exact: &[Exact],
+    outputs: &[Tensor],
+    declared: Precision,
+    names: (&str, &str),
+) -> Option<Beyond> {
+    let input = call.inputs.first().filter(|_| matches!(call.op, Op::Linear(_)))?;
+    let (small, large) = numbers(input.dtype())?;
+    let terms = input.row_len() as f64;
+    if declared.accumulate != DType::F32 || declared.terms == 0 {
+        return None;
+    }
+    let unit = declared.accumulate.unit_roundoff() * (2.0 * large + (terms - 2.0) * small);
+    let allowed = unit * (declared.terms as f64 + terms.log2() + 2.0);
+    let (mut wrong, mut all, mut worst) = (0, 0, (0.0, 0.0, 0.0));
+    for (exact, output) in exact.iter().zip(outputs) {
+        for (&exact, found) in exact.values.iter().zip(output.to_f64()) {
+            let storage = STORAGE * output.dtype().unit_roundoff() * exact.abs();
+            let beyond = (found - exact).abs() - storage;
+            all += 1;
+            // NaN and infinity have other reasons.
+            if found.is_finite() && beyond > allowed {
+                wrong += 1;
+                worst = if beyond > worst.0 { (beyond, exact, found) } else { worst };
+            }
+        }
+    }
+    (wrong > 0).then(|| Beyond {
+        node: names.0.into(),
+        kernel_hash: names.1.into(),
+        input: large,
+        exact: worst.1,
+        observed: format!("{}", worst.2),
+        recorded: 0.0,
+        elements: [wrong, all],
+        sharp: false,
+        chain: Some([declared.terms as u64, (worst.0 / unit) as u64]),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Oracles;
+    use tapml_graph::op::Linear;
+    use tapml_graph::{Dim, Symbol, Symbols, TensorType};
+
+    fn call(dtype: DType, terms: usize) -> Call {
+        let types = [
+            TensorType::new(dtype, [Dim::from(Symbol::N), Dim::from(terms)]),
+            TensorType::new(dtype, [3usize, terms]),
+        ];
+        let output = TensorType::new(dtype, [Dim::from(Symbol::N), Dim::from(3usize)]);
+        let tensor =
+            |rows: usize| Tensor::from_f64(dtype, vec![rows, terms], &vec![0.5; rows * terms]).unwrap();
+        Call {
+            node: "sum".into(),
+            op: Linear::default().into(),
+            symbols: Symbols::np(4, 0),
+            inputs: vec![tensor(4), tensor(3)],
+            input_types: types.to_vec(),
+            weights: vec![None, Some("w".into())],
+            output_types: vec![output],
+        }
+    }
+
+    /// Sums of runs of this length, and then of the runs.
+    fn summed(call: &Call, run: usize) -> Vec<Tensor> {
+        let x = call.inputs[0].to_f32();
+        let sum =
+            |row: &[f32]| row.chunks(run).map(|r| r.iter().fold(0.0, |a, b| a + b)).fold(0.0, |a, b| a + b);
+        let y: Vec<f32> = x.chunks(call.inputs[0].row_len()).flat_map(|row| [sum(row); 3]).collect();
+        vec![Tensor::from_f32_as(call.inputs[0].dtype(), vec![4, 3], y).unwrap()]
+    }
+
+    #[test]
+    fn a_chain_longer_than_declared_is_told_and_no_shorter_one() {
+        for (dtype, terms) in [(DType::F32, 160), (DType::F32, 2048), (DType::F16, 192), (DType::BF16, 768)] {
+            let probed = probe(&call(dtype, terms)).unwrap().unwrap();
+            let exact = Oracles::new(0).exact(&probed, 0).unwrap();
+            let declared = Precision { accumulate: DType::F32, terms: 32 + terms.div_ceil(32) };
+            let told = |run| longer(&probed, &exact, &summed(&probed, run), declared, ("sum", "hash"));
+            for run in [1, 2, 8, 32] {
+                let longest = run + terms.div_ceil(run);
+                assert!(longest > declared.terms || told(run).is_none(), "{dtype} {terms} in runs of {run}");
+            }
+            let found = told(terms).expect("one by one");
+            let [allowed, shown] = found.chain.unwrap();
+            assert!(allowed == declared.terms as u64 && shown > allowed, "{found:?}");
+            assert!(found.text().contains("one after the other"), "{}", found.text());
+        }
+        assert!(probe(&call(DType::F32, 32)).unwrap().is_none(), "too short to tell");
+    }
+}
