@@ -187,3 +187,14 @@ fn without_a_look_at_values_the_smallest_set_of_nodes_that_fails_together_is_fou
     assert_eq!(fault.nodes[1..], chain);
     assert!(fault.evidence.contains("these 4 nodes, and no fewer"), "{}", fault.evidence);
 }
+
+/// As in a launch that joins several nodes, which is taken apart when their values are kept.
+#[test]
+fn what_goes_away_when_it_is_looked_at_is_told_with_what_was_compared() {
+    let carved = tiny("llama_tiny_plain");
+    let found = diagnose(&carved, Wrong::Unwatched("model.layers.0.self_attn.rope_q".into()));
+    let fault = only(&found);
+    assert_eq!((fault.cause.as_str(), fault.certain), ("unknown", false), "{}", fault.evidence);
+    let parts = ["no fewer of them", "times as far from the source's", "a joined launch, or the memory"];
+    assert!(parts.iter().all(|part| fault.evidence.contains(part)), "{}", fault.evidence);
+}

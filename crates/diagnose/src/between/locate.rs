@@ -25,8 +25,15 @@ pub(super) fn locate(
     // Filled memory tells what nobody wrote from what somebody wrote wrongly, unless it hides the fault. What only a NaN
     // shows needs one.
     let word = if departure.how == How::Poison { POISON } else { FILL };
+    let mut gone = false;
     for fill in [Some(word), None] {
-        let Some(seen) = traced(run, limits, departure, fill)? else { continue };
+        let seen = match traced(run, limits, departure, fill)? {
+            Look::Seen(seen) => seen,
+            other => {
+                gone |= matches!(other, Look::Gone);
+                continue;
+            }
+        };
         if !seen.located.faults.is_empty() {
             return Ok(seen.located);
         }
@@ -39,8 +46,26 @@ pub(super) fn locate(
             return Ok(Located::default());
         }
     }
-    let faults = vec![by_placement(run, limits, departure)?];
+    let mut fault = by_placement(run, limits, departure)?;
+    if gone {
+        fault.evidence += GONE;
+    }
+    let faults = vec![fault];
     Ok(Located { faults, whole: false })
+}
+
+/// What follows from a departure that goes away when it is looked at.
+const GONE: &str = "; when the values of single nodes are kept, which takes apart launches that join several of them and gives each \
+                    value memory of its own, the same run does not depart: what differs is a joined launch, or the memory \
+                    that nodes share";
+
+/// A look at the values of single nodes.
+enum Look {
+    Seen(Seen),
+    /// The departure does not show while they are kept.
+    Gone,
+    /// They cannot be kept.
+    Blind,
 }
 
 /// What the values of the nodes say.
@@ -57,16 +82,12 @@ impl Seen {
     }
 }
 
-/// Runs the departing text with the values of all nodes visible. `None` if they cannot be seen, or if looking makes the
-/// departure go away.
-fn traced(
-    run: &mut Run<'_>,
-    limits: &Limits,
-    departure: &Departure,
-    fill: Option<u32>,
-) -> Result<Option<Seen>> {
+/// Runs the departing text with the values of all nodes visible.
+fn traced(run: &mut Run<'_>, limits: &Limits, departure: &Departure, fill: Option<u32>) -> Result<Look> {
     let nodes = placed(run);
-    let Some(mut whole) = traced::load(run, &nodes, &departure.capacity, fill)? else { return Ok(None) };
+    let Some(mut whole) = traced::load(run, &nodes, &departure.capacity, fill)? else {
+        return Ok(Look::Blind);
+    };
     let before = remembered(run, &mut whole, departure, fill)?;
     let (mut turns, mut departs) = (Vec::new(), false);
     let judged = matches!(departure.how, How::Results(_));
@@ -80,13 +101,13 @@ fn traced(
     drop(whole);
     let mut located = match shown {
         Shown::Something(anomalies, scene) => faults::of(run, anomalies, Some(&scene))?,
-        Shown::Nothing(_) if judged && !departs => return Ok(None),
+        Shown::Nothing(_) if judged && !departs => return Ok(Look::Gone),
         Shown::Nothing(_) => Located::default(),
     };
     if located.faults.is_empty() && !judged {
         located.faults.extend(unsteady(run, departure, fill)?);
     }
-    Ok(Some(Seen { located, turns }))
+    Ok(Look::Seen(Seen { located, turns }))
 }
 
 /// Runs the texts before the departing one. Gives what the device may remember of the last step.
@@ -216,9 +237,12 @@ fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Re
         fault.worst_ratio = ratio;
     }
     let what = match departure.how {
-        How::Results(_) => "the results depart from the source's by more than rounding explains",
-        How::Bits => "the same run gives different bits",
-        How::Poison => "the results depend on memory that nobody has written",
+        How::Results(ratio) => format!(
+            "the results of {label} lie {ratio:.3} times as far from the source's as the allowed errors of all operators together \
+             explain"
+        ),
+        How::Bits => format!("the same run gives different bits in {label}"),
+        How::Poison => format!("the results of {label} depend on memory that nobody has written"),
     };
     let count = found.items.len();
     fault.evidence = match found.minimal {
