@@ -113,6 +113,31 @@ test("blobs are found by their BLAKE3 hash, the last used stay", async () => {
   fails(() => blobs.get(new Uint8Array(31)), /a hash of 31 bytes/);
 });
 
+test("a claimed hash is believed in its own session only", async () => {
+  const hash = (text: string): Uint8Array => Uint8Array.from(Buffer.from(text, "hex"));
+  const empty = hash("af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262");
+  const [one, other] = [{}, {}];
+  const bytes = (text: string): Uint8Array => new TextEncoder().encode(text);
+  const blobs = await Blobs.open(0);
+  blobs.put(bytes("lie"), empty, one);
+  assert.deepEqual(blobs.need(empty, one), bytes("lie"));
+  assert.equal(blobs.get(empty, other), undefined);
+  assert.equal(blobs.get(empty, one), undefined, "what was found out is gone");
+  // A true claim is proven by the first who needs it, and a lie does not replace it.
+  blobs.put(bytes(""), empty, one);
+  blobs.put(bytes("lie"), empty, other);
+  assert.deepEqual(blobs.need(empty, other), bytes(""));
+  // A lie does not keep the truth out.
+  const blobs2 = await Blobs.open(0);
+  blobs2.put(bytes("lie"), empty, one);
+  blobs2.put(bytes(""), empty, other);
+  assert.deepEqual(blobs2.need(empty), bytes(""));
+  blobs2.put(bytes("lie"), hash("00".repeat(32)), one);
+  await blobs2.settle(one);
+  assert.equal(blobs2.get(hash("00".repeat(32)), one), undefined);
+  fails(() => blobs2.put(bytes("x"), new Uint8Array(31), one), /a hash of 31 bytes/);
+});
+
 test("a post-mortem names the kernel of what was running", () => {
   const journal = new Journal();
   let seq = 0;

@@ -5,6 +5,7 @@
 mod command;
 pub mod conformance;
 mod finding;
+mod forward;
 mod info;
 mod kernel;
 mod mirror;

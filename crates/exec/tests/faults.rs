@@ -7,10 +7,7 @@ mod common;
 use common::{PLAIN, ids, model, noise};
 use std::collections::HashMap;
 use std::path::Path;
-use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Error, ErrorKind, Finding, FindingKind, KernelDesc, KernelId,
-    ListId, Result,
-};
+use tapml_device::{Command, Device, Error, ErrorKind, FindingKind, ListId, Result};
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_exec::{
     Call, CpuPlatform, DevicePlatform, Hybrid, LoadOptions, Overrides, POISON, Platform, Session, Side,
@@ -152,27 +149,9 @@ struct Flaky {
 }
 
 impl Device for Flaky {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
-    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        self.device.create_buffer(label, size)
-    }
-    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.device.destroy_buffer(buffer)
-    }
-    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        self.device.write(buffer, offset, data)
-    }
-    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.device.read(buffer, offset, out)
-    }
-    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        self.device.create_kernel(desc)
-    }
-    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.device.destroy_kernel(kernel)
-    }
+    tapml_device::forward!(device: info, create_buffer, destroy_buffer, write, read, create_kernel,
+        destroy_kernel, replay, destroy_list, wait, take_findings, memory);
+
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         let labels = commands.iter().filter_map(|c| match c {
             Command::Dispatch { label, .. } => Some(label.as_str()),
@@ -185,21 +164,6 @@ impl Device for Flaky {
             Fault::Lost(bad) if labels.contains(&bad) => Err(Error::new(ErrorKind::DeviceLost, "gone")),
             _ => self.device.record(commands),
         }
-    }
-    fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
-        self.device.replay(list, symbols)
-    }
-    fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.device.destroy_list(list)
-    }
-    fn wait(&mut self) -> Result<()> {
-        self.device.wait()
-    }
-    fn take_findings(&mut self) -> Vec<Finding> {
-        self.device.take_findings()
-    }
-    fn memory(&self) -> (u64, u64) {
-        self.device.memory()
     }
 }
 

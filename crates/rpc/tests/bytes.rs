@@ -208,7 +208,10 @@ fn request() -> impl Strategy<Value = Request> {
                     reads: vec![read],
                 }),
                 8 => Request::HasBlobs(wire::HasBlobs { hashes: vec![hash] }),
-                9 => Request::PutBlob(wire::PutBlob { data: bytes }),
+                9 => Request::PutBlob(wire::PutBlob {
+                    data: bytes,
+                    hash: if a < 3 { hash } else { Bytes::new() },
+                }),
                 10 => Request::WriteBlob(wire::WriteBlob { buffer: id, offset: a, hash }),
                 11 => Request::LoadProgram(wire::LoadProgram {
                     program: id,

@@ -140,14 +140,14 @@ export class Executor implements Parts {
         if (request.value.hashes.length > MAX_HASHES) {
           throw invalid(`${request.value.hashes.length} hashes, at most ${MAX_HASHES}`);
         }
-        const held = request.value.hashes.map((hash) => this.blobs.get(hash) !== undefined);
+        const held = request.value.hashes.map((hash) => this.blobs.get(hash, this) !== undefined);
         return this.listener.answer({ case: "heldBlobs", value: create(HeldBlobsSchema, { held }) });
       }
       case "putBlob":
-        return this.blobs.put(request.value.data);
+        return this.blobs.put(request.value.data, request.value.hash, this);
       case "writeBlob": {
         const r = request.value;
-        return write(this.gpu, this.buffers.get(r.buffer), integer("offset", r.offset), this.blobs.need(r.hash));
+        return write(this.gpu, this.buffers.get(r.buffer), integer("offset", r.offset), this.blobs.need(r.hash, this));
       }
       case "loadProgram":
         await this.expectNone();
@@ -301,7 +301,7 @@ export class Executor implements Parts {
   }
 
   private gather(what: string, pieces: Uint8Array[], limit: number): Uint8Array {
-    const found = pieces.map((hash) => this.blobs.need(hash));
+    const found = pieces.map((hash) => this.blobs.need(hash, this));
     const length = found.reduce((sum, piece) => sum + piece.length, 0);
     if (length > limit) throw unsupported(`${what} of more than ${limit} bytes`);
     if (found.length === 1) return found[0]!;
@@ -319,7 +319,7 @@ export class Executor implements Parts {
     const program = parseProgram(this.gather("a program", r.pieces, MAX_PROGRAM));
     // All weights are looked for before any is loaded, so that a client learns early what is missing.
     const weights = new Map(r.weights.map((w) => [name("weight", w.name), w]));
-    weights.forEach((w) => doing(w.name, () => w.pieces.forEach((hash) => this.blobs.need(hash))));
+    weights.forEach((w) => doing(w.name, () => w.pieces.forEach((hash) => this.blobs.need(hash, this))));
     const weight = (of: string): Uint8Array => {
       return doing(`weight \`${of}\``, () => {
         const found = weights.get(of);

@@ -300,6 +300,7 @@ export class Session implements Listener {
     this.queue.length = 0;
     this.channel.close();
     this.gpu?.close();
+    if (this.executor) void this.house.blobs.settle(this.executor);
     this.onEnd();
   }
 

@@ -1,9 +1,7 @@
 //! An emulator whose kernels are right and whose handling of programs is not.
 
 use std::collections::HashMap;
-use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Extent, Finding, KernelDesc, KernelId, ListId, Result, Symbols,
-};
+use tapml_device::{BufferId, Command, Device, Extent, ListId, Result, Symbols};
 use tapml_graph::{Dim, Symbol};
 
 /// What the device does wrong.
@@ -206,9 +204,8 @@ fn whole(commands: &[Command]) -> bool {
 }
 
 impl Device for Faulty {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
+    tapml_device::forward!(device: info, create_kernel, destroy_kernel, wait, take_findings, memory);
+
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
         let buffer = self.device.create_buffer(label, size)?;
         self.labels.insert(buffer, label.into());
@@ -255,12 +252,6 @@ impl Device for Faulty {
         }
         Ok(())
     }
-    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        self.device.create_kernel(desc)
-    }
-    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.device.destroy_kernel(kernel)
-    }
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         let whole = whole(commands) && !self.replays(commands);
         let copies = commands.iter().filter(|c| matches!(c, Command::Copy { .. })).count();
@@ -297,15 +288,6 @@ impl Device for Faulty {
             self.device.destroy_list(other)?;
         }
         self.device.destroy_list(list)
-    }
-    fn wait(&mut self) -> Result<()> {
-        self.device.wait()
-    }
-    fn take_findings(&mut self) -> Vec<Finding> {
-        self.device.take_findings()
-    }
-    fn memory(&self) -> (u64, u64) {
-        self.device.memory()
     }
 }
 

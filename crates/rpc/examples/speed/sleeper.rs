@@ -2,10 +2,7 @@
 
 use std::time::{Duration, Instant};
 use tapml_device::null::NullDevice;
-use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Features, Get, KernelDesc, KernelId, Limits, ListId, Put, Result,
-    Symbols,
-};
+use tapml_device::{Command, Device, Features, Get, Limits, ListId, Put, Result, Symbols};
 use tapml_graph::Extent;
 
 /// See the module.
@@ -54,43 +51,13 @@ pub fn steps(device: &mut dyn Device, answer: usize, count: usize) -> Result<Vec
 }
 
 impl Device for Sleeper {
-    fn info(&self) -> &DeviceInfo {
-        self.null.info()
-    }
-    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        self.null.create_buffer(label, size)
-    }
-    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.null.destroy_buffer(buffer)
-    }
-    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        self.null.write(buffer, offset, data)
-    }
-    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.null.read(buffer, offset, out)
-    }
-    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        self.null.create_kernel(desc)
-    }
-    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.null.destroy_kernel(kernel)
-    }
-    fn record(&mut self, commands: &[Command]) -> Result<ListId> {
-        self.null.record(commands)
-    }
+    tapml_device::forward!(null: info, create_buffer, destroy_buffer, write, read, create_kernel,
+        destroy_kernel, record, destroy_list, wait, memory);
+
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         if !self.kernel.is_zero() {
             std::thread::sleep(self.kernel);
         }
         self.null.replay(list, symbols)
-    }
-    fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.null.destroy_list(list)
-    }
-    fn wait(&mut self) -> Result<()> {
-        self.null.wait()
-    }
-    fn memory(&self) -> (u64, u64) {
-        self.null.memory()
     }
 }

@@ -40,7 +40,7 @@ pub fn upload(
             } else {
                 saved.sent += piece.len() as u64;
                 let data = Bytes::copy_from_slice(piece);
-                let put = Request::PutBlob(wire::PutBlob { data });
+                let put = Request::PutBlob(wire::PutBlob { data, hash: hash.clone() });
                 connection.send(put, true, || format!("keep a blob of {} bytes", piece.len()))?;
             }
             each(connection, ((group * MAX_HASHES + i) * PIECE) as u64, hash)?;

@@ -156,7 +156,7 @@ pub(super) fn blobs(address: &Address) -> Check {
                 return fail(format!("a question for a blob: expected held blobs, found {}", told(&other)));
             }
         }
-        raw.send(Request::PutBlob(wire::PutBlob { data: data.clone().into() }))?;
+        raw.send(Request::PutBlob(wire::PutBlob { data: data.clone().into(), hash: Bytes::new() }))?;
     }
     raw.send(create(1, 1000))?;
     raw.send(Request::WriteBlob(wire::WriteBlob { buffer: 1, offset: 0, hash }))?;

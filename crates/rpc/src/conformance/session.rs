@@ -108,7 +108,10 @@ pub(super) fn garbage(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     let whole = wire::encode(&wire::ToAgent {
         seq: 2,
-        request: Some(Request::PutBlob(wire::PutBlob { data: vec![7; 100].into() })),
+        request: Some(Request::PutBlob(wire::PutBlob {
+            data: vec![7; 100].into(),
+            hash: Default::default(),
+        })),
     });
     raw.bytes(whole.slice(..50))?;
     raw.ends("half a message")?;

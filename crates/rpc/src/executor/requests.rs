@@ -112,7 +112,7 @@ impl Executor {
                 None => Ok(()),
             },
             Request::PutBlob(r) => {
-                self.blobs.put(r.data);
+                self.blobs.put(r.data, &r.hash);
                 Ok(())
             }
             Request::WriteBlob(r) => {

@@ -2,9 +2,7 @@
 
 use crate::recorder::Recorder;
 use std::collections::HashMap;
-use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Finding, KernelDesc, KernelId, ListId, Result, Symbols,
-};
+use tapml_device::{Command, Device, ListId, Result, Symbols};
 use tapml_graph::{Context, Error};
 
 /// See the module.
@@ -23,27 +21,8 @@ impl Traced {
 }
 
 impl Device for Traced {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
-    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        self.device.create_buffer(label, size)
-    }
-    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.device.destroy_buffer(buffer)
-    }
-    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        self.device.write(buffer, offset, data)
-    }
-    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.device.read(buffer, offset, out)
-    }
-    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        self.device.create_kernel(desc)
-    }
-    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.device.destroy_kernel(kernel)
-    }
+    tapml_device::forward!(device: info, create_buffer, destroy_buffer, write, read, create_kernel,
+        destroy_kernel, wait, take_findings, memory);
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
         let (head, rest) = commands.split_at(commands.len().min(1));
@@ -76,14 +55,5 @@ impl Device for Traced {
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
         let all = self.lists.remove(&list).ok_or_else(|| Error::invalid(format!("no list {}", list.0)))?;
         all.into_iter().try_for_each(|list| self.device.destroy_list(list))
-    }
-    fn wait(&mut self) -> Result<()> {
-        self.device.wait()
-    }
-    fn take_findings(&mut self) -> Vec<Finding> {
-        self.device.take_findings()
-    }
-    fn memory(&self) -> (u64, u64) {
-        self.device.memory()
     }
 }

@@ -45,6 +45,7 @@ pub fn request(message: &ToAgent) -> Result<()> {
         Request::PutBlob(r) if r.data.len() > PIECE => {
             Err(Error::invalid(format!("a blob of {} bytes, at most {PIECE}", r.data.len())))
         }
+        Request::PutBlob(r) if !r.hash.is_empty() => hash(&r.hash),
         Request::WriteBlob(r) => integer("offset", r.offset).and(hash(&r.hash)),
         Request::LoadProgram(r) => {
             r.pieces.iter().try_for_each(|h| hash(h))?;

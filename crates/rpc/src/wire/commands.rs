@@ -401,6 +401,8 @@ pub struct HeldBlobs {
 pub struct PutBlob {
     #[prost(bytes = "bytes", tag = "1")]
     pub data: Bytes,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub hash: Bytes,
 }
 
 /// Writes a blob into a buffer, as Write does.

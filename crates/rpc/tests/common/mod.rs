@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 use tapml_device::{
-    Binding, BindingKind, BufferId, Command as Do, Device, DeviceInfo, Error, ErrorKind, Extent, Finding,
-    KernelDesc, KernelId, Language, ListId, Result, Source, Symbols,
+    Binding, BindingKind, BufferId, Command as Do, Device, Error, ErrorKind, Extent, KernelDesc, KernelId,
+    Language, ListId, Result, Source, Symbols,
 };
 use tapml_emulator::{Emulator, Options};
 use tapml_rpc::agent::{Agent, Config, Isolation, Settings, Stopper};
@@ -46,28 +46,13 @@ struct Trap {
 }
 
 impl Device for Trap {
-    fn info(&self) -> &DeviceInfo {
-        self.emulator.info()
-    }
-    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        self.emulator.create_buffer(label, size)
-    }
-    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.emulator.destroy_buffer(buffer)
-    }
-    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        self.emulator.write(buffer, offset, data)
-    }
-    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.emulator.read(buffer, offset, out)
-    }
+    tapml_device::forward!(emulator: info, create_buffer, destroy_buffer, write, read, destroy_kernel,
+        destroy_list, wait, take_findings, memory);
+
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         let id = self.emulator.create_kernel(desc)?;
         self.armed.push((id, desc.name.clone()));
         Ok(id)
-    }
-    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.emulator.destroy_kernel(kernel)
     }
     fn record(&mut self, commands: &[Do]) -> Result<ListId> {
         let list = self.emulator.record(commands)?;
@@ -100,18 +85,6 @@ impl Device for Trap {
             }
         }
         self.emulator.replay(list, symbols)
-    }
-    fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.emulator.destroy_list(list)
-    }
-    fn wait(&mut self) -> Result<()> {
-        self.emulator.wait()
-    }
-    fn take_findings(&mut self) -> Vec<Finding> {
-        self.emulator.take_findings()
-    }
-    fn memory(&self) -> (u64, u64) {
-        self.emulator.memory()
     }
 }
 

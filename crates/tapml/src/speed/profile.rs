@@ -3,9 +3,7 @@
 
 use super::traffic;
 use crate::Result;
-use crate::device::{
-    BufferId, Command, Device, DeviceInfo, Finding, Get, KernelDesc, KernelId, ListId, Put, Turn, one_by_one,
-};
+use crate::device::{Command, Device, Get, KernelDesc, KernelId, ListId, Put, Turn, one_by_one};
 use crate::graph::{Graph, Symbols};
 use serde::Serialize;
 use std::collections::HashMap;
@@ -132,25 +130,8 @@ impl Profiler {
 }
 
 impl Device for Profiler {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
-
-    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        self.device.create_buffer(label, size)
-    }
-
-    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.device.destroy_buffer(buffer)
-    }
-
-    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        self.device.write(buffer, offset, data)
-    }
-
-    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.device.read(buffer, offset, out)
-    }
+    crate::device::forward!(device: info, create_buffer, destroy_buffer, write, read, wait, take_findings,
+        memory);
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         let id = self.device.create_kernel(desc)?;
@@ -203,19 +184,7 @@ impl Device for Profiler {
         self.device.destroy_list(list)
     }
 
-    fn wait(&mut self) -> Result<()> {
-        self.device.wait()
-    }
-
     fn timed(&mut self, commands: &[Command], symbols: &Symbols) -> Result<Vec<f64>> {
         self.device.timed(commands, symbols)
-    }
-
-    fn take_findings(&mut self) -> Vec<Finding> {
-        self.device.take_findings()
-    }
-
-    fn memory(&self) -> (u64, u64) {
-        self.device.memory()
     }
 }
