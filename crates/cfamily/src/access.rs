@@ -13,6 +13,8 @@ enum Base<'a> {
     Type(Handle<Type>, &'a TypeInner),
     /// A vector without one.
     Vector(u8),
+    /// A matrix without one: columns and rows.
+    Matrix(u8, u8),
 }
 
 impl<'a> Writer<'a> {
@@ -23,6 +25,7 @@ impl<'a> Writer<'a> {
             TypeInner::Pointer { base, .. } => Ok((Base::Type(base, self.types.inner(base)), true)),
             TypeInner::ValuePointer { size: Some(size), .. } => Ok((Base::Vector(size as u8), true)),
             TypeInner::Vector { size, .. } => Ok((Base::Vector(size as u8), false)),
+            TypeInner::Matrix { columns, rows, .. } => Ok((Base::Matrix(columns as u8, rows as u8), false)),
             _ => match self.current()?.info[handle].ty.handle() {
                 Some(ty) => Ok((Base::Type(ty, inner), false)),
                 None => self.fail("an index into a value of this type"),
@@ -55,14 +58,13 @@ impl<'a> Writer<'a> {
     ) -> Written<String> {
         let (ty, inner) = match ty {
             Base::Vector(n) => return Ok(self.component_place(place, index, n)),
+            Base::Matrix(columns, rows) => return Ok(self.column_place(place, index, columns, rows)),
             Base::Type(ty, inner) => (ty, inner),
         };
         match *inner {
             TypeInner::Vector { size, .. } => Ok(self.component_place(place, index, size as u8)),
             TypeInner::Matrix { columns, rows, .. } => {
-                let index = self.clamped(index, columns as u32);
-                let padded = if rows as u8 == 3 { ".v" } else { "" };
-                Ok(format!("{}{padded}", member(place, &format!("c[{index}]"))))
+                Ok(self.column_place(place, index, columns as u8, rows as u8))
             }
             TypeInner::Array { size, .. } => {
                 let padded = if self.types.padding(ty) > 0 { ".e" } else { "" };
@@ -75,6 +77,12 @@ impl<'a> Writer<'a> {
             }
             _ => self.fail("an index into a value of this type"),
         }
+    }
+
+    fn column_place(&self, place: &str, index: &str, columns: u8, rows: u8) -> String {
+        let index = self.clamped(index, u32::from(columns));
+        let padded = if rows == 3 { ".v" } else { "" };
+        format!("{}{padded}", member(place, &format!("c[{index}]")))
     }
 
     fn component_place(&self, place: &str, index: &str, count: u8) -> String {

@@ -7,16 +7,63 @@ mod common;
 use libloading::Library;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::Write;
-use std::process::{Command, Stdio};
-use tapml_cfamily::{Dialect, Options, Printed, print};
+use std::process::{Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tapml_cfamily::{Dialect, Options, print};
 use tapml_device::KernelDesc;
 
-fn printed(desc: &KernelDesc, dialect: Dialect) -> Printed {
-    print(desc, &common::device(), Options::new(dialect)).unwrap_or_else(|e| panic!("{e}\n{:?}", e.details()))
+/// Kernels in one text for a compiler: starting it takes longer than compiling one.
+const AT_ONCE: usize = 16;
+
+/// A text and what it holds.
+struct Unit {
+    names: Vec<String>,
+    text: String,
 }
 
-fn kernels() -> Vec<KernelDesc> {
-    common::all().into_iter().chain([common::features()]).collect()
+impl Unit {
+    /// Each kernel in a name space of its own, under a name of its own.
+    fn of(kernels: &[KernelDesc], dialect: Dialect) -> Unit {
+        let mut unit = Unit { names: Vec::new(), text: String::new() };
+        for (at, desc) in kernels.iter().enumerate() {
+            let printed = print(desc, &common::device(), Options::new(dialect))
+                .unwrap_or_else(|e| panic!("{e}\n{:?}", e.details()));
+            let (name, own) = (format!(") {}(", printed.name), format!(") kernel_{at}("));
+            assert!(printed.text.contains(&name), "{}", printed.text);
+            let text = printed.text.replace(&name, &own);
+            if dialect == Dialect::Hip {
+                // The prelude defines them where nobody else does.
+                unit.text.push_str("#undef __global__\n#undef __device__\n#undef __shared__\n#undef M\n");
+            }
+            unit.text.push_str(&format!("namespace n{at} {{\n{text}\n}}\n"));
+            unit.names.push(format!("n{at} {}", desc.name));
+        }
+        unit
+    }
+}
+
+/// Has every kernel compiled for every target; fails with what the compiler says first.
+fn compile_all(
+    dialect: Dialect,
+    targets: &[&str],
+    compile: impl Fn(&str, &str) -> Result<(), String> + Sync,
+) {
+    let kernels: Vec<KernelDesc> = common::all().into_iter().chain([common::features()]).collect();
+    let units: Vec<Unit> = kernels.chunks(AT_ONCE).map(|part| Unit::of(part, dialect)).collect();
+    let tasks: Vec<(&Unit, &str)> =
+        units.iter().flat_map(|unit| targets.iter().map(move |&t| (unit, t))).collect();
+    println!("{} kernels for {}", kernels.len(), targets.join(", "));
+    let (next, compile) = (AtomicUsize::new(0), &compile);
+    let worker = || {
+        while let Some((unit, target)) = tasks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(log) = compile(&unit.text, target) {
+                panic!("{target}, {}:\n{log}", unit.names.join(", "));
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        (0..2).map(|_| scope.spawn(worker)).collect::<Vec<_>>().into_iter().for_each(|w| w.join().unwrap());
+    });
 }
 
 /// NVRTC: the library that `TAPML_NVRTC` names, or one that the system finds.
@@ -68,18 +115,11 @@ fn nvrtc_takes_every_kernel() {
     let Some(library) = nvrtc() else {
         return tapml_testing::skip("nvrtc", "no NVRTC (TAPML_NVRTC names it)");
     };
-    for desc in kernels() {
-        let printed = printed(&desc, Dialect::Cuda);
-        if let Err(log) = cubin(&library, &printed.text, "sm_90") {
-            panic!("{}:\n{log}\n{}", desc.name, printed.text);
-        }
-    }
-    let features = printed(&common::features(), Dialect::Cuda);
-    cubin(&library, &features.text, "sm_80").unwrap();
+    compile_all(Dialect::Cuda, &["sm_80", "sm_90"], |text, target| cubin(&library, text, target));
 }
 
 /// What clang says to a text for an AMD processor.
-fn code_object(text: &str, arch: &str) -> std::io::Result<(bool, String)> {
+fn code_object(text: &str, arch: &str) -> std::io::Result<Output> {
     let flags =
         ["-x", "hip", "--cuda-device-only", "--no-gpu-bundle-output", "-nogpuinc", "-nogpulib", "-O1"];
     let mut child = Command::new("clang++-19")
@@ -89,8 +129,7 @@ fn code_object(text: &str, arch: &str) -> std::io::Result<(bool, String)> {
         .stderr(Stdio::piped())
         .spawn()?;
     child.stdin.take().unwrap().write_all(text.as_bytes())?;
-    let output = child.wait_with_output()?;
-    Ok((output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned()))
+    child.wait_with_output()
 }
 
 #[test]
@@ -98,13 +137,12 @@ fn clang_takes_every_kernel_for_amd() {
     if let Err(error) = Command::new("clang++-19").arg("--version").output() {
         return tapml_testing::skip("clang-19", &error.to_string());
     }
-    for desc in kernels() {
-        let printed = printed(&desc, Dialect::Hip);
-        let (fine, log) = code_object(&printed.text, "gfx1100").unwrap();
-        assert!(fine, "{}:\n{log}\n{}", desc.name, printed.text);
-    }
-    for arch in ["gfx942", "gfx1201"] {
-        let (fine, log) = code_object(&printed(&common::features(), Dialect::Hip).text, arch).unwrap();
-        assert!(fine, "{arch}:\n{log}");
-    }
+    compile_all(Dialect::Hip, &["gfx1100", "gfx942", "gfx1201"], |text, target| {
+        let output = code_object(text, target).unwrap();
+        if output.status.success() {
+            Ok(())
+        } else {
+            Err(String::from_utf8_lossy(&output.stderr).into_owned())
+        }
+    });
 }

@@ -1,9 +1,11 @@
 //! Kernels to print, and a device that allows everything.
 #![allow(clippy::unwrap_used, dead_code)]
 
+use std::collections::HashSet;
 use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::DType;
-use tapml_kernels::BuiltIn;
+use tapml_graph::op::{OPS, Sample};
+use tapml_kernels::{BuiltIn, plan_variants};
 
 /// A device with every feature and the limits of a desktop card.
 pub fn device() -> DeviceInfo {
@@ -89,8 +91,30 @@ pub fn built_in(name: &str, dtype: DType) -> KernelDesc {
     BuiltIn::find(name, dtype, &device()).unwrap().desc().unwrap().clone()
 }
 
-/// All of them.
+/// The samples of all operators, as they are and with every f32 value stored as f16.
+fn samples() -> Vec<Sample> {
+    let plain: Vec<Sample> = OPS.iter().flat_map(|info| (info.samples)()).collect();
+    let mut halves = plain.clone();
+    let inputs = halves.iter_mut().flat_map(|sample| &mut sample.inputs);
+    inputs.filter(|input| input.ty.dtype == DType::F32).for_each(|input| input.ty.dtype = DType::F16);
+    plain.into_iter().chain(halves).collect()
+}
+
+/// Every text that is launched: for each operator, variant and kind of activations one kernel, and those beside it.
 pub fn all() -> Vec<KernelDesc> {
-    let all = BuiltIn::all(&device()).unwrap();
-    all.iter().map(|one| one.desc().unwrap().clone()).collect()
+    let info = device();
+    let (mut all, mut seen) = (Vec::new(), HashSet::new());
+    for sample in samples() {
+        // Some operators have inputs that are f32 whatever the activations are.
+        let Ok(plans) = plan_variants(&sample.op, &sample.types(), &info) else { continue };
+        for desc in plans.into_iter().flat_map(|plan| plan.launches).map(|launch| launch.desc) {
+            if seen.insert((desc.source.full(), desc.needs_f16)) {
+                all.push(desc);
+            }
+        }
+    }
+    let names: HashSet<&str> = all.iter().map(|desc| desc.name.as_str()).collect();
+    let kernels = BuiltIn::all(&info).unwrap();
+    assert!(kernels.iter().all(|one| names.contains(one.kernel.as_str())));
+    all
 }

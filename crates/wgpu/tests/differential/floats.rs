@@ -1,7 +1,8 @@
 //! The built-in float functions against their exact values, within the accuracy table of the WGSL specification
 //! (section 15.7.4.1, "Accuracy of Concrete Floating Point Expressions").
 
-use crate::{common, desc, run, runner};
+use crate::common;
+use crate::harness::{desc, run, runner};
 use proptest::test_runner::TestCaseError;
 use std::cell::RefCell;
 use std::time::Duration;

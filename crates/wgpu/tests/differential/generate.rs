@@ -14,10 +14,12 @@ use proptest::strategy::Union;
 
 /// Invocations of a workgroup.
 pub const WIDTH: u32 = 32;
-/// Words in each input buffer.
+/// Words in each input buffer, in that of integers before the rows.
 pub const INPUTS: usize = 64;
+/// Rows of the type `Padded` behind the integers.
+pub const ROWS: usize = 8;
 /// Words that each invocation writes: first the exact ones, then the floats of the exact state.
-pub const WORDS: usize = 24;
+pub const WORDS: usize = 28;
 
 type Text = BoxedStrategy<String>;
 
@@ -36,11 +38,14 @@ struct Level {
 
 const HEAD: &str = "\
 struct Pair { left: i32, right: vec2<f32> }
-@group(0) @binding(0) var<storage, read> in_u: array<u32>;
+struct Padded { side: vec3<f32>, tail: f32, ends: array<vec3<u32>, 2>, last: u32 }
+struct Given { words: array<u32, 64>, rows: array<Padded> }
+@group(0) @binding(0) var<storage, read> given: Given;
 @group(0) @binding(1) var<storage, read> in_f: array<f32>;
 @group(0) @binding(2) var<storage, read_write> out: array<u32>;
 var<workgroup> tile_u: array<u32, 32>;
 var<workgroup> tile_w: array<vec4<f32>, 32>;
+var<workgroup> tile_p: array<Padded, 32>;
 var<workgroup> total: atomic<u32>;
 var<private> calls: u32;
 
@@ -69,12 +74,12 @@ fn gcd(a: u32, b: u32) -> u32 {
 const OPENING: &str = "\
 @compute @workgroup_size(32)
 fn main(@builtin(local_invocation_index) lid: u32, @builtin(global_invocation_id) gid: vec3<u32>) {
-    let zu = in_u[63];
-    let zi = bitcast<i32>(in_u[63]);
+    let zu = given.words[63];
+    let zi = bitcast<i32>(given.words[63]);
     let zf = in_f[63];
-    var u0 = in_u[gid.x % 64u];
+    var u0 = given.words[gid.x % 64u];
     var u1 = gid.x;
-    var i0 = bitcast<i32>(in_u[(gid.x + 7u) % 64u]);
+    var i0 = bitcast<i32>(given.words[(gid.x + 7u) % 64u]);
     var i1 = i32(lid) - 16;
     var f0 = in_f[gid.x % 64u];
     var f1 = in_f[(gid.x * 5u + 1u) % 64u];
@@ -83,12 +88,13 @@ fn main(@builtin(local_invocation_index) lid: u32, @builtin(global_invocation_id
     var w0 = vec4<f32>(f0, f1, 1.0 + zf, in_f[lid]);
     var a0 = array<u32, 5>(u0, u1, 2u ^ zu, 3u ^ zu, lid);
     var s0 = Pair(i0, vec2<f32>(f1, 0.5 + zf));
+    var p0 = given.rows[lid % 8u];
     var h0 = Half(clamp(floor(f0), -4.0, 4.0));
     var g0 = vec4<Half>(h0, Half(0.25 + zf), Half(f32(lid % 4u)), -h0);
 ";
 
 const CLOSING: &str = "\
-    let at = gid.x * 24u;
+    let at = gid.x * 28u;
     out[at] = u0;
     out[at + 1u] = u1;
     out[at + 2u] = bitcast<u32>(i0);
@@ -99,7 +105,7 @@ const CLOSING: &str = "\
     out[at + 7u] = v0.z;
     for (var k = 0u; k < 5u; k++) { out[at + 8u + k] = a0[k]; }
     out[at + 13u] = bitcast<u32>(s0.left);
-    out[at + 14u] = calls;
+    out[at + 14u] = calls ^ p0.last ^ p0.ends[0].x ^ (p0.ends[1].z * 3u);
     let q = vec4<i32>(g0 * Half(4.0));
     out[at + 15u] = bitcast<u32>(i32(h0 * Half(4.0)) + 33 * (q.x + 33 * (q.y + 33 * (q.z + 33 * q.w))));
     out[at + 16u] = bitcast<u32>(f0);
@@ -107,11 +113,19 @@ const CLOSING: &str = "\
     for (var k = 0u; k < 4u; k++) { out[at + 18u + k] = bitcast<u32>(w0[k]); }
     out[at + 22u] = bitcast<u32>(s0.right.x);
     out[at + 23u] = bitcast<u32>(s0.right.y);
+    for (var k = 0u; k < 3u; k++) { out[at + 24u + k] = bitcast<u32>(p0.side[k]); }
+    out[at + 27u] = bitcast<u32>(p0.tail);
 }
 ";
 
-/// Complete shaders of up to a dozen statements, with `f16` or without.
-pub fn shader(f16: bool) -> impl Strategy<Value = String> {
+/// The shader with indices of arrays and vectors as they come, outside too: they are moved to the last element.
+#[allow(dead_code)]
+pub fn unbounded(shader: &str) -> String {
+    [2, 3, 4, 5, 8, 32, 64].iter().fold(shader.to_string(), |text, n| text.replace(&format!(" % {n}u]"), "]"))
+}
+
+/// Complete shaders of fewer than `most` statements, with `f16` or without.
+pub fn shader(f16: bool, most: usize) -> impl Strategy<Value = String> {
     let half = if f16 { "f16" } else { "f32" };
     let leaves = leaves();
     let one = deeper(&leaves);
@@ -120,7 +134,7 @@ pub fn shader(f16: bool) -> impl Strategy<Value = String> {
     let nested = nested(&two, &simple);
     let inner = nested_in(&two, &nested);
     let top = Union::new([simple, nested, inner, uniform(&two)]);
-    vec(top, 1..12)
+    vec(top, 1..most)
         .prop_map(move |body| format!("alias Half = {half};\n{HEAD}{OPENING}{}{CLOSING}", body.concat()))
 }
 
@@ -133,8 +147,8 @@ fn leaves() -> Level {
     let small = (0u32..9).prop_map(|n| format!("({n}u ^ zu)"));
     let signed = any::<i32>().prop_map(|n| format!("(bitcast<i32>({}u) ^ zi)", n as u32));
     let eighths = (-512i32..=512).prop_map(|n| format!("({:?} + zf)", f64::from(n) / 8.0));
-    let u = words(&["u0", "u1", "lid", "gid.x", "v0.y", "a0[2]"]);
-    let f = words(&["f0", "f1", "w0.x", "w0.w", "s0.right.x", "s0.right.y", "in_f[lid]"]);
+    let u = words(&["u0", "u1", "lid", "gid.x", "v0.y", "a0[2]", "p0.last"]);
+    let f = words(&["f0", "f1", "w0.x", "w0.w", "s0.right.x", "s0.right.y", "p0.side.y", "in_f[lid]"]);
     Level {
         u: Union::new([u, small.boxed(), number.boxed()]).boxed(),
         i: Union::new([words(&["i0", "i1", "s0.left"]), signed.boxed()]).boxed(),
@@ -211,13 +225,22 @@ const U: &[&str] = &[
     "extractBits($U, $U & 15u, $U & 15u)",
     "insertBits($U, $U, $U & 15u, $U & 15u)",
     "a0[$U % 5u]",
-    "in_u[$U % 64u]",
+    "given.words[$U % 64u]",
     "gcd($U & 1023u, $U & 1023u)",
     "u32(any($V < $V))",
     "pack2x16float(vec2<f32>(abs($F) + 1.0, 0.25 + zf))",
     "u32($W[$U % 4u] > $F)",
     "dot4U8Packed($U, $U)",
     "u32(abs($H))",
+    "p0.ends[$U % 2u].z",
+    "given.rows[$U % 8u].last",
+    "given.rows[$U % 8u].ends[$U % 2u][$U % 3u]",
+    "pack4x8unorm(step($W, vec4<f32>($F)))",
+    "pack4x8snorm(sign($W))",
+    "pack2x16unorm(saturate(floor($W.xy)))",
+    "pack4xU8(vec4<u32>($V, $U))",
+    "pack4xI8(vec4<i32>(vec3<i32>($V), $I))",
+    "unpack4xU8($U)[$U % 4u]",
 ];
 const I: &[&str] = &[
     "($I + $I)",
@@ -251,6 +274,7 @@ const I: &[&str] = &[
     "dot4I8Packed($U, $U)",
     "vec3<i32>($V).y",
     "i32($H)",
+    "unpack4xI8($U).y",
 ];
 const F: &[&str] = &[
     "snap($F + $F)",
@@ -287,6 +311,10 @@ const F: &[&str] = &[
     "snap(quantizeToF16($F))",
     "f32($H)",
     "f32($G.z)",
+    "given.rows[$U % 8u].side[$U % 3u]",
+    "given.rows[$U % 8u].tail",
+    "round(unpack4x8snorm(pack4x8snorm(sign($W))).z)",
+    "round(unpack2x16unorm(pack2x16unorm(step($W.xy, $W.zw))).y)",
 ];
 const B: &[&str] = &[
     "($U < $U)",
@@ -454,6 +482,11 @@ fn simple(level: &Level) -> Text {
         "w0[$U % 4u] = $F;\n",
         "a0[$U % 5u] = $U;\n",
         "a0[$U % 5u] += $U;\n",
+        "p0 = given.rows[$U % 8u];\n",
+        "p0.side = $W.wxy;\n",
+        "p0.tail = $F;\n",
+        "p0.ends[$U % 2u] = $V;\n",
+        "p0.ends[$U % 2u].y ^= $U;\n",
         "s0.left = $I;\n",
         "s0.right.y = $F;\n",
         "s0.right = vec2<f32>($F, $F);\n",
@@ -533,6 +566,7 @@ fn uniform(level: &Level) -> Text {
         "if lid == 0u { atomicStore(&total, 0u); }\nworkgroupBarrier();\natomicMax(&total, $U);\nworkgroupBarrier();\nu1 ^= atomicLoad(&total);\nworkgroupBarrier();\n",
         "if lid == 0u { atomicStore(&total, 0u); }\nworkgroupBarrier();\natomicXor(&total, $U);\nworkgroupBarrier();\nu0 += atomicLoad(&total);\nworkgroupBarrier();\n",
         "tile_u[lid] = $U;\nfor (var half = 16u; half > 0u; half /= 2u) {\nworkgroupBarrier();\nif lid < half { tile_u[lid] += tile_u[lid + half]; }\n}\nworkgroupBarrier();\nu1 = tile_u[0];\nworkgroupBarrier();\n",
+        "tile_p[lid] = p0;\nworkgroupBarrier();\np0 = tile_p[$U % 32u];\nworkgroupBarrier();\n",
         "if lid == 5u { tile_u[0] = $U; }\nu1 = workgroupUniformLoad(&tile_u[0]);\n",
     ];
     Union::new(texts.iter().map(|t| template(level, t))).boxed()
