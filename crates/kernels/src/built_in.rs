@@ -1,5 +1,7 @@
 //! The built-in kernels by name, each as a sample of its operator launches it.
 
+use crate::kernel::attention::split;
+use crate::kernel::product::row;
 use crate::kernel::source::is_prelude;
 use crate::kernel::{KERNELS, KernelRow};
 use crate::plan::{Launch, NodePlan, plan_variants};
@@ -49,7 +51,8 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
         let features = Features { subgroups: Some((32, 32)), ..any.features };
         let able = DeviceInfo { features, ..any };
         let samples = KERNELS.iter().filter_map(|row| BuiltIn::samples(row, &able).ok()).flatten();
-        samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text).collect()
+        let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
+        of_samples.chain(row::texts()).chain([split::JOINED_TEXT.to_string()]).collect()
     });
     let Source { language, prelude, text, .. } = &desc.source;
     *language == Language::Wgsl && texts.contains(text) && is_prelude(prelude)

@@ -69,7 +69,7 @@ pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptio
     // Every node's own kernels run where nodes are looked at one by one, or are the user's.
     let joins = match debugged || !options.overrides.is_empty() {
         true => Joins::default(),
-        false => Joins::of(graph, planner.info()),
+        false => Joins::of(graph, &plans, planner.info()),
     };
     let compiled = Compiler::new(graph, planner.info(), options, joins).and_then(|mut compiler| {
         for (index, (node, plan)) in graph.nodes().iter().zip(&plans).enumerate() {
@@ -219,7 +219,7 @@ impl<'a> Compiler<'a> {
             let when = if joined { When::ManyRows } else { launch.when };
             self.launch(node, launch, when, plan, &scratch)?;
         }
-        let joined = self.joined(index, node)?;
+        let joined = self.joined(index, node, &scratch)?;
         self.trace_outputs(node)?;
         if let Some((state, _)) = extended {
             self.states[state].1 = true;

@@ -166,7 +166,8 @@ pub fn plan_node(
     let outputs = op.infer(inputs)?;
     // A user's kernel serves any number of rows alone.
     let portable = overrides.serves(op.name()).then(|| without_cuda(info));
-    let request = Request { op, inputs, outputs: &outputs, info: portable.as_ref().unwrap_or(info) };
+    let alone = portable.is_some();
+    let request = Request { op, inputs, outputs: &outputs, info: portable.as_ref().unwrap_or(info), alone };
     let planned = row(op).and_then(|row| {
         let plan = match chosen(&request, overrides)? {
             Some(variant) => variant,
@@ -181,7 +182,7 @@ pub fn plan_node(
 /// apply here. Fails as [`plan_node`] if even the first does not.
 pub fn plan_variants(op: &Op, inputs: &[TensorType], info: &DeviceInfo) -> Result<Vec<NodePlan>> {
     let outputs = op.infer(inputs)?;
-    let request = Request { op, inputs, outputs: &outputs, info };
+    let request = Request { op, inputs, outputs: &outputs, info, alone: false };
     let none = Overrides::default();
     let first = row(op).and_then(|row| finished((row.plan)(&request)?, &request, &none));
     let first = first.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())?;

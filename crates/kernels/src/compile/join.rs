@@ -1,13 +1,17 @@
 //! Neighbouring nodes as one launch in runs of one row: a kernel that normalises its input, projects it by several weights
 //! or adds what comes in over the residual path, and one that rotates, appends and attends. Each node's own launches serve
-//! any other number of rows, and every run whose nodes are looked at one by one.
+//! any other number of rows, and every run whose nodes are looked at one by one. This file has the CUDA kernels' joins,
+//! `rows` those of WGSL.
+
+mod rows;
 
 use super::{Compiler, Home};
 use crate::kernel::cuda::attention;
 use crate::kernel::cuda::linear::{MOST, Norm, Product, Projection};
-use crate::plan::When;
+use crate::plan::{NodePlan, When};
 use crate::program::{Slice, Step};
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::{DType, Dim, Graph, Node, NodeId, Op, Origin, Result, Symbol, ValueId};
 
@@ -24,19 +28,39 @@ pub(super) struct Joins {
 struct Joined {
     desc: KernelDesc,
     groups: Grid,
-    /// One value per binding but the symbols.
-    values: Vec<ValueId>,
+    /// One per binding but the symbols.
+    bound: Vec<Bound>,
+}
+
+/// What a joined launch binds.
+#[derive(Clone, Copy)]
+enum Bound {
+    Value(ValueId),
+    /// Scratch memory of the node at whose place it runs.
+    Scratch(usize),
+}
+
+impl Joined {
+    fn values(&self) -> impl Iterator<Item = ValueId> {
+        self.bound.iter().filter_map(|bound| match *bound {
+            Bound::Value(value) => Some(value),
+            Bound::Scratch(_) => None,
+        })
+    }
 }
 
 impl Joins {
-    /// The launches that a graph's nodes can be joined to on such a device.
-    pub(super) fn of(graph: &Graph, info: &DeviceInfo) -> Joins {
+    /// The launches that a graph's nodes, which are planned like this, can be joined to on such a device.
+    pub(super) fn of(graph: &Graph, plans: &[Arc<NodePlan>], info: &DeviceInfo) -> Joins {
         let mut joins = Joins::default();
-        if info.features.cuda.is_some() {
-            let finder = Finder::new(graph, info);
-            for at in 0..graph.nodes().len() {
+        let finder = Finder::new(graph, info);
+        for at in 0..graph.nodes().len() {
+            if info.features.cuda.is_some() {
                 finder.normalised(at, &mut joins);
                 finder.attended(at, &mut joins);
+            } else if info.features.subgroups.is_some() {
+                finder.normalised_rows(at, plans, &mut joins);
+                finder.attended_parts(at, plans, &mut joins);
             }
         }
         joins
@@ -52,7 +76,7 @@ impl Joins {
         let last = |users: &Vec<NodeId>| users.last().map(|node| node.0 as usize);
         let mut uses: Vec<Option<usize>> = graph.users().iter().map(last).collect();
         for (&at, launches) in &self.launches {
-            for value in launches.iter().flat_map(|launch| &launch.values) {
+            for value in launches.iter().flat_map(Joined::values) {
                 let use_of = &mut uses[value.0 as usize];
                 *use_of = (*use_of).max(Some(at));
             }
@@ -61,33 +85,42 @@ impl Joins {
     }
 
     fn add(&mut self, at: usize, kernel: (KernelDesc, Grid), values: Vec<ValueId>) {
-        let (desc, groups) = kernel;
-        self.launches.entry(at).or_default().push(Joined { desc, groups, values });
+        self.add_bound(at, kernel, values.into_iter().map(Bound::Value).collect());
+    }
+
+    fn add_bound(&mut self, at: usize, (desc, groups): (KernelDesc, Grid), bound: Vec<Bound>) {
+        self.launches.entry(at).or_default().push(Joined { desc, groups, bound });
     }
 }
 
 impl Compiler<'_> {
-    /// Adds the joined launches that run at a node's place; gives the values that they use.
-    pub(super) fn joined(&mut self, index: usize, node: &Node) -> Result<Vec<ValueId>> {
+    /// Adds the joined launches that run at the place of a node with this scratch memory; gives the values that they use.
+    pub(super) fn joined(&mut self, index: usize, node: &Node, scratch: &[u32]) -> Result<Vec<ValueId>> {
         let mut used = Vec::new();
         for launch in self.joins.launches.remove(&index).unwrap_or_default() {
-            let mut bindings = Vec::with_capacity(launch.values.len() + 1);
-            for &value in &launch.values {
-                // A later node's output is written here already.
-                if self.homes[value.0 as usize] == Home::None
-                    && !matches!(self.graph.value(value).origin, Origin::Weight)
-                {
-                    self.house(value)?;
-                }
-                bindings.push(self.input(value, 0, 0)?);
+            let mut bindings = Vec::with_capacity(launch.bound.len() + 1);
+            for &bound in &launch.bound {
+                bindings.push(match bound {
+                    Bound::Value(value) => self.joined_value(value)?,
+                    Bound::Scratch(at) => Slice { buffer: scratch[at], offset: 0, size: 0 },
+                });
             }
             bindings.push(Slice { buffer: self.symbols, offset: 0, size: 0 });
             let kernel = self.kernel(&launch.desc)?;
+            used.extend(launch.values());
             let (groups, when) = (launch.groups, When::OneRow);
             self.steps.push(Step::Dispatch { node: node.name.clone(), kernel, bindings, groups, when });
-            used.extend(launch.values);
         }
         Ok(used)
+    }
+
+    /// Where a joined launch finds a value. A later node's output is written here already.
+    fn joined_value(&mut self, value: ValueId) -> Result<Slice> {
+        let weight = matches!(self.graph.value(value).origin, Origin::Weight);
+        if self.homes[value.0 as usize] == Home::None && !weight {
+            self.house(value)?;
+        }
+        self.input(value, 0, 0)
     }
 }
 

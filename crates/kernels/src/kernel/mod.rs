@@ -8,7 +8,7 @@ mod add;
 mod add_rms_norm;
 mod append;
 pub(crate) mod argmax;
-mod attention;
+pub(crate) mod attention;
 mod causal_conv;
 mod clamp;
 mod columns;
@@ -33,7 +33,7 @@ mod norm;
 mod patches;
 mod position_scale;
 mod positions;
-mod product;
+pub(crate) mod product;
 mod quantized_embedding;
 mod quantized_expert_gated_linear;
 mod quantized_expert_linear;
@@ -71,6 +71,8 @@ pub struct Request<'a> {
     pub outputs: &'a [TensorType],
     /// The device.
     pub info: &'a DeviceInfo,
+    /// Whether a kernel must serve any number of rows by itself.
+    pub alone: bool,
 }
 
 /// The kernels of one operator.

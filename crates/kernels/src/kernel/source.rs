@@ -180,6 +180,13 @@ impl LaunchBuilder {
         self
     }
 
+    /// Binds something that is read, or written too.
+    pub fn bind(mut self, written: bool, arg: Arg) -> LaunchBuilder {
+        self.desc.bindings.push(if written { BindingKind::ReadWrite } else { BindingKind::Read });
+        self.args.push(arg);
+        self
+    }
+
     /// Says that the kernel uses subgroup operations.
     pub fn subgroups(mut self) -> LaunchBuilder {
         self.desc.needs_subgroups = true;

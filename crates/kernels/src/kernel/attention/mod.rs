@@ -55,14 +55,18 @@ fn bound(
         None => launch.read(Arg::Constant(0)),
     };
     let launch = results(launch).read(Arg::Constant(0)).rows(&q.shape[0])?;
-    let [keys_n, keys_p, keys_c] = affine(&k.shape[0])?;
-    let launch = launch.set("KEYS_N", keys_n).set("KEYS_P", keys_p).set("KEYS_C", keys_c);
+    Ok(masks(launch, op, affine(&k.shape[0])?, sinks.is_some()))
+}
+
+/// Sets the constants that say which of `n * keys[0] + p * keys[1] + keys[2]` keys a query sees, and how scores are made.
+fn masks(launch: LaunchBuilder, op: &Attention, keys: [u32; 3], sinks: bool) -> LaunchBuilder {
+    let launch = launch.set("KEYS_N", keys[0]).set("KEYS_P", keys[1]).set("KEYS_C", keys[2]);
     let launch = launch.set("HEADS", op.heads).set("KV_HEADS", op.kv_heads).set("HEAD_DIM", op.head_dim);
     let launch = launch.set("VALUE_DIM", op.value_size()).set("SCALE", op.scale);
     let launch = launch.set("CAUSAL", u32::from(op.causal)).set("WINDOW", op.window.unwrap_or(0));
     let launch = launch.set("CHUNK", op.chunk.unwrap_or(u32::MAX)).set("SOFTCAP", op.softcap.unwrap_or(0.0));
-    let launch = launch.set("HAS_SINKS", u32::from(sinks.is_some()));
-    Ok(launch.set("HAS_ALIBI", u32::from(op.alibi.is_some())))
+    let launch = launch.set("HAS_SINKS", u32::from(sinks));
+    launch.set("HAS_ALIBI", u32::from(op.alibi.is_some()))
 }
 
 /// The constants of a plan: slopes, or what is bound in their place.

@@ -5,11 +5,11 @@
 
 use super::super::Request;
 use super::super::source::{Kernel, one, plan as planned, wrong_op};
-use super::{bound, check, slopes};
-use crate::plan::NodePlan;
-use tapml_device::BindingKind;
+use super::{bound, check, masks, slopes};
+use crate::plan::{Arg, NodePlan};
+use tapml_device::{BindingKind, DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
-use tapml_graph::{DType, Error, Extent, Op, Result};
+use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
 
 /// Invocations of a workgroup.
 const LANES: u32 = 128;
@@ -28,16 +28,26 @@ const MAX_KEYS: u32 = 32;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
 
+/// The variant.
+pub const NAME: &str = "attention/split";
+
 const KERNEL: Kernel = Kernel {
-    name: "attention/split",
-    file: "attention/split.wgsl",
-    text: include_str!("split.wgsl"),
+    name: NAME,
+    file: "attention/split.wgsl+attention/split_apart.wgsl",
+    text: concat!(include_str!("split.wgsl"), include_str!("split_apart.wgsl")),
     weights: true,
     norm: false,
     formula: "",
     math: true,
     lanes: LANES,
     workgroup_memory: 4 * MAX_ELEMENTS + 16 * PIECES + 4 * MAX_BLOCK * MAX_KEYS,
+};
+
+const JOINED: Kernel = Kernel {
+    name: "attention/split-joined",
+    file: "attention/split.wgsl+attention/split_joined.wgsl",
+    text: concat!(include_str!("split.wgsl"), include_str!("split_joined.wgsl")),
+    ..KERNEL
 };
 
 const MERGE: Kernel = Kernel {
@@ -71,6 +81,29 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         scratch: vec![Extent::of(4 * floats)],
         ..planned(&KERNEL, vec![first, merge], shape.chain(op))
     })
+}
+
+/// The text of [`joined`].
+pub const JOINED_TEXT: &str = JOINED.text;
+
+/// The first launch of a plan of this kernel for one row, with the rotations and the appending in front: it binds the
+/// queries, keys and values as the projections leave them, the angles, and, written, the caches and the parts. `None` if
+/// it does not serve such attention.
+pub fn joined(op: &Attention, act: DType, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+    let shape = Shape::of(op, act).ok()?;
+    let plain = op.causal && op.alibi.is_none() && op.value_size() == op.head_dim;
+    if !plain || !op.head_dim.is_multiple_of(2 * shape.piece) {
+        return None;
+    }
+    let mut launch = JOINED.launch(act, act).ok()?;
+    for written in [false, false, false, false, true, true, true] {
+        launch = launch.bind(written, Arg::Symbols);
+    }
+    let launch = masks(launch, op, [1, 1, 0], false).rows(&Dim::symbol(Symbol::N)).ok()?;
+    let blocks = Extent::of(u64::from(op.heads / shape.block * PARTS));
+    let launch = shape.set(launch).groups([blocks, one(), one()]);
+    launch.desc.check_limits(info).ok()?;
+    Some((launch.desc, launch.groups))
 }
 
 /// How a workgroup treats its heads and keys.

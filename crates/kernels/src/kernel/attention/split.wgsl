@@ -23,15 +23,6 @@ override PIECE: u32; // elements of 16 bytes: 4 of f32, 8 of f16
 override KEYS: u32; // keys at a time, at most 32
 override TEAMS: u32; // lanes among which the keys of a column of values are shared out
 
-@group(0) @binding(0) var<storage, read> q: array<act>;
-@group(0) @binding(1) var<storage, read> k: array<vec4<u32>>;
-@group(0) @binding(2) var<storage, read> v: array<vec4<u32>>;
-@group(0) @binding(3) var<storage, read> sinks: array<u32>; // not read unless HAS_SINKS
-@group(0) @binding(4) var<storage, read_write> y: array<act>;
-@group(0) @binding(5) var<storage, read_write> parts: array<f32>; // VALUE_DIM sums, the largest score, the sum
-@group(0) @binding(6) var<storage, read> slopes: array<f32>; // not read unless HAS_ALIBI
-@group(0) @binding(7) var<uniform> symbols: Symbols;
-
 const LANES = 128u;
 const PARTS = 32u;
 const FEW = 8u;
@@ -109,7 +100,7 @@ fn score_all(block: u32, start: u32, end: u32, position: u32, lane: u32) {
         if start + j < end {
             score = score_of(pair / KEYS, j);
             if HAS_ALIBI != 0u {
-                score = fma(-slopes[block * BLOCK + pair / KEYS], f32(position - start - j), score);
+                score = fma(-slope_of(block * BLOCK + pair / KEYS), f32(position - start - j), score);
             }
         }
         chance[pair] = score;
@@ -120,7 +111,7 @@ fn load_keys(kv_head: u32, start: u32, end: u32, lane: u32) {
     let pieces = HEAD_DIM / PIECE;
     for (var i = lane; i < (end - start) * pieces; i += LANES) {
         let j = i / pieces;
-        pool[place(j, i % pieces)] = k[((start + j) * KV_HEADS + kv_head) * pieces + i % pieces];
+        pool[place(j, i % pieces)] = key_piece(start + j, kv_head, i % pieces);
     }
 }
 
@@ -170,10 +161,7 @@ fn give(head: Head, row: u32, which: u32, part: u32, few: bool, none: bool, lane
             let at = (row * HEADS + which) * VALUE_DIM + 4u * i;
             // Where no key is seen, the sum is 0.
             let result = select(sum / head.total, vec4<f32>(), none);
-            y[at] = to_act(result.x);
-            y[at + 1u] = to_act(result.y);
-            y[at + 2u] = to_act(result.z);
-            y[at + 3u] = to_act(result.w);
+            keep(at, result);
         }
     }
     if few && lane == 0u {
@@ -193,14 +181,15 @@ fn attend(block: u32, row: u32, part: u32, few: bool, first: u32, end: u32, none
         heads[h] = Head(Numbers(), LOWEST, 0.0);
         if HAS_SINKS != 0u && part == 0u {
             let which = block * BLOCK + h;
-            heads[h].top = weight_value(sinks[weight_word(which)], which);
+            heads[h].top = sink_of(which);
             heads[h].total = 1.0;
         }
     }
     workgroupBarrier();
     for (var d = lane; d < BLOCK * HEAD_DIM; d += LANES) {
-        query[d] = f32(q[(row * HEADS + block * BLOCK) * HEAD_DIM + d]);
+        query[d] = query_at((row * HEADS + block * BLOCK) * HEAD_DIM + d);
     }
+    extend_cache(block, kv_head, first, end, lane);
     for (var start = first; start < end; start += KEYS) {
         let last = min(start + KEYS, end);
         load_keys(kv_head, start, last, lane);
@@ -227,7 +216,7 @@ fn attend(block: u32, row: u32, part: u32, few: bool, first: u32, end: u32, none
         workgroupBarrier();
         if team < TEAMS {
             for (var j = start + team; j < last; j += TEAMS) {
-                let value = numbers(v[(j * KV_HEADS + kv_head) * columns + lane % columns]);
+                let value = numbers(value_piece(j, kv_head, lane % columns));
                 for (var h = 0u; h < BLOCK; h++) {
                     let share = vec4<f32>(chance[h * KEYS + j - start]);
                     heads[h].sums.low = fma(share, value.low, heads[h].sums.low);

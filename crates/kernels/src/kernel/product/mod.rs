@@ -2,6 +2,8 @@
 //! `subgroup` of the operators that have such products. Workgroup `(x, y)` stands for octet `x` of columns of all rows when
 //! there are few, and for a tile of 64 rows by 8 octets when there are many.
 
+pub mod row;
+
 use super::Request;
 use super::source::{Kernel, LaunchBuilder, constant, one, plan as planned};
 use super::weights::Weight;
@@ -98,10 +100,9 @@ pub fn linear(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan
         let launch = launch.output(0).given(["HAS_BIAS", "B_DTYPE"], bias)?;
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
-    Ok(NodePlan {
-        constants: w.stand_in(Some(bias)),
-        ..planned(kernel, launches, product.layout.chain(product.k))
-    })
+    let chain = product.layout.chain(product.k);
+    let plan = NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain) };
+    Ok(row::with_row(request, plan))
 }
 
 /// The plan of `gated_linear` or `quantized_gated_linear` by this kernel.
@@ -114,10 +115,9 @@ pub fn gated(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Re
             kernel.launch(x.dtype, x.dtype)?.input(0).weight(gate, &part)?.weight(up, &part)?.output(0);
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
-    Ok(NodePlan {
-        constants: gate.stand_in(None),
-        ..planned(kernel, launches, product.layout.chain(product.k))
-    })
+    let chain = product.layout.chain(product.k);
+    let plan = NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain) };
+    Ok(row::with_row(request, plan))
 }
 
 /// What all launches of a node share.

@@ -1,0 +1,119 @@
+//! The joins of WGSL kernels: a normalisation, of a sum or not, in the products that take its result; and attention
+//! with the rotations and the appending in front. All values are rounded where the nodes alone round them.
+
+use super::{Attended, Bound, Finder, Joins};
+use crate::kernel::attention::split;
+use crate::kernel::product::row::{self, Norm, Product, Projection};
+use crate::plan::NodePlan;
+use std::sync::Arc;
+use tapml_device::{Grid, KernelDesc};
+use tapml_graph::{Node, NodeId, Op, ValueId};
+
+/// A normalisation of rows, or of a sum of two.
+struct Stream {
+    norm: Norm,
+    /// What is normalised: a row, or two terms.
+    terms: Vec<ValueId>,
+    weight: ValueId,
+    /// The sum of the terms, if there are two.
+    sum: Option<ValueId>,
+    /// What comes of it.
+    y: ValueId,
+}
+
+/// A kernel and the values that it binds.
+type Launch = ((KernelDesc, Grid), Vec<ValueId>);
+
+impl Finder<'_> {
+    /// Joins a normalisation with the products that take its result: in one launch, or in one for each product where the
+    /// device does not bind as many buffers.
+    pub(super) fn normalised_rows(&self, at: usize, plans: &[Arc<NodePlan>], joins: &mut Joins) {
+        let Some(stream) = self.row_stream(&self.graph.nodes()[at]) else { return };
+        let (last, y) = self.last_row(stream.y);
+        let users = self.users[y.0 as usize].as_slice();
+        let kept = [y, stream.y].iter().any(|v| self.kept.contains(v));
+        let served = users.iter().all(|user| row::serves(&plans[user.0 as usize]));
+        if users.is_empty() || users.len() > row::MOST || kept || !served {
+            return;
+        }
+        let stream = Stream { y, ..stream };
+        let together = self.row_products(&stream, users).map(|launch| vec![launch]);
+        let each = || users.iter().map(|user| self.row_products(&stream, &[*user])).collect();
+        let Some(launches) = together.or_else(each) else { return };
+        joins.replaced.extend(users.iter().map(|user| user.0 as usize).chain([at]).chain(last));
+        launches.into_iter().for_each(|(kernel, values)| joins.add(at, kernel, values));
+    }
+
+    fn row_stream(&self, node: &Node) -> Option<Stream> {
+        let (eps, offset, terms, weight, sum, y) = match &node.op {
+            Op::RmsNorm(op) if op.group.is_none() => {
+                (op.eps, op.offset, node.inputs[..1].to_vec(), *node.inputs.get(1)?, None, node.outputs[0])
+            }
+            Op::AddRmsNorm(op) => {
+                let terms = node.inputs[..2].to_vec();
+                (op.eps, op.offset, terms, *node.inputs.get(2)?, Some(node.outputs[0]), node.outputs[1])
+            }
+            _ => return None,
+        };
+        let dtype = self.graph.value(weight).ty.dtype;
+        let norm = Norm { eps, offset, dtype, of_sum: sum.is_some() };
+        self.one_row(terms[0]).then_some(Stream { norm, terms, weight, sum, y })
+    }
+
+    /// The launch of products that take the normalised row.
+    fn row_products(&self, stream: &Stream, users: &[NodeId]) -> Option<Launch> {
+        let found: Vec<(&Node, Projection)> = users
+            .iter()
+            .map(|&user| {
+                let node = self.graph.node(user);
+                let once = node.inputs.iter().filter(|&&v| v == stream.y).count() == 1;
+                let out = self.graph.value(*node.outputs.first()?).ty.dtype;
+                let projection = Projection::of(&node.op, &self.graph.input_types(node), out)?;
+                (node.inputs[0] == stream.y && once).then_some((node, projection))
+            })
+            .collect::<Option<_>>()?;
+        let all: Vec<&Product> = found.iter().map(|(_, projection)| &projection.product).collect();
+        let product = Product::joined(&all)?.of_normalised(stream.norm);
+        let mut values = stream.terms.clone();
+        values.push(stream.weight);
+        for (node, projection) in &found {
+            values.extend(projection.weights.iter().map(|&k| node.inputs[k]));
+        }
+        values.extend(found.iter().filter_map(|(node, projection)| Some(node.inputs[projection.bias?])));
+        values.extend(stream.sum);
+        values.extend(found.iter().map(|(node, _)| node.outputs[0]));
+        Some((product.kernel(self.info)?, values))
+    }
+
+    /// Joins attention over parts of the keys with the rotations and the appending before it.
+    pub(super) fn attended_parts(&self, at: usize, plans: &[Arc<NodePlan>], joins: &mut Joins) {
+        let Some((nodes, kernel, values)) = self.attention_parts(at, &plans[at]) else { return };
+        let Some(merge) = plans[at].launches.get(1) else { return };
+        joins.replaced.extend(nodes);
+        joins.replaced.insert(at);
+        let bound = values.into_iter().map(Bound::Value).chain([Bound::Scratch(0)]).collect();
+        joins.add_bound(at, kernel, bound);
+        let output = self.graph.nodes()[at].outputs[0];
+        let kernel = (merge.desc.clone(), merge.groups.clone());
+        joins.add_bound(at, kernel, vec![Bound::Scratch(0), Bound::Value(output)]);
+    }
+
+    fn attention_parts(&self, at: usize, plan: &NodePlan) -> Option<Attended> {
+        let node = &self.graph.nodes()[at];
+        let Op::Attention(op) = &node.op else { return None };
+        let [q, keys, values] = node.inputs[..] else { return None };
+        if plan.kernel != split::NAME || !self.one_row(q) {
+            return None;
+        }
+        let act = self.graph.value(q).ty.dtype;
+        let (rope_q, q, angles) = self.rotated(q, op.head_dim)?;
+        let (append_k, k) = self.appended(keys)?;
+        let (append_v, v) = self.appended(values)?;
+        let (rope_k, k, others) = self.rotated(k, op.head_dim)?;
+        if others != angles {
+            return None;
+        }
+        let bound = vec![q, k, v, angles, keys, values];
+        Some(([rope_q, rope_k, append_k, append_v], split::joined(op, act, self.info)?, bound))
+    }
+}

@@ -1,0 +1,421 @@
+//! Products of one row: `row.wgsl`, and what it is asked to do. One launch serves one product, several of one input, or
+//! a gated one, with a normalisation in front or without. A subgroup takes four columns at a time, so that workgroups
+//! meet twice only, however much they do.
+
+use crate::kernel::Request;
+use crate::kernel::cuda::{beside, may_be_one};
+use crate::kernel::source::{Kernel, LaunchBuilder, constant, one, weight_code};
+use crate::plan::{Arg, Launch, NodePlan, When};
+use std::fmt::Write as _;
+use tapml_device::{DeviceInfo, Grid, KernelDesc};
+use tapml_graph::op::Packing;
+use tapml_graph::{DType, Extent, Op, TensorType};
+
+const NAME: &str = "product/row";
+/// Weights that one launch takes at most.
+pub const MOST: usize = 3;
+/// Invocations of a workgroup.
+const LANES: u32 = 256;
+/// Parts of quads of a workgroup at most.
+const ITEMS: u32 = 64;
+/// Parts of quads that are worth making, so that a large GPU has enough of them.
+const SPREAD: u32 = 4096;
+/// Workgroups that a large GPU runs at once: more of them bring the row to workgroup memory more often.
+const WORKGROUPS: u32 = 512;
+/// Sizes of the row in workgroup memory, in units of 16 bytes.
+const POOLS: [u32; 4] = [256, 512, 1024, 2048];
+/// The least size of a subgroup that a share of a row is reckoned by.
+const SUBGROUP: u32 = 32;
+
+/// How weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    Plain(DType),
+    Packed(Packing),
+}
+
+impl Format {
+    /// Elements of 16 bytes.
+    fn load(self) -> u32 {
+        match self {
+            Format::Plain(_) => 8,
+            Format::Packed(packing) => 4 * packing.per_word(),
+        }
+    }
+}
+
+/// The normalisation that a product's input goes through.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Norm {
+    /// See [`tapml_graph::op::RmsNorm::eps`].
+    pub eps: f32,
+    /// See [`tapml_graph::op::RmsNorm::offset`].
+    pub offset: f32,
+    /// Storage of its weights.
+    pub dtype: DType,
+    /// Whether it is that of a sum, which is stored too.
+    pub of_sum: bool,
+}
+
+/// What the kernel is asked to do. It binds, in this order: `x`; the other term of a sum; the weights of `norm`; each
+/// weight, of a packed one words and scales; the biases; the sum; the outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Product {
+    k: u32,
+    format: Format,
+    /// Outputs of each weight.
+    outputs: Vec<u32>,
+    gated: bool,
+    bias: Option<DType>,
+    act: DType,
+    out: DType,
+    norm: Option<Norm>,
+}
+
+/// A node that is such a product, by its inputs.
+#[derive(Clone, Debug)]
+pub struct Projection {
+    /// What it asks of the kernel.
+    pub product: Product,
+    /// The inputs that make up its weights.
+    pub weights: Vec<usize>,
+    /// Its bias.
+    pub bias: Option<usize>,
+}
+
+impl Projection {
+    /// The projection that an operator is at these types, if the kernel can serve it.
+    pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
+        let (packing, gated) = match op {
+            Op::Linear(_) => (None, false),
+            Op::GatedLinear(_) => (None, true),
+            Op::QuantizedLinear(op) => (Some(op.packing()), false),
+            Op::QuantizedGatedLinear(op) => (Some(op.packing()), true),
+            _ => return None,
+        };
+        let x = inputs.first()?;
+        let k = constant("the row length", x.shape.get(1)?).ok()?;
+        let (format, arrays) = stored(packing, inputs.get(1)?, inputs.get(2))?;
+        let unit = packing.map_or(8, |packing| packing.group);
+        let whole = k > 0 && k.is_multiple_of(format.load()) && unit.is_multiple_of(format.load());
+        let count = arrays * if gated { 2 } else { 1 };
+        let outputs = vec![constant("the number of outputs", inputs[1].shape.first()?).ok()?];
+        let bias = inputs.get(1 + count).map(|ty| ty.dtype);
+        let floats = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
+        if !whole || !floats || !may_be_one(&x.shape[0]) || bias.is_some_and(|b| weight_code(b).is_err()) {
+            return None;
+        }
+        let product = Product { k, format, outputs, gated, bias, act: x.dtype, out, norm: None };
+        let bias = bias.map(|_| 1 + count);
+        Some(Projection { product, weights: (1..=count).collect(), bias })
+    }
+}
+
+/// The format of a weight whose first arrays have these types, and how many arrays it has.
+fn stored(
+    packing: Option<Packing>,
+    first: &TensorType,
+    second: Option<&TensorType>,
+) -> Option<(Format, usize)> {
+    match packing {
+        None if matches!(first.dtype, DType::F16 | DType::BF16) => Some((Format::Plain(first.dtype), 1)),
+        Some(packing) if !packing.zeros && second?.dtype == DType::F16 => Some((Format::Packed(packing), 2)),
+        _ => None,
+    }
+}
+
+impl Product {
+    /// One launch for several products of one input; `None` if they differ in more than their outputs.
+    pub fn joined(products: &[&Product]) -> Option<Product> {
+        let [first, rest @ ..] = products else { return None };
+        if rest.is_empty() {
+            return Some((*first).clone());
+        }
+        let outputs = products.iter().flat_map(|p| p.outputs.clone()).collect();
+        let alike = |p: &&Product| Product { outputs: first.outputs.clone(), ..(**p).clone() } == **first;
+        let fits = rest.iter().all(alike) && !first.gated && products.len() <= MOST;
+        fits.then_some(Product { outputs, ..(*first).clone() })
+    }
+
+    /// With its input normalised first.
+    pub fn of_normalised(self, norm: Norm) -> Product {
+        Product { norm: Some(norm), ..self }
+    }
+
+    /// How many weights there are.
+    fn weights(&self) -> usize {
+        if self.gated { 2 } else { self.outputs.len() }
+    }
+
+    /// The kernel and its grid; `None` if the device cannot run it.
+    pub fn kernel(&self, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+        let launch = self.launch(std::iter::repeat_n(Arg::Symbols, usize::MAX))?;
+        launch.desc.check_limits(info).ok()?;
+        Some((launch.desc, launch.groups))
+    }
+
+    /// The launch with these arguments in the order of the bindings.
+    fn launch(&self, mut args: impl Iterator<Item = Arg>) -> Option<Launch> {
+        let shape = self.shape()?;
+        let text = shape.text();
+        let mut kernel = Kernel { weights: true, math: self.gated, lanes: LANES, ..Kernel::flat(NAME, "", "") };
+        kernel.workgroup_memory = shape.memory();
+        let mut launch = kernel.launch(self.act, self.out).ok()?;
+        for kind in shape.bindings() {
+            launch = launch.bind(kind, args.next()?);
+        }
+        let share = self.share();
+        let launch = self.constants(launch)?.set("QUADS", share.quads).set("SPLIT", share.split);
+        let groups = [Extent::of(u64::from(share.groups)), one(), one()];
+        let mut launch = launch.subgroups().groups(groups);
+        launch.desc.source.file = shape.file();
+        launch.desc.source.text = text;
+        Some(launch)
+    }
+
+    fn constants(&self, launch: LaunchBuilder) -> Option<LaunchBuilder> {
+        let mut launch = launch.set("K", self.k).set("X_WIDE", u32::from(self.act == DType::F32));
+        for (name, at) in ["O0", "O1", "O2"].into_iter().zip(0..self.weights()) {
+            launch = launch.set(name, if self.gated { self.outputs[0] } else { self.outputs[at] });
+        }
+        launch = match self.format {
+            Format::Plain(dtype) => launch.weight_dtype(dtype).ok()?,
+            Format::Packed(packing) => launch.packed(packing).set("LOAD", self.format.load()),
+        };
+        if let Some(bias) = self.bias {
+            launch = launch.set("B_DTYPE", weight_code(bias).ok()?);
+        }
+        Some(match self.norm {
+            Some(Norm { eps, offset, dtype, .. }) => launch
+                .set("EPS", eps)
+                .set("OFFSET", offset)
+                .set("NORM_DTYPE", weight_code(dtype).ok()?),
+            None => launch,
+        })
+    }
+
+    /// How the columns are shared out.
+    fn share(&self) -> Share {
+        let loads = self.k / self.format.load();
+        let quads: u32 = self.outputs.iter().map(|o| o.div_ceil(4)).sum();
+        let quads = if self.gated { 2 * quads } else { quads };
+        let fits = |split: &u32| quads.saturating_mul(*split) <= SPREAD && loads / split >= SUBGROUP;
+        let fitting = || [8, 4, 2].into_iter().filter(fits);
+        let even = fitting().find(|split| loads.is_multiple_of(split * SUBGROUP));
+        let split = even.or_else(|| fitting().next()).unwrap_or(1);
+        let items = (quads * split).div_ceil(WORKGROUPS).next_multiple_of(8).min(ITEMS);
+        // A gate and what it lets pass stay together.
+        let each = (items / split).next_multiple_of(if self.gated { 2 } else { 1 });
+        Share { quads: each, split, groups: quads.div_ceil(each) }
+    }
+
+    fn shape(&self) -> Option<Shape> {
+        let bytes = self.k * self.act.size() as u32;
+        let pool = POOLS.into_iter().find(|pool| bytes.div_ceil(16).next_multiple_of(8) <= *pool)?;
+        Some(Shape {
+            packed: matches!(self.format, Format::Packed(_)),
+            norm: self.norm.map(|norm| norm.of_sum),
+            weights: self.weights(),
+            gated: self.gated,
+            bias: self.bias.is_some(),
+            pool,
+        })
+    }
+
+    /// The longest chain of additions on a device with such subgroups: those of a lane, the subgroup, the parts.
+    pub fn chain(&self, info: &DeviceInfo) -> u32 {
+        let least = info.features.subgroups.map_or(SUBGROUP, |(least, _)| least).max(1);
+        let loads = (self.k / self.format.load()).div_ceil(self.share().split).div_ceil(least);
+        let own = match self.format {
+            Format::Plain(_) => 2 * loads + 4,
+            Format::Packed(_) => loads + self.format.load(),
+        };
+        own + least.ilog2() + self.share().split
+    }
+}
+
+/// How columns are shared out over workgroups.
+struct Share {
+    /// Quads of a workgroup.
+    quads: u32,
+    /// Parts of a quad.
+    split: u32,
+    groups: u32,
+}
+
+/// What the text depends on.
+#[derive(Clone, Copy)]
+struct Shape {
+    packed: bool,
+    /// Whether the input is normalised, and whether it is a sum then.
+    norm: Option<bool>,
+    weights: usize,
+    gated: bool,
+    bias: bool,
+    pool: u32,
+}
+
+/// What a binding holds, and whether it is written.
+struct Bound {
+    name: String,
+    element: &'static str,
+    written: bool,
+}
+
+impl Shape {
+    /// The bindings but the symbols.
+    fn bound(&self) -> Vec<Bound> {
+        let mut all = Vec::new();
+        let mut add = |name: &str, element, written| all.push(Bound { name: name.into(), element, written });
+        add("x", "vec4<act>", false);
+        if self.norm == Some(true) {
+            add("more", "vec4<act>", false);
+        }
+        if self.norm.is_some() {
+            add("norm_w", "vec4<u32>", false);
+        }
+        for at in 0..self.weights {
+            add(&format!("w{at}"), "vec4<u32>", false);
+            if self.packed {
+                add(&format!("scale{at}"), "u32", false);
+            }
+        }
+        let outputs = if self.gated { 1 } else { self.weights };
+        for at in (0..outputs).filter(|_| self.bias) {
+            add(&format!("b{at}"), "u32", false);
+        }
+        if self.norm == Some(true) {
+            add("sum_out", "vec4<act>", true);
+        }
+        (0..outputs).for_each(|at| add(&format!("y{at}"), "act_out", true));
+        all
+    }
+
+    /// Whether each binding is written.
+    fn bindings(&self) -> Vec<bool> {
+        self.bound().iter().map(|bound| bound.written).collect()
+    }
+
+    /// Bytes of workgroup memory.
+    fn memory(&self) -> u32 {
+        16 * self.pool + 16 * ITEMS + if self.norm.is_some() { 4 * LANES } else { 0 }
+    }
+
+    fn file(&self) -> String {
+        let mut files = vec!["row"];
+        files.extend(match self.norm {
+            None => &["row_as_it_is"][..],
+            Some(false) => &["row_normalised", "row_one"],
+            Some(true) => &["row_normalised", "row_two"],
+        });
+        files.extend(if self.packed { ["row_packed", "row_packed_part"] } else { ["row_plain", "row_plain_part"] });
+        files.extend(match (self.gated, self.bias) {
+            (true, _) => &["row_gated"][..],
+            (false, true) => &["row_bias", "row_store"],
+            (false, false) => &["row_unbiased", "row_store"],
+        });
+        files.iter().map(|file| format!("product/{file}.wgsl")).collect::<Vec<_>>().join("+")
+    }
+
+    fn text(&self) -> String {
+        let mut text = include_str!("row.wgsl").replace("POOL", &self.pool.to_string());
+        text.push('\n');
+        for (at, bound) in self.bound().iter().enumerate() {
+            let access = if bound.written { "read_write" } else { "read" };
+            let Bound { name, element, .. } = bound;
+            let _ = writeln!(text, "@group(0) @binding({at}) var<storage, {access}> {name}: array<{element}>;");
+        }
+        let _ = writeln!(text, "@group(0) @binding({}) var<uniform> symbols: Symbols;", self.bound().len());
+        for at in 0..self.weights {
+            let _ = writeln!(text, "override O{at}: u32; // rows of weight {at}");
+        }
+        text.push_str(match self.norm {
+            None => include_str!("row_as_it_is.wgsl"),
+            Some(_) => include_str!("row_normalised.wgsl"),
+        });
+        text.push_str(match self.norm {
+            None => "",
+            Some(false) => include_str!("row_one.wgsl"),
+            Some(true) => include_str!("row_two.wgsl"),
+        });
+        let (weights, part) = match self.packed {
+            true => (include_str!("row_packed.wgsl"), include_str!("row_packed_part.wgsl")),
+            false => (include_str!("row_plain.wgsl"), include_str!("row_plain_part.wgsl")),
+        };
+        text.push_str(weights);
+        (0..self.weights).for_each(|at| text.push_str(&numbered(part, at)));
+        match self.gated {
+            true => text.push_str(include_str!("row_gated.wgsl")),
+            false => self.push_stores(&mut text),
+        }
+        text
+    }
+
+    /// Quads follow each other weight by weight.
+    fn push_stores(&self, text: &mut String) {
+        if self.bias {
+            text.push_str("\noverride B_DTYPE: u32 = 0u; // of biases; 0: f32, 1: f16, 2: bf16\n");
+        }
+        let bias = if self.bias { include_str!("row_bias.wgsl") } else { include_str!("row_unbiased.wgsl") };
+        for at in 0..self.weights {
+            text.push_str(&numbered(bias, at));
+            text.push_str(&numbered(include_str!("row_store.wgsl"), at));
+        }
+        let chosen = |call: &dyn Fn(usize) -> String| {
+            let quads = (0..self.weights).map(|at| format!("(O{at} + 3u) / 4u"));
+            let cases = quads.enumerate().map(|(at, quads)| {
+                format!("    if rest < {quads} {{\n        {};\n    }}\n    rest -= {quads};\n", call(at))
+            });
+            format!("    var rest = quad;\n{}", cases.collect::<String>())
+        };
+        let sum = chosen(&|at| format!("return partial{at}(rest, part, within, size)"));
+        let store = chosen(&|at| format!("store{at}(rest, i, column);\n        return"));
+        let _ = writeln!(
+            text,
+            "\nfn quad_sum(quad: u32, part: u32, within: u32, size: u32) -> vec4<f32> {{\n{sum}    return vec4<f32>();\n}}"
+        );
+        let _ = writeln!(text, "\nfn store(quad: u32, i: u32, column: u32) {{\n{store}}}");
+    }
+}
+
+/// A text on weight 0 as one on another weight.
+fn numbered(text: &str, at: usize) -> String {
+    let names = ["w0[", "scale0[", "load0(", "partial0(", "store0(", "bias0(", "b0[", "y0[", "O0", "weight 0"];
+    names.iter().fold(text.to_string(), |text, name| text.replace(name, &name.replace('0', &at.to_string())))
+}
+
+/// Every text.
+pub fn texts() -> Vec<String> {
+    let mut all = Vec::new();
+    for pool in POOLS {
+        for norm in [None, Some(false), Some(true)] {
+            for (packed, bias) in [(false, false), (false, true), (true, false), (true, true)] {
+                let shape = |weights, gated| Shape { packed, norm, weights, gated, bias, pool };
+                all.extend((1..=MOST).map(|weights| shape(weights, false).text()));
+                all.push(shape(2, true).text());
+            }
+        }
+    }
+    all
+}
+
+/// The plan of a product with the launch for one row beside it, where that serves.
+pub fn with_row(request: &Request, plan: NodePlan) -> NodePlan {
+    // A weight that is bound in parts elsewhere would be stored twice.
+    if request.alone || plan.launches.len() > 1 {
+        return plan;
+    }
+    let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
+    let Some(Projection { product, weights, bias }) = found else { return plan };
+    let inputs = [0].into_iter().chain(weights).chain(bias);
+    let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 }).chain([Arg::Output(0)]);
+    match product.launch(args).filter(|launch| launch.desc.check_limits(request.info).is_ok()) {
+        Some(launch) => beside(plan, launch, &request.inputs[0].shape[0], product.chain(request.info)),
+        None => plan,
+    }
+}
+
+/// Whether a plan runs one row by this kernel.
+pub fn serves(plan: &NodePlan) -> bool {
+    plan.launches.iter().any(|launch| launch.when != When::ManyRows && launch.desc.name == NAME)
+}

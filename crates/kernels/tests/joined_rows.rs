@@ -1,0 +1,217 @@
+//! Joined WGSL launches give what the nodes alone give, on every device of this machine that has subgroups.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+mod common;
+
+use common::{devices, emulator, typed};
+use std::collections::HashMap;
+use tapml_device::{AdapterKind, Device, DeviceInfo};
+use tapml_graph::op::{
+    AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, Packing, QuantizedGatedLinear,
+    QuantizedLinear, RmsNorm, Rope, RopeAngles,
+};
+use tapml_graph::{Builder, Bytes, DType, Graph, Symbols, Tensor, ValueId};
+use tapml_kernels::{CompileOptions, Instance, KernelCache, Program, Step, compile};
+
+const HIDDEN: u64 = 96;
+const MIDDLE: u64 = 160;
+const VOCAB: u64 = 70;
+const HEAD: u32 = 32;
+const HEADS: u32 = 6;
+const KV_HEADS: u32 = 2;
+
+/// How the weights of products are stored, and whether they have biases.
+#[derive(Clone, Copy, Debug)]
+struct Weights {
+    packing: Option<Packing>,
+    bias: bool,
+}
+
+struct Maker {
+    b: Builder,
+    weights: Weights,
+}
+
+impl Maker {
+    fn weight(&mut self, name: &str, o: u64, k: u64) -> Vec<ValueId> {
+        let mut add = |suffix: &str, dtype, width: u64| {
+            self.b.weight(format!("{name}{suffix}"), typed(dtype, &format!("{o},{width}"))).unwrap()
+        };
+        match self.weights.packing {
+            None => vec![add("", DType::BF16, k)],
+            Some(p) => vec![
+                add(".q", DType::U32, k / u64::from(p.per_word())),
+                add(".scale", DType::F16, k / u64::from(p.group)),
+            ],
+        }
+    }
+
+    fn linear(&mut self, name: &str, x: ValueId, k: u64, o: u64, dtype: Option<DType>) -> ValueId {
+        let mut inputs = vec![x];
+        inputs.extend(self.weight(&format!("{name}.w"), o, k));
+        if self.weights.bias {
+            inputs.push(self.b.weight(format!("{name}.b"), typed(DType::F16, &o.to_string())).unwrap());
+        }
+        let linear = Linear { dtype };
+        match self.weights.packing {
+            None => self.b.node(name, linear, &inputs),
+            Some(p) => self.b.node(name, QuantizedLinear::of(p, &linear), &inputs),
+        }
+        .unwrap()
+    }
+
+    fn gated(&mut self, name: &str, x: ValueId) -> ValueId {
+        let mut inputs = vec![x];
+        inputs.extend(self.weight(&format!("{name}.gate"), MIDDLE, HIDDEN));
+        inputs.extend(self.weight(&format!("{name}.up"), MIDDLE, HIDDEN));
+        match self.weights.packing {
+            None => self.b.node(name, GatedLinear {}, &inputs),
+            Some(p) => self.b.node(name, QuantizedGatedLinear::of(p), &inputs),
+        }
+        .unwrap()
+    }
+
+    fn add_norm(&mut self, name: &str, a: ValueId, b: ValueId, dtype: DType) -> (ValueId, ValueId) {
+        let w = self.b.weight(format!("{name}.w"), typed(dtype, &HIDDEN.to_string())).unwrap();
+        let names = [format!("{name}.sum"), format!("{name}.y")];
+        let both = self.b.node_multi(name, AddRmsNorm::new(1e-5), &[a, b, w], &names).unwrap();
+        (both[0], both[1])
+    }
+}
+
+fn llama(act: DType, weights: Weights) -> Graph {
+    let mut m = Maker { b: Builder::new("llama"), weights };
+    let ids = m.b.input("ids", typed(DType::U32, "n")).unwrap();
+    let table = m.b.weight("embed", typed(DType::BF16, &format!("{VOCAB},{HIDDEN}"))).unwrap();
+    let mut x = m.b.node("embedding", Embedding { dtype: act }, &[ids, table]).unwrap();
+    let frequencies = (0..HEAD / 2).map(|i| (0.5f32).powi(i as i32)).collect();
+    let angles = m.b.node("angles", RopeAngles::new(frequencies, 1.0), &[]).unwrap();
+    let weight = m.b.weight("norm.w", typed(DType::BF16, &HIDDEN.to_string())).unwrap();
+    let mut y = m.b.node("norm", RmsNorm::new(1e-5), &[x, weight]).unwrap();
+    for l in 0..2 {
+        let name = |part: &str| format!("{l}.{part}");
+        let (wide, kv) = (u64::from(HEADS * HEAD), u64::from(KV_HEADS * HEAD));
+        let rope = Rope { head_dim: HEAD, rotary_dim: HEAD, interleaved: false };
+        let [q, k, v] = [("q", wide), ("k", kv), ("v", kv)].map(|(p, o)| m.linear(&name(p), y, HIDDEN, o, None));
+        let q = m.b.node(name("q_rope"), rope.clone(), &[q, angles]).unwrap();
+        let k = m.b.node(name("k_rope"), rope, &[k, angles]).unwrap();
+        let cached = [("k_cache", k), ("v_cache", v)].map(|(part, new)| {
+            let cache = m.b.state(name(part), typed(act, &format!("p,{kv}"))).unwrap();
+            let all = m.b.node(name(part) + "_all", Append {}, &[cache, new]).unwrap();
+            m.b.set_state(cache, all).unwrap();
+            all
+        });
+        let attention = Attention::causal(HEADS, KV_HEADS, HEAD, 0.2);
+        let a = m.b.node(name("attention"), attention, &[q, cached[0], cached[1]]).unwrap();
+        let a = m.linear(&name("o"), a, wide, HIDDEN, None);
+        (x, y) = m.add_norm(&name("norm_mlp"), x, a, DType::F32);
+        let gated = m.gated(&name("gated"), y);
+        let down = m.linear(&name("down"), gated, MIDDLE, HIDDEN, None);
+        (x, y) = m.add_norm(&name("norm_next"), x, down, DType::F16);
+    }
+    let last = m.b.node("last", LastRow {}, &[y]).unwrap();
+    let logits = m.linear("head", last, HIDDEN, VOCAB, Some(DType::F32));
+    m.b.output("logits", logits);
+    m.b.output("stream", x);
+    m.b.finish().unwrap()
+}
+
+/// Reproducible contents, of a size that keeps activations near 1.
+fn contents(graph: &Graph) -> HashMap<String, Tensor> {
+    let mut all = common::weights(graph);
+    let mut state = 7u32;
+    for (_, value) in graph.weights() {
+        let shape = value.ty.sizes(&Symbols::new()).unwrap();
+        let count: usize = shape.iter().product();
+        if value.ty.dtype == DType::U32 {
+            let words = (0..count).flat_map(|_| {
+                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                (state ^ state >> 13).to_le_bytes()
+            });
+            let bytes = Bytes::new(words.collect::<Vec<u8>>());
+            all.insert(value.name.clone(), Tensor::new(DType::U32, shape, bytes).unwrap());
+        } else if value.name.ends_with(".scale") {
+            let q8 = graph.weights().any(|(_, w)| w.name == "0.o.w.q" && w.ty.shape[1].as_const() == Some(48));
+            let values: Vec<f64> = (0..count).map(|i| (1.0 + (i % 7) as f64) * if q8 { 4e-4 } else { 6e-3 }).collect();
+            all.insert(value.name.clone(), Tensor::from_f64(DType::F16, shape, &values).unwrap());
+        }
+    }
+    all
+}
+
+/// The same device as one whose variants are preferred.
+fn as_gpu(info: &DeviceInfo) -> DeviceInfo {
+    DeviceInfo { kind: AdapterKind::Discrete, ..info.clone() }
+}
+
+/// Kernels of the dispatches of one row.
+fn kernels_of_one_row(program: &Program) -> Vec<&str> {
+    let symbols = Symbols::np(1, 3);
+    let steps = program.steps.iter().filter(|step| step.when().holds(&symbols));
+    steps
+        .filter_map(|step| match step {
+            Step::Dispatch { kernel, .. } => Some(program.kernels[*kernel as usize].name.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+/// Logits and residual streams of a prompt of three rows and four rows behind it.
+fn outputs(device: &mut dyn Device, program: &Program, weights: &HashMap<String, Tensor>) -> Vec<f64> {
+    let give = |name: &str| Ok(weights[name].clone());
+    let mut cache = KernelCache::new();
+    let mut instance = Instance::load_with(device, &mut cache, program, &give).unwrap();
+    let mut all = Vec::new();
+    for (n, p) in [(3, 0), (1, 3), (1, 4), (1, 5), (1, 6)] {
+        let ids: Vec<u32> = (0..n).map(|i| ((7 * (p + i) + 3) % VOCAB) as u32).collect();
+        let ids = Tensor::from_u32(vec![n as usize], ids).unwrap();
+        let found = instance.step(device, &Symbols::np(n, p), &[("ids", &ids)], &["logits", "stream"]).unwrap();
+        all.extend(found.iter().flat_map(Tensor::to_f64));
+    }
+    let findings = device.take_findings();
+    assert!(findings.is_empty(), "{}: {:?}", device.info().name, findings.first());
+    instance.unload(device).unwrap();
+    cache.clear(device).unwrap();
+    all
+}
+
+fn able() -> Vec<Box<dyn Device>> {
+    let mut all = devices();
+    all.push(Box::new(emulator("check=all").with_subgroup_size(8).unwrap()));
+    all.retain(|device| device.info().features.subgroups.is_some());
+    all
+}
+
+#[test]
+fn joined_launches_give_what_nodes_alone_give() {
+    let packed = |bits| Some(Packing { bits, group: 32, zeros: false });
+    let cases = [(None, false), (None, true), (packed(4), false), (packed(8), true)];
+    for mut device in able() {
+        let info = as_gpu(device.info());
+        for act in [DType::F32, DType::F16] {
+            for (packing, bias) in cases {
+                eprintln!("{act} {packing:?} {bias} {}", info.name);
+                let graph = llama(act, Weights { packing, bias });
+                let weights = contents(&graph);
+                let options = || CompileOptions::new(Symbols::np(4, 80));
+                let joined = compile(&graph, &info, &options()).unwrap();
+                // Memory that is looked into is planned node by node.
+                let poisoned = CompileOptions { poison: true, ..options() };
+                let alone = compile(&graph, &info, &poisoned).unwrap();
+                let few = kernels_of_one_row(&joined);
+                let merged = few.iter().filter(|k| **k == "attention/split-joined").count();
+                assert_eq!(merged, 2, "{few:?}");
+                assert!(few.len() <= 24 && kernels_of_one_row(&alone).len() > 30, "{few:?}");
+                let found = outputs(device.as_mut(), &joined, &weights);
+                let expected = outputs(device.as_mut(), &alone, &weights);
+                let most = expected.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+                let allowed = if act == DType::F16 { 4e-3 } else { 4e-6 } * most;
+                assert!(most > 0.1 && most < 100.0, "{most}");
+                for (i, (a, b)) in found.iter().zip(&expected).enumerate() {
+                    let label = format!("{act} {packing:?} {bias} on {}: {i}", info.name);
+                    assert!((a - b).abs() <= allowed, "{label}: {a} instead of {b} ± {allowed}");
+                }
+            }
+        }
+    }
+}
