@@ -92,7 +92,8 @@ fn llama(act: DType, weights: Weights) -> Graph {
         let name = |part: &str| format!("{l}.{part}");
         let (wide, kv) = (u64::from(HEADS * HEAD), u64::from(KV_HEADS * HEAD));
         let rope = Rope { head_dim: HEAD, rotary_dim: HEAD, interleaved: false };
-        let [q, k, v] = [("q", wide), ("k", kv), ("v", kv)].map(|(p, o)| m.linear(&name(p), y, HIDDEN, o, None));
+        let [q, k, v] =
+            [("q", wide), ("k", kv), ("v", kv)].map(|(p, o)| m.linear(&name(p), y, HIDDEN, o, None));
         let q = m.b.node(name("q_rope"), rope.clone(), &[q, angles]).unwrap();
         let k = m.b.node(name("k_rope"), rope, &[k, angles]).unwrap();
         let cached = [("k_cache", k), ("v_cache", v)].map(|(part, new)| {
@@ -131,8 +132,10 @@ fn contents(graph: &Graph) -> HashMap<String, Tensor> {
             let bytes = Bytes::new(words.collect::<Vec<u8>>());
             all.insert(value.name.clone(), Tensor::new(DType::U32, shape, bytes).unwrap());
         } else if value.name.ends_with(".scale") {
-            let q8 = graph.weights().any(|(_, w)| w.name == "0.o.w.q" && w.ty.shape[1].as_const() == Some(48));
-            let values: Vec<f64> = (0..count).map(|i| (1.0 + (i % 7) as f64) * if q8 { 4e-4 } else { 6e-3 }).collect();
+            let q8 =
+                graph.weights().any(|(_, w)| w.name == "0.o.w.q" && w.ty.shape[1].as_const() == Some(48));
+            let values: Vec<f64> =
+                (0..count).map(|i| (1.0 + (i % 7) as f64) * if q8 { 4e-4 } else { 6e-3 }).collect();
             all.insert(value.name.clone(), Tensor::from_f64(DType::F16, shape, &values).unwrap());
         }
     }
@@ -165,7 +168,8 @@ fn outputs(device: &mut dyn Device, program: &Program, weights: &HashMap<String,
     for (n, p) in [(3, 0), (1, 3), (1, 4), (1, 5), (1, 6)] {
         let ids: Vec<u32> = (0..n).map(|i| ((7 * (p + i) + 3) % VOCAB) as u32).collect();
         let ids = Tensor::from_u32(vec![n as usize], ids).unwrap();
-        let found = instance.step(device, &Symbols::np(n, p), &[("ids", &ids)], &["logits", "stream"]).unwrap();
+        let found =
+            instance.step(device, &Symbols::np(n, p), &[("ids", &ids)], &["logits", "stream"]).unwrap();
         all.extend(found.iter().flat_map(Tensor::to_f64));
     }
     let findings = device.take_findings();

@@ -158,7 +158,8 @@ impl Product {
     fn launch(&self, mut args: impl Iterator<Item = Arg>) -> Option<Launch> {
         let shape = self.shape()?;
         let text = shape.text();
-        let mut kernel = Kernel { weights: true, math: self.gated, lanes: LANES, ..Kernel::flat(NAME, "", "") };
+        let mut kernel =
+            Kernel { weights: true, math: self.gated, lanes: LANES, ..Kernel::flat(NAME, "", "") };
         kernel.workgroup_memory = shape.memory();
         let mut launch = kernel.launch(self.act, self.out).ok()?;
         for kind in shape.bindings() {
@@ -186,10 +187,9 @@ impl Product {
             launch = launch.set("B_DTYPE", weight_code(bias).ok()?);
         }
         Some(match self.norm {
-            Some(Norm { eps, offset, dtype, .. }) => launch
-                .set("EPS", eps)
-                .set("OFFSET", offset)
-                .set("NORM_DTYPE", weight_code(dtype).ok()?),
+            Some(Norm { eps, offset, dtype, .. }) => {
+                launch.set("EPS", eps).set("OFFSET", offset).set("NORM_DTYPE", weight_code(dtype).ok()?)
+            }
             None => launch,
         })
     }
@@ -308,7 +308,11 @@ impl Shape {
             Some(false) => &["row_normalised", "row_one"],
             Some(true) => &["row_normalised", "row_two"],
         });
-        files.extend(if self.packed { ["row_packed", "row_packed_part"] } else { ["row_plain", "row_plain_part"] });
+        files.extend(if self.packed {
+            ["row_packed", "row_packed_part"]
+        } else {
+            ["row_plain", "row_plain_part"]
+        });
         files.extend(match (self.gated, self.bias) {
             (true, _) => &["row_gated"][..],
             (false, true) => &["row_bias", "row_store"],
@@ -323,7 +327,8 @@ impl Shape {
         for (at, bound) in self.bound().iter().enumerate() {
             let access = if bound.written { "read_write" } else { "read" };
             let Bound { name, element, .. } = bound;
-            let _ = writeln!(text, "@group(0) @binding({at}) var<storage, {access}> {name}: array<{element}>;");
+            let _ =
+                writeln!(text, "@group(0) @binding({at}) var<storage, {access}> {name}: array<{element}>;");
         }
         let _ = writeln!(text, "@group(0) @binding({}) var<uniform> symbols: Symbols;", self.bound().len());
         for at in 0..self.weights {
@@ -380,7 +385,8 @@ impl Shape {
 
 /// A text on weight 0 as one on another weight.
 fn numbered(text: &str, at: usize) -> String {
-    let names = ["w0[", "scale0[", "load0(", "partial0(", "store0(", "bias0(", "b0[", "y0[", "O0", "weight 0"];
+    let names =
+        ["w0[", "scale0[", "load0(", "partial0(", "store0(", "bias0(", "b0[", "y0[", "O0", "weight 0"];
     names.iter().fold(text.to_string(), |text, name| text.replace(name, &name.replace('0', &at.to_string())))
 }
 
