@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{devices, emulator, typed};
+use common::{emulator, typed};
 use std::collections::HashMap;
 use tapml_device::{AdapterKind, Device, DeviceInfo};
 use tapml_graph::op::{
@@ -11,7 +11,8 @@ use tapml_graph::op::{
     QuantizedLinear, RmsNorm, Rope, RopeAngles,
 };
 use tapml_graph::{Builder, Bytes, DType, Graph, Symbols, Tensor, ValueId};
-use tapml_kernels::{CompileOptions, Instance, KernelCache, Program, Step, compile};
+use tapml_kernels::{CompileOptions, Instance, KernelCache, Program, Step, compile, is_built_in};
+use tapml_wgpu::WgpuDevice;
 
 const HIDDEN: u64 = 96;
 const MIDDLE: u64 = 160;
@@ -179,10 +180,18 @@ fn outputs(device: &mut dyn Device, program: &Program, weights: &HashMap<String,
     all
 }
 
+/// Emulators with subgroups of two sizes, and Vulkan if there is an adapter whose subgroups are large enough, where kernels
+/// run as built-in ones do.
 fn able() -> Vec<Box<dyn Device>> {
-    let mut all = devices();
-    all.push(Box::new(emulator("check=all").with_subgroup_size(8).unwrap()));
-    all.retain(|device| device.info().features.subgroups.is_some());
+    let small = emulator("check=all").with_subgroup_size(16).unwrap();
+    let mut all: Vec<Box<dyn Device>> = vec![Box::new(emulator("check=all")), Box::new(small)];
+    match WgpuDevice::open("vulkan", 0, "") {
+        Ok(device) if device.info().features.subgroups.is_some_and(|(_, most)| most >= 16) => {
+            all.push(Box::new(device.trusting(is_built_in)));
+        }
+        Ok(device) => tapml_testing::skip("vulkan", &format!("{}: subgroups below 16", device.info().name)),
+        Err(e) => tapml_testing::skip("vulkan", &e.to_string()),
+    }
     all
 }
 
@@ -194,7 +203,6 @@ fn joined_launches_give_what_nodes_alone_give() {
         let info = as_gpu(device.info());
         for act in [DType::F32, DType::F16] {
             for (packing, bias) in cases {
-                eprintln!("{act} {packing:?} {bias} {}", info.name);
                 let graph = llama(act, Weights { packing, bias });
                 let weights = contents(&graph);
                 let options = || CompileOptions::new(Symbols::np(4, 80));

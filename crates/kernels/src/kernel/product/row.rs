@@ -24,6 +24,8 @@ const SPREAD: u32 = 4096;
 const WORKGROUPS: u32 = 512;
 /// Sizes of the row in workgroup memory, in units of 16 bytes.
 const POOLS: [u32; 4] = [256, 512, 1024, 2048];
+/// Lanes of a subgroup below which its share of a quad is long: the kernel is not taken then.
+const LEAST: u32 = 16;
 /// The least size of a subgroup that a share of a row is reckoned by.
 const SUBGROUP: u32 = 32;
 
@@ -407,8 +409,9 @@ pub fn texts() -> Vec<String> {
 
 /// The plan of a product with the launch for one row beside it, where that serves.
 pub fn with_row(request: &Request, plan: NodePlan) -> NodePlan {
+    let lanes = request.info.features.subgroups.map_or(0, |(_, most)| most);
     // A weight that is bound in parts elsewhere would be stored twice.
-    if request.alone || plan.launches.len() > 1 {
+    if request.alone || plan.launches.len() > 1 || lanes < LEAST {
         return plan;
     }
     let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
