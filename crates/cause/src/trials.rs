@@ -54,8 +54,7 @@ impl<'s, 'a> Trials<'s, 'a> {
         note: impl Into<String>,
         prediction: &Prediction,
     ) -> Score {
-        let prediction = of_wrong_outputs(&self.study.full, prediction.clone());
-        let score = score(&self.study.full, &prediction, self.study.evidence.precision);
+        let score = self.score(prediction);
         self.add(cause, rank, note.into(), score, true)
     }
 
@@ -67,9 +66,14 @@ impl<'s, 'a> Trials<'s, 'a> {
         note: impl Into<String>,
         prediction: &Prediction,
     ) -> Score {
-        let prediction = of_wrong_outputs(&self.study.full, prediction.clone());
-        let score = score(&self.study.full, &prediction, self.study.evidence.precision);
+        let score = self.score(prediction);
         self.add(cause, rank, note.into(), score, false)
+    }
+
+    /// How well a prediction of every element fits.
+    fn score(&self, prediction: &Prediction) -> Score {
+        let prediction = of_wrong_outputs(&self.study.full, prediction.clone());
+        score(&self.study.full, &prediction, self.study.evidence.precision)
     }
 
     /// Tests a prediction of every element that follows the observed ones too closely to leave no doubt.

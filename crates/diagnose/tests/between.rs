@@ -4,26 +4,14 @@
 mod common;
 
 use common::faulty::{Faulty, Wrong};
-use common::{Carved, carved_model, diagnosed, emulator, overrides, tiny};
+use common::{Carved, carved_model, diagnosed, diagnosed_with, emulator, only, overrides, tiny};
 use std::collections::HashMap;
 use tapml_device::Finding;
-use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Subject};
+use tapml_diagnose::{DiagnoseOptions, Subject};
 use tapml_exec::{Call, CpuPlatform, DevicePlatform, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 use tapml_graph::op::{Add, Embedding, LastRow, Linear};
 use tapml_graph::{Builder, DType, Dim, Model, Op, Result, Symbol, Symbols, Tensor, TensorType};
 use tapml_migrate::{Quiet, Stop};
-
-fn diagnose(carved: &Carved, wrong: Wrong) -> Diagnosis {
-    let device = Box::new(Faulty::new(emulator(""), wrong));
-    diagnosed(carved, device, &overrides(&[]), &DiagnoseOptions::default())
-}
-
-fn only(found: &Diagnosis) -> &Fault {
-    let short: Vec<_> = found.faults.iter().map(|f| (&f.cause, &f.nodes, &f.evidence)).collect();
-    assert_eq!(found.faults.len(), 1, "{short:#?}");
-    assert_eq!(found.faults[0].kind, FaultKind::Between);
-    &found.faults[0]
-}
 
 #[test]
 fn a_right_device_has_no_faults() {
@@ -39,7 +27,7 @@ fn a_right_device_has_no_faults() {
 fn a_dispatch_that_does_not_take_place() {
     let carved = tiny("llama_tiny_plain");
     let node = carved.suite.graph().nodes().iter().find(|n| n.op.name() == "rope").unwrap().name.clone();
-    let found = diagnose(&carved, Wrong::Dispatch(node.clone()));
+    let found = diagnosed_with(&carved, Wrong::Dispatch(node.clone()));
     let fault = only(&found);
     assert_eq!((fault.cause.as_str(), &fault.nodes), ("not_written", &vec![node]), "{}", fault.evidence);
     assert!(fault.output_impact.as_ref().unwrap().kl > 0.0);
@@ -47,7 +35,7 @@ fn a_dispatch_that_does_not_take_place() {
 
 #[test]
 fn sizes_of_the_step_before() {
-    let found = diagnose(&tiny("llama_tiny_plain"), Wrong::Symbols);
+    let found = diagnosed_with(&tiny("llama_tiny_plain"), Wrong::Symbols);
     let fault = only(&found);
     assert_eq!(fault.cause, "wrong_symbol", "{}", fault.evidence);
 }
@@ -56,7 +44,7 @@ fn sizes_of_the_step_before() {
 fn memory_that_overlaps() {
     let carved = tiny("llama_tiny_plain");
     let layer = |part: &str| format!("model.layers.0.self_attn.{part}");
-    let found = diagnose(&carved, Wrong::Overlap(layer("k_proj"), layer("v_proj")));
+    let found = diagnosed_with(&carved, Wrong::Overlap(layer("k_proj"), layer("v_proj")));
     let fault = only(&found);
     assert_eq!(fault.cause, "buffer_reused", "{}", fault.evidence);
     assert_eq!(fault.nodes, [layer("k_proj"), layer("v_proj"), layer("rope_k")]);
@@ -85,18 +73,18 @@ fn sums() -> Carved {
 #[test]
 fn a_state_that_is_not_reset_and_one_that_is_not_copied_back() {
     let carved = sums();
-    let found = diagnose(&carved, Wrong::Writes("memory".into()));
+    let found = diagnosed_with(&carved, Wrong::Writes("memory".into()));
     let fault = only(&found);
     assert_eq!((fault.cause.as_str(), fault.certain), ("state_not_reset", true), "{}", fault.evidence);
     assert_eq!(fault.nodes, ["sum"]);
-    let found = diagnose(&carved, Wrong::Copies("memory".into()));
+    let found = diagnosed_with(&carved, Wrong::Copies("memory".into()));
     let fault = only(&found);
     assert_eq!((fault.cause.as_str(), fault.certain), ("missing_copy", true), "{}", fault.evidence);
 }
 
 #[test]
 fn fills_that_do_not_take_place() {
-    let found = diagnose(&tiny("llama_tiny_plain"), Wrong::Fills);
+    let found = diagnosed_with(&tiny("llama_tiny_plain"), Wrong::Fills);
     assert_eq!(only(&found).cause, "not_written");
 }
 
@@ -104,7 +92,7 @@ fn fills_that_do_not_take_place() {
 fn what_happens_only_now_and_then() {
     let carved = tiny("llama_tiny_plain");
     let node = carved.suite.graph().nodes().iter().rfind(|n| n.op.name() == "linear").unwrap().name.clone();
-    let found = diagnose(&carved, Wrong::Now(node.clone()));
+    let found = diagnosed_with(&carved, Wrong::Now(node.clone()));
     let fault = only(&found);
     assert!(fault.nodes.contains(&node), "{:?}", found.faults);
     assert!(["not_written", "race"].contains(&fault.cause.as_str()), "{}: {}", fault.cause, fault.evidence);
@@ -115,7 +103,7 @@ fn what_happens_only_now_and_then() {
 fn what_happens_only_after_a_while() {
     let carved = tiny("llama_tiny_plain");
     let node = carved.suite.graph().nodes().iter().find(|n| n.op.name() == "rope").unwrap().name.clone();
-    let found = diagnose(&carved, Wrong::Tired(node.clone(), carved.suite.frames().len() as u32));
+    let found = diagnosed_with(&carved, Wrong::Tired(node.clone(), carved.suite.frames().len() as u32));
     let fault = only(&found);
     assert_eq!((fault.cause.as_str(), &fault.nodes), ("race", &vec![node]), "{}", fault.evidence);
     assert!(fault.certain && fault.evidence.contains("when the same run is repeated"), "{}", fault.evidence);
@@ -192,7 +180,7 @@ fn without_a_look_at_values_the_smallest_set_of_nodes_that_fails_together_is_fou
 #[test]
 fn what_goes_away_when_it_is_looked_at_is_told_with_what_was_compared() {
     let carved = tiny("llama_tiny_plain");
-    let found = diagnose(&carved, Wrong::Unwatched("model.layers.0.self_attn.rope_q".into()));
+    let found = diagnosed_with(&carved, Wrong::Unwatched("model.layers.0.self_attn.rope_q".into()));
     let fault = only(&found);
     assert_eq!((fault.cause.as_str(), fault.certain), ("unknown", false), "{}", fault.evidence);
     let parts = ["no fewer of them", "times as far from the source's", "a joined launch, or the memory"];

@@ -4,24 +4,12 @@
 mod common;
 
 use common::faulty::{Faulty, Wrong};
-use common::{Carved, carved_model, changed, diagnosed, emulator, overrides, tiny};
+use common::{carved_model, changed, diagnosed, diagnosed_with, emulator, only, overrides, tiny};
 use std::collections::HashMap;
 use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind};
 use tapml_exec::Overrides;
 use tapml_graph::op::{Embedding, LastRow, Linear};
 use tapml_graph::{Builder, DType, Dim, Model, Symbol, Tensor, TensorType};
-
-fn diagnose(carved: &Carved, wrong: Wrong) -> Diagnosis {
-    let device = Box::new(Faulty::new(emulator(""), wrong));
-    diagnosed(carved, device, &overrides(&[]), &DiagnoseOptions::default())
-}
-
-fn only(found: &Diagnosis) -> &Fault {
-    let short: Vec<_> = found.faults.iter().map(|f| (&f.cause, &f.nodes, &f.evidence)).collect();
-    assert_eq!(found.faults.len(), 1, "{short:#?}");
-    assert_eq!(found.faults[0].kind, FaultKind::Between);
-    &found.faults[0]
-}
 
 /// One fault of the whole program, which ends the search.
 fn whole(found: &Diagnosis, cause: &str) -> Fault {
@@ -37,14 +25,15 @@ fn layer(part: &str) -> String {
 
 #[test]
 fn inputs_that_are_uploaded_once() {
-    let fault = whole(&diagnose(&tiny("llama_tiny_plain"), Wrong::Writes("ids".into())), "missing_copy");
+    let fault =
+        whole(&diagnosed_with(&tiny("llama_tiny_plain"), Wrong::Writes("ids".into())), "missing_copy");
     assert!(fault.certain && fault.evidence.contains("of the step before"), "{}", fault.evidence);
     assert!(fault.first_bad_case.starts_with("p0.s1."), "{}", fault.first_bad_case);
 }
 
 #[test]
 fn results_that_pass_through_a_narrow_type() {
-    let fault = whole(&diagnose(&tiny("llama_tiny_plain"), Wrong::Results), "wrong_cast");
+    let fault = whole(&diagnosed_with(&tiny("llama_tiny_plain"), Wrong::Results), "wrong_cast");
     assert!(fault.certain && fault.evidence.contains("bf16"), "{}", fault.evidence);
 }
 
@@ -63,7 +52,7 @@ fn inputs_that_pass_through_a_narrow_type() {
     let table = Tensor::from_f32(vec![vocab, width], values).unwrap();
     let weights = HashMap::from([("embed.weight".to_string(), table)]);
     let carved = carved_model(Model::new(b.finish().unwrap(), weights).unwrap(), &[&[3, 301], &[387]], 1);
-    let fault = whole(&diagnose(&carved, Wrong::Input("ids".into())), "wrong_cast");
+    let fault = whole(&diagnosed_with(&carved, Wrong::Input("ids".into())), "wrong_cast");
     assert!(fault.certain && fault.evidence.contains("`ids`"), "{}", fault.evidence);
 }
 
@@ -73,7 +62,7 @@ fn sizes_and_positions_that_are_not_those_of_the_step() {
     // Each program keeps its first block; only the first program has one; a new text goes on where the last one ended.
     let certain = [(Wrong::Writes("symbols".into()), true), (Wrong::Once("symbols".into()), false)];
     for (wrong, certain) in certain.into_iter().chain([(Wrong::Position, true)]) {
-        let fault = whole(&diagnose(&carved, wrong.clone()), "wrong_symbol");
+        let fault = whole(&diagnosed_with(&carved, wrong.clone()), "wrong_symbol");
         assert_eq!(fault.certain, certain, "{wrong:?}: {}", fault.evidence);
     }
 }
@@ -108,7 +97,7 @@ fn the_cache_of_another_layer() {
     let carved = tiny("llama_tiny_plain");
     let node = |layer: usize, part: &str| format!("model.layers.{layer}.self_attn.{part}");
     for (part, binding) in [("attention", 1), ("attention", 2), ("k_cache", 1)] {
-        let found = diagnose(&carved, Wrong::Borrow(node(1, part), node(0, part), binding));
+        let found = diagnosed_with(&carved, Wrong::Borrow(node(1, part), node(0, part), binding));
         let fault = only(&found);
         assert_eq!((fault.cause.as_str(), fault.certain), ("wrong_layer_state", true), "{}", fault.evidence);
         assert!(fault.nodes.contains(&node(1, part)), "{:?}", fault.nodes);

@@ -6,7 +6,7 @@ pub mod faulty;
 
 use std::path::Path;
 use tapml_device::Device;
-use tapml_diagnose::{DiagnoseOptions, Diagnosis, Subject, diagnose};
+use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Subject, diagnose};
 use tapml_emulator::{Emulator, Options};
 use tapml_exec::{CpuPlatform, DevicePlatform, Overrides, Platform};
 use tapml_graph::{DType, Model, fuse};
@@ -108,4 +108,18 @@ pub fn diagnosed(
         checker: Some(&mut checker as &mut dyn Platform),
     };
     diagnose(subject, options, &Quiet, &Stop::new()).unwrap()
+}
+
+/// Diagnoses an emulator with right kernels that does this wrong.
+pub fn diagnosed_with(carved: &Carved, wrong: faulty::Wrong) -> Diagnosis {
+    let device = Box::new(faulty::Faulty::new(emulator(""), wrong));
+    diagnosed(carved, device, &overrides(&[]), &DiagnoseOptions::default())
+}
+
+/// The one fault of a diagnosis, which is one between operators.
+pub fn only(found: &Diagnosis) -> &Fault {
+    let short: Vec<_> = found.faults.iter().map(|f| (&f.cause, &f.nodes, &f.evidence)).collect();
+    assert_eq!(found.faults.len(), 1, "{short:#?}");
+    assert_eq!(found.faults[0].kind, FaultKind::Between);
+    &found.faults[0]
 }
