@@ -5,12 +5,13 @@
 mod common;
 
 use libloading::Library;
+use std::collections::BTreeSet;
 use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_cfamily::{Dialect, Options, print};
-use tapml_device::KernelDesc;
+use tapml_device::{KernelDesc, Language};
 
 /// Kernels in one text for a compiler: starting it takes longer than compiling one.
 const AT_ONCE: usize = 16;
@@ -116,6 +117,34 @@ fn nvrtc_takes_every_kernel() {
         return tapml_testing::skip("nvrtc", "no NVRTC (TAPML_NVRTC names it)");
     };
     compile_all(Dialect::Cuda, &["sm_80", "sm_90"], |text, target| cubin(&library, text, target));
+}
+
+/// The text of a kernel in CUDA C++ with its constants.
+fn cuda_text(desc: &KernelDesc) -> String {
+    let constant = |(name, value): &(String, f64)| format!("#define {name} {value}\n");
+    let constants: String = desc.constants.iter().map(constant).collect();
+    format!("{constants}{}", desc.source.full())
+}
+
+#[test]
+fn nvrtc_takes_every_kernel_in_cuda() {
+    let Some(library) = nvrtc() else {
+        return tapml_testing::skip("nvrtc", "no NVRTC (TAPML_NVRTC names it)");
+    };
+    let (mut texts, mut names) = (BTreeSet::new(), BTreeSet::new());
+    for desc in common::of_samples(&common::hopper()) {
+        if desc.source.language == Language::Cuda && texts.insert(cuda_text(&desc)) {
+            names.insert(desc.name);
+        }
+    }
+    for text in &texts {
+        if let Err(log) = cubin(&library, text, "sm_90a") {
+            panic!("{log}\n{}", &text[..text.len().min(2000)]);
+        }
+    }
+    let expected =
+        ["add_rms_norm/cuda", "attend/cuda", "attention/cuda", "linear/cuda", "matmul/cuda", "rms_norm/cuda"];
+    assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 
 /// What clang says to a text for an AMD processor.

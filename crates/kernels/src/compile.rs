@@ -214,10 +214,10 @@ impl<'a> Compiler<'a> {
             (Some(_), Some(in_place)) => in_place.first_launch,
             _ => 0,
         };
-        let joined = self.joins.replaces(index);
-        for launch in plan.launches.iter().skip(first).filter(|l| !joined || l.when != When::OneRow) {
-            let when = if joined { When::ManyRows } else { launch.when };
-            self.launch(node, launch, when, plan, &scratch)?;
+        for launch in plan.launches.iter().skip(first) {
+            if let Some(when) = self.joins.remaining(index, launch.when) {
+                self.launch(node, launch, when, plan, &scratch)?;
+            }
         }
         let joined = self.joined(index, node, &scratch)?;
         self.trace_outputs(node)?;

@@ -20,6 +20,8 @@ fn hopper() -> DeviceInfo {
     let mut info = any_device();
     info.features.cuda = Some(90);
     info.limits.max_workgroup_memory = 227 << 10;
+    info.limits.max_invocations = 1024;
+    info.limits.max_workgroup_size = [1024, 1024, 64];
     info
 }
 
@@ -115,15 +117,42 @@ fn one_row_takes_five_launches_a_layer() {
 }
 
 #[test]
-fn many_rows_take_every_nodes_own_kernel() {
-    let graph = llama();
-    let program = compile(&graph, &hopper(), &options()).unwrap();
-    let plain = compile(&graph, &any_device(), &options()).unwrap();
-    let (mut one, many) = (dispatched(&plain, 5), dispatched(&program, 5));
+fn many_rows_take_eight_launches_a_layer() {
+    let program = compile(&llama(), &hopper(), &options()).unwrap();
+    let parts = [
+        ("q", "matmul/cuda"),
+        ("attention", "keep/cuda"),
+        ("attention", "attend/cuda"),
+        ("o", "matmul/cuda"),
+        ("norm_mlp", "add_rms_norm/cuda"),
+        ("gated", "matmul/cuda"),
+        ("down", "matmul/cuda"),
+        ("norm_next", "add_rms_norm/cuda"),
+    ];
+    let layers =
+        (0..LAYERS).flat_map(|l| parts.map(|(part, kernel)| (format!("{l}.{part}"), kernel.to_string())));
+    let named = |pairs: &[(&str, &str)]| -> Vec<(String, String)> {
+        pairs.iter().map(|(node, kernel)| (node.to_string(), kernel.to_string())).collect()
+    };
+    let mut expected = named(&[
+        ("embedding", "embedding/portable"),
+        ("angles", "rope_angles/portable"),
+        ("norm", "rms_norm/cuda"),
+    ]);
+    expected.extend(layers);
     // There is never more than one row of logits.
-    let head = one.iter_mut().find(|(node, _)| *node == "head").unwrap();
-    head.1 = "linear/cuda";
-    assert_eq!(many, one);
+    expected.extend(named(&[("last", "last_row/portable"), ("head", "linear/cuda")]));
+    assert_eq!(named(&dispatched(&program, 5)), expected);
+}
+
+#[test]
+fn other_chips_take_every_nodes_own_kernel_for_many_rows() {
+    let graph = llama();
+    let mut info = hopper();
+    info.features.cuda = Some(75);
+    let program = compile(&graph, &info, &options()).unwrap();
+    let plain = compile(&graph, &any_device(), &options()).unwrap();
+    assert_eq!(dispatched(&program, 5), dispatched(&plain, 5));
     assert!(plain.steps.iter().all(|step| step.when() == When::Always));
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::DType;
 use tapml_graph::op::{OPS, Sample};
-use tapml_kernels::{BuiltIn, plan_variants};
+use tapml_kernels::{BuiltIn, Overrides, plan_node, plan_variants};
 
 /// A device with every feature and the limits of a desktop card.
 pub fn device() -> DeviceInfo {
@@ -22,6 +22,20 @@ pub fn device() -> DeviceInfo {
         },
         features: Features { f16: true, subgroups: Some((32, 32)), cuda: None },
     }
+}
+
+/// A Hopper chip.
+pub fn hopper() -> DeviceInfo {
+    let limits =
+        Limits { max_workgroup_memory: 227 << 10, max_workgroup_size: [1024, 1024, 64], ..device().limits };
+    DeviceInfo { limits, features: Features { cuda: Some(90), ..device().features }, ..device() }
+}
+
+/// The kernels that the samples of all operators take on a device.
+pub fn of_samples(info: &DeviceInfo) -> Vec<KernelDesc> {
+    let samples = OPS.iter().flat_map(|op| (op.samples)());
+    let plans = samples.map(|s| plan_node(&s.op, &s.types(), info, &Overrides::default()).unwrap());
+    plans.flat_map(|plan| plan.launches).map(|launch| launch.desc).collect()
 }
 
 /// What a language covers beyond what the built-in kernels use.

@@ -58,6 +58,7 @@ impl Operator for GatedLinear {
             case("decode", 1, 320, 96, DType::F32, DType::BF16),
             case("odd sizes", 5, 33, 67, DType::F32, DType::F32),
             case("f16", 3, 64, 24, DType::F16, DType::F16),
+            case("f16, many rows", 67, 128, 136, DType::F16, DType::F16),
         ]
     }
 

@@ -50,6 +50,9 @@ impl Operator for Linear {
             case("f16", 4, 96, 32, DType::F16, DType::BF16),
             biased,
             widened,
+            case("f16, two tiles of rows", 130, 64, 72, DType::F16, DType::F16),
+            case("f16, many stages, bias", 70, 576, 16, DType::F16, DType::F16)
+                .input(DType::BF16, "16", Fill::Normal(1.0)),
         ]
     }
 

@@ -63,6 +63,8 @@ impl Operator for QuantizedGatedLinear {
             case("zeros, odd outputs", 5, [256, 67], [4, 128], true, DType::F32),
             case("8 bits", 12, [96, 33], [8, 32], false, DType::F32),
             case("f16", 3, [64, 24], [4, 32], true, DType::F16),
+            case("f16, many rows", 67, [256, 72], [4, 32], false, DType::F16),
+            case("f16, many rows, 8 bits", 5, [128, 40], [8, 32], false, DType::F16),
         ]
     }
 

@@ -74,6 +74,8 @@ impl Operator for QuantizedLinear {
             bias(case("zeros and bias", 12, [64, 36], [4, 32], true, DType::F32), DType::F32, 36),
             case("f16", 4, [96, 32], [4, 32], false, DType::F16),
             widened,
+            case("f16, many rows", 67, [256, 136], [4, 32], false, DType::F16),
+            case("f16, many rows, 8 bits", 19, [384, 40], [8, 32], false, DType::F16),
         ]
     }
 

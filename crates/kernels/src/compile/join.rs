@@ -1,8 +1,9 @@
-//! Neighbouring nodes as one launch in runs of one row: a kernel that normalises its input, projects it by several weights
+//! Neighbouring nodes as one launch. In runs of one row: a kernel that normalises its input, projects it by several weights
 //! or adds what comes in over the residual path, and one that rotates, appends and attends. Each node's own launches serve
-//! any other number of rows, and every run whose nodes are looked at one by one. This file has the CUDA kernels' joins,
-//! `rows` those of WGSL.
+//! every other run, and those whose nodes are looked at one by one. This file has the CUDA kernels' joins for one row, `many`
+//! those for many, `rows` those of WGSL.
 
+mod many;
 mod rows;
 
 use super::{Compiler, Home};
@@ -13,6 +14,7 @@ use crate::program::{Slice, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
+use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Graph, Node, NodeId, Op, Origin, Result, Symbol, ValueId};
 
 /// Launches that stand for several nodes.
@@ -20,14 +22,17 @@ use tapml_graph::{DType, Dim, Graph, Node, NodeId, Op, Origin, Result, Symbol, V
 pub(super) struct Joins {
     /// By the node at whose place they run.
     launches: HashMap<usize, Vec<Joined>>,
-    /// The nodes that they stand for.
+    /// The nodes that they stand for in runs of one row.
     replaced: HashSet<usize>,
+    /// Those that they stand for in runs of many.
+    replaced_many: HashSet<usize>,
 }
 
 /// One launch.
 struct Joined {
     desc: KernelDesc,
     groups: Grid,
+    when: When,
     /// One per binding but the symbols.
     bound: Vec<Bound>,
 }
@@ -58,6 +63,8 @@ impl Joins {
             if info.features.cuda.is_some() {
                 finder.normalised(at, &mut joins);
                 finder.attended(at, &mut joins);
+                finder.projected(at, &mut joins);
+                finder.attended_many(at, &mut joins);
             } else if info.features.subgroups.is_some() {
                 finder.normalised_rows(at, plans, &mut joins);
                 finder.attended_parts(at, plans, &mut joins);
@@ -66,9 +73,15 @@ impl Joins {
         joins
     }
 
-    /// Whether a node's own launches are for many rows only.
-    pub(super) fn replaces(&self, node: usize) -> bool {
-        self.replaced.contains(&node)
+    /// At which number of rows a node's own launch remains.
+    pub(super) fn remaining(&self, node: usize, when: When) -> Option<When> {
+        let (one, many) = (self.replaced.contains(&node), self.replaced_many.contains(&node));
+        match (when, one, many) {
+            (When::Always, true, true) | (When::OneRow, true, _) | (When::ManyRows, _, true) => None,
+            (When::Always, true, false) => Some(When::ManyRows),
+            (When::Always, false, true) => Some(When::OneRow),
+            _ => Some(when),
+        }
     }
 
     /// The last node at whose place each value is used, if any does.
@@ -84,12 +97,13 @@ impl Joins {
         uses
     }
 
-    fn add(&mut self, at: usize, kernel: (KernelDesc, Grid), values: Vec<ValueId>) {
-        self.add_bound(at, kernel, values.into_iter().map(Bound::Value).collect());
+    fn add(&mut self, at: usize, when: When, kernel: (KernelDesc, Grid), values: Vec<ValueId>) {
+        self.add_bound(at, when, kernel, values.into_iter().map(Bound::Value).collect());
     }
 
-    fn add_bound(&mut self, at: usize, (desc, groups): (KernelDesc, Grid), bound: Vec<Bound>) {
-        self.launches.entry(at).or_default().push(Joined { desc, groups, bound });
+    fn add_bound(&mut self, at: usize, when: When, kernel: (KernelDesc, Grid), bound: Vec<Bound>) {
+        let (desc, groups) = kernel;
+        self.launches.entry(at).or_default().push(Joined { desc, groups, when, bound });
     }
 }
 
@@ -108,7 +122,7 @@ impl Compiler<'_> {
             bindings.push(Slice { buffer: self.symbols, offset: 0, size: 0 });
             let kernel = self.kernel(&launch.desc)?;
             used.extend(launch.values());
-            let (groups, when) = (launch.groups, When::OneRow);
+            let (groups, when) = (launch.groups, launch.when);
             self.steps.push(Step::Dispatch { node: node.name.clone(), kernel, bindings, groups, when });
         }
         Ok(used)
@@ -168,10 +182,10 @@ impl<'a> Finder<'a> {
             _ => None,
         };
         joins.replaced.extend(users.iter().map(|user| user.0 as usize).chain([at]).chain(last));
-        joins.add(users[0].0 as usize, taken.0, taken.1);
+        joins.add(users[0].0 as usize, When::OneRow, taken.0, taken.1);
         if let Some((product, kernel, values)) = added {
             joins.replaced.insert(product);
-            joins.add(at, kernel, values);
+            joins.add(at, When::OneRow, kernel, values);
         }
     }
 
@@ -252,7 +266,7 @@ impl<'a> Finder<'a> {
         if let Some((nodes, kernel, values)) = self.attention(at) {
             joins.replaced.extend(nodes);
             joins.replaced.insert(at);
-            joins.add(at, kernel, values);
+            joins.add(at, When::OneRow, kernel, values);
         }
     }
 
@@ -263,15 +277,20 @@ impl<'a> Finder<'a> {
         if self.graph.value(q).ty.dtype != DType::F16 || !self.one_row(q) {
             return None;
         }
+        let Rotated { nodes, values: [q, k, v, angles] } =
+            self.rotated_and_appended(op, [q, keys, values])?;
+        let bound = vec![q, k, v, angles, keys, values, node.outputs[0]];
+        Some((nodes, attention::kernel(op, true, self.info)?, bound))
+    }
+
+    /// What an attention's queries and caches are made of by rotations and appending that join it.
+    fn rotated_and_appended(&self, op: &Attention, [q, keys, values]: [ValueId; 3]) -> Option<Rotated> {
         let (rope_q, q, angles) = self.rotated(q, op.head_dim)?;
         let (append_k, k) = self.appended(keys)?;
         let (append_v, v) = self.appended(values)?;
         let (rope_k, k, others) = self.rotated(k, op.head_dim)?;
-        if others != angles {
-            return None;
-        }
-        let bound = vec![q, k, v, angles, keys, values, node.outputs[0]];
-        Some(([rope_q, rope_k, append_k, append_v], attention::kernel(op, true, self.info)?, bound))
+        let nodes = [rope_q, rope_k, append_k, append_v];
+        (others == angles).then_some(Rotated { nodes, values: [q, k, v, angles] })
     }
 
     /// The node of a rotation of whole heads that nothing else uses, what it rotates and by which angles.
@@ -297,6 +316,13 @@ impl<'a> Finder<'a> {
         let Origin::Node { node, .. } = self.graph.value(value).origin else { return None };
         (self.users[value.0 as usize].len() == 1).then(|| (node.0 as usize, self.graph.node(node)))
     }
+}
+
+/// The rotations and appending in front of an attention.
+struct Rotated {
+    nodes: [usize; 4],
+    /// Queries, keys and values as they come, and the angles.
+    values: [ValueId; 4],
 }
 
 /// The nodes in front of an attention that join it, the kernel, and the values that it binds.

@@ -4,7 +4,7 @@
 use super::{Attended, Bound, Finder, Joins};
 use crate::kernel::attention::split;
 use crate::kernel::product::row::{self, Norm, Product, Projection};
-use crate::plan::NodePlan;
+use crate::plan::{NodePlan, When};
 use std::sync::Arc;
 use tapml_device::{Grid, KernelDesc};
 use tapml_graph::{Node, NodeId, Op, ValueId};
@@ -41,7 +41,7 @@ impl Finder<'_> {
         let each = || users.iter().map(|user| self.row_products(&stream, &[*user])).collect();
         let Some(launches) = together.or_else(each) else { return };
         joins.replaced.extend(users.iter().map(|user| user.0 as usize).chain([at]).chain(last));
-        launches.into_iter().for_each(|(kernel, values)| joins.add(at, kernel, values));
+        launches.into_iter().for_each(|(kernel, values)| joins.add(at, When::OneRow, kernel, values));
     }
 
     fn row_stream(&self, node: &Node) -> Option<Stream> {
@@ -92,10 +92,10 @@ impl Finder<'_> {
         joins.replaced.extend(nodes);
         joins.replaced.insert(at);
         let bound = values.into_iter().map(Bound::Value).chain([Bound::Scratch(0)]).collect();
-        joins.add_bound(at, kernel, bound);
+        joins.add_bound(at, When::OneRow, kernel, bound);
         let output = self.graph.nodes()[at].outputs[0];
         let kernel = (merge.desc.clone(), merge.groups.clone());
-        joins.add_bound(at, kernel, vec![Bound::Scratch(0), Bound::Value(output)]);
+        joins.add_bound(at, When::OneRow, kernel, vec![Bound::Scratch(0), Bound::Value(output)]);
     }
 
     fn attention_parts(&self, at: usize, plan: &NodePlan) -> Option<Attended> {

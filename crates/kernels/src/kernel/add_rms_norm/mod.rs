@@ -1,6 +1,7 @@
 //! `add_rms_norm`: launch planner. Workgroup `x` treats row `x`. Without a weight, four zero bytes are bound in its place.
 
 use super::Request;
+use super::cuda::normalise;
 use super::norm::{LANES, Runs, WORKGROUP_MEMORY};
 use super::source::{Kernel, plan as planned, stand_in, wrong_op};
 use crate::plan::NodePlan;
@@ -26,5 +27,6 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = launch.given(["HAS_WEIGHT", "W_DTYPE"], weight)?;
     let launch = launch.set("EPS", op.eps).set("OFFSET", op.offset);
     let launches = vec![runs.launch(launch)?];
-    Ok(NodePlan { constants: stand_in(&[weight]), ..planned(&KERNEL, launches, runs.chain()) })
+    let plan = NodePlan { constants: stand_in(&[weight]), ..planned(&KERNEL, launches, runs.chain()) };
+    Ok(normalise::instead(request, plan))
 }

@@ -37,7 +37,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let groups = [Extent::of(u64::from(op.heads)), Extent::of(request.inputs[0].shape[0].clone()), one()];
     let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
     let plan = NodePlan { constants: slopes(op), ..planned(&KERNEL, vec![launch.groups(groups)], chain) };
-    Ok(with_one_row(op, request, plan))
+    Ok(with_cuda(op, request, plan))
 }
 
 /// A launch of this kernel: queries, keys, values, sinks, results as `results` binds them, and slopes; with the constants
@@ -75,16 +75,22 @@ fn slopes(op: &Attention) -> Vec<Vec<u8>> {
     vec![slopes.iter().flat_map(|s| s.to_le_bytes()).collect()]
 }
 
-/// The plan with a kernel for one row beside, where the device can run it.
-fn with_one_row(op: &Attention, request: &Request, plan: NodePlan) -> NodePlan {
+/// The plan with kernels for many rows and for one in place of its own, where the device can run them.
+fn with_cuda(op: &Attention, request: &Request, plan: NodePlan) -> NodePlan {
     let rows = &request.inputs[0].shape[0];
     let plain = request.inputs.len() == 3 && request.inputs.iter().all(|ty| ty.dtype == DType::F16);
     if !plain || *rows != Dim::symbol(Symbol::N) {
         return plan;
     }
-    let Some((desc, groups)) = cuda::attention::kernel(op, false, request.info) else { return plan };
     let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
-    let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
+    let args: Vec<Arg> = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
+    let mut plan = plan;
+    if let Some((desc, groups)) = cuda::attend::kernel(op, false, request.info) {
+        let many = Launch { desc, args: args.clone(), groups, when: When::Always };
+        plan = NodePlan { launches: vec![many], ..plan };
+        cuda::declare(&mut plan, cuda::attend::chain(op));
+    }
+    let Some((desc, groups)) = cuda::attention::kernel(op, false, request.info) else { return plan };
     let launch = Launch { desc, args, groups, when: When::OneRow };
     cuda::beside(plan, launch, rows, cuda::attention::chain(op))
 }

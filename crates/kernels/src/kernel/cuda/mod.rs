@@ -1,9 +1,12 @@
-//! Kernels in CUDA C++ for a single row, where a model's speed is that of reading its weights. They stand beside the
-//! portable ones, which serve any other number of rows.
+//! Kernels in CUDA C++: for a single row, where a model's speed is that of reading its weights, and for many, where it is
+//! that of the tensor cores. They stand beside the portable ones, or in their place.
 
 pub mod argmax;
+pub mod attend;
 pub mod attention;
 pub mod linear;
+pub mod matmul;
+pub mod normalise;
 
 use crate::plan::{Launch, NodePlan, When};
 use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};
@@ -57,7 +60,12 @@ pub fn beside(mut plan: NodePlan, launch: Launch, rows: &Dim, chain: u32) -> Nod
     plan.launches.iter_mut().for_each(|many| many.when = When::ManyRows);
     let when = if plan.launches.is_empty() { When::Always } else { When::OneRow };
     plan.launches.push(Launch { when, ..launch });
+    declare(&mut plan, chain);
+    plan
+}
+
+/// Declares a chain of additions, if it is longer than the one that is declared.
+pub fn declare(plan: &mut NodePlan, chain: u32) {
     let declared = plan.accumulate.chain.as_const().unwrap_or(0);
     plan.accumulate.chain = Dim::from(declared.max(u64::from(chain)));
-    plan
 }

@@ -6,6 +6,7 @@ pub mod subgroup;
 
 use super::Request;
 use super::cuda::linear::with_one_row;
+use super::cuda::matmul::with_many_rows;
 use super::linear::{chain, row_tiles, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, two_plain};
@@ -47,5 +48,5 @@ pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -
         launches.push(launch.groups([groups, row_tiles(rows), one()]));
     }
     let plan = NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain(k)) };
-    Ok(with_one_row(request, plan))
+    Ok(with_many_rows(request, with_one_row(request, plan)))
 }

@@ -7,6 +7,7 @@ pub mod subgroup;
 
 use super::Request;
 use super::cuda::linear::with_one_row;
+use super::cuda::matmul::with_many_rows;
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, one_plain};
 use crate::plan::NodePlan;
@@ -53,7 +54,7 @@ pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodeP
         launches.push(launch.groups([groups, row_tiles(rows), one()]));
     }
     let plan = NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) };
-    Ok(with_one_row(request, plan))
+    Ok(with_many_rows(request, with_one_row(request, plan)))
 }
 
 /// Tiles along the rows.

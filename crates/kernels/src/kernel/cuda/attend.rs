@@ -1,0 +1,71 @@
+//! Attention of many rows: `attend.cu`, and `keep.cu`, which rotates new keys on their way to the cache.
+
+use super::{COPIES, bindings, desc};
+use crate::kernel::source::one;
+use tapml_device::{DeviceInfo, Grid, KernelDesc};
+use tapml_graph::op::Attention;
+use tapml_graph::{Dim, Extent, Symbol};
+
+const TEXT: &str = include_str!("attend.cu");
+const KEEP: &str = include_str!("keep.cu");
+/// Queries of a block, and threads.
+const QUERIES: u32 = 64;
+const THREADS: u32 = 128;
+/// Keys of a stage, of which there are two.
+const KEYS: u32 = 64;
+/// Threads of a block that keeps keys and values.
+const KEEPERS: u32 = 256;
+
+/// Whether the kernel serves such attention of f16.
+fn serves(op: &Attention) -> bool {
+    op.causal
+        && op.chunk.is_none()
+        && op.softcap.is_none()
+        && op.alibi.is_none()
+        && op.value_size() == op.head_dim
+        && matches!(op.head_dim, 64 | 128)
+        && op.kv_heads > 0
+        && op.heads.is_multiple_of(op.kv_heads)
+}
+
+/// The kernel and its grid for `n` f16 queries; `None` if it does not serve such attention, or the device cannot run it.
+///
+/// It binds the queries, if `joined` the angles by which they are rotated first, the caches of keys and values, and the
+/// output.
+pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+    let memory = 2 * 2 * KEYS * op.head_dim * 2;
+    if !serves(op) || info.features.cuda < Some(COPIES) || memory > info.limits.max_workgroup_memory {
+        return None;
+    }
+    let mut desc = desc(info, "attend/cuda", "cuda/attend.cu", TEXT, THREADS, memory);
+    desc.bindings = bindings(if joined { 4 } else { 3 }, 1);
+    desc.constants = [
+        ("HEADS", f64::from(op.heads)),
+        ("KV_HEADS", f64::from(op.kv_heads)),
+        ("D", f64::from(op.head_dim)),
+        ("SCALE", f64::from(op.scale)),
+        ("WINDOW", f64::from(op.window.unwrap_or(0))),
+        ("JOINED", f64::from(u8::from(joined))),
+    ]
+    .map(|(name, value)| (name.to_string(), value))
+    .to_vec();
+    let tiles = Extent::ceil_div(Dim::symbol(Symbol::N), QUERIES);
+    Some((desc, [Extent::of(u64::from(op.heads)), tiles, one()]))
+}
+
+/// The kernel and its grid that rotates `n` new keys of such attention and writes them and their values to the caches.
+///
+/// It binds keys, values and angles, and, written, the caches of keys and values.
+pub fn keep(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+    let mut desc = desc(info, "keep/cuda", "cuda/keep.cu", KEEP, KEEPERS, 0);
+    desc.bindings = bindings(3, 2);
+    desc.constants = vec![("KV_HEADS".into(), f64::from(op.kv_heads)), ("D".into(), f64::from(op.head_dim))];
+    let items = Dim::symbol(Symbol::N).checked_mul(u64::from(op.kv_heads * (op.head_dim / 16)))?;
+    Some((desc, [Extent::ceil_div(items, KEEPERS), one(), one()]))
+}
+
+/// The longest chain of additions over a context of a thousand: the products of a score, or the stages of keys, 16 at a
+/// time.
+pub fn chain(op: &Attention) -> u32 {
+    (op.head_dim / 16 + 16).max(1024 / 16 + 16)
+}

@@ -1,0 +1,192 @@
+//! Products of many rows on the tensor cores of Hopper chips: `matmul.cu`, and what it is asked to do.
+
+use super::{bindings, desc, linear::MOST, may_be_one};
+use crate::kernel::Request;
+use crate::kernel::source::{affine, constant, one, weight_code};
+use crate::plan::{Arg, Launch, NodePlan, When};
+use tapml_device::{DeviceInfo, Grid, KernelDesc};
+use tapml_graph::op::Packing;
+use tapml_graph::{DType, Dim, Extent, Op, TensorType};
+
+const TEXT: &str = include_str!("matmul.cu");
+/// The compute capability, times ten, whose tensor cores the kernel uses. No other has these instructions.
+const HOPPER: u32 = 90;
+/// Rows of a tile, and outputs that it can have; of gated products, those of both weights.
+const ROWS: u32 = 128;
+const COLUMNS: [u32; 4] = [128, 192, 224, 64];
+/// What a tile costs beside its products, in outputs.
+const OVERHEAD: u32 = 24;
+/// Rows of a run that tiles are chosen for.
+const USUAL_ROWS: u32 = 512;
+/// Blocks, one for each multiprocessor of a Hopper chip. Any number is right.
+const BLOCKS: u32 = 132;
+const THREADS: u32 = 384;
+/// Elements along K of a stage.
+const STEP: u32 = 64;
+/// Elements that share a scale.
+const GROUP: u32 = 32;
+/// Bytes of shared memory that the text itself declares, or loses by alignment.
+const BESIDE: u32 = 3 << 10;
+/// Stages of the ring at most.
+const DEPTH: u32 = 6;
+
+/// Products of one input with a weight, with two and a gate, or with up to [`MOST`]. The kernel binds, in this order: `x`;
+/// each weight, of a packed one words and scales; the biases; the outputs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Matmul {
+    k: u32,
+    /// Bits of packed weights.
+    bits: Option<u32>,
+    /// Outputs of each weight.
+    outputs: Vec<u32>,
+    gated: bool,
+    bias: Option<DType>,
+    out: DType,
+    rows: Dim,
+}
+
+/// A node that is such a product, by its inputs.
+#[derive(Clone, Debug)]
+pub struct Projection {
+    /// What it asks of the kernel.
+    pub product: Matmul,
+    /// The inputs that make up its weights.
+    pub weights: Vec<usize>,
+    /// Its bias.
+    pub bias: Option<usize>,
+}
+
+impl Projection {
+    /// The product that an operator is at these types, if the kernel can serve it.
+    pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
+        let (packing, gated) = match op {
+            Op::Linear(_) => (None, false),
+            Op::GatedLinear(_) => (None, true),
+            Op::QuantizedLinear(op) => (Some(op.packing()), false),
+            Op::QuantizedGatedLinear(op) => (Some(op.packing()), true),
+            _ => return None,
+        };
+        let [x, weight, ..] = inputs else { return None };
+        let [rows, k] = x.shape.as_slice() else { return None };
+        let k = constant("the row length", k).ok()?;
+        let arrays = stored(packing, weight, inputs.get(2))?;
+        let count = arrays * if gated { 2 } else { 1 };
+        let outputs = constant("the number of outputs", weight.shape.first()?).ok()?;
+        let bias = inputs.get(1 + count).map(|ty| ty.dtype);
+        // Packed weights are taken two stages at a time.
+        let fits =
+            k > 0 && k.is_multiple_of(if arrays > 1 { 2 * STEP } else { STEP }) && outputs.is_multiple_of(8);
+        let taken =
+            x.dtype == DType::F16 && matches!(out, DType::F16 | DType::F32) && !(gated && out == DType::F32);
+        let many = rows.as_const() != Some(1) && affine(rows).is_ok();
+        if !fits || !taken || !many || outputs == 0 || bias.is_some_and(|b| weight_code(b).is_err()) {
+            return None;
+        }
+        let bits = packing.map(|packing| packing.bits);
+        let product = Matmul { k, bits, outputs: vec![outputs], gated, bias, out, rows: rows.clone() };
+        Some(Projection { product, weights: (1..=count).collect(), bias: bias.map(|_| 1 + count) })
+    }
+}
+
+/// How many arrays a weight is stored in, if the kernel reads such; its first arrays have these types.
+fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<usize> {
+    match packing {
+        None => (first.dtype == DType::F16).then_some(1),
+        Some(p) => (p.group == GROUP && !p.zeros && second?.dtype == DType::F16).then_some(2),
+    }
+}
+
+impl Matmul {
+    /// One launch for several products of one input; `None` if they differ in more than their outputs.
+    pub fn joined(products: &[&Matmul]) -> Option<Matmul> {
+        let [first, rest @ ..] = products else { return None };
+        let outputs = products.iter().flat_map(|p| p.outputs.clone()).collect();
+        let alike = |p: &&Matmul| Matmul { outputs: first.outputs.clone(), ..(**p).clone() } == **first;
+        let fits = rest.iter().all(alike) && !first.gated && products.len() <= MOST;
+        fits.then_some(Matmul { outputs, ..(*first).clone() })
+    }
+
+    /// The kernel and its grid; `None` if the device cannot run it.
+    pub fn kernel(&self, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+        if info.features.cuda != Some(HOPPER) {
+            return None;
+        }
+        let columns = self.columns();
+        let stage = (ROWS + columns) * 2 * STEP;
+        let stages = (info.limits.max_workgroup_memory.saturating_sub(BESIDE) / stage).min(DEPTH);
+        if stages < 4 {
+            return None;
+        }
+        let [n, p, constant] = affine(&self.rows).ok()?;
+        let weights = if self.gated { 2 } else { self.outputs.len() };
+        let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
+        let read = 1 + weights * if self.bits.is_some() { 2 } else { 1 } + biases;
+        let mut desc = desc(info, "matmul/cuda", "cuda/matmul.cu", TEXT, THREADS, stages * stage + 1024);
+        desc.bindings = bindings(read, self.outputs.len());
+        let output = |at: usize| self.outputs.get(at).copied().unwrap_or(0);
+        desc.constants = [
+            ("K", self.k),
+            ("COLS", columns),
+            ("STAGES", stages),
+            ("FORMAT", self.bits.unwrap_or(1)),
+            ("PARTS", self.outputs.len() as u32),
+            ("O0", output(0)),
+            ("O1", output(1)),
+            ("O2", output(2)),
+            ("GATED", u32::from(self.gated)),
+            ("BIAS", u32::from(self.bias.is_some())),
+            ("B_DTYPE", self.bias.map_or(Some(0), |dtype| weight_code(dtype).ok())?),
+            ("OUT_F32", u32::from(self.out == DType::F32)),
+            ("BLOCKS", BLOCKS),
+            ("ROWS_N", n),
+            ("ROWS_P", p),
+            ("ROWS_C", constant),
+        ]
+        .map(|(name, value)| (name.to_string(), f64::from(value)))
+        .to_vec();
+        desc.check_limits(info).ok()?;
+        Some((desc, [Extent::of(u64::from(BLOCKS)), one(), one()]))
+    }
+
+    /// The outputs of a tile: as many as end soonest in a run of [`USUAL_ROWS`].
+    fn columns(&self) -> u32 {
+        let width = self.outputs.iter().sum::<u32>() * if self.gated { 2 } else { 1 };
+        let cost = |columns: u32| {
+            let tiles = u64::from(USUAL_ROWS / ROWS) * u64::from(width.div_ceil(columns));
+            tiles.div_ceil(u64::from(BLOCKS)) * u64::from(columns + OVERHEAD)
+        };
+        COLUMNS.into_iter().min_by_key(|&columns| cost(columns)).unwrap_or(ROWS)
+    }
+
+    /// The longest chain of additions: 16 products at a time, one after the other.
+    fn chain(&self) -> u32 {
+        self.k / 16 + 16
+    }
+}
+
+/// The plan of a product with the launch for many rows in place of those that it has, where the device can run that. Those
+/// for one row stay.
+pub fn with_many_rows(request: &Request, mut plan: NodePlan) -> NodePlan {
+    let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
+    let Some(projection) = found else { return plan };
+    let Some((desc, groups)) = projection.product.kernel(request.info) else { return plan };
+    // A weight that is bound in parts elsewhere would be stored twice.
+    if plan.launches.iter().filter(|launch| launch.when != When::OneRow).count() > 1 {
+        return plan;
+    }
+    let inputs = [0].into_iter().chain(projection.weights.iter().copied()).chain(projection.bias);
+    let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
+    let args = args.chain([Arg::Output(0), Arg::Symbols]).collect();
+    plan.launches.retain_mut(|launch| match launch.when {
+        When::ManyRows => false,
+        When::Always => {
+            launch.when = When::OneRow;
+            may_be_one(&projection.product.rows)
+        }
+        When::OneRow => true,
+    });
+    let when = if plan.launches.is_empty() { When::Always } else { When::ManyRows };
+    plan.launches.push(Launch { desc, args, groups, when });
+    super::declare(&mut plan, projection.product.chain());
+    plan
+}

@@ -1,0 +1,89 @@
+// rms_norm of f16 rows, a block each; before it, if ADD, the sum of two rows, which is written too.
+//
+// Constants: K, a multiple of 8; ADD; WEIGHT: there are weights, of W_DTYPE (0 f32, 1 f16, 2 bf16); EPS, OFFSET; ROWS_N,
+// ROWS_P, ROWS_C: the rows.
+#define THREADS 256
+#define PER_TURN (THREADS * 8)
+#define TURNS ((K + PER_TURN - 1) / PER_TURN)
+
+struct alignas(16) Eight { u32 w[4]; };
+
+INLINE float weight_of(const void* w, u32 i) {
+#if W_DTYPE == 0
+    return ((const float*)w)[i];
+#elif W_DTYPE == 1
+    return from_half(((const u16*)w)[i]);
+#else
+    return __uint_as_float((u32)((const u16*)w)[i] << 16);
+#endif
+}
+
+extern "C" __global__ void __launch_bounds__(THREADS) normalise(
+    const u16* a,
+#if ADD
+    const u16* b,
+#endif
+    const void* weights,
+#if ADD
+    u16* sum,
+#endif
+    u16* y, const u32* symbols) {
+    __shared__ float parts[THREADS / 32];
+    const u32 thread = threadIdx.x;
+    const size_t row = (size_t)blockIdx.x * K;
+    launch_next();
+    wait_previous();
+    if (blockIdx.x >= ROWS_N * symbols[0] + ROWS_P * symbols[1] + ROWS_C) return;
+    float v[TURNS][8], squares = 0;
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        const u32 at = i * PER_TURN + thread * 8;
+        if (at >= K) break;
+        const Eight x = *(const Eight*)(a + row + at);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            v[i][2 * j] = low(x.w[j]);
+            v[i][2 * j + 1] = high(x.w[j]);
+        }
+#if ADD
+        const Eight z = *(const Eight*)(b + row + at);
+        Eight added;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            v[i][2 * j] += low(z.w[j]);
+            v[i][2 * j + 1] += high(z.w[j]);
+            added.w[j] = pack(v[i][2 * j], v[i][2 * j + 1]);
+        }
+        *(Eight*)(sum + row + at) = added;
+#endif
+#pragma unroll
+        for (int j = 0; j < 8; j++) squares += v[i][j] * v[i][j];
+    }
+#pragma unroll
+    for (int far = 16; far > 0; far >>= 1) squares += __shfl_xor_sync(~0u, squares, far);
+    if ((thread & 31) == 0) parts[thread >> 5] = squares;
+    __syncthreads();
+    squares = 0;
+#pragma unroll
+    for (int i = 0; i < THREADS / 32; i++) squares += parts[i];
+    const float factor = 1.0f / sqrtf(squares / K + (float)EPS);
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        const u32 at = i * PER_TURN + thread * 8;
+        if (at >= K) break;
+        Eight scaled;
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            float f[2];
+#pragma unroll
+            for (int e = 0; e < 2; e++) {
+                f[e] = v[i][2 * j + e] * factor;
+#if WEIGHT
+                f[e] *= (float)OFFSET + weight_of(weights, at + 2 * j + e);
+#endif
+            }
+            scaled.w[j] = pack(f[0], f[1]);
+        }
+        *(Eight*)(y + row + at) = scaled;
+    }
+}

@@ -1,0 +1,64 @@
+//! Normalisation of f16 rows: `normalise.cu`.
+
+use super::{COPIES, bindings, desc};
+use crate::kernel::Request;
+use crate::kernel::source::{affine, constant, one, weight_code};
+use crate::plan::{Arg, Launch, NodePlan, When};
+use tapml_graph::{DType, Dim, Extent, Op};
+
+const TEXT: &str = include_str!("normalise.cu");
+const THREADS: u32 = 256;
+/// Elements of a row at most: each thread holds its part.
+const LONGEST: u32 = 1 << 14;
+
+/// The plan with this kernel in place of its launches, where it serves the operator and the device can run it.
+pub fn instead(request: &Request, mut plan: NodePlan) -> NodePlan {
+    if let Some((launch, chain)) = launch(request) {
+        plan.launches = vec![launch];
+        super::declare(&mut plan, chain);
+    }
+    plan
+}
+
+fn launch(request: &Request) -> Option<(Launch, u32)> {
+    let (add, eps, offset, group) = match request.op {
+        Op::RmsNorm(op) => (false, op.eps, op.offset, op.group),
+        Op::AddRmsNorm(op) => (true, op.eps, op.offset, None),
+        _ => return None,
+    };
+    let (x, weight) = (&request.inputs[0], request.inputs.get(if add { 2 } else { 1 }));
+    let [rows, k] = x.shape.as_slice() else { return None };
+    let k = constant("the row length", k).ok()?;
+    let whole = weight.is_none_or(|ty| ty.elements() == Some(Dim::from(u64::from(k))));
+    let served =
+        x.dtype == DType::F16 && group.is_none() && whole && k.is_multiple_of(8) && k > 0 && k <= LONGEST;
+    if !served || request.info.features.cuda < Some(COPIES) {
+        return None;
+    }
+    let [n, p, c] = affine(rows).ok()?;
+    let dtype = weight.map_or(Some(0), |ty| weight_code(ty.dtype).ok())?;
+    let name = if add { "add_rms_norm/cuda" } else { "rms_norm/cuda" };
+    let mut desc = desc(request.info, name, "cuda/normalise.cu", TEXT, THREADS, 0);
+    desc.bindings = bindings(if add { 3 } else { 2 }, if add { 2 } else { 1 });
+    desc.constants = [
+        ("K", f64::from(k)),
+        ("ADD", f64::from(u8::from(add))),
+        ("WEIGHT", f64::from(u8::from(weight.is_some()))),
+        ("W_DTYPE", f64::from(dtype)),
+        ("EPS", f64::from(eps)),
+        ("OFFSET", f64::from(offset)),
+        ("ROWS_N", f64::from(n)),
+        ("ROWS_P", f64::from(p)),
+        ("ROWS_C", f64::from(c)),
+    ]
+    .map(|(name, value)| (name.to_string(), value))
+    .to_vec();
+    let input = |index| Arg::Input { index, offset: 0, len: 0 };
+    let weights = if weight.is_some() { input(if add { 2 } else { 1 }) } else { Arg::Constant(0) };
+    let args = match add {
+        true => vec![input(0), input(1), weights, Arg::Output(0), Arg::Output(1), Arg::Symbols],
+        false => vec![input(0), weights, Arg::Output(0), Arg::Symbols],
+    };
+    let groups = [Extent::of(rows.clone()), one(), one()];
+    Some((Launch { desc, args, groups, when: When::Always }, k.div_ceil(THREADS) + 16))
+}
