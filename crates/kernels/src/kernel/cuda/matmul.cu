@@ -1,22 +1,21 @@
 // Products of many rows, y = x w^T, on the tensor cores of a Hopper chip (sm_90a).
 //
-// Constants: K, a multiple of 64 (of 128 if packed); COLS, the outputs of a tile; STAGES of the ring; FORMAT of the weights (1:
+// Constants: K, a multiple of 64; COLS, the outputs of a tile; STAGES of the ring; FORMAT of the weights (1:
 // f16; 4, 8: integers of so many bits in groups of 32 with f16 scales); PARTS weights of O0, O1, O2 outputs, each with an
 // output of its own; GATED: two weights, y = silu(x w0) * (x w1); BIAS, of B_DTYPE (0 f32, 1 f16, 2 bf16); OUT_F32: y is f32
 // instead of f16; BLOCKS, the grid; ROWS_N, ROWS_P, ROWS_C: the rows.
 //
 // A tile is 128 rows by COLS outputs. The blocks stay and take one tile after the other, those of the same weights at a time.
-// One group of four warps fills a ring of stages, 64 elements along K each, swizzled over 128 bytes; of packed weights it
-// makes f16 on the way. Two groups multiply 64 rows each with all COLS outputs.
-#define THREADS 384
-#define MAKERS 128           // threads that fill the ring
+// Two groups of four warps fill a ring of stages in turn, 64 elements along K each, swizzled over 128 bytes; of packed
+// weights they make f16 on the way. Two groups multiply 64 rows each with all COLS outputs.
+#define THREADS 512
+#define GROUP 128            // threads of a group
 #define M 128                // rows of a tile
 #define STEP 64              // elements along K of a stage
 #define STEPS (K / STEP)
 #define A_BYTES (M * 128)
 #define STAGE (A_BYTES + COLS * 128)
-#define LAG 2                // stages that are asked for before the first of them is waited for
-#define A_LOADS (M / 16)     // 16 bytes that a thread of the makers asks for in a stage
+#define A_LOADS (M / 16)     // 16 bytes that a thread asks for in a stage
 #define B_LOADS (COLS / 16)
 #if GATED
 #define WIDTH (2 * O0)
@@ -134,7 +133,7 @@ INLINE float bias_of(const void* b, u32 i) {
 #if FORMAT >= 4
 #define PER_WORD (32 / FORMAT)
 #define UNITS (COLS * 2)                             // groups of a stage
-#define UNIT_LOADS ((UNITS + MAKERS - 1) / MAKERS) // of a thread
+#define UNIT_LOADS ((UNITS + GROUP - 1) / GROUP) // of a thread
 #define VECTORS (FORMAT / 4)                      // 16 bytes each of a group
 struct alignas(16) Words { u32 w[4]; };
 struct Unit { Words words[VECTORS]; u16 scale; };
@@ -211,11 +210,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
     const u32* symbols) {
     extern __shared__ __align__(1024) char memory[];
     __shared__ __align__(8) u64 full[STAGES], empty[STAGES];
-    const u32 thread = threadIdx.x, lane = thread & 31, group = thread >> 7;
+    const u32 thread = threadIdx.x % GROUP, lane = thread & 31, group = threadIdx.x / GROUP;
     const u32 ring = (address(memory) + 1023) & ~1023u, full_at = address(full), empty_at = address(empty);
-    if (thread == 0) {
+    if (threadIdx.x == 0) {
         for (int s = 0; s < STAGES; s++) {
-            expect(full_at + 8 * s, MAKERS / 32);
+            expect(full_at + 8 * s, GROUP / 32);
             expect(empty_at + 8 * s, 8);
         }
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
@@ -224,26 +223,26 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
     launch_next();
     const u32 rows = rows_of(symbols), stack = (rows + M - 1) / M, tiles = stack * COLUMNS;
     wait_previous();
-    if (group == 0) {
-        // The makers.
+    if (group < 2) {
+        // Those who fill the ring. The groups' registers are shared out anew.
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 88;");
         const u32 piece = thread & 7, line = thread >> 3;
         const u32 to = ring + line * 128 + ((piece ^ (line & 7)) << 4);
-        u32 slot = 0, parity = 1, made = 0, told = 0;
+        u32 slot = group, parity = 1, made = 0, before = 0;
         auto tell = [&]() {
             publish();
             __syncwarp();
-            if (lane == 0) arrive(full_at + 8 * told);
-            if (++told == STAGES) told = 0;
+            if (lane == 0) arrive(full_at + 8 * before);
         };
 #if FORMAT >= 4
         const u32* words[UNIT_LOADS];
         const u16* scales[UNIT_LOADS];
-        u32 ask_tile = blockIdx.x, ask_step = 0;
+        u32 ask_tile = blockIdx.x, ask_step = group;
         auto aim = [&]() {
             const u32 column = ask_tile / stack;
 #pragma unroll
             for (int i = 0; i < UNIT_LOADS; i++) {
-                const u32 unit = thread + MAKERS * i;
+                const u32 unit = thread + GROUP * i;
                 Place at = weight_of(column, unit >> 1);
                 if (unit >= UNITS || beyond(at)) at = {0, 0};
                 const char* w = w0;
@@ -258,10 +257,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
                 scales[i] = s + (size_t)at.row * (K / 32) + (unit & 1);
             }
         };
-        Unit even[UNIT_LOADS], odd[UNIT_LOADS];
-        auto ask = [&](Unit (&units)[UNIT_LOADS]) {
+        // What is needed next.
+        Unit units[UNIT_LOADS];
+        aim();
+        auto settle = [&]() {
+            if (ask_step < STEPS) return;
+            do {
+                ask_step -= STEPS;
+                ask_tile += BLOCKS;
+            } while (ask_step >= STEPS);
+            aim();
+        };
+        auto ask = [&]() {
             if (ask_tile >= tiles) return;
-            if (ask_step == 0) aim();
 #pragma unroll
             for (int i = 0; i < UNIT_LOADS; i++) {
                 const Words* from = (const Words*)(words[i] + (size_t)ask_step * (STEP / PER_WORD));
@@ -273,12 +281,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
                 }
                 asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(units[i].scale) : "l"(scales[i] + ask_step * 2));
             }
-            if (++ask_step == STEPS) { ask_step = 0; ask_tile += BLOCKS; }
+            ask_step += 2;
+            settle();
         };
-        auto store = [&](const Unit (&units)[UNIT_LOADS]) {
+        auto store = [&]() {
 #pragma unroll
             for (int i = 0; i < UNIT_LOADS; i++) {
-                const u32 unit = thread + MAKERS * i, row = unit >> 1;
+                const u32 unit = thread + GROUP * i, row = unit >> 1;
                 if (unit >= UNITS) break;
                 const u32 s = units[i].scale * 0x10001u;
                 const u32 at = ring + slot * STAGE + A_BYTES + row * 128;
@@ -291,9 +300,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
                 }
             }
         };
-        ask(even);
-        ask(odd);
+        settle();
+        ask();
 #endif
+        u32 step = group;
         for (u32 tile = blockIdx.x; tile < tiles; tile += BLOCKS) {
             const u32 first = tile % stack * M + line;
             const u16* a = x + (size_t)first * K + piece * 8;
@@ -316,7 +326,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
                 b[i] = (const u16*)w + (size_t)at.row * K + piece * 8;
             }
 #endif
-            auto make = [&](u32 step) {
+            for (; step < STEPS; step += 2) {
                 await(empty_at + 8 * slot, parity);
                 const u32 stage = to + slot * STAGE;
 #pragma unroll
@@ -326,109 +336,99 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
 #if FORMAT == 1
 #pragma unroll
                 for (int i = 0; i < B_LOADS; i++) fetch16(stage + A_BYTES + i * 2048, b[i] + step * STEP);
-#endif
                 commit();
-            };
-            auto next = [&]() {
-                if (++slot == STAGES) { slot = 0; parity ^= 1; }
-                if (++made > LAG) {
-                    arrived<LAG>();
+#else
+                commit();
+                store();
+                ask();
+#endif
+                // The stage before this one has arrived.
+                if (made++ > 0) {
+                    arrived<1>();
                     tell();
                 }
-            };
-#if FORMAT == 1
-            for (u32 step = 0; step < STEPS; step++) {
-                make(step);
-                next();
+                before = slot;
+                slot += 2;
+                if (slot >= STAGES) { slot -= STAGES; parity ^= 1; }
             }
-#else
-            for (u32 step = 0; step < STEPS; step += 2) {
-                make(step);
-                store(even);
-                ask(even);
-                next();
-                make(step + 1);
-                store(odd);
-                ask(odd);
-                next();
-            }
-#endif
+            step -= STEPS;
         }
         arrived<0>();
-        for (u32 i = made < LAG ? made : LAG; i > 0; i--) tell();
-        return;
-    }
-    // Those who multiply.
-    const u32 warp = (thread >> 5) & 3, g = lane >> 2, t = lane & 3;
-    float c[COLS / 2];
-    u32 slot = 0, parity = 0;
-    for (u32 tile = blockIdx.x; tile < tiles; tile += BLOCKS) {
-        u32 before = 0;
+        if (made > 0) tell();
+    } else {
+        // Those who multiply.
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+        const u32 warp = (thread >> 5) & 3, g = lane >> 2, t = lane & 3;
+        float c[COLS / 2];
+        u32 slot = 0, parity = 0;
+        for (u32 tile = blockIdx.x; tile < tiles; tile += BLOCKS) {
+            u32 before = 0;
 #pragma unroll 1
-        for (u32 step = 0; step < STEPS; step++) {
-            await(full_at + 8 * slot, parity);
-            const u32 stage = ring + slot * STAGE;
-            const u64 a = matrix(stage + (group - 1) * 8192), b = matrix(stage + A_BYTES);
-            asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+            for (u32 step = 0; step < STEPS; step++) {
+                await(full_at + 8 * slot, parity);
+                const u32 stage = ring + slot * STAGE;
+                const u64 a = matrix(stage + (group - 2) * 8192), b = matrix(stage + A_BYTES);
+                asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-            for (u32 i = 0; i < STEP / 16; i++) multiply(c, a + 2 * i, b + 2 * i, step + i);
-            asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
-            if (step > 0) {
-                asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
-                if (lane == 0) arrive(empty_at + 8 * before);
+                for (u32 i = 0; i < STEP / 16; i++) multiply(c, a + 2 * i, b + 2 * i, step + i);
+                asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+                if (step > 0) {
+                    asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
+                    if (lane == 0) arrive(empty_at + 8 * before);
+                }
+                before = slot;
+                if (++slot == STAGES) { slot = 0; parity ^= 1; }
             }
-            before = slot;
-            if (++slot == STAGES) { slot = 0; parity ^= 1; }
-        }
-        asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+            asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
 #pragma unroll
-        for (int i = 0; i < COLS / 2; i++) asm volatile("" : "+f"(c[i])::"memory");
-        if (lane == 0) arrive(empty_at + 8 * before);
-        // Register 4j + 2h + e of a thread is row g + 8h of its warp's 16, output 8j + 2t + e.
-        const u32 row = tile % stack * M + (group - 1) * 64 + warp * 16 + g, column = tile / stack;
+            for (int i = 0; i < COLS / 2; i++) asm volatile("" : "+f"(c[i])::"memory");
+            if (lane == 0) arrive(empty_at + 8 * before);
+            // Register 4j + 2h + e of a thread is row g + 8h of its warp's 16, output 8j + 2t + e.
+            const u32 row = tile % stack * M + (group - 2) * 64 + warp * 16 + g, column = tile / stack;
 #pragma unroll
-        for (int j = 0; j < (GATED ? COLS / 16 : COLS / 8); j++) {
-            const Place at = GATED ? Place{0, column * (COLS / 2) + j * 8 + t * 2} : place_of(column * COLS + j * 8 + t * 2);
-            if (beyond(at)) continue;
-            out_t* y = y0;
-            u32 width = O0;
+            for (int j = 0; j < (GATED ? COLS / 16 : COLS / 8); j++) {
+                const Place at = GATED ? Place{0, column * (COLS / 2) + j * 8 + t * 2} : place_of(column * COLS + j * 8 + t * 2);
+                if (beyond(at)) continue;
+                out_t* y = y0;
+                u32 width = O0;
 #if PARTS > 1
-            if (at.part == 1) { y = y1; width = O1; }
+                if (at.part == 1) { y = y1; width = O1; }
 #endif
 #if PARTS > 2
-            if (at.part == 2) { y = y2; width = O2; }
+                if (at.part == 2) { y = y2; width = O2; }
 #endif
 #if BIAS
-            const void* bias = b0;
+                const void* bias = b0;
 #if PARTS > 1
-            if (at.part == 1) bias = b1;
+                if (at.part == 1) bias = b1;
 #endif
 #if PARTS > 2
-            if (at.part == 2) bias = b2;
+                if (at.part == 2) bias = b2;
 #endif
-            const float b[2] = {bias_of(bias, at.row), bias_of(bias, at.row + 1)};
+                const float b[2] = {bias_of(bias, at.row), bias_of(bias, at.row + 1)};
 #endif
 #pragma unroll
-            for (int h = 0; h < 2; h++) {
-                float v[2];
+                for (int h = 0; h < 2; h++) {
+                    float v[2];
 #pragma unroll
-                for (int e = 0; e < 2; e++) {
-                    v[e] = c[4 * j + 2 * h + e];
+                    for (int e = 0; e < 2; e++) {
+                        v[e] = c[4 * j + 2 * h + e];
 #if GATED
-                    v[e] = v[e] / (1.0f + __expf(-v[e])) * c[(4 * j + 2 * h + e + COLS / 4) % (COLS / 2)];
+                        v[e] = v[e] / (1.0f + __expf(-v[e])) * c[(4 * j + 2 * h + e + COLS / 4) % (COLS / 2)];
 #endif
 #if BIAS
-                    v[e] += b[e];
+                        v[e] += b[e];
+#endif
+                    }
+                    if (row + 8 * h >= rows) continue;
+                    out_t* to = y + (size_t)(row + 8 * h) * width + at.row;
+#if OUT_F32
+                    to[0] = v[0];
+                    to[1] = v[1];
+#else
+                    *(u32*)to = pack(v[0], v[1]);
 #endif
                 }
-                if (row + 8 * h >= rows) continue;
-                out_t* to = y + (size_t)(row + 8 * h) * width + at.row;
-#if OUT_F32
-                to[0] = v[0];
-                to[1] = v[1];
-#else
-                *(u32*)to = pack(v[0], v[1]);
-#endif
             }
         }
     }

@@ -13,14 +13,14 @@ const TEXT: &str = include_str!("matmul.cu");
 const HOPPER: u32 = 90;
 /// Rows of a tile, and outputs that it can have; of gated products, those of both weights.
 const ROWS: u32 = 128;
-const COLUMNS: [u32; 4] = [128, 192, 224, 64];
+const COLUMNS: [u32; 3] = [128, 192, 64];
 /// What a tile costs beside its products, in outputs.
 const OVERHEAD: u32 = 24;
 /// Rows of a run that tiles are chosen for.
 const USUAL_ROWS: u32 = 512;
 /// Blocks, one for each multiprocessor of a Hopper chip. Any number is right.
 const BLOCKS: u32 = 132;
-const THREADS: u32 = 384;
+const THREADS: u32 = 512;
 /// Elements along K of a stage.
 const STEP: u32 = 64;
 /// Elements that share a scale.
@@ -73,7 +73,6 @@ impl Projection {
         let count = arrays * if gated { 2 } else { 1 };
         let outputs = constant("the number of outputs", weight.shape.first()?).ok()?;
         let bias = inputs.get(1 + count).map(|ty| ty.dtype);
-        // Packed weights are taken two stages at a time.
         let fits =
             k > 0 && k.is_multiple_of(if arrays > 1 { 2 * STEP } else { STEP }) && outputs.is_multiple_of(8);
         let taken =
