@@ -2,7 +2,7 @@
 //
 // Constants: HEADS, KV_HEADS, D (64 or 128), SCALE, WINDOW (keys that a query sees at most; 0: all before it), JOINED: the
 // queries are rotated by the angles first. A block of four warps takes 64 queries of a head; keys and values come in stages
-// of 64 rows. Rao et al., "FlashAttention-2", 2023, algorithm 1.
+// of 64 rows. Dao, "FlashAttention-2", 2023, algorithm 1.
 #define THREADS 128
 #define QUERIES 64
 #define KEYS 64
@@ -151,14 +151,22 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend(
         }
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++) {
-            const u32 chances[4] = {pack(s[2 * j][0], s[2 * j][1]), pack(s[2 * j][2], s[2 * j][3]),
-                pack(s[2 * j + 1][0], s[2 * j + 1][1]), pack(s[2 * j + 1][2], s[2 * j + 1][3])};
+            // As two planes of f16, which together are as good as f32.
+            u32 chances[4], rest[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float first = s[2 * j + k / 2][k % 2 * 2], second = s[2 * j + k / 2][k % 2 * 2 + 1];
+                chances[k] = pack(first, second);
+                rest[k] = pack(first - low(chances[k]), second - high(chances[k]));
+            }
 #pragma unroll
             for (int i = 0; i < D / 16; i++) {
                 u32 b[4];
                 transposed(b, values + place(j * 16 + ((lane >> 3) & 1) * 8 + (lane & 7), i * 2 + (lane >> 4)));
                 mma(o[2 * i], chances, b[0], b[1]);
                 mma(o[2 * i + 1], chances, b[2], b[3]);
+                mma(o[2 * i], rest, b[0], b[1]);
+                mma(o[2 * i + 1], rest, b[2], b[3]);
             }
         }
         __syncthreads();

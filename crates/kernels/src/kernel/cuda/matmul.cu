@@ -1,20 +1,22 @@
 // Products of many rows, y = x w^T, on the tensor cores of a Hopper chip (sm_90a).
 //
 // Constants: K, a multiple of 64; COLS, the outputs of a tile; STAGES of the ring; FORMAT of the weights (1:
-// f16; 4, 8: integers of so many bits in groups of 32 with f16 scales); PARTS weights of O0, O1, O2 outputs, each with an
+// f16; 4: integers of 4 bits in groups of 32 with f16 scales); PARTS weights of O0, O1, O2 outputs, each with an
 // output of its own; GATED: two weights, y = silu(x w0) * (x w1); BIAS, of B_DTYPE (0 f32, 1 f16, 2 bf16); OUT_F32: y is f32
 // instead of f16; BLOCKS, the grid; ROWS_N, ROWS_P, ROWS_C: the rows.
 //
 // A tile is 128 rows by COLS outputs. The blocks stay and take one tile after the other, those of the same weights at a time.
 // Two groups of four warps fill a ring of stages in turn, 64 elements along K each, swizzled over 128 bytes; of packed
-// weights they make f16 on the way. Two groups multiply 64 rows each with all COLS outputs.
+// weights they make f16 on the way, in two planes whose sum is exact. Two groups multiply 64 rows each with all COLS outputs.
 #define THREADS 512
 #define GROUP 128            // threads of a group
 #define M 128                // rows of a tile
 #define STEP 64              // elements along K of a stage
 #define STEPS (K / STEP)
 #define A_BYTES (M * 128)
-#define STAGE (A_BYTES + COLS * 128)
+#define B_BYTES (COLS * 128)
+#define PLANES (FORMAT == 4 ? 2 : 1)
+#define STAGE (A_BYTES + PLANES * B_BYTES)
 #define A_LOADS (M / 16)     // 16 bytes that a thread asks for in a stage
 #define B_LOADS (COLS / 16)
 #if GATED
@@ -77,19 +79,6 @@ INLINE void multiply(float (&c)[COLS / 2], u64 a, u64 b, u32 more) {
         : R8(0), R8(8), R8(16), R8(24), R8(32), R8(40), R8(48), R8(56),
           R8(64), R8(72), R8(80), R8(88)
         : "l"(a), "l"(b), "r"(more));
-#elif COLS == 224
-    asm volatile("{.reg .pred p; setp.ne.u32 p, %114, 0;\n\t"
-        "wgmma.mma_async.sync.aligned.m64n224k16.f32.f16.f16 {"
-        "%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15,"
-        "%16, %17, %18, %19, %20, %21, %22, %23, %24, %25, %26, %27, %28, %29, %30, %31,"
-        "%32, %33, %34, %35, %36, %37, %38, %39, %40, %41, %42, %43, %44, %45, %46, %47,"
-        "%48, %49, %50, %51, %52, %53, %54, %55, %56, %57, %58, %59, %60, %61, %62, %63,"
-        "%64, %65, %66, %67, %68, %69, %70, %71, %72, %73, %74, %75, %76, %77, %78, %79,"
-        "%80, %81, %82, %83, %84, %85, %86, %87, %88, %89, %90, %91, %92, %93, %94, %95,"
-        "%96, %97, %98, %99, %100, %101, %102, %103, %104, %105, %106, %107, %108, %109, %110, %111}, %112, %113, p, 1, 1, 0, 0;}"
-        : R8(0), R8(8), R8(16), R8(24), R8(32), R8(40), R8(48), R8(56),
-          R8(64), R8(72), R8(80), R8(88), R8(96), R8(104)
-        : "l"(a), "l"(b), "r"(more));
 #endif
 }
 // A place in shared memory as the tensor cores take it: rows of 128 bytes, swizzled, 8 of them in 1024 bytes.
@@ -130,64 +119,57 @@ INLINE float bias_of(const void* b, u32 i) {
 }
 #endif
 
-#if FORMAT >= 4
-#define PER_WORD (32 / FORMAT)
-#define UNITS (COLS * 2)                             // groups of a stage
-#define UNIT_LOADS ((UNITS + GROUP - 1) / GROUP) // of a thread
-#define VECTORS (FORMAT / 4)                      // 16 bytes each of a group
+#if FORMAT == 4
+#define UNITS (COLS * 2)                          // groups of a stage
+#define UNIT_LOADS ((UNITS + GROUP - 1) / GROUP)  // of a thread
 struct alignas(16) Words { u32 w[4]; };
-struct Unit { Words words[VECTORS]; u16 scale; };
+struct Unit { Words words; u16 scale; };
 
 INLINE u32 and_or(u32 a, u32 b, u32 c) {
     u32 r;
     asm("lop3.b32 %0, %1, %2, %3, 0xea;" : "=r"(r) : "r"(a), "r"(b), "r"(c));
     return r;
 }
-// (a - b) * s of two f16 each.
-INLINE u32 scaled(u32 a, u32 b, u32 s) {
+// Differences and products of two f16 each.
+INLINE u32 minus(u32 a, u32 b) {
     u32 r;
-    asm("{.reg .b32 t; sub.rn.f16x2 t, %1, %2; mul.rn.f16x2 %0, t, %3;}" : "=r"(r) : "r"(a), "r"(b), "r"(s));
+    asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
     return r;
 }
-// 8 elements as f16. Integers become numbers by way of 1024 + q, which f16 holds exactly.
-INLINE Words unpacked(const Unit& unit, int at, u32 s) {
+INLINE u32 times(u32 a, u32 b) {
+    u32 r;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b));
+    return r;
+}
+// 8 integers of 4 bits, less 8, as f16, by way of 1024 + q. f16 holds all of these exactly.
+INLINE Words unpacked(u32 w) {
     Words r;
-#if FORMAT == 4
-    const u32 w = unit.words[0].w[at];
     u32 four[4]; // elements j and j + 4
 #pragma unroll
-    for (int j = 0; j < 4; j++) four[j] = scaled(and_or(w >> (4 * j), 0x000f000f, 0x64006400), 0x64086408, s);
+    for (int j = 0; j < 4; j++) four[j] = minus(and_or(w >> (4 * j), 0x000f000f, 0x64006400), 0x64086408);
 #pragma unroll
     for (int j = 0; j < 2; j++) {
         r.w[j] = __byte_perm(four[2 * j], four[2 * j + 1], 0x5410);
         r.w[j + 2] = __byte_perm(four[2 * j], four[2 * j + 1], 0x7632);
     }
-#else
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-        const u32 w = unit.words[at >> 1].w[(at & 1) * 2 + j];
-        r.w[2 * j] = scaled(__byte_perm(w, 0x64646464, 0x4140), 0x64806480, s);
-        r.w[2 * j + 1] = scaled(__byte_perm(w, 0x64646464, 0x4342), 0x64806480, s);
-    }
-#endif
     return r;
 }
 #endif
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
     const u16* x, const char* w0,
-#if FORMAT >= 4
+#if FORMAT == 4
     const u16* s0,
 #endif
 #if PARTS > 1 || GATED
     const char* w1,
-#if FORMAT >= 4
+#if FORMAT == 4
     const u16* s1,
 #endif
 #endif
 #if PARTS > 2
     const char* w2,
-#if FORMAT >= 4
+#if FORMAT == 4
     const u16* s2,
 #endif
 #endif
@@ -234,7 +216,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
             __syncwarp();
             if (lane == 0) arrive(full_at + 8 * before);
         };
-#if FORMAT >= 4
+#if FORMAT == 4
         const u32* words[UNIT_LOADS];
         const u16* scales[UNIT_LOADS];
         u32 ask_tile = blockIdx.x, ask_step = group;
@@ -253,7 +235,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
 #if PARTS > 2
                 if (at.part == 2) { w = w2; s = s2; }
 #endif
-                words[i] = (const u32*)w + (size_t)at.row * (K / PER_WORD) + (unit & 1) * (32 / PER_WORD);
+                words[i] = (const u32*)w + (size_t)at.row * (K / 8) + (unit & 1) * 4;
                 scales[i] = s + (size_t)at.row * (K / 32) + (unit & 1);
             }
         };
@@ -272,13 +254,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
             if (ask_tile >= tiles) return;
 #pragma unroll
             for (int i = 0; i < UNIT_LOADS; i++) {
-                const Words* from = (const Words*)(words[i] + (size_t)ask_step * (STEP / PER_WORD));
-#pragma unroll
-                for (int v = 0; v < VECTORS; v++) {
-                    asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
-                        : "=r"(units[i].words[v].w[0]), "=r"(units[i].words[v].w[1]), "=r"(units[i].words[v].w[2]),
-                          "=r"(units[i].words[v].w[3]) : "l"(from + v));
-                }
+                u32 (&w)[4] = units[i].words.w;
+                asm volatile("ld.global.nc.v4.u32 {%0,%1,%2,%3}, [%4];"
+                    : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "l"(words[i] + (size_t)ask_step * (STEP / 8)));
                 asm volatile("ld.global.nc.u16 %0, [%1];" : "=h"(units[i].scale) : "l"(scales[i] + ask_step * 2));
             }
             ask_step += 2;
@@ -289,14 +267,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
             for (int i = 0; i < UNIT_LOADS; i++) {
                 const u32 unit = thread + GROUP * i, row = unit >> 1;
                 if (unit >= UNITS) break;
-                const u32 s = units[i].scale * 0x10001u;
+                // The scale's upper 7 bits and its lower 4: with 4 bits each makes at most 11, which f16 holds.
+                const u32 s = units[i].scale * 0x10001u, upper = s & 0xfff0fff0, lower = minus(s, upper);
                 const u32 at = ring + slot * STAGE + A_BYTES + row * 128;
 #pragma unroll
                 for (u32 j = 0; j < 4; j++) {
-                    const Words r = unpacked(units[i], j, s);
-                    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};"
-                        ::"r"(at + ((((unit & 1) * 4 + j) ^ (row & 7)) << 4)), "r"(r.w[0]), "r"(r.w[1]), "r"(r.w[2]), "r"(r.w[3])
-                        : "memory");
+                    const Words q = unpacked(units[i].words.w[j]);
+                    const u32 to = at + ((((unit & 1) * 4 + j) ^ (row & 7)) << 4);
+#pragma unroll
+                    for (int plane = 0; plane < PLANES; plane++) {
+                        const u32 f = plane ? lower : upper;
+                        asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to + plane * B_BYTES), "r"(times(q.w[0], f)),
+                            "r"(times(q.w[1], f)), "r"(times(q.w[2], f)), "r"(times(q.w[3], f)) : "memory");
+                    }
                 }
             }
         };
@@ -370,7 +353,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
                 const u64 a = matrix(stage + (group - 2) * 8192), b = matrix(stage + A_BYTES);
                 asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
 #pragma unroll
-                for (u32 i = 0; i < STEP / 16; i++) multiply(c, a + 2 * i, b + 2 * i, step + i);
+                for (u32 i = 0; i < PLANES * STEP / 16; i++) {
+                    const u32 at = 2 * (i % (STEP / 16));
+                    multiply(c, a + at, b + at + i / (STEP / 16) * (B_BYTES / 16), step + i);
+                }
                 asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
                 if (step > 0) {
                     asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");

@@ -35,8 +35,8 @@ const DEPTH: u32 = 6;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matmul {
     k: u32,
-    /// Bits of packed weights.
-    bits: Option<u32>,
+    /// Whether weights are packed in 4 bits.
+    packed: bool,
     /// Outputs of each weight.
     outputs: Vec<u32>,
     gated: bool,
@@ -73,16 +73,15 @@ impl Projection {
         let count = arrays * if gated { 2 } else { 1 };
         let outputs = constant("the number of outputs", weight.shape.first()?).ok()?;
         let bias = inputs.get(1 + count).map(|ty| ty.dtype);
-        let fits =
-            k > 0 && k.is_multiple_of(if arrays > 1 { 2 * STEP } else { STEP }) && outputs.is_multiple_of(8);
+        let fits = k > 0 && k.is_multiple_of(STEP) && outputs.is_multiple_of(8);
         let taken =
             x.dtype == DType::F16 && matches!(out, DType::F16 | DType::F32) && !(gated && out == DType::F32);
         let many = rows.as_const() != Some(1) && affine(rows).is_ok();
         if !fits || !taken || !many || outputs == 0 || bias.is_some_and(|b| weight_code(b).is_err()) {
             return None;
         }
-        let bits = packing.map(|packing| packing.bits);
-        let product = Matmul { k, bits, outputs: vec![outputs], gated, bias, out, rows: rows.clone() };
+        let packed = packing.is_some();
+        let product = Matmul { k, packed, outputs: vec![outputs], gated, bias, out, rows: rows.clone() };
         Some(Projection { product, weights: (1..=count).collect(), bias: bias.map(|_| 1 + count) })
     }
 }
@@ -91,7 +90,7 @@ impl Projection {
 fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<usize> {
     match packing {
         None => (first.dtype == DType::F16).then_some(1),
-        Some(p) => (p.group == GROUP && !p.zeros && second?.dtype == DType::F16).then_some(2),
+        Some(p) => (p.bits == 4 && p.group == GROUP && !p.zeros && second?.dtype == DType::F16).then_some(2),
     }
 }
 
@@ -111,7 +110,9 @@ impl Matmul {
             return None;
         }
         let columns = self.columns();
-        let stage = (ROWS + columns) * 2 * STEP;
+        // Packed weights become two planes.
+        let planes = if self.packed { 2 } else { 1 };
+        let stage = (ROWS + planes * columns) * 2 * STEP;
         let stages = (info.limits.max_workgroup_memory.saturating_sub(BESIDE) / stage).min(DEPTH);
         if stages < 4 {
             return None;
@@ -119,7 +120,7 @@ impl Matmul {
         let [n, p, constant] = affine(&self.rows).ok()?;
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
-        let read = 1 + weights * if self.bits.is_some() { 2 } else { 1 } + biases;
+        let read = 1 + weights * if self.packed { 2 } else { 1 } + biases;
         let mut desc = desc(info, "matmul/cuda", "cuda/matmul.cu", TEXT, THREADS, stages * stage + 1024);
         desc.bindings = bindings(read, self.outputs.len());
         let output = |at: usize| self.outputs.get(at).copied().unwrap_or(0);
@@ -127,7 +128,7 @@ impl Matmul {
             ("K", self.k),
             ("COLS", columns),
             ("STAGES", stages),
-            ("FORMAT", self.bits.unwrap_or(1)),
+            ("FORMAT", if self.packed { 4 } else { 1 }),
             ("PARTS", self.outputs.len() as u32),
             ("O0", output(0)),
             ("O1", output(1)),
@@ -154,12 +155,14 @@ impl Matmul {
             let tiles = u64::from(USUAL_ROWS / ROWS) * u64::from(width.div_ceil(columns));
             tiles.div_ceil(u64::from(BLOCKS)) * u64::from(columns + OVERHEAD)
         };
-        COLUMNS.into_iter().min_by_key(|&columns| cost(columns)).unwrap_or(ROWS)
+        // Wide tiles of two planes leave room for too few stages.
+        let most = if self.packed { ROWS } else { u32::MAX };
+        COLUMNS.into_iter().filter(|&c| c <= most).min_by_key(|&c| cost(c)).unwrap_or(ROWS)
     }
 
-    /// The longest chain of additions: 16 products at a time, one after the other.
+    /// The longest chain of additions: 16 products at a time, one after the other, of each plane.
     fn chain(&self) -> u32 {
-        self.k / 16 + 16
+        self.k / 16 * if self.packed { 2 } else { 1 } + 16
     }
 }
 
