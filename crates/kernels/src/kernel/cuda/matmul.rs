@@ -192,3 +192,55 @@ pub fn with_many_rows(request: &Request, mut plan: NodePlan) -> NodePlan {
     super::declare(&mut plan, projection.product.chain());
     plan
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_graph::Symbol;
+
+    fn product(outputs: &[u32], packed: bool, gated: bool) -> Matmul {
+        let (rows, outputs) = (Dim::symbol(Symbol::N), outputs.to_vec());
+        Matmul { k: 4096, packed, outputs, gated, bias: None, out: DType::F16, rows }
+    }
+
+    #[test]
+    fn tiles_are_as_wide_as_ends_soonest() {
+        let columns = |outputs: &[u32], gated| product(outputs, false, gated).columns();
+        assert_eq!(columns(&[4096], false), 128, "one tile a block");
+        assert_eq!(columns(&[4096, 1024, 1024], false), 192, "one tile a block");
+        assert_eq!(columns(&[2048], false), 64);
+        assert_eq!(product(&[4096, 1024, 1024], true, false).columns(), 128, "two planes");
+    }
+
+    #[test]
+    fn products_that_differ_in_more_than_outputs_are_not_joined() {
+        let [q, k] = [product(&[4096], true, false), product(&[1024], true, false)];
+        assert_eq!(Matmul::joined(&[&q, &k, &k]), Some(product(&[4096, 1024, 1024], true, false)));
+        for other in [
+            product(&[1024], false, false),
+            Matmul { k: 64, ..k.clone() },
+            Matmul { bias: Some(DType::F16), ..k.clone() },
+        ] {
+            assert_eq!(Matmul::joined(&[&q, &other]), None, "{other:?}");
+        }
+        let gated = product(&[4096], true, true);
+        assert_eq!(Matmul::joined(&[&gated, &gated]), None);
+    }
+
+    #[test]
+    fn only_hopper_takes_it() {
+        let mut info = crate::any_device();
+        info.limits.max_workgroup_memory = 227 << 10;
+        info.limits.max_invocations = 1024;
+        info.limits.max_workgroup_size = [1024, 1024, 64];
+        for (chip, taken) in [(None, false), (Some(89), false), (Some(90), true), (Some(100), false)] {
+            info.features.cuda = chip;
+            for packed in [false, true] {
+                let kernel = product(&[4096, 1024, 1024], packed, false).kernel(&info);
+                assert_eq!(kernel.is_some(), taken, "{chip:?}");
+                let fits = kernel.is_none_or(|(desc, _)| desc.workgroup_memory <= 225 << 10);
+                assert!(fits, "room for what the text declares");
+            }
+        }
+    }
+}
