@@ -15,7 +15,7 @@ const HOPPER: u32 = 90;
 const ROWS: u32 = 128;
 const COLUMNS: [u32; 3] = [128, 192, 64];
 /// What a tile costs beside its products, in outputs.
-const OVERHEAD: u32 = 24;
+const OVERHEAD: u32 = 40;
 /// Rows of a run that tiles are chosen for.
 const USUAL_ROWS: u32 = 512;
 /// Blocks, one for each multiprocessor of a Hopper chip. Any number is right.
@@ -209,7 +209,8 @@ mod tests {
         assert_eq!(columns(&[4096], false), 128, "one tile a block");
         assert_eq!(columns(&[4096, 1024, 1024], false), 192, "one tile a block");
         assert_eq!(columns(&[2048], false), 64);
-        assert_eq!(product(&[4096, 1024, 1024], true, false).columns(), 128, "two planes");
+        assert_eq!(columns(&[14336], true), 192);
+        assert_eq!(product(&[14336], true, true).columns(), 128, "two planes");
     }
 
     #[test]
@@ -232,6 +233,7 @@ mod tests {
         let mut info = crate::any_device();
         info.limits.max_workgroup_memory = 227 << 10;
         info.limits.max_invocations = 1024;
+        info.limits.max_storage_buffers = 64;
         info.limits.max_workgroup_size = [1024, 1024, 64];
         for (chip, taken) in [(None, false), (Some(89), false), (Some(90), true), (Some(100), false)] {
             info.features.cuda = chip;
