@@ -79,6 +79,11 @@ pub trait Platform: Send {
         }
     }
 
+    /// Tokens of a prompt that one run should take at most: as many as it needs to be fast.
+    fn chunk(&self) -> usize {
+        crate::CHUNK
+    }
+
     /// What a checking device has found since the last call.
     fn take_findings(&mut self) -> Vec<Finding>;
 

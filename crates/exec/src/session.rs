@@ -20,9 +20,12 @@ pub struct Session {
 }
 
 impl Session {
-    /// Loads the model for up to `context` tokens. Runs take at most [`CHUNK`] tokens each.
+    /// Loads the model for up to `context` tokens. Runs take at most [`Platform::chunk`] tokens each; [`CHUNK`] if the graph
+    /// computes logits of all of them.
     pub fn new(platform: &mut dyn Platform, model: &Model, context: usize) -> Result<Session> {
-        Session::with_chunk(platform, model, context, CHUNK)
+        let last_only = Interface::of(model.graph())?.last_only();
+        let chunk = if last_only { platform.chunk() } else { CHUNK };
+        Session::with_chunk(platform, model, context, chunk)
     }
 
     /// As [`Session::new`], with runs of at most `chunk` tokens: larger ones prefill faster and need more memory.

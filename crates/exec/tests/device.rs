@@ -9,8 +9,8 @@ use tapml_device::null::NullDevice;
 use tapml_device::{Device, Features, Limits};
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_exec::{
-    Call, CpuPlatform, DevicePlatform, Hybrid, Interface, Loaded, NodeEvent, Observer, Overrides, Platform,
-    Session, Side, load_watched,
+    CHUNK, Call, CpuPlatform, DevicePlatform, Hybrid, Interface, Loaded, NodeEvent, Observer, Overrides,
+    Platform, Session, Side, load_watched,
 };
 use tapml_graph::{DType, ErrorKind, Graph, Model, Origin, Result, Symbols, Tensor};
 use tapml_wgpu::WgpuDevice;
@@ -307,4 +307,13 @@ fn a_device_survives_its_platform() {
     assert_eq!(session.forward(&[1, 2, 3]).unwrap().shape(), [3, common::VOCAB]);
     let _: &dyn Fn(Box<dyn Device>) -> DevicePlatform =
         &|device| DevicePlatform::new(device, Overrides::default());
+}
+
+#[test]
+fn prompts_take_longer_runs_where_tensor_cores_want_them() {
+    for (cuda, chunk) in [(None, CHUNK), (Some(90), 512)] {
+        let features = Features { f16: true, subgroups: None, cuda };
+        let device = NullDevice::new(Limits::WEBGPU, features);
+        assert_eq!(DevicePlatform::new(Box::new(device), Overrides::default()).chunk(), chunk);
+    }
 }

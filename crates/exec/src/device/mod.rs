@@ -91,6 +91,9 @@ impl DevicePlatform {
     }
 }
 
+/// Tokens of a prompt that a run on a device with CUDA's kernels takes at most.
+const CUDA_CHUNK: usize = 512;
+
 impl Platform for DevicePlatform {
     fn word(&self) -> &str {
         &self.info.platform
@@ -102,6 +105,11 @@ impl Platform for DevicePlatform {
             options => format!("{} [{options}]", self.info.name),
         };
         PlatformInfo { platform: self.info.platform.clone(), device, driver: self.info.driver.clone() }
+    }
+
+    fn chunk(&self) -> usize {
+        // Tensor cores are filled by tiles of rows that share what they read.
+        if self.info.features.cuda.is_some() { CUDA_CHUNK } else { crate::CHUNK }
     }
 
     fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
