@@ -14,6 +14,7 @@ pub mod platform;
 pub mod prompts;
 pub mod runtime;
 pub mod speed;
+pub mod tune;
 
 #[cfg(feature = "remote")]
 pub use tapml_broker as broker;

@@ -83,24 +83,28 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
 /// Opens a device with its kernels, which can be replaced later by [`DevicePlatform::set_overrides`].
 ///
 /// Besides the device's own options there is `memory`, for finding faults between kernels: `plain` gives every value a
-/// buffer of its own, `poison` fills each buffer with NaN before it is written first.
+/// buffer of its own, `poison` fills each buffer with NaN before it is written first. And there is `tuning`: a file of
+/// `tapml tune`, or `off` for none, even if choices are kept for the device.
 pub fn open_with_kernels(spec: &PlatformSpec, overrides: Overrides) -> Result<DevicePlatform> {
     let device = open_for_plans(&without_memory(spec))?;
     with_kernels(spec, device, overrides)
 }
 
-/// The spec without the plan for memory, which is no option of a device.
-fn without_memory(spec: &PlatformSpec) -> PlatformSpec {
+/// The spec without the plan for memory and the choice of kernels, which are no options of a device.
+pub(crate) fn without_memory(spec: &PlatformSpec) -> PlatformSpec {
     let mut device = spec.clone();
-    device.options.retain(|(name, _)| name != "memory");
+    device.options.retain(|(name, _)| name != "memory" && name != "tuning");
     device
 }
 
 fn with_kernels(
     spec: &PlatformSpec,
     device: Box<dyn Device>,
-    overrides: Overrides,
+    mut overrides: Overrides,
 ) -> Result<DevicePlatform> {
+    if let Some(choices) = crate::tune::choices(spec.option("tuning"), device.info())? {
+        overrides.choose(choices);
+    }
     let (reuse, poison) = match spec.option("memory") {
         None | Some("planned") => (true, false),
         Some("plain") => (false, false),

@@ -18,6 +18,7 @@ mod migrate;
 mod quantize;
 mod reduce;
 mod suite;
+mod tune;
 
 use crate::Outcome;
 use anyhow::Result;
@@ -54,4 +55,5 @@ commands! {
     Device(device::DeviceCommand),
     Bench(bench::BenchCommand),
     Suite(suite::SuiteCommand),
+    Tune(tune::TuneCommand),
 }

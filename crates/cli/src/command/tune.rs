@@ -1,0 +1,109 @@
+//! `tapml tune`: the fastest built-in kernels for a model on a device.
+
+use super::common::{self, GraphArgs};
+use crate::Outcome;
+use crate::output::{self, JsonArg, table};
+use crate::progress::Bar;
+use anyhow::{Result, anyhow};
+use clap::Args;
+use serde::Serialize;
+use std::path::PathBuf;
+use tapml::kernels::Choices;
+use tapml::prompts::Prompts;
+use tapml::tune::{TuneJob, Tuned, cache_file};
+
+/// Time the variants of every operator at a model's shapes, and keep the fastest that pass their carved calls.
+#[derive(Args)]
+#[command(
+    after_help = "Example:\n  tapml tune models/llama --target vulkan\n  tapml tune models/llama --target vulkan --out here.json\n  tapml generate models/llama --target 'vulkan?tuning=here.json' --prompt Once"
+)]
+pub struct TuneCommand {
+    /// Folder in Hugging Face layout, or a GGUF file
+    model: PathBuf,
+    /// The device: emulator, vulkan, metal, dx12, cuda; `:N` chooses a device, options follow `?`
+    #[arg(long, value_name = "PLATFORM")]
+    target: String,
+    /// A suite of the model; carved for the time being if not given
+    #[arg(long, value_name = "SUITE")]
+    suite: Option<PathBuf>,
+    /// Prompts for carving, one per line; bundled ones if not given
+    #[arg(long, value_name = "FILE", conflicts_with = "suite")]
+    prompts: Option<PathBuf>,
+    /// Write the choices to this file, for `?tuning=FILE`, instead of where all commands look for them
+    #[arg(long, value_name = "FILE")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    graph: GraphArgs,
+    #[command(flatten)]
+    json: JsonArg,
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    target: String,
+    device: String,
+    driver: String,
+    file: String,
+    ops: Vec<Tuned>,
+}
+
+impl TuneCommand {
+    pub fn run(self) -> Result<Outcome> {
+        output::expect_writable(self.out.as_deref())?;
+        let job = TuneJob {
+            model: self.model.clone(),
+            target: self.target.clone(),
+            suite: self.suite.clone(),
+            prompts: Prompts::of(self.prompts.as_deref()),
+            graph: self.graph.options(),
+        };
+        let (bar, stop) = (Bar::new(), common::stop_on_signal()?);
+        let tuned = job.run(&bar, &stop);
+        bar.finish();
+        let (choices, ops) = tuned?;
+        let file = self.file(&choices)?;
+        output::write_file(&file, choices.text()?.as_bytes())?;
+        self.json.say(&shown(&ops))?;
+        output::note("choices", &file.display().to_string());
+        let failed = ops.iter().any(|op| !op.failed.is_empty());
+        self.json.write(&Report {
+            schema: 1,
+            target: self.target.clone(),
+            device: choices.device.clone(),
+            driver: choices.driver.clone(),
+            file: file.display().to_string(),
+            ops,
+        })?;
+        Ok(if failed { Outcome::Fails } else { Outcome::Holds })
+    }
+
+    fn file(&self, choices: &Choices) -> Result<PathBuf> {
+        if let Some(out) = &self.out {
+            return Ok(out.clone());
+        }
+        let file = cache_file(&choices.platform, &choices.device, &choices.driver);
+        let file =
+            file.ok_or_else(|| anyhow!("no folder for cached files: set TAPML_CACHE or give --out"))?;
+        if let Some(folder) = file.parent() {
+            std::fs::create_dir_all(folder)?;
+        }
+        Ok(file)
+    }
+}
+
+fn shown(ops: &[Tuned]) -> String {
+    let mut rows = table(&["OP", "INPUTS", "NODES", "KERNEL", "TIMES", "FAILED"]);
+    for op in ops {
+        let times = op.seconds.iter().map(|(kernel, s)| format!("{kernel} {:.1} µs", s * 1e6));
+        rows.add_row([
+            op.op.clone(),
+            op.inputs.join(" "),
+            op.nodes.to_string(),
+            op.kernel.clone(),
+            times.collect::<Vec<_>>().join(", "),
+            op.failed.join(", "),
+        ]);
+    }
+    rows.to_string()
+}

@@ -1,0 +1,255 @@
+//! Choosing among the built-in kernels by measurement: a variant counts only if it passes the carved calls of its operator,
+//! and the fastest of those is chosen for each operator at the types that the model has.
+
+mod time;
+
+use crate::device::DeviceInfo;
+use crate::graph::{NodeId, Op, Symbol, TensorType};
+use crate::jobs::CarveJob;
+use crate::kernels::{Choice, Choices, Overrides, plan_variants};
+use crate::migrate::suite::{Case, Suite};
+use crate::migrate::{CheckOptions, Oracles, Progress, Stop, check};
+use crate::model::{GraphOptions, suite_model};
+use crate::platform::{self, PlatformSpec};
+use crate::prompts::Prompts;
+use crate::{Error, Result};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use tapml_exec::DevicePlatform;
+
+/// Bytes of exact results that are kept.
+const ORACLE_BYTES: usize = 256 << 20;
+/// Larger files are no choices.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// Measures the variants of a model's operators on a device.
+#[derive(Clone, Debug)]
+pub struct TuneJob {
+    /// Checkpoint folder or GGUF file.
+    pub model: PathBuf,
+    /// The device.
+    pub target: String,
+    /// A suite of the model; carved for the time being if there is none.
+    pub suite: Option<PathBuf>,
+    /// What the model reads, if it is carved.
+    pub prompts: Prompts,
+    /// How the checkpoint becomes a graph, if it is carved.
+    pub graph: GraphOptions,
+}
+
+/// What was found for one operator at given types.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Tuned {
+    /// Operator.
+    pub op: String,
+    /// Types of its inputs.
+    pub inputs: Vec<String>,
+    /// Nodes of the graph.
+    pub nodes: usize,
+    /// The kernel that was chosen.
+    pub kernel: String,
+    /// Seconds of one run of each kernel that passed, by name.
+    pub seconds: Vec<(String, f64)>,
+    /// Kernels that did not pass their calls.
+    pub failed: Vec<String>,
+}
+
+/// An operator at given types, and the kernels that there are for it.
+struct Key {
+    op: Op,
+    inputs: Vec<TensorType>,
+    nodes: Vec<NodeId>,
+    kernels: Vec<String>,
+    passed: Vec<String>,
+}
+
+impl TuneJob {
+    /// Tunes. Gives the choices and what they rest on.
+    pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(Choices, Vec<Tuned>)> {
+        let spec = PlatformSpec::parse(&self.target)?;
+        if spec.word == "cpu" {
+            return Err(Error::invalid("`cpu` has no kernels to choose among").with_hint("try `vulkan`"));
+        }
+        match &self.suite {
+            Some(suite) => self.tune(&spec, suite, progress, stop),
+            None => {
+                let folder = std::env::temp_dir().join(format!("tapml-tune-{}", std::process::id()));
+                let carved = self.carve(&folder, progress, stop);
+                let tuned = carved.and_then(|()| self.tune(&spec, &folder, progress, stop));
+                // What is left behind is only a suite in the folder for temporary files.
+                drop(std::fs::remove_dir_all(&folder));
+                tuned
+            }
+        }
+    }
+
+    fn carve(&self, out: &Path, progress: &dyn Progress, stop: &Stop) -> Result<()> {
+        let job = CarveJob {
+            model: self.model.clone(),
+            out: out.to_path_buf(),
+            prompts: self.prompts.clone(),
+            overwrite: true,
+            source: "cpu".into(),
+            steps: 2,
+            self_contained: false,
+            graph: self.graph.clone(),
+        };
+        job.run(progress, stop).map(drop)
+    }
+
+    fn tune(
+        &self,
+        spec: &PlatformSpec,
+        suite: &Path,
+        progress: &dyn Progress,
+        stop: &Stop,
+    ) -> Result<(Choices, Vec<Tuned>)> {
+        let suite = Suite::open(suite)?;
+        let model = suite_model(&suite, Some(&self.model))?;
+        let mut platform = platform::open_with_kernels(spec, Overrides::default())?;
+        let info = platform.device_info().clone();
+        let mut keys = keys(&suite, &info)?;
+        let ops: BTreeSet<&'static str> = keys.iter().map(|key| key.op.name()).collect();
+        let oracles = Oracles::new(ORACLE_BYTES);
+        for op in ops {
+            let options = CheckOptions { ops: vec![op.into()], cases: Vec::new() };
+            for kernel in kernels_of(&keys, op) {
+                choose(&mut platform, &info, &keys, op, &kernel)?;
+                let checked = check(&suite, &model, &mut platform, &oracles, &options, progress, stop)?;
+                let clean = checked.report.ops.iter().all(|op| op.findings.is_empty());
+                for key in keys.iter_mut().filter(|key| key.op.name() == op && key.kernels.contains(&kernel))
+                {
+                    let mut own =
+                        checked.results.iter().filter(|r| key.nodes.contains(&r.case.node)).peekable();
+                    if clean && own.peek().is_some() && own.all(|result| !result.failed()) {
+                        key.passed.push(kernel.clone());
+                    }
+                }
+            }
+        }
+        drop(platform);
+        let mut device = platform::open_for_plans(&platform::without_memory(spec))?;
+        let (mut choices, mut report) = (Choices::new(&info), Vec::new());
+        progress.stage("time", keys.len() as u64);
+        for key in keys {
+            stop.check()?;
+            let call = suite.call(smallest(&suite, &key)?, &model)?.0;
+            let mut seconds = Vec::new();
+            for plan in plan_variants(&key.op, &key.inputs, &info)? {
+                if key.passed.contains(&plan.kernel) {
+                    seconds.push((plan.kernel.clone(), time::plan(device.as_mut(), &plan, &call)?));
+                }
+            }
+            progress.advance(1);
+            let fastest = seconds.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(kernel, _)| kernel.clone());
+            let failed = key.kernels.iter().filter(|kernel| !key.passed.contains(kernel)).cloned().collect();
+            let kernel = fastest.unwrap_or_default();
+            if !kernel.is_empty() {
+                choices.add(Choice::new(&key.op, &key.inputs, &kernel, seconds.clone()));
+            }
+            let inputs = key.inputs.iter().map(TensorType::to_string).collect();
+            let op = key.op.name().to_string();
+            report.push(Tuned { op, inputs, nodes: key.nodes.len(), kernel, seconds, failed });
+        }
+        Ok((choices, report))
+    }
+}
+
+/// The operators of the suite's graph, at their types, that have several kernels on the device.
+fn keys(suite: &Suite, info: &DeviceInfo) -> Result<Vec<Key>> {
+    let mut keys: Vec<Key> = Vec::new();
+    for id in suite.cases().map(|case| case.node).collect::<BTreeSet<_>>() {
+        let node = suite.graph().node(id);
+        let inputs = suite.graph().input_types(node);
+        if let Some(key) = keys.iter_mut().find(|key| key.op == node.op && key.inputs == inputs) {
+            key.nodes.push(id);
+            continue;
+        }
+        let Ok(plans) = plan_variants(&node.op, &inputs, info) else { continue };
+        if plans.len() > 1 {
+            let kernels = plans.into_iter().map(|plan| plan.kernel).collect();
+            keys.push(Key { op: node.op.clone(), inputs, nodes: vec![id], kernels, passed: Vec::new() });
+        }
+    }
+    Ok(keys)
+}
+
+fn kernels_of(keys: &[Key], op: &str) -> BTreeSet<String> {
+    keys.iter().filter(|key| key.op.name() == op).flat_map(|key| key.kernels.clone()).collect()
+}
+
+/// Makes the platform run this kernel for all nodes of the operator.
+fn choose(
+    platform: &mut DevicePlatform,
+    info: &DeviceInfo,
+    keys: &[Key],
+    op: &str,
+    kernel: &str,
+) -> Result<()> {
+    let mut choices = Choices::new(info);
+    for key in keys.iter().filter(|key| key.op.name() == op) {
+        choices.add(Choice::new(&key.op, &key.inputs, kernel, Vec::new()));
+    }
+    let mut overrides = Overrides::default();
+    overrides.choose(choices);
+    platform.set_overrides(overrides)
+}
+
+/// The call of the fewest new tokens and the most cached ones: a decode step, if there is one.
+fn smallest(suite: &Suite, key: &Key) -> Result<Case> {
+    let of_key = suite.cases().filter(|case| key.nodes.contains(&case.node) && suite.ran(*case));
+    let size = |case: &Case| {
+        let symbols = &suite.frames()[case.frame].symbols;
+        let (n, p) = (symbols.get(Symbol::N).unwrap_or(0), symbols.get(Symbol::P).unwrap_or(0));
+        (n, std::cmp::Reverse(p))
+    };
+    of_key.min_by_key(size).ok_or_else(|| Error::bug(format!("no call of `{}`", key.op.name())))
+}
+
+/// The choices that a device runs with: those of the file that the option `tuning` names, none if it is `off`, else those
+/// that `tapml tune` kept for this device and driver.
+pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<Choices>> {
+    let file = match option {
+        Some("off") => return Ok(None),
+        Some(file) => PathBuf::from(file),
+        None => match cache_file(&info.platform, &info.name, &info.driver).filter(|file| file.is_file()) {
+            Some(file) => file,
+            None => return Ok(None),
+        },
+    };
+    let bytes = std::fs::metadata(&file).map_err(|e| Error::io("read", &file, &e))?.len();
+    if bytes > MAX_BYTES {
+        return Err(Error::invalid(format!("{} has {bytes} bytes: these are no choices", file.display())));
+    }
+    let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
+    let choices = Choices::parse(&text).map_err(|e| e.context(file.display().to_string()))?;
+    match option {
+        Some(_) if (&choices.platform, &choices.device) != (&info.platform, &info.name) => {
+            let text = format!(
+                "{} was measured on {} ({}), not on {} ({})",
+                file.display(),
+                choices.device,
+                choices.platform,
+                info.name,
+                info.platform
+            );
+            Err(Error::invalid(text)
+                .with_hint("`tapml tune` measures on this device; `tuning=off` does without"))
+        }
+        _ => Ok(Some(choices).filter(|choices| option.is_some() || choices.fit(info))),
+    }
+}
+
+/// Where the choices for a device and driver are kept; `None` if there is no folder for such files. `TAPML_CACHE` names
+/// the folder, else it is `tapml` in that of the user's cached files.
+pub fn cache_file(platform: &str, device: &str, driver: &str) -> Option<PathBuf> {
+    let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let folder = given("TAPML_CACHE")
+        .or_else(|| given("XDG_CACHE_HOME").map(|folder| folder.join("tapml")))
+        .or_else(|| given("HOME").map(|home| home.join(".cache").join("tapml")))?;
+    let name = format!("{platform}-{device}-{driver}");
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
+    let name: String = name.chars().map(safe).take(200).collect();
+    Some(folder.join("tuning").join(name + ".json"))
+}
