@@ -3,6 +3,7 @@
 
 use std::io::Write;
 use std::path::PathBuf;
+use tapml_device::user_cache;
 
 /// A folder of compiled kernels; none if there is no place for it.
 pub(crate) struct Cache {
@@ -10,18 +11,9 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// The user's: in `$TAPML_CACHE` (`off` for none), else in `$XDG_CACHE_HOME/tapml` or `~/.cache/tapml`.
+    /// The user's, in [`user_cache`].
     pub(crate) fn of_user() -> Cache {
-        let named = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
-        let own = named("TAPML_CACHE");
-        if own.as_ref().is_some_and(|value| value == "off") {
-            return Cache { folder: None };
-        }
-        let shared = || named("XDG_CACHE_HOME").map(|root| PathBuf::from(root).join("tapml"));
-        let home =
-            || named("HOME").or(named("LOCALAPPDATA")).map(|home| PathBuf::from(home).join(".cache/tapml"));
-        let root = own.map(PathBuf::from).or_else(shared).or_else(home);
-        Cache { folder: root.map(|root| root.join("cuda")) }
+        Cache { folder: user_cache().map(|root| root.join("cuda")) }
     }
 
     #[cfg(test)]

@@ -10,6 +10,7 @@ mod info;
 mod kernel;
 mod mirror;
 pub mod null;
+mod user_cache;
 
 pub use command::{Binding, Command, Grid, Recorded};
 pub use finding::{Finding, FindingKind};
@@ -17,6 +18,7 @@ pub use info::{AdapterKind, DeviceInfo, Features, Limits};
 pub use kernel::{BindingKind, KernelDesc, Language, Source};
 pub use mirror::Mirror;
 pub use tapml_graph::{Error, ErrorKind, Extent, Result, Symbols};
+pub use user_cache::user_cache;
 
 /// Handle of a buffer on one device. Never reused within a device's life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]

@@ -14,6 +14,7 @@ use crate::platform::{self, PlatformSpec};
 use crate::prompts::Prompts;
 use crate::{Error, Result};
 use serde::Serialize;
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use tapml_exec::DevicePlatform;
@@ -36,6 +37,18 @@ pub struct TuneJob {
     pub prompts: Prompts,
     /// How the checkpoint becomes a graph, if it is carved.
     pub graph: GraphOptions,
+    /// Which calls the kernels are to be fast for.
+    pub phase: Phase,
+}
+
+/// What a model spends its time with.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Phase {
+    /// Steps of one token: the call of the fewest new tokens and the most cached ones is timed.
+    #[default]
+    Decode,
+    /// Prompts: the call of the most new tokens is timed.
+    Prompt,
 }
 
 /// What was found for one operator at given types.
@@ -134,7 +147,7 @@ impl TuneJob {
         progress.stage("time", keys.len() as u64);
         for key in keys {
             stop.check()?;
-            let call = suite.call(smallest(&suite, &key)?, &model)?.0;
+            let call = suite.call(timed(&suite, &key, self.phase)?, &model)?.0;
             let mut seconds = Vec::new();
             for plan in plan_variants(&key.op, &key.inputs, &info)? {
                 if key.passed.contains(&plan.kernel) {
@@ -196,13 +209,16 @@ fn choose(
     platform.set_overrides(overrides)
 }
 
-/// The call of the fewest new tokens and the most cached ones: a decode step, if there is one.
-fn smallest(suite: &Suite, key: &Key) -> Result<Case> {
+/// The call that stands for the phase.
+fn timed(suite: &Suite, key: &Key, phase: Phase) -> Result<Case> {
     let of_key = suite.cases().filter(|case| key.nodes.contains(&case.node) && suite.ran(*case));
     let size = |case: &Case| {
         let symbols = &suite.frames()[case.frame].symbols;
         let (n, p) = (symbols.get(Symbol::N).unwrap_or(0), symbols.get(Symbol::P).unwrap_or(0));
-        (n, std::cmp::Reverse(p))
+        match phase {
+            Phase::Decode => (n, Reverse(p)),
+            Phase::Prompt => (n.wrapping_neg(), Reverse(p)),
+        }
     };
     of_key.min_by_key(size).ok_or_else(|| Error::bug(format!("no call of `{}`", key.op.name())))
 }
@@ -241,15 +257,10 @@ pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<
     }
 }
 
-/// Where the choices for a device and driver are kept; `None` if there is no folder for such files. `TAPML_CACHE` names
-/// the folder, else it is `tapml` in that of the user's cached files.
+/// Where the choices for a device and driver are kept, in [`crate::device::user_cache`]; `None` if there is none.
 pub fn cache_file(platform: &str, device: &str, driver: &str) -> Option<PathBuf> {
-    let given = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-    let folder = given("TAPML_CACHE")
-        .or_else(|| given("XDG_CACHE_HOME").map(|folder| folder.join("tapml")))
-        .or_else(|| given("HOME").map(|home| home.join(".cache").join("tapml")))?;
     let name = format!("{platform}-{device}-{driver}");
     let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
     let name: String = name.chars().map(safe).take(200).collect();
-    Some(folder.join("tuning").join(name + ".json"))
+    Some(crate::device::user_cache()?.join("tuning").join(name + ".json"))
 }

@@ -5,12 +5,12 @@ use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
 use anyhow::{Result, anyhow};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
 use tapml::kernels::Choices;
 use tapml::prompts::Prompts;
-use tapml::tune::{TuneJob, Tuned, cache_file};
+use tapml::tune::{Phase, TuneJob, Tuned, cache_file};
 
 /// Time the variants of every operator at a model's shapes, and keep the fastest that pass their carved calls.
 #[derive(Args)]
@@ -29,6 +29,9 @@ pub struct TuneCommand {
     /// Prompts for carving, one per line; bundled ones if not given
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     prompts: Option<PathBuf>,
+    /// What the kernels are to be fast for: steps of one token, or prompts
+    #[arg(long = "for", value_enum, default_value_t = For::Decode)]
+    phase: For,
     /// Write the choices to this file, for `?tuning=FILE`, instead of where all commands look for them
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
@@ -36,6 +39,12 @@ pub struct TuneCommand {
     graph: GraphArgs,
     #[command(flatten)]
     json: JsonArg,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum For {
+    Decode,
+    Prompt,
 }
 
 #[derive(Serialize)]
@@ -57,6 +66,10 @@ impl TuneCommand {
             suite: self.suite.clone(),
             prompts: Prompts::of(self.prompts.as_deref()),
             graph: self.graph.options(),
+            phase: match self.phase {
+                For::Decode => Phase::Decode,
+                For::Prompt => Phase::Prompt,
+            },
         };
         let (bar, stop) = (Bar::new(), common::stop_on_signal()?);
         let tuned = job.run(&bar, &stop);

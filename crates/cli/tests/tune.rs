@@ -1,0 +1,96 @@
+//! `tapml tune`: measured choices among the built-in kernels, kept, shipped and refused.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{carved, draft, json, stderr, tapml};
+use serde_json::Value;
+use std::path::Path;
+
+/// The command with a folder of the test's own for what is kept.
+fn keeping(folder: &Path) -> assert_cmd::Command {
+    let mut command = tapml(folder);
+    command.env("TAPML_CACHE", folder.join("cache"));
+    command
+}
+
+fn tuned(folder: &Path, more: &[&str]) -> Value {
+    let suite = folder.join("draft.suite");
+    let mut command = keeping(folder);
+    command.args(["tune", &draft(), "--target", "emulator", "--suite"]).arg(suite).args(more);
+    json(&mut command, 0)
+}
+
+/// The kernels of `linear` that a check of the suite ran.
+fn kernels(folder: &Path, target: &str) -> Vec<String> {
+    let mut command = keeping(folder);
+    command.args(["check", "draft.suite", "--target", target, "--op", "linear"]);
+    let report = json(&mut command, 0);
+    let ops = report["ops"].as_array().unwrap();
+    ops.iter().map(|op| op["kernel"].as_str().unwrap().to_string()).collect()
+}
+
+/// The file with another kernel for every `linear`.
+fn with_subgroups(file: &Path) -> String {
+    let mut choices: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let mut changed = 0;
+    for choice in choices["choices"].as_array_mut().unwrap().iter_mut().filter(|c| c["op"] == "linear") {
+        choice["kernel"] = "linear/subgroup".into();
+        changed += 1;
+    }
+    assert!(changed > 0, "{choices}");
+    choices.to_string()
+}
+
+#[test]
+fn the_choices_of_a_device_are_kept_and_shipped() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    carved(here);
+    let report = tuned(here, &[]);
+    let linear: Vec<&Value> =
+        report["ops"].as_array().unwrap().iter().filter(|op| op["op"] == "linear").collect();
+    assert!(!linear.is_empty(), "{report}");
+    for op in &linear {
+        let seconds = op["seconds"].as_array().unwrap();
+        let names: Vec<&str> = seconds.iter().map(|s| s[0].as_str().unwrap()).collect();
+        assert_eq!(names, ["linear/portable", "linear/subgroup"], "{op}");
+        let least = seconds.iter().min_by(|a, b| a[1].as_f64().unwrap().total_cmp(&b[1].as_f64().unwrap()));
+        assert_eq!(op["kernel"], least.unwrap()[0], "{op}");
+        assert!(op["failed"].as_array().unwrap().is_empty(), "{op}");
+    }
+    // What is kept is what commands run with from then on, unless they are told otherwise.
+    let kept = Path::new(report["file"].as_str().unwrap());
+    assert!(kept.starts_with(here.join("cache")), "{report}");
+    std::fs::write(kept, with_subgroups(kept)).unwrap();
+    assert_eq!(kernels(here, "emulator"), ["linear/subgroup"]);
+    assert_eq!(kernels(here, "emulator?tuning=off"), ["linear/portable"]);
+    // A file of one's own goes before what is kept.
+    let shipped = tuned(here, &["--for", "prompt", "--out", "shipped.json"]);
+    assert_eq!(shipped["file"], "shipped.json");
+    std::fs::copy(kept, here.join("shipped.json")).unwrap();
+    std::fs::remove_file(kept).unwrap();
+    assert_eq!(kernels(here, "emulator"), ["linear/portable"]);
+    assert_eq!(kernels(here, "emulator?tuning=shipped.json"), ["linear/subgroup"]);
+}
+
+#[test]
+fn files_that_are_no_choices_for_the_device_are_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let suite = carved(here);
+    let refused = |target: &str| {
+        let mut command = keeping(here);
+        stderr(command.arg("check").arg(&suite).args(["--target", target, "--op", "linear"]), 2)
+    };
+    assert!(refused("emulator?tuning=none.json").contains("none.json"));
+    std::fs::write(here.join("torn.json"), "{\"schema\": 1, \"platf").unwrap();
+    let torn = refused("emulator?tuning=torn.json");
+    assert!(torn.contains("torn.json") && torn.contains("tapml tune"), "{torn}");
+    let other = r#"{"schema": 1, "platform": "vulkan", "device": "GPU X", "driver": "1", "choices": []}"#;
+    std::fs::write(here.join("other.json"), other).unwrap();
+    let other = refused("emulator?tuning=other.json");
+    assert!(other.contains("GPU X") && other.contains("tuning=off"), "{other}");
+    let cpu = stderr(keeping(here).args(["tune", &draft(), "--target", "cpu"]), 2);
+    assert!(cpu.contains("`cpu` has no kernels"), "{cpu}");
+}
