@@ -28,5 +28,5 @@ pub use model::Model;
 pub use op::{Op, Operator};
 pub use rewrite::{Applied, Patch, fuse, rewrite};
 pub use summary::{OpCount, Port, Summary, WeightCount};
-pub use tensor::{Bytes, Tensor, WeakTensor, byte_len};
+pub use tensor::{Bytes, FileState, Tensor, WeakTensor, byte_len};
 pub use verify::violations;

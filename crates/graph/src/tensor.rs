@@ -5,12 +5,27 @@ use crate::error::{Error, Result};
 use half::{bf16, f16};
 use std::borrow::Cow;
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::{Arc, Weak};
+
+/// A file as it was when it was opened: one that was written since is another.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct FileState {
+    /// Where it lies.
+    pub path: PathBuf,
+    /// Its length in bytes.
+    pub len: u64,
+    /// When it was last written, nanoseconds since 1970.
+    pub modified: u128,
+    /// Its number in the file system; 0 where there is none.
+    pub inode: u64,
+}
 
 /// Shared read-only bytes: a whole buffer or a range of one, such as a tensor within a mapped file.
 #[derive(Clone)]
 pub struct Bytes {
     owner: Arc<dyn AsRef<[u8]> + Send + Sync>,
+    file: Option<Arc<FileState>>,
     start: usize,
     len: usize,
 }
@@ -24,13 +39,23 @@ impl Bytes {
     /// All bytes of a shared owner.
     pub fn shared(owner: Arc<dyn AsRef<[u8]> + Send + Sync>) -> Bytes {
         let len = (*owner).as_ref().len();
-        Bytes { owner, start: 0, len }
+        Bytes { owner, file: None, start: 0, len }
+    }
+
+    /// All bytes of a file, which `owner` maps.
+    pub fn mapped(owner: impl AsRef<[u8]> + Send + Sync + 'static, file: FileState) -> Bytes {
+        Bytes { file: Some(Arc::new(file)), ..Bytes::new(owner) }
+    }
+
+    /// The file that these bytes lie in, and how many lie before them in it; `None` if they were computed.
+    pub fn file(&self) -> Option<(&FileState, usize)> {
+        self.file.as_deref().map(|file| (file, self.start))
     }
 
     /// A range of these bytes, without a copy. `None` if it lies outside.
     pub fn slice(&self, start: usize, len: usize) -> Option<Bytes> {
         let end = start.checked_add(len)?;
-        (end <= self.len).then(|| Bytes { owner: self.owner.clone(), start: self.start + start, len })
+        (end <= self.len).then(|| Bytes { start: self.start + start, len, ..self.clone() })
     }
 }
 
@@ -40,6 +65,7 @@ pub struct WeakTensor {
     dtype: DType,
     shape: Vec<usize>,
     owner: Weak<dyn AsRef<[u8]> + Send + Sync>,
+    file: Option<Arc<FileState>>,
     start: usize,
     len: usize,
 }
@@ -47,7 +73,8 @@ pub struct WeakTensor {
 impl WeakTensor {
     /// The tensor, if it is still held.
     pub fn upgrade(&self) -> Option<Tensor> {
-        let data = Bytes { owner: self.owner.upgrade()?, start: self.start, len: self.len };
+        let (owner, file) = (self.owner.upgrade()?, self.file.clone());
+        let data = Bytes { owner, file, start: self.start, len: self.len };
         Some(Tensor { dtype: self.dtype, shape: self.shape.clone(), data })
     }
 }
@@ -129,11 +156,12 @@ impl Tensor {
 
     /// The same tensor, without holding it.
     pub fn downgrade(&self) -> WeakTensor {
-        let Tensor { dtype, shape, data: Bytes { owner, start, len } } = self;
+        let Tensor { dtype, shape, data: Bytes { owner, file, start, len } } = self;
         WeakTensor {
             dtype: *dtype,
             shape: shape.clone(),
             owner: Arc::downgrade(owner),
+            file: file.clone(),
             start: *start,
             len: *len,
         }

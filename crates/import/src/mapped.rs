@@ -1,7 +1,9 @@
 //! Files mapped into memory: read from disk only where they are used.
 
+use std::fs::Metadata;
 use std::path::Path;
-use tapml_graph::{Bytes, Error, Result};
+use std::time::UNIX_EPOCH;
+use tapml_graph::{Bytes, Error, FileState, Result};
 
 /// Keeps the map alive for the tensors that share it.
 struct Map(memmap2::Mmap);
@@ -28,5 +30,26 @@ pub fn map(path: &Path) -> Result<Bytes> {
     // in use; checkpoints are replaced by renaming, and nothing here writes to one that is open.
     let map =
         unsafe { memmap2::MmapOptions::new().map_copy_read_only(&file) }.map_err(|e| fail("map", &e))?;
-    Ok(Bytes::new(Map(map)))
+    let state = FileState {
+        path: path.to_path_buf(),
+        len: metadata.len(),
+        modified: modified(&metadata),
+        inode: inode(&metadata),
+    };
+    Ok(Bytes::mapped(Map(map), state))
+}
+
+fn modified(metadata: &Metadata) -> u128 {
+    let time = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    time.map_or(0, |time| time.as_nanos())
+}
+
+#[cfg(unix)]
+fn inode(metadata: &Metadata) -> u64 {
+    std::os::unix::fs::MetadataExt::ino(metadata)
+}
+
+#[cfg(not(unix))]
+fn inode(_: &Metadata) -> u64 {
+    0
 }

@@ -1,5 +1,6 @@
 //! Identities by content: hashes of graphs and weights, and what is said when two of them differ.
 
+use crate::hashes::KeptHashes;
 use rayon::prelude::*;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
@@ -107,16 +108,19 @@ pub fn graph_hash(graph: &Graph) -> Hash {
     Hash::of(graph.to_string().as_bytes())
 }
 
-/// The weights that the model's graph names, hashed by several threads, in the graph's order.
+/// The weights that the model's graph names, hashed by several threads, in the graph's order. Hashes of large checkpoints are
+/// kept beside them, for as long as no file is written.
 pub fn weight_entries(model: &Model) -> Result<Vec<WeightEntry>> {
     let names: Vec<&str> = model.graph().weights().map(|(_, v)| v.name.as_str()).collect();
-    names
-        .par_iter()
-        .map(|&name| {
-            let tensor = model.weight(name)?;
-            Ok(WeightEntry { name: name.into(), ty: tensor_type(&tensor), blake3: Hash::of_tensor(&tensor) })
-        })
-        .collect()
+    let kept = KeptHashes::default();
+    let hashed = names.par_iter().map(|&name| {
+        let tensor = model.weight(name)?;
+        let ty = tensor_type(&tensor);
+        Ok(WeightEntry { name: name.into(), blake3: kept.of(&ty, &tensor), ty })
+    });
+    let entries = hashed.collect();
+    kept.keep();
+    entries
 }
 
 /// One hash over all weights: the same for every order of names.

@@ -7,6 +7,7 @@ mod carve;
 mod check;
 mod choices;
 pub mod filter;
+mod hashes;
 mod html;
 mod identity;
 mod junit;
