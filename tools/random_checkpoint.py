@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Writes a checkpoint of random weights of real size, in shards with an index, to measure how long an import takes.
 
-    python3 tools/random_checkpoint.py --out /tmp/llama-8b [--layers 32] [--shard-gb 2]
+    python3 tools/random_checkpoint.py --out /tmp/llama-8b [--layers 32] [--shard-gb 2] [--dtype f16]
 
-The shape is that of Llama-3-8B (8.03 billion parameters, 16 GB in bf16). The values repeat every 256 MiB: they only have
+The shape is that of Llama-3-8B (8.03 billion parameters, 16 GB in bf16 or f16). The values repeat every 256 MiB: they only have
 to be finite and not all alike. Needs numpy.
 """
 import argparse
@@ -45,11 +45,11 @@ def split(tensors, limit):
     yield part
 
 
-def write(path, part, block):
+def write(path, part, block, dtype):
     """One safetensors file: the length of the header, the header, the data."""
     header, offset = {}, 0
     for name, shape, size in part:
-        header[name] = dict(dtype="BF16", shape=list(shape), data_offsets=[offset, offset + size])
+        header[name] = dict(dtype=dtype, shape=list(shape), data_offsets=[offset, offset + size])
         offset += size
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -65,21 +65,23 @@ def main():
     parser.add_argument("--out", type=pathlib.Path, required=True)
     parser.add_argument("--layers", type=int, default=32)
     parser.add_argument("--shard-gb", type=float, default=2.0)
+    parser.add_argument("--dtype", choices=["bf16", "f16"], default="bf16")
     arguments = parser.parse_args()
     arguments.out.mkdir(parents=True)
     normal = numpy.random.default_rng(0).standard_normal(1 << 24, dtype=numpy.float32) * numpy.float32(0.02)
-    block = (normal.view(numpy.uint32) >> 16).astype(numpy.uint16).tobytes() * 8
+    half = arguments.dtype == "f16"
+    block = (normal.astype(numpy.float16) if half else (normal.view(numpy.uint32) >> 16).astype(numpy.uint16)).tobytes() * 8
     config = dict(
         architectures=["LlamaForCausalLM"], model_type="llama", hidden_act="silu", hidden_size=HIDDEN,
         intermediate_size=BETWEEN, num_hidden_layers=arguments.layers, num_attention_heads=32, num_key_value_heads=8,
         max_position_embeddings=8192, rms_norm_eps=1e-5, rope_theta=500000.0, tie_word_embeddings=False,
-        vocab_size=VOCAB, torch_dtype="bfloat16", bos_token_id=128000, eos_token_id=128001)
+        vocab_size=VOCAB, torch_dtype="float16" if half else "bfloat16", bos_token_id=128000, eos_token_id=128001)
     (arguments.out / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     parts = list(split(shapes(arguments.layers), int(arguments.shard_gb * 1e9)))
     index = {}
     for number, part in enumerate(parts, 1):
         name = f"model-{number:05}-of-{len(parts):05}.safetensors"
-        write(arguments.out / name, part, block)
+        write(arguments.out / name, part, block, arguments.dtype.upper())
         index.update({tensor: name for tensor, _, _ in part})
         print(name, flush=True)
     text = json.dumps(dict(metadata={}, weight_map=index), indent=2)
