@@ -72,6 +72,7 @@ impl Operator for AddRmsNorm {
             case("decode, outliers", 1, 320, Fill::Spiky(50.0), DType::F32, DType::BF16),
             case("one column more than a tile", 2, 257, Fill::Normal(2.0), DType::F32, DType::F32),
             case("f16", 5, 96, Fill::Normal(1.0), DType::F16, DType::F16),
+            case("one row, f16", 1, 896, Fill::Spiky(30.0), DType::F16, DType::BF16),
             sum("offset", shifted, 3, 192, Fill::Normal(1.0), DType::F32)
                 .input(DType::BF16, "192", Fill::Normal(0.3)),
             sum("no weight", AddRmsNorm::new(1e-6), 4, 128, Fill::Normal(1.0), DType::F32),

@@ -59,6 +59,8 @@ impl Operator for GatedLinear {
             case("odd sizes", 5, 33, 67, DType::F32, DType::F32),
             case("f16", 3, 64, 24, DType::F16, DType::F16),
             case("f16, many rows", 67, 128, 136, DType::F16, DType::F16),
+            case("one row, f16", 1, 448, 24, DType::F16, DType::F16),
+            case("one row, f16 and bf16", 1, 256, 16, DType::F16, DType::BF16),
         ]
     }
 

@@ -42,17 +42,27 @@ impl Operator for Linear {
         let biased = case("bias", 3, 48, 21, DType::F32, DType::BF16).input(DType::BF16, "21", Fill::Normal(1.0));
         let mut widened = case("f16 in, f32 out", 2, 64, 24, DType::F16, DType::F16);
         widened.op = Linear { dtype: Some(DType::F32) }.into();
+        let far = |name: &str, k, o, w| {
+            let mut sample = case(name, 1, k, o, DType::F16, w);
+            (sample.op, sample.inputs[0].fill) = (widened.op.clone(), Fill::Around(4.0, 0.5));
+            sample
+        };
+        let row = far("one row, bf16", 320, 32, DType::BF16).input(DType::F16, "32", Fill::Normal(1.0));
+        let far = far("one row far from zero", 576, 48, DType::F16);
         vec![
             case("prefill", 17, 64, 40, DType::F32, DType::F32),
             case("decode", 1, 320, 160, DType::F32, DType::BF16),
             case("odd sizes", 5, 33, 67, DType::F32, DType::F16),
             case("one more than a tile", 65, 65, 65, DType::F32, DType::BF16),
             case("f16", 4, 96, 32, DType::F16, DType::BF16),
+            case("one row, f32", 1, 704, 16, DType::F32, DType::F16),
             biased,
             widened,
             case("f16, two tiles of rows", 130, 64, 72, DType::F16, DType::F16),
             case("f16, many stages, bias", 70, 576, 16, DType::F16, DType::F16)
                 .input(DType::BF16, "16", Fill::Normal(1.0)),
+            row,
+            far,
         ]
     }
 

@@ -57,6 +57,10 @@ impl Operator for QuantizedGatedLinear {
                 .packed(packing, &o.to_string(), k)
                 .packed(packing, &o.to_string(), k)
         };
+        let far = |mut sample: Sample| {
+            sample.inputs[0].fill = Fill::Around(-2.0, 0.5);
+            sample
+        };
         vec![
             case("prefill", 17, [64, 40], [4, 32], false, DType::F32),
             case("decode", 1, [320, 96], [4, 32], false, DType::F32),
@@ -65,6 +69,10 @@ impl Operator for QuantizedGatedLinear {
             case("f16", 3, [64, 24], [4, 32], true, DType::F16),
             case("f16, many rows", 67, [256, 72], [4, 32], false, DType::F16),
             case("f16, many rows, 8 bits", 5, [128, 40], [8, 32], false, DType::F16),
+            far(case("one row far from zero", 1, [640, 24], [4, 32], false, DType::F16)),
+            far(case("one row, zeros", 1, [256, 16], [4, 128], true, DType::F16)),
+            far(case("one row, 8 bits", 1, [384, 16], [8, 32], false, DType::F16)),
+            case("one row, f32", 1, [512, 16], [4, 32], false, DType::F32),
         ]
     }
 

@@ -60,6 +60,15 @@ impl Operator for QuantizedLinear {
                 .packed(packing, &o.to_string(), k)
         };
         let bias = |sample: Sample, dtype, o: u32| sample.input(dtype, &o.to_string(), Fill::Normal(1.0));
+        // Numbers far from zero cancel, and an output of f32 hides nothing of what that costs.
+        let row = |name: &str, size, [bits, group]: [u32; 2], zeros, fill| {
+            let mut sample = case(name, 1, size, [bits, group], zeros, DType::F16);
+            let wide = Linear { dtype: Some(DType::F32) };
+            sample.op = QuantizedLinear::of(Packing { bits, group, zeros }, &wide).into();
+            sample.inputs[0].fill = fill;
+            sample
+        };
+        let far = Fill::Around(4.0, 0.5);
         let mut widened = case("f16 in, f32 out", 2, [64, 24], [8, 32], false, DType::F16);
         let wide = Linear { dtype: Some(DType::F32) };
         widened.op = QuantizedLinear::of(Packing { bits: 8, group: 32, zeros: false }, &wide).into();
@@ -76,6 +85,13 @@ impl Operator for QuantizedLinear {
             widened,
             case("f16, many rows", 67, [256, 136], [4, 32], false, DType::F16),
             case("f16, many rows, 8 bits", 19, [384, 40], [8, 32], false, DType::F16),
+            row("one row far from zero", [768, 32], [4, 32], false, far),
+            bias(row("one row, half a stage, bias", [384, 48], [4, 32], false, far), DType::BF16, 48),
+            row("one row, zeros", [256, 16], [4, 128], true, far),
+            row("one row, zeros, short groups, outliers", [512, 16], [4, 32], true, Fill::Spiky(30.0)),
+            bias(row("one row, 8 bits, bias", [640, 16], [8, 32], false, far), DType::F16, 16),
+            case("one row, f32", 1, [512, 32], [4, 64], false, DType::F32),
+            case("one row, 8 bits, f32", 1, [384, 16], [8, 32], false, DType::F32),
         ]
     }
 

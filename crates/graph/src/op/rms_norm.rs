@@ -71,6 +71,7 @@ impl Operator for RmsNorm {
             case("tiny values, eps decides", 3, 64, 1e-5, Fill::Normal(1e-3), f32, f16),
             case("one column more than a tile", 2, 257, 1e-6, Fill::Normal(2.0), f32, bf16),
             case("f16", 5, 96, 1e-5, Fill::Normal(1.0), f16, f16),
+            case("one row far from zero, f16", 1, 2312, 1e-5, Fill::Around(4.0, 0.5), f16, bf16),
             shifted,
             plain("no weight", alone(None), 3, 320, Fill::Normal(1.0), f32),
             plain("no weight, heads, f16", alone(Some(32)), 5, 96, Fill::Normal(1.0), f16),

@@ -13,8 +13,10 @@ const TEXT: &str = include_str!("linear.cu");
 const TILE: u32 = 16;
 /// Weights that one launch takes at most.
 pub const MOST: usize = 3;
-/// Elements that share a scale.
+/// Elements that share a scale where nothing else is said.
 const GROUP: u32 = 32;
+/// Warps of a block at most.
+const MOST_WARPS: u32 = 8;
 /// Blocks: two for each of the 132 multiprocessors of a Hopper chip. Any number is right.
 const BLOCKS: u32 = 264;
 /// Bytes of shared memory, with what the driver keeps of it, of which two blocks fit a multiprocessor.
@@ -25,18 +27,56 @@ const HALF_OF_SHARED: u32 = (227 << 10) / 2 - (3 << 10);
 enum Format {
     F16,
     BF16,
-    Four,
+    /// 4 bits in groups of so many elements, with zero points of their own or without.
+    Four {
+        group: u32,
+        zeros: bool,
+    },
     Eight,
 }
 
 impl Format {
+    /// The format of a weight whose first arrays have these types; `None` if the kernel does not read it.
+    fn of(packing: Option<Packing>, first: &TensorType, scales: Option<&TensorType>) -> Option<Format> {
+        let Some(Packing { bits, group, zeros }) = packing else {
+            return match first.dtype {
+                DType::F16 => Some(Format::F16),
+                DType::BF16 => Some(Format::BF16),
+                _ => None,
+            };
+        };
+        match (bits, group, zeros) {
+            _ if scales?.dtype != DType::F16 => None,
+            (4, 32 | 64 | 128, zeros) => Some(Format::Four { group, zeros }),
+            (8, GROUP, false) => Some(Format::Eight),
+            _ => None,
+        }
+    }
+
     /// The kernel's `FORMAT`.
     fn code(self) -> u32 {
         match self {
             Format::F16 => 1,
             Format::BF16 => 2,
-            Format::Four => 4,
+            Format::Four { .. } => 4,
             Format::Eight => 8,
+        }
+    }
+
+    /// Elements that share a scale, and whether they share a zero point of their own.
+    fn groups(self) -> (u32, bool) {
+        match self {
+            Format::Four { group, zeros } => (group, zeros),
+            _ => (GROUP, false),
+        }
+    }
+
+    /// Arrays that a weight is stored in.
+    fn arrays(self) -> usize {
+        match self {
+            Format::F16 | Format::BF16 => 1,
+            Format::Four { zeros, .. } => 2 + usize::from(zeros),
+            Format::Eight => 2,
         }
     }
 
@@ -44,17 +84,31 @@ impl Format {
     fn stage(self) -> (u32, u32) {
         match self {
             Format::F16 | Format::BF16 => (64, 2048),
-            Format::Four => (256, 2048 + 256),
+            Format::Four { group, zeros } => (256, 2048 + 16 * 2 * (256 / group) * (1 + u32::from(zeros))),
             Format::Eight => (128, 2048 + 128),
         }
+    }
+
+    /// Whether rows of so many elements can be read: whole stages, or, where scales allow, half a stage at the end.
+    fn fits(self, k: u32) -> bool {
+        match self {
+            Format::Four { group: GROUP, zeros: false } => k.is_multiple_of(128),
+            _ => k.is_multiple_of(self.stage().0),
+        }
+    }
+
+    /// Stages of a row.
+    fn stages(self, k: u32) -> u32 {
+        k.div_ceil(self.stage().0)
     }
 
     /// Stages of a warp's ring at most, as measured on an H200.
     fn depth(self, k: u32) -> u32 {
         match self {
             Format::F16 | Format::BF16 => 6,
-            Format::Four if k > 2048 => 3,
-            Format::Four | Format::Eight => 4,
+            Format::Four { .. } if k > 2048 => 4,
+            Format::Four { .. } => 5,
+            Format::Eight => 4,
         }
     }
 }
@@ -70,8 +124,8 @@ pub struct Norm {
     pub dtype: DType,
 }
 
-/// What the kernel is asked to do. It binds, in this order: `x`; the weights of `norm`; each weight, of a packed one words
-/// and scales; the biases; the residual; the outputs.
+/// What the kernel is asked to do. It binds, in this order: `x`; the weights of `norm`; each weight, of a packed one words,
+/// scales and, if it has them, zeros; the biases; the residual; the outputs.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
     k: u32,
@@ -111,41 +165,22 @@ impl Projection {
         };
         let x = inputs.first()?;
         let k = constant("the row length", x.shape.get(1)?).ok()?;
-        let (format, arrays) = stored(packing, inputs.get(1)?, inputs.get(2))?;
-        let count = arrays * if gated { 2 } else { 1 };
+        let format = Format::of(packing, inputs.get(1)?, inputs.get(2))?;
+        let count = format.arrays() * if gated { 2 } else { 1 };
         let outputs = constant("the number of outputs", inputs[1].shape.first()?).ok()?;
         let bias = inputs.get(1 + count).map(|ty| ty.dtype);
         let halves = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
         let tile = if gated { TILE / 2 } else { TILE };
-        let fits = k.is_multiple_of(format.stage().0) && outputs.is_multiple_of(tile);
+        let fits = k > 0 && format.fits(k) && outputs.is_multiple_of(tile);
         if !halves || !fits || !may_be_one(&x.shape[0]) || bias.is_some_and(|b| weight_code(b).is_err()) {
             return None;
         }
         let outputs = vec![outputs];
-        let product =
-            Product { k, format, outputs, gated, bias, act: x.dtype, out, norm: None, residual: false };
+        let (act, norm, residual) = (x.dtype, None, false);
+        let product = Product { k, format, outputs, gated, bias, act, out, norm, residual };
         let bias = bias.map(|_| 1 + count);
         Some(Projection { product, weights: (1..=count).collect(), bias })
     }
-}
-
-/// The format of a weight whose first arrays have these types, and how many arrays it has.
-fn stored(
-    packing: Option<Packing>,
-    first: &TensorType,
-    second: Option<&TensorType>,
-) -> Option<(Format, usize)> {
-    let Some(packing) = packing else {
-        return match first.dtype {
-            DType::F16 => Some((Format::F16, 1)),
-            DType::BF16 => Some((Format::BF16, 1)),
-            _ => None,
-        };
-    };
-    if packing.group != GROUP || packing.zeros || second?.dtype != DType::F16 {
-        return None;
-    }
-    Some((if packing.bits == 4 { Format::Four } else { Format::Eight }, 2))
 }
 
 impl Product {
@@ -190,29 +225,33 @@ impl Product {
         let bias = self.bias.map_or(Some(0), |dtype| weight_code(dtype).ok())?;
         let warps = self.warps();
         let planes = 1 + u32::from(self.act == DType::F32) + u32::from(self.format == Format::BF16);
-        let sums = if matches!(self.format, Format::Four | Format::Eight) { self.k / GROUP * 4 } else { 0 };
-        let held = planes * (2 * self.k + sums);
+        let held = planes * 2 * self.format.stages(self.k) * self.format.stage().0;
         let stage = warps * self.format.stage().1;
         let depth = (HALF_OF_SHARED.saturating_sub(held) / stage).clamp(2, self.format.depth(self.k));
         let memory = held + depth * stage;
         if memory > info.limits.max_workgroup_memory {
             return None;
         }
-        let (arrays, weights) =
-            (if sums > 0 { 2 } else { 1 }, if self.gated { 2 } else { self.outputs.len() });
+        let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
-        let read =
-            1 + usize::from(self.norm.is_some()) + arrays * weights + biases + usize::from(self.residual);
+        let read = 1
+            + usize::from(self.norm.is_some())
+            + self.format.arrays() * weights
+            + biases
+            + usize::from(self.residual);
         let mut desc = desc(info, "linear/cuda", "cuda/linear.cu", TEXT, warps * 32, memory);
         desc.bindings = bindings(read, self.outputs.len());
         let flag = |flag: bool| f64::from(u8::from(flag));
         let output = |at: usize| f64::from(self.outputs.get(at).copied().unwrap_or(0));
+        let (group, zeros) = self.format.groups();
         let (eps, offset) = self.norm.map_or((0.0, 0.0), |norm| (norm.eps, norm.offset));
         desc.constants = [
             ("K", f64::from(self.k)),
             ("WARPS", f64::from(warps)),
             ("DEPTH", f64::from(depth)),
             ("FORMAT", f64::from(self.format.code())),
+            ("GROUP", f64::from(group)),
+            ("ZEROS", flag(zeros)),
             ("PARTS", self.outputs.len() as f64),
             ("O0", output(0)),
             ("O1", output(1)),
@@ -238,20 +277,25 @@ impl Product {
 
     /// Tiles of a block whose sums are joined at once, so that warps meet once in eight stages or more.
     fn together(&self) -> u32 {
-        let steps = self.k / self.format.stage().0 / self.warps();
-        8u32.div_ceil(steps.max(1)).min(4)
+        8u32.div_ceil(self.steps()).min(4)
     }
 
-    /// Warps of a block: at most eight, and each has as many stages of a row as the others.
+    /// Warps of a block: of four to eight, as many as wait least for the one with the most stages of a row.
     fn warps(&self) -> u32 {
-        let steps = self.k / self.format.stage().0;
-        (1..=8).rev().find(|warps| steps.is_multiple_of(*warps)).unwrap_or(1)
+        let stages = self.format.stages(self.k);
+        let most = stages.min(MOST_WARPS);
+        let taken = |warps: &u32| stages.div_ceil(*warps) * warps;
+        (most.div_ceil(2)..=most).rev().min_by_key(taken).unwrap_or(1)
+    }
+
+    /// Stages of a row that a warp takes at most.
+    fn steps(&self) -> u32 {
+        self.format.stages(self.k).div_ceil(self.warps()).max(1)
     }
 
     /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps.
     pub fn chain(&self) -> u32 {
-        let (elements, _) = self.format.stage();
-        self.k / elements / self.warps() * 2 + TILE + self.warps()
+        self.steps() * 2 + TILE + self.warps()
     }
 }
 

@@ -7,6 +7,7 @@ pub mod attention;
 pub mod linear;
 pub mod matmul;
 pub mod normalise;
+pub mod rms_norm;
 
 use crate::plan::{Launch, NodePlan, When};
 use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};

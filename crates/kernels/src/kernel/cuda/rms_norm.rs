@@ -1,0 +1,71 @@
+//! The norm of one row: `rms_norm.cu`. It adds up in the order of a product that normalises its
+//! input itself.
+
+use super::{COPIES, beside, bindings, desc, may_be_one};
+use crate::kernel::Request;
+use crate::kernel::source::{constant, one, weight_code};
+use crate::plan::{Arg, Launch, NodePlan, When};
+use tapml_device::{DeviceInfo, KernelDesc};
+use tapml_graph::{DType, Op, TensorType};
+
+const TEXT: &str = include_str!("rms_norm.cu");
+const WARPS: u32 = 8;
+/// The longest row, which a block keeps in registers.
+const LONGEST: u32 = 16384;
+
+/// The plan of a norm of whole rows with the launch for one row beside it, where the device can run that.
+pub fn with_one_row(request: &Request, plan: NodePlan) -> NodePlan {
+    let (adds, eps, offset) = match request.op {
+        Op::RmsNorm(op) if op.group.is_none() => (false, op.eps, op.offset),
+        Op::AddRmsNorm(op) => (true, op.eps, op.offset),
+        _ => return plan,
+    };
+    let x = &request.inputs[0];
+    let weight = request.inputs.get(if adds { 2 } else { 1 });
+    let Some((desc, k)) = weight.and_then(|w| kernel(x, w, adds, [eps, offset], request.info)) else {
+        return plan;
+    };
+    if !may_be_one(&x.shape[0]) {
+        return plan;
+    }
+    let inputs = (0..request.inputs.len()).map(|index| Arg::Input { index, offset: 0, len: 0 });
+    let outputs = (0..request.outputs.len()).map(Arg::Output);
+    let args = inputs.chain(outputs).chain([Arg::Symbols]).collect();
+    let launch = Launch { desc, args, groups: [one(), one(), one()], when: When::OneRow };
+    beside(plan, launch, &x.shape[0], chain(k))
+}
+
+fn kernel(
+    x: &TensorType,
+    weight: &TensorType,
+    adds: bool,
+    [eps, offset]: [f32; 2],
+    info: &DeviceInfo,
+) -> Option<(KernelDesc, u32)> {
+    let k = constant("the row length", x.shape.get(1)?).ok()?;
+    let dtype = weight_code(weight.dtype).ok()?;
+    let fits =
+        matches!(x.dtype, DType::F16 | DType::F32) && k.is_multiple_of(8) && (1..=LONGEST).contains(&k);
+    if info.features.cuda < Some(COPIES) || !fits {
+        return None;
+    }
+    let mut desc = desc(info, "rms_norm/cuda", "cuda/rms_norm.cu", TEXT, WARPS * 32, 0);
+    desc.bindings = if adds { bindings(3, 2) } else { bindings(2, 1) };
+    desc.constants = [
+        ("K", f64::from(k)),
+        ("WARPS", f64::from(WARPS)),
+        ("ADD", f64::from(u8::from(adds))),
+        ("EPS", f64::from(eps)),
+        ("OFFSET", f64::from(offset)),
+        ("NORM_DTYPE", f64::from(dtype)),
+        ("ACT_F32", f64::from(u8::from(x.dtype == DType::F32))),
+    ]
+    .map(|(name, value)| (name.to_string(), value))
+    .to_vec();
+    Some((desc, k))
+}
+
+/// The longest chain of additions: eight squares, a tree of 32, blocks of 256 four by four.
+fn chain(k: u32) -> u32 {
+    8 + 5 + 2 + k.div_ceil(1024)
+}
