@@ -17,21 +17,19 @@ function version() {
   return /^version = "([^"]+)"/m.exec(manifest)[1];
 }
 
+/** What is bundled for browsers, and what starts the same agent under Node. */
+const BUNDLES = [
+  { entryPoints: { page: "src/page/page.ts", agent: "src/page/agent.ts" }, format: "iife", target: "es2022" },
+  { entryPoints: { "node-agent": "src/node/agent.ts" }, format: "esm", platform: "node", target: "node20", outExtension: { ".js": ".mjs" } },
+];
+
 /** The files of dist/ by name. */
 export async function files() {
-  const result = await build({
-    absWorkingDir: here,
-    entryPoints: { page: "src/page/page.ts", agent: "src/page/agent.ts" },
-    outdir: "dist",
-    bundle: true,
-    write: false,
-    minify: true,
-    format: "iife",
-    target: "es2022",
-    legalComments: "none",
-    define: { VERSION: JSON.stringify(version()) },
-  });
-  const all = new Map(result.outputFiles.map((f) => [path.basename(f.path), Buffer.from(f.contents)]));
+  const common = { absWorkingDir: here, outdir: "dist", bundle: true, write: false, minify: true, legalComments: "none" };
+  const define = { VERSION: JSON.stringify(version()) };
+  const results = await Promise.all(BUNDLES.map((bundle) => build({ ...common, define, ...bundle })));
+  const made = results.flatMap((result) => result.outputFiles);
+  const all = new Map(made.map((f) => [path.basename(f.path), Buffer.from(f.contents)]));
   for (const name of ["index.html", "style.css"]) all.set(name, fs.readFileSync(path.join(here, "src/page", name)));
   return all;
 }
