@@ -1,5 +1,5 @@
-// A WebGPU of Node's own for tests: Dawn (the `webgpu` package that tests/tint pins) on SwiftShader, which Chromium's
-// packages bring along.
+// A WebGPU of Node's own for tests: Dawn (the `webgpu` package in the folder that TAPML_DAWN names, else in tests/tint) on
+// SwiftShader, which Chromium's packages bring along.
 
 import fs from "node:fs";
 import { createRequire } from "node:module";
@@ -16,12 +16,13 @@ export async function dawn(): Promise<GPU | string> {
   if (!driver) return "chromium: its SwiftShader driver is not installed";
   process.env["VK_ICD_FILENAMES"] = driver;
   try {
-    const entry = createRequire(path.join(ROOT, "tests/tint/check.mjs")).resolve("webgpu");
+    const folder = process.env["TAPML_DAWN"] ?? path.join(ROOT, "tests/tint");
+    const entry = createRequire(path.join(path.resolve(folder), "any.js")).resolve("webgpu");
     const { create, globals } = (await import(entry)) as { create(options: string[]): GPU; globals: object };
     Object.assign(globalThis, globals);
     kept ??= create(["backend=vulkan"]);
     return (await kept.requestAdapter()) ? kept : "chromium: Dawn finds no adapter in SwiftShader";
   } catch (thrown) {
-    return `tint: the npm packages of tests/tint are not installed (${String(thrown).split("\n", 1)[0]})`;
+    return `dawn: the npm package webgpu is installed neither in TAPML_DAWN nor in tests/tint (${String(thrown).split("\n", 1)[0]})`;
   }
 }

@@ -1,5 +1,6 @@
 //! A browser tab as a device: a real headless Chromium on its software adapter opens the page that a hub serves, and
-//! commands use it. What goes wrong there ends the command with its reason, and the next one works.
+//! commands use it. What goes wrong there ends the command with its reason, and the next one works. The same agent runs
+//! under Node with Dawn.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -7,7 +8,7 @@ mod common;
 use common::{carved, draft, json, tapml};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 use tapml_testing::Browser;
 
@@ -21,9 +22,10 @@ struct Hub {
 impl Hub {
     /// A hub, or nothing and a counted skip where there is no Chromium.
     fn start() -> Option<Hub> {
-        if !Browser::is_here() {
-            return None;
-        }
+        Browser::is_here().then(Hub::open)
+    }
+
+    fn open() -> Hub {
         let folder = tempfile::tempdir().unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
         command.current_dir(folder.path()).args(["device", "hub", "--listen", "127.0.0.1:0"]);
@@ -31,7 +33,7 @@ impl Hub {
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
         let place = line.split_whitespace().nth(2).unwrap().trim_end_matches(';').to_string();
-        Some(Hub { process, place, folder })
+        Hub { process, place, folder }
     }
 
     /// A tab with the hub's page.
@@ -67,6 +69,16 @@ impl Hub {
         let mut command = self.tapml();
         command.args(["generate", &draft(), "--prompt", "Once", "--max-tokens", "1", "--target", target]);
         json(&mut command, 0)["ids"].clone()
+    }
+
+    /// What a check says of a kernel that an agent must refuse.
+    fn refusal(&self, suite: &Path, text: &str) -> String {
+        let file = self.folder.path().join("mine.wgsl");
+        std::fs::write(&file, text).unwrap();
+        let mut command = self.tapml();
+        command.arg("check").arg(suite).args(["--target", "hub/webgpu", "--op", "rms_norm"]);
+        command.arg("--kernel").arg(format!("rms_norm={}", file.display()));
+        String::from_utf8(command.assert().code(1).get_output().stdout.clone()).unwrap()
     }
 
     /// Starts a check of a suite in the browser, and waits until it is under way.
@@ -133,17 +145,9 @@ fn what_goes_wrong_in_a_tab_is_told_and_the_next_command_works() {
     let browser = hub.browser("tab");
     let suite = carved(hub.folder.path());
     let expected = hub.generate("cpu");
-    let with_kernel = |target: &str, text: &str| {
-        let file = hub.folder.path().join("mine.wgsl");
-        std::fs::write(&file, text).unwrap();
-        let mut command = hub.tapml();
-        command.arg("check").arg(&suite).args(["--target", target, "--op", "rms_norm"]);
-        command.arg("--kernel").arg(format!("rms_norm={}", file.display()));
-        String::from_utf8(command.assert().code(1).get_output().stdout.clone()).unwrap()
-    };
 
     // A kernel that the browser refuses: its name, its file, its line.
-    let refused = with_kernel("hub/webgpu", DIVERGENT);
+    let refused = hub.refusal(&suite, DIVERGENT);
     assert!(refused.contains("mine.wgsl:9:"), "{refused}");
     assert!(refused.contains("rms_norm/mine.wgsl") && refused.contains("uniform"), "{refused}");
 
@@ -156,4 +160,68 @@ fn what_goes_wrong_in_a_tab_is_told_and_the_next_command_works() {
     hub.wait_for_browser(false);
     let _again = hub.browser("tab");
     assert_eq!(hub.generate("hub/tab/webgpu"), expected);
+}
+
+/// The driver of Chromium's software adapter, which Dawn takes as any other.
+const SWIFTSHADER: &str = "/usr/lib/chromium/vk_swiftshader_icd.json";
+
+/// `web/dist/node-agent.mjs` under Node.
+struct NodeAgent {
+    process: Child,
+    /// What it says; were this closed, it could not go on.
+    said: BufReader<ChildStdout>,
+}
+
+impl NodeAgent {
+    /// An agent with the packages of the folder `TAPML_DAWN`, known as `dawn`; `None` and a counted skip without them.
+    fn start(hub: &Hub) -> Option<NodeAgent> {
+        let packages = std::env::var("TAPML_DAWN").unwrap_or_default();
+        if !Path::new(&packages).join("node_modules/webgpu").is_dir() {
+            tapml_testing::skip("dawn", "TAPML_DAWN names no folder with the npm packages webgpu and ws");
+            return None;
+        }
+        if !Path::new(SWIFTSHADER).exists() {
+            tapml_testing::skip("dawn", "Chromium's SwiftShader driver is not installed");
+            return None;
+        }
+        let script = tapml_testing::root().join("web/dist/node-agent.mjs");
+        let mut command = Command::new("node");
+        command.arg(script).args(["--name", "dawn", &hub.place]).env("VK_ICD_FILENAMES", SWIFTSHADER);
+        let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
+        let said = BufReader::new(process.stdout.take().unwrap());
+        let mut agent = NodeAgent { process, said };
+        let mut line = String::new();
+        agent.said.read_line(&mut line).unwrap();
+        assert!(line.starts_with("hub/dawn/webgpu at ws://"), "{line}");
+        Some(agent)
+    }
+}
+
+impl Drop for NodeAgent {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+#[test]
+fn dawn_under_node_is_a_device() {
+    let hub = Hub::open();
+    let Some(mut agent) = NodeAgent::start(&hub) else { return };
+    let listed = hub.devices().to_string();
+    assert!(listed.contains("dawn/webgpu") && listed.contains("webgpu 0."), "{listed}");
+    assert_eq!(hub.generate("hub/dawn/webgpu"), hub.generate("cpu"));
+
+    let suite = carved(hub.folder.path());
+    let mut check = hub.tapml();
+    check.arg("check").arg(&suite).args(["--target", "hub/webgpu", "--op", "rms_norm"]);
+    let report = json(&mut check, 0);
+    assert!(report["cases"].as_u64() > Some(0) && report["failed"] == 0, "{report}");
+    let refused = hub.refusal(&suite, DIVERGENT);
+    assert!(refused.contains("mine.wgsl:9:") && refused.contains("uniform"), "{refused}");
+
+    // Told to end, it says goodbye.
+    Command::new("kill").arg(agent.process.id().to_string()).status().unwrap();
+    assert_eq!(agent.process.wait().unwrap().code(), Some(0));
+    hub.wait_for_browser(false);
 }

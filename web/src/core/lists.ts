@@ -23,10 +23,13 @@ export type Command =
 
 /** A command with everything made that does not depend on symbols. */
 type Step =
-  | { do: "dispatch"; label: string; kernel: string; pipeline: GPUComputePipeline; group: GPUBindGroup; grid: [Size, Size, Size] }
+  | { do: "dispatch"; label: string; kernel: string; pipeline: GPUComputePipeline; group: GPUBindGroup; grid: [Size, Size, Size]; symbols: string[] }
   | { do: "run"; label: string; pipeline: GPUComputePipeline; group: GPUBindGroup; groups: number }
-  | { do: "copy"; label: string; src: Stored; srcOffset: Size; dst: Stored; dstOffset: Size; size: Size }
+  | { do: "copy"; label: string; src: Stored; srcOffset: Size; dst: Stored; dstOffset: Size; size: Size; symbols: string[] }
   | { do: "clear"; label: string; buffer: GPUBuffer };
+
+/** Workgroups of a dispatch; the offsets and the length of a copy. */
+type Sizes = [number, number, number];
 
 /** What a replay looks at to learn that all parts still exist. */
 export interface Parts {
@@ -41,6 +44,8 @@ const AXES = ["x", "y", "z"];
 /** A recorded list. */
 export class List {
   private readonly steps: Step[] = [];
+  /** The symbols of the last run, and what came of them. */
+  private last: { symbols: Symbols; sizes: Sizes[] } | undefined;
   private readonly groups = new Map<string, GPUBindGroup>();
   private readonly buffers = new Set<Stored>();
   private readonly kernels = new Set<Kernel>();
@@ -76,13 +81,14 @@ export class List {
     if (command.do === "dispatch") {
       const { label, kernel, bindings, grid } = command;
       const group = doing(`dispatch \`${label}\``, () => this.group(label, kernel, bindings));
-      this.steps.push({ do: "dispatch", label, kernel: kernel.name, pipeline: kernel.pipeline, group, grid });
+      const symbols = symbolsIn(grid);
+      this.steps.push({ do: "dispatch", label, kernel: kernel.name, pipeline: kernel.pipeline, group, grid, symbols });
       this.kernels.add(kernel);
       bindings.forEach((b) => this.buffers.add(b.buffer));
     } else if (command.do === "copy") {
-      const { src, dst } = command;
+      const { src, dst, srcOffset, dstOffset, size } = command;
       if (src === dst) throw invalid(`copy within the buffer \`${src.label}\`: source and destination must differ`);
-      this.steps.push({ ...command, label: `copy ${src.label} -> ${dst.label}` });
+      this.steps.push({ ...command, label: `copy ${src.label} -> ${dst.label}`, symbols: symbolsIn([srcOffset, dstOffset, size]) });
       this.buffers.add(src).add(dst);
     } else {
       const { buffer, word } = command;
@@ -147,14 +153,14 @@ export class List {
   /** Runs the commands as one submission. */
   replay(seq: number, symbols: Symbols): void {
     this.expectComplete();
-    const sizes = this.steps.map((step) => this.sizes(step, symbols));
+    const sizes = this.allSizes(symbols);
     this.gpu.scoped(seq, () => `run list ${this.id}`, () => this.submit(this.steps, sizes));
   }
 
   /** As `replay`, command by command: `each` is told which is next, and each is waited for. */
   async trace(seq: number, symbols: Symbols, each: (at: number) => void): Promise<void> {
     this.expectComplete();
-    const sizes = this.steps.map((step) => this.sizes(step, symbols));
+    const sizes = this.allSizes(symbols);
     for (const [at, step] of this.steps.entries()) {
       each(at);
       this.gpu.scoped(seq, () => `run command ${at + 1} of list ${this.id}`, () => this.submit([step], [sizes[at]!]));
@@ -174,8 +180,21 @@ export class List {
     this.checkedAt = this.parts.destroyed;
   }
 
-  /** All sizes before anything is encoded, so that a replay that fails here has run nothing. */
-  private sizes(step: Step, symbols: Symbols): [number, number, number] {
+  /**
+   * All sizes before anything is encoded, so that a replay that fails here has run nothing. Most do not change from one
+   * decoded token to the next, and are kept.
+   */
+  private allSizes(symbols: Symbols): Sizes[] {
+    const { last } = this;
+    const changed = (symbol: string): boolean => last?.symbols.get(symbol) !== symbols.get(symbol);
+    const sizes = this.steps.map((step, at) => {
+      return last && !symbolsOf(step).some(changed) ? last.sizes[at]! : this.sizes(step, symbols);
+    });
+    this.last = { symbols, sizes };
+    return sizes;
+  }
+
+  private sizes(step: Step, symbols: Symbols): Sizes {
     if (step.do === "dispatch") {
       const limit = this.gpu.info.limits.max_groups_per_dim;
       return step.grid.map((size, axis) => {
@@ -183,7 +202,7 @@ export class List {
         const text = `dispatch \`${step.label}\` needs ${value} workgroups in ${AXES[axis]}, the device allows ${limit}`;
         if (value > limit) throw beyond(text, "max_groups_per_dim", value, limit);
         return value;
-      }) as [number, number, number];
+      }) as Sizes;
     }
     if (step.do !== "copy") return [0, 0, 0];
     return doing(step.label, () => {
@@ -193,7 +212,7 @@ export class List {
   }
 
   /** Consecutive dispatches share a pass; copies and clears stand between passes. */
-  private submit(steps: Step[], sizes: [number, number, number][]): void {
+  private submit(steps: Step[], sizes: Sizes[]): void {
     const encoder = this.gpu.device.createCommandEncoder({ label: `list ${this.id}` });
     let pass: GPUComputePassEncoder | undefined;
     let pipeline: GPUComputePipeline | undefined;
@@ -220,6 +239,15 @@ export class List {
     this.gpu.device.queue.submit([encoder.finish()]);
   }
 }
+
+const NONE: string[] = [];
+
+/** The symbols that a command's sizes depend on. */
+function symbolsOf(step: Step): string[] {
+  return step.do === "dispatch" || step.do === "copy" ? step.symbols : NONE;
+}
+
+const symbolsIn = (sizes: Size[]): string[] => [...new Set(sizes.flatMap((size) => size.terms.map((t) => t.symbol)))];
 
 /** The offset of one side of a copy, checked together with the length. */
 function place(buffer: Stored, offset: Size, size: number, symbols: Symbols): number {

@@ -9,4 +9,6 @@ pub const PAGES: &[Page] = &[
     ("/style.css", "text/css", include_bytes!("../../../../web/dist/style.css")),
     ("/page.js", "text/javascript", include_bytes!("../../../../web/dist/page.js")),
     ("/agent.js", "text/javascript", include_bytes!("../../../../web/dist/agent.js")),
+    // What starts the same agent under Node.
+    ("/node-agent.mjs", "text/javascript", include_bytes!("../../../../web/dist/node-agent.mjs")),
 ];
