@@ -175,8 +175,8 @@ struct NodeAgent {
 impl NodeAgent {
     /// An agent with the packages of the folder `TAPML_DAWN`, known as `dawn`; `None` and a counted skip without them.
     fn start(hub: &Hub) -> Option<NodeAgent> {
-        let packages = std::env::var("TAPML_DAWN").unwrap_or_default();
-        if !Path::new(&packages).join("node_modules/webgpu").is_dir() {
+        let packages = std::env::var_os("TAPML_DAWN");
+        if !packages.is_some_and(|folder| Path::new(&folder).join("node_modules/webgpu").is_dir()) {
             tapml_testing::skip("dawn", "TAPML_DAWN names no folder with the npm packages webgpu and ws");
             return None;
         }
