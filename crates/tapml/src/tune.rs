@@ -106,7 +106,7 @@ impl TuneJob {
             source: "cpu".into(),
             steps: 2,
             self_contained: false,
-            graph: self.graph.clone(),
+            graph: self.graph,
         };
         job.run(progress, stop).map(drop)
     }

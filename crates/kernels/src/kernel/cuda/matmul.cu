@@ -122,8 +122,8 @@ INLINE float bias_of(const void* b, u32 i) {
 #if FORMAT == 4
 #define UNITS (COLS * 2)                          // groups of a stage
 #define UNIT_LOADS ((UNITS + GROUP - 1) / GROUP)  // of a thread
-struct alignas(16) Words { u32 w[4]; };
-struct Unit { Words words; u16 scale; };
+struct alignas(16) Octad { u32 w[4]; };
+struct Unit { Octad words; u16 scale; };
 
 INLINE u32 and_or(u32 a, u32 b, u32 c) {
     u32 r;
@@ -142,8 +142,8 @@ INLINE u32 times(u32 a, u32 b) {
     return r;
 }
 // 8 integers of 4 bits, less 8, as f16, by way of 1024 + q. f16 holds all of these exactly.
-INLINE Words unpacked(u32 w) {
-    Words r;
+INLINE Octad unpacked(u32 w) {
+    Octad r;
     u32 four[4]; // elements j and j + 4
 #pragma unroll
     for (int j = 0; j < 4; j++) four[j] = minus(and_or(w >> (4 * j), 0x000f000f, 0x64006400), 0x64086408);
@@ -272,7 +272,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) matmul(
                 const u32 at = ring + slot * STAGE + A_BYTES + row * 128;
 #pragma unroll
                 for (u32 j = 0; j < 4; j++) {
-                    const Words q = unpacked(units[i].words.w[j]);
+                    const Octad q = unpacked(units[i].words.w[j]);
                     const u32 to = at + ((((unit & 1) * 4 + j) ^ (row & 7)) << 4);
 #pragma unroll
                     for (int plane = 0; plane < PLANES; plane++) {
