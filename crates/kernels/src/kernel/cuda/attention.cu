@@ -19,10 +19,13 @@
 #define FEW 256              // cached keys that one block treats alone
 #define AT_ONCE (32 / PIECES) // rows that one instruction of a warp fetches
 
-INLINE void mma(float (&c)[4], u32 a0, u32 a2, u32 b0, u32 b1) {
-    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%5}, {%7,%8}, {%0,%1,%2,%3};"
-        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(0), "r"(a2), "r"(b0), "r"(b1));
+INLINE void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
+// What f16 loses of two numbers, times LEFT.
+#define LEFT 2048.0f
+INLINE u32 rest(u32 packed, float a, float b) { return pack((a - low(packed)) * LEFT, (b - high(packed)) * LEFT); }
 INLINE void matrices(u32 (&r)[4], u32 at) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
         : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]) : "r"(at) : "memory");
@@ -118,8 +121,8 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
         for (int i = 0; i < D / 16; i++) {
             u32 b[4];
             matrices(b, from + place((lane >> 4) * 8 + (lane & 7), i * 2 + ((lane >> 3) & 1)));
-            mma(s[0], qa[i], qb[i], b[0], b[1]);
-            mma(s[1], qa[i], qb[i], b[2], b[3]);
+            mma(s[0], qa[i], 0, qb[i], 0, b[0], b[1]);
+            mma(s[1], qa[i], 0, qb[i], 0, b[2], b[3]);
         }
         float highest = top;
 #pragma unroll
@@ -140,15 +143,17 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
             p4[i] = key < valid ? exp2_(s[i >> 1][i & 1] - highest) : 0;
         }
         total = total * fade + ((p4[0] + p4[1]) + (p4[2] + p4[3]));
+        // The rows of the product that no head has take what the weights lose as f16.
         const u32 pa = pack(p4[0], p4[1]), pb = pack(p4[2], p4[3]);
+        const u32 ra = rest(pa, p4[0], p4[1]), rb = rest(pb, p4[2], p4[3]);
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
             u32 b[4];
             transposed(b, from + HALF + place(((lane >> 3) & 1) * 8 + (lane & 7), i * 2 + (lane >> 4)));
-            o[2 * i][0] *= fade; o[2 * i][1] *= fade;
-            o[2 * i + 1][0] *= fade; o[2 * i + 1][1] *= fade;
-            mma(o[2 * i], pa, pb, b[0], b[1]);
-            mma(o[2 * i + 1], pa, pb, b[2], b[3]);
+#pragma unroll
+            for (int j = 0; j < 4; j++) { o[2 * i][j] *= fade; o[2 * i + 1][j] *= fade; }
+            mma(o[2 * i], pa, ra, pb, rb, b[0], b[1]);
+            mma(o[2 * i + 1], pa, ra, pb, rb, b[2], b[3]);
         }
     };
     u32 slot = 0;
@@ -191,8 +196,8 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
 #pragma unroll
         for (int i = 0; i < D / 8; i++) {
             float* to = joined + (warp * GROUP + g) * D + i * 8 + t * 2;
-            to[0] = o[i][0];
-            to[1] = o[i][1];
+            to[0] = o[i][0] + o[i][2] * (1 / LEFT);
+            to[1] = o[i][1] + o[i][3] * (1 / LEFT);
         }
     }
     __syncthreads();
