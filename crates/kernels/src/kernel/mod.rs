@@ -8,6 +8,7 @@ mod add;
 mod add_rms_norm;
 mod append;
 pub(crate) mod argmax;
+mod asked;
 pub(crate) mod attention;
 mod causal_conv;
 mod clamp;

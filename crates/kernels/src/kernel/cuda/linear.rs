@@ -2,7 +2,8 @@
 
 use super::{COPIES, bindings, desc, may_be_one};
 use crate::kernel::Request;
-use crate::kernel::source::{constant, one, weight_code};
+use crate::kernel::asked::{Asked, Places};
+use crate::kernel::source::{one, weight_code};
 use crate::plan::{Arg, Launch, NodePlan, When};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Packing;
@@ -156,30 +157,21 @@ pub struct Projection {
 impl Projection {
     /// The projection that an operator is at these types, if the kernel can serve it.
     pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
-        let (packing, gated) = match op {
-            Op::Linear(_) => (None, false),
-            Op::GatedLinear(_) => (None, true),
-            Op::QuantizedLinear(op) => (Some(op.packing()), false),
-            Op::QuantizedGatedLinear(op) => (Some(op.packing()), true),
-            _ => return None,
-        };
-        let x = inputs.first()?;
-        let k = constant("the row length", x.shape.get(1)?).ok()?;
-        let format = Format::of(packing, inputs.get(1)?, inputs.get(2))?;
-        let count = format.arrays() * if gated { 2 } else { 1 };
-        let outputs = constant("the number of outputs", inputs[1].shape.first()?).ok()?;
-        let bias = inputs.get(1 + count).map(|ty| ty.dtype);
+        let asked = Asked::of(op, inputs)?;
+        let (first, second) = asked.stored();
+        let format = Format::of(asked.packing, first, second)?;
+        let Asked { x, gated, k, outputs, .. } = asked;
+        let Places { weights, bias } = asked.places(format.arrays())?;
         let halves = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
         let tile = if gated { TILE / 2 } else { TILE };
         let fits = k > 0 && format.fits(k) && outputs.is_multiple_of(tile);
-        if !halves || !fits || !may_be_one(&x.shape[0]) || bias.is_some_and(|b| weight_code(b).is_err()) {
+        if !halves || !fits || !may_be_one(&x.shape[0]) {
             return None;
         }
-        let outputs = vec![outputs];
+        let (outputs, stored) = (vec![outputs], bias.map(|(_, dtype)| dtype));
         let (act, norm, residual) = (x.dtype, None, false);
-        let product = Product { k, format, outputs, gated, bias, act, out, norm, residual };
-        let bias = bias.map(|_| 1 + count);
-        Some(Projection { product, weights: (1..=count).collect(), bias })
+        let product = Product { k, format, outputs, gated, bias: stored, act, out, norm, residual };
+        Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
 

@@ -2,7 +2,8 @@
 
 use super::{bindings, desc, linear::MOST, may_be_one};
 use crate::kernel::Request;
-use crate::kernel::source::{affine, constant, one, weight_code};
+use crate::kernel::asked::{Asked, Places};
+use crate::kernel::source::{affine, one, weight_code};
 use crate::plan::{Arg, Launch, NodePlan, When};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Packing;
@@ -59,30 +60,21 @@ pub struct Projection {
 impl Projection {
     /// The product that an operator is at these types, if the kernel can serve it.
     pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
-        let (packing, gated) = match op {
-            Op::Linear(_) => (None, false),
-            Op::GatedLinear(_) => (None, true),
-            Op::QuantizedLinear(op) => (Some(op.packing()), false),
-            Op::QuantizedGatedLinear(op) => (Some(op.packing()), true),
-            _ => return None,
-        };
-        let [x, weight, ..] = inputs else { return None };
-        let [rows, k] = x.shape.as_slice() else { return None };
-        let k = constant("the row length", k).ok()?;
-        let arrays = stored(packing, weight, inputs.get(2))?;
-        let count = arrays * if gated { 2 } else { 1 };
-        let outputs = constant("the number of outputs", weight.shape.first()?).ok()?;
-        let bias = inputs.get(1 + count).map(|ty| ty.dtype);
+        let asked = Asked::of(op, inputs)?;
+        let (first, second) = asked.stored();
+        let Asked { x, packing, gated, k, outputs, .. } = asked;
+        let Places { weights, bias } = asked.places(stored(packing, first, second)?)?;
+        let rows = x.shape.first()?;
         let fits = k > 0 && k.is_multiple_of(STEP) && outputs.is_multiple_of(8);
         let taken =
             x.dtype == DType::F16 && matches!(out, DType::F16 | DType::F32) && !(gated && out == DType::F32);
         let many = rows.as_const() != Some(1) && affine(rows).is_ok();
-        if !fits || !taken || !many || outputs == 0 || bias.is_some_and(|b| weight_code(b).is_err()) {
+        if !fits || !taken || !many || outputs == 0 {
             return None;
         }
-        let packed = packing.is_some();
-        let product = Matmul { k, packed, outputs: vec![outputs], gated, bias, out, rows: rows.clone() };
-        Some(Projection { product, weights: (1..=count).collect(), bias: bias.map(|_| 1 + count) })
+        let (packed, outputs, stored) = (packing.is_some(), vec![outputs], bias.map(|(_, dtype)| dtype));
+        let product = Matmul { k, packed, outputs, gated, bias: stored, out, rows: rows.clone() };
+        Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
 

@@ -3,8 +3,9 @@
 //! meet twice only, however much they do.
 
 use crate::kernel::Request;
+use crate::kernel::asked::{Asked, Places};
 use crate::kernel::cuda::{beside, may_be_one};
-use crate::kernel::source::{Kernel, LaunchBuilder, constant, one, weight_code};
+use crate::kernel::source::{Kernel, LaunchBuilder, one, weight_code};
 use crate::plan::{Arg, Launch, NodePlan, When};
 use std::fmt::Write as _;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -88,28 +89,20 @@ pub struct Projection {
 impl Projection {
     /// The projection that an operator is at these types, if the kernel can serve it.
     pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
-        let (packing, gated) = match op {
-            Op::Linear(_) => (None, false),
-            Op::GatedLinear(_) => (None, true),
-            Op::QuantizedLinear(op) => (Some(op.packing()), false),
-            Op::QuantizedGatedLinear(op) => (Some(op.packing()), true),
-            _ => return None,
-        };
-        let x = inputs.first()?;
-        let k = constant("the row length", x.shape.get(1)?).ok()?;
-        let (format, arrays) = stored(packing, inputs.get(1)?, inputs.get(2))?;
+        let asked = Asked::of(op, inputs)?;
+        let (first, second) = asked.stored();
+        let (format, arrays) = stored(asked.packing, first, second)?;
+        let Asked { x, packing, gated, k, outputs, .. } = asked;
+        let Places { weights, bias } = asked.places(arrays)?;
         let unit = packing.map_or(8, |packing| packing.group);
         let whole = k > 0 && k.is_multiple_of(format.load()) && unit.is_multiple_of(format.load());
-        let count = arrays * if gated { 2 } else { 1 };
-        let outputs = vec![constant("the number of outputs", inputs[1].shape.first()?).ok()?];
-        let bias = inputs.get(1 + count).map(|ty| ty.dtype);
         let floats = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
-        if !whole || !floats || !may_be_one(&x.shape[0]) || bias.is_some_and(|b| weight_code(b).is_err()) {
+        if !whole || !floats || !may_be_one(&x.shape[0]) {
             return None;
         }
-        let product = Product { k, format, outputs, gated, bias, act: x.dtype, out, norm: None };
-        let bias = bias.map(|_| 1 + count);
-        Some(Projection { product, weights: (1..=count).collect(), bias })
+        let (outputs, stored) = (vec![outputs], bias.map(|(_, dtype)| dtype));
+        let product = Product { k, format, outputs, gated, bias: stored, act: x.dtype, out, norm: None };
+        Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
 
