@@ -65,6 +65,11 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     std::fs::write(kept, with_subgroups(kept)).unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/subgroup"]);
     assert_eq!(kernels(here, "emulator?tuning=off"), ["linear/portable"]);
+    // What cannot be read there counts as none, so that another release goes on.
+    let text = std::fs::read(kept).unwrap();
+    std::fs::write(kept, "{").unwrap();
+    assert_eq!(kernels(here, "emulator"), ["linear/portable"]);
+    std::fs::write(kept, text).unwrap();
     // A file of one's own goes before what is kept.
     let shipped = tuned(here, &["--for", "prompt", "--out", "shipped.json"]);
     assert_eq!(shipped["file"], "shipped.json");

@@ -4,7 +4,7 @@
 mod time;
 
 use crate::device::DeviceInfo;
-use crate::graph::{NodeId, Op, Symbol, TensorType};
+use crate::graph::{Model, NodeId, Op, Symbol, TensorType};
 use crate::jobs::CarveJob;
 use crate::kernels::{Choice, Choices, Overrides, plan_variants};
 use crate::migrate::suite::{Case, Suite};
@@ -87,12 +87,11 @@ impl TuneJob {
         match &self.suite {
             Some(suite) => self.tune(&spec, suite, progress, stop),
             None => {
-                let folder = std::env::temp_dir().join(format!("tapml-tune-{}", std::process::id()));
-                let carved = self.carve(&folder, progress, stop);
-                let tuned = carved.and_then(|()| self.tune(&spec, &folder, progress, stop));
-                // What is left behind is only a suite in the folder for temporary files.
-                drop(std::fs::remove_dir_all(&folder));
-                tuned
+                let folder = tempfile::Builder::new().prefix("tapml-tune-").tempdir();
+                let folder = folder.map_err(|e| Error::io("create", &std::env::temp_dir(), &e))?;
+                let suite = folder.path().join("suite");
+                self.carve(&suite, progress, stop)?;
+                self.tune(&spec, &suite, progress, stop)
             }
         }
     }
@@ -102,7 +101,7 @@ impl TuneJob {
             model: self.model.clone(),
             out: out.to_path_buf(),
             prompts: self.prompts.clone(),
-            overwrite: true,
+            overwrite: false,
             source: "cpu".into(),
             steps: 2,
             self_contained: false,
@@ -120,27 +119,11 @@ impl TuneJob {
     ) -> Result<(Choices, Vec<Tuned>)> {
         let suite = Suite::open(suite)?;
         let model = suite_model(&suite, Some(&self.model))?;
-        let mut platform = platform::open_with_kernels(spec, Overrides::default())?;
+        // What was chosen before has no say.
+        let mut platform = platform::open_with_kernels(&untuned(spec), Overrides::default())?;
         let info = platform.device_info().clone();
         let mut keys = keys(&suite, &info)?;
-        let ops: BTreeSet<&'static str> = keys.iter().map(|key| key.op.name()).collect();
-        let oracles = Oracles::new(ORACLE_BYTES);
-        for op in ops {
-            let options = CheckOptions { ops: vec![op.into()], cases: Vec::new() };
-            for kernel in kernels_of(&keys, op) {
-                choose(&mut platform, &info, &keys, op, &kernel)?;
-                let checked = check(&suite, &model, &mut platform, &oracles, &options, progress, stop)?;
-                let clean = checked.report.ops.iter().all(|op| op.findings.is_empty());
-                for key in keys.iter_mut().filter(|key| key.op.name() == op && key.kernels.contains(&kernel))
-                {
-                    let mut own =
-                        checked.results.iter().filter(|r| key.nodes.contains(&r.case.node)).peekable();
-                    if clean && own.peek().is_some() && own.all(|result| !result.failed()) {
-                        key.passed.push(kernel.clone());
-                    }
-                }
-            }
-        }
+        prove(&suite, &model, &mut platform, &mut keys, progress, stop)?;
         drop(platform);
         let mut device = platform::open_for_plans(&platform::without_memory(spec))?;
         let (mut choices, mut report) = (Choices::new(&info), Vec::new());
@@ -155,18 +138,66 @@ impl TuneJob {
                 }
             }
             progress.advance(1);
-            let fastest = seconds.iter().min_by(|a, b| a.1.total_cmp(&b.1)).map(|(kernel, _)| kernel.clone());
-            let failed = key.kernels.iter().filter(|kernel| !key.passed.contains(kernel)).cloned().collect();
-            let kernel = fastest.unwrap_or_default();
-            if !kernel.is_empty() {
-                choices.add(Choice::new(&key.op, &key.inputs, &kernel, seconds.clone()));
+            let tuned = key.tuned(seconds);
+            if !tuned.kernel.is_empty() {
+                choices.add(Choice::new(&key.op, &key.inputs, &tuned.kernel, tuned.seconds.clone()));
             }
-            let inputs = key.inputs.iter().map(TensorType::to_string).collect();
-            let op = key.op.name().to_string();
-            report.push(Tuned { op, inputs, nodes: key.nodes.len(), kernel, seconds, failed });
+            report.push(tuned);
         }
         Ok((choices, report))
     }
+}
+
+impl Key {
+    /// What is told of it, with the fastest kernel as the chosen one.
+    fn tuned(&self, seconds: Vec<(String, f64)>) -> Tuned {
+        let fastest = seconds.iter().min_by(|a, b| a.1.total_cmp(&b.1));
+        Tuned {
+            op: self.op.name().to_string(),
+            inputs: self.inputs.iter().map(TensorType::to_string).collect(),
+            nodes: self.nodes.len(),
+            kernel: fastest.map(|(kernel, _)| kernel.clone()).unwrap_or_default(),
+            failed: self.kernels.iter().filter(|kernel| !self.passed.contains(kernel)).cloned().collect(),
+            seconds,
+        }
+    }
+}
+
+/// The spec without choices, kept or named.
+fn untuned(spec: &PlatformSpec) -> PlatformSpec {
+    let mut untuned = spec.clone();
+    untuned.options.retain(|(name, _)| name != "tuning");
+    untuned.options.push(("tuning".into(), "off".into()));
+    untuned
+}
+
+/// Checks every kernel on all calls of its operator, and notes which pass at which types.
+fn prove(
+    suite: &Suite,
+    model: &Model,
+    platform: &mut DevicePlatform,
+    keys: &mut [Key],
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<()> {
+    let info = platform.device_info().clone();
+    let oracles = Oracles::new(ORACLE_BYTES);
+    let ops: BTreeSet<&'static str> = keys.iter().map(|key| key.op.name()).collect();
+    for op in ops {
+        let options = CheckOptions { ops: vec![op.into()], cases: Vec::new() };
+        for kernel in kernels_of(keys, op) {
+            choose(platform, &info, keys, op, &kernel)?;
+            let checked = check(suite, model, platform, &oracles, &options, progress, stop)?;
+            let clean = checked.report.ops.iter().all(|op| op.findings.is_empty());
+            for key in keys.iter_mut().filter(|key| key.op.name() == op && key.kernels.contains(&kernel)) {
+                let mut own = checked.results.iter().filter(|r| key.nodes.contains(&r.case.node)).peekable();
+                if clean && own.peek().is_some() && own.all(|result| !result.failed()) {
+                    key.passed.push(kernel.clone());
+                }
+            }
+        }
+    }
+    Ok(())
 }
 
 /// The operators of the suite's graph, at their types, that have several kernels on the device.
@@ -239,7 +270,11 @@ pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<
         return Err(Error::invalid(format!("{} has {bytes} bytes: these are no choices", file.display())));
     }
     let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
-    let choices = Choices::parse(&text).map_err(|e| e.context(file.display().to_string()))?;
+    let choices = match Choices::parse(&text) {
+        // Kept by another release, say: as good as none, and written anew by the next `tapml tune`.
+        Err(_) if option.is_none() => return Ok(None),
+        parsed => parsed.map_err(|e| e.context(file.display().to_string()))?,
+    };
     match option {
         Some(_) if (&choices.platform, &choices.device) != (&info.platform, &info.name) => {
             let text = format!(
