@@ -89,6 +89,33 @@ impl<'s, 'a> Trials<'s, 'a> {
         note: impl Into<String>,
         prediction: Option<Prediction>,
     ) -> Score {
+        self.of_cut(cause, rank, note.into(), prediction, true)
+    }
+
+    /// As [`Trials::cut`], of what something else, if there is a `rival`, predicts too.
+    pub fn cut_beside(
+        &mut self,
+        cause: Cause,
+        rank: Rank,
+        note: impl Into<String>,
+        prediction: Option<Prediction>,
+        rival: Option<&str>,
+    ) -> Score {
+        let note = match rival {
+            Some(rival) => format!("{} ({rival})", note.into()),
+            None => note.into(),
+        };
+        self.of_cut(cause, rank, note, prediction, rival.is_none())
+    }
+
+    fn of_cut(
+        &mut self,
+        cause: Cause,
+        rank: Rank,
+        note: String,
+        prediction: Option<Prediction>,
+        decisive: bool,
+    ) -> Score {
         // Zeros have too many reasons to tell for any of them.
         let largest = |values: &[Vec<f64>]| values.iter().flatten().fold(0.0f64, |m, v| m.max(v.abs()));
         let exact =
@@ -97,7 +124,7 @@ impl<'s, 'a> Trials<'s, 'a> {
         let Some(prediction) = prediction.filter(told) else { return Score::NONE };
         let prediction = of_wrong_outputs(&self.study.cut.view, prediction);
         let score = score(&self.study.cut.view, &prediction, self.study.evidence.precision);
-        self.add(cause, rank, note.into(), score, true)
+        self.add(cause, rank, note, score, decisive)
     }
 
     /// Adds a hypothesis that explains this share of the wrong elements without predicting their values.

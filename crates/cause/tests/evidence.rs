@@ -114,6 +114,8 @@ fn what_is_left_out_is_certain_only_where_nothing_else_leaves_it_out() {
         (2048..2240, Cause::TailDropped, false, "two or three workgroups of 1024 that share their places"),
         (2230..2240, Cause::TailDropped, true, ""),
         (0..2048, Cause::NotWritten, false, "workgroups that are not launched"),
+        (2224..2240, Cause::TailDropped, true, ""),
+        (2112..2240, Cause::TailDropped, false, "tiles of 16 that are counted with a factor of 17"),
     ];
     for (range, cause, certain, otherwise) in rows {
         let said = case.explain(left(&case, &|i| range.contains(&i), UNWRITTEN[0]));

@@ -142,3 +142,16 @@ fn vulkan_is_clean_and_a_wrong_kernel_on_it_is_found() {
     let ops: Vec<&str> = found.faults.iter().map(|f| f.op.as_str()).collect();
     assert_eq!(ops, ["rms_norm"]);
 }
+
+/// Launches that join nodes are taken apart where values are looked at, and round otherwise: that is no fault.
+#[test]
+fn a_model_whose_launches_are_joined_is_clean() {
+    let carved = draft();
+    let device = emulator("kind=gpu");
+    let capacity = tapml_graph::Symbols::np(16, 16);
+    let options = tapml_kernels::CompileOptions::new(capacity);
+    let program = tapml_kernels::compile(carved.model.graph(), device.info(), &options).unwrap();
+    assert!(program.steps.iter().any(|s| s.when() == tapml_kernels::When::OneRow), "nothing is joined");
+    let found = diagnosed(&carved, device, &overrides(&[]), &DiagnoseOptions::default());
+    assert!(found.faults.is_empty(), "{:#?}", found.faults);
+}

@@ -14,6 +14,8 @@ pub struct Selection {
     pub ids: Vec<String>,
     /// At most so many; all if `None`.
     pub limit: Option<usize>,
+    /// At most so many of each mutation operator in each operator, of all models together; all if `None`.
+    pub each: Option<usize>,
     /// Decides which of equal ones come first.
     pub seed: u64,
 }
@@ -53,8 +55,14 @@ impl Selection {
             *rank += 1;
         }
         ranked.sort_by_key(|(rank, number, _)| (*rank, *number));
+        let mut taken: HashMap<(String, String), usize> = HashMap::new();
+        let mut wanted = |m: &Mutant| {
+            let count = taken.entry((m.op.clone(), m.operator.clone())).or_default();
+            *count += 1;
+            self.each.is_none_or(|each| *count <= each)
+        };
         let limit = self.limit.unwrap_or(usize::MAX);
-        ranked.into_iter().map(|(_, _, mutant)| mutant).take(limit).collect()
+        ranked.into_iter().map(|(_, _, mutant)| mutant).filter(|m| wanted(m)).take(limit).collect()
     }
 }
 
@@ -99,6 +107,9 @@ mod tests {
         let state =
             Selection { families: vec![Family::State], ops: vec!["append".into()], ..Selection::default() };
         assert_eq!(state.of(all.clone()).len(), 18);
+        let each = Selection { each: Some(3), ..Selection::default() }.of(all.clone());
+        let of = |op: &str| each.iter().filter(|m| m.op == op).count();
+        assert_eq!((of("linear"), of("append")), (3, 3), "of both models together");
         let half = all.iter().filter(|m| tuned_on(&m.id)).count();
         assert!((8..=28).contains(&half), "{half} of 36");
     }

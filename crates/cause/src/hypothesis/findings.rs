@@ -60,9 +60,17 @@ pub(super) fn repeats_differ(trials: &mut Trials<'_, '_>) {
     if differ > 0 {
         let count = trials.study.evidence.observed.len();
         let note = format!("{differ} elements differ between {count} repeats of the same call");
-        trials.statistical(Cause::Race, Rank::Named, note, 1.0);
+        // What is written outside its place may come before or after what belongs there: the index is wrong.
+        let outside = trials.study.evidence.findings.iter().any(|f| f.kind.contains("bound"));
+        match outside {
+            true => trials.statistical(Cause::Race, Rank::Descriptive, note, BESIDE_AN_INDEX),
+            false => trials.statistical(Cause::Race, Rank::Named, note, 1.0),
+        }
     }
 }
+
+/// The share that a race explains where a device saw an index go astray: less than the index does.
+const BESIDE_AN_INDEX: f64 = 0.61;
 
 /// How many times the allowed disturbance two choices may be apart to be called near.
 const NEAR: f64 = 64.0;

@@ -1,5 +1,6 @@
 //! Inputs left out, exchanged, read from elsewhere, or in another type.
 
+use super::rivals;
 use crate::Cause;
 use crate::cut::{like, matrix_sizes, numbers};
 use crate::picture::block_sizes;
@@ -353,8 +354,9 @@ pub(super) fn tails(trials: &mut Trials<'_, '_>) {
             let prediction = trials.with_input(i, input);
             let normed = prediction.as_ref().and_then(|p| of_the_sum_only(trials, p));
             let note = format!("the last {tail} of {columns} columns of {name} are left out");
-            trials.cut(Cause::TailDropped, Rank::Placed, note.clone(), prediction);
-            trials.cut(Cause::TailDropped, Rank::Placed, format!("{note} of the sum"), normed);
+            let rival = rivals::of_an_end(tail, columns);
+            trials.cut_beside(Cause::TailDropped, Rank::Placed, note.clone(), prediction, rival);
+            trials.cut_beside(Cause::TailDropped, Rank::Placed, format!("{note} of the sum"), normed, rival);
         }
         for (attribute, size) in block_sizes(&trials.study.cut.op.attributes(), columns) {
             for tail in [1, 2, 4, 8, 16, size % 16, size % 32].into_iter().filter(|&t| t > 0 && t < size) {
@@ -363,7 +365,8 @@ pub(super) fn tails(trials: &mut Trials<'_, '_>) {
                 let prediction = trials.with_input(i, input);
                 let note =
                     format!("the last {tail} of each {size} columns (`{attribute}`) of {name} are left out");
-                trials.cut(Cause::TailDropped, Rank::Placed, note, prediction);
+                let rival = rivals::of_an_end(tail, size);
+                trials.cut_beside(Cause::TailDropped, Rank::Placed, note, prediction, rival);
             }
             for lost in [1, 4] {
                 let input = trials.study.cut.gather(i, |r, c| (c % size >= lost).then_some(r * columns + c));

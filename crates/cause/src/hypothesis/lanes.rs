@@ -10,13 +10,18 @@ use crate::trials::{Rank, Trials};
 /// Lanes of four.
 const LANES: [&[usize]; 8] = [&[0], &[1], &[2], &[3], &[0, 1], &[2, 3], &[0, 2], &[1, 3]];
 
-/// What happens to the numbers of some lanes, and what that means.
-type Treatment = (&'static str, Cause, fn(f64) -> f64);
+/// What happens to the numbers of some lanes, what that means, and what else does the same.
+type Treatment = (&'static str, Cause, fn(f64) -> f64, Option<&'static str>);
 
 const TREATMENTS: [Treatment; 3] = [
-    ("are left out", Cause::MissingTerm, |_| 0.0),
-    ("have the opposite sign", Cause::WrongSign, |v| -v),
-    ("pass through an integer", Cause::WrongCast, f64::trunc),
+    (
+        "are left out",
+        Cause::MissingTerm,
+        |_| 0.0,
+        Some("as a loop over lanes does that begins late or ends early"),
+    ),
+    ("have the opposite sign", Cause::WrongSign, |v| -v, None),
+    ("pass through an integer", Cause::WrongCast, f64::trunc, None),
 ];
 
 /// Lanes left out, with the opposite sign, or cut to whole numbers.
@@ -30,10 +35,10 @@ pub(super) fn treated(trials: &mut Trials<'_, '_>) {
                 continue;
             }
             for lanes in LANES {
-                for (what, cause, change) in TREATMENTS {
+                for (what, cause, change, rival) in TREATMENTS {
                     let prediction = changed(trials, i, by_rows, lanes, change);
                     let note = format!("{place} {lanes:?} of each 4 of {name} {what}");
-                    trials.cut(cause, Rank::Placed, note, prediction);
+                    trials.cut_beside(cause, Rank::Placed, note, prediction, rival);
                 }
             }
         }

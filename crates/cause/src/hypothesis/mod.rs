@@ -15,6 +15,7 @@ mod overflow;
 mod place;
 mod position;
 mod precision;
+mod rivals;
 mod solve;
 mod stale;
 mod written;

@@ -54,6 +54,9 @@ pub(super) fn moved(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// So many rows, columns or heads tell maps apart: half a distance moves three rows as an index does that is one too small.
+const TELLING: usize = 4;
+
 /// Whether every observed element is the exact one at the other place.
 fn matches(out: &Out, mut pairs: impl Iterator<Item = (usize, usize)>) -> bool {
     pairs.all(|(at, from)| ratio(out, at, out.exact[from], 1.0) <= 1.0)
@@ -115,8 +118,8 @@ fn named(
         "column" => Cause::ColumnsSwapped,
         _ => Cause::WrongHead,
     };
-    // A shift by several may come of a position, an offset or a stride.
-    let decisive = exchanged || one || shifted && shift.abs() == 1;
+    // A shift by several may come of a position, an offset or a stride, and two or three units are moved alike by many maps.
+    let decisive = count >= TELLING && (exchanged || one || shifted && shift.abs() == 1);
     let (cause, note) = match (exchanged, one, shifted) {
         (true, ..) => (swapped, format!("each {unit} is exchanged with another: {first} with {source}, …")),
         (_, true, _) => (

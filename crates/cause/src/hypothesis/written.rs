@@ -1,5 +1,6 @@
 //! Results that were not written: what memory held before, zeros, or an input stand in their place.
 
+use super::rivals;
 use crate::Cause;
 use crate::cut::numbers;
 use crate::picture::block_sizes;
@@ -38,10 +39,10 @@ fn unwritten(trials: &mut Trials<'_, '_>) {
     }
     let blocks = |out: &Out| block_sizes(&trials.study.evidence.call.op.attributes(), out.width);
     let outs = trials.study.full.outs.iter().filter(|o| o.unwritten.contains(&true));
-    let Region { cause, place, telling } = outs
+    let Region { cause, place, telling, rival } = outs
         .map(|out| region(out, &|i| out.unwritten[i], &blocks(out)))
         .next()
-        .unwrap_or(Region { cause: Cause::NotWritten, place: String::new(), telling: false });
+        .unwrap_or(Region::new(Cause::NotWritten, String::new()));
     let collision = trials.study.evidence.findings.iter().find(|f| f.kind.contains("race"));
     if let Some(race) = collision {
         // Invocations meet at some elements and leave others out: the index of the store is wrong.
@@ -53,7 +54,10 @@ fn unwritten(trials: &mut Trials<'_, '_>) {
         return;
     }
     let share = left as f64 / wrong.max(1) as f64;
-    let note = format!("{place} are never written");
+    let note = match rival {
+        Some(rival) => format!("{place} are never written ({rival})"),
+        None => format!("{place} are never written"),
+    };
     let outside = trials.study.evidence.findings.iter().any(|f| f.kind.contains("bound"));
     // Rows of a state may have gone to other places of it, which nobody sees here.
     let elsewhere = outside || trials.study.evidence.call.op.appends();
@@ -100,8 +104,8 @@ fn constant(trials: &mut Trials<'_, '_>, value: f64) {
         // Zeros may as well have been computed, and memory that nobody wrote is known by other bits where it can be.
         trials.statistical(cause, Rank::Placed, note, 1.0);
     } else {
-        // Any other value may as well have been computed.
-        let fit = if trials.study.full.wrong() >= 8 { 0.7 } else { 0.1 };
+        // Memory that nobody wrote holds other bits here; one value in all places was computed, or is of another's memory.
+        let fit = if trials.study.full.wrong() >= 8 { 0.55 } else { 0.1 };
         trials.statistical(cause, Rank::Descriptive, note, fit);
     }
 }
@@ -117,6 +121,8 @@ struct Region {
     place: String,
     /// Whether nothing else leaves out just these.
     telling: bool,
+    /// What else does, if it can be named.
+    rival: Option<&'static str>,
 }
 
 /// Longer beginnings are whole pieces of work that are missing, not an index that begins too late.
@@ -124,16 +130,13 @@ const FIRST: usize = 4;
 
 impl Region {
     fn new(cause: Cause, place: String) -> Region {
-        Region { cause, place, telling: false }
+        Region { cause, place, telling: false, rival: None }
     }
 
-    /// `count` at an end of `size`. Workgroups that share their places leave out more than a quarter of them, if they
-    /// are more than three; two or three may leave out less, but then a power of two is written. Where neighbours are
-    /// exchanged, the last of an odd number goes beyond the end.
+    /// `count` at an end of `size`.
     fn at_end(self, count: usize, size: usize) -> Region {
-        let shared = 4 * count > size || (size - count).is_power_of_two();
-        let exchanged = count == 1 && size % 2 == 1;
-        Region { telling: !shared && !exchanged, ..self }
+        let rival = rivals::of_an_end(count, size);
+        Region { telling: rival.is_none(), rival, ..self }
     }
 }
 
@@ -189,7 +192,8 @@ fn region(out: &Out, left: &dyn Fn(usize) -> bool, blocks: &[(String, usize)]) -
         }
         if whole && run && low == 0 {
             let text = format!("the first {} of each {size} elements (a {name})", places.len());
-            return Region::new(Cause::OffByOne, text).at_end(places.len(), size);
+            let telling = rivals::of_an_end(places.len(), size).is_none();
+            return Region { telling, ..Region::new(Cause::OffByOne, text) };
         }
     }
     let rows: Vec<usize> = items.iter().map(|i| i / out.width).collect::<BTreeSet<_>>().into_iter().collect();

@@ -266,7 +266,12 @@ fn by_placement(run: &mut Run<'_>, limits: &Limits, departure: &Departure) -> Re
 fn departs(run: &mut Run<'_>, limits: &Limits, departure: &Departure, nodes: &[NodeId]) -> Result<bool> {
     run.stop.check()?;
     let capacity = &departure.capacity;
-    let mut whole = hybrid(run, nodes, capacity, LoadOptions::default())?;
+    // Memory is filled only where no launch joins nodes, so that the run to compare with must not have joined ones either.
+    let options = match departure.how {
+        How::Poison => LoadOptions { poison: Some(false), ..traced::of_all(run, nodes) },
+        _ => LoadOptions::default(),
+    };
+    let mut whole = hybrid(run, nodes, capacity, options)?;
     for text in &departure.history {
         runs::walk(run, &mut whole, text, &mut |_, _, _| Ok(()))?;
     }
@@ -284,7 +289,7 @@ fn departs(run: &mut Run<'_>, limits: &Limits, departure: &Departure, nodes: &[N
         How::Poison => {
             let first = last(run, &mut whole, departure)?;
             drop(whole);
-            let options = LoadOptions { poison: Some(true), ..LoadOptions::default() };
+            let options = LoadOptions { poison: Some(true), ..traced::of_all(run, nodes) };
             let mut whole = hybrid(run, nodes, capacity, options)?;
             Ok(!probe::same(&first, &last(run, &mut whole, departure)?))
         }

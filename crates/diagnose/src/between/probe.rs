@@ -10,7 +10,7 @@ use crate::report::Impact;
 use std::collections::HashMap;
 use std::time::Instant;
 use tapml_exec::{Hybrid, LoadOptions, POISON};
-use tapml_graph::{NodeId, Result, Tensor};
+use tapml_graph::{NodeId, Result, Symbols, Tensor};
 use tapml_migrate::{Limits, ModelCheck, watch_model};
 
 /// Steps of a text that are run again: the prompt, what follows it, and what follows a step that followed.
@@ -167,29 +167,47 @@ fn poisoned(
     let fill = Some(POISON);
     let capacity = runs::capacity(&short.concat());
     let Some(mut whole) = traced::load(run, nodes, &capacity, fill)? else { return Ok(()) };
-    let (mut anomalies, mut differs, mut before) = (Vec::new(), None, Before::default());
-    for (text, steps) in short.iter().enumerate() {
+    let (mut anomalies, mut filled, mut before) = (Vec::new(), Seen::new(), Before::default());
+    for steps in &short {
         before = std::mem::take(&mut before).text();
         runs::walk(run, &mut whole, steps, &mut |step, whole, outputs| {
             let values = Values::of(run, whole, fill)?;
             anomalies.extend(scan(run, step, &values, &before, false)?);
             before = Before::step(run, step, &values);
-            if differs.is_none() && step.frame.is_some_and(|f| !same(&seen[&f], &outputs)) {
-                differs = Some((text, step.frame));
-            }
+            filled.extend(step.frame.map(|frame| (frame, outputs)));
             Ok(())
         })?;
     }
     drop(whole);
     found.located = faults::of(run, anomalies, None)?;
-    if let (Some((text, frame)), true) = (differs, found.located.faults.is_empty()) {
-        let until = short[text].iter().position(|s| s.frame == frame).unwrap_or(0);
-        let steps = short[text][..=until].to_vec();
-        let (history, how) = (short[..text].to_vec(), How::Poison);
-        let departure = Departure { history, steps, next: None, capacity, how };
-        found.departure = Some((departure, None));
+    if !found.located.faults.is_empty() || filled.iter().all(|(frame, outputs)| same(&seen[frame], outputs)) {
+        return Ok(());
+    }
+    // Launches that join nodes are taken apart where values are looked at, and may round otherwise.
+    let plain = taken_apart(run, nodes, &short, &capacity)?;
+    let differs = |step: &Step| step.frame.is_some_and(|f| !same(&plain[&f], &filled[&f]));
+    for (text, steps) in short.iter().enumerate() {
+        if let Some(until) = steps.iter().position(differs) {
+            let (history, how) = (short[..text].to_vec(), How::Poison);
+            let departure = Departure { history, steps: steps[..=until].to_vec(), next: None, capacity, how };
+            found.departure = Some((departure, None));
+            return Ok(());
+        }
     }
     Ok(())
+}
+
+/// The results of these texts' steps where every node runs by its own kernels and memory is not filled.
+fn taken_apart(run: &mut Run<'_>, nodes: &[NodeId], texts: &[Vec<Step>], capacity: &Symbols) -> Result<Seen> {
+    let options = LoadOptions { poison: Some(false), ..traced::of_all(run, nodes) };
+    let (mut whole, mut seen) = (hybrid(run, nodes, capacity, options)?, Seen::new());
+    for steps in texts {
+        runs::walk(run, &mut whole, steps, &mut |step, _, outputs| {
+            seen.extend(step.frame.map(|frame| (frame, outputs)));
+            Ok(())
+        })?;
+    }
+    Ok(seen)
 }
 
 /// Whether two results have the same bits.

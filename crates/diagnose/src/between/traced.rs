@@ -81,10 +81,15 @@ pub(super) fn load(
     capacity: &Symbols,
     fill: Option<u32>,
 ) -> Result<Option<Hybrid>> {
-    let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
-    let options = LoadOptions { poison: Some(fill.is_some()), fill, trace, ..LoadOptions::default() };
+    let options = LoadOptions { poison: Some(fill.is_some()), fill, ..of_all(run, nodes) };
     match hybrid(run, nodes, capacity, options) {
         Err(e) if matches!(e.kind(), ErrorKind::Unsupported | ErrorKind::OutOfMemory) => Ok(None),
         other => other.map(Some),
     }
+}
+
+/// Options that keep the values of these nodes, so that each runs by its own kernels.
+pub(super) fn of_all(run: &Run<'_>, nodes: &[NodeId]) -> LoadOptions {
+    let trace: HashSet<String> = nodes.iter().map(|&id| run.name(id).to_string()).collect();
+    LoadOptions { trace, ..LoadOptions::default() }
 }

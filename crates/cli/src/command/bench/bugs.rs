@@ -52,6 +52,9 @@ pub struct BugsCommand {
     /// Full diagnoses of so many single faults, half of them between kernels as far as there are some
     #[arg(long, value_name = "N", default_value_t = 0)]
     diagnose: usize,
+    /// Of each mutation operator in each operator N mutants, drawn from all models, and a full diagnosis of each that shows
+    #[arg(long, value_name = "N", conflicts_with = "diagnose")]
+    each_operator: Option<usize>,
     /// Full diagnoses of 2 to 11 faults at once
     #[arg(long, value_name = "N", default_value_t = 0)]
     several: usize,
@@ -146,6 +149,7 @@ impl BugsCommand {
             ops: self.op.clone(),
             ids: self.only.clone(),
             limit: None,
+            each: self.each_operator,
             seed: self.seed,
         };
         Ok(selection.of(all))
@@ -175,7 +179,8 @@ impl BugsCommand {
             until: bench::deadline(self.minutes),
         };
         let names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
-        let settings = format!("{} seed {}", names.join(","), self.seed);
+        let each = self.each_operator.map_or(String::new(), |n| format!(" each {n}"));
+        let settings = format!("{} seed {}{each}", names.join(","), self.seed);
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
         let kept = Kept::open(self, target, settings, start)?;
         let work = Work { models, mutants, info, options, folder: folder.path(), stop: &stop, kept: &kept };
@@ -232,8 +237,9 @@ impl BugsCommand {
             |m: &&Mutant| kept.lock().0.mutants.iter().any(|r| r.id == m.id && r.real() && !r.sighting.lost);
         let real: Vec<Mutant> = mutants.iter().filter(real).cloned().collect();
         let between: Vec<Mutant> = mutants.iter().filter(|m| m.between()).cloned().collect();
-        let half = (self.diagnose / 2).min(between.len());
-        let singles = between.iter().take(half).chain(real.iter().take(self.diagnose - half));
+        let all = if self.each_operator.is_some() { usize::MAX } else { self.diagnose };
+        let half = (all / 2).min(between.len());
+        let singles = between.iter().take(half).chain(real.iter().take(all - half));
         let mut cases: Vec<Case> = singles.map(Case::single).collect();
         cases.extend(Case::several(&real, &between, self.several, self.seed));
         if !cases.is_empty() {
