@@ -378,3 +378,26 @@ fn a_suite_is_scored_by_what_its_cases_kill() {
     assert!(!found.blind.iter().any(|b| b.op == "rms_norm" && b.attribute == "EPS"), "{:?}", found.blind);
     assert_eq!(found.total().1, found.ops.iter().map(|o| o.mutants).sum::<usize>());
 }
+
+/// Where no kernel appends anything, an append that does not run is no fault of its own.
+#[test]
+fn a_fault_that_others_hide_does_not_count() {
+    let folder = tempfile::tempdir().unwrap();
+    let bed = bed(folder.path());
+    let of_append = |operator: &str| {
+        let found = catalogue().mutants.iter().find(|m| m.op == "append" && m.operator == operator);
+        found.unwrap().clone()
+    };
+    // One workgroup appends these short texts.
+    let (silent, missing) = (of_append("last-workgroup"), of_append("missing"));
+    let name = "several/llama_draft/0.0".to_string();
+    let case = Case { name, model: "llama_draft".into(), mutants: vec![silent.clone(), missing.clone()] };
+    let found = Mutex::new(Vec::new());
+    let add = |diagnosed| found.lock().unwrap().push(diagnosed);
+    let cases = [case, Case::single(&missing)];
+    diagnoses(std::slice::from_ref(&bed), &cases, &run(), &add, &Quiet, &Stop::new()).unwrap();
+    let mut found = found.into_inner().unwrap();
+    found.sort_by_key(|d| d.name != "several/llama_draft/0.0");
+    assert_eq!((&found[0].bugs, &found[0].equivalent), (&vec![silent.id], &vec![missing.id.clone()]));
+    assert_eq!((&found[1].bugs, found[1].missed.len()), (&vec![missing.id], 0), "alone it counts");
+}

@@ -4,7 +4,7 @@ use super::bed::Bed;
 use super::crew::{Hands, each};
 use super::run::RunOptions;
 use super::sight::platform;
-use super::whole::{Diagnosed, diagnosed, logits, matters};
+use super::whole::{Diagnosed, diagnosed, logits, matters, shows};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use std::collections::{HashMap, HashSet};
@@ -111,7 +111,7 @@ fn one(
     let mut equivalent = Vec::new();
     for mutant in case.mutants.iter().filter(|m| m.between()) {
         let clean = clean_logits(clean, bed, &hands.bench)?;
-        if !matters(bed, &hands.bench, mutant, &clean)? {
+        if !matters(bed, &hands.bench, mutant, &clean)? || !shows(bed, &hands.bench, &case.mutants, mutant)? {
             equivalent.push(mutant.id.clone());
         }
     }

@@ -115,6 +115,21 @@ pub fn matters(bed: &Bed, bench: &Workbench, mutant: &Mutant, clean: &[Tensor]) 
     }
 }
 
+/// Whether a fault between kernels changes the logits of any recorded run among these faults, too: where no kernel
+/// appends anything, one append that does not run is nothing more.
+pub fn shows(bed: &Bed, bench: &Workbench, all: &[Mutant], mutant: &Mutant) -> Result<bool> {
+    let others: Vec<Mutant> = all.iter().filter(|m| m.id != mutant.id).cloned().collect();
+    if others.is_empty() {
+        return Ok(true);
+    }
+    let found = [all, &others].map(|mutants| logits(bed, &mut platform(bench, mutants)));
+    match found {
+        [Ok(with), Ok(without)] => Ok(with.iter().zip(&without).any(|(a, b)| a.bytes()[..] != b.bytes()[..])),
+        [Err(e), _] | [_, Err(e)] if e.kind() == ErrorKind::DeviceLost => Err(e),
+        _ => Ok(true),
+    }
+}
+
 /// Diagnoses a model on a device with these faults. Those of `equivalent` do not count.
 pub fn diagnosed(
     bed: &Bed,
