@@ -157,8 +157,9 @@ pub fn diagnosed(
         Err(e) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => return Err(e),
         Err(e) => (None, Some(e.to_string())),
     };
-    let bugs: Vec<&Mutant> = mutants.iter().filter(|m| !equivalent.contains(&m.id)).collect();
-    let (reports, missed, named) = matched(&bugs, found.as_ref());
+    let (bugs, hidden): (Vec<&Mutant>, Vec<&Mutant>) =
+        mutants.iter().partition(|m| !equivalent.contains(&m.id));
+    let (reports, missed, named) = matched(&bugs, &hidden, found.as_ref());
     Ok(Diagnosed {
         name: name.into(),
         model: bed.name.clone(),
@@ -174,27 +175,40 @@ pub fn diagnosed(
 }
 
 /// Which report stands for which fault: one each. A report of an operator stands for the fault of that operator; one of a
-/// fault between operators for a fault between kernels, first of all one that names its node.
-fn matched(bugs: &[&Mutant], found: Option<&Diagnosis>) -> (Vec<Reported>, Vec<String>, usize) {
+/// fault between operators for a fault between kernels, first of all one that names its node. What is `hidden` changes no
+/// logits as the program is deployed, but may show where launches that join nodes are taken apart: a report of it, with its
+/// node or its cause, is neither asked for nor false.
+fn matched(
+    bugs: &[&Mutant],
+    hidden: &[&Mutant],
+    found: Option<&Diagnosis>,
+) -> (Vec<Reported>, Vec<String>, usize) {
     let faults: &[Fault] = found.map_or(&[], |d| &d.faults);
-    let mut taken: Vec<Option<usize>> = vec![None; bugs.len()];
-    for pass in [exactly, roughly] {
+    let all = [bugs, hidden].concat();
+    let mut taken: Vec<Option<usize>> = vec![None; all.len()];
+    let passes: [(Pass, std::ops::Range<usize>); 4] = [
+        (exactly, 0..bugs.len()),
+        (roughly, 0..bugs.len()),
+        (exactly, bugs.len()..all.len()),
+        (by_cause, bugs.len()..all.len()),
+    ];
+    for (pass, range) in passes {
         for (i, fault) in faults.iter().enumerate() {
             if taken.contains(&Some(i)) {
                 continue;
             }
-            let fits = (0..bugs.len()).find(|&b| taken[b].is_none() && pass(bugs[b], fault));
+            let fits = range.clone().find(|&b| taken[b].is_none() && pass(all[b], fault));
             if let Some(bug) = fits {
                 taken[bug] = Some(i);
             }
         }
     }
-    let named = bugs.iter().zip(&taken).filter(|(bug, fault)| {
+    let counted = || bugs.iter().zip(&taken);
+    let named = counted().filter(|(bug, fault)| {
         fault.is_some_and(|i| bug.causes.iter().any(|cause| cause.name() == faults[i].cause))
     });
     let named = named.count();
-    let missed =
-        bugs.iter().zip(&taken).filter(|(_, t)| t.is_none()).map(|(bug, _)| bug.id.clone()).collect();
+    let missed = counted().filter(|(_, t)| t.is_none()).map(|(bug, _)| bug.id.clone()).collect();
     let report = |(i, fault): (usize, &Fault)| Reported {
         op: fault.op.clone(),
         kind: format!("{:?}", fault.kind).to_lowercase(),
@@ -202,10 +216,13 @@ fn matched(bugs: &[&Mutant], found: Option<&Diagnosis>) -> (Vec<Reported>, Vec<S
         certain: fault.certain,
         ratio: fault.worst_ratio.min(f64::MAX),
         evidence: fault.evidence.clone(),
-        bug: taken.iter().position(|t| *t == Some(i)).map(|b| bugs[b].id.clone()),
+        bug: taken.iter().position(|t| *t == Some(i)).map(|b| all[b].id.clone()),
     };
     (faults.iter().enumerate().map(report).collect(), missed, named)
 }
+
+/// Whether a report may stand for a fault.
+type Pass = fn(&Mutant, &Fault) -> bool;
 
 fn exactly(bug: &Mutant, fault: &Fault) -> bool {
     match bug.between() {
@@ -216,6 +233,10 @@ fn exactly(bug: &Mutant, fault: &Fault) -> bool {
 
 fn roughly(bug: &Mutant, fault: &Fault) -> bool {
     bug.between() && is_between(fault)
+}
+
+fn by_cause(bug: &Mutant, fault: &Fault) -> bool {
+    roughly(bug, fault) && bug.causes.iter().any(|cause| cause.name() == fault.cause)
 }
 
 fn is_between(fault: &Fault) -> bool {
