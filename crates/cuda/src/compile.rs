@@ -3,6 +3,7 @@
 use crate::cache::Cache;
 use crate::driver::{Driver, Kernel};
 use crate::error::failed;
+use crate::map::Map;
 use crate::nvrtc::{Compiler, Refusal};
 use crate::options::Options;
 use std::sync::Arc;
@@ -19,6 +20,8 @@ pub(crate) struct Compiled {
     pub(crate) name: String,
     /// Its arguments in order.
     pub(crate) args: Vec<Arg>,
+    /// Tensor maps behind them.
+    pub(crate) maps: Vec<Map>,
     /// Fewest bytes of each binding; none are known of CUDA C++.
     pub(crate) min_sizes: Vec<u32>,
     pub(crate) workgroup: [u32; 3],
@@ -57,6 +60,7 @@ impl Front {
         info: &DeviceInfo,
     ) -> Result<Compiled> {
         let text = self.text(desc, info)?;
+        let maps = if desc.source.language == Language::Cuda { Map::all(desc)? } else { Vec::new() };
         let image = self.image(desc, &text)?;
         let doing = format!("load kernel `{}`", desc.name);
         let loaded = driver.kernel(&image, &text.entry).map_err(|failure| {
@@ -78,6 +82,7 @@ impl Front {
             kernel: Arc::new(kernel),
             name: desc.name.clone(),
             args: text.args,
+            maps,
             min_sizes: text.min_sizes,
             workgroup: desc.workgroup,
             shared: text.shared,

@@ -139,7 +139,8 @@ impl CudaDevice {
     /// The calls of a list, after all its parts and sizes were checked.
     fn calls(&mut self, list: ListId, symbols: &Symbols) -> Result<Vec<Call>> {
         let commands = self.mirror.replay(list, symbols)?;
-        let calls = launch::calls(commands, symbols, &self.mirror, &self.buffers, &self.kernels)?;
+        let calls =
+            launch::calls(commands, symbols, &self.mirror, &self.buffers, &self.kernels, &self.driver)?;
         if let Some(entry) = self.lists.get_mut(&list) {
             entry.whole_at = Some(self.frees);
         }

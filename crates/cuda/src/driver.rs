@@ -3,7 +3,7 @@
 #![allow(unsafe_code)]
 
 use crate::error::{Done, Failure, check};
-use crate::sys::{self, Address, Api, LaunchAttribute, LaunchConfig, Object};
+use crate::sys::{self, Address, Api, LaunchAttribute, LaunchConfig, Object, Shape, TensorMap};
 use std::ffi::{CString, c_int, c_void};
 use std::ptr;
 use std::sync::Arc;
@@ -159,7 +159,32 @@ impl Driver {
         })
     }
 
-    /// Starts a kernel with these arguments, each a number of 8 bytes or of 4. One that `overlaps` may begin before the
+    /// The map of an array at an address.
+    pub(crate) fn map(&self, at: Address, shape: &Shape) -> Done<TensorMap> {
+        let (mut map, steps) = (TensorMap([0; 16]), [1; 2]);
+        let (sizes, area) = (shape.sizes.as_ptr(), shape.area.as_ptr());
+        let encode = self.api.cuTensorMapEncodeTiled;
+        // SAFETY: writes the map, and reads two sizes, one stride, the box and its steps.
+        check(unsafe {
+            encode(
+                &mut map,
+                shape.dtype,
+                2,
+                at,
+                sizes,
+                &shape.row,
+                area,
+                steps.as_ptr(),
+                0,
+                shape.swizzle,
+                sys::MAP_PROMOTION,
+                0,
+            )
+        })?;
+        Ok(map)
+    }
+
+    /// Starts a kernel with these arguments: numbers of 8 bytes or of 4, and tensor maps. One that `overlaps` may begin before the
     /// kernel in front of it has ended.
     pub(crate) fn launch(
         &self,
@@ -223,6 +248,7 @@ impl Driver {
 pub(crate) enum Argument {
     Address(Address),
     Bytes(u32),
+    Map(TensorMap),
 }
 
 impl Argument {
@@ -230,6 +256,7 @@ impl Argument {
         match self {
             Argument::Address(address) => ptr::from_ref(address).cast_mut().cast(),
             Argument::Bytes(bytes) => ptr::from_ref(bytes).cast_mut().cast(),
+            Argument::Map(map) => ptr::from_ref(map).cast_mut().cast(),
         }
     }
 }

@@ -3,6 +3,7 @@
 use crate::compile::Compiled;
 use crate::driver::{Argument, Driver, Kernel, Memory};
 use crate::error::Done;
+use crate::map::Map;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_cfamily::Arg;
@@ -71,6 +72,7 @@ pub(crate) fn calls(
     mirror: &Mirror,
     memories: &Memories,
     kernels: &Kernels,
+    driver: &Driver,
 ) -> Result<Vec<Call>> {
     let limit = mirror.info().limits.max_groups_per_dim;
     let mut calls: Vec<Call> = Vec::with_capacity(commands.len());
@@ -86,7 +88,7 @@ pub(crate) fn calls(
                 calls.push(Call::Launch {
                     at,
                     kernel: Arc::clone(&compiled.kernel),
-                    arguments: arguments(compiled, bindings, memories)?,
+                    arguments: arguments(compiled, bindings, memories, driver)?,
                     groups,
                     block: compiled.workgroup,
                     shared: compiled.shared,
@@ -124,18 +126,30 @@ pub(crate) fn memory(memories: &Memories, buffer: BufferId) -> Result<&Memory> {
     memories.get(&buffer).ok_or_else(|| Error::bug(format!("buffer {} has no memory", buffer.0)))
 }
 
-fn arguments(compiled: &Compiled, bindings: &[Binding], memories: &Memories) -> Result<Vec<Argument>> {
+fn arguments(
+    compiled: &Compiled,
+    bindings: &[Binding],
+    memories: &Memories,
+    driver: &Driver,
+) -> Result<Vec<Argument>> {
+    let bound = |at: u32| {
+        let binding = bindings.get(at as usize).ok_or_else(|| Error::bug("an argument without a binding"))?;
+        Ok((binding, memory(memories, binding.buffer)?))
+    };
     let argument = |arg: &Arg| {
         let (Arg::Pointer(at) | Arg::Offset(at) | Arg::Bytes(at)) = *arg;
-        let binding = bindings.get(at as usize).ok_or_else(|| Error::bug("an argument without a binding"))?;
-        let memory = memory(memories, binding.buffer)?;
+        let (binding, memory) = bound(at)?;
         Ok(match arg {
             Arg::Pointer(_) => Argument::Address(memory.address() + binding.offset),
             Arg::Offset(_) => Argument::Address(binding.offset),
             Arg::Bytes(_) => Argument::Bytes(u32::try_from(length(binding, memory)).unwrap_or(!3)),
         })
     };
-    compiled.args.iter().map(argument).collect()
+    let map = |map: &Map| {
+        let (binding, memory) = bound(map.binding)?;
+        map.argument(driver, memory.address() + binding.offset, length(binding, memory))
+    };
+    compiled.args.iter().map(argument).chain(compiled.maps.iter().map(map)).collect()
 }
 
 /// Bytes of a bound range.

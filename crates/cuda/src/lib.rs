@@ -11,6 +11,7 @@ mod driver;
 mod error;
 mod launch;
 mod list;
+mod map;
 mod nvrtc;
 mod options;
 mod staging;

@@ -2,7 +2,7 @@
 //! fail.
 #![allow(unsafe_code, non_snake_case)]
 
-use crate::sys::{Address, Api, LaunchConfig, Object, Status};
+use crate::sys::{Address, Api, LaunchConfig, Object, Status, TensorMap};
 use std::alloc::{Layout, alloc, dealloc};
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
@@ -231,6 +231,30 @@ unsafe extern "system" fn function_attribute(place: *mut c_int, what: c_int, _: 
 extern "system" fn set_function(_: Object, _: c_int, _: c_int) -> Status {
     nothing()
 }
+/// A map that holds where the array is and what it has.
+unsafe extern "system" fn map(
+    to: *mut TensorMap,
+    dtype: c_int,
+    _: c_uint,
+    at: Address,
+    sizes: *const u64,
+    row: *const u64,
+    area: *const c_uint,
+    _: *const c_uint,
+    _: c_int,
+    swizzle: c_int,
+    _: c_int,
+    _: c_int,
+) -> Status {
+    let mut words = [0; 16];
+    // SAFETY: the device hands over two sizes, a stride and a box.
+    unsafe {
+        let (area, sizes) = (std::slice::from_raw_parts(area, 2), std::slice::from_raw_parts(sizes, 2));
+        words[..5].copy_from_slice(&[at, dtype as u64, sizes[0], sizes[1], *row]);
+        words[5..8].copy_from_slice(&[area[0].into(), area[1].into(), swizzle as u64]);
+        put(to, TensorMap(words))
+    }
+}
 unsafe extern "system" fn launch(
     config: *const LaunchConfig,
     function: Object,
@@ -282,6 +306,7 @@ pub static API: Api = Api {
     cuFuncGetAttribute: function_attribute,
     cuFuncSetAttribute: set_function,
     cuLaunchKernelEx: launch,
+    cuTensorMapEncodeTiled: map,
     cuGraphInstantiateWithFlags: instantiate,
     cuGraphDestroy: destroy_graph,
     cuGraphExecDestroy: destroy_graph,

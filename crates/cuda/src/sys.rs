@@ -57,6 +57,29 @@ pub(crate) struct LaunchConfig {
     pub(crate) count: c_uint,
 }
 
+/// `CU_TENSOR_MAP_DATA_TYPE_UINT32` and `_FLOAT16`.
+pub(crate) const MAP_U32: c_int = 2;
+pub(crate) const MAP_F16: c_int = 6;
+/// `CU_TENSOR_MAP_L2_PROMOTION_L2_128B`.
+pub(crate) const MAP_PROMOTION: c_int = 2;
+
+/// `CUtensorMap`.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct TensorMap(pub(crate) [u64; 16]);
+
+/// What a tensor map says of an array of two dimensions, the neighbours first.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    pub(crate) dtype: c_int,
+    pub(crate) sizes: [u64; 2],
+    /// Bytes from a row to the next.
+    pub(crate) row: u64,
+    /// The box.
+    pub(crate) area: [c_uint; 2],
+    pub(crate) swizzle: c_int,
+}
+
 functions! {
     /// The loaded functions of the driver.
     Api "system" {
@@ -96,6 +119,7 @@ functions! {
         cuFuncGetAttribute: fn(*mut c_int, c_int, Object) -> Status;
         cuFuncSetAttribute: fn(Object, c_int, c_int) -> Status;
         cuLaunchKernelEx: fn(*const LaunchConfig, Object, *mut *mut c_void, *mut *mut c_void) -> Status;
+        cuTensorMapEncodeTiled: fn(*mut TensorMap, c_int, c_uint, Address, *const u64, *const u64, *const c_uint, *const c_uint, c_int, c_int, c_int, c_int) -> Status;
         cuGraphInstantiateWithFlags: fn(*mut Object, Object, u64) -> Status;
         cuGraphDestroy: fn(Object) -> Status;
         cuGraphExecDestroy: fn(Object) -> Status;

@@ -38,6 +38,7 @@ fn kernel(device: &mut CudaDevice, name: &str, overlaps: bool) -> KernelId {
             kernel: Arc::new(raw),
             name: desc.name,
             args: vec![tapml_cfamily::Arg::Pointer(0), tapml_cfamily::Arg::Bytes(0)],
+            maps: Vec::new(),
             min_sizes: vec![4],
             workgroup: desc.workgroup,
             shared: 0,

@@ -112,6 +112,9 @@ pub struct SpeedReport {
     /// sum is more than a step takes in which they overlap.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub profile: Vec<KernelTime>,
+    /// The same of the long prompt, whose floors are those of its bytes alone: products of many rows take longer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub prefill_profile: Vec<KernelTime>,
 }
 
 /// Measures a language model with logits of the last row on a platform. `note` is told what is being done.
@@ -230,6 +233,7 @@ impl Bench<'_> {
             }
             _ => Vec::new(),
         };
+        let prefill_profile = self.profile_prefill(&mut feeder)?;
         let bytes_per_token = traffic::of_step(self.model.graph(), &symbols)?;
         let (decode_rate, prefill_rate) = (Rate::of(&decode), Rate::of(&prefill));
         let floor = if self.bandwidth > 0.0 { bytes_per_token as f64 / self.bandwidth } else { 0.0 };
@@ -253,7 +257,23 @@ impl Bench<'_> {
             load_seconds,
             runs: prefill.iter().zip(&decode).map(run).collect(),
             profile,
+            prefill_profile,
         })
+    }
+
+    /// The kernels of the long prompt, if they are asked for and it is one step.
+    fn profile_prefill(&self, feeder: &mut Feeder) -> Result<Vec<KernelTime>> {
+        let tokens = self.options.prefill_tokens;
+        let Some(recording) = self.recording.as_ref().filter(|_| self.options.profile > 0 && tokens > 0)
+        else {
+            return Ok(Vec::new());
+        };
+        recording.start();
+        for _ in 0..self.options.profile {
+            let prompt = feeder.prompt(tokens);
+            feeder.generate(&prompt, 1)?;
+        }
+        recording.finish(self.model.graph(), &Symbols::np(tokens as u64, 0), self.bandwidth)
     }
 }
 

@@ -44,7 +44,7 @@ pub struct DecodeCommand {
     /// Runs, after one that is not counted
     #[arg(long, value_name = "N", default_value_t = 5)]
     runs: usize,
-    /// Time every kernel of a step against its own floor
+    /// Time every kernel of a step, and of the long prompt, against its own floor
     #[arg(long)]
     profile: bool,
     #[command(flatten)]
@@ -127,7 +127,12 @@ impl DecodeCommand {
             ))?;
         }
         self.json.say(&format!("load     {:.2} s", s.load_seconds))?;
-        if s.profile.is_empty() { Ok(()) } else { self.json.say(&profile(&s.profile)) }
+        for (what, kernels) in [("a step", &s.profile), ("the long prompt", &s.prefill_profile)] {
+            if !kernels.is_empty() {
+                self.json.say(&format!("kernels of {what}\n{}", profile(kernels)))?;
+            }
+        }
+        Ok(())
     }
 }
 

@@ -12,24 +12,29 @@ use tapml_graph::{DType, Dim, Extent, Op, TensorType};
 const TEXT: &str = include_str!("matmul.cu");
 /// The compute capability, times ten, whose tensor cores the kernel uses. No other has these instructions.
 const HOPPER: u32 = 90;
-/// Rows of a tile, and outputs that it can have; of gated products, those of both weights.
+/// Rows of a tile.
 const ROWS: u32 = 128;
-const COLUMNS: [u32; 3] = [128, 192, 64];
-/// What a tile costs beside its products, in outputs.
-const OVERHEAD: u32 = 40;
+/// Rows of weights that a group of four warps takes, and how many such groups a block can have.
+const UNIT: u32 = 64;
+const GROUPS: [u32; 3] = [2, 3, 1];
+/// What a tile costs beside its products, in rows of weights.
+const OVERHEAD: u32 = 20;
 /// Rows of a run that tiles are chosen for.
 const USUAL_ROWS: u32 = 512;
-/// Blocks, one for each multiprocessor of a Hopper chip. Any number is right.
+/// Blocks, one for each multiprocessor of a Hopper chip, two in a cluster. Any even number is right.
 const BLOCKS: u32 = 132;
-const THREADS: u32 = 512;
+const CLUSTER: u32 = 2;
+/// Threads of a group.
+const THREADS: u32 = 128;
 /// Elements along K of a stage.
 const STEP: u32 = 64;
 /// Elements that share a scale.
 const GROUP: u32 = 32;
 /// Bytes of shared memory that the text itself declares, or loses by alignment.
 const BESIDE: u32 = 3 << 10;
-/// Stages of the ring at most.
-const DEPTH: u32 = 6;
+/// Stages of the ring at most, and at least.
+const DEPTH: u32 = 8;
+const SHALLOWEST: u32 = 4;
 
 /// Products of one input with a weight, with two and a gate, or with up to [`MOST`]. The kernel binds, in this order: `x`;
 /// each weight, of a packed one words and scales; the biases; the outputs.
@@ -101,24 +106,25 @@ impl Matmul {
         if info.features.cuda != Some(HOPPER) {
             return None;
         }
-        let columns = self.columns();
-        // Packed weights become two planes.
-        let planes = if self.packed { 2 } else { 1 };
-        let stage = (ROWS + planes * columns) * 2 * STEP;
-        let stages = (info.limits.max_workgroup_memory.saturating_sub(BESIDE) / stage).min(DEPTH);
-        if stages < 4 {
+        let groups = self.groups();
+        let stage = ROWS * 2 * STEP + groups * UNIT * if self.packed { STEP / 2 } else { 2 * STEP };
+        let results = self.results(groups);
+        let room = info.limits.max_workgroup_memory.saturating_sub(BESIDE + results);
+        let stages = (room / stage).min(DEPTH);
+        if stages < SHALLOWEST {
             return None;
         }
         let [n, p, constant] = affine(&self.rows).ok()?;
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
-        let read = 1 + weights * if self.packed { 2 } else { 1 } + biases;
-        let mut desc = desc(info, "matmul/cuda", "cuda/matmul.cu", TEXT, THREADS, stages * stage + 1024);
-        desc.bindings = bindings(read, self.outputs.len());
+        let arrays = if self.packed { 2 } else { 1 };
+        let (threads, memory) = ((groups + 1) * THREADS, stages * stage + results + 1024);
+        let mut desc = desc(info, "matmul/cuda", "cuda/matmul.cu", TEXT, threads, memory);
+        desc.bindings = bindings(1 + weights * arrays + biases, self.outputs.len());
         let output = |at: usize| self.outputs.get(at).copied().unwrap_or(0);
         desc.constants = [
             ("K", self.k),
-            ("COLS", columns),
+            ("GROUPS", groups),
             ("STAGES", stages),
             ("FORMAT", if self.packed { 4 } else { 1 }),
             ("PARTS", self.outputs.len() as u32),
@@ -136,26 +142,55 @@ impl Matmul {
         ]
         .map(|(name, value)| (name.to_string(), f64::from(value)))
         .to_vec();
+        // Half of the rows of a tile: the other block of the cluster brings the other half.
+        desc.constants.extend(map(0, 0, [2, self.k, STEP, ROWS / CLUSTER]));
+        let weight = match (self.packed, self.gated) {
+            (false, _) => [2, self.k, STEP, UNIT],
+            (true, false) => [4, self.k / 8, STEP / 8, UNIT],
+            (true, true) => [4, self.k / 8, STEP / 8, UNIT / 2 * groups],
+        };
+        desc.constants.extend((0..weights).flat_map(|i| map(i + 1, 1 + i * arrays, weight)));
         desc.check_limits(info).ok()?;
         Some((desc, [Extent::of(u64::from(BLOCKS)), one(), one()]))
     }
 
-    /// The outputs of a tile: as many as end soonest in a run of [`USUAL_ROWS`].
-    fn columns(&self) -> u32 {
-        let width = self.outputs.iter().sum::<u32>() * if self.gated { 2 } else { 1 };
-        let cost = |columns: u32| {
-            let tiles = u64::from(USUAL_ROWS / ROWS) * u64::from(width.div_ceil(columns));
-            tiles.div_ceil(u64::from(BLOCKS)) * u64::from(columns + OVERHEAD)
+    /// The groups of a block: as many as end soonest in a run of [`USUAL_ROWS`].
+    fn groups(&self) -> u32 {
+        // Each of two groups takes a weight.
+        if self.gated && !self.packed {
+            return 2;
+        }
+        let of_unit = if self.gated { UNIT / 2 } else { UNIT };
+        let units: u32 = self.outputs.iter().map(|o| o.div_ceil(of_unit)).sum();
+        let cost = |&groups: &u32| {
+            let tiles = units.div_ceil(groups).div_ceil(CLUSTER) * (USUAL_ROWS / ROWS);
+            u64::from(tiles.div_ceil(BLOCKS / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
         };
-        // Wide tiles of two planes leave room for too few stages.
-        let most = if self.packed { ROWS } else { u32::MAX };
-        COLUMNS.into_iter().filter(|&c| c <= most).min_by_key(|&c| cost(c)).unwrap_or(ROWS)
+        GROUPS.into_iter().min_by_key(cost).unwrap_or(2)
     }
 
-    /// The longest chain of additions: 16 products at a time, one after the other, of each plane.
-    fn chain(&self) -> u32 {
-        self.k / 16 * if self.packed { 2 } else { 1 } + 16
+    /// Bytes of shared memory that results go through.
+    fn results(&self, groups: u32) -> u32 {
+        match (self.gated, self.packed) {
+            // The groups exchange half of their sums there.
+            (true, false) => 2 * ROWS / 2 * UNIT * 4,
+            (true, true) => groups * ROWS * UNIT,
+            (false, _) => groups * ROWS * UNIT * 2,
+        }
     }
+
+    /// The longest chain of additions: 16 products at a time, one after the other; of packed weights the sums of the groups.
+    fn chain(&self) -> u32 {
+        self.k / if self.packed { GROUP } else { 16 } + 18
+    }
+}
+
+/// The constants of a tensor map (see `docs/cuda.md`): its number, its binding, and bytes of an element, elements of a row,
+/// width and height of the box.
+fn map(index: usize, binding: usize, [bytes, row, width, height]: [u32; 4]) -> Vec<(String, f64)> {
+    let numbers = [("_BYTES", bytes), ("_ROW", row), ("_WIDTH", width), ("_HEIGHT", height)];
+    let named = numbers.map(|(name, value)| (format!("MAP{index}{name}"), f64::from(value)));
+    std::iter::once((format!("MAP{index}"), binding as f64)).chain(named).collect()
 }
 
 /// The plan of a product with the launch for many rows in place of those that it has, where the device can run that. Those
@@ -195,14 +230,40 @@ mod tests {
         Matmul { k: 4096, packed, outputs, gated, bias: None, out: DType::F16, rows }
     }
 
+    fn chip(cuda: Option<u32>) -> DeviceInfo {
+        let mut info = crate::any_device();
+        info.limits.max_workgroup_memory = 227 << 10;
+        info.limits.max_invocations = 1024;
+        info.limits.max_storage_buffers = 64;
+        info.limits.max_workgroup_size = [1024, 1024, 64];
+        info.features.cuda = cuda;
+        info
+    }
+
     #[test]
-    fn tiles_are_as_wide_as_ends_soonest() {
-        let columns = |outputs: &[u32], gated| product(outputs, false, gated).columns();
-        assert_eq!(columns(&[4096], false), 128, "one tile a block");
-        assert_eq!(columns(&[4096, 1024, 1024], false), 192, "one tile a block");
-        assert_eq!(columns(&[2048], false), 64);
-        assert_eq!(columns(&[14336], true), 192);
-        assert_eq!(product(&[14336], true, true).columns(), 128, "two planes");
+    fn as_many_groups_as_end_soonest() {
+        let groups = |outputs: &[u32], packed| product(outputs, packed, false).groups();
+        assert_eq!(groups(&[4096], false), 2, "one tile a block");
+        assert_eq!(groups(&[4096, 1024, 1024], true), 3, "one tile a block");
+        assert_eq!(groups(&[2048], false), 1, "one tile a block");
+        for packed in [false, true] {
+            assert_eq!(product(&[14336], packed, true).groups(), 2);
+        }
+        assert_eq!(product(&[64], false, true).groups(), 2, "a weight each");
+    }
+
+    #[test]
+    fn arrays_are_mapped_where_they_are_bound() {
+        let info = chip(Some(HOPPER));
+        for (packed, gated, bound, row) in [(false, false, [0, 1], 4096), (true, true, [0, 1], 512)] {
+            let (desc, _) = product(&[4096], packed, gated).kernel(&info).unwrap();
+            let constant =
+                |name: &str| desc.constants.iter().find(|(n, _)| n == name).map(|(_, v)| *v as u32);
+            let maps = [0, 1].map(|i| constant(&format!("MAP{i}")));
+            assert_eq!((maps, constant("MAP1_ROW")), (bound.map(Some), Some(row)));
+            assert_eq!(constant("MAP2"), gated.then_some(3));
+            assert_eq!(constant("MAP3"), None);
+        }
     }
 
     #[test]
@@ -222,16 +283,11 @@ mod tests {
 
     #[test]
     fn only_hopper_takes_it() {
-        let mut info = crate::any_device();
-        info.limits.max_workgroup_memory = 227 << 10;
-        info.limits.max_invocations = 1024;
-        info.limits.max_storage_buffers = 64;
-        info.limits.max_workgroup_size = [1024, 1024, 64];
-        for (chip, taken) in [(None, false), (Some(89), false), (Some(90), true), (Some(100), false)] {
-            info.features.cuda = chip;
+        for (of, taken) in [(None, false), (Some(89), false), (Some(90), true), (Some(100), false)] {
+            let info = chip(of);
             for packed in [false, true] {
                 let kernel = product(&[4096, 1024, 1024], packed, false).kernel(&info);
-                assert_eq!(kernel.is_some(), taken, "{chip:?}");
+                assert_eq!(kernel.is_some(), taken, "{of:?}");
                 let fits = kernel.is_none_or(|(desc, _)| desc.workgroup_memory <= 225 << 10);
                 assert!(fits, "room for what the text declares");
             }
