@@ -82,12 +82,18 @@ impl Sampler {
     /// The next token after the text `history`. Of equally likely tokens, greedy choice takes the one of least id.
     /// Fails on a logit that is NaN or +infinity; −infinity means never.
     pub fn sample(&mut self, logits: &[f32], history: &[u32]) -> Result<u32> {
-        if let Some(bad) = logits.iter().position(|l| l.is_nan() || *l == f32::INFINITY) {
+        let wrong = |l: f32| l.is_nan() || l == f32::INFINITY;
+        // Without an early end, which is faster: there are many logits, and they are right.
+        let found = logits.iter().fold(false, |found, &l| found | wrong(l));
+        if let Some(bad) = found.then(|| logits.iter().position(|&l| wrong(l))).flatten() {
             let value = logits[bad];
             return Err(Error::invalid(format!(
                 "the logit of token {bad} is {value}, expected a finite number"
             ))
             .with_hint("the model computed wrongly; `tapml diagnose` finds the operator"));
+        }
+        if self.sampling.temperature == 0.0 && self.sampling.repetition_penalty.is_none() {
+            return greatest(logits);
         }
         let mut candidates: Vec<Candidate> = logits
             .iter()
@@ -99,7 +105,7 @@ impl Sampler {
             penalise(&mut candidates, history, f64::from(penalty));
         }
         let best = candidates.iter().copied().reduce(|a, b| if b.1 > a.1 { b } else { a });
-        let best = best.ok_or_else(|| Error::invalid("no token has a logit above -infinity"))?;
+        let best = best.ok_or_else(never)?;
         if self.sampling.temperature == 0.0 {
             return Ok(best.0);
         }
@@ -140,6 +146,16 @@ impl Sampler {
         // Rounding may leave a little at the end, which then falls to the last candidate.
         chosen.or(candidates.last()).map_or(0, |c| c.0)
     }
+}
+
+/// The token of the greatest logit, of several the one of least id.
+fn greatest(logits: &[f32]) -> Result<u32> {
+    let possible = logits.iter().zip(0..).filter(|(l, _)| **l > f32::NEG_INFINITY);
+    possible.reduce(|a, b| if b.0 > a.0 { b } else { a }).map(|(_, id)| id).ok_or_else(never)
+}
+
+fn never() -> Error {
+    Error::invalid("no token has a logit above -infinity")
 }
 
 /// Largest first, least id first among equals.

@@ -15,7 +15,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{
-    Context, Error, ErrorKind, Extent, Graph, Node, Origin, Result, Symbols, TensorType, ValueId,
+    Context, Error, ErrorKind, Extent, Graph, Node, Op, Origin, Result, Symbols, TensorType, ValueId,
 };
 
 /// A quiet NaN as f32, and as both of two f16 or bf16.
@@ -282,10 +282,22 @@ impl<'a> Compiler<'a> {
             });
         }
         self.check_groups(launch)?;
-        let kernel = self.kernel(&launch.desc)?;
+        let mut desc = launch.desc.clone();
+        desc.overlaps &= !self.computes_weights(node);
+        let kernel = self.kernel(&desc)?;
         let groups = launch.groups.clone();
         self.steps.push(Step::Dispatch { node: node.name.clone(), kernel, bindings, groups, when });
         Ok(())
+    }
+
+    /// Whether a product's weights are what earlier nodes made: its kernel must not ask for them before these have ended.
+    fn computes_weights(&self, node: &Node) -> bool {
+        let product = matches!(
+            node.op,
+            Op::Linear(_) | Op::GatedLinear(_) | Op::QuantizedLinear(_) | Op::QuantizedGatedLinear(_)
+        );
+        let weight = |&value: &ValueId| self.graph.value(value).origin == Origin::Weight;
+        product && !node.inputs.iter().skip(1).all(weight)
     }
 
     /// Fails now rather than in a run if the grid at capacity is beyond the device's limit.

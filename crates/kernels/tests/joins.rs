@@ -6,7 +6,7 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use tapml_device::{BindingKind, DeviceInfo};
 use tapml_graph::op::{
-    AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
+    Add, AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
 };
 use tapml_graph::{Builder, DType, Graph, Symbol, Symbols, TensorType, ValueId};
 use tapml_kernels::{CompileOptions, Program, Step, When, any_device, compile};
@@ -154,6 +154,26 @@ fn other_chips_take_every_nodes_own_kernel_for_many_rows() {
     let plain = compile(&graph, &any_device(), &options()).unwrap();
     assert_eq!(dispatched(&program, 5), dispatched(&plain, 5));
     assert!(plain.steps.iter().all(|step| step.when() == When::Always));
+}
+
+#[test]
+fn products_with_computed_weights_do_not_overlap() {
+    for computed in [false, true] {
+        let mut b = Builder::new("product");
+        let x = b.input("x", typed(DType::F16, "n,256")).unwrap();
+        let mut w = b.weight("w", typed(DType::F16, "64,256")).unwrap();
+        if computed {
+            w = b.node("sum", Add {}, &[w, w]).unwrap();
+        }
+        let y = b.node("y", Linear::default(), &[x, w]).unwrap();
+        b.output("y", y);
+        let program = compile(&b.finish().unwrap(), &hopper(), &options()).unwrap();
+        for (n, name) in [(1, "linear/cuda"), (5, "matmul/cuda")] {
+            assert_eq!(dispatched(&program, n).last(), Some(&("y", name)));
+        }
+        let products = program.kernels.iter().filter(|kernel| kernel.name.ends_with("/cuda"));
+        assert!(products.clone().count() == 2 && products.into_iter().all(|k| k.overlaps != computed));
+    }
 }
 
 #[test]

@@ -94,7 +94,7 @@ INLINE Place place_of(u32 column, u32 group) {
 #endif
 }
 
-INLINE float gated(float gate, float other) { return gate / (1.0f + __expf(-gate)) * other; }
+INLINE float gated(float gate, float other) { return __fdividef(gate, 1.0f + __expf(-gate)) * other; }
 
 #if BIAS
 INLINE float bias_of(const void* b, u32 i) {

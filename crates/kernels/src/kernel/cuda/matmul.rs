@@ -1,6 +1,6 @@
 //! Products of many rows on the tensor cores of Hopper chips: `matmul.cu`, and what it is asked to do.
 
-use super::{bindings, desc, linear::MOST, may_be_one};
+use super::{HOPPER, bindings, desc, linear::MOST, may_be_one};
 use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Places};
 use crate::kernel::source::{affine, one, weight_code};
@@ -10,8 +10,6 @@ use tapml_graph::op::Packing;
 use tapml_graph::{DType, Dim, Extent, Op, TensorType};
 
 const TEXT: &str = include_str!("matmul.cu");
-/// The compute capability, times ten, whose tensor cores the kernel uses. No other has these instructions.
-const HOPPER: u32 = 90;
 /// Rows of a tile.
 const ROWS: u32 = 128;
 /// Rows of weights that a group of four warps takes, and how many such groups a block can have.

@@ -18,6 +18,9 @@ const COPIES: u32 = 80;
 /// That of kernels which start before the one in front has ended, and of clusters of blocks.
 const OVERLAP: u32 = 90;
 
+/// That of the chips whose tensor cores take products of 64 rows (`wgmma`). No other has these instructions.
+const HOPPER: u32 = 90;
+
 const PRELUDE: &str = include_str!("prelude.cu");
 
 /// A kernel without constants and bindings.

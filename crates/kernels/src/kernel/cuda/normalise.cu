@@ -5,6 +5,7 @@
 #define THREADS 256
 #define PER_TURN (THREADS * 8)
 #define TURNS ((K + PER_TURN - 1) / PER_TURN)
+#define HELD (TURNS < 2 ? TURNS : 2)
 
 struct alignas(16) Eight { u32 w[4]; };
 
@@ -34,24 +35,46 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalise(
     launch_next();
     wait_previous();
     if (blockIdx.x >= ROWS_N * symbols[0] + ROWS_P * symbols[1] + ROWS_C) return;
+    // Everything is asked for before anything is written: what is written could be what is read, for all the compiler knows.
+    Eight x[TURNS];
+#if ADD
+    Eight z[TURNS];
+#endif
     float v[TURNS][8], squares = 0;
 #pragma unroll
     for (int i = 0; i < TURNS; i++) {
         const u32 at = i * PER_TURN + thread * 8;
         if (at >= K) break;
-        const Eight x = *(const Eight*)(a + row + at);
+        x[i] = *(const Eight*)(a + row + at);
+#if ADD
+        z[i] = *(const Eight*)(b + row + at);
+#endif
+    }
+#if WEIGHT
+    // More of them would take too many registers.
+    float first[HELD][8];
+#pragma unroll
+    for (int i = 0; i < HELD; i++) {
+        const u32 at = i * PER_TURN + thread * 8;
+#pragma unroll
+        for (int j = 0; j < 8; j++) first[i][j] = at < K ? weight_of(weights, at + j) : 0;
+    }
+#endif
+#pragma unroll
+    for (int i = 0; i < TURNS; i++) {
+        const u32 at = i * PER_TURN + thread * 8;
+        if (at >= K) break;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            v[i][2 * j] = low(x.w[j]);
-            v[i][2 * j + 1] = high(x.w[j]);
+            v[i][2 * j] = low(x[i].w[j]);
+            v[i][2 * j + 1] = high(x[i].w[j]);
         }
 #if ADD
-        const Eight z = *(const Eight*)(b + row + at);
         Eight added;
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            v[i][2 * j] += low(z.w[j]);
-            v[i][2 * j + 1] += high(z.w[j]);
+            v[i][2 * j] += low(z[i].w[j]);
+            v[i][2 * j + 1] += high(z[i].w[j]);
             added.w[j] = pack(v[i][2 * j], v[i][2 * j + 1]);
         }
         *(Eight*)(sum + row + at) = added;
@@ -79,7 +102,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalise(
             for (int e = 0; e < 2; e++) {
                 f[e] = v[i][2 * j + e] * factor;
 #if WEIGHT
-                f[e] *= (float)OFFSET + weight_of(weights, at + 2 * j + e);
+                f[e] *= (float)OFFSET + (i < HELD ? first[i < HELD ? i : 0][2 * j + e] : weight_of(weights, at + 2 * j + e));
 #endif
             }
             scaled.w[j] = pack(f[0], f[1]);
