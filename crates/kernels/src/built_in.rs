@@ -1,6 +1,7 @@
 //! The built-in kernels by name, each as a sample of its operator launches it.
 
-use crate::kernel::attention::split;
+use crate::kernel::argmax;
+use crate::kernel::attention::{self, split};
 use crate::kernel::product::row;
 use crate::kernel::source::is_prelude;
 use crate::kernel::{KERNELS, KernelRow};
@@ -52,7 +53,9 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
         let able = DeviceInfo { features, ..any };
         let samples = KERNELS.iter().filter_map(|row| BuiltIn::samples(row, &able).ok()).flatten();
         let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
-        of_samples.chain(row::texts()).chain([split::JOINED_TEXT.to_string()]).collect()
+        let rows = row::texts().into_iter().chain(attention::row::texts());
+        let others = argmax::TEXTS.into_iter().chain([split::JOINED_TEXT]).map(String::from);
+        of_samples.chain(rows).chain(others).collect()
     });
     let Source { language, prelude, text, .. } = &desc.source;
     *language == Language::Wgsl && texts.contains(text) && is_prelude(prelude)

@@ -133,6 +133,8 @@ struct Compiler<'a> {
     kernel_index: HashMap<Vec<u8>, u32>,
     steps: Vec<Step>,
     symbols: u32,
+    /// Buffers that joined launches keep to themselves, by their size.
+    kept_bytes: HashMap<u64, u32>,
     max_groups: u32,
     /// The buffer of each state, and whether the run extends or advances it in place.
     states: Vec<(u32, bool)>,
@@ -165,6 +167,7 @@ impl<'a> Compiler<'a> {
             kernel_index: HashMap::new(),
             steps: Vec::new(),
             symbols,
+            kept_bytes: HashMap::new(),
             max_groups: info.limits.max_groups_per_dim,
             states: Vec::new(),
             traces: Vec::new(),

@@ -3,7 +3,7 @@
 
 use crate::cache::KernelCache;
 use crate::instance::{Instance, commands, expect_within};
-use crate::kernel::argmax;
+use crate::kernel::argmax::{self, Bound, Launch};
 use crate::plan::{When, symbol_bytes};
 use crate::program::{Port, Program};
 use tapml_device::{Binding, BufferId, Command, Device, Get, KernelId, ListId, Put, Turn};
@@ -18,11 +18,26 @@ pub(crate) struct Follow {
     list: ListId,
     /// The token found at each position.
     found: BufferId,
+    /// What the launches that find it have among themselves.
+    between: BufferId,
 }
 
 impl Follow {
     pub(crate) fn unload(self, device: &mut dyn Device) -> Result<()> {
-        device.destroy_list(self.list).and(device.destroy_buffer(self.found))
+        let list = device.destroy_list(self.list);
+        list.and(device.destroy_buffer(self.found)).and(device.destroy_buffer(self.between))
+    }
+}
+
+/// Buffers that were made on the way to something.
+#[derive(Default)]
+struct Made(Vec<BufferId>);
+
+impl Made {
+    /// Frees them after a failure.
+    fn undo(self, device: &mut dyn Device, error: Error) -> Error {
+        self.0.into_iter().for_each(|buffer| drop(device.destroy_buffer(buffer)));
+        error
     }
 }
 
@@ -115,25 +130,38 @@ impl Instance {
     fn prepare(&self, device: &mut dyn Device, cache: &mut KernelCache) -> Result<Follow> {
         let program = self.program();
         let ends = Ends::of(program)?;
-        let (desc, groups) = argmax::kernel(ends.width, device.info())?;
-        desc.check_limits(device.info())?;
+        let (launches, bytes) = argmax::launches(ends.width, device.info())?;
+        launches.iter().try_for_each(|launch| launch.desc.check_limits(device.info()))?;
         let kernels =
             program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
         let mut list = commands(program, &kernels, self.buffers(), When::OneRow);
-        let kernel = cache.get(device, &desc)?;
+        let chosen = launches.iter().map(|k| cache.get(device, &k.desc)).collect::<Result<Vec<_>>>()?;
         let symbols =
             self.symbols().ok_or_else(|| Error::bug("a language model without a block of symbols"))?;
         let rows = program.capacity.get(Symbol::P).unwrap_or(0).saturating_add(1);
-        let found = device.create_buffer("found tokens", rows.saturating_mul(4))?;
-        let bound = [self.buffer(ends.logits.buffer), self.buffer(ends.ids.buffer), found, symbols];
-        let bindings = bound.map(Binding::whole).to_vec();
-        list.push(Command::Dispatch { label: "argmax".into(), kernel, bindings, groups });
-        match device.record(&list) {
-            Ok(list) => Ok(Follow { list, found }),
-            Err(e) => {
-                drop(device.destroy_buffer(found));
-                Err(e)
+        let buffers = [("found tokens", rows.saturating_mul(4)), ("greatest logits", bytes)];
+        let mut made = Made::default();
+        for (label, bytes) in buffers {
+            match device.create_buffer(label, bytes) {
+                Ok(buffer) => made.0.push(buffer),
+                Err(e) => return Err(made.undo(device, e)),
             }
+        }
+        let [found, between] = made.0[..] else { return Err(Error::bug("two buffers were made")) };
+        for (Launch { groups, bound, .. }, kernel) in launches.into_iter().zip(chosen) {
+            let buffer = |bound| match bound {
+                Bound::Logits => self.buffer(ends.logits.buffer),
+                Bound::Token => self.buffer(ends.ids.buffer),
+                Bound::Between => between,
+                Bound::Found => found,
+                Bound::Symbols => symbols,
+            };
+            let bindings = bound.into_iter().map(buffer).map(Binding::whole).collect();
+            list.push(Command::Dispatch { label: "argmax".into(), kernel, bindings, groups });
+        }
+        match device.record(&list) {
+            Ok(list) => Ok(Follow { list, found, between }),
+            Err(e) => Err(made.undo(device, e)),
         }
     }
 }

@@ -5,7 +5,7 @@ mod common;
 
 use common::{emulator, typed};
 use std::collections::HashMap;
-use tapml_device::{AdapterKind, Device, DeviceInfo};
+use tapml_device::{AdapterKind, Device, DeviceInfo, Features};
 use tapml_graph::op::{
     AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, Packing, QuantizedGatedLinear,
     QuantizedLinear, RmsNorm, Rope, RopeAngles,
@@ -160,13 +160,28 @@ fn kernels_of_one_row(program: &Program) -> Vec<&str> {
         .collect()
 }
 
-/// Logits and residual streams of a prompt of three rows and four rows behind it.
-fn outputs(device: &mut dyn Device, program: &Program, weights: &HashMap<String, Tensor>) -> Vec<f64> {
+/// A prompt of three rows and four rows behind it: rows and what is cached before each run.
+const SHORT: [(u64, u64); 5] = [(3, 0), (1, 3), (1, 4), (1, 5), (1, 6)];
+/// Keys that make one part, two and three, where a part has at least 128.
+const LONG: [(u64, u64); 4] = [(1, 127), (1, 128), (1, 129), (1, 280)];
+
+/// Logits and residual streams of these runs. What is cached before a run and was not fed is made up.
+fn outputs(
+    device: &mut dyn Device,
+    program: &Program,
+    weights: &HashMap<String, Tensor>,
+    runs: &[(u64, u64)],
+) -> Vec<f64> {
     let give = |name: &str| Ok(weights[name].clone());
     let mut cache = KernelCache::new();
     let mut instance = Instance::load_with(device, &mut cache, program, &give).unwrap();
     let mut all = Vec::new();
-    for (n, p) in [(3, 0), (1, 3), (1, 4), (1, 5), (1, 6)] {
+    let mut held = 0;
+    for &(n, p) in runs {
+        if p != held {
+            write_caches(device, &mut instance, p as usize);
+        }
+        held = p + n;
         let ids: Vec<u32> = (0..n).map(|i| ((7 * (p + i) + 3) % VOCAB) as u32).collect();
         let ids = Tensor::from_u32(vec![n as usize], ids).unwrap();
         let found =
@@ -178,6 +193,18 @@ fn outputs(device: &mut dyn Device, program: &Program, weights: &HashMap<String,
     instance.unload(device).unwrap();
     cache.clear(device).unwrap();
     all
+}
+
+/// Fills all caches with so many rows.
+fn write_caches(device: &mut dyn Device, instance: &mut Instance, rows: usize) {
+    let states = instance.program().states.clone();
+    for (at, state) in states.iter().enumerate() {
+        let width = (KV_HEADS * HEAD) as usize;
+        let value = |i: usize| ((i * 37 + at * 11) % 64) as f64 / 32.0 - 1.0;
+        let values: Vec<f64> = (0..rows * width).map(value).collect();
+        let tensor = Tensor::from_f64(state.ty.dtype, vec![rows, width], &values).unwrap();
+        instance.write_state(device, &state.name, &tensor).unwrap();
+    }
 }
 
 /// Emulators with subgroups of two sizes, and Vulkan if there is an adapter whose subgroups are large enough, where kernels
@@ -195,6 +222,36 @@ fn able() -> Vec<Box<dyn Device>> {
     all
 }
 
+/// Fails unless one row's joined launches give in these runs what its nodes alone give; returns the kernels of one row.
+fn expect_the_same(
+    device: &mut dyn Device,
+    info: &DeviceInfo,
+    (act, weights): (DType, Weights),
+    runs: &[(u64, u64)],
+) -> Vec<String> {
+    let graph = llama(act, weights);
+    let contents = contents(&graph);
+    let most = runs.iter().fold((0, 0), |most, run| (run.0.max(most.0), run.1.max(most.1)));
+    let options = || CompileOptions::new(Symbols::np(most.0, most.1 + 74));
+    let joined = compile(&graph, info, &options()).unwrap();
+    // Memory that is looked into is planned node by node.
+    let poisoned = CompileOptions { poison: true, ..options() };
+    let alone = compile(&graph, info, &poisoned).unwrap();
+    let few = kernels_of_one_row(&joined);
+    assert!(few.len() <= 24 && kernels_of_one_row(&alone).len() > 30, "{few:?}");
+    assert!(joined.kernels.iter().all(is_built_in), "{few:?}");
+    let found = outputs(device, &joined, &contents, runs);
+    let expected = outputs(device, &alone, &contents, runs);
+    let most = expected.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+    let allowed = if act == DType::F16 { 4e-3 } else { 4e-6 } * most;
+    assert!(most > 0.1 && most < 100.0, "{most}");
+    for (i, (a, b)) in found.iter().zip(&expected).enumerate() {
+        let label = format!("{act} {weights:?} on {}: {i}", info.name);
+        assert!((a - b).abs() <= allowed, "{label}: {a} instead of {b} ± {allowed}");
+    }
+    few.into_iter().map(String::from).collect()
+}
+
 #[test]
 fn joined_launches_give_what_nodes_alone_give() {
     let packed = |bits| Some(Packing { bits, group: 32, zeros: false });
@@ -203,27 +260,38 @@ fn joined_launches_give_what_nodes_alone_give() {
         let info = as_gpu(device.info());
         for act in [DType::F32, DType::F16] {
             for (packing, bias) in cases {
-                let graph = llama(act, Weights { packing, bias });
-                let weights = contents(&graph);
-                let options = || CompileOptions::new(Symbols::np(4, 80));
-                let joined = compile(&graph, &info, &options()).unwrap();
-                // Memory that is looked into is planned node by node.
-                let poisoned = CompileOptions { poison: true, ..options() };
-                let alone = compile(&graph, &info, &poisoned).unwrap();
-                let few = kernels_of_one_row(&joined);
-                let merged = few.iter().filter(|k| **k == "attention/split-joined").count();
-                assert_eq!(merged, 2, "{few:?}");
-                assert!(few.len() <= 24 && kernels_of_one_row(&alone).len() > 30, "{few:?}");
-                let found = outputs(device.as_mut(), &joined, &weights);
-                let expected = outputs(device.as_mut(), &alone, &weights);
-                let most = expected.iter().fold(0.0f64, |m, v| m.max(v.abs()));
-                let allowed = if act == DType::F16 { 4e-3 } else { 4e-6 } * most;
-                assert!(most > 0.1 && most < 100.0, "{most}");
-                for (i, (a, b)) in found.iter().zip(&expected).enumerate() {
-                    let label = format!("{act} {packing:?} {bias} on {}: {i}", info.name);
-                    assert!((a - b).abs() <= allowed, "{label}: {a} instead of {b} ± {allowed}");
-                }
+                let case = (act, Weights { packing, bias });
+                let few = expect_the_same(device.as_mut(), &info, case, &SHORT);
+                let of = |name: &str| few.iter().filter(|k| *k == name).count();
+                assert_eq!((of("attention/row"), of("attention/split-merge")), (2, 0), "{few:?}");
             }
         }
+    }
+}
+
+#[test]
+fn parts_of_the_keys_are_brought_together() {
+    let weights = Weights { packing: Some(Packing { bits: 4, group: 32, zeros: false }), bias: false };
+    for mut device in able() {
+        let info = as_gpu(device.info());
+        for act in [DType::F32, DType::F16] {
+            expect_the_same(device.as_mut(), &info, (act, weights), &LONG);
+        }
+    }
+}
+
+#[test]
+fn devices_that_cannot_bring_parts_together_merge_them() {
+    let case = (DType::F16, Weights { packing: None, bias: false });
+    let mut device = emulator("check=all");
+    let info = as_gpu(device.info());
+    // No workgroup sees what others leave; subgroups are smaller than a team.
+    let elsewhere = DeviceInfo { platform: "metal".into(), ..info.clone() };
+    let narrow = Features { subgroups: Some((2, 32)), ..info.features };
+    let narrow = DeviceInfo { features: narrow, ..info };
+    for (info, attention) in [(elsewhere, "attention/row"), (narrow, "attention/split-joined")] {
+        let few = expect_the_same(&mut device, &info, case, &LONG);
+        let of = |name: &str| few.iter().filter(|k| *k == name).count();
+        assert_eq!((of(attention), of("attention/split-merge")), (2, 2), "{few:?}");
     }
 }

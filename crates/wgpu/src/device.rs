@@ -6,10 +6,16 @@ use crate::fill::Fill;
 use crate::gpu::Gpu;
 use crate::list::List;
 use crate::options::Options;
-use crate::transfer::{Piece, Transfers};
+use crate::replay::{Planned, PlannedTurn};
+use crate::transfer::Transfers;
 use std::collections::HashMap;
-use tapml_device::{BufferId, Command, Device, DeviceInfo, Get, KernelDesc, KernelId, ListId, Put};
+use tapml_device::{
+    BufferId, Command, Device, DeviceInfo, Get, KernelDesc, KernelId, ListId, Put, Turn, one_by_one,
+};
 use tapml_graph::{Error, ErrorKind, Result, Symbols};
+
+/// Turns of one submission at most, so that the device begins before all of them are encoded.
+const MOST_TURNS: usize = 8;
 
 /// A device of one adapter. Dropping it frees everything it holds.
 pub struct WgpuDevice {
@@ -104,15 +110,42 @@ impl WgpuDevice {
 }
 
 impl WgpuDevice {
-    /// Runs a list and copies these pieces behind it, as one submission.
-    fn submit(&mut self, list: ListId, symbols: &Symbols, pieces: &[Piece]) -> Result<wgpu::SubmissionIndex> {
+    /// Does something with a list, which is taken out meanwhile so that it can be borrowed beside the device.
+    fn with_list<T>(
+        &mut self,
+        id: ListId,
+        doing: impl FnOnce(&mut WgpuDevice, &mut List) -> Result<T>,
+    ) -> Result<T> {
         self.gpu.alive()?;
-        let no_list = || Error::invalid(format!("no list {} on this device", list.0));
-        // Taken out while it runs, so that it can be borrowed beside the device.
-        let mut recorded = self.lists.remove(&list).ok_or_else(no_list)?;
-        let result = recorded.replay(self, symbols, pieces);
-        self.lists.insert(list, recorded);
+        let no_list = || Error::invalid(format!("no list {} on this device", id.0));
+        let mut list = self.lists.remove(&id).ok_or_else(no_list)?;
+        let result = doing(self, &mut list);
+        self.lists.insert(id, list);
         result
+    }
+
+    /// The range of a buffer that is to be read: where it begins and its length.
+    fn source_of(&self, get: &Get<'_>) -> Result<(wgpu::Buffer, u64, u64)> {
+        let raw = &self.range(get.buffer, get.offset, get.out.len(), "read")?.raw;
+        Ok((raw.clone(), get.offset, get.out.len() as u64))
+    }
+
+    /// The writes of these turns, each of whole words, and the buffer in which they wait for their turn.
+    fn planned<'a>(&mut self, turns: &'a [Turn<'a>]) -> Result<(wgpu::Buffer, Vec<PlannedTurn<'a>>)> {
+        let (mut bytes, mut planned) = (Vec::new(), Vec::with_capacity(turns.len()));
+        for turn in turns {
+            let mut writes = Vec::with_capacity(turn.writes.len());
+            for put in turn.writes.iter().filter(|put| !put.data.is_empty()) {
+                let target = self.range(put.buffer, put.offset, put.data.len(), "write")?.raw.clone();
+                let (from, len) = (bytes.len() as u64, put.data.len() as u64);
+                writes.push(Planned { from, target, to: put.offset, len });
+                bytes.extend_from_slice(put.data);
+            }
+            planned.push(PlannedTurn { writes, symbols: &turn.symbols });
+        }
+        let source = self.transfers.source(&self.gpu, bytes.len() as u64)?;
+        self.transfers.write(&self.gpu, &source, 0, &bytes)?;
+        Ok((source, planned))
     }
 }
 
@@ -215,7 +248,7 @@ impl Device for WgpuDevice {
     }
 
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
-        self.submit(list, symbols, &[]).map(drop)
+        self.with_list(list, |device, list| list.replay(device, symbols, &[])).map(drop)
     }
 
     /// Everything in one submission, unless much is read.
@@ -227,16 +260,44 @@ impl Device for WgpuDevice {
         reads: &mut [Get<'_>],
     ) -> Result<()> {
         writes.iter().try_for_each(|put| self.write(put.buffer, put.offset, put.data))?;
-        let range = |get: &Get<'_>| {
-            let raw = &self.range(get.buffer, get.offset, get.out.len(), "read")?.raw;
-            Ok((raw.clone(), get.offset, get.out.len() as u64))
-        };
-        let ranges = reads.iter().map(range).collect::<Result<Vec<_>>>()?;
+        let ranges = reads.iter().map(|get| self.source_of(get)).collect::<Result<Vec<_>>>()?;
         let Some(pieces) = self.transfers.pieces(&self.gpu, &ranges)? else {
             self.replay(list, symbols)?;
             return reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out));
         };
-        let submission = self.submit(list, symbols, &pieces)?;
+        let submission = self.with_list(list, |device, list| {
+            let submission = list.replay(device, symbols, &pieces)?;
+            // Without a read nobody waits, and the next run comes soon enough.
+            if !pieces.is_empty() {
+                list.prepare(device)?;
+            }
+            Ok(submission)
+        })?;
+        let places = reads.iter_mut().map(|get| (get.offset, &mut *get.out));
+        self.transfers.collect(&self.gpu, pieces, &submission, places)
+    }
+
+    /// Several turns in a submission: the first alone, so that the device begins early, then more and more.
+    fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
+        let ranges = reads.iter().map(|get| self.source_of(get)).collect::<Result<Vec<_>>>()?;
+        let whole = |put: &Put<'_>| put.offset.is_multiple_of(4) && put.data.len().is_multiple_of(4);
+        let plain = turns.iter().flat_map(|turn| &turn.writes).all(whole) && !turns.is_empty();
+        let pieces = if plain { self.transfers.pieces(&self.gpu, &ranges)? } else { None };
+        let Some(pieces) = pieces else { return one_by_one(self, list, turns, reads) };
+        let (source, planned) = self.planned(turns)?;
+        let submission = self.with_list(list, |device, list| {
+            let (mut rest, mut many) = (&planned[..], 1);
+            loop {
+                let (now, later) = rest.split_at(many.min(rest.len()));
+                let pieces = if later.is_empty() { &pieces[..] } else { &[] };
+                let submission = list.replay_turns(device, &source, now, pieces)?;
+                if later.is_empty() {
+                    list.prepare(device)?;
+                    return Ok(submission);
+                }
+                (rest, many) = (later, (many * 2).min(MOST_TURNS));
+            }
+        })?;
         let places = reads.iter_mut().map(|get| (get.offset, &mut *get.out));
         self.transfers.collect(&self.gpu, pieces, &submission, places)
     }

@@ -10,6 +10,7 @@ mod gpu;
 mod inspect;
 mod list;
 mod options;
+mod replay;
 mod transfer;
 
 pub use adapter::adapters;

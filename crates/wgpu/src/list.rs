@@ -1,34 +1,33 @@
-//! Command lists: all checks and bind groups at recording, sizes and encoding at replay, one submission.
+//! Command lists: all checks and bind groups at recording. How they run is in `replay`.
 
 use crate::compile::Kernel;
 use crate::device::{Stored, WgpuDevice};
 use crate::fill::Fill;
-use crate::transfer::Piece;
+use crate::replay::Runs;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tapml_device::{Binding, BindingKind, BufferId, Command, Grid, KernelId, Recorded};
+use tapml_device::{Binding, BindingKind, BufferId, Command, Grid, KernelId};
 use tapml_graph::{Error, Extent, Result, Symbols};
 
 /// A recorded list, ready to be encoded.
 pub(crate) struct List {
-    steps: Vec<Step>,
-    labels: Vec<Arc<str>>,
-    buffers: Vec<BufferId>,
-    kernels: Vec<KernelId>,
+    pub(crate) steps: Vec<Step>,
+    pub(crate) labels: Vec<Arc<str>>,
+    pub(crate) buffers: Vec<BufferId>,
+    pub(crate) kernels: Vec<KernelId>,
     /// The device's count of destroyed parts when this list was last found complete.
-    checked_at: u64,
-    /// Sizes of the current replay, one row per step; kept for its memory.
-    sizes: Vec<[u64; 3]>,
+    pub(crate) checked_at: u64,
+    pub(crate) runs: Runs,
 }
 
-enum Step {
+pub(crate) enum Step {
     Dispatch { label: Arc<str>, pipeline: wgpu::ComputePipeline, group: wgpu::BindGroup, grid: Grid },
     Copy { src: Side, dst: Side, len: Extent },
     Clear { buffer: wgpu::Buffer },
 }
 
-struct Side {
-    raw: wgpu::Buffer,
+pub(crate) struct Side {
+    pub(crate) raw: wgpu::Buffer,
     label: String,
     size: u64,
     offset: Extent,
@@ -45,7 +44,7 @@ impl List {
             buffers: Vec::new(),
             kernels: Vec::new(),
             checked_at: device.destroyed,
-            sizes: Vec::with_capacity(commands.len()),
+            runs: Runs::default(),
         };
         let mut groups = Groups::new();
         for command in commands {
@@ -136,65 +135,6 @@ impl List {
         }
         Err(error)
     }
-
-    /// Runs the list and then copies these pieces, all in one submission.
-    pub(crate) fn replay(
-        &mut self,
-        device: &mut WgpuDevice,
-        symbols: &Symbols,
-        pieces: &[Piece],
-    ) -> Result<wgpu::SubmissionIndex> {
-        self.check_parts(device)?;
-        self.evaluate(device, symbols)?;
-        let (steps, sizes) = (&self.steps, &self.sizes);
-        device.gpu.remember(&self.labels);
-        let submission = device.gpu.call(
-            || "run a command list".into(),
-            |raw, queue| {
-                let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
-                encode(&mut encoder, steps, sizes);
-                pieces.iter().for_each(|piece| piece.encode(&mut encoder));
-                queue.submit([encoder.finish()])
-            },
-        )?;
-        device.transfers.submitted();
-        Ok(submission)
-    }
-
-    /// Fails if a buffer or kernel of this list was destroyed.
-    fn check_parts(&mut self, device: &WgpuDevice) -> Result<()> {
-        if self.checked_at == device.destroyed {
-            return Ok(());
-        }
-        if let Some(gone) = self.buffers.iter().find(|b| !device.buffers.contains_key(b)) {
-            return Err(Error::invalid(format!("the list uses buffer {}, which was destroyed", gone.0)));
-        }
-        if let Some(gone) = self.kernels.iter().find(|k| !device.kernels.contains_key(k)) {
-            return Err(Error::invalid(format!("the list uses kernel {}, which was destroyed", gone.0)));
-        }
-        self.checked_at = device.destroyed;
-        Ok(())
-    }
-
-    /// All sizes before anything is encoded, so that a replay that fails here has run nothing.
-    fn evaluate(&mut self, device: &WgpuDevice, symbols: &Symbols) -> Result<()> {
-        self.sizes.clear();
-        for (step, name) in self.steps.iter().zip(&self.labels) {
-            self.sizes.push(match step {
-                Step::Dispatch { label, grid, .. } => {
-                    Recorded::groups(device, label, grid, symbols)?.map(u64::from)
-                }
-                Step::Copy { src, dst, len } => {
-                    let named = |e: Error| e.context(name.to_string());
-                    let len = len.eval(symbols).map_err(named)?;
-                    let from = src.place(len, symbols).map_err(named)?;
-                    [from, dst.place(len, symbols).map_err(named)?, len]
-                }
-                Step::Clear { .. } => [0; 3],
-            });
-        }
-        Ok(())
-    }
 }
 
 impl Side {
@@ -208,7 +148,7 @@ impl Side {
     }
 
     /// The offset under `symbols`, checked together with the length.
-    fn place(&self, len: u64, symbols: &Symbols) -> Result<u64> {
+    pub(crate) fn place(&self, len: u64, symbols: &Symbols) -> Result<u64> {
         let offset = self.offset.eval(symbols)?;
         if !offset.is_multiple_of(4) || !len.is_multiple_of(4) {
             let text = format!(
@@ -225,49 +165,6 @@ impl Side {
             ))),
         }
     }
-}
-
-/// Consecutive dispatches share a pass; copies and clears stand between passes.
-fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]) {
-    let mut at = 0;
-    while at < steps.len() {
-        match &steps[at] {
-            Step::Dispatch { .. } => at += encode_pass(encoder, &steps[at..], &sizes[at..]),
-            Step::Copy { src, dst, .. } => {
-                let [from, to, len] = sizes[at];
-                if len > 0 {
-                    encoder.copy_buffer_to_buffer(&src.raw, from, &dst.raw, to, len);
-                }
-                at += 1;
-            }
-            Step::Clear { buffer } => {
-                encoder.clear_buffer(buffer, 0, None);
-                at += 1;
-            }
-        }
-    }
-}
-
-/// Encodes the dispatches at the start of `steps` and returns how many they are.
-fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]) -> usize {
-    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
-    let mut current = None;
-    let mut count = 0;
-    for (step, &[x, y, z]) in steps.iter().zip(sizes) {
-        let Step::Dispatch { pipeline, group, .. } = step else { break };
-        count += 1;
-        if x == 0 || y == 0 || z == 0 {
-            continue;
-        }
-        if current != Some(pipeline) {
-            pass.set_pipeline(pipeline);
-            current = Some(pipeline);
-        }
-        pass.set_bind_group(0, group, &[]);
-        // `Recorded::groups` has compared each with a limit of 32 bits.
-        pass.dispatch_workgroups(x as u32, y as u32, z as u32);
-    }
-    count
 }
 
 fn dispatch(

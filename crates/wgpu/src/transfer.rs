@@ -18,6 +18,8 @@ pub(crate) struct Transfers {
     pending: u64,
     flushed: Option<wgpu::SubmissionIndex>,
     idle: Vec<wgpu::Buffer>,
+    /// What waits for its place in a submission.
+    source: Option<wgpu::Buffer>,
 }
 
 /// A piece of a read on its way.
@@ -200,6 +202,22 @@ impl Transfers {
         flight.staging.unmap();
         self.idle.push(flight.staging);
         Ok(())
+    }
+
+    /// A buffer of at least `len` bytes, from which a submission copies what it writes.
+    pub(crate) fn source(&mut self, gpu: &Gpu, len: u64) -> Result<wgpu::Buffer> {
+        if let Some(source) = self.source.as_ref().filter(|source| source.size() >= len) {
+            return Ok(source.clone());
+        }
+        let desc = wgpu::BufferDescriptor {
+            label: Some("written by turns"),
+            size: len.next_power_of_two().max(SMALL),
+            usage: wgpu::BufferUsages::COPY_SRC | wgpu::BufferUsages::COPY_DST,
+            mapped_at_creation: false,
+        };
+        let doing = || format!("create a buffer to write {len} bytes through");
+        let made = gpu.call(doing, |device, _| device.create_buffer(&desc))?;
+        Ok(self.source.insert(made).clone())
     }
 
     /// An idle buffer of at least `len` bytes, or a new one.

@@ -10,7 +10,7 @@ use super::{Compiler, Home};
 use crate::kernel::cuda::attention;
 use crate::kernel::cuda::linear::{MOST, Norm, Product, Projection};
 use crate::plan::{NodePlan, When};
-use crate::program::{Slice, Step};
+use crate::program::{Content, Slice, Step};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -43,13 +43,15 @@ enum Bound {
     Value(ValueId),
     /// Scratch memory of the node at whose place it runs.
     Scratch(usize),
+    /// So many bytes that only such launches use, zero before the first run.
+    Kept(u64),
 }
 
 impl Joined {
     fn values(&self) -> impl Iterator<Item = ValueId> {
         self.bound.iter().filter_map(|bound| match *bound {
             Bound::Value(value) => Some(value),
-            Bound::Scratch(_) => None,
+            Bound::Scratch(_) | Bound::Kept(_) => None,
         })
     }
 }
@@ -117,6 +119,7 @@ impl Compiler<'_> {
                 bindings.push(match bound {
                     Bound::Value(value) => self.joined_value(value)?,
                     Bound::Scratch(at) => Slice { buffer: scratch[at], offset: 0, size: 0 },
+                    Bound::Kept(bytes) => Slice { buffer: self.kept_bytes(bytes)?, offset: 0, size: 0 },
                 });
             }
             bindings.push(Slice { buffer: self.symbols, offset: 0, size: 0 });
@@ -126,6 +129,16 @@ impl Compiler<'_> {
             self.steps.push(Step::Dispatch { node: node.name.clone(), kernel, bindings, groups, when });
         }
         Ok(used)
+    }
+
+    /// The memory of this size that joined launches keep to themselves.
+    fn kept_bytes(&mut self, bytes: u64) -> Result<u32> {
+        if let Some(&buffer) = self.kept_bytes.get(&bytes) {
+            return Ok(buffer);
+        }
+        let buffer = self.buffers.add("parts", bytes, Content::Activation)?;
+        self.kept_bytes.insert(bytes, buffer);
+        Ok(buffer)
     }
 
     /// Where a joined launch finds a value. A later node's output is written here already.

@@ -146,7 +146,7 @@ pub fn measure(
     note("measuring the memory's speed");
     // On a device of its own, so that its buffer is no part of the model's memory.
     let bandwidth = bandwidth::of_device(platform::open_device(spec)?.as_mut())?;
-    let device = platform::open_device(spec)?;
+    let device = platform::open_for_plans(spec)?;
     let compiled = CompileOptions { overrides: overrides.clone(), ..CompileOptions::new(symbols) };
     let planned = compile(model.graph(), device.info(), &compiled)?.memory();
     let (profiler, recording) = Profiler::new(device);

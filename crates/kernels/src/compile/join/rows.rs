@@ -1,13 +1,15 @@
 //! The joins of WGSL kernels: a normalisation, of a sum or not, in the products that take its result; and attention
 //! with the rotations and the appending in front. All values are rounded where the nodes alone round them.
 
-use super::{Attended, Bound, Finder, Joins};
+use super::{Bound, Finder, Joins};
+use crate::kernel::attention::row::{self, Found};
 use crate::kernel::attention::split;
-use crate::kernel::product::row::{self, Norm, Product, Projection};
+use crate::kernel::product::row::{self as product, Norm, Product, Projection};
 use crate::plan::{NodePlan, When};
 use std::sync::Arc;
 use tapml_device::{Grid, KernelDesc};
-use tapml_graph::{Node, NodeId, Op, ValueId};
+use tapml_graph::op::Attention;
+use tapml_graph::{DType, Node, NodeId, Op, ValueId};
 
 /// A normalisation of rows, or of a sum of two.
 struct Stream {
@@ -21,6 +23,9 @@ struct Stream {
     y: ValueId,
 }
 
+/// An attention, its activations, the nodes in front of it, and the values that a launch of all binds first.
+type Parts<'a> = (&'a Attention, DType, [usize; 4], Vec<ValueId>);
+
 /// A kernel and the values that it binds.
 type Launch = ((KernelDesc, Grid), Vec<ValueId>);
 
@@ -32,8 +37,8 @@ impl Finder<'_> {
         let (last, y) = self.last_row(stream.y);
         let users = self.users[y.0 as usize].as_slice();
         let kept = [y, stream.y].iter().any(|v| self.kept.contains(v));
-        let served = users.iter().all(|user| row::serves(&plans[user.0 as usize]));
-        if users.is_empty() || users.len() > row::MOST || kept || !served {
+        let served = users.iter().all(|user| product::serves(&plans[user.0 as usize]));
+        if users.is_empty() || users.len() > product::MOST || kept || !served {
             return;
         }
         let stream = Stream { y, ..stream };
@@ -87,22 +92,30 @@ impl Finder<'_> {
 
     /// Joins attention over parts of the keys with the rotations and the appending before it.
     pub(super) fn attended_parts(&self, at: usize, plans: &[Arc<NodePlan>], joins: &mut Joins) {
-        let Some((nodes, kernel, values)) = self.attention_parts(at, &plans[at]) else { return };
+        let Some((op, act, nodes, values)) = self.attention_parts(at, &plans[at]) else { return };
         let Some(merge) = plans[at].launches.get(1) else { return };
+        let output = self.graph.nodes()[at].outputs[0];
+        let bound = values.into_iter().map(Bound::Value);
+        let found = row::kernel(op, act, self.info);
+        if let Some(Found { desc, groups, together: Some(bytes) }) = found {
+            let bound = bound.chain([Bound::Kept(bytes), Bound::Value(output)]).collect();
+            joins.add_bound(at, When::OneRow, (desc, groups), bound);
+        } else {
+            let row = found.map(|found| (found.desc, found.groups));
+            let Some(parts) = row.or_else(|| split::joined(op, act, self.info)) else { return };
+            joins.add_bound(at, When::OneRow, parts, bound.chain([Bound::Scratch(0)]).collect());
+            let kernel = (merge.desc.clone(), merge.groups.clone());
+            joins.add_bound(at, When::OneRow, kernel, vec![Bound::Scratch(0), Bound::Value(output)]);
+        }
         joins.replaced.extend(nodes);
         joins.replaced.insert(at);
-        let bound = values.into_iter().map(Bound::Value).chain([Bound::Scratch(0)]).collect();
-        joins.add_bound(at, When::OneRow, kernel, bound);
-        let output = self.graph.nodes()[at].outputs[0];
-        let kernel = (merge.desc.clone(), merge.groups.clone());
-        joins.add_bound(at, When::OneRow, kernel, vec![Bound::Scratch(0), Bound::Value(output)]);
     }
 
-    fn attention_parts(&self, at: usize, plan: &NodePlan) -> Option<Attended> {
+    fn attention_parts(&self, at: usize, plan: &NodePlan) -> Option<Parts<'_>> {
         let node = &self.graph.nodes()[at];
         let Op::Attention(op) = &node.op else { return None };
         let [q, keys, values] = node.inputs[..] else { return None };
-        if plan.kernel != split::NAME || !self.one_row(q) {
+        if plan.kernel != split::NAME || !self.one_row(q) || !split::is_plain(op) {
             return None;
         }
         let act = self.graph.value(q).ty.dtype;
@@ -114,6 +127,6 @@ impl Finder<'_> {
             return None;
         }
         let bound = vec![q, k, v, angles, keys, values];
-        Some(([rope_q, rope_k, append_k, append_v], split::joined(op, act, self.info)?, bound))
+        Some((op, act, [rope_q, rope_k, append_k, append_v], bound))
     }
 }

@@ -91,8 +91,7 @@ pub const JOINED_TEXT: &str = JOINED.text;
 /// it does not serve such attention.
 pub fn joined(op: &Attention, act: DType, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let shape = Shape::of(op, act).ok()?;
-    let plain = op.causal && op.alibi.is_none() && op.value_size() == op.head_dim;
-    if !plain || !op.head_dim.is_multiple_of(2 * shape.piece) {
+    if !is_plain(op) || !op.head_dim.is_multiple_of(2 * shape.piece) {
         return None;
     }
     let mut launch = JOINED.launch(act, act).ok()?;
@@ -104,6 +103,11 @@ pub fn joined(op: &Attention, act: DType, info: &DeviceInfo) -> Option<(KernelDe
     let launch = shape.set(launch).groups([blocks, one(), one()]);
     launch.desc.check_limits(info).ok()?;
     Some((launch.desc, launch.groups))
+}
+
+/// Whether attention is such as rotations and appending can stand in front of.
+pub fn is_plain(op: &Attention) -> bool {
+    op.causal && op.alibi.is_none() && op.value_size() == op.head_dim
 }
 
 /// How a workgroup treats its heads and keys.

@@ -23,8 +23,14 @@ const ITEMS: u32 = 64;
 const SPREAD: u32 = 4096;
 /// Workgroups that a large GPU runs at once: more of them bring the row to workgroup memory more often.
 const WORKGROUPS: u32 = 512;
+/// Elements of a row from which on bringing it there, once for each workgroup, is what takes long.
+const LONG: u32 = 8192;
 /// Sizes of the row in workgroup memory, in units of 16 bytes.
 const POOLS: [u32; 4] = [256, 512, 1024, 2048];
+/// Sizes of the row as integers in workgroup memory, in octets.
+const PLANES: [u32; 6] = [128, 256, 512, 1024, 1408, 1792];
+/// Lanes that make integers of a row together.
+const TOGETHER: u32 = 4;
 /// Lanes of a subgroup below which its share of a quad is long: the kernel is not taken then.
 const LEAST: u32 = 16;
 /// The least size of a subgroup that a share of a row is reckoned by.
@@ -144,14 +150,14 @@ impl Product {
 
     /// The kernel and its grid; `None` if the device cannot run it.
     pub fn kernel(&self, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
-        let launch = self.launch(std::iter::repeat_n(Arg::Symbols, usize::MAX))?;
+        let launch = self.launch(info, std::iter::repeat_n(Arg::Symbols, usize::MAX))?;
         launch.desc.check_limits(info).ok()?;
         Some((launch.desc, launch.groups))
     }
 
     /// The launch with these arguments in the order of the bindings.
-    fn launch(&self, mut args: impl Iterator<Item = Arg>) -> Option<Launch> {
-        let shape = self.shape()?;
+    fn launch(&self, info: &DeviceInfo, mut args: impl Iterator<Item = Arg>) -> Option<Launch> {
+        let shape = self.shape(info)?;
         let text = shape.text();
         let mut kernel =
             Kernel { weights: true, math: self.gated, lanes: LANES, ..Kernel::flat(NAME, "", "") };
@@ -161,6 +167,9 @@ impl Product {
             launch = launch.bind(kind, args.next()?);
         }
         let share = self.share();
+        if !shape.planes {
+            launch = launch.set("X_WIDE", u32::from(self.act == DType::F32));
+        }
         let launch = self.constants(launch)?.set("QUADS", share.quads).set("SPLIT", share.split);
         let groups = [Extent::of(u64::from(share.groups)), one(), one()];
         let mut launch = launch.subgroups().groups(groups);
@@ -170,7 +179,7 @@ impl Product {
     }
 
     fn constants(&self, launch: LaunchBuilder) -> Option<LaunchBuilder> {
-        let mut launch = launch.set("K", self.k).set("X_WIDE", u32::from(self.act == DType::F32));
+        let mut launch = launch.set("K", self.k);
         for (name, at) in ["O0", "O1", "O2"].into_iter().zip(0..self.weights()) {
             launch = launch.set(name, if self.gated { self.outputs[0] } else { self.outputs[at] });
         }
@@ -194,27 +203,41 @@ impl Product {
         let loads = self.k / self.format.load();
         let quads: u32 = self.outputs.iter().map(|o| o.div_ceil(4)).sum();
         let quads = if self.gated { 2 * quads } else { quads };
-        let fits = |split: &u32| quads.saturating_mul(*split) <= SPREAD && loads / split >= SUBGROUP;
+        let packed = matches!(self.format, Format::Packed(_));
+        let (spread, most) = if packed { (SPREAD / 2, ITEMS / 2) } else { (SPREAD, ITEMS) };
+        let workgroups = match (self.k >= LONG, packed) {
+            (true, _) => WORKGROUPS / 4,
+            (false, true) => WORKGROUPS * 3 / 4,
+            (false, false) => WORKGROUPS,
+        };
+        let fits = |split: &u32| quads.saturating_mul(*split) <= spread && loads / split >= SUBGROUP;
         let fitting = || [8, 4, 2].into_iter().filter(fits);
         let even = fitting().find(|split| loads.is_multiple_of(split * SUBGROUP));
         let split = even.or_else(|| fitting().next()).unwrap_or(1);
-        let items = (quads * split).div_ceil(WORKGROUPS).next_multiple_of(8).min(ITEMS);
+        let items = (quads * split).div_ceil(workgroups).next_multiple_of(8).min(most);
         // A gate and what it lets pass stay together.
         let each = (items / split).next_multiple_of(if self.gated { 2 } else { 1 });
         Share { quads: each, split, groups: quads.div_ceil(each) }
     }
 
-    fn shape(&self) -> Option<Shape> {
-        let bytes = self.k * self.act.size() as u32;
-        let pool = POOLS.into_iter().find(|pool| bytes.div_ceil(16).next_multiple_of(8) <= *pool)?;
-        Some(Shape {
+    fn shape(&self, info: &DeviceInfo) -> Option<Shape> {
+        let shape = Shape {
             packed: matches!(self.format, Format::Packed(_)),
+            planes: false,
             norm: self.norm.map(|norm| norm.of_sum),
             weights: self.weights(),
             gated: self.gated,
             bias: self.bias.is_some(),
-            pool,
-        })
+            pool: 0,
+        };
+        let octets = (self.k / 8).next_multiple_of(8);
+        let planes = PLANES.into_iter().find(|pool| octets <= *pool);
+        let planes = planes.map(|pool| Shape { planes: true, pool, ..shape });
+        let able = info.features.subgroups.is_some_and(|(least, _)| least >= TOGETHER);
+        let fits = |s: &Shape| s.packed && able && s.memory() <= info.limits.max_workgroup_memory;
+        let units = (self.k * self.act.size() as u32).div_ceil(16).next_multiple_of(8);
+        let pool = POOLS.into_iter().find(|pool| units <= *pool);
+        planes.filter(fits).or(pool.map(|pool| Shape { pool, ..shape }))
     }
 
     /// The longest chain of additions on a device with such subgroups: those of a lane, the subgroup, the parts.
@@ -223,6 +246,8 @@ impl Product {
         let loads = (self.k / self.format.load()).div_ceil(self.share().split).div_ceil(least);
         let own = match self.format {
             Format::Plain(_) => 2 * loads + 4,
+            // Integers add up exactly; two additions join their digits.
+            Format::Packed(_) if self.shape(info).is_some_and(|shape| shape.planes) => loads + 2,
             Format::Packed(_) => loads + self.format.load(),
         };
         own + least.ilog2() + self.share().split
@@ -242,6 +267,8 @@ struct Share {
 #[derive(Clone, Copy)]
 struct Shape {
     packed: bool,
+    /// Whether the row lies in workgroup memory as integers.
+    planes: bool,
     /// Whether the input is normalised, and whether it is a sum then.
     norm: Option<bool>,
     weights: usize,
@@ -293,31 +320,41 @@ impl Shape {
 
     /// Bytes of workgroup memory.
     fn memory(&self) -> u32 {
-        16 * self.pool + 16 * ITEMS + if self.norm.is_some() { 4 * LANES } else { 0 }
+        let row = if self.planes { 25 } else { 16 } * self.pool;
+        row + 16 * ITEMS + if self.norm.is_some() { 4 * LANES } else { 0 }
     }
 
     fn file(&self) -> String {
-        let mut files = vec!["row"];
+        let row = if self.planes { "row_planes" } else { "row_pool" };
+        let way = if self.packed { "row_stream" } else { "row_items" };
+        let mut files = vec!["row", row, way];
         files.extend(match self.norm {
             None => &["row_as_it_is"][..],
             Some(false) => &["row_normalised", "row_one"],
             Some(true) => &["row_normalised", "row_two"],
         });
-        files.extend(if self.packed {
-            ["row_packed", "row_packed_part"]
-        } else {
-            ["row_plain", "row_plain_part"]
+        files.extend(match (self.packed, self.planes) {
+            (true, true) => &["row_packed", "row_packed_part"][..],
+            (true, false) => &["row_packed", "row_floats", "row_packed_part"],
+            (false, _) => &["row_plain", "row_plain_part"],
         });
-        files.extend(match (self.gated, self.bias) {
-            (true, _) => &["row_gated"][..],
-            (false, true) => &["row_bias", "row_store"],
-            (false, false) => &["row_unbiased", "row_store"],
+        files.extend(match (self.gated, self.packed, self.bias) {
+            (true, true, _) => &["row_gated_load", "row_gated"][..],
+            (true, false, _) => &["row_gated_sum", "row_gated"],
+            (false, _, true) => &["row_bias", "row_store"],
+            (false, _, false) => &["row_unbiased", "row_store"],
         });
         files.iter().map(|file| format!("product/{file}.wgsl")).collect::<Vec<_>>().join("+")
     }
 
     fn text(&self) -> String {
-        let mut text = include_str!("row.wgsl").replace("POOL", &self.pool.to_string());
+        let mut text = include_str!("row.wgsl").to_string();
+        let row = if self.planes { include_str!("row_planes.wgsl") } else { include_str!("row_pool.wgsl") };
+        text.push_str(&row.replace("POOL", &self.pool.to_string()));
+        text.push_str(match self.packed {
+            true => include_str!("row_stream.wgsl"),
+            false => include_str!("row_items.wgsl"),
+        });
         text.push('\n');
         for (at, bound) in self.bound().iter().enumerate() {
             let access = if bound.written { "read_write" } else { "read" };
@@ -343,9 +380,15 @@ impl Shape {
             false => (include_str!("row_plain.wgsl"), include_str!("row_plain_part.wgsl")),
         };
         text.push_str(weights);
+        if self.packed && !self.planes {
+            text.push_str(include_str!("row_floats.wgsl"));
+        }
         (0..self.weights).for_each(|at| text.push_str(&numbered(part, at)));
         match self.gated {
-            true => text.push_str(include_str!("row_gated.wgsl")),
+            true => text.push_str(match self.packed {
+                true => concat!(include_str!("row_gated_load.wgsl"), include_str!("row_gated.wgsl")),
+                false => concat!(include_str!("row_gated_sum.wgsl"), include_str!("row_gated.wgsl")),
+            }),
             false => self.push_stores(&mut text),
         }
         text
@@ -368,12 +411,20 @@ impl Shape {
             });
             format!("    var rest = quad;\n{}", cases.collect::<String>())
         };
-        let sum = chosen(&|at| format!("return partial{at}(rest, part, within, size)"));
         let store = chosen(&|at| format!("store{at}(rest, i, column);\n        return"));
-        let _ = writeln!(
-            text,
-            "\nfn quad_sum(quad: u32, part: u32, within: u32, size: u32) -> vec4<f32> {{\n{sum}    return vec4<f32>();\n}}"
-        );
+        let last = self.weights - 1;
+        let _ = match self.packed {
+            true => {
+                let load = chosen(&|at| format!("return load{at}(rows_of(rest, O{at}), at)"));
+                let rest = format!("load{last}(rows_of(quad, O{last}), at)");
+                writeln!(text, "\nfn load_of(quad: u32, at: u32) -> Load {{\n{load}    return {rest};\n}}")
+            }
+            false => {
+                let sum = chosen(&|at| format!("return partial{at}(rest, part, within, size)"));
+                let given = "quad: u32, part: u32, within: u32, size: u32";
+                writeln!(text, "\nfn quad_sum({given}) -> vec4<f32> {{\n{sum}    return vec4<f32>();\n}}")
+            }
+        };
         let _ = writeln!(text, "\nfn store(quad: u32, i: u32, column: u32) {{\n{store}}}");
     }
 }
@@ -387,11 +438,14 @@ fn numbered(text: &str, at: usize) -> String {
 
 /// Every text.
 pub fn texts() -> Vec<String> {
+    let plain = POOLS.map(|pool| (false, false, pool));
+    let floats = POOLS.map(|pool| (true, false, pool));
+    let planes = PLANES.map(|pool| (true, true, pool));
     let mut all = Vec::new();
-    for pool in POOLS {
+    for (packed, planes, pool) in plain.into_iter().chain(floats).chain(planes) {
         for norm in [None, Some(false), Some(true)] {
-            for (packed, bias) in [(false, false), (false, true), (true, false), (true, true)] {
-                let shape = |weights, gated| Shape { packed, norm, weights, gated, bias, pool };
+            for bias in [false, true] {
+                let shape = |weights, gated| Shape { packed, planes, norm, weights, gated, bias, pool };
                 all.extend((1..=MOST).map(|weights| shape(weights, false).text()));
                 all.push(shape(2, true).text());
             }
@@ -411,7 +465,7 @@ pub fn with_row(request: &Request, plan: NodePlan) -> NodePlan {
     let Some(Projection { product, weights, bias }) = found else { return plan };
     let inputs = [0].into_iter().chain(weights).chain(bias);
     let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 }).chain([Arg::Output(0)]);
-    match product.launch(args).filter(|launch| launch.desc.check_limits(request.info).is_ok()) {
+    match product.launch(request.info, args).filter(|launch| launch.desc.check_limits(request.info).is_ok()) {
         Some(launch) => beside(plan, launch, &request.inputs[0].shape[0], product.chain(request.info)),
         None => plan,
     }

@@ -44,11 +44,12 @@ fn stage(first_group: bool, lane: u32, subgroup: u32, subgroups: u32, first: boo
         all += squares[i];
     }
     let factor = inverse_root(all / f32(K) + EPS);
-    for (var i = lane; i < K / 8u; i += LANES) {
+    for (var start = 0u; start < K / 8u; start += LANES) {
+        let i = min(start + lane, K / 8u - 1u);
         let v = input_eight(i);
         let w = norm_eight(i);
         let low = rounded(v.low * factor * (vec4<f32>(OFFSET) + w.low));
-        put_eight(i, Octet(low, rounded(v.high * factor * (vec4<f32>(OFFSET) + w.high))));
+        put_eight(start + lane, Octet(low, rounded(v.high * factor * (vec4<f32>(OFFSET) + w.high))));
     }
     workgroupBarrier();
 }

@@ -1,0 +1,260 @@
+// Softmax attention of one row whose queries and keys are still to be rotated, and whose keys and values are still to be
+// appended. Heads are rotated as a whole, the pairs half a head apart. Workgroup x has part x % PARTS of the keys for
+// block x / PARTS of heads that read the same keys. A team of lanes takes a key at a time, each lane 16 bytes of it, so that
+// scores meet within subgroups and nothing waits for the workgroup before the end.
+override HEADS: u32;
+override KV_HEADS: u32;
+override HEAD_DIM: u32; // elements of a head; halves consist of whole pieces
+override SCALE: f32;
+override WINDOW: u32 = 0u; // 0: no window
+override CHUNK: u32 = 0xffffffffu; // one chunk of all positions
+override SOFTCAP: f32 = 0.0; // 0: no cap
+override BLOCK: u32; // heads of a block, at most 8
+override PIECE: u32; // elements of 16 bytes: 4 of f32, 8 of f16
+override TEAM: u32; // lanes of a team: a power of two, at most a subgroup
+
+@group(0) @binding(0) var<storage, read> q: array<vec4<u32>>;
+@group(0) @binding(1) var<storage, read> new_k: array<vec4<u32>>;
+@group(0) @binding(2) var<storage, read> new_v: array<vec4<u32>>;
+@group(0) @binding(3) var<storage, read> angles: array<vec4<f32>>; // cosines, then sines
+@group(0) @binding(4) var<storage, read_write> k: array<vec4<u32>>;
+@group(0) @binding(5) var<storage, read_write> v: array<vec4<u32>>;
+const LANES = 256u;
+const PARTS = 32u;
+const LEAST = 128u; // keys of a part, if there are as many
+const LOWEST = -1e30;
+
+var<workgroup> pool: array<vec4<f32>, POOL>; // sums of subgroups
+var<workgroup> tops: array<f32, 256>; // the largest scores of subgroups, eight each
+var<workgroup> totals: array<f32, 256>;
+
+// Numbers of 16 bytes; only the first four of f32.
+struct Numbers { low: vec4<f32>, high: vec4<f32> }
+
+// What a lane has of a head: 16 bytes of the query and of the sums; the same in the whole team, the largest score and the sum
+// of the exponentials.
+struct Head { query: Numbers, sums: Numbers, top: f32, total: f32 }
+
+fn numbers(words: vec4<u32>) -> Numbers {
+    if PIECE == 4u {
+        return Numbers(bitcast<vec4<f32>>(words), vec4<f32>());
+    }
+    let low = vec4<f32>(unpack2x16float(words.x), unpack2x16float(words.y));
+    return Numbers(low, vec4<f32>(unpack2x16float(words.z), unpack2x16float(words.w)));
+}
+
+fn words_of(n: Numbers) -> vec4<u32> {
+    if PIECE == 4u {
+        return bitcast<vec4<u32>>(n.low);
+    }
+    let low = vec2<u32>(pack2x16float(n.low.xy), pack2x16float(n.low.zw));
+    return vec4<u32>(low, pack2x16float(n.high.xy), pack2x16float(n.high.zw));
+}
+
+// The first key that a query at `position` sees.
+fn first_seen(position: u32) -> u32 {
+    var first = 0u;
+    if WINDOW != 0u && position >= WINDOW {
+        first = position + 1u - WINDOW;
+    }
+    return max(first, position / CHUNK * CHUNK);
+}
+
+// Four numbers of a head, rotated by the angles at `at`, as they are stored; a is of the first half, b of the second.
+fn turned(a: vec4<f32>, b: vec4<f32>, at: u32, second: bool) -> vec4<f32> {
+    let cosine = angles[at];
+    let sine = angles[HEAD_DIM / 8u + at];
+    let r = select(a * cosine - b * sine, b * cosine + a * sine, second);
+    return vec4<f32>(f32(to_act(r.x)), f32(to_act(r.y)), f32(to_act(r.z)), f32(to_act(r.w)));
+}
+
+// Piece i of a head of which a and b are the pieces of its halves.
+fn rotated(a: Numbers, b: Numbers, i: u32) -> Numbers {
+    let half = HEAD_DIM / PIECE / 2u;
+    let at = i % half * (PIECE / 4u);
+    var result = Numbers();
+    result.low = turned(a.low, b.low, at, i >= half);
+    if PIECE == 8u {
+        result.high = turned(a.high, b.high, at + 1u, i >= half);
+    }
+    return result;
+}
+
+fn dot_of(a: Numbers, b: Numbers) -> f32 {
+    if PIECE == 4u {
+        return dot(a.low, b.low);
+    }
+    return dot(a.low, b.low) + dot(a.high, b.high);
+}
+
+// The score as it is softened: the scaled sum of the products.
+fn score_of(sum: f32) -> f32 {
+    let score = SCALE * sum;
+    if SOFTCAP != 0.0 {
+        return SOFTCAP * tanh_accurate(score / SOFTCAP);
+    }
+    return score;
+}
+
+fn scores_of(sums: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(score_of(sums.x), score_of(sums.y), score_of(sums.z), score_of(sums.w));
+}
+
+fn exp_of(v: vec4<f32>) -> vec4<f32> {
+    return vec4<f32>(exp_accurate(v.x), exp_accurate(v.y), exp_accurate(v.z), exp_accurate(v.w));
+}
+
+// The sum over a team.
+fn team_sum(own: vec4<f32>) -> vec4<f32> {
+    var sum = own;
+    for (var step = 1u; step < TEAM; step <<= 1u) {
+        sum += subgroupShuffleXor(sum, step);
+    }
+    return sum;
+}
+
+fn scaled(n: Numbers, by: f32) -> Numbers {
+    return Numbers(n.low * by, n.high * by);
+}
+
+fn add_scaled(to: Numbers, n: Numbers, by: f32) -> Numbers {
+    return Numbers(fma(vec4<f32>(by), n.low, to.low), fma(vec4<f32>(by), n.high, to.high));
+}
+
+// Brings the heads of a subgroup's teams together.
+fn joined(head: Head, size: u32) -> Head {
+    var all = head;
+    for (var step = TEAM; step < size; step <<= 1u) {
+        let top = subgroupShuffleXor(all.top, step);
+        let total = subgroupShuffleXor(all.total, step);
+        let other = Numbers(subgroupShuffleXor(all.sums.low, step), subgroupShuffleXor(all.sums.high, step));
+        let peak = max(all.top, top);
+        let own = exp_accurate(all.top - peak);
+        let weight = exp_accurate(top - peak);
+        all.sums = add_scaled(scaled(all.sums, own), other, weight);
+        all.total = fma(total, weight, all.total * own);
+        all.top = peak;
+    }
+    return all;
+}
+
+// What all subgroups have of a head: its largest score, 16 bytes of sums, and the sum of the exponentials.
+struct All { peak: f32, sums: vec4<f32>, total: f32 }
+
+// Elements 4i to 4i + 3 of the block's heads over all subgroups.
+fn all_of(i: u32, subgroups: u32) -> All {
+    let h = i / (HEAD_DIM / 4u);
+    var all = All(LOWEST, vec4<f32>(), 0.0);
+    for (var s = 0u; s < subgroups; s++) {
+        all.peak = max(all.peak, tops[8u * s + h]);
+    }
+    for (var s = 0u; s < subgroups; s++) {
+        let weight = exp_accurate(tops[8u * s + h] - all.peak);
+        all.sums = fma(vec4<f32>(weight), pool[s * (BLOCK * HEAD_DIM / 4u) + i], all.sums);
+        all.total = fma(weight, totals[8u * s + h], all.total);
+    }
+    return all;
+}
+
+@compute @workgroup_size(256)
+fn main(
+    @builtin(workgroup_id) group: vec3<u32>,
+    @builtin(local_invocation_index) lane: u32,
+    @builtin(subgroup_id) subgroup: u32,
+    @builtin(num_subgroups) subgroups: u32,
+    @builtin(subgroup_invocation_id) within: u32,
+    @builtin(subgroup_size) size: u32,
+) {
+    let block = group.x / PARTS;
+    let part = group.x % PARTS;
+    let p = symbols.p;
+    let least = first_seen(p);
+    let step = max(LEAST, (p + PARTS - least) / PARTS);
+    let first = least + part * step;
+    let end = min(first + step, p + 1u);
+    if first >= end {
+        nothing(block, part, lane);
+        return;
+    }
+    let kv_head = block * BLOCK / (HEADS / KV_HEADS);
+    let count = HEAD_DIM / PIECE;
+    let half = count / 2u;
+    let team = (subgroup * size + within) / TEAM;
+    let own = within % TEAM;
+    // Lanes beyond the last piece of a head repeat the last one, and add nothing.
+    let i = min(own, count - 1u);
+    var heads: array<Head, 8>;
+    for (var h = 0u; h < BLOCK; h++) {
+        let at = (block * BLOCK + h) * count + i % half;
+        heads[h].query = rotated(numbers(q[at]), numbers(q[at + half]), i);
+        if own >= count {
+            heads[h].query = Numbers();
+        }
+        heads[h].top = LOWEST;
+    }
+    var fresh_key = vec4<u32>();
+    var fresh_value = vec4<u32>();
+    if p < end {
+        let at = kv_head * count + i % half;
+        fresh_key = words_of(rotated(numbers(new_k[at]), numbers(new_k[at + half]), i));
+        fresh_value = new_v[kv_head * count + i];
+        // The first of the blocks that read the same keys appends.
+        if block * BLOCK % (HEADS / KV_HEADS) == 0u && team == 0u && own < count {
+            k[(p * KV_HEADS + kv_head) * count + i] = fresh_key;
+            v[(p * KV_HEADS + kv_head) * count + i] = fresh_value;
+        }
+    }
+    let teams = LANES / TEAM;
+    for (var start = first; start < end; start += 4u * teams) {
+        let keys = vec4<u32>(start + team) + vec4<u32>(0u, 1u, 2u, 3u) * teams;
+        let at = (keys * KV_HEADS + vec4<u32>(kv_head)) * count + vec4<u32>(i);
+        var key_words = array(fresh_key, fresh_key, fresh_key, fresh_key);
+        var value_words = array(fresh_value, fresh_value, fresh_value, fresh_value);
+        let before = min(end, p);
+        for (var j = 0u; j < 4u; j++) {
+            if keys[j] < before {
+                key_words[j] = k[at[j]];
+                value_words[j] = v[at[j]];
+            }
+        }
+        let key0 = numbers(key_words[0]);
+        let key1 = numbers(key_words[1]);
+        let key2 = numbers(key_words[2]);
+        let key3 = numbers(key_words[3]);
+        let seen = keys < vec4<u32>(end);
+        let value0 = numbers(value_words[0]);
+        let value1 = numbers(value_words[1]);
+        let value2 = numbers(value_words[2]);
+        let value3 = numbers(value_words[3]);
+        for (var h = 0u; h < BLOCK; h++) {
+            let query = heads[h].query;
+            let low = vec2<f32>(dot_of(query, key0), dot_of(query, key1));
+            let products = vec4<f32>(low, dot_of(query, key2), dot_of(query, key3));
+            let scores = select(vec4<f32>(LOWEST), scores_of(team_sum(products)), seen);
+            let high = max(scores.xy, scores.zw);
+            let peak = max(heads[h].top, max(high.x, high.y));
+            let shrink = exp_accurate(heads[h].top - peak);
+            let chance = select(vec4<f32>(), exp_of(scores - vec4<f32>(peak)), seen);
+            let sums = add_scaled(add_scaled(scaled(heads[h].sums, shrink), value0, chance.x), value1, chance.y);
+            heads[h].sums = add_scaled(add_scaled(sums, value2, chance.z), value3, chance.w);
+            heads[h].total = fma(heads[h].total, shrink, (chance.x + chance.y) + (chance.z + chance.w));
+            heads[h].top = peak;
+        }
+    }
+    for (var h = 0u; h < BLOCK; h++) {
+        let all = joined(heads[h], size);
+        if within < count {
+            let at = (subgroup * BLOCK + h) * (HEAD_DIM / 4u) + within * (PIECE / 4u);
+            pool[at] = all.sums.low;
+            if PIECE == 8u {
+                pool[at + 1u] = all.sums.high;
+            }
+        }
+        if within == 0u {
+            tops[8u * subgroup + h] = all.top;
+            totals[8u * subgroup + h] = all.total;
+        }
+    }
+    workgroupBarrier();
+    give(block, part, (p + step - least) / step, lane, subgroups);
+}

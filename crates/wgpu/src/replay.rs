@@ -1,0 +1,211 @@
+//! Running command lists: sizes and encoding, one submission for a run or for several. What a list's next run will most
+//! likely be is encoded while the device is still at the last one.
+
+use crate::device::WgpuDevice;
+use crate::list::{List, Step};
+use crate::transfer::Piece;
+use tapml_device::Recorded;
+use tapml_graph::{Error, Result, Symbols};
+
+/// Sizes of a run, one row per step.
+type Sizes = Vec<[u64; 3]>;
+
+/// What a list knows of its runs.
+#[derive(Default)]
+pub(crate) struct Runs {
+    /// Sizes of the last run.
+    last: Sizes,
+    /// Whether the run before had the same.
+    repeats: bool,
+    /// The steps at the sizes of the last run, if they are encoded already.
+    ready: Option<wgpu::CommandBuffer>,
+}
+
+/// A write of a turn, from where it waits to where it goes.
+pub(crate) struct Planned {
+    pub(crate) from: u64,
+    pub(crate) target: wgpu::Buffer,
+    pub(crate) to: u64,
+    pub(crate) len: u64,
+}
+
+/// A run of a list, and what is written in front of it.
+pub(crate) struct PlannedTurn<'a> {
+    pub(crate) writes: Vec<Planned>,
+    pub(crate) symbols: &'a Symbols,
+}
+
+impl List {
+    /// Runs the list and then copies these pieces, all in one submission.
+    pub(crate) fn replay(
+        &mut self,
+        device: &mut WgpuDevice,
+        symbols: &Symbols,
+        pieces: &[Piece],
+    ) -> Result<wgpu::SubmissionIndex> {
+        self.check_parts(device)?;
+        let ready = self.advance(device, symbols)?;
+        self.submit(device, pieces, |list, raw, commands| {
+            commands.push(match ready {
+                Some(ready) => ready,
+                None => list.encoded(raw),
+            });
+        })
+    }
+
+    /// Runs the list once for each turn and then copies these pieces, all in one submission. A turn's own writes are copied
+    /// from `source` in front of its steps.
+    pub(crate) fn replay_turns(
+        &mut self,
+        device: &mut WgpuDevice,
+        source: &wgpu::Buffer,
+        turns: &[PlannedTurn<'_>],
+        pieces: &[Piece],
+    ) -> Result<wgpu::SubmissionIndex> {
+        self.check_parts(device)?;
+        let mut runs = Vec::with_capacity(turns.len());
+        for turn in turns {
+            let ready = self.advance(device, turn.symbols)?;
+            runs.push((ready, self.runs.last.clone()));
+        }
+        self.submit(device, pieces, |list, raw, commands| {
+            let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+            for (turn, (ready, sizes)) in turns.iter().zip(runs) {
+                for put in &turn.writes {
+                    encoder.copy_buffer_to_buffer(source, put.from, &put.target, put.to, put.len);
+                }
+                match ready {
+                    Some(ready) => {
+                        let fresh = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                        commands.extend([std::mem::replace(&mut encoder, fresh).finish(), ready]);
+                    }
+                    None => encode(&mut encoder, &list.steps, &sizes),
+                }
+            }
+            commands.push(encoder.finish());
+        })
+    }
+
+    /// Encodes the next run, if it can be expected to be like the last ones. It costs nothing while the device is busy.
+    pub(crate) fn prepare(&mut self, device: &WgpuDevice) -> Result<()> {
+        if self.runs.repeats && self.runs.ready.is_none() {
+            let ready = device.gpu.call(|| "encode a command list".into(), |raw, _| self.encoded(raw))?;
+            self.runs.ready = Some(ready);
+        }
+        Ok(())
+    }
+
+    fn encoded(&self, raw: &wgpu::Device) -> wgpu::CommandBuffer {
+        let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+        encode(&mut encoder, &self.steps, &self.runs.last);
+        encoder.finish()
+    }
+
+    /// Submits what `commands` encodes, and copies of the pieces behind it.
+    fn submit(
+        &self,
+        device: &mut WgpuDevice,
+        pieces: &[Piece],
+        commands: impl FnOnce(&List, &wgpu::Device, &mut Vec<wgpu::CommandBuffer>),
+    ) -> Result<wgpu::SubmissionIndex> {
+        device.gpu.remember(&self.labels);
+        let submission = device.gpu.call(
+            || "run a command list".into(),
+            |raw, queue| {
+                let mut all = Vec::new();
+                commands(self, raw, &mut all);
+                if !pieces.is_empty() {
+                    let mut encoder = raw.create_command_encoder(&wgpu::CommandEncoderDescriptor::default());
+                    pieces.iter().for_each(|piece| piece.encode(&mut encoder));
+                    all.push(encoder.finish());
+                }
+                queue.submit(all)
+            },
+        )?;
+        device.transfers.submitted();
+        Ok(submission)
+    }
+
+    /// Fails if a buffer or kernel of this list was destroyed.
+    fn check_parts(&mut self, device: &WgpuDevice) -> Result<()> {
+        if self.checked_at == device.destroyed {
+            return Ok(());
+        }
+        self.runs.ready = None;
+        if let Some(gone) = self.buffers.iter().find(|b| !device.buffers.contains_key(b)) {
+            return Err(Error::invalid(format!("the list uses buffer {}, which was destroyed", gone.0)));
+        }
+        if let Some(gone) = self.kernels.iter().find(|k| !device.kernels.contains_key(k)) {
+            return Err(Error::invalid(format!("the list uses kernel {}, which was destroyed", gone.0)));
+        }
+        self.checked_at = device.destroyed;
+        Ok(())
+    }
+
+    /// All sizes before anything is encoded, so that a replay that fails here has run nothing; gives the steps if they are
+    /// encoded at these sizes already.
+    fn advance(&mut self, device: &WgpuDevice, symbols: &Symbols) -> Result<Option<wgpu::CommandBuffer>> {
+        let mut sizes = Vec::with_capacity(self.steps.len());
+        for (step, name) in self.steps.iter().zip(&self.labels) {
+            sizes.push(match step {
+                Step::Dispatch { label, grid, .. } => {
+                    Recorded::groups(device, label, grid, symbols)?.map(u64::from)
+                }
+                Step::Copy { src, dst, len } => {
+                    let named = |e: Error| e.context(name.to_string());
+                    let len = len.eval(symbols).map_err(named)?;
+                    let from = src.place(len, symbols).map_err(named)?;
+                    [from, dst.place(len, symbols).map_err(named)?, len]
+                }
+                Step::Clear { .. } => [0; 3],
+            });
+        }
+        let ready = self.runs.ready.take();
+        self.runs.repeats = sizes == self.runs.last;
+        self.runs.last = sizes;
+        Ok(ready.filter(|_| self.runs.repeats))
+    }
+}
+
+/// Consecutive dispatches share a pass; copies and clears stand between passes.
+fn encode(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]) {
+    let mut at = 0;
+    while at < steps.len() {
+        match &steps[at] {
+            Step::Dispatch { .. } => at += encode_pass(encoder, &steps[at..], &sizes[at..]),
+            Step::Copy { src, dst, .. } => {
+                let [from, to, len] = sizes[at];
+                if len > 0 {
+                    encoder.copy_buffer_to_buffer(&src.raw, from, &dst.raw, to, len);
+                }
+                at += 1;
+            }
+            Step::Clear { buffer } => {
+                encoder.clear_buffer(buffer, 0, None);
+                at += 1;
+            }
+        }
+    }
+}
+
+/// Encodes the dispatches at the start of `steps` and returns how many they are.
+fn encode_pass(encoder: &mut wgpu::CommandEncoder, steps: &[Step], sizes: &[[u64; 3]]) -> usize {
+    let mut pass = encoder.begin_compute_pass(&wgpu::ComputePassDescriptor::default());
+    let mut current = None;
+    let mut count = 0;
+    for (step, &[x, y, z]) in steps.iter().zip(sizes) {
+        let Step::Dispatch { pipeline, group, .. } = step else { break };
+        count += 1;
+        if x == 0 || y == 0 || z == 0 {
+            continue;
+        }
+        if current != Some(pipeline) {
+            pass.set_pipeline(pipeline);
+            current = Some(pipeline);
+        }
+        pass.set_bind_group(0, group, &[]);
+        // `Recorded::groups` has compared each with a limit of 32 bits.
+        pass.dispatch_workgroups(x as u32, y as u32, z as u32);
+    }
+    count
+}
