@@ -1,18 +1,21 @@
 //! Attention of many rows: `attend.cu`, and `keep.cu`, which rotates new keys on their way to the cache.
 
-use super::{COPIES, bindings, desc};
+use super::{COPIES, HOPPER, bindings, desc};
 use crate::kernel::source::one;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
 use tapml_graph::{Dim, Extent, Symbol};
 
 const TEXT: &str = include_str!("attend.cu");
+const HOPPER_TEXT: &str = include_str!("attend_hopper.cu");
 const KEEP: &str = include_str!("keep.cu");
 /// Queries of a block, and threads.
 const QUERIES: u32 = 64;
 const THREADS: u32 = 128;
 /// Keys of a stage, of which there are two.
 const KEYS: u32 = 64;
+/// Of the kernel for Hopper chips: queries, threads, stages, and what the alignment of its memory takes.
+const HOPPER_BLOCK: [u32; 4] = [128, 256, 3, 1024];
 /// Threads of a block that keeps keys and values.
 const KEEPERS: u32 = 256;
 
@@ -33,11 +36,18 @@ fn serves(op: &Attention) -> bool {
 /// It binds the queries, if `joined` the angles by which they are rotated first, the caches of keys and values, and the
 /// output.
 pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
-    let memory = 2 * 2 * KEYS * op.head_dim * 2;
+    let [queries, threads, stages, beside] = match info.features.cuda {
+        Some(HOPPER) => HOPPER_BLOCK,
+        _ => [QUERIES, THREADS, 2, 0],
+    };
+    let memory = stages * 2 * KEYS * op.head_dim * 2 + beside;
     if !serves(op) || info.features.cuda < Some(COPIES) || memory > info.limits.max_workgroup_memory {
         return None;
     }
-    let mut desc = desc(info, "attend/cuda", "cuda/attend.cu", TEXT, THREADS, memory);
+    let mut desc = match info.features.cuda {
+        Some(HOPPER) => desc(info, "attend/cuda", "cuda/attend_hopper.cu", HOPPER_TEXT, threads, memory),
+        _ => desc(info, "attend/cuda", "cuda/attend.cu", TEXT, threads, memory),
+    };
     desc.bindings = bindings(if joined { 4 } else { 3 }, 1);
     desc.constants = [
         ("HEADS", f64::from(op.heads)),
@@ -49,7 +59,7 @@ pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(Kernel
     ]
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
-    let tiles = Extent::ceil_div(Dim::symbol(Symbol::N), QUERIES);
+    let tiles = Extent::ceil_div(Dim::symbol(Symbol::N), queries);
     Some((desc, [Extent::of(u64::from(op.heads)), tiles, one()]))
 }
 
@@ -68,4 +78,28 @@ pub fn keep(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
 /// time.
 pub fn chain(op: &Attention) -> u32 {
     (op.head_dim / 16 + 16).max(1024 / 16 + 16)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_chip_takes_the_kernel_of_its_tensor_cores() {
+        let mut info = crate::any_device();
+        info.limits.max_workgroup_memory = 227 << 10;
+        info.limits.max_invocations = 1024;
+        info.limits.max_workgroup_size = [1024, 1024, 64];
+        let op = Attention::causal(8, 2, 128, 0.1);
+        for (chip, file) in [
+            (Some(75), None),
+            (Some(80), Some("cuda/attend.cu")),
+            (Some(HOPPER), Some("cuda/attend_hopper.cu")),
+            (Some(100), Some("cuda/attend.cu")),
+        ] {
+            info.features.cuda = chip;
+            let kernel = kernel(&op, true, &info);
+            assert_eq!(kernel.as_ref().map(|(desc, _)| desc.source.file.as_str()), file);
+        }
+    }
 }
