@@ -9,6 +9,10 @@ use tapml_exec::Call;
 use tapml_graph::{Context, Result};
 use tapml_reference::{Value, WeightCache, oracle};
 
+/// Bytes of weights that are kept in f64: all of a small model. Those beyond are converted as products read them, which for
+/// a large model is faster than to write and read four times the memory, and does not need it.
+const WEIGHTS: usize = 1 << 30;
+
 /// Oracle results of one suite. Results are kept while they fit the budget, so that a second check of the same calls,
 /// such as one after a kernel was edited, computes nothing.
 pub struct Oracles {
@@ -26,7 +30,7 @@ struct Known {
 impl Oracles {
     /// Keeps results of up to `budget` bytes in memory.
     pub fn new(budget: usize) -> Oracles {
-        Oracles { weights: WeightCache::new(), known: Mutex::default(), budget }
+        Oracles { weights: WeightCache::bounded(WEIGHTS), known: Mutex::default(), budget }
     }
 
     /// The exact outputs of `case` of the suite that these oracles belong to; `call` gives its call if they are not

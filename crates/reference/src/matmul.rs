@@ -4,7 +4,7 @@
 
 use crate::real::Real;
 use crate::simd::{dispatch, dots};
-use crate::value::zeros;
+use crate::value::{Array, zeros};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use tapml_graph::Result;
@@ -16,10 +16,22 @@ const SPLIT_ROWS_FROM: usize = 128;
 /// Products below which one thread is faster than two.
 const PARALLEL_FROM: usize = 1 << 15;
 
+/// Weights that are converted at a time for few rows, and the columns and outputs of a part for many.
+const STREAMED: usize = 1 << 16;
+const PANEL: usize = 1024;
+const PANEL_OUTPUTS: usize = 96;
+
+/// A matrix of weights within an array: what begins at this element.
+#[derive(Clone, Copy)]
+pub(crate) struct Weights<'a, T> {
+    pub array: &'a Array<T>,
+    pub first: usize,
+}
+
 /// `y[i, o] = Σ_k x[i, k]·w[o, k]` for `x: [n, k]`, `w: [outputs, k]`.
 pub(crate) fn times_transposed<T: Real>(
     x: &[T],
-    w: &[T],
+    w: Weights<'_, T>,
     n: usize,
     k: usize,
     outputs: usize,
@@ -28,17 +40,27 @@ pub(crate) fn times_transposed<T: Real>(
     if y.is_empty() || k == 0 {
         return Ok(y);
     }
+    if w.array.is_narrow() {
+        // Converting costs more than few products do.
+        let width = if n < GEMM_FROM { (STREAMED / k).clamp(4, 1024) } else { PANEL_OUTPUTS };
+        y.par_chunks_mut(n * width).enumerate().for_each_init(Vec::new, |buffer, (i, y)| {
+            let first = w.first + i * width * k;
+            streamed(x, Weights { first, ..w }, y, (n, k), buffer);
+        });
+        return joined(y, n, width, outputs);
+    }
+    let w = &w.array.values()[w.first..w.first + outputs * k];
     if n >= SPLIT_ROWS_FROM {
         // At least four blocks and an even count of them, each of enough rows to repay the packing of `w`.
         let rows = n.div_ceil(2 * n.div_ceil(96)).next_multiple_of(8);
         y.par_chunks_mut(rows * outputs)
             .zip(x.par_chunks(rows * k))
-            .for_each(|(y, x)| T::gemm(Gemm { a: x, b: w, c: y, k }));
+            .for_each(|(y, x)| T::gemm(Gemm::whole(x, w, y, k)));
         return Ok(y);
     }
     let product = |(y, w): (&mut [T], &[T])| match n < GEMM_FROM {
         true => dispatch(FewRows { x, w, y, k }),
-        false => T::gemm(Gemm { a: x, b: w, c: y, k }),
+        false => T::gemm(Gemm::whole(x, w, y, k)),
     };
     // Each block of outputs is an n × width matrix of its own until all are done.
     let width = block_width(n, k, outputs);
@@ -46,6 +68,11 @@ pub(crate) fn times_transposed<T: Real>(
         true => y.chunks_mut(n * width).zip(w.chunks(width * k)).for_each(product),
         false => y.par_chunks_mut(n * width).zip(w.par_chunks(width * k)).for_each(product),
     }
+    joined(y, n, width, outputs)
+}
+
+/// Blocks of `width` outputs, each an `n × width` matrix of its own, as one matrix.
+fn joined<T: Real>(y: Vec<T>, n: usize, width: usize, outputs: usize) -> Result<Vec<T>> {
     if n == 1 || width >= outputs {
         return Ok(y);
     }
@@ -57,6 +84,28 @@ pub(crate) fn times_transposed<T: Real>(
         }
     }
     Ok(joined)
+}
+
+/// One block of outputs, whose weights are converted into the buffer: all of a row for few rows, some columns at a time,
+/// which stay in the cache, for many.
+fn streamed<T: Real>(x: &[T], w: Weights<'_, T>, y: &mut [T], (n, k): (usize, usize), buffer: &mut Vec<T>) {
+    let outputs = y.len() / n;
+    if n < GEMM_FROM {
+        let w = w.array.part(w.first..w.first + outputs * k, buffer);
+        return dispatch(FewRows { x, w, y, k });
+    }
+    let (mut piece, mut first) = (Vec::new(), 0);
+    while first < k {
+        let columns = PANEL.min(k - first);
+        buffer.clear();
+        for output in 0..outputs {
+            let at = w.first + output * k + first;
+            buffer.extend_from_slice(w.array.part(at..at + columns, &mut piece));
+        }
+        let (a, b, stride, add) = (&x[first..], &buffer[..], k, first > 0);
+        T::gemm(Gemm { a, stride, b, c: y, k: columns, add });
+        first += columns;
+    }
 }
 
 /// Outputs that one task computes.
@@ -127,12 +176,23 @@ fn row_at<T>(rows: &[T], i: usize, k: usize) -> &[T] {
 pub struct Gemm<'a, T> {
     /// `[m, k]`.
     pub a: &'a [T],
+    /// Distance of the rows of `a`.
+    pub stride: usize,
     /// `[n, k]`.
     pub b: &'a [T],
-    /// `[m, n]`, overwritten.
+    /// `[m, n]`.
     pub c: &'a mut [T],
     /// Elements of a row of `a` and of `b`; at least 1.
     pub k: usize,
+    /// Whether the sums are added to what `c` holds.
+    pub add: bool,
+}
+
+impl<'a, T> Gemm<'a, T> {
+    /// The product of whole matrices.
+    pub(crate) fn whole(a: &'a [T], b: &'a [T], c: &'a mut [T], k: usize) -> Gemm<'a, T> {
+        Gemm { a, stride: k, b, c, k, add: false }
+    }
 }
 
 /// The signature of `matrixmultiply`'s functions.
@@ -157,29 +217,62 @@ impl<T: Real> Gemm<'_, T> {
     /// Computes it with this function of `matrixmultiply`.
     #[allow(unsafe_code)]
     pub(crate) fn run(self, backend: Backend<T>) {
-        let Gemm { a, b, c, k } = self;
-        let (m, n) = (a.len() / k, b.len() / k);
-        assert_eq!(c.len(), m * n, "the output has one element per pair of rows");
-        // SAFETY: `a` holds m·k elements read with strides (k, 1), `b` n·k elements read as its transpose with strides
-        // (1, k), and `c` m·n elements written with strides (n, 1); all three are borrowed for the call, `c` exclusively.
+        let Gemm { a, stride, b, c, k, add } = self;
+        let n = b.len() / k;
+        let m = c.len() / n.max(1);
+        assert_eq!((c.len(), b.len()), (m * n, n * k), "the output has one element per pair of rows");
+        assert!(m == 0 || a.len() >= (m - 1) * stride + k, "the first matrix has all its rows");
+        // SAFETY: `a` holds m rows of k elements at a distance of `stride`, as the assertion says, `b` n·k elements read as its
+        // transpose with strides (1, k), and `c` m·n elements written with strides (n, 1); all three are borrowed for the
+        // call, `c` exclusively.
         unsafe {
-            let stride = k as isize;
             backend(
                 m,
                 k,
                 n,
                 T::ONE,
                 a.as_ptr(),
-                stride,
+                stride as isize,
                 1,
                 b.as_ptr(),
                 1,
-                stride,
-                T::ZERO,
+                k as isize,
+                if add { T::ONE } else { T::ZERO },
                 c.as_mut_ptr(),
                 n as isize,
                 1,
             );
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::value::Value;
+    use tapml_graph::{DType, Tensor};
+
+    /// Streamed weights give what converted ones do, but for the order of the sums.
+    #[test]
+    fn products_with_streamed_weights_are_those_with_converted_ones() {
+        let value = |i: usize| ((i * 7919 % 1013) as f32 - 500.0) / 512.0;
+        for dtype in [DType::F16, DType::BF16, DType::F32] {
+            for (n, k, outputs) in [(1, 320, 7), (9, 40, 1030), (40, 1500, 130), (150, 1025, 97)] {
+                let values = (0..outputs * k).map(value).collect();
+                let w = Tensor::from_f32_as(dtype, vec![outputs, k], values).unwrap();
+                let x: Vec<f64> = (0..n * k).map(|i| f64::from(value(3 * i + 1))).collect();
+                let product = |w: &Value<f64>| {
+                    let array = w.as_float().unwrap();
+                    times_transposed(&x, Weights { array, first: 0 }, n, k, outputs).unwrap()
+                };
+                let (streamed, whole) = (Value::streamed(&w).unwrap(), Value::from_tensor(&w).unwrap());
+                assert!(streamed.as_float().unwrap().is_narrow());
+                let pairs = product(&streamed).into_iter().zip(product(&whole));
+                let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
+                assert!(worst < 1e-12 * k as f64, "{dtype}, {n} x {k} x {outputs}: {worst}");
+                assert!(streamed.as_float().unwrap().is_narrow(), "nothing asked for all of them");
+                assert_eq!(streamed.as_float().unwrap().values(), whole.as_float().unwrap().values());
+            }
         }
     }
 }

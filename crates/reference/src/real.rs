@@ -1,6 +1,7 @@
 //! The number types of the reference, `f32` and `f64`, and the few functions that evaluations need of them.
 
 use crate::value::Value;
+use half::slice::HalfFloatSliceExt;
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 use tapml_graph::{DType, Op, Result, Symbols, Tensor};
@@ -58,12 +59,37 @@ pub(crate) mod sealed {
     pub trait Kernels: Sized {
         /// Values of a float tensor, exact when this type is at least as wide as the tensor's.
         fn widen(tensor: &Tensor) -> Vec<Self>;
+        /// Appends values of this range of a tensor of `f16`, `bf16` or `f32`; those of any other dtype become zeros.
+        fn widen_part(tensor: &Tensor, range: std::ops::Range<usize>, into: &mut Vec<Self>);
         /// Values rounded to odd in `f32`: rounding these again to 16 bits rounds the given ones only once.
         fn to_f32_odd(values: &[Self]) -> Vec<f32>;
         /// See [`crate::eval`].
         fn eval(op: &Op, symbols: &Symbols, inputs: &[Value<Self>]) -> Result<Vec<Value<Self>>>;
         /// One GEMM on this thread; see [`crate::matmul`].
         fn gemm(job: crate::matmul::Gemm<'_, Self>);
+    }
+}
+
+/// Numbers that are converted at a time: few enough to stay in the first cache.
+const PIECE: usize = 1024;
+
+/// Numbers of `f16`, `bf16` or `f32` as `f32`; zeros for any other dtype.
+fn to_f32(dtype: DType, bytes: &[u8], into: &mut [f32]) {
+    let pairs = || bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
+    match dtype {
+        DType::F16 => {
+            let mut halves = [half::f16::ZERO; PIECE];
+            halves.iter_mut().zip(pairs()).for_each(|(to, bits)| *to = half::f16::from_bits(bits));
+            halves[..into.len()].convert_to_f32_slice(into);
+        }
+        DType::BF16 => {
+            into.iter_mut().zip(pairs()).for_each(|(to, bits)| *to = f32::from_bits(u32::from(bits) << 16))
+        }
+        DType::F32 => {
+            let words = bytes.as_chunks::<4>().0.iter();
+            into.iter_mut().zip(words).for_each(|(to, word)| *to = f32::from_le_bytes(*word));
+        }
+        _ => into.fill(0.0),
     }
 }
 
@@ -108,6 +134,17 @@ macro_rules! real {
         impl sealed::Kernels for $ty {
             fn widen(tensor: &Tensor) -> Vec<$ty> {
                 $widen(tensor)
+            }
+            fn widen_part(tensor: &Tensor, range: std::ops::Range<usize>, into: &mut Vec<$ty>) {
+                let bytes =
+                    &tensor.bytes()[range.start * tensor.dtype().size()..range.end * tensor.dtype().size()];
+                let mut piece = [0.0f32; PIECE];
+                into.reserve(range.len());
+                for bytes in bytes.chunks(PIECE * tensor.dtype().size()) {
+                    let piece = &mut piece[..bytes.len() / tensor.dtype().size()];
+                    to_f32(tensor.dtype(), bytes, piece);
+                    into.extend(piece.iter().map(|&v| v as $ty));
+                }
             }
             fn to_f32_odd(values: &[$ty]) -> Vec<f32> {
                 values.iter().map($odd).collect()

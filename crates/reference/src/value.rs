@@ -3,7 +3,8 @@
 use crate::real::Real;
 use rayon::prelude::*;
 use std::fmt;
-use std::sync::Arc;
+use std::ops::Range;
+use std::sync::{Arc, OnceLock};
 use tapml_graph::{Bytes, DType, Error, ErrorKind, Result, Tensor, TensorType};
 
 /// A row-major array of `T`. Cloning is cheap: the elements are shared.
@@ -18,6 +19,28 @@ enum Data<T> {
     Owned(Arc<Vec<T>>),
     /// Bytes of a tensor, checked to be an aligned slice of `T`.
     Stored(Bytes),
+    /// Numbers of another dtype, which are converted part by part as they are read.
+    Narrow(Arc<Narrow<T>>),
+}
+
+/// A tensor of floats whose values are wanted in another type.
+struct Narrow<T> {
+    tensor: Tensor,
+    widen: fn(&Tensor, Range<usize>, &mut Vec<T>),
+    /// All of them, once something asks for that.
+    whole: OnceLock<Arc<Vec<T>>>,
+}
+
+impl<T> Narrow<T> {
+    fn whole(&self) -> &Arc<Vec<T>> {
+        if let Some(values) = self.whole.get() {
+            return values;
+        }
+        // Not within `get_or_init`, as in `WeightCache`.
+        let mut values = Vec::new();
+        (self.widen)(&self.tensor, 0..self.tensor.len(), &mut values);
+        self.whole.get_or_init(|| Arc::new(values))
+    }
 }
 
 impl<T: bytemuck::Pod + Send + Sync> Array<T> {
@@ -39,12 +62,33 @@ impl<T: bytemuck::Pod + Send + Sync> Array<T> {
         match &self.data {
             Data::Owned(values) => values,
             Data::Stored(bytes) => bytemuck::cast_slice(bytes),
+            Data::Narrow(narrow) => narrow.whole(),
         }
+    }
+
+    /// The elements of this range, which must lie within the array; `buffer` holds them if they have to be converted.
+    pub(crate) fn part<'a>(&'a self, range: Range<usize>, buffer: &'a mut Vec<T>) -> &'a [T] {
+        match &self.data {
+            Data::Narrow(narrow) if narrow.whole.get().is_none() => {
+                buffer.clear();
+                (narrow.widen)(&narrow.tensor, range, buffer);
+                buffer
+            }
+            _ => &self.values()[range],
+        }
+    }
+
+    /// Whether elements are converted as they are read.
+    pub(crate) fn is_narrow(&self) -> bool {
+        matches!(&self.data, Data::Narrow(narrow) if narrow.whole.get().is_none())
     }
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.values().len()
+        match &self.data {
+            Data::Narrow(narrow) => narrow.tensor.len(),
+            _ => self.values().len(),
+        }
     }
 
     /// Whether there are no elements.
@@ -68,6 +112,7 @@ impl<T: bytemuck::Pod + Send + Sync> Array<T> {
         let bytes = match &self.data {
             Data::Owned(values) => Bytes::new(Shared(values.clone())),
             Data::Stored(bytes) => bytes.clone(),
+            Data::Narrow(narrow) => Bytes::new(Shared(narrow.whole().clone())),
         };
         Tensor::new(dtype, self.shape.clone(), bytes)
     }
@@ -114,6 +159,19 @@ impl<T: Real> Value<T> {
             other => {
                 Err(Error::unsupported(format!("the reference computes with floats and u32, found {other}")))
             }
+        }
+    }
+
+    /// As [`Value::from_tensor`], but numbers of another type are converted as they are read: products stream them, and a
+    /// large weight takes no more memory than it has. What asks for all of them at once converts them once.
+    pub fn streamed(tensor: &Tensor) -> Result<Value<T>> {
+        match tensor.dtype() {
+            DType::F16 | DType::BF16 | DType::F32 if tensor.dtype() != T::DTYPE => {
+                let narrow = Narrow { tensor: tensor.clone(), widen: T::widen_part, whole: OnceLock::new() };
+                let data = Data::Narrow(Arc::new(narrow));
+                Ok(Value::Float(Array { shape: tensor.shape().to_vec(), data }))
+            }
+            _ => Value::from_tensor(tensor),
         }
     }
 

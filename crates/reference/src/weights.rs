@@ -3,6 +3,7 @@
 use crate::real::Real;
 use crate::value::Value;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tapml_graph::{Context, Model, Result, Tensor};
 
@@ -11,6 +12,9 @@ use tapml_graph::{Context, Model, Result, Tensor};
 #[derive(Debug, Default)]
 pub struct WeightCache<T> {
     slots: Mutex<HashMap<String, Slot<T>>>,
+    /// Bytes that converted weights may take together, if bounded, and those that they take.
+    budget: Option<usize>,
+    used: AtomicUsize,
 }
 
 type Slot<T> = Arc<OnceLock<Result<Value<T>>>>;
@@ -18,7 +22,13 @@ type Slot<T> = Arc<OnceLock<Result<Value<T>>>>;
 impl<T: Real> WeightCache<T> {
     /// An empty cache.
     pub fn new() -> WeightCache<T> {
-        WeightCache { slots: Mutex::new(HashMap::new()) }
+        WeightCache { slots: Mutex::default(), budget: None, used: AtomicUsize::new(0) }
+    }
+
+    /// An empty cache that converts weights of up to so many bytes together; those beyond are converted as they are read,
+    /// each time (see [`Value::streamed`]).
+    pub fn bounded(budget: usize) -> WeightCache<T> {
+        WeightCache { budget: Some(budget), ..WeightCache::new() }
     }
 
     /// The weight of this name. `tensor` is converted if this name is new; it is not looked at otherwise, so one cache
@@ -30,8 +40,20 @@ impl<T: Real> WeightCache<T> {
         }
         // Not within `get_or_init`: the conversion uses the thread pool, and a thread of it that waits there may take up
         // other work that asks for this very weight, which would then wait for itself.
-        let value = Value::from_tensor(tensor).context(|| format!("weight `{name}`"));
-        slot.get_or_init(|| value).clone()
+        let bytes = tensor.len().saturating_mul(T::DTYPE.size());
+        let before = self.used.fetch_add(bytes, Ordering::Relaxed);
+        let streamed = self.budget.is_some_and(|budget| before.saturating_add(bytes) > budget);
+        let value = if streamed { Value::streamed(tensor) } else { Value::from_tensor(tensor) };
+        let value = value.context(|| format!("weight `{name}`"));
+        let mut own = false;
+        let value = slot.get_or_init(|| {
+            own = true;
+            value
+        });
+        if streamed || !own {
+            self.used.fetch_sub(bytes, Ordering::Relaxed);
+        }
+        value.clone()
     }
 
     /// The weight of this name in `model`, for use as the `weights` of [`crate::run_graph`].
@@ -101,6 +123,16 @@ mod tests {
             });
             assert_eq!(cache.len(), 1);
         }
+    }
+
+    #[test]
+    fn weights_beyond_the_budget_are_streamed() {
+        let cache = WeightCache::<f64>::bounded(100 * 8);
+        let tensor = |len: usize| Tensor::from_f32_as(DType::BF16, vec![1, len], vec![0.5; len]).unwrap();
+        let narrow =
+            |name: &str, len: usize| cache.get(name, &tensor(len)).unwrap().as_float().unwrap().is_narrow();
+        assert!(!narrow("a", 60) && narrow("b", 60), "the second does not fit");
+        assert!(!narrow("c", 40) && narrow("d", 1) && !narrow("a", 60));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `embedding`, evaluated.
 
-use super::{Embedding, one, rows};
+use super::{Embedding, one};
 use crate::eval::Evaluate;
 use crate::real::Real;
 use crate::value::{Value, reserve};
@@ -10,19 +10,20 @@ impl Evaluate for Embedding {
     const MOVES_ONLY: bool = true;
 
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
-        let (ids, table) = (inputs[0].as_ids()?, rows(inputs, 1)?);
-        let mut values = reserve(ids.len(), table.columns)?;
+        let (ids, table) = (inputs[0].as_ids()?, inputs[1].as_float()?);
+        let (columns, mut buffer) = (table.row_len(), Vec::new());
+        let mut values = reserve(ids.len(), columns)?;
         for (position, &id) in ids.iter().enumerate() {
             let row = id as usize;
-            if row >= table.rows {
-                let size = table.rows;
+            let size = table.shape().first().copied().unwrap_or(0);
+            if row >= size {
                 return Err(Error::invalid(format!(
                     "id {id} at position {position} is outside the vocabulary of {size}"
                 ))
                 .with_hint("use the tokenizer that belongs to the checkpoint"));
             }
-            values.extend_from_slice(&table.values[row * table.columns..(row + 1) * table.columns]);
+            values.extend_from_slice(table.part(row * columns..(row + 1) * columns, &mut buffer));
         }
-        one(ids.len(), table.columns, values)
+        one(ids.len(), columns, values)
     }
 }

@@ -3,7 +3,7 @@
 
 use super::{ExpertLinear, PARALLEL_FROM, one, rows};
 use crate::eval::Evaluate;
-use crate::matmul::times_transposed;
+use crate::matmul::{Weights, times_transposed};
 use crate::real::Real;
 use crate::value::{Value, reserve, zeros};
 use rayon::prelude::*;
@@ -23,7 +23,7 @@ impl Evaluate for ExpertLinear {
             places
                 .iter()
                 .for_each(|&p| gathered.extend_from_slice(&x.values[row_of(p) * k..(row_of(p) + 1) * k]));
-            let matrix = &stack.values()[expert * outputs * k..(expert + 1) * outputs * k];
+            let matrix = Weights { array: stack, first: expert * outputs * k };
             times_transposed(&gathered, matrix, places.len(), k, outputs)
         };
         let chosen = places_by_expert(inputs[2].as_ids()?, slots, count)?;
