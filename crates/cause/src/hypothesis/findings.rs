@@ -16,6 +16,7 @@ pub(super) fn reported(trials: &mut Trials<'_, '_>) {
         let (cause, fit) = match () {
             () if kind.contains("race") || kind.contains("barrier") => (Cause::Race, 0.62),
             () if kind.contains("bound") => match beyond(&finding.message) {
+                Some(0..NEAR_THE_END) if grows(trials) => (Cause::WrongStride, 0.66),
                 Some(0..NEAR_THE_END) => (Cause::OffByOne, 0.66),
                 Some(_) => (Cause::WrongStride, 0.64),
                 None => (Cause::OutOfBounds, 0.64),
@@ -33,6 +34,17 @@ pub(super) fn reported(trials: &mut Trials<'_, '_>) {
             }
         }
     }
+}
+
+/// Whether most of an output is wrong, but not where its rows or columns begin: an index that is one too large is so from the
+/// first one on, a wrong distance or quotient grows with them.
+fn grows(trials: &Trials<'_, '_>) -> bool {
+    trials.study.full.outs.iter().any(|out| {
+        let most = 2 * out.wrong().count() > out.exact.len();
+        let rows = out.rows() > 1 && (0..out.width).all(|i| !out.is_wrong(i));
+        let columns = out.width > 1 && (0..out.rows()).all(|r| !out.is_wrong(r * out.width));
+        most && (rows || columns)
+    })
 }
 
 /// An index so little beyond the end is off by one, perhaps for each of a few lanes.
