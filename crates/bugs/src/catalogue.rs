@@ -5,7 +5,7 @@ use crate::mutant::{Family, Mutant};
 use crate::operators::{BETWEEN, Commands, Found, Kernel, OPERATORS, op_of};
 use crate::source::KernelSource;
 use std::collections::{HashMap, HashSet};
-use tapml_device::{DeviceInfo, KernelDesc};
+use tapml_device::{DeviceInfo, KernelDesc, Language};
 use tapml_graph::{Error, Graph, Result, Symbols};
 use tapml_kernels::{CompileOptions, Launch, Overrides, Planner, Validator, compile};
 
@@ -16,6 +16,8 @@ pub struct Catalogue {
     pub mutants: Vec<Mutant>,
     /// How many were dropped because they do not compile.
     pub invalid: usize,
+    /// Kernels that get no faults, because they are not in WGSL.
+    pub foreign: Vec<String>,
 }
 
 /// Capacity of the program in which faults between kernels are looked for.
@@ -32,6 +34,12 @@ impl Catalogue {
         let mut sources: HashMap<String, KernelSource> = HashMap::new();
         for launch in launches(graph, info)? {
             let desc = &launch.desc;
+            if desc.source.language != Language::Wgsl {
+                catalogue
+                    .foreign
+                    .extend((!catalogue.foreign.contains(&desc.name)).then(|| desc.name.clone()));
+                continue;
+            }
             let key = format!("{}\0{}", desc.name, desc.source.full());
             if !sources.contains_key(&key) {
                 sources.insert(key.clone(), KernelSource::of(desc)?);

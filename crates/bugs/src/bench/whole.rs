@@ -184,25 +184,22 @@ fn matched(
     found: Option<&Diagnosis>,
 ) -> (Vec<Reported>, Vec<String>, usize) {
     let faults: &[Fault] = found.map_or(&[], |d| &d.faults);
-    let all = [bugs, hidden].concat();
-    let mut taken: Vec<Option<usize>> = vec![None; all.len()];
-    let passes: [(Pass, std::ops::Range<usize>); 4] = [
-        (exactly, 0..bugs.len()),
-        (roughly, 0..bugs.len()),
-        (exactly, bugs.len()..all.len()),
-        (by_cause, bugs.len()..all.len()),
-    ];
-    for (pass, range) in passes {
+    let mut taken: Vec<Option<usize>> = vec![None; bugs.len()];
+    for pass in [exactly, roughly] {
         for (i, fault) in faults.iter().enumerate() {
             if taken.contains(&Some(i)) {
                 continue;
             }
-            let fits = range.clone().find(|&b| taken[b].is_none() && pass(all[b], fault));
+            let fits = (0..bugs.len()).find(|&b| taken[b].is_none() && pass(bugs[b], fault));
             if let Some(bug) = fits {
                 taken[bug] = Some(i);
             }
         }
     }
+    let of_hidden = |fault: &Fault| {
+        let found = hidden.iter().find(|b| exactly(b, fault) || by_cause(b, fault));
+        found.map(|b| b.id.clone())
+    };
     let counted = || bugs.iter().zip(&taken);
     let named = counted().filter(|(bug, fault)| {
         fault.is_some_and(|i| bug.causes.iter().any(|cause| cause.name() == faults[i].cause))
@@ -216,13 +213,14 @@ fn matched(
         certain: fault.certain,
         ratio: fault.worst_ratio.min(f64::MAX),
         evidence: fault.evidence.clone(),
-        bug: taken.iter().position(|t| *t == Some(i)).map(|b| all[b].id.clone()),
+        bug: taken
+            .iter()
+            .position(|t| *t == Some(i))
+            .map(|b| bugs[b].id.clone())
+            .or_else(|| of_hidden(fault)),
     };
     (faults.iter().enumerate().map(report).collect(), missed, named)
 }
-
-/// Whether a report may stand for a fault.
-type Pass = fn(&Mutant, &Fault) -> bool;
 
 fn exactly(bug: &Mutant, fault: &Fault) -> bool {
     match bug.between() {

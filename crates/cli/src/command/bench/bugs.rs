@@ -139,7 +139,12 @@ impl BugsCommand {
         let families = self.family.iter().map(|f| Family::parse(f)).collect::<tapml::Result<_>>()?;
         let mut all = Vec::new();
         for model in models {
-            all.extend(Catalogue::of(&model.name, model.model.graph(), info)?.mutants);
+            let found = Catalogue::of(&model.name, model.model.graph(), info)?;
+            if !found.foreign.is_empty() {
+                let kernels = found.foreign.join(", ");
+                output::note("left out", &format!("{}: kernels that are not in WGSL: {kernels}", model.name));
+            }
+            all.extend(found.mutants);
         }
         if let Some(id) = self.only.iter().find(|id| !all.iter().any(|m| m.id == **id)) {
             return Err(unknown(id));
