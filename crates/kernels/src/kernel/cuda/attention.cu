@@ -36,13 +36,18 @@ INLINE void transposed(u32 (&r)[4], u32 at) {
 }
 INLINE u32 place(u32 row, u32 piece) { return row * ROW + ((piece ^ (row & 7)) << 4); }
 
-// Element j of a head after rotation by the angles' cosines and sines; 2j' and 2j'+1 are halves apart.
-INLINE float turned(const volatile u16* head, const volatile float* angles, u32 j) {
-    const u32 pair = j % (D / 2);
-    const float a = from_half(head[pair]), b = from_half(head[pair + D / 2]);
-    const float cosine = angles[pair], sine = angles[pair + D / 2];
-    return j < D / 2 ? a * cosine - b * sine : b * cosine + a * sine;
-}
+// Elements `pair` of either half of a head, and their angle's cosine and sine.
+struct Pair {
+    u16 a, b;
+    float cosine, sine;
+    INLINE void load(const volatile u16* head, const volatile float* angles, u32 pair) {
+        a = head[pair], b = head[pair + D / 2];
+        cosine = angles[pair], sine = angles[pair + D / 2];
+    }
+    // Both after rotation.
+    INLINE u16 first() const { return to_half(from_half(a) * cosine - from_half(b) * sine); }
+    INLINE u16 second() const { return to_half(from_half(b) * cosine + from_half(a) * sine); }
+};
 
 INLINE float read_of(u32 block, u32 at) {
     u32 there;
@@ -99,13 +104,33 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
     wait_previous();
 #endif
     launch_next();
-    for (u32 i = thread; i < GROUP * D; i += THREADS) {
+    const bool takes_new = split == (few ? 0 : SPLITS - 1) && warp == WARPS - 1;
 #if JOINED
-        queries[i / D][i % D] = to_half(turned(q + (kv * GROUP + i / D) * D, angles, i % D));
-#else
-        queries[i / D][i % D] = q[kv * GROUP * D + i];
-#endif
+    // All that the projections left is asked for at once.
+    constexpr int PAIRS = GROUP * D / 2, EACH = (PAIRS + THREADS - 1) / THREADS;
+    Pair turned[EACH], new_key[D / 64];
+    u16 new_value[D / 32];
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const u32 at = i * THREADS + thread;
+        if (at < PAIRS) turned[i].load(q + (kv * GROUP + at / (D / 2)) * D, angles, at % (D / 2));
     }
+    if (takes_new) {
+#pragma unroll
+        for (int i = 0; i < D / 64; i++) new_key[i].load(k + kv * D, angles, i * 32 + lane);
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) new_value[i] = v[kv * D + i * 32 + lane];
+    }
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+        const u32 at = i * THREADS + thread, head = at / (D / 2), pair = at % (D / 2);
+        if (at >= PAIRS) break;
+        queries[head][pair] = turned[i].first();
+        queries[head][pair + D / 2] = turned[i].second();
+    }
+#else
+    for (u32 i = thread; i < GROUP * D; i += THREADS) queries[i / D][i % D] = q[kv * GROUP * D + i];
+#endif
     __syncthreads();
     u32 qa[D / 16], qb[D / 16];
 #pragma unroll
@@ -167,23 +192,28 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
     }
     arrived<0>();
     __syncwarp();
-    if (split == (few ? 0 : SPLITS - 1) && warp == WARPS - 1) {
+    if (takes_new) {
         // The new key, alone among 16.
         char* stage = memory + warp * (DEPTH * STAGE);
-        for (u32 i = lane; i < HALF / 4; i += 32) ((u32*)(stage + HALF))[i] = 0;
+        u16 *keys = (u16*)stage, *values = (u16*)(stage + HALF);
+        const size_t row = ((size_t)p * KV_HEADS + kv) * D;
+        for (u32 i = lane; i < HALF / 4; i += 32) ((u32*)values)[i] = 0;
         __syncwarp();
-        for (u32 i = lane; i < D; i += 32) {
-            const size_t at = ((size_t)p * KV_HEADS + kv) * D + i;
 #if JOINED
-            const u16 key = to_half(turned(k + kv * D, angles, i)), value = v[kv * D + i];
-            k_cache[at] = key;
-            v_cache[at] = value;
-#else
-            const u16 key = ((const volatile u16*)k_cache)[at], value = ((const volatile u16*)v_cache)[at];
-#endif
-            *(u16*)(stage + i * 2) = key;
-            *(u16*)(stage + HALF + i * 2) = value;
+#pragma unroll
+        for (int i = 0; i < D / 64; i++) {
+            const u32 pair = i * 32 + lane;
+            k_cache[row + pair] = keys[pair] = new_key[i].first();
+            k_cache[row + pair + D / 2] = keys[pair + D / 2] = new_key[i].second();
         }
+#pragma unroll
+        for (int i = 0; i < D / 32; i++) v_cache[row + i * 32 + lane] = values[i * 32 + lane] = new_value[i];
+#else
+        for (u32 i = lane; i < D; i += 32) {
+            keys[i] = ((const volatile u16*)k_cache)[row + i];
+            values[i] = ((const volatile u16*)v_cache)[row + i];
+        }
+#endif
         __syncwarp();
         treat(ring, 1);
     }

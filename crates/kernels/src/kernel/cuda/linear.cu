@@ -5,18 +5,30 @@
 // time. Weights are asked for before the block waits for what the kernel before it writes.
 //
 // Constants: K; WARPS; DEPTH, the stages of a ring; FORMAT (1 f16, 2 bf16, 4 and 8 bits in groups of GROUP); ZEROS: groups
-// have zero points of their own; PARTS weights of O0, O1, O2 outputs, each with an output of its own; GATED: two weights,
+// have zero points of their own; PLANES, the parts that x is taken in; PARTS weights of O0, O1, O2 outputs, each with an output of its own; GATED: two weights,
 // y = silu(x w0) * (x w1); NORM: x is taken through rms_norm first, with EPS, OFFSET and weights of NORM_DTYPE (0 f32,
 // 1 f16, 2 bf16); BIAS, of B_DTYPE; RESIDUAL: y += r, once y is rounded; ACT_F32, OUT_F32: x and y are f32 instead of f16;
 // TOGETHER, the tiles whose sums are joined at once; MIN_BLOCKS.
 //
-// Activations meet f16 weights and integers as f16; f32 activations as two planes of f16, in columns of their own, and
-// bf16 weights meet two or three planes of bf16, so that nothing of x is lost but what f32 sums lose too.
+// Weights of few bits meet whole numbers: of each 32 elements of x as many lower digits of the base 256 as PLANES says, from
+// the greatest one's power of two on. Products and sums of 32 are exact, in s32. f16 weights meet activations in f16, or f32
+// activations as two planes of f16, in columns of their own; bf16 weights meet two or three planes of bf16. So nothing of x is
+// lost but what f32 sums lose too.
 #define THREADS (WARPS * 32)
 
 INLINE Words read16(u32 at) {
     Words v;
     asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w) : "r"(at));
+    return v;
+}
+INLINE u32 read4(u32 at) {
+    u32 v;
+    asm volatile("ld.shared.u32 %0, [%1];" : "=r"(v) : "r"(at));
+    return v;
+}
+INLINE u16 read2(u32 at) {
+    u16 v;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at));
     return v;
 }
 INLINE float load_out(const float* from) {
@@ -46,10 +58,16 @@ INLINE void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
         : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
 }
 
+// The same of signed bytes, 16 by 8 by 32.
+INLINE void mma(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
+    asm("mma.sync.aligned.m16n8k32.row.col.s32.s8.s8.s32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+        : "+r"(c[0]), "+r"(c[1]), "+r"(c[2]), "+r"(c[3]) : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1));
+}
+
 #if FORMAT == 4
 #define ROW (K / 2)             // bytes of a row of weights
 #define STEP 256                // elements of a stage's row
-#define TURN 1                  // which bit of a piece's place the row's parity turns
+#define TURN 0                  // which bit of a piece's place the row's parity turns
 #elif FORMAT == 8
 #define ROW K
 #define STEP 128
@@ -69,8 +87,14 @@ INLINE void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #define STAGES ((K + STEP - 1) / STEP)
 // Whether a row ends within a stage: with its first half, in 4 bits.
 #define TAIL (K % STEP != 0)
+#if FORMAT >= 4
+#define GROUPS (STAGES * STEP / 32) // runs of 32 elements of x, zeros behind the row
+#define RUN (PLANES * 32)           // bytes of one
+#define HELD (GROUPS * (RUN + 4 + ZEROS * 8))
+#else
 #define PLANE (STAGES * STEP * 2) // bytes of a plane of x, zeros behind the row
-#define PLANES (1 + ACT_F32 + (FORMAT == 2))
+#define HELD (PLANE * PLANES)
+#endif
 #if GATED
 #define TILES (O0 / 8)
 #else
@@ -92,37 +116,32 @@ INLINE out_t to_out(float f) { return to_half(f); }
 INLINE float from_out(out_t h) { return from_half(h); }
 #endif
 
-// Integers become the numbers q - zero in f16, exactly, before they meet x: a zero point that is taken off the sums instead
-// leaves what the sums have lost. (Subnormal f16 q * 2^-24, which need no conversion, lose more: tensor cores line up the
-// products by the least exponent of normal numbers and drop what lies 24 bits below the highest.) The bits of 1024 + q,
-// q < 1024, are 0x6400 | q.
-#define MAGIC 0x64006400u
-INLINE u32 less(u32 a, u32 b) { u32 r; asm("sub.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(a), "r"(b)); return r; }
-INLINE u32 sixteenth(u32 a, u32 plus) {
-    u32 r;
-    asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(a), "r"(0x2c002c00u), "r"(plus));
-    return r;
+#if FORMAT >= 4
+// Whole numbers of the weights, as signed bytes: of 4 bits the lower and the upper halves of bytes, 16 (q - 8), of 8 bits q - 128.
+// The mask comes in a register: the compiler would move it there before every use.
+INLINE u32 lower(u32 w, u32 mask) { return ((w << 4) & mask) ^ 0x80808080u; }
+INLINE u32 upper(u32 w, u32 mask) { return (w & mask) ^ 0x80808080u; }
+INLINE u32 whole(u32 w) { return w ^ 0x80808080u; }
+#define TIMES (FORMAT == 4 ? 4 : 0) // the power of two that they are too large by
+
+// Digits of x, balanced: byte i of the result is digit i, from -128 to 127.
+INLINE u32 digits(int x) {
+    constexpr u32 HALVES = PLANES == 4 ? 0x00808080u : 0x00008080u;
+    return ((u32)x + HALVES) ^ HALVES;
 }
-// The zero point of a group of 4 bits, twice: as it is taken off the lower halves of bytes, and added to the upper ones.
-struct Zero {
-    u32 lower, upper;
-#if ZEROS
-    INLINE explicit Zero(u32 at) {
-        u16 z;
-        asm volatile("ld.shared.u16 %0, [%1];" : "=h"(z) : "r"(at));
-        const u32 both = (u32)z << 16 | z;
-        asm("add.rn.f16x2 %0, %1, %2;" : "=r"(lower) : "r"(both), "r"(MAGIC));
-        upper = less(0xd400d400u, both);
-    }
-#else
-    INLINE explicit Zero(u32) : lower(0x64086408u), upper(0xd480d480u) {}
+// Bits of the numbers that x becomes: the highest digit has room for what the lower ones carry.
+#define BITS (8 * PLANES - 3)
+// Where the 16 bytes `piece` of a plane lie in a run: so that four runs, two planes of each, are read from all banks.
+INLINE u32 spot(u32 run, u32 plane, u32 piece) {
+    const u32 turn = FORMAT == 8 ? 0 : (run >> 2 & 1) | (PLANES == 4 ? (run >> 1 & 1) << 2 : 0);
+    return ((plane * 2 + piece) ^ turn) << 4;
+}
+// The sum that the digits of two products stand for.
+INLINE float sum_of(int first, int second, int third, int fourth) {
+    if (PLANES == 3) return fmaf((float)(first * 256 + second), 256.0f, (float)third);
+    return fmaf((float)(first * 256 + second), 65536.0f, (float)(third * 256 + fourth));
+}
 #endif
-    // Elements 0 and 4 of a word, and 1 and 5.
-    INLINE u32 low_of(u32 w) const { return less((w & 0x000f000fu) | MAGIC, lower); }
-    INLINE u32 high_of(u32 w) const { return sixteenth((w & 0x00f000f0u) | MAGIC, upper); }
-};
-// Two bytes less 128.
-INLINE u32 bytes(u32 w, u32 which) { return less(__byte_perm(w, MAGIC, which), 0x64806480u); }
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     const void* x_in,
@@ -179,13 +198,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #if NORM
     __shared__ float squares[(K + 255) / 256];
 #endif
-#if ACT_F32 && FORMAT != 2
+#if ACT_F32 && FORMAT == 1
     __shared__ float peaks[WARPS];
     float back = 1;
 #endif
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, g = lane >> 2, t = lane & 3;
     char* xs = memory; // x
-    const u32 ring = address(memory) + PLANE * PLANES + warp * (DEPTH * STAGE);
+    const u32 ring = address(memory) + HELD + warp * (DEPTH * STAGE);
     // Stages of a tile that are this warp's: stage `warp` and every WARPS-th behind it.
     const u32 steps = STAGES % WARPS == 0 ? STAGES / WARPS : (STAGES - warp + WARPS - 1) / WARPS;
     const u32 count = blockIdx.x < TILES ? (TILES - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
@@ -287,7 +306,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     for (int d = 0; d < DEPTH; d++) ask();
     launch_next();
 
-    // x to shared memory: f16, within 8 elements in the order in which the weights' words give them up.
+    // x to shared memory, within 8 elements in the order in which the weights' words give them up.
     constexpr int EACH = (K / 8 + THREADS - 1) / THREADS;
 #if NORM
     Weights<NORM_DTYPE> nw[EACH];
@@ -319,7 +338,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             }
         }
 #endif
-#if ACT_F32 && FORMAT != 2
+#if ACT_F32 && FORMAT == 1
         float peak = 0;
         // Two planes of f16: x scaled by a power of two so that its peak fits, and 2^11 times what that leaves.
 #pragma unroll
@@ -342,21 +361,64 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
         for (int i = 0; i < EACH; i++) {
             const u32 at = i * THREADS + thread;
             const bool in = K / 8 % THREADS == 0 || at < K / 8;
-#if FORMAT == 2
-#elif FORMAT == 4
-            constexpr int order[8] = {0, 4, 2, 6, 1, 5, 3, 7};
-#elif FORMAT == 8
-            constexpr int order[8] = {0, 2, 1, 3, 4, 6, 5, 7};
-#else
-            constexpr int order[8] = {0, 1, 2, 3, 4, 5, 6, 7};
+#if FORMAT >= 4
+            // The greatest power of two of a run, which four neighbours hold; what is not finite makes all that it meets so.
+            u32 peak = 0;
+#pragma unroll
+            for (int j = 0; j < 8; j++) peak = max(peak, __float_as_uint(v[i][j]) & 0x7fffffffu);
+            peak = max(peak, __shfl_xor_sync(~0u, peak, 1));
+            peak = max(peak, __shfl_xor_sync(~0u, peak, 2));
+            const u32 power = max(peak >> 23, 40u);
+            const float up = power == 255 ? 0 : __uint_as_float((254 + BITS - power) << 23);
+            const float down = power == 255 ? __uint_as_float(0x7fc00000u) : __uint_as_float((power - BITS - TIMES) << 23);
+            u32 d[8];
+#pragma unroll
+            for (int j = 0; j < 8; j++) d[j] = digits(__float2int_rn(v[i][j] * up));
+            const u32 run = at >> 2;
+            auto store = [&](u32 plane, u32 first, u32 second) {
+                u32* to = (u32*)(xs + run * RUN + spot(run, plane, at >> 1 & 1) + (at & 1) * 8);
+                if (in) to[0] = first, to[1] = second;
+            };
+            // Bytes of four numbers by their place.
+            constexpr int order[8] = {0, FORMAT == 4 ? 2 : 1, FORMAT == 4 ? 4 : 2, FORMAT == 4 ? 6 : 3,
+                FORMAT == 4 ? 1 : 4, FORMAT == 4 ? 3 : 5, FORMAT == 4 ? 5 : 6, 7};
+            u32 ends[2][4];
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                const u32 a = d[order[4 * j]], b = d[order[4 * j + 1]], c = d[order[4 * j + 2]], e = d[order[4 * j + 3]];
+                const u32 ab = __byte_perm(a, b, 0x5140), ce = __byte_perm(c, e, 0x5140);
+                ends[j][0] = __byte_perm(ab, ce, 0x5410);
+                ends[j][1] = __byte_perm(ab, ce, 0x7632);
+                const u32 ab2 = __byte_perm(a, b, 0x7362), ce2 = __byte_perm(c, e, 0x7362);
+                ends[j][2] = __byte_perm(ab2, ce2, 0x5410);
+                ends[j][3] = __byte_perm(ab2, ce2, 0x7632);
+            }
+#pragma unroll
+            for (int plane = 0; plane < PLANES; plane++) store(plane, ends[0][plane], ends[1][plane]);
+            if (in && (at & 3) == 0) ((float*)(xs + GROUPS * RUN))[run] = down;
+#if ZEROS
+            // The sums of each plane.
+            u32 sum_of_plane[2] = {};
+#pragma unroll
+            for (int plane = 0; plane < PLANES; plane++) {
+                int sum = __dp4a((int)ends[0][plane], 0x01010101, __dp4a((int)ends[1][plane], 0x01010101, 0));
+                sum += __shfl_xor_sync(~0u, sum, 1);
+                sum += __shfl_xor_sync(~0u, sum, 2);
+                sum_of_plane[plane / 2] |= ((u32)sum & 0xffffu) << plane % 2 * 16;
+            }
+            if (in && (at & 3) == 0) {
+                u32* to = (u32*)(xs + GROUPS * (RUN + 4)) + run * 2;
+                to[0] = sum_of_plane[0], to[1] = sum_of_plane[1];
+            }
 #endif
-#if FORMAT != 2
+#endif
+#if FORMAT == 1
             auto store = [&](u32 plane, const float (&f)[8]) {
                 Words h;
-                h.x = pack(f[order[0]], f[order[1]]);
-                h.y = pack(f[order[2]], f[order[3]]);
-                h.z = pack(f[order[4]], f[order[5]]);
-                h.w = pack(f[order[6]], f[order[7]]);
+                h.x = pack(f[0], f[1]);
+                h.y = pack(f[2], f[3]);
+                h.z = pack(f[4], f[5]);
+                h.w = pack(f[6], f[7]);
                 if (in) ((Words*)(xs + plane * PLANE))[at] = h;
             };
 #endif
@@ -376,7 +438,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
                 }
                 if (in) ((Words*)(xs + plane * PLANE))[at] = h;
             }
-#elif ACT_F32
+#elif FORMAT == 1 && ACT_F32
             float hi[8], lo[8];
 #pragma unroll
             for (int j = 0; j < 8; j++) {
@@ -386,26 +448,29 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             }
             store(0, hi);
             store(1, lo);
-#else
+#elif FORMAT == 1
             store(0, v[i]);
 #endif
         }
 #if TAIL
-        constexpr u32 BEHIND = PLANE / 16 - K / 8;
-        for (u32 i = thread; i < BEHIND * PLANES; i += THREADS) {
-            ((Words*)(xs + i / BEHIND * PLANE))[K / 8 + i % BEHIND] = {};
-        }
+        constexpr u32 BEHIND = (GROUPS - K / 32) * RUN / 16;
+        for (u32 i = thread; i < BEHIND; i += THREADS) ((Words*)(xs + K / 32 * RUN))[i] = {};
+        // Of no account, but numbers: scale and sums.
+        for (u32 i = K / 32 + thread; i < GROUPS; i += THREADS) ((float*)(xs + GROUPS * RUN))[i] = 0;
 #endif
     }
     __syncthreads();
 
     const u32 x_at = address(xs);
 #if FORMAT >= 4
-    // Column c of b stands for the group, or half group, of lanes c: other lanes hold zeros. The upper columns are for the
-    // second plane.
-    const u32 mine = g == t || (ACT_F32 && g == t + 4);
-    const u32 x_mine = x_at + (g >= 4 ? PLANE : 0);
-    Words xv[4] = {};
+    // Columns 2c and 2c + 1 of b stand for lanes c's share of a row, with the two upper digits, then with the lower ones: other
+    // lanes hold zeros.
+    const u32 odd = g & 1, mine = g >> 1 == t, mine_too = mine && (PLANES == 4 || !odd);
+    const u32 share_of_x = FORMAT == 4 ? 2 * t : t >> 1, piece_of_x = FORMAT == 4 ? 0 : t & 1;
+    const u32 x_upper = x_at + share_of_x * RUN + spot(share_of_x, PLANES - 1 - odd, piece_of_x);
+    const u32 x_lower = x_at + share_of_x * RUN + spot(share_of_x, mine_too ? PLANES - 3 - odd : 0, piece_of_x);
+    const u32 mask = 0xf0f0f0f0u + (gridDim.z - 1); // There is one.
+    Words xu[2] = {}, xl[2] = {};
 #endif
     u32 slot = 0, flip = 0, kept = 0; // tiles whose sums are not joined yet
     for (u32 i = 0; i < count; i++) {
@@ -420,70 +485,74 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             const u32 in = ring + slot * STAGE;
             const u32 stage = step * WARPS + warp;
 #if FORMAT == 4
-            // The scales of columns 2t and 2t + 1, of either half of the stage; they are one from groups of 64 on.
-            float st[2][2], sb[2][2];
-#pragma unroll
-            for (int half = 0; half < 2; half++) {
-                const u32 group = ((t & 1) * 4 + half * 2) * 32 / GROUP, at = in + 2048 + g * FEW + group * 2;
+            // A lane has runs 2t and 2t + 1 of rows g and g + 8.
+            const u32 few = in + 2048 + g * FEW + 2 * t * 32 / GROUP * 2;
 #if GROUP == 32
-                // Those of both halves lie side by side.
-                if (half > 0) break;
-                u32 first, second;
-                asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(first), "=r"(second) : "r"(at));
-                st[0][0] = low(first); st[0][1] = high(first); st[1][0] = low(second); st[1][1] = high(second);
-                asm volatile("ld.shared.v2.u32 {%0,%1}, [%2];" : "=r"(first), "=r"(second) : "r"(at + 8 * FEW));
-                sb[0][0] = low(first); sb[0][1] = high(first); sb[1][0] = low(second); sb[1][1] = high(second);
+            const u32 s_top = read4(few), s_bottom = read4(few + 8 * FEW);
 #else
-                u16 one;
-                asm volatile("ld.shared.u16 %0, [%1];" : "=h"(one) : "r"(at));
-                st[half][0] = st[half][1] = from_half(one);
-                asm volatile("ld.shared.u16 %0, [%1];" : "=h"(one) : "r"(at + 8 * FEW));
-                sb[half][0] = sb[half][1] = from_half(one);
+            const u32 s_top = read2(few), s_bottom = read2(few + 8 * FEW);
 #endif
-            }
+#if ZEROS
+            const int z_top = 128 - 16 * (int)from_half(read2(few + 16 * FEW));
+            const int z_bottom = 128 - 16 * (int)from_half(read2(few + 24 * FEW));
+#endif
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const u32 at = ((t >> 1) * 4 + half * 2 + (t & 1));
-#pragma unroll
-                for (int word = 0; word < 4; word++) read_mine(xv[word], x_mine + stage * 512 + at * 64 + word * 16, mine);
-                const Words a = read16(in + g * 128 + (at ^ ((g & 1) << TURN)) * 16);
-                const Words b = read16(in + 1024 + g * 128 + (at ^ ((g & 1) << TURN)) * 16);
+                const u32 x_from = (stage * 8 + half) * RUN, piece = (2 * t + half) ^ (g & 1);
+                read_mine(xu[0], x_upper + x_from, mine);
+                read_mine(xu[1], (x_upper ^ 16) + x_from, mine);
+                read_mine(xl[0], x_lower + x_from, mine_too);
+                read_mine(xl[1], (x_lower ^ 16) + x_from, mine_too);
+                const Words a = read16(in + g * 128 + piece * 16), b = read16(in + 1024 + g * 128 + piece * 16);
                 const u32 aw[4] = {a.x, a.y, a.z, a.w}, bw[4] = {b.x, b.y, b.z, b.w};
-                const u32 zero_at = in + 2048 + (16 + g) * FEW + at * 32 / GROUP * 2;
-                const Zero za(zero_at), zb(zero_at + 8 * FEW);
-                float c[2][4] = {};
+                const u32 run = stage * 8 + 2 * t + half;
+                int u[4] = {}, l[4] = {};
+#if ZEROS
+                const u32 lower_sums = read4(x_at + GROUPS * (RUN + 4) + run * 8), upper_sums = read4(x_at + GROUPS * (RUN + 4) + run * 8 + 4);
+#define LOW(w) ((int)(short)(w))
+#define HIGH(w) ((int)(w) >> 16)
+#if PLANES == 3
+                const int s[4] = {LOW(upper_sums), HIGH(lower_sums), LOW(lower_sums), 0};
+#else
+                const int s[4] = {HIGH(upper_sums), LOW(upper_sums), HIGH(lower_sums), LOW(lower_sums)};
+#endif
+#pragma unroll
+                for (int i = 0; i < 4; i++) {
+                    (i < 2 ? u : l)[i & 1] = z_top * s[i];
+                    (i < 2 ? u : l)[(i & 1) + 2] = z_bottom * s[i];
+                }
+#endif
 #pragma unroll
                 for (int word = 0; word < 4; word++) {
-                    const u32 la = aw[word], lb = bw[word], ha = la >> 8, hb = lb >> 8;
-                    mma(c[0], za.low_of(la), zb.low_of(lb), za.low_of(ha), zb.low_of(hb), xv[word].x, xv[word].y);
-                    mma(c[1], za.high_of(la), zb.high_of(lb), za.high_of(ha), zb.high_of(hb), xv[word].z, xv[word].w);
+                    const u32 la = lower(aw[word], mask), lb = lower(bw[word], mask);
+                    const u32 ua = upper(aw[word], mask), ub = upper(bw[word], mask);
+                    const Words& xh = xu[word / 2];
+                    const Words& xk = xl[word / 2];
+                    mma(u, la, lb, ua, ub, word & 1 ? xh.z : xh.x, word & 1 ? xh.w : xh.y);
+                    mma(l, la, lb, ua, ub, word & 1 ? xk.z : xk.x, word & 1 ? xk.w : xk.y);
                 }
-                top += (c[0][0] + c[1][0]) * st[half][0] + (c[0][1] + c[1][1]) * st[half][1];
-                bottom += (c[0][2] + c[1][2]) * sb[half][0] + (c[0][3] + c[1][3]) * sb[half][1];
+                const float scale = __uint_as_float(read4(x_at + GROUPS * RUN + run * 4));
+                top += sum_of(u[0], u[1], l[0], l[1]) * (scale * (half && GROUP == 32 ? high(s_top) : low(s_top)));
+                bottom += sum_of(u[2], u[3], l[2], l[3]) * (scale * (half && GROUP == 32 ? high(s_bottom) : low(s_bottom)));
             }
 #elif FORMAT == 8
-            // A lane's piece is half a group, so that columns 2t and 2t + 1 are one.
+            // A lane's piece is half a run.
 #pragma unroll
             for (int half = 0; half < 2; half++) {
-                const u32 piece = (half * 4 + t) ^ ((g & 1) << TURN);
-                const Words a = read16(in + g * 128 + piece * 16);
-                const Words b = read16(in + 1024 + g * 128 + piece * 16);
-                read_mine(xv[0], x_mine + stage * 256 + half * 128 + t * 32, mine);
-                read_mine(xv[1], x_mine + stage * 256 + half * 128 + t * 32 + 16, mine);
-                u16 s_top, s_bottom;
-                const u32 s_at = in + 2048 + g * 8 + (half * 2 + (t & 1)) * 2;
-                asm volatile("ld.shared.u16 %0, [%1];" : "=h"(s_top) : "r"(s_at));
-                asm volatile("ld.shared.u16 %0, [%1];" : "=h"(s_bottom) : "r"(s_at + 64));
-                const u32 aw[4] = {a.x, a.y, a.z, a.w}, bw[4] = {b.x, b.y, b.z, b.w};
-                float c[2][4] = {};
-#pragma unroll
-                for (int pair = 0; pair < 2; pair++) {
-                    const u32 a0 = aw[2 * pair], a1 = aw[2 * pair + 1], b0 = bw[2 * pair], b1 = bw[2 * pair + 1];
-                    mma(c[pair], bytes(a0, 0x5250), bytes(b0, 0x5250), bytes(a0, 0x5351), bytes(b0, 0x5351), xv[pair].x, xv[pair].y);
-                    mma(c[pair], bytes(a1, 0x5250), bytes(b1, 0x5250), bytes(a1, 0x5351), bytes(b1, 0x5351), xv[pair].z, xv[pair].w);
-                }
-                top += ((c[0][0] + c[1][0]) + (c[0][1] + c[1][1])) * from_half(s_top);
-                bottom += ((c[0][2] + c[1][2]) + (c[0][3] + c[1][3])) * from_half(s_bottom);
+                const u32 piece = (half * 4 + t) ^ ((g & 1) << TURN), run = stage * 4 + half * 2 + (t >> 1);
+                const Words a = read16(in + g * 128 + piece * 16), b = read16(in + 1024 + g * 128 + piece * 16);
+                read_mine(xu[0], x_upper + (stage * 4 + half * 2) * RUN, mine);
+                read_mine(xl[0], x_lower + (stage * 4 + half * 2) * RUN, mine_too);
+                const u32 s_at = in + 2048 + g * 8 + (half * 2 + (t >> 1)) * 2;
+                const float s_top = from_half(read2(s_at)), s_bottom = from_half(read2(s_at + 64));
+                int u[4] = {}, l[4] = {};
+                mma(u, whole(a.x), whole(b.x), whole(a.y), whole(b.y), xu[0].x, xu[0].y);
+                mma(l, whole(a.x), whole(b.x), whole(a.y), whole(b.y), xl[0].x, xl[0].y);
+                mma(u, whole(a.z), whole(b.z), whole(a.w), whole(b.w), xu[0].z, xu[0].w);
+                mma(l, whole(a.z), whole(b.z), whole(a.w), whole(b.w), xl[0].z, xl[0].w);
+                const float scale = __uint_as_float(read4(x_at + GROUPS * RUN + run * 4));
+                top += sum_of(u[0], u[1], l[0], l[1]) * (scale * s_top);
+                bottom += sum_of(u[2], u[3], l[2], l[3]) * (scale * s_bottom);
             }
 #else
             // Column c of b holds plane c % 2, of three plane c % 4; the fourth column repeats the first.
@@ -504,9 +573,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             if (++slot == DEPTH) slot = 0;
         }
 #if FORMAT >= 4
-        const float part = t < 2 ? 1 : ACT_F32 ? 1.0f / 2048 : 0;
-        top *= part;
-        bottom *= part;
         top += __shfl_xor_sync(~0u, top, 1);
         bottom += __shfl_xor_sync(~0u, bottom, 1);
         top += __shfl_xor_sync(~0u, top, 2);
@@ -536,7 +602,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             float sum = 0;
 #pragma unroll
             for (int w = 0; w < WARPS; w++) sum += sums[flip][w][at];
-#if ACT_F32 && FORMAT != 2
+#if ACT_F32 && FORMAT == 1
             sum *= back;
 #endif
 #if GATED

@@ -216,8 +216,7 @@ impl Product {
         let norm = self.norm.map_or(Some(0), |norm| weight_code(norm.dtype).ok())?;
         let bias = self.bias.map_or(Some(0), |dtype| weight_code(dtype).ok())?;
         let warps = self.warps();
-        let planes = 1 + u32::from(self.act == DType::F32) + u32::from(self.format == Format::BF16);
-        let held = planes * 2 * self.format.stages(self.k) * self.format.stage().0;
+        let held = self.held();
         let stage = warps * self.format.stage().1;
         let depth = (HALF_OF_SHARED.saturating_sub(held) / stage).clamp(2, self.format.depth(self.k));
         let memory = held + depth * stage;
@@ -244,6 +243,7 @@ impl Product {
             ("FORMAT", f64::from(self.format.code())),
             ("GROUP", f64::from(group)),
             ("ZEROS", flag(zeros)),
+            ("PLANES", f64::from(self.planes())),
             ("PARTS", self.outputs.len() as f64),
             ("O0", output(0)),
             ("O1", output(1)),
@@ -267,6 +267,28 @@ impl Product {
         Some((desc, [Extent::of(u64::from(tiles.min(BLOCKS))), one(), one()]))
     }
 
+    /// Parts that elements of `x` are taken in: digits of the base 256 beside whole numbers, else numbers of the weights' type.
+    fn planes(&self) -> u32 {
+        let wide = u32::from(self.act == DType::F32);
+        match self.format {
+            Format::F16 => 1 + wide,
+            Format::BF16 => 2 + wide,
+            Format::Four { .. } | Format::Eight => 3 + wide,
+        }
+    }
+
+    /// Bytes of shared memory that hold `x`: with digits a scale of each 32 elements, and beside zero points their sums.
+    fn held(&self) -> u32 {
+        let elements = self.format.stages(self.k) * self.format.stage().0;
+        match self.format {
+            Format::F16 | Format::BF16 => elements * self.planes() * 2,
+            Format::Four { .. } | Format::Eight => {
+                let sums = if self.format.groups().1 { 8 } else { 0 };
+                elements * self.planes() + elements / GROUP * (4 + sums)
+            }
+        }
+    }
+
     /// Tiles of a block whose sums are joined at once, so that warps meet once in eight stages or more.
     fn together(&self) -> u32 {
         8u32.div_ceil(self.steps()).min(4)
@@ -285,9 +307,14 @@ impl Product {
         self.format.stages(self.k).div_ceil(self.warps()).max(1)
     }
 
-    /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps.
+    /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps. Products of whole
+    /// numbers are exact; two roundings make a number of their sum.
     pub fn chain(&self) -> u32 {
-        self.steps() * 2 + TILE + self.warps()
+        let step = match self.format {
+            Format::F16 | Format::BF16 => TILE,
+            Format::Four { .. } | Format::Eight => 4,
+        };
+        self.steps() * 2 + step + self.warps()
     }
 }
 
