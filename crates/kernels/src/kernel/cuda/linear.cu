@@ -1,10 +1,10 @@
 // y = x * transposed w for one row of x: weights stream through rings of shared memory, one for each warp, and meet the
 // activations in tensor cores with sums in f32.
 //
-// A block treats tiles of 16 outputs; its warps share the row length between them, 128 bytes of each of 16 rows at a
-// time. Weights are asked for before the block waits for what the kernel before it writes.
+// Each team of a block's warps treats tiles of 16 outputs; its warps share the row length between them, 128 bytes of each
+// of 16 rows at a time. Teams share x. Weights are asked for before the block waits for what the kernel before it writes.
 //
-// Constants: K; WARPS; DEPTH, the stages of a ring; FORMAT (1 f16, 2 bf16, 4 and 8 bits in groups of GROUP); ZEROS: groups
+// Constants: K; TEAMS; WARPS, of a team; DEPTH, the stages of a ring; FORMAT (1 f16, 2 bf16, 4 and 8 bits in groups of GROUP); ZEROS: groups
 // have zero points of their own; PLANES, the parts that x is taken in; PARTS weights of O0, O1, O2 outputs, each with an output of its own; GATED: two weights,
 // y = silu(x w0) * (x w1); NORM: x is taken through rms_norm first, with EPS, OFFSET and weights of NORM_DTYPE (0 f32,
 // 1 f16, 2 bf16); BIAS, of B_DTYPE; RESIDUAL: y += r, once y is rounded; ACT_F32, OUT_F32: x and y are f32 instead of f16;
@@ -14,7 +14,8 @@
 // the greatest one's power of two on. Products and sums of 32 are exact, in s32. f16 weights meet activations in f16, or f32
 // activations as two planes of f16, in columns of their own; bf16 weights meet two or three planes of bf16. So nothing of x is
 // lost but what f32 sums lose too.
-#define THREADS (WARPS * 32)
+#define TEAM (WARPS * 32)
+#define THREADS (TEAMS * TEAM)
 
 INLINE Words read16(u32 at) {
     Words v;
@@ -31,21 +32,16 @@ INLINE u16 read2(u32 at) {
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(v) : "r"(at));
     return v;
 }
-INLINE float load_out(const float* from) {
-    float f;
-    asm volatile("ld.global.f32 %0, [%1];" : "=f"(f) : "l"(from) : "memory");
-    return f;
-}
-INLINE float load_out(const u16* from) {
-    u16 h;
-    asm volatile("ld.global.u16 %0, [%1];" : "=h"(h) : "l"(from) : "memory");
-    return from_half(h);
-}
 // Reads 16 bytes in the lanes of which `mine` is not 0; the others keep what they have. (Reading zeros there instead costs
 // more: lanes that read nothing keep no bank of shared memory busy.)
 INLINE void read_mine(Words& v, u32 at, u32 mine) {
     asm volatile("{.reg .pred q; setp.ne.u32 q, %5, 0; @q ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];}"
         : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w) : "r"(at), "r"(mine));
+}
+// The warps of a team meet.
+INLINE void meet(u32 team) {
+    if (TEAMS == 1) __syncthreads();
+    else asm volatile("bar.sync %0, %1;" ::"r"(team + 1), "n"(TEAM) : "memory");
 }
 // c += a * b, 16 by 8 by 16.
 INLINE void mma(float (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
@@ -115,6 +111,18 @@ typedef u16 out_t;
 INLINE out_t to_out(float f) { return to_half(f); }
 INLINE float from_out(out_t h) { return from_half(h); }
 #endif
+// A number that an earlier kernel wrote.
+struct Loaded {
+    out_t bits;
+    INLINE void load(const out_t* from) {
+#if OUT_F32
+        asm volatile("ld.global.f32 %0, [%1];" : "=f"(bits) : "l"(from) : "memory");
+#else
+        asm volatile("ld.global.u16 %0, [%1];" : "=h"(bits) : "l"(from) : "memory");
+#endif
+    }
+    INLINE float value() const { return from_out(bits); }
+};
 
 #if FORMAT >= 4
 // Whole numbers of the weights, as signed bytes: of 4 bits the lower and the upper halves of bytes, 16 (q - 8), of 8 bits q - 128.
@@ -124,13 +132,15 @@ INLINE u32 upper(u32 w, u32 mask) { return (w & mask) ^ 0x80808080u; }
 INLINE u32 whole(u32 w) { return w ^ 0x80808080u; }
 #define TIMES (FORMAT == 4 ? 4 : 0) // the power of two that they are too large by
 
-// Digits of x, balanced: byte i of the result is digit i, from -128 to 127.
-INLINE u32 digits(int x) {
-    constexpr u32 HALVES = PLANES == 4 ? 0x00808080u : 0x00008080u;
-    return ((u32)x + HALVES) ^ HALVES;
+// Bits of the numbers that x becomes, without the sign: the highest digit has room for what the lower ones carry.
+#define BITS (PLANES == 4 ? 30 : 23)
+// x times `up`, as balanced digits: byte i of the result is digit i, from -128 to 127, plus 128 but for the highest.
+INLINE u32 digits(float x, float up) {
+    if (PLANES == 4) return (u32)__float2int_rn(x * up) + 0x00808080u;
+    // 2^23 plus the magnitude: its lower bits are the whole number, without the conversion's few lanes.
+    const u32 magnitude = __float_as_uint(fmaf(fabsf(x), up, 8388608.0f)), sign = (u32)((int)__float_as_uint(x) >> 31);
+    return ((magnitude & 0x7fffffu) ^ sign) - sign + 0x00008080u;
 }
-// Bits of the numbers that x becomes: the highest digit has room for what the lower ones carry.
-#define BITS (8 * PLANES - 3)
 // Where the 16 bytes `piece` of a plane lie in a run: so that four runs, two planes of each, are read from all banks.
 INLINE u32 spot(u32 run, u32 plane, u32 piece) {
     const u32 turn = FORMAT == 8 ? 0 : (run >> 2 & 1) | (PLANES == 4 ? (run >> 1 & 1) << 2 : 0);
@@ -194,20 +204,22 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
     , const u32* __restrict__ symbols) {
     extern __shared__ __align__(128) char memory[];
-    __shared__ float sums[2][WARPS][TOGETHER * 16];
+    __shared__ float sums[2][TEAMS][WARPS][TOGETHER * 16];
 #if NORM
     __shared__ float squares[(K + 255) / 256];
 #endif
 #if ACT_F32 && FORMAT == 1
-    __shared__ float peaks[WARPS];
+    __shared__ float peaks[TEAMS * WARPS];
     float back = 1;
 #endif
-    const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, g = lane >> 2, t = lane & 3;
+    const u32 thread = threadIdx.x, lane = thread & 31, g = lane >> 2, t = lane & 3;
+    const u32 team = TEAMS == 1 ? 0 : thread / TEAM, member = thread - team * TEAM, warp = member >> 5;
     char* xs = memory; // x
-    const u32 ring = address(memory) + HELD + warp * (DEPTH * STAGE);
+    const u32 ring = address(memory) + HELD + (thread >> 5) * (DEPTH * STAGE);
+    const u32 first_tile = blockIdx.x * TEAMS + team, all_teams = gridDim.x * TEAMS;
     // Stages of a tile that are this warp's: stage `warp` and every WARPS-th behind it.
     const u32 steps = STAGES % WARPS == 0 ? STAGES / WARPS : (STAGES - warp + WARPS - 1) / WARPS;
-    const u32 count = blockIdx.x < TILES ? (TILES - blockIdx.x + gridDim.x - 1) / gridDim.x : 0;
+    const u32 count = first_tile < TILES ? (TILES - first_tile + all_teams - 1) / all_teams : 0;
 
     // Where this lane's share of a tile begins: row `lane / 8` of every 4, piece `lane % 8` of 128 bytes.
     const u32 r = lane >> 3, piece = lane & 7;
@@ -266,7 +278,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
     // The next stage to ask for: step `ask_step` of the block's tile number `ask_tile`.
     u32 ask_tile = 0, ask_step = 0, ask_slot = 0;
-    aim(blockIdx.x);
+    aim(first_tile);
     auto ask = [&]() {
         if (ask_tile < count) {
             const u32 to = ring + ask_slot * STAGE;
@@ -297,7 +309,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             if (++ask_step == steps) {
                 ask_step = 0;
                 ask_tile++;
-                aim(blockIdx.x + ask_tile * gridDim.x);
+                aim(first_tile + ask_tile * all_teams);
             }
         }
         if (++ask_slot == DEPTH) ask_slot = 0;
@@ -348,10 +360,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
         }
 #pragma unroll
         for (int o = 16; o > 0; o >>= 1) peak = fmaxf(peak, __shfl_xor_sync(~0u, peak, o));
-        if (lane == 0) peaks[warp] = peak;
+        if (lane == 0) peaks[thread >> 5] = peak;
         __syncthreads();
 #pragma unroll
-        for (int i = 0; i < WARPS; i++) peak = fmaxf(peak, peaks[i]);
+        for (int i = 0; i < TEAMS * WARPS; i++) peak = fmaxf(peak, peaks[i]);
         const int exponent = peak > 0 ? (int)(__float_as_uint(peak) >> 23) - 127 : 0;
         const int shift = exponent < -100 ? 100 : exponent > 120 ? -120 : 10 - exponent;
         const float up = __uint_as_float((u32)(127 + shift) << 23);
@@ -368,12 +380,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             for (int j = 0; j < 8; j++) peak = max(peak, __float_as_uint(v[i][j]) & 0x7fffffffu);
             peak = max(peak, __shfl_xor_sync(~0u, peak, 1));
             peak = max(peak, __shfl_xor_sync(~0u, peak, 2));
-            const u32 power = max(peak >> 23, 40u);
-            const float up = power == 255 ? 0 : __uint_as_float((254 + BITS - power) << 23);
-            const float down = power == 255 ? __uint_as_float(0x7fc00000u) : __uint_as_float((power - BITS - TIMES) << 23);
+            // Of three digits the highest is full: 126 / 128 of the next power count as that.
+            const u32 power = max((peak + (PLANES == 3 ? 0x20000u : 0)) >> 23, 40u);
+            const float up = power == 255 ? 0 : __uint_as_float((253 + BITS - power) << 23);
+            const float down = power == 255 ? __uint_as_float(0x7fc00000u) : __uint_as_float((power + 1 - BITS - TIMES) << 23);
             u32 d[8];
 #pragma unroll
-            for (int j = 0; j < 8; j++) d[j] = digits(__float2int_rn(v[i][j] * up));
+            for (int j = 0; j < 8; j++) d[j] = digits(v[i][j], up);
             const u32 run = at >> 2;
             auto store = [&](u32 plane, u32 first, u32 second) {
                 u32* to = (u32*)(xs + run * RUN + spot(run, plane, at >> 1 & 1) + (at & 1) * 8);
@@ -392,6 +405,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
                 const u32 ab2 = __byte_perm(a, b, 0x7362), ce2 = __byte_perm(c, e, 0x7362);
                 ends[j][2] = __byte_perm(ab2, ce2, 0x5410);
                 ends[j][3] = __byte_perm(ab2, ce2, 0x7632);
+#pragma unroll
+                for (int plane = 0; plane < PLANES - 1; plane++) ends[j][plane] ^= 0x80808080u;
             }
 #pragma unroll
             for (int plane = 0; plane < PLANES; plane++) store(plane, ends[0][plane], ends[1][plane]);
@@ -472,9 +487,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     const u32 mask = 0xf0f0f0f0u + (gridDim.z - 1); // There is one.
     Words xu[2] = {}, xl[2] = {};
 #endif
+#if RESIDUAL
+#define EARLY (TOGETHER * 16 <= TEAM) // each thread joins one sum at most
+    Loaded early = {};
+#endif
     u32 slot = 0, flip = 0, kept = 0; // tiles whose sums are not joined yet
     for (u32 i = 0; i < count; i++) {
         float top = 0, bottom = 0; // outputs g and g + 8
+#if RESIDUAL
+        // What is added to these tiles' sums.
+        if (EARLY && kept == 0) {
+            const u32 later = i + member / 16;
+            if (later < count && member < TOGETHER * 16) early.load(residual + (first_tile + later * all_teams) * 16 + (member & 15));
+        }
+#endif
 #if FORMAT < 4
         float c[2][4] = {};
 #endif
@@ -592,16 +618,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
         bottom = c[0][2] + c[1][2];
 #endif
         if (t == 0) {
-            sums[flip][warp][kept * 16 + g] = top;
-            sums[flip][warp][kept * 16 + g + 8] = bottom;
+            sums[flip][team][warp][kept * 16 + g] = top;
+            sums[flip][team][warp][kept * 16 + g + 8] = bottom;
         }
         if (++kept < TOGETHER && i + 1 < count) continue;
-        __syncthreads();
-        for (u32 at = thread; at < kept * 16; at += THREADS) {
-            const u32 tile = blockIdx.x + (i + 1 - kept + at / 16) * gridDim.x, lane = at & 15;
+        meet(team);
+        for (u32 at = member; at < kept * 16; at += TEAM) {
+            const u32 tile = first_tile + (i + 1 - kept + at / 16) * all_teams, lane = at & 15;
             float sum = 0;
 #pragma unroll
-            for (int w = 0; w < WARPS; w++) sum += sums[flip][w][at];
+            for (int w = 0; w < WARPS; w++) sum += sums[flip][team][w][at];
 #if ACT_F32 && FORMAT == 1
             sum *= back;
 #endif
@@ -645,7 +671,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
 #if RESIDUAL
             // As the addition behind the product finds it.
-            sum = from_out(to_out(sum)) + load_out(residual + row);
+            if (!EARLY) early.load(residual + row);
+            sum = from_out(to_out(sum)) + early.value();
 #endif
             y[row] = to_out(sum);
 #endif

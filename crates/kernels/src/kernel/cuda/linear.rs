@@ -16,12 +16,27 @@ const TILE: u32 = 16;
 pub const MOST: usize = 3;
 /// Elements that share a scale where nothing else is said.
 const GROUP: u32 = 32;
-/// Warps of a block at most.
-const MOST_WARPS: u32 = 8;
-/// Blocks: two for each of the 132 multiprocessors of a Hopper chip. Any number is right.
-const BLOCKS: u32 = 264;
+/// Multiprocessors of a Hopper chip.
+const PROCESSORS: u32 = 132;
 /// Bytes of shared memory, with what the driver keeps of it, of which two blocks fit a multiprocessor.
 const HALF_OF_SHARED: u32 = (227 << 10) / 2 - (3 << 10);
+
+/// How a chip is filled, as measured on an H200. Any numbers are right.
+#[derive(Clone, Copy, Debug)]
+struct Fill {
+    /// Warps of a team at most.
+    warps: u32,
+    /// Teams of a block: they share `x`.
+    teams: u32,
+    /// Blocks that run at once at most.
+    blocks: u32,
+    /// Bytes of shared memory that a block takes, if two stages of a ring fit.
+    memory: u32,
+    /// Stages of a warp's ring at most.
+    depth: u32,
+    /// Blocks, those of the next launch among them, for which a multiprocessor has registers.
+    resident: u32,
+}
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,13 +118,19 @@ impl Format {
         k.div_ceil(self.stage().0)
     }
 
-    /// Stages of a warp's ring at most, as measured on an H200.
-    fn depth(self, k: u32) -> u32 {
+    /// How a chip is filled with products of this format.
+    fn fill(self) -> Fill {
+        let two = Fill {
+            warps: 8,
+            teams: 1,
+            blocks: 2 * PROCESSORS,
+            memory: HALF_OF_SHARED,
+            depth: 6,
+            resident: 1,
+        };
         match self {
-            Format::F16 | Format::BF16 => 6,
-            Format::Four { .. } if k > 2048 => 4,
-            Format::Four { .. } => 5,
-            Format::Eight => 4,
+            Format::F16 | Format::BF16 => two,
+            Format::Four { .. } | Format::Eight => Fill { depth: 3, ..two },
         }
     }
 }
@@ -215,10 +236,9 @@ impl Product {
         }
         let norm = self.norm.map_or(Some(0), |norm| weight_code(norm.dtype).ok())?;
         let bias = self.bias.map_or(Some(0), |dtype| weight_code(dtype).ok())?;
-        let warps = self.warps();
-        let held = self.held();
-        let stage = warps * self.format.stage().1;
-        let depth = (HALF_OF_SHARED.saturating_sub(held) / stage).clamp(2, self.format.depth(self.k));
+        let (warps, held, fill) = (self.warps(), self.held(), self.format.fill());
+        let stage = fill.teams * warps * self.format.stage().1;
+        let depth = (fill.memory.saturating_sub(held) / stage).clamp(2, fill.depth);
         let memory = held + depth * stage;
         if memory > info.limits.max_workgroup_memory {
             return None;
@@ -230,7 +250,7 @@ impl Product {
             + self.format.arrays() * weights
             + biases
             + usize::from(self.residual);
-        let mut desc = desc(info, "linear/cuda", "cuda/linear.cu", TEXT, warps * 32, memory);
+        let mut desc = desc(info, "linear/cuda", "cuda/linear.cu", TEXT, fill.teams * warps * 32, memory);
         desc.bindings = bindings(read, self.outputs.len());
         let flag = |flag: bool| f64::from(u8::from(flag));
         let output = |at: usize| f64::from(self.outputs.get(at).copied().unwrap_or(0));
@@ -238,6 +258,7 @@ impl Product {
         let (eps, offset) = self.norm.map_or((0.0, 0.0), |norm| (norm.eps, norm.offset));
         desc.constants = [
             ("K", f64::from(self.k)),
+            ("TEAMS", f64::from(fill.teams)),
             ("WARPS", f64::from(warps)),
             ("DEPTH", f64::from(depth)),
             ("FORMAT", f64::from(self.format.code())),
@@ -257,14 +278,15 @@ impl Product {
             ("B_DTYPE", f64::from(bias)),
             ("RESIDUAL", flag(self.residual)),
             ("TOGETHER", f64::from(self.together())),
-            ("MIN_BLOCKS", 1.0),
+            ("MIN_BLOCKS", f64::from(fill.resident)),
             ("ACT_F32", flag(self.act == DType::F32)),
             ("OUT_F32", flag(self.out == DType::F32)),
         ]
         .map(|(name, value)| (name.to_string(), value))
         .to_vec();
         let tiles = self.outputs.iter().sum::<u32>() / if self.gated { TILE / 2 } else { TILE };
-        Some((desc, [Extent::of(u64::from(tiles.min(BLOCKS))), one(), one()]))
+        let blocks = tiles.div_ceil(fill.teams).min(fill.blocks);
+        Some((desc, [Extent::of(u64::from(blocks)), one(), one()]))
     }
 
     /// Parts that elements of `x` are taken in: digits of the base 256 beside whole numbers, else numbers of the weights' type.
@@ -294,10 +316,11 @@ impl Product {
         8u32.div_ceil(self.steps()).min(4)
     }
 
-    /// Warps of a block: of four to eight, as many as wait least for the one with the most stages of a row.
+    /// Warps of a team: of half as many as there may be or more, as many as wait least for the one with the most stages of
+    /// a row.
     fn warps(&self) -> u32 {
         let stages = self.format.stages(self.k);
-        let most = stages.min(MOST_WARPS);
+        let most = stages.min(self.format.fill().warps);
         let taken = |warps: &u32| stages.div_ceil(*warps) * warps;
         (most.div_ceil(2)..=most).rev().min_by_key(taken).unwrap_or(1)
     }
