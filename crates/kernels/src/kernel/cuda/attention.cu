@@ -1,19 +1,20 @@
-// Attention of one query row over a cache. SPLITS blocks treat a key/value head and all query heads that share it: each
-// block a run of the cached keys, the last one also the new key. Scores and sums are products on tensor cores, 16 keys at
-// a time in each warp; the warps' parts join in shared memory, the blocks' parts in the block that is done last.
+// Attention of one query row over a cache. One cluster of blocks treats a key/value head and all query heads that share
+// it: each block a run of the cached keys, the last one also the new key. Scores and sums are products on tensor cores,
+// 16 keys at a time in each warp; the warps' parts join in shared memory, the blocks' parts across the cluster.
 //
 // JOINED: q, k and v are as the projections left them: the kernel itself rotates q and k and writes the new cache row.
 // Otherwise q is ready and the caches hold the new row.
 //
 // Cached rows before the new one were written by earlier runs and are asked for before the kernel waits.
 //
-// Constants: HEADS, KV_HEADS, D, WARPS, DEPTH, SPLITS, SCALE, JOINED.
+// Constants: HEADS, KV_HEADS, D, WARPS, DEPTH, SCALE, JOINED.
 #define THREADS (WARPS * 32)
 #define GROUP (HEADS / KV_HEADS)
 #define ROW (D * 2)
 #define PIECES (D / 8)
 #define HALF (16 * ROW)      // bytes of 16 keys, or of their values
 #define STAGE (2 * HALF)
+#define SPLITS 8             // blocks of a cluster
 #define PART (GROUP * D + 2 * GROUP) // numbers of a block: sums, then the highest score and the total of each head
 #define FEW 256              // cached keys that one block treats alone
 #define AT_ONCE (32 / PIECES) // rows that one instruction of a warp fetches
@@ -48,11 +49,18 @@ struct Pair {
     INLINE u16 second() const { return to_half(from_half(b) * cosine + from_half(a) * sine); }
 };
 
-// What blocks leave for the last of their head, and how many have.
-__device__ float parts[KV_HEADS][SPLITS][PART];
-__device__ u32 ready[KV_HEADS];
+INLINE float read_of(u32 block, u32 at) {
+    u32 there;
+    float f;
+    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(block));
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(f) : "r"(there) : "memory");
+    return f;
+}
+INLINE void meet() {
+    asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
+}
 
-extern "C" __global__ void __launch_bounds__(THREADS) attention(
+extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THREADS) attention(
     const volatile u16* q,
 #if JOINED
     const volatile u16* k, const volatile u16* v, const volatile float* angles,
@@ -61,6 +69,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
     extern __shared__ __align__(128) char memory[];
     __shared__ __align__(16) u16 queries[GROUP][D];
     __shared__ float tops[WARPS][GROUP], totals[WARPS][GROUP];
+    __shared__ float part[PART];
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, g = lane >> 2, t = lane & 3;
     const u32 p = symbols[1], split = blockIdx.x, kv = blockIdx.y;
     // Few keys are one block's.
@@ -237,7 +246,6 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
             y[kv * GROUP * D + i] = to_half(sum / weight);
             continue;
         }
-        float* part = parts[kv][split];
         part[i] = sum;
         if (i % D == 0) {
             part[GROUP * D + h] = highest;
@@ -245,35 +253,23 @@ extern "C" __global__ void __launch_bounds__(THREADS) attention(
         }
     }
     if (few) return;
-    __shared__ u32 before;
-    __shared__ float share[SPLITS][GROUP];
-    __threadfence();
-    __syncthreads();
-    if (thread == 0) before = atomicAdd(&ready[kv], 1);
-    __syncthreads();
-    if (before != SPLITS - 1) return;
-    __threadfence();
-    if (thread == 0) ready[kv] = 0; // for the next launch
-    const volatile float(*all)[PART] = parts[kv];
-    for (u32 h = thread; h < GROUP; h += THREADS) {
-        float tops_of[SPLITS], highest = -1e30f, weight = 0;
+    meet();
+    constexpr u32 SHARE = (GROUP * D + SPLITS - 1) / SPLITS; // outputs that each block joins
+    for (u32 i = split * SHARE + thread; i < (split + 1) * SHARE && i < GROUP * D; i += THREADS) {
+        const u32 h = i / D, at = address(part);
+        float tops_of[SPLITS], highest = -1e30f, sum = 0, weight = 0;
 #pragma unroll
         for (u32 s = 0; s < SPLITS; s++) {
-            tops_of[s] = all[s][GROUP * D + h];
+            tops_of[s] = read_of(s, at + (GROUP * D + h) * 4);
             highest = fmaxf(highest, tops_of[s]);
         }
 #pragma unroll
-        for (u32 s = 0; s < SPLITS; s++) weight += (tops_of[s] = exp2_(tops_of[s] - highest)) * all[s][GROUP * D + GROUP + h];
-#pragma unroll
-        for (u32 s = 0; s < SPLITS; s++) share[s][h] = tops_of[s] / weight;
+        for (u32 s = 0; s < SPLITS; s++) {
+            const float f = exp2_(tops_of[s] - highest);
+            weight += f * read_of(s, at + (GROUP * D + GROUP + h) * 4);
+            sum += f * read_of(s, at + i * 4);
+        }
+        y[kv * GROUP * D + i] = to_half(sum / weight);
     }
-    __syncthreads();
-    for (u32 i = thread; i < GROUP * D; i += THREADS) {
-        float of[SPLITS], sum = 0;
-#pragma unroll
-        for (u32 s = 0; s < SPLITS; s++) of[s] = all[s][i];
-#pragma unroll
-        for (u32 s = 0; s < SPLITS; s++) sum += share[s][i / D] * of[s];
-        y[kv * GROUP * D + i] = to_half(sum);
-    }
+    meet();
 }

@@ -11,10 +11,8 @@ const TEXT: &str = include_str!("attention.cu");
 const WARPS: u32 = 8;
 /// Stages of a warp's ring.
 const DEPTH: u32 = 2;
-/// Blocks, shared among the key/value heads: nearly as many as a Hopper chip has multiprocessors, which one each fills.
-const BLOCKS: u32 = 128;
-/// Blocks of a key/value head at most.
-const MOST_SPLITS: u32 = 32;
+/// Blocks of a cluster.
+const CLUSTER: u64 = 8;
 /// Query heads that share a key/value head at most: the rows of a product on tensor cores that are used.
 const MOST_HEADS: u32 = 8;
 
@@ -37,7 +35,7 @@ pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(Kernel
         return None;
     }
     // The rings, and in their place the sums of each warp.
-    let (group, splits) = (op.heads / op.kv_heads, splits(op));
+    let group = op.heads / op.kv_heads;
     let memory = (WARPS * DEPTH * 64 * op.head_dim).max(WARPS * group * op.head_dim * 4);
     if memory > info.limits.max_workgroup_memory {
         return None;
@@ -50,21 +48,15 @@ pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(Kernel
         ("D", f64::from(op.head_dim)),
         ("WARPS", f64::from(WARPS)),
         ("DEPTH", f64::from(DEPTH)),
-        ("SPLITS", f64::from(splits)),
         ("SCALE", f64::from(op.scale)),
         ("JOINED", f64::from(u8::from(joined))),
     ]
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
-    Some((desc, [Extent::of(u64::from(splits)), Extent::of(u64::from(op.kv_heads)), one()]))
-}
-
-/// Blocks that share the keys of a head.
-fn splits(op: &Attention) -> u32 {
-    (BLOCKS / op.kv_heads.max(1)).clamp(1, MOST_SPLITS)
+    Some((desc, [Extent::of(CLUSTER), Extent::of(u64::from(op.kv_heads)), one()]))
 }
 
 /// The longest chain of additions over a context of a thousand: a warp's keys, 16 at a time, then the warps and blocks.
 pub fn chain(op: &Attention) -> u32 {
-    (op.head_dim / 16 + 16).max(16 + 16 + WARPS + splits(op))
+    (op.head_dim / 16 + 16).max(16 + 16 + WARPS + CLUSTER as u32)
 }

@@ -34,9 +34,15 @@ struct Fill {
     memory: u32,
     /// Stages of a warp's ring at most.
     depth: u32,
-    /// Blocks, those of the next launch among them, for which a multiprocessor has registers.
-    resident: u32,
 }
+
+/// Two blocks on each multiprocessor.
+const TWO_BLOCKS: Fill =
+    Fill { warps: 8, teams: 1, blocks: 2 * PROCESSORS, memory: HALF_OF_SHARED, depth: 6 };
+/// One block, which leaves room for one of the next launch.
+const TWO_TEAMS: Fill = Fill { warps: 8, teams: 2, blocks: PROCESSORS, memory: 100 << 10, depth: 6 };
+/// One block. A product with few tiles leaves multiprocessors to the next launch.
+const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: PROCESSORS, memory: 224 << 10, depth: 6 };
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,22 +122,6 @@ impl Format {
     /// Stages of a row.
     fn stages(self, k: u32) -> u32 {
         k.div_ceil(self.stage().0)
-    }
-
-    /// How a chip is filled with products of this format.
-    fn fill(self) -> Fill {
-        let two = Fill {
-            warps: 8,
-            teams: 1,
-            blocks: 2 * PROCESSORS,
-            memory: HALF_OF_SHARED,
-            depth: 6,
-            resident: 1,
-        };
-        match self {
-            Format::F16 | Format::BF16 => two,
-            Format::Four { .. } | Format::Eight => Fill { depth: 3, ..two },
-        }
     }
 }
 
@@ -236,13 +226,8 @@ impl Product {
         }
         let norm = self.norm.map_or(Some(0), |norm| weight_code(norm.dtype).ok())?;
         let bias = self.bias.map_or(Some(0), |dtype| weight_code(dtype).ok())?;
-        let (warps, held, fill) = (self.warps(), self.held(), self.format.fill());
-        let stage = fill.teams * warps * self.format.stage().1;
-        let depth = (fill.memory.saturating_sub(held) / stage).clamp(2, fill.depth);
-        let memory = held + depth * stage;
-        if memory > info.limits.max_workgroup_memory {
-            return None;
-        }
+        let (fill, depth, memory) = self.room(info.limits.max_workgroup_memory)?;
+        let warps = self.warps(fill);
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
         let read = 1
@@ -277,15 +262,14 @@ impl Product {
             ("BIAS", flag(self.bias.is_some())),
             ("B_DTYPE", f64::from(bias)),
             ("RESIDUAL", flag(self.residual)),
-            ("TOGETHER", f64::from(self.together())),
-            ("MIN_BLOCKS", f64::from(fill.resident)),
+            ("TOGETHER", f64::from(self.together(fill))),
+            ("MIN_BLOCKS", 1.0),
             ("ACT_F32", flag(self.act == DType::F32)),
             ("OUT_F32", flag(self.out == DType::F32)),
         ]
         .map(|(name, value)| (name.to_string(), value))
         .to_vec();
-        let tiles = self.outputs.iter().sum::<u32>() / if self.gated { TILE / 2 } else { TILE };
-        let blocks = tiles.div_ceil(fill.teams).min(fill.blocks);
+        let blocks = self.tiles().div_ceil(fill.teams).min(fill.blocks);
         Some((desc, [Extent::of(u64::from(blocks)), one(), one()]))
     }
 
@@ -311,23 +295,57 @@ impl Product {
         }
     }
 
+    /// Tiles of all outputs.
+    fn tiles(&self) -> u32 {
+        self.outputs.iter().sum::<u32>() / if self.gated { TILE / 2 } else { TILE }
+    }
+
+    /// How a chip is filled with this product, and how where that takes too much shared memory.
+    fn fills(&self) -> [Fill; 2] {
+        let few = match self.format {
+            Format::F16 | Format::BF16 => TWO_BLOCKS,
+            Format::Four { .. } | Format::Eight => Fill { depth: 3, ..TWO_BLOCKS },
+        };
+        let first = match (self.format, self.tiles()) {
+            (Format::F16 | Format::BF16, _) => few,
+            (_, 256..) if self.k >= 4096 => FOUR_TEAMS,
+            (_, 128..) => TWO_TEAMS,
+            _ => few,
+        };
+        [first, few]
+    }
+
+    /// How a chip is filled, the stages of a ring, and the bytes of shared memory of a launch; `None` if there are too few.
+    fn room(&self, most: u32) -> Option<(Fill, u32, u32)> {
+        self.fills().into_iter().find_map(|fill| {
+            let stage = fill.teams * self.warps(fill) * self.format.stage().1;
+            // Beside them, sums of tiles and of squares.
+            let sums =
+                128 * fill.teams * self.warps(fill) * self.together(fill) + self.k.div_ceil(256) * 4 + 256;
+            let rings = most.saturating_sub(sums).min(fill.memory).saturating_sub(self.held());
+            let depth = (rings / stage).clamp(2, fill.depth);
+            let memory = self.held() + depth * stage;
+            (memory + sums <= most).then_some((fill, depth, memory))
+        })
+    }
+
     /// Tiles of a block whose sums are joined at once, so that warps meet once in eight stages or more.
-    fn together(&self) -> u32 {
-        8u32.div_ceil(self.steps()).min(4)
+    fn together(&self, fill: Fill) -> u32 {
+        8u32.div_ceil(self.steps(fill)).min(4)
     }
 
     /// Warps of a team: of half as many as there may be or more, as many as wait least for the one with the most stages of
     /// a row.
-    fn warps(&self) -> u32 {
+    fn warps(&self, fill: Fill) -> u32 {
         let stages = self.format.stages(self.k);
-        let most = stages.min(self.format.fill().warps);
+        let most = stages.min(fill.warps);
         let taken = |warps: &u32| stages.div_ceil(*warps) * warps;
         (most.div_ceil(2)..=most).rev().min_by_key(taken).unwrap_or(1)
     }
 
     /// Stages of a row that a warp takes at most.
-    fn steps(&self) -> u32 {
-        self.format.stages(self.k).div_ceil(self.warps()).max(1)
+    fn steps(&self, fill: Fill) -> u32 {
+        self.format.stages(self.k).div_ceil(self.warps(fill)).max(1)
     }
 
     /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps. Products of whole
@@ -337,7 +355,8 @@ impl Product {
             Format::F16 | Format::BF16 => TILE,
             Format::Four { .. } | Format::Eight => 4,
         };
-        self.steps() * 2 + step + self.warps()
+        let chain = |fill| self.steps(fill) * 2 + step + self.warps(fill);
+        self.fills().into_iter().map(chain).max().unwrap_or(step)
     }
 }
 
