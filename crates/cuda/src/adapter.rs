@@ -150,6 +150,7 @@ fn ask(api: &Api, index: c_int, version: c_int, options: Options) -> Done<(Devic
             f16: options.f16,
             subgroups: Some((32, 32)),
             cuda: options.tuned.then_some(capability),
+            matrices: false,
         },
     };
     Ok((info, capability))

@@ -64,6 +64,10 @@ pub struct Features {
     /// Kernels in CUDA C++, with the compute capability times ten: 90 on Hopper.
     #[serde(default)]
     pub cuda: Option<u32>,
+    /// Products of 16 by 16 by 16 on matrix units, of f16 with sums in f32, by subgroups of 32: kernels may
+    /// `enable wgpu_cooperative_matrix`.
+    #[serde(default)]
+    pub matrices: bool,
 }
 
 /// Identity, limits and features of a device.

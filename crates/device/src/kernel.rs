@@ -119,11 +119,17 @@ impl KernelDesc {
         self.check_features(&info.features, &info.name)
     }
 
+    /// Whether the text asks for matrix units: a line of it enables them.
+    pub fn needs_matrices(&self) -> bool {
+        self.source.text.lines().any(|line| line.trim() == "enable wgpu_cooperative_matrix;")
+    }
+
     fn check_features(&self, features: &Features, device: &str) -> Result<()> {
         let lacks = match () {
             () if self.source.language == Language::Cuda && features.cuda.is_none() => "cuda",
             () if self.needs_f16 && !features.f16 => "f16",
             () if self.needs_subgroups && features.subgroups.is_none() => "subgroups",
+            () if self.needs_matrices() && !features.matrices => "matrices",
             () => return Ok(()),
         };
         Err(Error::unsupported(format!("kernel `{}` needs {lacks}, which {device} does not have", self.name))

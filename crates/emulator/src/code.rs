@@ -271,6 +271,9 @@ pub enum Gather {
     QuadSwap,
 }
 
+/// Elements that a lane holds of a matrix of its subgroup.
+pub const HELD: u32 = 8;
+
 /// A jump target: an index into [`Code::labels`].
 pub type Label = u32;
 
@@ -368,6 +371,13 @@ pub enum Inst {
         d: Reg,
         a: Reg,
         lane: Reg,
+    },
+    /// `d = a · b + c` of matrices that subgroups hold, in [`HELD`] registers each.
+    MultiplyAdd {
+        d: Reg,
+        a: Reg,
+        b: Reg,
+        c: Reg,
     },
     Barrier {
         subgroup: bool,

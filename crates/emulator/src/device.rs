@@ -61,8 +61,8 @@ impl Emulator {
             name: format!("TapML emulator ({})", profile.name()),
             driver: concat!("tapml ", env!("CARGO_PKG_VERSION")).into(),
             kind: if options.gpu { AdapterKind::Other } else { AdapterKind::Cpu },
-            limits: profile.limits(),
-            features: profile.features(SUBGROUP_SIZE),
+            limits: options.limits(),
+            features: options.features(SUBGROUP_SIZE),
         };
         Ok(Emulator {
             info,
@@ -88,7 +88,7 @@ impl Emulator {
             )));
         }
         self.subgroup_size = size;
-        self.info.features = self.options.profile.features(size);
+        self.info.features = self.options.features(size);
         Ok(self)
     }
 

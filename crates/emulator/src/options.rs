@@ -2,7 +2,7 @@
 
 use crate::profile::Profile;
 use std::time::Duration;
-use tapml_device::{Error, Result};
+use tapml_device::{Error, Features, Limits, Result};
 
 /// Which defects are looked for while kernels run.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -67,9 +67,30 @@ pub struct Options {
     pub timeout: Option<Duration>,
     /// Whether it says that it is a GPU, so that it gets the kernels that GPUs get.
     pub gpu: bool,
+    /// Whether it has matrix units, and the workgroup memory of GPUs that have them.
+    pub matrices: bool,
 }
 
+/// Lanes of the subgroups that hold matrices.
+const MATRIX_LANES: u32 = 32;
+/// Bytes of workgroup memory beside matrix units.
+const MATRIX_MEMORY: u32 = 48 << 10;
+
 impl Options {
+    /// Features of the device; `subgroup_size` is the one size of subgroups.
+    pub(crate) fn features(&self, subgroup_size: u32) -> Features {
+        let features = self.profile.features(subgroup_size);
+        let able = features.f16 && features.subgroups.is_some() && subgroup_size == MATRIX_LANES;
+        Features { matrices: self.matrices && able, ..features }
+    }
+
+    /// Its limits.
+    pub(crate) fn limits(&self) -> Limits {
+        let limits = self.profile.limits();
+        let memory = if self.matrices { MATRIX_MEMORY } else { 0 };
+        Limits { max_workgroup_memory: limits.max_workgroup_memory.max(memory), ..limits }
+    }
+
     /// The form on the command line, such as `check=all&profile=mobile&threads=2`. An empty text gives the defaults.
     pub fn parse(query: &str) -> Result<Options> {
         let mut options = Options::default();
@@ -81,9 +102,10 @@ impl Options {
                 "threads" => options.threads = Some(parse_threads(value)?),
                 "timeout" => options.timeout = Some(parse_timeout(value)?),
                 "kind" => options.gpu = parse_kind(value)?,
+                "matrices" => options.matrices = parse_matrices(value)?,
                 _ => {
                     return Err(Error::invalid(format!("unknown emulator option `{key}`")).with_hint(
-                        "options: check, profile, kind, threads, timeout; for example emulator?check=all&profile=mobile",
+                        "options: check, profile, kind, matrices, threads, timeout; for example emulator?check=all&profile=mobile",
                     ));
                 }
             }
@@ -106,6 +128,14 @@ fn parse_timeout(value: &str) -> Result<Duration> {
     })
 }
 
+fn parse_matrices(value: &str) -> Result<bool> {
+    match value {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(Error::invalid(format!("matrices must be on or off, found `{value}`"))),
+    }
+}
+
 fn parse_kind(value: &str) -> Result<bool> {
     match value {
         "gpu" => Ok(true),
@@ -120,13 +150,15 @@ mod tests {
 
     #[test]
     fn the_command_line_form() {
-        let options = Options::parse("check=all&profile=mobile&threads=2&timeout=5&kind=gpu").unwrap();
+        let options =
+            Options::parse("check=all&profile=mobile&threads=2&timeout=5&kind=gpu&matrices=on").unwrap();
         let expected = Options {
             profile: Profile::MobileWebgpu,
             check: Checks::ALL,
             threads: Some(2),
             timeout: Some(Duration::from_secs(5)),
             gpu: true,
+            matrices: true,
         };
         assert_eq!(options, expected);
         assert_eq!(Options::parse("").unwrap(), Options::default());

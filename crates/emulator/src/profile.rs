@@ -66,11 +66,14 @@ impl Profile {
     /// Features; `subgroup_size` is the one size of subgroups.
     pub fn features(self, subgroup_size: u32) -> Features {
         match self {
-            Profile::Default | Profile::FastMath => {
-                Features { f16: true, subgroups: Some((subgroup_size, subgroup_size)), cuda: None }
-            }
+            Profile::Default | Profile::FastMath => Features {
+                f16: true,
+                subgroups: Some((subgroup_size, subgroup_size)),
+                cuda: None,
+                matrices: false,
+            },
             Profile::MobileWebgpu | Profile::StrictF32 => {
-                Features { f16: false, subgroups: None, cuda: None }
+                Features { f16: false, subgroups: None, cuda: None, matrices: false }
             }
         }
     }

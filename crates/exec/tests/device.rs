@@ -18,7 +18,7 @@ use tapml_wgpu::WgpuDevice;
 const HALF: Toy = Toy { dtype: DType::F16, ..FUSED };
 
 fn null() -> DevicePlatform {
-    let features = Features { f16: true, subgroups: None, cuda: None };
+    let features = Features { f16: true, subgroups: None, cuda: None, matrices: false };
     DevicePlatform::new(Box::new(NullDevice::new(Limits::WEBGPU, features)), Overrides::default())
 }
 
@@ -312,7 +312,7 @@ fn a_device_survives_its_platform() {
 #[test]
 fn prompts_take_longer_runs_where_tensor_cores_want_them() {
     for (cuda, chunk) in [(None, CHUNK), (Some(90), 512)] {
-        let features = Features { f16: true, subgroups: None, cuda };
+        let features = Features { f16: true, subgroups: None, cuda, matrices: false };
         let device = NullDevice::new(Limits::WEBGPU, features);
         assert_eq!(DevicePlatform::new(Box::new(device), Overrides::default()).chunk(), chunk);
     }

@@ -2,7 +2,7 @@
 
 use crate::kernel::argmax;
 use crate::kernel::attention::{self, split};
-use crate::kernel::product::row;
+use crate::kernel::product::{matrix, row};
 use crate::kernel::source::is_prelude;
 use crate::kernel::{KERNELS, KernelRow};
 use crate::plan::{Launch, NodePlan, plan_variants};
@@ -39,7 +39,7 @@ pub fn any_device() -> DeviceInfo {
         driver: String::new(),
         kind: AdapterKind::Other,
         limits: Limits::WEBGPU,
-        features: Features { f16: true, subgroups: None, cuda: None },
+        features: Features { f16: true, subgroups: None, cuda: None, matrices: false },
     }
 }
 
@@ -54,8 +54,9 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
         let samples = KERNELS.iter().filter_map(|row| BuiltIn::samples(row, &able).ok()).flatten();
         let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
         let rows = row::texts().into_iter().chain(attention::row::texts());
+        let matrices = matrix::texts().chain(attention::matrix::texts());
         let others = argmax::TEXTS.into_iter().chain([split::JOINED_TEXT]).map(String::from);
-        of_samples.chain(rows).chain(others).collect()
+        of_samples.chain(rows).chain(matrices).chain(others).collect()
     });
     let Source { language, prelude, text, .. } = &desc.source;
     *language == Language::Wgsl && texts.contains(text) && is_prelude(prelude)

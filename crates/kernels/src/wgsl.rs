@@ -30,8 +30,14 @@ pub fn declared(source: &Source, f16: bool) -> Result<Declared> {
 
 /// As [`declared`]: the module itself, with what its validation found out.
 pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
+    const MATRICES: &str = "enable wgpu_cooperative_matrix;";
     let front = if f16 { "enable f16;" } else { "" };
-    let full = format!("{front}{}", source.full());
+    let full = source.full();
+    // Directives stand in front of everything; lines keep their numbers.
+    let full = match full.contains(MATRICES) {
+        true => format!("{front}{MATRICES}{}", full.replacen(MATRICES, "", 1)),
+        false => format!("{front}{full}"),
+    };
     let module = naga::front::wgsl::parse_str(&full).map_err(|e| {
         let log = e.emit_to_string_with_path(&full, &source.file);
         refused(source, &full, e.location(&full), e.message(), log)

@@ -3,10 +3,10 @@
 
 mod common;
 
-use common::{devices, run_call, run_plan};
+use common::{devices, emulator, run_call, run_plan};
 use tapml_device::Device;
-use tapml_graph::op::{OPS, OpInfo, Sample};
-use tapml_graph::{DType, Symbols, Tensor};
+use tapml_graph::op::{Fill, Linear, OPS, OpInfo, Packing, QuantizedLinear, Sample};
+use tapml_graph::{DType, Op, Symbols, Tensor};
 use tapml_kernels::{KernelCache, NodePlan, Overrides, plan_node, plan_variants};
 use tapml_reference::{Value, oracle};
 
@@ -112,6 +112,55 @@ fn samples_agree_with_the_oracle_and_nothing_is_found() {
             }
         }
     }
+}
+
+/// Operators with kernels for matrix units.
+const ON_MATRICES: [&str; 5] =
+    ["linear", "gated_linear", "quantized_linear", "quantized_gated_linear", "attention"];
+
+/// Products of steps that are loaded ahead, and with as many columns as are worth large tiles, beside the operators' own
+/// samples.
+fn long_products() -> Vec<Sample> {
+    let sample = |name: &str, op: Op, n, k: u32| {
+        Sample::new(name, op, n, 0).input(DType::F16, &format!("n,{k}"), Fill::Normal(1.0))
+    };
+    let wide = Linear { dtype: Some(DType::F32) };
+    let plain = |name, n, [o, k]: [u32; 2]| {
+        sample(name, wide.clone().into(), n, k).input(DType::F16, &format!("{o},{k}"), Fill::Normal(0.1))
+    };
+    let packed = |name, bits, n| {
+        let packing = Packing { bits, group: 32, zeros: false };
+        let words = format!("3100,{}", 256 / packing.per_word());
+        sample(name, QuantizedLinear::of(packing, &wide).into(), n, 256)
+            .input(DType::U32, &words, Fill::Below(u32::MAX))
+            .input(DType::F16, "3100,8", Fill::Around(0.01, 0.003))
+    };
+    vec![
+        plain("steps ahead", 20, [72, 384]),
+        plain("wide", 130, [3100, 256]),
+        plain("wide, short steps", 9, [3100, 96]),
+        packed("wide, 4 bits", 4, 130).input(DType::F16, "3100", Fill::Normal(1.0)),
+        packed("wide, 8 bits", 8, 9),
+    ]
+}
+
+#[test]
+fn matrix_units_agree_with_the_oracle() {
+    let (mut device, mut cache) = (emulator("check=all&matrices=on"), KernelCache::new());
+    let own = OPS.iter().filter(|info| ON_MATRICES.contains(&info.name)).flat_map(|info| (info.samples)());
+    let mut taken = 0;
+    for sample in own.chain(long_products()) {
+        let inputs = sample.tensors(11).unwrap();
+        for plan in plan_variants(&sample.op, &sample.types(), device.info()).unwrap() {
+            let mut launches = plan.launches.iter().filter(|launch| launch.when.holds(&sample.symbols));
+            if launches.any(|launch| launch.desc.needs_matrices()) {
+                let label = format!("{} {} by {}", sample.op.name(), sample.name, plan.kernel);
+                check_plan(&mut device, &mut cache, &sample, &inputs, &plan, &label);
+                taken += 1;
+            }
+        }
+    }
+    assert!(taken > 10, "{taken}");
 }
 
 #[test]

@@ -56,7 +56,8 @@ fn add(text: &str) -> tapml_graph::Result<Overrides> {
 #[test]
 fn a_good_kernel_takes_the_place_of_the_built_in_one() {
     let overrides = add(GOOD).unwrap();
-    let null = NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None });
+    let null =
+        NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None, matrices: false });
     for info in OPS {
         for sample in (info.samples)() {
             let plan = plan_node(&sample.op, &sample.types(), null.info(), &overrides).unwrap();

@@ -102,7 +102,9 @@ fn any_split_into_steps_gives_the_same_bits_in_place_or_not() {
 }
 
 fn null() -> DeviceInfo {
-    NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None }).info().clone()
+    NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None, matrices: false })
+        .info()
+        .clone()
 }
 
 #[test]

@@ -10,7 +10,10 @@ use tapml_kernels::plan_variants;
 
 /// Each distinct source by a file name that tells which it is.
 fn sources() -> BTreeMap<String, String> {
-    let null = NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: Some((32, 32)), cuda: None });
+    let null = NullDevice::new(
+        Limits::WEBGPU,
+        Features { f16: true, subgroups: Some((32, 32)), cuda: None, matrices: false },
+    );
     let mut sources = BTreeMap::new();
     for sample in OPS.iter().flat_map(|info| (info.samples)()) {
         let mut halves = sample.clone();

@@ -72,7 +72,10 @@ pub(crate) fn open(index: usize, options: Options) -> Result<(OpenCl, DeviceInfo
 }
 
 fn describe(info: DeviceInfo, options: Options) -> DeviceInfo {
-    DeviceInfo { features: Features { f16: options.f16, subgroups: None, cuda: None }, ..info }
+    DeviceInfo {
+        features: Features { f16: options.f16, subgroups: None, cuda: None, matrices: false },
+        ..info
+    }
 }
 
 fn ask(device: &Listed) -> Done<DeviceInfo> {

@@ -47,7 +47,7 @@ const PLATFORMS: [Platform; 3] = [
 /// Fails with [`ErrorKind::Unavailable`] if the platform does not exist on this operating system or has no adapter; the
 /// hint says what to install.
 pub fn adapters(platform: &str) -> Result<Vec<DeviceInfo>> {
-    Ok(find(platform)?.iter().map(|a| describe(platform, a, &a.limits(), a.features())).collect())
+    Ok(find(platform)?.iter().map(|a| describe(platform, a, &a.limits(), offered(a))).collect())
 }
 
 /// The adapters themselves, in the same order; at least one.
@@ -108,7 +108,7 @@ pub(crate) fn open(
         Error::new(ErrorKind::Unavailable, text)
             .with_hint(format!("adapters here: {}", names.collect::<Vec<_>>().join(", ")))
     })?;
-    let features = wanted_features(options) & adapter.features();
+    let features = wanted_features(options) & offered(adapter);
     let limits = match options.mobile {
         true => wgpu::Limits::defaults().or_worse_values_from(&adapter.limits()),
         false => adapter.limits(),
@@ -118,6 +118,7 @@ pub(crate) fn open(
         required_features: features,
         required_limits: limits,
         memory_hints: wgpu::MemoryHints::Performance,
+        experimental_features: experiments(),
         ..Default::default()
     };
     let (device, queue) = pollster::block_on(adapter.request_device(&desc)).map_err(|e| {
@@ -129,9 +130,35 @@ pub(crate) fn open(
     Ok((device, queue, info))
 }
 
+/// What wgpu calls experimental: products on matrix units.
+#[allow(unsafe_code)]
+fn experiments() -> wgpu::ExperimentalFeatures {
+    // SAFETY: experimental parts of wgpu and of drivers may go wrong. Only kernels use them that ask for matrix units.
+    unsafe { wgpu::ExperimentalFeatures::enabled() }
+}
+
+/// An adapter's features; matrix units only if they multiply what the kernels give them: 16 by 16 by 16 of f16, with sums
+/// in f32, by subgroups of 32.
+fn offered(adapter: &wgpu::Adapter) -> wgpu::Features {
+    let (mut features, info) = (adapter.features(), adapter.get_info());
+    let fits = |p: &wgpu::CooperativeMatrixProperties| {
+        let halves =
+            p.ab_type == wgpu::CooperativeScalarType::F16 && p.cr_type == wgpu::CooperativeScalarType::F32;
+        halves && [p.m_size, p.n_size, p.k_size] == [16; 3]
+    };
+    let found = adapter.cooperative_matrix_properties().iter().any(fits);
+    let whole = (info.subgroup_min_size, info.subgroup_max_size) == (32, 32);
+    if !found || !whole {
+        features.remove(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX);
+    }
+    features
+}
+
 fn wanted_features(options: &Options) -> wgpu::Features {
     let mut wanted = wgpu::Features::empty();
     wanted.set(wgpu::Features::SHADER_F16, options.f16 && !options.mobile);
+    let matrices = options.matrices && options.f16 && options.subgroups && !options.mobile;
+    wanted.set(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX, matrices);
     wanted.set(wgpu::Features::SUBGROUP, options.subgroups && !options.mobile);
     wanted
 }
@@ -158,6 +185,7 @@ fn describe(
             f16: features.contains(wgpu::Features::SHADER_F16),
             subgroups: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
             cuda: None,
+            matrices: subgroups && features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
         },
         name: info.name,
     }

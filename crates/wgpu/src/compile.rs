@@ -142,23 +142,31 @@ fn create_module(
     unsafe { device.create_shader_module_trusted(desc, wgpu::ShaderRuntimeChecks::unchecked()) }
 }
 
+const MATRICES: &str = "wgpu_cooperative_matrix";
+/// Extensions that a kernel may enable.
+const EXTENSIONS: [&str; 3] = ["f16", "subgroups", MATRICES];
+
 /// The text as wgpu's front end wants it, and how many bytes stand before the first line. It demands `enable f16;`, knows
 /// no `enable subgroups;`, and takes neither after the first declaration; lines keep their numbers.
 fn front(source: &Source, needs_f16: bool) -> (String, u32) {
     let full = source.full();
-    let mut f16 = needs_f16;
+    let (mut f16, mut matrices) = (needs_f16, false);
     let mut text = String::with_capacity(full.len() + 16);
     for line in full.split_inclusive('\n') {
         match enabled(line) {
-            Some(names) if names.iter().all(|n| matches!(*n, "f16" | "subgroups")) => {
+            Some(names) if names.iter().all(|n| EXTENSIONS.contains(n)) => {
                 f16 |= names.contains(&"f16");
+                matrices |= names.contains(&MATRICES);
                 text.push_str(if line.ends_with('\n') { "\n" } else { "" });
             }
             _ => text.push_str(line),
         }
     }
-    let enable = if f16 { "enable f16; " } else { "" };
-    text.insert_str(0, enable);
+    let mut enable = String::from(if f16 { "enable f16; " } else { "" });
+    if matrices {
+        enable += "enable wgpu_cooperative_matrix; ";
+    }
+    text.insert_str(0, &enable);
     (text, enable.len() as u32)
 }
 

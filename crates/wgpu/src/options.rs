@@ -15,18 +15,27 @@ pub(crate) struct Options {
     pub(crate) f16: bool,
     /// Ask for subgroup operations where the adapter has them.
     pub(crate) subgroups: bool,
+    /// Ask for matrix units where the adapter has them; without f16 and subgroups they are of no use.
+    pub(crate) matrices: bool,
     /// How long submitted work may take before the device counts as lost.
     pub(crate) timeout: Duration,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { mobile: false, checks: None, f16: true, subgroups: true, timeout: Duration::from_secs(600) }
+        Options {
+            mobile: false,
+            checks: None,
+            f16: true,
+            subgroups: true,
+            matrices: true,
+            timeout: Duration::from_secs(600),
+        }
     }
 }
 
-const KNOWN: &str =
-    "known options: profile=full|mobile, checks=on|off, f16=on|off, subgroups=on|off, timeout=SECONDS";
+const KNOWN: &str = "known options: profile=full|mobile, checks=on|off, f16=on|off, subgroups=on|off, \
+                     matrices=on|off, timeout=SECONDS";
 
 impl Options {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
@@ -39,6 +48,7 @@ impl Options {
                 "checks" => options.checks = Some(choice(name, value, "on", "off")?),
                 "f16" => options.f16 = choice(name, value, "on", "off")?,
                 "subgroups" => options.subgroups = choice(name, value, "on", "off")?,
+                "matrices" => options.matrices = choice(name, value, "on", "off")?,
                 "timeout" => options.timeout = seconds(value)?,
                 _ => return Err(Error::invalid(format!("unknown device option `{name}`")).with_hint(KNOWN)),
             }
@@ -73,12 +83,16 @@ mod tests {
     #[test]
     fn reads_what_it_knows_and_refuses_the_rest() {
         assert_eq!(Options::parse("").unwrap(), Options::default());
-        let options = Options::parse("profile=mobile&checks=off&f16=off&subgroups=off&timeout=5").unwrap();
-        let timeout = Duration::from_secs(5);
-        assert_eq!(
-            options,
-            Options { mobile: true, checks: Some(false), f16: false, subgroups: false, timeout }
-        );
+        let text = "profile=mobile&checks=off&f16=off&subgroups=off&matrices=off&timeout=5";
+        let expected = Options {
+            mobile: true,
+            checks: Some(false),
+            f16: false,
+            subgroups: false,
+            matrices: false,
+            timeout: Duration::from_secs(5),
+        };
+        assert_eq!(Options::parse(text).unwrap(), expected);
         for bad in ["colour=red", "profile", "profile=phone", "checks=maybe", "timeout=0", "timeout=-1", "="]
         {
             let error = Options::parse(bad).unwrap_err();

@@ -122,6 +122,7 @@ impl Front<'_> {
         capabilities.set(Capabilities::SHADER_FLOAT16, self.info.features.f16);
         let subgroups = Capabilities::SUBGROUP | Capabilities::SUBGROUP_BARRIER;
         capabilities.set(subgroups, self.info.features.subgroups.is_some());
+        capabilities.set(Capabilities::COOPERATIVE_MATRIX, self.info.features.matrices);
         let mut validator = Validator::new(ValidationFlags::all(), capabilities);
         validator.subgroup_stages(ShaderStages::COMPUTE).subgroup_operations(SubgroupOperationSet::all());
         validator.validate(module).map_err(|error| {

@@ -3,6 +3,9 @@
 use naga::Span;
 use tapml_device::{Error, ErrorKind, Source};
 
+/// The extension for matrices that subgroups hold, by naga's name.
+const MATRICES: &str = "wgpu_cooperative_matrix";
+
 /// The text given to the front end, and how its positions map to the kernel's file.
 #[derive(Clone, Debug)]
 pub struct SourceMap {
@@ -32,12 +35,13 @@ impl SourceMap {
     /// Prepares a source for the front end. Directives may stand anywhere in WGSL assembled from pieces: they are blanked,
     /// and those that naga wants are put in front.
     pub fn new(source: &Source, needs_f16: bool) -> SourceMap {
-        let mut wants_f16 = needs_f16;
+        let (mut wants_f16, mut wants_matrices) = (needs_f16, false);
         let (mut body, mut others) = (String::new(), String::new());
         for line in source.full().split_inclusive('\n') {
             let enabled = enabled(line);
             if let Some(names) = &enabled {
                 wants_f16 |= names.contains(&"f16");
+                wants_matrices |= names.contains(&MATRICES);
             } else if is_directive(line) {
                 others = format!("{others}{} ", line.trim());
             } else {
@@ -46,7 +50,11 @@ impl SourceMap {
             }
             body.extend(line.bytes().map(|c| if c == b'\n' { '\n' } else { ' ' }));
         }
-        let header = format!("{}{others}", if wants_f16 { "enable f16; " } else { "" });
+        let mut header = String::from(if wants_f16 { "enable f16; " } else { "" });
+        if wants_matrices {
+            header += &format!("enable {MATRICES}; ");
+        }
+        header += &others;
         SourceMap { source: source.clone(), header: header.len(), text: header + &body, wants_f16 }
     }
 
@@ -104,7 +112,7 @@ impl SourceMap {
 fn enabled(line: &str) -> Option<Vec<&str>> {
     let list = line.trim().strip_prefix("enable ")?.strip_suffix(';')?;
     let names: Vec<_> = list.split(',').map(str::trim).collect();
-    names.iter().all(|name| ["f16", "subgroups"].contains(name)).then_some(names)
+    names.iter().all(|name| ["f16", "subgroups", MATRICES].contains(name)).then_some(names)
 }
 
 /// Whether a line is a `requires` or `diagnostic` directive.

@@ -20,7 +20,7 @@ pub fn device() -> DeviceInfo {
             max_workgroup_memory: 48 << 10,
             ..Limits::WEBGPU
         },
-        features: Features { f16: true, subgroups: Some((32, 32)), cuda: None },
+        features: Features { f16: true, subgroups: Some((32, 32)), cuda: None, matrices: false },
     }
 }
 

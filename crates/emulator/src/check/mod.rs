@@ -136,7 +136,10 @@ impl Watch for Watcher<'_> {
             }
             Inst::Index { a, bound, .. } => self.bounds(vm, pc, *a, vm.last(env, *bound), None),
             Inst::Barrier { .. } => self.barrier(vm, pc, inst),
-            Inst::Ballot { .. } | Inst::Collective { .. } | Inst::Gather { .. } => {
+            Inst::Ballot { .. }
+            | Inst::MultiplyAdd { .. }
+            | Inst::Collective { .. }
+            | Inst::Gather { .. } => {
                 self.uniform_flow(vm, pc, true, "subgroup operation");
             }
             Inst::UniformLoad { at } => self.uniform_load(vm, pc, *at),

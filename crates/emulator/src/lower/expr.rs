@@ -209,6 +209,8 @@ impl<'a> Lower<'a> {
             Expression::Math { fun, arg, arg1, arg2, arg3 } => self.math(fun, arg, [arg1, arg2, arg3])?,
             Expression::As { expr, kind, convert } => self.convert(expr, kind, convert)?,
             Expression::ArrayLength(pointer) => vec![self.array_length(pointer)?],
+            Expression::CooperativeLoad { ref data, .. } => self.load_matrix(data)?,
+            Expression::CooperativeMultiplyAdd { a, b, c } => self.multiply_add([a, b, c])?,
             Expression::Literal(_)
             | Expression::Constant(_)
             | Expression::ZeroValue(_)

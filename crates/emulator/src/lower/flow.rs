@@ -66,6 +66,8 @@ pub fn operands(expression: &Expression, mut f: impl FnMut(Handle<Expression>)) 
             [arg1, arg2, arg3].into_iter().flatten().for_each(f);
         }
         E::ArrayLength(pointer) => f(pointer),
+        E::CooperativeLoad { ref data, .. } => [data.pointer, data.stride].into_iter().for_each(f),
+        E::CooperativeMultiplyAdd { a, b, c } => [a, b, c].into_iter().for_each(f),
         _ => {}
     }
 }
@@ -247,6 +249,9 @@ impl<'a> Pass<'a> {
                     self.store(argument, at);
                 }
                 self.define(result, at);
+            }
+            Statement::CooperativeStore { target, ref data } => {
+                self.use_all([target, data.pointer, data.stride], at);
             }
             Statement::SubgroupBallot { result, predicate } => {
                 self.use_all(predicate, at);

@@ -7,6 +7,7 @@ mod access;
 mod call;
 mod control;
 mod convert;
+mod cooperative;
 mod expr;
 mod flow;
 mod math;

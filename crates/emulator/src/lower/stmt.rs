@@ -57,6 +57,7 @@ impl<'a> Lower<'a> {
             Statement::ControlBarrier(flags) => self.barrier(flags),
             Statement::MemoryBarrier(_) => Ok(()),
             Statement::WorkGroupUniformLoad { pointer, result } => self.uniform_load(pointer, result),
+            Statement::CooperativeStore { target, ref data } => self.store_matrix(target, data),
             Statement::SubgroupBallot { result, predicate } => self.ballot(result, predicate),
             Statement::SubgroupGather { mode, argument, result } => self.gather(mode, argument, result),
             Statement::SubgroupCollectiveOperation { op, collective_op, argument, result } => {

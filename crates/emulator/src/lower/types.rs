@@ -1,7 +1,8 @@
 //! Types as the emulator sees them: runs of scalars in registers, and byte layouts in buffers.
 
+use crate::code::HELD;
 use naga::proc::IndexableLength;
-use naga::{ArraySize, Handle, Module, Type, TypeInner, VectorSize};
+use naga::{ArraySize, CooperativeSize, Handle, Module, Type, TypeInner, VectorSize};
 pub use tapml_wgsl::Kind;
 
 /// The largest value or variable, in scalars, that is kept in registers.
@@ -81,6 +82,11 @@ impl<'a> Types<'a> {
             TypeInner::Scalar(_) | TypeInner::Atomic(_) => 1,
             TypeInner::Vector { size, .. } => size as u32,
             TypeInner::Matrix { columns, rows, .. } => columns as u32 * rows as u32,
+            TypeInner::CooperativeMatrix {
+                columns: CooperativeSize::Sixteen,
+                rows: CooperativeSize::Sixteen,
+                ..
+            } => HELD,
             TypeInner::Array { base, size, .. } => self.scalars_of(base)?.saturating_mul(self.count(size)??),
             TypeInner::Struct { ref members, .. } => {
                 members.iter().try_fold(0_u32, |sum, m| Some(sum.saturating_add(self.scalars_of(m.ty)?)))?
@@ -172,6 +178,7 @@ impl<'a> Types<'a> {
             TypeInner::Scalar(s)
             | TypeInner::Vector { scalar: s, .. }
             | TypeInner::Matrix { scalar: s, .. }
+            | TypeInner::CooperativeMatrix { scalar: s, .. }
             | TypeInner::Atomic(s) => Kind::of(s),
             _ => None,
         }

@@ -3,6 +3,7 @@
 pub mod alu;
 mod atomic;
 pub mod chunk;
+mod cooperative;
 mod fast;
 pub mod half;
 mod mask;
@@ -234,6 +235,7 @@ impl<'a> Vm<'a> {
             }
             Inst::Length { d, length } => self.view(d).set(0, Chunk::splat(env.lengths[length as usize])),
             Inst::Ballot { d, a } => self.ballot(d, a),
+            Inst::MultiplyAdd { d, a, b, c } => self.multiply_add(d, a, b, c),
             Inst::Collective { op, scan, half, d, a } => self.collective(op, scan, half, d, a),
             Inst::Gather { mode, d, a, lane } => self.gather(mode, d, a, lane),
             _ => {}

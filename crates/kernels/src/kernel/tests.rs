@@ -9,7 +9,7 @@ use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, ErrorKind};
 
 fn device(limits: Limits, f16: bool) -> DeviceInfo {
-    let features = Features { f16, subgroups: None, cuda: None };
+    let features = Features { f16, subgroups: None, cuda: None, matrices: false };
     let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
     DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features }
 }
@@ -44,7 +44,7 @@ fn samples() -> Vec<Sample> {
 /// A device with the limits of WebGPU and all that kernels may use.
 fn able() -> DeviceInfo {
     let info = device(Limits::WEBGPU, true);
-    DeviceInfo { features: Features { subgroups: Some((32, 32)), ..info.features }, ..info }
+    DeviceInfo { features: Features { subgroups: Some((32, 32)), matrices: true, ..info.features }, ..info }
 }
 
 fn launches() -> Vec<(String, Launch)> {

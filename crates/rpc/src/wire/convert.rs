@@ -89,6 +89,8 @@ pub fn info_from_wire(info: &wire::DeviceInfo) -> Result<device::DeviceInfo> {
             f16: info.f16,
             subgroups: (info.subgroup_max > 0).then_some((info.subgroup_min, info.subgroup_max)),
             cuda: (info.cuda > 0).then_some(info.cuda),
+            // Agents elsewhere are asked for kernels that do without.
+            matrices: false,
         },
     })
 }

@@ -4,9 +4,10 @@
 //! depend on how much is cached.
 
 use super::super::Request;
+use super::super::cuda::declare;
 use super::super::source::{Kernel, one, plan as planned, wrong_op};
-use super::{bound, check, masks, slopes};
-use crate::plan::{Arg, NodePlan};
+use super::{bound, check, masks, matrix, slopes};
+use crate::plan::{Arg, Launch, NodePlan, When};
 use tapml_device::{BindingKind, DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
@@ -76,11 +77,26 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let merge = merge.set("HEADS", op.heads).set("VALUE_DIM", op.value_size());
     let merge = merge.groups([Extent::of(u64::from(op.heads)), one(), one()]);
     let floats = u64::from(FEW) * u64::from(op.heads) * u64::from(PARTS) * (u64::from(op.value_size()) + 2);
-    Ok(NodePlan {
+    let plan = NodePlan {
         constants: slopes(op),
         scratch: vec![Extent::of(4 * floats)],
         ..planned(&KERNEL, vec![first, merge], shape.chain(op))
-    })
+    };
+    Ok(with_matrix(op, request, plan))
+}
+
+/// The plan with one launch for many rows in place of its own, where the device has matrix units that serve it.
+fn with_matrix(op: &Attention, request: &Request, mut plan: NodePlan) -> NodePlan {
+    let plain = request.inputs.len() == 3 && request.inputs.iter().all(|ty| ty.dtype == DType::F16);
+    let found = matrix::kernel(op, request.info).filter(|_| plain && !request.alone);
+    let rows = &request.inputs[0].shape[0];
+    let Some((desc, groups)) = found.filter(|_| *rows == Dim::symbol(Symbol::N)) else { return plan };
+    let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
+    let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
+    plan.launches.iter_mut().for_each(|few| few.when = When::OneRow);
+    plan.launches.push(Launch { desc, args, groups, when: When::ManyRows });
+    declare(&mut plan, matrix::chain());
+    plan
 }
 
 /// The text of [`joined`].

@@ -73,6 +73,11 @@ impl<'a> Weight<'a> {
         self.packing
     }
 
+    /// Its inputs.
+    pub fn inputs(&self) -> std::ops::Range<usize> {
+        self.first..self.after()
+    }
+
     /// The input behind those of the weight.
     pub fn after(&self) -> usize {
         self.first + self.parts.len()
