@@ -45,7 +45,8 @@ impl Tile {
     const LARGE: Tile =
         Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: 2 * DEPTH, ahead: 2 };
     /// For two weights, whose results take more room.
-    const TWO: Tile = Tile { rows: 128, columns: 256, own_rows: 64, own_columns: 64, depth: DEPTH, ahead: 2 };
+    const TWO: Tile =
+        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 64, depth: 2 * DEPTH, ahead: 1 };
     /// For two planes of a weight, or of two.
     const PLANES: Tile =
         Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: DEPTH, ahead: 4 };
