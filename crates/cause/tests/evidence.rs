@@ -95,6 +95,34 @@ fn a_report_is_certain_where_no_value_is_wrong() {
     assert!(said.cause == Cause::OffByOne, "{}", brief(&said));
 }
 
+/// An index that a device sees just outside is off by one if the first row is wrong, too; what grows is a distance.
+#[test]
+fn an_index_that_leads_outside_further_on_is_a_wrong_distance() {
+    let case = Case::of_sample(&sample("linear", "prefill"), 1);
+    let finding =
+        Finding { kind: "out of bounds".into(), message: "index 40 of 40 elements in `w`".into(), line: 12 };
+    let said = |from: usize, seeds: &[u64]| {
+        let noisy = |&seed: &u64| {
+            let mut random = fastrand::Rng::with_seed(seed);
+            case.changed(|values, width| {
+                values.iter_mut().skip(from * width).for_each(|v| *v += 9.0 * random.f64() - 4.0)
+            })
+        };
+        let observed: Vec<Vec<Tensor>> = seeds.iter().map(noisy).collect();
+        let evidence = Evidence { findings: std::slice::from_ref(&finding), ..case.evidence(&observed, &[]) };
+        explain(&evidence).unwrap()
+    };
+    for (from, seeds, cause) in [
+        (1, &[5u64][..], Cause::WrongStride),
+        (0, &[5], Cause::OffByOne),
+        // Repeats that differ beside an index that leads outside are not a race of their own.
+        (1, &[5, 6], Cause::WrongStride),
+    ] {
+        let said = said(from, seeds);
+        assert!(said.cause == cause && !said.certain, "{from}: {}", brief(&said));
+    }
+}
+
 /// The first output of a call with a word in some places.
 fn left(case: &Case, left: &dyn Fn(usize) -> bool, word: u32) -> Vec<Tensor> {
     let words = case.correct[0].to_f32();
