@@ -26,18 +26,29 @@ const KERNEL: Kernel = Kernel {
     formula: "",
     math: true,
     lanes: LANES,
-    workgroup_memory: 2 * 4 * 256,
+    workgroup_memory: 2 * 4 * 256 + 4 * MAX_BLOCK,
 };
 
-/// The text with such a pool, which brings the parts together itself or leaves them.
-fn text(pool: u32, together: bool) -> String {
+/// The text for blocks of so many heads with such a pool, which brings the parts together itself or leaves them. Heads are
+/// variables of their own, and stay in registers whatever a compiler makes of loops.
+fn text(block: u32, pool: u32, together: bool) -> String {
     let end = if together { include_str!("row_last.wgsl") } else { include_str!("row_parts.wgsl") };
-    KERNEL.text.replace("POOL", &pool.to_string()) + end
+    let of =
+        |line: &str, h: u32| line.replace("head0", &format!("head{h}")).replace("HEAD0", &format!("{h}u"));
+    let lines =
+        KERNEL.text.lines().flat_map(|line| match line.contains("(head0") || line.contains(" head0 =") {
+            true => (0..block).map(|h| of(line, h)).collect(),
+            false => vec![line.to_string()],
+        });
+    let text: String = lines.map(|line| line + "\n").collect();
+    text.replace("POOL", &pool.to_string()) + end
 }
 
 /// Every text.
 pub fn texts() -> Vec<String> {
-    POOLS.into_iter().flat_map(|pool| [text(pool, false), text(pool, true)]).collect()
+    let pools = |block| POOLS.into_iter().map(move |pool| (block, pool));
+    let all = (1..=MAX_BLOCK).flat_map(pools);
+    all.flat_map(|(block, pool)| [text(block, pool, false), text(block, pool, true)]).collect()
 }
 
 /// Blocks of heads that can be counted.
@@ -75,7 +86,8 @@ fn with_end(op: &Attention, act: DType, info: &DeviceInfo, together: bool) -> Op
     let group = op.heads / op.kv_heads.max(1);
     let sums = |block: u32| subgroups * block * op.head_dim.div_ceil(4);
     let fits = |block: &u32| group.is_multiple_of(*block) && sums(*block) <= POOLS[3];
-    let block = (1..=MAX_BLOCK).rev().find(fits)?;
+    // More heads than four have too many numbers for the registers of a lane, but one alone reads keys for itself.
+    let block = (2..=4).rev().find(fits).or_else(|| (1..=MAX_BLOCK).rev().find(fits))?;
     let pool = POOLS.into_iter().find(|pool| sums(block) <= *pool)?;
     let halves = op.head_dim > 0 && op.head_dim.is_multiple_of(2 * piece);
     if !halves || team > least || subgroups * MAX_BLOCK > 256 || op.heads / block > BLOCKS {
@@ -94,7 +106,7 @@ fn with_end(op: &Attention, act: DType, info: &DeviceInfo, together: bool) -> Op
     let mut launch = launch.groups([blocks, one(), one()]);
     launch.desc.source.file =
         ["attention/row.wgsl", if together { "row_last.wgsl" } else { "row_parts.wgsl" }].join("+attention/");
-    launch.desc.source.text = text(pool, together);
+    launch.desc.source.text = text(block, pool, together);
     launch.desc.workgroup_memory += 16 * pool + if together { 4 } else { 0 };
     launch.desc.check_limits(info).ok()?;
     let words = u64::from(op.heads) * u64::from(PARTS) * u64::from(op.head_dim + 2) + u64::from(BLOCKS);

@@ -1,7 +1,8 @@
 // Softmax attention of one row whose queries and keys are still to be rotated, and whose keys and values are still to be
-// appended. Heads are rotated as a whole, the pairs half a head apart. Workgroup x has part x % PARTS of the keys for
-// block x / PARTS of heads that read the same keys. A team of lanes takes a key at a time, each lane 16 bytes of it, so that
-// scores meet within subgroups and nothing waits for the workgroup before the end.
+// appended. Heads are rotated as a whole, the pairs half a head apart. Workgroup x has part x / (HEADS / BLOCK) of the keys
+// for block x % (HEADS / BLOCK) of heads that read the same keys. A team of lanes takes a key at a time, each lane 16 bytes
+// of it, so that scores meet within subgroups and nothing waits for the workgroup before the end. Lines with `head0` stand
+// for each head.
 override HEADS: u32;
 override KV_HEADS: u32;
 override HEAD_DIM: u32; // elements of a head; halves consist of whole pieces
@@ -27,6 +28,7 @@ const LOWEST = -1e30;
 var<workgroup> pool: array<vec4<f32>, POOL>; // sums of subgroups
 var<workgroup> tops: array<f32, 256>; // the largest scores of subgroups, eight each
 var<workgroup> totals: array<f32, 256>;
+var<workgroup> peaks: array<f32, 8>; // the largest scores of heads
 
 // Numbers of 16 bytes; only the first four of f32.
 struct Numbers { low: vec4<f32>, high: vec4<f32> }
@@ -138,22 +140,129 @@ fn joined(head: Head, size: u32) -> Head {
     return all;
 }
 
-// What all subgroups have of a head: its largest score, 16 bytes of sums, and the sum of the exponentials.
-struct All { peak: f32, sums: vec4<f32>, total: f32 }
+// What all subgroups have of a head: 16 bytes of sums, its largest score, and the sum of the exponentials.
+struct All { sums: vec4<f32>, peak: f32, total: f32 }
 
-// Elements 4i to 4i + 3 of the block's heads over all subgroups.
+// Turns the largest scores of subgroups into what their sums weigh, and the sums of the exponentials into the block's.
+fn weigh(lane: u32, subgroups: u32) {
+    let h = min(lane % 8u, BLOCK - 1u);
+    var peak = LOWEST;
+    for (var s = 0u; s < subgroups; s++) {
+        peak = max(peak, tops[8u * s + h]);
+    }
+    let weighs = lane < 8u * subgroups && lane % 8u < BLOCK;
+    var weight = 0.0;
+    var total = 0.0;
+    if weighs {
+        weight = exp_accurate(tops[lane] - peak);
+        total = weight * totals[lane];
+    }
+    workgroupBarrier();
+    if weighs {
+        tops[lane] = weight;
+        totals[lane] = total;
+    }
+    if lane < BLOCK {
+        peaks[lane] = peak;
+    }
+    workgroupBarrier();
+}
+
+// Elements 4i to 4i + 3 of the block's heads over all subgroups, which are weighed.
 fn all_of(i: u32, subgroups: u32) -> All {
     let h = i / (HEAD_DIM / 4u);
-    var all = All(LOWEST, vec4<f32>(), 0.0);
+    var all = All(vec4<f32>(), peaks[h], 0.0);
     for (var s = 0u; s < subgroups; s++) {
-        all.peak = max(all.peak, tops[8u * s + h]);
-    }
-    for (var s = 0u; s < subgroups; s++) {
-        let weight = exp_accurate(tops[8u * s + h] - all.peak);
-        all.sums = fma(vec4<f32>(weight), pool[s * (BLOCK * HEAD_DIM / 4u) + i], all.sums);
-        all.total = fma(weight, totals[8u * s + h], all.total);
+        all.sums = fma(vec4<f32>(tops[8u * s + h]), pool[s * (BLOCK * HEAD_DIM / 4u) + i], all.sums);
+        all.total += totals[8u * s + h];
     }
     return all;
+}
+
+// Where a lane's work lies: the first of four keys, how far they are apart, and its place in the cache's rows.
+struct Place { key: u32, apart: u32, at: u32 }
+
+// 16 bytes of each of four keys and their values, of those that are cached.
+struct Words { key: array<vec4<u32>, 4>, value: array<vec4<u32>, 4> }
+
+fn words_at(place: Place, end: u32) -> Words {
+    let width = KV_HEADS * (HEAD_DIM / PIECE);
+    let step = place.apart * width;
+    let at = place.key * width + place.at;
+    var words = Words();
+    if place.key < end {
+        words.key[0] = k[at];
+        words.value[0] = v[at];
+    }
+    if place.key + place.apart < end {
+        words.key[1] = k[at + step];
+        words.value[1] = v[at + step];
+    }
+    if place.key + 2u * place.apart < end {
+        words.key[2] = k[at + 2u * step];
+        words.value[2] = v[at + 2u * step];
+    }
+    if place.key + 3u * place.apart < end {
+        words.key[3] = k[at + 3u * step];
+        words.value[3] = v[at + 3u * step];
+    }
+    return words;
+}
+
+// 16 bytes of four keys, or of their values.
+struct Four { a: Numbers, b: Numbers, c: Numbers, d: Numbers }
+
+// What is cached, or the new one where `is_new` says so.
+fn four_of(words: array<vec4<u32>, 4>, fresh: vec4<u32>, is_new: vec4<bool>) -> Four {
+    let a = numbers(select(words[0], fresh, is_new.x));
+    let b = numbers(select(words[1], fresh, is_new.y));
+    let c = numbers(select(words[2], fresh, is_new.z));
+    return Four(a, b, c, numbers(select(words[3], fresh, is_new.w)));
+}
+
+// The scores of four keys, of which some are seen.
+fn scores_by(head: Head, keys: Four, seen: vec4<bool>) -> vec4<f32> {
+    let low = vec2<f32>(dot_of(head.query, keys.a), dot_of(head.query, keys.b));
+    let products = vec4<f32>(low, dot_of(head.query, keys.c), dot_of(head.query, keys.d));
+    return select(vec4<f32>(LOWEST), scores_of(team_sum(products)), seen);
+}
+
+// A head that has seen four more values.
+fn seen_by(head: Head, values: Four, scores: vec4<f32>, seen: vec4<bool>) -> Head {
+    let high = max(scores.xy, scores.zw);
+    let peak = max(head.top, max(high.x, high.y));
+    let shrink = exp_accurate(head.top - peak);
+    let chance = select(vec4<f32>(), exp_of(scores - vec4<f32>(peak)), seen);
+    var sums = add_scaled(scaled(head.sums, shrink), values.a, chance.x);
+    sums = add_scaled(add_scaled(sums, values.b, chance.y), values.c, chance.z);
+    sums = add_scaled(sums, values.d, chance.w);
+    let total = fma(head.total, shrink, (chance.x + chance.y) + (chance.z + chance.w));
+    return Head(head.query, sums, peak, total);
+}
+
+// A head that has seen nothing: piece i of its query, of which `first` is the piece of the first half.
+fn head_of(head: u32, first: u32, i: u32, counts: bool) -> Head {
+    let count = HEAD_DIM / PIECE;
+    let at = head * count + first;
+    let query = rotated(numbers(q[at]), numbers(q[at + count / 2u]), i);
+    // Lanes beyond the last piece of a head add nothing.
+    return Head(scaled(query, select(0.0, 1.0, counts)), Numbers(), LOWEST, 0.0);
+}
+
+// Brings what a subgroup has of head h to workgroup memory.
+fn put(head: Head, h: u32, subgroup: u32, within: u32, size: u32) {
+    let all = joined(head, size);
+    if within < HEAD_DIM / PIECE {
+        let at = (subgroup * BLOCK + h) * (HEAD_DIM / 4u) + within * (PIECE / 4u);
+        pool[at] = all.sums.low;
+        if PIECE == 8u {
+            pool[at + 1u] = all.sums.high;
+        }
+    }
+    if within == 0u {
+        tops[8u * subgroup + h] = all.top;
+        totals[8u * subgroup + h] = all.total;
+    }
 }
 
 @compute @workgroup_size(256)
@@ -165,8 +274,9 @@ fn main(
     @builtin(subgroup_invocation_id) within: u32,
     @builtin(subgroup_size) size: u32,
 ) {
-    let block = group.x / PARTS;
-    let part = group.x % PARTS;
+    // The first parts, which have keys most often, begin first.
+    let block = group.x % (HEADS / BLOCK);
+    let part = group.x / (HEADS / BLOCK);
     let p = symbols.p;
     let least = first_seen(p);
     let step = max(LEAST, (p + PARTS - least) / PARTS);
@@ -181,80 +291,39 @@ fn main(
     let half = count / 2u;
     let team = (subgroup * size + within) / TEAM;
     let own = within % TEAM;
-    // Lanes beyond the last piece of a head repeat the last one, and add nothing.
+    // Lanes beyond the last piece of a head repeat the last one.
     let i = min(own, count - 1u);
-    var heads: array<Head, 8>;
-    for (var h = 0u; h < BLOCK; h++) {
-        let at = (block * BLOCK + h) * count + i % half;
-        heads[h].query = rotated(numbers(q[at]), numbers(q[at + half]), i);
-        if own >= count {
-            heads[h].query = Numbers();
-        }
-        heads[h].top = LOWEST;
-    }
+    let cached = min(end, p);
+    let apart = LANES / TEAM;
+    var place = Place(first + team, apart, kv_head * count + i);
+    // The cache is far away: it is asked for before anything else.
+    var words = words_at(place, cached);
     var fresh_key = vec4<u32>();
     var fresh_value = vec4<u32>();
     if p < end {
         let at = kv_head * count + i % half;
         fresh_key = words_of(rotated(numbers(new_k[at]), numbers(new_k[at + half]), i));
         fresh_value = new_v[kv_head * count + i];
-        // The first of the blocks that read the same keys appends.
-        if block * BLOCK % (HEADS / KV_HEADS) == 0u && team == 0u && own < count {
-            k[(p * KV_HEADS + kv_head) * count + i] = fresh_key;
-            v[(p * KV_HEADS + kv_head) * count + i] = fresh_value;
-        }
     }
-    let teams = LANES / TEAM;
-    for (var start = first; start < end; start += 4u * teams) {
-        let keys = vec4<u32>(start + team) + vec4<u32>(0u, 1u, 2u, 3u) * teams;
-        let at = (keys * KV_HEADS + vec4<u32>(kv_head)) * count + vec4<u32>(i);
-        var key_words = array(fresh_key, fresh_key, fresh_key, fresh_key);
-        var value_words = array(fresh_value, fresh_value, fresh_value, fresh_value);
-        let before = min(end, p);
-        for (var j = 0u; j < 4u; j++) {
-            if keys[j] < before {
-                key_words[j] = k[at[j]];
-                value_words[j] = v[at[j]];
-            }
-        }
-        let key0 = numbers(key_words[0]);
-        let key1 = numbers(key_words[1]);
-        let key2 = numbers(key_words[2]);
-        let key3 = numbers(key_words[3]);
+    var head0 = head_of(block * BLOCK + HEAD0, i % half, i, own < count);
+    for (var start = first; start < end; start += 4u * apart) {
+        let keys = vec4<u32>(place.key) + vec4<u32>(0u, 1u, 2u, 3u) * apart;
+        let is_new = keys == vec4<u32>(p);
         let seen = keys < vec4<u32>(end);
-        let value0 = numbers(value_words[0]);
-        let value1 = numbers(value_words[1]);
-        let value2 = numbers(value_words[2]);
-        let value3 = numbers(value_words[3]);
-        for (var h = 0u; h < BLOCK; h++) {
-            let query = heads[h].query;
-            let low = vec2<f32>(dot_of(query, key0), dot_of(query, key1));
-            let products = vec4<f32>(low, dot_of(query, key2), dot_of(query, key3));
-            let scores = select(vec4<f32>(LOWEST), scores_of(team_sum(products)), seen);
-            let high = max(scores.xy, scores.zw);
-            let peak = max(heads[h].top, max(high.x, high.y));
-            let shrink = exp_accurate(heads[h].top - peak);
-            let chance = select(vec4<f32>(), exp_of(scores - vec4<f32>(peak)), seen);
-            let sums = add_scaled(add_scaled(scaled(heads[h].sums, shrink), value0, chance.x), value1, chance.y);
-            heads[h].sums = add_scaled(add_scaled(sums, value2, chance.z), value3, chance.w);
-            heads[h].total = fma(heads[h].total, shrink, (chance.x + chance.y) + (chance.z + chance.w));
-            heads[h].top = peak;
-        }
+        let four_keys = four_of(words.key, fresh_key, is_new);
+        let scores_head0 = scores_by(head0, four_keys, seen);
+        let values = four_of(words.value, fresh_value, is_new);
+        head0 = seen_by(head0, values, scores_head0, seen);
+        place.key += 4u * apart;
+        words = words_at(place, cached);
     }
-    for (var h = 0u; h < BLOCK; h++) {
-        let all = joined(heads[h], size);
-        if within < count {
-            let at = (subgroup * BLOCK + h) * (HEAD_DIM / 4u) + within * (PIECE / 4u);
-            pool[at] = all.sums.low;
-            if PIECE == 8u {
-                pool[at + 1u] = all.sums.high;
-            }
-        }
-        if within == 0u {
-            tops[8u * subgroup + h] = all.top;
-            totals[8u * subgroup + h] = all.total;
-        }
+    put(head0, HEAD0, subgroup, within, size);
+    // The first of the blocks that read the same keys appends.
+    if p < end && block * BLOCK % (HEADS / KV_HEADS) == 0u && team == 0u && own < count {
+        k[(p * KV_HEADS + kv_head) * count + i] = fresh_key;
+        v[(p * KV_HEADS + kv_head) * count + i] = fresh_value;
     }
     workgroupBarrier();
+    weigh(lane, subgroups);
     give(block, part, (p + step - least) / step, lane, subgroups);
 }

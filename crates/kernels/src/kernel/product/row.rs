@@ -20,7 +20,7 @@ const LANES: u32 = 256;
 /// Parts of quads of a workgroup at most.
 const ITEMS: u32 = 64;
 /// Parts of quads that are worth making, so that a large GPU has enough of them.
-const SPREAD: u32 = 4096;
+const SPREAD: u32 = 2048;
 /// Workgroups that a large GPU runs at once: more of them bring the row to workgroup memory more often.
 const WORKGROUPS: u32 = 512;
 /// Elements of a row from which on bringing it there, once for each workgroup, is what takes long.
@@ -204,13 +204,13 @@ impl Product {
         let quads: u32 = self.outputs.iter().map(|o| o.div_ceil(4)).sum();
         let quads = if self.gated { 2 * quads } else { quads };
         let packed = matches!(self.format, Format::Packed(_));
-        let (spread, most) = if packed { (SPREAD / 2, ITEMS / 2) } else { (SPREAD, ITEMS) };
+        let most = if packed { ITEMS / 2 } else { ITEMS };
         let workgroups = match (self.k >= LONG, packed) {
             (true, _) => WORKGROUPS / 4,
             (false, true) => WORKGROUPS * 3 / 4,
             (false, false) => WORKGROUPS,
         };
-        let fits = |split: &u32| quads.saturating_mul(*split) <= spread && loads / split >= SUBGROUP;
+        let fits = |split: &u32| quads.saturating_mul(*split) <= SPREAD && loads / split >= SUBGROUP;
         let fitting = || [8, 4, 2].into_iter().filter(fits);
         let even = fitting().find(|split| loads.is_multiple_of(split * SUBGROUP));
         let split = even.or_else(|| fitting().next()).unwrap_or(1);
