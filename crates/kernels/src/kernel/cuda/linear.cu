@@ -382,8 +382,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             peak = max(peak, __shfl_xor_sync(~0u, peak, 2));
             // Of three digits the highest is full: 126 / 128 of the next power count as that.
             const u32 power = max((peak + (PLANES == 3 ? 0x20000u : 0)) >> 23, 40u);
-            const float up = power == 255 ? 0 : __uint_as_float((253 + BITS - power) << 23);
-            const float down = power == 255 ? __uint_as_float(0x7fc00000u) : __uint_as_float((power + 1 - BITS - TIMES) << 23);
+            const float up = power >= 255 ? 0 : __uint_as_float((253 + BITS - power) << 23);
+            const float down = power >= 255 ? __uint_as_float(0x7fc00000u) : __uint_as_float((power + 1 - BITS - TIMES) << 23);
             u32 d[8];
 #pragma unroll
             for (int j = 0; j < 8; j++) d[j] = digits(v[i][j], up);
