@@ -2,7 +2,7 @@
 """Makes the golden files that the importer's tests compare with, by public implementations on the CPU in float32.
 
     python3 tools/goldens/goldens.py golden --model models/llama --first 8 --out tests/goldens/llama/golden.safetensors
-    python3 tools/goldens/goldens.py golden --model models/llama_draft --rows 2 --first 1 \\
+    python3 tools/goldens/goldens.py golden --model models/llama_draft --rows 1 --first 1 \\
         --out tests/goldens/llama_draft/golden.safetensors
     python3 tools/goldens/goldens.py tiny --out tests/goldens [--only NAME ...]
 

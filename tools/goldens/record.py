@@ -7,6 +7,8 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
+# Positions at which a long text keeps what the final norm gives.
+LAST = 56
 # A logit of a step over the cache that differs by more from that of the whole text: the two differ by design.
 SAME_LOGIT = 1e-3
 
@@ -85,7 +87,7 @@ def decoder(load, folder, prompts, rows, steps, first=None):
         positions = spread(len(ids), (first or len(ids)) if i == 0 else rows)
         tensors[f"p{i}.input_ids"] = torch.tensor(ids, dtype=torch.int32)
         tensors[f"p{i}.positions"] = torch.tensor(positions, dtype=torch.int32)
-        tensors[f"p{i}.final_norm"] = seen.pop("final_norm")
+        tensors[f"p{i}.final_norm"] = seen.pop("final_norm")[-LAST:]
         for name, value in seen.items():
             tensors[f"p{i}.{name}"] = value[positions]
         chosen, gaps, chosen_by = greedy(model, ids, steps)

@@ -1,6 +1,8 @@
 //! Kernels to print, and a device that allows everything.
 #![allow(clippy::unwrap_used, dead_code)]
 
+mod programs;
+
 use std::collections::HashSet;
 use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::DType;
@@ -114,7 +116,8 @@ fn samples() -> Vec<Sample> {
     plain.into_iter().chain(halves).collect()
 }
 
-/// Every text that is launched: for each operator, variant and kind of activations one kernel, and those beside it.
+/// Every text that is launched: for each operator, variant and kind of activations one kernel, and those beside it; and
+/// those that programs join nodes to.
 pub fn all() -> Vec<KernelDesc> {
     let info = device();
     let (mut all, mut seen) = (Vec::new(), HashSet::new());
@@ -125,6 +128,11 @@ pub fn all() -> Vec<KernelDesc> {
             if seen.insert((desc.source.full(), desc.needs_f16)) {
                 all.push(desc);
             }
+        }
+    }
+    for desc in programs::of_programs(&info) {
+        if seen.insert((desc.source.full(), desc.needs_f16)) {
+            all.push(desc);
         }
     }
     let names: HashSet<&str> = all.iter().map(|desc| desc.name.as_str()).collect();

@@ -1,0 +1,128 @@
+//! Kernels that exist in programs only: products of one row behind a normalisation, and attention with the rotations and
+//! the appending in front.
+#![allow(clippy::unwrap_used)]
+
+use std::fmt::Write as _;
+use tapml_device::{AdapterKind, DeviceInfo, KernelDesc, Language};
+use tapml_graph::{Graph, Symbols};
+use tapml_kernels::{CompileOptions, compile};
+
+/// How the weights of products are stored, and whether they have biases.
+#[derive(Clone, Copy)]
+struct Weights {
+    /// Of a number, where it is quantised.
+    bits: Option<u32>,
+    bias: bool,
+}
+
+const HIDDEN: u32 = 96;
+const WIDE: u32 = 128;
+const NARROW: u32 = 64;
+
+struct Text {
+    text: String,
+    act: &'static str,
+    weights: Weights,
+}
+
+impl Text {
+    fn line(&mut self, line: &str) {
+        let _ = writeln!(self.text, "{}", line.replace("ACT", self.act));
+    }
+
+    /// The arguments that a weight takes.
+    fn weight(&mut self, name: &str, o: u32, k: u32) -> String {
+        match self.weights.bits {
+            None => {
+                self.line(&format!("weight {name}: bf16[{o},{k}]"));
+                name.to_string()
+            }
+            Some(bits) => {
+                self.line(&format!("weight {name}.q: u32[{o},{}]", k * bits / 32));
+                self.line(&format!("weight {name}.scale: f16[{o},{}]", k / 32));
+                format!("{name}.q, {name}.scale")
+            }
+        }
+    }
+
+    /// Operator and attributes of a product.
+    fn product(&self, plain: &str) -> (String, String) {
+        match self.weights.bits {
+            None => (plain.to_string(), String::new()),
+            Some(bits) => (format!("quantized_{plain}"), format!(" {{\"bits\":{bits},\"group\":32}}")),
+        }
+    }
+
+    fn linear(&mut self, name: &str, x: &str, [k, o]: [u32; 2]) {
+        let mut arguments = format!("{x}, {}", self.weight(&format!("{name}.w"), o, k));
+        if self.weights.bias {
+            self.line(&format!("weight {name}.b: f16[{o}]"));
+            arguments += &format!(", {name}.b");
+        }
+        let (op, attributes) = self.product("linear");
+        self.line(&format!("{name}: ACT[n,{o}] = {op}({arguments}){attributes}"));
+    }
+
+    fn gated(&mut self, name: &str, x: &str) {
+        let gate = self.weight(&format!("{name}.gate"), NARROW, HIDDEN);
+        let up = self.weight(&format!("{name}.up"), NARROW, HIDDEN);
+        let (op, attributes) = self.product("gated_linear");
+        self.line(&format!("{name}: ACT[n,{NARROW}] = {op}({x}, {gate}, {up}){attributes}"));
+    }
+
+    fn add_norm(&mut self, name: &str, a: &str, b: &str) {
+        self.line(&format!("weight {name}.w: bf16[{HIDDEN}]"));
+        self.line(&format!(
+            "{name}.sum: ACT[n,{HIDDEN}], {name}.y: ACT[n,{HIDDEN}] = add_rms_norm({a}, {b}, {name}.w) {{\"eps\":0.00001}} as {name}"
+        ));
+    }
+}
+
+/// A Llama of one layer.
+fn llama(act: &'static str, weights: Weights) -> Graph {
+    let mut t = Text { text: "graph llama\n".into(), act, weights };
+    t.line("input x: ACT[n,96]");
+    t.line("angles: f32[n,32] = rope_angles() {\"inv_freq\":[1.0,0.5,0.25,0.125,0.1,0.05,0.04,0.03,0.02,0.01,0.005,0.004,0.003,0.002,0.001,0.0005],\"scale\":1.0}");
+    t.line("weight norm.w: bf16[96]");
+    t.line("h: ACT[n,96] = rms_norm(x, norm.w) {\"eps\":0.00001}");
+    for (name, o) in [("q", WIDE), ("k", NARROW), ("v", NARROW)] {
+        t.linear(name, "h", [HIDDEN, o]);
+    }
+    for (name, o) in [("q", WIDE), ("k", NARROW)] {
+        t.line(&format!("{name}.r: ACT[n,{o}] = rope({name}, angles) {{\"head_dim\":32,\"rotary_dim\":32,\"interleaved\":false}}"));
+    }
+    for (name, new) in [("keys", "k.r"), ("values", "v")] {
+        t.line(&format!("state {name}: ACT[p,64] -> all.{name}"));
+        t.line(&format!("all.{name}: ACT[n+p,64] = append({name}, {new})"));
+    }
+    t.line("a: ACT[n,128] = attention(q.r, all.keys, all.values) {\"heads\":4,\"kv_heads\":2,\"head_dim\":32,\"scale\":0.2}");
+    t.linear("o", "a", [WIDE, HIDDEN]);
+    t.add_norm("mlp", "x", "o");
+    t.gated("gated", "mlp.y");
+    t.linear("down", "gated", [NARROW, HIDDEN]);
+    t.add_norm("next", "mlp.sum", "down");
+    t.linear("head", "next.y", [HIDDEN, 72]);
+    t.line("output stream = next.sum");
+    t.line("output head = head");
+    Graph::parse(&t.text).unwrap_or_else(|e| panic!("{e}\n{}", t.text))
+}
+
+/// The kernels of programs for such a device, if its variants are preferred.
+pub fn of_programs(info: &DeviceInfo) -> Vec<KernelDesc> {
+    let info = DeviceInfo { kind: AdapterKind::Discrete, ..info.clone() };
+    let mut all = Vec::new();
+    for (bits, bias) in [(None, false), (None, true), (Some(4), false), (Some(8), true)] {
+        for act in ["f32", "f16"] {
+            let graph = llama(act, Weights { bits, bias });
+            let program = compile(&graph, &info, &CompileOptions::new(Symbols::np(4, 80))).unwrap();
+            all.extend(program.kernels.into_iter().filter(|d| d.source.language == Language::Wgsl));
+        }
+    }
+    // Every part that the text of such a product is put together of is there.
+    let files: Vec<&str> = all.iter().map(|desc| desc.source.file.as_str()).collect();
+    for part in ["row_one", "row_two", "row_gated", "row_bias", "row_plain", "row_packed", "row_as_it_is"] {
+        assert!(files.iter().any(|file| file.contains(&format!("{part}.wgsl"))), "{part}: {files:?}");
+    }
+    assert!(all.iter().any(|desc| desc.name == "attention/split-joined"));
+    all
+}
