@@ -3,6 +3,7 @@
 //! Storage, workgroup and private variables are pointers of the same name in every function that uses them, handed down
 //! from the kernel, where the latter two live.
 
+use crate::emulated::WORDS;
 use crate::names::Names;
 use crate::writer::{Writer, Written};
 use crate::{Arg, types::Kind, types::Shape};
@@ -31,13 +32,16 @@ impl<'a> Writer<'a> {
         for global in self.globals_of(info) {
             parameters.extend(self.global_parameters(global)?);
         }
+        if self.emulates() {
+            parameters.push(format!("LOCAL u32* {WORDS}"));
+        }
         let result = match &function.result {
             Some(result) => self.types.name(result.ty)?,
             None => "void".into(),
         };
         let parameters = if parameters.is_empty() { "void".into() } else { parameters.join(", ") };
         let name = self.functions[&handle].clone();
-        self.open(function, info, arguments);
+        self.open(Some(handle), function, info, arguments);
         self.current_mut()?.names = names;
         self.line(format!("DEV {result} {name}({parameters})"));
         self.body(function)
@@ -112,6 +116,7 @@ impl<'a> Writer<'a> {
                 out.push(format!("{name}bytes"));
             }
         }
+        out.extend(self.emulates().then(|| WORDS.to_string()));
         out
     }
 
@@ -146,12 +151,15 @@ impl<'a> Writer<'a> {
         let mut names: Names = self.names.clone();
         let arguments = point.function.arguments.iter().map(|a| names.unique(a.name.as_deref()));
         let arguments: Vec<String> = arguments.collect();
-        self.open(&point.function, info, arguments.clone());
+        self.open(None, &point.function, info, arguments.clone());
         self.current_mut()?.names = names;
         self.line(format!("KERNEL({x}, {y}, {z}) {name}({})", parameters.join(", ")));
         self.line("{");
         self.indent += 1;
         moved.into_iter().for_each(|line| self.line(line));
+        if self.emulates() {
+            self.line(format!("SHARED u32 {WORDS}[{}];", x * y * z));
+        }
         for (argument, name) in point.function.arguments.iter().zip(&arguments) {
             let value = self.input(argument.ty, argument.binding.as_ref(), point.workgroup_size)?;
             let ty = self.types.name(argument.ty)?;

@@ -12,6 +12,7 @@ mod compose;
 mod control;
 mod convert;
 pub mod device;
+mod emulated;
 mod expr;
 mod function;
 mod helpers;
@@ -23,6 +24,7 @@ mod scalar;
 mod stmt;
 mod subgroup;
 mod types;
+mod uniform;
 mod writer;
 
 use tapml_device::{DeviceInfo, KernelDesc, Result};
@@ -68,12 +70,15 @@ pub struct Options {
     pub bounds: Bounds,
     /// Whether workgroup memory is cleared at a kernel's start.
     pub zero_workgroup: bool,
+    /// Whether subgroup operations of OpenCL C go through workgroup memory: subgroups of 32. One that perhaps not all
+    /// invocations of a workgroup reach together is unsupported.
+    pub emulate_subgroups: bool,
 }
 
 impl Options {
     /// What WGSL guarantees, in a dialect.
     pub fn new(dialect: Dialect) -> Options {
-        Options { dialect, bounds: Bounds::Clamp, zero_workgroup: true }
+        Options { dialect, bounds: Bounds::Clamp, zero_workgroup: true, emulate_subgroups: false }
     }
 }
 

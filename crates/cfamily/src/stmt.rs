@@ -159,6 +159,7 @@ impl<'a> Writer<'a> {
             (true, true) => "BOTH",
             (true, false) => "LOCAL",
             (false, true) => "GLOBAL",
+            (false, false) if flags == Barrier::SUB_GROUP && self.emulates() => "LOCAL",
             (false, false) if flags == Barrier::SUB_GROUP && !self.is_opencl() => "SUBGROUP",
             (false, false) => return self.fail(format!("the barrier {flags:?} in this dialect")),
         };

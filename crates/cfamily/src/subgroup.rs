@@ -1,6 +1,7 @@
-//! Subgroup operations of CUDA and HIP: over the invocations that are active. When all are, sums go by halves; else from
-//! the first lane to the last.
+//! Subgroup operations: of CUDA and HIP over the invocations that are active. When all are, sums go by halves; else from
+//! the first lane to the last. What stands in for them in OpenCL is in `emulated`.
 
+use crate::emulated;
 use crate::scalar::{Operand, binary};
 use crate::types::{Kind, Shape, Spelt};
 use crate::writer::{Writer, Written};
@@ -9,8 +10,11 @@ use naga::{
 };
 
 impl Writer<'_> {
-    fn supports_subgroups(&self) -> Written<()> {
-        if self.is_opencl() { self.fail("subgroup operations in OpenCL C") } else { Ok(()) }
+    fn supports_subgroups(&self, result: Handle<Expression>) -> Written<()> {
+        match self.is_opencl() && !self.emulates() {
+            true => self.fail("subgroup operations in OpenCL C"),
+            false => self.reached_together(result),
+        }
     }
 
     pub fn ballot(
@@ -18,11 +22,19 @@ impl Writer<'_> {
         result: Handle<Expression>,
         predicate: Option<Handle<Expression>>,
     ) -> Written<()> {
-        self.supports_subgroups()?;
+        self.supports_subgroups(result)?;
         let predicate = match predicate {
             Some(predicate) => self.value(predicate)?,
             None => "true".into(),
         };
+        if self.emulates() {
+            self.emulated_basics()?;
+            self.helper("subgroup_ballot", |_| Ok(emulated::BALLOT.into()))?;
+            let own = format!("subgroup_ballot({}, ({predicate}) ? 1u : 0u)", emulated::WORDS);
+            let mask = self.temporary_of("u32", &own)?;
+            let value = self.vector_of(Kind::U32, &[mask, "0u".into(), "0u".into(), "0u".into()])?;
+            return self.define(result, &value);
+        }
         self.reduction("or", Kind::U32, S::Or, CollectiveOperation::Reduce)?;
         let mask = self.temporary_of("lanes", &format!("BALLOT({predicate})"))?;
         let words: Vec<String> = (0..4).map(|k| format!("subgroup_or_u(BALLOT_WORD({mask}, {k}))")).collect();
@@ -36,8 +48,9 @@ impl Writer<'_> {
         argument: Handle<Expression>,
         result: Handle<Expression>,
     ) -> Written<()> {
-        self.supports_subgroups()?;
+        self.supports_subgroups(result)?;
         let from = match mode {
+            GatherMode::BroadcastFirst if self.emulates() => "0u".into(),
             GatherMode::BroadcastFirst => "first_lane(ACTIVE())".into(),
             GatherMode::Broadcast(lane) | GatherMode::Shuffle(lane) => self.lane_index(lane)?,
             GatherMode::ShuffleDown(by) => format!("LANE() + {}", self.lane_index(by)?),
@@ -48,9 +61,16 @@ impl Writer<'_> {
             GatherMode::QuadSwap(Direction::Y) => "LANE() ^ 2u".into(),
             GatherMode::QuadSwap(Direction::Diagonal) => "LANE() ^ 3u".into(),
         };
-        self.first_lane()?;
         let a = self.operand(argument)?;
         let kind = a.shape.kind();
+        if self.emulates() {
+            self.emulated_basics()?;
+            self.helper("subgroup_gather", |_| Ok(emulated::GATHER.into()))?;
+            let lane = self.temporary_of("u32", &from)?;
+            let value = self.emulated("subgroup_gather", &a, kind, &format!(", {lane}"))?;
+            return self.define(result, &value);
+        }
+        self.first_lane()?;
         self.helper("subgroup_gather", |_| Ok(GATHER.into()))?;
         let template = from_bits(kind, &format!("subgroup_gather({}, $b)", to_bits(kind, "$a")));
         let lane = Operand { text: self.temporary_of("u32", &from)?, shape: Shape::Scalar(Kind::U32) };
@@ -73,7 +93,7 @@ impl Writer<'_> {
         argument: Handle<Expression>,
         result: Handle<Expression>,
     ) -> Written<()> {
-        self.supports_subgroups()?;
+        self.supports_subgroups(result)?;
         let a = self.operand(argument)?;
         let kind = a.shape.kind();
         let name = format!("{op:?}").to_lowercase();
@@ -88,6 +108,10 @@ impl Writer<'_> {
             op => op,
         };
         let function = self.reduction(&name, kind_in, op, scan)?;
+        if self.emulates() {
+            let value = self.emulated(&function, &a, kind, "")?;
+            return self.define(result, &value);
+        }
         let template = match kind {
             Kind::Bool => format!("({function}($a ? 1u : 0u) != 0u)"),
             _ => format!("{function}($a)"),
@@ -105,6 +129,9 @@ impl Writer<'_> {
         };
         let function = format!("subgroup_{form}{name}_{}", kind.letter());
         let combined = self.combined(op, kind)?;
+        if self.emulates() {
+            return self.emulated_reduction(&function, (op, kind), &combined, scan);
+        }
         let first = identity(op, kind);
         let first = self.need(first, "a subgroup operation on this type")?;
         self.helper(&function, |_| {
@@ -166,7 +193,7 @@ const FIRST_LANE: &str = "DEV u32 first_lane(lanes active) {
 ";
 
 /// What an operation begins with.
-fn identity(op: S, kind: Kind) -> Option<&'static str> {
+pub fn identity(op: S, kind: Kind) -> Option<&'static str> {
     Some(match (op, kind) {
         (S::Add | S::Or | S::Xor | S::Any, Kind::I32 | Kind::U32) => "0",
         (S::Add, Kind::F32) => "0.0f",
@@ -188,7 +215,7 @@ fn identity(op: S, kind: Kind) -> Option<&'static str> {
     })
 }
 
-fn to_bits(kind: Kind, text: &str) -> String {
+pub fn to_bits(kind: Kind, text: &str) -> String {
     match kind {
         Kind::F32 => format!("AS_U32({text})"),
         Kind::Bool => format!("({text} ? 1u : 0u)"),
@@ -196,7 +223,7 @@ fn to_bits(kind: Kind, text: &str) -> String {
     }
 }
 
-fn from_bits(kind: Kind, text: &str) -> String {
+pub fn from_bits(kind: Kind, text: &str) -> String {
     match kind {
         Kind::F32 => format!("AS_F32({text})"),
         Kind::Bool => format!("({text} != 0u)"),

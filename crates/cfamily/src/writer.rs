@@ -2,6 +2,7 @@
 
 use crate::names::Names;
 use crate::types::Types;
+use crate::uniform::{Diverging, diverging};
 use crate::{Arg, Dialect, Options, helpers};
 use naga::valid::{FunctionInfo, ModuleInfo};
 use naga::{Expression, Function, GlobalVariable, Handle, LocalVariable, Module, Span, TypeInner};
@@ -30,6 +31,8 @@ pub struct Line {
 
 /// A function that is being written.
 pub struct Current<'a> {
+    /// `None` for the entry point.
+    pub key: Option<Handle<Function>>,
     pub function: &'a Function,
     pub info: &'a FunctionInfo,
     pub names: Names,
@@ -50,6 +53,8 @@ pub struct Writer<'a> {
     pub names: Names,
     pub globals: HashMap<Handle<GlobalVariable>, String>,
     pub functions: HashMap<Handle<Function>, String>,
+    /// Where subgroup operations are emulated: those that may not be.
+    pub diverging: Diverging,
     /// Functions that the printer adds for certain types, in the order of their use.
     helpers: Vec<String>,
     known: HashSet<String>,
@@ -73,6 +78,7 @@ pub fn write(kernel: &tapml_wgsl::Module, options: Options) -> Written<Text> {
         names,
         globals: HashMap::new(),
         functions: HashMap::new(),
+        diverging: Diverging::new(),
         helpers: Vec::new(),
         known: HashSet::new(),
         out: Vec::new(),
@@ -90,6 +96,9 @@ pub fn write(kernel: &tapml_wgsl::Module, options: Options) -> Written<Text> {
 impl<'a> Writer<'a> {
     fn program(&mut self, entry: usize) -> Written<(String, Vec<Arg>)> {
         let (module, info) = (self.module, self.info);
+        if self.emulates() {
+            self.diverging = diverging(module, entry);
+        }
         for (handle, variable) in module.global_variables.iter() {
             let name = self.names.unique(variable.name.as_deref());
             self.globals.insert(handle, name);
@@ -175,11 +184,18 @@ impl<'a> Writer<'a> {
         self.current.as_mut().ok_or_else(what)
     }
 
-    pub fn open(&mut self, function: &'a Function, info: &'a FunctionInfo, arguments: Vec<String>) {
+    pub fn open(
+        &mut self,
+        key: Option<Handle<Function>>,
+        function: &'a Function,
+        info: &'a FunctionInfo,
+        arguments: Vec<String>,
+    ) {
         let names = self.names.clone();
         let values = vec![None; function.expressions.len()];
         let locals = HashMap::new();
-        self.current = Some(Current { function, info, names, values, arguments, locals, temporaries: 0 });
+        self.current =
+            Some(Current { key, function, info, names, values, arguments, locals, temporaries: 0 });
     }
 
     /// A name for a value without one.

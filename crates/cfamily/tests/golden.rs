@@ -55,3 +55,51 @@ fn lines_lead_back_to_the_wgsl() {
         [Arg::Pointer(0), Arg::Bytes(0), Arg::Pointer(1), Arg::Bytes(1), Arg::Pointer(2)]
     );
 }
+
+/// A kernel whose `subgroupAdd` stands in this text.
+fn adding(body: &str) -> tapml_device::KernelDesc {
+    let text = format!(
+        "@group(0) @binding(0) var<storage, read_write> y: array<f32>;\n@group(0) @binding(1) var<storage> n: array<u32>;\n\
+         fn total(v: f32, twice: bool) -> f32 {{\n    if twice {{ return 2.0 * subgroupAdd(v); }}\n    return v;\n}}\n\
+         @compute @workgroup_size(64)\nfn main(@builtin(local_invocation_index) lane: u32, \
+         @builtin(workgroup_id) group: vec3<u32>) {{\n    var sum = f32(lane);\n{body}\n    y[lane] = sum;\n}}\n"
+    );
+    let features = common::features();
+    tapml_device::KernelDesc {
+        source: tapml_device::Source { text, file: "adding.wgsl".into(), ..features.source.clone() },
+        bindings: vec![tapml_device::BindingKind::ReadWrite, tapml_device::BindingKind::Read],
+        needs_f16: false,
+        workgroup_memory: 0,
+        ..features
+    }
+}
+
+#[test]
+fn emulated_subgroup_operations_stand_where_the_whole_workgroup_is() {
+    let options = Options { emulate_subgroups: true, ..Options::new(Dialect::OpenCl) };
+    let print = |body: &str| print(&adding(body), &common::device(), options);
+    let together = [
+        "    for (var i = 0u; i < n[0]; i++) { sum = subgroupAdd(sum); if n[1] == i { break; } }",
+        "    if lane < 7u { sum = 1.0; }\n    if group.x < n[0] { sum = total(sum, n[1] == 2u); }",
+        "    var i = 0u;\n    loop { if i > 3u { break; } for (var k = lane; k < 9u; k++) { sum += 1.0; } sum = subgroupMax(sum); i++; }",
+    ];
+    for body in together {
+        let printed = print(body).unwrap_or_else(|e| panic!("{e}\n{body}"));
+        assert!(printed.text.contains("subgroup_share(words, own)"), "{}", printed.text);
+    }
+    let apart = [
+        "    if lane < 7u { sum = subgroupAdd(sum); }",
+        "    for (var i = lane; i < 99u; i += 64u) { sum = subgroupAdd(sum); }",
+        "    sum = total(sum, lane == 2u);",
+        "    if lane == 9u { return; }\n    sum = subgroupAdd(sum);",
+        "    for (var i = 0u; i < n[0]; i++) { if sum > 3.0 { continue; } sum = subgroupAdd(sum); }",
+        "    for (var i = 0u; i < 4u; i++) { sum = subgroupAdd(sum); if y[i] > 0.0 { break; } }",
+        "    var limit = 3u;\n    if lane == 1u { limit = 4u; }\n    for (var i = 0u; i < limit; i++) { sum = subgroupAdd(sum); }",
+    ];
+    for body in apart {
+        let error = print(body).err().unwrap_or_else(|| panic!("{body}"));
+        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        assert!(error.to_string().contains("adding.wgsl:"), "{error}");
+        assert!(error.to_string().contains("perhaps not all invocations"), "{error}");
+    }
+}

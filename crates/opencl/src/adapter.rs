@@ -10,6 +10,9 @@ use tapml_graph::{Error, ErrorKind, Result};
 /// Lengths of ranges are handed to kernels as words.
 const MAX_BINDING: u64 = u32::MAX as u64 & !3;
 
+/// Invocations of an emulated subgroup.
+const SUBGROUP: u32 = 32;
+
 /// Every OpenCL device: discrete GPUs first, then integrated ones, others, and processors. The place in this list is the
 /// index that [`crate::OpenClDevice::open`] takes.
 ///
@@ -71,9 +74,14 @@ pub(crate) fn open(index: usize, options: Options) -> Result<(OpenCl, DeviceInfo
     Ok((opened, describe(info, options)))
 }
 
+/// Emulated subgroups take a word of workgroup memory for each invocation.
 fn describe(info: DeviceInfo, options: Options) -> DeviceInfo {
+    let subgroups = options.subgroups.then_some((SUBGROUP, SUBGROUP));
+    let taken = if options.subgroups { 4 * info.limits.max_invocations } else { 0 };
+    let max_workgroup_memory = info.limits.max_workgroup_memory.saturating_sub(taken);
     DeviceInfo {
-        features: Features { f16: options.f16, subgroups: None, cuda: None, matrices: false },
+        limits: Limits { max_workgroup_memory, ..info.limits },
+        features: Features { f16: options.f16, subgroups, cuda: None, matrices: false },
         ..info
     }
 }

@@ -141,10 +141,11 @@ impl OpenCl {
 }
 
 /// What the driver's compiler is told. PoCL 3.1 (over LLVM 14), when it optimises, lets invocations store in a loop
-/// behind conditions that are false for them: the kernel of `linear` then writes outputs past the end of a row.
+/// behind conditions that are false for them: the kernel of `linear` then writes outputs past the end of a row. Oclgrind
+/// does not know all instructions that optimising makes.
 fn flags(info: &DeviceInfo) -> &'static str {
-    let pocl = info.driver.starts_with("Portable Computing Language");
-    if pocl { "-cl-std=CL1.2 -cl-opt-disable" } else { "-cl-std=CL1.2" }
+    let plain = ["Portable Computing Language", "Oclgrind"].iter().any(|name| info.driver.starts_with(name));
+    if plain { "-cl-std=CL1.2 -cl-opt-disable" } else { "-cl-std=CL1.2" }
 }
 
 impl Driver for OpenCl {

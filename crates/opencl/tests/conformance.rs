@@ -34,3 +34,8 @@ fn every_device_conforms() {
 fn every_device_conforms_without_checks() {
     suite("checks=off");
 }
+
+#[test]
+fn every_device_conforms_with_emulated_subgroups() {
+    suite("subgroups=emulated");
+}

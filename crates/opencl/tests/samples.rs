@@ -2,72 +2,18 @@
 //! results differ by what the built-in functions of WGSL may be off by.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+#[path = "../../cfamily/tests/common/programs.rs"]
+mod programs;
+
+use common::{difference, run};
 use std::collections::HashSet;
-use tapml_device::{Binding, BufferId, Command, Device};
+use tapml_device::Device;
 use tapml_emulator::{Emulator, Options};
-use tapml_graph::op::{OPS, Sample};
-use tapml_graph::{Bytes, DType, Tensor};
-use tapml_kernels::{Arg, NodePlan, Overrides, plan_node, symbol_bytes};
+use tapml_graph::DType;
+use tapml_graph::op::OPS;
+use tapml_kernels::{Overrides, plan_node, plan_variants};
 use tapml_opencl::OpenClDevice;
-
-fn upload(device: &mut dyn Device, bytes: &[u8]) -> BufferId {
-    let mut padded = bytes.to_vec();
-    padded.resize(bytes.len().max(4).next_multiple_of(4), 0);
-    let buffer = device.create_buffer("test", padded.len() as u64).unwrap();
-    device.write(buffer, 0, &padded).unwrap();
-    buffer
-}
-
-/// Runs a call as its plan says.
-fn run(device: &mut dyn Device, plan: &NodePlan, sample: &Sample, inputs: &[Tensor]) -> Vec<Tensor> {
-    let (types, symbols) = (sample.types(), &sample.symbols);
-    let given: Vec<BufferId> = inputs.iter().map(|t| upload(device, t.bytes())).collect();
-    let outputs = sample.op.infer_bound(&types, symbols).unwrap();
-    let shapes: Vec<Vec<usize>> = outputs.iter().map(|t| t.sizes(symbols).unwrap()).collect();
-    let sizes: Vec<usize> = outputs
-        .iter()
-        .zip(&shapes)
-        .map(|(t, shape)| shape.iter().product::<usize>() * t.dtype.size())
-        .collect();
-    let made: Vec<BufferId> = sizes.iter().map(|&size| upload(device, &vec![0; size])).collect();
-    let constants: Vec<BufferId> = plan.constants.iter().map(|bytes| upload(device, bytes)).collect();
-    let uniform = upload(device, &symbol_bytes(symbols).unwrap());
-    let mut commands = Vec::new();
-    for launch in &plan.launches {
-        let bind = |arg: &Arg| match *arg {
-            Arg::Input { index, offset, len } => Binding { buffer: given[index], offset, size: len },
-            Arg::Output(index) => Binding::whole(made[index]),
-            Arg::Constant(index) => Binding::whole(constants[index]),
-            Arg::Scratch(_) => panic!("no kernel uses scratch"),
-            Arg::Symbols => Binding::whole(uniform),
-        };
-        commands.push(Command::Dispatch {
-            label: sample.op.name().into(),
-            kernel: device.create_kernel(&launch.desc).unwrap_or_else(|e| panic!("{e}\n{:?}", e.details())),
-            bindings: launch.args.iter().map(bind).collect(),
-            groups: launch.groups.clone(),
-        });
-    }
-    let list = device.record(&commands).unwrap();
-    device.replay(list, symbols).unwrap();
-    let mut results = Vec::new();
-    for (((buffer, ty), shape), size) in made.iter().zip(&outputs).zip(shapes).zip(sizes) {
-        let mut bytes = vec![0; size.next_multiple_of(4)];
-        device.read(*buffer, 0, &mut bytes).unwrap();
-        bytes.truncate(size);
-        results.push(Tensor::new(ty.dtype, shape, Bytes::new(bytes)).unwrap());
-    }
-    results
-}
-
-/// The largest difference, in units of what one rounding of the output's dtype is at its largest value.
-fn difference(found: &Tensor, expected: &Tensor) -> f64 {
-    let (found, expected) = (found.to_f64(), expected.to_f64());
-    let scale = expected.iter().fold(1e-30, |most: f64, x| most.max(x.abs()));
-    let differences =
-        found.iter().zip(&expected).map(|(a, b)| if a == b { 0.0 } else { (a - b).abs() / scale });
-    differences.fold(0.0, |most: f64, d| if d.is_nan() { f64::INFINITY } else { most.max(d) })
-}
 
 /// Roundings that the results may differ by: built-in functions such as `exp` and `sin` are not exact.
 const ROUNDINGS: f64 = 16.0;
@@ -100,4 +46,54 @@ fn every_kernel_gives_what_it_gives_on_the_emulator() {
     }
     assert!(seen.len() >= OPS.len(), "{} kernels", seen.len());
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn variants_give_the_same_with_emulated_subgroups() {
+    let mut opencl = match OpenClDevice::open(0, "subgroups=emulated") {
+        Ok(device) => device,
+        Err(error) => return tapml_testing::skip("opencl", &error.to_string()),
+    };
+    let mut emulator = Emulator::new(Options::default()).unwrap();
+    let (mut seen, mut wrong) = (HashSet::new(), Vec::new());
+    for sample in OPS.iter().flat_map(|info| (info.samples)()) {
+        let types = sample.types();
+        let half = types.iter().any(|t| t.dtype == DType::F16);
+        let plans = plan_variants(&sample.op, &types, opencl.info()).unwrap();
+        for plan in plans {
+            let ours = plan.launches.iter().any(|l| l.desc.needs_subgroups && l.when.holds(&sample.symbols));
+            if !ours || !seen.insert((plan.kernel.clone(), half, plan.launches.len())) {
+                continue;
+            }
+            let inputs = sample.tensors(11).unwrap();
+            let found = run(&mut opencl, &plan, &sample, &inputs);
+            let expected = run(&mut emulator, &plan, &sample, &inputs);
+            for (a, b) in found.iter().zip(&expected) {
+                let off = difference(a, b) / b.dtype().unit_roundoff();
+                if off > ROUNDINGS {
+                    wrong.push(format!("{}, {}: off by {off:.1} roundings", plan.kernel, sample.name));
+                }
+            }
+        }
+    }
+    println!("{} variants", seen.len());
+    assert!(seen.len() >= 8, "{seen:?}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn joined_launches_compile_with_emulated_subgroups() {
+    let mut opencl = match OpenClDevice::open(0, "subgroups=emulated") {
+        Ok(device) => device,
+        Err(error) => return tapml_testing::skip("opencl", &error.to_string()),
+    };
+    let info = opencl.info().clone();
+    let mut texts = HashSet::new();
+    for desc in programs::of_programs(&info) {
+        if desc.needs_subgroups && texts.insert(desc.source.full()) {
+            let kernel = opencl.create_kernel(&desc).unwrap_or_else(|e| panic!("{e}\n{:?}", e.details()));
+            opencl.destroy_kernel(kernel).unwrap();
+        }
+    }
+    assert!(texts.len() > 8, "{}", texts.len());
 }

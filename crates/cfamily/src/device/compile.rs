@@ -21,7 +21,9 @@ pub fn compile<D: Driver>(
     options: Options,
 ) -> Result<Compiled<D>> {
     let bounds = if options.checks { Bounds::Clamp } else { Bounds::Unchecked };
-    let printed = print(desc, info, crate::Options { bounds, ..crate::Options::new(D::DIALECT) })?;
+    let emulate_subgroups = options.subgroups;
+    let options = crate::Options { bounds, emulate_subgroups, ..crate::Options::new(D::DIALECT) };
+    let printed = print(desc, info, options)?;
     match driver.kernel(&printed, info) {
         Ok(kernel) => Ok(Compiled { kernel, printed, workgroup: desc.workgroup, name: desc.name.clone() }),
         Err(Refusal::Call(doing, failure)) => {

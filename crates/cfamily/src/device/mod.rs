@@ -8,7 +8,7 @@ mod options;
 pub use driver::{Argument, Driver, Fault, Refusal, failed, lost};
 pub use options::{Options, switches};
 
-use crate::Arg;
+use crate::{Arg, Dialect};
 use compile::{Compiled, compile};
 use std::collections::HashMap;
 use tapml_device::{
@@ -44,9 +44,14 @@ type Done<D, T = ()> = std::result::Result<T, <D as Driver>::Failure>;
 
 impl<D: Driver> Driven<D> {
     /// Opens device `index` of those that the crate lists. `options` is a query string: `checks=on|off` (indices are kept
-    /// inside their arrays) and `f16=on|off`.
+    /// inside their arrays), `f16=on|off` and, for OpenCL, `subgroups=emulated|off` (see
+    /// [`crate::Options::emulate_subgroups`]).
     pub fn open(index: usize, options: &str) -> Result<Driven<D>> {
         let options = Options::parse(options)?;
+        if options.subgroups && D::DIALECT != Dialect::OpenCl {
+            return Err(Error::invalid("`subgroups=emulated` is for OpenCL")
+                .with_hint("leave it out: the device has subgroups of its own"));
+        }
         let (driver, info) = D::open(index, options)?;
         Ok(Driven::new(driver, info, options))
     }

@@ -9,11 +9,13 @@ pub struct Options {
     pub checks: bool,
     /// Offer `f16`, which needs no arithmetic of the device: every operation is one of `f32`, rounded.
     pub f16: bool,
+    /// Offer subgroups of 32 where the device has none, through workgroup memory. OpenCL's alone.
+    pub subgroups: bool,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { checks: true, f16: true }
+        Options { checks: true, f16: true, subgroups: false }
     }
 }
 
@@ -21,7 +23,19 @@ impl Options {
     /// Reads `name=value` pairs joined by `&`. The empty string means all defaults.
     pub fn parse(text: &str) -> Result<Options> {
         let mut options = Options::default();
-        switches(text, &mut [("checks", &mut options.checks), ("f16", &mut options.f16)])?;
+        let mut rest = Vec::new();
+        for pair in text.split('&') {
+            match pair.strip_prefix("subgroups=") {
+                None => rest.push(pair),
+                Some("emulated") => options.subgroups = true,
+                Some("off") => options.subgroups = false,
+                Some(other) => {
+                    let text = format!("device option `subgroups` is `emulated` or `off`, found `{other}`");
+                    return Err(Error::invalid(text).with_hint("known options: checks, f16, subgroups"));
+                }
+            }
+        }
+        switches(&rest.join("&"), &mut [("checks", &mut options.checks), ("f16", &mut options.f16)])?;
         Ok(options)
     }
 }
@@ -53,9 +67,12 @@ mod tests {
 
     #[test]
     fn reads_what_it_knows_and_refuses_the_rest() {
-        assert_eq!(Options::parse("").unwrap(), Options { checks: true, f16: true });
-        assert_eq!(Options::parse("checks=off&f16=off").unwrap(), Options { checks: false, f16: false });
-        for bad in ["colour=on", "checks", "checks=maybe", "="] {
+        assert_eq!(Options::parse("").unwrap(), Options::default());
+        let off = Options { checks: false, f16: false, subgroups: false };
+        assert_eq!(Options::parse("checks=off&f16=off").unwrap(), off);
+        let emulated = Options { subgroups: true, ..Options::default() };
+        assert_eq!(Options::parse("subgroups=emulated&checks=on").unwrap(), emulated);
+        for bad in ["colour=on", "checks", "checks=maybe", "=", "subgroups=on"] {
             assert!(Options::parse(bad).unwrap_err().hint().unwrap().starts_with("known options"), "{bad}");
         }
     }
