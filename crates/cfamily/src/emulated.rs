@@ -1,4 +1,4 @@
-//! Subgroup operations where a dialect has none: through an array of workgroup memory, between barriers. Subgroups are 32
+//! Subgroup operations where a dialect has none: through an array of workgroup memory, between barriers. Subgroups are 8
 //! neighbouring invocations, all of which are active, since only what the whole workgroup reaches together is written.
 //! Results are those of `subgroup`, to the bit.
 

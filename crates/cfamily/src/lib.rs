@@ -70,7 +70,7 @@ pub struct Options {
     pub bounds: Bounds,
     /// Whether workgroup memory is cleared at a kernel's start.
     pub zero_workgroup: bool,
-    /// Whether subgroup operations of OpenCL C go through workgroup memory: subgroups of 32. One that perhaps not all
+    /// Whether subgroup operations of OpenCL C go through workgroup memory: subgroups of 8. One that perhaps not all
     /// invocations of a workgroup reach together is unsupported.
     pub emulate_subgroups: bool,
 }

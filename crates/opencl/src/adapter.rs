@@ -10,8 +10,9 @@ use tapml_graph::{Error, ErrorKind, Result};
 /// Lengths of ranges are handed to kernels as words.
 const MAX_BINDING: u64 = u32::MAX as u64 & !3;
 
-/// Invocations of an emulated subgroup.
-const SUBGROUP: u32 = 32;
+/// Invocations of an emulated subgroup. Few enough that no kernel is planned whose subgroups part ways, as those of products
+/// of one row do.
+const SUBGROUP: u32 = 8;
 
 /// Every OpenCL device: discrete GPUs first, then integrated ones, others, and processors. The place in this list is the
 /// index that [`crate::OpenClDevice::open`] takes.

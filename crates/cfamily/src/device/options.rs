@@ -9,7 +9,7 @@ pub struct Options {
     pub checks: bool,
     /// Offer `f16`, which needs no arithmetic of the device: every operation is one of `f32`, rounded.
     pub f16: bool,
-    /// Offer subgroups of 32 where the device has none, through workgroup memory. OpenCL's alone.
+    /// Offer subgroups of 8 where the device has none, through workgroup memory. OpenCL's alone.
     pub subgroups: bool,
 }
 

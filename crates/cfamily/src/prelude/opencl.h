@@ -16,8 +16,8 @@ typedef ushort h16;
 #define GROUP_COUNT(d) ((u32)get_num_groups(d))
 #define LOCAL_INDEX() (LOCAL_ID(0) + (u32)get_local_size(0) * (LOCAL_ID(1) + (u32)get_local_size(1) * LOCAL_ID(2)))
 #define INVOCATIONS() ((u32)(get_local_size(0) * get_local_size(1) * get_local_size(2)))
-#define LANES 32u
-#define LANE() (LOCAL_INDEX() & 31u)
+#define LANES 8u
+#define LANE() (LOCAL_INDEX() & 7u)
 #define BARRIER_LOCAL() barrier(CLK_LOCAL_MEM_FENCE)
 #define BARRIER_GLOBAL() barrier(CLK_GLOBAL_MEM_FENCE)
 #define BARRIER_BOTH() barrier(CLK_LOCAL_MEM_FENCE | CLK_GLOBAL_MEM_FENCE)

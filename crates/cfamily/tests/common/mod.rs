@@ -130,7 +130,12 @@ pub fn all() -> Vec<KernelDesc> {
             }
         }
     }
-    for desc in programs::of_programs(&info) {
+    let features = Features { subgroups: Some((2, 32)), ..info.features };
+    let (narrow, metal) = (DeviceInfo { features, ..info.clone() }, "metal".into());
+    let elsewhere = DeviceInfo { platform: metal, ..info.clone() };
+    let joined: Vec<KernelDesc> = [&info, &narrow, &elsewhere].map(programs::of_programs).concat();
+    programs::expect_all_parts(&joined);
+    for desc in joined {
         if seen.insert((desc.source.full(), desc.needs_f16)) {
             all.push(desc);
         }

@@ -1,6 +1,6 @@
 //! Kernels that exist in programs only: products of one row behind a normalisation, and attention with the rotations and
 //! the appending in front.
-#![allow(clippy::unwrap_used)]
+#![allow(clippy::unwrap_used, dead_code)]
 
 use std::fmt::Write as _;
 use tapml_device::{AdapterKind, DeviceInfo, KernelDesc, Language};
@@ -118,11 +118,28 @@ pub fn of_programs(info: &DeviceInfo) -> Vec<KernelDesc> {
             all.extend(program.kernels.into_iter().filter(|d| d.source.language == Language::Wgsl));
         }
     }
-    // Every part that the text of such a product is put together of is there.
+    all
+}
+
+/// Fails unless every part that the texts of joined launches are put together of is among these.
+pub fn expect_all_parts(all: &[KernelDesc]) {
     let files: Vec<&str> = all.iter().map(|desc| desc.source.file.as_str()).collect();
-    for part in ["row_one", "row_two", "row_gated", "row_bias", "row_plain", "row_packed", "row_as_it_is"] {
+    let parts = [
+        "row_one",
+        "row_two",
+        "row_gated",
+        "row_bias",
+        "row_plain",
+        "row_packed",
+        "row_planes",
+        "row_pool",
+        "row_floats",
+        "row_stream",
+        "row_items",
+    ];
+    for part in parts {
         assert!(files.iter().any(|file| file.contains(&format!("{part}.wgsl"))), "{part}: {files:?}");
     }
-    assert!(all.iter().any(|desc| desc.name == "attention/split-joined"));
-    all
+    let named = |name: &str| all.iter().any(|desc| desc.name == name);
+    assert!(named("attention/row") && named("attention/split-joined"));
 }
