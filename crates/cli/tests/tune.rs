@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{carved, draft, json, stderr, tapml};
+use common::{Agent, carved, draft, json, stderr, tapml};
 use serde_json::Value;
 use std::path::Path;
 
@@ -65,6 +65,10 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     std::fs::write(kept, with_subgroups(kept)).unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/subgroup"]);
     assert_eq!(kernels(here, "emulator?tuning=off"), ["linear/portable"]);
+    // The same device elsewhere is the same device.
+    let agent = Agent::start(here, &["--target", "emulator"]);
+    assert_eq!(kernels(here, &agent.at("emulator")), ["linear/subgroup"]);
+    assert_eq!(kernels(here, &agent.at("emulator?tuning=off")), ["linear/portable"]);
     // What cannot be read there counts as none, so that another release goes on.
     let text = std::fs::read(kept).unwrap();
     std::fs::write(kept, "{").unwrap();
@@ -77,6 +81,7 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     std::fs::remove_file(kept).unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/portable"]);
     assert_eq!(kernels(here, "emulator?tuning=shipped.json"), ["linear/subgroup"]);
+    assert_eq!(kernels(here, &agent.at("emulator?tuning=shipped.json")), ["linear/subgroup"]);
 }
 
 #[test]

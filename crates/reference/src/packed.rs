@@ -7,6 +7,8 @@ use crate::simd::dispatch;
 use crate::value::zeros;
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
+use std::borrow::Cow;
+use std::ops::Range;
 use tapml_graph::{Error, Result};
 
 /// Rows that lie side by side: word `i` of each, then word `i + 1` of each.
@@ -17,6 +19,8 @@ const GEMM_FROM: usize = 16;
 const GEMM_BLOCKS: usize = 16;
 /// Weights below which one thread is faster than two.
 const PARALLEL_FROM: usize = 1 << 17;
+/// Parts of a product of few rows that each thread gets, so that a slow one does not hold up the others.
+const PARTS: usize = 8;
 /// The bits of 2²³ as `f32`: a small integer in the low bits adds itself, exactly.
 const MAGIC: u32 = 0x4b00_0000;
 
@@ -88,26 +92,53 @@ impl PackedRows {
 
     /// `y[i, o] = Σ_e x[i, e] · w[o, e]` for `x: [n, k]`: `[n, rows]`. Sums run along a group, then along the groups.
     pub fn times(&self, x: &[f32], n: usize) -> Result<Vec<f32>> {
-        let mut y = zeros(n, self.rows)?;
+        let x = self.activations(x, n)?;
+        self.in_parts(n, |blocks| self.part(&x, n, blocks))
+    }
+
+    /// `silu(x · gateᵀ) · (x · upᵀ)`, element by element, each product as [`PackedRows::times`] gives it. The threads meet
+    /// once. Fails if the weights differ in their sizes.
+    pub fn gated(gate: &PackedRows, up: &PackedRows, x: &[f32], n: usize) -> Result<Vec<f32>> {
+        let sizes = |w: &PackedRows| (w.rows, w.k, w.bits);
+        if sizes(gate) != sizes(up) {
+            let text = format!("a gate of {} rows of {}, {} of {}", gate.rows, gate.k, up.rows, up.k);
+            return Err(Error::invalid(text));
+        }
+        let x = gate.activations(x, n)?;
+        gate.in_parts(n, |blocks| {
+            let mut gated = gate.part(&x, n, blocks.clone());
+            let passed = up.part(&x, n, blocks);
+            gated.iter_mut().zip(&passed).for_each(|(g, u)| *g = *g / (1.0 + (-*g).exp()) * u);
+            gated
+        })
+    }
+
+    /// What products with `n` rows read. Fails on another number of activations.
+    fn activations<'a>(&self, x: &'a [f32], n: usize) -> Result<Cow<'a, [f32]>> {
         if x.len() != n * self.k {
             return Err(Error::invalid(format!("{} activations for {n} rows of {}", x.len(), self.k)));
         }
+        Ok(if n < GEMM_FROM { Cow::Owned(self.scaled(x)) } else { Cow::Borrowed(x) })
+    }
+
+    /// Products with some blocks: `[n, blocks · 16]`.
+    fn part(&self, x: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
+        if n < GEMM_FROM { self.few(x, n, blocks) } else { self.many(x, n, blocks) }
+    }
+
+    /// `[n, rows]` of what `part` gives for some blocks each time, as [`PackedRows::part`] does.
+    fn in_parts(&self, n: usize, part: impl Fn(Range<usize>) -> Vec<f32> + Sync) -> Result<Vec<f32>> {
+        let mut y = zeros(n, self.rows)?;
         if y.is_empty() {
             return Ok(y);
         }
         let blocks = self.rows.div_ceil(BLOCK);
-        let scaled = (n < GEMM_FROM).then(|| self.scaled(x));
-        let each = match scaled {
-            Some(_) => (PARALLEL_FROM / 4 / (BLOCK * self.k)).clamp(1, 64),
-            None => GEMM_BLOCKS,
+        let least = (PARALLEL_FROM / 4 / (BLOCK * self.k)).max(1);
+        let each = match n < GEMM_FROM {
+            true => least.max(blocks / (PARTS * rayon::current_num_threads())).min(64),
+            false => GEMM_BLOCKS,
         };
-        let part = |first: usize| {
-            let last = (first + each).min(blocks);
-            match &scaled {
-                Some(x) => self.few(x, n, first..last),
-                None => self.many(x, n, first..last),
-            }
-        };
+        let part = |first: usize| part(first..(first + each).min(blocks));
         let parts: Vec<Vec<f32>> = match self.rows * self.k < PARALLEL_FROM {
             true => (0..blocks).step_by(each).map(part).collect(),
             false => (0..blocks.div_ceil(each)).into_par_iter().map(|i| part(i * each)).collect(),
@@ -132,14 +163,14 @@ impl PackedRows {
     }
 
     /// Products of few rows with blocks of weights: `[n, blocks · 16]`.
-    fn few(&self, scaled: &[f32], n: usize, blocks: std::ops::Range<usize>) -> Vec<f32> {
+    fn few(&self, scaled: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
         let mut y = vec![0.0; n * blocks.len() * BLOCK];
         dispatch(Few { w: self, x: scaled, n, blocks, y: &mut y });
         y
     }
 
     /// Products of many rows with blocks of weights, which are unpacked first: `[n, blocks · 16]`.
-    fn many(&self, x: &[f32], n: usize, blocks: std::ops::Range<usize>) -> Vec<f32> {
+    fn many(&self, x: &[f32], n: usize, blocks: Range<usize>) -> Vec<f32> {
         let width = blocks.len() * BLOCK;
         let mut weights = vec![0.0; width * self.k];
         for (i, row) in weights.chunks_exact_mut(self.k).enumerate() {
@@ -196,7 +227,7 @@ struct Few<'a> {
     w: &'a PackedRows,
     x: &'a [f32],
     n: usize,
-    blocks: std::ops::Range<usize>,
+    blocks: Range<usize>,
     y: &'a mut [f32],
 }
 
@@ -373,6 +404,27 @@ mod tests {
                 expect_close(rows, k, bits, group, false, n);
                 expect_close(rows, k, bits, group, true, n);
             }
+        }
+    }
+
+    #[test]
+    fn a_gate_lets_pass_what_both_products_say() {
+        for (rows, n) in [(40, 1), (700, 3), (33, 17)] {
+            let (k, bits, group) = (256, 4, 32);
+            let weight = |shift: usize| {
+                let q = words(rows * k * bits / 32 + shift).split_off(shift);
+                let scale: Vec<f32> =
+                    words(rows * k / group + shift).iter().map(|&w| 0.1 * unit(w)).collect();
+                PackedRows::new(Quantized { q: &q, scale: &scale[shift..], zero: None, k, bits, group })
+                    .unwrap()
+            };
+            let (gate, up) = (weight(0), weight(5));
+            let x: Vec<f32> = words(n * k).iter().map(|&w| unit(w)).collect();
+            let found = PackedRows::gated(&gate, &up, &x, n).unwrap();
+            let (g, u) = (gate.times(&x, n).unwrap(), up.times(&x, n).unwrap());
+            let expected: Vec<f32> = g.iter().zip(&u).map(|(g, u)| g / (1.0 + (-g).exp()) * u).collect();
+            assert_eq!(found, expected);
+            assert!(PackedRows::gated(&gate, &weight(0), &x[1..], n).is_err());
         }
     }
 

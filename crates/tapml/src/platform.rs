@@ -97,12 +97,18 @@ pub(crate) fn without_memory(spec: &PlatformSpec) -> PlatformSpec {
     device
 }
 
+/// The device as it describes itself, wherever it is: choices of kernels are those of such devices.
+pub(crate) fn as_it_says(spec: &PlatformSpec, info: &DeviceInfo) -> DeviceInfo {
+    let name = if spec.is_remote() { remote::own_name(&info.name) } else { &info.name };
+    DeviceInfo { name: name.into(), ..info.clone() }
+}
+
 fn with_kernels(
     spec: &PlatformSpec,
     device: Box<dyn Device>,
     mut overrides: Overrides,
 ) -> Result<DevicePlatform> {
-    if let Some(choices) = crate::tune::choices(spec.option("tuning"), device.info())? {
+    if let Some(choices) = crate::tune::choices(spec.option("tuning"), &as_it_says(spec, device.info()))? {
         overrides.choose(choices);
     }
     let (reuse, poison) = match spec.option("memory") {
@@ -170,6 +176,7 @@ mod remote {
     use super::{Device, Error, Overrides, Platform, PlatformSpec, Result, with_kernels, without_memory};
     use tapml_exec::OperatorPlatform;
     use tapml_rpc::client::OPTIONS;
+    pub use tapml_rpc::client::own_name;
     use tapml_rpc::{Address, Remote, RemoteDevice};
 
     /// The platform of a device elsewhere, whichever sort it is of.
@@ -219,6 +226,10 @@ mod remote {
 
     pub fn identity(spec: &PlatformSpec) -> PlatformSpec {
         spec.clone()
+    }
+
+    pub fn own_name(shown: &str) -> &str {
+        shown
     }
 }
 

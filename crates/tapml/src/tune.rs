@@ -126,7 +126,7 @@ impl TuneJob {
         prove(&suite, &model, &mut platform, &mut keys, progress, stop)?;
         drop(platform);
         let mut device = platform::open_for_plans(&platform::without_memory(spec))?;
-        let (mut choices, mut report) = (Choices::new(&info), Vec::new());
+        let (mut choices, mut report) = (Choices::new(&platform::as_it_says(spec, &info)), Vec::new());
         progress.stage("time", keys.len() as u64);
         for key in keys {
             stop.check()?;

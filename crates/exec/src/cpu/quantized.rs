@@ -59,8 +59,9 @@ impl Quantized {
             Kind::Table(table) => rows_of(one(table)?, input(0)?.as_ids()?),
             Kind::Linear(w) => product(one(w)?, input(0)?, inputs.get(1)),
             Kind::Gated([gate, up]) => {
-                let x = input(0)?;
-                gated(symbols, product(one(gate)?, x, None)?, product(one(up)?, x, None)?)
+                let (gate, x) = (one(gate)?, input(0)?.as_float()?);
+                let n = x.shape().first().copied().unwrap_or(0);
+                Value::float(vec![n, gate.rows()], PackedRows::gated(gate, one(up)?, x.values(), n)?)
             }
             Kind::Experts(w) => chosen(w, input(0)?, input(1)?, inputs.get(2)),
             Kind::GatedExperts([gate, up]) => {

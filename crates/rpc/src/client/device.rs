@@ -39,6 +39,14 @@ pub struct RemoteDevice {
     pending: Option<Error>,
 }
 
+/// What stands between a device's own name and where it is.
+const AT: &str = " at ";
+
+/// The name that a device elsewhere has for itself, of the one that [`RemoteDevice`] shows.
+pub fn own_name(shown: &str) -> &str {
+    shown.rsplit_once(AT).map_or(shown, |(own, _)| own)
+}
+
 /// Gives up, from another thread, the request that a device waits for.
 #[derive(Clone)]
 pub struct Stopper(Arc<AtomicBool>);
@@ -72,7 +80,7 @@ impl RemoteDevice {
     ) -> Result<RemoteDevice> {
         let mut info = convert::info_from_wire(info)?;
         let can = |what: &str| capabilities.iter().any(|c| c == what);
-        info.name = format!("{} at {}", info.name, connection.place());
+        info.name = format!("{}{AT}{}", info.name, connection.place());
         Ok(RemoteDevice {
             connection,
             mirror: Mirror::new(info),

@@ -12,7 +12,7 @@ mod post_mortem;
 mod program;
 
 pub use address::{Address, OPTIONS};
-pub use device::{RemoteDevice, Stopper};
+pub use device::{RemoteDevice, Stopper, own_name};
 pub use nodes::RemoteOperators;
 pub use program::RemoteProgram;
 

@@ -55,7 +55,7 @@ fn run(
     }
     let symbols = filled(device, &symbol_bytes(&call.symbols)?, 0)?;
     let mut commands = Vec::new();
-    for launch in &plan.launches {
+    for launch in plan.launches.iter().filter(|launch| launch.when.holds(&call.symbols)) {
         let bind = |arg: &Arg| match *arg {
             Arg::Input { index, offset, len } => Binding { buffer: inputs[index], offset, size: len },
             Arg::Output(index) => Binding::whole(outputs[index]),
