@@ -333,8 +333,8 @@ impl DiagnoseJob {
         obtain_suite(model, &identity, &prompts, source, &options, progress, stop)
     }
 
-    /// An emulator with all checks and the same kernels, those of a GPU or those of any device, whichever the target takes
-    /// for more nodes; with the target's profile if that is an emulator too.
+    /// An emulator with all checks and the same kernels, those of any device or of a GPU, with matrix units or without,
+    /// whichever the target takes for more nodes; with the target's profile if that is an emulator too.
     fn checker(&self, target: &dyn Platform, model: &Model) -> Result<Option<Box<dyn Platform>>> {
         let spec = PlatformSpec::parse(&self.target)?;
         let own = spec.options.into_iter().filter(|(name, _)| name == "profile" && spec.word == "emulator");
@@ -345,8 +345,9 @@ impl DiagnoseJob {
         };
         let wanted: Vec<Option<String>> = graph.nodes().iter().map(|node| hash(target, node)).collect();
         let mut best: Option<(usize, Box<dyn Platform>)> = None;
-        for kind in ["cpu", "gpu"] {
-            let options = [("check".into(), "all".into()), ("kind".into(), kind.into())];
+        for (kind, matrices) in [("cpu", "off"), ("gpu", "off"), ("gpu", "on")] {
+            let options = [("check", "all"), ("kind", kind), ("matrices", matrices)];
+            let options = options.map(|(name, value)| (name.to_string(), value.to_string()));
             let options = own.iter().cloned().chain(options).collect();
             let spec = PlatformSpec { word: "emulator".into(), index: 0, options };
             let platform = match platform::open(&spec, overrides(&self.kernels)?) {

@@ -207,6 +207,9 @@ impl BugsCommand {
         if spec.word == "emulator" && spec.option("kind").is_none() {
             let kind = if target.kind == AdapterKind::Cpu { "cpu" } else { "gpu" };
             spec.options.push(("kind".into(), kind.into()));
+            if target.features.matrices && spec.option("matrices").is_none() {
+                spec.options.push(("matrices".into(), "on".into()));
+            }
         }
         let info = platform::open_device(&spec)?.info().clone();
         Guard::new(&spec, &info, workers, self.deadline)
