@@ -30,12 +30,12 @@ fn kernels(folder: &Path, target: &str) -> Vec<String> {
     ops.iter().map(|op| op["kernel"].as_str().unwrap().to_string()).collect()
 }
 
-/// The file with another kernel for every `linear`.
-fn with_subgroups(file: &Path) -> String {
+/// The file with this kernel for every `linear`.
+fn with(file: &Path, kernel: &str) -> String {
     let mut choices: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
     let mut changed = 0;
     for choice in choices["choices"].as_array_mut().unwrap().iter_mut().filter(|c| c["op"] == "linear") {
-        choice["kernel"] = "linear/subgroup".into();
+        choice["kernel"] = kernel.into();
         changed += 1;
     }
     assert!(changed > 0, "{choices}");
@@ -54,7 +54,10 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     for op in &linear {
         let seconds = op["seconds"].as_array().unwrap();
         let names: Vec<&str> = seconds.iter().map(|s| s[0].as_str().unwrap()).collect();
-        assert_eq!(names, ["linear/portable", "linear/subgroup"], "{op}");
+        let first = ["linear/portable", "linear/portable@outputs=8", "linear/portable@outputs=16"];
+        assert!(names.starts_with(&first) && names.contains(&"linear/subgroup"), "{op}");
+        // A step of one token tells nothing of tiles.
+        assert!(!names.iter().any(|name| name.contains("rows=")), "{op}");
         let least = seconds.iter().min_by(|a, b| a[1].as_f64().unwrap().total_cmp(&b[1].as_f64().unwrap()));
         assert_eq!(op["kernel"], least.unwrap()[0], "{op}");
         assert!(op["failed"].as_array().unwrap().is_empty(), "{op}");
@@ -62,7 +65,7 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     // What is kept is what commands run with from then on, unless they are told otherwise.
     let kept = Path::new(report["file"].as_str().unwrap());
     assert!(kept.starts_with(here.join("cache")), "{report}");
-    std::fs::write(kept, with_subgroups(kept)).unwrap();
+    std::fs::write(kept, with(kept, "linear/subgroup")).unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/subgroup"]);
     assert_eq!(kernels(here, "emulator?tuning=off"), ["linear/portable"]);
     // The same device elsewhere is the same device.
@@ -77,11 +80,46 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     // A file of one's own goes before what is kept.
     let shipped = tuned(here, &["--for", "prompt", "--out", "shipped.json"]);
     assert_eq!(shipped["file"], "shipped.json");
+    let tiles = shipped["ops"].to_string();
+    assert!(tiles.contains("linear/portable@rows=16,columns=64,depth=8"), "{tiles}");
+    assert!(!tiles.contains("outputs=8"), "{tiles}");
     std::fs::copy(kept, here.join("shipped.json")).unwrap();
     std::fs::remove_file(kept).unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/portable"]);
     assert_eq!(kernels(here, "emulator?tuning=shipped.json"), ["linear/subgroup"]);
     assert_eq!(kernels(here, &agent.at("emulator?tuning=shipped.json")), ["linear/subgroup"]);
+    for (chosen, ran) in [
+        ("linear/portable@rows=16,columns=64,depth=8", "linear/portable@rows=16,columns=64,depth=8"),
+        // A setting that another release has.
+        ("linear/subgroup@rows=3", "linear/subgroup"),
+    ] {
+        let text = with(&here.join("shipped.json"), chosen);
+        std::fs::write(here.join("other.json"), text).unwrap();
+        assert_eq!(kernels(here, "emulator?tuning=other.json"), [ran]);
+    }
+}
+
+#[test]
+fn a_kernel_is_printed_with_its_setting() {
+    let folder = tempfile::tempdir().unwrap();
+    let name = "linear/portable@rows=16,columns=64,depth=8";
+    let report = json(tapml(folder.path()).args(["kernel", name]), 0);
+    assert_eq!((&report["kernel"], &report["choice"]), (&name.into(), &name.into()));
+    let constants = report["constants"].as_array().unwrap();
+    let value =
+        |name: &str| constants.iter().find(|c| c["name"] == name).map(|c| c["value"].as_f64().unwrap());
+    assert_eq!([value("ROWS"), value("COLUMNS"), value("OUTPUTS")], [Some(16.0), Some(64.0), None]);
+    let text = report["text"].as_str().unwrap();
+    assert!(text.contains(&format!("--kernel {name}=FILE")), "{text}");
+    // It serves as one's own, by that name.
+    std::fs::write(folder.path().join("mine.wgsl"), text).unwrap();
+    carved(folder.path());
+    let mut check = tapml(folder.path());
+    check.args(["check", "draft.suite", "--target", "emulator", "--op", "linear", "--kernel"]);
+    let report = json(check.arg(format!("{name}=mine.wgsl")), 0);
+    assert_eq!(report["ops"][0]["kernel"], "linear/mine.wgsl");
+    let unknown = stderr(tapml(folder.path()).args(["kernel", "linear/portable@rows=17"]), 2);
+    assert!(unknown.contains("linear/portable@outputs=8"), "{unknown}");
 }
 
 #[test]

@@ -5,15 +5,18 @@ use crate::kernel::attention::{self, split};
 use crate::kernel::product::{matrix, row};
 use crate::kernel::source::is_prelude;
 use crate::kernel::{KERNELS, KernelRow};
-use crate::plan::{Launch, NodePlan, plan_variants};
+use crate::plan::{Launch, NodePlan, plan_settings, plan_variants};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 use tapml_device::{AdapterKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::op::{OPS, Sample};
-use tapml_graph::{DType, Error, Result, TensorType};
+use tapml_graph::{DType, Error, Op, Result, TensorType};
 
 /// The variant that every operator has.
 const PORTABLE: &str = "portable";
+
+/// What gives the ways of running a node.
+type Ways = fn(&Op, &[TensorType], &DeviceInfo) -> Result<Vec<NodePlan>>;
 
 /// A built-in kernel, specialised for a sample of its operator. Bindings and names of constants do not depend on the
 /// sample.
@@ -51,7 +54,8 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
         let any = any_device();
         let features = Features { subgroups: Some((32, 32)), ..any.features };
         let able = DeviceInfo { features, ..any };
-        let samples = KERNELS.iter().filter_map(|row| BuiltIn::samples(row, &able).ok()).flatten();
+        let samples =
+            KERNELS.iter().filter_map(|row| BuiltIn::samples(row, &able, plan_variants).ok()).flatten();
         let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
         let rows = row::texts().into_iter().chain(attention::row::texts());
         let matrices = matrix::texts().chain(attention::matrix::texts());
@@ -63,14 +67,14 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
 }
 
 impl BuiltIn {
-    /// The kernel of this name: an operator, whose portable kernel that is, or operator and variant, such as `add/row`. If
-    /// there is one for the dtype, which is f32 or f16, as a sample with activations of it launches it.
+    /// The kernel of this name: an operator, whose portable kernel that is, or operator and variant, such as `add/row`, with
+    /// a setting behind it or without. If there is one for the dtype, which is f32 or f16, as a sample with activations of it launches it.
     ///
     /// Fails with [`tapml_graph::ErrorKind::InvalidInput`] on an unknown name, and as [`crate::plan_node`] if the device
     /// cannot serve the operator.
     pub fn find(name: &str, dtype: DType, info: &DeviceInfo) -> Result<BuiltIn> {
         let (op, variant) = name.split_once('/').unwrap_or((name, PORTABLE));
-        let (all, kernel) = (BuiltIn::samples(row(op)?, info)?, format!("{op}/{variant}"));
+        let (all, kernel) = (BuiltIn::samples(row(op)?, info, plan_settings)?, format!("{op}/{variant}"));
         let mut known: Vec<String> = Vec::new();
         for one in &all {
             if !known.contains(&one.kernel) {
@@ -85,11 +89,11 @@ impl BuiltIn {
         })
     }
 
-    /// Every built-in kernel once, with f32 activations, in the order of the operators.
+    /// Every built-in kernel once, with its default setting and f32 activations, in the order of the operators.
     pub fn all(info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
         let mut all: Vec<BuiltIn> = Vec::new();
         for row in KERNELS {
-            for one in BuiltIn::samples(row, info)? {
+            for one in BuiltIn::samples(row, info, plan_variants)? {
                 if all.iter().all(|known| known.kernel != one.kernel) {
                     all.push(BuiltIn::find(&one.kernel, DType::F32, info)?);
                 }
@@ -99,11 +103,11 @@ impl BuiltIn {
     }
 
     /// The samples of an operator that the device serves; fails if there is none.
-    fn samples(row: &'static KernelRow, info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
+    fn samples(row: &'static KernelRow, info: &DeviceInfo, ways: Ways) -> Result<Vec<BuiltIn>> {
         let samples = OPS.iter().find(|op| op.name == row.op).map(|op| (op.samples)()).unwrap_or_default();
         let (mut served, mut refused) = (Vec::new(), None);
         for sample in samples {
-            match BuiltIn::of(row, sample, info) {
+            match BuiltIn::of(row, sample, info, ways) {
                 Ok(ways) => served.extend(ways),
                 Err(error) => refused = refused.or(Some(error)),
             }
@@ -116,14 +120,14 @@ impl BuiltIn {
     }
 
     /// Every way of running a sample.
-    fn of(row: &'static KernelRow, sample: Sample, info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
+    fn of(row: &'static KernelRow, sample: Sample, info: &DeviceInfo, ways: Ways) -> Result<Vec<BuiltIn>> {
         let inputs = sample.types();
         let outputs = sample.op.infer(&inputs)?;
         let one = |plan: NodePlan| {
             let (sample, outputs) = (sample.clone(), outputs.clone());
             BuiltIn { op: row.op, kernel: plan.kernel.clone(), sample, outputs, plan }
         };
-        Ok(plan_variants(&sample.op, &inputs, info)?.into_iter().map(one).collect())
+        Ok(ways(&sample.op, &inputs, info)?.into_iter().map(one).collect())
     }
 
     /// The kernel's launch; of several parts of a weight the first.

@@ -9,6 +9,8 @@ use tapml_graph::{DType, Extent, Result};
 
 /// Columns of the comment.
 const WIDTH: usize = 110;
+/// Characters of a command that stay on one line.
+const LONGEST_COMMAND: usize = 120;
 /// Characters of attributes that are shown.
 const LONGEST: usize = 80;
 
@@ -111,11 +113,14 @@ impl BuiltIn {
         c.line(&format!("{}, a kernel of TapML's own ({}).", self.kernel, desc.source.file));
         c.line("Another in its place keeps the entry point, the bindings and the grid; constants that it does not \
                 declare are not set, further ones need a default, and the workgroup size is its own. Try it with");
-        c.item(&format!(
-            "tapml check SUITE --target PLATFORM --op {} --kernel {}=FILE",
-            self.op,
-            self.choice()
-        ));
+        let check = format!("tapml check SUITE --target PLATFORM --op {}", self.op);
+        let own = format!("--kernel {}=FILE", self.choice());
+        if check.len() + own.len() > LONGEST_COMMAND {
+            c.item(&format!("{check} \\"));
+            c.item(&format!("    {own}"));
+        } else {
+            c.item(&format!("{check} {own}"));
+        }
         c.line("");
         c.line(&format!("Sizes and constants below are those of one case: {}.", self.case()));
         c.line("Bindings of group 0:");

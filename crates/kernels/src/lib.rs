@@ -28,12 +28,14 @@ pub use cache::KernelCache;
 pub use choices::{Choice, Choices};
 pub use compile::{CompileOptions, POISON, Traced, compile, compile_with, is_trace, trace_port};
 pub use instance::Instance;
+pub use kernel::settings::{FEW, Rows, SETTINGS, Setting, SettingRow, matters, rows_of as settings};
 pub use kernel::{KERNELS, KernelRow, VARIANTS, VariantRow};
 pub use kernel_text::{BindingText, kernel_text};
 pub use overrides::Overrides;
 pub use own::own_kernel;
 pub use plan::{
-    Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, When, plan_node, plan_variants, symbol_bytes,
+    Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, When, plan_node, plan_settings, plan_variants,
+    symbol_bytes,
 };
 pub use planner::Planner;
 pub use program::{BufferPlan, Content, Memory, Port, Program, SCHEMA, Slice, StatePort, Step};

@@ -3,6 +3,7 @@
 use crate::built_in::{BuiltIn, any_device};
 use crate::choices::Choices;
 use crate::directives::Directives;
+use crate::kernel::settings;
 use crate::kernel_text;
 use crate::plan::NodePlan;
 use crate::wgsl::{Declared, declared};
@@ -41,14 +42,14 @@ struct UserKernel {
 }
 
 impl Overrides {
-    /// Reads and checks `OP=FILE`, or `OP/VARIANT=FILE` for another kernel than `OP/portable`.
+    /// Reads and checks `OP=FILE`, or `OP/VARIANT=FILE` for another kernel than `OP/portable`, with a setting if it has some.
     ///
     /// Fails with [`tapml_graph::ErrorKind::InvalidInput`] on an unknown operator or a kernel whose interface differs, with
     /// [`tapml_graph::ErrorKind::Io`] if the file cannot be read, and with [`tapml_graph::ErrorKind::Compile`], file, line and column if it does
     /// not parse or validate.
     pub fn add(&mut self, spec: &str) -> Result<()> {
-        let (op, path) = spec
-            .split_once('=')
+        let (op, path) = settings::cut(spec)
+            .or_else(|| spec.split_once('='))
             .filter(|(op, path)| !op.is_empty() && !path.is_empty())
             .ok_or_else(|| {
                 Error::invalid(format!("`{spec}` is no kernel choice"))

@@ -1,6 +1,7 @@
 //! What it takes to run one node on a device: kernels, launches, scratch and constants.
 
-use crate::kernel::{KERNELS, KernelRow, Request, VARIANTS, VariantRow};
+use crate::kernel::settings::{self, Setting};
+use crate::kernel::{KERNELS, KernelRow, Request, VARIANTS};
 use crate::overrides::Overrides;
 use serde::{Deserialize, Serialize};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -131,6 +132,17 @@ pub struct NodePlan {
 }
 
 impl NodePlan {
+    /// Whether a run with these symbols performs the same launches by both plans, whatever they are called.
+    pub fn same_at(&self, other: &NodePlan, symbols: &Symbols) -> bool {
+        let performed = |plan: &NodePlan| -> Vec<Launch> {
+            let mut launches: Vec<Launch> = plan.launches.clone();
+            launches.retain(|launch| launch.when.holds(symbols));
+            launches.iter_mut().for_each(|launch| launch.desc.name.clear());
+            launches
+        };
+        performed(self) == performed(other)
+    }
+
     /// The hash of everything that decides what the launches compute; names and paths do not.
     fn hash_of(launches: &[Launch], constants: &[Vec<u8>]) -> Result<String> {
         let mut hasher = blake3::Hasher::new();
@@ -167,7 +179,8 @@ pub fn plan_node(
     // A user's kernel serves any number of rows alone.
     let portable = overrides.serves(op.name()).then(|| without_cuda(info));
     let alone = portable.is_some();
-    let request = Request { op, inputs, outputs: &outputs, info: portable.as_ref().unwrap_or(info), alone };
+    let info = portable.as_ref().unwrap_or(info);
+    let request = Request { op, inputs, outputs: &outputs, info, alone, setting: Setting::default() };
     let planned = row(op).and_then(|row| {
         let plan = match chosen(&request, overrides)? {
             Some(variant) => variant,
@@ -178,21 +191,39 @@ pub fn plan_node(
     planned.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())
 }
 
-/// Every way of running one node on a device: the default, whose kernel every device takes, and then the variants that
-/// apply here. Fails as [`plan_node`] if even the first does not.
+/// Every kernel for one node on a device: the default, which every device takes, and then the variants that apply here. Fails as [`plan_node`] if even the first does not.
 pub fn plan_variants(op: &Op, inputs: &[TensorType], info: &DeviceInfo) -> Result<Vec<NodePlan>> {
     let outputs = op.infer(inputs)?;
-    let request = Request { op, inputs, outputs: &outputs, info, alone: false };
+    let request = Request { op, inputs, outputs: &outputs, info, alone: false, setting: Setting::default() };
     let none = Overrides::default();
     let first = row(op).and_then(|row| finished((row.plan)(&request)?, &request, &none));
     let first = first.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())?;
     let mut plans = vec![first];
     for row in VARIANTS.iter().filter(|row| row.op() == op.name()) {
-        if let Some(plan) = applied(row, &request)? {
+        if let Some(plan) = applied(row.plan, &request)? {
             plans.push(finished(plan, &request, &none)?);
         }
     }
     Ok(plans)
+}
+
+/// As [`plan_variants`], each kernel followed by itself with those settings that make a difference at these types.
+pub fn plan_settings(op: &Op, inputs: &[TensorType], info: &DeviceInfo) -> Result<Vec<NodePlan>> {
+    let outputs = op.infer(inputs)?;
+    let request = Request { op, inputs, outputs: &outputs, info, alone: false, setting: Setting::default() };
+    let mut all: Vec<NodePlan> = Vec::new();
+    for plan in plan_variants(op, inputs, info)? {
+        let kernel = plan.kernel.clone();
+        all.push(plan);
+        for row in settings::rows_of(&kernel) {
+            let Some(set) = with_setting(&kernel, row.setting, &request)? else { continue };
+            let set = finished(set, &request, &Overrides::default())?;
+            if all.iter().all(|known| known.hash != set.hash) {
+                all.push(set);
+            }
+        }
+    }
+    Ok(all)
 }
 
 fn row(op: &Op) -> Result<&'static KernelRow> {
@@ -205,22 +236,46 @@ fn chosen(request: &Request, overrides: &Overrides) -> Result<Option<NodePlan>> 
     let op = request.op.name();
     let own = overrides.files().any(|(own, _)| own == op);
     let choice = overrides.choice(request.op, request.inputs);
+    for (kernel, setting) in settings::of_op(op) {
+        let name = setting.name(kernel);
+        let wanted = if own { overrides.replaces(&name) } else { choice == Some(name.as_str()) };
+        if wanted && let Some(plan) = with_setting(kernel, setting, request)? {
+            return Ok(Some(plan));
+        }
+    }
+    // A setting that there is not, or not here, is the default.
+    let choice = choice.map(|name| Setting::of(name).0);
     for row in VARIANTS.iter().filter(|row| row.op() == op) {
         let wanted = match choice {
             _ if own => overrides.replaces(row.kernel),
             Some(kernel) => row.kernel == kernel,
             None => (row.preferred)(request),
         };
-        if wanted && let Some(plan) = applied(row, request)? {
+        if wanted && let Some(plan) = applied(row.plan, request)? {
             return Ok(Some(plan));
         }
     }
     Ok(None)
 }
 
+/// The plan of a kernel with a setting, named so; `None` if it does not apply here, or if others do all its work.
+fn with_setting(kernel: &str, setting: Setting, request: &Request) -> Result<Option<NodePlan>> {
+    let request = Request { setting, ..*request };
+    let variant = VARIANTS.iter().find(|row| row.kernel == kernel).map(|row| row.plan);
+    let plan = variant.map_or_else(|| row(request.op).map(|row| row.plan), Ok)?;
+    let Some(mut plan) = applied(plan, &request)? else { return Ok(None) };
+    let mut named = 0;
+    for launch in plan.launches.iter_mut().filter(|launch| launch.desc.name == kernel) {
+        launch.desc.name = setting.name(kernel);
+        named += 1;
+    }
+    plan.kernel = setting.name(kernel);
+    Ok((named > 0).then_some(plan))
+}
+
 /// The plan of a variant; `None` if it does not apply to these types or this device.
-fn applied(row: &VariantRow, request: &Request) -> Result<Option<NodePlan>> {
-    let checked = (row.plan)(request).and_then(|plan| {
+fn applied(plan: fn(&Request) -> Result<NodePlan>, request: &Request) -> Result<Option<NodePlan>> {
+    let checked = plan(request).and_then(|plan| {
         plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
         Ok(plan)
     });

@@ -9,11 +9,14 @@ use tapml_device::{Device, Limits};
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, ErrorKind, Tensor};
 use tapml_kernels::{
-    BuiltIn, Choice, Choices, KERNELS, KernelCache, Overrides, any_device, kernel_text, plan_node,
+    BuiltIn, Choice, Choices, KERNELS, KernelCache, Overrides, SETTINGS, any_device, kernel_text, plan_node,
 };
 
 fn every() -> Vec<BuiltIn> {
-    let all = BuiltIn::all(&any_device()).unwrap();
+    let mut all = BuiltIn::all(&any_device()).unwrap();
+    let settings = SETTINGS.iter().flat_map(|row| row.kernels.iter().map(|kernel| row.setting.name(kernel)));
+    let portable = settings.filter(|name| name.contains("/portable@"));
+    all.extend(portable.map(|name| BuiltIn::find(&name, DType::F32, &any_device()).unwrap()));
     let find = |one: &BuiltIn| BuiltIn::find(&one.kernel, DType::F16, &any_device()).unwrap();
     let halves: Vec<BuiltIn> = all.iter().map(find).collect();
     all.into_iter().chain(halves).collect()

@@ -4,10 +4,11 @@
 mod common;
 
 use common::{devices, emulator, run_call, run_plan};
+use std::collections::BTreeSet;
 use tapml_device::Device;
 use tapml_graph::op::{Fill, Linear, OPS, OpInfo, Packing, QuantizedLinear, Sample};
 use tapml_graph::{DType, Op, Symbols, Tensor};
-use tapml_kernels::{KernelCache, NodePlan, Overrides, plan_node, plan_variants};
+use tapml_kernels::{KernelCache, NodePlan, Overrides, SETTINGS, plan_node, plan_settings, plan_variants};
 use tapml_reference::{Value, oracle};
 
 /// Multiples of the oracle's deviation under disturbances of one rounding of f32 that a kernel may be off by.
@@ -179,6 +180,29 @@ fn any_n_and_p() {
             }
         }
     }
+}
+
+/// At their samples, and at few and many rows of the first of them.
+#[test]
+fn every_setting_agrees_with_the_oracle() {
+    let mut device = emulator("check=all");
+    let mut cache = KernelCache::new();
+    let names = SETTINGS.iter().flat_map(|row| row.kernels.iter().map(|kernel| row.setting.name(kernel)));
+    let mut waiting: BTreeSet<String> = names.collect();
+    for info in ops() {
+        let samples = (info.samples)();
+        let rows = [3, 33, 70].map(|n| Sample { symbols: Symbols::np(n, 40), ..samples[0].clone() });
+        for sample in samples.iter().chain(&rows) {
+            let plans = plan_settings(&sample.op, &sample.types(), device.info()).unwrap();
+            for plan in plans.iter().filter(|plan| plan.kernel.contains('@')) {
+                waiting.remove(&plan.kernel);
+                let label = format!("{} {:?} by {}", sample.name, sample.symbols, plan.kernel);
+                let inputs = sample.tensors(11).unwrap();
+                check_plan(&mut device, &mut cache, sample, &inputs, plan, &label);
+            }
+        }
+    }
+    assert!(waiting.is_empty() || std::env::var_os("TAPML_OPS").is_some(), "not run: {waiting:?}");
 }
 
 /// Operators whose weights may be bound in parts.

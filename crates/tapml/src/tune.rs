@@ -1,12 +1,12 @@
-//! Choosing among the built-in kernels by measurement: a variant counts only if it passes the carved calls of its operator,
-//! and the fastest of those is chosen for each operator at the types that the model has.
+//! Choosing among the built-in kernels and their settings by measurement: one counts only if it passes the carved calls of
+//! its operator, and the fastest of those is chosen for each operator at the types that the model has.
 
 mod time;
 
 use crate::device::DeviceInfo;
-use crate::graph::{Model, NodeId, Op, Symbol, TensorType};
+use crate::graph::{Model, NodeId, Op, Symbol, Symbols, TensorType};
 use crate::jobs::CarveJob;
-use crate::kernels::{Choice, Choices, Overrides, plan_variants};
+use crate::kernels::{Choice, Choices, NodePlan, Overrides, matters, plan_settings};
 use crate::migrate::suite::{Case, Suite};
 use crate::migrate::{CheckOptions, Oracles, Progress, Stop, check};
 use crate::model::{GraphOptions, suite_model};
@@ -68,12 +68,13 @@ pub struct Tuned {
     pub failed: Vec<String>,
 }
 
-/// An operator at given types, and the kernels that there are for it.
+/// An operator at given types, the call that is timed, and the kernels that make a difference to it.
 struct Key {
     op: Op,
     inputs: Vec<TensorType>,
     nodes: Vec<NodeId>,
-    kernels: Vec<String>,
+    call: Case,
+    plans: Vec<NodePlan>,
     passed: Vec<String>,
 }
 
@@ -122,7 +123,7 @@ impl TuneJob {
         // What was chosen before has no say.
         let mut platform = platform::open_with_kernels(&untuned(spec), Overrides::default())?;
         let info = platform.device_info().clone();
-        let mut keys = keys(&suite, &info)?;
+        let mut keys = keys(&suite, &info, self.phase)?;
         prove(&suite, &model, &mut platform, &mut keys, progress, stop)?;
         drop(platform);
         let mut device = platform::open_for_plans(&platform::without_memory(spec))?;
@@ -130,12 +131,10 @@ impl TuneJob {
         progress.stage("time", keys.len() as u64);
         for key in keys {
             stop.check()?;
-            let call = suite.call(timed(&suite, &key, self.phase)?, &model)?.0;
+            let call = suite.call(key.call, &model)?.0;
             let mut seconds = Vec::new();
-            for plan in plan_variants(&key.op, &key.inputs, &info)? {
-                if key.passed.contains(&plan.kernel) {
-                    seconds.push((plan.kernel.clone(), time::plan(device.as_mut(), &plan, &call)?));
-                }
+            for plan in key.plans.iter().filter(|plan| key.passed.contains(&plan.kernel)) {
+                seconds.push((plan.kernel.clone(), time::plan(device.as_mut(), plan, &call)?));
             }
             progress.advance(1);
             let tuned = key.tuned(seconds);
@@ -157,9 +156,13 @@ impl Key {
             inputs: self.inputs.iter().map(TensorType::to_string).collect(),
             nodes: self.nodes.len(),
             kernel: fastest.map(|(kernel, _)| kernel.clone()).unwrap_or_default(),
-            failed: self.kernels.iter().filter(|kernel| !self.passed.contains(kernel)).cloned().collect(),
+            failed: self.kernels().filter(|kernel| !self.passed.contains(kernel)).collect(),
             seconds,
         }
+    }
+
+    fn kernels(&self) -> impl Iterator<Item = String> {
+        self.plans.iter().map(|plan| plan.kernel.clone())
     }
 }
 
@@ -189,7 +192,8 @@ fn prove(
             choose(platform, &info, keys, op, &kernel)?;
             let checked = check(suite, model, platform, &oracles, &options, progress, stop)?;
             let clean = checked.report.ops.iter().all(|op| op.findings.is_empty());
-            for key in keys.iter_mut().filter(|key| key.op.name() == op && key.kernels.contains(&kernel)) {
+            for key in keys.iter_mut().filter(|key| key.op.name() == op && key.kernels().any(|k| k == kernel))
+            {
                 let mut own = checked.results.iter().filter(|r| key.nodes.contains(&r.case.node)).peekable();
                 if clean && own.peek().is_some() && own.all(|result| !result.failed()) {
                     key.passed.push(kernel.clone());
@@ -200,27 +204,43 @@ fn prove(
     Ok(())
 }
 
-/// The operators of the suite's graph, at their types, that have several kernels on the device.
-fn keys(suite: &Suite, info: &DeviceInfo) -> Result<Vec<Key>> {
-    let mut keys: Vec<Key> = Vec::new();
+/// The operators of the suite's graph, at their types, for which the device can be made to run several kernels.
+fn keys(suite: &Suite, info: &DeviceInfo, phase: Phase) -> Result<Vec<Key>> {
+    let mut found: Vec<(Op, Vec<TensorType>, Vec<NodeId>)> = Vec::new();
     for id in suite.cases().map(|case| case.node).collect::<BTreeSet<_>>() {
         let node = suite.graph().node(id);
         let inputs = suite.graph().input_types(node);
-        if let Some(key) = keys.iter_mut().find(|key| key.op == node.op && key.inputs == inputs) {
-            key.nodes.push(id);
-            continue;
+        match found.iter_mut().find(|(op, types, _)| *op == node.op && *types == inputs) {
+            Some((.., nodes)) => nodes.push(id),
+            None => found.push((node.op.clone(), inputs, vec![id])),
         }
-        let Ok(plans) = plan_variants(&node.op, &inputs, info) else { continue };
+    }
+    let mut keys = Vec::new();
+    for (op, inputs, nodes) in found {
+        let Ok(plans) = plan_settings(&op, &inputs, info) else { continue };
+        let Some(call) = timed(suite, &nodes, phase) else { continue };
+        let plans = different(plans, &suite.frames()[call.frame].symbols);
         if plans.len() > 1 {
-            let kernels = plans.into_iter().map(|plan| plan.kernel).collect();
-            keys.push(Key { op: node.op.clone(), inputs, nodes: vec![id], kernels, passed: Vec::new() });
+            keys.push(Key { op, inputs, nodes, call, plans, passed: Vec::new() });
         }
     }
     Ok(keys)
 }
 
+/// Those that make a difference to a call with these symbols: what does not, the measurement cannot tell from the default.
+fn different(plans: Vec<NodePlan>, symbols: &Symbols) -> Vec<NodePlan> {
+    let rows = symbols.get(Symbol::N).unwrap_or(0);
+    let mut kept: Vec<NodePlan> = Vec::new();
+    for plan in plans {
+        if matters(&plan.kernel, rows) && !kept.iter().any(|known| known.same_at(&plan, symbols)) {
+            kept.push(plan);
+        }
+    }
+    kept
+}
+
 fn kernels_of(keys: &[Key], op: &str) -> BTreeSet<String> {
-    keys.iter().filter(|key| key.op.name() == op).flat_map(|key| key.kernels.clone()).collect()
+    keys.iter().filter(|key| key.op.name() == op).flat_map(Key::kernels).collect()
 }
 
 /// Makes the platform run this kernel for all nodes of the operator.
@@ -240,9 +260,9 @@ fn choose(
     platform.set_overrides(overrides)
 }
 
-/// The call that stands for the phase.
-fn timed(suite: &Suite, key: &Key, phase: Phase) -> Result<Case> {
-    let of_key = suite.cases().filter(|case| key.nodes.contains(&case.node) && suite.ran(*case));
+/// The call of these nodes that stands for the phase.
+fn timed(suite: &Suite, nodes: &[NodeId], phase: Phase) -> Option<Case> {
+    let of_nodes = suite.cases().filter(|case| nodes.contains(&case.node) && suite.ran(*case));
     let size = |case: &Case| {
         let symbols = &suite.frames()[case.frame].symbols;
         let (n, p) = (symbols.get(Symbol::N).unwrap_or(0), symbols.get(Symbol::P).unwrap_or(0));
@@ -251,7 +271,7 @@ fn timed(suite: &Suite, key: &Key, phase: Phase) -> Result<Case> {
             Phase::Prompt => (n.wrapping_neg(), Reverse(p)),
         }
     };
-    of_key.min_by_key(size).ok_or_else(|| Error::bug(format!("no call of `{}`", key.op.name())))
+    of_nodes.min_by_key(size)
 }
 
 /// The choices that a device runs with: those of the file that the option `tuning` names, none if it is `off`, else those

@@ -8,7 +8,7 @@ use serde::Serialize;
 use std::path::PathBuf;
 use tapml::device::{BindingKind, DeviceInfo};
 use tapml::graph::DType;
-use tapml::kernels::{BuiltIn, any_device};
+use tapml::kernels::{BuiltIn, any_device, settings};
 use tapml::platform::{self, PlatformSpec};
 
 /// List the built-in kernels, or print one as a file to start your own from, for --kernel OP=FILE.
@@ -17,7 +17,8 @@ use tapml::platform::{self, PlatformSpec};
     after_help = "Example:\n  tapml kernel rms_norm --out mine.wgsl\n  tapml check llama.suite --target emulator --op rms_norm --kernel rms_norm=mine.wgsl --watch"
 )]
 pub struct KernelCommand {
-    /// Operator, such as `rms_norm`; with a variant, such as `add/row`, for those that have several kernels
+    /// Operator, such as `rms_norm`; with a variant, such as `add/row`, for those that have several kernels, and a setting,
+    /// such as `linear/portable@outputs=8`, for those that have some
     op: Option<String>,
     /// Dtype of the activations in the case that the head of the text tells of
     #[arg(long, value_enum, default_value_t = Dtype::F32, requires = "op")]
@@ -67,6 +68,8 @@ struct KernelReport {
     accumulate: AccumulateReport,
     /// All launches of a node, this kernel's among them.
     launches: Vec<String>,
+    /// Its settings besides the default.
+    settings: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -136,7 +139,7 @@ impl KernelCommand {
     fn list(&self) -> Result<Outcome> {
         let all = BuiltIn::all(&any_device())?;
         let report = ListReport { schema: 1, kernels: all.iter().map(facts).collect::<Result<_>>()? };
-        let mut rows = table(&["OP", "KERNEL", "LAUNCHES", "SUMS", "FILES"]);
+        let mut rows = table(&["OP", "KERNEL", "LAUNCHES", "SUMS", "SETTINGS", "FILES"]);
         for kernel in &report.kernels {
             let sums = if kernel.accumulate.chain == "0" {
                 "-".to_string()
@@ -144,7 +147,8 @@ impl KernelCommand {
                 kernel.accumulate.dtype.to_string()
             };
             let launches = kernel.launches.len().to_string();
-            rows.add_row([kernel.op.clone(), kernel.kernel.clone(), launches, sums, kernel.files.join(" ")]);
+            let (settings, files) = (kernel.settings.join(" "), kernel.files.join(" "));
+            rows.add_row([kernel.op.clone(), kernel.kernel.clone(), launches, sums, settings, files]);
         }
         self.json.say(&format!("{rows}\n\n`tapml kernel OP` prints one as a file to start your own from"))?;
         self.json.write(&report)?;
@@ -161,5 +165,6 @@ fn facts(kernel: &BuiltIn) -> Result<KernelReport> {
         files: kernel.desc()?.source.file.split('+').map(str::to_string).collect(),
         accumulate: AccumulateReport { dtype: accumulate.dtype, chain: accumulate.chain.to_string() },
         launches: kernel.plan.launches.iter().map(|launch| launch.desc.name.clone()).collect(),
+        settings: settings(&kernel.kernel).map(|row| row.setting.to_string()).collect(),
     })
 }

@@ -12,7 +12,7 @@ use tapml::kernels::Choices;
 use tapml::prompts::Prompts;
 use tapml::tune::{Phase, TuneJob, Tuned, cache_file};
 
-/// Time the variants of every operator at a model's shapes, and keep the fastest that pass their carved calls.
+/// Time the variants and settings of every operator at a model's shapes, and keep the fastest that pass their carved calls.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  tapml tune models/llama --target vulkan\n  tapml tune models/llama --target vulkan --out here.json\n  tapml generate models/llama --target 'vulkan?tuning=here.json' --prompt Once"

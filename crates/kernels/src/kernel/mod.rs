@@ -1,6 +1,7 @@
 //! The kernels: one folder for each operator, listed once below. A folder holds the launch planner and the sources.
 
 use crate::plan::NodePlan;
+use settings::Setting;
 use tapml_device::{AdapterKind, DeviceInfo};
 use tapml_graph::{Op, Result, TensorType};
 
@@ -49,6 +50,7 @@ mod route;
 mod rows;
 mod scale;
 mod selective_scan;
+pub(crate) mod settings;
 mod sigmoid;
 mod silu;
 mod softcap;
@@ -74,6 +76,8 @@ pub struct Request<'a> {
     pub info: &'a DeviceInfo,
     /// Whether a kernel must serve any number of rows by itself.
     pub alone: bool,
+    /// Sizes of the kernel that are not its defaults.
+    pub setting: Setting,
 }
 
 /// The kernels of one operator.

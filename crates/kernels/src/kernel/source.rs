@@ -2,6 +2,7 @@
 
 use super::Request;
 use super::elementwise::Formula;
+use super::settings::Setting;
 use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS, When};
 use tapml_device::{BindingKind, Grid, KernelDesc, Language, Source};
 use tapml_graph::op::Packing;
@@ -197,6 +198,11 @@ impl LaunchBuilder {
     pub fn set(mut self, name: &str, value: impl Into<f64>) -> LaunchBuilder {
         self.desc.constants.push((name.into(), value.into()));
         self
+    }
+
+    /// Sets the sizes of a setting, each as the constant of its name.
+    pub fn sized(self, setting: Setting) -> LaunchBuilder {
+        setting.sizes().iter().fold(self, |launch, &(name, value)| launch.set(&name.to_uppercase(), value))
     }
 
     /// Sets the number of rows that the kernel asks `row_count` for.

@@ -5,6 +5,7 @@ use super::{Bound, Finder, Joins};
 use crate::kernel::attention::row::{self, Found};
 use crate::kernel::attention::split;
 use crate::kernel::product::row::{self as product, Norm, Product, Projection};
+use crate::kernel::settings::Setting;
 use crate::plan::{NodePlan, When};
 use std::sync::Arc;
 use tapml_device::{Grid, KernelDesc};
@@ -23,8 +24,9 @@ struct Stream {
     y: ValueId,
 }
 
-/// An attention, its activations, the nodes in front of it, and the values that a launch of all binds first.
-type Parts<'a> = (&'a Attention, DType, [usize; 4], Vec<ValueId>);
+/// An attention, its activations, its kernel's setting, the nodes in front of it, and the values that a launch of all binds
+/// first.
+type Parts<'a> = (&'a Attention, DType, Setting, [usize; 4], Vec<ValueId>);
 
 /// A kernel and the values that it binds.
 type Launch = ((KernelDesc, Grid), Vec<ValueId>);
@@ -92,7 +94,7 @@ impl Finder<'_> {
 
     /// Joins attention over parts of the keys with the rotations and the appending before it.
     pub(super) fn attended_parts(&self, at: usize, plans: &[Arc<NodePlan>], joins: &mut Joins) {
-        let Some((op, act, nodes, values)) = self.attention_parts(at, &plans[at]) else { return };
+        let Some((op, act, setting, nodes, values)) = self.attention_parts(at, &plans[at]) else { return };
         let Some(merge) = plans[at].launches.get(1) else { return };
         let output = self.graph.nodes()[at].outputs[0];
         let bound = values.into_iter().map(Bound::Value);
@@ -101,8 +103,9 @@ impl Finder<'_> {
             let bound = bound.chain([Bound::Kept(bytes), Bound::Value(output)]).collect();
             joins.add_bound(at, When::OneRow, (desc, groups), bound);
         } else {
-            let row = found.map(|found| (found.desc, found.groups));
-            let Some(parts) = row.or_else(|| split::joined(op, act, self.info)) else { return };
+            // The launch that merges takes as many parts as the setting says.
+            let row = found.filter(|_| setting.is_default()).map(|found| (found.desc, found.groups));
+            let Some(parts) = row.or_else(|| split::joined(op, act, setting, self.info)) else { return };
             joins.add_bound(at, When::OneRow, parts, bound.chain([Bound::Scratch(0)]).collect());
             let kernel = (merge.desc.clone(), merge.groups.clone());
             joins.add_bound(at, When::OneRow, kernel, vec![Bound::Scratch(0), Bound::Value(output)]);
@@ -115,7 +118,8 @@ impl Finder<'_> {
         let node = &self.graph.nodes()[at];
         let Op::Attention(op) = &node.op else { return None };
         let [q, keys, values] = node.inputs[..] else { return None };
-        if plan.kernel != split::NAME || !self.one_row(q) || !split::is_plain(op) {
+        let (kernel, setting) = Setting::of(&plan.kernel);
+        if kernel != split::NAME || !self.one_row(q) || !split::is_plain(op) {
             return None;
         }
         let act = self.graph.value(q).ty.dtype;
@@ -127,6 +131,6 @@ impl Finder<'_> {
             return None;
         }
         let bound = vec![q, k, v, angles, keys, values];
-        Some((op, act, [rope_q, rope_k, append_k, append_v], bound))
+        Some((op, act, setting, [rope_q, rope_k, append_k, append_v], bound))
     }
 }

@@ -5,6 +5,7 @@
 
 use super::super::Request;
 use super::super::cuda::declare;
+use super::super::settings::Setting;
 use super::super::source::{Kernel, one, plan as planned, wrong_op};
 use super::{bound, check, masks, matrix, slopes};
 use crate::plan::{Arg, Launch, NodePlan, When};
@@ -14,8 +15,9 @@ use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
 
 /// Invocations of a workgroup.
 const LANES: u32 = 128;
-/// Parts of the keys.
+/// Parts of the keys, unless a setting says otherwise, and at most.
 const PARTS: u32 = 32;
+const MAX_PARTS: u32 = 64;
 /// Rows whose keys are shared out.
 const FEW: u32 = 8;
 /// Heads of a block.
@@ -60,23 +62,23 @@ const MERGE: Kernel = Kernel {
     formula: "",
     math: true,
     lanes: LANES,
-    workgroup_memory: 4 * 2 * PARTS,
+    workgroup_memory: 4 * 2 * MAX_PARTS,
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
     check(op, request)?;
-    let shape = Shape::of(op, request.inputs[0].dtype)?;
+    let shape = Shape::of(op, request.inputs[0].dtype, request.setting)?;
     let rows = &request.inputs[0].shape[0];
     let (read, written) = (BindingKind::Read, BindingKind::ReadWrite);
     let first = bound(&KERNEL, op, request, |launch| launch.output(0).scratch(0, written))?;
-    let blocks = Extent::of(u64::from(op.heads / shape.block * PARTS));
-    let first = shape.set(first).groups([blocks, Extent::ceil_div(rows.clone(), PARTS), one()]);
+    let first =
+        shape.set(first).groups([shape.blocks(op), Extent::ceil_div(rows.clone(), shape.parts), one()]);
     let act = request.inputs[0].dtype;
     let merge = MERGE.launch(act, act)?.scratch(0, read).output(0).rows(rows)?;
-    let merge = merge.set("HEADS", op.heads).set("VALUE_DIM", op.value_size());
+    let merge = merge.set("HEADS", op.heads).set("VALUE_DIM", op.value_size()).set("PARTS", shape.parts);
     let merge = merge.groups([Extent::of(u64::from(op.heads)), one(), one()]);
-    let floats = u64::from(FEW) * u64::from(op.heads) * u64::from(PARTS) * (u64::from(op.value_size()) + 2);
+    let floats = u64::from(FEW * shape.parts) * u64::from(op.heads) * (u64::from(op.value_size()) + 2);
     let plan = NodePlan {
         constants: slopes(op),
         scratch: vec![Extent::of(4 * floats)],
@@ -102,11 +104,11 @@ fn with_matrix(op: &Attention, request: &Request, mut plan: NodePlan) -> NodePla
 /// The text of [`joined`].
 pub const JOINED_TEXT: &str = JOINED.text;
 
-/// The first launch of a plan of this kernel for one row, with the rotations and the appending in front: it binds the
-/// queries, keys and values as the projections leave them, the angles, and, written, the caches and the parts. `None` if
-/// it does not serve such attention.
-pub fn joined(op: &Attention, act: DType, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
-    let shape = Shape::of(op, act).ok()?;
+/// The first launch of a plan of this kernel with a setting for one row, with the rotations and the appending in front: it
+/// binds the queries, keys and values as the projections leave them, the angles, and, written, the caches and the parts.
+/// `None` if it does not serve such attention.
+pub fn joined(op: &Attention, act: DType, setting: Setting, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+    let shape = Shape::of(op, act, setting).ok()?;
     if !is_plain(op) || !op.head_dim.is_multiple_of(2 * shape.piece) {
         return None;
     }
@@ -115,8 +117,7 @@ pub fn joined(op: &Attention, act: DType, info: &DeviceInfo) -> Option<(KernelDe
         launch = launch.bind(written, Arg::Symbols);
     }
     let launch = masks(launch, op, [1, 1, 0], false).rows(&Dim::symbol(Symbol::N)).ok()?;
-    let blocks = Extent::of(u64::from(op.heads / shape.block * PARTS));
-    let launch = shape.set(launch).groups([blocks, one(), one()]);
+    let launch = shape.set(launch).groups([shape.blocks(op), one(), one()]);
     launch.desc.check_limits(info).ok()?;
     Some((launch.desc, launch.groups))
 }
@@ -136,11 +137,13 @@ struct Shape {
     keys: u32,
     /// Lanes among which the keys of a column of values are shared out.
     teams: u32,
+    /// Parts of the keys of few rows.
+    parts: u32,
 }
 
 impl Shape {
     /// Fails if heads do not consist of whole pieces, or are too large.
-    fn of(op: &Attention, act: DType) -> Result<Shape> {
+    fn of(op: &Attention, act: DType, setting: Setting) -> Result<Shape> {
         let piece = if act == DType::F16 { 8 } else { 4 };
         let (head, value) = (op.head_dim, op.value_size());
         if !head.is_multiple_of(piece) || !value.is_multiple_of(piece) || head == 0 || value == 0 {
@@ -150,13 +153,14 @@ impl Shape {
         }
         let group = op.heads / op.kv_heads.max(1);
         let fits = |block: &u32| group.is_multiple_of(*block) && block * head.max(value) <= MAX_ELEMENTS;
-        let block = (1..=MAX_BLOCK).rev().find(fits);
+        let block = (1..=setting.size("block", MAX_BLOCK)).rev().find(fits);
         let block = block.filter(|_| value / piece <= LANES && head / piece <= PIECES / 4);
         let block = block.ok_or_else(|| {
             Error::unsupported(format!("heads of {head} and {value} elements are too large"))
         })?;
         let keys = (PIECES / (head / piece)).min(MAX_KEYS);
-        Ok(Shape { block, piece, keys, teams: LANES / (value / piece) })
+        let parts = setting.size("parts", PARTS);
+        Ok(Shape { block, piece, keys, teams: LANES / (value / piece), parts })
     }
 
     fn set(&self, launch: super::LaunchBuilder) -> super::LaunchBuilder {
@@ -165,11 +169,17 @@ impl Shape {
             .set("PIECE", self.piece)
             .set("KEYS", self.keys)
             .set("TEAMS", self.teams)
+            .set("PARTS", self.parts)
+    }
+
+    /// Workgroups for the blocks and parts of a row.
+    fn blocks(&self, op: &Attention) -> Extent {
+        Extent::of(u64::from(op.heads / self.block * self.parts))
     }
 
     /// The longest chain of additions, of many rows in a context of [`CONTEXT`].
     fn chain(&self, op: &Attention) -> u32 {
         let values = CONTEXT.div_ceil(self.teams) + self.teams.min(MAX_KEYS);
-        (op.head_dim.div_ceil(4) + 3).max(values).max(PARTS + self.keys)
+        (op.head_dim.div_ceil(4) + 3).max(values).max(self.parts + self.keys)
     }
 }

@@ -22,9 +22,9 @@ override BLOCK: u32; // heads of a block, at most 8
 override PIECE: u32; // elements of 16 bytes: 4 of f32, 8 of f16
 override KEYS: u32; // keys at a time, at most 32
 override TEAMS: u32; // lanes among which the keys of a column of values are shared out
+override PARTS: u32 = 32u; // of the keys of few rows, at most 64
 
 const LANES = 128u;
-const PARTS = 32u;
 const FEW = 8u;
 const LOWEST = -1e30;
 

@@ -1,17 +1,17 @@
 // Brings the parts of few rows together. Workgroup x stands for head x.
 override HEADS: u32;
 override VALUE_DIM: u32;
+override PARTS: u32 = 32u; // of the keys, at most 64
 
 @group(0) @binding(0) var<storage, read> parts: array<f32>; // VALUE_DIM sums, the largest score, the sum
 @group(0) @binding(1) var<storage, read_write> y: array<act>;
 @group(0) @binding(2) var<uniform> symbols: Symbols;
 
 const LANES = 128u;
-const PARTS = 32u;
 const FEW = 8u;
 
-var<workgroup> tops: array<f32, PARTS>;
-var<workgroup> totals: array<f32, PARTS>;
+var<workgroup> tops: array<f32, 64>;
+var<workgroup> totals: array<f32, 64>;
 
 @compute @workgroup_size(128)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {

@@ -1,5 +1,5 @@
 //! `gated_linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are
-//! few, and for a tile of 16 outputs and 32 rows when there are many. Weights beyond one binding are split by rows, both
+//! few, and for a tile of 16 outputs and 32 rows when there are many, unless a setting says otherwise. Weights beyond one binding are split by rows, both
 //! alike, with one launch for each part.
 
 pub mod subgroup;
@@ -7,14 +7,11 @@ pub mod subgroup;
 use super::Request;
 use super::cuda::linear::with_one_row;
 use super::cuda::matmul::with_many_rows;
-use super::linear::{chain, row_tiles, run};
-use super::source::{Kernel, constant, one, plan as planned, wrong_op};
-use super::weights::{PART_ROWS, Weight, two_plain};
+use super::linear::{chain, grid, run};
+use super::source::{Kernel, constant, plan as planned, wrong_op};
+use super::weights::{Weight, two_plain};
 use crate::plan::NodePlan;
-use tapml_graph::{Extent, Op, Result};
-
-/// Outputs of a workgroup when there are few rows.
-const OUTPUTS: u32 = PART_ROWS;
+use tapml_graph::{Op, Result};
 
 pub const KERNEL: Kernel = Kernel {
     name: "gated_linear/portable",
@@ -44,8 +41,8 @@ pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -
             kernel.launch(x.dtype, x.dtype)?.input(0).weight(gate, &part)?.weight(up, &part)?.output(0);
         let launch = launch.rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
-        let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
-        launches.push(launch.groups([groups, row_tiles(rows), one()]));
+        let launch = launch.sized(request.setting);
+        launches.push(launch.groups(grid(part.rows, rows, request.setting)));
     }
     let plan = NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain(k)) };
     Ok(with_many_rows(request, with_one_row(request, plan)))

@@ -1,24 +1,27 @@
 // y = silu(x * transposed gate) * (x * transposed up), element by element of both products. The same grid serves any
-// number of rows: workgroup (x, y) first stands for 4 outputs.
+// number of rows: workgroup (x, y) first stands for OUTPUTS outputs.
 //
-// Few rows: each workgroup computes 4 outputs of every row; its lanes take every 64th pair of elements along K.
-// Many rows: workgroups with x < O / 16 compute tiles of 32 rows by 16 outputs. A tile is 32 columns wide: quads of
-// gate columns and of up columns alternate, so neighbouring lanes hold what belongs together.
+// Few rows: each workgroup computes OUTPUTS outputs of every row, four at a time; its lanes take every 64th pair of
+// elements along K.
+// Many rows: workgroups with x < O / (COLUMNS / 2) compute tiles of ROWS rows by COLUMNS / 2 outputs. Of the COLUMNS
+// columns, quads of gate columns and of up columns alternate, so neighbouring lanes hold what belongs together.
 override K: u32; // row length of x, gate and up
 override O: u32; // outputs of this launch
 override FIRST: u32 = 0u; // column of y where they begin
 override WIDTH: u32; // row length of y
 override FEW: u32 = 8u; // rows up to which the first way is taken
 override RUN: u32 = 32u; // products added up one by one before the sum joins the others; a multiple of DEPTH
+override OUTPUTS: u32 = 4u; // outputs of a workgroup when there are few rows; a multiple of 4, at most COLUMNS / 2
+override ROWS: u32 = 32u; // rows of a tile; a multiple of 4
+override COLUMNS: u32 = 32u; // columns of a tile: 1024 / ROWS
+override DEPTH: u32 = 16u; // elements along K at a time: little workgroup memory, which costs time to clear
+override ROW_QUADS: u32 = ROWS / 4u; // DEPTH * ROW_QUADS is at most 128
+override QUADS: u32 = COLUMNS / 4u; // as ROW_QUADS
 
 const LANES = 64u;
 const STEP = 128u; // elements along K that all lanes take at once, two in each
-const TILE = 32u; // rows and columns of a tile
-const DEPTH = 16u; // elements along K at a time: little workgroup memory, which costs time to clear
-const QUADS = 8u; // TILE / 4
-const OUTPUTS = 16u; // TILE / 2
 
-// Element k of 4 rows or 4 columns lies at [k * QUADS + quad].
+// Element k of 4 rows lies at [k * ROW_QUADS + quad], of 4 columns at [k * QUADS + quad].
 var<workgroup> x_tile: array<vec4<f32>, 128>;
 var<workgroup> w_tile: array<vec4<f32>, 128>;
 
@@ -106,15 +109,15 @@ fn vector(row: u32, first: u32, lane: u32) {
     workgroupBarrier();
 }
 
-// Loads elements k to k + 15 of the tile's rows and columns; zeros from K on.
+// Loads elements k to k + DEPTH - 1 of the tile's rows and columns; zeros from K on.
 fn load(first_row: u32, rows: u32, first: u32, k: u32, lane: u32) {
-    for (var i = lane; i < DEPTH * QUADS; i += LANES) {
+    for (var i = lane; i < DEPTH * ROW_QUADS; i += LANES) {
         let at = k + i % DEPTH;
         var values = vec4<f32>();
         if at < K {
             values = x_one(four(first_row + i / DEPTH * 4u, rows) * K + vec4<u32>(at));
         }
-        x_tile[i % DEPTH * QUADS + i / DEPTH] = values;
+        x_tile[i % DEPTH * ROW_QUADS + i / DEPTH] = values;
     }
     for (var i = lane; i < DEPTH / 2u * (QUADS / 2u); i += LANES) {
         let pair = i % (DEPTH / 2u);
@@ -138,7 +141,7 @@ fn load(first_row: u32, rows: u32, first: u32, k: u32, lane: u32) {
     }
 }
 
-// Rows `first_row` to `first_row + 31`, outputs `first` to `first + 15`.
+// The tile whose first row and output these are.
 fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
     let row_quad = lane / QUADS;
     let quad = lane % QUADS;
@@ -154,9 +157,9 @@ fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
     for (var k = 0u; k < K; k += DEPTH) {
         load(first_row, rows, first, k, lane);
         workgroupBarrier();
-        for (var i = 0u; i < DEPTH * QUADS; i += QUADS) {
-            let a = x_tile[i + row_quad];
-            let c = w_tile[i + quad];
+        for (var i = 0u; i < DEPTH; i++) {
+            let a = x_tile[i * ROW_QUADS + row_quad];
+            let c = w_tile[i * QUADS + quad];
             part0 = fma(a.xxxx, c, part0);
             part1 = fma(a.yyyy, c, part1);
             part2 = fma(a.zzzz, c, part2);
@@ -195,9 +198,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let rows = row_count(symbols);
     if rows <= FEW {
         for (var row = 0u; row < rows; row++) {
-            vector(row, group.x * 4u, lane);
+            for (var i = 0u; i < OUTPUTS; i += 4u) {
+                vector(row, group.x * OUTPUTS + i, lane);
+            }
         }
-    } else if group.x * OUTPUTS < O {
-        tile(group.y * TILE, rows, group.x * OUTPUTS, lane);
+    } else if group.x * (COLUMNS / 2u) < O {
+        tile(group.y * ROWS, rows, group.x * (COLUMNS / 2u), lane);
     }
 }

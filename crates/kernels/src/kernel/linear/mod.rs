@@ -1,5 +1,5 @@
 //! `linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are few, and
-//! for a tile of 32 outputs and 32 rows when there are many. A weight beyond one binding is split by rows, which are
+//! for a tile of 32 outputs and 32 rows when there are many, unless a setting says otherwise. A weight beyond one binding is split by rows, which are
 //! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place. `quantized_linear` is
 //! planned here too.
 
@@ -8,9 +8,11 @@ pub mod subgroup;
 use super::Request;
 use super::cuda::linear::with_one_row;
 use super::cuda::matmul::with_many_rows;
+use super::settings::Setting;
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, one_plain};
 use crate::plan::NodePlan;
+use tapml_device::Grid;
 use tapml_graph::{Dim, Extent, Op, Result};
 
 /// Rows and outputs of a tile.
@@ -43,23 +45,23 @@ pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodeP
     let (x, out) = (&request.inputs[0], &request.outputs[0]);
     let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
     let width = constant("the number of outputs", &w.ty.shape[0])?;
-    let bias = request.inputs.get(w.after());
+    let (bias, setting) = (request.inputs.get(w.after()), request.setting);
     let mut launches = Vec::new();
     for part in w.split(request.info)? {
         let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(w.after(), bias);
         let launch = launch.output(0).rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
-        let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?;
-        let groups = Extent::of(u64::from(part.rows.div_ceil(OUTPUTS)));
-        launches.push(launch.groups([groups, row_tiles(rows), one()]));
+        let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?.sized(setting);
+        launches.push(launch.groups(grid(part.rows, rows, setting)));
     }
     let plan = NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) };
     Ok(with_many_rows(request, with_one_row(request, plan)))
 }
 
-/// Tiles along the rows.
-pub fn row_tiles(rows: &Dim) -> Extent {
-    Extent::ceil_div(rows.clone(), TILE)
+/// Workgroups for so many outputs, and tiles along the rows.
+pub fn grid(outputs: u32, rows: &Dim, setting: Setting) -> Grid {
+    let few = outputs.div_ceil(setting.size("outputs", OUTPUTS));
+    [Extent::of(u64::from(few)), Extent::ceil_div(rows.clone(), setting.size("rows", TILE)), one()]
 }
 
 /// How many products are added up one by one before the sum joins the others: near the root of `k`, where the longer of

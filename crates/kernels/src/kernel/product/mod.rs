@@ -1,6 +1,6 @@
 //! Matrix products with weights read 16 bytes at a time and sums that meet in subgroups: planners of the variants
 //! `subgroup` of the operators that have such products. Workgroup `(x, y)` stands for octet `x` of columns of all rows when
-//! there are few, and for a tile of 64 rows by 8 octets when there are many.
+//! there are few, and for a tile of 64 rows by 8 octets when there are many, unless a setting says otherwise.
 
 pub mod matrix;
 pub mod row;
@@ -156,15 +156,16 @@ impl<'a> Product<'a> {
     /// Sets constants and grid of the launch for these rows of the weights.
     fn finish(&self, launch: LaunchBuilder, rows: u32, first: u32) -> Result<Launch> {
         let (tokens, layout) = (&self.request.inputs[0].shape[0], &self.layout);
-        let octets = rows.div_ceil(self.outputs);
+        let (octets, setting) = (rows.div_ceil(self.outputs), self.request.setting);
         let launch = launch.subgroups().rows(tokens)?.set("K", self.k).set("RUN", run(self.k)).set("O", rows);
         let launch = launch.set("FIRST", first).set("WIDTH", self.width).set("OCTETS", octets);
-        let launch = launch.set("PIECE", layout.piece);
+        let launch = launch.set("PIECE", layout.piece).sized(setting);
         let launch = match self.packed {
             true => launch.set("LOAD", layout.load).set("X_LOAD", layout.load / 4).set("TEAMS", layout.teams),
             false => launch,
         };
-        let tiles = Extent::ceil_div(tokens.clone(), TILE);
-        Ok(launch.groups([Extent::of(u64::from(octets)), tiles, one()]))
+        let tiles = Extent::ceil_div(tokens.clone(), setting.size("rows", TILE));
+        let few = octets.div_ceil(setting.size("each", 1));
+        Ok(launch.groups([Extent::of(u64::from(few)), tiles, one()]))
     }
 }

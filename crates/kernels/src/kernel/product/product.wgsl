@@ -1,34 +1,38 @@
 // Matrix products with weights read 16 bytes at a time. Columns of the product go by octets, eight that a workgroup or a
 // lane treats together; what they mean, where their weights lie and where results go is up to the operator's own text.
-// The same grid serves any number of rows: workgroup (x, y) first stands for octet x.
+// The same grid serves any number of rows: workgroup (x, y) first stands for EACH octets.
 //
-// Few rows: each workgroup computes its octet for every row; all its lanes take part in each column, and their sums meet
+// Few rows: each workgroup computes its octets for every row; all its lanes take part in each column, and their sums meet
 // in subgroups and then in workgroup memory.
-// Many rows: workgroups with x < OCTETS / 8 compute tiles of 64 rows by 8 octets, 4 rows by an octet in each lane; the
-// others end.
+// Many rows: workgroups with x < OCTETS / (COLUMNS / 8) compute tiles of ROWS rows by COLUMNS columns, 4 rows by an octet
+// in each lane; the others end.
 override K: u32; // row length of x and of the weights; a multiple of what 16 bytes of weights hold
 override O: u32; // rows of the weights in this launch
 override FIRST: u32 = 0u; // column of y where they begin
 override WIDTH: u32; // row length of y
 override FEW: u32 = 8u; // rows up to which the first way is taken
 override RUN: u32 = 32u; // products added up one by one before the sum joins the others; a multiple of DEPTH
+override EACH: u32 = 1u; // octets of a workgroup when there are few rows, at most COLUMNS / 8
+override ROWS: u32 = 64u; // rows of a tile; a multiple of 4
+override COLUMNS: u32 = 64u; // columns of a tile: 4096 / ROWS
+override DEPTH: u32 = 32u; // elements along K at a time: DEPTH * (ROWS + COLUMNS) is at most 4096
+override ROW_QUADS: u32 = ROWS / 4u; // a power of two, at least DEPTH / 4
+override QUADS: u32 = COLUMNS / 4u; // as ROW_QUADS
+override X_QUADS: u32 = DEPTH / 4u;
 
 const LANES = 128u;
-const TILE = 64u; // rows and columns of a tile
-const DEPTH = 32u; // elements along K at a time
-const QUADS = 16u; // TILE / 4
-const X_QUADS = DEPTH / 4u;
 
-// Few rows: a piece of x, or the sums of subgroups. Many: element k of 4 rows lies at [place(k, quad)], and behind them
-// element k of 4 columns.
+// Few rows: a piece of x, or the sums of subgroups. Many: element k of 4 rows lies at [place(k, quad, ROW_QUADS)], and behind
+// them element k of 4 columns at [place(k, quad, QUADS)].
 var<workgroup> pool: array<vec4<f32>, 1024>;
 
 // Values of the columns of an octet: 0 to 3 and 4 to 7.
 struct Octet { low: vec4<f32>, high: vec4<f32> }
 
-// The place of element k of four rows or columns; turned so that lanes that write and lanes that read hit all banks.
-fn place(k: u32, quad: u32) -> u32 {
-    return k * QUADS + (quad ^ (k / 4u));
+// The place of element k of four of `quads` rows or columns; turned so that lanes that write and lanes that read hit all
+// banks.
+fn place(k: u32, quad: u32, quads: u32) -> u32 {
+    return k * quads + (quad ^ (k / 4u));
 }
 
 // Adds up over all lanes, and stores.
@@ -62,22 +66,22 @@ fn x_quad(row: u32, k: u32, quad: u32) -> vec4<f32> {
 }
 
 // Four elements of each of four rows or columns, turned, as elements k to k + 3.
-fn put(base: u32, k: u32, quad: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) {
-    pool[base + place(k, quad)] = vec4<f32>(a.x, b.x, c.x, d.x);
-    pool[base + place(k + 1u, quad)] = vec4<f32>(a.y, b.y, c.y, d.y);
-    pool[base + place(k + 2u, quad)] = vec4<f32>(a.z, b.z, c.z, d.z);
-    pool[base + place(k + 3u, quad)] = vec4<f32>(a.w, b.w, c.w, d.w);
+fn put(base: u32, k: u32, quad: u32, quads: u32, a: vec4<f32>, b: vec4<f32>, c: vec4<f32>, d: vec4<f32>) {
+    pool[base + place(k, quad, quads)] = vec4<f32>(a.x, b.x, c.x, d.x);
+    pool[base + place(k + 1u, quad, quads)] = vec4<f32>(a.y, b.y, c.y, d.y);
+    pool[base + place(k + 2u, quad, quads)] = vec4<f32>(a.z, b.z, c.z, d.z);
+    pool[base + place(k + 3u, quad, quads)] = vec4<f32>(a.w, b.w, c.w, d.w);
 }
 
-// Loads elements k to k + 31 of the tile's rows and columns.
+// Loads elements k to k + DEPTH - 1 of the tile's rows and columns.
 fn load(first_row: u32, rows: u32, first: u32, k: u32, lane: u32) {
-    for (var i = lane; i < QUADS * X_QUADS; i += LANES) {
+    for (var i = lane; i < ROW_QUADS * X_QUADS; i += LANES) {
         let row = min(vec4<u32>(first_row + i / X_QUADS * 4u) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(rows - 1u));
         let quad = i % X_QUADS;
         let a = x_quad(row.x, k, quad);
         let b = x_quad(row.y, k, quad);
         let c = x_quad(row.z, k, quad);
-        put(0u, 4u * quad, i / X_QUADS, a, b, c, x_quad(row.w, k, quad));
+        put(0u, 4u * quad, i / X_QUADS, ROW_QUADS, a, b, c, x_quad(row.w, k, quad));
     }
     let pieces = DEPTH / PIECE;
     for (var i = lane; i < QUADS * pieces; i += LANES) {
@@ -95,9 +99,9 @@ fn load(first_row: u32, rows: u32, first: u32, k: u32, lane: u32) {
             c = w_piece(octet, column + 2u, k + within);
             d = w_piece(octet, column + 3u, k + within);
         }
-        put(DEPTH * QUADS, within, quad, a.low, b.low, c.low, d.low);
+        put(DEPTH * ROW_QUADS, within, quad, QUADS, a.low, b.low, c.low, d.low);
         if PIECE == 8u {
-            put(DEPTH * QUADS, within + 4u, quad, a.high, b.high, c.high, d.high);
+            put(DEPTH * ROW_QUADS, within + 4u, quad, QUADS, a.high, b.high, c.high, d.high);
         }
     }
 }
@@ -119,10 +123,10 @@ fn outer(to: Octet, x_value: f32, low: vec4<f32>, high: vec4<f32>) -> Octet {
     return Octet(fma(vec4<f32>(x_value), low, to.low), fma(vec4<f32>(x_value), high, to.high));
 }
 
-// Rows `first_row` to `first_row + 63`, octets `first` to `first + 7`.
+// The tile whose first row and octet these are.
 fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
-    let quad = lane / 8u;
-    let column = lane % 8u * 2u;
+    let quad = lane / (COLUMNS / 8u);
+    let column = lane % (COLUMNS / 8u) * 2u;
     var sums0 = Octet();
     var sums1 = Octet();
     var sums2 = Octet();
@@ -136,9 +140,9 @@ fn tile(first_row: u32, rows: u32, first: u32, lane: u32) {
         load(first_row, rows, first, k, lane);
         workgroupBarrier();
         for (var i = 0u; i < DEPTH; i++) {
-            let a = pool[place(i, quad)];
-            let low = pool[DEPTH * QUADS + place(i, column)];
-            let high = pool[DEPTH * QUADS + place(i, column + 1u)];
+            let a = pool[place(i, quad, ROW_QUADS)];
+            let low = pool[DEPTH * ROW_QUADS + place(i, column, QUADS)];
+            let high = pool[DEPTH * ROW_QUADS + place(i, column + 1u, QUADS)];
             part0 = outer(part0, a.x, low, high);
             part1 = outer(part1, a.y, low, high);
             part2 = outer(part2, a.z, low, high);
@@ -175,10 +179,12 @@ fn main(
     let rows = row_count(symbols);
     if rows <= FEW {
         for (var row = 0u; row < rows; row++) {
-            let own = partial(row, group.x, lane);
-            join(row, group.x, own, lane, subgroup, within == 0u, subgroups);
+            for (var i = 0u; i < EACH; i++) {
+                let own = partial(row, group.x * EACH + i, lane);
+                join(row, group.x * EACH + i, own, lane, subgroup, within == 0u, subgroups);
+            }
         }
-    } else if group.x * 8u < OCTETS {
-        tile(group.y * TILE, rows, group.x * 8u, lane);
+    } else if group.x * (COLUMNS / 8u) < OCTETS {
+        tile(group.y * ROWS, rows, group.x * (COLUMNS / 8u), lane);
     }
 }

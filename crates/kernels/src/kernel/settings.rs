@@ -1,0 +1,192 @@
+//! Sizes that kernels leave free, and what is tried for each: the settings that `tapml tune` measures beside the defaults,
+//! which stand in the planners. A new setting is a row in [`SETTINGS`].
+
+use std::fmt;
+
+/// Sizes by name, as far as they are not the kernel's defaults. The text of the kernel has a constant for each, named alike
+/// in capitals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Setting(&'static [(&'static str, u32)]);
+
+/// Runs for which a setting makes a difference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rows {
+    /// Those of few rows, [`FEW`] at most.
+    Few,
+    /// Those of more.
+    Many,
+    /// Any.
+    All,
+}
+
+/// A setting, and the kernels that can take it.
+#[derive(Clone, Copy, Debug)]
+pub struct SettingRow {
+    /// Operators and variants.
+    pub kernels: &'static [&'static str],
+    /// The sizes.
+    pub setting: Setting,
+    /// Where it matters.
+    pub rows: Rows,
+}
+
+/// Rows up to which kernels treat all of them in each workgroup.
+pub const FEW: u64 = 8;
+
+/// Products that every device takes. `outputs`: of a workgroup, when there are few rows. Else `rows`, `columns` and `depth`
+/// of a tile.
+const PORTABLE: &[&str] = &[
+    "linear/portable",
+    "gated_linear/portable",
+    "quantized_linear/portable",
+    "quantized_gated_linear/portable",
+];
+/// Products by octets of columns. `each`: octets of a workgroup, when there are few rows. Else as above.
+const SUBGROUP: &[&str] = &[
+    "linear/subgroup",
+    "gated_linear/subgroup",
+    "quantized_linear/subgroup",
+    "quantized_gated_linear/subgroup",
+];
+/// `parts`: of the keys, when there are few rows. `block`: heads of a workgroup, at most.
+const SPLIT: &[&str] = &["attention/split"];
+
+/// The settings.
+pub const SETTINGS: &[SettingRow] = &[
+    SettingRow { kernels: PORTABLE, setting: Setting(&[("outputs", 8)]), rows: Rows::Few },
+    SettingRow { kernels: PORTABLE, setting: Setting(&[("outputs", 16)]), rows: Rows::Few },
+    SettingRow {
+        kernels: PORTABLE,
+        setting: Setting(&[("rows", 16), ("columns", 64), ("depth", 8)]),
+        rows: Rows::Many,
+    },
+    SettingRow {
+        kernels: PORTABLE,
+        setting: Setting(&[("rows", 64), ("columns", 16), ("depth", 8)]),
+        rows: Rows::Many,
+    },
+    SettingRow { kernels: SUBGROUP, setting: Setting(&[("each", 2)]), rows: Rows::Few },
+    SettingRow { kernels: SUBGROUP, setting: Setting(&[("each", 4)]), rows: Rows::Few },
+    SettingRow {
+        kernels: SUBGROUP,
+        setting: Setting(&[("rows", 32), ("columns", 128), ("depth", 16)]),
+        rows: Rows::Many,
+    },
+    SettingRow {
+        kernels: SUBGROUP,
+        setting: Setting(&[("rows", 128), ("columns", 32), ("depth", 16)]),
+        rows: Rows::Many,
+    },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 8)]), rows: Rows::Few },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 16)]), rows: Rows::Few },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("parts", 64)]), rows: Rows::Few },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("block", 1)]), rows: Rows::All },
+    SettingRow { kernels: SPLIT, setting: Setting(&[("block", 2)]), rows: Rows::All },
+];
+
+impl Setting {
+    /// A size.
+    pub fn size(self, name: &str, default: u32) -> u32 {
+        self.0.iter().find(|(own, _)| *own == name).map_or(default, |&(_, value)| value)
+    }
+
+    /// The sizes that are not the defaults.
+    pub fn sizes(self) -> &'static [(&'static str, u32)] {
+        self.0
+    }
+
+    /// Whether all sizes are the defaults.
+    pub fn is_default(self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// What a kernel with this setting is called, such as `linear/portable@outputs=8`.
+    pub fn name(self, kernel: &str) -> String {
+        if self.is_default() { kernel.into() } else { format!("{kernel}@{self}") }
+    }
+
+    /// Kernel and setting of a name; the default if there is no such setting.
+    pub fn of(name: &str) -> (&str, Setting) {
+        let Some((kernel, _)) = name.split_once('@') else { return (name, Setting::default()) };
+        let row = rows_of(kernel).find(|row| row.setting.name(kernel) == name);
+        (kernel, row.map_or(Setting::default(), |row| row.setting))
+    }
+}
+
+impl fmt::Display for Setting {
+    fn fmt(&self, f: &mut fmt::Formatter) -> fmt::Result {
+        for (at, (name, value)) in self.0.iter().enumerate() {
+            write!(f, "{}{name}={value}", if at > 0 { "," } else { "" })?;
+        }
+        Ok(())
+    }
+}
+
+impl Rows {
+    /// Whether runs of so many rows are among them.
+    pub fn hold(self, rows: u64) -> bool {
+        match self {
+            Rows::Few => rows <= FEW,
+            Rows::Many => rows > FEW,
+            Rows::All => true,
+        }
+    }
+}
+
+/// The settings of a kernel.
+pub fn rows_of(kernel: &str) -> impl Iterator<Item = &'static SettingRow> {
+    SETTINGS.iter().filter(move |row| row.kernels.contains(&kernel))
+}
+
+/// The kernels of an operator with each setting that they have.
+pub fn of_op(op: &str) -> impl Iterator<Item = (&'static str, Setting)> {
+    let all = SETTINGS.iter().flat_map(|row| row.kernels.iter().map(|&kernel| (kernel, row.setting)));
+    all.filter(move |(kernel, _)| kernel.split_once('/').is_some_and(|(of, _)| of == op))
+}
+
+/// Whether a setting makes a difference in runs of so many rows; defaults do.
+pub fn matters(kernel: &str, rows: u64) -> bool {
+    let (plain, setting) = Setting::of(kernel);
+    setting.is_default() || rows_of(plain).any(|row| row.setting == setting && row.rows.hold(rows))
+}
+
+/// Cuts `KERNEL@SETTING=REST`, the names of settings having signs of equality too.
+pub fn cut(spec: &str) -> Option<(&str, &str)> {
+    let (kernel, _) = spec.split_once('@')?;
+    rows_of(kernel).find_map(|row| {
+        let rest = spec.strip_prefix(&row.setting.name(kernel))?.strip_prefix('=')?;
+        Some((&spec[..spec.len() - rest.len() - 1], rest))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_tell_kernel_and_setting() {
+        let name = "linear/subgroup@rows=32,columns=128,depth=16";
+        let (kernel, setting) = Setting::of(name);
+        assert_eq!((kernel, setting.size("rows", 1), setting.size("each", 7)), ("linear/subgroup", 32, 7));
+        assert_eq!(setting.name(kernel), name);
+        assert!(matters(name, 9) && !matters(name, 8) && matters("add/row", 3));
+        for other in ["add/row", "add/row@rows=1", "linear/subgroup@rows=32"] {
+            let (kernel, setting) = Setting::of(other);
+            assert!(setting.is_default() && other.starts_with(kernel) && !kernel.contains('@'), "{other}");
+        }
+        let spec = format!("{name}=a=b.wgsl");
+        assert_eq!(cut(&spec), Some((name, "a=b.wgsl")));
+        assert_eq!(cut("linear/subgroup=a@b.wgsl"), None);
+    }
+
+    #[test]
+    fn each_setting_is_listed_once_and_is_no_default() {
+        let all: Vec<String> = SETTINGS
+            .iter()
+            .flat_map(|row| row.kernels.iter().map(|kernel| row.setting.name(kernel)))
+            .collect();
+        for (at, name) in all.iter().enumerate() {
+            assert!(name.contains('@') && !all[..at].contains(name), "{name}");
+        }
+    }
+}
