@@ -80,9 +80,6 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     // A file of one's own goes before what is kept.
     let shipped = tuned(here, &["--for", "prompt", "--out", "shipped.json"]);
     assert_eq!(shipped["file"], "shipped.json");
-    let tiles = shipped["ops"].to_string();
-    assert!(tiles.contains("linear/portable@rows=16,columns=64,depth=8"), "{tiles}");
-    assert!(!tiles.contains("outputs=8"), "{tiles}");
     std::fs::copy(kept, here.join("shipped.json")).unwrap();
     std::fs::remove_file(kept).unwrap();
     assert_eq!(kernels(here, "emulator"), ["linear/portable"]);

@@ -11,7 +11,7 @@ const REPEATS: usize = 64;
 /// A run that takes longer is not repeated within a list.
 const LONG: Duration = Duration::from_millis(5);
 /// Lists are replayed for so long, and at least [`ROUNDS`] times.
-const ENOUGH: Duration = Duration::from_millis(200);
+const ENOUGH: Duration = Duration::from_millis(100);
 const ROUNDS: usize = 3;
 
 /// Seconds of one run of the plan with the inputs of a call: the least of several rounds.
