@@ -151,7 +151,8 @@ pub(super) fn exchanged(trials: &mut Trials<'_, '_>) {
                 inputs[to] = inputs[from].clone();
                 let prediction = trials.eval(&trials.study.cut.op.clone(), &inputs);
                 let note = format!("{} is read in the place of {}", label(trials, from), label(trials, to));
-                trials.cut(Cause::SwappedOperands, Rank::Placed, note, prediction);
+                let rival = Some("an index that leaves out an offset between the two reads the same");
+                trials.cut_beside(Cause::SwappedOperands, Rank::Placed, note, prediction, rival);
             }
         }
     }

@@ -49,7 +49,7 @@ const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: PROCESSORS, memory: 
 enum Format {
     F16,
     BF16,
-    /// 4 bits in groups of so many elements, with zero points of their own or without.
+    /// 4 bits in groups of so many elements, with zero points of their own or, where groups are shorter than 64, without.
     Four {
         group: u32,
         zeros: bool,
@@ -69,7 +69,7 @@ impl Format {
         };
         match (bits, group, zeros) {
             _ if scales?.dtype != DType::F16 => None,
-            (4, 32 | 64 | 128, zeros) => Some(Format::Four { group, zeros }),
+            (4, GROUP, false) | (4, 64 | 128, _) => Some(Format::Four { group, zeros }),
             (8, GROUP, false) => Some(Format::Eight),
             _ => None,
         }
