@@ -14,6 +14,9 @@ const LANES: u32 = 256;
 const PARTS: u32 = 32;
 /// Heads of a block.
 const MAX_BLOCK: u32 = 8;
+/// Lanes of a subgroup, at least, as of `product/row`: narrower ones are those of processors, and emulated ones, in which
+/// all of a workgroup must take part.
+const LEAST: u32 = 16;
 /// Sizes of the sums of all subgroups, in units of 16 bytes.
 const POOLS: [u32; 4] = [256, 512, 1024, 2048];
 
@@ -90,7 +93,7 @@ fn with_end(op: &Attention, act: DType, info: &DeviceInfo, together: bool) -> Op
     let block = (2..=4).rev().find(fits).or_else(|| (1..=MAX_BLOCK).rev().find(fits))?;
     let pool = POOLS.into_iter().find(|pool| sums(block) <= *pool)?;
     let halves = op.head_dim > 0 && op.head_dim.is_multiple_of(2 * piece);
-    if !halves || team > least || subgroups * MAX_BLOCK > 256 || op.heads / block > BLOCKS {
+    if !halves || least < LEAST || team > least || subgroups * MAX_BLOCK > 256 || op.heads / block > BLOCKS {
         return None;
     }
     let mut launch = KERNEL.launch(act, act).ok()?;
