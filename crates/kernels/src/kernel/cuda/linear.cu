@@ -74,6 +74,9 @@ INLINE void mma(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #define TURN 2
 #endif
 #if FORMAT >= 4
+#if ZEROS && GROUP == 32
+#error "one zero point is read for 64 elements"
+#endif
 #define SCALES (K / GROUP * 2)   // bytes of a row of scales, or of zeros
 #define FEW (STEP / GROUP * 2)   // those of a stage's row
 #else
