@@ -234,6 +234,9 @@ impl<'a> Checker<'a> {
         submit: &mut dyn FnMut(Job),
         skipped: &mut Vec<(Case, String)>,
     ) -> Result<()> {
+        // All calls of a node one after the other: they share its weights.
+        let mut cases = cases.to_vec();
+        cases.sort_by_key(|case| (case.node, case.frame));
         let mut at = 0;
         while at < cases.len() {
             self.stop.check()?;

@@ -148,6 +148,7 @@ pub fn beyond(
     let inputs = call.inputs.first()?.to_f64();
     let in_row = call.inputs[0].row_len().max(1);
     let largest = |values: &[f64]| values.iter().fold(0f64, |most, v| most.max(v.abs()));
+    let of_rows: Vec<f64> = inputs.chunks(in_row).map(largest).collect();
     let (mut wrong, mut all) = (Vec::new(), 0);
     // The right input farthest from zero on either side.
     let mut right = [0f64; 2];
@@ -157,10 +158,7 @@ pub fn beyond(
             all += 1;
             let input = match way {
                 Way::Swept => inputs.get(i).copied().unwrap_or(0.0),
-                Way::Scaled => {
-                    let row = i / exact.row_len.max(1) * in_row;
-                    largest(inputs.get(row..row + in_row).unwrap_or_default())
-                }
+                Way::Scaled => of_rows.get(i / exact.row_len.max(1)).copied().unwrap_or(0.0),
             };
             if found.is_finite() {
                 let side = &mut right[usize::from(input < 0.0)];

@@ -16,6 +16,7 @@
 //! ```
 #![warn(missing_docs)]
 
+mod chained;
 mod eval;
 mod matmul;
 mod op;

@@ -1,13 +1,15 @@
 //! Products of rows with a transposed matrix: dot products for few rows, which stream the matrix once, and the packed
 //! GEMM of `matrixmultiply` for many. Work is split into blocks that depend on the sizes alone, so results do not depend
-//! on the number of threads.
+//! on the number of threads. Products in `f64`, and those with weights that are converted as they are read, are
+//! [chained](crate::chained).
 
+use crate::chained;
 use crate::real::Real;
 use crate::simd::{dispatch, dots};
 use crate::value::{Array, zeros};
 use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
-use tapml_graph::Result;
+use tapml_graph::{DType, Result};
 
 /// Rows from which a packed GEMM is faster than dot products.
 const GEMM_FROM: usize = 32;
@@ -15,11 +17,6 @@ const GEMM_FROM: usize = 32;
 const SPLIT_ROWS_FROM: usize = 128;
 /// Products below which one thread is faster than two.
 const PARALLEL_FROM: usize = 1 << 15;
-
-/// Weights that are converted at a time for few rows, and the columns and outputs of a part for many.
-const STREAMED: usize = 1 << 16;
-const PANEL: usize = 1024;
-const PANEL_OUTPUTS: usize = 96;
 
 /// A matrix of weights within an array: what begins at this element.
 #[derive(Clone, Copy)]
@@ -36,31 +33,26 @@ pub(crate) fn times_transposed<T: Real>(
     k: usize,
     outputs: usize,
 ) -> Result<Vec<T>> {
+    if n == 0 || outputs == 0 || k == 0 {
+        return zeros(n, outputs);
+    }
+    // What is exact must not depend on what was multiplied along with it.
+    if T::DTYPE == DType::F64 || w.array.is_narrow() {
+        return chained::times(x, w, n, k, outputs);
+    }
     let mut y = zeros(n, outputs)?;
-    if y.is_empty() || k == 0 {
-        return Ok(y);
-    }
-    if w.array.is_narrow() {
-        // Converting costs more than few products do.
-        let width = if n < GEMM_FROM { (STREAMED / k).clamp(4, 1024) } else { PANEL_OUTPUTS };
-        y.par_chunks_mut(n * width).enumerate().for_each_init(Vec::new, |buffer, (i, y)| {
-            let first = w.first + i * width * k;
-            streamed(x, Weights { first, ..w }, y, (n, k), buffer);
-        });
-        return joined(y, n, width, outputs);
-    }
     let w = &w.array.values()[w.first..w.first + outputs * k];
     if n >= SPLIT_ROWS_FROM {
         // At least four blocks and an even count of them, each of enough rows to repay the packing of `w`.
         let rows = n.div_ceil(2 * n.div_ceil(96)).next_multiple_of(8);
         y.par_chunks_mut(rows * outputs)
             .zip(x.par_chunks(rows * k))
-            .for_each(|(y, x)| T::gemm(Gemm::whole(x, w, y, k)));
+            .for_each(|(y, x)| T::gemm(Gemm { a: x, b: w, c: y, k }));
         return Ok(y);
     }
     let product = |(y, w): (&mut [T], &[T])| match n < GEMM_FROM {
         true => dispatch(FewRows { x, w, y, k }),
-        false => T::gemm(Gemm::whole(x, w, y, k)),
+        false => T::gemm(Gemm { a: x, b: w, c: y, k }),
     };
     // Each block of outputs is an n × width matrix of its own until all are done.
     let width = block_width(n, k, outputs);
@@ -84,28 +76,6 @@ fn joined<T: Real>(y: Vec<T>, n: usize, width: usize, outputs: usize) -> Result<
         }
     }
     Ok(joined)
-}
-
-/// One block of outputs, whose weights are converted into the buffer: all of a row for few rows, some columns at a time,
-/// which stay in the cache, for many.
-fn streamed<T: Real>(x: &[T], w: Weights<'_, T>, y: &mut [T], (n, k): (usize, usize), buffer: &mut Vec<T>) {
-    let outputs = y.len() / n;
-    if n < GEMM_FROM {
-        let w = w.array.part(w.first..w.first + outputs * k, buffer);
-        return dispatch(FewRows { x, w, y, k });
-    }
-    let (mut piece, mut first) = (Vec::new(), 0);
-    while first < k {
-        let columns = PANEL.min(k - first);
-        buffer.clear();
-        for output in 0..outputs {
-            let at = w.first + output * k + first;
-            buffer.extend_from_slice(w.array.part(at..at + columns, &mut piece));
-        }
-        let (a, b, stride, add) = (&x[first..], &buffer[..], k, first > 0);
-        T::gemm(Gemm { a, stride, b, c: y, k: columns, add });
-        first += columns;
-    }
 }
 
 /// Outputs that one task computes.
@@ -176,23 +146,12 @@ fn row_at<T>(rows: &[T], i: usize, k: usize) -> &[T] {
 pub struct Gemm<'a, T> {
     /// `[m, k]`.
     pub a: &'a [T],
-    /// Distance of the rows of `a`.
-    pub stride: usize,
     /// `[n, k]`.
     pub b: &'a [T],
     /// `[m, n]`.
     pub c: &'a mut [T],
     /// Elements of a row of `a` and of `b`; at least 1.
     pub k: usize,
-    /// Whether the sums are added to what `c` holds.
-    pub add: bool,
-}
-
-impl<'a, T> Gemm<'a, T> {
-    /// The product of whole matrices.
-    pub(crate) fn whole(a: &'a [T], b: &'a [T], c: &'a mut [T], k: usize) -> Gemm<'a, T> {
-        Gemm { a, stride: k, b, c, k, add: false }
-    }
 }
 
 /// The signature of `matrixmultiply`'s functions.
@@ -217,12 +176,12 @@ impl<T: Real> Gemm<'_, T> {
     /// Computes it with this function of `matrixmultiply`.
     #[allow(unsafe_code)]
     pub(crate) fn run(self, backend: Backend<T>) {
-        let Gemm { a, stride, b, c, k, add } = self;
+        let Gemm { a, b, c, k } = self;
         let n = b.len() / k;
         let m = c.len() / n.max(1);
         assert_eq!((c.len(), b.len()), (m * n, n * k), "the output has one element per pair of rows");
-        assert!(m == 0 || a.len() >= (m - 1) * stride + k, "the first matrix has all its rows");
-        // SAFETY: `a` holds m rows of k elements at a distance of `stride`, as the assertion says, `b` n·k elements read as its
+        assert_eq!(a.len(), m * k, "the first matrix has as many rows");
+        // SAFETY: `a` holds m·k elements read with strides (k, 1), as the assertion says, `b` n·k elements read as its
         // transpose with strides (1, k), and `c` m·n elements written with strides (n, 1); all three are borrowed for the
         // call, `c` exclusively.
         unsafe {
@@ -232,12 +191,12 @@ impl<T: Real> Gemm<'_, T> {
                 n,
                 T::ONE,
                 a.as_ptr(),
-                stride as isize,
+                k as isize,
                 1,
                 b.as_ptr(),
                 1,
                 k as isize,
-                if add { T::ONE } else { T::ZERO },
+                T::ZERO,
                 c.as_mut_ptr(),
                 n as isize,
                 1,
@@ -252,25 +211,32 @@ mod tests {
     use crate::value::Value;
     use tapml_graph::{DType, Tensor};
 
-    /// Streamed weights give what converted ones do, but for the order of the sums.
+    /// The numbers of a row are the same whatever is multiplied along with it and however the weights are held, and right.
     #[test]
-    fn products_with_streamed_weights_are_those_with_converted_ones() {
+    fn exact_products_depend_on_nothing_else() {
         let value = |i: usize| ((i * 7919 % 1013) as f32 - 500.0) / 512.0;
         for dtype in [DType::F16, DType::BF16, DType::F32] {
-            for (n, k, outputs) in [(1, 320, 7), (9, 40, 1030), (40, 1500, 130), (150, 1025, 97)] {
+            for (n, k, outputs) in [(1, 320, 7), (9, 40, 1030), (40, 1500, 130), (150, 1025, 97), (3, 1, 1)] {
                 let values = (0..outputs * k).map(value).collect();
                 let w = Tensor::from_f32_as(dtype, vec![outputs, k], values).unwrap();
                 let x: Vec<f64> = (0..n * k).map(|i| f64::from(value(3 * i + 1))).collect();
-                let product = |w: &Value<f64>| {
+                let product = |x: &[f64], w: &Value<f64>| {
                     let array = w.as_float().unwrap();
-                    times_transposed(&x, Weights { array, first: 0 }, n, k, outputs).unwrap()
+                    times_transposed(x, Weights { array, first: 0 }, x.len() / k, k, outputs).unwrap()
                 };
                 let (streamed, whole) = (Value::streamed(&w).unwrap(), Value::from_tensor(&w).unwrap());
                 assert!(streamed.as_float().unwrap().is_narrow());
-                let pairs = product(&streamed).into_iter().zip(product(&whole));
-                let worst = pairs.map(|(a, b)| (a - b).abs()).fold(0.0, f64::max);
-                assert!(worst < 1e-12 * k as f64, "{dtype}, {n} x {k} x {outputs}: {worst}");
+                let all = product(&x, &streamed);
+                assert_eq!(all, product(&x, &whole), "{dtype}, {n} x {k} x {outputs}");
                 assert!(streamed.as_float().unwrap().is_narrow(), "nothing asked for all of them");
+                let wide = w.to_f64();
+                for (x, y) in x.chunks(k).zip(all.chunks(outputs)) {
+                    assert_eq!(product(x, &streamed), y, "{dtype}, {n} x {k} x {outputs}");
+                    for (w, y) in wide.chunks(k).zip(y) {
+                        let expected: f64 = x.iter().zip(w).map(|(x, w)| x * w).sum();
+                        assert!((y - expected).abs() < 1e-12 * k as f64, "{y} for {expected}");
+                    }
+                }
                 assert_eq!(streamed.as_float().unwrap().values(), whole.as_float().unwrap().values());
             }
         }

@@ -177,7 +177,7 @@ impl PackedRows {
             self.unpack(blocks.start * BLOCK + i, row);
         }
         let mut y = vec![0.0; n * width];
-        f32::gemm(Gemm::whole(x, &weights, &mut y, self.k));
+        f32::gemm(Gemm { a: x, b: &weights, c: &mut y, k: self.k });
         y
     }
 

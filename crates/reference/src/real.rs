@@ -1,7 +1,8 @@
 //! The number types of the reference, `f32` and `f64`, and the few functions that evaluations need of them.
 
+use crate::simd::dispatch;
 use crate::value::Value;
-use half::slice::HalfFloatSliceExt;
+use pulp::{Simd, WithSimd};
 use std::fmt::{Debug, Display};
 use std::ops::{Add, AddAssign, Div, Mul, Neg, Sub};
 use tapml_graph::{DType, Op, Result, Symbols, Tensor};
@@ -32,6 +33,8 @@ pub trait Real:
     /// Negative infinity.
     const NEG_INFINITY: Self;
 
+    /// The same value in this type.
+    fn from_f32(value: f32) -> Self;
     /// The nearest value of this type.
     fn from_f64(value: f64) -> Self;
     /// The same value as `f64`.
@@ -59,8 +62,8 @@ pub(crate) mod sealed {
     pub trait Kernels: Sized {
         /// Values of a float tensor, exact when this type is at least as wide as the tensor's.
         fn widen(tensor: &Tensor) -> Vec<Self>;
-        /// Appends values of this range of a tensor of `f16`, `bf16` or `f32`; those of any other dtype become zeros.
-        fn widen_part(tensor: &Tensor, range: std::ops::Range<usize>, into: &mut Vec<Self>);
+        /// Writes the values of this range of a tensor of `f16`, `bf16` or `f32`; those of any other dtype become zeros.
+        fn widen_part(tensor: &Tensor, range: std::ops::Range<usize>, into: &mut [Self]);
         /// Values rounded to odd in `f32`: rounding these again to 16 bits rounds the given ones only once.
         fn to_f32_odd(values: &[Self]) -> Vec<f32>;
         /// See [`crate::eval`].
@@ -70,27 +73,52 @@ pub(crate) mod sealed {
     }
 }
 
-/// Numbers that are converted at a time: few enough to stay in the first cache.
-const PIECE: usize = 1024;
+/// Converts numbers of 16 or 32 bits. Written for the vectors of every processor: the loops have no branch.
+struct Widen<'a, T> {
+    dtype: DType,
+    bytes: &'a [u8],
+    into: &'a mut [T],
+}
 
-/// Numbers of `f16`, `bf16` or `f32` as `f32`; zeros for any other dtype.
-fn to_f32(dtype: DType, bytes: &[u8], into: &mut [f32]) {
-    let pairs = || bytes.as_chunks::<2>().0.iter().map(|b| u16::from_le_bytes(*b));
-    match dtype {
-        DType::F16 => {
-            let mut halves = [half::f16::ZERO; PIECE];
-            halves.iter_mut().zip(pairs()).for_each(|(to, bits)| *to = half::f16::from_bits(bits));
-            halves[..into.len()].convert_to_f32_slice(into);
+impl<T: Real> WithSimd for Widen<'_, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let Widen { dtype, bytes, into } = self;
+        let (pairs, words) = (bytes.as_chunks::<2>().0, bytes.as_chunks::<4>().0);
+        match dtype {
+            DType::F16 => {
+                for (to, pair) in into.iter_mut().zip(pairs) {
+                    *to = T::from_f32(f16_to_f32(u16::from_le_bytes(*pair)));
+                }
+            }
+            DType::BF16 => {
+                for (to, pair) in into.iter_mut().zip(pairs) {
+                    *to = T::from_f32(f32::from_bits(u32::from(u16::from_le_bytes(*pair)) << 16));
+                }
+            }
+            DType::F32 => {
+                for (to, word) in into.iter_mut().zip(words) {
+                    *to = T::from_f32(f32::from_le_bytes(*word));
+                }
+            }
+            _ => into.fill(T::ZERO),
         }
-        DType::BF16 => {
-            into.iter_mut().zip(pairs()).for_each(|(to, bits)| *to = f32::from_bits(u32::from(bits) << 16))
-        }
-        DType::F32 => {
-            let words = bytes.as_chunks::<4>().0.iter();
-            into.iter_mut().zip(words).for_each(|(to, word)| *to = f32::from_le_bytes(*word));
-        }
-        _ => into.fill(0.0),
     }
+}
+
+/// The number that these bits are in `f16`.
+#[inline(always)]
+fn f16_to_f32(bits: u16) -> f32 {
+    /// Difference of the exponents' biases, in place.
+    const REBIAS: u32 = (127 - 15) << 23;
+    let (sign, rest) = (u32::from(bits & 0x8000) << 16, u32::from(bits & 0x7fff));
+    let normal = (rest << 13) + REBIAS;
+    let wide = if rest >= 0x7c00 { normal + REBIAS } else { normal };
+    // Below the smallest normal number bits count multiples of 2⁻²⁴.
+    let small = rest as i32 as f32 * (1.0 / 16_777_216.0);
+    f32::from_bits(sign | if rest < 0x400 { small.to_bits() } else { wide })
 }
 
 macro_rules! real {
@@ -101,6 +129,10 @@ macro_rules! real {
             const ONE: $ty = 1.0;
             const NEG_INFINITY: $ty = $ty::NEG_INFINITY;
 
+            #[inline(always)]
+            fn from_f32(value: f32) -> $ty {
+                value as $ty
+            }
             fn from_f64(value: f64) -> $ty {
                 value as $ty
             }
@@ -135,16 +167,9 @@ macro_rules! real {
             fn widen(tensor: &Tensor) -> Vec<$ty> {
                 $widen(tensor)
             }
-            fn widen_part(tensor: &Tensor, range: std::ops::Range<usize>, into: &mut Vec<$ty>) {
-                let bytes =
-                    &tensor.bytes()[range.start * tensor.dtype().size()..range.end * tensor.dtype().size()];
-                let mut piece = [0.0f32; PIECE];
-                into.reserve(range.len());
-                for bytes in bytes.chunks(PIECE * tensor.dtype().size()) {
-                    let piece = &mut piece[..bytes.len() / tensor.dtype().size()];
-                    to_f32(tensor.dtype(), bytes, piece);
-                    into.extend(piece.iter().map(|&v| v as $ty));
-                }
+            fn widen_part(tensor: &Tensor, range: std::ops::Range<usize>, into: &mut [$ty]) {
+                let (dtype, size) = (tensor.dtype(), tensor.dtype().size());
+                dispatch(Widen { dtype, bytes: &tensor.bytes()[range.start * size..range.end * size], into });
             }
             fn to_f32_odd(values: &[$ty]) -> Vec<f32> {
                 values.iter().map($odd).collect()
@@ -192,6 +217,22 @@ fn round_to_odd(value: f64) -> f32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn all_numbers_of_16_bits_widen_as_they_should() {
+        for dtype in [DType::F16, DType::BF16] {
+            let bytes: Vec<u8> = (0..=u16::MAX).flat_map(u16::to_le_bytes).collect();
+            let tensor = Tensor::new(dtype, vec![1 << 16], tapml_graph::Bytes::new(bytes)).unwrap();
+            let (mut narrow, mut wide) = (vec![0f32; 1 << 16], vec![0f64; 1 << 16]);
+            sealed::Kernels::widen_part(&tensor, 0..1 << 16, &mut narrow);
+            sealed::Kernels::widen_part(&tensor, 0..1 << 16, &mut wide);
+            for ((&expected, narrow), wide) in tensor.to_f32().iter().zip(narrow).zip(wide) {
+                let same = |found: f64| found == f64::from(expected) || found.is_nan() && expected.is_nan();
+                assert!(same(f64::from(narrow)) && same(wide), "{dtype}: {narrow} and {wide} for {expected}");
+                assert!(expected.is_nan() || narrow.is_sign_negative() == expected.is_sign_negative());
+            }
+        }
+    }
 
     #[test]
     fn rounding_to_odd_keeps_f32_values_and_brackets_the_others() {

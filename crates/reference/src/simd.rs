@@ -26,12 +26,14 @@ pub trait Lanes: Copy {
         b: Self::Vector<S>,
         c: Self::Vector<S>,
     ) -> Self::Vector<S>;
+    /// `a + b`.
+    fn plus<S: Simd>(simd: S, a: Self::Vector<S>, b: Self::Vector<S>) -> Self::Vector<S>;
     /// The sum of the lanes.
     fn sum<S: Simd>(simd: S, a: Self::Vector<S>) -> Self;
 }
 
 macro_rules! lanes {
-    ($ty:ident, $v:ident, $split:ident, $split_mut:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $sum:ident) => {
+    ($ty:ident, $v:ident, $split:ident, $split_mut:ident, $load:ident, $store:ident, $splat:ident, $fma:ident, $add:ident, $sum:ident) => {
         impl Lanes for $ty {
             type Vector<S: Simd> = S::$v;
 
@@ -60,6 +62,10 @@ macro_rules! lanes {
                 simd.$fma(a, b, c)
             }
             #[inline(always)]
+            fn plus<S: Simd>(simd: S, a: S::$v, b: S::$v) -> S::$v {
+                simd.$add(a, b)
+            }
+            #[inline(always)]
             fn sum<S: Simd>(simd: S, a: S::$v) -> $ty {
                 simd.$sum(a)
             }
@@ -76,6 +82,7 @@ lanes!(
     partial_store_f32s,
     splat_f32s,
     mul_add_e_f32s,
+    add_f32s,
     reduce_sum_f32s
 );
 lanes!(
@@ -87,6 +94,7 @@ lanes!(
     partial_store_f64s,
     splat_f64s,
     mul_add_e_f64s,
+    add_f64s,
     reduce_sum_f64s
 );
 

@@ -26,18 +26,18 @@ enum Data<T> {
 /// A tensor of floats whose values are wanted in another type.
 struct Narrow<T> {
     tensor: Tensor,
-    widen: fn(&Tensor, Range<usize>, &mut Vec<T>),
+    widen: fn(&Tensor, Range<usize>, &mut [T]),
     /// All of them, once something asks for that.
     whole: OnceLock<Arc<Vec<T>>>,
 }
 
-impl<T> Narrow<T> {
+impl<T: bytemuck::Pod> Narrow<T> {
     fn whole(&self) -> &Arc<Vec<T>> {
         if let Some(values) = self.whole.get() {
             return values;
         }
         // Not within `get_or_init`, as in `WeightCache`.
-        let mut values = Vec::new();
+        let mut values = vec![T::zeroed(); self.tensor.len()];
         (self.widen)(&self.tensor, 0..self.tensor.len(), &mut values);
         self.whole.get_or_init(|| Arc::new(values))
     }
@@ -66,11 +66,12 @@ impl<T: bytemuck::Pod + Send + Sync> Array<T> {
         }
     }
 
-    /// The elements of this range, which must lie within the array; `buffer` holds them if they have to be converted.
-    pub(crate) fn part<'a>(&'a self, range: Range<usize>, buffer: &'a mut Vec<T>) -> &'a [T] {
+    /// The elements of this range, which must lie within the array; `buffer`, at least as long, holds them if they have to
+    /// be converted.
+    pub(crate) fn part<'a>(&'a self, range: Range<usize>, buffer: &'a mut [T]) -> &'a [T] {
         match &self.data {
             Data::Narrow(narrow) if narrow.whole.get().is_none() => {
-                buffer.clear();
+                let buffer = &mut buffer[..range.len()];
                 (narrow.widen)(&narrow.tensor, range, buffer);
                 buffer
             }
@@ -262,17 +263,18 @@ const CONVERTED: usize = 1 << 16;
 
 /// The values of a float tensor, converted by all threads if there are many.
 fn widen<T: Real>(tensor: &Tensor) -> Result<Vec<T>> {
-    let (len, dtype) = (tensor.len(), tensor.dtype());
-    if len < 2 * CONVERTED {
+    if !matches!(tensor.dtype(), DType::F16 | DType::BF16 | DType::F32) {
         return Ok(T::widen(tensor));
     }
-    let mut values = vec![T::ZERO; len];
-    values.par_chunks_mut(CONVERTED).enumerate().try_for_each(|(i, into)| {
-        let bytes = tensor.bytes().slice(i * CONVERTED * dtype.size(), into.len() * dtype.size());
-        let bytes = bytes.ok_or_else(|| Error::bug("a tensor has fewer bytes than its shape says"))?;
-        into.copy_from_slice(&T::widen(&Tensor::new(dtype, vec![into.len()], bytes)?));
-        Ok(())
-    })?;
+    let mut values = vec![T::ZERO; tensor.len()];
+    let part = |(i, into): (usize, &mut [T])| {
+        let first = i * CONVERTED;
+        T::widen_part(tensor, first..first + into.len(), into);
+    };
+    match values.len() < 2 * CONVERTED {
+        true => values.chunks_mut(CONVERTED).enumerate().for_each(part),
+        false => values.par_chunks_mut(CONVERTED).enumerate().for_each(part),
+    }
     Ok(values)
 }
 

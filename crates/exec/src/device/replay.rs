@@ -8,7 +8,6 @@ pub(super) use batch::POISON;
 
 use super::Inner;
 use super::plans::{PlanKey, Planned};
-use super::weights::BUDGET;
 use crate::{Call, Sink};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -21,6 +20,10 @@ const DISPATCHES: usize = 1000;
 
 /// Most bytes of inputs, outputs and scratch of one batch, unless a single call needs more.
 const BYTES: u64 = 64 << 20;
+
+/// Most bytes of weights of one batch, unless a single call needs more: results come early, and whoever judges them works
+/// while the next batch is uploaded.
+const WEIGHTS: u64 = 256 << 20;
 
 /// A call that is ready to run.
 struct Item<'a> {
@@ -90,7 +93,7 @@ fn batch_len(items: &[Item<'_>]) -> usize {
                 weights.insert(name.as_str(), tensor.bytes().len() as u64);
             }
         }
-        let full = dispatches > DISPATCHES || bytes > BYTES || weights.values().sum::<u64>() > BUDGET;
+        let full = dispatches > DISPATCHES || bytes > BYTES || weights.values().sum::<u64>() > WEIGHTS;
         if full && i > 0 {
             return i;
         }

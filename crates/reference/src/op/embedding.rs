@@ -11,7 +11,8 @@ impl Evaluate for Embedding {
 
     fn eval<T: Real>(&self, _: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
         let (ids, table) = (inputs[0].as_ids()?, inputs[1].as_float()?);
-        let (columns, mut buffer) = (table.row_len(), Vec::new());
+        let columns = table.row_len();
+        let mut buffer = vec![T::ZERO; columns];
         let mut values = reserve(ids.len(), columns)?;
         for (position, &id) in ids.iter().enumerate() {
             let row = id as usize;
