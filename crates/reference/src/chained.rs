@@ -19,6 +19,8 @@ const DEPTH: usize = 256;
 const OUTPUTS: usize = 6;
 /// Outputs of one task, a multiple of [`OUTPUTS`]: their weights over one chain stay in the second cache.
 const WIDTH: usize = 48;
+/// Columns that are put side by side at a time.
+const LINE: usize = 8;
 /// Products below which one thread is faster than two.
 const PARALLEL_FROM: usize = 1 << 15;
 
@@ -98,9 +100,13 @@ impl<T: Real> SideBySide<T> {
             let (first, depth) = (i * DEPTH, to.len() / rows);
             for (b, block) in to.chunks_mut(most * depth).enumerate() {
                 let width = block.len() / depth;
-                for (lane, row) in (b * most..n.min(b * most + width)).enumerate() {
-                    let from = &x[row * k + first..][..depth];
-                    block[lane..].iter_mut().step_by(width).zip(from).for_each(|(to, &from)| *to = from);
+                // A few columns at a time, so that what is written stays in the first cache.
+                for (c, columns) in block.chunks_mut(LINE * width).enumerate() {
+                    let count = columns.len() / width;
+                    for (lane, row) in (b * most..n.min(b * most + width)).enumerate() {
+                        let from = &x[row * k + first + c * LINE..][..count];
+                        from.iter().enumerate().for_each(|(i, &from)| columns[i * width + lane] = from);
+                    }
                 }
             }
         };
