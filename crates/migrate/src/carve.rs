@@ -1,11 +1,12 @@
 //! Carving: runs a model on the source platform with real prompts and records every node call into a suite.
 //! Hashing and writing happen on a thread of their own, behind a bounded queue.
 
-use crate::identity::{Hash, ModelIdentity, tensor_type};
+use crate::identity::{Hash, ModelIdentity, tensor_type, weight_entries, weight_entries_while};
 use crate::progress::{Progress, Stop};
 use crate::suite::index::type_bytes;
 use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, Source, SuiteWriter};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
 use tapml_exec::{Image, Interface, LOGITS, Loaded, NodeEvent, Observer, Platform, load_watched};
@@ -79,34 +80,49 @@ pub fn carve(
     let info = platform.describe();
     let source = Source { platform: info.platform, device: info.device, driver: info.driver };
     let settings = Settings { steps, self_contained: options.self_contained };
-    let mut writer = SuiteWriter::create(options.out, options.overwrite, model, identity, source, settings)?;
+    let mut writer = SuiteWriter::begin(options.out, options.overwrite, model, identity, source, settings)?;
     writer.expect_bytes(estimate(model, prompts, steps, options.self_contained)?);
+    if options.self_contained {
+        writer.identify(model, weight_entries(model)?)?;
+    }
     let longest = prompts.iter().map(|p| p.ids.len()).max().unwrap_or(0);
     let capacity = Symbols::np(longest as u64, longest as u64 + u64::from(steps));
-    let mut loaded =
-        load_watched(platform, model, &capacity).context(|| "the source platform".to_string())?;
-    progress.stage("carve", prompts.len() as u64 * (u64::from(steps) + 1));
-    let (sender, receiver) = sync_channel(QUEUE);
-    let mut runner = Runner {
-        loaded: loaded.as_mut(),
-        interface,
-        steps,
-        options,
-        progress,
-        stop,
-        running: Duration::ZERO,
-    };
-    let (written, ran) = std::thread::scope(|scope| {
-        let thread = scope.spawn(|| write(receiver, writer));
-        let ran = runner.all(model.graph(), prompts, &sender);
-        drop(sender);
-        (thread.join(), ran)
-    });
-    let writer = written.map_err(|_| Error::bug("the writing thread of carve panicked"))?;
-    // A failed write closes the queue, which the run then reports too: the cause is the write.
-    let (writer, prompts) = (writer?, ran?);
+    let useless = AtomicBool::new(false);
+    let (writer, prompts, running) = std::thread::scope(|scope| {
+        // Gigabytes of weights are hashed while they are loaded and run.
+        let hash = || weight_entries_while(model, &|| unless(&useless));
+        let hashing = (!options.self_contained).then(|| scope.spawn(hash));
+        let mut load =
+            || load_watched(platform, model, &capacity).context(|| "the source platform".to_string());
+        let ran = load().and_then(|mut loaded| {
+            progress.stage("carve", prompts.len() as u64 * (u64::from(steps) + 1));
+            let running = Duration::ZERO;
+            let loaded = loaded.as_mut();
+            Runner { loaded, interface, steps, options, progress, stop, running }
+                .record(model, prompts, writer)
+        });
+        useless.store(ran.is_err(), Ordering::Relaxed);
+        let hashed = hashing.map(|thread| thread.join().map_err(|_| panicked("hashing")));
+        let (mut writer, prompts, running) = ran?;
+        if let Some(weights) = hashed {
+            writer.identify(model, weights??)?;
+        }
+        Ok::<_, Error>((writer, prompts, running))
+    })?;
     let manifest = writer.finish(prompts)?;
-    Ok(Carved { manifest, running: runner.running, total: start.elapsed() })
+    Ok(Carved { manifest, running, total: start.elapsed() })
+}
+
+/// An error once nobody needs what is being done.
+fn unless(useless: &AtomicBool) -> Result<()> {
+    match useless.load(Ordering::Relaxed) {
+        true => Err(Error::new(ErrorKind::Interrupted, "no longer needed")),
+        false => Ok(()),
+    }
+}
+
+fn panicked(thread: &str) -> Error {
+    Error::bug(format!("the {thread} thread of carve panicked"))
 }
 
 /// The decode steps after each prompt, where `asked` are asked for: an encoder makes no tokens.
@@ -217,6 +233,25 @@ struct Runner<'a> {
 }
 
 impl Runner<'_> {
+    /// Runs all prompts while another thread writes what is recorded. Gives the time within the runs, too.
+    fn record(
+        mut self,
+        model: &Model,
+        prompts: &[PromptInput],
+        writer: SuiteWriter,
+    ) -> Result<(SuiteWriter, Vec<Prompt>, Duration)> {
+        let (sender, receiver) = sync_channel(QUEUE);
+        let (written, ran) = std::thread::scope(|scope| {
+            let thread = scope.spawn(|| write(receiver, writer));
+            let ran = self.all(model.graph(), prompts, &sender);
+            drop(sender);
+            (thread.join(), ran)
+        });
+        // A failed write closes the queue, which the run then reports too: the cause is the write.
+        let (writer, prompts) = (written.map_err(|_| panicked("writing"))??, ran?);
+        Ok((writer, prompts, self.running))
+    }
+
     fn all(
         &mut self,
         graph: &Graph,

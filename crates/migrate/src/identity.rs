@@ -111,9 +111,18 @@ pub fn graph_hash(graph: &Graph) -> Hash {
 /// The weights that the model's graph names, hashed by several threads, in the graph's order. Hashes of large checkpoints are
 /// kept beside them, for as long as no file is written.
 pub fn weight_entries(model: &Model) -> Result<Vec<WeightEntry>> {
+    weight_entries_while(model, &|| Ok(()))
+}
+
+/// [`weight_entries`], for as long as `go_on` says so before each weight.
+pub(crate) fn weight_entries_while(
+    model: &Model,
+    go_on: &(dyn Fn() -> Result<()> + Sync),
+) -> Result<Vec<WeightEntry>> {
     let names: Vec<&str> = model.graph().weights().map(|(_, v)| v.name.as_str()).collect();
     let kept = KeptHashes::default();
     let hashed = names.par_iter().map(|&name| {
+        go_on()?;
         let tensor = model.weight(name)?;
         let ty = tensor_type(&tensor);
         Ok(WeightEntry { name: name.into(), blake3: kept.of(&ty, &tensor), ty })

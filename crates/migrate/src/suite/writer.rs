@@ -58,12 +58,39 @@ impl SuiteWriter {
         SuiteWriter::create_with(path, overwrite, model, identity, source, settings, &|file| Box::new(file))
     }
 
+    /// [`SuiteWriter::create`] for weights whose hashes come later, through [`SuiteWriter::identify`].
+    pub(crate) fn begin(
+        path: &Path,
+        overwrite: bool,
+        model: &Model,
+        identity: ModelIdentity,
+        source: Source,
+        settings: Settings,
+    ) -> Result<SuiteWriter> {
+        let file = &|file| -> Box<dyn Output> { Box::new(file) };
+        SuiteWriter::begin_with(path, overwrite, model, identity, source, settings, file)
+    }
+
     /// [`SuiteWriter::create`] with another way to write the tensors' bytes.
     pub fn create_with(
         path: &Path,
         overwrite: bool,
         model: &Model,
-        mut identity: ModelIdentity,
+        identity: ModelIdentity,
+        source: Source,
+        settings: Settings,
+        wrap: &Wrap,
+    ) -> Result<SuiteWriter> {
+        let mut writer = SuiteWriter::begin_with(path, overwrite, model, identity, source, settings, wrap)?;
+        writer.identify(model, identity::weight_entries(model)?)?;
+        Ok(writer)
+    }
+
+    fn begin_with(
+        path: &Path,
+        overwrite: bool,
+        model: &Model,
+        identity: ModelIdentity,
         source: Source,
         settings: Settings,
         wrap: &Wrap,
@@ -71,8 +98,6 @@ impl SuiteWriter {
         let staging = Staging::new(path, MANIFEST, overwrite)?;
         let file = staging.folder().join(TENSORS);
         let tensors = File::create(&file).map_err(|e| Error::io("create", &file, &e))?;
-        let weights = identity::weight_entries(model)?;
-        identity.weights = identity::weights_hash(&weights).to_string();
         let graph = model.graph().to_string();
         let manifest = Manifest {
             schema: SCHEMA,
@@ -84,11 +109,11 @@ impl SuiteWriter {
             settings,
             totals: Totals::default(),
             types: Vec::new(),
-            weights,
+            weights: Vec::new(),
             cases: None,
             files: Vec::new(),
         };
-        let mut writer = SuiteWriter {
+        Ok(SuiteWriter {
             staging,
             manifest,
             graph: model.graph().clone(),
@@ -100,13 +125,19 @@ impl SuiteWriter {
             types: HashMap::new(),
             frames: Vec::new(),
             expected: 0,
-        };
-        if writer.manifest.settings.self_contained {
-            for entry in writer.manifest.weights.clone() {
-                writer.put(&model.weight(&entry.name)?)?;
+        })
+    }
+
+    /// Tells the hashes of `model`'s weights, and stores the weights in a self-contained suite.
+    pub(crate) fn identify(&mut self, model: &Model, weights: Vec<WeightEntry>) -> Result<()> {
+        self.manifest.model.weights = identity::weights_hash(&weights).to_string();
+        self.manifest.weights = weights;
+        if self.manifest.settings.self_contained {
+            for entry in self.manifest.weights.clone() {
+                self.put(&model.weight(&entry.name)?)?;
             }
         }
-        Ok(writer)
+        Ok(())
     }
 
     /// Tells how many bytes will come in all, for the message when the disk is full.
