@@ -62,6 +62,8 @@ impl Operator for ExpertGatedLinear {
             case("odd sizes, many rows", 12, [3, 2], [35, 33], 33, DType::F32, DType::F16),
             case("one slot, more than a tile each", 70, [2, 1], [17, 40], 40, DType::F32, DType::BF16),
             case("f16", 9, [4, 2], [32, 48], 48, DType::F16, DType::F16),
+            case("f16, decode", 1, [9, 4], [136, 320], 320, DType::F16, DType::F16),
+            case("f16, experts of many rows and of few", 90, [7, 3], [200, 192], 192, DType::F16, DType::F16),
         ]
     }
 

@@ -73,6 +73,10 @@ impl Operator for ExpertLinear {
             bias(case("bias", 10, [5, 3], [21, 32], 32, DType::F32, DType::F32), DType::F32, [5, 21]),
             bias(case("bias, blocks", 2, [4, 2], [22, 24], 48, DType::F32, DType::BF16), DType::BF16, [4, 22]),
             case("f16", 9, [4, 2], [32, 48], 48, DType::F16, DType::BF16),
+            case("f16, decode, many stages", 1, [5, 3], [48, 320], 320, DType::F16, DType::F16),
+            case("f16, decode, many stages, blocks", 1, [5, 3], [272, 192], 3 * 192, DType::F16, DType::F16),
+            case("f16, experts of many rows and of few", 90, [7, 3], [272, 192], 192, DType::F16, DType::F16),
+            case("f16, many rows, blocks", 70, [2, 2], [40, 320], 2 * 320, DType::F16, DType::F16),
             bias(case("f16, decode", 1, [4, 2], [32, 48], 96, DType::F16, DType::F16), DType::F16, [4, 32]),
         ]
     }

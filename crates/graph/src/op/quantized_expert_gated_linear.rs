@@ -57,6 +57,10 @@ impl Operator for QuantizedExpertGatedLinear {
         vec![
             case("prefill", 17, [6, 2], [40, 64, 64], [4, 32], DType::F32),
             case("decode", 1, [16, 4], [96, 160, 160], [4, 32], DType::F32),
+            case("f16, decode", 1, [9, 4], [136, 2048, 2048], [4, 32], DType::F16),
+            case("f16, decode, 8 bits", 1, [9, 3], [24, 384, 384], [8, 32], DType::F16),
+            case("f16, experts of many rows and of few", 90, [7, 3], [200, 384, 384], [4, 32], DType::F16),
+            case("f16, many rows, blocks", 70, [2, 2], [72, 256, 512], [4, 32], DType::F16),
             case("a block for each slot", 11, [6, 2], [24, 128, 256], [4, 32], DType::F32),
             case("8 bits, odd outputs, many rows", 70, [2, 1], [17, 40, 40], [8, 8], DType::F32),
             case("f16", 9, [4, 2], [32, 64, 64], [4, 64], DType::F16),

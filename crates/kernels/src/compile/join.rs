@@ -1,8 +1,9 @@
 //! Neighbouring nodes as one launch. In runs of one row: a kernel that normalises its input, projects it by several weights
 //! or adds what comes in over the residual path, and one that rotates, appends and attends. Each node's own launches serve
 //! every other run, and those whose nodes are looked at one by one. This file has the CUDA kernels' joins for one row, `many`
-//! those for many, `rows` those of WGSL.
+//! those for many, `experts` those of sparse layers, `rows` those of WGSL.
 
+mod experts;
 mod many;
 mod rows;
 
@@ -26,6 +27,8 @@ pub(super) struct Joins {
     replaced: HashSet<usize>,
     /// Those that they stand for in runs of many.
     replaced_many: HashSet<usize>,
+    /// The norms whose sum a launch in front of them makes, in runs of one row.
+    sums: HashSet<usize>,
 }
 
 /// One launch.
@@ -64,6 +67,7 @@ impl Joins {
         for at in 0..graph.nodes().len() {
             if info.features.cuda.is_some() {
                 finder.normalised(at, &mut joins);
+                finder.sparse(at, &mut joins);
                 finder.attended(at, &mut joins);
                 finder.projected(at, &mut joins);
                 finder.attended_many(at, &mut joins);
@@ -181,14 +185,9 @@ impl<'a> Finder<'a> {
     fn normalised(&self, at: usize, joins: &mut Joins) {
         let node = &self.graph.nodes()[at];
         let Some(stream) = self.stream(node) else { return };
-        let (last, y) = self.last_row(stream.y);
-        let users = self.users[y.0 as usize].as_slice();
-        if users.is_empty() || users.len() > MOST || [y, stream.y].iter().any(|v| self.kept.contains(v)) {
-            return;
-        }
-        let Some(taken) = self.products(&Stream { y, ..stream }, users) else { return };
+        let Some(Taken { users, last, launch: taken }) = self.taken(&stream) else { return };
         let added = match node.op {
-            Op::AddRmsNorm(_) => match self.added(node, stream.sum) {
+            Op::AddRmsNorm(_) if !joins.sums.contains(&at) => match self.added(node, stream.sum) {
                 Some(added) => Some(added),
                 None => return,
             },
@@ -200,6 +199,17 @@ impl<'a> Finder<'a> {
             joins.replaced.insert(product);
             joins.add(at, When::OneRow, kernel, values);
         }
+    }
+
+    /// The launch of the products that take a normalised row, if all that take it are such.
+    fn taken(&self, stream: &Stream) -> Option<Taken<'_>> {
+        let (last, y) = self.last_row(stream.y);
+        let users = self.users[y.0 as usize].as_slice();
+        if users.is_empty() || users.len() > MOST || [y, stream.y].iter().any(|v| self.kept.contains(v)) {
+            return None;
+        }
+        let launch = self.products(&Stream { y, ..*stream }, users)?;
+        Some(Taken { users, last, launch })
     }
 
     /// The node that alone takes the last of these rows, and that row: of one row it is the row itself.
@@ -329,6 +339,14 @@ impl<'a> Finder<'a> {
         let Origin::Node { node, .. } = self.graph.value(value).origin else { return None };
         (self.users[value.0 as usize].len() == 1).then(|| (node.0 as usize, self.graph.node(node)))
     }
+}
+
+/// The products that take a normalised row.
+struct Taken<'a> {
+    users: &'a [NodeId],
+    /// The node between them that takes the last row.
+    last: Option<usize>,
+    launch: ((KernelDesc, Grid), Vec<ValueId>),
 }
 
 /// The rotations and appending in front of an attention.

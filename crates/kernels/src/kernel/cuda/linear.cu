@@ -10,10 +10,25 @@
 // 1 f16, 2 bf16); BIAS, of B_DTYPE; RESIDUAL: y += r, once y is rounded; ACT_F32, OUT_F32: x and y are f32 instead of f16;
 // TOGETHER, the tiles whose sums are joined at once; MIN_BLOCKS.
 //
+// EXPERTS: the weight is a stack of so many, of O0 outputs each (0: it is none), of which SLOTS are taken, as `chosen` says once the
+// kernel before has ended; SHARED: all take the same x instead of a row each. BESIDE (with GATED): a dense weight of so many outputs,
+// on the same x, with an output of its own; its tiles come first, so that they are asked for early. MIXED: one output, of which each
+// warp has a slot, or one of so many runs of K of a dense weight's rows and of x1: the slots' results times `weights` are added up, and
+// the dense one times `share`, rounded where separate kernels do. One that is chosen and does not exist gives zeros.
+//
 // Weights of few bits meet whole numbers: of each 32 elements of x as many lower digits of the base 256 as PLANES says, from
 // the greatest one's power of two on. Products and sums of 32 are exact, in s32. f16 weights meet activations in f16, or f32
 // activations as two planes of f16, in columns of their own; bf16 weights meet two or three planes of bf16. So nothing of x is
 // lost but what f32 sums lose too.
+#ifndef EXPERTS
+#define EXPERTS 0
+#endif
+#ifndef BESIDE
+#define BESIDE 0
+#endif
+#ifndef MIXED
+#define MIXED 0
+#endif
 #define TEAM (WARPS * 32)
 #define THREADS (TEAMS * TEAM)
 
@@ -86,19 +101,38 @@ INLINE void mma(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #define STAGES ((K + STEP - 1) / STEP)
 // Whether a row ends within a stage: with its first half, in 4 bits.
 #define TAIL (K % STEP != 0)
+// Rows of x.
+#if MIXED
+#define ROWS (SLOTS + MIXED)
+#elif EXPERTS
+#define ROWS (SHARED ? 1 : SLOTS)
+#else
+#define ROWS 1
+#endif
 #if FORMAT >= 4
-#define GROUPS (STAGES * STEP / 32) // runs of 32 elements of x, zeros behind the row
+#define GROUPS_EACH (STAGES * STEP / 32) // runs of 32 elements of a row of x, zeros behind it
+#define GROUPS (ROWS * GROUPS_EACH)
 #define RUN (PLANES * 32)           // bytes of one
 #define HELD (GROUPS * (RUN + 4 + ZEROS * 8))
 #else
-#define PLANE (STAGES * STEP * 2) // bytes of a plane of x, zeros behind the row
+#define PLANE (ROWS * STAGES * STEP * 2) // bytes of a plane of x, zeros behind the row
 #define HELD (PLANE * PLANES)
 #endif
+// Tiles of a weight, of a dense one in front of a stack, and of all.
 #if GATED
-#define TILES (O0 / 8)
+#define TILES_EACH (O0 / 8)
+#define FIXED (BESIDE / 8)
 #else
-#define TILES ((O0 + O1 + O2) / 16)
+#define TILES_EACH ((O0 + O1 + O2) / 16)
+#define FIXED 0
 #endif
+#if EXPERTS && !MIXED
+#define TILES (FIXED + SLOTS * TILES_EACH)
+#else
+#define TILES TILES_EACH
+#endif
+// Every how many stages of a row are a warp's.
+#define STRIDE (MIXED ? 1 : WARPS)
 #if GATED
 #define WEIGHTS 2
 #else
@@ -158,6 +192,9 @@ INLINE float sum_of(int first, int second, int third, int fourth) {
 
 extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     const void* x_in,
+#if MIXED
+    const void* x1_in,
+#endif
 #if NORM
     const char* __restrict__ norm_w,
 #endif
@@ -186,6 +223,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
 #endif
 #endif
+#if BESIDE || MIXED
+    const char* __restrict__ dense0,
+#if FORMAT >= 4
+    const char* __restrict__ dense_s0,
+#if ZEROS
+    const char* __restrict__ dense_z0,
+#endif
+#endif
+#endif
+#if BESIDE
+    const char* __restrict__ dense1,
+#if FORMAT >= 4
+    const char* __restrict__ dense_s1,
+#if ZEROS
+    const char* __restrict__ dense_z1,
+#endif
+#endif
+#endif
+#if EXPERTS
+    const u32* chosen,
+#endif
+#if MIXED
+    const out_t* weights, const out_t* share_of_dense,
+#endif
 #if BIAS
     const char* __restrict__ b0,
 #if PARTS > 1
@@ -199,7 +260,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     const out_t* residual,
 #endif
     out_t* __restrict__ y0
-#if PARTS > 1
+#if PARTS > 1 || BESIDE
     , out_t* __restrict__ y1
 #endif
 #if PARTS > 2
@@ -211,6 +272,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #if NORM
     __shared__ float squares[(K + 255) / 256];
 #endif
+#if EXPERTS
+    __shared__ u32 experts[SLOTS];
+#endif
+#if MIXED
+    __shared__ float factors[SLOTS + 1];
+#endif
 #if ACT_F32 && FORMAT == 1
     __shared__ float peaks[TEAMS * WARPS];
     float back = 1;
@@ -221,23 +288,47 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     const u32 ring = address(memory) + HELD + (thread >> 5) * (DEPTH * STAGE);
     const u32 first_tile = blockIdx.x * TEAMS + team, all_teams = gridDim.x * TEAMS;
     // Stages of a tile that are this warp's: stage `warp` and every WARPS-th behind it.
-    const u32 steps = STAGES % WARPS == 0 ? STAGES / WARPS : (STAGES - warp + WARPS - 1) / WARPS;
+    const u32 steps = MIXED ? STAGES : STAGES % WARPS == 0 ? STAGES / WARPS : (STAGES - warp + WARPS - 1) / WARPS;
     const u32 count = first_tile < TILES ? (TILES - first_tile + all_teams - 1) / all_teams : 0;
 
     // Where this lane's share of a tile begins: row `lane / 8` of every 4, piece `lane % 8` of 128 bytes.
     const u32 r = lane >> 3, piece = lane & 7;
     const u32 place = r * 128 + ((piece ^ ((r & 1) << TURN)) << 4);
-    const size_t share = (size_t)r * ROW + warp * 128 + piece * 16;
+#if MIXED
+    const bool dense = warp >= SLOTS;
+    const u32 first_stage = 0, times = dense ? MIXED : 1;
+#else
+    const u32 first_stage = warp;
+    constexpr u32 times = 1;
+#endif
+    const size_t line = (size_t)ROW * times; // bytes from one row of the weight to the next
+    const size_t share = r * line + first_stage * 128 + piece * 16;
 #if FORMAT >= 4
     // The lower lanes ask for scales, a row each, the upper ones for zeros, or for the second half of the row.
-    const size_t scale_share = (size_t)(GATED ? lane & 7 : lane & 15) * SCALES + warp * FEW + (TAIL ? lane / 16 * (FEW / 2) : 0);
+    const size_t scale_share = (size_t)(GATED ? lane & 7 : lane & 15) * SCALES * times + first_stage * FEW + (TAIL ? lane / 16 * (FEW / 2) : 0);
 #endif
     const char* from = 0;
 #if FORMAT >= 4
     const char* scale_from = 0;
 #endif
+#if GATED
+    ptrdiff other = w1 - w0;
+#endif
+#if EXPERTS
+    u32 own = 0; // the expert of slot `lane`
+#endif
     auto aim = [&](u32 tile) {
+#if MIXED
+        u32 row = tile * 16;
+        const u32 expert = __shfl_sync(~0u, own, warp < SLOTS ? warp : 0);
+        if (!dense) row += (expert < EXPERTS ? expert : 0) * O0;
+#elif EXPERTS
+        const u32 behind = tile < FIXED ? 0 : tile < TILES ? tile - FIXED : TILES - FIXED - 1;
+        const u32 expert = __shfl_sync(~0u, own, behind / TILES_EACH);
+        u32 row = tile < FIXED ? tile * 8 : behind % TILES_EACH * (GATED ? 8 : 16) + (expert < EXPERTS ? expert : 0) * O0;
+#else
         u32 row = tile * (GATED ? 8 : 16);
+#endif
         const char* w = w0;
 #if FORMAT >= 4
 #if ZEROS
@@ -250,6 +341,30 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #if GATED
         if (lane & 8) s = SCALE(1);
 #endif
+#endif
+#if BESIDE || MIXED
+#if MIXED
+        if (dense) {
+            w = dense0 + (size_t)(warp - SLOTS) * ROW;
+#else
+        other = tile < FIXED ? dense1 - dense0 : w1 - w0;
+        if (tile < FIXED) {
+            w = dense0;
+#endif
+#if FORMAT >= 4
+#if ZEROS
+#define DENSE_SCALE(i) (zeros ? dense_z##i : dense_s##i)
+#else
+#define DENSE_SCALE(i) dense_s##i
+#endif
+            s = DENSE_SCALE(0);
+#if MIXED
+            s += (warp - SLOTS) * SCALES;
+#else
+            if (lane & 8) s = DENSE_SCALE(1);
+#endif
+#endif
+        }
 #endif
 #if PARTS > 1
         if (row >= O0) {
@@ -269,45 +384,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
         }
 #endif
-        from = w + (size_t)row * ROW + share;
+        from = w + row * line + share;
 #if FORMAT >= 4
-        scale_from = s + (size_t)row * SCALES + scale_share;
+        scale_from = s + (size_t)row * SCALES * times + scale_share;
 #endif
     };
-#if GATED
-    const ptrdiff other = w1 - w0;
-#else
-    constexpr ptrdiff other = 8 * ROW;
+#if !GATED
+    const ptrdiff other = 8 * line;
 #endif
     // The next stage to ask for: step `ask_step` of the block's tile number `ask_tile`.
     u32 ask_tile = 0, ask_step = 0, ask_slot = 0;
-    aim(first_tile);
     auto ask = [&]() {
         if (ask_tile < count) {
             const u32 to = ring + ask_slot * STAGE;
 #if TAIL
             // Nothing is read behind the row: zeros.
-            const bool last = ask_step * WARPS + warp == STAGES - 1;
+            const bool last = ask_step * STRIDE + first_stage == STAGES - 1;
             const u32 size = last && piece >= 4 ? 0 : 16, few = last && lane >= 16 ? 0 : FEW / 2;
             fetch(to + place, size ? from : w0, size);
-            fetch(to + place + 512, size ? from + 4 * ROW : w0, size);
+            fetch(to + place + 512, size ? from + 4 * line : w0, size);
             fetch(to + place + 1024, size ? from + other : w0, size);
-            fetch(to + place + 1536, size ? from + other + 4 * ROW : w0, size);
+            fetch(to + place + 1536, size ? from + other + 4 * line : w0, size);
             fetch_few<FEW / 2>(to + 2048 + (lane & 15) * FEW + lane / 16 * (FEW / 2), few ? scale_from : s0, few);
 #else
             fetch16(to + place, from);
-            fetch16(to + place + 512, from + 4 * ROW);
+            fetch16(to + place + 512, from + 4 * line);
             fetch16(to + place + 1024, from + other);
-            fetch16(to + place + 1536, from + other + 4 * ROW);
+            fetch16(to + place + 1536, from + other + 4 * line);
 #if FORMAT == 4 && FEW == 16
             if (ZEROS || lane < 16) fetch16(to + 2048 + lane * FEW, scale_from);
 #elif FORMAT >= 4
             if (ZEROS || lane < 16) fetch_few<FEW>(to + 2048 + lane * FEW, scale_from);
 #endif
 #endif
-            from += WARPS * 128;
+            from += STRIDE * 128;
 #if FORMAT >= 4
-            scale_from += WARPS * FEW;
+            scale_from += STRIDE * FEW;
 #endif
             if (++ask_step == steps) {
                 ask_step = 0;
@@ -318,32 +430,62 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
         if (++ask_slot == DEPTH) ask_slot = 0;
         commit();
     };
+#if EXPERTS
+    // Which experts to ask for is not known before the kernel in front has ended.
+    auto known = [&]() { return MIXED ? warp >= SLOTS : first_tile + ask_tile * all_teams < FIXED; };
+    int asked = 0;
+    aim(first_tile);
+    while (asked < DEPTH && known()) ask(), asked++;
+#else
+    aim(first_tile);
     for (int d = 0; d < DEPTH; d++) ask();
+#endif
     launch_next();
 
     // x to shared memory, within 8 elements in the order in which the weights' words give them up.
-    constexpr int EACH = (K / 8 + THREADS - 1) / THREADS;
+    constexpr u32 EIGHTS = ROWS * (K / 8);
+    constexpr int EACH = (EIGHTS + THREADS - 1) / THREADS;
 #if NORM
     Weights<NORM_DTYPE> nw[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const u32 at = i * THREADS + thread;
-        if (K / 8 % THREADS == 0 || at < K / 8) nw[i].load(norm_w, at);
+        if (EIGHTS % THREADS == 0 || at < EIGHTS) nw[i].load(norm_w, at);
     }
 #endif
     wait_previous();
+#if EXPERTS
+    if (lane < SLOTS) asm volatile("ld.global.u32 %0, [%1];" : "=r"(own) : "l"(chosen + lane) : "memory");
+    if (thread < SLOTS) experts[thread] = own;
+#endif
+#if MIXED
+    if (thread < SLOTS + 1) {
+        Loaded factor;
+        factor.load(thread < SLOTS ? weights + thread : share_of_dense);
+        factors[thread] = factor.value();
+    }
+#endif
     {
         float v[EACH][8] = {};
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             const u32 at = i * THREADS + thread;
-            if (K / 8 % THREADS == 0 || at < K / 8) load_eight(v[i], x_in, at, ACT_F32);
+#if MIXED
+            constexpr u32 OF_SLOTS = SLOTS * (K / 8);
+            if (at < EIGHTS) load_eight(v[i], at < OF_SLOTS ? x_in : x1_in, at < OF_SLOTS ? at : at - OF_SLOTS, ACT_F32);
+#else
+            if (EIGHTS % THREADS == 0 || at < EIGHTS) load_eight(v[i], x_in, at, ACT_F32);
+#endif
         }
+#if EXPERTS
+        if (!known()) aim(first_tile + ask_tile * all_teams);
+        while (asked < DEPTH) ask(), asked++;
+#endif
 #if NORM
         const float factor = norm_factor<K, THREADS, EACH>(v, squares, (float)EPS);
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
-            if (K / 8 % THREADS != 0 && i * THREADS + thread >= K / 8) break;
+            if (EIGHTS % THREADS != 0 && i * THREADS + thread >= EIGHTS) break;
 #pragma unroll
             for (int j = 0; j < 8; j++) {
                 v[i][j] = v[i][j] * factor * (nw[i][j] + (float)OFFSET);
@@ -375,7 +517,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #pragma unroll
         for (int i = 0; i < EACH; i++) {
             const u32 at = i * THREADS + thread;
-            const bool in = K / 8 % THREADS == 0 || at < K / 8;
+            const bool in = EIGHTS % THREADS == 0 || at < EIGHTS;
 #if FORMAT >= 4
             // The greatest power of two of a run, which four neighbours hold; what is not finite makes all that it meets so.
             u32 peak = 0;
@@ -390,7 +532,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             u32 d[8];
 #pragma unroll
             for (int j = 0; j < 8; j++) d[j] = digits(v[i][j], up);
-            const u32 run = at >> 2;
+            const u32 run = ROWS == 1 ? at >> 2 : at / (K / 8) * GROUPS_EACH + (at % (K / 8) >> 2);
             auto store = [&](u32 plane, u32 first, u32 second) {
                 u32* to = (u32*)(xs + run * RUN + spot(run, plane, at >> 1 & 1) + (at & 1) * 8);
                 if (in) to[0] = first, to[1] = second;
@@ -471,10 +613,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
         }
 #if TAIL
-        constexpr u32 BEHIND = (GROUPS - K / 32) * RUN / 16;
-        for (u32 i = thread; i < BEHIND; i += THREADS) ((Words*)(xs + K / 32 * RUN))[i] = {};
+        constexpr u32 EMPTY = GROUPS_EACH - K / 32, BEHIND = EMPTY * RUN / 16;
+        for (u32 i = thread; i < ROWS * BEHIND; i += THREADS) {
+            ((Words*)(xs + (i / BEHIND * GROUPS_EACH + K / 32) * RUN))[i % BEHIND] = {};
+        }
         // Of no account, but numbers: scale and sums.
-        for (u32 i = K / 32 + thread; i < GROUPS; i += THREADS) ((float*)(xs + GROUPS * RUN))[i] = 0;
+        for (u32 i = thread; i < ROWS * EMPTY; i += THREADS) {
+            ((float*)(xs + GROUPS * RUN))[i / EMPTY * GROUPS_EACH + K / 32 + i % EMPTY] = 0;
+        }
 #endif
     }
     __syncthreads();
@@ -507,12 +653,20 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #if FORMAT < 4
         float c[2][4] = {};
 #endif
+        // The row of x that this tile takes.
+#if MIXED
+        const u32 row_of_x = warp;
+#elif EXPERTS && !SHARED
+        const u32 row_of_x = (first_tile + i * all_teams - FIXED) / TILES_EACH;
+#else
+        constexpr u32 row_of_x = 0;
+#endif
 #pragma unroll 1
         for (u32 step = 0; step < steps; step++) {
             arrived<DEPTH - 1>();
             __syncwarp();
             const u32 in = ring + slot * STAGE;
-            const u32 stage = step * WARPS + warp;
+            const u32 stage = row_of_x * STAGES + step * STRIDE + first_stage;
 #if FORMAT == 4
             // A lane has runs 2t and 2t + 1 of rows g and g + 8.
             const u32 few = in + 2048 + g * FEW + 2 * t * 32 / GROUP * 2;
@@ -629,16 +783,42 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
         for (u32 at = member; at < kept * 16; at += TEAM) {
             const u32 tile = first_tile + (i + 1 - kept + at / 16) * all_teams, lane = at & 15;
             float sum = 0;
+#if ACT_F32 && FORMAT == 1
+#define BACK back
+#else
+#define BACK 1.0f
+#endif
+#if MIXED
+            float dense_sum = 0;
+#pragma unroll
+            for (int w = 0; w < SLOTS; w++) {
+                const float of_slot = experts[w] < EXPERTS ? from_out(to_out(sums[flip][team][w][at] * BACK)) : 0;
+                sum = fmaf(factors[w], of_slot, sum);
+            }
+#pragma unroll
+            for (int w = SLOTS; w < WARPS; w++) dense_sum += sums[flip][team][w][at];
+            dense_sum = from_out(to_out(from_out(to_out(dense_sum * BACK)) * factors[SLOTS]));
+            sum = from_out(to_out(sum)) + dense_sum;
+#else
 #pragma unroll
             for (int w = 0; w < WARPS; w++) sum += sums[flip][team][w][at];
-#if ACT_F32 && FORMAT == 1
-            sum *= back;
+            sum *= BACK;
+#endif
+#if EXPERTS && !MIXED
+            const bool exists = tile < FIXED || experts[tile < FIXED ? 0 : (tile - FIXED) / TILES_EACH] < EXPERTS;
 #endif
 #if GATED
             // Half a warp is here at the end.
             const u32 here = kept * 16 - (at & ~31u) >= 32 ? 0xffffffffu : 0xffffu;
             const float up = __shfl_down_sync(here, sum, 8);
-            if (lane < 8) y0[tile * 8 + lane] = to_out(sum / (1.0f + __expf(-sum)) * up);
+            const float gated = sum / (1.0f + __expf(-sum)) * up;
+#if BESIDE
+            if (lane < 8) (tile < FIXED ? y1 : y0)[(tile < FIXED ? tile : tile - FIXED) * 8 + lane] = to_out(exists ? gated : 0);
+#elif EXPERTS
+            if (lane < 8) y0[tile * 8 + lane] = to_out(exists ? gated : 0);
+#else
+            if (lane < 8) y0[tile * 8 + lane] = to_out(gated);
+#endif
 #else
             u32 row = tile * 16 + lane;
             out_t* y = y0;
@@ -664,13 +844,21 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             }
 #endif
 #if BIAS
-#if B_DTYPE == 0
-            sum += ((const float*)bias)[row];
-#elif B_DTYPE == 1
-            sum += from_half(((const u16*)bias)[row]);
+#if EXPERTS
+            const u32 place_of_bias = exists ? experts[row / O0] * O0 + row % O0 : 0;
 #else
-            sum += __uint_as_float((u32)((const u16*)bias)[row] << 16);
+            const u32 place_of_bias = row;
 #endif
+#if B_DTYPE == 0
+            sum += ((const float*)bias)[place_of_bias];
+#elif B_DTYPE == 1
+            sum += from_half(((const u16*)bias)[place_of_bias]);
+#else
+            sum += __uint_as_float((u32)((const u16*)bias)[place_of_bias] << 16);
+#endif
+#endif
+#if EXPERTS && !MIXED
+            if (!exists) sum = 0;
 #endif
 #if RESIDUAL
             // As the addition behind the product finds it.

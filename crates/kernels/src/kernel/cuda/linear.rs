@@ -2,7 +2,7 @@
 
 use super::{COPIES, bindings, desc, may_be_one};
 use crate::kernel::Request;
-use crate::kernel::asked::{Asked, Places};
+use crate::kernel::asked::{Asked, Places, Stack};
 use crate::kernel::source::{one, weight_code};
 use crate::plan::{Arg, Launch, NodePlan, When};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
@@ -14,6 +14,9 @@ const TEXT: &str = include_str!("linear.cu");
 const TILE: u32 = 16;
 /// Weights that one launch takes at most.
 pub const MOST: usize = 3;
+/// Slots of a row that a kernel knows, a lane each, and warps of a mixed product, one for each slot and run of the dense weight.
+const MOST_SLOTS: u32 = 32;
+const MOST_MIXED: u32 = 16;
 /// Elements that share a scale where nothing else is said.
 const GROUP: u32 = 32;
 /// Multiprocessors of a Hopper chip.
@@ -43,6 +46,9 @@ const TWO_BLOCKS: Fill =
 const TWO_TEAMS: Fill = Fill { warps: 8, teams: 2, blocks: PROCESSORS, memory: 100 << 10, depth: 6 };
 /// One block. A product with few tiles leaves multiprocessors to the next launch.
 const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: PROCESSORS, memory: 224 << 10, depth: 6 };
+
+/// A mixed product: as many blocks as there are tiles, nearly.
+const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: PROCESSORS, memory: 114 << 10, depth: 4 };
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,8 +142,19 @@ pub struct Norm {
     pub dtype: DType,
 }
 
-/// What the kernel is asked to do. It binds, in this order: `x`; the weights of `norm`; each weight, of a packed one words,
-/// scales and, if it has them, zeros; the biases; the residual; the outputs.
+/// What stands beside a product with a stack of matrices.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dense {
+    /// A gated product of the same input with dense weights of so many outputs, which has an output of its own.
+    Beside(u32),
+    /// A dense weight, whose rows are so many times as long, on an input of its own. The sum of the slots' results times their
+    /// weights and of the dense one times a share is the output.
+    Mixed(u32),
+}
+
+/// What the kernel is asked to do. It binds, in this order: `x`; of a mixed product that of the dense weight; the weights of `norm`;
+/// each weight, of a packed one words, scales and, if it has them, zeros; dense weights; what is chosen of a stack; of a mixed product
+/// the slots' weights and the dense one's share; the biases; the residual; the outputs, that of dense weights last.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Product {
     k: u32,
@@ -152,6 +169,10 @@ pub struct Product {
     norm: Option<Norm>,
     /// Whether something is added to the result.
     residual: bool,
+    /// What is chosen of the weights, if they are stacks.
+    stack: Option<Stack>,
+    /// What stands beside a stack.
+    dense: Option<Dense>,
 }
 
 /// A node that is such a product, by its inputs.
@@ -161,6 +182,8 @@ pub struct Projection {
     pub product: Product,
     /// The inputs that make up its weights.
     pub weights: Vec<usize>,
+    /// What is chosen of its weights, if they are stacks.
+    pub chosen: Option<usize>,
     /// Its bias.
     pub bias: Option<usize>,
 }
@@ -168,21 +191,33 @@ pub struct Projection {
 impl Projection {
     /// The projection that an operator is at these types, if the kernel can serve it.
     pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
-        let asked = Asked::of(op, inputs)?;
+        Projection::asked(&Asked::of(op, inputs)?, out)
+    }
+
+    /// As [`Projection::of`] with stacks of matrices.
+    pub fn of_stack(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
+        Projection::asked(&Asked::of_stack(op, inputs)?, out)
+    }
+
+    fn asked(asked: &Asked, out: DType) -> Option<Projection> {
         let (first, second) = asked.stored();
         let format = Format::of(asked.packing, first, second)?;
-        let Asked { x, gated, k, outputs, .. } = asked;
+        let &Asked { x, gated, k, outputs, stack, .. } = asked;
         let Places { weights, bias } = asked.places(format.arrays())?;
         let halves = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
         let tile = if gated { TILE / 2 } else { TILE };
-        let fits = k > 0 && format.fits(k) && outputs.is_multiple_of(tile);
+        let few = stack.is_none_or(|s| s.slots <= MOST_SLOTS && s.count > 0 && outputs > 0);
+        let fits = k > 0 && format.fits(k) && outputs.is_multiple_of(tile) && few;
         if !halves || !fits || !may_be_one(&x.shape[0]) {
             return None;
         }
         let (outputs, stored) = (vec![outputs], bias.map(|(_, dtype)| dtype));
         let (act, norm, residual) = (x.dtype, None, false);
-        let product = Product { k, format, outputs, gated, bias: stored, act, out, norm, residual };
-        Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
+        let dense = None;
+        let product =
+            Product { k, format, outputs, gated, bias: stored, act, out, norm, residual, stack, dense };
+        let chosen = asked.chosen(format.arrays());
+        Some(Projection { product, weights, chosen, bias: bias.map(|(at, _)| at) })
     }
 }
 
@@ -219,6 +254,26 @@ impl Product {
         Product { residual: true, ..self }
     }
 
+    /// A gated product with a stack and one of the same input with dense weights, in one launch; `None` if they do not go together.
+    pub fn beside(self, dense: &Product) -> Option<Product> {
+        let [outputs] = dense.outputs[..] else { return None };
+        let alike = Product { outputs: self.outputs.clone(), stack: self.stack, ..dense.clone() } == self;
+        let shared = self.stack.is_some_and(|stack| stack.shared) && self.gated && self.bias.is_none();
+        (alike && shared).then_some(Product { dense: Some(Dense::Beside(outputs)), ..self })
+    }
+
+    /// A product with a stack, whose results are added up, and one with a dense weight on an input of its own, in one launch; `None` if they
+    /// do not go together.
+    pub fn mixed_with(self, dense: &Product) -> Option<Product> {
+        let stack = self.stack.filter(|stack| !stack.shared)?;
+        let runs = dense.k / self.k;
+        let alike = Product { k: self.k, stack: self.stack, ..dense.clone() } == self;
+        let plain =
+            !self.gated && self.bias.is_none() && self.act == self.out && dense.k.is_multiple_of(self.k);
+        let fits = runs > 0 && stack.slots + runs <= MOST_MIXED;
+        (alike && plain && fits).then_some(Product { dense: Some(Dense::Mixed(runs)), ..self })
+    }
+
     /// The kernel and its grid; `None` if the device cannot run it.
     pub fn kernel(&self, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
         if info.features.cuda < Some(COPIES) {
@@ -230,13 +285,21 @@ impl Product {
         let warps = self.warps(fill);
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
+        // Weights, and what else is read and written.
+        let [dense, more, results] = match self.dense {
+            None => [0, 0, 0],
+            Some(Dense::Beside(_)) => [2, 0, 1],
+            Some(Dense::Mixed(_)) => [1, 3, 0],
+        };
         let read = 1
             + usize::from(self.norm.is_some())
-            + self.format.arrays() * weights
+            + self.format.arrays() * (weights + dense)
+            + usize::from(self.stack.is_some())
+            + more
             + biases
             + usize::from(self.residual);
         let mut desc = desc(info, "linear/cuda", "cuda/linear.cu", TEXT, fill.teams * warps * 32, memory);
-        desc.bindings = bindings(read, self.outputs.len());
+        desc.bindings = bindings(read, self.outputs.len() + results);
         let flag = |flag: bool| f64::from(u8::from(flag));
         let output = |at: usize| f64::from(self.outputs.get(at).copied().unwrap_or(0));
         let (group, zeros) = self.format.groups();
@@ -269,6 +332,16 @@ impl Product {
         ]
         .map(|(name, value)| (name.to_string(), value))
         .to_vec();
+        if let Some(Stack { count, slots, shared }) = self.stack {
+            let [beside, mixed] = match self.dense {
+                None => [0, 0],
+                Some(Dense::Beside(outputs)) => [outputs, 0],
+                Some(Dense::Mixed(runs)) => [0, runs],
+            };
+            let stack = [("EXPERTS", count), ("SLOTS", slots), ("SHARED", u32::from(shared))];
+            let constants = stack.into_iter().chain([("BESIDE", beside), ("MIXED", mixed)]);
+            desc.constants.extend(constants.map(|(name, value)| (name.to_string(), f64::from(value))));
+        }
         let blocks = self.tiles().div_ceil(fill.teams).min(fill.blocks);
         Some((desc, [Extent::of(u64::from(blocks)), one(), one()]))
     }
@@ -285,7 +358,7 @@ impl Product {
 
     /// Bytes of shared memory that hold `x`: with digits a scale of each 32 elements, and beside zero points their sums.
     fn held(&self) -> u32 {
-        let elements = self.format.stages(self.k) * self.format.stage().0;
+        let elements = self.rows() * self.format.stages(self.k) * self.format.stage().0;
         match self.format {
             Format::F16 | Format::BF16 => elements * self.planes() * 2,
             Format::Four { .. } | Format::Eight => {
@@ -295,13 +368,29 @@ impl Product {
         }
     }
 
+    /// Rows of `x`: a stack's slots can have one each.
+    fn rows(&self) -> u32 {
+        let slots = self.stack.map_or(1, |stack| if stack.shared { 1 } else { stack.slots });
+        slots + if let Some(Dense::Mixed(runs)) = self.dense { runs } else { 0 }
+    }
+
     /// Tiles of all outputs.
     fn tiles(&self) -> u32 {
-        self.outputs.iter().sum::<u32>() / if self.gated { TILE / 2 } else { TILE }
+        let outputs = self.outputs.iter().sum::<u32>();
+        let slots = self.stack.map_or(1, |stack| stack.slots);
+        let all = match self.dense {
+            None => outputs.saturating_mul(slots),
+            Some(Dense::Beside(more)) => outputs.saturating_mul(slots).saturating_add(more),
+            Some(Dense::Mixed(_)) => outputs,
+        };
+        all / if self.gated { TILE / 2 } else { TILE }
     }
 
     /// How a chip is filled with this product, and how where that takes too much shared memory.
     fn fills(&self) -> [Fill; 2] {
+        if let Some(Dense::Mixed(_)) = self.dense {
+            return [MIXED, Fill { depth: 2, ..MIXED }];
+        }
         let few = match self.format {
             Format::F16 | Format::BF16 => TWO_BLOCKS,
             Format::Four { .. } | Format::Eight => Fill { depth: 3, ..TWO_BLOCKS },
@@ -337,6 +426,9 @@ impl Product {
     /// Warps of a team: of half as many as there may be or more, as many as wait least for the one with the most stages of
     /// a row.
     fn warps(&self, fill: Fill) -> u32 {
+        if let Some(Dense::Mixed(_)) = self.dense {
+            return self.rows();
+        }
         let stages = self.format.stages(self.k);
         let most = stages.min(fill.warps);
         let taken = |warps: &u32| stages.div_ceil(*warps) * warps;
@@ -345,7 +437,8 @@ impl Product {
 
     /// Stages of a row that a warp takes at most.
     fn steps(&self, fill: Fill) -> u32 {
-        self.format.stages(self.k).div_ceil(self.warps(fill)).max(1)
+        let stages = self.format.stages(self.k);
+        if let Some(Dense::Mixed(_)) = self.dense { stages } else { stages.div_ceil(self.warps(fill)).max(1) }
     }
 
     /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps. Products of whole
@@ -362,10 +455,13 @@ impl Product {
 
 /// The plan of a product with the launch for one row beside it, where the device can run that.
 pub fn with_one_row(request: &Request, plan: NodePlan) -> NodePlan {
-    let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
+    let out = request.outputs[0].dtype;
+    let found = Projection::of(request.op, request.inputs, out);
+    let found = found.or_else(|| Projection::of_stack(request.op, request.inputs, out));
     let Some(projection) = found else { return plan };
     let Some((desc, groups)) = projection.product.kernel(request.info) else { return plan };
-    let inputs = [0].into_iter().chain(projection.weights.iter().copied()).chain(projection.bias);
+    let inputs = [0].into_iter().chain(projection.weights.iter().copied());
+    let inputs = inputs.chain(projection.chosen).chain(projection.bias);
     let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
     let args = args.chain([Arg::Output(0), Arg::Symbols]).collect();
     // A weight that is bound in parts elsewhere would be stored twice.

@@ -4,6 +4,8 @@
 pub mod argmax;
 pub mod attend;
 pub mod attention;
+pub mod choose;
+pub mod experts;
 pub mod linear;
 pub mod matmul;
 pub mod normalise;

@@ -1,0 +1,139 @@
+//! Products of many rows with the matrices of chosen experts: `gather.cu`, which brings the rows of each expert together, and
+//! `experts.cu`.
+
+use super::{COPIES, bindings, declare, desc, may_be_one};
+use crate::kernel::Request;
+use crate::kernel::asked::{Asked, Stack};
+use crate::kernel::source::{affine, one};
+use crate::plan::{Arg, Launch, NodePlan, When};
+use tapml_device::{DeviceInfo, KernelDesc};
+use tapml_graph::op::Packing;
+use tapml_graph::{DType, Dim, Extent, TensorType};
+
+const GATHER: &str = include_str!("gather.cu");
+const TEXT: &str = include_str!("experts.cu");
+/// Places of a tile at most.
+const PLACES: u32 = 64;
+/// Threads of a block, and rows of weights of a tile; half as many outputs with a gate.
+const THREADS: u32 = 256;
+const GATHERING: u32 = 1024;
+/// Elements that share a scale.
+const GROUP: u32 = 32;
+/// Bytes of a row of weights in a stage.
+const LINE: u32 = 64;
+/// Words that describe a tile.
+const WORDS: u64 = 4;
+
+/// The plan of a product with stacks of matrices with launches for many rows in place of those that it has, where the device can
+/// run them. That for one row stays.
+pub fn with_many_rows(request: &Request, mut plan: NodePlan) -> NodePlan {
+    // A weight that is bound in parts elsewhere would be stored twice.
+    if plan.launches.iter().filter(|launch| launch.when != When::OneRow).count() > 1 {
+        return plan;
+    }
+    let Some((launches, scratch, chain)) = launches(request, plan.scratch.len()) else { return plan };
+    let rows = &request.inputs[0].shape[0];
+    plan.launches.retain_mut(|launch| match launch.when {
+        When::ManyRows => false,
+        When::Always => {
+            launch.when = When::OneRow;
+            may_be_one(rows)
+        }
+        When::OneRow => true,
+    });
+    let when = if plan.launches.is_empty() { When::Always } else { When::ManyRows };
+    plan.launches.extend(launches.map(|launch| Launch { when, ..launch }));
+    plan.scratch.extend(scratch);
+    declare(&mut plan, chain);
+    plan
+}
+
+/// The launches, the scratch memory that they add to so much of it, and the longest chain of additions.
+fn launches(request: &Request, held: usize) -> Option<([Launch; 2], [Extent; 2], u32)> {
+    let asked = Asked::of_stack(request.op, request.inputs)?;
+    let (first, second) = asked.stored();
+    let arrays = stored(asked.packing, first, second)?;
+    let places = asked.places(arrays)?;
+    let (stack, chosen, rows) = (asked.stack?, asked.chosen(arrays)?, asked.x.shape.first()?);
+    let halves = asked.x.dtype == DType::F16 && request.outputs[0].dtype == DType::F16;
+    let many = rows.as_const() != Some(1) && stack.count > 0 && asked.outputs > 0;
+    let step = if asked.packing.is_some() { 2 * LINE } else { LINE / 2 };
+    let fits = asked.k > 0 && asked.k.is_multiple_of(step) && places.bias.is_none();
+    if !halves || !many || !fits || request.info.features.cuda < Some(COPIES) {
+        return None;
+    }
+    let all = rows.checked_mul(u64::from(stack.slots))?;
+    // Every expert can have a tile that is not full, and so can those that do not exist.
+    let partial = (u64::from(stack.count) + 1) * u64::from(PLACES);
+    let tiles = Extent::ceil_div(all.checked_add(&Dim::from(partial))?, PLACES);
+    let bytes = all.checked_mul(4)?;
+    let described =
+        bytes.checked_mul(WORDS)?.checked_add(&Dim::from(4 * WORDS * (partial + u64::from(PLACES))))?;
+    let scratch = [Extent::of(bytes.checked_add(&Dim::from(4u64))?), Extent::ceil_div(described, PLACES)];
+    let [order, list] = [held, held + 1].map(Arg::Scratch);
+    let input = |index| Arg::Input { index, offset: 0, len: 0 };
+
+    let gather = Launch {
+        desc: gather(request.info, stack, affine(rows).ok()?)?,
+        args: vec![input(chosen), order, list, Arg::Symbols],
+        groups: [one(), one(), one()],
+        when: When::ManyRows,
+    };
+    let desc = product(request.info, &asked, stack, arrays)?;
+    let outputs = if asked.gated { THREADS / 2 } else { THREADS };
+    let columns = Extent::of(u64::from(asked.outputs.div_ceil(outputs)));
+    let args = [input(0)].into_iter().chain(places.weights.iter().map(|&index| input(index)));
+    let args = args.chain([order, list, Arg::Output(0), Arg::Symbols]).collect();
+    let product = Launch { desc, args, groups: [columns, tiles, one()], when: When::ManyRows };
+    // Two products of 16, then the sums of every 32, one by one.
+    Some(([gather, product], scratch, asked.k / GROUP + 18))
+}
+
+/// How many arrays a weight is stored in, if the kernel reads such; its first arrays have these types.
+fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<usize> {
+    match packing {
+        None => (first.dtype == DType::F16).then_some(1),
+        Some(p) => (p.bits == 4 && p.group == GROUP && !p.zeros && second?.dtype == DType::F16).then_some(2),
+    }
+}
+
+fn gather(info: &DeviceInfo, stack: Stack, [n, p, constant]: [u32; 3]) -> Option<KernelDesc> {
+    let mut desc = desc(info, "gather/cuda", "cuda/gather.cu", GATHER, GATHERING, 0);
+    desc.bindings = bindings(1, 2);
+    desc.constants = constants([
+        ("EXPERTS", stack.count),
+        ("SLOTS", stack.slots),
+        ("TILE", PLACES),
+        ("ROWS_N", n),
+        ("ROWS_P", p),
+        ("ROWS_C", constant),
+    ]);
+    desc.check_limits(info).ok().map(|()| desc)
+}
+
+fn product(info: &DeviceInfo, asked: &Asked, stack: Stack, arrays: usize) -> Option<KernelDesc> {
+    let packed = asked.packing.is_some();
+    // Bytes of a stage: weights, scales, rows of x. Two blocks fit a multiprocessor of a Hopper chip.
+    let (stage, depth) = match packed {
+        true => (THREADS * (LINE + 8) + PLACES * LINE * 4, 3),
+        false => (THREADS * LINE + PLACES * LINE, 4),
+    };
+    let mut desc = desc(info, "experts/cuda", "cuda/experts.cu", TEXT, THREADS, stage * depth);
+    let weights = if asked.gated { 2 } else { 1 };
+    desc.bindings = bindings(1 + weights * arrays + 2, 1);
+    desc.constants = constants([
+        ("K", asked.k),
+        ("O", asked.outputs),
+        ("EXPERTS", stack.count),
+        ("SLOTS", stack.slots),
+        ("SHARED", u32::from(stack.shared)),
+        ("FORMAT", if packed { 4 } else { 1 }),
+        ("GATED", u32::from(asked.gated)),
+        ("DEPTH", depth),
+    ]);
+    desc.check_limits(info).ok().map(|()| desc)
+}
+
+fn constants<const N: usize>(named: [(&str, u32); N]) -> Vec<(String, f64)> {
+    named.map(|(name, value)| (name.to_string(), f64::from(value))).to_vec()
+}

@@ -1,0 +1,141 @@
+//! Sparse layers in programs for a device that takes CUDA kernels: what runs of one row and of many launch.
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use tapml_device::DeviceInfo;
+use tapml_graph::op::{
+    Add, AddRmsNorm, Combine, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Mul, RmsNorm, Route,
+    Scores, Sigmoid, Silu,
+};
+use tapml_graph::{Builder, DType, Graph, Symbols, TensorType, ValueId};
+use tapml_kernels::{CompileOptions, Program, Step, any_device, compile};
+
+const HIDDEN: u64 = 256;
+const EXPERTS: u64 = 10;
+const SLOTS: u32 = 2;
+const WIDTH: u64 = 128;
+const LAYERS: usize = 2;
+
+fn hopper() -> DeviceInfo {
+    let mut info = any_device();
+    info.features.cuda = Some(90);
+    info.limits.max_workgroup_memory = 227 << 10;
+    info.limits.max_invocations = 1024;
+    info.limits.max_storage_buffers = 64;
+    info.limits.max_workgroup_size = [1024, 1024, 64];
+    info
+}
+
+/// A stack of sparse layers in f16, each with a dense layer of so many experts' width, behind two projections.
+fn model(dense: u64) -> Graph {
+    let mut b = Builder::new("sparse");
+    let rows = TensorType { dtype: DType::F16, shape: vec!["n".parse().unwrap(), HIDDEN.into()] };
+    let x = b.input("x", rows).unwrap();
+    let norm = weight(&mut b, "norm.w", &[HIDDEN]);
+    let y = b.node("norm", RmsNorm::new(1e-5), &[x, norm]).unwrap();
+    let (_, y) = (0..LAYERS).fold((x, y), |stream, layer| layer_of(&mut b, layer, stream, dense));
+    let last = product(&mut b, "head", y, HIDDEN, 64);
+    b.output("logits", last);
+    b.finish().unwrap()
+}
+
+fn weight(b: &mut Builder, name: &str, shape: &[u64]) -> ValueId {
+    let shape = shape.iter().map(|&size| size.into()).collect();
+    b.weight(name, TensorType { dtype: DType::F16, shape }).unwrap()
+}
+
+fn product(b: &mut Builder, name: &str, x: ValueId, inputs: u64, outputs: u64) -> ValueId {
+    let w = weight(b, &format!("{name}.w"), &[outputs, inputs]);
+    b.node(name, Linear::default(), &[x, w]).unwrap()
+}
+
+fn layer_of(b: &mut Builder, layer: usize, (x, y): (ValueId, ValueId), dense: u64) -> (ValueId, ValueId) {
+    let name = |part: &str| format!("{layer}.{part}");
+    let add_norm = |b: &mut Builder, part: &str, a, c| {
+        let w = weight(b, &format!("{}.w", name(part)), &[HIDDEN]);
+        let names = [name(part) + ".sum", name(part) + ".y"];
+        let both = b.node_multi(name(part), AddRmsNorm::new(1e-5), &[a, c, w], &names).unwrap();
+        (both[0], both[1])
+    };
+    let first = product(b, &name("in"), y, HIDDEN, HIDDEN);
+    let first = b.node(name("silu"), Silu {}, &[first]).unwrap();
+    let first = product(b, &name("out"), first, HIDDEN, HIDDEN);
+    let (x, y) = add_norm(b, "norm_mlp", x, first);
+
+    let logits = product(b, &name("router"), y, HIDDEN, EXPERTS);
+    let route = Route { k: SLOTS, scores: Scores::Softmax, normalize: false, scale: 1.0, groups: None };
+    let names = [name("chosen"), name("weights")];
+    let routed = b.node_multi(name("route"), route, &[logits], &names).unwrap();
+    let [gate, up] = ["gate", "up"].map(|part| weight(b, &name(part), &[EXPERTS, WIDTH, HIDDEN]));
+    let h = b.node(name("experts"), ExpertGatedLinear {}, &[y, gate, up, routed[0]]).unwrap();
+    let down = weight(b, &name("down"), &[EXPERTS, HIDDEN, WIDTH]);
+    let h = b.node(name("experts_down"), ExpertLinear {}, &[h, down, routed[0]]).unwrap();
+    let sparse = b.node(name("combine"), Combine { k: SLOTS }, &[h, routed[1]]).unwrap();
+    let [gate, up] = ["dense.gate", "dense.up"].map(|part| weight(b, &name(part), &[dense, HIDDEN]));
+    let d = b.node(name("dense"), GatedLinear {}, &[y, gate, up]).unwrap();
+    let d = product(b, &name("dense_down"), d, dense, HIDDEN);
+    let share = product(b, &name("share"), y, HIDDEN, 1);
+    let share = b.node(name("sigmoid"), Sigmoid {}, &[share]).unwrap();
+    let d = b.node(name("shared"), Mul {}, &[d, share]).unwrap();
+    let sum = b.node(name("sum"), Add {}, &[sparse, d]).unwrap();
+    add_norm(b, "norm_next", x, sum)
+}
+
+/// Node and kernel of every dispatch at this number of rows.
+fn dispatched(program: &Program, n: u64) -> Vec<(&str, &str)> {
+    let symbols = Symbols::np(n, 0);
+    let steps = program.steps.iter().filter(|step| step.when().holds(&symbols));
+    steps
+        .filter_map(|step| match step {
+            Step::Dispatch { node, kernel, .. } => {
+                Some((node.as_str(), program.kernels[*kernel as usize].name.as_str()))
+            }
+            _ => None,
+        })
+        .collect()
+}
+
+fn compiled(dense: u64) -> Program {
+    compile(&model(dense), &hopper(), &CompileOptions::new(Symbols::np(8, 0))).unwrap()
+}
+
+#[test]
+fn one_row_takes_three_launches_a_sparse_layer() {
+    let program = compiled(2 * WIDTH);
+    let parts = [
+        ("in", "linear/cuda"),
+        ("silu", "silu/portable"),
+        ("norm_mlp", "linear/cuda"),
+        ("norm_mlp", "choose/cuda"),
+        ("experts", "linear/cuda"),
+        ("sum", "linear/cuda"),
+    ];
+    let layers = (0..LAYERS).flat_map(|l| parts.map(|(part, kernel)| (format!("{l}.{part}"), kernel)));
+    let mut expected: Vec<(String, &str)> = layers.collect();
+    expected.push(("head".into(), "linear/cuda"));
+    let found: Vec<(String, &str)> =
+        dispatched(&program, 1).into_iter().map(|(node, kernel)| (node.into(), kernel)).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn a_dense_layer_of_another_width_stays_apart() {
+    let program = compiled(WIDTH + 64);
+    let found = dispatched(&program, 1);
+    let of = |node: &str| found.iter().filter(|(name, _)| *name == node).map(|(_, k)| *k).collect::<Vec<_>>();
+    for node in ["0.experts", "0.experts_down", "0.dense", "0.dense_down", "1.experts"] {
+        assert_eq!(of(node), ["linear/cuda"], "{node}");
+    }
+    assert_eq!(of("0.route").len(), 1);
+    assert_eq!(of("0.combine").len(), 1);
+}
+
+#[test]
+fn many_rows_are_gathered_by_experts() {
+    let program = compiled(2 * WIDTH);
+    let found = dispatched(&program, 5);
+    for node in ["0.experts", "0.experts_down"] {
+        let kernels: Vec<&str> = found.iter().filter(|(name, _)| *name == node).map(|(_, k)| *k).collect();
+        assert_eq!(kernels, ["gather/cuda", "experts/cuda"]);
+    }
+    assert!(found.iter().all(|(_, kernel)| *kernel != "choose/cuda"));
+}
