@@ -132,7 +132,8 @@ fn nvrtc_takes_every_kernel_in_cuda() {
         return tapml_testing::skip("nvrtc", "no NVRTC (TAPML_NVRTC names it)");
     };
     let (mut texts, mut names) = (BTreeSet::new(), BTreeSet::new());
-    for desc in common::of_samples(&common::hopper()) {
+    let hopper = common::hopper();
+    for desc in common::of_samples(&hopper).into_iter().chain(common::of_sparse(&hopper)) {
         if desc.source.language == Language::Cuda && texts.insert(cuda_text(&desc)) {
             names.insert(desc.name);
         }
@@ -142,8 +143,17 @@ fn nvrtc_takes_every_kernel_in_cuda() {
             panic!("{log}\n{}", &text[..text.len().min(2000)]);
         }
     }
-    let expected =
-        ["add_rms_norm/cuda", "attend/cuda", "attention/cuda", "linear/cuda", "matmul/cuda", "rms_norm/cuda"];
+    let expected = [
+        "add_rms_norm/cuda",
+        "attend/cuda",
+        "attention/cuda",
+        "choose/cuda",
+        "experts/cuda",
+        "gather/cuda",
+        "linear/cuda",
+        "matmul/cuda",
+        "rms_norm/cuda",
+    ];
     assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), expected);
 }
 

@@ -40,6 +40,11 @@ pub fn of_samples(info: &DeviceInfo) -> Vec<KernelDesc> {
     plans.flat_map(|plan| plan.launches).map(|launch| launch.desc).collect()
 }
 
+/// Those that a program with a sparse layer takes on a device with kernels in CUDA C++.
+pub fn of_sparse(info: &DeviceInfo) -> Vec<KernelDesc> {
+    programs::of_sparse(info)
+}
+
 /// What a language covers beyond what the built-in kernels use.
 pub const FEATURES: &str = "
 struct Pair { left: vec3<f32>, right: f32 }

@@ -107,6 +107,58 @@ fn llama(act: &'static str, weights: Weights) -> Graph {
     Graph::parse(&t.text).unwrap_or_else(|e| panic!("{e}\n{}", t.text))
 }
 
+/// A sparse layer beside a dense one of two experts' width, between two projections. Weights are f16, or 4 bits.
+fn sparse(act: &'static str, packed: bool) -> Graph {
+    let mut t = Text { text: "graph sparse\n".into(), act, weights: Weights { bits: None, bias: false } };
+    let weight = |t: &mut Text, name: &str, rows: &str, k: u32| {
+        if !packed {
+            t.line(&format!("weight {name}: f16[{rows},{k}]"));
+            return name.to_string();
+        }
+        t.line(&format!("weight {name}.q: u32[{rows},{}]", k / 8));
+        t.line(&format!("weight {name}.scale: f16[{rows},{}]", k / 32));
+        format!("{name}.q, {name}.scale")
+    };
+    let (quantized, attributes) =
+        if packed { ("quantized_", " {\"bits\":4,\"group\":32}") } else { ("", "") };
+    t.line("input x: ACT[n,256]");
+    t.line("weight norm.w: f16[256]");
+    t.line("y: ACT[n,256] = rms_norm(x, norm.w) {\"eps\":0.00001}");
+    for (name, outputs) in [("router", 10), ("gate", 1)] {
+        t.line(&format!("weight {name}.w: f16[{outputs},256]"));
+        t.line(&format!("{name}: ACT[n,{outputs}] = linear(y, {name}.w)"));
+    }
+    t.line("chosen: u32[n,2], weights: ACT[n,2] = route(router) {\"k\":2,\"scores\":\"softmax\",\"normalize\":true} as route");
+    let [gate, up] = ["e.gate", "e.up"].map(|name| weight(&mut t, name, "10,128", 256));
+    t.line(&format!("e: ACT[n,256] = {quantized}expert_gated_linear(y, {gate}, {up}, chosen){attributes}"));
+    let down = weight(&mut t, "e.down", "10,256", 128);
+    t.line(&format!("e.y: ACT[n,512] = {quantized}expert_linear(e, {down}, chosen){attributes}"));
+    t.line("c: ACT[n,256] = combine(e.y, weights) {\"k\":2}");
+    let [gate, up] = ["d.gate", "d.up"].map(|name| weight(&mut t, name, "256", 256));
+    t.line(&format!("d: ACT[n,256] = {quantized}gated_linear(y, {gate}, {up}){attributes}"));
+    let down = weight(&mut t, "d.down", "256", 256);
+    t.line(&format!("d.y: ACT[n,256] = {quantized}linear(d, {down}){attributes}"));
+    t.line("share: ACT[n,1] = sigmoid(gate)");
+    t.line("d.s: ACT[n,256] = mul(d.y, share)");
+    t.line("a: ACT[n,256] = add(c, d.s)");
+    t.line("weight next.w: f16[256]");
+    t.line("sum: ACT[n,256], next: ACT[n,256] = add_rms_norm(x, a, next.w) {\"eps\":0.00001} as next");
+    t.line("weight head.w: f16[64,256]");
+    t.line("head: ACT[n,64] = linear(next, head.w)");
+    t.line("output head = head");
+    Graph::parse(&t.text).unwrap_or_else(|e| panic!("{e}\n{}", t.text))
+}
+
+/// The kernels in CUDA C++ of a program with a sparse layer.
+pub fn of_sparse(info: &DeviceInfo) -> Vec<KernelDesc> {
+    let mut all = Vec::new();
+    for (act, packed) in [("f16", true), ("f16", false), ("f32", true), ("f32", false)] {
+        let program = compile(&sparse(act, packed), info, &CompileOptions::new(Symbols::np(4, 0))).unwrap();
+        all.extend(program.kernels.into_iter().filter(|d| d.source.language == Language::Cuda));
+    }
+    all
+}
+
 /// The kernels of programs for such a device, if its variants are preferred.
 pub fn of_programs(info: &DeviceInfo) -> Vec<KernelDesc> {
     let info = DeviceInfo { kind: AdapterKind::Discrete, ..info.clone() };
