@@ -1,21 +1,23 @@
 // Products of many rows, y^T = w x^T, on the tensor cores of a Hopper chip (sm_90a), with x and w brought by tensor maps.
 //
-// Constants: K, a multiple of 64; GROUPS of four warps that multiply; STAGES of the ring; FORMAT of the weights (1: f16; 4:
-// integers of 4 bits in groups of 32 with f16 scales); PARTS weights of O0, O1, O2 outputs, each with an output of its own;
+// Constants: K, a multiple of 64; GROUPS of four warps that multiply; STAGES of the ring; FORMAT of the weights (1: f16; 4
+// and 8: integers of so many bits in groups of 32 with f16 scales); RUN, the stages of f16 weights whose products the tensor cores add up;
+// PARTS weights of O0, O1, O2 outputs, each with an output of its own;
 // GATED: two weights, y = silu(x w0) * (x w1); BIAS, of B_DTYPE (0 f32, 1 f16, 2 bf16); OUT_F32: y is f32 instead of f16; BLOCKS,
 // the grid, an even number; ROWS_N, ROWS_P, ROWS_C: the rows.
 //
 // A tile is 64 outputs for each group (of gated products, 32 of each weight) by 128 rows. Two blocks of a cluster take tiles of
 // the same rows: each brings half of x to both. The blocks stay and take one tile after the other. A thread fills a ring of
-// stages, 64 elements along K each. Of packed weights the groups make f16 integers in registers, which is where the tensor
-// cores take them from; the sums of 32 products are scaled and added up in f32.
+// stages, 64 elements along K each. Tensor cores round toward zero whatever they add up, so that long sums drift: those of a run
+// of stages are added up by ordinary additions. Of packed weights the groups make f16 integers in registers, which is where
+// the tensor cores take them from; the sums of 32 products are scaled and added up in f32.
 #define THREADS (128 * GROUPS + 128)
 #define M (GROUPS * 64)      // weights' rows of a tile
 #define N 128                // rows of x of a tile
 #define STEP 64              // elements along K of a stage
 #define STEPS (K / STEP)
 #define X_BYTES (N * 128)
-#define W_ROW (FORMAT == 4 ? 32 : 128)
+#define W_ROW (FORMAT == 1 ? 128 : FORMAT * 8)
 #define W_BYTES (M * W_ROW)
 #define STAGE (X_BYTES + W_BYTES)
 #define HALVES (GATED && FORMAT == 1)  // the groups have a weight each and share out the rows of the results
@@ -110,8 +112,9 @@ INLINE float bias_of(const void* b, u32 i) {
 
 #define R8(c, i) "+f"(c[i]), "+f"(c[i + 1]), "+f"(c[i + 2]), "+f"(c[i + 3]), "+f"(c[i + 4]), "+f"(c[i + 5]), "+f"(c[i + 6]), "+f"(c[i + 7])
 // c = a b^T, added to c if `more`, for 64 outputs, some rows and 16 elements along K.
-#if FORMAT == 4
-#define PART (GROUPS > 2 ? 64 : 128)  // rows that are multiplied at once
+#if FORMAT >= 4
+// Rows that are multiplied at once. Where a row is one turn, ptxas 13 takes the first sums of two such parts for one.
+#define PART (GROUPS > 2 && STEPS > 2 ? 64 : 128)
 #define TEMPS (GROUPS > 2 ? 1 : 2)    // sums of a group of 32 that are held at a time
 #define TURNS (STEPS % 2 ? 1 : 2)     // stages of a turn
 #if PART == 64
@@ -156,8 +159,10 @@ template <int MORE, int LEN> INLINE void products(float (&c)[LEN]) {
     for (int i = 0; i < LEN; i++) asm volatile("" : "+f"(c[i])::"memory");
 }
 
+#if FORMAT >= 4
+// Elements 2t and 2t + 1 of 8, less the middle of their range, as f16: by way of 1024 + q and, in 4 bits, 1024 + 16 q. All of
+// this is exact. Rows g and g + 8 of a group of 32, for two products of 16.
 #if FORMAT == 4
-// Elements 2t and 2t + 1 of a word's 8, less 8, as f16: by way of 1024 + q and 1024 + 16 q. All of this is exact.
 INLINE u32 pair(u32 word, u32 byte_t, u32 factors) {
     const u32 both = __byte_perm(word, 0, byte_t);
     u32 r;
@@ -169,8 +174,8 @@ INLINE void words_of(u32 (&w)[4], u32 at) {
     asm volatile("ld.shared.v4.u32 {%0, %1, %2, %3}, [%4];"
         : "=r"(w[0]), "=r"(w[1]), "=r"(w[2]), "=r"(w[3]) : "r"(at) : "memory");
 }
-// Rows g and g + 8 of a group of 32, for two products of 16.
-INLINE void unpack(u32 (&a)[8], u32 at, u32 at8, u32 byte_t, u32 factors) {
+INLINE void unpack(u32 (&a)[8], u32 at, u32 at8, u32 t, u32 factors) {
+    const u32 byte_t = 0x4040 | t << 8 | t;
     u32 w[4], v[4];
     words_of(w, at);
     words_of(v, at8);
@@ -180,6 +185,22 @@ INLINE void unpack(u32 (&a)[8], u32 at, u32 at8, u32 byte_t, u32 factors) {
         a[2 * i + 1] = pair(v[i], byte_t, factors);
     }
 }
+#else
+INLINE u32 pair(u32 at) {
+    u16 both;
+    u32 r;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(both) : "r"(at) : "memory");
+    asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(__byte_perm(both, 0x64646464, 0x4140)), "r"(0xe480e480));
+    return r;
+}
+INLINE void unpack(u32 (&a)[8], u32 at, u32 at8, u32 t, u32) {
+#pragma unroll
+    for (u32 i = 0; i < 4; i++) {
+        a[2 * i] = pair((at ^ (i / 2 * 16)) + i % 2 * 8 + 2 * t);
+        a[2 * i + 1] = pair((at8 ^ (i / 2 * 16)) + i % 2 * 8 + 2 * t);
+    }
+}
+#endif
 struct alignas(8) Scales { u32 w[2]; };
 INLINE Scales scales_at(const u16* s) {
     Scales r = {};
@@ -194,18 +215,18 @@ INLINE Scales scales_at(const u16* s) {
 
 extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 1) matmul(
     const u16* x, const char* w0,
-#if FORMAT == 4
+#if FORMAT >= 4
     const u16* s0,
 #endif
 #if PARTS > 1 || GATED
     const char* w1,
-#if FORMAT == 4
+#if FORMAT >= 4
     const u16* s1,
 #endif
 #endif
 #if PARTS > 2
     const char* w2,
-#if FORMAT == 4
+#if FORMAT >= 4
     const u16* s2,
 #endif
 #endif
@@ -263,7 +284,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 
 #pragma unroll 1
                 for (u32 step = 0; step < STEPS; step++) {
                     await(empty_at + 8 * slot, parity);
-                    const u32 told = full_at + 8 * slot, stage = ring + slot * STAGE, k = step * (FORMAT == 4 ? STEP / 8 : STEP);
+                    const u32 told = full_at + 8 * slot, stage = ring + slot * STAGE, k = step * (FORMAT >= 4 ? STEP / 32 * FORMAT : STEP);
                     expect_bytes(told, STAGE);
 #if GATED && !HALVES
                     bring(stage + X_BYTES, &w0_map, k, column * (M / 2), told, false);
@@ -313,7 +334,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 
             u32 first_row = tile % stack * N;
             const Place at = place_of(tile / stack * 2 + rank, group);
             float c[N / 2];
-#if FORMAT == 4
+#if FORMAT >= 4
             // Registers 4j + 2h + e of a thread are row g + 8h of its warp's 16 weights, row 8j + 2t + e of x.
             const u16* s[2];
             u32 line[2];
@@ -336,10 +357,9 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 
 #endif
                 s[h] = from + (size_t)(at.first + row < width ? at.first + row : 0) * (K / 32);
 #endif
-                // The place of its first 16 bytes, swizzled over 32 bytes.
-                line[h] = line[h] * 32 + ((line[h] >> 2) & 1) * 16;
+                // The place of its first 16 bytes, swizzled over the row.
+                line[h] = line[h] * W_ROW + (FORMAT == 4 ? line[h] >> 2 & 1 : line[h] >> 1 & 3) * 16;
             }
-            const u32 byte_t = 0x4040 | t << 8 | t;
             // 1 and 1/16, as something that the compiler does not know and so keeps in a register: the grid is flat.
             const u32 factors = 0x2c003c00 * gridDim.z;
             float parts[TEMPS][PART / 2];
@@ -355,7 +375,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 
 #pragma unroll
             for (int i = 0; i < N / 2; i++) c[i] = 0;
             await(full_at + 8 * slot, parity);
-            unpack(a[0], ring + slot * STAGE + X_BYTES + line[0], ring + slot * STAGE + X_BYTES + line[1], byte_t, factors);
+            unpack(a[0], ring + slot * STAGE + X_BYTES + line[0], ring + slot * STAGE + X_BYTES + line[1], t, factors);
             u32 before = slot;
 #pragma unroll 1
             for (u32 step = 0; step < STEPS; step += TURNS) {
@@ -389,8 +409,8 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 
                         if (more) await(full_at + 8 * slot, parity);
                     }
                     if (more) {
-                        const u32 turn = q & 1 ? 0 : 16;
-                        unpack(a[(q & 1) ^ 1], ahead + (line[0] ^ turn), ahead + (line[1] ^ turn), byte_t, factors);
+                        const u32 turn = q & 1 ? 0 : W_ROW / 2;
+                        unpack(a[(q & 1) ^ 1], ahead + (line[0] ^ turn), ahead + (line[1] ^ turn), t, factors);
                     }
                 };
                 constexpr int OF_GROUP = N / PART, OF_STAGE = 2 * OF_GROUP, ALL = TURNS * OF_STAGE;
@@ -424,25 +444,39 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 
 #endif
             }
 #else
-            u32 before = 0;
-#pragma unroll 1
-            for (u32 step = 0; step < STEPS; step++) {
+            // The groups end their runs at different times, so that the tensor cores are busy meanwhile.
+            float part[N / 2];
+            u32 run = RUN - group * (RUN / GROUPS);
+            auto multiply_stage = [&](bool more) {
                 await(full_at + 8 * slot, parity);
                 const u32 stage = ring + slot * STAGE;
                 const u64 a = matrix(stage + X_BYTES + group * 8192), b = matrix(stage);
                 before_products();
 #pragma unroll
-                for (u32 i = 0; i < STEP / 16; i++) multiply(c, a + 2 * i, b + 2 * i, step + i);
+                for (u32 i = 0; i < STEP / 16; i++) multiply(part, a + 2 * i, b + 2 * i, more || i > 0);
                 after_products();
-                if (step > 0) {
+            };
+#pragma unroll
+            for (int i = 0; i < N / 2; i++) c[i] = 0;
+#pragma unroll 1
+            for (u32 step = 0; step < STEPS; run = RUN) {
+                const u32 end = step + run < STEPS ? step + run : STEPS;
+                multiply_stage(false);
+#pragma unroll 1
+                while (++step < end) {
+                    const u32 before = slot;
+                    if (++slot == STAGES) { slot = 0; parity ^= 1; }
+                    multiply_stage(true);
                     asm volatile("wgmma.wait_group.sync.aligned 1;" ::: "memory");
                     leave(before);
                 }
-                before = slot;
+                asm volatile("wgmma.wait_group.sync.aligned 0;" ::: "memory");
+                leave(slot);
                 if (++slot == STAGES) { slot = 0; parity ^= 1; }
+                products<0>(part);
+#pragma unroll
+                for (int i = 0; i < N / 2; i++) c[i] += part[i];
             }
-            products<0>(c);
-            leave(before);
 #endif
             // What is ready, to its place.
             out_t* y = y0;

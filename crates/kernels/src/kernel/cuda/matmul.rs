@@ -26,6 +26,9 @@ const CLUSTER: u32 = 2;
 const THREADS: u32 = 128;
 /// Elements along K of a stage.
 const STEP: u32 = 64;
+/// Elements of an f16 row whose products the tensor cores add up. They round toward zero: sums of a row of 4096 elements as
+/// a whole were off up to 1.6 times as far as the verdict allows.
+const RUN: u32 = 256;
 /// Elements that share a scale.
 const GROUP: u32 = 32;
 /// Bytes of shared memory that the text itself declares, or loses by alignment.
@@ -39,8 +42,8 @@ const SHALLOWEST: u32 = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matmul {
     k: u32,
-    /// Whether weights are packed in 4 bits.
-    packed: bool,
+    /// Bits of an element of a packed weight, 4 or 8; those that are not packed are f16.
+    bits: Option<u32>,
     /// Outputs of each weight.
     outputs: Vec<u32>,
     gated: bool,
@@ -75,8 +78,8 @@ impl Projection {
         if !fits || !taken || !many || outputs == 0 {
             return None;
         }
-        let (packed, outputs, stored) = (packing.is_some(), vec![outputs], bias.map(|(_, dtype)| dtype));
-        let product = Matmul { k, packed, outputs, gated, bias: stored, out, rows: rows.clone() };
+        let (bits, outputs, stored) = (packing.map(|p| p.bits), vec![outputs], bias.map(|(_, dtype)| dtype));
+        let product = Matmul { k, bits, outputs, gated, bias: stored, out, rows: rows.clone() };
         Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
@@ -85,7 +88,8 @@ impl Projection {
 fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<usize> {
     match packing {
         None => (first.dtype == DType::F16).then_some(1),
-        Some(p) => (p.bits == 4 && p.group == GROUP && !p.zeros && second?.dtype == DType::F16).then_some(2),
+        Some(p) => (matches!(p.bits, 4 | 8) && p.group == GROUP && !p.zeros && second?.dtype == DType::F16)
+            .then_some(2),
     }
 }
 
@@ -105,7 +109,7 @@ impl Matmul {
             return None;
         }
         let groups = self.groups();
-        let stage = ROWS * 2 * STEP + groups * UNIT * if self.packed { STEP / 2 } else { 2 * STEP };
+        let stage = ROWS * 2 * STEP + groups * UNIT * STEP * self.bits.unwrap_or(16) / 8;
         let results = self.results(groups);
         let room = info.limits.max_workgroup_memory.saturating_sub(BESIDE + results);
         let stages = (room / stage).min(DEPTH);
@@ -115,7 +119,7 @@ impl Matmul {
         let [n, p, constant] = affine(&self.rows).ok()?;
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
-        let arrays = if self.packed { 2 } else { 1 };
+        let arrays = if self.bits.is_some() { 2 } else { 1 };
         let (threads, memory) = ((groups + 1) * THREADS, stages * stage + results + 1024);
         let mut desc = desc(info, "matmul/cuda", "cuda/matmul.cu", TEXT, threads, memory);
         desc.bindings = bindings(1 + weights * arrays + biases, self.outputs.len());
@@ -124,7 +128,8 @@ impl Matmul {
             ("K", self.k),
             ("GROUPS", groups),
             ("STAGES", stages),
-            ("FORMAT", if self.packed { 4 } else { 1 }),
+            ("FORMAT", self.bits.unwrap_or(1)),
+            ("RUN", RUN / STEP),
             ("PARTS", self.outputs.len() as u32),
             ("O0", output(0)),
             ("O1", output(1)),
@@ -142,10 +147,12 @@ impl Matmul {
         .to_vec();
         // Half of the rows of a tile: the other block of the cluster brings the other half.
         desc.constants.extend(map(0, 0, [2, self.k, STEP, ROWS / CLUSTER]));
-        let weight = match (self.packed, self.gated) {
-            (false, _) => [2, self.k, STEP, UNIT],
-            (true, false) => [4, self.k / 8, STEP / 8, UNIT],
-            (true, true) => [4, self.k / 8, STEP / 8, UNIT / 2 * groups],
+        let weight = match self.bits {
+            None => [2, self.k, STEP, UNIT],
+            Some(bits) => {
+                let height = if self.gated { UNIT / 2 * groups } else { UNIT };
+                [4, self.k / 32 * bits, STEP / 32 * bits, height]
+            }
         };
         desc.constants.extend((0..weights).flat_map(|i| map(i + 1, 1 + i * arrays, weight)));
         desc.check_limits(info).ok()?;
@@ -155,7 +162,7 @@ impl Matmul {
     /// The groups of a block: as many as end soonest in a run of [`USUAL_ROWS`].
     fn groups(&self) -> u32 {
         // Each of two groups takes a weight.
-        if self.gated && !self.packed {
+        if self.gated && self.bits.is_none() {
             return 2;
         }
         let of_unit = if self.gated { UNIT / 2 } else { UNIT };
@@ -169,17 +176,22 @@ impl Matmul {
 
     /// Bytes of shared memory that results go through.
     fn results(&self, groups: u32) -> u32 {
-        match (self.gated, self.packed) {
+        match (self.gated, self.bits) {
             // The groups exchange half of their sums there.
-            (true, false) => 2 * ROWS / 2 * UNIT * 4,
-            (true, true) => groups * ROWS * UNIT,
+            (true, None) => 2 * ROWS / 2 * UNIT * 4,
+            (true, Some(_)) => groups * ROWS * UNIT,
             (false, _) => groups * ROWS * UNIT * 2,
         }
     }
 
-    /// The longest chain of additions: 16 products at a time, one after the other; of packed weights the sums of the groups.
+    /// The longest chain of additions: in a run 16 products at a time, then run after run; of packed weights the sums of the
+    /// groups.
     fn chain(&self) -> u32 {
-        self.k / if self.packed { GROUP } else { 16 } + 18
+        let sums = match self.bits {
+            Some(_) => self.k / GROUP,
+            None => RUN / 16 + self.k.div_ceil(RUN),
+        };
+        sums + 18
     }
 }
 
@@ -223,9 +235,9 @@ mod tests {
     use super::*;
     use tapml_graph::Symbol;
 
-    fn product(outputs: &[u32], packed: bool, gated: bool) -> Matmul {
+    fn product(outputs: &[u32], bits: Option<u32>, gated: bool) -> Matmul {
         let (rows, outputs) = (Dim::symbol(Symbol::N), outputs.to_vec());
-        Matmul { k: 4096, packed, outputs, gated, bias: None, out: DType::F16, rows }
+        Matmul { k: 4096, bits, outputs, gated, bias: None, out: DType::F16, rows }
     }
 
     fn chip(cuda: Option<u32>) -> DeviceInfo {
@@ -240,21 +252,23 @@ mod tests {
 
     #[test]
     fn as_many_groups_as_end_soonest() {
-        let groups = |outputs: &[u32], packed| product(outputs, packed, false).groups();
-        assert_eq!(groups(&[4096], false), 2, "one tile a block");
-        assert_eq!(groups(&[4096, 1024, 1024], true), 3, "one tile a block");
-        assert_eq!(groups(&[2048], false), 1, "one tile a block");
-        for packed in [false, true] {
-            assert_eq!(product(&[14336], packed, true).groups(), 2);
+        let groups = |outputs: &[u32], bits| product(outputs, bits, false).groups();
+        assert_eq!(groups(&[4096], None), 2, "one tile a block");
+        assert_eq!(groups(&[4096, 1024, 1024], Some(4)), 3, "one tile a block");
+        assert_eq!(groups(&[2048], None), 1, "one tile a block");
+        for bits in [None, Some(4), Some(8)] {
+            assert_eq!(product(&[14336], bits, true).groups(), 2);
         }
-        assert_eq!(product(&[64], false, true).groups(), 2, "a weight each");
+        assert_eq!(product(&[64], None, true).groups(), 2, "a weight each");
     }
 
     #[test]
     fn arrays_are_mapped_where_they_are_bound() {
         let info = chip(Some(HOPPER));
-        for (packed, gated, bound, row) in [(false, false, [0, 1], 4096), (true, true, [0, 1], 512)] {
-            let (desc, _) = product(&[4096], packed, gated).kernel(&info).unwrap();
+        for (bits, gated, bound, row) in
+            [(None, false, [0, 1], 4096), (Some(4), true, [0, 1], 512), (Some(8), true, [0, 1], 1024)]
+        {
+            let (desc, _) = product(&[4096], bits, gated).kernel(&info).unwrap();
             let constant =
                 |name: &str| desc.constants.iter().find(|(n, _)| n == name).map(|(_, v)| *v as u32);
             let maps = [0, 1].map(|i| constant(&format!("MAP{i}")));
@@ -266,16 +280,17 @@ mod tests {
 
     #[test]
     fn products_that_differ_in_more_than_outputs_are_not_joined() {
-        let [q, k] = [product(&[4096], true, false), product(&[1024], true, false)];
-        assert_eq!(Matmul::joined(&[&q, &k, &k]), Some(product(&[4096, 1024, 1024], true, false)));
+        let [q, k] = [product(&[4096], Some(4), false), product(&[1024], Some(4), false)];
+        assert_eq!(Matmul::joined(&[&q, &k, &k]), Some(product(&[4096, 1024, 1024], Some(4), false)));
         for other in [
-            product(&[1024], false, false),
+            product(&[1024], None, false),
+            product(&[1024], Some(8), false),
             Matmul { k: 64, ..k.clone() },
             Matmul { bias: Some(DType::F16), ..k.clone() },
         ] {
             assert_eq!(Matmul::joined(&[&q, &other]), None, "{other:?}");
         }
-        let gated = product(&[4096], true, true);
+        let gated = product(&[4096], Some(4), true);
         assert_eq!(Matmul::joined(&[&gated, &gated]), None);
     }
 
@@ -283,8 +298,8 @@ mod tests {
     fn only_hopper_takes_it() {
         for (of, taken) in [(None, false), (Some(89), false), (Some(90), true), (Some(100), false)] {
             let info = chip(of);
-            for packed in [false, true] {
-                let kernel = product(&[4096, 1024, 1024], packed, false).kernel(&info);
+            for bits in [None, Some(4), Some(8)] {
+                let kernel = product(&[4096, 1024, 1024], bits, false).kernel(&info);
                 assert_eq!(kernel.is_some(), taken, "{of:?}");
                 let fits = kernel.is_none_or(|(desc, _)| desc.workgroup_memory <= 225 << 10);
                 assert!(fits, "room for what the text declares");
