@@ -70,6 +70,15 @@ fn one_model_on_one_target() {
     let fit = &report["models"][0]["targets"][0]["f16"];
     assert_eq!((fit["state"].as_str(), fit["limit"].as_str()), (Some("too_big"), Some("memory")));
     assert_eq!(fit["offered"], 1_000_000);
+
+    let report = compile("webgpu", &["--quantize", "q4,embedding=q4,head=q4"], 0);
+    assert_eq!(report["quantize"], "q4,embedding=q4,head=q4");
+    let target = &report["models"][0]["targets"][0];
+    let quantized = &target["quantized"];
+    assert_eq!(quantized["fit"]["state"], "fits");
+    let weights = |plan: &Value| plan["memory"]["weights"].as_u64().unwrap();
+    assert!(2 * weights(quantized) < weights(target), "{target}");
+    assert!(quantized["bytes_per_token"].as_u64().unwrap() < weights(target), "{target}");
 }
 
 #[test]
@@ -78,6 +87,7 @@ fn what_cannot_be_planned_is_told_with_exit_code_2() {
     let of = |arguments: &[&str]| stderr(tapml(folder.path()).arg("compile").args(arguments), 2);
     assert!(of(&[&draft()]).contains("--dry-run"));
     assert!(of(&["--dry-run"]).contains("MODEL"));
+    assert!(of(&[&draft(), "--dry-run", "--quantize", "q5"]).contains("q4a"));
     assert!(of(&[&draft(), "--dry-run", "--target", "hip"]).contains("`hip` is not planned for"));
     assert!(of(&[&draft(), "--dry-run", "--target", "abacus"]).contains("targets: mobile-webgpu"));
     std::fs::write(folder.path().join("bad.tsv"), "name\tmodel_type\tparameters\tconfig\na\tllama\t1\n")

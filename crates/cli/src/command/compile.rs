@@ -10,12 +10,14 @@ use std::time::Instant;
 use tapml::device::Limits;
 use tapml::dry_run::{DryRun, Lengths, ModelPlan, Target, TargetPlan, read_list};
 use tapml::graph::DType;
+use tapml::import::quantize::Scheme;
 
 mod page;
 
 /// Plan a model for targets: graph at full size, kernels within the limits, memory. Needs `config.json` alone.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  tapml compile models/llama --target webgpu --dry-run\n  \
+                        tapml compile models/llama --target webgpu --dry-run --quantize q4\n  \
                         tapml compile --dry-run --list docs/models.tsv\n\n\
                         Exit code 1: a model does not fit or is not supported on a target asked for.")]
 pub struct CompileCommand {
@@ -42,6 +44,9 @@ pub struct CompileCommand {
     /// Gigabytes of memory of each target, instead of those assumed
     #[arg(long, value_name = "GB", value_parser = gigabytes)]
     memory: Option<u64>,
+    /// Plan with quantised weights too: q4, q4a or q8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
+    #[arg(long, value_name = "SCHEME")]
+    quantize: Option<Scheme>,
     /// Write the matrix as a page in Markdown, too
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
@@ -55,6 +60,8 @@ struct Report {
     lengths: Lengths,
     /// Of the size plan: 4 bits, and a scale in f16 for every 32 weights.
     q4_bits_per_weight: f64,
+    /// How weights are quantised in the plans `quantized`.
+    quantize: Option<Scheme>,
     targets: Vec<TargetReport>,
     models: Vec<ModelReport>,
     seconds: f64,
@@ -86,6 +93,9 @@ impl CompileCommand {
         };
         let lengths = Lengths { step_tokens: self.step_tokens, positions: self.positions };
         let mut dry_run = DryRun::new(&targets, self.memory, lengths)?;
+        if let Some(scheme) = self.quantize {
+            dry_run = dry_run.quantized(scheme);
+        }
         let models = match (&self.model, &self.list) {
             (_, Some(list)) => listed(&mut dry_run, list)?,
             (Some(model), None) => {
@@ -108,6 +118,7 @@ impl CompileCommand {
             schema: 1,
             lengths,
             q4_bits_per_weight: 4.5,
+            quantize: self.quantize,
             targets: described.collect(),
             models,
             seconds: started.elapsed().as_secs_f64(),
@@ -117,7 +128,7 @@ impl CompileCommand {
         if let Some(path) = &self.markdown {
             write_file(path, page::page(&report).as_bytes())?;
         }
-        let all_fit = report.models.iter().flat_map(|m| &m.plan.targets).all(|t| t.f16.fits());
+        let all_fit = report.models.iter().flat_map(|m| &m.plan.targets).all(TargetPlan::fits);
         Ok(if all_fit { Outcome::Holds } else { Outcome::Fails })
     }
 }
@@ -157,8 +168,11 @@ fn notes(report: &Report) -> Vec<String> {
         format!("Planned: steps of up to {step_tokens} tokens, up to {positions} positions (fewer where the context is shorter),"),
         "logits of the last position. CACHE: caches and other states in f16 at the planned positions.".to_string(),
         "Weights in f16 are compiled for. 4-BIT is a plan of the weights' size alone (32 weights of a row share a scale".to_string(),
-        "in f16: 4.5 bits for each): there is no 4-bit kernel yet.".to_string(),
+        "in f16: 4.5 bits for each); with `--quantize` what is compiled has quantised weights.".to_string(),
     ];
+    if let Some(scheme) = &report.quantize {
+        lines.push(format!("Targets: weights quantised by {scheme}, with the memory of the program and the bytes that a token reads."));
+    }
     lines.extend(report.targets.iter().map(|t| {
         format!("{}: {}; {} of memory, activations in {}", t.target, t.about, bytes(t.memory), t.activation)
     }));
@@ -183,8 +197,14 @@ fn cells(plan: &ModelPlan) -> Vec<String> {
     row
 }
 
-/// How a model does on a target, with weights in f16 and in 4 bits.
+/// How a model does on a target: with quantised weights, or with weights in f16 and in 4 bits.
 fn cell(plan: &TargetPlan) -> String {
+    if let Some(quantized) = &plan.quantized {
+        let sizes = quantized.memory.zip(quantized.bytes_per_token);
+        let sizes =
+            sizes.map(|(memory, token)| format!(": {}, {} a token", bytes(memory.peak()), bytes(token)));
+        return format!("{}{}", quantized.fit, sizes.filter(|_| quantized.fit.fits()).unwrap_or_default());
+    }
     match (plan.f16.fits(), plan.q4.fits()) {
         (true, _) => "fits".into(),
         (false, true) => format!("4-bit fits; f16 {}", plan.f16),

@@ -17,9 +17,15 @@ use tapml_graph::{Derived, Error, Graph, Model, Origin, Result, TensorType, rewr
 
 /// The model with its weights quantised as `scheme` says, and what stays as it is. Fails if nothing can be quantised.
 pub fn quantize(model: &Model, scheme: &Scheme) -> Result<(Model, Vec<Kept>)> {
-    let chosen = choose::choose(model.graph(), scheme)?;
-    let graph = rewrite::quantize(model.graph(), &|weight| chosen.packings.get(&weight.name).copied())?;
-    Ok((derive(model, graph)?, chosen.kept))
+    let (graph, kept) = quantize_graph(model.graph(), scheme)?;
+    Ok((derive(model, graph)?, kept))
+}
+
+/// The graph that [`quantize`] gives a model of this graph, and what stays as it is: types alone, no value is needed.
+pub fn quantize_graph(graph: &Graph, scheme: &Scheme) -> Result<(Graph, Vec<Kept>)> {
+    let chosen = choose::choose(graph, scheme)?;
+    let graph = rewrite::quantize(graph, &|weight| chosen.packings.get(&weight.name).copied())?;
+    Ok((graph, chosen.kept))
 }
 
 /// The model under a graph that names the words and scales of some of its weights: those that the model lacks are made

@@ -1,15 +1,18 @@
 //! What a model would take on a target, from its configuration alone: the graph at full size, every kernel specialised
 //! and validated, and the memory of a compiled program. No weight is read and no device is opened.
 //!
-//! A plan is for weights in f16. 4-bit weights are planned by size only: no kernel reads them yet.
+//! A plan is for weights in f16, with the size that they would have in 4 bits beside it, and, if a scheme is given, for
+//! weights that are quantised by it.
 
 mod fit;
 mod list;
 mod target;
 
 use crate::graph::{DType, Graph, Symbols, fuse};
+use crate::import::quantize::{Scheme, quantize_graph};
 use crate::import::{ARCHITECTURES, Config, ImportOptions, Outline, Rows};
 use crate::kernels::{CompileOptions, Memory, Overrides, Planner, Validator, compile_with};
+use crate::speed::traffic;
 use crate::{Error, ErrorKind, Result};
 pub use fit::Fit;
 pub use list::{Listed, read_list};
@@ -83,11 +86,50 @@ pub struct TargetPlan {
     pub q4: Fit,
     /// Device memory of the program with weights in f16, if it compiles.
     pub memory: Option<Memory>,
+    /// With weights quantised as asked for, if that is; see [`DryRun::quantized`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub quantized: Option<QuantizedPlan>,
+}
+
+impl TargetPlan {
+    fn refused(target: &'static Target, fit: Fit, quantized: bool) -> TargetPlan {
+        TargetPlan {
+            target: target.name,
+            activation: target.activation(),
+            quantized: quantized.then(|| QuantizedPlan::refused(fit.clone())),
+            f16: fit.clone(),
+            q4: fit,
+            memory: None,
+        }
+    }
+
+    /// Whether the model fits: with quantised weights if that was asked for, else with weights in f16.
+    pub fn fits(&self) -> bool {
+        self.quantized.as_ref().map_or(&self.f16, |plan| &plan.fit).fits()
+    }
+}
+
+/// A model with quantised weights on one target.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct QuantizedPlan {
+    /// Whether it fits.
+    pub fit: Fit,
+    /// Device memory of the program, if it compiles.
+    pub memory: Option<Memory>,
+    /// Bytes of weights and states that a step of one token at the last planned position reads at least, if it compiles.
+    pub bytes_per_token: Option<u64>,
+}
+
+impl QuantizedPlan {
+    fn refused(fit: Fit) -> QuantizedPlan {
+        QuantizedPlan { fit, memory: None, bytes_per_token: None }
+    }
 }
 
 /// Plans models for targets. Remembers the plan of each distinct operator, types and attributes, over all models.
 pub struct DryRun {
     lengths: Lengths,
+    scheme: Option<Scheme>,
     targets: Vec<(&'static Target, u64, Planner)>,
     validator: Validator,
     /// The outcome of validating the kernels of each plan, by [`crate::kernels::NodePlan::hash`].
@@ -103,7 +145,13 @@ impl DryRun {
             Ok((target, memory.unwrap_or(target.memory), Planner::new(info, Overrides::default())))
         });
         let targets = planned.collect::<Result<_>>()?;
-        Ok(DryRun { lengths, targets, validator: Validator::new(), validated: HashMap::new() })
+        let (validator, validated) = (Validator::new(), HashMap::new());
+        Ok(DryRun { lengths, scheme: None, targets, validator, validated })
+    }
+
+    /// The same that also plans every model with its weights quantised by this scheme.
+    pub fn quantized(self, scheme: Scheme) -> DryRun {
+        DryRun { scheme: Some(scheme), ..self }
     }
 
     /// Plans one model. What does not fit or is not supported is part of the result; so is a configuration that cannot be
@@ -115,23 +163,14 @@ impl DryRun {
         let mut plan = ModelPlan { model: name.into(), model_type, size: None, targets: Vec::new() };
         for index in 0..self.targets.len() {
             let (target, ..) = self.targets[index];
-            let activation = target.activation();
+            let (activation, quantized) = (target.activation(), self.scheme.is_some());
             let drawn = graphs.entry(target.f16).or_insert_with(|| draw(config, activation, self.lengths));
             let row = match drawn {
                 _ if !known => {
                     let reason = Fit::Unsupported { reason: format!("architecture {}", plan.model_type) };
-                    TargetPlan {
-                        target: target.name,
-                        activation,
-                        f16: reason.clone(),
-                        q4: reason,
-                        memory: None,
-                    }
+                    TargetPlan::refused(target, reason, quantized)
                 }
-                Err(e) => {
-                    let fit = Fit::of(e);
-                    TargetPlan { target: target.name, activation, f16: fit.clone(), q4: fit, memory: None }
-                }
+                Err(e) => TargetPlan::refused(target, Fit::of(e), quantized),
                 Ok(drawn) => {
                     plan.size.get_or_insert_with(|| drawn.size.clone());
                     self.place(index, drawn)
@@ -143,18 +182,46 @@ impl DryRun {
     }
 
     fn place(&mut self, index: usize, drawn: &Drawn) -> TargetPlan {
-        let outcome = self.validate(index, &drawn.graph).and_then(|()| self.memory(index, drawn));
+        let quantized = self.scheme.map(|scheme| self.place_quantized(index, drawn, &scheme));
+        let outcome = self.compile(index, &drawn.fused, &drawn.size);
         let (target, budget, _) = &self.targets[index];
-        let (target, activation) = (target.name, target.activation());
-        match outcome {
+        let row = match outcome {
             Ok(memory) => {
                 let q4 = Memory { weights: drawn.size.weight_bytes_q4, ..memory };
                 let (f16, q4) = (Fit::within(&memory, *budget), Fit::within(&q4, *budget));
-                TargetPlan { target, activation, f16, q4, memory: Some(memory) }
+                let (target, activation) = (target.name, target.activation());
+                TargetPlan { target, activation, f16, q4, memory: Some(memory), quantized: None }
             }
-            // A 4-bit model has the same nodes, activations and states, so it does not run either.
-            Err(fit) => TargetPlan { target, activation, f16: fit.clone(), q4: fit, memory: None },
+            // By size, a 4-bit model has the same nodes, activations and states, so it does not run either.
+            Err(fit) => TargetPlan::refused(target, fit, false),
+        };
+        TargetPlan { quantized, ..row }
+    }
+
+    fn place_quantized(&mut self, index: usize, drawn: &Drawn, scheme: &Scheme) -> QuantizedPlan {
+        let graph = quantize_graph(&drawn.graph, scheme).and_then(|(graph, _)| fuse(&graph));
+        let planned = graph.map_err(|e| Fit::of(&e)).and_then(|graph| {
+            let memory = self.compile(index, &graph, &drawn.size)?;
+            let symbols = Symbols::np(1, drawn.size.positions.saturating_sub(1));
+            Ok((memory, traffic::of_step(&graph, &symbols).map_err(|e| Fit::of(&e))?))
+        });
+        match planned {
+            Ok((memory, bytes)) => QuantizedPlan {
+                fit: Fit::within(&memory, self.targets[index].1),
+                memory: Some(memory),
+                bytes_per_token: Some(bytes),
+            },
+            Err(fit) => QuantizedPlan::refused(fit),
         }
+    }
+
+    /// Device memory of the program of a graph whose kernels all are valid.
+    fn compile(&mut self, index: usize, graph: &Graph, size: &ModelSize) -> std::result::Result<Memory, Fit> {
+        self.validate(index, graph)?;
+        let capacity = Symbols::np(size.step_tokens, size.positions);
+        let options = CompileOptions { context: Some(size.positions), ..CompileOptions::new(capacity) };
+        let program = compile_with(graph, &mut self.targets[index].2, &options);
+        program.map(|p| p.memory()).map_err(|e| Fit::of(&e))
     }
 
     /// Plans every node and validates its kernels; what is wrong with the first that is refused, or which operators are
@@ -180,42 +247,37 @@ impl DryRun {
         }
         Fit::join(refused)
     }
-
-    /// Device memory of the compiled program.
-    fn memory(&mut self, index: usize, drawn: &Drawn) -> std::result::Result<Memory, Fit> {
-        let capacity = Symbols::np(drawn.size.step_tokens, drawn.size.positions);
-        let options = CompileOptions { context: Some(drawn.size.positions), ..CompileOptions::new(capacity) };
-        let program = compile_with(&drawn.graph, &mut self.targets[index].2, &options);
-        program.map(|p| p.memory()).map_err(|e| Fit::of(&e))
-    }
 }
 
 /// A model's graph, ready to be placed.
 struct Drawn {
+    /// As it was imported.
     graph: Graph,
+    /// With neighbours fused.
+    fused: Graph,
     size: ModelSize,
 }
 
 fn draw(config: &Config, activation: DType, lengths: Lengths) -> Result<Drawn> {
     let options = ImportOptions { activation, logits: Rows::Last, ..ImportOptions::default() };
     let outline = Outline::new(config, DType::F16, &options)?;
-    let graph = fuse(&outline.graph)?;
-    let summary = graph.summary()?;
+    let fused = fuse(&outline.graph)?;
+    let summary = fused.summary()?;
     let context = outline.context as u64;
     let positions = context.min(lengths.positions);
     // Growing states hold activations; those of constant size are f32 or activations and are counted as they are.
     let row = summary.state_bytes_per_token / activation.size() as u64 * DType::F16.size() as u64;
     let size = ModelSize {
         parameters: summary.parameters,
-        nodes: graph.nodes().len(),
+        nodes: fused.nodes().len(),
         context,
         step_tokens: positions.min(lengths.step_tokens),
         positions,
         weight_bytes_f16: summary.weight_bytes,
-        weight_bytes_q4: quantized_bytes(&graph)?,
+        weight_bytes_q4: quantized_bytes(&fused)?,
         state_bytes: row.saturating_mul(positions).saturating_add(summary.state_bytes_fixed),
     };
-    Ok(Drawn { graph, size })
+    Ok(Drawn { graph: outline.graph, fused, size })
 }
 
 /// Bytes of the weights when matrices are stored in 4 bits, each [`GROUP`] of a row with a scale in f16. Vectors, and

@@ -1,6 +1,7 @@
 //! Dry runs of configurations that exist nowhere.
 
 use super::*;
+use crate::model::GraphOptions;
 use std::path::Path;
 
 fn config(text: &str) -> Config {
@@ -54,6 +55,45 @@ fn what_memory_does_not_hold_is_too_big_and_may_fit_in_4_bits() {
     assert!(matches!(&tight.f16, Fit::TooBig { limit, asked, .. } if limit == "memory" && *asked == peak));
     assert!(tight.q4.fits() && room(peak).f16.fits());
     assert!(!room(100).q4.fits());
+}
+
+#[test]
+fn quantised_plans_are_those_of_the_real_checkpoint() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models/llama");
+    let (config, lengths) = (crate::import::read_config(&folder).unwrap(), Lengths::default());
+    let target = Target::find("vulkan").unwrap();
+    let schemes =
+        ["q4", "q4a", "q8", "q4,embedding=q4,head=q4", "q4,embedding=keep,head=keep", "keep,head=q4a"];
+    let mut weights = std::collections::BTreeSet::new();
+    for text in schemes {
+        let scheme: Scheme = text.parse().unwrap();
+        let dry_run = DryRun::new(&[target], None, lengths).unwrap();
+        let plan = dry_run.quantized(scheme).plan("llama", &config).unwrap();
+        let (size, row) = (plan.size.unwrap(), plan.targets[0].quantized.clone().unwrap());
+        assert!(row.fit.fits() && plan.targets[0].f16.fits(), "{text}: {row:?}");
+
+        let options = GraphOptions { activation: target.activation(), quantize: Some(scheme), fuse: true };
+        let (_, model) = options.open(&folder, Rows::Last).unwrap();
+        let capacity = Symbols::np(size.step_tokens, size.positions);
+        let compile = CompileOptions { context: Some(size.positions), ..CompileOptions::new(capacity) };
+        let program = crate::kernels::compile(model.graph(), &target.info().unwrap(), &compile).unwrap();
+        assert_eq!(row.memory, Some(program.memory()), "{text}");
+        let moved = traffic::of_step(model.graph(), &Symbols::np(1, size.positions - 1)).unwrap();
+        assert_eq!(row.bytes_per_token, Some(moved), "{text}");
+        weights.insert(program.memory().weights);
+    }
+    assert!(weights.len() >= 5, "{weights:?}");
+}
+
+#[test]
+fn what_no_scheme_can_serve_is_told_and_does_not_hide_the_plan_in_f16() {
+    let scheme = "keep,embedding=keep,head=keep".parse().unwrap();
+    let dry_run = DryRun::new(&[Target::find("webgpu").unwrap()], None, Lengths::default()).unwrap();
+    let plan = dry_run.quantized(scheme).plan("tiny", &llama("")).unwrap();
+    let row = &plan.targets[0];
+    let fit = &row.quantized.as_ref().unwrap().fit;
+    assert!(matches!(fit, Fit::Failed { reason } if reason.contains("no weight can be quantised")), "{fit}");
+    assert!(row.f16.fits() && !row.fits());
 }
 
 #[test]

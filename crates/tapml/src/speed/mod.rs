@@ -3,7 +3,7 @@
 
 mod bandwidth;
 mod profile;
-mod traffic;
+pub(crate) mod traffic;
 
 use crate::engine::{GenerateOptions, Generation, Generator, Sampling};
 use crate::exec::{DevicePlatform, Platform, PlatformInfo, PlatformSpec, Session};

@@ -59,7 +59,7 @@ the target's limits, and the memory of the compiled program is planned: weights 
 size of caches and other states in f16 at that length.
 
 *4-bit* is a plan of the weights' size alone: matrices in 4 bits with a scale in f16 for every 32 weights of a row, 4.5 bits
-for each. **There is no 4-bit kernel yet**: *4-bit fits* says that the memory would suffice, not that the model runs.
+for each: *4-bit fits* says that the memory would suffice. `--quantize q4` plans the kernels, too.
 
 A cell says `fits`; or `too big:` with what is too big and which limit is too low, where `memory` is the memory assumed for
 the target; or `unsupported:` with the architecture, the key or the operator. Sizes of models whose architecture is not
