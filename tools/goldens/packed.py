@@ -1,5 +1,5 @@
-"""Makes small random checkpoints whose weights are packed as AutoGPTQ and AutoAWQ pack them, and their goldens: what
-Transformers computes in float32 with the numbers that the packed weights stand for.
+"""Makes small random checkpoints whose weights are packed as AutoGPTQ and AutoAWQ pack them, or stored as numbers of fp8 as
+DeepSeek's and other releases are, and their goldens: what Transformers computes in float32 with the numbers that the packed weights stand for.
 
 Packing follows the published formats word by word: `pack` of AutoGPTQ's `qlinear_cuda.py` and of AutoAWQ's `gemm.py`."""
 import json
@@ -39,11 +39,17 @@ def awq(group):
                 modules_to_not_convert=["gate"])
 
 
+def fp8(**more):
+    return dict(quant_method="fp8", activation_scheme="dynamic", **more)
+
+
 PACKED = {
     "llama_tiny_gptq": (LLAMA, gptq(4, 32), 1),
     "llama_tiny_gptq_8bit": (LLAMA, gptq(8, -1, checkpoint_format="gptq_v2"), 2),
     "llama_tiny_awq": (LLAMA, awq(16), 3),
     "mixtral_tiny_awq": (MIXTRAL, awq(32), 5),
+    "llama_tiny_fp8": (LLAMA, fp8(fmt="e4m3", weight_block_size=[40, 32]), 6),
+    "mixtral_tiny_fp8_rows": (MIXTRAL, fp8(), 7),
 }
 
 
@@ -99,6 +105,22 @@ def pack_awq(base, weight, config):
     }
 
 
+def pack_fp8(base, weight, config):
+    """Numbers of e4m3 with a scale in bf16 for each block, as DeepSeek and Qwen release them, or in f32 for each row. Those of
+    rows are numbers that f16 holds 256 times, so that nothing of them is lost."""
+    outputs, k = weight.shape
+    rows, columns = config.get("weight_block_size", [1, k])
+    blocks = torch.nn.functional.pad(weight, (0, -k % columns, 0, -outputs % rows))
+    blocks = blocks.reshape(blocks.shape[0] // rows, rows, blocks.shape[1] // columns, columns)
+    scales = blocks.abs().amax((1, 3)) / 448
+    blocked = "weight_block_size" in config
+    scales = scales.bfloat16().float() if blocked else (256 * scales).half().float() / 256
+    spread = scales.repeat_interleave(rows, 0)[:outputs].repeat_interleave(columns, 1)[:, :k]
+    codes = (weight / spread).clamp(-448, 448).to(torch.float8_e4m3fn)
+    scale = {f"{base}.weight_scale_inv": scales.bfloat16()} if blocked else {f"{base}.weight_scale": scales}
+    return codes.float() * spread, {f"{base}.weight": codes} | scale
+
+
 def is_packed(name, tensor):
     kept = ("embed_tokens", "lm_head", "norm", "block_sparse_moe.gate.")
     return tensor.dim() == 2 and name.endswith(".weight") and not any(part in name for part in kept)
@@ -128,7 +150,7 @@ def tensors_of(keys, seed):
 def make(name, folder):
     """Writes the checkpoint; tensors and metadata of its golden."""
     keys, config, seed = PACKED[name]
-    pack = {"gptq": pack_gptq, "awq": pack_awq}[config["quant_method"]]
+    pack = {"gptq": pack_gptq, "awq": pack_awq, "fp8": pack_fp8}[config["quant_method"]]
     stored, numbers = {}, {}
     for tensor_name, tensor in tensors_of(keys, seed).items():
         if is_packed(tensor_name, tensor):

@@ -273,7 +273,7 @@ fn packed(weight: &Tensor, types: &[TensorType]) -> Vec<Tensor> {
 /// The model with all matrices but the embedding in 4 bits.
 fn quantised() -> Model {
     let checkpoint = Checkpoint::open(tapml_testing::model("llama_draft")).unwrap();
-    let (plain, packing) = (checkpoint.model(), Packing { bits: 4, group: 32, zeros: true });
+    let (plain, packing) = (checkpoint.model(), Packing::integers(4, 32, true));
     let chosen = |v: &Value| v.name.ends_with("proj.weight");
     let graph = quantize(checkpoint.graph(), &|v| chosen(v).then_some(packing)).unwrap();
     let mut weights = std::collections::HashMap::new();

@@ -63,7 +63,7 @@ fn every_operator_of_the_tables_finds_a_place_in_some_model() {
             *found.entry(mutant.operator).or_default() += 1;
         }
     }
-    let packing = Packing { bits: 4, group: 32, zeros: true };
+    let packing = Packing::integers(4, 32, true);
     let draft = Checkpoint::open(tapml_testing::model("llama_draft")).unwrap();
     let stored = |v: &Value| v.name.ends_with("proj.weight").then_some(packing);
     let quantised = fuse(&quantize(draft.graph(), &stored).unwrap()).unwrap();

@@ -498,7 +498,7 @@ up: f32[n,12] = linear(x, u)
 y: f32[n,12] = mul(act, up)
 output y = y
 ";
-    let packing = |group| tapml_graph::op::Packing { bits: 4, group, zeros: false };
+    let packing = |group| tapml_graph::op::Packing::integers(4, group, false);
     let found = quantize(&parse(plain), &|_| Some(packing(8))).unwrap();
     assert_eq!(found.to_text(), parse(STORED).to_text());
     let one = quantize(&parse(plain), &|weight| (weight.name == "u").then_some(packing(16))).unwrap();

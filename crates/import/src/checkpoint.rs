@@ -37,6 +37,7 @@ pub struct Checkpoint {
     bos: Option<u32>,
     eos: Vec<u32>,
     unused: Vec<String>,
+    note: Option<String>,
     weights_hash: OnceLock<String>,
 }
 
@@ -54,14 +55,15 @@ impl Checkpoint {
         let packed = Packed::of(&weights, &config.root())?;
         let (decoder, model_type) = build(&config, &|name| packed.dtype(name), options)?;
         let Decoder { graph, sources, .. } = &decoder;
-        let loaded = packed.load(graph, sources)?;
+        let loaded = packed.load(graph, sources, options.check_finite)?;
+        let note = loaded.note();
         let elsewhere = |name: &str| loaded.packed.contains(name);
         let mut values = weights.load(graph, sources, options.check_finite, &elsewhere)?;
         values.extend(loaded.given);
         let unused = weights.unused(graph, sources, &loaded.used);
         let decoder = Decoder { graph: loaded.graph, ..decoder };
         Checkpoint::new(dir, config, model_type, decoder, (values, loaded.derived), options)
-            .map(|c| Checkpoint { unused, ..c })
+            .map(|c| Checkpoint { unused, note, ..c })
     }
 
     /// A model of the shape that the folder's `config.json` describes, with random weights made from `seed`: for
@@ -119,6 +121,7 @@ impl Checkpoint {
             bos,
             eos,
             unused: Vec::new(),
+            note: None,
             weights_hash: OnceLock::new(),
         })
     }
@@ -135,7 +138,7 @@ impl Checkpoint {
 
     /// Things to know about the checkpoint that are no failure, one sentence each.
     pub fn notes(&self) -> Vec<String> {
-        class::unknown(&self.config, self.model_type).into_iter().collect()
+        class::unknown(&self.config, self.model_type).into_iter().chain(self.note.clone()).collect()
     }
 
     /// The architecture's `model_type`.

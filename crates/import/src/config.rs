@@ -189,6 +189,13 @@ impl<'a> Section<'a> {
         if self.get(key).is_none() { Ok(default) } else { self.text(key) }
     }
 
+    /// A list of texts.
+    pub fn texts(&self, key: &str) -> Result<Vec<&'a str>> {
+        let items = self.require(key)?.as_array();
+        let texts = items.and_then(|items| items.iter().map(Value::as_str).collect());
+        texts.ok_or_else(|| self.expected(key, "a list of texts"))
+    }
+
     /// Token ids: one number or a list of numbers below `vocab`; empty if the key is absent.
     pub fn ids(&self, key: &str, vocab: usize) -> Result<Vec<u32>> {
         let Some(value) = self.get(key) else { return Ok(Vec::new()) };

@@ -1,8 +1,10 @@
 //! Random weights of the types that a graph asks for, the same on every machine.
 
+use crate::quantize::packings;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
+use tapml_graph::op::Packing;
 use tapml_graph::{Bytes, DType, Error, ErrorKind, Graph, Result, Symbols, Tensor, Value, byte_len};
 
 /// Elements that one task makes.
@@ -25,10 +27,11 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
     let count = |shape: &[usize]| shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
     let large = all.iter().map(|(_, shape)| count(shape)).fold(0, usize::saturating_add) > LARGE;
     let mut blocks: HashMap<(DType, bool), Bytes> = HashMap::new();
+    let packed = packings(graph);
     let mut made = HashMap::new();
     for (index, (value, shape)) in all.iter().enumerate() {
         let (dtype, key) = (value.ty.dtype, mix(seed ^ mix(index as u64)));
-        let fill = Fill::of(&value.name, shape, &all);
+        let fill = Fill::of(&value.name, shape, &packed);
         let repeats = matches!(fill, Fill::Random | Fill::Nibbles);
         let tensor = if large && repeats && count(shape) > CHUNK {
             let same = all.iter().filter(|(other, _)| other.ty.dtype == dtype);
@@ -59,22 +62,14 @@ enum Fill {
 }
 
 impl Fill {
-    fn of(name: &str, shape: &[usize], all: &[(&Value, Vec<usize>)]) -> Fill {
-        let columns = |weight: &str, part: &str| {
-            let is = |value: &Value| {
-                value.name.strip_suffix(part).and_then(|name| name.strip_suffix('.')) == Some(weight)
-            };
-            all.iter().find(|(value, _)| is(value)).and_then(|(_, shape)| shape.last().copied())
-        };
-        let packed = name.rsplit_once('.').and_then(|(weight, part)| {
-            // 32 numbers of 8 bits, which share a scale, are 8 words.
-            let (words, groups) = (columns(weight, "q")?, columns(weight, "scale")?);
-            Some((part, words == 8 * groups))
-        });
-        match packed {
-            Some(("q", false)) => Fill::Nibbles,
-            // The numbers 0 to 15 and 0 to 255 have the deviations 4.6 and 73.9.
-            Some(("scale", wide)) => Fill::Value((DEVIATION / if wide { 73.9 } else { 4.6 }) as f32),
+    fn of(name: &str, shape: &[usize], packed: &HashMap<String, Packing>) -> Fill {
+        let part = name.rsplit_once('.').and_then(|(weight, part)| Some((part, *packed.get(weight)?)));
+        match part {
+            Some(("q", Packing { bits: 4, .. })) => Fill::Nibbles,
+            // Numbers of 8 bits have the deviation 0.42, the integers 0 to 15 and 0 to 255 4.6 and 73.9.
+            Some(("scale", Packing { float: true, .. })) => Fill::Value((DEVIATION / 0.42) as f32),
+            Some(("scale", Packing { bits: 4, .. })) => Fill::Value((DEVIATION / 4.6) as f32),
+            Some(("scale", _)) => Fill::Value((DEVIATION / 73.9) as f32),
             Some(("zero", _)) => Fill::Value(8.0),
             _ if shape.len() == 1 && !name.ends_with("bias") => Fill::Value(1.0),
             _ => Fill::Random,
@@ -150,6 +145,7 @@ fn mix(state: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tapml_graph::op::float8;
 
     #[test]
     fn a_weight_that_memory_cannot_hold_is_an_error() {
@@ -174,9 +170,11 @@ mod tests {
     fn quantised_weights_have_the_deviation_too() {
         let text = "graph g\nweight w.q: u32[64,8]\nweight w.scale: f16[64,2]\nweight b.q: u32[64,16]\n\
                     weight b.scale: f16[64,2]\nweight norm.scale: f32[64]\n\
+                    weight f.q: u32[64,16]\nweight f.scale: f16[64,2]\n\
+                    f: f32[64,64] = dequantize(f.q, f.scale) {\"bits\":8,\"group\":32,\"float\":true}\n\
                     w: f32[64,64] = dequantize(w.q, w.scale) {\"bits\":4,\"group\":32}\n\
                     b: f32[64,64] = dequantize(b.q, b.scale) {\"bits\":8,\"group\":32}\n\
-                    y: f32[64,64] = rms_norm(w, norm.scale) {\"eps\":0.1}\noutput y = y\noutput b = b\n";
+                    y: f32[64,64] = rms_norm(w, norm.scale) {\"eps\":0.1}\noutput y = y\noutput b = b\noutput f = f\n";
         let graph = Graph::parse(text).unwrap();
         let made = weights(&graph, 1).unwrap();
         let scale = |name: &str| made[name].to_f64()[0];
@@ -184,6 +182,10 @@ mod tests {
             (scale("w.scale") - 0.02 / 4.6).abs() < 1e-5 && (scale("b.scale") - 0.02 / 73.9).abs() < 1e-6
         );
         assert_eq!(scale("norm.scale"), 1.0);
+        let numbers =
+            made["f.q"].bytes().iter().map(|&code| f64::from(float8(u32::from(code))) * scale("f.scale"));
+        let deviation = (numbers.map(|x| x * x).sum::<f64>() / 4096.0).sqrt();
+        assert!((deviation - DEVIATION).abs() < 0.1 * DEVIATION, "{deviation}");
         let words = made["w.q"].to_u32().unwrap();
         assert_ne!(words[..8], words[8..16]);
         let numbers = words.iter().flat_map(|word| (0..8).map(move |i| f64::from(word >> (4 * i) & 15)));

@@ -171,6 +171,11 @@ impl Weights {
         self.find(name).map(|(_, listed, _)| listed.shape.as_slice())
     }
 
+    /// The element type of a tensor as its file's format names it, if there is one of this name.
+    pub(crate) fn format(&self, name: &str) -> Option<&'static str> {
+        self.find(name).map(|(_, listed, _)| listed.stored)
+    }
+
     /// Dtype and sizes of a tensor, if there is one of this name in a dtype.
     pub(crate) fn ty(&self, name: &str) -> Option<TensorType> {
         let (_, listed, _) = self.find(name)?;

@@ -38,7 +38,12 @@ fn same(a: &Model, b: &Model) {
 
 #[test]
 fn what_is_written_opens_as_it_is() {
-    for (text, tied) in [("q4", true), ("q8,head=keep,embedding=keep", false)] {
+    for (text, tied) in [
+        ("q4", true),
+        ("q8,head=keep,embedding=keep", false),
+        ("fp8", false),
+        ("q4,embedding=fp8,head=q8", false),
+    ] {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         TinyLlama { hidden: 64, head_dim: 16, intermediate: 72, tied, ..TinyLlama::default() }
             .write(from.path())
@@ -107,8 +112,8 @@ fn methods_and_keys_that_are_not_read_are_errors_that_say_what_is() {
     };
     for (config, expected) in [
         (json!({"quant_method": "bitsandbytes", "load_in_4bit": true}), "quantised by `bitsandbytes`"),
-        (json!({"quant_method": "fp8"}), "quantised by `fp8`"),
-        (json!({"quant_method": "tapml", "version": 2}), "version 2, known is 1"),
+        (json!({"quant_method": "fp8", "fmt": "e5m2"}), "numbers of `e5m2`"),
+        (json!({"quant_method": "tapml", "version": 3}), "version 3, known are 1 and 2"),
         (gptq("bits", json!(3)), "3 bits"),
         (gptq("checkpoint_format", json!("marlin")), "`marlin`"),
         (awq("bits", json!(8)), "8 bits"),
@@ -178,4 +183,88 @@ fn packed_tensors_that_do_not_fit_are_named() {
         |name, t| (!name.contains("experts.1.w1.qweight")).then_some(t),
     ));
     assert!(error.contains("some not"), "{error}");
+}
+
+/// Copies the golden checkpoint in fp8 with the bytes of its files changed, where `at` is the byte of a tensor's first number.
+fn rewritten(
+    name: &str,
+    change: impl Fn(&mut String, &mut Vec<u8>, &dyn Fn(&str) -> usize),
+) -> tempfile::TempDir {
+    let (dir, from) = (tempfile::tempdir().unwrap(), goldens().join(name));
+    let mut config = std::fs::read_to_string(from.join("config.json")).unwrap();
+    let mut bytes = std::fs::read(from.join("model.safetensors")).unwrap();
+    let file = tapml_import::safetensors::File::open(&from.join("model.safetensors")).unwrap();
+    let header = 8 + u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
+    let at = |name: &str| header + file.entries().iter().find(|e| e.name == name).unwrap().start;
+    change(&mut config, &mut bytes, &at);
+    std::fs::write(dir.path().join("config.json"), config).unwrap();
+    std::fs::write(dir.path().join("model.safetensors"), bytes).unwrap();
+    dir
+}
+
+fn renamed(bytes: &mut [u8], from: &str, to: &str) {
+    let at = bytes.windows(from.len()).position(|window| window == from.as_bytes()).unwrap();
+    bytes[at..at + to.len()].copy_from_slice(to.as_bytes());
+}
+
+#[test]
+fn numbers_of_fp8_are_kept_to_the_bit() {
+    let from = goldens().join("llama_tiny_fp8");
+    let opened = Checkpoint::open(&from).unwrap();
+    assert!(opened.notes().is_empty() && opened.unused_tensors().is_empty(), "{:?}", opened.notes());
+    let file = tapml_import::safetensors::File::open(&from.join("model.safetensors")).unwrap();
+    let name = "model.layers.1.mlp.up_proj.weight";
+    let words = opened.model().weight(&format!("{name}.q")).unwrap();
+    assert_eq!(words.bytes()[..], file.tensor(name).unwrap().bytes()[..]);
+    // Blocks of 40 rows and 32 columns; the last has 16 rows.
+    let scales = opened.model().weight(&format!("{name}.scale")).unwrap().to_f64();
+    let blocks = file.tensor(&format!("{name}_scale_inv")).unwrap().to_f64();
+    assert_eq!((scales.len(), blocks.len()), (96 * 2, 3 * 2));
+    for (i, scale) in scales.iter().enumerate() {
+        assert_eq!(*scale, 256.0 * blocks[i / 2 / 40 * 2 + i % 2], "{i}");
+    }
+    assert_eq!(parameters(opened.graph()), 67 * 64 * 2 + 64 * 5 + 2 * (2 * (4096 + 2048 + 96) + 3 * 6144));
+}
+
+#[test]
+fn fp8_that_cannot_be_read_says_why() {
+    let open = |dir: &tempfile::TempDir| Checkpoint::open(dir.path()).unwrap_err();
+    let weight = "model.layers.1.self_attn.o_proj.weight";
+    let nan = rewritten("llama_tiny_fp8", |_, bytes, at| bytes[at(weight) + 64 + 3] = 0xff);
+    let error = open(&nan).to_string();
+    assert!(error.contains("o_proj.weight") && error.contains("element [1, 3] is NaN"), "{error}");
+    // Whoever does not look finds it when the weight is made.
+    let options = tapml_import::ImportOptions { check_finite: false, ..Default::default() };
+    let unread = Checkpoint::open_with(nan.path(), &options).unwrap();
+    let error = unread.model().weight(&format!("{weight}.q")).unwrap_err().to_string();
+    assert!(error.contains("element [1, 3] is NaN"), "{error}");
+
+    let odd = rewritten("llama_tiny_fp8", |config, _, _| *config = config.replace("40,", "31,"));
+    let error = open(&odd).to_string();
+    assert!(error.contains("bf16[2, 2]: expected scales [3, 2] for a matrix [64, 64]"), "{error}");
+    let none = rewritten("llama_tiny_fp8", |_, bytes, _| {
+        renamed(bytes, "layers.0.mlp.down_proj.weight_scale_inv", "layers.0.mlp.down_proj.weight_scale_nil");
+    });
+    let error = open(&none).to_string();
+    assert!(error.contains("there is neither `model.layers.0.mlp.down_proj.weight_scale_inv`"), "{error}");
+    let integers = rewritten("llama_tiny_fp8", |config, _, _| *config = config.replace("e4m3", "e5m2"));
+    assert!(open(&integers).to_string().contains("numbers of `e5m2`"));
+
+    // Rows with scales in f32.
+    let name = "mixtral_tiny_fp8_rows";
+    let scale = "model.layers.0.self_attn.k_proj.weight_scale";
+    let put = |scale: &'static str, value: f32| {
+        rewritten(name, move |_, bytes, at| {
+            let at = at(scale) + 4 * 3;
+            bytes[at..at + 4].copy_from_slice(&value.to_le_bytes());
+        })
+    };
+    let rounded = Checkpoint::open(put(scale, 0.001_234_567).path()).unwrap().notes();
+    assert!(rounded.len() == 1 && rounded[0].contains("rounded from f32 to f16"), "{rounded:?}");
+    for (value, expected) in
+        [(1e-9f32, "beyond f16"), (1e4, "beyond f16"), (f32::NAN, "holds NaN"), (-1.0, "holds -1")]
+    {
+        let error = open(&put(scale, value)).to_string();
+        assert!(error.contains("k_proj") && error.contains(expected), "{error}");
+    }
 }

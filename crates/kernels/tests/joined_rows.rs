@@ -122,6 +122,7 @@ fn llama(act: DType, weights: Weights) -> Graph {
 fn contents(graph: &Graph) -> HashMap<String, Tensor> {
     let mut all = common::weights(graph);
     let mut state = 7u32;
+    let floats = graph.to_text().contains("\"float\":true");
     for (_, value) in graph.weights() {
         let shape = value.ty.sizes(&Symbols::new()).unwrap();
         let count: usize = shape.iter().product();
@@ -135,8 +136,12 @@ fn contents(graph: &Graph) -> HashMap<String, Tensor> {
         } else if value.name.ends_with(".scale") {
             let q8 =
                 graph.weights().any(|(_, w)| w.name == "0.o.w.q" && w.ty.shape[1].as_const() == Some(48));
-            let values: Vec<f64> =
-                (0..count).map(|i| (1.0 + (i % 7) as f64) * if q8 { 4e-4 } else { 6e-3 }).collect();
+            let size = match (floats, q8) {
+                (true, _) => 0.07,
+                (false, true) => 4e-4,
+                (false, false) => 6e-3,
+            };
+            let values: Vec<f64> = (0..count).map(|i| (1.0 + (i % 7) as f64) * size).collect();
             all.insert(value.name.clone(), Tensor::from_f64(DType::F16, shape, &values).unwrap());
         }
     }
@@ -254,8 +259,9 @@ fn expect_the_same(
 
 #[test]
 fn joined_launches_give_what_nodes_alone_give() {
-    let packed = |bits| Some(Packing { bits, group: 32, zeros: false });
-    let cases = [(None, false), (None, true), (packed(4), false), (packed(8), true)];
+    let packed = |bits| Some(Packing::integers(bits, 32, false));
+    let numbers = Some(Packing::floats(32));
+    let cases = [(None, false), (None, true), (packed(4), false), (packed(8), true), (numbers, true)];
     for mut device in able() {
         let info = as_gpu(device.info());
         for act in [DType::F32, DType::F16] {
@@ -271,7 +277,7 @@ fn joined_launches_give_what_nodes_alone_give() {
 
 #[test]
 fn parts_of_the_keys_are_brought_together() {
-    let weights = Weights { packing: Some(Packing { bits: 4, group: 32, zeros: false }), bias: false };
+    let weights = Weights { packing: Some(Packing::integers(4, 32, false)), bias: false };
     for mut device in able() {
         let info = as_gpu(device.info());
         for act in [DType::F32, DType::F16] {

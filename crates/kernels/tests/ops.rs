@@ -130,7 +130,7 @@ fn long_products() -> Vec<Sample> {
         sample(name, wide.clone().into(), n, k).input(DType::F16, &format!("{o},{k}"), Fill::Normal(0.1))
     };
     let packed = |name, bits, n| {
-        let packing = Packing { bits, group: 32, zeros: false };
+        let packing = Packing::integers(bits, 32, false);
         let words = format!("3100,{}", 256 / packing.per_word());
         sample(name, QuantizedLinear::of(packing, &wide).into(), n, 256)
             .input(DType::U32, &words, Fill::Below(u32::MAX))

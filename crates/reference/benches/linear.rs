@@ -43,7 +43,8 @@ fn linear<T: Real>(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
 fn packed(bencher: Bencher, (n, outputs, k): (usize, usize, usize)) {
     let q: Vec<u32> = (0..outputs * k / 8).map(|i| (i as u32).wrapping_mul(0x9e37_79b9)).collect();
     let scale = vec![0.01; outputs * k / 32];
-    let packed = PackedRows::new(Quantized { q: &q, scale: &scale, zero: None, k, bits: 4, group: 32 });
+    let packed =
+        PackedRows::new(Quantized { q: &q, scale: &scale, zero: None, k, bits: 4, group: 32, float: false });
     let (packed, x) = (packed.expect("sizes agree"), vec![0.5; n * k]);
     bencher
         .counter(ItemsCount::new(n * outputs * k))

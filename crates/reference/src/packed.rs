@@ -1,6 +1,8 @@
 //! Rows of quantised weights in the order in which the processor's vectors want them, and their product with activations:
 //! the numbers are unpacked in registers, so that memory moves the packed bytes alone.
 
+mod float;
+
 use crate::matmul::Gemm;
 use crate::real::sealed::Kernels;
 use crate::simd::dispatch;
@@ -9,6 +11,7 @@ use pulp::{Simd, WithSimd};
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
+use tapml_graph::op::float8;
 use tapml_graph::{Error, Result};
 
 /// Rows that lie side by side: word `i` of each, then word `i + 1` of each.
@@ -31,7 +34,7 @@ pub struct Quantized<'a> {
     pub q: &'a [u32],
     /// `[rows, k / group]`.
     pub scale: &'a [f32],
-    /// `[rows, k / group]`; 2^(bits − 1) everywhere if absent.
+    /// `[rows, k / group]`; 2^(bits − 1) everywhere if absent, 0 for numbers.
     pub zero: Option<&'a [f32]>,
     /// Length of a row, a multiple of `group`.
     pub k: usize,
@@ -39,6 +42,8 @@ pub struct Quantized<'a> {
     pub bits: usize,
     /// Weights that share a scale; a multiple of a word's.
     pub group: usize,
+    /// Whether weights are numbers of 8 bits, as [`float8`] reads them, without zeros.
+    pub float: bool,
 }
 
 /// Quantised rows: element `e` of row `o` is `(q − zero) · scale`, with the scale and zero of its group.
@@ -52,14 +57,18 @@ pub struct PackedRows {
     k: usize,
     bits: usize,
     group: usize,
+    float: bool,
 }
 
 impl PackedRows {
     /// Takes rows over into the order of vectors. Fails if the sizes contradict each other.
     pub fn new(from: Quantized) -> Result<PackedRows> {
-        let Quantized { q, scale, zero, k, bits, group } = from;
+        let Quantized { q, scale, zero, k, bits, group, float } = from;
         if !matches!(bits, 4 | 8) || group == 0 || group % (32 / bits) != 0 || k == 0 || k % group != 0 {
             return Err(Error::invalid(format!("rows of {k} weights of {bits} bits in groups of {group}")));
+        }
+        if float && (bits != 8 || zero.is_some()) {
+            return Err(Error::invalid(format!("numbers of {bits} bits, or with zero points")));
         }
         let (words, groups) = (k * bits / 32, k / group);
         let rows = q.len() / words;
@@ -72,11 +81,12 @@ impl PackedRows {
             words: side_by_side(q, words),
             scales: side_by_side(scale, groups),
             zeros: zero.map(|zero| side_by_side(zero, groups)).unwrap_or_default(),
-            middle: (1u32 << (bits - 1)) as f32,
+            middle: if float { 0.0 } else { (1u32 << (bits - 1)) as f32 },
             rows,
             k,
             bits,
             group,
+            float,
         })
     }
 
@@ -99,7 +109,7 @@ impl PackedRows {
     /// `silu(x · gateᵀ) · (x · upᵀ)`, element by element, each product as [`PackedRows::times`] gives it. The threads meet
     /// once. Fails if the weights differ in their sizes.
     pub fn gated(gate: &PackedRows, up: &PackedRows, x: &[f32], n: usize) -> Result<Vec<f32>> {
-        let sizes = |w: &PackedRows| (w.rows, w.k, w.bits);
+        let sizes = |w: &PackedRows| (w.rows, w.k, w.bits, w.float);
         if sizes(gate) != sizes(up) {
             let text = format!("a gate of {} rows of {}, {} of {}", gate.rows, gate.k, up.rows, up.k);
             return Err(Error::invalid(text));
@@ -154,8 +164,11 @@ impl PackedRows {
         Ok(y)
     }
 
-    /// Activations divided by the power of two with which their weight leaves the word; exact.
+    /// Activations divided by the power of two with which their weight leaves the word; exact. Numbers leave it as they are.
     fn scaled(&self, x: &[f32]) -> Vec<f32> {
+        if self.float {
+            return x.to_vec();
+        }
         let factors: Vec<f32> = (0..32 / self.bits)
             .map(|e| 1.0 / (1u32 << (e % per_shift(self.bits) * self.bits)) as f32)
             .collect();
@@ -193,7 +206,8 @@ impl PackedRows {
             for (i, values) in values.chunks_exact_mut(per_word).enumerate() {
                 let word = self.words[(first + i) * BLOCK + lane];
                 for (e, value) in values.iter_mut().enumerate() {
-                    *value = ((word >> (e * self.bits) & mask) as f32 - zero) * scale;
+                    let stored = word >> (e * self.bits) & mask;
+                    *value = (if self.float { float8(stored) } else { stored as f32 } - zero) * scale;
                 }
             }
         }
@@ -236,17 +250,18 @@ impl WithSimd for Few<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        match self.w.bits {
-            4 => self.run::<S, 8, 5, 4>(simd),
-            _ => self.run::<S, 4, 2, 8>(simd),
+        match (self.w.bits, self.w.float) {
+            (4, _) => self.run::<S, 8, 5, 4, false>(simd),
+            (_, false) => self.run::<S, 4, 2, 8, false>(simd),
+            (_, true) => self.run::<S, 4, 2, 8, true>(simd),
         }
     }
 }
 
 impl Few<'_> {
-    /// `P` weights a word, `J` of them before a shift, `B` bits each.
+    /// `P` weights a word, `J` of them before a shift, `B` bits each; `F` if they are numbers.
     #[inline(always)]
-    fn run<S: Simd, const P: usize, const J: usize, const B: usize>(self, simd: S) {
+    fn run<S: Simd, const P: usize, const J: usize, const B: usize, const F: bool>(self, simd: S) {
         let Few { w, x, n, blocks, y } = self;
         let width = blocks.len() * BLOCK;
         let (words, groups) = (w.k / P * BLOCK, w.k / w.group * BLOCK);
@@ -266,7 +281,13 @@ impl Few<'_> {
             while row < n {
                 let at = row * width + i * BLOCK;
                 let from = &x[row * w.k..];
-                if row + 4 <= n {
+                if row + 4 <= n && F {
+                    of.numbers::<S, 4, 1>(simd, from, &mut y[at..], width);
+                    row += 4;
+                } else if F {
+                    of.numbers::<S, 1, 4>(simd, from, &mut y[at..], width);
+                    row += 1;
+                } else if row + 4 <= n {
                     of.times::<S, P, J, B, 4, 1>(simd, from, &mut y[at..], width);
                     row += 4;
                 } else {
@@ -356,6 +377,7 @@ impl Block<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use tapml_graph::op::Packing;
 
     /// Numbers that look random: a multiplicative generator's high bits.
     fn words(count: usize) -> Vec<u32> {
@@ -372,13 +394,21 @@ mod tests {
     }
 
     fn expect_close(rows: usize, k: usize, bits: usize, group: usize, shifted: bool, n: usize) {
+        let packing = Packing::integers(bits as u32, group as u32, shifted);
+        expect_close_as(rows, k, packing, n);
+    }
+
+    fn expect_close_as(rows: usize, k: usize, packing: Packing, n: usize) {
+        let Packing { zeros: shifted, float, .. } = packing;
+        let (bits, group) = (packing.bits as usize, packing.group as usize);
         let q = words(rows * k * bits / 32);
         let scale: Vec<f32> = words(rows * k / group).iter().map(|&w| unit(w)).collect();
-        let middle = (1 << (bits - 1)) as f32;
+        let middle = packing.middle() as f32;
         let zero: Vec<f32> = words(scale.len()).iter().map(|w| (w >> 28) as f32).collect();
         let zero = shifted.then_some(&zero[..]);
         let x: Vec<f32> = words(n * k).iter().map(|&w| unit(w)).collect();
-        let packed = PackedRows::new(Quantized { q: &q, scale: &scale, zero, k, bits, group }).unwrap();
+        let packed =
+            PackedRows::new(Quantized { q: &q, scale: &scale, zero, k, bits, group, float }).unwrap();
         let y = packed.times(&x, n).unwrap();
         for i in 0..n {
             for o in 0..rows {
@@ -387,7 +417,7 @@ mod tests {
                     let word = q[(o * k + e) * bits / 32];
                     let value = word >> (e * bits % 32) & (u32::MAX >> (32 - bits));
                     let at = o * (k / group) + e / group;
-                    let value = f64::from(value as f32 - zero.map_or(middle, |z| z[at]));
+                    let value = f64::from(packing.element(value) - zero.map_or(middle, |z| z[at]));
                     let term = value * f64::from(scale[at]) * f64::from(x[i * k + e]);
                     (sum, size) = (sum + term, size + term.abs());
                 }
@@ -408,6 +438,34 @@ mod tests {
     }
 
     #[test]
+    fn products_are_those_of_unpacked_numbers() {
+        for (rows, k, group) in [(40, 128, 32), (33, 256, 256), (5, 96, 4), (700, 512, 64)] {
+            for n in [1, 3, 4, 6, 17] {
+                expect_close_as(rows, k, Packing::floats(group), n);
+            }
+        }
+    }
+
+    #[test]
+    fn every_number_comes_out_as_it_is() {
+        // Row `code` has the number `code` at one place after the other.
+        let q: Vec<u32> = (0..256u32).flat_map(|code| (0..4).map(move |e| code << (8 * e))).collect();
+        let scale = [1.0; 256];
+        let of = Quantized { q: &q, scale: &scale, zero: None, k: 16, bits: 8, group: 16, float: true };
+        let rows = PackedRows::new(of).unwrap();
+        for e in 0..4 {
+            let mut x = [0.0; 16];
+            x[5 * e] = 1.0;
+            let (y, mut unpacked) = (rows.times(&x, 1).unwrap(), [0.0; 16]);
+            for code in 0..256 {
+                assert_eq!(y[code as usize], float8(code), "{code:#x} at {e}");
+                rows.unpack(code as usize, &mut unpacked);
+                assert_eq!(unpacked[5 * e].to_bits(), float8(code).to_bits(), "{code:#x} at {e}");
+            }
+        }
+    }
+
+    #[test]
     fn a_gate_lets_pass_what_both_products_say() {
         for (rows, n) in [(40, 1), (700, 3), (33, 17)] {
             let (k, bits, group) = (256, 4, 32);
@@ -415,8 +473,8 @@ mod tests {
                 let q = words(rows * k * bits / 32 + shift).split_off(shift);
                 let scale: Vec<f32> =
                     words(rows * k / group + shift).iter().map(|&w| 0.1 * unit(w)).collect();
-                PackedRows::new(Quantized { q: &q, scale: &scale[shift..], zero: None, k, bits, group })
-                    .unwrap()
+                let scale = &scale[shift..];
+                PackedRows::new(Quantized { q: &q, scale, zero: None, k, bits, group, float: false }).unwrap()
             };
             let (gate, up) = (weight(0), weight(5));
             let x: Vec<f32> = words(n * k).iter().map(|&w| unit(w)).collect();
@@ -435,7 +493,10 @@ mod tests {
 
     #[test]
     fn sizes_must_agree() {
-        let given = |k, bits, group| Quantized { q: &[0; 8], scale: &[1.0; 2], zero: None, k, bits, group };
+        let given = |k, bits, group| {
+            let (q, scale): (&[u32], &[f32]) = (&[0; 8], &[1.0; 2]);
+            Quantized { q, scale, zero: None, k, bits, group, float: false }
+        };
         assert!(PackedRows::new(given(64, 4, 32)).is_ok());
         assert!(PackedRows::new(given(64, 3, 32)).is_err());
         assert!(PackedRows::new(given(48, 4, 32)).is_err());

@@ -31,7 +31,7 @@ pub struct GraphArgs {
     /// Keep the checkpoint's operators one by one instead of fusing neighbours
     #[arg(long)]
     pub no_fuse: bool,
-    /// Quantise the weights: q4, q4a or q8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
+    /// Quantise the weights: q4, q4a, q8 or fp8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
     #[arg(long, value_name = "SCHEME")]
     pub quantize: Option<Scheme>,
 }

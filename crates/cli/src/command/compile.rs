@@ -44,7 +44,7 @@ pub struct CompileCommand {
     /// Gigabytes of memory of each target, instead of those assumed
     #[arg(long, value_name = "GB", value_parser = gigabytes)]
     memory: Option<u64>,
-    /// Plan with quantised weights too: q4, q4a or q8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
+    /// Plan with quantised weights too: q4, q4a, q8 or fp8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
     #[arg(long, value_name = "SCHEME")]
     quantize: Option<Scheme>,
     /// Write the matrix as a page in Markdown, too

@@ -15,7 +15,7 @@ use tapml::import::quantize::{Scheme, write};
 pub struct QuantizeCommand {
     /// Folder in Hugging Face layout
     model: PathBuf,
-    /// q4, q4a or q8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
+    /// q4, q4a, q8 or fp8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
     #[arg(long, value_name = "SCHEME", default_value = "q4")]
     scheme: Scheme,
     /// The folder to write, which holds no model yet

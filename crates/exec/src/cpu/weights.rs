@@ -83,8 +83,8 @@ fn pack(packing: Packing, parts: &[Tensor]) -> Result<Stack> {
         let missing = || Error::bug("fewer scales than rows");
         let scale = part(scales).ok_or_else(missing)?;
         let zero = zeros.map(|zeros| part(zeros.values()).ok_or_else(missing)).transpose()?;
-        let bits = packing.bits as usize;
-        PackedRows::new(Quantized { q, scale: &scale, zero: zero.as_deref(), k, bits, group })
+        let (bits, float) = (packing.bits as usize, packing.float);
+        PackedRows::new(Quantized { q, scale: &scale, zero: zero.as_deref(), k, bits, group, float })
     };
     words.as_ids()?.chunks_exact(each).enumerate().map(matrix).collect()
 }

@@ -17,7 +17,7 @@ mod shape;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
 pub use gelu::GeluForm;
-pub use packing::{PACKED_BITS, Packing};
+pub use packing::{PACKED_BITS, Packing, float8};
 pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};

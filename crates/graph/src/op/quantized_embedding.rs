@@ -19,6 +19,9 @@ pub struct QuantizedEmbedding {
     /// Whether each group has a zero point of its own.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub zeros: bool,
+    /// Whether elements are numbers of 8 bits instead of integers.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub float: bool,
     /// Dtype of the output.
     pub dtype: DType,
 }
@@ -26,13 +29,13 @@ pub struct QuantizedEmbedding {
 impl QuantizedEmbedding {
     /// `embedding` of a table packed like this.
     pub fn of(packing: Packing, embedding: &Embedding) -> QuantizedEmbedding {
-        let Packing { bits, group, zeros } = packing;
-        QuantizedEmbedding { bits, group, zeros, dtype: embedding.dtype }
+        let Packing { bits, group, zeros, float } = packing;
+        QuantizedEmbedding { bits, group, zeros, float, dtype: embedding.dtype }
     }
 
     /// How its table is packed.
     pub fn packing(&self) -> Packing {
-        Packing { bits: self.bits, group: self.group, zeros: self.zeros }
+        Packing { bits: self.bits, group: self.group, zeros: self.zeros, float: self.float }
     }
 
     fn packed(&self) -> Packed {
@@ -52,17 +55,21 @@ impl Operator for QuantizedEmbedding {
     }
 
     fn samples() -> Vec<Sample> {
-        let case = |name: &str, n, width, [bits, group]: [u32; 2], zeros, dtype| {
-            let packing = Packing { bits, group, zeros };
+        let of = |name: &str, n, width, packing: Packing, dtype| {
             Sample::new(name, QuantizedEmbedding::of(packing, &Embedding { dtype }), n, 0)
                 .input(DType::U32, "n", Fill::Below(37))
                 .packed(packing, "37", width)
+        };
+        let case = |name: &str, n, width, [bits, group]: [u32; 2], zeros, dtype| {
+            of(name, n, width, Packing::integers(bits, group, zeros), dtype)
         };
         vec![
             case("prefill", 9, 64, [4, 32], false, DType::F32),
             case("decode", 1, 1024, [8, 32], false, DType::F32),
             case("zeros", 3, 40, [4, 8], true, DType::F32),
             case("f16 output", 5, 96, [8, 32], true, DType::F16),
+            of("fp8", 7, 96, Packing::floats(32), DType::F32),
+            of("fp8, f16 output", 4, 64, Packing::floats(64), DType::F16),
         ]
     }
 }

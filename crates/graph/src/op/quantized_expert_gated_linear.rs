@@ -20,12 +20,21 @@ pub struct QuantizedExpertGatedLinear {
     pub bits: u32,
     /// Neighbouring elements of a row that share a scale.
     pub group: u32,
+    /// Whether elements are numbers of 8 bits instead of integers.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub float: bool,
 }
 
 impl QuantizedExpertGatedLinear {
+    /// The operator for weights packed like this, without zeros.
+    pub fn of(packing: Packing) -> QuantizedExpertGatedLinear {
+        let Packing { bits, group, zeros: _, float } = packing;
+        QuantizedExpertGatedLinear { bits, group, float }
+    }
+
     /// How its weights are packed.
     pub fn packing(&self) -> Packing {
-        Packing { bits: self.bits, group: self.group, zeros: false }
+        Packing { bits: self.bits, group: self.group, zeros: false, float: self.float }
     }
 
     fn packed(&self) -> Packed {
@@ -45,14 +54,15 @@ impl Operator for QuantizedExpertGatedLinear {
     }
 
     fn samples() -> Vec<Sample> {
-        let case = |name: &str, n, [count, slots]: [u32; 2], [o, k, columns]: [u32; 3], [bits, group]: [u32; 2], x| {
-            let op = QuantizedExpertGatedLinear { bits, group };
-            let packing = op.packing();
-            Sample::new(name, op, n, 0)
+        let of = |name: &str, n, [count, slots]: [u32; 2], [o, k, columns]: [u32; 3], packing: Packing, x| {
+            Sample::new(name, QuantizedExpertGatedLinear::of(packing), n, 0)
                 .input(x, &format!("n,{columns}"), Fill::Normal(1.0))
                 .packed(packing, &format!("{count},{o}"), k)
                 .packed(packing, &format!("{count},{o}"), k)
                 .input(DType::U32, &format!("n,{slots}"), Fill::Below(count))
+        };
+        let case = |name: &str, n, chosen, sizes, [bits, group]: [u32; 2], x| {
+            of(name, n, chosen, sizes, Packing::integers(bits, group, false), x)
         };
         vec![
             case("prefill", 17, [6, 2], [40, 64, 64], [4, 32], DType::F32),
@@ -64,6 +74,8 @@ impl Operator for QuantizedExpertGatedLinear {
             case("a block for each slot", 11, [6, 2], [24, 128, 256], [4, 32], DType::F32),
             case("8 bits, odd outputs, many rows", 70, [2, 1], [17, 40, 40], [8, 8], DType::F32),
             case("f16", 9, [4, 2], [32, 64, 64], [4, 64], DType::F16),
+            of("fp8", 19, [5, 2], [40, 64, 64], Packing::floats(32), DType::F32),
+            of("fp8, decode, f16", 1, [4, 2], [33, 96, 96], Packing::floats(16), DType::F16),
         ]
     }
 

@@ -19,18 +19,21 @@ pub struct QuantizedExpertLinear {
     /// Whether each group has a zero point of its own.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub zeros: bool,
+    /// Whether elements are numbers of 8 bits instead of integers.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub float: bool,
 }
 
 impl QuantizedExpertLinear {
     /// The operator for weights packed like this.
     pub fn of(packing: Packing) -> QuantizedExpertLinear {
-        let Packing { bits, group, zeros } = packing;
-        QuantizedExpertLinear { bits, group, zeros }
+        let Packing { bits, group, zeros, float } = packing;
+        QuantizedExpertLinear { bits, group, zeros, float }
     }
 
     /// How its weights are packed.
     pub fn packing(&self) -> Packing {
-        Packing { bits: self.bits, group: self.group, zeros: self.zeros }
+        Packing { bits: self.bits, group: self.group, zeros: self.zeros, float: self.float }
     }
 
     fn packed(&self) -> Packed {
@@ -50,12 +53,14 @@ impl Operator for QuantizedExpertLinear {
     }
 
     fn samples() -> Vec<Sample> {
-        let case = |name: &str, n, [count, slots]: [u32; 2], [o, k, columns]: [u32; 3], [bits, group]: [u32; 2], zeros, x| {
-            let packing = Packing { bits, group, zeros };
+        let of = |name: &str, n, [count, slots]: [u32; 2], [o, k, columns]: [u32; 3], packing: Packing, x| {
             Sample::new(name, QuantizedExpertLinear::of(packing), n, 0)
                 .input(x, &format!("n,{columns}"), Fill::Normal(1.0))
                 .packed(packing, &format!("{count},{o}"), k)
                 .input(DType::U32, &format!("n,{slots}"), Fill::Below(count))
+        };
+        let case = |name: &str, n, chosen, sizes, [bits, group]: [u32; 2], zeros, x| {
+            of(name, n, chosen, sizes, Packing::integers(bits, group, zeros), x)
         };
         let bias = |sample: Sample, dtype, [count, o]: [u32; 2]| {
             sample.input(dtype, &format!("{count},{o}"), Fill::Normal(1.0))
@@ -75,6 +80,8 @@ impl Operator for QuantizedExpertLinear {
             case("8 bits, one slot, many rows", 70, [2, 1], [33, 64, 64], [8, 32], false, DType::F32),
             bias(case("zeros and bias", 10, [5, 3], [21, 128, 128], [4, 128], true, DType::F32), DType::F32, [5, 21]),
             bias(case("f16", 9, [4, 2], [32, 32, 64], [8, 32], false, DType::F16), DType::BF16, [4, 32]),
+            of("fp8", 21, [6, 2], [24, 128, 256], Packing::floats(32), DType::F32),
+            bias(of("fp8, decode, f16, bias", 1, [4, 2], [35, 64, 64], Packing::floats(8), DType::F16), DType::BF16, [4, 35]),
         ]
     }
 

@@ -19,18 +19,21 @@ pub struct QuantizedGatedLinear {
     /// Whether each group has a zero point of its own.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub zeros: bool,
+    /// Whether elements are numbers of 8 bits instead of integers.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub float: bool,
 }
 
 impl QuantizedGatedLinear {
     /// The operator for weights packed like this.
     pub fn of(packing: Packing) -> QuantizedGatedLinear {
-        let Packing { bits, group, zeros } = packing;
-        QuantizedGatedLinear { bits, group, zeros }
+        let Packing { bits, group, zeros, float } = packing;
+        QuantizedGatedLinear { bits, group, zeros, float }
     }
 
     /// How its weights are packed.
     pub fn packing(&self) -> Packing {
-        Packing { bits: self.bits, group: self.group, zeros: self.zeros }
+        Packing { bits: self.bits, group: self.group, zeros: self.zeros, float: self.float }
     }
 
     fn packed(&self) -> Packed {
@@ -50,12 +53,14 @@ impl Operator for QuantizedGatedLinear {
     }
 
     fn samples() -> Vec<Sample> {
-        let case = |name: &str, n, [k, o]: [u32; 2], [bits, group]: [u32; 2], zeros, x| {
-            let packing = Packing { bits, group, zeros };
+        let of = |name: &str, n, [k, o]: [u32; 2], packing: Packing, x| {
             Sample::new(name, QuantizedGatedLinear::of(packing), n, 0)
                 .input(x, &format!("n,{k}"), Fill::Normal(1.0))
                 .packed(packing, &o.to_string(), k)
                 .packed(packing, &o.to_string(), k)
+        };
+        let case = |name: &str, n, size, [bits, group]: [u32; 2], zeros, x| {
+            of(name, n, size, Packing::integers(bits, group, zeros), x)
         };
         let far = |mut sample: Sample| {
             sample.inputs[0].fill = Fill::Around(-2.0, 0.5);
@@ -73,6 +78,10 @@ impl Operator for QuantizedGatedLinear {
             far(case("one row, zeros", 1, [256, 16], [4, 128], true, DType::F16)),
             far(case("one row, 8 bits", 1, [384, 16], [8, 32], false, DType::F16)),
             case("one row, f32", 1, [512, 16], [4, 32], false, DType::F32),
+            of("fp8", 18, [96, 40], Packing::floats(32), DType::F32),
+            of("fp8, f16, many rows", 67, [256, 72], Packing::floats(32), DType::F16),
+            far(of("one row, fp8", 1, [384, 24], Packing::floats(32), DType::F16)),
+            of("one row, fp8, f32", 1, [256, 16], Packing::floats(128), DType::F32),
         ]
     }
 

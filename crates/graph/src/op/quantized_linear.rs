@@ -19,6 +19,9 @@ pub struct QuantizedLinear {
     /// Whether each group has a zero point of its own.
     #[serde(default, skip_serializing_if = "super::is_default")]
     pub zeros: bool,
+    /// Whether elements are numbers of 8 bits instead of integers.
+    #[serde(default, skip_serializing_if = "super::is_default")]
+    pub float: bool,
     /// Dtype of the output, if not that of `x`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dtype: Option<DType>,
@@ -27,13 +30,13 @@ pub struct QuantizedLinear {
 impl QuantizedLinear {
     /// `linear` on weights packed like this.
     pub fn of(packing: Packing, linear: &Linear) -> QuantizedLinear {
-        let Packing { bits, group, zeros } = packing;
-        QuantizedLinear { bits, group, zeros, dtype: linear.dtype }
+        let Packing { bits, group, zeros, float } = packing;
+        QuantizedLinear { bits, group, zeros, float, dtype: linear.dtype }
     }
 
     /// How its weight is packed.
     pub fn packing(&self) -> Packing {
-        Packing { bits: self.bits, group: self.group, zeros: self.zeros }
+        Packing { bits: self.bits, group: self.group, zeros: self.zeros, float: self.float }
     }
 
     fn packed(&self) -> Packed {
@@ -53,25 +56,30 @@ impl Operator for QuantizedLinear {
     }
 
     fn samples() -> Vec<Sample> {
-        let case = |name: &str, n, [k, o]: [u32; 2], [bits, group]: [u32; 2], zeros, x| {
-            let packing = Packing { bits, group, zeros };
+        let of = |name: &str, n, [k, o]: [u32; 2], packing: Packing, x| {
             Sample::new(name, QuantizedLinear::of(packing, &Linear::default()), n, 0)
                 .input(x, &format!("n,{k}"), Fill::Normal(1.0))
                 .packed(packing, &o.to_string(), k)
         };
+        let case = |name: &str, n, size, [bits, group]: [u32; 2], zeros, x| {
+            of(name, n, size, Packing::integers(bits, group, zeros), x)
+        };
         let bias = |sample: Sample, dtype, o: u32| sample.input(dtype, &o.to_string(), Fill::Normal(1.0));
         // Numbers far from zero cancel, and an output of f32 hides nothing of what that costs.
-        let row = |name: &str, size, [bits, group]: [u32; 2], zeros, fill| {
-            let mut sample = case(name, 1, size, [bits, group], zeros, DType::F16);
+        let row_of = |name: &str, size, packing, fill| {
+            let mut sample = of(name, 1, size, packing, DType::F16);
             let wide = Linear { dtype: Some(DType::F32) };
-            sample.op = QuantizedLinear::of(Packing { bits, group, zeros }, &wide).into();
+            sample.op = QuantizedLinear::of(packing, &wide).into();
             sample.inputs[0].fill = fill;
             sample
+        };
+        let row = |name: &str, size, [bits, group]: [u32; 2], zeros, fill| {
+            row_of(name, size, Packing::integers(bits, group, zeros), fill)
         };
         let far = Fill::Around(4.0, 0.5);
         let mut widened = case("f16 in, f32 out", 2, [64, 24], [8, 32], false, DType::F16);
         let wide = Linear { dtype: Some(DType::F32) };
-        widened.op = QuantizedLinear::of(Packing { bits: 8, group: 32, zeros: false }, &wide).into();
+        widened.op = QuantizedLinear::of(Packing::integers(8, 32, false), &wide).into();
         vec![
             case("prefill", 17, [64, 40], [4, 32], false, DType::F32),
             case("decode", 1, [320, 160], [4, 32], false, DType::F32),
@@ -92,6 +100,12 @@ impl Operator for QuantizedLinear {
             bias(row("one row, 8 bits, bias", [640, 16], [8, 32], false, far), DType::F16, 16),
             case("one row, f32", 1, [512, 32], [4, 64], false, DType::F32),
             case("one row, 8 bits, f32", 1, [384, 16], [8, 32], false, DType::F32),
+            of("fp8", 9, [96, 65], Packing::floats(32), DType::F32),
+            bias(of("fp8, groups of 4, bias", 3, [72, 21], Packing::floats(4), DType::F32), DType::BF16, 21),
+            of("fp8, f16, many rows", 67, [384, 136], Packing::floats(32), DType::F16),
+            bias(row_of("one row, fp8, bias", [640, 16], Packing::floats(32), far), DType::F16, 16),
+            row_of("one row, fp8, one group, outliers", [512, 32], Packing::floats(512), Fill::Spiky(30.0)),
+            of("one row, fp8, f32", 1, [384, 16], Packing::floats(128), DType::F32),
         ]
     }
 

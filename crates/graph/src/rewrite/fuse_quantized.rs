@@ -42,9 +42,7 @@ fn matches(graph: &Graph, node: &Node) -> Option<(Op, Vec<ValueId>)> {
         Op::Embedding(embedding) => QuantizedEmbedding::of(packing, embedding).into(),
         Op::ExpertLinear(_) => QuantizedExpertLinear::of(packing).into(),
         Op::GatedLinear(_) => QuantizedGatedLinear::of(packing).into(),
-        Op::ExpertGatedLinear(_) if !packing.zeros => {
-            QuantizedExpertGatedLinear { bits: packing.bits, group: packing.group }.into()
-        }
+        Op::ExpertGatedLinear(_) if !packing.zeros => QuantizedExpertGatedLinear::of(packing).into(),
         _ => return None,
     };
     let parts = stored.iter().flat_map(|(_, parts)| parts.iter());

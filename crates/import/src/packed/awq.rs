@@ -52,7 +52,7 @@ impl Awq {
         k: usize,
     ) -> Result<(Packing, Make)> {
         let group = self.group.map_or(k, |group| group as usize);
-        let packing = Packing { bits: 4, group: group as u32, zeros: true };
+        let packing = Packing::integers(4, group as u32, true);
         packing.check()?;
         if !k.is_multiple_of(group) || !outputs.is_multiple_of(PER_WORD) {
             return Err(Error::unsupported(format!("a matrix [{outputs}, {k}] in groups of {group}")));

@@ -53,7 +53,7 @@ impl Gptq {
         k: usize,
     ) -> Result<(Packing, Make)> {
         let group = self.group.map_or(k, |group| group as usize);
-        let mut packing = Packing { bits: self.bits, group: group as u32, zeros: true };
+        let mut packing = Packing::integers(self.bits, group as u32, true);
         packing.check()?;
         let (per_word, groups) = (packing.per_word() as usize, k / group.max(1));
         if !k.is_multiple_of(group) || !outputs.is_multiple_of(per_word) {

@@ -2,6 +2,7 @@
 //! weight, and how they become the words and scales that operators read.
 
 mod awq;
+mod fp8;
 mod gptq;
 
 use crate::config::Section;
@@ -17,7 +18,7 @@ use tapml_graph::{DType, Derived, Error, Graph, Result, Symbols, Tensor, Value};
 const KEY: &str = "quantization_config";
 /// Methods that are read, for messages.
 const SERVED: &str = "read are `awq` (version gemm, 4 bits, with zero points), `gptq` (4 and 8 bits, without a reordering of \
-                      columns) and `tapml` (what `tapml quantize` writes); else take the checkpoint with f32, f16 or bf16 \
+                      columns), `fp8` (e4m3, scales of tensors, rows or blocks) and `tapml` (what `tapml quantize` writes); else take the checkpoint with f32, f16 or bf16 \
                       weights";
 
 /// The matrix of one packed tensor: its own shape, and how it is packed.
@@ -49,8 +50,11 @@ struct Parts {
 /// How weights of a checkpoint are stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
-    /// As `tapml quantize` writes them: words, scales and zeros under [`tapml_graph::rewrite::PART_NAMES`].
-    Own,
+    /// As `tapml quantize` writes them: words, scales and zeros under [`tapml_graph::rewrite::PART_NAMES`]. Weights that are
+    /// listed here are numbers of 8 bits.
+    Own(HashSet<String>),
+    /// Numbers of e4m3 in the weight's own tensor.
+    Fp8(fp8::Fp8),
     /// Groups along the inputs, words along the inputs. Frantar et al., "GPTQ", 2023; layout of AutoGPTQ.
     Gptq(gptq::Gptq),
     /// Groups along the inputs, words along the outputs. Lin et al., "AWQ", 2024; layout of AutoAWQ.
@@ -63,9 +67,11 @@ impl Method {
         let Some(config) = root.section(KEY)? else { return Ok(None) };
         let method = match config.text_or("quant_method", "")? {
             "tapml" => match config.size_or("version", 1, 0..=u32::MAX)? {
-                1 => Ok(Method::Own),
-                other => Err(config.unsupported("version", &format!("version {other}, known is 1"))),
+                1 => Ok(Method::Own(HashSet::new())),
+                2 => Ok(Method::Own(config.texts("float")?.into_iter().map(str::to_string).collect())),
+                other => Err(config.unsupported("version", &format!("version {other}, known are 1 and 2"))),
             },
+            "fp8" => fp8::Fp8::read(&config).map(Method::Fp8),
             "gptq" => gptq::Gptq::read(&config).map(Method::Gptq),
             "awq" => awq::Awq::read(&config).map(Method::Awq),
             "" => Err(config.unsupported("quant_method", "weights that are quantised by no named method")),
@@ -90,7 +96,8 @@ impl Method {
     /// The tensor that a weight of this name is stored in, if it is packed.
     fn tensor(&self, name: &str) -> Option<String> {
         match self {
-            Method::Own => Some(format!("{name}.q")),
+            Method::Own(_) => Some(format!("{name}.q")),
+            Method::Fp8(_) => name.ends_with(".weight").then(|| name.to_string()),
             Method::Gptq(_) | Method::Awq(_) => Some(format!("{}.qweight", name.strip_suffix(".weight")?)),
         }
     }
@@ -116,6 +123,16 @@ pub struct Loaded {
     pub derived: Vec<(Vec<String>, Derived)>,
     /// Names of tensors that are used so.
     pub used: HashSet<String>,
+    /// What scales lose of their size at most, where f16 does not hold them.
+    pub lost: f64,
+}
+
+impl Loaded {
+    /// What to know about the weights that is no failure.
+    pub fn note(&self) -> Option<String> {
+        let part = (self.lost > 0.0).then(|| (1.0 / self.lost).floor())?;
+        Some(format!("scales of fp8 weights are rounded from f32 to f16: by a {part}th part of them at most"))
+    }
 }
 
 impl<'a> Packed<'a> {
@@ -123,7 +140,7 @@ impl<'a> Packed<'a> {
     pub fn of(weights: &'a Weights, root: &Section) -> Result<Packed<'a>> {
         let method = Method::read(root)?;
         let mut own = HashSet::new();
-        if method == Some(Method::Own) {
+        if matches!(method, Some(Method::Own(_))) {
             for name in weights.names().filter_map(|name| name.strip_suffix(".q")) {
                 own.insert(name.to_string());
                 own.extend(name.rsplit_once('.').map(|(before, _)| before.to_string()));
@@ -140,25 +157,35 @@ impl<'a> Packed<'a> {
     }
 
     fn holds(&self, name: &str) -> bool {
-        let tensor = self.method.as_ref().and_then(|method| method.tensor(name));
-        tensor.is_some_and(|tensor| self.weights.shape(&tensor).is_some())
+        let Some(method) = &self.method else { return false };
+        method.tensor(name).is_some_and(|tensor| match method {
+            Method::Fp8(_) => fp8::Fp8::holds(self.weights, &tensor),
+            _ => self.weights.shape(&tensor).is_some(),
+        })
     }
 
-    /// The graph with packed weights in the place of those that the checkpoint stores so, if any, and these weights.
-    pub fn load(&self, graph: &Graph, sources: &HashMap<String, Source>) -> Result<Loaded> {
+    /// The graph with packed weights in the place of those that the checkpoint stores so, if any, and these weights. Fails on
+    /// NaN if asked to look for it.
+    pub fn load(
+        &self,
+        graph: &Graph,
+        sources: &HashMap<String, Source>,
+        check_finite: bool,
+    ) -> Result<Loaded> {
         let mut loaded = Loaded {
             graph: graph.clone(),
             packed: HashSet::new(),
             given: HashMap::new(),
             derived: Vec::new(),
             used: HashSet::new(),
+            lost: 0.0,
         };
         let Some(method) = &self.method else { return Ok(loaded) };
         let mut packings = HashMap::new();
         for (_, value) in graph.weights() {
             let found = match method {
-                Method::Own => self.own(value, &mut loaded),
-                Method::Gptq(_) | Method::Awq(_) => self.foreign(method, value, sources, &mut loaded),
+                Method::Own(floats) => self.own(value, floats.contains(&value.name), &mut loaded),
+                _ => self.foreign(method, value, (sources, check_finite), &mut loaded),
             };
             if let Some(packing) = found.map_err(|e| e.context(format!("weight `{}`", value.name)))? {
                 packings.insert(value.name.clone(), packing);
@@ -170,13 +197,13 @@ impl<'a> Packed<'a> {
     }
 
     /// A weight that lies in the checkpoint as operators read it.
-    fn own(&self, value: &Value, loaded: &mut Loaded) -> Result<Option<Packing>> {
+    fn own(&self, value: &Value, float: bool, loaded: &mut Loaded) -> Result<Option<Packing>> {
         let name = &value.name;
         let Some(words) = self.weights.ty(&format!("{name}.q")) else { return Ok(None) };
         let zeros = self.weights.ty(&format!("{name}.zero")).is_some();
         let scales = self.weights.ty(&format!("{name}.scale"));
         let k = value.ty.shape.last().and_then(tapml_graph::Dim::as_const).unwrap_or(0);
-        let packing = scales.and_then(|scales| packing_of(k, &words, &scales, zeros));
+        let packing = scales.and_then(|scales| packing_of(k, &words, &scales, zeros, float));
         let packing = packing.ok_or_else(|| {
             Error::invalid(format!("its words {words} and scales are none of a weight {}", value.ty))
         })?;
@@ -194,7 +221,7 @@ impl<'a> Packed<'a> {
         &self,
         method: &Method,
         value: &Value,
-        sources: &HashMap<String, Source>,
+        (sources, check_finite): (&HashMap<String, Source>, bool),
         loaded: &mut Loaded,
     ) -> Result<Option<Packing>> {
         let source = sources.get(&value.name);
@@ -219,11 +246,17 @@ impl<'a> Packed<'a> {
         let (packing, make) = match method {
             Method::Gptq(gptq) => gptq.weight(self.weights, &bases, outputs, k)?,
             Method::Awq(awq) => awq.weight(self.weights, &bases, outputs, k)?,
-            Method::Own => return Err(Error::bug("its own method is not another's")),
+            Method::Fp8(fp8) => {
+                let (packing, make, lost) = fp8.weight(self.weights, &bases, [outputs, k], check_finite)?;
+                loaded.lost = loaded.lost.max(lost);
+                (packing, make)
+            }
+            Method::Own(_) => return Err(Error::bug("its own method is not another's")),
         };
         for base in &bases {
-            let parts = ["qweight", "qzeros", "scales", "g_idx"].map(|part| format!("{base}.{part}"));
-            loaded.used.extend(parts);
+            let parts =
+                ["weight", "qweight", "qzeros", "scales", "g_idx"].map(|part| format!("{base}.{part}"));
+            loaded.used.extend(parts.into_iter().chain(fp8::Fp8::others(base)));
         }
         let types = packed_types(&value.ty, packing)?;
         let shapes: Vec<Vec<usize>> =

@@ -82,8 +82,8 @@ fn packing(
         Class::Embedding => scheme.embedding,
         Class::Head => scheme.head,
     });
-    // The most bits of all uses; a weight that one use keeps is kept.
-    let form = forms.max_by_key(|form| form.packing().map_or(u32::MAX, |p| p.bits));
+    // The most bits of all uses, of which integers err less; a weight that one use keeps is kept.
+    let form = forms.max_by_key(|form| form.packing().map_or((u32::MAX, true), |p| (p.bits, !p.float)));
     let packing = form.and_then(|form| form.packing()).ok_or("is to be kept")?;
     let outputs = weight.ty.shape.iter().rev().nth(1).and_then(Dim::as_const).unwrap_or(0);
     if outputs < FEWEST_OUTPUTS {
@@ -179,6 +179,11 @@ output logits = logits
         // A tied table takes the form of more bits of its two uses.
         assert_eq!(choose("q4,embedding=q4").packings["table"].bits, 8);
         assert_eq!(choose("q4,embedding=q4,head=q4").packings["table"].bits, 4);
+        for text in ["q4,embedding=fp8", "q4,head=fp8", "fp8"] {
+            assert_eq!(choose(text).packings["table"], Packing::integers(8, 32, false), "{text}");
+        }
+        assert_eq!(choose("fp8").packings["even"], Packing::floats(32));
+        assert_eq!(choose("q4,embedding=fp8,head=q4").packings["table"], Packing::floats(32));
         assert!(!choose("q4,head=keep").packings.contains_key("table"));
         assert!(super::choose(&graph, &"keep,embedding=keep,head=keep".parse().unwrap()).is_err());
     }

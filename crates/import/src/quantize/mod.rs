@@ -2,6 +2,7 @@
 //! and scales are made when somebody asks for them, so that a checkpoint of any size passes through.
 
 mod choose;
+mod float;
 mod pack;
 mod scheme;
 mod write;
@@ -72,17 +73,23 @@ pub(crate) fn parts_of(weight: &str, packing: Packing) -> Vec<String> {
 }
 
 /// How words and scales, and perhaps zeros, of these types are packed, if they can be those of one weight with rows of
-/// `k` elements.
-pub(crate) fn packing_of(k: u64, words: &TensorType, scales: &TensorType, zeros: bool) -> Option<Packing> {
+/// `k` elements, which are numbers if `float`.
+pub(crate) fn packing_of(
+    k: u64,
+    words: &TensorType,
+    scales: &TensorType,
+    zeros: bool,
+    float: bool,
+) -> Option<Packing> {
     let last = |ty: &TensorType| ty.shape.last()?.as_const().filter(|&size| size > 0);
     let bits = last(words)?.checked_mul(32)?.checked_div(k)?;
     let group = k.checked_div(last(scales)?)?;
-    let packing = Packing { bits: bits.try_into().ok()?, group: group.try_into().ok()?, zeros };
+    let packing = Packing { bits: bits.try_into().ok()?, group: group.try_into().ok()?, zeros, float };
     packing.check().is_ok().then_some(packing)
 }
 
 /// The weights of a graph that operators read as words and scales, with their packing.
-fn packings(graph: &Graph) -> HashMap<String, Packing> {
+pub(crate) fn packings(graph: &Graph) -> HashMap<String, Packing> {
     use tapml_graph::Op;
     let mut found = HashMap::new();
     for node in graph.nodes() {

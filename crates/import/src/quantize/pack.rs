@@ -1,6 +1,7 @@
 //! Numbers to words and scales. A scale is searched that makes the squared error of its group small, among those that
 //! f16 holds, so that the words are the best for the scale as it is stored.
 
+use super::float::floats;
 use half::f16;
 use rayon::prelude::*;
 use tapml_graph::op::Packing;
@@ -34,9 +35,10 @@ pub fn pack(weight: &Tensor, packing: Packing) -> Result<Vec<Tensor>> {
         let mut codes = vec![0u8; group];
         let groups = numbers.chunks_exact(group).zip(words.chunks_exact_mut(group / per_word));
         for (((numbers, words), scale), zero) in groups.zip(scales).zip(zeros) {
-            (*scale, *zero) = match packing.zeros {
-                true => with_zero(numbers, packing, &mut codes),
-                false => (symmetric(numbers, packing, &mut codes), f16::ZERO),
+            (*scale, *zero) = match packing {
+                Packing { float: true, .. } => (floats(numbers, &mut codes), f16::ZERO),
+                Packing { zeros: true, .. } => with_zero(numbers, packing, &mut codes),
+                _ => (symmetric(numbers, packing, &mut codes), f16::ZERO),
             };
             if scale.is_infinite() {
                 return Err(Error::unsupported(format!(
@@ -92,9 +94,9 @@ fn symmetric(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> f16 {
     let mut best = (f32::INFINITY, f16::ZERO);
     for scale in reach.iter().map(|reach| -largest / (middle + reach)) {
         let first = f16::from_f32(scale);
-        let (error, fitted) = fit(numbers, first.to_f32(), middle);
+        let (error, fitted) = fit(numbers, first.to_f32(), |x| step(x, middle));
         let refined = f16::from_f32(fitted);
-        let (again, _) = fit(numbers, refined.to_f32(), middle);
+        let (again, _) = fit(numbers, refined.to_f32(), |x| step(x, middle));
         for found in [(error, first), (again, refined)] {
             if found.0 < best.0 {
                 best = found;
@@ -112,12 +114,13 @@ fn symmetric(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> f16 {
     best.1
 }
 
-/// The squared error of a group with this scale, and the scale that fits the same codes best: `Σ x·c / Σ c²`.
-fn fit(numbers: &[f32], scale: f32, middle: f32) -> (f32, f32) {
+/// The squared error of a group with this scale, and the scale that fits the same codes best: `Σ x·c / Σ c²`. `nearest` gives
+/// what of a scale a number becomes.
+pub(super) fn fit(numbers: &[f32], scale: f32, nearest: impl Fn(f32) -> f32) -> (f32, f32) {
     let inverse = inverse(scale);
     let (mut error, mut product, mut square) = (0.0f32, 0.0f32, 0.0f32);
     for &x in numbers {
-        let c = step(x * inverse, middle);
+        let c = nearest(x * inverse);
         let off = x - c * scale;
         error += off * off;
         product += x * c;
@@ -138,7 +141,8 @@ fn nearest(x: f32) -> f32 {
     (x + FAR) - FAR
 }
 
-fn inverse(scale: f32) -> f32 {
+/// What numbers are multiplied by to be divided by a scale; 0 for none.
+pub(super) fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
@@ -181,11 +185,12 @@ mod tests {
     use tapml_graph::{Op, Symbols};
     use tapml_reference::{Value, eval};
 
-    const FORMS: [Packing; 4] = [
-        Packing { bits: 4, group: 32, zeros: false },
-        Packing { bits: 4, group: 128, zeros: true },
-        Packing { bits: 8, group: 32, zeros: false },
-        Packing { bits: 8, group: 64, zeros: true },
+    const FORMS: [Packing; 5] = [
+        Packing::integers(4, 32, false),
+        Packing::integers(4, 128, true),
+        Packing::integers(8, 32, false),
+        Packing::integers(8, 64, true),
+        Packing::floats(32),
     ];
 
     /// Numbers with heavy tails, the same each time.
@@ -213,7 +218,7 @@ mod tests {
 
     #[test]
     fn errors_are_within_half_a_step_of_the_range() {
-        for packing in FORMS {
+        for packing in FORMS.into_iter().filter(|packing| !packing.float) {
             for dtype in [DType::F32, DType::BF16] {
                 let weight = Tensor::from_f32_as(dtype, vec![3, 5, 256], sample(3 * 5 * 256)).unwrap();
                 let found = restored(&weight, packing);
@@ -227,6 +232,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn errors_of_numbers_are_within_half_of_their_last_bit() {
+        let weight = Tensor::from_f32(vec![15, 256], sample(15 * 256)).unwrap();
+        let found = restored(&weight, Packing::floats(32));
+        for (x, y) in weight.to_f64().chunks(32).zip(found.chunks(32)) {
+            let most = x.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            // 3 bits of mantissa; below 2^-6 of 448 a step of 2^-9, of whatever the largest becomes.
+            let allowed = |x: f64| (x.abs() / 16.0).max(most / 448.0 * 2f64.powi(-9)) * 1.02;
+            // The scale that errs least may leave the largest beyond the largest code.
+            let within =
+                |(x, y): (&f64, &f64)| (x - y).abs() <= allowed(*x).max((x.abs() - 0.93 * most) * 1.02);
+            assert!(x.iter().zip(y).all(within), "{x:?} {y:?}");
+        }
+        let (ours, eight) = (error(&weight, &found), error(&weight, &restored(&weight, FORMS[2])));
+        assert!(ours < 30.0 * eight && ours > eight, "{ours} {eight}");
     }
 
     #[test]

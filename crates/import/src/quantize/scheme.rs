@@ -15,13 +15,15 @@ pub enum Form {
     Q4a,
     /// 8 bits, groups of 32 with a scale.
     Q8,
+    /// Numbers of 8 bits, 4 of them exponent, groups of 32 with a scale.
+    Fp8,
     /// As the checkpoint has them.
     Keep,
 }
 
 impl Form {
     /// Every form.
-    pub const ALL: [Form; 4] = [Form::Q4, Form::Q4a, Form::Q8, Form::Keep];
+    pub const ALL: [Form; 5] = [Form::Q4, Form::Q4a, Form::Q8, Form::Fp8, Form::Keep];
 
     /// The word for it.
     pub fn name(self) -> &'static str {
@@ -29,17 +31,19 @@ impl Form {
             Form::Q4 => "q4",
             Form::Q4a => "q4a",
             Form::Q8 => "q8",
+            Form::Fp8 => "fp8",
             Form::Keep => "keep",
         }
     }
 
     /// How words are packed; `None` if the weight stays.
     pub fn packing(self) -> Option<Packing> {
-        let packing = |bits, group, zeros| Some(Packing { bits, group, zeros });
+        let packing = |bits, group, zeros| Some(Packing::integers(bits, group, zeros));
         match self {
             Form::Q4 => packing(4, 32, false),
             Form::Q4a => packing(4, 128, true),
             Form::Q8 => packing(8, 32, false),
+            Form::Fp8 => Some(Packing::floats(32)),
             Form::Keep => None,
         }
     }
@@ -51,8 +55,8 @@ impl Form {
     }
 }
 
-const HINT: &str = "write q4 (4 bits, groups of 32), q4a (4 bits, groups of 128 with zero points) or q8 (8 bits, groups of \
-                    32); `,embedding=…` and `,head=…` choose another for these, or `keep`; their default is q8";
+const HINT: &str = "write q4 (4 bits, groups of 32), q4a (4 bits, groups of 128 with zero points), q8 (8 bits, groups of \
+                    32) or fp8 (numbers of e4m3, groups of 32); `,embedding=…` and `,head=…` choose another for these, or `keep`; their default is q8";
 
 /// Which weights are quantised, and how. As text, `FORM[,embedding=FORM][,head=FORM]`.
 ///
@@ -126,9 +130,17 @@ mod tests {
 
     #[test]
     fn schemes_round_trip_as_text() {
-        for text in
-            ["q4", "q4a", "q8", "keep", "q4,embedding=q4,head=q4", "q4a,head=keep", "q8,embedding=q4a"]
-        {
+        for text in [
+            "q4",
+            "q4a",
+            "q8",
+            "fp8",
+            "keep",
+            "fp8,head=fp8",
+            "q4,embedding=q4,head=q4",
+            "q4a,head=keep",
+            "q8,embedding=q4a",
+        ] {
             assert_eq!(text.parse::<Scheme>().unwrap().to_string(), text);
         }
         let scheme: Scheme = "q4,head=q8".parse().unwrap();

@@ -1,6 +1,6 @@
 //! A quantised checkpoint as a folder in Hugging Face layout, which opens as it is.
 
-use super::{Kept, Scheme, quantize};
+use super::{Kept, Scheme, packings, quantize};
 use crate::checkpoint::{build, open_files};
 use crate::options::ImportOptions;
 use crate::packed::Method;
@@ -78,7 +78,14 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
         safetensors::write_each(&out.join("model.safetensors"), &listed, &|index| get(entries[index]))?;
     copy_others(from, out)?;
     let mut json = config.json().clone();
-    let method = json!({"quant_method": "tapml", "version": 1, "scheme": scheme.to_string()});
+    let floats = packings(quantized.graph()).into_iter().filter(|(_, packing)| packing.float);
+    let floats: BTreeSet<String> = floats.map(|(name, _)| name).collect();
+    // Shapes tell of integers how they are packed, but not whether they are numbers.
+    let mut method = json!({"quant_method": "tapml", "version": 1, "scheme": scheme.to_string()});
+    if !floats.is_empty() {
+        method["version"] = json!(2);
+        method["float"] = json!(floats);
+    }
     json.insert("quantization_config".into(), method);
     let text = serde_json::to_string_pretty(&Value::Object(json))
         .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?;

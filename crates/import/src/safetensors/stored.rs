@@ -28,7 +28,8 @@ const TYPES: &[StoredType] = &[
     row("I8", 8, None),
     row("BOOL", 8, None),
     row("F8_E5M2", 8, None),
-    row("F8_E4M3", 8, None),
+    // Bytes; their reader knows what they stand for.
+    row("F8_E4M3", 8, Some(DType::U8)),
     row("F8_E8M0", 8, None),
     row("F8_E4M3FNUZ", 8, None),
     row("F8_E5M2FNUZ", 8, None),

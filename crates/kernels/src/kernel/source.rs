@@ -217,7 +217,9 @@ impl LaunchBuilder {
             return self;
         }
         self.desc.source.prelude += prelude::QUANTIZED;
-        self.set("BITS", packing.bits).set("GROUP", packing.group).set("ZEROS", u32::from(packing.zeros))
+        let Packing { bits, group, zeros, float } = packing;
+        let launch = self.set("BITS", bits).set("GROUP", group).set("ZEROS", u32::from(zeros));
+        if float { launch.set("FLOAT", 1u32) } else { launch }
     }
 
     /// Whether a constant of this name is set.

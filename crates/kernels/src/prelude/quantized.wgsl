@@ -3,6 +3,7 @@
 override BITS: u32 = 4u; // 4 or 8
 override GROUP: u32 = 32u; // divides the row length; a multiple of the elements of a word
 override ZEROS: u32 = 0u; // 0: the zero point is the middle of the range
+override FLOAT: u32 = 0u; // 1: elements are numbers of 8 bits, whose zero point is 0
 
 // Indices of the words that hold elements e.
 fn packed_words(e: vec4<u32>) -> vec4<u32> {
@@ -12,7 +13,26 @@ fn packed_words(e: vec4<u32>) -> vec4<u32> {
 // Elements e as stored, taken from their words.
 fn packed_values(words: vec4<u32>, e: vec4<u32>) -> vec4<f32> {
     let shift = (e * vec4<u32>(BITS)) & vec4<u32>(31u);
+    if FLOAT == 1u {
+        return float8((words >> shift) & vec4<u32>(0xffu));
+    }
     return vec4<f32>((words >> shift) & vec4<u32>(0xffffffffu >> (32u - BITS)));
+}
+
+// Numbers of a sign, 4 bits of exponent and 3 of mantissa, over 256: the bias of the exponent is 7, that of f32 127.
+fn float8(stored: vec4<u32>) -> vec4<f32> {
+    let size = stored & vec4<u32>(0x7fu);
+    let normal = bitcast<vec4<f32>>((size << vec4<u32>(20u)) + vec4<u32>((127u - 7u - 8u) << 23u));
+    let least = vec4<f32>(size) * 0.00000762939453125; // 2^-17
+    let number = select(normal, least, size < vec4<u32>(8u));
+    return bitcast<vec4<f32>>(bitcast<vec4<u32>>(number) | ((stored & vec4<u32>(0x80u)) << vec4<u32>(24u)));
+}
+
+// The four numbers of a word. As f16 they have one more bit of exponent, and are the same over 256.
+fn float8_word(word: u32) -> vec4<f32> {
+    let even = unpack2x16float(((word & 0x007f007fu) << 7u) | ((word & 0x00800080u) << 8u));
+    let odd = unpack2x16float(((word & 0x7f007f00u) >> 1u) | (word & 0x80008000u));
+    return vec4<f32>(even.x, odd.x, even.y, odd.y);
 }
 
 // The groups of elements e.
@@ -33,6 +53,9 @@ fn packed_halves(words: vec4<u32>, i: vec4<u32>) -> vec4<f32> {
 
 // The zero point of weights without their own.
 fn packed_middle() -> vec4<f32> {
+    if FLOAT == 1u {
+        return vec4<f32>();
+    }
     return vec4<f32>(f32(1u << (BITS - 1u)));
 }
 

@@ -26,7 +26,7 @@ impl Evaluate for Dequantize {
                     let (scale, zero) = (scales[group], zeros.map_or(middle, |zeros| zeros[group]));
                     for (j, value) in (0..).zip(values) {
                         let stored = (word >> (j * self.bits)) & mask;
-                        *value = (T::from_f64(f64::from(stored)) - zero) * scale;
+                        *value = (T::from_f64(f64::from(packing.element(stored))) - zero) * scale;
                     }
                 }
             },

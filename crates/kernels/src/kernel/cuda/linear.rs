@@ -66,7 +66,7 @@ enum Format {
 impl Format {
     /// The format of a weight whose first arrays have these types; `None` if the kernel does not read it.
     fn of(packing: Option<Packing>, first: &TensorType, scales: Option<&TensorType>) -> Option<Format> {
-        let Some(Packing { bits, group, zeros }) = packing else {
+        let Some(Packing { bits, group, zeros, float }) = packing else {
             return match first.dtype {
                 DType::F16 => Some(Format::F16),
                 DType::BF16 => Some(Format::BF16),
@@ -74,7 +74,7 @@ impl Format {
             };
         };
         match (bits, group, zeros) {
-            _ if scales?.dtype != DType::F16 => None,
+            _ if float || scales?.dtype != DType::F16 => None,
             (4, GROUP, false) | (4, 64 | 128, _) => Some(Format::Four { group, zeros }),
             (8, GROUP, false) => Some(Format::Eight),
             _ => None,

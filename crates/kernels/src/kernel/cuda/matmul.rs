@@ -88,7 +88,11 @@ impl Projection {
 fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<usize> {
     match packing {
         None => (first.dtype == DType::F16).then_some(1),
-        Some(p) => (matches!(p.bits, 4 | 8) && p.group == GROUP && !p.zeros && second?.dtype == DType::F16)
+        Some(p) => (matches!(p.bits, 4 | 8)
+            && !p.float
+            && p.group == GROUP
+            && !p.zeros
+            && second?.dtype == DType::F16)
             .then_some(2),
     }
 }

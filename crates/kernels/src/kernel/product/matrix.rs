@@ -441,8 +441,10 @@ fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> 
     let packing = weights[0].packing();
     let format = match packing {
         None if weights[0].ty.dtype == DType::F16 => Format::Plain,
-        Some(Packing { bits: 4, group, zeros: false }) if group.is_multiple_of(UNIT) => Format::Four,
-        Some(Packing { bits: 8, group, zeros: false }) if group.is_multiple_of(UNIT) => Format::Eight,
+        // Two planes of f16 do not hold what is left of the smallest numbers of 8 bits.
+        Some(p) if p.zeros || p.float || !p.group.is_multiple_of(UNIT) => return None,
+        Some(Packing { bits: 4, .. }) => Format::Four,
+        Some(Packing { bits: 8, .. }) => Format::Eight,
         _ => return None,
     };
     let many = x.shape[0].as_const().is_none();
@@ -482,8 +484,8 @@ mod tests {
             let launch = shape.launch(DType::F16).unwrap();
             let launch = match shape.format {
                 Format::Plain => launch,
-                Format::Four => launch.packed(Packing { bits: 4, group: 32, zeros: false }),
-                Format::Eight => launch.packed(Packing { bits: 8, group: 32, zeros: false }),
+                Format::Four => launch.packed(Packing::integers(4, 32, false)),
+                Format::Eight => launch.packed(Packing::integers(8, 32, false)),
             };
             let mut launch = launch.groups([one(), one(), one()]);
             launch.desc.source.text = shape.text();

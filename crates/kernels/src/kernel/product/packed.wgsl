@@ -19,11 +19,17 @@ fn middle(factors: vec4<f32>) -> vec4<f32> {
 }
 
 fn low_factors() -> vec4<f32> {
+    if FLOAT == 1u {
+        return vec4<f32>(1.0);
+    }
     return select(LOW_4, ALL_8, BITS == 8u);
 }
 
 // The numbers of a word as they are found, less the middle.
 fn found(word: u32) -> Octet {
+    if FLOAT == 1u {
+        return Octet(float8_word(word), vec4<f32>());
+    }
     if BITS == 8u {
         let at = vec4<u32>(word, word, word >> 16u, word >> 16u) & vec4<u32>(0xffu, 0xff00u, 0xffu, 0xff00u);
         return Octet(bitcast<vec4<f32>>(at | MAGIC) - middle(ALL_8), vec4<f32>());

@@ -233,7 +233,9 @@ impl Product {
         let octets = (self.k / 8).next_multiple_of(8);
         let planes = PLANES.into_iter().find(|pool| octets <= *pool);
         let planes = planes.map(|pool| Shape { planes: true, pool, ..shape });
-        let able = info.features.subgroups.is_some_and(|(least, _)| least >= TOGETHER);
+        // Products of whole numbers alone are exact.
+        let whole = matches!(self.format, Format::Packed(packing) if !packing.float);
+        let able = whole && info.features.subgroups.is_some_and(|(least, _)| least >= TOGETHER);
         let fits = |s: &Shape| s.packed && able && s.memory() <= info.limits.max_workgroup_memory;
         let units = (self.k * self.act.size() as u32).div_ceil(16).next_multiple_of(8);
         let pool = POOLS.into_iter().find(|pool| units <= *pool);

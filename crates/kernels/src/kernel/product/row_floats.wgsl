@@ -1,4 +1,4 @@
-// Numbers of 4 or 8 bits as f32.
+// Integers of 4 or 8 bits, or numbers of 8, as f32.
 // A number that lies at bits s to s + 3 or s + 7 of a word becomes the last bits of 2^(23 - s), as an f32, when the
 // word's other bits give way to that exponent; what is taken off then is exact.
 const MAGIC_LOW = vec4<u32>(0x4b000000u, 0x49000000u, 0x47000000u, 0x45000000u); // 2^23, 2^19, 2^15, 2^11
@@ -18,6 +18,9 @@ fn eight_of(word: u32) -> Octet {
 
 // The four numbers of a word, less the middle of their range.
 fn four_of(word: u32) -> vec4<f32> {
+    if FLOAT == 1u {
+        return float8_word(word);
+    }
     let bytes = vec4<u32>(word, word, word >> 16u, word >> 16u) & vec4<u32>(0xffu, 0xff00u, 0xffu, 0xff00u);
     return bitcast<vec4<f32>>(bytes | MAGIC_BYTES) - (bitcast<vec4<f32>>(MAGIC_BYTES) + 128.0);
 }
