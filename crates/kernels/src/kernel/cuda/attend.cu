@@ -122,6 +122,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend(
                 }
             }
         }
+        float fades[2];
 #pragma unroll
         for (int h = 0; h < 2; h++) {
             float highest = top[h];
@@ -129,7 +130,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend(
             for (int j = 0; j < KEYS / 8; j++) highest = fmaxf(highest, fmaxf(s[j][2 * h], s[j][2 * h + 1]));
             highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 1));
             highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
-            const float fade = exp2_(top[h] - highest);
+            fades[h] = exp2_(top[h] - highest);
             top[h] = highest;
             // Where no key was seen yet, all scores are the lowest.
             const float shift = highest == -1e30f ? 0 : highest;
@@ -142,31 +143,36 @@ extern "C" __global__ void __launch_bounds__(THREADS) attend(
                     sum += s[j][2 * h + e];
                 }
             }
-            total[h] = total[h] * fade + sum;
-#pragma unroll
-            for (int i = 0; i < D / 8; i++) {
-                o[i][2 * h] *= fade;
-                o[i][2 * h + 1] *= fade;
-            }
+            total[h] = total[h] * fades[h] + sum;
         }
+        // As two planes of f16, which together are as good as f32.
+        u32 chances[KEYS / 16][4], rest[KEYS / 16][4];
 #pragma unroll
         for (int j = 0; j < KEYS / 16; j++) {
-            // As two planes of f16, which together are as good as f32.
-            u32 chances[4], rest[4];
 #pragma unroll
             for (int k = 0; k < 4; k++) {
                 const float first = s[2 * j + k / 2][k % 2 * 2], second = s[2 * j + k / 2][k % 2 * 2 + 1];
-                chances[k] = pack(first, second);
-                rest[k] = pack(first - low(chances[k]), second - high(chances[k]));
+                chances[j][k] = pack(first, second);
+                rest[j][k] = pack(first - low(chances[j][k]), second - high(chances[j][k]));
             }
+        }
+        // Tensor cores round toward zero whatever they add up: they sum up a stage, ordinary additions the stages.
 #pragma unroll
-            for (int i = 0; i < D / 16; i++) {
+        for (int i = 0; i < D / 16; i++) {
+            float part[2][4] = {};
+#pragma unroll
+            for (int j = 0; j < KEYS / 16; j++) {
                 u32 b[4];
                 transposed(b, values + place(j * 16 + ((lane >> 3) & 1) * 8 + (lane & 7), i * 2 + (lane >> 4)));
-                mma(o[2 * i], chances, b[0], b[1]);
-                mma(o[2 * i + 1], chances, b[2], b[3]);
-                mma(o[2 * i], rest, b[0], b[1]);
-                mma(o[2 * i + 1], rest, b[2], b[3]);
+                mma(part[0], chances[j], b[0], b[1]);
+                mma(part[1], chances[j], b[2], b[3]);
+                mma(part[0], rest[j], b[0], b[1]);
+                mma(part[1], rest[j], b[2], b[3]);
+            }
+#pragma unroll
+            for (int e = 0; e < 4; e++) {
+                o[2 * i][e] = fmaf(o[2 * i][e], fades[e >> 1], part[0][e]);
+                o[2 * i + 1][e] = fmaf(o[2 * i + 1][e], fades[e >> 1], part[1][e]);
             }
         }
         __syncthreads();

@@ -14,8 +14,10 @@ const QUERIES: u32 = 64;
 const THREADS: u32 = 128;
 /// Keys of a stage, of which there are two.
 const KEYS: u32 = 64;
-/// Of the kernel for Hopper chips: queries, threads, stages, and what the alignment of its memory takes.
-const HOPPER_BLOCK: [u32; 4] = [128, 256, 3, 1024];
+/// Of the kernel for Hopper chips: queries, which it keeps in shared memory too, threads and stages.
+const HOPPER_BLOCK: [u32; 3] = [128, 256, 4];
+/// What the alignment of its memory takes.
+const ALIGNMENT: u32 = 1024;
 /// Threads of a block that keeps keys and values.
 const KEEPERS: u32 = 256;
 
@@ -36,11 +38,12 @@ fn serves(op: &Attention) -> bool {
 /// It binds the queries, if `joined` the angles by which they are rotated first, the caches of keys and values, and the
 /// output.
 pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
-    let [queries, threads, stages, beside] = match info.features.cuda {
-        Some(HOPPER) => HOPPER_BLOCK,
-        _ => [QUERIES, THREADS, 2, 0],
+    let row = op.head_dim * 2;
+    let ([queries, threads, stages], beside) = match info.features.cuda {
+        Some(HOPPER) => (HOPPER_BLOCK, HOPPER_BLOCK[0] * row + ALIGNMENT),
+        _ => ([QUERIES, THREADS, 2], 0),
     };
-    let memory = stages * 2 * KEYS * op.head_dim * 2 + beside;
+    let memory = stages * 2 * KEYS * row + beside;
     if !serves(op) || info.features.cuda < Some(COPIES) || memory > info.limits.max_workgroup_memory {
         return None;
     }
@@ -74,10 +77,10 @@ pub fn keep(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     Some((desc, [Extent::ceil_div(items, KEEPERS), one(), one()]))
 }
 
-/// The longest chain of additions over a context of a thousand: the products of a score, or the stages of keys, 16 at a
-/// time.
+/// The longest chain of additions over a context of a thousand: the products of a score, 16 at a time; or within a stage of
+/// keys the tensor cores' additions of two planes, or those of the chances, and then stage after stage.
 pub fn chain(op: &Attention) -> u32 {
-    (op.head_dim / 16 + 16).max(1024 / 16 + 16)
+    (op.head_dim / 16 + 16).max(KEYS / 4 + 1024 / KEYS + 16)
 }
 
 #[cfg(test)]
