@@ -149,9 +149,11 @@ fn nvrtc_takes_every_kernel_in_cuda() {
         "attention/cuda",
         "choose/cuda",
         "experts/cuda",
+        "few/cuda",
         "gather/cuda",
         "linear/cuda",
         "matmul/cuda",
+        "mix/cuda",
         "rms_norm/cuda",
     ];
     assert_eq!(names.iter().map(String::as_str).collect::<Vec<_>>(), expected);

@@ -138,4 +138,10 @@ fn many_rows_are_gathered_by_experts() {
         assert_eq!(kernels, ["gather/cuda", "experts/cuda"]);
     }
     assert!(found.iter().all(|(_, kernel)| *kernel != "choose/cuda"));
+    for (node, kernel) in [("0.router", "few/cuda"), ("1.share", "few/cuda"), ("1.sum", "mix/cuda")] {
+        assert!(found.contains(&(node, kernel)), "{found:?}");
+    }
+    for node in ["0.combine", "0.sigmoid", "0.shared"] {
+        assert!(found.iter().all(|(name, _)| *name != node), "{node}: {found:?}");
+    }
 }

@@ -68,6 +68,7 @@ impl Joins {
             if info.features.cuda.is_some() {
                 finder.normalised(at, &mut joins);
                 finder.sparse(at, &mut joins);
+                finder.sparse_sum(at, &mut joins);
                 finder.attended(at, &mut joins);
                 finder.projected(at, &mut joins);
                 finder.attended_many(at, &mut joins);

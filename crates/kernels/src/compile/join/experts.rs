@@ -1,13 +1,15 @@
 //! A sparse layer with a dense one beside it, in runs of one row: norm, router and choice are one launch; gate and up of the chosen
 //! experts and of the dense layer another; and a third makes the sum of both out of what comes down, and adds it to the residual stream.
+//! In runs of many rows the sum of both layers is one launch.
 
 use super::{Finder, Joins, Stream};
 use crate::kernel::cuda::choose::{self, Router};
 use crate::kernel::cuda::linear::{Product, Projection};
+use crate::kernel::cuda::mix;
 use crate::kernel::source::constant;
 use crate::plan::When;
 use tapml_device::{Grid, KernelDesc};
-use tapml_graph::{Node, NodeId, Op, Origin, ValueId};
+use tapml_graph::{DType, Node, NodeId, Op, Origin, ValueId};
 
 /// The nodes of such a layer that take the normalised rows.
 struct Taking<'a> {
@@ -54,6 +56,30 @@ impl<'a> Finder<'a> {
         let of_both = [taking.router, taking.experts, taking.dense, taking.gate, joined.route, joined.share];
         let nodes = of_both.iter().chain(&joined.down).chain(&joined.adding);
         joins.replaced.extend(nodes.map(|(index, _)| *index).chain([at]));
+        Some(())
+    }
+
+    /// Joins the sum of both layers in runs of many rows.
+    pub(super) fn sparse_sum(&self, at: usize, joins: &mut Joins) -> Option<()> {
+        let stream = self.stream(&self.graph.nodes()[at])?;
+        let taking = self.taking(stream.y)?;
+        let joined = self.joined_layer(&taking)?;
+        let [(combine, by), (scale, _), (sum, node)] = joined.adding;
+        let Op::Combine(op) = &by.op else { return None };
+        let ty = &self.graph.value(node.outputs[0]).ty;
+        let values = [
+            joined.down[0].1.outputs[0],
+            joined.route.1.outputs[1],
+            joined.down[1].1.outputs[0],
+            taking.gate.1.outputs[0],
+            node.outputs[0],
+        ];
+        let halves = values.iter().all(|&value| self.graph.value(value).ty.dtype == DType::F16);
+        let [rows, width] = &ty.shape[..] else { return None };
+        let kernel =
+            mix::kernel(rows, constant("a size", width).ok()?, op.k, self.info).filter(|_| halves)?;
+        joins.add(sum, When::ManyRows, kernel, values.to_vec());
+        joins.replaced_many.extend([combine, scale, sum, joined.share.0]);
         Some(())
     }
 

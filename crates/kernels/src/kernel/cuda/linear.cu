@@ -13,7 +13,7 @@
 // EXPERTS: the weight is a stack of so many, of O0 outputs each (0: it is none), of which SLOTS are taken, as `chosen` says once the
 // kernel before has ended; SHARED: all take the same x instead of a row each. BESIDE (with GATED): a dense weight of so many outputs,
 // on the same x, with an output of its own; its tiles come first, so that they are asked for early. MIXED: one output, of which each
-// warp has a slot, or one of so many runs of K of a dense weight's rows and of x1: the slots' results times `weights` are added up, and
+// SPLIT warps have a slot, or one of so many runs of K of a dense weight's rows and of x1: the slots' results times `weights` are added up, and
 // the dense one times `share`, rounded where separate kernels do. One that is chosen and does not exist gives zeros.
 //
 // Weights of few bits meet whole numbers: of each 32 elements of x as many lower digits of the base 256 as PLANES says, from
@@ -28,6 +28,7 @@
 #endif
 #ifndef MIXED
 #define MIXED 0
+#define SPLIT 1
 #endif
 #define TEAM (WARPS * 32)
 #define THREADS (TEAMS * TEAM)
@@ -132,7 +133,7 @@ INLINE void mma(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #define TILES TILES_EACH
 #endif
 // Every how many stages of a row are a warp's.
-#define STRIDE (MIXED ? 1 : WARPS)
+#define STRIDE (MIXED ? SPLIT : WARPS)
 #if GATED
 #define WEIGHTS 2
 #else
@@ -288,15 +289,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     const u32 ring = address(memory) + HELD + (thread >> 5) * (DEPTH * STAGE);
     const u32 first_tile = blockIdx.x * TEAMS + team, all_teams = gridDim.x * TEAMS;
     // Stages of a tile that are this warp's: stage `warp` and every WARPS-th behind it.
-    const u32 steps = MIXED ? STAGES : STAGES % WARPS == 0 ? STAGES / WARPS : (STAGES - warp + WARPS - 1) / WARPS;
+    const u32 steps = MIXED ? (STAGES - warp % SPLIT + SPLIT - 1) / SPLIT : STAGES % WARPS == 0 ? STAGES / WARPS : (STAGES - warp + WARPS - 1) / WARPS;
     const u32 count = first_tile < TILES ? (TILES - first_tile + all_teams - 1) / all_teams : 0;
 
     // Where this lane's share of a tile begins: row `lane / 8` of every 4, piece `lane % 8` of 128 bytes.
     const u32 r = lane >> 3, piece = lane & 7;
     const u32 place = r * 128 + ((piece ^ ((r & 1) << TURN)) << 4);
 #if MIXED
-    const bool dense = warp >= SLOTS;
-    const u32 first_stage = 0, times = dense ? MIXED : 1;
+    const u32 part = warp / SPLIT; // slot, or run of the dense row
+    const bool dense = part >= SLOTS;
+    const u32 first_stage = warp % SPLIT, times = dense ? MIXED : 1;
 #else
     const u32 first_stage = warp;
     constexpr u32 times = 1;
@@ -320,7 +322,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     auto aim = [&](u32 tile) {
 #if MIXED
         u32 row = tile * 16;
-        const u32 expert = __shfl_sync(~0u, own, warp < SLOTS ? warp : 0);
+        const u32 expert = __shfl_sync(~0u, own, dense ? 0 : part);
         if (!dense) row += (expert < EXPERTS ? expert : 0) * O0;
 #elif EXPERTS
         const u32 behind = tile < FIXED ? 0 : tile < TILES ? tile - FIXED : TILES - FIXED - 1;
@@ -345,7 +347,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #if BESIDE || MIXED
 #if MIXED
         if (dense) {
-            w = dense0 + (size_t)(warp - SLOTS) * ROW;
+            w = dense0 + (size_t)(part - SLOTS) * ROW;
 #else
         other = tile < FIXED ? dense1 - dense0 : w1 - w0;
         if (tile < FIXED) {
@@ -359,7 +361,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
             s = DENSE_SCALE(0);
 #if MIXED
-            s += (warp - SLOTS) * SCALES;
+            s += (part - SLOTS) * SCALES;
 #else
             if (lane & 8) s = DENSE_SCALE(1);
 #endif
@@ -432,7 +434,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     };
 #if EXPERTS
     // Which experts to ask for is not known before the kernel in front has ended.
-    auto known = [&]() { return MIXED ? warp >= SLOTS : first_tile + ask_tile * all_teams < FIXED; };
+    auto known = [&]() { return MIXED ? warp >= SLOTS * SPLIT : first_tile + ask_tile * all_teams < FIXED; };
     int asked = 0;
     aim(first_tile);
     while (asked < DEPTH && known()) ask(), asked++;
@@ -655,7 +657,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #endif
         // The row of x that this tile takes.
 #if MIXED
-        const u32 row_of_x = warp;
+        const u32 row_of_x = part;
 #elif EXPERTS && !SHARED
         const u32 row_of_x = (first_tile + i * all_teams - FIXED) / TILES_EACH;
 #else
@@ -792,11 +794,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             float dense_sum = 0;
 #pragma unroll
             for (int w = 0; w < SLOTS; w++) {
-                const float of_slot = experts[w] < EXPERTS ? from_out(to_out(sums[flip][team][w][at] * BACK)) : 0;
+                float of_slot = 0;
+#pragma unroll
+                for (int p = 0; p < SPLIT; p++) of_slot += sums[flip][team][w * SPLIT + p][at];
+                of_slot = experts[w] < EXPERTS ? from_out(to_out(of_slot * BACK)) : 0;
                 sum = fmaf(factors[w], of_slot, sum);
             }
 #pragma unroll
-            for (int w = SLOTS; w < WARPS; w++) dense_sum += sums[flip][team][w][at];
+            for (int w = SLOTS * SPLIT; w < WARPS; w++) dense_sum += sums[flip][team][w][at];
             dense_sum = from_out(to_out(from_out(to_out(dense_sum * BACK)) * factors[SLOTS]));
             sum = from_out(to_out(sum)) + dense_sum;
 #else

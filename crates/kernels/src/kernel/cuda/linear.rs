@@ -48,7 +48,7 @@ const TWO_TEAMS: Fill = Fill { warps: 8, teams: 2, blocks: PROCESSORS, memory: 1
 const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: PROCESSORS, memory: 224 << 10, depth: 6 };
 
 /// A mixed product: as many blocks as there are tiles, nearly.
-const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: PROCESSORS, memory: 114 << 10, depth: 4 };
+const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: PROCESSORS, memory: 160 << 10, depth: 4 };
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -339,8 +339,13 @@ impl Product {
                 Some(Dense::Mixed(runs)) => [0, runs],
             };
             let stack = [("EXPERTS", count), ("SLOTS", slots), ("SHARED", u32::from(shared))];
-            let constants = stack.into_iter().chain([("BESIDE", beside), ("MIXED", mixed)]);
-            desc.constants.extend(constants.map(|(name, value)| (name.to_string(), f64::from(value))));
+            let mut constants = stack.to_vec();
+            constants.push(("BESIDE", beside));
+            if mixed > 0 {
+                constants.extend([("MIXED", mixed), ("SPLIT", self.split())]);
+            }
+            desc.constants
+                .extend(constants.into_iter().map(|(name, value)| (name.to_string(), f64::from(value))));
         }
         let blocks = self.tiles().div_ceil(fill.teams).min(fill.blocks);
         Some((desc, [Extent::of(u64::from(blocks)), one(), one()]))
@@ -427,7 +432,7 @@ impl Product {
     /// a row.
     fn warps(&self, fill: Fill) -> u32 {
         if let Some(Dense::Mixed(_)) = self.dense {
-            return self.rows();
+            return self.rows() * self.split();
         }
         let stages = self.format.stages(self.k);
         let most = stages.min(fill.warps);
@@ -438,7 +443,13 @@ impl Product {
     /// Stages of a row that a warp takes at most.
     fn steps(&self, fill: Fill) -> u32 {
         let stages = self.format.stages(self.k);
-        if let Some(Dense::Mixed(_)) = self.dense { stages } else { stages.div_ceil(self.warps(fill)).max(1) }
+        let sharers = if let Some(Dense::Mixed(_)) = self.dense { self.split() } else { self.warps(fill) };
+        stages.div_ceil(sharers).max(1)
+    }
+
+    /// Warps that share a slot of a mixed product, or a run of the dense weight's rows: two, if there are registers for them.
+    fn split(&self) -> u32 {
+        if self.rows() <= MOST_MIXED / 2 && self.format.stages(self.k) > 1 { 2 } else { 1 }
     }
 
     /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps. Products of whole

@@ -6,8 +6,10 @@ pub mod attend;
 pub mod attention;
 pub mod choose;
 pub mod experts;
+pub mod few;
 pub mod linear;
 pub mod matmul;
+pub mod mix;
 pub mod normalise;
 pub mod rms_norm;
 

@@ -6,6 +6,7 @@
 pub mod subgroup;
 
 use super::Request;
+use super::cuda::few;
 use super::cuda::linear::with_one_row;
 use super::cuda::matmul::with_many_rows;
 use super::settings::Setting;
@@ -55,7 +56,7 @@ pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodeP
         launches.push(launch.groups(grid(part.rows, rows, setting)));
     }
     let plan = NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) };
-    Ok(with_many_rows(request, with_one_row(request, plan)))
+    Ok(few::instead(request, with_many_rows(request, with_one_row(request, plan))))
 }
 
 /// Workgroups for so many outputs, and tiles along the rows.

@@ -1,0 +1,70 @@
+//! Products of any number of rows with weights of few outputs, routers and gates: `few.cu`.
+
+use super::{COPIES, bindings, declare, desc};
+use crate::kernel::Request;
+use crate::kernel::asked::{Asked, Places};
+use crate::kernel::source::{affine, one, weight_code};
+use crate::plan::{Arg, Launch, NodePlan};
+use tapml_device::Language;
+use tapml_graph::{DType, Extent};
+
+const TEXT: &str = include_str!("few.cu");
+const THREADS: u32 = 256;
+/// Rows and outputs of a block.
+const ROWS: u32 = 4;
+const OUTPUTS: u32 = 32;
+/// Outputs at most; more are worth tensor cores.
+const MOST: u32 = 256;
+
+/// The plan of a product with this launch in place of the portable one, where its weight has few outputs and the device can run that.
+pub fn instead(request: &Request, mut plan: NodePlan) -> NodePlan {
+    let portable = |launch: &Launch| launch.desc.source.language == Language::Wgsl;
+    if plan.launches.iter().filter(|&launch| portable(launch)).count() != 1 {
+        return plan;
+    }
+    let Some((launch, chain)) = launch(request) else { return plan };
+    for old in plan.launches.iter_mut().filter(|launch| portable(launch)) {
+        *old = Launch { when: old.when, ..launch.clone() };
+    }
+    declare(&mut plan, chain);
+    plan
+}
+
+/// The launch, and its longest chain of additions.
+fn launch(request: &Request) -> Option<(Launch, u32)> {
+    let asked = Asked::of(request.op, request.inputs)?;
+    let (x, out) = (asked.x, request.outputs[0].dtype);
+    let Places { bias, .. } = asked.places(1)?;
+    let plain = asked.packing.is_none() && !asked.gated;
+    let typed = x.dtype == DType::F16 && matches!(out, DType::F16 | DType::F32);
+    let sized = (1..=MOST).contains(&asked.outputs) && asked.k > 0 && asked.k.is_multiple_of(8);
+    if !plain || !typed || !sized || request.info.features.cuda < Some(COPIES) {
+        return None;
+    }
+    let rows = x.shape.first()?;
+    let [n, p, c] = affine(rows).ok()?;
+    let memory = asked.k.checked_mul(4 * ROWS)?;
+    let mut desc = desc(request.info, "few/cuda", "cuda/few.cu", TEXT, THREADS, memory);
+    desc.bindings = bindings(2 + usize::from(bias.is_some()), 1);
+    desc.constants = [
+        ("K", asked.k),
+        ("O", asked.outputs),
+        ("W_DTYPE", weight_code(asked.stored().0.dtype).ok()?),
+        ("BIAS", u32::from(bias.is_some())),
+        ("B_DTYPE", bias.map_or(Some(0), |(_, dtype)| weight_code(dtype).ok())?),
+        ("OUT_F32", u32::from(out == DType::F32)),
+        ("ROWS_N", n),
+        ("ROWS_P", p),
+        ("ROWS_C", c),
+    ]
+    .map(|(name, value)| (name.to_string(), f64::from(value)))
+    .to_vec();
+    desc.check_limits(request.info).ok()?;
+    let inputs = [0, 1].into_iter().chain(bias.map(|(at, _)| at));
+    let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
+    let args = args.chain([Arg::Output(0), Arg::Symbols]).collect();
+    let columns = Extent::of(u64::from(asked.outputs.div_ceil(OUTPUTS)));
+    let groups = [Extent::ceil_div(rows.clone(), ROWS), columns, one()];
+    // Eight products at a time in each lane, then a tree.
+    Some((Launch { desc, args, groups, when: Default::default() }, asked.k.div_ceil(256) * 8 + 5))
+}
