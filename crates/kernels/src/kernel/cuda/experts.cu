@@ -200,32 +200,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 2) experts(const u16* x, c
                 }
 #endif
             }
-            // Two times eight rows at once: their products wait for each other less.
 #pragma unroll
-            for (int j = 0; j < PLACES / 8; j += 2) {
+            for (int j = 0; j < PLACES / 8; j++) {
                 if (j >= eights) break;
-                u32 b[2][4];
-                float sum[2][2][4] = {};
+                u32 b[4];
+                matrices(b, xs + x_place(j * 8 + eighth, q * 4 + quarter));
 #pragma unroll
-                for (int e = 0; e < 2; e++) matrices(b[e], xs + x_place((j + e) * 8 + eighth, q * 4 + quarter));
+                for (int h = 0; h < 2; h++) {
+                    float sum[4] = {};
+                    mma(sum, a[h][0][0], a[h][0][1], a[h][0][2], a[h][0][3], b[0], b[1]);
+                    mma(sum, a[h][1][0], a[h][1][1], a[h][1][2], a[h][1][3], b[2], b[3]);
 #pragma unroll
-                for (int k = 0; k < 2; k++) {
-#pragma unroll
-                    for (int e = 0; e < 2; e++) {
-#pragma unroll
-                        for (int h = 0; h < 2; h++) {
-                            mma(sum[e][h], a[h][k][0], a[h][k][1], a[h][k][2], a[h][k][3], b[e][2 * k], b[e][2 * k + 1]);
-                        }
-                    }
-                }
-#pragma unroll
-                for (int i = 0; i < 16; i++) {
-                    const int e = i >> 3, h = i >> 2 & 1, r = i & 3;
+                    for (int i = 0; i < 4; i++) {
 #if FORMAT == 4
-                    c[h][j + e][r] = fmaf(sum[e][h][r], scale[h][r >> 1], c[h][j + e][r]);
+                        c[h][j][i] = fmaf(sum[i], scale[h][i >> 1], c[h][j][i]);
 #else
-                    c[h][j + e][r] += sum[e][h][r];
+                        c[h][j][i] += sum[i];
 #endif
+                    }
                 }
             }
         }

@@ -47,8 +47,10 @@ const TWO_TEAMS: Fill = Fill { warps: 8, teams: 2, blocks: PROCESSORS, memory: 1
 /// One block. A product with few tiles leaves multiprocessors to the next launch.
 const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: PROCESSORS, memory: 224 << 10, depth: 6 };
 
+/// A stack beside a dense weight.
+const BESIDE: Fill = Fill { memory: 150 << 10, ..FOUR_TEAMS };
 /// A mixed product: as many blocks as there are tiles, nearly.
-const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: PROCESSORS, memory: 160 << 10, depth: 4 };
+const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: PROCESSORS, memory: 114 << 10, depth: 4 };
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -402,6 +404,7 @@ impl Product {
         };
         let first = match (self.format, self.tiles()) {
             (Format::F16 | Format::BF16, _) => few,
+            _ if matches!(self.dense, Some(Dense::Beside(_))) => BESIDE,
             (_, 256..) if self.k >= 4096 => FOUR_TEAMS,
             (_, 128..) => TWO_TEAMS,
             _ => few,
