@@ -38,7 +38,7 @@ fn probes() -> Vec<(Call, Call)> {
 /// No kernel adds up more terms one after the other than it declares; gives how many were looked at.
 fn sums(device: Box<dyn Device>) -> usize {
     let mut platform = DevicePlatform::new(device, Overrides::default());
-    let (oracles, mut count) = (Oracles::new(0), 0);
+    let mut count = 0;
     for probe in calls().filter_map(|call| serial::probe(&call).unwrap()) {
         let Ok(choice) = platform.kernel_for(&probe.op, &probe.input_types) else { continue };
         assert!(serial::declares(&choice.name), "{}", choice.name);
@@ -46,8 +46,7 @@ fn sums(device: Box<dyn Device>) -> usize {
         let declared = Precision { accumulate: DType::F32, terms };
         let mut found = None;
         platform.replay(std::slice::from_ref(&probe), &mut |_, outputs| found = Some(outputs)).unwrap();
-        let exact = oracles.exact(&probe, 0).unwrap();
-        let told = serial::longer(&probe, &exact, &found.unwrap().unwrap(), declared, (&probe.node, ""));
+        let told = serial::longer(&probe, &found.unwrap().unwrap(), declared, (&probe.node, ""));
         assert_eq!(told, None, "{}", told.as_ref().map(|b| b.text()).unwrap_or_default());
         count += 1;
     }

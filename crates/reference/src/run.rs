@@ -4,6 +4,9 @@ use crate::eval::eval;
 use crate::real::Real;
 use crate::value::{Value, zeros};
 use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 use tapml_graph::{Context, Error, Graph, Node, Origin, Output, Result, Symbols, ValueId};
 
 /// What a run leaves behind.
@@ -62,10 +65,57 @@ pub fn run_graph<T: Real>(
     Ok(GraphRun { outputs, states })
 }
 
-/// Runs `f` on a thread of the pool that evaluations spread their work over. Evaluations within find the pool awake; from
-/// any other thread each of them wakes it, which costs a decode step a third of its time.
+/// How long a thread of the pool that finds nothing to do looks for more before it may sleep: longer than a step computes
+/// on one thread at a time.
+const AWAKE: Duration = Duration::from_micros(200);
+
+/// Threads of a pool that is worth it: fewer are at work most of the time, or share the processor with others.
+const TEAM: usize = 4;
+
+/// Runs `f` on a thread of the pool that evaluations spread their work over, and keeps the others awake meanwhile.
+/// Evaluations within find the pool awake; from any other thread each of them wakes it, which costs a decode step a third of
+/// its time.
 pub fn on_pool<R: Send>(f: impl FnOnce() -> R + Send) -> R {
-    rayon::scope(|_| f())
+    rayon::scope(|_| {
+        let _awake = (rayon::current_num_threads() >= TEAM).then(Awake::begin);
+        f()
+    })
+}
+
+/// Threads of the pool are kept awake until this is dropped.
+struct Awake(Arc<AtomicBool>);
+
+impl Awake {
+    fn begin() -> Awake {
+        let done = Arc::new(AtomicBool::new(false));
+        let (awake, own) = (Awake(done.clone()), rayon::current_thread_index());
+        // This thread is the one that has work; as it waits for the others it must not stay in here.
+        rayon::spawn_broadcast(move |thread| {
+            if Some(thread.index()) != own {
+                look_for_work(&done);
+            }
+        });
+        awake
+    }
+}
+
+impl Drop for Awake {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
+/// Does the pool's work until there was none for a while, which bounds how long anything that waits below this call is held
+/// up, or until `done`.
+fn look_for_work(done: &AtomicBool) {
+    let mut last = Instant::now();
+    while !done.load(Ordering::Acquire) {
+        match rayon::yield_now() {
+            Some(rayon::Yield::Executed) => last = Instant::now(),
+            _ if last.elapsed() > AWAKE => return,
+            _ => std::thread::yield_now(),
+        }
+    }
 }
 
 /// The states before the first step: growing ones without rows, fixed ones all zero.
@@ -156,5 +206,21 @@ impl<'a, T: Real> Run<'a, T> {
             }
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use rayon::prelude::*;
+
+    /// Runs within runs, on every thread at once, end, and give what they should.
+    #[test]
+    fn threads_that_look_for_work_hold_nobody_up() {
+        let pool = rayon::ThreadPoolBuilder::new().num_threads(TEAM).build().unwrap();
+        let run = |i: u64| on_pool(|| (0..1000u64).into_par_iter().map(|j| j * i).sum::<u64>());
+        let sums: Vec<u64> = pool.install(|| (0..200).into_par_iter().map(run).collect());
+        assert!(sums.iter().zip(0..).all(|(&sum, i)| sum == i * 499_500));
+        assert!(sums.len() == 200);
     }
 }

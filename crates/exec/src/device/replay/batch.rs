@@ -3,7 +3,9 @@
 use super::Item;
 use super::layout::{Layout, Place, Role};
 use crate::device::Inner;
+use std::borrow::Cow;
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use tapml_device::{Binding, BufferId, Command, Device, DeviceInfo, ListId};
 use tapml_graph::{Bytes, Error, Extent, Result, Symbols, Tensor};
 use tapml_kernels::{Arg, Launch, symbol_bytes};
@@ -11,6 +13,12 @@ use tapml_kernels::{Arg, Launch, symbol_bytes};
 /// What outputs and scratch hold before a kernel writes them: a NaN in `f32`, in `f16` and in `bf16`, so that what a
 /// kernel leaves out shows.
 pub(in crate::device) const POISON: u32 = 0x7fc0_7fc0;
+
+/// Bytes from which an input is written from where it is.
+const LARGE: usize = 16 << 20;
+
+/// What buffers are filled with.
+type Filled<'a> = HashMap<(Role, usize), Cow<'a, [u8]>>;
 
 /// Where the values of one item lie.
 struct Places {
@@ -54,7 +62,7 @@ fn perform(
 ) -> Result<Vec<Vec<Tensor>>> {
     let limits = &info.limits;
     let mut layout = Layout::new(u64::from(limits.min_offset_alignment).max(256), limits.max_buffer_size);
-    let mut filled: HashMap<(Role, usize), Vec<u8>> = HashMap::new();
+    let mut filled: Filled<'_> = HashMap::new();
     let mut known = HashMap::new();
     let places: Vec<Places> = items
         .iter()
@@ -65,7 +73,9 @@ fn perform(
         let buffer = inner.device.create_buffer(&format!("replay {role:?} {number}"), size)?;
         held.buffers.insert((role, number), buffer);
         match filled.remove(&(role, number)) {
-            Some(mut bytes) => {
+            Some(bytes) if bytes.len() as u64 == size => inner.device.write(buffer, 0, &bytes)?,
+            Some(bytes) => {
+                let mut bytes = bytes.into_owned();
                 bytes.resize(size as usize, 0);
                 inner.device.write(buffer, 0, &bytes)?;
             }
@@ -85,28 +95,34 @@ fn perform(
 }
 
 /// Finds places for an item's values and puts its inputs and symbols there. Inputs that are one tensor share a place.
-fn lay_out(
-    item: &Item<'_>,
+fn lay_out<'a>(
+    item: &Item<'a>,
     layout: &mut Layout,
-    filled: &mut HashMap<(Role, usize), Vec<u8>>,
+    filled: &mut Filled<'a>,
     known: &mut HashMap<(*const u8, usize), Place>,
 ) -> Result<Places> {
     let call = item.call;
-    let mut put = |role, bytes: &[u8]| {
+    let mut put = |role, bytes: Cow<'a, [u8]>| {
         let place = layout.place(role, bytes.len() as u64);
-        let buffer = filled.entry((role, place.number)).or_default();
-        buffer.resize(place.offset as usize, 0);
-        buffer.extend_from_slice(bytes);
+        match filled.entry((role, place.number)) {
+            Entry::Vacant(entry) => drop(entry.insert(bytes)),
+            Entry::Occupied(mut entry) => {
+                let buffer = entry.get_mut().to_mut();
+                buffer.resize(place.offset as usize, 0);
+                buffer.extend_from_slice(&bytes);
+            }
+        }
         place
     };
-    let symbols = put(Role::Symbols, &symbol_bytes(&call.symbols)?);
+    let symbols = put(Role::Symbols, Cow::Owned(symbol_bytes(&call.symbols)?.to_vec()));
     let mut inputs = Vec::new();
     for (tensor, weight) in call.inputs.iter().zip(&call.weights) {
         inputs.push(match weight {
             Some(_) => Input::Weight,
             None => {
                 let key = (tensor.bytes().as_ptr(), tensor.bytes().len());
-                Input::Value(*known.entry(key).or_insert_with(|| put(Role::Input, tensor.bytes())))
+                let role = if key.1 < LARGE { Role::Input } else { Role::Large };
+                Input::Value(*known.entry(key).or_insert_with(|| put(role, Cow::Borrowed(&**tensor.bytes()))))
             }
         });
     }

@@ -10,6 +10,8 @@ pub(super) enum Role {
     Symbols,
     /// Inputs that are no weights.
     Input,
+    /// An input so large that it has a buffer of its own.
+    Large,
     /// Outputs of this index.
     Output(usize),
     /// Scratch of this index.
@@ -46,7 +48,7 @@ impl Layout {
         let sizes = self.sizes.entry(role).or_default();
         let offset = sizes.last().map_or(u64::MAX, |last| last.next_multiple_of(self.alignment));
         let end = offset.saturating_add(len);
-        if end > self.limit {
+        if end > self.limit || role == Role::Large {
             sizes.push(len);
             return Place { role, number: sizes.len() - 1, offset: 0, len };
         }
