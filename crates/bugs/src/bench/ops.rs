@@ -88,7 +88,7 @@ impl Probe {
     fn shows(&self, outputs: &[Tensor]) -> Option<Beyond> {
         let names = (self.call.node.as_str(), "");
         let beyond = probe::beyond((&self.call, &self.recorded), &self.exact, outputs, names);
-        beyond.or_else(|| serial::longer(&self.call, &self.exact, outputs, self.declared, names))
+        beyond.or_else(|| serial::longer(&self.call, outputs, self.declared, names))
     }
 }
 
