@@ -28,7 +28,7 @@ impl Default for GenerateOptions {
 const AHEAD: RangeInclusive<usize> = 4..=128;
 
 /// How long they should take, so that people see them come and little is done in vain behind the last one.
-const SPAN: Duration = Duration::from_millis(50);
+const SPAN: Duration = Duration::from_millis(100);
 
 /// Why generation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! The built-in kernels by name, each as a sample of its operator launches it.
 
 use crate::kernel::argmax;
-use crate::kernel::attention::{self, split};
+use crate::kernel::attention::{self, keep, split};
 use crate::kernel::product::{matrix, row};
 use crate::kernel::source::is_prelude;
 use crate::kernel::{KERNELS, KernelRow};
@@ -59,7 +59,7 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
         let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
         let rows = row::texts().into_iter().chain(attention::row::texts());
         let matrices = matrix::texts().chain(attention::matrix::texts());
-        let others = argmax::TEXTS.into_iter().chain([split::JOINED_TEXT]).map(String::from);
+        let others = argmax::TEXTS.into_iter().chain([split::JOINED_TEXT, keep::TEXT]).map(String::from);
         of_samples.chain(rows).chain(matrices).chain(others).collect()
     });
     let Source { language, prelude, text, .. } = &desc.source;

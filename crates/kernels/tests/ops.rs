@@ -138,6 +138,7 @@ fn long_products() -> Vec<Sample> {
     };
     vec![
         plain("steps ahead", 20, [72, 384]),
+        plain("long rows", 16, [16, 4096]),
         plain("wide", 130, [3100, 256]),
         plain("wide, short steps", 9, [3100, 96]),
         packed("wide, 4 bits", 4, 130).input(DType::F16, "3100", Fill::Normal(1.0)),

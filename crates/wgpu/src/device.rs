@@ -51,8 +51,8 @@ impl WgpuDevice {
     /// Opens adapter `index` of a platform, in the order of [`crate::adapters`].
     ///
     /// `options` is a query string: `profile=mobile` asks for the default WebGPU limits and no features, `checks=off` trusts
-    /// kernels (no clamped indices, bounded loops or checked divisors), `f16=off` and `subgroups=off` leave a feature
-    /// unused, `timeout=SECONDS` bounds how long submitted work may take (600).
+    /// kernels (no clamped indices, bounded loops or checked divisors), `f16=off`, `subgroups=off` and `matrices=off` leave a
+    /// feature unused, `timeout=SECONDS` bounds how long submitted work may take (600).
     ///
     /// Fails with [`ErrorKind::Unavailable`] if there is no such adapter; the hint says what to install or what is there.
     pub fn open(platform: &str, index: usize, options: &str) -> Result<WgpuDevice> {

@@ -163,7 +163,8 @@ fn list(agent: Option<&str>, json: &JsonArg) -> Result<Outcome> {
         }
     }
     let at_hub = report.devices.iter().any(|d| d.hub.is_some());
-    let mut head = vec!["PLATFORM", "DEVICE", "DRIVER", "KIND", "F16", "SUBGROUPS", "BINDING", "INVOCATIONS"];
+    let mut head = vec!["PLATFORM", "DEVICE", "DRIVER", "KIND", "F16", "SUBGROUPS"];
+    head.extend(["MATRICES", "BINDING", "INVOCATIONS"]);
     head.extend(if at_hub { ["AGENT", "SESSIONS"].as_slice() } else { &[] });
     let mut rows = table(&head);
     for d in &report.devices {
@@ -200,6 +201,7 @@ fn row(device: &Listed) -> Vec<String> {
         format!("{:?}", d.kind).to_lowercase(),
         if d.features.f16 { "yes" } else { "no" }.into(),
         subgroups,
+        if d.features.matrices { "yes" } else { "-" }.into(),
         bytes(d.limits.max_binding_size),
         d.limits.max_invocations.to_string(),
     ];

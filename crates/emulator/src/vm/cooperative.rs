@@ -5,10 +5,11 @@ use crate::code::{HELD, Reg};
 
 /// Rows and columns.
 const SIZE: usize = 16;
+/// Bits that terms keep below the last one of the largest term's f32.
+const GUARD: u64 = 1;
 
 impl Vm<'_> {
-    /// `d = a · b + c` in each subgroup that has an active lane. As on matrix units, the 16 products of a sum, which are
-    /// exact, are added up with more bits than its result has.
+    /// `d = a · b + c` in each subgroup that has an active lane, each element as [`add_up`] says.
     pub(super) fn multiply_add(&self, d: Reg, a: Reg, b: Reg, c: Reg) {
         let held = HELD as usize;
         let size = self.code.subgroup_size as usize;
@@ -21,9 +22,53 @@ impl Vm<'_> {
             for (i, &start) in c.iter().enumerate() {
                 let (row, column) = (i / SIZE, i % SIZE);
                 let product = |k: usize| f64::from(a[row * SIZE + k]) * f64::from(b[k * SIZE + column]);
-                let sum = f64::from(start) + (0..SIZE).map(product).sum::<f64>();
-                self.view(d.offset((i % held) as u32)).set_lane(first + i / held, (sum as f32).to_bits());
+                let mut terms = [f64::from(start); SIZE + 1];
+                terms.iter_mut().enumerate().take(SIZE).for_each(|(k, term)| *term = product(k));
+                let sum = add_up(&terms);
+                self.view(d.offset((i % held) as u32)).set_lane(first + i / held, sum.to_bits());
             }
         }
+    }
+}
+
+/// The sum as matrix units form it (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021):
+/// products are exact; all terms are cut, towards zero, [`GUARD`] bits behind the last bit that the largest one has as f32; their
+/// sum is exact, and is cut to f32.
+fn add_up(terms: &[f64]) -> f32 {
+    let largest = terms.iter().fold(0.0f64, |most, term| most.max(term.abs()));
+    let sum = terms.iter().sum::<f64>();
+    if largest == 0.0 || !sum.is_finite() {
+        return sum as f32;
+    }
+    // Products of numbers of f16, and f32: all exponents are far within those of f64.
+    let step = f64::from_bits(((largest.to_bits() >> 52) - 23 - GUARD) << 52);
+    let sum = step * terms.iter().map(|term| (term / step).trunc()).sum::<f64>();
+    towards_zero(sum)
+}
+
+/// The nearest f32 that is no larger.
+fn towards_zero(x: f64) -> f32 {
+    let near = x as f32;
+    match f64::from(near).abs() > x.abs() {
+        true => f32::from_bits(near.to_bits() - 1),
+        false => near,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums_are_cut() {
+        let ulp = f64::from(f32::EPSILON);
+        // A quarter of the last bit is gone before anything is added, half of it afterwards.
+        assert_eq!(add_up(&[1.0, ulp / 4.0, ulp / 4.0]), 1.0);
+        assert_eq!(add_up(&[1.0, ulp / 2.0]), 1.0);
+        assert_eq!(add_up(&[1.0, ulp / 2.0, ulp / 2.0]), 1.0 + f32::EPSILON);
+        assert_eq!(add_up(&[-1.0, -0.75 * ulp, 1.0]), (-ulp / 2.0) as f32);
+        assert_eq!(add_up(&[-1.0, -0.75 * ulp]), -1.0);
+        assert_eq!(add_up(&[0.0, -0.0]), 0.0);
+        assert_eq!(add_up(&[f64::INFINITY, 1.0]), f32::INFINITY);
     }
 }

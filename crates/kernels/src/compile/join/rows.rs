@@ -3,7 +3,7 @@
 
 use super::{Bound, Finder, Joins};
 use crate::kernel::attention::row::{self, Found};
-use crate::kernel::attention::split;
+use crate::kernel::attention::{keep, split};
 use crate::kernel::product::row::{self as product, Norm, Product, Projection};
 use crate::kernel::settings::Setting;
 use crate::plan::{NodePlan, When};
@@ -112,6 +112,23 @@ impl Finder<'_> {
         }
         joins.replaced.extend(nodes);
         joins.replaced.insert(at);
+    }
+
+    /// Joins the rotations and the appending before attention of many rows.
+    pub(super) fn kept_rows(&self, at: usize, joins: &mut Joins) -> Option<()> {
+        let node = &self.graph.nodes()[at];
+        let Op::Attention(op) = &node.op else { return None };
+        let [rotated, keys, values] = node.inputs[..] else { return None };
+        let found = self.rotated_and_appended(op, [rotated, keys, values])?;
+        let act = self.graph.value(rotated).ty.dtype;
+        let alike = found.values[..3].iter().all(|v| self.graph.value(*v).ty.dtype == act);
+        let kernel = keep::kernel(op, act, self.info).filter(|_| alike && self.one_row(rotated))?;
+        let [q, k, v, angles] = found.values;
+        // There everything that it takes is.
+        let last = *found.nodes.iter().max()?;
+        joins.replaced_many.extend(found.nodes);
+        joins.add(last, When::ManyRows, kernel, vec![q, k, v, angles, rotated, keys, values]);
+        Some(())
     }
 
     fn attention_parts(&self, at: usize, plan: &NodePlan) -> Option<Parts<'_>> {

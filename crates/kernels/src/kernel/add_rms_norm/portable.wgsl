@@ -19,6 +19,13 @@ fn weight(j: u32) -> f32 {
     return OFFSET + weight_value(w[weight_word(j)], j);
 }
 
+// Four elements of a row's sum, 256 apart, that are asked for together; behind the last one it is it again.
+fn sums_from(row: u32, j: u32) -> vec4<f32> {
+    let at = vec4<u32>(row) + min(vec4<u32>(j, j + 256u, j + 512u, j + 768u), vec4<u32>(K - 1u));
+    let first = vec4<f32>(f32(a[at.x]), f32(a[at.y]), f32(a[at.z]), f32(a[at.w]));
+    return first + vec4<f32>(f32(b[at.x]), f32(b[at.y]), f32(b[at.z]), f32(b[at.w]));
+}
+
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     if group.x >= row_count(symbols) {
@@ -26,14 +33,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let row = group.x * K;
     var squares = 0.0;
-    for (var j = lane; j < K; j += 256u) {
-        let v = f32(a[row + j]) + f32(b[row + j]);
-        sum[row + j] = to_act(v);
-        squares = fma(v, v, squares);
+    for (var j = lane; j < K; j += 1024u) {
+        let v = sums_from(row, j);
+        for (var i = 0u; i < 4u; i++) {
+            if j + 256u * i < K {
+                sum[row + j + 256u * i] = to_act(v[i]);
+                squares = fma(v[i], v[i], squares);
+            }
+        }
     }
     let factor = inverse_root(sum_of(lane, squares) / f32(K) + EPS);
-    for (var j = lane; j < K; j += 256u) {
-        let v = f32(a[row + j]) + f32(b[row + j]);
-        y[row + j] = to_act(v * factor * weight(j));
+    for (var j = lane; j < K; j += 1024u) {
+        let v = sums_from(row, j);
+        for (var i = 0u; i < 4u; i++) {
+            if j + 256u * i < K {
+                y[row + j + 256u * i] = to_act(v[i] * factor * weight(j + 256u * i));
+            }
+        }
     }
 }

@@ -16,7 +16,7 @@ const LANES: u32 = 128;
 const ROWS: u32 = 64;
 /// Rows, columns and depth of one product on matrix units.
 const UNIT: u32 = 16;
-/// Keys at a time.
+/// Keys at a time, the second time over them.
 const KEYS: u32 = 32;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
@@ -46,9 +46,10 @@ pub fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     Some((launch.desc, launch.groups))
 }
 
-/// The longest chain of additions: those of 16 at a time, of two planes, in a context of [`CONTEXT`].
+/// The longest chain of additions: those of what KEYS keys give in a context of [`CONTEXT`], and of two planes of these, 16
+/// at a time.
 pub fn chain() -> u32 {
-    2 * CONTEXT / UNIT + UNIT
+    CONTEXT / KEYS + 2 * KEYS / UNIT + UNIT
 }
 
 /// Every text.
@@ -58,98 +59,104 @@ pub fn texts() -> impl Iterator<Item = String> {
 
 /// Bytes of workgroup memory.
 fn memory(size: u32) -> u32 {
-    8 * ROWS * (size / 4 + 2) + 4 * 2048 + 8 * 8 * UNIT * (KEYS / 4 + 2)
+    8 * ROWS * (size / 4 + 2) + 4 * ROWS * (2 * KEYS + 4) + 8 * 8 * UNIT * (KEYS / 4 + 2)
 }
 
 fn text(size: u32) -> String {
     let mut text = format!("enable wgpu_cooperative_matrix;\nconst DIM = {size}u;\n");
     text.push_str(include_str!("matrix.wgsl"));
-    let _ = main(&mut text, size / UNIT);
+    text.push_str(include_str!("matrix_start.wgsl"));
+    let _ = main(&mut text, size);
     text
 }
 
-/// The entry point for heads of so many units: everything of a subgroup has a name, so that it stays in registers.
-fn main(text: &mut String, units: u32) -> std::fmt::Result {
-    text.push_str(include_str!("matrix_start.wgsl"));
+/// The entry point for heads of so many elements: everything of a subgroup has a name, so that it stays in registers.
+fn main(text: &mut String, size: u32) -> std::fmt::Result {
+    let units = size / UNIT;
     for i in 0..units {
-        writeln!(
-            text,
-            "    let q{i} = coopLoadT<coop_mat16x16<f16, A>>(&stage[own * STEP + {}u], STEP);",
-            4 * i
-        )?;
+        let at = format!("own * STEP + {}u", 4 * i);
+        writeln!(text, "    let q{i} = coopLoadT<coop_mat16x16<f16, A>>(&stage[{at}], STEP);")?;
         writeln!(text, "    var o{i} = coop_mat16x16<f32, C>();")?;
     }
-    writeln!(
-        text,
-        "    for (var start = begin; start < end; start += KEYS) {{\n        workgroupBarrier();"
-    )?;
-    writeln!(text, "        load_keys(start, keys, kv_head, lane);\n        workgroupBarrier();")?;
-    scores(text, units)?;
+    over_keys(text, 2 * KEYS, &["k"], size)?;
+    scores(text, units, 2 * KEYS, "own * WIDE", "WIDE")?;
     text.push_str(include_str!("matrix_first.wgsl"));
-    writeln!(
-        text,
-        "    for (var start = begin; start < end; start += KEYS) {{\n        workgroupBarrier();"
-    )?;
-    writeln!(text, "        load_keys(start, keys, kv_head, lane);")?;
-    writeln!(text, "        load_values(start, keys, kv_head, lane);\n        workgroupBarrier();")?;
-    scores(text, units)?;
+    over_keys(text, KEYS, &["k", "v"], size)?;
+    scores(text, units, KEYS, "own * WIDE", "NARROW")?;
     text.push_str(include_str!("matrix_second.wgsl"));
-    for part in 0..KEYS / UNIT {
-        for plane in 0..2 {
-            let at = format!("(subgroup * 2u + {plane}u) * PLANE + {}u", part * UNIT / 4);
-            writeln!(
-                text,
-                "        let p{part}_{plane} = coopLoadT<coop_mat16x16<f16, A>>(&chances[{at}], SPAN);"
-            )?;
-        }
-        for i in 0..units {
-            let at = format!("(KEYS + {}u) * STEP + {}u", part * UNIT, 4 * i);
-            writeln!(
-                text,
-                "        let v{part}_{i} = coopLoadT<coop_mat16x16<f16, B>>(&stage[{at}], STEP);"
-            )?;
-            writeln!(text, "        o{i} = coopMultiplyAdd(p{part}_0, v{part}_{i}, o{i});")?;
-            writeln!(text, "        o{i} = coopMultiplyAdd(p{part}_1, v{part}_{i}, o{i});")?;
-        }
-    }
-    writeln!(text, "    }}")?;
+    values(text, units)?;
+    writeln!(text, "    }}\n    total += subgroupShuffleXor(total, 1u);")?;
     for i in 0..units {
-        writeln!(text, "    coopStoreT(o{i}, &scores[subgroup * 512u], 16u);\n    workgroupBarrier();")?;
-        writeln!(text, "    for (var i = 0u; i < 8u; i++) {{")?;
-        writeln!(
-            text,
-            "        let value = scores[subgroup * 512u + lane % 32u / 2u * 16u + lane % 2u * 8u + i];"
-        )?;
+        writeln!(text, "    coopStoreT(o{i}, &scores[own * WIDE], 4u);\n    workgroupBarrier();")?;
+        writeln!(text, "    for (var i = 0u; i < 2u; i++) {{")?;
+        writeln!(text, "        let found = scores[own * WIDE + lane % 32u * 2u + i] / total;")?;
         writeln!(text, "        if row < rows {{")?;
-        writeln!(
-            text,
-            "            y[(row * HEADS + head) * DIM + {}u + lane % 2u * 8u + i] = to_act(value / total);",
-            i * UNIT
-        )?;
+        let at = format!("(row * HEADS + head) * DIM + {}u + lane % 2u * 8u + i * 4u", i * UNIT);
+        writeln!(text, "            let at = {at};")?;
+        for (i, part) in ["x", "y", "z", "w"].iter().enumerate() {
+            writeln!(text, "            y[at + {i}u] = to_act(found.{part});")?;
+        }
         writeln!(text, "        }}\n    }}\n    workgroupBarrier();")?;
     }
     writeln!(text, "}}")
 }
 
-/// The scores of a subgroup's rows with the keys at hand.
-fn scores(text: &mut String, units: u32) -> std::fmt::Result {
-    for column in 0..KEYS / UNIT {
-        writeln!(text, "        var s{column} = coop_mat16x16<f32, C>();")?;
+/// The head of a loop over the keys, so many at a time, that brings these of them to `stage`, one behind the other.
+fn over_keys(text: &mut String, keys: u32, given: &[&str], size: u32) -> std::fmt::Result {
+    let pieces = keys * size / 8 / LANES;
+    let names = || given.iter().flat_map(|given| (0..pieces).map(move |i| (*given, i)));
+    let load = |text: &mut String, indent: &str, first: &str| {
+        names().try_for_each(|(from, i)| {
+            let at = format!("piece_at({first}, keys, KV_HEADS, kv_head, lane + {}u)", i * LANES);
+            writeln!(text, "{indent}{from}_{keys}_{i} = {from}[{at}];")
+        })
+    };
+    load(text, "    var ", "begin")?;
+    writeln!(text, "    for (var start = begin; start < end; start += {keys}u) {{\n        workgroupBarrier();")?;
+    for (i, (from, piece)) in names().enumerate() {
+        writeln!(text, "        put_piece(lane + {}u, {from}_{keys}_{piece});", i as u32 * LANES)?;
+    }
+    writeln!(text, "        workgroupBarrier();")?;
+    load(text, "        ", &format!("start + {keys}u"))
+}
+
+/// The scores of a subgroup's rows with so many keys, as rows of `scores` from `at` on.
+fn scores(text: &mut String, units: u32, keys: u32, at: &str, step: &str) -> std::fmt::Result {
+    for column in 0..keys / UNIT {
+        let mut sum = "coop_mat16x16<f32, C>()".to_string();
         for i in 0..units {
-            let at = format!("{}u * STEP + {}u", column * UNIT, 4 * i);
-            writeln!(
-                text,
-                "        let k{column}_{i} = coopLoad<coop_mat16x16<f16, B>>(&stage[{at}], STEP);"
-            )?;
-            writeln!(text, "        s{column} = coopMultiplyAdd(q{i}, k{column}_{i}, s{column});")?;
+            let from = format!("{}u * STEP + {}u", column * UNIT, 4 * i);
+            let key = format!("k{column}_{i}");
+            writeln!(text, "        let {key} = coopLoad<coop_mat16x16<f16, B>>(&stage[{from}], STEP);")?;
+            sum = format!("coopMultiplyAdd(q{i}, {key}, {sum})");
         }
-        writeln!(
-            text,
-            "        coopStoreT(s{column}, &scores[subgroup * 512u + {}u], KEYS);",
-            column * UNIT
-        )?;
+        writeln!(text, "        coopStoreT({sum}, &scores[{at} + {}u], {step});", column * UNIT / 4)?;
     }
     writeln!(text, "        workgroupBarrier();")
+}
+
+/// The sums of the values at hand. Matrix units cut bits off: what they give is added as f32.
+fn values(text: &mut String, units: u32) -> std::fmt::Result {
+    for part in 0..KEYS / UNIT {
+        for plane in 0..2 {
+            let at = format!("(subgroup * 2u + {plane}u) * PLANE + {}u", part * UNIT / 4);
+            let name = format!("p{part}_{plane}");
+            writeln!(text, "        let {name} = coopLoadT<coop_mat16x16<f16, A>>(&chances[{at}], SPAN);")?;
+        }
+    }
+    for i in 0..units {
+        let mut sum = "coop_mat16x16<f32, C>()".to_string();
+        for part in 0..KEYS / UNIT {
+            let at = format!("(KEYS + {}u) * STEP + {}u", part * UNIT, 4 * i);
+            let value = format!("v{part}_{i}");
+            writeln!(text, "        let {value} = coopLoadT<coop_mat16x16<f16, B>>(&stage[{at}], STEP);")?;
+            for plane in 0..2 {
+                sum = format!("coopMultiplyAdd(p{part}_{plane}, {value}, {sum})");
+            }
+        }
+        writeln!(text, "        o{i} = o{i} + {sum};")?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

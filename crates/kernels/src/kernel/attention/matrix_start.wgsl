@@ -16,11 +16,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let begin = select(0u, oldest - min(WINDOW, oldest), WINDOW != 0u);
     let subgroup = lane / 32u;
     let own = subgroup * 16u;
-    // Two lanes share a row.
+    // Two lanes share a row, and take four quads each of every eight.
     let row = first + own + lane % 32u / 2u;
     let position = symbols.p + row;
-    let at = subgroup * 512u + lane % 32u / 2u * KEYS + lane % 2u * 16u;
-    load_queries(first, rows, head, lane);
+    let side = lane % 2u * 4u;
+    let wide = (own + lane % 32u / 2u) * WIDE + side;
+    let narrow = own * WIDE + lane % 32u / 2u * NARROW + side;
+    for (var i = lane; i < ROWS * PIECES; i += 128u) {
+        put_piece(i, q[piece_at(first, rows, HEADS, head, i)]);
+    }
     workgroupBarrier();
-    var top = LOWEST;
+    var top = vec4<f32>(LOWEST);
     var total = 0.0;

@@ -1,6 +1,7 @@
 //! `attention`: launch planner. Workgroup `(x, y)` treats head `x` of query row `y`. Four zero bytes are bound in the
 //! place of sinks and slopes where there are none.
 
+pub mod keep;
 pub mod matrix;
 pub mod row;
 pub mod split;

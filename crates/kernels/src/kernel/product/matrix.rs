@@ -17,6 +17,10 @@ const SUBGROUP: u32 = 32;
 const UNIT: u32 = 16;
 /// Elements along K at a time, at least.
 const DEPTH: u32 = 32;
+/// Elements along K whose products matrix units add up. They cut bits off where sums of f32 round, always towards zero, so
+/// that a long sum drifts (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021): what a run
+/// gives is added as f32.
+const RUN: u32 = 32;
 /// Columns from which on a prompt has enough large tiles for a large GPU.
 const MANY_COLUMNS: u32 = 3072;
 
@@ -244,9 +248,7 @@ impl Writer {
             self.line("        workgroupBarrier();");
             self.line(format!("        let k{step} = min(k + {}u * DEPTH, K - DEPTH);", ahead + step));
             self.load("        ", step, &format!("k{step}"));
-            self.line("        {");
-            (0..self.shape.tile.depth / UNIT).for_each(|unit| self.multiply(unit));
-            self.line("        }");
+            (0..self.shape.tile.depth).step_by(RUN as usize).for_each(|first| self.multiply(first));
         }
         self.line("    }");
         self.store();
@@ -367,28 +369,39 @@ impl Writer {
         column / count * self.width() + column % count * UNIT
     }
 
-    /// Multiplies 16 elements along K.
-    fn multiply(&mut self, unit: u32) {
+    /// Multiplies RUN elements along K from this one of a step on, and adds what they give.
+    fn multiply(&mut self, first: u32) {
         let Tile { own_rows, own_columns, .. } = self.shape.tile;
-        let quad = unit * UNIT / 4;
+        let quads = (first..first + RUN).step_by(UNIT as usize).map(|k| k / 4);
+        self.line("        {");
         for row in 0..own_rows / UNIT {
-            let at = format!("(top + {}u) * STEP + {quad}u", row * UNIT);
-            self.line(format!(
-                "        let a{unit}_{row} = coopLoadT<coop_mat16x16<f16, A>>(&tiles[{at}], STEP);"
-            ));
-        }
-        for plane in 0..self.shape.planes() {
-            for column in 0..own_columns / UNIT {
-                let b = format!("b{unit}_{plane}_{column}");
-                let at = format!("(left + {}u) * STEP + {quad}u", self.beyond(column));
-                let at = format!("TALL * STEP + {plane}u * PLANE + {at}");
-                self.line(format!("        let {b} = coopLoad<coop_mat16x16<f16, B>>(&tiles[{at}], STEP);"));
-                for row in 0..own_rows / UNIT {
-                    let c = format!("c{row}_{column}");
-                    self.line(format!("        {c} = coopMultiplyAdd(a{unit}_{row}, {b}, {c});"));
-                }
+            for (unit, quad) in quads.clone().enumerate() {
+                let at = format!("(top + {}u) * STEP + {quad}u", row * UNIT);
+                self.line(format!(
+                    "        let a{row}_{unit} = coopLoadT<coop_mat16x16<f16, A>>(&tiles[{at}], STEP);"
+                ));
             }
         }
+        for column in 0..own_columns / UNIT {
+            let mut pairs = Vec::new();
+            for plane in 0..self.shape.planes() {
+                for (unit, quad) in quads.clone().enumerate() {
+                    let b = format!("b{column}_{plane}_{unit}");
+                    let at = format!("(left + {}u) * STEP + {quad}u", self.beyond(column));
+                    let at = format!("TALL * STEP + {plane}u * PLANE + {at}");
+                    self.line(format!("        let {b} = coopLoad<coop_mat16x16<f16, B>>(&tiles[{at}], STEP);"));
+                    pairs.push((unit, b));
+                }
+            }
+            for row in 0..own_rows / UNIT {
+                let zero = "coop_mat16x16<f32, C>()".to_string();
+                let run = pairs.iter().fold(zero, |sum, (unit, b)| {
+                    format!("coopMultiplyAdd(a{row}_{unit}, {b}, {sum})")
+                });
+                self.line(format!("        c{row}_{column} = c{row}_{column} + {run};"));
+            }
+        }
+        self.line("        }");
     }
 
     /// Stores all results, one after the other.
@@ -470,7 +483,7 @@ fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> 
     launch.desc.source.file = shape.file();
     launch.desc.source.text = shape.text();
     launch.desc.check_limits(request.info).ok()?;
-    Some((launch, k / UNIT * shape.planes() + UNIT))
+    Some((launch, k / RUN + RUN / UNIT * shape.planes() + UNIT))
 }
 
 #[cfg(test)]
