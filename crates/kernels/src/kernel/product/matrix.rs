@@ -17,10 +17,6 @@ const SUBGROUP: u32 = 32;
 const UNIT: u32 = 16;
 /// Elements along K at a time, at least.
 const DEPTH: u32 = 32;
-/// Elements along K whose products matrix units add up. They cut bits off where sums of f32 round, always towards zero, so
-/// that a long sum drifts (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021): what a run
-/// gives is added as f32.
-const RUN: u32 = 32;
 /// Columns from which on a prompt has enough large tiles for a large GPU.
 const MANY_COLUMNS: u32 = 3072;
 
@@ -43,20 +39,24 @@ struct Tile {
     depth: u32,
     /// How many of these steps are under way.
     ahead: u32,
+    /// Elements along K whose products matrix units add up: of a step, or of several. They cut bits off where sums of f32
+    /// round, always towards zero, so that a long sum drifts (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of
+    /// NVIDIA tensor cores", 2021): what a run gives is added as f32.
+    run: u32,
 }
 
 impl Tile {
     const LARGE: Tile =
-        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: 2 * DEPTH, ahead: 2 };
+        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: 2 * DEPTH, ahead: 2, run: 32 };
     /// For two weights, whose results take more room.
     const TWO: Tile =
-        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 64, depth: 2 * DEPTH, ahead: 1 };
+        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 64, depth: 2 * DEPTH, ahead: 1, run: 32 };
     /// For two planes of a weight, or of two.
     const PLANES: Tile =
-        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: DEPTH, ahead: 4 };
+        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: DEPTH, ahead: 4, run: 32 };
     /// For products of one weight that would have too few large ones.
     const SMALL: Tile =
-        Tile { rows: 64, columns: 64, own_rows: 32, own_columns: 32, depth: 2 * DEPTH, ahead: 2 };
+        Tile { rows: 64, columns: 64, own_rows: 32, own_columns: 32, depth: 2 * DEPTH, ahead: 2, run: 32 };
 
     /// Of weights in this format, `gated` for two, that have `few` columns.
     fn of(format: Format, gated: bool, few: bool) -> Tile {
@@ -72,13 +72,18 @@ impl Tile {
     fn along(self, k: u32) -> Tile {
         match k.is_multiple_of(self.depth * self.ahead) {
             true => self,
-            false => Tile { depth: DEPTH, ahead: 1, ..self },
+            false => Tile { depth: DEPTH, ahead: 1, run: self.run.min(DEPTH), ..self },
         }
     }
 
     /// Quads of four elements from a row in workgroup memory to the next, two more so that rows hit other banks.
     fn step(self) -> u32 {
         self.depth / 4 + 2
+    }
+
+    /// Whether runs go over several steps, so that they and their sum are held side by side.
+    fn long_runs(self) -> bool {
+        self.run > self.depth
     }
 
     fn lanes(self) -> u32 {
@@ -223,7 +228,8 @@ impl Writer {
     }
 
     fn main(&mut self) {
-        let Tile { own_rows, own_columns, ahead, .. } = self.shape.tile;
+        let Tile { own_rows, own_columns, ahead, run, .. } = self.shape.tile;
+        let long_runs = self.shape.tile.long_runs();
         let (lanes, parts) = (self.shape.tile.lanes(), self.shape.tile.columns / own_columns);
         let own_width = own_columns / self.shape.weights().len() as u32;
         self.line(format!(
@@ -239,18 +245,36 @@ impl Writer {
         self.line(format!("    let left = lane / 32u % {parts}u * {own_width}u;"));
         for (row, column) in self.units() {
             self.line(format!("    var c{row}_{column} = coop_mat16x16<f32, C>();"));
+            if long_runs {
+                self.line(format!("    var r{row}_{column} = coop_mat16x16<f32, C>();"));
+            }
         }
         self.start();
-        self.line(format!("    for (var k = 0u; k < K; k += {ahead}u * DEPTH) {{"));
+        if long_runs {
+            self.line(format!("    for (var run = 0u; run < K; run += {run}u) {{"));
+            self.line(format!("    let end = min(run + {run}u, K);"));
+            self.line(format!("    for (var k = run; k < end; k += {ahead}u * DEPTH) {{"));
+        } else {
+            self.line(format!("    for (var k = 0u; k < K; k += {ahead}u * DEPTH) {{"));
+        }
         for step in 0..ahead {
             self.line("        workgroupBarrier();");
             self.put(step);
             self.line("        workgroupBarrier();");
             self.line(format!("        let k{step} = min(k + {}u * DEPTH, K - DEPTH);", ahead + step));
             self.load("        ", step, &format!("k{step}"));
-            (0..self.shape.tile.depth).step_by(RUN as usize).for_each(|first| self.multiply(first));
+            let at_once = if long_runs { UNIT } else { run };
+            let firsts = (0..self.shape.tile.depth).step_by(at_once as usize);
+            firsts.for_each(|first| self.multiply(first, at_once));
         }
         self.line("    }");
+        if long_runs {
+            for (row, column) in self.units() {
+                let unit = format!("{row}_{column}");
+                self.line(format!("    c{unit} = c{unit} + r{unit};\n    r{unit} = coop_mat16x16<f32, C>();"));
+            }
+            self.line("    }");
+        }
         self.store();
         self.line("}");
     }
@@ -369,10 +393,10 @@ impl Writer {
         column / count * self.width() + column % count * UNIT
     }
 
-    /// Multiplies RUN elements along K from this one of a step on, and adds what they give.
-    fn multiply(&mut self, first: u32) {
+    /// Multiplies so many elements along K from this one of a step on, and adds what they give.
+    fn multiply(&mut self, first: u32, count: u32) {
         let Tile { own_rows, own_columns, .. } = self.shape.tile;
-        let quads = (first..first + RUN).step_by(UNIT as usize).map(|k| k / 4);
+        let quads = (first..first + count).step_by(UNIT as usize).map(|k| k / 4);
         self.line("        {");
         for row in 0..own_rows / UNIT {
             for (unit, quad) in quads.clone().enumerate() {
@@ -394,11 +418,15 @@ impl Writer {
                 }
             }
             for row in 0..own_rows / UNIT {
-                let zero = "coop_mat16x16<f32, C>()".to_string();
-                let run = pairs.iter().fold(zero, |sum, (unit, b)| {
+                let place = format!("{row}_{column}");
+                let (start, sum) = match self.shape.tile.long_runs() {
+                    true => (format!("r{place}"), format!("r{place} = ")),
+                    false => ("coop_mat16x16<f32, C>()".into(), format!("c{place} = c{place} + ")),
+                };
+                let run = pairs.iter().fold(start, |sum, (unit, b)| {
                     format!("coopMultiplyAdd(a{row}_{unit}, {b}, {sum})")
                 });
-                self.line(format!("        c{row}_{column} = c{row}_{column} + {run};"));
+                self.line(format!("        {sum}{run};"));
             }
         }
         self.line("        }");
@@ -483,7 +511,7 @@ fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> 
     launch.desc.source.file = shape.file();
     launch.desc.source.text = shape.text();
     launch.desc.check_limits(request.info).ok()?;
-    Some((launch, k / RUN + RUN / UNIT * shape.planes() + UNIT))
+    Some((launch, k.div_ceil(tile.run) + tile.run / UNIT * shape.planes() + UNIT))
 }
 
 #[cfg(test)]
