@@ -112,7 +112,10 @@ fn over_keys(text: &mut String, keys: u32, given: &[&str], size: u32) -> std::fm
         })
     };
     load(text, "    var ", "begin")?;
-    writeln!(text, "    for (var start = begin; start < end; start += {keys}u) {{\n        workgroupBarrier();")?;
+    writeln!(
+        text,
+        "    for (var start = begin; start < end; start += {keys}u) {{\n        workgroupBarrier();"
+    )?;
     for (i, (from, piece)) in names().enumerate() {
         writeln!(text, "        put_piece(lane + {}u, {from}_{keys}_{piece});", i as u32 * LANES)?;
     }

@@ -39,30 +39,22 @@ struct Tile {
     depth: u32,
     /// How many of these steps are under way.
     ahead: u32,
-    /// Elements along K whose products matrix units add up: of a step, or of several. They cut bits off where sums of f32
-    /// round, always towards zero, so that a long sum drifts (Fasi, Higham, Mikaitis and Pranesh, "Numerical behavior of
-    /// NVIDIA tensor cores", 2021): what a run gives is added as f32.
-    run: u32,
 }
 
 impl Tile {
     const LARGE: Tile =
-        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: 2 * DEPTH, ahead: 2, run: 32 };
-    /// For two weights, whose results take more room.
-    const TWO: Tile =
-        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 64, depth: 2 * DEPTH, ahead: 1, run: 32 };
+        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: 2 * DEPTH, ahead: 2 };
     /// For two planes of a weight, or of two.
     const PLANES: Tile =
-        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: DEPTH, ahead: 4, run: 32 };
+        Tile { rows: 128, columns: 128, own_rows: 64, own_columns: 32, depth: DEPTH, ahead: 4 };
     /// For products of one weight that would have too few large ones.
     const SMALL: Tile =
-        Tile { rows: 64, columns: 64, own_rows: 32, own_columns: 32, depth: 2 * DEPTH, ahead: 2, run: 32 };
+        Tile { rows: 64, columns: 64, own_rows: 32, own_columns: 32, depth: 2 * DEPTH, ahead: 2 };
 
     /// Of weights in this format, `gated` for two, that have `few` columns.
     fn of(format: Format, gated: bool, few: bool) -> Tile {
         match format {
             _ if few && !gated => Tile::SMALL,
-            Format::Plain if gated => Tile::TWO,
             Format::Plain => Tile::LARGE,
             _ => Tile::PLANES,
         }
@@ -72,18 +64,13 @@ impl Tile {
     fn along(self, k: u32) -> Tile {
         match k.is_multiple_of(self.depth * self.ahead) {
             true => self,
-            false => Tile { depth: DEPTH, ahead: 1, run: self.run.min(DEPTH), ..self },
+            false => Tile { depth: DEPTH, ahead: 1, ..self },
         }
     }
 
     /// Quads of four elements from a row in workgroup memory to the next, two more so that rows hit other banks.
     fn step(self) -> u32 {
         self.depth / 4 + 2
-    }
-
-    /// Whether runs go over several steps, so that they and their sum are held side by side.
-    fn long_runs(self) -> bool {
-        self.run > self.depth
     }
 
     fn lanes(self) -> u32 {
@@ -124,14 +111,21 @@ impl Shape {
         (self.tile.rows + self.planes() * self.tile.columns) * self.tile.step()
     }
 
-    /// Results that wait in workgroup memory, of each subgroup.
+    /// Elements along K whose products matrix units add up: those of all steps under way, of two planes those of one step. They
+    /// cut bits off where sums of f32 round, always towards zero, so that a long sum drifts (Fasi, Higham, Mikaitis and
+    /// Pranesh, "Numerical behavior of NVIDIA tensor cores", 2021): what a run gives is added as f32.
+    fn run(self) -> u32 {
+        if self.planes() == 1 { self.tile.depth * self.tile.ahead } else { self.tile.depth }
+    }
+
+    /// Results that wait in workgroup memory, a unit of each subgroup.
     fn waiting(self) -> u32 {
-        UNIT * UNIT * self.weights().len() as u32
+        UNIT * UNIT * self.tile.lanes() / SUBGROUP
     }
 
     /// Bytes of workgroup memory.
     fn memory(self) -> u32 {
-        8 * self.quads() + 4 * self.waiting() * self.tile.lanes() / SUBGROUP
+        8 * self.quads() + 4 * self.waiting()
     }
 
     fn file(self) -> String {
@@ -209,7 +203,7 @@ impl Writer {
             self.line(format!("@group(0) @binding({at}) var<storage, {access}> {name}: array<{element}>;"));
         }
         self.line(format!("@group(0) @binding({}) var<uniform> symbols: Symbols;", bound.len()));
-        let results = self.shape.waiting() * tile.lanes() / SUBGROUP;
+        let results = self.shape.waiting();
         self.line(format!("const TALL = {}u;\nconst WIDE = {}u;", tile.rows, tile.columns));
         self.line(format!("const DEPTH = {}u;\nconst STEP = {}u;", tile.depth, tile.step()));
         self.line("// Quads of a plane of weights.\nconst PLANE = WIDE * STEP;");
@@ -228,8 +222,8 @@ impl Writer {
     }
 
     fn main(&mut self) {
-        let Tile { own_rows, own_columns, ahead, run, .. } = self.shape.tile;
-        let long_runs = self.shape.tile.long_runs();
+        let Tile { own_rows, own_columns, depth, ahead, .. } = self.shape.tile;
+        let run = self.shape.run();
         let (lanes, parts) = (self.shape.tile.lanes(), self.shape.tile.columns / own_columns);
         let own_width = own_columns / self.shape.weights().len() as u32;
         self.line(format!(
@@ -243,38 +237,28 @@ impl Writer {
         self.line(format!("    let column = group.y * {}u;", self.width()));
         self.line(format!("    let top = lane / 32u / {parts}u * {own_rows}u;"));
         self.line(format!("    let left = lane / 32u % {parts}u * {own_width}u;"));
-        for (row, column) in self.units() {
-            self.line(format!("    var c{row}_{column} = coop_mat16x16<f32, C>();"));
-            if long_runs {
-                self.line(format!("    var r{row}_{column} = coop_mat16x16<f32, C>();"));
-            }
-        }
+        self.of_units(|unit| format!("    var c{unit} = coop_mat16x16<f32, C>();"));
         self.start();
-        if long_runs {
-            self.line(format!("    for (var run = 0u; run < K; run += {run}u) {{"));
-            self.line(format!("    let end = min(run + {run}u, K);"));
-            self.line(format!("    for (var k = run; k < end; k += {ahead}u * DEPTH) {{"));
-        } else {
-            self.line(format!("    for (var k = 0u; k < K; k += {ahead}u * DEPTH) {{"));
-        }
+        self.line(format!("    for (var k = 0u; k < K; k += {ahead}u * DEPTH) {{"));
         for step in 0..ahead {
+            if (step * depth).is_multiple_of(run) {
+                let fresh = "coop_mat16x16<f32, C>();";
+                let put = if step == 0 { "var " } else { "" };
+                self.of_units(|unit| format!("        {put}r{unit} = {fresh}"));
+            }
             self.line("        workgroupBarrier();");
             self.put(step);
             self.line("        workgroupBarrier();");
             self.line(format!("        let k{step} = min(k + {}u * DEPTH, K - DEPTH);", ahead + step));
             self.load("        ", step, &format!("k{step}"));
-            let at_once = if long_runs { UNIT } else { run };
-            let firsts = (0..self.shape.tile.depth).step_by(at_once as usize);
-            firsts.for_each(|first| self.multiply(first, at_once));
+            self.line("        {");
+            (0..self.shape.tile.depth / UNIT).for_each(|unit| self.multiply(unit));
+            self.line("        }");
+            if ((step + 1) * depth).is_multiple_of(run) {
+                self.of_units(|unit| format!("        c{unit} = c{unit} + r{unit};"));
+            }
         }
         self.line("    }");
-        if long_runs {
-            for (row, column) in self.units() {
-                let unit = format!("{row}_{column}");
-                self.line(format!("    c{unit} = c{unit} + r{unit};\n    r{unit} = coop_mat16x16<f32, C>();"));
-            }
-            self.line("    }");
-        }
         self.store();
         self.line("}");
     }
@@ -282,6 +266,11 @@ impl Writer {
     /// Columns of y that a tile gives.
     fn width(&self) -> u32 {
         self.shape.tile.columns / self.shape.weights().len() as u32
+    }
+
+    /// A line for each unit of a subgroup.
+    fn of_units(&mut self, line: impl Fn(String) -> String) {
+        self.units().for_each(|(row, column)| self.line(line(format!("{row}_{column}"))));
     }
 
     /// Units of the part of a subgroup: those of a row follow each other, and with gates those of one weight.
@@ -393,58 +382,49 @@ impl Writer {
         column / count * self.width() + column % count * UNIT
     }
 
-    /// Multiplies so many elements along K from this one of a step on, and adds what they give.
-    fn multiply(&mut self, first: u32, count: u32) {
+    /// Multiplies 16 elements along K.
+    fn multiply(&mut self, unit: u32) {
         let Tile { own_rows, own_columns, .. } = self.shape.tile;
-        let quads = (first..first + count).step_by(UNIT as usize).map(|k| k / 4);
-        self.line("        {");
+        let quad = unit * UNIT / 4;
         for row in 0..own_rows / UNIT {
-            for (unit, quad) in quads.clone().enumerate() {
-                let at = format!("(top + {}u) * STEP + {quad}u", row * UNIT);
-                self.line(format!(
-                    "        let a{row}_{unit} = coopLoadT<coop_mat16x16<f16, A>>(&tiles[{at}], STEP);"
-                ));
-            }
+            let at = format!("(top + {}u) * STEP + {quad}u", row * UNIT);
+            self.line(format!(
+                "        let a{unit}_{row} = coopLoadT<coop_mat16x16<f16, A>>(&tiles[{at}], STEP);"
+            ));
         }
-        for column in 0..own_columns / UNIT {
-            let mut pairs = Vec::new();
-            for plane in 0..self.shape.planes() {
-                for (unit, quad) in quads.clone().enumerate() {
-                    let b = format!("b{column}_{plane}_{unit}");
-                    let at = format!("(left + {}u) * STEP + {quad}u", self.beyond(column));
-                    let at = format!("TALL * STEP + {plane}u * PLANE + {at}");
-                    self.line(format!("        let {b} = coopLoad<coop_mat16x16<f16, B>>(&tiles[{at}], STEP);"));
-                    pairs.push((unit, b));
+        for plane in 0..self.shape.planes() {
+            for column in 0..own_columns / UNIT {
+                let b = format!("b{unit}_{plane}_{column}");
+                let at = format!("(left + {}u) * STEP + {quad}u", self.beyond(column));
+                let at = format!("TALL * STEP + {plane}u * PLANE + {at}");
+                self.line(format!("        let {b} = coopLoad<coop_mat16x16<f16, B>>(&tiles[{at}], STEP);"));
+                for row in 0..own_rows / UNIT {
+                    let run = format!("r{row}_{column}");
+                    self.line(format!("        {run} = coopMultiplyAdd(a{unit}_{row}, {b}, {run});"));
                 }
             }
-            for row in 0..own_rows / UNIT {
-                let place = format!("{row}_{column}");
-                let (start, sum) = match self.shape.tile.long_runs() {
-                    true => (format!("r{place}"), format!("r{place} = ")),
-                    false => ("coop_mat16x16<f32, C>()".into(), format!("c{place} = c{place} + ")),
-                };
-                let run = pairs.iter().fold(start, |sum, (unit, b)| {
-                    format!("coopMultiplyAdd(a{row}_{unit}, {b}, {sum})")
-                });
-                self.line(format!("        {sum}{run};"));
-            }
         }
-        self.line("        }");
     }
 
-    /// Stores all results, one after the other.
+    /// Stores all results, one after the other: of two weights gates are read back before what they let pass takes their place.
     fn store(&mut self) {
         let count = self.shape.tile.own_columns / UNIT / self.shape.weights().len() as u32;
-        self.line(format!("    let at = lane / 32u * {}u;", self.shape.waiting()));
+        self.line(format!("    let at = lane / 32u * {}u;", UNIT * UNIT));
         for (row, column) in self.units().filter(|(_, column)| *column < count) {
-            self.line(format!("    coopStoreT(c{row}_{column}, &results[at], 16u);"));
+            self.line(format!(
+                "    coopStoreT(c{row}_{column}, &results[at], 16u);\n    workgroupBarrier();"
+            ));
+            let mut given = "at, lane".to_string();
             if self.shape.gated {
-                self.line(format!("    coopStoreT(c{row}_{}, &results[at + 256u], 16u);", column + count));
+                let unit = format!("{row}_{column}");
+                self.line(format!("    let low{unit} = held(at, lane);"));
+                self.line(format!("    let high{unit} = held(at + 128u, lane);\n    workgroupBarrier();"));
+                let up = format!("c{row}_{}", column + count);
+                self.line(format!("    coopStoreT({up}, &results[at], 16u);\n    workgroupBarrier();"));
+                given = format!("{given}, low{unit}, high{unit}");
             }
             let place = format!("first + top + {}u, rows, column + left + {}u", row * UNIT, column * UNIT);
-            self.line(format!(
-                "    workgroupBarrier();\n    keep({place}, at, lane);\n    workgroupBarrier();"
-            ));
+            self.line(format!("    keep({place}, {given});\n    workgroupBarrier();"));
         }
     }
 }
@@ -511,7 +491,7 @@ fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> 
     launch.desc.source.file = shape.file();
     launch.desc.source.text = shape.text();
     launch.desc.check_limits(request.info).ok()?;
-    Some((launch, k.div_ceil(tile.run) + tile.run / UNIT * shape.planes() + UNIT))
+    Some((launch, k / shape.run() + shape.run() / UNIT * shape.planes() + UNIT))
 }
 
 #[cfg(test)]
