@@ -40,7 +40,13 @@ fn a_quantised_model_migrates_and_nothing_is_diagnosed() {
     if !vulkan {
         tapml_testing::skip("vulkan", "no adapter");
     }
-    for (target, scheme) in [("emulator", "q4"), ("emulator", "q4a,embedding=q4"), ("vulkan", "q4")] {
+    for (target, scheme) in [
+        ("emulator", "q4"),
+        ("emulator", "q4a,embedding=q4"),
+        ("emulator", "fp8,embedding=fp8,head=fp8"),
+        ("vulkan", "q4"),
+        ("vulkan", "fp8"),
+    ] {
         if target == "vulkan" && !vulkan {
             continue;
         }

@@ -81,7 +81,7 @@ impl Operator for QuantizedGatedLinear {
             of("fp8", 18, [96, 40], Packing::floats(32), DType::F32),
             of("fp8, f16, many rows", 67, [256, 72], Packing::floats(32), DType::F16),
             far(of("one row, fp8", 1, [384, 24], Packing::floats(32), DType::F16)),
-            of("one row, fp8, f32", 1, [256, 16], Packing::floats(128), DType::F32),
+            of("one row, fp8, f32", 1, [256, 16], Packing::floats(32), DType::F32),
         ]
     }
 

@@ -105,7 +105,7 @@ impl Operator for QuantizedLinear {
             of("fp8, f16, many rows", 67, [384, 136], Packing::floats(32), DType::F16),
             bias(row_of("one row, fp8, bias", [640, 16], Packing::floats(32), far), DType::F16, 16),
             row_of("one row, fp8, one group, outliers", [512, 32], Packing::floats(512), Fill::Spiky(30.0)),
-            of("one row, fp8, f32", 1, [384, 16], Packing::floats(128), DType::F32),
+            of("one row, fp8, f32", 1, [384, 16], Packing::floats(32), DType::F32),
         ]
     }
 

@@ -4,7 +4,7 @@
 // Each team of a block's warps treats tiles of 16 outputs; its warps share the row length between them, 128 bytes of each
 // of 16 rows at a time. Teams share x. Weights are asked for before the block waits for what the kernel before it writes.
 //
-// Constants: K; TEAMS; WARPS, of a team; DEPTH, the stages of a ring; FORMAT (1 f16, 2 bf16, 4 and 8 bits in groups of GROUP); ZEROS: groups
+// Constants: K; TEAMS; WARPS, of a team; DEPTH, the stages of a ring; FORMAT (1 f16, 2 bf16, 4 and 8 bits in groups of GROUP, 9 numbers of e4m3 likewise); ZEROS: groups
 // have zero points of their own; PLANES, the parts that x is taken in; PARTS weights of O0, O1, O2 outputs, each with an output of its own; GATED: two weights,
 // y = silu(x w0) * (x w1); NORM: x is taken through rms_norm first, with EPS, OFFSET and weights of NORM_DTYPE (0 f32,
 // 1 f16, 2 bf16); BIAS, of B_DTYPE; RESIDUAL: y += r, once y is rounded; ACT_F32, OUT_F32: x and y are f32 instead of f16;
@@ -19,7 +19,7 @@
 // Weights of few bits meet whole numbers: of each 32 elements of x as many lower digits of the base 256 as PLANES says, from
 // the greatest one's power of two on. Products and sums of 32 are exact, in s32. f16 weights meet activations in f16, or f32
 // activations as two planes of f16, in columns of their own; bf16 weights meet two or three planes of bf16. So nothing of x is
-// lost but what f32 sums lose too.
+// lost but what f32 sums lose too. Numbers of e4m3 are f16 there, and meet x as f16 weights do; the sums of 32 are scaled.
 #ifndef EXPERTS
 #define EXPERTS 0
 #endif
@@ -30,6 +30,8 @@
 #define MIXED 0
 #define SPLIT 1
 #endif
+#define WHOLE (FORMAT == 4 || FORMAT == 8)  // weights are whole numbers
+#define HALVES (FORMAT == 1 || FORMAT == 9) // weights are numbers of f16
 #define TEAM (WARPS * 32)
 #define THREADS (TEAMS * TEAM)
 
@@ -80,7 +82,7 @@ INLINE void mma(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #define ROW (K / 2)             // bytes of a row of weights
 #define STEP 256                // elements of a stage's row
 #define TURN 0                  // which bit of a piece's place the row's parity turns
-#elif FORMAT == 8
+#elif FORMAT >= 8
 #define ROW K
 #define STEP 128
 #define TURN 2
@@ -110,7 +112,7 @@ INLINE void mma(int (&c)[4], u32 a0, u32 a1, u32 a2, u32 a3, u32 b0, u32 b1) {
 #else
 #define ROWS 1
 #endif
-#if FORMAT >= 4
+#if WHOLE
 #define GROUPS_EACH (STAGES * STEP / 32) // runs of 32 elements of a row of x, zeros behind it
 #define GROUPS (ROWS * GROUPS_EACH)
 #define RUN (PLANES * 32)           // bytes of one
@@ -162,7 +164,7 @@ struct Loaded {
     INLINE float value() const { return from_out(bits); }
 };
 
-#if FORMAT >= 4
+#if WHOLE
 // Whole numbers of the weights, as signed bytes: of 4 bits the lower and the upper halves of bytes, 16 (q - 8), of 8 bits q - 128.
 // The mask comes in a register: the compiler would move it there before every use.
 INLINE u32 lower(u32 w, u32 mask) { return ((w << 4) & mask) ^ 0x80808080u; }
@@ -188,6 +190,17 @@ INLINE u32 spot(u32 run, u32 plane, u32 piece) {
 INLINE float sum_of(int first, int second, int third, int fourth) {
     if (PLANES == 3) return fmaf((float)(first * 256 + second), 256.0f, (float)third);
     return fmaf((float)(first * 256 + second), 65536.0f, (float)(third * 256 + fourth));
+}
+#endif
+
+#if FORMAT == 9
+// Two numbers of a word as f16, by the places that they go to. There they have one more bit of exponent, and come 256 times as
+// large: tensor cores lose what is subnormal.
+INLINE u32 numbers(u32 word, u32 places) {
+    const u32 both = __byte_perm(word, 0, places);
+    u32 r;
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"((both & 0x80008000u) | (both >> 1 & 0x3f803f80u)), "r"(0x5c005c00));
+    return r;
 }
 #endif
 
@@ -279,7 +292,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
 #if MIXED
     __shared__ float factors[SLOTS + 1];
 #endif
-#if ACT_F32 && FORMAT == 1
+#if ACT_F32 && HALVES
     __shared__ float peaks[TEAMS * WARPS];
     float back = 1;
 #endif
@@ -497,7 +510,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             }
         }
 #endif
-#if ACT_F32 && FORMAT == 1
+#if ACT_F32 && HALVES
         float peak = 0;
         // Two planes of f16: x scaled by a power of two so that its peak fits, and 2^11 times what that leaves.
 #pragma unroll
@@ -520,7 +533,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
         for (int i = 0; i < EACH; i++) {
             const u32 at = i * THREADS + thread;
             const bool in = EIGHTS % THREADS == 0 || at < EIGHTS;
-#if FORMAT >= 4
+#if WHOLE
             // The greatest power of two of a run, which four neighbours hold; what is not finite makes all that it meets so.
             u32 peak = 0;
 #pragma unroll
@@ -574,7 +587,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             }
 #endif
 #endif
-#if FORMAT == 1
+#if HALVES
             auto store = [&](u32 plane, const float (&f)[8]) {
                 Words h;
                 h.x = pack(f[0], f[1]);
@@ -600,7 +613,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
                 }
                 if (in) ((Words*)(xs + plane * PLANE))[at] = h;
             }
-#elif FORMAT == 1 && ACT_F32
+#elif HALVES && ACT_F32
             float hi[8], lo[8];
 #pragma unroll
             for (int j = 0; j < 8; j++) {
@@ -610,7 +623,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
             }
             store(0, hi);
             store(1, lo);
-#elif FORMAT == 1
+#elif HALVES
             store(0, v[i]);
 #endif
         }
@@ -628,7 +641,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     __syncthreads();
 
     const u32 x_at = address(xs);
-#if FORMAT >= 4
+#if WHOLE
     // Columns 2c and 2c + 1 of b stand for lanes c's share of a row, with the two upper digits, then with the lower ones: other
     // lanes hold zeros.
     const u32 odd = g & 1, mine = g >> 1 == t, mine_too = mine && (PLANES == 4 || !odd);
@@ -637,6 +650,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
     const u32 x_lower = x_at + share_of_x * RUN + spot(share_of_x, mine_too ? PLANES - 3 - odd : 0, piece_of_x);
     const u32 mask = 0xf0f0f0f0u + (gridDim.z - 1); // There is one.
     Words xu[2] = {}, xl[2] = {};
+#endif
+#if FORMAT == 9
+    Words xh[2] = {};
 #endif
 #if RESIDUAL
 #define EARLY (TOGETHER * 16 <= TEAM) // each thread joins one sum at most
@@ -739,6 +755,33 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
                 top += sum_of(u[0], u[1], l[0], l[1]) * (scale * s_top);
                 bottom += sum_of(u[2], u[3], l[2], l[3]) * (scale * s_bottom);
             }
+#elif FORMAT == 9
+            // A lane's piece is half a run. Column 2r + p of b holds plane p of the lanes of run r: others hold zeros.
+            const u32 x_from = x_at + stage * 256 + t * 32 + (g & 1) % PLANES * PLANE;
+            const u32 mine = g >> 1 == t >> 1 && (g & 1) < PLANES;
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const u32 piece = (half * 4 + t) ^ ((g & 1) << TURN);
+                const Words a = read16(in + g * 128 + piece * 16), b = read16(in + 1024 + g * 128 + piece * 16);
+                const u32 aw[4] = {a.x, a.y, a.z, a.w}, bw[4] = {b.x, b.y, b.z, b.w};
+                read_mine(xh[0], x_from + half * 128, mine);
+                read_mine(xh[1], x_from + half * 128 + 16, mine);
+                // Lanes 0 and 1 have the sums of runs 0 and 1 of two, by planes; the other columns are zeros.
+                const u32 s_at = in + 2048 + g * 8 + (half * 2 + (t & 1)) * 2;
+                const float s_top = from_half(read2(s_at)) * (1.0f / 256), s_bottom = from_half(read2(s_at + 64)) * (1.0f / 256);
+                float d[4] = {};
+#pragma unroll
+                for (int word = 0; word < 4; word++) {
+                    const Words& xw = xh[word / 2];
+                    mma(d, numbers(aw[word], 0x1404), numbers(bw[word], 0x1404), numbers(aw[word], 0x3424), numbers(bw[word], 0x3424),
+                        word & 1 ? xw.z : xw.x, word & 1 ? xw.w : xw.y);
+                }
+#if PLANES == 2
+                d[0] += d[1] * (1.0f / 2048), d[2] += d[3] * (1.0f / 2048);
+#endif
+                top = fmaf(d[0], s_top, top);
+                bottom = fmaf(d[2], s_bottom, bottom);
+            }
 #else
             // Column c of b holds plane c % 2, of three plane c % 4; the fourth column repeats the first.
             const u32 plane = PLANES == 1 ? 0 : PLANES == 2 ? g & 1 : (g & 3) % 3;
@@ -785,7 +828,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, MIN_BLOCKS) linear(
         for (u32 at = member; at < kept * 16; at += TEAM) {
             const u32 tile = first_tile + (i + 1 - kept + at / 16) * all_teams, lane = at & 15;
             float sum = 0;
-#if ACT_F32 && FORMAT == 1
+#if ACT_F32 && HALVES
 #define BACK back
 #else
 #define BACK 1.0f

@@ -63,6 +63,8 @@ enum Format {
         zeros: bool,
     },
     Eight,
+    /// Numbers of 8 bits.
+    Float,
 }
 
 impl Format {
@@ -76,7 +78,8 @@ impl Format {
             };
         };
         match (bits, group, zeros) {
-            _ if float || scales?.dtype != DType::F16 => None,
+            _ if scales?.dtype != DType::F16 => None,
+            (8, GROUP, false) if float => Some(Format::Float),
             (4, GROUP, false) | (4, 64 | 128, _) => Some(Format::Four { group, zeros }),
             (8, GROUP, false) => Some(Format::Eight),
             _ => None,
@@ -90,6 +93,7 @@ impl Format {
             Format::BF16 => 2,
             Format::Four { .. } => 4,
             Format::Eight => 8,
+            Format::Float => 9,
         }
     }
 
@@ -106,7 +110,7 @@ impl Format {
         match self {
             Format::F16 | Format::BF16 => 1,
             Format::Four { zeros, .. } => 2 + usize::from(zeros),
-            Format::Eight => 2,
+            Format::Eight | Format::Float => 2,
         }
     }
 
@@ -115,7 +119,7 @@ impl Format {
         match self {
             Format::F16 | Format::BF16 => (64, 2048),
             Format::Four { group, zeros } => (256, 2048 + 16 * 2 * (256 / group) * (1 + u32::from(zeros))),
-            Format::Eight => (128, 2048 + 128),
+            Format::Eight | Format::Float => (128, 2048 + 128),
         }
     }
 
@@ -357,7 +361,7 @@ impl Product {
     fn planes(&self) -> u32 {
         let wide = u32::from(self.act == DType::F32);
         match self.format {
-            Format::F16 => 1 + wide,
+            Format::F16 | Format::Float => 1 + wide,
             Format::BF16 => 2 + wide,
             Format::Four { .. } | Format::Eight => 3 + wide,
         }
@@ -367,7 +371,7 @@ impl Product {
     fn held(&self) -> u32 {
         let elements = self.rows() * self.format.stages(self.k) * self.format.stage().0;
         match self.format {
-            Format::F16 | Format::BF16 => elements * self.planes() * 2,
+            Format::F16 | Format::BF16 | Format::Float => elements * self.planes() * 2,
             Format::Four { .. } | Format::Eight => {
                 let sums = if self.format.groups().1 { 8 } else { 0 };
                 elements * self.planes() + elements / GROUP * (4 + sums)
@@ -400,7 +404,7 @@ impl Product {
         }
         let few = match self.format {
             Format::F16 | Format::BF16 => TWO_BLOCKS,
-            Format::Four { .. } | Format::Eight => Fill { depth: 3, ..TWO_BLOCKS },
+            Format::Four { .. } | Format::Eight | Format::Float => Fill { depth: 3, ..TWO_BLOCKS },
         };
         let first = match (self.format, self.tiles()) {
             (Format::F16 | Format::BF16, _) => few,
@@ -460,6 +464,8 @@ impl Product {
     pub fn chain(&self) -> u32 {
         let step = match self.format {
             Format::F16 | Format::BF16 => TILE,
+            // Four products of 16 elements, one after the other.
+            Format::Float => TILE + 4,
             Format::Four { .. } | Format::Eight => 4,
         };
         let chain = |fill| self.steps(fill) * 2 + step + self.warps(fill);

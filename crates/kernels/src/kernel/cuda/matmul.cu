@@ -1,7 +1,7 @@
 // Products of many rows, y^T = w x^T, on the tensor cores of a Hopper chip (sm_90a), with x and w brought by tensor maps.
 //
 // Constants: K, a multiple of 64; GROUPS of four warps that multiply; STAGES of the ring; FORMAT of the weights (1: f16; 4
-// and 8: integers of so many bits in groups of 32 with f16 scales); RUN, the stages of f16 weights whose products the tensor cores add up;
+// and 8: integers of so many bits in groups of 32 with f16 scales); FLOAT: those of 8 bits are numbers of e4m3 over 256; RUN, the stages of f16 weights whose products the tensor cores add up;
 // PARTS weights of O0, O1, O2 outputs, each with an output of its own;
 // GATED: two weights, y = silu(x w0) * (x w1); BIAS, of B_DTYPE (0 f32, 1 f16, 2 bf16); OUT_F32: y is f32 instead of f16; BLOCKS,
 // the grid, an even number; ROWS_N, ROWS_P, ROWS_C: the rows.
@@ -190,7 +190,13 @@ INLINE u32 pair(u32 at) {
     u16 both;
     u32 r;
     asm volatile("ld.shared.u16 %0, [%1];" : "=h"(both) : "r"(at) : "memory");
+#if FLOAT
+    // As f16 they have one more bit of exponent. Tensor cores lose what is subnormal there, so that they come 256 times as large.
+    const u32 upper = __byte_perm(both, 0, 0x1404);
+    asm("mul.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"((upper & 0x80008000u) | (upper >> 1 & 0x3f803f80u)), "r"(0x5c005c00));
+#else
     asm("add.rn.f16x2 %0, %1, %2;" : "=r"(r) : "r"(__byte_perm(both, 0x64646464, 0x4140)), "r"(0xe480e480));
+#endif
     return r;
 }
 INLINE void unpack(u32 (&a)[8], u32 at, u32 at8, u32 t, u32) {
@@ -391,7 +397,7 @@ extern "C" __global__ void __cluster_dims__(2, 1, 1) __launch_bounds__(THREADS, 
 #pragma unroll
                     for (int h = 0; h < 2; h++) {
                         const u32 w = now[h][q >> 2].w[q >> 1 & 1];
-                        scale[h] = q & 1 ? high(w) : low(w);
+                        scale[h] = (q & 1 ? high(w) : low(w)) * (FLOAT ? 1.0f / 256 : 1);
                     }
 #pragma unroll
                     for (int i = 0; i < PART / 2; i++) {

@@ -44,6 +44,8 @@ pub struct Matmul {
     k: u32,
     /// Bits of an element of a packed weight, 4 or 8; those that are not packed are f16.
     bits: Option<u32>,
+    /// Whether those of 8 bits are numbers.
+    float: bool,
     /// Outputs of each weight.
     outputs: Vec<u32>,
     gated: bool,
@@ -79,7 +81,8 @@ impl Projection {
             return None;
         }
         let (bits, outputs, stored) = (packing.map(|p| p.bits), vec![outputs], bias.map(|(_, dtype)| dtype));
-        let product = Matmul { k, bits, outputs, gated, bias: stored, out, rows: rows.clone() };
+        let float = packing.is_some_and(|p| p.float);
+        let product = Matmul { k, bits, float, outputs, gated, bias: stored, out, rows: rows.clone() };
         Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
@@ -88,11 +91,7 @@ impl Projection {
 fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<usize> {
     match packing {
         None => (first.dtype == DType::F16).then_some(1),
-        Some(p) => (matches!(p.bits, 4 | 8)
-            && !p.float
-            && p.group == GROUP
-            && !p.zeros
-            && second?.dtype == DType::F16)
+        Some(p) => (matches!(p.bits, 4 | 8) && p.group == GROUP && !p.zeros && second?.dtype == DType::F16)
             .then_some(2),
     }
 }
@@ -133,6 +132,7 @@ impl Matmul {
             ("GROUPS", groups),
             ("STAGES", stages),
             ("FORMAT", self.bits.unwrap_or(1)),
+            ("FLOAT", u32::from(self.float)),
             ("RUN", RUN / STEP),
             ("PARTS", self.outputs.len() as u32),
             ("O0", output(0)),
@@ -241,7 +241,7 @@ mod tests {
 
     fn product(outputs: &[u32], bits: Option<u32>, gated: bool) -> Matmul {
         let (rows, outputs) = (Dim::symbol(Symbol::N), outputs.to_vec());
-        Matmul { k: 4096, bits, outputs, gated, bias: None, out: DType::F16, rows }
+        Matmul { k: 4096, bits, float: false, outputs, gated, bias: None, out: DType::F16, rows }
     }
 
     fn chip(cuda: Option<u32>) -> DeviceInfo {
@@ -290,6 +290,7 @@ mod tests {
             product(&[1024], None, false),
             product(&[1024], Some(8), false),
             Matmul { k: 64, ..k.clone() },
+            Matmul { bits: Some(8), float: true, ..k.clone() },
             Matmul { bias: Some(DType::F16), ..k.clone() },
         ] {
             assert_eq!(Matmul::joined(&[&q, &other]), None, "{other:?}");
