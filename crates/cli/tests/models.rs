@@ -87,7 +87,7 @@ fn what_cannot_be_planned_is_told_with_exit_code_2() {
     let of = |arguments: &[&str]| stderr(tapml(folder.path()).arg("compile").args(arguments), 2);
     assert!(of(&[&draft()]).contains("--dry-run"));
     assert!(of(&["--dry-run"]).contains("MODEL"));
-    assert!(of(&[&draft(), "--dry-run", "--quantize", "q5"]).contains("q4a"));
+    assert!(of(&[&draft(), "--dry-run", "--quantize", "q5"]).contains("unknown quantisation `q5`"));
     assert!(of(&[&draft(), "--dry-run", "--target", "hip"]).contains("`hip` is not planned for"));
     assert!(of(&[&draft(), "--dry-run", "--target", "abacus"]).contains("targets: mobile-webgpu"));
     std::fs::write(folder.path().join("bad.tsv"), "name\tmodel_type\tparameters\tconfig\na\tllama\t1\n")
