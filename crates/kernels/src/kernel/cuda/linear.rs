@@ -202,7 +202,9 @@ impl Projection {
 
     /// As [`Projection::of`] with stacks of matrices.
     pub fn of_stack(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
-        Projection::asked(&Asked::of_stack(op, inputs)?, out)
+        // Stacks of numbers of 8 bits keep the portable kernels.
+        let asked = Asked::of_stack(op, inputs).filter(|asked| asked.packing.is_none_or(|p| !p.float))?;
+        Projection::asked(&asked, out)
     }
 
     fn asked(asked: &Asked, out: DType) -> Option<Projection> {
