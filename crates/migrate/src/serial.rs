@@ -16,6 +16,7 @@
 
 use crate::probe::Beyond;
 use crate::verdict::{Precision, STORAGE};
+use rayon::prelude::*;
 use tapml_exec::Call;
 use tapml_graph::{Bytes, DType, Op, Result, Tensor};
 
@@ -62,8 +63,10 @@ pub fn probe(call: &Call) -> Result<Option<Call>> {
 /// Ones of the same type, row by row: a head has gigabytes of them.
 fn ones(like: &Tensor) -> Result<Tensor> {
     let row = Tensor::from_f64(like.dtype(), vec![like.row_len()], &vec![1.0; like.row_len()])?;
-    let rows = like.shape().first().copied().unwrap_or(0);
-    Tensor::new(like.dtype(), like.shape().to_vec(), Bytes::new(row.bytes().repeat(rows)))
+    let row: &[u8] = row.bytes();
+    let mut bytes = vec![0; like.bytes().len()];
+    bytes.par_chunks_mut(row.len().max(1)).for_each(|to| to.copy_from_slice(row));
+    Tensor::new(like.dtype(), like.shape().to_vec(), Bytes::new(bytes))
 }
 
 /// Where the outputs of a probe show longer chains than the kernel declares; `names` are its node and kernel hash.
