@@ -75,7 +75,7 @@ impl Joins {
             } else if info.features.subgroups.is_some() {
                 finder.normalised_rows(at, plans, &mut joins);
                 finder.attended_parts(at, plans, &mut joins);
-                finder.kept_rows(at, &mut joins);
+                finder.kept_rows(at, plans, &mut joins);
             }
         }
         joins

@@ -114,9 +114,12 @@ impl Finder<'_> {
         joins.replaced.insert(at);
     }
 
-    /// Joins the rotations and the appending before attention of many rows.
-    pub(super) fn kept_rows(&self, at: usize, joins: &mut Joins) -> Option<()> {
+    /// Joins the rotations and the appending before attention of many rows, where attention is a GPU's own.
+    pub(super) fn kept_rows(&self, at: usize, plans: &[Arc<NodePlan>], joins: &mut Joins) -> Option<()> {
         let node = &self.graph.nodes()[at];
+        if Setting::of(&plans[at].kernel).0 != split::NAME {
+            return None;
+        }
         let Op::Attention(op) = &node.op else { return None };
         let [rotated, keys, values] = node.inputs[..] else { return None };
         let found = self.rotated_and_appended(op, [rotated, keys, values])?;
