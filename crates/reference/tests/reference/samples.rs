@@ -5,6 +5,9 @@ use tapml_graph::{DType, Op, Symbols, Tensor};
 use tapml_reference::{Array, Value, eval, oracle, run_node};
 
 const U: f64 = 5.960_464_477_539_063e-8;
+/// Disturbed evaluations. All of eight changes are below a third of their deviation at one element in 46,000, and the largest
+/// samples have 54,000.
+const COPIES: usize = 16;
 
 fn samples() -> impl Iterator<Item = (String, Sample)> {
     OPS.iter().flat_map(|info| {
@@ -35,7 +38,7 @@ fn f32_agrees_with_f64_within_the_sensitivity_of_the_exact_result() {
         let wide: Vec<Value<f64>> = tensors.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
         let found = eval(&sample.op, &sample.symbols, &narrow).unwrap();
         let weights = vec![false; wide.len()];
-        let judge = oracle(&sample.op, &sample.symbols, &wide, &weights, noise(&tensors), 8, 1).unwrap();
+        let judge = oracle(&sample.op, &sample.symbols, &wide, &weights, noise(&tensors), COPIES, 1).unwrap();
         assert_eq!(found.len(), judge.exact.len(), "{name}");
         for (k, found) in found.iter().enumerate() {
             let (exact, deviation) = (&judge.exact[k], &judge.deviation[k]);
