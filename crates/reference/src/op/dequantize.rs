@@ -15,7 +15,9 @@ impl Evaluate for Dequantize {
         let values = match self.packing().per_word() {
             8 => unpack::<T, 8>(self, inputs)?,
             4 => unpack::<T, 4>(self, inputs)?,
-            per_word => return Err(Error::bug(format!("shape inference let words of {per_word} numbers pass"))),
+            per_word => {
+                return Err(Error::bug(format!("shape inference let words of {per_word} numbers pass")));
+            }
         };
         let mut shape = inputs[0].shape().to_vec();
         let last = shape.last_mut().ok_or_else(|| Error::bug("shape inference let a scalar pass"))?;
