@@ -49,7 +49,7 @@ PACKED = {
     "llama_tiny_awq": (LLAMA, awq(16), 3),
     "mixtral_tiny_awq": (MIXTRAL, awq(32), 5),
     "llama_tiny_fp8": (LLAMA, fp8(fmt="e4m3", weight_block_size=[40, 32]), 6),
-    "mixtral_tiny_fp8_rows": (MIXTRAL, fp8(), 7),
+    "mixtral_tiny_fp8_rows": (MIXTRAL | dict(num_hidden_layers=1), fp8(), 7),
 }
 
 
