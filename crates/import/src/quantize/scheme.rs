@@ -50,7 +50,9 @@ impl Form {
 
     fn parse(text: &str) -> Result<Form> {
         Form::ALL.into_iter().find(|form| form.name() == text).ok_or_else(|| {
-            Error::invalid(format!("unknown quantisation `{}`", text.escape_debug())).with_hint(HINT)
+            let known = Form::ALL.map(Form::name).join(", ");
+            let text = format!("unknown quantisation `{}`, expected one of {known}", text.escape_debug());
+            Error::invalid(text).with_hint(HINT)
         })
     }
 }
