@@ -1,29 +1,22 @@
 //! Sparse layers in programs for a device that takes CUDA kernels: what runs of one row and of many launch.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use tapml_device::DeviceInfo;
+#[path = "common/hopper.rs"]
+mod on_hopper;
+
+use on_hopper::{dispatched, hopper};
 use tapml_graph::op::{
     Add, AddRmsNorm, Combine, ExpertGatedLinear, ExpertLinear, GatedLinear, Linear, Mul, RmsNorm, Route,
     Scores, Sigmoid, Silu,
 };
 use tapml_graph::{Builder, DType, Graph, Symbols, TensorType, ValueId};
-use tapml_kernels::{CompileOptions, Program, Step, any_device, compile};
+use tapml_kernels::{CompileOptions, Program, compile};
 
 const HIDDEN: u64 = 256;
 const EXPERTS: u64 = 10;
 const SLOTS: u32 = 2;
 const WIDTH: u64 = 128;
 const LAYERS: usize = 2;
-
-fn hopper() -> DeviceInfo {
-    let mut info = any_device();
-    info.features.cuda = Some(90);
-    info.limits.max_workgroup_memory = 227 << 10;
-    info.limits.max_invocations = 1024;
-    info.limits.max_storage_buffers = 64;
-    info.limits.max_workgroup_size = [1024, 1024, 64];
-    info
-}
 
 /// A stack of sparse layers in f16, each with a dense layer of so many experts' width, behind two projections.
 fn model(dense: u64) -> Graph {
@@ -78,20 +71,6 @@ fn layer_of(b: &mut Builder, layer: usize, (x, y): (ValueId, ValueId), dense: u6
     let d = b.node(name("shared"), Mul {}, &[d, share]).unwrap();
     let sum = b.node(name("sum"), Add {}, &[sparse, d]).unwrap();
     add_norm(b, "norm_next", x, sum)
-}
-
-/// Node and kernel of every dispatch at this number of rows.
-fn dispatched(program: &Program, n: u64) -> Vec<(&str, &str)> {
-    let symbols = Symbols::np(n, 0);
-    let steps = program.steps.iter().filter(|step| step.when().holds(&symbols));
-    steps
-        .filter_map(|step| match step {
-            Step::Dispatch { node, kernel, .. } => {
-                Some((node.as_str(), program.kernels[*kernel as usize].name.as_str()))
-            }
-            _ => None,
-        })
-        .collect()
 }
 
 fn compiled(dense: u64) -> Program {

@@ -2,9 +2,13 @@
 //! they are looked for.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
+#[path = "common/hopper.rs"]
+mod on_hopper;
+
+use on_hopper::{dispatched, hopper};
 use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
-use tapml_device::{BindingKind, DeviceInfo};
+use tapml_device::BindingKind;
 use tapml_graph::op::{
     Add, AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
 };
@@ -15,15 +19,6 @@ const HIDDEN: u64 = 256;
 const KV: u64 = 128;
 const MIDDLE: u64 = 512;
 const LAYERS: usize = 3;
-
-fn hopper() -> DeviceInfo {
-    let mut info = any_device();
-    info.features.cuda = Some(90);
-    info.limits.max_workgroup_memory = 227 << 10;
-    info.limits.max_invocations = 1024;
-    info.limits.max_workgroup_size = [1024, 1024, 64];
-    info
-}
 
 fn typed(dtype: DType, shape: &str) -> TensorType {
     TensorType { dtype, shape: shape.split(',').map(|d| d.parse().unwrap()).collect() }
@@ -84,20 +79,6 @@ fn layer_of(b: &mut Builder, layer: usize, [x, y, angles]: [ValueId; 3]) -> (Val
 
 fn options() -> CompileOptions {
     CompileOptions::new(Symbols::np(8, 64))
-}
-
-/// Node and kernel of every dispatch at this number of rows.
-fn dispatched(program: &Program, n: u64) -> Vec<(&str, &str)> {
-    let symbols = Symbols::np(n, 0);
-    let steps = program.steps.iter().filter(|step| step.when().holds(&symbols));
-    steps
-        .filter_map(|step| match step {
-            Step::Dispatch { node, kernel, .. } => {
-                Some((node.as_str(), program.kernels[*kernel as usize].name.as_str()))
-            }
-            _ => None,
-        })
-        .collect()
 }
 
 #[test]

@@ -4,7 +4,7 @@
 use crate::identity::{Hash, ModelIdentity, tensor_type, weight_entries, weight_entries_while};
 use crate::progress::{Progress, Stop};
 use crate::suite::index::type_bytes;
-use crate::suite::{Frame, Manifest, Prompt, Settings, Slot, Source, SuiteWriter};
+use crate::suite::{Frame, Manifest, Output, Prompt, Settings, Slot, Source, SuiteWriter};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -80,7 +80,9 @@ pub fn carve(
     let info = platform.describe();
     let source = Source { platform: info.platform, device: info.device, driver: info.driver };
     let settings = Settings { steps, self_contained: options.self_contained };
-    let mut writer = SuiteWriter::begin(options.out, options.overwrite, model, identity, source, settings)?;
+    let (out, overwrite) = (options.out, options.overwrite);
+    let file = |file| -> Box<dyn Output> { Box::new(file) };
+    let mut writer = SuiteWriter::begin(out, overwrite, model, identity, source, settings, &file)?;
     writer.expect_bytes(estimate(model, prompts, steps, options.self_contained)?);
     if options.self_contained {
         writer.identify(model, weight_entries(model)?)?;

@@ -1,6 +1,6 @@
 //! Numbers of 8 bits: the code nearest to each number of a group, with the scale among several that errs least.
 
-use super::pack::{fit, inverse};
+use super::pack::{best_scale, inverse};
 use half::f16;
 use tapml_graph::op::float8;
 
@@ -22,26 +22,16 @@ pub fn floats(numbers: &[f32], codes: &mut [u8]) -> f16 {
         codes.fill(u8::from(!finite));
         return f16::from_f32(if finite { 0.0 } else { f32::NAN });
     }
-    let mut best = (f32::INFINITY, f16::ZERO);
-    for code in REACH {
-        let first = f16::from_f32(largest / float8(code));
-        let (error, fitted) = fit(numbers, first.to_f32(), nearest);
-        let refined = f16::from_f32(fitted);
-        let (again, _) = fit(numbers, refined.to_f32(), nearest);
-        for found in [(error, first), (again, refined)] {
-            if found.0 < best.0 {
-                best = found;
-            }
-        }
+    let scales = REACH.map(|code| largest / float8(code));
+    let best = best_scale(numbers, scales, nearest);
+    if best.is_infinite() {
+        return best;
     }
-    if best.0.is_infinite() {
-        return f16::INFINITY;
-    }
-    let inverse = inverse(best.1.to_f32());
+    let inverse = inverse(best.to_f32());
     for (code, &x) in codes.iter_mut().zip(numbers) {
         *code = code_of(nearest(x * inverse));
     }
-    best.1
+    best
 }
 
 /// The nearest number that has a code, ties to the even one.

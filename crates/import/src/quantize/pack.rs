@@ -91,32 +91,43 @@ fn symmetric(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> f16 {
     }
     // With 8 bits a step is so small that the first scale is as good as any.
     let reach = if packing.bits == 8 { &REACH[3..4] } else { &REACH[..] };
-    let mut best = (f32::INFINITY, f16::ZERO);
-    for scale in reach.iter().map(|reach| -largest / (middle + reach)) {
-        let first = f16::from_f32(scale);
-        let (error, fitted) = fit(numbers, first.to_f32(), |x| step(x, middle));
+    let scales = reach.iter().map(|reach| -largest / (middle + reach));
+    let best = best_scale(numbers, scales, |x| step(x, middle));
+    if best.is_infinite() {
+        return best;
+    }
+    // Where every scale is too small for f16 the numbers count as zeros.
+    let inverse = inverse(best.to_f32());
+    for (code, &x) in codes.iter_mut().zip(numbers) {
+        *code = (step(x * inverse, middle) + middle) as u8;
+    }
+    best
+}
+
+/// Of some scales as f16 holds them, and of those that fit the codes they give, the one that errs least; infinite if f16 holds
+/// none. `nearest` gives what of a scale a number becomes.
+pub(super) fn best_scale(
+    numbers: &[f32],
+    scales: impl Iterator<Item = f32>,
+    nearest: impl Fn(f32) -> f32 + Copy,
+) -> f16 {
+    let mut best = (f32::INFINITY, f16::INFINITY);
+    for first in scales.map(f16::from_f32) {
+        let (error, fitted) = fit(numbers, first.to_f32(), nearest);
         let refined = f16::from_f32(fitted);
-        let (again, _) = fit(numbers, refined.to_f32(), |x| step(x, middle));
+        let (again, _) = fit(numbers, refined.to_f32(), nearest);
         for found in [(error, first), (again, refined)] {
             if found.0 < best.0 {
                 best = found;
             }
         }
     }
-    if best.0.is_infinite() {
-        return f16::INFINITY;
-    }
-    // Where every scale is too small for f16 the numbers count as zeros.
-    let inverse = inverse(best.1.to_f32());
-    for (code, &x) in codes.iter_mut().zip(numbers) {
-        *code = (step(x * inverse, middle) + middle) as u8;
-    }
     best.1
 }
 
 /// The squared error of a group with this scale, and the scale that fits the same codes best: `Σ x·c / Σ c²`. `nearest` gives
 /// what of a scale a number becomes.
-pub(super) fn fit(numbers: &[f32], scale: f32, nearest: impl Fn(f32) -> f32) -> (f32, f32) {
+fn fit(numbers: &[f32], scale: f32, nearest: impl Fn(f32) -> f32) -> (f32, f32) {
     let inverse = inverse(scale);
     let (mut error, mut product, mut square) = (0.0f32, 0.0f32, 0.0f32);
     for &x in numbers {

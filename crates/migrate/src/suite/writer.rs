@@ -58,19 +58,6 @@ impl SuiteWriter {
         SuiteWriter::create_with(path, overwrite, model, identity, source, settings, &|file| Box::new(file))
     }
 
-    /// [`SuiteWriter::create`] for weights whose hashes come later, through [`SuiteWriter::identify`].
-    pub(crate) fn begin(
-        path: &Path,
-        overwrite: bool,
-        model: &Model,
-        identity: ModelIdentity,
-        source: Source,
-        settings: Settings,
-    ) -> Result<SuiteWriter> {
-        let file = &|file| -> Box<dyn Output> { Box::new(file) };
-        SuiteWriter::begin_with(path, overwrite, model, identity, source, settings, file)
-    }
-
     /// [`SuiteWriter::create`] with another way to write the tensors' bytes.
     pub fn create_with(
         path: &Path,
@@ -81,12 +68,13 @@ impl SuiteWriter {
         settings: Settings,
         wrap: &Wrap,
     ) -> Result<SuiteWriter> {
-        let mut writer = SuiteWriter::begin_with(path, overwrite, model, identity, source, settings, wrap)?;
+        let mut writer = SuiteWriter::begin(path, overwrite, model, identity, source, settings, wrap)?;
         writer.identify(model, identity::weight_entries(model)?)?;
         Ok(writer)
     }
 
-    fn begin_with(
+    /// [`SuiteWriter::create_with`] for weights whose hashes come later, through [`SuiteWriter::identify`].
+    pub(crate) fn begin(
         path: &Path,
         overwrite: bool,
         model: &Model,

@@ -1,0 +1,30 @@
+//! A device that takes CUDA kernels, and what its programs launch.
+
+use tapml_device::DeviceInfo;
+use tapml_graph::Symbols;
+use tapml_kernels::{Program, Step, any_device};
+
+/// What a Hopper chip offers.
+pub fn hopper() -> DeviceInfo {
+    let mut info = any_device();
+    info.features.cuda = Some(90);
+    info.limits.max_workgroup_memory = 227 << 10;
+    info.limits.max_invocations = 1024;
+    info.limits.max_storage_buffers = 64;
+    info.limits.max_workgroup_size = [1024, 1024, 64];
+    info
+}
+
+/// Node and kernel of every dispatch at this number of rows.
+pub fn dispatched(program: &Program, n: u64) -> Vec<(&str, &str)> {
+    let symbols = Symbols::np(n, 0);
+    let steps = program.steps.iter().filter(|step| step.when().holds(&symbols));
+    steps
+        .filter_map(|step| match step {
+            Step::Dispatch { node, kernel, .. } => {
+                Some((node.as_str(), program.kernels[*kernel as usize].name.as_str()))
+            }
+            _ => None,
+        })
+        .collect()
+}
