@@ -151,6 +151,8 @@ fn ask(api: &Api, index: c_int, version: c_int, options: Options) -> Done<(Devic
             subgroups: Some((32, 32)),
             cuda: options.tuned.then_some(capability),
             matrices: false,
+            device_barriers: false,
+            processors: Some(number(attribute::MULTIPROCESSOR_COUNT)?).filter(|&count| count > 0),
         },
     };
     Ok((info, capability))

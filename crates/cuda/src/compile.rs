@@ -146,9 +146,14 @@ impl Front {
     }
 }
 
-/// The text of a kernel in CUDA C++: constants, prelude, text. Lines of messages count within the file.
+/// The text of a kernel in CUDA C++: prelude, constants, text. So what the prelude declares has no name in common with constants
+/// by chance. Lines of messages count within the file.
 fn cuda_text(desc: &KernelDesc) -> Result<String> {
+    let file = desc.source.file.replace(['"', '\\', '\n', '\r'], "_");
     let mut text = String::new();
+    if !desc.source.prelude.is_empty() {
+        text.push_str(&format!("#line 1 \"{file} (prelude)\"\n{}\n", desc.source.prelude));
+    }
     for (name, value) in &desc.constants {
         let first = name.chars().next();
         let plain = name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_');
@@ -158,12 +163,14 @@ fn cuda_text(desc: &KernelDesc) -> Result<String> {
         }
         text.push_str(&format!("#define {name} {}\n", number(*value)));
     }
-    let file = desc.source.file.replace(['"', '\\', '\n', '\r'], "_");
-    if !desc.source.prelude.is_empty() {
-        text.push_str(&format!("#line 1 \"{file} (prelude)\"\n{}\n", desc.source.prelude));
-    }
     text.push_str(&format!("#line 1 \"{file}\"\n{}\n", desc.source.text));
     Ok(text)
+}
+
+/// The part of a prelude that a compiler's message calls by a file's name; all of it if no `#line` of the prelude does.
+fn header<'a>(prelude: &'a str, file: &str) -> &'a str {
+    let line = format!("#line 1 \"{file}\"\n");
+    prelude.split_once(&line).map_or(prelude, |(_, behind)| behind)
 }
 
 /// A constant as C++ reads it: whole numbers without a fraction, others as doubles.
@@ -224,7 +231,8 @@ fn refused(desc: &KernelDesc, printed: Option<&Printed>, log: &str) -> Error {
             None => (None, String::new()),
         },
         (None, Some((file, line))) => {
-            let text = if file == desc.source.file { &desc.source.text } else { &desc.source.prelude };
+            let text =
+                if file == desc.source.file { &desc.source.text } else { header(&desc.source.prelude, file) };
             let source = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
             (Some((file.to_string(), line)), source.trim().to_string())
         }

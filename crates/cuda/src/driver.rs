@@ -206,7 +206,8 @@ impl Driver {
             attributes: &attribute,
             count: u32::from(overlaps),
         };
-        let mut places: Vec<*mut c_void> = arguments.iter().map(Argument::place).collect();
+        let packed = Packed::new(arguments);
+        let mut places = packed.places();
         let launch = self.api.cuLaunchKernelEx;
         // SAFETY: the arguments have the types that the kernel declares, in its order; the call copies them.
         check(unsafe { launch(&config, kernel.raw, places.as_mut_ptr(), ptr::null_mut()) })
@@ -243,6 +244,9 @@ impl Driver {
     }
 }
 
+/// The alignment of a tensor map among parameters.
+const MAP_ALIGNMENT: usize = 64;
+
 /// An argument of a kernel.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Argument {
@@ -251,13 +255,39 @@ pub(crate) enum Argument {
     Map(TensorMap),
 }
 
-impl Argument {
-    fn place(&self) -> *mut c_void {
-        match self {
-            Argument::Address(address) => ptr::from_ref(address).cast_mut().cast(),
-            Argument::Bytes(bytes) => ptr::from_ref(bytes).cast_mut().cast(),
-            Argument::Map(map) => ptr::from_ref(map).cast_mut().cast(),
+/// Arguments, one behind the other as parameters lie. So a kernel can take them one by one, or the first of them, or all, as
+/// one structure.
+struct Packed {
+    bytes: Vec<u8>,
+    offsets: Vec<usize>,
+}
+
+impl Packed {
+    fn new(arguments: &[Argument]) -> Packed {
+        let mut packed = Packed { bytes: Vec::with_capacity(arguments.len() * 8), offsets: Vec::new() };
+        for argument in arguments {
+            match argument {
+                Argument::Address(address) => packed.push(&address.to_ne_bytes(), 8),
+                Argument::Bytes(bytes) => packed.push(&bytes.to_ne_bytes(), 4),
+                Argument::Map(map) => {
+                    let bytes: Vec<u8> = map.0.iter().flat_map(|word| word.to_ne_bytes()).collect();
+                    packed.push(&bytes, MAP_ALIGNMENT);
+                }
+            }
         }
+        packed
+    }
+
+    fn push(&mut self, value: &[u8], alignment: usize) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(alignment), 0);
+        self.offsets.push(self.bytes.len());
+        self.bytes.extend_from_slice(value);
+    }
+
+    /// Where each argument is. The driver reads as many bytes as the kernel declares there.
+    fn places(&self) -> Vec<*mut c_void> {
+        let place = |&offset: &usize| self.bytes.as_ptr().wrapping_add(offset).cast_mut().cast();
+        self.offsets.iter().map(place).collect()
     }
 }
 
@@ -425,5 +455,20 @@ impl Drop for Graph {
         let _current = self.driver.enter();
         // SAFETY: owned and destroyed once; the driver keeps what still runs.
         unsafe { (self.driver.api.cuGraphExecDestroy)(self.raw) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_lie_as_parameters_do() {
+        let map = Argument::Map(TensorMap(std::array::from_fn(|i| i as u64)));
+        let packed = Packed::new(&[Argument::Address(7), Argument::Bytes(5), Argument::Address(9), map, map]);
+        assert_eq!(packed.offsets, [0, 8, 16, 64, 192]);
+        assert_eq!(packed.bytes.len(), 320);
+        assert_eq!((packed.bytes[0], packed.bytes[8], packed.bytes[16]), (7, 5, 9));
+        assert_eq!((packed.bytes[64 + 8], packed.bytes[192 + 15 * 8]), (1, 15));
     }
 }

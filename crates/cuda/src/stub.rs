@@ -113,6 +113,7 @@ unsafe extern "system" fn attribute(place: *mut c_int, what: c_int, _: c_int) ->
     let value = match what {
         1..=3 => 1024,
         4 => 64,
+        16 => 132,
         18 => 0,
         75 => 9,
         76 => 0,

@@ -22,6 +22,7 @@ pub(crate) mod attribute {
     use super::c_int;
     pub(crate) const MAX_THREADS_PER_BLOCK: c_int = 1;
     pub(crate) const MAX_BLOCK_DIM_X: c_int = 2;
+    pub(crate) const MULTIPROCESSOR_COUNT: c_int = 16;
     pub(crate) const INTEGRATED: c_int = 18;
     pub(crate) const COMPUTE_CAPABILITY_MAJOR: c_int = 75;
     pub(crate) const COMPUTE_CAPABILITY_MINOR: c_int = 76;

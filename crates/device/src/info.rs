@@ -68,6 +68,13 @@ pub struct Features {
     /// `enable wgpu_cooperative_matrix`.
     #[serde(default)]
     pub matrices: bool,
+    /// Whether `storageBarrier` orders what all workgroups of a dispatch write, not only those of one: the last workgroup
+    /// that is done can then read what the others have left.
+    #[serde(default)]
+    pub device_barriers: bool,
+    /// Multiprocessors, where the backend knows how many there are and kernels are made to fit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub processors: Option<u32>,
 }
 
 /// Identity, limits and features of a device.

@@ -31,7 +31,14 @@ const WITHOUT_KERNELS: [&str; 19] = [
 
 #[test]
 fn null_device_passes_what_runs_no_kernel_and_fails_the_rest() {
-    let features = Features { f16: true, subgroups: Some((4, 4)), cuda: None, matrices: false };
+    let features = Features {
+        f16: true,
+        subgroups: Some((4, 4)),
+        cuda: None,
+        matrices: false,
+        device_barriers: false,
+        processors: None,
+    };
     let report = run_all(&mut NullDevice::new(Limits::WEBGPU, features)).unwrap();
     for (name, outcome) in &report.rows {
         let passes = WITHOUT_KERNELS.contains(name);

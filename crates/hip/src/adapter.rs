@@ -110,6 +110,13 @@ fn ask(api: &Api, device: c_int, options: Options) -> Done<DeviceInfo> {
             max_groups_per_dim: 65535,
             min_offset_alignment: 256,
         },
-        features: Features { f16: options.f16, subgroups: Some((lanes, lanes)), cuda: None, matrices: false },
+        features: Features {
+            f16: options.f16,
+            subgroups: Some((lanes, lanes)),
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        },
     })
 }

@@ -82,7 +82,14 @@ fn describe(info: DeviceInfo, options: Options) -> DeviceInfo {
     let max_workgroup_memory = info.limits.max_workgroup_memory.saturating_sub(taken);
     DeviceInfo {
         limits: Limits { max_workgroup_memory, ..info.limits },
-        features: Features { f16: options.f16, subgroups, cuda: None, matrices: false },
+        features: Features {
+            f16: options.f16,
+            subgroups,
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        },
         ..info
     }
 }

@@ -186,6 +186,9 @@ fn describe(
             subgroups: subgroups.then_some((info.subgroup_min_size, info.subgroup_max_size)),
             cuda: None,
             matrices: subgroups && features.contains(wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX),
+            // Naga writes the barrier for Vulkan with the scope of the device; Metal and DX12 have none such.
+            device_barriers: info.backend == wgpu::Backend::Vulkan,
+            processors: None,
         },
         name: info.name,
     }

@@ -27,6 +27,10 @@ pub struct DeviceInfo {
     pub ops: Vec<ServedOp>,
     #[prost(uint32, tag = "10")]
     pub cuda: u32,
+    #[prost(bool, tag = "11")]
+    pub device_barriers: bool,
+    #[prost(uint32, tag = "12")]
+    pub processors: u32,
 }
 
 /// The sort of processor.

@@ -57,6 +57,8 @@ pub fn info_to_wire(info: &device::DeviceInfo) -> wire::DeviceInfo {
         subgroup_min,
         subgroup_max,
         cuda: info.features.cuda.unwrap_or(0),
+        device_barriers: info.features.device_barriers,
+        processors: info.features.processors.unwrap_or(0),
         ops: Vec::new(),
     }
 }
@@ -91,6 +93,8 @@ pub fn info_from_wire(info: &wire::DeviceInfo) -> Result<device::DeviceInfo> {
             cuda: (info.cuda > 0).then_some(info.cuda),
             // Agents elsewhere are asked for kernels that do without.
             matrices: false,
+            device_barriers: info.device_barriers,
+            processors: (info.processors > 0).then_some(info.processors),
         },
     })
 }

@@ -42,7 +42,14 @@ fn commands_round_trip() {
 
 #[test]
 fn infos_kernels_and_symbols_round_trip() {
-    let features = Features { f16: true, subgroups: Some((8, 32)), cuda: Some(90), matrices: false };
+    let features = Features {
+        f16: true,
+        subgroups: Some((8, 32)),
+        cuda: Some(90),
+        matrices: false,
+        device_barriers: true,
+        processors: Some(132),
+    };
     let device = NullDevice::new(Limits::WEBGPU, features);
     assert_eq!(info_from_wire(&info_to_wire(device.info())).unwrap(), *device.info());
     let source = |text: &str| Source {
