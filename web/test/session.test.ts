@@ -318,13 +318,25 @@ fn main(@builtin(workgroup_id) at: vec3<u32>) { if at.x < symbols.x { y[at.x] = 
 override FACTOR: f32;
 `;
 
-/** y = 3 * x * w for n values, in the form that TapML's compiler writes. */
+/** y = 3 * x * w for n values, 5 * x * w for one value, in the form that TapML's compiler writes. */
 const program = (): object => {
   const ty = { dtype: "f32", shape: ["n"] };
   const one = { dim: 1, divisor: 1 };
   const all = (buffer: number): object => ({ buffer, offset: 0, size: 0 });
+  const bindings = [all(1), all(2), all(3), all(0)];
+  const scale = (factor: number): object => ({
+    name: "scale/portable",
+    source: { language: "wgsl", file: "scale.wgsl", prelude: "", text: SCALE },
+    entry: "main",
+    constants: [["FACTOR", factor]],
+    bindings: ["read", "read", "read_write", "uniform"],
+    workgroup: [1, 1, 1],
+    workgroup_memory: 0,
+    needs_f16: false,
+    needs_subgroups: false,
+  });
   return {
-    schema: 1,
+    schema: 2,
     name: "scale",
     symbols: ["n", "p"],
     capacity: { n: 4, p: 0 },
@@ -335,18 +347,11 @@ const program = (): object => {
       { name: "y", size: 16, content: "activation" },
       { name: "unused", size: 8, content: { constant: "0102030405" } },
     ],
-    kernels: [{
-      name: "scale/portable",
-      source: { language: "wgsl", file: "scale.wgsl", prelude: "", text: SCALE },
-      entry: "main",
-      constants: [["FACTOR", 3]],
-      bindings: ["read", "read", "read_write", "uniform"],
-      workgroup: [1, 1, 1],
-      workgroup_memory: 0,
-      needs_f16: false,
-      needs_subgroups: false,
-    }],
-    steps: [{ dispatch: { node: "y", kernel: 0, bindings: [all(1), all(2), all(3), all(0)], groups: [{ dim: "n", divisor: 1 }, one, one] } }],
+    kernels: [scale(3), scale(5)],
+    steps: [
+      { dispatch: { node: "y", kernel: 0, bindings, groups: [{ dim: "n", divisor: 1 }, one, one], phase: "prefill" } },
+      { dispatch: { node: "y", kernel: 1, bindings, groups: [one, one, one], phase: "decode" } },
+    ],
     inputs: [{ name: "x", ty, buffer: 1 }],
     outputs: [{ name: "y", ty, buffer: 3 }],
     states: [],
@@ -379,10 +384,10 @@ device("a whole program is loaded once and run by handle", async () => {
     const symbols = [{ name: "n", value: BigInt(n) }, { name: "p", value: 0n }];
     return client.ask("runProgram", { program: 1, symbols, inputs: [{ name: "x", data: bytesOf(x) }], outputs: ["y"], ...more });
   };
-  for (const x of [[1, 2, 3], [4]]) {
-    const reply = await run(x.length, x);
+  for (const [x, factor] of [[[1, 2, 3], 6], [[4], 10]] as const) {
+    const reply = await run(x.length, [...x]);
     assert.ok(reply.case === "data" && reply.value.last);
-    assert.deepEqual([...new Float32Array(reply.value.data.slice().buffer)], x.map((v) => 6 * v));
+    assert.deepEqual([...new Float32Array(reply.value.data.slice().buffer)], x.map((v) => factor * v));
   }
   assert.match(failure(await run(5, [1, 2, 3, 4, 5])).message, /`n` is 5, the program was compiled for up to 4/);
   assert.match(failure(await run(2, [1])).message, /input `x` takes 8 bytes, found 4/);
@@ -390,8 +395,9 @@ device("a whole program is loaded once and run by handle", async () => {
   client.send("unloadProgram", { program: 1 });
   assert.match(failure(await run(1, [1])).message, /no program 1/);
   for (const [change, pattern] of [
-    [{ schema: 2 }, /schema 2 of a program is unknown/],
+    [{ schema: 1 }, /schema 1 of a program is unknown/],
     [{ steps: [{ fill: { buffer: 9, word: 1 } }] }, /no buffer 9/],
+    [{ steps: [{ fill: { buffer: 1, word: 1, phase: "train" } }] }, /the phase `train` is unknown/],
     [{ buffers: [{ name: "b", size: -4, content: "state" }] }, /expected a whole number/],
     [{ kernels: undefined }, /has no `kernels`/],
   ] as const) {

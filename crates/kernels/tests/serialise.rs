@@ -10,8 +10,17 @@ use tapml_graph::{DType, Symbols, Tensor};
 use tapml_kernels::{CompileOptions, Instance, Program, Slice, Step, compile};
 
 fn program() -> Program {
-    let device =
-        NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None, matrices: false });
+    let device = NullDevice::new(
+        Limits::WEBGPU,
+        Features {
+            f16: true,
+            subgroups: None,
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        },
+    );
     let options = CompileOptions { poison: true, ..CompileOptions::new(Symbols::np(8, 16)) };
     compile(&toy_llama(DType::F16), device.info(), &options).unwrap()
 }
@@ -28,8 +37,17 @@ fn a_round_trip_gives_the_same_program_and_bytes() {
 
 /// Loads and runs on a device that computes nothing: whatever `from_bytes` lets through must do no harm.
 fn try_out(program: &Program) {
-    let mut device =
-        NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None, matrices: false });
+    let mut device = NullDevice::new(
+        Limits::WEBGPU,
+        Features {
+            f16: true,
+            subgroups: None,
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        },
+    );
     let give = |_: &str| Tensor::from_u32(vec![4096], vec![0; 4096]);
     if program.memory().peak() > 1 << 26 {
         return;
@@ -43,11 +61,19 @@ fn try_out(program: &Program) {
     }
 }
 
+/// The agent in a browser reads programs too (`web/src/core/program.ts`), and knows one schema.
+#[test]
+fn browsers_read_the_schema_that_is_written() {
+    let agent = include_str!("../../../web/src/core/program.ts");
+    let expected = format!("const SCHEMA = {};", tapml_kernels::program::SCHEMA);
+    assert!(agent.contains(&expected), "web/src/core/program.ts lacks `{expected}`");
+}
+
 #[test]
 fn broken_programs_are_refused() {
     type Break = fn(&mut Program);
     let cases: [(&str, Break); 12] = [
-        ("schema", |p| p.schema = 2),
+        ("schema", |p| p.schema += 1),
         ("symbols", |p| p.symbols.truncate(1)),
         ("capacity", |p| p.capacity = Symbols::np(u64::MAX, 1)),
         ("buffer too small", |p| p.buffers[0].size = 12),

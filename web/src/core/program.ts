@@ -11,7 +11,7 @@ import { List, type Command } from "./lists";
 import { evaluate, symbolName, type Size, type Symbols } from "./sizes";
 
 /** The schema that is read. */
-const SCHEMA = 1;
+const SCHEMA = 2;
 
 type Dim = number | string;
 interface Extent { dim: Dim; divisor: number }
@@ -19,10 +19,12 @@ interface TensorType { dtype: string; shape: Dim[] }
 interface Port { name: string; ty: TensorType; buffer: number }
 type Content = "symbols" | "activation" | "state" | { weight: { name: string; offset: number; len: number } } | { constant: string };
 interface Slice { buffer: number; offset: number; size: number }
+type Phase = "decode" | "prefill";
+/** A step without a phase runs in both. */
 type Step =
-  | { dispatch: { node: string; kernel: number; bindings: Slice[]; groups: [Extent, Extent, Extent] } }
-  | { copy: { src: number; src_offset: Extent; dst: number; dst_offset: Extent; len: Extent } }
-  | { fill: { buffer: number; word: number } };
+  | { dispatch: { node: string; kernel: number; bindings: Slice[]; groups: [Extent, Extent, Extent]; phase?: Phase } }
+  | { copy: { src: number; src_offset: Extent; dst: number; dst_offset: Extent; len: Extent; phase?: Phase } }
+  | { fill: { buffer: number; word: number; phase?: Phase } };
 interface KernelText {
   name: string;
   source: { language: string; file: string; prelude: string; text: string };
@@ -87,7 +89,7 @@ export class Instance {
     readonly program: Program,
     private readonly workshop: Workshop,
     private readonly buffers: Stored[],
-    private readonly list: List,
+    private readonly lists: Record<Phase, List>,
   ) {}
 
   /** Allocates, uploads weights, compiles and records. On failure everything made so far is freed. */
@@ -98,10 +100,15 @@ export class Instance {
       const kernels = await Promise.all(
         program.kernels.map((k, i) => compile(workshop.gpu, workshop.layouts, i, doing(`kernel ${i}`, () => kernelOf(k)))),
       );
-      const commands = program.steps.map((step, i) => doing(`step ${i}`, () => commandOf(step, buffers, kernels)));
       const parts = { destroyed: 0, hasBuffer: () => true, hasKernel: () => true };
-      const list = new List(workshop.gpu, parts, workshop.fill, seq, 0, commands);
-      return new Instance(program, workshop, buffers, list);
+      const steps = program.steps.map((step, i) => doing(`step ${i}`, () => ({ phase: phaseOf(step), command: commandOf(step, buffers, kernels) })));
+      const record = (phase: Phase): List => {
+        const commands = steps.filter((step) => (step.phase ?? phase) === phase).map((step) => step.command);
+        return new List(workshop.gpu, parts, workshop.fill, seq, 0, commands);
+      };
+      const prefill = record("prefill");
+      const decode = steps.some((step) => step.phase !== undefined) ? record("decode") : prefill;
+      return new Instance(program, workshop, buffers, { decode, prefill });
     } catch (thrown) {
       buffers.forEach((b) => free(workshop, b));
       throw failureOf(thrown).within(`program \`${program.name}\``);
@@ -136,7 +143,8 @@ export class Instance {
       program.symbols.forEach((name, i) => (values[i] = symbols.get(name) ?? 0));
       write(gpu, this.buffer(block), 0, new Uint8Array(values.buffer));
     }
-    this.list.replay(seq, symbols);
+    // A run of one row is a step of generation.
+    this.lists[symbols.get("n") === 1 ? "decode" : "prefill"].replay(seq, symbols);
   }
 
   /** Where an output is, and how many bytes it has at these symbols. */
@@ -224,6 +232,12 @@ function kernelOf(k: KernelText): ReturnType<typeof create<typeof CreateKernelSc
     needsF16: k.needs_f16,
     needsSubgroups: k.needs_subgroups,
   });
+}
+
+function phaseOf(step: Step): Phase | undefined {
+  const { phase } = "dispatch" in step ? step.dispatch : "copy" in step ? step.copy : step.fill;
+  if (phase === undefined || phase === "decode" || phase === "prefill") return phase;
+  throw unsupported(`the phase \`${String(phase).slice(0, 40)}\` is unknown here`);
 }
 
 function commandOf(step: Step, buffers: Stored[], kernels: Kernel[]): Command {
