@@ -149,6 +149,10 @@ pub fn run_node(
 
 /// [`eval`] for one number type; reached through the type so that it is compiled in this crate.
 pub(crate) fn evaluate<T: Real>(op: &Op, symbols: &Symbols, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
+    if let Op::Fused(fused) = op {
+        let outputs = run_definition(fused.body(), symbols, inputs);
+        return outputs.context(|| op.name().to_string());
+    }
     let concrete: Vec<TensorType> = inputs.iter().map(Value::ty).collect();
     let mut types = concrete.clone();
     symbolic(op, &mut types, symbols);

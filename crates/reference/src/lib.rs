@@ -18,6 +18,7 @@
 
 mod chained;
 mod eval;
+mod fused;
 mod matmul;
 mod op;
 mod oracle;

@@ -2,6 +2,7 @@
 //! activations are disturbed by a few roundings.
 
 use crate::eval::{Jump, disturbed, eval, jumps, moves_only};
+use crate::fused::{inner_deviation, jumps_within};
 use crate::random::Uniform;
 use crate::value::{Array, Value};
 use rayon::prelude::*;
@@ -19,6 +20,9 @@ pub struct Oracle {
     /// disturbance of `r` lets another choice win, an index counts as moved by `min(1, amplitude / r)`, and a number that
     /// changes by `c` with the choice deviates by at least `c · min(1, amplitude / r)`.
     pub deviation: Vec<Array<f64>>,
+    /// For a fused operator whose inner values have fewer digits than f32, the largest change of each output element when
+    /// they are rounded, whether a kernel does so or not; empty for any other.
+    pub inner: Vec<Array<f64>>,
 }
 
 /// Rows of one batch of copies: enough to amortise reading the weights, few enough to stay in the cache.
@@ -48,12 +52,25 @@ pub fn oracle(
     if moves_only(op) || copies == 0 {
         let exact = arrays(eval(op, symbols, inputs)?)?;
         let deviation = exact.iter().map(still).collect::<Result<_>>()?;
-        return Ok(Oracle { exact, deviation });
+        return Ok(Oracle { exact, deviation, inner: Vec::new() });
     }
     let mut oracle = match noise.batch(op, inputs) {
         Some(rows) => noise.by_rows(op, symbols, inputs, rows, copies)?,
         None => noise.by_copy(op, symbols, inputs, copies)?,
     };
+    if let Op::Fused(fused) = op {
+        let moved: Vec<Vec<Value<f64>>> =
+            (0..copies).map(|copy| noise.inputs(inputs, copy)).collect::<Result<_>>()?;
+        let jumps = jumps_within(fused, symbols, inputs, &moved, amplitude)?;
+        for (deviation, jump) in oracle.deviation.iter_mut().zip(jumps) {
+            if let Some(jump) = jump {
+                *deviation = with_jumps(deviation, jump)?;
+            }
+        }
+        let inner = inner_deviation(fused, symbols, inputs, &oracle.exact, copies, seed)?;
+        oracle.inner = inner.unwrap_or_default();
+        return Ok(oracle);
+    }
     for (deviation, jump) in
         oracle.deviation.iter_mut().zip(jumps(op, inputs, amplitude)?.unwrap_or_default())
     {
@@ -63,7 +80,7 @@ pub fn oracle(
 }
 
 /// The outputs; indices are exact as numbers.
-fn arrays(values: Vec<Value<f64>>) -> Result<Vec<Array<f64>>> {
+pub(crate) fn arrays(values: Vec<Value<f64>>) -> Result<Vec<Array<f64>>> {
     let array = |value| match value {
         Value::Float(array) => Ok(array),
         Value::Uint(ids) => {
@@ -88,7 +105,7 @@ fn still(array: &Array<f64>) -> Result<Array<f64>> {
 }
 
 /// Widens `deviation` to the distance between a disturbed result and the exact one.
-fn widen(deviation: &mut [f64], exact: &[f64], moved: &[f64]) {
+pub(crate) fn widen(deviation: &mut [f64], exact: &[f64], moved: &[f64]) {
     for ((deviation, &exact), &moved) in deviation.iter_mut().zip(exact).zip(moved) {
         let distance = match exact.is_finite() && !moved.is_finite() {
             true => f64::INFINITY,
@@ -201,7 +218,7 @@ impl Noise<'_> {
                 joined[k].2.extend(deviation);
             }
         }
-        let mut oracle = Oracle { exact: Vec::new(), deviation: Vec::new() };
+        let mut oracle = Oracle { exact: Vec::new(), deviation: Vec::new(), inner: Vec::new() };
         for (shape, exact, deviation) in joined {
             oracle.exact.push(Array::new(shape.clone(), exact)?);
             oracle.deviation.push(Array::new(shape, deviation)?);
@@ -243,7 +260,21 @@ impl Noise<'_> {
             moved.iter().for_each(|outputs| widen(&mut largest, exact.values(), outputs[k].values()));
             deviation.push(Array::new(exact.shape().to_vec(), largest)?);
         }
-        Ok(Oracle { exact, deviation })
+        Ok(Oracle { exact, deviation, inner: Vec::new() })
+    }
+
+    /// The disturbed inputs of a copy.
+    fn inputs(&self, inputs: &[Value<f64>], copy: usize) -> Result<Vec<Value<f64>>> {
+        let disturbed = |(i, input): (usize, &Value<f64>)| {
+            if !self.moves(i, input) {
+                return Ok(input.clone());
+            }
+            let array = input.as_float()?;
+            let mut values = vec![0.0; array.len()];
+            self.disturb(i, copy, 0, array.values(), &mut values);
+            Value::float(array.shape().to_vec(), values)
+        };
+        inputs.iter().enumerate().map(disturbed).collect()
     }
 
     fn copy(
@@ -253,19 +284,7 @@ impl Noise<'_> {
         inputs: &[Value<f64>],
         copy: usize,
     ) -> Result<Vec<Value<f64>>> {
-        let inputs: Vec<Value<f64>> = inputs
-            .iter()
-            .enumerate()
-            .map(|(i, input)| match self.moves(i, input) {
-                true => {
-                    let array = input.as_float()?;
-                    let mut values = vec![0.0; array.len()];
-                    self.disturb(i, copy, 0, array.values(), &mut values);
-                    Value::float(array.shape().to_vec(), values)
-                }
-                false => Ok(input.clone()),
-            })
-            .collect::<Result<_>>()?;
+        let inputs = self.inputs(inputs, copy)?;
         let stream = Uniform::new(self.seed, &[u64::MAX, copy as u64]);
         let mut index = 0;
         let own = disturbed(op, &mut || {

@@ -3,6 +3,8 @@
 
 use crate::dim::Symbols;
 use crate::error::{Context, Error, Result};
+use crate::fusion;
+pub use crate::fusion::Fused;
 use crate::graph::{Graph, TensorType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -69,7 +71,13 @@ macro_rules! operators {
         /// An operator with its attributes.
         #[derive(Clone, Debug, PartialEq)]
         #[non_exhaustive]
-        pub enum Op { $(#[doc = concat!("See [`", stringify!($ty), "`].")] $ty($ty)),+ }
+        pub enum Op {
+            $(#[doc = concat!("See [`", stringify!($ty), "`].")] $ty($ty),)+
+            /// Several operators as one; see [`Fused`].
+            Fused(Fused),
+        }
+
+        impl From<Fused> for Op { fn from(op: Fused) -> Op { Op::Fused(op) } }
 
         $(impl From<$ty> for Op { fn from(op: $ty) -> Op { Op::$ty(op) } })+
 
@@ -84,38 +92,52 @@ macro_rules! operators {
         impl Op {
             /// The operator's name.
             pub fn name(&self) -> &'static str {
-                match self { $(Op::$ty(_) => <$ty as Operator>::NAME),+ }
+                match self { $(Op::$ty(_) => <$ty as Operator>::NAME,)+ Op::Fused(op) => op.name() }
             }
 
             /// See [`Operator::infer`]; the operator's name is added to errors.
             pub fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
-                let types = match self { $(Op::$ty(op) => op.infer(inputs)),+ };
+                let types = match self {
+                    $(Op::$ty(op) => op.infer(inputs),)+
+                    Op::Fused(op) => op.infer(inputs),
+                };
                 types.context(|| self.name().to_string())
             }
 
             /// The attributes as a JSON object.
             pub fn attributes(&self) -> serde_json::Value {
-                match self { $(Op::$ty(op) => serde_json::to_value(op)),+ }.unwrap_or_default()
+                let json = match self {
+                    $(Op::$ty(op) => serde_json::to_value(op),)+
+                    Op::Fused(op) => serde_json::to_value(op),
+                };
+                json.unwrap_or_default()
             }
 
             /// The attributes as JSON text with the shortest digits that give the same `f32` again.
             pub fn attributes_text(&self) -> String {
-                match self { $(Op::$ty(op) => serde_json::to_string(op)),+ }.unwrap_or_default()
+                let text = match self {
+                    $(Op::$ty(op) => serde_json::to_string(op),)+
+                    Op::Fused(op) => serde_json::to_string(op),
+                };
+                text.unwrap_or_default()
             }
 
             /// See [`Operator::definition`].
             pub fn definition(&self, inputs: &[TensorType]) -> Option<Result<Graph>> {
-                match self { $(Op::$ty(op) => op.definition(inputs)),+ }
+                match self {
+                    $(Op::$ty(op) => op.definition(inputs),)+
+                    Op::Fused(op) => Some(Ok(op.body().clone())),
+                }
             }
 
             /// See [`Operator::appends`].
             pub fn appends(&self) -> bool {
-                match self { $(Op::$ty(op) => op.appends()),+ }
+                match self { $(Op::$ty(op) => op.appends(),)+ Op::Fused(_) => false }
             }
 
             /// See [`Operator::row_wise`].
             pub fn row_wise(&self) -> bool {
-                match self { $(Op::$ty(op) => op.row_wise()),+ }
+                match self { $(Op::$ty(op) => op.row_wise(),)+ Op::Fused(op) => op.row_wise() }
             }
         }
     };
@@ -180,11 +202,17 @@ operators! {
 impl Op {
     /// The operator of this name with these attributes.
     pub fn parse(name: &str, attributes: serde_json::Value) -> Result<Op> {
+        if let Some(fusion) = fusion::find(name) {
+            return Fused::parse(fusion, &attributes.to_string()).map(Op::Fused);
+        }
         (info(name)?.parse)(attributes).map_err(|e| Error::invalid(format!("attributes of `{name}`: {e}")))
     }
 
     /// The operator of this name with attributes as [`Op::attributes_text`] gives them.
     pub fn parse_text(name: &str, attributes: &str) -> Result<Op> {
+        if let Some(fusion) = fusion::find(name) {
+            return Fused::parse(fusion, attributes).map(Op::Fused);
+        }
         (info(name)?.parse_text)(attributes).map_err(|e| {
             let text = e.to_string();
             let place = format!(" at line {} column {}", e.line(), e.column());
@@ -201,8 +229,20 @@ impl Op {
 
 fn info(name: &str) -> Result<&'static OpInfo> {
     OPS.iter().find(|i| i.name == name).ok_or_else(|| {
-        let known: Vec<&str> = OPS.iter().map(|i| i.name).collect();
+        let known: Vec<&str> = names().collect();
         Error::unsupported(format!("unknown operator `{}`", name.escape_debug()))
             .with_hint(format!("known: {}", known.join(", ")))
     })
+}
+
+/// The names of all operators: those of [`OPS`], then those of [`fusion::FUSIONS`].
+pub fn names() -> impl Iterator<Item = &'static str> {
+    OPS.iter().map(|op| op.name).chain(fusion::FUSIONS.iter().map(|fusion| fusion.name))
+}
+
+/// The sample cases of the operator of this name; none if there is no such operator.
+pub fn samples_of(name: &str) -> Vec<Sample> {
+    let plain = OPS.iter().find(|op| op.name == name).map(|op| op.samples);
+    let samples = plain.or_else(|| fusion::find(name).map(|fusion| fusion.samples));
+    samples.map(|samples| samples()).unwrap_or_default()
 }

@@ -10,7 +10,7 @@ mod fuse_quantized;
 mod patch;
 mod quantize;
 mod run;
-mod uses;
+pub(crate) mod uses;
 
 pub use patch::{Edit, Patch, Wire};
 pub use quantize::{PART_NAMES, packed_types, quantize};

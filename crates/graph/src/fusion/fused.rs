@@ -1,0 +1,100 @@
+//! Fused operators: several operators as one. Its meaning is the small graph that it stands for, so nothing that knows
+//! the plain operators needs to learn it.
+
+use super::Fusion;
+use crate::error::{Error, Result};
+use crate::graph::{Graph, Origin, TensorType};
+use crate::op::Op;
+use serde::ser::SerializeStruct;
+use serde::{Deserialize, Serialize, Serializer};
+use std::sync::Arc;
+
+/// An operator of [`crate::fusion::FUSIONS`]: the nodes of [`Fused::body`] as one.
+///
+/// The body has inputs and nodes alone, no weights or states: a weight is an input like any other. Its inputs and outputs
+/// are those of the operator, in order, and have exactly the types that the operator takes and gives.
+#[derive(Clone, Debug)]
+pub struct Fused {
+    fusion: &'static Fusion,
+    body: Arc<Graph>,
+}
+
+/// The attributes as they are written.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Attributes {
+    body: Graph,
+}
+
+impl PartialEq for Fused {
+    fn eq(&self, other: &Fused) -> bool {
+        self.name() == other.name() && self.body == other.body
+    }
+}
+
+impl Serialize for Fused {
+    fn serialize<S: Serializer>(&self, s: S) -> std::result::Result<S::Ok, S::Error> {
+        let mut attributes = s.serialize_struct("Fused", 1)?;
+        attributes.serialize_field("body", &*self.body)?;
+        attributes.end()
+    }
+}
+
+impl Fused {
+    /// The operator of this fusion that stands for `body`. Fails on a body with weights or states, or without nodes, and
+    /// on fused operators within it.
+    pub fn new(fusion: &'static Fusion, body: Graph) -> Result<Fused> {
+        let nested = body.nodes().iter().find(|node| matches!(node.op, Op::Fused(_)));
+        let why = if let Some(value) = body.values().iter().find(|v| !is_inner(v.origin)) {
+            format!("`{}` is a weight or a state", value.name)
+        } else if let Some(node) = nested {
+            format!("node `{}` is fused itself", node.name)
+        } else if body.nodes().is_empty() || body.outputs().is_empty() {
+            "it computes nothing".to_string()
+        } else {
+            return Ok(Fused { fusion, body: Arc::new(body) });
+        };
+        Err(Error::invalid(format!("the body of `{}`: {why}", fusion.name)))
+    }
+
+    /// Reads the attributes that [`Op::attributes_text`] writes.
+    pub(crate) fn parse(fusion: &'static Fusion, text: &str) -> Result<Fused> {
+        let attributes: Attributes = serde_json::from_str(text)
+            .map_err(|e| Error::invalid(format!("attributes of `{}`: {e}", fusion.name)))?;
+        Fused::new(fusion, attributes.body)
+    }
+
+    /// The operator's name.
+    pub fn name(&self) -> &'static str {
+        self.fusion.name
+    }
+
+    /// What it stands for.
+    pub fn body(&self) -> &Graph {
+        &self.body
+    }
+
+    /// Types of the outputs. Fails unless the inputs have exactly the types of the body's.
+    pub(crate) fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
+        let expected: Vec<&TensorType> = self.body.inputs().map(|(_, value)| &value.ty).collect();
+        if !expected.iter().copied().eq(inputs) {
+            let list = |types: &mut dyn Iterator<Item = &TensorType>| {
+                types.map(ToString::to_string).collect::<Vec<_>>().join(", ")
+            };
+            let (expected, found) = (list(&mut expected.into_iter()), list(&mut inputs.iter()));
+            return Err(Error::invalid(format!("expected inputs {expected}, found {found}")));
+        }
+        let outputs = self.body.outputs().iter();
+        Ok(outputs.map(|output| self.body.value(output.value).ty.clone()).collect())
+    }
+
+    /// See [`crate::Operator::row_wise`].
+    pub(crate) fn row_wise(&self) -> bool {
+        self.body.nodes().iter().all(|node| node.op.row_wise())
+    }
+}
+
+/// Whether a value of this origin may stand in a body.
+fn is_inner(origin: Origin) -> bool {
+    matches!(origin, Origin::Input | Origin::Node { .. })
+}

@@ -1,0 +1,50 @@
+//! `linears`: the projections of one input, such as queries, keys and values.
+
+use super::samples::{FusedSample, typed};
+use super::uses::Uses;
+use super::{Fusion, Site};
+use crate::dtype::DType;
+use crate::graph::{NodeId, ValueId};
+use crate::op::{Fill, Linear, Sample};
+
+/// Projections that one operator holds at most.
+const MOST: usize = 3;
+
+pub const FUSION: Fusion = Fusion { name: "linears", find, samples };
+
+fn find(uses: &Uses<'_>) -> Vec<Site> {
+    let values = (0..uses.graph.values().len() as u32).map(ValueId);
+    values.filter_map(|value| site(uses, value)).collect()
+}
+
+fn site(uses: &Uses<'_>, x: ValueId) -> Option<Site> {
+    let linear = |&&id: &&NodeId| {
+        let node = uses.graph.node(id);
+        uses.is_linear(node) && uses.takes_first(node, x)
+    };
+    let users: Vec<NodeId> = uses.users(x).iter().filter(linear).copied().collect();
+    let fits = (2..=MOST).contains(&users.len()) && uses.has_rows_of_run(x);
+    fits.then(|| Site { ways: vec![vec![users]] })
+}
+
+fn samples() -> Vec<Sample> {
+    let case = |name: &str, n, outputs: &[u64], bias: bool| {
+        let mut s = FusedSample::new(name, &FUSION);
+        let rows = s.rows(DType::F16, 256);
+        let x = s.input(rows, Fill::Normal(1.0));
+        for &width in outputs {
+            let mut given = vec![x, s.input(typed(DType::F16, &[width, 256]), Fill::Normal(0.1))];
+            if bias {
+                given.push(s.input(typed(DType::F16, &[width]), Fill::Normal(1.0)));
+            }
+            let out = s.node(Linear::default(), &given);
+            s.output(out);
+        }
+        s.finish(n, 0)
+    };
+    vec![
+        case("queries, keys, values", 5, &[256, 128, 128], false),
+        case("two, biases", 130, &[64, 192], true),
+        case("another tile of rows", 129, &[128, 64, 64], false),
+    ]
+}

@@ -1,0 +1,157 @@
+//! Fused operators, and where a graph has them. Each is a rewrite of the graph: nodes become one node whose meaning is
+//! what they were (see [`Fused`]), so that a fusion cannot change what is computed. One file for each, listed once below.
+//!
+//! Which of them a device takes is not said here: a fusion is applied where `serves` says so, which asks the kernels.
+
+mod fused;
+mod linear_add;
+mod linears;
+mod moe;
+mod moe_combine;
+mod moe_down;
+mod moe_gated_linear;
+mod moe_router;
+mod norm_linear;
+mod rope_append;
+mod rope_append_attention;
+mod rope_attention;
+mod samples;
+mod split_norms;
+mod uses;
+
+pub use fused::Fused;
+pub use split_norms::{join_norms, split_norms};
+
+use crate::error::{Context, Result};
+use crate::graph::{Graph, Node, NodeId, Origin, TensorType, ValueId};
+use crate::op::{Op, Sample};
+use crate::outline::Outlined;
+use crate::rewrite::Patch;
+use std::collections::HashSet;
+use uses::Uses;
+
+/// A fused operator.
+#[derive(Clone, Copy, Debug)]
+pub struct Fusion {
+    /// Name in the text form, on the command line and in reports.
+    pub name: &'static str,
+    /// The places of a graph where it may stand.
+    pub find: fn(&Uses<'_>) -> Vec<Site>,
+    /// Cases that exercise it.
+    pub samples: fn() -> Vec<Sample>,
+}
+
+/// A place of a graph where a fusion may stand.
+#[derive(Clone, Debug, Default)]
+pub struct Site {
+    /// What may become of it, best first.
+    pub ways: Vec<Way>,
+}
+
+/// One way of fusing a place: the nodes of each fused operator. A node may be in several of them, which then all compute
+/// it.
+pub type Way = Vec<Vec<NodeId>>;
+
+/// All fusions, in the order in which they are tried: those that take most nodes first.
+pub const FUSIONS: &[Fusion] = &[
+    moe_router::FUSION,
+    moe_gated_linear::FUSION,
+    moe_down::FUSION,
+    moe_combine::FUSION,
+    rope_append_attention::FUSION,
+    rope_append::FUSION,
+    rope_attention::FUSION,
+    norm_linear::FUSION,
+    linear_add::FUSION,
+    linears::FUSION,
+];
+
+/// The fusion of this name.
+pub fn find(name: &str) -> Option<&'static Fusion> {
+    FUSIONS.iter().find(|fusion| fusion.name == name)
+}
+
+/// Whether something runs an operator on inputs of these types.
+pub type Serves<'a> = dyn FnMut(&Op, &[TensorType]) -> bool + 'a;
+
+impl Fusion {
+    /// The graph with this operator in every place where it may stand and is served; `None` if there is none.
+    pub fn apply(&'static self, graph: &Graph, serves: &mut Serves<'_>) -> Result<Option<Graph>> {
+        let uses = Uses::of(graph);
+        let mut patch = Patch::new(graph);
+        let mut taken = HashSet::new();
+        for site in (self.find)(&uses) {
+            for way in site.ways {
+                let inside: HashSet<NodeId> = way.iter().flatten().copied().collect();
+                if inside.is_empty() || !inside.is_disjoint(&taken) || !uses.is_convex(&inside) {
+                    continue;
+                }
+                let Some(parts) = self.parts(graph, &way, &inside, serves)? else { continue };
+                replace(graph, &mut patch, &inside, parts).context(|| format!("fusion `{}`", self.name))?;
+                taken.extend(inside);
+                break;
+            }
+        }
+        if patch.is_empty() {
+            return Ok(None);
+        }
+        let (fused, _) = patch.apply().context(|| format!("fusion `{}`", self.name))?;
+        Ok(Some(fused))
+    }
+
+    /// The fused operators of a way, if all of them are served.
+    fn parts(
+        &'static self,
+        graph: &Graph,
+        way: &Way,
+        inside: &HashSet<NodeId>,
+        serves: &mut Serves<'_>,
+    ) -> Result<Option<Vec<Part>>> {
+        let mut parts = Vec::with_capacity(way.len());
+        // Where two of the operators compute a value, the first gives it.
+        let mut given = HashSet::new();
+        for nodes in way {
+            let Outlined { body, inputs, outputs } = graph.outline(nodes, inside, &given)?;
+            given.extend(outputs.iter().copied());
+            let op = Op::Fused(Fused::new(self, body)?);
+            let types: Vec<TensorType> = inputs.iter().map(|&v| graph.value(v).ty.clone()).collect();
+            if !serves(&op, &types) {
+                return Ok(None);
+            }
+            let last = nodes.iter().max().map_or("", |&id| graph.node(id).name.as_str());
+            parts.push(Part { name: format!("{last}.{}", self.name), op, inputs, outputs });
+        }
+        Ok(Some(parts))
+    }
+}
+
+/// A fused operator that takes the place of nodes.
+struct Part {
+    name: String,
+    op: Op,
+    inputs: Vec<ValueId>,
+    outputs: Vec<ValueId>,
+}
+
+fn replace(graph: &Graph, patch: &mut Patch<'_>, inside: &HashSet<NodeId>, parts: Vec<Part>) -> Result<()> {
+    let mut nodes: Vec<NodeId> = inside.iter().copied().collect();
+    nodes.sort_unstable();
+    patch.replace(&nodes)?;
+    for Part { name, op, inputs, outputs } in parts {
+        let name = if graph.find_node(&name).is_some() { format!("{name}.fused") } else { name };
+        let wires: Vec<_> = inputs.iter().map(|&value| patch.tap(value)).collect();
+        let made = patch.wire(name, op, &wires)?;
+        for (&old, new) in outputs.iter().zip(made) {
+            patch.shunt(old, new)?;
+        }
+    }
+    Ok(())
+}
+
+/// The node that computes a value.
+fn maker(graph: &Graph, value: ValueId) -> Option<(NodeId, &Node)> {
+    match graph.value(value).origin {
+        Origin::Node { node, .. } => Some((node, graph.node(node))),
+        _ => None,
+    }
+}

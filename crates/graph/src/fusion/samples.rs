@@ -1,0 +1,74 @@
+//! Sample cases of fused operators: their bodies, built node by node.
+
+use super::Fusion;
+use crate::dim::{Dim, Symbol};
+use crate::dtype::DType;
+use crate::graph::{Builder, TensorType, ValueId};
+use crate::op::{Fill, Fused, Op, Sample, SampleInput};
+
+/// A body in the making, with recipes for the values of its inputs. Its methods panic on a mistake: samples are source
+/// code.
+pub struct FusedSample {
+    name: String,
+    fusion: &'static Fusion,
+    builder: Builder,
+    inputs: Vec<SampleInput>,
+    values: usize,
+    outputs: usize,
+}
+
+/// A type of constant sizes.
+pub fn typed(dtype: DType, shape: &[u64]) -> TensorType {
+    TensorType::new(dtype, shape.iter().copied())
+}
+
+impl FusedSample {
+    /// Nothing yet.
+    pub fn new(name: &str, fusion: &'static Fusion) -> FusedSample {
+        let builder = Builder::new("body");
+        FusedSample { name: name.into(), fusion, builder, inputs: Vec::new(), values: 0, outputs: 0 }
+    }
+
+    /// The type of as many rows as the run has.
+    pub fn rows(&self, dtype: DType, width: u64) -> TensorType {
+        TensorType::new(dtype, [Dim::symbol(Symbol::N), Dim::from(width)])
+    }
+
+    /// The type of as many rows as are cached.
+    pub fn cached(&self, dtype: DType, width: u64) -> TensorType {
+        TensorType::new(dtype, [Dim::symbol(Symbol::P), Dim::from(width)])
+    }
+
+    /// Adds an input.
+    pub fn input(&mut self, ty: TensorType, fill: Fill) -> ValueId {
+        let name = format!("in{}", self.inputs.len());
+        self.inputs.push(SampleInput { ty: ty.clone(), fill });
+        self.builder.input(name, ty).expect("inputs of samples are valid")
+    }
+
+    /// Adds a node with one output.
+    pub fn node(&mut self, op: impl Into<Op>, inputs: &[ValueId]) -> ValueId {
+        self.nodes(op, inputs, 1)[0]
+    }
+
+    /// Adds a node with several outputs.
+    pub fn nodes(&mut self, op: impl Into<Op>, inputs: &[ValueId], outputs: usize) -> Vec<ValueId> {
+        let names: Vec<String> = (self.values..).take(outputs).map(|at| format!("v{at}")).collect();
+        self.values += outputs;
+        let made = self.builder.node_multi(names[0].clone(), op, inputs, &names);
+        made.expect("nodes of samples are valid")
+    }
+
+    /// Makes a value an output.
+    pub fn output(&mut self, value: ValueId) {
+        self.builder.output(format!("out{}", self.outputs), value);
+        self.outputs += 1;
+    }
+
+    /// The case with `n` rows after `p` cached ones.
+    pub fn finish(self, n: u64, p: u64) -> Sample {
+        let body = self.builder.finish().expect("bodies of samples are valid");
+        let op = Fused::new(self.fusion, body).expect("bodies of samples can be fused");
+        Sample { inputs: self.inputs, ..Sample::new(&self.name, op, n, p) }
+    }
+}
