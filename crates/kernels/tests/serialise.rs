@@ -65,7 +65,7 @@ fn try_out(program: &Program) {
 #[test]
 fn browsers_read_the_schema_that_is_written() {
     let agent = include_str!("../../../web/src/core/program.ts");
-    let expected = format!("const SCHEMA = {};", tapml_kernels::program::SCHEMA);
+    let expected = format!("const SCHEMA = {};", tapml_kernels::SCHEMA);
     assert!(agent.contains(&expected), "web/src/core/program.ts lacks `{expected}`");
 }
 
