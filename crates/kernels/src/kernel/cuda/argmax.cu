@@ -1,9 +1,10 @@
 // The place of the greatest of WIDTH numbers, the first of equal ones: a cluster of blocks, each of which takes every
 // eighth run of them. It becomes the next token, and is noted at the row that it was found in. Where a number is NaN or
 // +infinity, or none is above -infinity, ~0 is noted.
+#include "pipeline.cuh"
+
 #define SPLITS 8
 #define WARPS (THREADS / 32)
-typedef unsigned long long u64;
 
 // Orders as the number does, then the first place; 0 stands for -infinity. The places of the highest and of 0 are ~0.
 INLINE u64 key_of(float f, u32 at) {
@@ -14,14 +15,9 @@ INLINE u64 key_of(float f, u32 at) {
 }
 INLINE u64 higher(u64 a, u64 b) { return a > b ? a : b; }
 INLINE u64 read_of(u32 block, u32 at) {
-    u32 there;
     u64 key;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(block));
-    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(key) : "r"(there) : "memory");
+    asm volatile("ld.shared::cluster.u64 %0, [%1];" : "=l"(key) : "r"(map_shared(at, block)) : "memory");
     return key;
-}
-INLINE void meet() {
-    asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
 }
 
 extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THREADS) argmax(
@@ -44,7 +40,7 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
         for (u32 w = 1; w < WARPS; w++) best = higher(best, best_of[w]);
         best_here = best;
     }
-    meet();
+    cluster_sync();
     if (blockIdx.x == 0 && thread == 0) {
         const u32 at = address(&best_here);
         for (u32 s = 1; s < SPLITS; s++) best = higher(best, read_of(s, at));
@@ -52,5 +48,5 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
         *token = place == 0xffffffffu ? 0 : place;
         found[symbols[1]] = place;
     }
-    meet();
+    cluster_sync();
 }

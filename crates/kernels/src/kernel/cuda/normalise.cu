@@ -2,6 +2,8 @@
 //
 // Constants: K, a multiple of 8; ADD; WEIGHT: there are weights, of W_DTYPE (0 f32, 1 f16, 2 bf16); EPS, OFFSET; ROWS_N,
 // ROWS_P, ROWS_C: the rows.
+#include "operands.cuh"
+
 #define THREADS 256
 #define PER_TURN (THREADS * 8)
 #define TURNS ((K + PER_TURN - 1) / PER_TURN)
@@ -9,57 +11,37 @@
 
 struct alignas(16) Eight { u32 w[4]; };
 
-INLINE float weight_of(const void* w, u32 i) {
-#if W_DTYPE == 0
-    return ((const float*)w)[i];
-#elif W_DTYPE == 1
-    return from_half(((const u16*)w)[i]);
-#else
-    return __uint_as_float((u32)((const u16*)w)[i] << 16);
-#endif
-}
-
-extern "C" __global__ void __launch_bounds__(THREADS) normalise(
-    const u16* a,
-#if ADD
-    const u16* b,
-#endif
-    const void* weights,
-#if ADD
-    u16* sum,
-#endif
-    u16* y, const u32* symbols) {
+// The rows, what is added to them, weights, the sums, the results.
+extern "C" __global__ void __launch_bounds__(THREADS) normalise(const __grid_constant__ Bindings<4 + 2 * ADD> in) {
+    const u16 *a = (const u16*)in.at[0], *b = (const u16*)in.at[ADD];
+    const void* weights = in.at[1 + ADD];
+    u16 *sum = (u16*)in.at[1 + 2 * ADD], *y = (u16*)in.at[2 + 2 * ADD];
+    const u32* symbols = (const u32*)in.at[3 + 2 * ADD];
     __shared__ float parts[THREADS / 32];
     const u32 thread = threadIdx.x;
     const size_t row = (size_t)blockIdx.x * K;
     launch_next();
     wait_previous();
-    if (blockIdx.x >= ROWS_N * symbols[0] + ROWS_P * symbols[1] + ROWS_C) return;
+    if (blockIdx.x >= rows_of<ROWS_N, ROWS_P, ROWS_C>(symbols)) return;
     // Everything is asked for before anything is written: what is written could be what is read, for all the compiler knows.
     Eight x[TURNS];
-#if ADD
     Eight z[TURNS];
-#endif
     float v[TURNS][8], squares = 0;
 #pragma unroll
     for (int i = 0; i < TURNS; i++) {
         const u32 at = i * PER_TURN + thread * 8;
         if (at >= K) break;
         x[i] = *(const Eight*)(a + row + at);
-#if ADD
-        z[i] = *(const Eight*)(b + row + at);
-#endif
+        if constexpr (ADD) z[i] = *(const Eight*)(b + row + at);
     }
-#if WEIGHT
     // More of them would take too many registers.
     float first[HELD][8];
 #pragma unroll
     for (int i = 0; i < HELD; i++) {
         const u32 at = i * PER_TURN + thread * 8;
 #pragma unroll
-        for (int j = 0; j < 8; j++) first[i][j] = at < K ? weight_of(weights, at + j) : 0;
+        for (int j = 0; j < 8; j++) first[i][j] = WEIGHT && at < K ? element<W_DTYPE>(weights, at + j) : 0;
     }
-#endif
 #pragma unroll
     for (int i = 0; i < TURNS; i++) {
         const u32 at = i * PER_TURN + thread * 8;
@@ -69,16 +51,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalise(
             v[i][2 * j] = low(x[i].w[j]);
             v[i][2 * j + 1] = high(x[i].w[j]);
         }
-#if ADD
-        Eight added;
+        if constexpr (ADD) {
+            Eight added;
 #pragma unroll
-        for (int j = 0; j < 4; j++) {
-            v[i][2 * j] += low(z[i].w[j]);
-            v[i][2 * j + 1] += high(z[i].w[j]);
-            added.w[j] = pack(v[i][2 * j], v[i][2 * j + 1]);
+            for (int j = 0; j < 4; j++) {
+                v[i][2 * j] += low(z[i].w[j]);
+                v[i][2 * j + 1] += high(z[i].w[j]);
+                added.w[j] = pack(v[i][2 * j], v[i][2 * j + 1]);
+            }
+            *(Eight*)(sum + row + at) = added;
         }
-        *(Eight*)(sum + row + at) = added;
-#endif
 #pragma unroll
         for (int j = 0; j < 8; j++) squares += v[i][j] * v[i][j];
     }
@@ -101,9 +83,9 @@ extern "C" __global__ void __launch_bounds__(THREADS) normalise(
 #pragma unroll
             for (int e = 0; e < 2; e++) {
                 f[e] = v[i][2 * j + e] * factor;
-#if WEIGHT
-                f[e] *= (float)OFFSET + (i < HELD ? first[i < HELD ? i : 0][2 * j + e] : weight_of(weights, at + 2 * j + e));
-#endif
+                if constexpr (WEIGHT) {
+                    f[e] *= (float)OFFSET + (i < HELD ? first[i < HELD ? i : 0][2 * j + e] : element<W_DTYPE>(weights, at + 2 * j + e));
+                }
             }
             scaled.w[j] = pack(f[0], f[1]);
         }

@@ -2,13 +2,15 @@
 //
 // Constants: KV_HEADS, D. A thread takes 8 elements of the first half of a head and those of the second half that turn with
 // them.
+#include "pipeline.cuh"
+
 #define THREADS 256
 #define PARTS (D / 16)
 #define OF_ROW (KV_HEADS * PARTS)
 
 struct alignas(16) Eight { u32 w[4]; };
 
-extern "C" __global__ void __launch_bounds__(THREADS) keep(
+extern "C" __global__ void __launch_bounds__(THREADS) rope_kv_write(
     const u16* k, const u16* v, const float* angles, u16* k_cache, u16* v_cache, const u32* symbols) {
     const u32 n = symbols[0], p = symbols[1], item = blockIdx.x * THREADS + threadIdx.x, row = item / OF_ROW;
     launch_next();

@@ -6,6 +6,8 @@
 // stand is left to chance; nothing depends on it.
 //
 // Constants: EXPERTS; SLOTS; TILE; ROWS_N, ROWS_P, ROWS_C: the rows.
+#include "pipeline.cuh"
+
 #define THREADS 1024
 #define COUNTED (EXPERTS + 1)
 
@@ -31,16 +33,15 @@ INLINE u32 in_front(u32 own, u32 (&parts)[32], u32& all) {
     return before + sum - own;
 }
 
-extern "C" __global__ void __launch_bounds__(THREADS, 1) gather(const u32* experts, u32* order, u32* tiles, const u32* symbols) {
+extern "C" __global__ void __launch_bounds__(THREADS, 1) moe_permute(const u32* experts, u32* order, u32* tiles, const u32* symbols) {
     __shared__ u32 counts[COUNTED], parts[32];
     launch_next();
-    const u32 places = (ROWS_N * symbols[0] + ROWS_P * symbols[1] + ROWS_C) * SLOTS, thread = threadIdx.x;
+    const u32 places = rows_of<ROWS_N, ROWS_P, ROWS_C>(symbols) * SLOTS, thread = threadIdx.x;
     for (u32 e = thread; e < COUNTED; e += THREADS) counts[e] = 0;
     __syncthreads();
     wait_previous();
     auto expert_of = [&](u32 place) {
-        u32 e;
-        asm volatile("ld.global.u32 %0, [%1];" : "=r"(e) : "l"(experts + place) : "memory");
+        const u32 e = load4(experts + place);
         return e < EXPERTS ? e : EXPERTS;
     };
     for (u32 place = thread; place < places; place += THREADS) atomicAdd(&counts[expert_of(place)], 1u);
@@ -53,8 +54,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) gather(const u32* exper
         const u32 at = tile + in_front(of_expert, parts, all_tiles);
         for (u32 i = 0; i < of_expert; i++) {
             const u32 left = count - i * TILE;
-            Words words = {e, start + i * TILE, left < TILE ? left : TILE, 0};
-            ((Words*)tiles)[1 + at + i] = words;
+            Chunk words = {e, start + i * TILE, left < TILE ? left : TILE, 0};
+            ((Chunk*)tiles)[1 + at + i] = words;
         }
         if (e < COUNTED) counts[e] = start;
         first += all;

@@ -5,6 +5,10 @@
 // Constants: K, a multiple of 256; EXPERTS; SLOTS; WARPS of a block; SCORES (0 softmax, 1 sigmoid, 2 softmax of the chosen ones), by which
 // NORMALIZE and SCALE weigh (see `route`); W_DTYPE of router and gate (0 f32, 1 f16, 2 bf16); NORM_DTYPE, EPS, OFFSET of the norm; ACT_F32:
 // f32 instead of f16.
+#include "epilogue_gate.cuh"
+#include "pipeline.cuh"
+#include "prologue_rms_norm.cuh"
+
 #define THREADS (WARPS * 32)
 #define EACH ((K / 8 + THREADS - 1) / THREADS)
 #define BLOCKS 8
@@ -12,24 +16,14 @@
 #define MINE ((EXPERTS + 31) / 32) // logits of a lane
 #define LOWEST (-3.4028234663852886e38f)
 
-#if ACT_F32
-typedef float act_t;
-INLINE act_t to_act(float f) { return f; }
-INLINE float rounded(float f) { return f; }
-#else
-typedef u16 act_t;
-INLINE act_t to_act(float f) { return to_half(f); }
-INLINE float rounded(float f) { return from_half(to_half(f)); }
-#endif
+typedef Number<ACT_F32> Act;
+typedef Act::type act_t;
+INLINE act_t to_act(float f) { return Act::to(f); }
+INLINE float rounded(float f) { return Act::from(Act::to(f)); }
 
-INLINE void meet() {
-    asm volatile("barrier.cluster.arrive.release;\n\tbarrier.cluster.wait.acquire;" ::: "memory");
-}
 // Writes to the first block's memory.
 INLINE void tell(u32 at, float f) {
-    u32 there;
-    asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"(0));
-    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(there), "f"(f) : "memory");
+    asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(map_shared(at, 0)), "f"(f) : "memory");
 }
 INLINE float sum_of(float f) {
 #pragma unroll
@@ -41,12 +35,8 @@ INLINE float largest_of(float f) {
     for (int o = 16; o > 0; o >>= 1) f = fmaxf(f, __shfl_xor_sync(~0u, f, o));
     return f;
 }
-INLINE float sigmoid(float f) {
-    const float e = expf(-fabsf(f));
-    return (f < 0 ? e : 1.0f) / (1.0f + e);
-}
 
-extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, 1) choose(
+extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THREADS, 1) moe_router(
     const void* x, const char* __restrict__ norm_w, const char* __restrict__ router, const char* __restrict__ gate,
     act_t* y, u32* experts, act_t* weights, act_t* share, const u32* symbols) {
     __shared__ __align__(16) float row[K];
@@ -55,20 +45,20 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5, block = blockIdx.x;
     launch_next();
     const u32 output = block * WARPS + warp;
-    Weights<W_DTYPE> w[LOADS];
+    NormWeights<W_DTYPE> w[LOADS];
     if (output <= EXPERTS) {
         const char* from = output < EXPERTS ? router + (size_t)output * K * (W_DTYPE ? 2 : 4) : gate;
 #pragma unroll
         for (int i = 0; i < LOADS; i++) w[i].load(from, i * 32 + lane);
     }
-    Weights<NORM_DTYPE> nw[EACH];
+    NormWeights<NORM_DTYPE> nw[EACH];
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
         const u32 at = i * THREADS + thread;
         if (at < K / 8) nw[i].load(norm_w, at);
     }
     // The first block is there to be written to.
-    meet();
+    cluster_sync();
     wait_previous();
     float v[EACH][8] = {};
 #pragma unroll
@@ -95,13 +85,12 @@ extern "C" __global__ void __cluster_dims__(BLOCKS, 1, 1) __launch_bounds__(THRE
         for (int i = 0; i < LOADS; i++) {
             const float4* from = (const float4*)(row + (i * 32 + lane) * 8);
             const float4 a = from[0], b = from[1];
-            sum = fmaf(a.x, w[i][0], sum); sum = fmaf(a.y, w[i][1], sum); sum = fmaf(a.z, w[i][2], sum); sum = fmaf(a.w, w[i][3], sum);
-            sum = fmaf(b.x, w[i][4], sum); sum = fmaf(b.y, w[i][5], sum); sum = fmaf(b.z, w[i][6], sum); sum = fmaf(b.w, w[i][7], sum);
+            add_eight(sum, a, b, w[i]);
         }
         sum = sum_of(sum);
         if (lane == 0) tell(address(&logits[output]), rounded(sum));
     }
-    meet();
+    cluster_sync();
     if (block > 0 || warp > 0) return;
 
     if (lane == 31) share[0] = to_act(sigmoid(logits[EXPERTS]));

@@ -3,29 +3,26 @@
 //
 // Constants: K, a multiple of 8; O, the outputs; W_DTYPE (0 f32, 1 f16, 2 bf16); BIAS, of B_DTYPE; OUT_F32: y is f32 instead of f16;
 // ROWS_N, ROWS_P, ROWS_C: the rows.
+#include "operands.cuh"
+#include "prologue_rms_norm.cuh"
+
 #define WARPS 8
 #define THREADS (WARPS * 32)
 #define ROWS 4
 #define EACH 4                    // outputs of a warp
 #define EIGHTS (K / 8)
 
-#if OUT_F32
-typedef float out_t;
-INLINE out_t to_out(float f) { return f; }
-#else
-typedef u16 out_t;
-INLINE out_t to_out(float f) { return to_half(f); }
-#endif
+typedef Number<OUT_F32> Out;
 
-extern "C" __global__ void __launch_bounds__(THREADS) few(const void* x, const char* __restrict__ w,
-#if BIAS
-    const void* __restrict__ bias,
-#endif
-    out_t* y, const u32* symbols) {
+extern "C" __global__ void __launch_bounds__(THREADS) skinny_gemm(const __grid_constant__ Bindings<4 + BIAS> in) {
+    const void *x = in.at[0], *bias = in.at[1 + BIAS];
+    const char* w = (const char*)in.at[1];
+    Out::type* y = (Out::type*)in.at[2 + BIAS];
+    const u32* symbols = (const u32*)in.at[3 + BIAS];
     extern __shared__ __align__(16) char memory[];
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
     const u32 first_row = blockIdx.x * ROWS, first = (blockIdx.y * WARPS + warp) * EACH;
-    const u32 rows = ROWS_N * symbols[0] + ROWS_P * symbols[1] + ROWS_C;
+    const u32 rows = rows_of<ROWS_N, ROWS_P, ROWS_C>(symbols);
     launch_next();
     wait_previous();
     // Rows behind the last repeat it. The halves of eight elements lie apart, so that lanes read from all banks.
@@ -45,7 +42,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) few(const void* x, const c
     if (first >= O) return;
     float sums[EACH][ROWS] = {};
     for (u32 at = lane; at < EIGHTS; at += 32) {
-        Weights<W_DTYPE> v[EACH];
+        NormWeights<W_DTYPE> v[EACH];
 #pragma unroll
         for (int o = 0; o < EACH; o++) {
             const u32 output = first + o < O ? first + o : O - 1;
@@ -57,8 +54,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) few(const void* x, const c
 #pragma unroll
             for (int o = 0; o < EACH; o++) {
                 float& sum = sums[o][r];
-                sum = fmaf(a.x, v[o][0], sum); sum = fmaf(a.y, v[o][1], sum); sum = fmaf(a.z, v[o][2], sum); sum = fmaf(a.w, v[o][3], sum);
-                sum = fmaf(b.x, v[o][4], sum); sum = fmaf(b.y, v[o][5], sum); sum = fmaf(b.z, v[o][6], sum); sum = fmaf(b.w, v[o][7], sum);
+                add_eight(sum, a, b, v[o]);
             }
         }
     }
@@ -71,16 +67,8 @@ extern "C" __global__ void __launch_bounds__(THREADS) few(const void* x, const c
             for (int i = 16; i > 0; i >>= 1) sum += __shfl_xor_sync(~0u, sum, i);
             const u32 output = first + o, row = first_row + r;
             if (lane == o * ROWS + r && output < O && row < rows) {
-#if BIAS
-#if B_DTYPE == 0
-                sum += ((const float*)bias)[output];
-#elif B_DTYPE == 1
-                sum += from_half(((const u16*)bias)[output]);
-#else
-                sum += __uint_as_float((u32)((const u16*)bias)[output] << 16);
-#endif
-#endif
-                y[(size_t)row * O + output] = to_out(sum);
+                if constexpr (BIAS) sum += constant_element<B_DTYPE>(bias, output);
+                y[(size_t)row * O + output] = Out::to(sum);
             }
         }
     }
