@@ -1,12 +1,16 @@
-//! Attention of one row: `attention.cu`.
+//! Attention of one row: `flash_decode.cu`.
 
 use super::{OVERLAP, bindings, desc};
-use crate::kernel::source::one;
+use crate::kernel::Request;
+use crate::kernel::attention::{Appending, is_plain_f16, with_copies};
+use crate::kernel::body::Body;
+use crate::kernel::source::{one, plan_of, unserved, wrong_op};
+use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::Extent;
 use tapml_graph::op::Attention;
+use tapml_graph::{DType, Extent, Op, Result};
 
-const TEXT: &str = include_str!("attention.cu");
+const TEXT: &str = include_str!("flash_decode.cu");
 /// Warps of a block.
 const WARPS: u32 = 8;
 /// Stages of a warp's ring.
@@ -16,12 +20,34 @@ const CLUSTER: u64 = 8;
 /// Query heads that share a key/value head at most: the rows of a product on tensor cores that are used.
 const MOST_HEADS: u32 = 8;
 
+/// The plan of attention of one row.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
+    let found = kernel(op, false, request.info).filter(|_| is_plain_f16(request));
+    let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+    let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
+    let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
+    Ok(plan_of(Launch { desc, args, groups }, chain(op)))
+}
+
+/// The plan with the rotations and the appending in front: `rope_append_attention`.
+pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let found = Appending::of(&body)?;
+    let (op, [keys, values]) = (found.op, found.grown);
+    let kernel = kernel(op, true, request.info).filter(|_| found.q.dtype == DType::F16);
+    let (desc, groups) = kernel.ok_or_else(|| unserved(request))?;
+    let args = found.new.into_iter().chain([keys, values, found.y, Arg::Symbols]).collect();
+    let plan = plan_of(Launch { desc, args, groups }, chain(op));
+    with_copies(plan, found.cache, found.pairs())
+}
+
 /// The kernel and its grid for f16 queries and caches; `None` if it does not serve such attention, or the device cannot
 /// run it.
 ///
 /// It binds the queries, the caches of keys and values, and the output. If `joined`, the queries, keys and values as the
 /// projections leave them, the angles, and, written, the caches and the output.
-pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let plain = op.causal
         && op.window.is_none()
         && op.chunk.is_none()
@@ -40,7 +66,7 @@ pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(Kernel
     if memory > info.limits.max_workgroup_memory {
         return None;
     }
-    let mut desc = desc(info, "attention/cuda", "cuda/attention.cu", TEXT, WARPS * 32, memory);
+    let mut desc = desc(info, "flash_decode/cuda", "cuda/flash_decode.cu", TEXT, WARPS * 32, memory);
     desc.bindings = if joined { bindings(4, 3) } else { bindings(3, 1) };
     desc.constants = [
         ("HEADS", f64::from(op.heads)),
@@ -57,6 +83,6 @@ pub fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(Kernel
 }
 
 /// The longest chain of additions over a context of a thousand: a warp's keys, 16 at a time, then the warps and blocks.
-pub fn chain(op: &Attention) -> u32 {
+fn chain(op: &Attention) -> u32 {
     (op.head_dim / 16 + 16).max(16 + 16 + WARPS + CLUSTER as u32)
 }

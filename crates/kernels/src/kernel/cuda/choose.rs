@@ -1,13 +1,16 @@
-//! The choice of experts for one row: `choose.cu`, which stands for a norm, the router, `route`, and the gate of a dense layer.
+//! The choice of experts for one row: `moe_router.cu`, which stands for a norm, the router, `route`, and the gate of a dense layer.
 
 use super::linear::Norm;
-use super::{OVERLAP, bindings, desc};
-use crate::kernel::source::{one, weight_code};
+use super::{OVERLAP, bindings, desc, rms_norm};
+use crate::kernel::Request;
+use crate::kernel::body::Body;
+use crate::kernel::source::{constant, one, plan_of, unserved, weight_code};
+use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::{Route, Scores};
-use tapml_graph::{DType, Extent};
+use tapml_graph::{DType, Extent, Op, Result, ValueId};
 
-const TEXT: &str = include_str!("choose.cu");
+const TEXT: &str = include_str!("moe_router.cu");
 /// Blocks of the cluster.
 const BLOCKS: u32 = 8;
 /// Warps of a block at most; each has one output of the router.
@@ -21,22 +24,58 @@ const STEP: u32 = 256;
 
 /// The sizes of a choice.
 #[derive(Clone, Copy, Debug)]
-pub struct Router {
+struct Router {
     /// Row length.
-    pub k: u32,
+    k: u32,
     /// Outputs of the router.
-    pub experts: u32,
+    experts: u32,
     /// Storage of the weights of router and gate.
-    pub stored: DType,
+    stored: DType,
     /// Dtype of rows and results.
-    pub act: DType,
+    act: DType,
+}
+
+/// The plan of `moe_router`.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let norm = body.only("norm", |op| matches!(op, Op::RmsNorm(_)))?;
+    let route = body.only("choice", |op| matches!(op, Op::Route(_)))?;
+    let sigmoid = body.only("share", |op| matches!(op, Op::Sigmoid(_)))?;
+    let maker = |value| body.maker(value).filter(|node| matches!(node.op, Op::Linear(_)));
+    let (router, gate) = (maker(route.inputs[0]), maker(sigmoid.inputs[0]));
+    let (router, gate) = router.zip(gate).ok_or_else(|| unserved(request))?;
+    let (Op::RmsNorm(of), Op::Route(choice)) = (&norm.op, &route.op) else { return Err(unserved(request)) };
+    let ([x, weight], [_, w], [_, g], [_]) =
+        (&norm.inputs[..], &router.inputs[..], &gate.inputs[..], &route.inputs[..])
+    else {
+        return Err(unserved(request));
+    };
+    let act = body.ty(norm.outputs[0]).dtype;
+    let size = |value: ValueId, at: usize| constant("a weight's size", &body.ty(value).shape[at]);
+    let logits = [router.outputs[0], gate.outputs[0], sigmoid.outputs[0]];
+    let alike = body.ty(*w).dtype == body.ty(*g).dtype && size(*g, 0)? == 1;
+    if !alike || logits.iter().any(|&value| body.ty(value).dtype != act) {
+        return Err(unserved(request));
+    }
+    let sizes = Router { k: size(*w, 1)?, experts: size(*w, 0)?, stored: body.ty(*w).dtype, act };
+    let of = Norm { eps: of.eps, offset: of.offset, dtype: body.ty(*weight).dtype };
+    let (desc, groups) = kernel(&sizes, choice, of, request.info).ok_or_else(|| unserved(request))?;
+    let mut args = body.read_all([*x, *weight, *w, *g])?;
+    for value in [norm.outputs[0], route.outputs[0], route.outputs[1], sigmoid.outputs[0]] {
+        args.push(body.write(value)?);
+    }
+    body.expect_outputs(&args)?;
+    args.push(Arg::Symbols);
+    // Eight products of a lane at a time and a tree, behind the sum of squares.
+    let chain = sizes.k.div_ceil(STEP) * 8 + 5 + rms_norm::chain(sizes.k);
+    Ok(plan_of(Launch { desc, args, groups }, chain))
 }
 
 /// The kernel and its grid; `None` if it does not serve such a choice, or the device cannot run it.
 ///
 /// It binds the row, the weights of the norm, of the router and of the gate; and, written, the normalised row, the chosen experts, their
 /// weights, and the share.
-pub fn kernel(router: &Router, route: &Route, norm: Norm, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+fn kernel(router: &Router, route: &Route, norm: Norm, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let &Router { k, experts, stored, act } = router;
     let warps = (experts + 1).div_ceil(BLOCKS);
     let registers = k.div_ceil(STEP) * if stored == DType::F32 { 8 } else { 4 };
@@ -46,7 +85,7 @@ pub fn kernel(router: &Router, route: &Route, norm: Norm, info: &DeviceInfo) -> 
     if !fits || !held || !plain || info.features.cuda < Some(OVERLAP) {
         return None;
     }
-    let mut desc = desc(info, "choose/cuda", "cuda/choose.cu", TEXT, warps * 32, 0);
+    let mut desc = desc(info, "moe_router/cuda", "cuda/moe_router.cu", TEXT, warps * 32, 0);
     desc.bindings = bindings(4, 4);
     let scores = match route.scores {
         Scores::Softmax => 0,

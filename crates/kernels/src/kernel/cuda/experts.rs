@@ -1,17 +1,17 @@
-//! Products of many rows with the matrices of chosen experts: `gather.cu`, which brings the rows of each expert together, and
-//! `experts.cu`.
+//! Products of many rows with the matrices of chosen experts: `moe_permute.cu`, which brings the rows of each expert together, and
+//! `grouped_gemm.cu`.
 
-use super::{COPIES, bindings, declare, desc, may_be_one};
+use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Stack};
-use crate::kernel::source::{affine, one};
-use crate::plan::{Arg, Launch, NodePlan, When};
+use crate::kernel::source::{affine, one, plan_of, unserved};
+use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::op::Packing;
-use tapml_graph::{DType, Dim, Extent, TensorType};
+use tapml_graph::{DType, Dim, Extent, Result, TensorType};
 
-const GATHER: &str = include_str!("gather.cu");
-const TEXT: &str = include_str!("experts.cu");
+const GATHER: &str = include_str!("moe_permute.cu");
+const TEXT: &str = include_str!("grouped_gemm.cu");
 /// Places of a tile at most.
 const PLACES: u32 = 64;
 /// Threads of a block, and rows of weights of a tile; half as many outputs with a gate.
@@ -24,32 +24,18 @@ const LINE: u32 = 64;
 /// Words that describe a tile.
 const WORDS: u64 = 4;
 
-/// The plan of a product with stacks of matrices with launches for many rows in place of those that it has, where the device can
-/// run them. That for one row stays.
-pub fn with_many_rows(request: &Request, mut plan: NodePlan) -> NodePlan {
-    // A weight that is bound in parts elsewhere would be stored twice.
-    if plan.launches.iter().filter(|launch| launch.when != When::OneRow).count() > 1 {
-        return plan;
-    }
-    let Some((launches, scratch, chain)) = launches(request, plan.scratch.len()) else { return plan };
-    let rows = &request.inputs[0].shape[0];
-    plan.launches.retain_mut(|launch| match launch.when {
-        When::ManyRows => false,
-        When::Always => {
-            launch.when = When::OneRow;
-            may_be_one(rows)
-        }
-        When::OneRow => true,
-    });
-    let when = if plan.launches.is_empty() { When::Always } else { When::ManyRows };
-    plan.launches.extend(launches.map(|launch| Launch { when, ..launch }));
-    plan.scratch.extend(scratch);
-    declare(&mut plan, chain);
-    plan
+/// The plan of a product of many rows with the matrices of chosen experts.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let found = launches(request).filter(|_| request.binds_whole());
+    let ([permute, product], scratch, chain) = found.ok_or_else(|| unserved(request))?;
+    let mut plan = plan_of(product, chain);
+    plan.launches.insert(0, permute);
+    plan.scratch = scratch.map(Scratch::Temporary).into();
+    Ok(plan)
 }
 
-/// The launches, the scratch memory that they add to so much of it, and the longest chain of additions.
-fn launches(request: &Request, held: usize) -> Option<([Launch; 2], [Extent; 2], u32)> {
+/// The launches, their scratch memory, and the longest chain of additions.
+fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
     let asked = Asked::of_stack(request.op, request.inputs)?;
     let (first, second) = asked.stored();
     let arrays = stored(asked.packing, first, second)?;
@@ -70,21 +56,20 @@ fn launches(request: &Request, held: usize) -> Option<([Launch; 2], [Extent; 2],
     let described =
         bytes.checked_mul(WORDS)?.checked_add(&Dim::from(4 * WORDS * (partial + u64::from(PLACES))))?;
     let scratch = [Extent::of(bytes.checked_add(&Dim::from(4u64))?), Extent::ceil_div(described, PLACES)];
-    let [order, list] = [held, held + 1].map(Arg::Scratch);
+    let [order, list] = [0, 1].map(Arg::Scratch);
     let input = |index| Arg::Input { index, offset: 0, len: 0 };
 
     let gather = Launch {
         desc: gather(request.info, stack, affine(rows).ok()?)?,
         args: vec![input(chosen), order, list, Arg::Symbols],
         groups: [one(), one(), one()],
-        when: When::ManyRows,
     };
     let desc = product(request.info, &asked, stack, arrays)?;
     let outputs = if asked.gated { THREADS / 2 } else { THREADS };
     let columns = Extent::of(u64::from(asked.outputs.div_ceil(outputs)));
     let args = [input(0)].into_iter().chain(places.weights.iter().map(|&index| input(index)));
     let args = args.chain([order, list, Arg::Output(0), Arg::Symbols]).collect();
-    let product = Launch { desc, args, groups: [columns, tiles, one()], when: When::ManyRows };
+    let product = Launch { desc, args, groups: [columns, tiles, one()] };
     // Two products of 16, then the sums of every 32, one by one.
     Some(([gather, product], scratch, asked.k / GROUP + 18))
 }
@@ -98,7 +83,7 @@ fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorTy
 }
 
 fn gather(info: &DeviceInfo, stack: Stack, [n, p, constant]: [u32; 3]) -> Option<KernelDesc> {
-    let mut desc = desc(info, "gather/cuda", "cuda/gather.cu", GATHER, GATHERING, 0);
+    let mut desc = desc(info, "moe_permute/cuda", "cuda/moe_permute.cu", GATHER, GATHERING, 0);
     desc.bindings = bindings(1, 2);
     desc.constants = constants([
         ("EXPERTS", stack.count),
@@ -118,7 +103,7 @@ fn product(info: &DeviceInfo, asked: &Asked, stack: Stack, arrays: usize) -> Opt
         true => (THREADS * (LINE + 8) + PLACES * LINE * 4, 3),
         false => (THREADS * LINE + PLACES * LINE, 4),
     };
-    let mut desc = desc(info, "experts/cuda", "cuda/experts.cu", TEXT, THREADS, stage * depth);
+    let mut desc = desc(info, "grouped_gemm/cuda", "cuda/grouped_gemm.cu", TEXT, THREADS, stage * depth);
     let weights = if asked.gated { 2 } else { 1 };
     desc.bindings = bindings(1 + weights * arrays + 2, 1);
     desc.constants = constants([

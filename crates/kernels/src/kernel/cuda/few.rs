@@ -1,14 +1,13 @@
-//! Products of any number of rows with weights of few outputs, routers and gates: `few.cu`.
+//! Products of any number of rows with weights of few outputs, routers and gates: `skinny_gemm.cu`.
 
-use super::{COPIES, bindings, declare, desc};
+use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Places};
-use crate::kernel::source::{affine, one, weight_code};
+use crate::kernel::source::{affine, one, plan_of, unserved, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
-use tapml_device::Language;
-use tapml_graph::{DType, Extent};
+use tapml_graph::{DType, Extent, Result};
 
-const TEXT: &str = include_str!("few.cu");
+const TEXT: &str = include_str!("skinny_gemm.cu");
 const THREADS: u32 = 256;
 /// Rows and outputs of a block.
 const ROWS: u32 = 4;
@@ -16,18 +15,11 @@ const OUTPUTS: u32 = 32;
 /// Outputs at most; more are worth tensor cores.
 const MOST: u32 = 256;
 
-/// The plan of a product with this launch in place of the portable one, where its weight has few outputs and the device can run that.
-pub fn instead(request: &Request, mut plan: NodePlan) -> NodePlan {
-    let portable = |launch: &Launch| launch.desc.source.language == Language::Wgsl;
-    if plan.launches.iter().filter(|&launch| portable(launch)).count() != 1 {
-        return plan;
-    }
-    let Some((launch, chain)) = launch(request) else { return plan };
-    for old in plan.launches.iter_mut().filter(|launch| portable(launch)) {
-        *old = Launch { when: old.when, ..launch.clone() };
-    }
-    declare(&mut plan, chain);
-    plan
+/// The plan of a product whose weight has few outputs.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let found = launch(request).filter(|_| request.binds_whole());
+    let (launch, chain) = found.ok_or_else(|| unserved(request))?;
+    Ok(plan_of(launch, chain))
 }
 
 /// The launch, and its longest chain of additions.
@@ -44,7 +36,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     let rows = x.shape.first()?;
     let [n, p, c] = affine(rows).ok()?;
     let memory = asked.k.checked_mul(4 * ROWS)?;
-    let mut desc = desc(request.info, "few/cuda", "cuda/few.cu", TEXT, THREADS, memory);
+    let mut desc = desc(request.info, "skinny_gemm/cuda", "cuda/skinny_gemm.cu", TEXT, THREADS, memory);
     desc.bindings = bindings(2 + usize::from(bias.is_some()), 1);
     desc.constants = [
         ("K", asked.k),
@@ -66,5 +58,5 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     let columns = Extent::of(u64::from(asked.outputs.div_ceil(OUTPUTS)));
     let groups = [Extent::ceil_div(rows.clone(), ROWS), columns, one()];
     // Eight products at a time in each lane, then a tree.
-    Some((Launch { desc, args, groups, when: Default::default() }, asked.k.div_ceil(256) * 8 + 5))
+    Some((Launch { desc, args, groups }, asked.k.div_ceil(256) * 8 + 5))
 }

@@ -1,15 +1,18 @@
-//! The product of one row with a weight, or with several at once: `linear.cu`, and what it is asked to do.
+//! The product of one row with a weight, or with several at once: `gemv.cu`, with stacks of experts `moe_gemv.cu`, and what they are
+//! asked to do.
 
-use super::{COPIES, bindings, desc, may_be_one};
+use super::{COPIES, bindings, desc, processors, rms_norm};
 use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Places, Stack};
-use crate::kernel::source::{one, weight_code};
-use crate::plan::{Arg, Launch, NodePlan, When};
+use crate::kernel::body::{Body, Normalised};
+use crate::kernel::source::{may_be_one, one, plan_of, unserved, weight_code};
+use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Packing;
-use tapml_graph::{DType, Extent, Op, TensorType};
+use tapml_graph::{DType, Error, Extent, Node, Op, Result, TensorType, ValueId};
 
-const TEXT: &str = include_str!("linear.cu");
+const TEXT: &str = include_str!("gemv.cu");
+const OF_EXPERTS: &str = include_str!("moe_gemv.cu");
 /// Outputs of a tile; half as many of a gated product.
 const TILE: u32 = 16;
 /// Weights that one launch takes at most.
@@ -19,8 +22,6 @@ const MOST_SLOTS: u32 = 32;
 const MOST_MIXED: u32 = 16;
 /// Elements that share a scale where nothing else is said.
 const GROUP: u32 = 32;
-/// Multiprocessors of a Hopper chip.
-const PROCESSORS: u32 = 132;
 /// Bytes of shared memory, with what the driver keeps of it, of which two blocks fit a multiprocessor.
 const HALF_OF_SHARED: u32 = (227 << 10) / 2 - (3 << 10);
 
@@ -31,7 +32,7 @@ struct Fill {
     warps: u32,
     /// Teams of a block: they share `x`.
     teams: u32,
-    /// Blocks that run at once at most.
+    /// Blocks of a multiprocessor that run at once at most.
     blocks: u32,
     /// Bytes of shared memory that a block takes, if two stages of a ring fit.
     memory: u32,
@@ -40,17 +41,16 @@ struct Fill {
 }
 
 /// Two blocks on each multiprocessor.
-const TWO_BLOCKS: Fill =
-    Fill { warps: 8, teams: 1, blocks: 2 * PROCESSORS, memory: HALF_OF_SHARED, depth: 6 };
+const TWO_BLOCKS: Fill = Fill { warps: 8, teams: 1, blocks: 2, memory: HALF_OF_SHARED, depth: 6 };
 /// One block, which leaves room for one of the next launch.
-const TWO_TEAMS: Fill = Fill { warps: 8, teams: 2, blocks: PROCESSORS, memory: 100 << 10, depth: 6 };
+const TWO_TEAMS: Fill = Fill { warps: 8, teams: 2, blocks: 1, memory: 100 << 10, depth: 6 };
 /// One block. A product with few tiles leaves multiprocessors to the next launch.
-const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: PROCESSORS, memory: 224 << 10, depth: 6 };
+const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: 1, memory: 224 << 10, depth: 6 };
 
 /// A stack beside a dense weight.
 const BESIDE: Fill = Fill { memory: 150 << 10, ..FOUR_TEAMS };
 /// A mixed product: as many blocks as there are tiles, nearly.
-const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: PROCESSORS, memory: 114 << 10, depth: 4 };
+const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: 1, memory: 114 << 10, depth: 4 };
 
 /// How weights are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -242,16 +242,6 @@ impl Product {
         fits.then_some(Product { outputs, ..(*first).clone() })
     }
 
-    /// Dtype of `x`.
-    pub fn act(&self) -> DType {
-        self.act
-    }
-
-    /// Dtype of the result.
-    pub fn out(&self) -> DType {
-        self.out
-    }
-
     /// With its input normalised first.
     pub fn of_normalised(self, norm: Norm) -> Product {
         Product { norm: Some(norm), ..self }
@@ -306,7 +296,11 @@ impl Product {
             + more
             + biases
             + usize::from(self.residual);
-        let mut desc = desc(info, "linear/cuda", "cuda/linear.cu", TEXT, fill.teams * warps * 32, memory);
+        let [name, file, text] = match self.stack {
+            None => ["gemv/cuda", "cuda/gemv.cu", TEXT],
+            Some(_) => ["moe_gemv/cuda", "cuda/moe_gemv.cu", OF_EXPERTS],
+        };
+        let mut desc = desc(info, name, file, text, fill.teams * warps * 32, memory);
         desc.bindings = bindings(read, self.outputs.len() + results);
         let flag = |flag: bool| f64::from(u8::from(flag));
         let output = |at: usize| f64::from(self.outputs.get(at).copied().unwrap_or(0));
@@ -348,14 +342,12 @@ impl Product {
             };
             let stack = [("EXPERTS", count), ("SLOTS", slots), ("SHARED", u32::from(shared))];
             let mut constants = stack.to_vec();
-            constants.push(("BESIDE", beside));
-            if mixed > 0 {
-                constants.extend([("MIXED", mixed), ("SPLIT", self.split())]);
-            }
+            let split = if mixed > 0 { self.split() } else { 1 };
+            constants.extend([("BESIDE", beside), ("MIXED", mixed), ("SPLIT", split)]);
             desc.constants
                 .extend(constants.into_iter().map(|(name, value)| (name.to_string(), f64::from(value))));
         }
-        let blocks = self.tiles().div_ceil(fill.teams).min(fill.blocks);
+        let blocks = self.tiles().div_ceil(fill.teams).min(fill.blocks * processors(info));
         Some((desc, [Extent::of(u64::from(blocks)), one(), one()]))
     }
 
@@ -475,21 +467,143 @@ impl Product {
     }
 }
 
-/// The plan of a product with the launch for one row beside it, where the device can run that.
-pub fn with_one_row(request: &Request, plan: NodePlan) -> NodePlan {
-    let out = request.outputs[0].dtype;
-    let found = Projection::of(request.op, request.inputs, out);
-    let found = found.or_else(|| Projection::of_stack(request.op, request.inputs, out));
-    let Some(projection) = found else { return plan };
-    let Some((desc, groups)) = projection.product.kernel(request.info) else { return plan };
+/// The plan of a product of one row.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    planned(request, Projection::of(request.op, request.inputs, request.outputs[0].dtype))
+}
+
+/// The plan of a product of one row with the matrices of chosen experts.
+pub fn plan_stack(request: &Request) -> Result<NodePlan> {
+    planned(request, Projection::of_stack(request.op, request.inputs, request.outputs[0].dtype))
+}
+
+fn planned(request: &Request, found: Option<Projection>) -> Result<NodePlan> {
+    let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved(request))?;
     let inputs = [0].into_iter().chain(projection.weights.iter().copied());
     let inputs = inputs.chain(projection.chosen).chain(projection.bias);
     let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
-    let args = args.chain([Arg::Output(0), Arg::Symbols]).collect();
-    // A weight that is bound in parts elsewhere would be stored twice.
-    if plan.launches.len() > 1 {
-        return plan;
+    projection.product.plan(request, args.chain([Arg::Output(0)]).collect(), 0)
+}
+
+impl Product {
+    /// The plan of a launch with these arguments, whose own chain of additions is so much longer.
+    fn plan(&self, request: &Request, mut args: Vec<Arg>, more: u32) -> Result<NodePlan> {
+        let found = self.kernel(request.info).filter(|_| request.binds_whole());
+        let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+        args.push(Arg::Symbols);
+        Ok(plan_of(Launch { desc, args, groups }, self.chain() + more))
     }
-    let launch = Launch { desc, args, groups, when: When::OneRow };
-    super::beside(plan, launch, &request.inputs[0].shape[0], projection.product.chain())
+}
+
+/// A node of a fused operator's body that is a product, with the arguments of its weights and its bias.
+struct Inner<'a> {
+    node: &'a Node,
+    projection: Projection,
+    weights: Vec<Arg>,
+    bias: Option<Arg>,
+}
+
+impl<'a> Inner<'a> {
+    fn of(body: &Body<'a>, node: &'a Node) -> Result<Inner<'a>> {
+        let (types, out) = (body.types(node), body.ty(node.outputs[0]).dtype);
+        let found = Projection::of(&node.op, &types, out);
+        let found = found.or_else(|| Projection::of_stack(&node.op, &types, out));
+        let projection = found.ok_or_else(|| {
+            Error::unsupported(format!("the kernel does not serve such `{}`", node.op.name()))
+        })?;
+        let weights = body.read_all(projection.weights.iter().map(|&k| node.inputs[k]))?;
+        let bias = projection.bias.map(|k| body.read(node.inputs[k])).transpose()?;
+        Ok(Inner { node, projection, weights, bias })
+    }
+
+    /// What is chosen of its weights.
+    fn chosen(&self) -> Option<ValueId> {
+        self.projection.chosen.map(|k| self.node.inputs[k])
+    }
+}
+
+/// The plan of the projections of one normalised row: see [`tapml_graph::fusion`], `norm_linear`.
+pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let of = Normalised::of(&body)?;
+    let ([x], None) = (&of.terms[..], of.sum) else { return Err(unserved(request)) };
+    let inner = of.products.iter().map(|node| Inner::of(&body, node)).collect::<Result<Vec<_>>>()?;
+    let all: Vec<&Product> = inner.iter().map(|inner| &inner.projection.product).collect();
+    let norm = Norm { eps: of.eps, offset: of.offset, dtype: of.dtype };
+    let product = Product::joined(&all).ok_or_else(|| unserved(request))?.of_normalised(norm);
+    let mut args = body.read_all([*x, of.weight])?;
+    args.extend(inner.iter().flat_map(|inner| inner.weights.clone()));
+    args.extend(inner.iter().filter_map(|inner| inner.bias));
+    for inner in &inner {
+        args.push(body.write(inner.node.outputs[0])?);
+    }
+    body.expect_outputs(&args)?;
+    product.plan(request, args, rms_norm::chain(product.k))
+}
+
+/// The plan of a product of one row that is added to something: `linear_add`.
+pub fn plan_added(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let add = body.only("addition", |op| matches!(op, Op::Add(_)))?;
+    let node = body.only("projection", |op| !matches!(op, Op::Add(_)))?;
+    let inner = Inner::of(&body, node)?;
+    let product = &inner.projection.product;
+    let residual = add.inputs.iter().copied().find(|value| *value != node.outputs[0]);
+    let residual = residual.filter(|_| product.act == product.out && !product.gated);
+    let residual = residual.ok_or_else(|| unserved(request))?;
+    let mut args = vec![body.read(node.inputs[0])?];
+    args.extend(inner.weights.iter().copied().chain(inner.bias));
+    args.extend([body.read(residual)?, body.write(add.outputs[0])?]);
+    body.expect_outputs(&args)?;
+    product.clone().added_to().plan(request, args, 1)
+}
+
+/// The plan of gate and up of a row's experts and of the dense layer beside them: `moe_gated_linear`.
+pub fn plan_moe_gated(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let [experts, dense] = experts_and_dense(&body)?;
+    let product = experts.projection.product.clone().beside(&dense.projection.product);
+    let product = product.ok_or_else(|| unserved(request))?;
+    let chosen = experts.chosen().ok_or_else(|| unserved(request))?;
+    let mut args = vec![body.read(experts.node.inputs[0])?];
+    args.extend(experts.weights.iter().chain(&dense.weights).copied());
+    args.push(body.read(chosen)?);
+    args.extend([body.write(experts.node.outputs[0])?, body.write(dense.node.outputs[0])?]);
+    body.expect_outputs(&args)?;
+    product.plan(request, args, 0)
+}
+
+/// The products of a sparse layer and of the dense one beside it.
+fn experts_and_dense<'a>(body: &Body<'a>) -> Result<[Inner<'a>; 2]> {
+    let stacked = |op: &Op| op.name().contains("expert");
+    let product = |op: &Op| op.name().ends_with("linear");
+    let experts = body.only("product with experts", |op| product(op) && stacked(op))?;
+    let dense = body.only("dense product", |op| product(op) && !stacked(op))?;
+    Ok([Inner::of(body, experts)?, Inner::of(body, dense)?])
+}
+
+/// The plan of the projections down of a row's experts and of the dense layer, and of their sum: `moe_down`.
+pub fn plan_moe_down(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let [experts, dense] = experts_and_dense(&body)?;
+    let combine = body.only("combination", |op| matches!(op, Op::Combine(_)))?;
+    let scaled = body.only("share", |op| matches!(op, Op::Mul(_)))?;
+    let adds: Vec<&Node> = body.nodes().iter().filter(|node| matches!(node.op, Op::Add(_))).collect();
+    let product = experts.projection.product.clone().mixed_with(&dense.projection.product);
+    let (product, chosen) = product.zip(experts.chosen()).ok_or_else(|| unserved(request))?;
+    let mut args = body.read_all([experts.node.inputs[0], dense.node.inputs[0]])?;
+    args.extend(experts.weights.iter().chain(&dense.weights).copied());
+    args.extend(body.read_all([chosen, combine.inputs[1], scaled.inputs[1]])?);
+    let (product, sum) = match adds[..] {
+        [sum] => (product, sum),
+        [both, sum] => {
+            let residual = sum.inputs.iter().copied().find(|value| *value != both.outputs[0]);
+            args.push(body.read(residual.ok_or_else(|| unserved(request))?)?);
+            (product.added_to(), sum)
+        }
+        _ => return Err(unserved(request)),
+    };
+    args.push(body.write(sum.outputs[0])?);
+    body.expect_outputs(&args)?;
+    product.plan(request, args, MOST_MIXED)
 }

@@ -1,15 +1,16 @@
-//! Products of many rows on the tensor cores of Hopper chips: `matmul.cu`, and what it is asked to do.
+//! Products of many rows on the tensor cores of Hopper chips: `gemm_hopper.cu`, and what it is asked to do.
 
-use super::{HOPPER, bindings, desc, linear::MOST, may_be_one};
+use super::{HOPPER, bindings, desc, linear::MOST, processors};
 use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Places};
-use crate::kernel::source::{affine, one, weight_code};
-use crate::plan::{Arg, Launch, NodePlan, When};
+use crate::kernel::body::Body;
+use crate::kernel::source::{affine, one, plan_of, unserved, weight_code};
+use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Packing;
-use tapml_graph::{DType, Dim, Extent, Op, TensorType};
+use tapml_graph::{DType, Dim, Extent, Node, Op, Result, TensorType};
 
-const TEXT: &str = include_str!("matmul.cu");
+const TEXT: &str = include_str!("gemm_hopper.cu");
 /// Rows of a tile.
 const ROWS: u32 = 128;
 /// Rows of weights that a group of four warps takes, and how many such groups a block can have.
@@ -19,8 +20,7 @@ const GROUPS: [u32; 3] = [2, 3, 1];
 const OVERHEAD: u32 = 20;
 /// Rows of a run that tiles are chosen for.
 const USUAL_ROWS: u32 = 512;
-/// Blocks, one for each multiprocessor of a Hopper chip, two in a cluster. Any even number is right.
-const BLOCKS: u32 = 132;
+/// Blocks of a cluster.
 const CLUSTER: u32 = 2;
 /// Threads of a group.
 const THREADS: u32 = 128;
@@ -111,7 +111,8 @@ impl Matmul {
         if info.features.cuda != Some(HOPPER) {
             return None;
         }
-        let groups = self.groups();
+        let blocks = blocks(info);
+        let groups = self.groups(blocks);
         let stage = ROWS * 2 * STEP + groups * UNIT * STEP * self.bits.unwrap_or(16) / 8;
         let results = self.results(groups);
         let room = info.limits.max_workgroup_memory.saturating_sub(BESIDE + results);
@@ -124,7 +125,7 @@ impl Matmul {
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
         let arrays = if self.bits.is_some() { 2 } else { 1 };
         let (threads, memory) = ((groups + 1) * THREADS, stages * stage + results + 1024);
-        let mut desc = desc(info, "matmul/cuda", "cuda/matmul.cu", TEXT, threads, memory);
+        let mut desc = desc(info, "gemm_hopper/cuda", "cuda/gemm_hopper.cu", TEXT, threads, memory);
         desc.bindings = bindings(1 + weights * arrays + biases, self.outputs.len());
         let output = |at: usize| self.outputs.get(at).copied().unwrap_or(0);
         desc.constants = [
@@ -142,7 +143,7 @@ impl Matmul {
             ("BIAS", u32::from(self.bias.is_some())),
             ("B_DTYPE", self.bias.map_or(Some(0), |dtype| weight_code(dtype).ok())?),
             ("OUT_F32", u32::from(self.out == DType::F32)),
-            ("BLOCKS", BLOCKS),
+            ("BLOCKS", blocks),
             ("ROWS_N", n),
             ("ROWS_P", p),
             ("ROWS_C", constant),
@@ -160,11 +161,11 @@ impl Matmul {
         };
         desc.constants.extend((0..weights).flat_map(|i| map(i + 1, 1 + i * arrays, weight)));
         desc.check_limits(info).ok()?;
-        Some((desc, [Extent::of(u64::from(BLOCKS)), one(), one()]))
+        Some((desc, [Extent::of(u64::from(blocks)), one(), one()]))
     }
 
-    /// The groups of a block: as many as end soonest in a run of [`USUAL_ROWS`].
-    fn groups(&self) -> u32 {
+    /// The groups of a block of so many: as many as end soonest in a run of [`USUAL_ROWS`].
+    fn groups(&self, blocks: u32) -> u32 {
         // Each of two groups takes a weight.
         if self.gated && self.bits.is_none() {
             return 2;
@@ -173,7 +174,7 @@ impl Matmul {
         let units: u32 = self.outputs.iter().map(|o| o.div_ceil(of_unit)).sum();
         let cost = |&groups: &u32| {
             let tiles = units.div_ceil(groups).div_ceil(CLUSTER) * (USUAL_ROWS / ROWS);
-            u64::from(tiles.div_ceil(BLOCKS / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
+            u64::from(tiles.div_ceil(blocks / CLUSTER)) * u64::from(groups * UNIT + OVERHEAD)
         };
         GROUPS.into_iter().min_by_key(cost).unwrap_or(2)
     }
@@ -199,6 +200,11 @@ impl Matmul {
     }
 }
 
+/// Blocks of the grid: whole clusters, a block for each multiprocessor. Any number of clusters is right.
+fn blocks(info: &DeviceInfo) -> u32 {
+    (processors(info) / CLUSTER).max(1) * CLUSTER
+}
+
 /// The constants of a tensor map (see `docs/cuda.md`): its number, its binding, and bytes of an element, elements of a row,
 /// width and height of the box.
 fn map(index: usize, binding: usize, [bytes, row, width, height]: [u32; 4]) -> Vec<(String, f64)> {
@@ -207,31 +213,43 @@ fn map(index: usize, binding: usize, [bytes, row, width, height]: [u32; 4]) -> V
     std::iter::once((format!("MAP{index}"), binding as f64)).chain(named).collect()
 }
 
-/// The plan of a product with the launch for many rows in place of those that it has, where the device can run that. Those
-/// for one row stay.
-pub fn with_many_rows(request: &Request, mut plan: NodePlan) -> NodePlan {
+/// The plan of a product of many rows.
+pub fn plan(request: &Request) -> Result<NodePlan> {
     let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
-    let Some(projection) = found else { return plan };
-    let Some((desc, groups)) = projection.product.kernel(request.info) else { return plan };
-    // A weight that is bound in parts elsewhere would be stored twice.
-    if plan.launches.iter().filter(|launch| launch.when != When::OneRow).count() > 1 {
-        return plan;
-    }
+    let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved(request))?;
     let inputs = [0].into_iter().chain(projection.weights.iter().copied()).chain(projection.bias);
     let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
-    let args = args.chain([Arg::Output(0), Arg::Symbols]).collect();
-    plan.launches.retain_mut(|launch| match launch.when {
-        When::ManyRows => false,
-        When::Always => {
-            launch.when = When::OneRow;
-            may_be_one(&projection.product.rows)
-        }
-        When::OneRow => true,
-    });
-    let when = if plan.launches.is_empty() { When::Always } else { When::ManyRows };
-    plan.launches.push(Launch { desc, args, groups, when });
-    super::declare(&mut plan, projection.product.chain());
-    plan
+    projection.product.plan(request, args.chain([Arg::Output(0)]).collect())
+}
+
+/// The plan of several products of one input: `linears`.
+pub fn plan_several(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let projection =
+        |node: &Node| Projection::of(&node.op, &body.types(node), body.ty(node.outputs[0]).dtype);
+    let found: Option<Vec<Projection>> = body.nodes().iter().map(projection).collect();
+    let found = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved(request))?;
+    let all: Vec<&Matmul> = found.iter().map(|projection| &projection.product).collect();
+    let product = Matmul::joined(&all).ok_or_else(|| unserved(request))?;
+    let mut args = vec![body.read(body.nodes()[0].inputs[0])?];
+    for (node, projection) in body.nodes().iter().zip(&found) {
+        args.extend(body.read_all(projection.weights.iter().map(|&k| node.inputs[k]))?);
+    }
+    let biases = body.nodes().iter().zip(&found);
+    args.extend(body.read_all(biases.filter_map(|(node, of)| Some(node.inputs[of.bias?])))?);
+    for node in body.nodes() {
+        args.push(body.write(node.outputs[0])?);
+    }
+    product.plan(request, args)
+}
+
+impl Matmul {
+    /// The plan of a launch with these arguments.
+    fn plan(&self, request: &Request, mut args: Vec<Arg>) -> Result<NodePlan> {
+        let (desc, groups) = self.kernel(request.info).ok_or_else(|| unserved(request))?;
+        args.push(Arg::Symbols);
+        Ok(plan_of(Launch { desc, args, groups }, self.chain()))
+    }
 }
 
 #[cfg(test)]
@@ -256,14 +274,27 @@ mod tests {
 
     #[test]
     fn as_many_groups_as_end_soonest() {
-        let groups = |outputs: &[u32], bits| product(outputs, bits, false).groups();
+        let groups = |outputs: &[u32], bits| product(outputs, bits, false).groups(132);
         assert_eq!(groups(&[4096], None), 2, "one tile a block");
         assert_eq!(groups(&[4096, 1024, 1024], Some(4)), 3, "one tile a block");
         assert_eq!(groups(&[2048], None), 1, "one tile a block");
         for bits in [None, Some(4), Some(8)] {
-            assert_eq!(product(&[14336], bits, true).groups(), 2);
+            assert_eq!(product(&[14336], bits, true).groups(132), 2);
         }
-        assert_eq!(product(&[64], None, true).groups(), 2, "a weight each");
+        assert_eq!(product(&[64], None, true).groups(132), 2, "a weight each");
+    }
+
+    #[test]
+    fn the_grid_is_as_many_clusters_as_the_device_has_room_for() {
+        for (processors, blocks) in
+            [(None, 132u64), (Some(132), 132), (Some(115), 114), (Some(1), 2), (Some(0), 2)]
+        {
+            let mut info = chip(Some(HOPPER));
+            info.features.processors = processors;
+            let (desc, grid) = product(&[4096], None, false).kernel(&info).unwrap();
+            assert_eq!(grid[0], Extent::of(blocks), "{processors:?}");
+            assert!(desc.constants.contains(&("BLOCKS".into(), blocks as f64)), "{processors:?}");
+        }
     }
 
     #[test]

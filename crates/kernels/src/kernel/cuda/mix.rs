@@ -1,24 +1,45 @@
-//! The sum of a sparse layer and a dense one beside it, for many rows: `mix.cu`.
+//! The sum of a sparse layer and a dense one beside it, for many rows: `moe_combine.cu`.
 
 use super::{COPIES, bindings, desc};
-use crate::kernel::source::affine;
-use crate::kernel::source::one;
+use crate::kernel::Request;
+use crate::kernel::body::Body;
+use crate::kernel::source::{affine, constant, one, plan_of, unserved};
+use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::{Dim, Extent};
+use tapml_graph::{DType, Dim, Extent, Op, Result};
 
-const TEXT: &str = include_str!("mix.cu");
+const TEXT: &str = include_str!("moe_combine.cu");
 const THREADS: u32 = 256;
+
+/// The plan of `moe_combine`.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let combine = body.only("combination", |op| matches!(op, Op::Combine(_)))?;
+    let sigmoid = body.only("share", |op| matches!(op, Op::Sigmoid(_)))?;
+    let scaled = body.only("scaling", |op| matches!(op, Op::Mul(_)))?;
+    let sum = body.only("addition", |op| matches!(op, Op::Add(_)))?;
+    let (Op::Combine(op), ty) = (&combine.op, body.ty(sum.outputs[0])) else { return Err(unserved(request)) };
+    let read = [combine.inputs[0], combine.inputs[1], scaled.inputs[0], sigmoid.inputs[0]];
+    let halves = read.iter().all(|&value| body.ty(value).dtype == DType::F16) && ty.dtype == DType::F16;
+    let [rows, width] = &ty.shape[..] else { return Err(unserved(request)) };
+    let found = kernel(rows, constant("a row's length", width)?, op.k, request.info);
+    let (desc, groups) = found.filter(|_| halves).ok_or_else(|| unserved(request))?;
+    let mut args = body.read_all(read)?;
+    args.extend([body.write(sum.outputs[0])?, Arg::Symbols]);
+    body.expect_outputs(&args)?;
+    Ok(plan_of(Launch { desc, args, groups }, op.k + 2))
+}
 
 /// The kernel and its grid for so many rows of f16, of this width, with so many slots; `None` if it does not serve these, or the device
 /// cannot run it.
 ///
 /// It binds what the experts give, the slots' weights, what the dense layer gives, its gate, and, written, the sum.
-pub fn kernel(rows: &Dim, width: u32, slots: u32, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+fn kernel(rows: &Dim, width: u32, slots: u32, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let [n, p, c] = affine(rows).ok()?;
     if width == 0 || !width.is_multiple_of(8) || slots == 0 || info.features.cuda < Some(COPIES) {
         return None;
     }
-    let mut desc = desc(info, "mix/cuda", "cuda/mix.cu", TEXT, THREADS, 0);
+    let mut desc = desc(info, "moe_combine/cuda", "cuda/moe_combine.cu", TEXT, THREADS, 0);
     desc.bindings = bindings(4, 1);
     desc.constants = [("WIDTH", width), ("SLOTS", slots), ("ROWS_N", n), ("ROWS_P", p), ("ROWS_C", c)]
         .map(|(name, value)| (name.to_string(), f64::from(value)))

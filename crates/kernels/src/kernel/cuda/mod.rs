@@ -1,5 +1,5 @@
 //! Kernels in CUDA C++: for a single row, where a model's speed is that of reading its weights, and for many, where it is
-//! that of the tensor cores. They stand beside the portable ones, or in their place.
+//! that of the tensor cores.
 
 pub mod argmax;
 pub mod attend;
@@ -13,30 +13,95 @@ pub mod mix;
 pub mod normalise;
 pub mod rms_norm;
 
-use crate::plan::{Launch, NodePlan, When};
 use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};
-use tapml_graph::{Dim, Symbol};
 
 /// The compute capability, times ten, of asynchronous copies and of the products on tensor cores that the kernels use.
-const COPIES: u32 = 80;
+pub const COPIES: u32 = 80;
 /// That of kernels which start before the one in front has ended, and of clusters of blocks.
-const OVERLAP: u32 = 90;
+pub const OVERLAP: u32 = 90;
 
 /// That of the chips whose tensor cores take products of 64 rows (`wgmma`). No other has these instructions.
-const HOPPER: u32 = 90;
+pub const HOPPER: u32 = 90;
 
-const PRELUDE: &str = include_str!("prelude.cu");
+/// Multiprocessors of a Hopper chip, as an H200 has them.
+const USUAL_PROCESSORS: u32 = 132;
+
+/// The multiprocessors of a device; the usual number where it does not tell.
+fn processors(info: &DeviceInfo) -> u32 {
+    info.features.processors.unwrap_or(USUAL_PROCESSORS).max(1)
+}
+
+/// The headers that kernels include, by their names.
+macro_rules! headers {
+    ($($name:literal),* $(,)?) => { [$(($name, include_str!(concat!("include/", $name)))),*] };
+}
+const HEADERS: &[(&str, &str)] = &headers![
+    "base.cuh",
+    "epilogue_gate.cuh",
+    "epilogue_gemm.cuh",
+    "epilogue_moe_sum.cuh",
+    "epilogue_residual.cuh",
+    "epilogue_store.cuh",
+    "flash_decode.cuh",
+    "flash_prefill.cuh",
+    "flash_prefill_hopper.cuh",
+    "gemm_hopper.cuh",
+    "gemm_products.cuh",
+    "gemv.cuh",
+    "gemv_digits.cuh",
+    "gemv_planes.cuh",
+    "grouped_gemm.cuh",
+    "load_bf16.cuh",
+    "load_e4m3.cuh",
+    "load_f16.cuh",
+    "load_int4.cuh",
+    "load_int8.cuh",
+    "mma.cuh",
+    "operands.cuh",
+    "pipeline.cuh",
+    "prologue_digits.cuh",
+    "prologue_planes.cuh",
+    "prologue_rms_norm.cuh",
+    "schedule_gemm.cuh",
+    "schedule_gemv.cuh",
+    "softmax.cuh",
+    "wgmma.cuh",
+];
+
+/// The header that a line includes.
+fn included(line: &str) -> Option<&str> {
+    line.strip_prefix("#include \"")?.strip_suffix('"')
+}
+
+/// Puts what a text includes, and what that includes, into `prelude`, each header once and before those that include it. The
+/// text remains without these lines, and with as many.
+fn compose(text: &str, prelude: &mut String) -> String {
+    let mut rest = String::with_capacity(text.len());
+    for line in text.lines() {
+        let header = included(line).and_then(|name| HEADERS.iter().find(|(known, _)| *known == name));
+        match header {
+            None => rest.push_str(line),
+            Some((name, text)) => {
+                let head = format!("#line 1 \"cuda/include/{name}\"\n");
+                if !prelude.contains(&head) {
+                    let body = compose(text, prelude);
+                    prelude.push_str(&head);
+                    prelude.push_str(&body);
+                }
+            }
+        }
+        rest.push('\n');
+    }
+    rest
+}
 
 /// A kernel without constants and bindings.
 fn desc(info: &DeviceInfo, name: &str, file: &str, text: &str, threads: u32, memory: u32) -> KernelDesc {
+    let mut prelude = String::new();
+    let text = compose(text, &mut prelude);
     KernelDesc {
         name: name.into(),
-        source: Source {
-            language: Language::Cuda,
-            file: file.into(),
-            prelude: PRELUDE.into(),
-            text: text.into(),
-        },
+        source: Source { language: Language::Cuda, file: file.into(), prelude, text },
         entry: file.rsplit('/').next().and_then(|f| f.split('.').next()).unwrap_or(file).into(),
         constants: Vec::new(),
         bindings: Vec::new(),
@@ -53,27 +118,4 @@ fn bindings(read: usize, written: usize) -> Vec<BindingKind> {
     let buffers = std::iter::repeat_n(BindingKind::Read, read);
     let buffers = buffers.chain(std::iter::repeat_n(BindingKind::ReadWrite, written));
     buffers.chain([BindingKind::Uniform]).collect()
-}
-
-/// Whether these rows are one in a run with `n = 1`: exactly `n`, or always one.
-pub fn may_be_one(rows: &Dim) -> bool {
-    rows.as_const() == Some(1) || *rows == Dim::symbol(Symbol::N)
-}
-
-/// The plan with this launch for one row beside the launches for many; in their place if there is never more than one.
-pub fn beside(mut plan: NodePlan, launch: Launch, rows: &Dim, chain: u32) -> NodePlan {
-    if rows.as_const() == Some(1) {
-        plan.launches.clear();
-    }
-    plan.launches.iter_mut().for_each(|many| many.when = When::ManyRows);
-    let when = if plan.launches.is_empty() { When::Always } else { When::OneRow };
-    plan.launches.push(Launch { when, ..launch });
-    declare(&mut plan, chain);
-    plan
-}
-
-/// Declares a chain of additions, if it is longer than the one that is declared.
-pub fn declare(plan: &mut NodePlan, chain: u32) {
-    let declared = plan.accumulate.chain.as_const().unwrap_or(0);
-    plan.accumulate.chain = Dim::from(declared.max(u64::from(chain)));
 }

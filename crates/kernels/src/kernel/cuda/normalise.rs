@@ -2,22 +2,20 @@
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
-use crate::kernel::source::{affine, constant, one, weight_code};
-use crate::plan::{Arg, Launch, NodePlan, When};
-use tapml_graph::{DType, Dim, Extent, Op};
+use crate::kernel::source::{affine, constant, one, plan_of, stand_in, unserved, weight_code};
+use crate::plan::{Arg, Launch, NodePlan};
+use tapml_graph::{DType, Dim, Extent, Op, Result};
 
 const TEXT: &str = include_str!("normalise.cu");
 const THREADS: u32 = 256;
 /// Elements of a row at most: each thread holds its part.
 const LONGEST: u32 = 1 << 14;
 
-/// The plan with this kernel in place of its launches, where it serves the operator and the device can run it.
-pub fn instead(request: &Request, mut plan: NodePlan) -> NodePlan {
-    if let Some((launch, chain)) = launch(request) {
-        plan.launches = vec![launch];
-        super::declare(&mut plan, chain);
-    }
-    plan
+/// The plan of a norm of f16 rows.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let (launch, chain) = launch(request).ok_or_else(|| unserved(request))?;
+    let weight = request.inputs.get(if matches!(request.op, Op::AddRmsNorm(_)) { 2 } else { 1 });
+    Ok(NodePlan { constants: stand_in(&[weight]), ..plan_of(launch, chain) })
 }
 
 fn launch(request: &Request) -> Option<(Launch, u32)> {
@@ -60,5 +58,5 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
         false => vec![input(0), weights, Arg::Output(0), Arg::Symbols],
     };
     let groups = [Extent::of(rows.clone()), one(), one()];
-    Some((Launch { desc, args, groups, when: When::Always }, k.div_ceil(THREADS) + 16))
+    Some((Launch { desc, args, groups }, k.div_ceil(THREADS) + 16))
 }

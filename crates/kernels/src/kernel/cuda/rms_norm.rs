@@ -1,38 +1,33 @@
 //! The norm of one row: `rms_norm.cu`. It adds up in the order of a product that normalises its
 //! input itself.
 
-use super::{COPIES, beside, bindings, desc, may_be_one};
+use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
-use crate::kernel::source::{constant, one, weight_code};
-use crate::plan::{Arg, Launch, NodePlan, When};
+use crate::kernel::source::{constant, may_be_one, one, plan_of, unserved, weight_code};
+use crate::plan::{Arg, Launch, NodePlan};
 use tapml_device::{DeviceInfo, KernelDesc};
-use tapml_graph::{DType, Op, TensorType};
+use tapml_graph::{DType, Op, Result, TensorType};
 
 const TEXT: &str = include_str!("rms_norm.cu");
 const WARPS: u32 = 8;
 /// The longest row, which a block keeps in registers.
 const LONGEST: u32 = 16384;
 
-/// The plan of a norm of whole rows with the launch for one row beside it, where the device can run that.
-pub fn with_one_row(request: &Request, plan: NodePlan) -> NodePlan {
+/// The plan of a norm of one whole row.
+pub fn plan(request: &Request) -> Result<NodePlan> {
     let (adds, eps, offset) = match request.op {
         Op::RmsNorm(op) if op.group.is_none() => (false, op.eps, op.offset),
         Op::AddRmsNorm(op) => (true, op.eps, op.offset),
-        _ => return plan,
+        _ => return Err(unserved(request)),
     };
     let x = &request.inputs[0];
     let weight = request.inputs.get(if adds { 2 } else { 1 });
-    let Some((desc, k)) = weight.and_then(|w| kernel(x, w, adds, [eps, offset], request.info)) else {
-        return plan;
-    };
-    if !may_be_one(&x.shape[0]) {
-        return plan;
-    }
+    let found = weight.and_then(|w| kernel(x, w, adds, [eps, offset], request.info));
+    let (desc, k) = found.filter(|_| may_be_one(&x.shape[0])).ok_or_else(|| unserved(request))?;
     let inputs = (0..request.inputs.len()).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let outputs = (0..request.outputs.len()).map(Arg::Output);
     let args = inputs.chain(outputs).chain([Arg::Symbols]).collect();
-    let launch = Launch { desc, args, groups: [one(), one(), one()], when: When::OneRow };
-    beside(plan, launch, &x.shape[0], chain(k))
+    Ok(plan_of(Launch { desc, args, groups: [one(), one(), one()] }, chain(k)))
 }
 
 fn kernel(
@@ -66,6 +61,6 @@ fn kernel(
 }
 
 /// The longest chain of additions: eight squares, a tree of 32, blocks of 256 four by four.
-fn chain(k: u32) -> u32 {
+pub fn chain(k: u32) -> u32 {
     8 + 5 + 2 + k.div_ceil(1024)
 }
