@@ -1,9 +1,16 @@
-//! The kernels: one folder for each operator, listed once below. A folder holds the launch planner and the sources.
+//! The kernels: each is one row of the list below, and nothing else runs on a device. An operator's folder holds the launch
+//! planners and sources of its portable kernel and of those that WGSL has beside it; `cuda` those in CUDA C++.
 
-use crate::plan::NodePlan;
+mod list;
+mod needs;
+
+pub use list::KERNELS;
+pub use needs::{Needs, RowCount};
+
+use crate::plan::{NodePlan, Phase};
 use settings::Setting;
 use tapml_device::{AdapterKind, DeviceInfo};
-use tapml_graph::{Op, Result, TensorType};
+use tapml_graph::{Dim, Op, Result, Symbol, TensorType};
 
 mod add;
 mod add_rms_norm;
@@ -11,12 +18,13 @@ mod append;
 pub(crate) mod argmax;
 mod asked;
 pub(crate) mod attention;
+mod body;
 mod causal_conv;
 mod clamp;
 mod columns;
 mod combine;
 mod concat;
-pub(crate) mod cuda;
+mod cuda;
 mod dequantize;
 mod elementwise;
 mod embedding;
@@ -74,113 +82,68 @@ pub struct Request<'a> {
     pub outputs: &'a [TensorType],
     /// The device.
     pub info: &'a DeviceInfo,
-    /// Whether a kernel must serve any number of rows by itself.
-    pub alone: bool,
+    /// The phase in which the node runs.
+    pub phase: Phase,
     /// Sizes of the kernel that are not its defaults.
     pub setting: Setting,
 }
 
-/// The kernels of one operator.
-#[derive(Clone, Copy)]
-pub struct KernelRow {
-    /// The operator's name.
-    pub op: &'static str,
-    /// Plans a node of this operator.
-    pub plan: fn(&Request) -> Result<NodePlan>,
-}
+impl Request<'_> {
+    /// How many rows the first input, or else the first output, has in such a run.
+    pub fn row_count(&self) -> RowCount {
+        let rows = self.inputs.first().or(self.outputs.first()).and_then(|ty| ty.shape.first());
+        match rows {
+            Some(rows) if rows.as_const() == Some(1) => RowCount::One,
+            Some(rows) if *rows == Dim::symbol(Symbol::N) && self.phase == Phase::Decode => RowCount::One,
+            _ => RowCount::Many,
+        }
+    }
 
-/// The kernel list: every operator that runs on devices.
-pub const KERNELS: &[KernelRow] = &[
-    KernelRow { op: "embedding", plan: embedding::plan },
-    KernelRow { op: "rms_norm", plan: rms_norm::plan },
-    KernelRow { op: "layer_norm", plan: layer_norm::plan },
-    KernelRow { op: "linear", plan: linear::plan },
-    KernelRow { op: "rope_angles", plan: rope_angles::plan },
-    KernelRow { op: "rope", plan: rope::plan },
-    KernelRow { op: "append", plan: append::plan },
-    KernelRow { op: "attention", plan: attention::plan },
-    KernelRow { op: "add", plan: add::plan },
-    KernelRow { op: "mul", plan: mul::plan },
-    KernelRow { op: "lerp", plan: lerp::plan },
-    KernelRow { op: "silu", plan: silu::plan },
-    KernelRow { op: "gelu", plan: gelu::plan },
-    KernelRow { op: "relu", plan: relu::plan },
-    KernelRow { op: "relu_squared", plan: relu_squared::plan },
-    KernelRow { op: "sigmoid", plan: sigmoid::plan },
-    KernelRow { op: "tanh", plan: tanh::plan },
-    KernelRow { op: "softplus", plan: softplus::plan },
-    KernelRow { op: "scale", plan: scale::plan },
-    KernelRow { op: "softcap", plan: softcap::plan },
-    KernelRow { op: "clamp", plan: clamp::plan },
-    KernelRow { op: "columns", plan: columns::plan },
-    KernelRow { op: "concat", plan: concat::plan },
-    KernelRow { op: "rows", plan: rows::plan },
-    KernelRow { op: "patches", plan: patches::plan },
-    KernelRow { op: "merge_squares", plan: merge_squares::plan },
-    KernelRow { op: "last_row", plan: last_row::plan },
-    KernelRow { op: "merge_rows", plan: merge_rows::plan },
-    KernelRow { op: "positions", plan: positions::plan },
-    KernelRow { op: "position_scale", plan: position_scale::plan },
-    KernelRow { op: "route", plan: route::plan },
-    KernelRow { op: "expert_linear", plan: expert_linear::plan },
-    KernelRow { op: "combine", plan: combine::plan },
-    KernelRow { op: "token_shift", plan: token_shift::plan },
-    KernelRow { op: "wkv", plan: wkv::plan },
-    KernelRow { op: "wkv7", plan: wkv7::plan },
-    KernelRow { op: "wkv_bonus", plan: wkv_bonus::plan },
-    KernelRow { op: "causal_conv", plan: causal_conv::plan },
-    KernelRow { op: "selective_scan", plan: selective_scan::plan },
-    KernelRow { op: "dequantize", plan: dequantize::plan },
-    KernelRow { op: "add_rms_norm", plan: add_rms_norm::plan },
-    KernelRow { op: "gated_linear", plan: gated_linear::plan },
-    KernelRow { op: "expert_gated_linear", plan: expert_gated_linear::plan },
-    KernelRow { op: "quantized_linear", plan: quantized_linear::plan },
-    KernelRow { op: "quantized_gated_linear", plan: quantized_gated_linear::plan },
-    KernelRow { op: "quantized_embedding", plan: quantized_embedding::plan },
-    KernelRow { op: "quantized_expert_linear", plan: quantized_expert_linear::plan },
-    KernelRow { op: "quantized_expert_gated_linear", plan: quantized_expert_gated_linear::plan },
-];
-
-/// A kernel beside the one that every device takes.
-#[derive(Clone, Copy)]
-pub struct VariantRow {
-    /// Operator and variant, such as `linear/subgroup`.
-    pub kernel: &'static str,
-    /// Plans a node of this operator; fails with [`tapml_graph::ErrorKind::Unsupported`] where the variant does not apply.
-    pub plan: fn(&Request) -> Result<NodePlan>,
-    /// Whether it is taken, where it applies, unless a measurement says otherwise.
-    pub preferred: fn(&Request) -> bool,
-}
-
-impl VariantRow {
-    /// The operator's name.
-    pub fn op(&self) -> &'static str {
-        self.kernel.split_once('/').map_or(self.kernel, |(op, _)| op)
+    /// Whether a binding of the device holds every input of constant sizes as a whole, so that kernels which take weights
+    /// as a whole and those that take them in parts do not both store them.
+    pub fn binds_whole(&self) -> bool {
+        let limit = self.info.limits.max_binding_size.min(self.info.limits.max_buffer_size);
+        let most_rows = u64::from(weights::PART_ROWS) * u64::from(self.info.limits.max_groups_per_dim);
+        self.inputs.iter().all(|ty| {
+            let Some(elements) = ty.elements().and_then(|elements| elements.as_const()) else { return true };
+            let rows = ty.shape.first().filter(|_| ty.shape.len() == 2).and_then(Dim::as_const);
+            elements.saturating_mul(ty.dtype.size() as u64) <= limit && rows.unwrap_or(0) <= most_rows
+        })
     }
 }
 
-/// The variants. Of several that are preferred the first that applies is taken.
-pub const VARIANTS: &[VariantRow] = &[
-    VariantRow { kernel: "linear/subgroup", plan: linear::subgroup::plan, preferred: on_gpu },
-    VariantRow { kernel: "gated_linear/subgroup", plan: gated_linear::subgroup::plan, preferred: on_gpu },
-    VariantRow {
-        kernel: "quantized_linear/subgroup",
-        plan: quantized_linear::subgroup::plan,
-        preferred: on_gpu,
-    },
-    VariantRow {
-        kernel: "quantized_gated_linear/subgroup",
-        plan: quantized_gated_linear::subgroup::plan,
-        preferred: on_gpu,
-    },
-    VariantRow { kernel: "attention/split", plan: attention::split::plan, preferred: on_gpu },
-];
+/// A kernel.
+#[derive(Clone, Copy)]
+pub struct KernelRow {
+    /// The operator that it implements, and its own name: `linear/gemv`.
+    pub name: &'static str,
+    /// The name that its plans have for other inputs, if they have two.
+    pub also: Option<&'static str>,
+    /// What it asks of a device.
+    pub needs: Needs,
+    /// The numbers of rows that it serves.
+    pub rows: RowCount,
+    /// Plans a node; fails with [`tapml_graph::ErrorKind::Unsupported`] where the kernel does not serve it.
+    pub plan: fn(&Request) -> Result<NodePlan>,
+    /// Whether it is taken on such a device, where it serves a node, unless a measurement says otherwise.
+    pub preferred: fn(&DeviceInfo) -> bool,
+}
 
-/// On a GPU with subgroups through an API of its maker's choice; CUDA has kernels of its own, and a processor that stands
-/// in for a GPU gains nothing.
-fn on_gpu(request: &Request) -> bool {
-    let DeviceInfo { kind, features, .. } = request.info;
-    *kind != AdapterKind::Cpu && features.subgroups.is_some() && features.cuda.is_none()
+impl KernelRow {
+    /// The operator's name.
+    pub fn op(&self) -> &'static str {
+        self.name.split_once('/').map_or(self.name, |(op, _)| op)
+    }
+}
+
+/// On every device.
+fn anywhere(_: &DeviceInfo) -> bool {
+    true
+}
+
+/// On a GPU with subgroups; CUDA has kernels of its own, and a processor that stands in for a GPU gains nothing.
+fn on_gpu(info: &DeviceInfo) -> bool {
+    info.kind != AdapterKind::Cpu && info.features.cuda.is_none()
 }
 
 #[cfg(test)]

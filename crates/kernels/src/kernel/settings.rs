@@ -105,8 +105,13 @@ impl Setting {
         if self.is_default() { kernel.into() } else { format!("{kernel}@{self}") }
     }
 
+    /// Whether a name that [`Setting::parse`] gave this setting for names no other one.
+    pub fn is_of(self, name: &str) -> bool {
+        name.contains('@') != self.is_default()
+    }
+
     /// Kernel and setting of a name; the default if there is no such setting.
-    pub fn of(name: &str) -> (&str, Setting) {
+    pub fn parse(name: &str) -> (&str, Setting) {
         let Some((kernel, _)) = name.split_once('@') else { return (name, Setting::default()) };
         let row = rows_of(kernel).find(|row| row.setting.name(kernel) == name);
         (kernel, row.map_or(Setting::default(), |row| row.setting))
@@ -138,15 +143,9 @@ pub fn rows_of(kernel: &str) -> impl Iterator<Item = &'static SettingRow> {
     SETTINGS.iter().filter(move |row| row.kernels.contains(&kernel))
 }
 
-/// The kernels of an operator with each setting that they have.
-pub fn of_op(op: &str) -> impl Iterator<Item = (&'static str, Setting)> {
-    let all = SETTINGS.iter().flat_map(|row| row.kernels.iter().map(|&kernel| (kernel, row.setting)));
-    all.filter(move |(kernel, _)| kernel.split_once('/').is_some_and(|(of, _)| of == op))
-}
-
 /// Whether a setting makes a difference in runs of so many rows; defaults do.
 pub fn matters(kernel: &str, rows: u64) -> bool {
-    let (plain, setting) = Setting::of(kernel);
+    let (plain, setting) = Setting::parse(kernel);
     setting.is_default() || rows_of(plain).any(|row| row.setting == setting && row.rows.hold(rows))
 }
 
@@ -166,12 +165,12 @@ mod tests {
     #[test]
     fn names_tell_kernel_and_setting() {
         let name = "linear/subgroup@rows=32,columns=128,depth=16";
-        let (kernel, setting) = Setting::of(name);
+        let (kernel, setting) = Setting::parse(name);
         assert_eq!((kernel, setting.size("rows", 1), setting.size("each", 7)), ("linear/subgroup", 32, 7));
         assert_eq!(setting.name(kernel), name);
         assert!(matters(name, 9) && !matters(name, 8) && matters("add/row", 3));
         for other in ["add/row", "add/row@rows=1", "linear/subgroup@rows=32"] {
-            let (kernel, setting) = Setting::of(other);
+            let (kernel, setting) = Setting::parse(other);
             assert!(setting.is_default() && other.starts_with(kernel) && !kernel.contains('@'), "{other}");
         }
         let spec = format!("{name}=a=b.wgsl");

@@ -3,10 +3,10 @@
 use super::Request;
 use super::elementwise::Formula;
 use super::settings::Setting;
-use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS, When};
+use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS};
 use tapml_device::{BindingKind, Grid, KernelDesc, Language, Source};
 use tapml_graph::op::Packing;
-use tapml_graph::{DType, Dim, Error, Extent, Result, Symbols, TensorType};
+use tapml_graph::{DType, Dim, Error, Extent, Result, Symbol, Symbols, TensorType};
 
 /// Shared declarations that stand in front of kernels.
 mod prelude {
@@ -250,7 +250,7 @@ impl LaunchBuilder {
     pub fn groups(mut self, groups: Grid) -> Launch {
         self.desc.bindings.push(BindingKind::Uniform);
         self.args.push(Arg::Symbols);
-        Launch { desc: self.desc, args: self.args, groups, when: When::Always }
+        Launch { desc: self.desc, args: self.args, groups }
     }
 
     /// As [`LaunchBuilder::groups`] for a kernel that treats `elements` one by one.
@@ -288,13 +288,36 @@ pub fn plan(kernel: &Kernel, launches: Vec<Launch>, chain: u32) -> NodePlan {
         scratch: Vec::new(),
         constants: Vec::new(),
         accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(u64::from(chain)) },
-        in_place: None,
+        in_place: Vec::new(),
     }
+}
+
+/// A plan of one launch without scratch and constants, named as the launch.
+pub fn plan_of(launch: Launch, chain: u32) -> NodePlan {
+    NodePlan {
+        kernel: launch.desc.name.clone(),
+        hash: String::new(),
+        launches: vec![launch],
+        scratch: Vec::new(),
+        constants: Vec::new(),
+        accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(u64::from(chain)) },
+        in_place: Vec::new(),
+    }
+}
+
+/// The error of a planner whose kernel does not serve such a node.
+pub fn unserved(request: &Request) -> Error {
+    Error::unsupported(format!("the kernel does not serve such `{}`", request.op.name()))
 }
 
 /// The error of a planner that was asked for another operator.
 pub fn wrong_op(request: &Request) -> Error {
     Error::bug(format!("a planner was asked for `{}`", request.op.name()))
+}
+
+/// Whether these rows can be one: exactly `n`, or always one.
+pub fn may_be_one(rows: &Dim) -> bool {
+    rows.as_const() == Some(1) || *rows == Dim::symbol(Symbol::N)
 }
 
 /// A constant size that fits 32 bits.

@@ -60,7 +60,7 @@ impl Recurrence {
         let chain = sum.checked_add(tokens).ok_or_else(|| Error::unsupported("the row count overflows"))?;
         let launches = vec![copy(request, before)?, launch.groups(groups)];
         Ok(NodePlan {
-            in_place: Some(InPlace { input: before, output: 1, first_launch: 1 }),
+            in_place: vec![InPlace { input: before, output: 1, copy: Some(0) }],
             accumulate: Accumulate { dtype: DType::F32, chain },
             ..planned(kernel, launches, 0)
         })

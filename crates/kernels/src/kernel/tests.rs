@@ -1,15 +1,24 @@
 //! Every kernel at every sample: naga accepts the source, and the plan tells the truth about it.
 
 use super::*;
+use crate::choose::{plan_node, plan_variants};
 use crate::overrides::Overrides;
-use crate::plan::{Launch, plan_node, plan_variants};
+use crate::plan::{Launch, Phase};
 use crate::wgsl::declared;
 use tapml_device::{AdapterKind, BindingKind, Features, Limits};
+use tapml_graph::fusion::FUSIONS;
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, ErrorKind};
 
 fn device(limits: Limits, f16: bool) -> DeviceInfo {
-    let features = Features { f16, subgroups: None, cuda: None, matrices: false };
+    let features = Features {
+        f16,
+        subgroups: None,
+        cuda: None,
+        matrices: false,
+        device_barriers: false,
+        processors: None,
+    };
     let (platform, name, driver) = ("test".into(), "test device".into(), String::new());
     DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features }
 }
@@ -25,7 +34,7 @@ const STAY_F32: &[(&str, usize)] = &[
     ("selective_scan", 6),
 ];
 
-/// The samples of all operators, as they are and with every f32 value stored as f16.
+/// The samples of all plain operators, as they are and with every f32 value stored as f16.
 fn samples() -> Vec<Sample> {
     let plain: Vec<Sample> = OPS.iter().flat_map(|info| (info.samples)()).collect();
     let mut halves = plain.clone();
@@ -50,9 +59,13 @@ fn able() -> DeviceInfo {
 fn launches() -> Vec<(String, Launch)> {
     let info = able();
     let mut all = Vec::new();
-    for sample in samples() {
+    let fused = FUSIONS.iter().flat_map(|fusion| (fusion.samples)());
+    let served = |s: &Sample| plan_variants(&s.op, &s.types(), Phase::of_run(&s.symbols), &info).is_ok();
+    for sample in samples().into_iter().chain(fused.filter(served)) {
         let label = format!("{} {}", sample.op.name(), sample.name);
-        for plan in plan_variants(&sample.op, &sample.types(), &info).expect(&label) {
+        for plan in
+            plan_variants(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), &info).expect(&label)
+        {
             let label = format!("{label} by {}", plan.kernel);
             all.extend(plan.launches.into_iter().map(|launch| (label.clone(), launch)));
         }
@@ -61,22 +74,27 @@ fn launches() -> Vec<(String, Launch)> {
 }
 
 #[test]
-fn the_list_holds_every_operator_once() {
-    let kernels: Vec<&str> = KERNELS.iter().map(|row| row.op).collect();
-    let ops: Vec<&str> = OPS.iter().map(|info| info.name).collect();
-    assert_eq!(kernels, ops);
+fn the_list_holds_every_operator_and_ends_with_a_portable_kernel() {
+    for info in OPS {
+        let last = crate::rows_of(info.name).last().map(|row| row.name);
+        assert_eq!(last, Some(format!("{}/portable", info.name)).as_deref());
+    }
+    for fusion in FUSIONS {
+        assert!(crate::rows_of(fusion.name).count() > 0, "{}", fusion.name);
+    }
+    let known = |op: &str| tapml_graph::op::names().any(|name| name == op);
+    let mut names: Vec<&str> = KERNELS.iter().map(|row| row.name).collect();
+    assert!(KERNELS.iter().all(|row| known(row.op())));
+    names.sort_unstable();
+    assert!(names.windows(2).all(|two| two[0] != two[1]), "{names:?}");
 }
 
 #[test]
-fn every_variant_stands_beside_a_kernel_and_serves_a_sample() {
-    let info = able();
-    for row in VARIANTS {
-        assert!(KERNELS.iter().any(|kernel| kernel.op == row.op()), "{}", row.kernel);
-        let of_op = samples().into_iter().filter(|sample| sample.op.name() == row.op());
-        let served = |s: &Sample| {
-            plan_variants(&s.op, &s.types(), &info).unwrap().iter().any(|plan| plan.kernel == row.kernel)
-        };
-        assert!(of_op.filter(served).count() > 0, "{}", row.kernel);
+fn every_row_serves_a_sample_on_a_device_that_has_what_it_needs() {
+    for row in KERNELS {
+        let found = crate::BuiltIn::find(row.name, DType::F16, &crate::any_device()).unwrap();
+        assert!(found.main().is_some(), "{}", row.name);
+        assert_eq!(found.kernel, row.name);
     }
 }
 
@@ -128,7 +146,8 @@ fn f16_activations_are_unsupported_without_f16() {
         let activations = sample.op.infer(&types).unwrap();
         let f16 = activations.iter().any(|t| t.dtype == DType::F16)
             || types.first().is_some_and(|t| t.dtype == DType::F16);
-        let plan = plan_node(&sample.op, &types, &info, &Overrides::default());
+        let plan =
+            plan_node(&sample.op, &types, Phase::of_run(&sample.symbols), &info, &Overrides::default());
         match f16 {
             true => {
                 let error = plan.expect_err(&sample.name);
@@ -144,7 +163,9 @@ fn f16_activations_are_unsupported_without_f16() {
 #[test]
 fn hashes_tell_specialisations_apart_and_repeat() {
     let info = device(Limits::WEBGPU, true);
-    let hash = |s: &Sample| plan_node(&s.op, &s.types(), &info, &Overrides::default()).unwrap().hash;
+    let hash = |s: &Sample| {
+        plan_node(&s.op, &s.types(), Phase::of_run(&s.symbols), &info, &Overrides::default()).unwrap().hash
+    };
     let all = samples();
     let hashes: Vec<String> = all.iter().map(hash).collect();
     assert_eq!(hashes, all.iter().map(hash).collect::<Vec<_>>());
@@ -174,7 +195,14 @@ fn weights_beyond_a_binding_are_split_at_rows() {
         {
             input.ty.shape = vec![1000u64.into(), width.clone()];
         }
-        let plan = plan_node(&sample.op, &sample.types(), &info, &Overrides::default()).unwrap();
+        let plan = plan_node(
+            &sample.op,
+            &sample.types(),
+            Phase::of_run(&sample.symbols),
+            &info,
+            &Overrides::default(),
+        )
+        .unwrap();
         assert!(plan.launches.len() > 1, "{op}");
         let size = sample.inputs[weight].ty.elements().unwrap().as_const().unwrap()
             * sample.inputs[weight].ty.dtype.size() as u64;
@@ -199,7 +227,13 @@ fn stacks_beyond_a_binding_are_split_between_experts() {
         let size = weight.elements().unwrap().as_const().unwrap() * weight.dtype.size() as u64;
         let plan = |most: u64| {
             let info = device(Limits { max_binding_size: most, ..Limits::WEBGPU }, true);
-            plan_node(&sample.op, &sample.types(), &info, &Overrides::default())
+            plan_node(
+                &sample.op,
+                &sample.types(),
+                Phase::of_run(&sample.symbols),
+                &info,
+                &Overrides::default(),
+            )
         };
         let (mut end, mut experts) = (0, 0);
         for launch in plan(2 * size / count).unwrap().launches {
@@ -225,7 +259,8 @@ fn routers_beyond_the_lanes_are_unsupported_with_the_numbers() {
     let op = Route { k: 65, scores: Scores::Sigmoid, normalize: false, scale: 1.0, groups: None };
     let types = [TensorType::new(DType::F32, [1u64, 100])];
     let error =
-        plan_node(&op.into(), &types, &device(Limits::WEBGPU, true), &Overrides::default()).unwrap_err();
+        plan_node(&op.into(), &types, Phase::Prefill, &device(Limits::WEBGPU, true), &Overrides::default())
+            .unwrap_err();
     assert_eq!((error.kind(), error.detail("limit")), (ErrorKind::Unsupported, Some("k")));
     assert_eq!((error.detail("asked"), error.detail("offered")), (Some("65"), Some("64")));
 }
@@ -234,7 +269,9 @@ fn routers_beyond_the_lanes_are_unsupported_with_the_numbers() {
 fn a_row_beyond_a_binding_is_unsupported_with_the_numbers() {
     let info = device(Limits { max_binding_size: 1 << 10, ..Limits::WEBGPU }, true);
     let sample = (OPS.iter().find(|i| i.name == "linear").unwrap().samples)().remove(2);
-    let error = plan_node(&sample.op, &sample.types(), &info, &Overrides::default()).unwrap_err();
+    let error =
+        plan_node(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), &info, &Overrides::default())
+            .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(error.detail("limit"), Some("max_binding_size"));
     assert_eq!(error.detail("offered"), Some("1024"));

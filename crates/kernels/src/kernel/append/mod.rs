@@ -7,7 +7,8 @@ use crate::plan::{InPlace, NodePlan};
 use tapml_graph::{Op, Result};
 
 const KERNEL: Kernel = Kernel::flat("append/portable", "append/portable.wgsl", include_str!("portable.wgsl"));
-const COPY: Kernel = Kernel::flat("append/copy", "append/copy.wgsl", include_str!("copy.wgsl"));
+/// The copy of a cache, for outputs that do not lie in its buffer.
+pub const COPY: Kernel = Kernel::flat("append/copy", "append/copy.wgsl", include_str!("copy.wgsl"));
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Append(_) = request.op else { return Err(wrong_op(request)) };
@@ -18,6 +19,6 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let write = KERNEL.launch(dtype, dtype)?.input(1).output(0).rows(&added)?.set("K", width);
     let write = write.set("CACHE_N", n).set("CACHE_P", p).set("CACHE_C", constant);
     let launches = vec![copy.flat(elements(cached, width)?), write.flat(elements(&added, width)?)];
-    let in_place = Some(InPlace { input: 0, output: 0, first_launch: 1 });
+    let in_place = vec![InPlace { input: 0, output: 0, copy: Some(0) }];
     Ok(NodePlan { in_place, ..planned(&KERNEL, launches, 0) })
 }

@@ -1,29 +1,63 @@
-//! `attention/keep`: the rotations and the appending in front of an attention of many rows, in one launch.
+//! `rope_append/rows`: rotated queries, and rotated keys and values behind the cached ones, of many rows in one launch.
 
-use super::super::source::{FLAT_ELEMENTS, Kernel, one};
-use crate::plan::Arg;
-use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::op::Attention;
-use tapml_graph::{DType, Dim, Extent, Symbol};
+use super::super::Request;
+use super::super::body::Body;
+use super::super::source::{FLAT_ELEMENTS, Kernel, one, plan_of, unserved};
+use super::with_copies;
+use crate::plan::NodePlan;
+use tapml_graph::{Dim, Error, Extent, Op, Result, Symbol, ValueId};
 
 /// The text.
 pub const TEXT: &str = include_str!("keep.wgsl");
 
-const KERNEL: Kernel = Kernel::flat("attention/keep", "attention/keep.wgsl", TEXT);
+const KERNEL: Kernel = Kernel::flat("rope_append/rows", "attention/keep.wgsl", TEXT);
 
-/// The kernel and its grid for `n` rows, if the device can run it. It binds queries, keys, values and angles, and, written,
-/// rotated queries and the caches of keys and values, which hold `p` rows.
-pub fn kernel(op: &Attention, act: DType, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+/// The plan. It binds queries, keys, values and angles, and, written, rotated queries and the caches of keys and values,
+/// which hold `p` rows.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let wrong = || Error::unsupported("the kernel needs rotated queries and keys, and values, to append");
+    let appends: Vec<_> = body.nodes().iter().filter(|node| matches!(node.op, Op::Append(_))).collect();
+    let rotated = |value: ValueId| body.maker(value).filter(|node| matches!(node.op, Op::Rope(_)));
+    let turned: Vec<_> = appends.iter().map(|node| rotated(node.inputs[1])).collect();
+    let ([first, second], [Some(keys), None] | [None, Some(keys)]) = (&appends[..], &turned[..]) else {
+        return Err(wrong());
+    };
+    let (of_keys, of_values) = if turned[0].is_some() { (first, second) } else { (second, first) };
+    let queries = body.nodes().iter().find(|node| matches!(node.op, Op::Rope(_)) && node.name != keys.name);
+    let queries = queries.ok_or_else(wrong)?;
+    let (Op::Rope(rope), width) = (&keys.op, |value: ValueId| body.ty(value).shape.get(1)?.as_const()) else {
+        return Err(wrong());
+    };
+    let (head_dim, q, k, v) = (rope.head_dim, queries.inputs[0], keys.inputs[0], of_values.inputs[1]);
+    let act = body.ty(q).dtype;
+    let heads = |value| Some(u32::try_from(width(value)?).ok()? / head_dim.max(1));
+    let (heads, kv_heads) = (heads(q).ok_or_else(wrong)?, heads(k).ok_or_else(wrong)?);
+    let caches = [of_keys.inputs[0], of_values.inputs[0]];
+    let alike = [k, v, caches[0], caches[1]].iter().all(|&value| body.ty(value).dtype == act);
     let rows = Dim::symbol(Symbol::N);
-    let heads = u64::from(op.heads) + 2 * u64::from(op.kv_heads);
-    let items = rows.checked_mul(heads * u64::from(op.head_dim / 2))?;
-    let mut launch = KERNEL.launch(act, act).ok()?;
-    for written in [false, false, false, false, true, true, true] {
-        launch = launch.bind(written, Arg::Symbols);
+    let fits = alike && head_dim.is_multiple_of(2) && width(v) == width(k) && body.ty(q).shape[0] == rows;
+    if !fits || queries.inputs[1] != keys.inputs[1] {
+        return Err(unserved(request));
     }
-    let launch = launch.rows(&rows).ok()?.set("HEADS", op.heads).set("KV_HEADS", op.kv_heads);
-    let launch = launch.set("HEAD_DIM", op.head_dim);
+    let written = [queries.outputs[0], of_keys.outputs[0], of_values.outputs[0]];
+    let written = written.map(|value| body.write(value));
+    let [rotated, grown_keys, grown_values] = written;
+    let (rotated, grown) = (rotated?, [grown_keys?, grown_values?]);
+    let mut launch = KERNEL.launch(act, act)?;
+    for arg in body.read_all([q, k, v, keys.inputs[1]])? {
+        launch = launch.bind(false, arg);
+    }
+    for arg in [rotated, grown[0], grown[1]] {
+        launch = launch.bind(true, arg);
+    }
+    body.expect_outputs(&[rotated, grown[0], grown[1]])?;
+    let launch = launch.rows(&rows)?.set("HEADS", heads).set("KV_HEADS", kv_heads).set("HEAD_DIM", head_dim);
+    let items = u64::from(heads) + 2 * u64::from(kv_heads);
+    let items = rows.checked_mul(items * u64::from(head_dim / 2)).ok_or_else(wrong)?;
     let launch = launch.groups([Extent::ceil_div(items, FLAT_ELEMENTS), one(), one()]);
-    let fits = op.value_size() == op.head_dim && op.head_dim.is_multiple_of(2);
-    (fits && launch.desc.check_limits(info).is_ok()).then_some((launch.desc, launch.groups))
+    let places = caches.map(|cache| body.input(cache).ok_or_else(wrong));
+    let [keys_at, values_at] = places;
+    let pairs = [(keys_at?, grown[0]), (values_at?, grown[1])];
+    with_copies(plan_of(launch, 1), body.ty(caches[0]), pairs)
 }

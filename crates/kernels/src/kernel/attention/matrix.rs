@@ -1,12 +1,13 @@
 //! Attention of many rows on matrix units: `matrix.wgsl`, in place of the launches of `attention/split` for them.
 //! Activations and caches are f16, heads of [`SIZES`] elements.
 
-use super::super::source::{Kernel, one};
-use crate::plan::Arg;
+use super::super::Request;
+use super::super::source::{Kernel, one, plan_of, unserved, wrong_op};
+use crate::plan::{Arg, Launch, NodePlan};
 use std::fmt::Write as _;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
-use tapml_graph::{DType, Dim, Extent, Symbol};
+use tapml_graph::{DType, Dim, Extent, Op, Result, Symbol};
 
 /// Elements of a head.
 const SIZES: [u32; 2] = [64, 128];
@@ -21,9 +22,19 @@ const KEYS: u32 = 32;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
 
+/// The plan of attention of many rows.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Attention(op) = request.op else { return Err(wrong_op(request)) };
+    let found = kernel(op, request.info).filter(|_| super::is_plain_f16(request));
+    let (desc, groups) = found.ok_or_else(|| unserved(request))?;
+    let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
+    let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
+    Ok(plan_of(Launch { desc, args, groups }, chain()))
+}
+
 /// The kernel and its grid for rows that are exactly `n`; `None` if it does not serve such attention, or the device cannot
 /// run it. It binds queries, keys, values, the results and the symbols.
-pub fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
+fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let plain = op.causal && op.alibi.is_none() && op.chunk.is_none() && op.softcap.is_none();
     let size = op.head_dim;
     if !info.features.matrices || !plain || op.value_size() != size || !SIZES.contains(&size) {
@@ -48,7 +59,7 @@ pub fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
 
 /// The longest chain of additions: those of what KEYS keys give in a context of [`CONTEXT`], and of two planes of these, 16
 /// at a time.
-pub fn chain() -> u32 {
+fn chain() -> u32 {
     CONTEXT / KEYS + 2 * KEYS / UNIT + UNIT
 }
 

@@ -6,12 +6,14 @@ pub mod matrix;
 pub mod row;
 pub mod split;
 
-use super::Request;
-use super::cuda;
-use super::source::{Kernel, LaunchBuilder, affine, one, plan as planned, wrong_op};
-use crate::plan::{Arg, Launch, NodePlan, When};
+use super::body::Body;
+use super::source::{
+    Kernel, LaunchBuilder, affine, elements, one, plan as planned, rows_and_width, wrong_op,
+};
+use super::{Request, append};
+use crate::plan::{Arg, InPlace, NodePlan};
 use tapml_graph::op::Attention;
-use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
+use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol, TensorType, ValueId};
 
 /// Elements of a head that fit the kernel's workgroup memory.
 const MAX_HEAD_DIM: u32 = 1024;
@@ -39,8 +41,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = bound(&KERNEL, op, request, |launch| launch.output(0))?;
     let groups = [Extent::of(u64::from(op.heads)), Extent::of(request.inputs[0].shape[0].clone()), one()];
     let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
-    let plan = NodePlan { constants: slopes(op), ..planned(&KERNEL, vec![launch.groups(groups)], chain) };
-    Ok(with_cuda(op, request, plan))
+    Ok(NodePlan { constants: slopes(op), ..planned(&KERNEL, vec![launch.groups(groups)], chain) })
 }
 
 /// A launch of this kernel: queries, keys, values, sinks, results as `results` binds them, and slopes; with the constants
@@ -78,24 +79,83 @@ fn slopes(op: &Attention) -> Vec<Vec<u8>> {
     vec![slopes.iter().flat_map(|s| s.to_le_bytes()).collect()]
 }
 
-/// The plan with kernels for many rows and for one in place of its own, where the device can run them.
-fn with_cuda(op: &Attention, request: &Request, plan: NodePlan) -> NodePlan {
-    let rows = &request.inputs[0].shape[0];
-    let plain = request.inputs.len() == 3 && request.inputs.iter().all(|ty| ty.dtype == DType::F16);
-    if !plain || *rows != Dim::symbol(Symbol::N) {
-        return plan;
+/// The attention of a fused operator's body, with what stands in front of it: rotations of queries and keys, and the
+/// appending of keys and values.
+pub struct Appending<'a> {
+    /// The attention.
+    pub op: &'a Attention,
+    /// Queries, new keys, new values, angles.
+    pub new: [Arg; 4],
+    /// The inputs that are the caches of keys and values before.
+    pub caches: [usize; 2],
+    /// The caches after.
+    pub grown: [Arg; 2],
+    /// Type of the queries.
+    pub q: &'a TensorType,
+    /// Type of a cache before.
+    pub cache: &'a TensorType,
+    /// The result.
+    pub y: Arg,
+}
+
+impl<'a> Appending<'a> {
+    /// Fails if the body is no such, or if activations and caches differ in dtype.
+    pub fn of(body: &Body<'a>) -> Result<Appending<'a>> {
+        let node = body.only("attention", |op| matches!(op, Op::Attention(_)))?;
+        let (Op::Attention(op), [q, keys, values]) = (&node.op, &node.inputs[..]) else {
+            return Err(Error::unsupported("the kernel needs attention without sinks"));
+        };
+        let wrong = || Error::unsupported("the kernel needs rotations and appending in front of attention");
+        let inputs = |value: ValueId| body.maker(value).map(|node| &node.inputs).ok_or_else(wrong);
+        let ([raw, angles], [k_cache, k], [v_cache, v]) =
+            (&inputs(*q)?[..], &inputs(*keys)?[..], &inputs(*values)?[..])
+        else {
+            return Err(wrong());
+        };
+        let raw_keys = inputs(*k)?.first().copied().ok_or_else(wrong)?;
+        let alike = [raw_keys, *v, *k_cache, *v_cache];
+        if alike.iter().any(|&value| body.ty(value).dtype != body.ty(*raw).dtype) {
+            return Err(Error::unsupported("the kernel needs caches of the activations' dtype"));
+        }
+        let cache = |value| body.input(value).ok_or_else(wrong);
+        let new = [*raw, raw_keys, *v, *angles].map(|value| body.read(value));
+        let [new_q, new_k, new_v, turn] = new;
+        Ok(Appending {
+            op,
+            new: [new_q?, new_k?, new_v?, turn?],
+            caches: [cache(*k_cache)?, cache(*v_cache)?],
+            grown: [body.write(*keys)?, body.write(*values)?],
+            q: body.ty(*raw),
+            cache: body.ty(*k_cache),
+            y: body.write(node.outputs[0])?,
+        })
     }
-    let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
-    let args: Vec<Arg> = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
-    let mut plan = plan;
-    if let Some((desc, groups)) = cuda::attend::kernel(op, false, request.info) {
-        let many = Launch { desc, args: args.clone(), groups, when: When::Always };
-        plan = NodePlan { launches: vec![many], ..plan };
-        cuda::declare(&mut plan, cuda::attend::chain(op));
+
+    /// The caches with where they grow to.
+    pub fn pairs(&self) -> [(usize, Arg); 2] {
+        [(self.caches[0], self.grown[0]), (self.caches[1], self.grown[1])]
     }
-    let Some((desc, groups)) = cuda::attention::kernel(op, false, request.info) else { return plan };
-    let launch = Launch { desc, args, groups, when: When::OneRow };
-    cuda::beside(plan, launch, rows, cuda::attention::chain(op))
+}
+
+/// The plan with copies of caches of this type, which are inputs, to where the outputs are extended, in front: each is left
+/// out where the cache is extended in place.
+pub fn with_copies(mut plan: NodePlan, cache: &TensorType, pairs: [(usize, Arg); 2]) -> Result<NodePlan> {
+    let (rows, width) = rows_and_width(cache)?;
+    let mut copies = Vec::new();
+    for (input, grown) in pairs {
+        let Arg::Output(output) = grown else { return Err(Error::bug("a cache grows into no output")) };
+        let copy = append::COPY.launch(cache.dtype, cache.dtype)?.input(input).output(output);
+        plan.in_place.push(InPlace { input, output, copy: Some(copies.len()) });
+        copies.push(copy.rows(&rows)?.set("K", width).flat(elements(&rows, width)?));
+    }
+    plan.launches.splice(0..0, copies);
+    Ok(plan)
+}
+
+/// Whether a node is attention of f16 alone with as many queries as the run has rows, and no sinks.
+pub fn is_plain_f16(request: &Request) -> bool {
+    let halves = request.inputs.len() == 3 && request.inputs.iter().all(|ty| ty.dtype == DType::F16);
+    halves && request.inputs[0].shape.first() == Some(&Dim::symbol(Symbol::N))
 }
 
 /// Fails on what the kernel does not take.

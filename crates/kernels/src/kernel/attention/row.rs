@@ -1,12 +1,15 @@
-//! `attention/row`: one row's attention over parts of the keys, with the rotations and the appending in front, as
-//! [`super::split`] joins them. A team of lanes takes a key at a time, so that scores meet within subgroups; devices whose
+//! `rope_append_attention/gemv`: one row's attention over parts of the keys, with the rotations and the appending in front. A
+//! team of lanes takes a key at a time, so that scores meet within subgroups; devices whose
 //! subgroups are smaller than a team have no use for it.
 
-use super::super::source::{Kernel, one};
-use crate::plan::Arg;
-use tapml_device::{DeviceInfo, Grid, KernelDesc};
+use super::super::Request;
+use super::super::body::Body;
+use super::super::source::{Kernel, one, plan_of, unserved};
+use super::{Appending, split, with_copies};
+use crate::plan::{Arg, Launch, NodePlan, Scratch};
+use tapml_device::DeviceInfo;
 use tapml_graph::op::Attention;
-use tapml_graph::{DType, Extent};
+use tapml_graph::{DType, Extent, Result};
 
 /// Invocations of a workgroup.
 const LANES: u32 = 256;
@@ -14,14 +17,16 @@ const LANES: u32 = 256;
 const PARTS: u32 = 32;
 /// Heads of a block.
 const MAX_BLOCK: u32 = 8;
-/// Lanes of a subgroup, at least, as of `product/row`: narrower ones are those of processors, and emulated ones, in which
+/// Keys of a context of a thousand, for which the chain of a row's sums is declared.
+const CONTEXT: u32 = 1024;
+/// Lanes of a subgroup, at least, as of products of one row: narrower ones are those of processors, and emulated ones, in which
 /// all of a workgroup must take part.
 const LEAST: u32 = 16;
 /// Sizes of the sums of all subgroups, in units of 16 bytes.
 const POOLS: [u32; 4] = [256, 512, 1024, 2048];
 
 const KERNEL: Kernel = Kernel {
-    name: "attention/row",
+    name: "rope_append_attention/gemv",
     file: "attention/row.wgsl",
     text: include_str!("row.wgsl"),
     weights: false,
@@ -57,31 +62,37 @@ pub fn texts() -> Vec<String> {
 /// Blocks of heads that can be counted.
 const BLOCKS: u32 = 256;
 
-/// The launch.
-pub struct Found {
-    /// The kernel.
-    pub desc: KernelDesc,
-    /// Its grid.
-    pub groups: Grid,
-    /// Whether it brings the parts together: bytes of the memory that it has the parts in, which is its own and zero before
-    /// the first run. It binds the result behind it then.
-    pub together: Option<u64>,
+/// The plan: where workgroups see what others have left, in one launch; else the parts are brought together by another.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let found = Appending::of(&body)?;
+    let (op, act, info) = (found.op, found.q.dtype, request.info);
+    if !split::is_plain(op) {
+        return Err(unserved(request));
+    }
+    // A barrier of the whole device's memory lets the last workgroup read what the others have left.
+    let together = info.features.device_barriers.then(|| with_end(&found, act, info, true)).flatten();
+    if let Some((launch, words)) = together {
+        let mut plan = plan_of(launch, chain(op));
+        plan.scratch = vec![Scratch::Kept(4 * words)];
+        return with_copies(plan, found.cache, found.pairs());
+    }
+    let (parts, _) = with_end(&found, act, info, false).ok_or_else(|| unserved(request))?;
+    let mut plan = plan_of(parts, chain(op));
+    let (merge, scratch) = split::merge(op, act, PARTS, found.y)?;
+    plan.launches.push(merge);
+    plan.scratch = vec![scratch];
+    with_copies(plan, found.cache, found.pairs())
 }
 
-/// Whether a workgroup sees what others have left before they counted: `storageBarrier` is one of the whole device's memory
-/// in what wgpu makes of it for Vulkan, and in the emulator; elsewhere it says nothing of other workgroups.
-fn sees_others(info: &DeviceInfo) -> bool {
-    ["vulkan", "emulator"].contains(&info.platform.as_str())
+/// The longest chain of additions in a context of a thousand: those of a team's keys, of its part, and of the parts.
+fn chain(op: &Attention) -> u32 {
+    (op.head_dim.div_ceil(4) + 3).max(CONTEXT / PARTS + PARTS + LANES / 8)
 }
 
-/// The launch for such attention, which is causal, has no slopes, and values as long as its keys, if the device can run it.
-/// It binds what [`super::split::joined`] says.
-pub fn kernel(op: &Attention, act: DType, info: &DeviceInfo) -> Option<Found> {
-    let together = sees_others(info).then(|| with_end(op, act, info, true)).flatten();
-    together.or_else(|| with_end(op, act, info, false))
-}
-
-fn with_end(op: &Attention, act: DType, info: &DeviceInfo, together: bool) -> Option<Found> {
+/// The launch that brings the parts together itself, or leaves them in scratch memory, and the words of that memory.
+fn with_end(found: &Appending, act: DType, info: &DeviceInfo, together: bool) -> Option<(Launch, u64)> {
+    let op = found.op;
     let (least, _) = info.features.subgroups?;
     let piece = if act == DType::F16 { 8 } else { 4 };
     let team = (op.head_dim / piece).next_power_of_two();
@@ -97,9 +108,11 @@ fn with_end(op: &Attention, act: DType, info: &DeviceInfo, together: bool) -> Op
         return None;
     }
     let mut launch = KERNEL.launch(act, act).ok()?;
-    for written in [false, false, false, false, true, true, true].into_iter().chain(together.then_some(true))
-    {
-        launch = launch.bind(written, Arg::Symbols);
+    for arg in found.new {
+        launch = launch.bind(false, arg);
+    }
+    for arg in found.grown.into_iter().chain([Arg::Scratch(0)]).chain(together.then_some(found.y)) {
+        launch = launch.bind(true, arg);
     }
     let launch = launch.set("HEADS", op.heads).set("KV_HEADS", op.kv_heads).set("HEAD_DIM", op.head_dim);
     let launch = launch.set("SCALE", op.scale).set("WINDOW", op.window.unwrap_or(0));
@@ -113,5 +126,5 @@ fn with_end(op: &Attention, act: DType, info: &DeviceInfo, together: bool) -> Op
     launch.desc.workgroup_memory += 16 * pool + if together { 4 } else { 0 };
     launch.desc.check_limits(info).ok()?;
     let words = u64::from(op.heads) * u64::from(PARTS) * u64::from(op.head_dim + 2) + u64::from(BLOCKS);
-    Some(Found { desc: launch.desc, groups: launch.groups, together: together.then_some(4 * words) })
+    Some((launch, words))
 }

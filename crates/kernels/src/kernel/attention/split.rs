@@ -4,12 +4,12 @@
 //! depend on how much is cached.
 
 use super::super::Request;
-use super::super::cuda::declare;
+use super::super::body::Body;
 use super::super::settings::Setting;
-use super::super::source::{Kernel, one, plan as planned, wrong_op};
-use super::{bound, check, masks, matrix, slopes};
-use crate::plan::{Arg, Launch, NodePlan, When};
-use tapml_device::{BindingKind, DeviceInfo, Grid, KernelDesc};
+use super::super::source::{Kernel, one, plan as planned, plan_of, unserved, wrong_op};
+use super::{Appending, bound, check, masks, slopes, with_copies};
+use crate::plan::{Arg, Launch, NodePlan, Scratch};
+use tapml_device::BindingKind;
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
 
@@ -31,11 +31,8 @@ const MAX_KEYS: u32 = 32;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
 
-/// The variant.
-pub const NAME: &str = "attention/split";
-
 const KERNEL: Kernel = Kernel {
-    name: NAME,
+    name: "attention/split",
     file: "attention/split.wgsl+attention/split_apart.wgsl",
     text: concat!(include_str!("split.wgsl"), include_str!("split_apart.wgsl")),
     weights: true,
@@ -47,14 +44,14 @@ const KERNEL: Kernel = Kernel {
 };
 
 const JOINED: Kernel = Kernel {
-    name: "attention/split-joined",
+    name: "rope_append_attention/split",
     file: "attention/split.wgsl+attention/split_joined.wgsl",
     text: concat!(include_str!("split.wgsl"), include_str!("split_joined.wgsl")),
     ..KERNEL
 };
 
 const MERGE: Kernel = Kernel {
-    name: "attention/split-merge",
+    name: "attention/split_merge",
     file: "attention/split_merge.wgsl",
     text: include_str!("split_merge.wgsl"),
     weights: false,
@@ -81,45 +78,45 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let floats = u64::from(FEW * shape.parts) * u64::from(op.heads) * (u64::from(op.value_size()) + 2);
     let plan = NodePlan {
         constants: slopes(op),
-        scratch: vec![Extent::of(4 * floats)],
+        scratch: vec![Scratch::Temporary(Extent::of(4 * floats))],
         ..planned(&KERNEL, vec![first, merge], shape.chain(op))
     };
-    Ok(with_matrix(op, request, plan))
+    Ok(plan)
 }
 
-/// The plan with one launch for many rows in place of its own, where the device has matrix units that serve it.
-fn with_matrix(op: &Attention, request: &Request, mut plan: NodePlan) -> NodePlan {
-    let plain = request.inputs.len() == 3 && request.inputs.iter().all(|ty| ty.dtype == DType::F16);
-    let found = matrix::kernel(op, request.info).filter(|_| plain && !request.alone);
-    let rows = &request.inputs[0].shape[0];
-    let Some((desc, groups)) = found.filter(|_| *rows == Dim::symbol(Symbol::N)) else { return plan };
-    let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
-    let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
-    plan.launches.iter_mut().for_each(|few| few.when = When::OneRow);
-    plan.launches.push(Launch { desc, args, groups, when: When::ManyRows });
-    declare(&mut plan, matrix::chain());
-    plan
-}
-
-/// The text of [`joined`].
-pub const JOINED_TEXT: &str = JOINED.text;
-
-/// The first launch of a plan of this kernel with a setting for one row, with the rotations and the appending in front: it
-/// binds the queries, keys and values as the projections leave them, the angles, and, written, the caches and the parts.
-/// `None` if it does not serve such attention.
-pub fn joined(op: &Attention, act: DType, setting: Setting, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
-    let shape = Shape::of(op, act, setting).ok()?;
+/// The plan for one row with the rotations and the appending in front.
+pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let found = Appending::of(&body)?;
+    let (op, act) = (found.op, found.q.dtype);
+    let shape = Shape::of(op, act, request.setting)?;
     if !is_plain(op) || !op.head_dim.is_multiple_of(2 * shape.piece) {
-        return None;
+        return Err(unserved(request));
     }
-    let mut launch = JOINED.launch(act, act).ok()?;
-    for written in [false, false, false, false, true, true, true] {
-        launch = launch.bind(written, Arg::Symbols);
+    let mut launch = JOINED.launch(act, act)?;
+    for arg in found.new {
+        launch = launch.bind(false, arg);
     }
-    let launch = masks(launch, op, [1, 1, 0], false).rows(&Dim::symbol(Symbol::N)).ok()?;
+    for arg in found.grown.into_iter().chain([Arg::Scratch(0)]) {
+        launch = launch.bind(true, arg);
+    }
+    let launch = masks(launch, op, [1, 1, 0], false).rows(&Dim::symbol(Symbol::N))?;
     let launch = shape.set(launch).groups([shape.blocks(op), one(), one()]);
-    launch.desc.check_limits(info).ok()?;
-    Some((launch.desc, launch.groups))
+    let (merge, scratch) = merge(op, act, shape.parts, found.y)?;
+    let mut plan = plan_of(launch, shape.chain(op));
+    plan.launches.push(merge);
+    plan.scratch = vec![scratch];
+    with_copies(plan, found.cache, found.pairs())
+}
+
+/// The launch that brings so many parts of the keys of `n` rows together as `y`, and the scratch memory that the parts are in.
+pub fn merge(op: &Attention, act: DType, parts: u32, y: Arg) -> Result<(Launch, Scratch)> {
+    let merge = MERGE.launch(act, act)?.scratch(0, BindingKind::Read).bind(true, y);
+    let merge = merge.rows(&Dim::symbol(Symbol::N))?.set("HEADS", op.heads);
+    let merge = merge.set("VALUE_DIM", op.value_size()).set("PARTS", parts);
+    let floats = u64::from(FEW * parts) * u64::from(op.heads) * (u64::from(op.value_size()) + 2);
+    let merge = merge.groups([Extent::of(u64::from(op.heads)), one(), one()]);
+    Ok((merge, Scratch::Temporary(Extent::of(4 * floats))))
 }
 
 /// Whether attention is such as rotations and appending can stand in front of.

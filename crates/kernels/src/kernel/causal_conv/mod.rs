@@ -25,6 +25,6 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let keep = KEEP.launch(x.dtype, x.dtype)?.input(0).output(1).rows(rows)?;
     let keep = keep.set("K", width).set("TAPS", taps).flat(Dim::from(u64::from(width)));
     let launches = vec![copy(request, 2)?, launch.flat(elements(rows, width)?), keep];
-    let in_place = Some(InPlace { input: 2, output: 1, first_launch: 1 });
+    let in_place = vec![InPlace { input: 2, output: 1, copy: Some(0) }];
     Ok(NodePlan { constants: stand_in(&[bias]), in_place, ..planned(&KERNEL, launches, taps) })
 }

@@ -3,7 +3,6 @@
 //! there are many. Stacks beyond one binding are split by experts, both alike, with one launch for each part.
 
 use super::Request;
-use super::cuda::{experts::with_many_rows, linear::with_one_row};
 use super::expert_linear::sharers;
 use super::linear::{chain, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
@@ -51,5 +50,5 @@ pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -
         let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
     }
-    Ok(with_many_rows(request, with_one_row(request, planned(kernel, launches, chain(k)))))
+    Ok(planned(kernel, launches, chain(k)))
 }

@@ -3,7 +3,6 @@
 //! are many. A stack beyond one binding is split by experts, with one launch for each part.
 
 use super::Request;
-use super::cuda::{experts::with_many_rows, linear::with_one_row};
 use super::linear::{chain, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, one_plain};
@@ -54,8 +53,7 @@ pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodeP
         let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
     }
-    let plan = NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) };
-    Ok(with_many_rows(request, with_one_row(request, plan)))
+    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) })
 }
 
 /// Workgroups that share the places, or the experts, of the same outputs: one for each slot of a single row, and as many

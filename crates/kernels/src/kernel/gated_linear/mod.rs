@@ -5,8 +5,6 @@
 pub mod subgroup;
 
 use super::Request;
-use super::cuda::linear::with_one_row;
-use super::cuda::matmul::with_many_rows;
 use super::linear::{chain, grid, run};
 use super::source::{Kernel, constant, plan as planned, wrong_op};
 use super::weights::{Weight, two_plain};
@@ -44,6 +42,5 @@ pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -
         let launch = launch.sized(request.setting);
         launches.push(launch.groups(grid(part.rows, rows, request.setting)));
     }
-    let plan = NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain(k)) };
-    Ok(with_many_rows(request, with_one_row(request, plan)))
+    Ok(NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain(k)) })
 }

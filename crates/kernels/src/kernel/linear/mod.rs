@@ -6,9 +6,6 @@
 pub mod subgroup;
 
 use super::Request;
-use super::cuda::few;
-use super::cuda::linear::with_one_row;
-use super::cuda::matmul::with_many_rows;
 use super::settings::Setting;
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, one_plain};
@@ -55,8 +52,7 @@ pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodeP
         let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?.sized(setting);
         launches.push(launch.groups(grid(part.rows, rows, setting)));
     }
-    let plan = NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) };
-    Ok(few::instead(request, with_many_rows(request, with_one_row(request, plan))))
+    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) })
 }
 
 /// Workgroups for so many outputs, and tiles along the rows.

@@ -2,10 +2,10 @@
 //! weights are f16, or packed ones that go by two planes of f16, so that nothing of them is lost.
 
 use crate::kernel::Request;
-use crate::kernel::cuda::{declare, may_be_one};
-use crate::kernel::source::{Kernel, LaunchBuilder, one};
+use crate::kernel::asked::Asked;
+use crate::kernel::source::{Kernel, LaunchBuilder, one, plan_of, unserved};
 use crate::kernel::weights::Weight;
-use crate::plan::{Arg, Launch, NodePlan, When};
+use crate::plan::{Arg, Launch, NodePlan};
 use std::fmt::Write as _;
 use tapml_graph::op::Packing;
 use tapml_graph::{DType, Extent, Result, TensorType};
@@ -434,25 +434,27 @@ pub fn texts() -> impl Iterator<Item = String> {
     Shape::all().map(Shape::text)
 }
 
-/// The plan of a product by these weights, and this bias, with the launch for many rows in place of its own, where the
-/// device has matrix units that serve it. Those for one row stay.
-pub fn with_matrix(
-    request: &Request,
-    weights: &[&Weight],
-    bias: Option<&TensorType>,
-    mut plan: NodePlan,
-) -> NodePlan {
-    let Some((launch, chain)) = launch(request, weights, bias) else { return plan };
-    let one = plan.launches.iter().any(|launch| launch.when == When::OneRow);
-    if may_be_one(&request.inputs[0].shape[0]) {
-        plan.launches.retain(|launch| !one || launch.when == When::OneRow);
-        plan.launches.iter_mut().for_each(|launch| launch.when = When::OneRow);
-        plan.launches.push(Launch { when: When::ManyRows, ..launch });
-    } else {
-        plan.launches = vec![launch];
+/// The plan of a product of many rows.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let asked = Asked::of(request.op, request.inputs).ok_or_else(|| unserved(request))?;
+    let first = match asked.packing {
+        Some(packing) => Weight::packed(request, 1, packing)?,
+        None => Weight::plain(request, 1),
+    };
+    let mut weights = vec![first];
+    if asked.gated {
+        weights.push(match asked.packing {
+            Some(packing) => Weight::packed(request, weights[0].after(), packing)?,
+            None => Weight::plain(request, weights[0].after()),
+        });
     }
-    declare(&mut plan, chain);
-    plan
+    let bias = if asked.gated { None } else { request.inputs.get(weights[0].after()) };
+    let weights: Vec<&Weight> = weights.iter().collect();
+    let found = launch(request, &weights, bias).filter(|_| request.binds_whole());
+    let (launch, chain) = found.ok_or_else(|| unserved(request))?;
+    let lacks_bias = bias.is_none() && !asked.gated;
+    let constants = if lacks_bias { vec![vec![0; 4]] } else { Vec::new() };
+    Ok(NodePlan { constants, ..plan_of(launch, chain) })
 }
 
 fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> Option<(Launch, u32)> {

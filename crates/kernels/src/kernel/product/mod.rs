@@ -9,7 +9,7 @@ use super::Request;
 use super::source::{Kernel, LaunchBuilder, constant, one, plan as planned};
 use super::weights::Weight;
 use crate::plan::{Launch, NodePlan};
-use tapml_graph::{DType, Error, Extent, Result, TensorType};
+use tapml_graph::{DType, Error, Extent, Result};
 
 /// Invocations of a workgroup.
 const LANES: u32 = 128;
@@ -102,8 +102,7 @@ pub fn linear(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
     let chain = product.layout.chain(product.k);
-    let plan = NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain) };
-    Ok(with_others(request, &[w], bias, plan))
+    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain) })
 }
 
 /// The plan of `gated_linear` or `quantized_gated_linear` by this kernel.
@@ -117,22 +116,7 @@ pub fn gated(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Re
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
     let chain = product.layout.chain(product.k);
-    let plan = NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain) };
-    Ok(with_others(request, &[gate, up], None, plan))
-}
-
-/// The plan with the launches for one row and for many beside, where they serve.
-fn with_others(
-    request: &Request,
-    weights: &[&Weight],
-    bias: Option<&TensorType>,
-    plan: NodePlan,
-) -> NodePlan {
-    // A weight that is bound in parts elsewhere would be stored twice.
-    match request.alone || plan.launches.len() > 1 {
-        true => plan,
-        false => matrix::with_matrix(request, weights, bias, row::with_row(request, plan)),
-    }
+    Ok(NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain) })
 }
 
 /// What all launches of a node share.

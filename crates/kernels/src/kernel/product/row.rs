@@ -4,13 +4,13 @@
 
 use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Places};
-use crate::kernel::cuda::{beside, may_be_one};
-use crate::kernel::source::{Kernel, LaunchBuilder, one, weight_code};
-use crate::plan::{Arg, Launch, NodePlan, When};
+use crate::kernel::body::{Body, Normalised};
+use crate::kernel::source::{Kernel, LaunchBuilder, may_be_one, one, plan_of, unserved, weight_code};
+use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use std::fmt::Write as _;
-use tapml_device::{DeviceInfo, Grid, KernelDesc};
+use tapml_device::DeviceInfo;
 use tapml_graph::op::Packing;
-use tapml_graph::{DType, Extent, Op, TensorType};
+use tapml_graph::{DType, Extent, Op, Result, TensorType};
 
 const NAME: &str = "product/row";
 /// Weights that one launch takes at most.
@@ -146,13 +146,6 @@ impl Product {
     /// How many weights there are.
     fn weights(&self) -> usize {
         if self.gated { 2 } else { self.outputs.len() }
-    }
-
-    /// The kernel and its grid; `None` if the device cannot run it.
-    pub fn kernel(&self, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
-        let launch = self.launch(info, std::iter::repeat_n(Arg::Symbols, usize::MAX))?;
-        launch.desc.check_limits(info).ok()?;
-        Some((launch.desc, launch.groups))
     }
 
     /// The launch with these arguments in the order of the bindings.
@@ -456,24 +449,55 @@ pub fn texts() -> Vec<String> {
     all
 }
 
-/// The plan of a product with the launch for one row beside it, where that serves.
-pub fn with_row(request: &Request, plan: NodePlan) -> NodePlan {
-    let lanes = request.info.features.subgroups.map_or(0, |(_, most)| most);
-    // A weight that is bound in parts elsewhere would be stored twice.
-    if request.alone || plan.launches.len() > 1 || lanes < LEAST {
-        return plan;
-    }
+/// The plan of a product of one row.
+pub fn plan(request: &Request) -> Result<NodePlan> {
     let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
-    let Some(Projection { product, weights, bias }) = found else { return plan };
+    let projection = found.filter(|_| fits(request)).ok_or_else(|| unserved(request))?;
+    let Projection { product, weights, bias } = projection;
     let inputs = [0].into_iter().chain(weights).chain(bias);
     let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 }).chain([Arg::Output(0)]);
-    match product.launch(request.info, args).filter(|launch| launch.desc.check_limits(request.info).is_ok()) {
-        Some(launch) => beside(plan, launch, &request.inputs[0].shape[0], product.chain(request.info)),
-        None => plan,
-    }
+    let launch = product.launch(request.info, args).ok_or_else(|| unserved(request))?;
+    Ok(plan_of(launch, product.chain(request.info)))
 }
 
-/// Whether a plan runs one row by this kernel.
-pub fn serves(plan: &NodePlan) -> bool {
-    plan.launches.iter().any(|launch| launch.when != When::ManyRows && launch.desc.name == NAME)
+/// Whether the device's subgroups are wide enough, and every weight is bound as a whole.
+fn fits(request: &Request) -> bool {
+    let lanes = request.info.features.subgroups.map_or(0, |(_, most)| most);
+    lanes >= LEAST && request.binds_whole()
+}
+
+/// The plan of the projections of one normalised row: see [`tapml_graph::fusion`], `norm_linear`.
+pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let of = Normalised::of(&body)?;
+    let products: Option<Vec<Projection>> = of
+        .products
+        .iter()
+        .map(|node| Projection::of(&node.op, &body.types(node), body.ty(node.outputs[0]).dtype))
+        .collect();
+    let products = products.filter(|_| fits(request)).ok_or_else(|| unserved(request))?;
+    let all: Vec<&Product> = products.iter().map(|projection| &projection.product).collect();
+    let norm = Norm { eps: of.eps, offset: of.offset, dtype: of.dtype, of_sum: of.sum.is_some() };
+    let product = Product::joined(&all).ok_or_else(|| unserved(request))?.of_normalised(norm);
+    let mut args = body.read_all(of.terms.iter().copied().chain([of.weight]))?;
+    for (node, projection) in of.products.iter().zip(&products) {
+        args.extend(body.read_all(projection.weights.iter().map(|&k| node.inputs[k]))?);
+    }
+    let biases = of.products.iter().zip(&products);
+    args.extend(body.read_all(biases.filter_map(|(node, of)| Some(node.inputs[of.bias?])))?);
+    let mut scratch = Vec::new();
+    if let Some(sum) = of.sum {
+        args.push(body.write(sum).unwrap_or(Arg::Scratch(0)));
+        if body.output(sum).is_none() {
+            let bytes = u64::from(product.k) * product.act.size() as u64;
+            scratch.push(Scratch::Temporary(Extent::of(bytes)));
+        }
+    }
+    for node in &of.products {
+        args.push(body.write(node.outputs[0])?);
+    }
+    body.expect_outputs(&args)?;
+    let launch = product.launch(request.info, args.into_iter()).ok_or_else(|| unserved(request))?;
+    let chain = product.chain(request.info) + product.k.div_ceil(LANES) + LANES.ilog2();
+    Ok(NodePlan { scratch, ..plan_of(launch, chain) })
 }

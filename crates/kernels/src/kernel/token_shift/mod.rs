@@ -17,6 +17,6 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let shift = KERNEL.launch(x.dtype, x.dtype)?.input(0).input(1).output(0).rows(rows)?.set("K", width);
     let keep = KEEP.launch(x.dtype, x.dtype)?.input(0).output(1).rows(rows)?.set("K", width);
     let launches = vec![shift.flat(elements(rows, width)?), keep.flat(Dim::from(u64::from(width)))];
-    let in_place = Some(InPlace { input: 1, output: 1, first_launch: 0 });
+    let in_place = vec![InPlace { input: 1, output: 1, copy: None }];
     Ok(NodePlan { in_place, ..planned(&KERNEL, launches, 0) })
 }

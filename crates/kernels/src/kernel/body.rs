@@ -1,0 +1,133 @@
+//! Bodies of fused operators, as planners read them: the nodes within, and which input or output of the fused operator each
+//! of their values is.
+
+use super::Request;
+use super::source::wrong_op;
+use crate::plan::Arg;
+use tapml_graph::{DType, Error, Graph, Node, Op, Origin, Result, TensorType, ValueId};
+
+/// The body of a fused operator.
+pub struct Body<'a> {
+    graph: &'a Graph,
+    inputs: Vec<ValueId>,
+}
+
+impl<'a> Body<'a> {
+    /// That of the request's operator.
+    pub fn of_request(request: &'a Request) -> Result<Body<'a>> {
+        let Op::Fused(fused) = request.op else { return Err(wrong_op(request)) };
+        let graph = fused.body();
+        Ok(Body { graph, inputs: graph.inputs().map(|(id, _)| id).collect() })
+    }
+
+    /// The nodes in order.
+    pub fn nodes(&self) -> &'a [Node] {
+        self.graph.nodes()
+    }
+
+    /// The only node that is such; an error of kind `Unsupported` if there is none, or are several.
+    pub fn only(&self, what: &str, wanted: impl Fn(&Op) -> bool) -> Result<&'a Node> {
+        self.maybe(wanted).ok_or_else(|| Error::unsupported(format!("the kernel needs one {what}")))
+    }
+
+    /// The only node that is such, if there is exactly one.
+    pub fn maybe(&self, wanted: impl Fn(&Op) -> bool) -> Option<&'a Node> {
+        let mut found = self.graph.nodes().iter().filter(|node| wanted(&node.op));
+        let first = found.next();
+        first.filter(|_| found.next().is_none())
+    }
+
+    /// The node that computes a value.
+    pub fn maker(&self, value: ValueId) -> Option<&'a Node> {
+        match self.graph.value(value).origin {
+            Origin::Node { node, .. } => Some(self.graph.node(node)),
+            _ => None,
+        }
+    }
+
+    /// The type of a value.
+    pub fn ty(&self, value: ValueId) -> &'a TensorType {
+        &self.graph.value(value).ty
+    }
+
+    /// The types of a node's inputs.
+    pub fn types(&self, node: &Node) -> Vec<TensorType> {
+        self.graph.input_types(node)
+    }
+
+    /// The argument of a launch that reads a value from outside. Fails if the value is computed within.
+    pub fn read(&self, value: ValueId) -> Result<Arg> {
+        let index = self.inputs.iter().position(|&input| input == value);
+        let index = index.ok_or_else(|| {
+            let name = &self.graph.value(value).name;
+            Error::unsupported(format!("`{name}` is computed within the fused operator"))
+        })?;
+        Ok(Arg::Input { index, offset: 0, len: 0 })
+    }
+
+    /// The arguments that read these values.
+    pub fn read_all(&self, values: impl IntoIterator<Item = ValueId>) -> Result<Vec<Arg>> {
+        values.into_iter().map(|value| self.read(value)).collect()
+    }
+
+    /// Which output of the fused operator a value is.
+    pub fn output(&self, value: ValueId) -> Option<usize> {
+        self.graph.outputs().iter().position(|output| output.value == value)
+    }
+
+    /// The argument of a launch that writes a value. Fails if it is no output.
+    pub fn write(&self, value: ValueId) -> Result<Arg> {
+        let name = || Error::unsupported(format!("`{}` is no output", self.graph.value(value).name));
+        self.output(value).map(Arg::Output).ok_or_else(name)
+    }
+
+    /// Fails if the fused operator gives values that a kernel does not write.
+    pub fn expect_outputs(&self, written: &[Arg]) -> Result<()> {
+        let given = (0..self.graph.outputs().len()).all(|at| written.contains(&Arg::Output(at)));
+        if given { Ok(()) } else { Err(Error::unsupported("the kernel does not write all of the outputs")) }
+    }
+
+    /// Which input of the fused operator a value is.
+    pub fn input(&self, value: ValueId) -> Option<usize> {
+        self.inputs.iter().position(|&input| input == value)
+    }
+}
+
+/// A body of `norm_linear`: a normalised row and its projections.
+pub struct Normalised<'a> {
+    /// See [`tapml_graph::op::RmsNorm::eps`].
+    pub eps: f32,
+    /// See [`tapml_graph::op::RmsNorm::offset`].
+    pub offset: f32,
+    /// Storage of the norm's weight.
+    pub dtype: DType,
+    /// What is normalised: a row, or the two terms of a sum.
+    pub terms: Vec<ValueId>,
+    /// The sum of the terms, if there are two.
+    pub sum: Option<ValueId>,
+    /// The norm's weight.
+    pub weight: ValueId,
+    /// The projections.
+    pub products: Vec<&'a Node>,
+}
+
+impl<'a> Normalised<'a> {
+    /// Fails if the body is no such.
+    pub fn of(body: &Body<'a>) -> Result<Normalised<'a>> {
+        let norm = body.only("norm", |op| matches!(op, Op::RmsNorm(_)))?;
+        let (Op::RmsNorm(op), [x, weight]) = (&norm.op, &norm.inputs[..]) else {
+            return Err(Error::unsupported("the kernel needs a norm with a weight"));
+        };
+        let add = body.maker(*x).filter(|node| matches!(node.op, Op::Add(_)));
+        let front = |op: &Op| matches!(op, Op::RmsNorm(_) | Op::Add(_) | Op::LastRow(_));
+        Ok(Normalised {
+            eps: op.eps,
+            offset: op.offset,
+            dtype: body.ty(*weight).dtype,
+            terms: add.map_or(vec![*x], |add| add.inputs.clone()),
+            sum: add.map(|_| *x),
+            weight: *weight,
+            products: body.nodes().iter().filter(|node| !front(&node.op)).collect(),
+        })
+    }
+}

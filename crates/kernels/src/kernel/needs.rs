@@ -1,0 +1,86 @@
+//! What a kernel asks of a device, and of a call: features and numbers of rows, never a platform's name.
+
+use tapml_device::DeviceInfo;
+
+/// What a kernel asks of a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Needs {
+    /// Subgroup operations.
+    pub subgroups: bool,
+    /// Products of 16 by 16 by 16 on tensor cores (cooperative matrices).
+    pub cooperative_matrices: bool,
+    /// CUDA C++ for chips of at least this compute capability, times ten.
+    pub cuda: Option<u32>,
+    /// CUDA C++ for chips of exactly this compute capability, times ten: instructions that no other has.
+    pub cuda_exactly: Option<u32>,
+}
+
+impl Needs {
+    /// Nothing beyond what every device has.
+    pub const NOTHING: Needs =
+        Needs { subgroups: false, cooperative_matrices: false, cuda: None, cuda_exactly: None };
+    /// Subgroup operations.
+    pub const SUBGROUPS: Needs = Needs { subgroups: true, ..Needs::NOTHING };
+    /// Cooperative matrices.
+    pub const COOPERATIVE_MATRICES: Needs = Needs { cooperative_matrices: true, ..Needs::SUBGROUPS };
+
+    /// CUDA C++ from this compute capability on, times ten.
+    pub const fn cuda(least: u32) -> Needs {
+        Needs { cuda: Some(least), ..Needs::NOTHING }
+    }
+
+    /// CUDA C++ of this compute capability alone, times ten.
+    pub const fn cuda_exactly(chip: u32) -> Needs {
+        Needs { cuda_exactly: Some(chip), ..Needs::NOTHING }
+    }
+
+    /// The first need that a device does not meet, in words.
+    pub fn missing(&self, info: &DeviceInfo) -> Option<String> {
+        let features = &info.features;
+        if self.subgroups && features.subgroups.is_none() {
+            return Some("subgroup operations".into());
+        }
+        if self.cooperative_matrices && !features.matrices {
+            return Some("tensor cores".into());
+        }
+        let capability = |chip: u32| format!("{}.{}", chip / 10, chip % 10);
+        if let Some(least) = self.cuda
+            && features.cuda < Some(least)
+        {
+            return Some(format!("CUDA and compute capability {} at least", capability(least)));
+        }
+        if let Some(chip) = self.cuda_exactly
+            && features.cuda != Some(chip)
+        {
+            return Some(format!("CUDA and compute capability {}", capability(chip)));
+        }
+        None
+    }
+}
+
+/// Numbers of rows of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RowCount {
+    /// One: a step of generation, or what there is only one row of.
+    One,
+    /// Any other number, or a number that is not known when a node is planned.
+    Many,
+    /// Any.
+    Any,
+}
+
+impl RowCount {
+    /// Whether a kernel of these serves a call of those.
+    pub fn include(self, call: RowCount) -> bool {
+        self == RowCount::Any || self == call
+    }
+
+    /// In words.
+    pub fn name(self) -> &'static str {
+        match self {
+            RowCount::One => "one row",
+            RowCount::Many => "many rows",
+            RowCount::Any => "any number of rows",
+        }
+    }
+}
