@@ -1,30 +1,26 @@
 //! The built-in kernels by name, each as a sample of its operator launches it.
 
-use crate::kernel::argmax;
-use crate::kernel::attention::{self, keep, split};
-use crate::kernel::product::{matrix, row};
+use crate::choose::{plan_by, rows_of};
+use crate::kernel::settings::{self, Setting};
 use crate::kernel::source::is_prelude;
-use crate::kernel::{KERNELS, KernelRow};
-use crate::plan::{Launch, NodePlan, plan_settings, plan_variants};
+use crate::kernel::{KERNELS, KernelRow, Needs, argmax, attention, product};
+use crate::plan::{Launch, NodePlan, Phase};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 use tapml_device::{AdapterKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
-use tapml_graph::op::{OPS, Sample};
-use tapml_graph::{DType, Error, Op, Result, TensorType};
+use tapml_graph::op::{Sample, samples_of};
+use tapml_graph::{DType, Error, Result, TensorType};
 
-/// The variant that every operator has.
+/// The kernel that every operator has.
 const PORTABLE: &str = "portable";
 
-/// What gives the ways of running a node.
-type Ways = fn(&Op, &[TensorType], &DeviceInfo) -> Result<Vec<NodePlan>>;
-
-/// A built-in kernel, specialised for a sample of its operator. Bindings and names of constants do not depend on the
-/// sample.
+/// A built-in kernel, specialised for a sample of its operator. Bindings and names of constants depend on the sample only
+/// where the text is put together for it, as that of products of one row is.
 #[derive(Clone, Debug)]
 pub struct BuiltIn {
     /// The operator.
     pub op: &'static str,
-    /// Operator and variant, such as `add/row`.
+    /// The row of the kernel list, such as `add/row`.
     pub kernel: String,
     /// The case.
     pub sample: Sample,
@@ -42,7 +38,36 @@ pub fn any_device() -> DeviceInfo {
         driver: String::new(),
         kind: AdapterKind::Other,
         limits: Limits::WEBGPU,
-        features: Features { f16: true, subgroups: None, cuda: None, matrices: false },
+        features: Features { f16: true, ..Features::default() },
+    }
+}
+
+/// Bytes of shared memory, and invocations of a block, of chips that take CUDA kernels.
+const CUDA_MEMORY: u32 = 227 << 10;
+const CUDA_INVOCATIONS: u32 = 1024;
+
+impl Needs {
+    /// A device like this one that has what is needed.
+    pub fn met_by(&self, info: &DeviceInfo) -> DeviceInfo {
+        let mut info = info.clone();
+        if self.missing(&info).is_none() {
+            return info;
+        }
+        let (features, limits) = (&mut info.features, &mut info.limits);
+        if self.subgroups {
+            (features.subgroups, features.device_barriers) = (Some((32, 32)), true);
+            limits.max_storage_buffers = limits.max_storage_buffers.max(16);
+            limits.max_workgroup_memory = limits.max_workgroup_memory.max(48 << 10);
+        }
+        features.matrices |= self.cooperative_matrices;
+        if let Some(chip) = self.cuda.max(self.cuda_exactly) {
+            features.cuda = Some(chip);
+            limits.max_workgroup_memory = CUDA_MEMORY;
+            limits.max_invocations = CUDA_INVOCATIONS;
+            limits.max_workgroup_size = [CUDA_INVOCATIONS, CUDA_INVOCATIONS, 64];
+            limits.max_storage_buffers = 64;
+        }
+        info
     }
 }
 
@@ -51,15 +76,11 @@ pub fn any_device() -> DeviceInfo {
 pub fn is_built_in(desc: &KernelDesc) -> bool {
     static TEXTS: OnceLock<HashSet<String>> = OnceLock::new();
     let texts = TEXTS.get_or_init(|| {
-        let any = any_device();
-        let features = Features { subgroups: Some((32, 32)), ..any.features };
-        let able = DeviceInfo { features, ..any };
-        let samples =
-            KERNELS.iter().filter_map(|row| BuiltIn::samples(row, &able, plan_variants).ok()).flatten();
+        let samples = KERNELS.iter().flat_map(|row| BuiltIn::of_row(row, &any_device()).0);
         let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
-        let rows = row::texts().into_iter().chain(attention::row::texts());
-        let matrices = matrix::texts().chain(attention::matrix::texts());
-        let others = argmax::TEXTS.into_iter().chain([split::JOINED_TEXT, keep::TEXT]).map(String::from);
+        let rows = product::row::texts().into_iter().chain(attention::row::texts());
+        let matrices = product::matrix::texts().chain(attention::matrix::texts());
+        let others = argmax::TEXTS.into_iter().map(String::from);
         of_samples.chain(rows).chain(matrices).chain(others).collect()
     });
     let Source { language, prelude, text, .. } = &desc.source;
@@ -67,67 +88,82 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
 }
 
 impl BuiltIn {
-    /// The kernel of this name: an operator, whose portable kernel that is, or operator and variant, such as `add/row`, with
-    /// a setting behind it or without. If there is one for the dtype, which is f32 or f16, as a sample with activations of it launches it.
+    /// The kernel of this name: a row of the kernel list such as `add/row`, with a setting behind it or without, or an
+    /// operator, whose portable kernel that is. If there is one for the dtype, which is f32 or f16, as a sample with
+    /// activations of it launches it. A device that does not have what the kernel needs is taken to have it.
     ///
-    /// Fails with [`tapml_graph::ErrorKind::InvalidInput`] on an unknown name, and as [`crate::plan_node`] if the device
-    /// cannot serve the operator.
+    /// Fails with [`tapml_graph::ErrorKind::InvalidInput`] on an unknown name, and as [`crate::plan_node`] if the device's
+    /// limits do not suffice.
     pub fn find(name: &str, dtype: DType, info: &DeviceInfo) -> Result<BuiltIn> {
-        let (op, variant) = name.split_once('/').unwrap_or((name, PORTABLE));
-        let (all, kernel) = (BuiltIn::samples(row(op)?, info, plan_settings)?, format!("{op}/{variant}"));
-        let mut known: Vec<String> = Vec::new();
-        for one in &all {
-            if !known.contains(&one.kernel) {
-                known.push(one.kernel.clone());
-            }
-        }
+        let (kernel, setting) = Setting::parse(name);
+        let op = kernel.split_once('/').map_or(kernel, |(op, _)| op);
+        let kernel = if kernel.contains('/') { kernel.to_string() } else { format!("{op}/{PORTABLE}") };
+        let row = rows_of(op).find(|row| row.names(&kernel)).filter(|_| setting.is_of(name));
+        let row = row.ok_or_else(|| unknown(op, name))?;
+        let (served, refused) = BuiltIn::of_row_with(row, &kernel, setting, info);
         let fits = |b: &BuiltIn| b.main().is_some_and(|main| main.desc.needs_f16 == (dtype == DType::F16));
-        let own = all.into_iter().filter(|b| b.kernel == kernel);
-        own.min_by_key(|b| !fits(b)).ok_or_else(|| {
-            Error::invalid(format!("operator `{op}` has no kernel `{name}`"))
-                .with_hint(format!("known: {}", known.join(", ")))
+        let found = served.into_iter().min_by_key(|b| !fits(b));
+        found.ok_or_else(|| {
+            refused.unwrap_or_else(|| Error::bug(format!("no sample of `{op}` runs by `{kernel}`")))
         })
     }
 
-    /// Every built-in kernel once, with its default setting and f32 activations, in the order of the operators.
-    pub fn all(info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
-        let mut all: Vec<BuiltIn> = Vec::new();
-        for row in KERNELS {
-            for one in BuiltIn::samples(row, info, plan_variants)? {
-                if all.iter().all(|known| known.kernel != one.kernel) {
-                    all.push(BuiltIn::find(&one.kernel, DType::F32, info)?);
-                }
-            }
-        }
-        Ok(all)
+    /// The kernel of this name, at every sample that it serves; first the one that [`BuiltIn::find`] gives for f32. Fails
+    /// as that.
+    pub(crate) fn cases(name: &str, info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
+        let first = BuiltIn::find(name, DType::F32, info)?;
+        let (kernel, setting) = Setting::parse(&first.kernel);
+        let rows = rows_of(first.op).filter(|row| row.names(kernel));
+        let others: Vec<BuiltIn> =
+            rows.flat_map(|row| BuiltIn::of_row_with(row, kernel, setting, info).0).collect();
+        Ok(std::iter::once(first).chain(others).collect())
     }
 
-    /// The samples of an operator that the device serves; fails if there is none.
-    fn samples(row: &'static KernelRow, info: &DeviceInfo, ways: Ways) -> Result<Vec<BuiltIn>> {
-        let samples = OPS.iter().find(|op| op.name == row.op).map(|op| (op.samples)()).unwrap_or_default();
+    /// Every built-in kernel once, with its default setting and f32 activations where it has them, in the order of the list.
+    pub fn all(info: &DeviceInfo) -> Result<Vec<BuiltIn>> {
+        let names = KERNELS.iter().flat_map(|row| std::iter::once(row.name).chain(row.also));
+        names.map(|name| BuiltIn::find(name, DType::F32, info)).collect()
+    }
+
+    /// The samples that a row serves under any of its names, and why another is not.
+    fn of_row(row: &'static KernelRow, info: &DeviceInfo) -> (Vec<BuiltIn>, Option<Error>) {
+        let names = std::iter::once(row.name).chain(row.also);
+        let (mut all, mut refused) = (Vec::new(), None);
+        for name in names {
+            let (served, error) = BuiltIn::of_row_with(row, name, Setting::default(), info);
+            all.extend(served);
+            refused = refused.or(error);
+        }
+        (all, refused)
+    }
+
+    fn of_row_with(
+        row: &'static KernelRow,
+        kernel: &str,
+        setting: Setting,
+        info: &DeviceInfo,
+    ) -> (Vec<BuiltIn>, Option<Error>) {
+        let info = row.needs.met_by(info);
         let (mut served, mut refused) = (Vec::new(), None);
-        for sample in samples {
-            match BuiltIn::of(row, sample, info, ways) {
-                Ok(ways) => served.extend(ways),
+        for sample in samples_of(row.op()) {
+            let (inputs, phase) = (sample.types(), Phase::of_run(&sample.symbols));
+            let planned = plan_by(row, kernel, (&sample.op, &inputs), phase, &info, setting);
+            match planned.and_then(|plan| Ok((plan, sample.op.infer(&inputs)?))) {
+                Ok((plan, outputs)) => {
+                    let kernel = plan.kernel.clone();
+                    served.push(BuiltIn { op: row.op(), kernel, sample, outputs, plan });
+                }
                 Err(error) => refused = refused.or(Some(error)),
             }
         }
-        match (served.is_empty(), refused) {
-            (true, Some(error)) => Err(error),
-            (true, None) => Err(Error::bug(format!("operator `{}` has no sample", row.op))),
-            (false, _) => Ok(served),
-        }
+        (served, refused)
     }
 
-    /// Every way of running a sample.
-    fn of(row: &'static KernelRow, sample: Sample, info: &DeviceInfo, ways: Ways) -> Result<Vec<BuiltIn>> {
-        let inputs = sample.types();
-        let outputs = sample.op.infer(&inputs)?;
-        let one = |plan: NodePlan| {
-            let (sample, outputs) = (sample.clone(), outputs.clone());
-            BuiltIn { op: row.op, kernel: plan.kernel.clone(), sample, outputs, plan }
-        };
-        Ok(ways(&sample.op, &inputs, info)?.into_iter().map(one).collect())
+    /// A device like this one on which the kernel can run.
+    pub fn device(&self, info: &DeviceInfo) -> DeviceInfo {
+        let plain = Setting::parse(&self.kernel).0;
+        let row = rows_of(self.op).find(|row| row.names(plain));
+        row.map_or_else(|| info.clone(), |row| row.needs.met_by(info))
     }
 
     /// The kernel's launch; of several parts of a weight the first.
@@ -147,10 +183,25 @@ impl BuiltIn {
     }
 }
 
-/// The row of an operator in the kernel list.
-fn row(op: &str) -> Result<&'static KernelRow> {
-    KERNELS.iter().find(|row| row.op == op).ok_or_else(|| {
-        let known: Vec<&str> = KERNELS.iter().map(|row| row.op).collect();
-        Error::invalid(format!("unknown operator `{op}`")).with_hint(format!("known: {}", known.join(", ")))
-    })
+/// The error of a name that no row has, or of a setting that its row does not have.
+fn unknown(op: &str, name: &str) -> Error {
+    let (kernel, setting) = Setting::parse(name);
+    let settings: Vec<String> =
+        settings::rows_of(kernel).map(|row| format!("{kernel}@{}", row.setting)).collect();
+    if !setting.is_of(name) && rows_of(op).any(|row| row.names(kernel)) {
+        let known = match settings.is_empty() {
+            true => format!("it has its defaults alone, `{kernel}`"),
+            false => format!("known: {kernel}, {}", settings.join(", ")),
+        };
+        return Error::invalid(format!("kernel `{kernel}` has no setting `{name}`")).with_hint(known);
+    }
+    let mut known: Vec<&str> =
+        rows_of(op).flat_map(|row| std::iter::once(row.name).chain(row.also)).collect();
+    if !known.is_empty() {
+        return Error::invalid(format!("operator `{op}` has no kernel `{name}`"))
+            .with_hint(format!("known: {}", known.join(", ")));
+    }
+    known = KERNELS.iter().map(KernelRow::op).collect();
+    known.dedup();
+    Error::invalid(format!("unknown operator `{op}`")).with_hint(format!("known: {}", known.join(", ")))
 }

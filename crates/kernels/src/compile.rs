@@ -1,22 +1,22 @@
-//! Graph to program: plans every node, assigns buffers by lifetime, and lays out the steps.
+//! Graph to program: lowers the graph for each phase, plans every node, assigns buffers by lifetime, and lays out the
+//! steps.
 
-mod join;
+mod list;
 mod trace;
 
 pub use trace::{Traced, is_trace, trace_port};
 
+use crate::lower::{Fusing, lower};
 use crate::memory::Buffers;
 use crate::overrides::Overrides;
-use crate::plan::{Arg, Launch, NodePlan, SYMBOLS, When};
+use crate::plan::{NodePlan, Phase, SYMBOLS};
 use crate::planner::Planner;
-use crate::program::{Content, Port, Program, SCHEMA, Slice, StatePort, Step, bytes_at_capacity, largest};
-use join::Joins;
+use crate::program::{Content, Port, Program, SCHEMA, StatePort, Step, bytes_at_capacity};
+use list::List;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use tapml_device::{DeviceInfo, KernelDesc};
-use tapml_graph::{
-    Context, Error, ErrorKind, Extent, Graph, Node, Op, Origin, Result, Symbols, TensorType, ValueId,
-};
+use tapml_graph::{Context, Error, ErrorKind, Graph, Result, Symbols, TensorType};
 
 /// A quiet NaN as f32, and as both of two f16 or bf16.
 pub const POISON: u32 = 0x7fc1_7fc2;
@@ -30,6 +30,8 @@ pub struct CompileOptions {
     pub context: Option<u64>,
     /// Kernels to use instead of the built-in ones.
     pub overrides: Overrides,
+    /// Which fused operators may take the place of nodes.
+    pub fusing: Fusing,
     /// Whether a buffer serves several values whose lifetimes do not overlap.
     pub reuse_memory: bool,
     /// Whether a buffer is filled with NaNs before each value is written to it, so that a kernel which reads what nobody
@@ -41,39 +43,45 @@ pub struct CompileOptions {
 }
 
 impl CompileOptions {
-    /// Up to these sizes, with built-in kernels, memory reused, nothing poisoned.
+    /// Up to these sizes, with built-in kernels and fusions, memory reused, nothing poisoned.
     pub fn new(capacity: Symbols) -> CompileOptions {
         CompileOptions {
             capacity,
             context: None,
             overrides: Overrides::default(),
+            fusing: Fusing::All,
             reuse_memory: true,
             poison: false,
             trace: HashSet::new(),
         }
+    }
+
+    /// The fusions of a program of these options: nodes that someone looks at one by one run by themselves.
+    fn fusing(&self) -> &Fusing {
+        let watched = self.poison || !self.trace.is_empty();
+        if watched { &Fusing::Off } else { &self.fusing }
     }
 }
 
 /// Compiles a graph for devices like this one. One program serves every `n` and `p` up to the capacity.
 ///
 /// A growing state whose new rows an appending operator adds is extended in place, and a fixed state that its last user
-/// advances is advanced in place where the kernel can; any other state is copied back at the end of a run. Fails with [`ErrorKind::Unsupported`] and a list of every node that has no kernel at its types.
+/// advances is advanced in place where the kernel can; any other state is copied back at the end of a run. Fails with
+/// [`ErrorKind::Unsupported`] and a list of every node that has no kernel at its types.
 pub fn compile(graph: &Graph, info: &DeviceInfo, options: &CompileOptions) -> Result<Program> {
     compile_with(graph, &mut Planner::new(info.clone(), options.overrides.clone()), options)
 }
 
 /// As [`compile`] with the plans, the device and the user's kernels of a planner, which may have served other graphs.
 pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptions) -> Result<Program> {
-    let plans = plan_all(graph, planner)?;
-    let debugged = options.poison || !options.trace.is_empty();
-    // Every node's own kernels run where nodes are looked at one by one, or are the user's.
-    let joins = match debugged || !options.overrides.is_empty() {
-        true => Joins::default(),
-        false => Joins::of(graph, &plans, planner.info()),
-    };
-    let compiled = Compiler::new(graph, planner.info(), options, joins).and_then(|mut compiler| {
-        for (index, (node, plan)) in graph.nodes().iter().zip(&plans).enumerate() {
-            compiler.node(index, node, plan).context(|| format!("node `{}`", node.name))?;
+    let prefill = Lowered::of(graph, Phase::Prefill, planner, options)?;
+    let decode = Lowered::of(graph, Phase::Decode, planner, options)?;
+    let compiled = Compiler::new(graph, planner.info(), options).and_then(|mut compiler| {
+        if prefill.runs_as(&decode) {
+            compiler.list(&prefill, None)?;
+        } else {
+            compiler.list(&prefill, Some(Phase::Prefill))?;
+            compiler.list(&decode, Some(Phase::Decode))?;
         }
         compiler.finish()
     });
@@ -82,11 +90,31 @@ pub fn compile_with(graph: &Graph, planner: &mut Planner, options: &CompileOptio
     Ok(program)
 }
 
+/// A graph as it runs in one phase, with the plan of every node.
+struct Lowered {
+    graph: Graph,
+    plans: Vec<Arc<NodePlan>>,
+}
+
+impl Lowered {
+    fn of(graph: &Graph, phase: Phase, planner: &mut Planner, options: &CompileOptions) -> Result<Lowered> {
+        let graph = lower(graph, phase, options.fusing(), planner)?;
+        let plans = plan_all(&graph, phase, planner)?;
+        Ok(Lowered { graph, plans })
+    }
+
+    /// Whether both phases are one: the same nodes by the same kernels.
+    fn runs_as(&self, other: &Lowered) -> bool {
+        let same = |(a, b): (&Arc<NodePlan>, &Arc<NodePlan>)| a.kernel == b.kernel && a.hash == b.hash;
+        self.graph == other.graph && self.plans.iter().zip(&other.plans).all(same)
+    }
+}
+
 /// The plan of every node, or one error that lists all that are unsupported.
-fn plan_all(graph: &Graph, planner: &mut Planner) -> Result<Vec<Arc<NodePlan>>> {
+fn plan_all(graph: &Graph, phase: Phase, planner: &mut Planner) -> Result<Vec<Arc<NodePlan>>> {
     let (mut plans, mut refused) = (Vec::new(), Vec::new());
     for node in graph.nodes() {
-        match planner.plan(&node.op, &graph.input_types(node)) {
+        match planner.plan(&node.op, &graph.input_types(node), phase) {
             Ok(plan) => plans.push(plan),
             Err(e) if e.kind() == ErrorKind::Unsupported => {
                 refused.push(e.context(format!("node `{}`", node.name)))
@@ -108,84 +136,73 @@ fn plan_all(graph: &Graph, planner: &mut Planner) -> Result<Vec<Arc<NodePlan>>> 
     }
 }
 
-/// Where a value lies.
-#[derive(Clone, Copy, PartialEq)]
-enum Home {
-    /// Not computed yet, or a weight, whose buffers are made part by part as they are bound.
-    None,
-    /// A buffer that stays: an input, a state, a result.
-    Fixed(u32),
-    /// A buffer that is given back after the last use.
-    Shared(u32),
-}
+/// Part of a weight: its name, first byte and bytes.
+type WeightPart = (String, u64, u64);
 
+/// A program in the making: what the lists of both phases share.
 struct Compiler<'a> {
-    graph: &'a Graph,
+    /// The graph that is compiled; lowered ones have its inputs, results and states.
+    source: &'a Graph,
     options: &'a CompileOptions,
     buffers: Buffers,
-    homes: Vec<Home>,
-    /// The last node that uses each value.
-    last_use: Vec<Option<usize>>,
-    /// Values that must outlive the last node.
-    kept: Vec<bool>,
-    weights: HashMap<(ValueId, u64, u64), u32>,
+    weights: HashMap<WeightPart, u32>,
     kernels: Vec<KernelDesc>,
     kernel_index: HashMap<Vec<u8>, u32>,
     steps: Vec<Step>,
     symbols: u32,
-    /// Buffers that joined launches keep to themselves, by their size.
-    kept_bytes: HashMap<u64, u32>,
+    inputs: Vec<u32>,
+    /// The buffer of each state.
+    states: Vec<u32>,
+    /// The buffers of values that outlive a run, by the values' names.
+    results: HashMap<String, u32>,
+    /// Memory that rows of the kernel list keep to themselves, by row and bytes.
+    kept: HashMap<(String, u64), u32>,
     max_groups: u32,
-    /// The buffer of each state, and whether the run extends or advances it in place.
-    states: Vec<(u32, bool)>,
     traces: Vec<trace::Trace>,
-    joins: Joins,
 }
 
 impl<'a> Compiler<'a> {
-    fn new(
-        graph: &'a Graph,
-        info: &DeviceInfo,
-        options: &'a CompileOptions,
-        joins: Joins,
-    ) -> Result<Compiler<'a>> {
+    fn new(source: &'a Graph, info: &DeviceInfo, options: &'a CompileOptions) -> Result<Compiler<'a>> {
         let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
         let mut buffers = Buffers::new(options.reuse_memory, limit);
         let symbols = buffers.add("symbols", 16, Content::Symbols)?;
-        let mut kept = vec![false; graph.values().len()];
-        let results = graph.outputs().iter().map(|o| o.value).chain(graph.states().iter().map(|s| s.output));
-        results.for_each(|v| kept[v.0 as usize] = true);
         let mut compiler = Compiler {
-            graph,
+            source,
             options,
             buffers,
-            homes: vec![Home::None; graph.values().len()],
-            last_use: joins.last_uses(graph),
-            kept,
             weights: HashMap::new(),
             kernels: Vec::new(),
             kernel_index: HashMap::new(),
             steps: Vec::new(),
             symbols,
-            kept_bytes: HashMap::new(),
-            max_groups: info.limits.max_groups_per_dim,
+            inputs: Vec::new(),
             states: Vec::new(),
+            results: HashMap::new(),
+            kept: HashMap::new(),
+            max_groups: info.limits.max_groups_per_dim,
             traces: Vec::new(),
-            joins,
         };
-        for (id, value) in graph.inputs() {
+        for (_, value) in source.inputs() {
             let size = compiler.bytes(&value.name, &value.ty)?;
             let buffer = compiler.buffers.add(&value.name, size, Content::Activation)?;
-            compiler.homes[id.0 as usize] = Home::Fixed(buffer);
+            compiler.inputs.push(buffer);
         }
-        for state in graph.states() {
-            let after = compiler.bytes(&state.name, &graph.value(state.output).ty)?;
-            let size = after.max(compiler.bytes(&state.name, &graph.value(state.input).ty)?);
+        for state in source.states() {
+            let after = compiler.bytes(&state.name, &source.value(state.output).ty)?;
+            let size = after.max(compiler.bytes(&state.name, &source.value(state.input).ty)?);
             let buffer = compiler.buffers.add(&state.name, size, Content::State)?;
-            compiler.homes[state.input.0 as usize] = Home::Fixed(buffer);
-            compiler.states.push((buffer, state.input == state.output));
+            compiler.states.push(buffer);
         }
         Ok(compiler)
+    }
+
+    /// The steps of a lowered graph, for one phase or for both.
+    fn list(&mut self, lowered: &Lowered, phase: Option<Phase>) -> Result<()> {
+        let mut list = List::new(self, &lowered.graph, phase)?;
+        for (index, (node, plan)) in lowered.graph.nodes().iter().zip(&lowered.plans).enumerate() {
+            list.node(index, node, plan).context(|| format!("node `{}`", node.name))?;
+        }
+        list.finish()
     }
 
     fn bytes(&self, name: &str, ty: &TensorType) -> Result<u64> {
@@ -194,164 +211,19 @@ impl<'a> Compiler<'a> {
         })
     }
 
-    fn node(&mut self, index: usize, node: &Node, plan: &NodePlan) -> Result<()> {
-        self.trace_inputs(node)?;
-        let extended = self.state_in_place(index, node, plan);
-        for (k, &output) in node.outputs.iter().enumerate() {
-            match extended {
-                Some((state, at)) if at == k => {
-                    self.homes[output.0 as usize] = Home::Fixed(self.states[state].0);
-                }
-                _ => self.house(output)?,
-            }
-        }
-        let mut scratch = Vec::new();
-        for (k, extent) in plan.scratch.iter().enumerate() {
-            let size = largest(&extent.dim, &self.options.capacity, self.options.context);
-            let size = size.ok_or_else(|| Error::unsupported("the size of scratch memory overflows"))?;
-            let size = size.div_ceil(u64::from(extent.divisor.max(1)));
-            scratch.push(self.buffers.take(&format!("{}.scratch{k}", node.name), size)?);
-            self.poison(scratch[k]);
-        }
-        let first = match (extended, plan.in_place) {
-            (Some(_), Some(in_place)) => in_place.first_launch,
-            _ => 0,
-        };
-        for launch in plan.launches.iter().skip(first) {
-            if let Some(when) = self.joins.remaining(index, launch.when) {
-                self.launch(node, launch, when, plan, &scratch)?;
-            }
-        }
-        let joined = self.joined(index, node, &scratch)?;
-        self.trace_outputs(node)?;
-        if let Some((state, _)) = extended {
-            self.states[state].1 = true;
-        }
-        scratch.into_iter().for_each(|buffer| self.buffers.give(buffer));
-        self.release(index, node.inputs.iter().chain(&node.outputs).chain(&joined));
-        Ok(())
-    }
-
-    /// The state that this node extends or advances in place, and by which output. One that is advanced is lost: nobody
-    /// may need it afterwards.
-    fn state_in_place(&self, index: usize, node: &Node, plan: &NodePlan) -> Option<(usize, usize)> {
-        let in_place = plan.in_place?;
-        let before = *node.inputs.get(in_place.input)?;
-        let Origin::State(state) = self.graph.value(before).origin else { return None };
-        let at = before.0 as usize;
-        let uses = node.inputs.iter().filter(|&&v| v == before).count();
-        let lost = self.last_use[at] == Some(index) && !self.kept[at] && uses == 1;
-        let after = self.graph.states().get(state as usize)?.output;
-        let advanced = node.outputs.get(in_place.output) == Some(&after);
-        ((node.op.appends() || lost) && advanced).then_some((state as usize, in_place.output))
-    }
-
-    /// Gives a value a buffer, unless it has one.
-    fn house(&mut self, output: ValueId) -> Result<()> {
-        let at = output.0 as usize;
-        if self.homes[at] == Home::None {
-            let value = self.graph.value(output);
-            let size = self.bytes(&value.name, &value.ty)?;
-            let buffer = self.buffers.take(&value.name, size)?;
-            self.poison(buffer);
-            self.homes[at] = if self.kept[at] { Home::Fixed(buffer) } else { Home::Shared(buffer) };
-        }
-        Ok(())
-    }
-
-    fn poison(&mut self, buffer: u32) {
-        if self.options.poison {
-            self.steps.push(Step::Fill { buffer, word: POISON });
-        }
-    }
-
-    fn launch(
-        &mut self,
-        node: &Node,
-        launch: &Launch,
-        when: When,
-        plan: &NodePlan,
-        scratch: &[u32],
-    ) -> Result<()> {
-        let mut bindings = Vec::with_capacity(launch.args.len());
-        for arg in &launch.args {
-            let whole = |buffer| Slice { buffer, offset: 0, size: 0 };
-            bindings.push(match *arg {
-                Arg::Input { index, offset, len } => self.input(node.inputs[index], offset, len)?,
-                Arg::Output(index) => whole(self.home(node.outputs[index])?),
-                Arg::Scratch(index) => whole(scratch[index]),
-                Arg::Constant(index) => whole(self.buffers.constant(&plan.constants[index])?),
-                Arg::Symbols => whole(self.symbols),
-            });
-        }
-        self.check_groups(launch)?;
-        let mut desc = launch.desc.clone();
-        desc.overlaps &= !self.computes_weights(node);
-        let kernel = self.kernel(&desc)?;
-        let groups = launch.groups.clone();
-        self.steps.push(Step::Dispatch { node: node.name.clone(), kernel, bindings, groups, when });
-        Ok(())
-    }
-
-    /// Whether a product's weights are what earlier nodes made: its kernel must not ask for them before these have ended.
-    fn computes_weights(&self, node: &Node) -> bool {
-        let product = matches!(
-            node.op,
-            Op::Linear(_) | Op::GatedLinear(_) | Op::QuantizedLinear(_) | Op::QuantizedGatedLinear(_)
-        );
-        let weight = |&value: &ValueId| self.graph.value(value).origin == Origin::Weight;
-        product && !node.inputs.iter().skip(1).all(weight)
-    }
-
-    /// Fails now rather than in a run if the grid at capacity is beyond the device's limit.
-    fn check_groups(&self, launch: &Launch) -> Result<()> {
-        for extent in &launch.groups {
-            let most = largest(&extent.dim, &self.options.capacity, self.options.context);
-            let most = most.map_or(u64::MAX, |m| m.div_ceil(u64::from(extent.divisor.max(1))));
-            if most > u64::from(self.max_groups) {
-                let (name, offered) = (&launch.desc.name, self.max_groups);
-                return Err(Error::unsupported(format!(
-                    "`{name}` takes {most} workgroups, the device allows {offered}"
-                ))
-                .with_detail("kernel", name)
-                .with_detail("limit", "max_groups_per_dim")
-                .with_detail("asked", most.to_string())
-                .with_detail("offered", offered.to_string())
-                .with_hint("compile for fewer tokens at a time"));
-            }
-        }
-        Ok(())
-    }
-
-    fn home(&self, value: ValueId) -> Result<u32> {
-        match self.homes[value.0 as usize] {
-            Home::Fixed(buffer) | Home::Shared(buffer) => Ok(buffer),
-            Home::None => {
-                let name = &self.graph.value(value).name;
-                Err(Error::unsupported(format!("`{name}` is a weight and a result at once")))
-            }
-        }
-    }
-
-    fn input(&mut self, value: ValueId, offset: u64, len: u64) -> Result<Slice> {
-        let described = self.graph.value(value);
-        if described.origin != Origin::Weight {
-            return Ok(Slice { buffer: self.home(value)?, offset, size: len });
-        }
-        let bytes = self.bytes(&described.name, &described.ty)?;
+    /// The buffer of a part of a weight; 0 bytes mean all from the first on.
+    fn weight(&mut self, name: &str, ty: &TensorType, offset: u64, len: u64) -> Result<u32> {
+        let bytes = self.bytes(name, ty)?;
         let len = if len == 0 { bytes.saturating_sub(offset) } else { len };
-        let buffer = match self.weights.get(&(value, offset, len)) {
-            Some(&known) => known,
-            None => {
-                let name = &described.name;
-                let content = Content::Weight { name: name.clone(), offset, len };
-                let label = if len == bytes { name.clone() } else { format!("{name}@{offset}") };
-                let added = self.buffers.add(&label, len, content)?;
-                self.weights.insert((value, offset, len), added);
-                added
-            }
-        };
-        Ok(Slice { buffer, offset: 0, size: 0 })
+        let key = (name.to_string(), offset, len);
+        if let Some(&known) = self.weights.get(&key) {
+            return Ok(known);
+        }
+        let content = Content::Weight { name: name.into(), offset, len };
+        let label = if len == bytes { name.to_string() } else { format!("{name}@{offset}") };
+        let added = self.buffers.add(&label, len, content)?;
+        self.weights.insert(key, added);
+        Ok(added)
     }
 
     fn kernel(&mut self, desc: &KernelDesc) -> Result<u32> {
@@ -364,51 +236,47 @@ impl<'a> Compiler<'a> {
         Ok(index)
     }
 
-    /// Gives back the buffers of values that nothing uses after this node.
-    fn release<'v>(&mut self, index: usize, values: impl Iterator<Item = &'v ValueId>) {
-        for &value in values {
-            let at = value.0 as usize;
-            if let Home::Shared(buffer) = self.homes[at]
-                && self.last_use[at].is_none_or(|last| last <= index)
-            {
-                self.buffers.give(buffer);
-                self.homes[at] = Home::None;
-            }
+    /// The memory of this size that a row of the kernel list keeps to itself.
+    fn kept(&mut self, row: &str, bytes: u64) -> Result<u32> {
+        let key = (row.to_string(), bytes);
+        if let Some(&buffer) = self.kept.get(&key) {
+            return Ok(buffer);
         }
+        let buffer = self.buffers.add("kept", bytes, Content::Activation)?;
+        self.kept.insert(key, buffer);
+        Ok(buffer)
     }
 
     fn finish(mut self) -> Result<Program> {
-        self.copy_states_back()?;
-        let graph = self.graph;
+        let source = self.source;
+        let result = |name: &str, results: &HashMap<String, u32>| {
+            let found = results.get(name).copied();
+            found.ok_or_else(|| Error::unsupported(format!("`{name}` is a weight and a result at once")))
+        };
         let mut outputs = Vec::new();
-        for output in graph.outputs() {
-            let value = graph.value(output.value);
-            if let Origin::State(state) = value.origin
-                && !self.states[state as usize].1
-            {
-                return Err(Error::unsupported(format!(
-                    "output `{}` is a state that the run overwrites",
-                    output.name
-                )));
-            }
-            let buffer = self.home(output.value)?;
+        for output in source.outputs() {
+            let value = source.value(output.value);
+            let buffer = result(&value.name, &self.results)?;
             outputs.push(Port { name: output.name.clone(), ty: value.ty.clone(), buffer });
         }
-        let mut inputs = Vec::new();
-        for (id, value) in graph.inputs() {
-            inputs.push(Port { name: value.name.clone(), ty: value.ty.clone(), buffer: self.home(id)? });
-        }
-        outputs.extend(self.trace_ports()?);
-        let states = graph.states().iter().zip(&self.states);
-        let states = states.map(|(state, &(buffer, _))| StatePort {
-            name: state.name.clone(),
-            ty: graph.value(state.input).ty.clone(),
+        let inputs = source.inputs().zip(&self.inputs);
+        let inputs = inputs.map(|((_, value), &buffer)| Port {
+            name: value.name.clone(),
+            ty: value.ty.clone(),
             buffer,
-            grows: state.grows(graph),
+        });
+        let inputs = inputs.collect();
+        outputs.extend(self.trace_ports()?);
+        let states = source.states().iter().zip(&self.states);
+        let states = states.map(|(state, &buffer)| StatePort {
+            name: state.name.clone(),
+            ty: source.value(state.input).ty.clone(),
+            buffer,
+            grows: state.grows(source),
         });
         Ok(Program {
             schema: SCHEMA,
-            name: graph.name().into(),
+            name: source.name().into(),
             symbols: SYMBOLS.to_vec(),
             capacity: self.options.capacity.clone(),
             context: self.options.context,
@@ -419,25 +287,5 @@ impl<'a> Compiler<'a> {
             inputs,
             outputs,
         })
-    }
-
-    /// States that were not changed in place take over their new values, whole buffers at capacity.
-    fn copy_states_back(&mut self) -> Result<()> {
-        for (index, state) in self.graph.states().iter().enumerate() {
-            let (dst, done) = self.states[index];
-            if done {
-                continue;
-            }
-            let src = self.home(state.output)?;
-            if self.states.iter().any(|&(buffer, _)| buffer == src) {
-                let text = format!("state `{}` takes over what another state holds", state.name);
-                return Err(Error::unsupported(text));
-            }
-            let len = self.bytes(&state.name, &self.graph.value(state.output).ty)?.next_multiple_of(4);
-            let len = Extent::of(len.min(self.buffers.size(src)).min(self.buffers.size(dst)));
-            let (src_offset, dst_offset) = (Extent::of(0u64), Extent::of(0u64));
-            self.steps.push(Step::Copy { src, src_offset, dst, dst_offset, len });
-        }
-        Ok(())
     }
 }

@@ -1,9 +1,34 @@
 //! The directives at the head of a user's kernel: `enable`, `requires` and `diagnostic`. WGSL wants them before all
-//! declarations, so before those that stand in front of the kernel.
+//! declarations, so before those that stand in front of the kernel. And what a comment line declares of its sums, such as
+//! `// accumulate: f32 serial`.
 
 use crate::wgsl;
 use tapml_device::{Language, Source};
-use tapml_graph::Result;
+use tapml_graph::{DType, Error, Result};
+
+/// How a user's kernel adds up, as its file declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DeclaredSums {
+    /// The dtype of sums.
+    pub dtype: DType,
+    /// The longest serial chain of additions.
+    pub chain: DeclaredChain,
+}
+
+/// The longest serial chain of additions that a user's kernel declares.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum DeclaredChain {
+    /// All terms of a sum are added one after the other.
+    Serial,
+    /// So many are.
+    Longest(u64),
+}
+
+/// What such a comment begins with.
+const ACCUMULATE: &str = "accumulate:";
+/// The forms of the declaration.
+const FORMS: &str =
+    "`// accumulate: f32 serial` or `// accumulate: f32 chain=N`, with f16 or f32 and N from 1 on";
 
 /// A kernel's text and what its directives said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,12 +41,16 @@ pub struct Directives {
     pub f16: bool,
     /// Whether `subgroups` is enabled.
     pub subgroups: bool,
+    /// How it declares to add up; `None` if it does not say.
+    pub sums: Option<DeclaredSums>,
 }
 
 impl Directives {
-    /// Takes the directives off a text; `file` is for messages. Fails on a directive that the front end does not know.
+    /// Takes the directives off a text; `file` is for messages. Fails on a directive that the front end does not know, and
+    /// on a declaration of sums in another form.
     pub fn split(file: &str, text: &str) -> Result<Directives> {
-        let mut found = Directives { text: text.to_string(), ..Directives::default() };
+        let sums = declared_sums(file, text)?;
+        let mut found = Directives { text: text.to_string(), sums, ..Directives::default() };
         let (mut at, mut head) = (0, String::new());
         while let Some((start, end)) = next(text, at) {
             let directive = plain(&text[start..end]);
@@ -59,6 +88,45 @@ impl Directives {
         };
         true
     }
+}
+
+/// What a comment line of a text declares of its sums.
+fn declared_sums(file: &str, text: &str) -> Result<Option<DeclaredSums>> {
+    let mut found = None;
+    for (number, line) in (1..).zip(text.lines()) {
+        let comment = line.trim_start().strip_prefix("//").map(str::trim);
+        let Some(declared) = comment.and_then(|text| text.strip_prefix(ACCUMULATE)) else { continue };
+        let at = |text: String| {
+            Error::invalid(format!("{file}:{number}: {text}"))
+                .with_detail("file", file)
+                .with_detail("line", number.to_string())
+                .with_hint("how a kernel adds up is declared in one comment line, which decides what rounding explains")
+        };
+        let sums = parse_sums(declared.trim())
+            .ok_or_else(|| at(format!("expected {FORMS}, found `{}`", comment.unwrap_or_default())))?;
+        if found.replace(sums).is_some() {
+            return Err(at("expected one declaration of how the kernel adds up, found a second one".into()));
+        }
+    }
+    Ok(found)
+}
+
+/// Reads `f32 serial` or `f32 chain=N`.
+fn parse_sums(text: &str) -> Option<DeclaredSums> {
+    let (dtype, chain) = text.split_once(char::is_whitespace)?;
+    let dtype = match dtype {
+        "f32" => DType::F32,
+        "f16" => DType::F16,
+        _ => return None,
+    };
+    let chain = match chain.trim() {
+        "serial" => DeclaredChain::Serial,
+        longest => {
+            let count = longest.strip_prefix("chain=")?.parse::<u32>().ok().filter(|&count| count > 0)?;
+            DeclaredChain::Longest(count.into())
+        }
+    };
+    Some(DeclaredSums { dtype, chain })
 }
 
 /// Where the next directive starts, if one comes next behind `at`, and where it ends behind its semicolon.
@@ -183,6 +251,41 @@ mod tests {
             let error = Directives::split("mine.wgsl", text).unwrap_err();
             assert_eq!((error.kind(), error.detail("line")), (ErrorKind::Compile, Some(line)), "{error}");
             assert!(error.to_string().starts_with(&format!("mine.wgsl:{line}:")), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_comment_line_declares_how_a_kernel_adds_up() {
+        let sums = |dtype, chain| Some(DeclaredSums { dtype, chain });
+        for (text, expected) in [
+            ("// accumulate: f32 serial\nfn f() {}", sums(DType::F32, DeclaredChain::Serial)),
+            ("enable f16;\n  //accumulate:  f16   serial \n", sums(DType::F16, DeclaredChain::Serial)),
+            ("fn f() {} // no\n// accumulate: f32 chain=48\n", sums(DType::F32, DeclaredChain::Longest(48))),
+            ("// what we accumulate: nothing\n", None),
+            ("let x = 1; // accumulate: anything\n", None),
+        ] {
+            assert_eq!(split(text).sums, expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_malformed_declaration_of_sums_is_told_with_its_place() {
+        for (text, line, words) in [
+            ("\n// accumulate: serial\n", "2", "found `accumulate: serial`"),
+            ("// accumulate: f64 serial\n", "1", "f64"),
+            ("// accumulate: f32 chain=0\n", "1", "chain=0"),
+            ("// accumulate: f32 chain=many\n", "1", "chain=many"),
+            ("// accumulate:\n", "1", "expected `// accumulate: f32 serial`"),
+            ("// accumulate: f32 serial\n\n// accumulate: f16 serial\n", "3", "a second one"),
+        ] {
+            let error = Directives::split("mine.wgsl", text).unwrap_err();
+            assert_eq!(
+                (error.kind(), error.detail("line")),
+                (ErrorKind::InvalidInput, Some(line)),
+                "{error}"
+            );
+            assert!(error.to_string().starts_with(&format!("mine.wgsl:{line}: ")), "{error}");
+            assert!(error.to_string().contains(words), "{error}");
         }
     }
 

@@ -4,7 +4,7 @@
 use crate::cache::KernelCache;
 use crate::instance::{Instance, commands, expect_within};
 use crate::kernel::argmax::{self, Bound, Launch};
-use crate::plan::{When, symbol_bytes};
+use crate::plan::{Phase, symbol_bytes};
 use crate::program::{Port, Program};
 use tapml_device::{Binding, BufferId, Command, Device, Get, KernelId, ListId, Put, Turn};
 use tapml_graph::{DType, Dim, Error, Result, Symbol, Symbols};
@@ -134,7 +134,7 @@ impl Instance {
         launches.iter().try_for_each(|launch| launch.desc.check_limits(device.info()))?;
         let kernels =
             program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
-        let mut list = commands(program, &kernels, self.buffers(), When::OneRow);
+        let mut list = commands(program, &kernels, self.buffers(), Phase::Decode);
         let chosen = launches.iter().map(|k| cache.get(device, &k.desc)).collect::<Result<Vec<_>>>()?;
         let symbols =
             self.symbols().ok_or_else(|| Error::bug("a language model without a block of symbols"))?;

@@ -2,7 +2,7 @@
 
 use crate::cache::KernelCache;
 use crate::follow::Follow;
-use crate::plan::{When, symbol_bytes};
+use crate::plan::{Phase, symbol_bytes};
 use crate::program::{Content, Port, Program, Slice, StatePort, Step};
 use std::borrow::Cow;
 use std::collections::HashSet;
@@ -15,10 +15,10 @@ use tapml_graph::{Bytes, Context, Error, ErrorKind, Result, Symbols, Tensor, Ten
 pub struct Instance {
     program: Arc<Program>,
     buffers: Vec<BufferId>,
-    /// The steps of any number of rows, unless there is a list of its own for that number.
+    /// The steps of a prompt; of any run if there is no list for the other phase.
     list: ListId,
-    /// The steps of a single row, if they differ.
-    one_row: Option<ListId>,
+    /// The steps of a run of one row, if they differ.
+    decode: Option<ListId>,
     symbols: Option<BufferId>,
     /// What following needs, once it was asked for.
     pub(crate) follow: Option<Follow>,
@@ -60,11 +60,11 @@ impl Instance {
             .and_then(|()| zero_states(device, program, &buffers))
             .and_then(|()| record_all(device, cache, program, &buffers));
         match loaded {
-            Ok((list, one_row)) => {
+            Ok((list, decode)) => {
                 let symbols =
                     program.buffers.iter().position(|b| b.content == Content::Symbols).map(|i| buffers[i]);
                 let program = Arc::new(program.clone());
-                Ok(Instance { program, buffers, list, one_row, symbols, follow: None, kernels: Vec::new() })
+                Ok(Instance { program, buffers, list, decode, symbols, follow: None, kernels: Vec::new() })
             }
             Err(e) => {
                 buffers.into_iter().for_each(|b| drop(device.destroy_buffer(b)));
@@ -159,7 +159,7 @@ impl Instance {
             .filter(|(_, data)| !data.is_empty())
             .map(|(buffer, data)| Put { buffer: *buffer, offset: 0, data })
             .collect();
-        let list = self.one_row.filter(|_| When::OneRow.holds(symbols)).unwrap_or(self.list);
+        let list = self.decode.filter(|_| Phase::of_run(symbols) == Phase::Decode).unwrap_or(self.list);
         device.step(list, symbols, &puts, gets)
     }
 
@@ -195,7 +195,7 @@ impl Instance {
     /// Frees buffers, the list and the kernels that no cache owns.
     pub fn unload(self, device: &mut dyn Device) -> Result<()> {
         let mut result = device.destroy_list(self.list);
-        if let Some(list) = self.one_row {
+        if let Some(list) = self.decode {
             result = result.and(device.destroy_list(list));
         }
         if let Some(follow) = self.follow {
@@ -350,7 +350,7 @@ fn zero_states(device: &mut dyn Device, program: &Program, buffers: &[BufferId])
     Ok(())
 }
 
-/// The list of many rows, which serves any number if no step minds, and that of one row if any does.
+/// The list of prompts, which serves any run if no step minds, and that of runs of one row if any does.
 fn record_all(
     device: &mut dyn Device,
     cache: &mut KernelCache,
@@ -358,32 +358,32 @@ fn record_all(
     buffers: &[BufferId],
 ) -> Result<(ListId, Option<ListId>)> {
     let kernels = program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
-    let many = device.record(&commands(program, &kernels, buffers, When::ManyRows))?;
-    if program.steps.iter().all(|step| step.when().is_always()) {
-        return Ok((many, None));
+    let prefill = device.record(&commands(program, &kernels, buffers, Phase::Prefill))?;
+    if program.steps.iter().all(|step| step.phase().is_none()) {
+        return Ok((prefill, None));
     }
-    match device.record(&commands(program, &kernels, buffers, When::OneRow)) {
-        Ok(one) => Ok((many, Some(one))),
+    match device.record(&commands(program, &kernels, buffers, Phase::Decode)) {
+        Ok(decode) => Ok((prefill, Some(decode))),
         Err(e) => {
-            drop(device.destroy_list(many));
+            drop(device.destroy_list(prefill));
             Err(e)
         }
     }
 }
 
-/// The steps of one row, or those of many, as commands.
+/// The steps of a phase as commands.
 pub(crate) fn commands(
     program: &Program,
     kernels: &[KernelId],
     buffers: &[BufferId],
-    when: When,
+    phase: Phase,
 ) -> Vec<Command> {
     let buffer = |index: u32| buffers[index as usize];
     let bind = |s: &Slice| Binding { buffer: buffer(s.buffer), offset: s.offset, size: s.size };
     program
         .steps
         .iter()
-        .filter(|step| step.when().is_always() || step.when() == when)
+        .filter(|step| step.runs_in(phase))
         .map(|step| match step {
             Step::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
                 label: node.clone(),
@@ -391,14 +391,14 @@ pub(crate) fn commands(
                 bindings: bindings.iter().map(bind).collect(),
                 groups: groups.clone(),
             },
-            Step::Copy { src, src_offset, dst, dst_offset, len } => Command::Copy {
+            Step::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
                 src: buffer(*src),
                 src_offset: src_offset.clone(),
                 dst: buffer(*dst),
                 dst_offset: dst_offset.clone(),
                 len: len.clone(),
             },
-            Step::Fill { buffer: index, word } => Command::Fill { buffer: buffer(*index), word: *word },
+            Step::Fill { buffer: index, word, .. } => Command::Fill { buffer: buffer(*index), word: *word },
         })
         .collect()
 }

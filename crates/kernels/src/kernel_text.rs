@@ -4,7 +4,7 @@ use crate::built_in::BuiltIn;
 use crate::plan::{Accumulate, Arg, Launch, SYMBOLS};
 use crate::wgsl::declared;
 use std::fmt::Write;
-use tapml_device::BindingKind;
+use tapml_device::{BindingKind, Language};
 use tapml_graph::{DType, Extent, Result};
 
 /// Columns of the comment.
@@ -40,12 +40,17 @@ impl BuiltIn {
     /// The bindings in order.
     pub fn bindings(&self) -> Result<Vec<BindingText>> {
         let desc = self.desc()?;
-        let declared = declared(&desc.source, desc.needs_f16)?;
+        let names: Vec<String> = match desc.source.language {
+            Language::Wgsl => {
+                let declared = declared(&desc.source, desc.needs_f16)?;
+                declared.bindings.into_iter().map(|(_, _, name)| name).collect()
+            }
+            // Parameters of the entry point, in their order.
+            Language::Cuda => (0..desc.bindings.len()).map(|at| format!("parameter {at}")).collect(),
+        };
         let args = self.main().map_or(&[][..], |main| &main.args);
-        let texts = declared.bindings.into_iter().zip(&desc.bindings).zip(args);
-        Ok(texts
-            .map(|(((_, _, name), &kind), &arg)| BindingText { kind, name, of: self.bound(arg) })
-            .collect())
+        let texts = names.into_iter().zip(&desc.bindings).zip(args);
+        Ok(texts.map(|((name, &kind), &arg)| BindingText { kind, name, of: self.bound(arg) }).collect())
     }
 
     /// What stands in front of the kernel's text: the heads of declarations, one each.
@@ -83,7 +88,7 @@ impl BuiltIn {
                 None => format!("output {index}"),
             },
             Arg::Scratch(index) => {
-                let bytes = self.plan.scratch.get(index).map(extent).unwrap_or_default();
+                let bytes = self.plan.scratch.get(index).map(|s| extent(&s.bytes())).unwrap_or_default();
                 format!("scratch of {bytes} bytes")
             }
             Arg::Constant(index) => {
@@ -110,7 +115,8 @@ impl BuiltIn {
     fn comment(&self) -> Result<String> {
         let desc = self.desc()?;
         let mut c = Comment::default();
-        c.line(&format!("{}, a kernel of TapML's own ({}).", self.kernel, desc.source.file));
+        let files = desc.source.file.replace('+', ", ");
+        c.line(&format!("{}, a kernel of TapML's own ({files}).", self.kernel));
         c.line("Another in its place keeps the entry point, the bindings and the grid; constants that it does not \
                 declare are not set, further ones need a default, and the workgroup size is its own. Try it with");
         let check = format!("tapml check SUITE --target PLATFORM --op {}", self.op);

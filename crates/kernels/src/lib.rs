@@ -8,12 +8,14 @@
 mod built_in;
 mod cache;
 mod choices;
+mod choose;
 mod compile;
 mod directives;
 mod follow;
 mod instance;
 pub mod kernel;
 mod kernel_text;
+mod lower;
 mod memory;
 mod overrides;
 mod own;
@@ -26,17 +28,17 @@ mod wgsl;
 pub use built_in::{BuiltIn, any_device, is_built_in};
 pub use cache::KernelCache;
 pub use choices::{Choice, Choices};
+pub use choose::{plan_node, plan_settings, plan_variants, rows_of};
 pub use compile::{CompileOptions, POISON, Traced, compile, compile_with, is_trace, trace_port};
+pub use directives::{DeclaredChain, DeclaredSums};
 pub use instance::Instance;
 pub use kernel::settings::{FEW, Rows, SETTINGS, Setting, SettingRow, matters, rows_of as settings};
-pub use kernel::{KERNELS, KernelRow, VARIANTS, VariantRow};
+pub use kernel::{KERNELS, KernelRow, Needs, RowCount};
 pub use kernel_text::{BindingText, kernel_text};
-pub use overrides::Overrides;
+pub use lower::{Fusing, lower};
+pub use overrides::{GivenKernel, Overrides};
 pub use own::own_kernel;
-pub use plan::{
-    Accumulate, Arg, InPlace, Launch, NodePlan, SYMBOLS, When, plan_node, plan_settings, plan_variants,
-    symbol_bytes,
-};
+pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, Phase, SYMBOLS, Scratch, symbol_bytes};
 pub use planner::Planner;
 pub use program::{BufferPlan, Content, Memory, Port, Program, SCHEMA, Slice, StatePort, Step};
 pub use validate::Validator;

@@ -2,7 +2,7 @@
 
 use crate::built_in::{BuiltIn, any_device};
 use crate::choices::Choices;
-use crate::directives::Directives;
+use crate::directives::{DeclaredSums, Directives};
 use crate::kernel::settings;
 use crate::kernel_text;
 use crate::plan::NodePlan;
@@ -10,7 +10,7 @@ use crate::wgsl::{Declared, declared};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tapml_device::{BindingKind, KernelDesc, Source};
-use tapml_graph::{DType, Error, Op, Result, TensorType};
+use tapml_graph::{Error, Op, Result, TensorType};
 
 /// Larger files are no kernels.
 const MAX_BYTES: u64 = 1 << 20;
@@ -19,7 +19,8 @@ const MAX_BYTES: u64 = 1 << 20;
 ///
 /// A user's kernel has the entry point, the bindings and the grid of the built-in one of its operator, and may use the
 /// declarations that stand before that one: the symbols, the dtypes, the decoding of weights. Its workgroup size is its
-/// own. Constants of the built-in kernel that it does not declare are not set; further ones need a default.
+/// own. How it adds up is taken to be as in the built-in one, unless a comment line of its file declares it, such as
+/// `// accumulate: f32 serial` or `// accumulate: f32 chain=64`. Constants of the built-in kernel that it does not declare are not set; further ones need a default.
 /// [`BuiltIn::text`] gives the built-in one in this form.
 ///
 /// A few operators have several kernels, for different inputs: `add` means `add/portable`, and `add/row` is another.
@@ -39,6 +40,17 @@ struct UserKernel {
     declared: Declared,
     /// Name of the built-in kernel in whose place it is used.
     replaces: String,
+}
+
+/// A kernel that a user brings.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GivenKernel {
+    /// Its operator.
+    pub op: &'static str,
+    /// Name of the built-in kernel in whose place it is used, such as `add/row`.
+    pub replaces: String,
+    /// Name of what nodes run then, as reports show it: operator and file, such as `add/mine.wgsl`.
+    pub name: String,
 }
 
 impl Overrides {
@@ -70,17 +82,30 @@ impl Overrides {
 
     /// As [`Overrides::add`] with the file's text at hand; `path` is for messages.
     pub fn add_text(&mut self, op: &str, path: &Path, text: &str) -> Result<()> {
-        let expected = BuiltIn::find(op, DType::F32, &any_device())?;
-        let desc = expected.desc()?;
+        let cases = BuiltIn::cases(op, &any_device())?;
+        let Some(expected) = cases.first() else {
+            return Err(Error::bug(format!("no case of `{op}`")));
+        };
         if self.kernels.iter().any(|k| k.replaces == expected.kernel) {
             return Err(Error::invalid(format!("two kernels are given for `{}`", expected.kernel)));
         }
         let file = path.display().to_string();
         let directives = Directives::split(&file, text.strip_prefix('\u{feff}').unwrap_or(text))?;
-        let prelude = format!("{}{}", directives.front, desc.source.prelude);
-        let source = Source { file, prelude, text: directives.text.clone(), ..desc.source.clone() };
-        let declared = declared(&source, directives.f16)?;
-        let differences = differences(desc, &declared);
+        // The text of some kernels is put together for a case, such as with a bias or without: one's own fits any of them.
+        let fit = |case: &BuiltIn| {
+            let desc = case.desc()?;
+            let prelude = format!("{}{}", directives.front, desc.source.prelude);
+            let (file, text) = (file.clone(), directives.text.clone());
+            let source = Source { file, prelude, text, ..desc.source.clone() };
+            let declared = declared(&source, directives.f16 || desc.needs_f16)?;
+            let differences = differences(desc, &declared);
+            Ok((declared, differences))
+        };
+        let fits =
+            |tried: &Result<(Declared, Vec<String>)>| matches!(tried, Ok((_, none)) if none.is_empty());
+        // What is wrong with a text that fits none is told by the first.
+        let fitting = cases.iter().map(fit).find(fits);
+        let (declared, differences) = fitting.unwrap_or_else(|| fit(expected))?;
         if !differences.is_empty() {
             let text =
                 format!("{} does not fit operator `{op}`:\n  {}", path.display(), differences.join("\n  "));
@@ -89,7 +114,7 @@ impl Overrides {
         }
         let file =
             path.file_name().map_or_else(|| path.display().to_string(), |f| f.to_string_lossy().into_owned());
-        let (op, path, replaces) = (expected.op, path.to_path_buf(), expected.kernel);
+        let (op, path, replaces) = (expected.op, path.to_path_buf(), expected.kernel.clone());
         self.kernels.push(UserKernel { op, path, file, directives, declared, replaces });
         Ok(())
     }
@@ -97,6 +122,20 @@ impl Overrides {
     /// The operators with the files that serve them.
     pub fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.kernels.iter().map(|k| (k.op, k.path.as_path()))
+    }
+
+    /// The user's kernels, in the order in which they were given.
+    pub fn given(&self) -> impl Iterator<Item = GivenKernel> {
+        self.kernels.iter().map(|kernel| GivenKernel {
+            op: kernel.op,
+            replaces: kernel.replaces.clone(),
+            name: kernel.name(kernel.op),
+        })
+    }
+
+    /// How the user's kernel of this name, such as `linear/mine.wgsl`, declares to add up; `None` if its file does not say.
+    pub fn sums(&self, name: &str) -> Option<DeclaredSums> {
+        self.kernels.iter().find(|kernel| kernel.name(kernel.op) == name)?.directives.sums
     }
 
     /// Chooses among the built-in kernels from now on; one for which nothing was chosen is taken as without.
@@ -133,8 +172,17 @@ impl Overrides {
     pub(crate) fn apply(&self, op: &str, plan: &mut NodePlan) -> Result<()> {
         let user = self.kernels.iter().find(|k| k.replaces == plan.kernel);
         let Some(user) = user else { return Ok(()) };
-        let name = format!("{op}/{}", user.file);
+        let name = user.name(op);
         for launch in plan.launches.iter_mut().filter(|l| l.desc.name == plan.kernel) {
+            let differences = differences(&launch.desc, &user.declared);
+            if !differences.is_empty() {
+                let (path, list) = (user.path.display(), differences.join("\n  "));
+                let kernel = &plan.kernel;
+                let text = format!(
+                    "{path} does not fit a call of `{op}` for which `{kernel}` has another interface"
+                );
+                return Err(Error::invalid(format!("{text}:\n  {list}")));
+            }
             user.specialise(&mut launch.desc, &name);
         }
         plan.kernel = name;
@@ -143,6 +191,11 @@ impl Overrides {
 }
 
 impl UserKernel {
+    /// Its name in reports.
+    fn name(&self, op: &str) -> String {
+        format!("{op}/{}", self.file)
+    }
+
     fn specialise(&self, desc: &mut KernelDesc, name: &str) {
         desc.name = name.into();
         desc.source.file = self.path.display().to_string();

@@ -1,7 +1,8 @@
 //! Plans for one device, made once: layers of a model repeat the same operators at the same types.
 
+use crate::choose::plan_node;
 use crate::overrides::Overrides;
-use crate::plan::{NodePlan, plan_node};
+use crate::plan::{NodePlan, Phase};
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_device::DeviceInfo;
@@ -15,8 +16,14 @@ pub struct Planner {
     plans: HashMap<Key, Result<Arc<NodePlan>>>,
 }
 
-/// What decides a plan on one device: the operator's name and attributes, and the types of its inputs.
-type Key = (&'static str, String, Vec<TensorType>);
+/// What decides a plan on one device.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Key {
+    op: &'static str,
+    attributes: String,
+    inputs: Vec<TensorType>,
+    phase: Phase,
+}
 
 impl Planner {
     /// No plans yet; the user's kernels are used where there are some.
@@ -29,12 +36,17 @@ impl Planner {
         &self.info
     }
 
+    /// The user's kernels.
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
+    }
+
     /// As [`plan_node`], made at the first request.
-    pub fn plan(&mut self, op: &Op, inputs: &[TensorType]) -> Result<Arc<NodePlan>> {
+    pub fn plan(&mut self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<Arc<NodePlan>> {
         let Planner { info, overrides, plans } = self;
-        let plan = plans
-            .entry((op.name(), op.attributes_text(), inputs.to_vec()))
-            .or_insert_with(|| plan_node(op, inputs, info, overrides).map(Arc::new));
+        let key = Key { op: op.name(), attributes: op.attributes_text(), inputs: inputs.to_vec(), phase };
+        let plan =
+            plans.entry(key).or_insert_with(|| plan_node(op, inputs, phase, info, overrides).map(Arc::new));
         plan.clone()
     }
 }

@@ -1,6 +1,6 @@
 //! A compiled graph as plain data: buffers, kernels, steps and named ports. It says nothing of where it runs.
 
-use crate::plan::When;
+use crate::plan::Phase;
 use serde::{Deserialize, Serialize};
 use tapml_device::{Grid, KernelDesc};
 use tapml_graph::{Error, Extent, Result, Symbol, Symbols, TensorType};
@@ -10,7 +10,7 @@ pub(crate) use check::{bytes_at_capacity, largest};
 mod hex;
 
 /// The version of [`Program`]'s serialised form.
-pub const SCHEMA: u32 = 1;
+pub const SCHEMA: u32 = 2;
 
 /// A compiled graph: what to allocate, what to compile, what to run.
 ///
@@ -98,17 +98,19 @@ pub struct Slice {
 pub enum Step {
     /// Runs a kernel.
     Dispatch {
-        /// The node this belongs to.
+        /// The node of the lowered graph that this belongs to.
         node: String,
+        /// The row of the kernel list that it is a launch of, or a user's kernel.
+        row: String,
         /// Index of the kernel.
         kernel: u32,
         /// One range per binding of the kernel.
         bindings: Vec<Slice>,
         /// The number of workgroups.
         groups: Grid,
-        /// At which number of rows it runs.
-        #[serde(default, skip_serializing_if = "When::is_always")]
-        when: When,
+        /// The phase in which it runs; in both if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        phase: Option<Phase>,
     },
     /// Copies bytes between two buffers.
     Copy {
@@ -122,6 +124,9 @@ pub enum Step {
         dst_offset: Extent,
         /// Number of bytes.
         len: Extent,
+        /// The phase in which it runs; in both if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        phase: Option<Phase>,
     },
     /// Fills a whole buffer with a word.
     Fill {
@@ -129,16 +134,23 @@ pub enum Step {
         buffer: u32,
         /// The word.
         word: u32,
+        /// The phase in which it runs; in both if there is none.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        phase: Option<Phase>,
     },
 }
 
 impl Step {
-    /// At which number of rows the step is performed.
-    pub fn when(&self) -> When {
+    /// The phase in which the step runs; in both if there is none.
+    pub fn phase(&self) -> Option<Phase> {
         match self {
-            Step::Dispatch { when, .. } => *when,
-            Step::Copy { .. } | Step::Fill { .. } => When::Always,
+            Step::Dispatch { phase, .. } | Step::Copy { phase, .. } | Step::Fill { phase, .. } => *phase,
         }
+    }
+
+    /// Whether the step runs in this phase.
+    pub fn runs_in(&self, phase: Phase) -> bool {
+        self.phase().is_none_or(|own| own == phase)
     }
 }
 

@@ -2,6 +2,7 @@
 //! debugger sees the values under the very memory plan, order and submission that is deployed.
 
 use super::Compiler;
+use super::list::List;
 use crate::program::{Content, Port, Step};
 use tapml_graph::{DType, Extent, Node, Origin, Result, TensorType, ValueId};
 
@@ -35,14 +36,14 @@ const PREFIX: &str = "trace ";
 pub(super) struct Trace {
     name: String,
     size: u64,
-    /// Index of the copy among the program's steps.
-    step: usize,
+    /// Indices of the copies among the program's steps: one for each phase in which the node runs.
+    steps: Vec<usize>,
 }
 
-impl Compiler<'_> {
+impl List<'_, '_> {
     /// Copies the inputs of a traced node, weights excepted, as they are now.
     pub(super) fn trace_inputs(&mut self, node: &Node) -> Result<()> {
-        if !self.options.trace.contains(&node.name) {
+        if !self.compiler.options.trace.contains(&node.name) {
             return Ok(());
         }
         for (k, &value) in node.inputs.iter().enumerate() {
@@ -55,7 +56,7 @@ impl Compiler<'_> {
 
     /// Copies the outputs of a traced node as they are now.
     pub(super) fn trace_outputs(&mut self, node: &Node) -> Result<()> {
-        if !self.options.trace.contains(&node.name) {
+        if !self.compiler.options.trace.contains(&node.name) {
             return Ok(());
         }
         let mut outputs = node.outputs.iter().enumerate();
@@ -64,23 +65,32 @@ impl Compiler<'_> {
 
     fn trace(&mut self, node: &Node, value: ValueId, what: Traced) -> Result<()> {
         let described = self.graph.value(value);
-        let size = self.bytes(&described.name, &described.ty)?.max(4).next_multiple_of(4);
+        let size = self.compiler.bytes(&described.name, &described.ty)?.max(4).next_multiple_of(4);
         let src = self.home(value)?;
         let (src_offset, dst_offset) = (Extent::of(0u64), Extent::of(0u64));
-        let len = Extent::of(size.min(self.buffers.size(src)));
-        self.traces.push(Trace { name: trace_port(&node.name, what), size, step: self.steps.len() });
-        self.steps.push(Step::Copy { src, src_offset, dst: u32::MAX, dst_offset, len });
+        let (compiler, phase) = (&mut *self.compiler, self.phase);
+        let len = Extent::of(size.min(compiler.buffers.size(src)));
+        let (name, step) = (trace_port(&node.name, what), compiler.steps.len());
+        match compiler.traces.iter_mut().find(|trace| trace.name == name) {
+            Some(known) => known.steps.push(step),
+            None => compiler.traces.push(Trace { name, size, steps: vec![step] }),
+        }
+        compiler.steps.push(Step::Copy { src, src_offset, dst: u32::MAX, dst_offset, len, phase });
         Ok(())
     }
+}
 
+impl Compiler<'_> {
     /// The outputs that hold the traces. Their buffers come last, so that all others are and are called what they would
     /// be without.
     pub(super) fn trace_ports(&mut self) -> Result<Vec<Port>> {
         let mut ports = Vec::new();
-        for Trace { name, size, step } in std::mem::take(&mut self.traces) {
+        for Trace { name, size, steps } in std::mem::take(&mut self.traces) {
             let buffer = self.buffers.add(&name, size, Content::Activation)?;
-            if let Some(Step::Copy { dst, .. }) = self.steps.get_mut(step) {
-                *dst = buffer;
+            for step in steps {
+                if let Some(Step::Copy { dst, .. }) = self.steps.get_mut(step) {
+                    *dst = buffer;
+                }
             }
             ports.push(Port { name, ty: TensorType::new(DType::U32, [size / 4]), buffer });
         }

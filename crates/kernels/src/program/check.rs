@@ -83,8 +83,13 @@ fn check_kernel(kernel: &KernelDesc) -> Result<()> {
 
 fn check_step(program: &Program, step: &Step) -> Result<()> {
     match step {
+        Step::Dispatch { node, row, .. } if row.is_empty() => {
+            let text =
+                format!("no row of the kernel list explains a launch of node `{}`", node.escape_debug());
+            Err(Error::invalid(text).with_hint("compile the model again with this version"))
+        }
         Step::Dispatch { kernel, bindings, groups, .. } => dispatch(program, *kernel, bindings, groups),
-        Step::Copy { src, src_offset, dst, dst_offset, len } => {
+        Step::Copy { src, src_offset, dst, dst_offset, len, .. } => {
             let (from, to) = (size_of(program, *src)?, size_of(program, *dst)?);
             if src == dst || !writable(program, *dst) {
                 return Err(Error::invalid(format!("a copy from buffer {src} to {dst}")));

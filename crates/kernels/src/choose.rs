@@ -1,0 +1,207 @@
+//! Choosing a kernel: the rows of the list that implement the operator, those of them that serve such a call, and of these
+//! the user's, the tuned one, or the first that is preferred. Nothing else decides what runs.
+
+use crate::kernel::settings::{self, Setting};
+use crate::kernel::{KERNELS, KernelRow, Request};
+use crate::overrides::Overrides;
+use crate::plan::{NodePlan, Phase};
+use tapml_device::DeviceInfo;
+use tapml_graph::{Context, Error, ErrorKind, Op, Result, TensorType};
+
+/// Plans one node in one phase: chooses the kernel, specialises it and checks it against the device's limits and features.
+///
+/// `inputs` are types with symbolic sizes, as in the graph. The user's kernel is taken if there is one, else the one that
+/// [`Overrides::choose`] tells of, else the first that is preferred on such a device. Fails with
+/// [`tapml_graph::ErrorKind::Unsupported`] if the device or the kernels cannot serve this operator at these types; the
+/// details name `op` and, where one is the reason, `limit`, `asked` and `offered`.
+pub fn plan_node(
+    op: &Op,
+    inputs: &[TensorType],
+    phase: Phase,
+    info: &DeviceInfo,
+    overrides: &Overrides,
+) -> Result<NodePlan> {
+    let outputs = op.infer(inputs)?;
+    let request = Request { op, inputs, outputs: &outputs, info, phase, setting: Setting::default() };
+    let planned = chosen(&request, overrides).and_then(|plan| finished(plan, &request, overrides));
+    planned.map_err(|e| e.with_detail("op", op.name())).context(|| op.name().to_string())
+}
+
+/// Every kernel for one node on a device in one phase, the chosen one first. Fails as [`plan_node`] if there is none.
+pub fn plan_variants(
+    op: &Op,
+    inputs: &[TensorType],
+    phase: Phase,
+    info: &DeviceInfo,
+) -> Result<Vec<NodePlan>> {
+    let none = Overrides::default();
+    let mut plans = vec![plan_node(op, inputs, phase, info, &none)?];
+    let outputs = op.infer(inputs)?;
+    let request = Request { op, inputs, outputs: &outputs, info, phase, setting: Setting::default() };
+    for row in rows_of(op.name()) {
+        if let Ok(plan) = row.serve(&request)
+            && plan.kernel != plans[0].kernel
+        {
+            plans.push(finished(plan, &request, &none)?);
+        }
+    }
+    Ok(plans)
+}
+
+/// As [`plan_variants`], each kernel followed by itself with those settings that make a difference at these types.
+pub fn plan_settings(
+    op: &Op,
+    inputs: &[TensorType],
+    phase: Phase,
+    info: &DeviceInfo,
+) -> Result<Vec<NodePlan>> {
+    let outputs = op.infer(inputs)?;
+    let request = Request { op, inputs, outputs: &outputs, info, phase, setting: Setting::default() };
+    let mut all: Vec<NodePlan> = Vec::new();
+    for plan in plan_variants(op, inputs, phase, info)? {
+        let kernel = plan.kernel.clone();
+        all.push(plan);
+        let Some(row) = rows_of(op.name()).find(|row| row.names(&kernel)) else { continue };
+        for setting in settings::rows_of(&kernel).map(|row| row.setting) {
+            let Some(set) = with_setting(row, &kernel, setting, &request)? else { continue };
+            let set = finished(set, &request, &Overrides::default())?;
+            if all.iter().all(|known| known.hash != set.hash) {
+                all.push(set);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// The plan of a node by one row of the list under one of its names, with a setting; `None` if it does not serve the node.
+pub(crate) fn plan_by(
+    row: &KernelRow,
+    kernel: &str,
+    (op, inputs): (&Op, &[TensorType]),
+    phase: Phase,
+    info: &DeviceInfo,
+    setting: Setting,
+) -> Result<NodePlan> {
+    let outputs = op.infer(inputs)?;
+    let request = Request { op, inputs, outputs: &outputs, info, phase, setting: Setting::default() };
+    row.serve(&request)?;
+    let plan = with_setting(row, kernel, setting, &request)?;
+    let plan = plan.filter(|plan| plan.kernel == setting.name(kernel));
+    let plan = plan.ok_or_else(|| Error::unsupported(format!("`{kernel}` does not serve such a node")))?;
+    finished(plan, &request, &Overrides::default())
+}
+
+/// The rows that implement an operator, in the order of the list.
+pub fn rows_of(op: &str) -> impl Iterator<Item = &'static KernelRow> {
+    KERNELS.iter().filter(move |row| row.op() == op)
+}
+
+impl KernelRow {
+    /// The plan of a node by this kernel. Fails with [`ErrorKind::Unsupported`] where it does not serve such a node, in this
+    /// phase, or on this device.
+    pub fn serve(&self, request: &Request) -> Result<NodePlan> {
+        if let Some(missing) = self.needs.missing(request.info) {
+            return Err(Error::unsupported(format!("`{}` needs {missing}", self.name)));
+        }
+        if !self.rows.include(request.row_count()) {
+            let count = request.row_count().name();
+            return Err(Error::unsupported(format!("`{}` does not serve {count}", self.name)));
+        }
+        let mut plan = (self.plan)(request)?;
+        plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
+        if !self.names(&plan.kernel) {
+            // Rows that share a planner have its launch under their own name.
+            let main = plan.launches.iter_mut().filter(|launch| launch.desc.name == plan.kernel);
+            main.for_each(|launch| launch.desc.name = self.name.into());
+            plan.kernel = self.name.into();
+        }
+        Ok(plan)
+    }
+
+    /// Whether a plan of this name is one of this row's: some have two names, for different inputs.
+    pub fn names(&self, kernel: &str) -> bool {
+        self.name == kernel || self.also == Some(kernel)
+    }
+}
+
+/// The plan to take.
+fn chosen(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
+    let op = request.op.name();
+    let mut rows = rows_of(op).peekable();
+    if rows.peek().is_none() {
+        return Err(Error::unsupported(format!("no kernel for operator `{op}`")));
+    }
+    if let Some(plan) = users(request, overrides)? {
+        return Ok(plan);
+    }
+    if let Some(choice) = overrides.choice(request.op, request.inputs) {
+        let (kernel, setting) = Setting::parse(choice);
+        if let Some(row) = rows_of(op).find(|row| row.names(kernel))
+            && let Some(plan) = with_setting(row, kernel, setting, request)?
+        {
+            return Ok(plan);
+        }
+    }
+    let mut first = None;
+    for row in rows.filter(|row| (row.preferred)(request.info)) {
+        match row.serve(request) {
+            Ok(plan) => return Ok(plan),
+            Err(e) if e.kind() == ErrorKind::Unsupported => first = Some(e),
+            Err(e) => return Err(e),
+        }
+    }
+    // The last row is the one that asks for least: why it does not serve is what a reader can change.
+    Err(first.unwrap_or_else(|| Error::unsupported(format!("no kernel for operator `{op}` on this device"))))
+}
+
+/// The plan of the row that a user's kernel takes the place of, if there is such a kernel and the row serves the node.
+fn users(request: &Request, overrides: &Overrides) -> Result<Option<NodePlan>> {
+    let op = request.op.name();
+    if !overrides.serves(op) {
+        return Ok(None);
+    }
+    for row in rows_of(op) {
+        let names = std::iter::once(row.name).chain(row.also);
+        for name in names {
+            let settings = settings::rows_of(name).map(|row| row.setting);
+            for setting in std::iter::once(Setting::default()).chain(settings) {
+                if overrides.replaces(&setting.name(name))
+                    && let Some(plan) = with_setting(row, name, setting, request)?
+                {
+                    return Ok(Some(plan));
+                }
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The plan of a kernel with a setting, named so; `None` if it does not serve the node, or if others do all its work.
+fn with_setting(
+    row: &KernelRow,
+    kernel: &str,
+    setting: Setting,
+    request: &Request,
+) -> Result<Option<NodePlan>> {
+    let request = Request { setting, ..*request };
+    let mut plan = match row.serve(&request) {
+        Ok(plan) if plan.kernel == kernel => plan,
+        Ok(_) => return Ok(None),
+        Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let mut named = 0;
+    for launch in plan.launches.iter_mut().filter(|launch| launch.desc.name == kernel) {
+        launch.desc.name = setting.name(kernel);
+        named += 1;
+    }
+    plan.kernel = setting.name(kernel);
+    Ok((named > 0).then_some(plan))
+}
+
+fn finished(mut plan: NodePlan, request: &Request, overrides: &Overrides) -> Result<NodePlan> {
+    overrides.apply(request.op.name(), &mut plan)?;
+    plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
+    plan.hash = NodePlan::hash_of(&plan.launches, &plan.constants)?;
+    Ok(plan)
+}

@@ -1,0 +1,66 @@
+//! Lowering: a graph as a device runs it in one phase. Fused operators take the place of nodes wherever a row of the kernel
+//! list serves them; every node of what comes out is run by one row.
+
+use crate::overrides::Overrides;
+use crate::plan::Phase;
+use crate::planner::Planner;
+use std::collections::HashSet;
+use tapml_graph::fusion::{FUSIONS, join_norms, split_norms};
+use tapml_graph::{Context, Graph, Op, Result, TensorType};
+
+/// Which fused operators may be put in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Fusing {
+    /// All.
+    #[default]
+    All,
+    /// None.
+    Off,
+    /// Those of these names.
+    Only(HashSet<String>),
+}
+
+impl Fusing {
+    /// Whether the fused operator of this name may be put in.
+    pub fn allows(&self, name: &str) -> bool {
+        match self {
+            Fusing::All => true,
+            Fusing::Off => false,
+            Fusing::Only(names) => names.contains(name),
+        }
+    }
+}
+
+/// The graph as a device runs it in a phase, with the plans and the user's kernels of a planner.
+///
+/// Values keep their names. An operator that a user's kernel serves is not fused with others, so that it runs. The graph
+/// itself is given back where nothing is fused.
+pub fn lower(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner) -> Result<Graph> {
+    if *fusing == Fusing::Off {
+        return Ok(graph.clone());
+    }
+    let lowered = fused(graph, phase, fusing, planner);
+    lowered.context(|| format!("lowering graph `{}` for {}", graph.name(), phase.name()))
+}
+
+fn fused(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner) -> Result<Graph> {
+    let mut lowered = split_norms(graph)?;
+    let mut changed = false;
+    for fusion in FUSIONS.iter().filter(|fusion| fusing.allows(fusion.name)) {
+        let mut serves = |op: &Op, inputs: &[TensorType]| {
+            !replaced(op, planner.overrides()) && planner.plan(op, inputs, phase).is_ok()
+        };
+        if let Some(next) = fusion.apply(&lowered, &mut serves)? {
+            (lowered, changed) = (next, true);
+        }
+    }
+    if changed { join_norms(&lowered, graph) } else { Ok(graph.clone()) }
+}
+
+/// Whether a user's kernel serves an operator within a fused one.
+fn replaced(op: &Op, overrides: &Overrides) -> bool {
+    match op {
+        Op::Fused(fused) => fused.body().nodes().iter().any(|node| overrides.serves(node.op.name())),
+        _ => false,
+    }
+}
