@@ -81,16 +81,16 @@ fn compiled(dense: u64) -> Program {
 fn one_row_takes_three_launches_a_sparse_layer() {
     let program = compiled(2 * WIDTH);
     let parts = [
-        ("in", "linear/cuda"),
+        ("in.norm_linear", "norm_linear/gemv_cuda"),
         ("silu", "silu/portable"),
-        ("norm_mlp", "linear/cuda"),
-        ("norm_mlp", "choose/cuda"),
-        ("experts", "linear/cuda"),
-        ("sum", "linear/cuda"),
+        ("norm_mlp.sum.linear_add", "linear_add/gemv_cuda"),
+        ("sigmoid.moe_router", "moe_router/cluster_cuda"),
+        ("dense.moe_gated_linear", "moe_gated_linear/gemv_cuda"),
+        ("norm_next.sum.moe_down", "moe_down/gemv_cuda"),
     ];
     let layers = (0..LAYERS).flat_map(|l| parts.map(|(part, kernel)| (format!("{l}.{part}"), kernel)));
     let mut expected: Vec<(String, &str)> = layers.collect();
-    expected.push(("head".into(), "linear/cuda"));
+    expected.push(("head.norm_linear".into(), "norm_linear/gemv_cuda"));
     let found: Vec<(String, &str)> =
         dispatched(&program, 1).into_iter().map(|(node, kernel)| (node.into(), kernel)).collect();
     assert_eq!(found, expected);
@@ -101,10 +101,9 @@ fn a_dense_layer_of_another_width_stays_apart() {
     let program = compiled(WIDTH + 64);
     let found = dispatched(&program, 1);
     let of = |node: &str| found.iter().filter(|(name, _)| *name == node).map(|(_, k)| *k).collect::<Vec<_>>();
-    for node in ["0.experts", "0.experts_down", "0.dense", "0.dense_down", "1.experts"] {
-        assert_eq!(of(node), ["linear/cuda"], "{node}");
-    }
-    assert_eq!(of("0.route").len(), 1);
+    assert_eq!(of("0.dense.moe_gated_linear"), ["moe_gated_linear/gemv_cuda"]);
+    assert_eq!(of("0.experts_down"), ["expert_linear/gemv_cuda"]);
+    assert_eq!(of("0.dense_down"), ["linear/gemv_cuda"]);
     assert_eq!(of("0.combine").len(), 1);
 }
 
@@ -112,12 +111,16 @@ fn a_dense_layer_of_another_width_stays_apart() {
 fn many_rows_are_gathered_by_experts() {
     let program = compiled(2 * WIDTH);
     let found = dispatched(&program, 5);
-    for node in ["0.experts", "0.experts_down"] {
+    for (node, kernel) in [("0.experts", "expert_gated_linear"), ("0.experts_down", "expert_linear")] {
         let kernels: Vec<&str> = found.iter().filter(|(name, _)| *name == node).map(|(_, k)| *k).collect();
-        assert_eq!(kernels, ["gather/cuda", "experts/cuda"]);
+        assert_eq!(kernels, ["moe_permute/cuda", &format!("{kernel}/grouped_gemm_cuda")]);
     }
-    assert!(found.iter().all(|(_, kernel)| *kernel != "choose/cuda"));
-    for (node, kernel) in [("0.router", "few/cuda"), ("1.share", "few/cuda"), ("1.sum", "mix/cuda")] {
+    assert!(found.iter().all(|(_, kernel)| !kernel.starts_with("moe_router/")));
+    for (node, kernel) in [
+        ("0.router", "linear/skinny_gemm_cuda"),
+        ("1.share", "linear/skinny_gemm_cuda"),
+        ("1.sum.moe_combine", "moe_combine/rows_cuda"),
+    ] {
         assert!(found.contains(&(node, kernel)), "{found:?}");
     }
     for node in ["0.combine", "0.sigmoid", "0.shared"] {

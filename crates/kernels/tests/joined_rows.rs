@@ -1,4 +1,4 @@
-//! Joined WGSL launches give what the nodes alone give, on every device of this machine that has subgroups.
+//! Fused WGSL kernels give what the nodes alone give, on every device of this machine that has subgroups.
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 mod common;
@@ -11,7 +11,7 @@ use tapml_graph::op::{
     QuantizedLinear, RmsNorm, Rope, RopeAngles,
 };
 use tapml_graph::{Builder, Bytes, DType, Graph, Symbols, Tensor, ValueId};
-use tapml_kernels::{CompileOptions, Instance, KernelCache, Program, Step, compile, is_built_in};
+use tapml_kernels::{CompileOptions, Instance, KernelCache, Phase, Program, Step, compile, is_built_in};
 use tapml_wgpu::WgpuDevice;
 
 const HIDDEN: u64 = 96;
@@ -156,7 +156,7 @@ fn as_gpu(info: &DeviceInfo) -> DeviceInfo {
 /// Kernels of the dispatches of one row.
 fn kernels_of_one_row(program: &Program) -> Vec<&str> {
     let symbols = Symbols::np(1, 3);
-    let steps = program.steps.iter().filter(|step| step.when().holds(&symbols));
+    let steps = program.steps.iter().filter(|step| step.runs_in(Phase::of_run(&symbols)));
     steps
         .filter_map(|step| match step {
             Step::Dispatch { kernel, .. } => Some(program.kernels[*kernel as usize].name.as_str()),
@@ -227,7 +227,7 @@ fn able() -> Vec<Box<dyn Device>> {
     all
 }
 
-/// Fails unless one row's joined launches give in these runs what its nodes alone give; returns the kernels of one row.
+/// Fails unless one row's fused kernels give in these runs what its nodes alone give; returns the kernels of one row.
 fn expect_the_same(
     device: &mut dyn Device,
     info: &DeviceInfo,
@@ -258,7 +258,7 @@ fn expect_the_same(
 }
 
 #[test]
-fn joined_launches_give_what_nodes_alone_give() {
+fn fused_kernels_give_what_nodes_alone_give() {
     let packed = |bits| Some(Packing::integers(bits, 32, false));
     let numbers = Some(Packing::floats(32));
     let cases = [(None, false), (None, true), (packed(4), false), (packed(8), true), (numbers, true)];
@@ -269,7 +269,11 @@ fn joined_launches_give_what_nodes_alone_give() {
                 let case = (act, Weights { packing, bias });
                 let few = expect_the_same(device.as_mut(), &info, case, &SHORT);
                 let of = |name: &str| few.iter().filter(|k| *k == name).count();
-                assert_eq!((of("attention/row"), of("attention/split-merge")), (2, 0), "{few:?}");
+                assert_eq!(
+                    (of("rope_append_attention/gemv"), of("attention/split_merge")),
+                    (2, 0),
+                    "{few:?}"
+                );
             }
         }
     }
@@ -292,12 +296,15 @@ fn devices_that_cannot_bring_parts_together_merge_them() {
     let mut device = emulator("check=all");
     let info = as_gpu(device.info());
     // No workgroup sees what others leave; subgroups are smaller than a team.
-    let elsewhere = DeviceInfo { platform: "metal".into(), ..info.clone() };
+    let apart = Features { device_barriers: false, ..info.features.clone() };
+    let elsewhere = DeviceInfo { features: apart, ..info.clone() };
     let narrow = Features { subgroups: Some((2, 32)), ..info.features };
     let narrow = DeviceInfo { features: narrow, ..info };
-    for (info, attention) in [(elsewhere, "attention/row"), (narrow, "attention/split-joined")] {
+    for (info, attention) in
+        [(elsewhere, "rope_append_attention/gemv"), (narrow, "rope_append_attention/split")]
+    {
         let few = expect_the_same(&mut device, &info, case, &LONG);
         let of = |name: &str| few.iter().filter(|k| *k == name).count();
-        assert_eq!((of(attention), of("attention/split-merge")), (2, 2), "{few:?}");
+        assert_eq!((of(attention), of("attention/split_merge")), (2, 2), "{few:?}");
     }
 }

@@ -13,7 +13,7 @@ use tapml_graph::op::{
     Add, AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
 };
 use tapml_graph::{Builder, DType, Graph, Symbol, Symbols, TensorType, ValueId};
-use tapml_kernels::{CompileOptions, Program, Step, When, any_device, compile};
+use tapml_kernels::{CompileOptions, Phase, Program, Step, any_device, compile};
 
 const HIDDEN: u64 = 256;
 const KV: u64 = 128;
@@ -85,15 +85,19 @@ fn options() -> CompileOptions {
 fn one_row_takes_five_launches_a_layer() {
     let program = compile(&llama(), &hopper(), &options()).unwrap();
     let mut expected = vec![("embedding", "embedding/portable"), ("angles", "rope_angles/portable")];
-    let names: Vec<String> = (0..LAYERS)
-        .flat_map(|l| ["q", "attention", "norm_mlp", "gated", "norm_next"].map(|part| format!("{l}.{part}")))
-        .collect();
-    expected.extend(names.iter().map(|name| {
-        (name.as_str(), if name.ends_with("attention") { "attention/cuda" } else { "linear/cuda" })
-    }));
-    expected.push(("head", "linear/cuda"));
+    let parts = [
+        ("v.norm_linear", "norm_linear/gemv_cuda"),
+        ("attention.rope_append_attention", "rope_append_attention/flash_decode_cuda"),
+        ("norm_mlp.sum.linear_add", "linear_add/gemv_cuda"),
+        ("gated.norm_linear", "norm_linear/gemv_cuda"),
+        ("norm_next.sum.linear_add", "linear_add/gemv_cuda"),
+    ];
+    let layers = (0..LAYERS).flat_map(|l| parts.map(|(part, kernel)| (format!("{l}.{part}"), kernel)));
+    let layers: Vec<(String, &str)> = layers.collect();
+    expected.extend(layers.iter().map(|(node, kernel)| (node.as_str(), *kernel)));
+    expected.push(("head.norm_linear", "norm_linear/gemv_cuda"));
     assert_eq!(dispatched(&program, 1), expected);
-    let overlapping = program.kernels.iter().filter(|kernel| kernel.name.ends_with("/cuda"));
+    let overlapping = program.kernels.iter().filter(|kernel| kernel.name.contains("_cuda"));
     assert!(overlapping.clone().count() >= 5 && overlapping.into_iter().all(|kernel| kernel.overlaps));
 }
 
@@ -101,14 +105,14 @@ fn one_row_takes_five_launches_a_layer() {
 fn many_rows_take_eight_launches_a_layer() {
     let program = compile(&llama(), &hopper(), &options()).unwrap();
     let parts = [
-        ("q", "matmul/cuda"),
-        ("attention", "keep/cuda"),
-        ("attention", "attend/cuda"),
-        ("o", "matmul/cuda"),
-        ("norm_mlp", "add_rms_norm/cuda"),
-        ("gated", "matmul/cuda"),
-        ("down", "matmul/cuda"),
-        ("norm_next", "add_rms_norm/cuda"),
+        ("v.linears", "linears/gemm_hopper"),
+        ("v_cache_all.rope_append", "rope_append/rows_cuda"),
+        ("attention.rope_attention", "rope_attention/flash_prefill_hopper"),
+        ("o", "linear/gemm_hopper"),
+        ("norm_mlp", "add_rms_norm/rows_cuda"),
+        ("gated", "gated_linear/gemm_hopper"),
+        ("down", "linear/gemm_hopper"),
+        ("norm_next", "add_rms_norm/rows_cuda"),
     ];
     let layers =
         (0..LAYERS).flat_map(|l| parts.map(|(part, kernel)| (format!("{l}.{part}"), kernel.to_string())));
@@ -118,11 +122,11 @@ fn many_rows_take_eight_launches_a_layer() {
     let mut expected = named(&[
         ("embedding", "embedding/portable"),
         ("angles", "rope_angles/portable"),
-        ("norm", "rms_norm/cuda"),
+        ("norm", "rms_norm/rows_cuda"),
     ]);
     expected.extend(layers);
     // There is never more than one row of logits.
-    expected.extend(named(&[("last", "last_row/portable"), ("head", "linear/cuda")]));
+    expected.extend(named(&[("last", "last_row/portable"), ("head", "linear/gemv_cuda")]));
     assert_eq!(named(&dispatched(&program, 5)), expected);
 }
 
@@ -134,7 +138,7 @@ fn other_chips_take_every_nodes_own_kernel_for_many_rows() {
     let program = compile(&graph, &info, &options()).unwrap();
     let plain = compile(&graph, &any_device(), &options()).unwrap();
     assert_eq!(dispatched(&program, 5), dispatched(&plain, 5));
-    assert!(plain.steps.iter().all(|step| step.when() == When::Always));
+    assert!(plain.steps.iter().all(|step| step.phase().is_none()));
 }
 
 #[test]
@@ -149,16 +153,16 @@ fn products_with_computed_weights_do_not_overlap() {
         let y = b.node("y", Linear::default(), &[x, w]).unwrap();
         b.output("y", y);
         let program = compile(&b.finish().unwrap(), &hopper(), &options()).unwrap();
-        for (n, name) in [(1, "linear/cuda"), (5, "matmul/cuda")] {
+        for (n, name) in [(1, "linear/gemv_cuda"), (5, "linear/gemm_hopper")] {
             assert_eq!(dispatched(&program, n).last(), Some(&("y", name)));
         }
-        let products = program.kernels.iter().filter(|kernel| kernel.name.ends_with("/cuda"));
+        let products = program.kernels.iter().filter(|kernel| kernel.name.starts_with("linear/g"));
         assert!(products.clone().count() == 2 && products.into_iter().all(|k| k.overlaps != computed));
     }
 }
 
 #[test]
-fn debugged_programs_and_users_kernels_join_nothing() {
+fn watched_programs_fuse_nothing() {
     let graph = llama();
     for options in [
         CompileOptions { poison: true, ..options() },
@@ -183,7 +187,7 @@ fn lineage(program: &Program, n: u64) -> Vec<u64> {
         })
         .collect();
     let symbols = Symbols::np(n, 3);
-    for step in program.steps.iter().filter(|step| step.when().holds(&symbols)) {
+    for step in program.steps.iter().filter(|step| step.runs_in(Phase::of_run(&symbols))) {
         let Step::Dispatch { node, kernel, bindings, .. } = step else { continue };
         let desc = &program.kernels[*kernel as usize];
         let mut hasher = DefaultHasher::new();
@@ -208,7 +212,7 @@ fn lineage(program: &Program, n: u64) -> Vec<u64> {
 }
 
 #[test]
-fn joined_launches_find_their_values_in_reused_memory() {
+fn fused_kernels_find_their_values_in_reused_memory() {
     let graph = llama();
     let reused = compile(&graph, &hopper(), &options()).unwrap();
     let apart = compile(&graph, &hopper(), &CompileOptions { reuse_memory: false, ..options() }).unwrap();
@@ -217,7 +221,7 @@ fn joined_launches_find_their_values_in_reused_memory() {
         assert_eq!(lineage(&reused, n), lineage(&apart, n), "{n} rows");
     }
     assert_eq!(reused.capacity.get(Symbol::N), Some(8));
-    // One layer more takes no more memory for activations: joined launches keep nothing for good.
+    // One layer more takes no more memory for activations: fused kernels keep nothing for good.
     let plain = compile(&graph, &any_device(), &options()).unwrap();
     assert!(reused.memory().activations <= plain.memory().activations * 2);
 }

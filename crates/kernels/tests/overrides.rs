@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use tapml_device::{Device, Features, Limits, null::NullDevice};
 use tapml_graph::op::OPS;
 use tapml_graph::{ErrorKind, Symbols};
-use tapml_kernels::{CompileOptions, Instance, KERNELS, Overrides, compile, plan_node};
+use tapml_kernels::{CompileOptions, Instance, Overrides, Phase, compile, plan_node};
 
 const GOOD: &str = "// One invocation per row.
 enable f16;
@@ -56,12 +56,35 @@ fn add(text: &str) -> tapml_graph::Result<Overrides> {
 #[test]
 fn a_good_kernel_takes_the_place_of_the_built_in_one() {
     let overrides = add(GOOD).unwrap();
-    let null =
-        NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None, matrices: false });
+    let null = NullDevice::new(
+        Limits::WEBGPU,
+        Features {
+            f16: true,
+            subgroups: None,
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        },
+    );
     for info in OPS {
         for sample in (info.samples)() {
-            let plan = plan_node(&sample.op, &sample.types(), null.info(), &overrides).unwrap();
-            let own = plan_node(&sample.op, &sample.types(), null.info(), &Overrides::default()).unwrap();
+            let plan = plan_node(
+                &sample.op,
+                &sample.types(),
+                Phase::of_run(&sample.symbols),
+                null.info(),
+                &overrides,
+            )
+            .unwrap();
+            let own = plan_node(
+                &sample.op,
+                &sample.types(),
+                Phase::of_run(&sample.symbols),
+                null.info(),
+                &Overrides::default(),
+            )
+            .unwrap();
             match info.name {
                 "rms_norm" => {
                     assert_eq!(plan.kernel, "rms_norm/mine.wgsl");
@@ -101,8 +124,8 @@ fn a_good_kernel_computes_the_same_within_a_program() {
 fn built_in_sources_serve_as_user_kernels() {
     let mut device = emulator("");
     let mut cache = tapml_kernels::KernelCache::new();
-    for row in KERNELS {
-        let sample = (OPS.iter().find(|i| i.name == row.op).unwrap().samples)().remove(0);
+    for op in OPS {
+        let sample = (op.samples)().remove(0);
         let inputs = sample.tensors(1).unwrap();
         let (plan, _) =
             run_call(&mut device, &mut cache, &sample.op, &sample.types(), &sample.symbols, &inputs).unwrap();
@@ -110,8 +133,10 @@ fn built_in_sources_serve_as_user_kernels() {
         let file = file(&main.desc.source.text);
         let mut overrides = Overrides::default();
         overrides.add(&format!("{}={}", plan.kernel, file.path.display())).unwrap();
-        let own = plan_node(&sample.op, &sample.types(), device.info(), &overrides).unwrap();
-        assert_eq!(own.kernel, format!("{}/mine.wgsl", row.op));
+        let own =
+            plan_node(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), device.info(), &overrides)
+                .unwrap();
+        assert_eq!(own.kernel, format!("{}/mine.wgsl", op.name));
         let desc = &own.launches.iter().find(|l| l.desc.name == own.kernel).unwrap().desc;
         assert_eq!((&desc.constants, &desc.bindings), (&main.desc.constants, &main.desc.bindings));
     }
@@ -127,11 +152,19 @@ fn directives_of_a_kernel_reach_every_device() {
     let (types, inputs) = (sample.types(), sample.tensors(1).unwrap());
     for mut device in devices().into_iter().filter(|device| device.info().features.f16) {
         let mut cache = tapml_kernels::KernelCache::new();
-        let own = plan_node(&sample.op, &types, device.info(), &overrides).unwrap();
+        let own =
+            plan_node(&sample.op, &types, Phase::of_run(&sample.symbols), device.info(), &overrides).unwrap();
         assert!(
             own.launches[0].desc.source.prelude.starts_with("requires packed_4x8_integer_dot_product;\n")
         );
-        let built_in = plan_node(&sample.op, &types, device.info(), &Overrides::default()).unwrap();
+        let built_in = plan_node(
+            &sample.op,
+            &types,
+            Phase::of_run(&sample.symbols),
+            device.info(),
+            &Overrides::default(),
+        )
+        .unwrap();
         let mut run = |plan: &tapml_kernels::NodePlan| {
             run_plan(device.as_mut(), &mut cache, plan, &sample.op, &types, &sample.symbols, &inputs).unwrap()
         };

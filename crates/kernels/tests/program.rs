@@ -172,9 +172,19 @@ fn states_can_be_read_and_written() {
 }
 
 fn null(f16: bool) -> DeviceInfo {
-    NullDevice::new(Limits::WEBGPU, Features { f16, subgroups: None, cuda: None, matrices: false })
-        .info()
-        .clone()
+    NullDevice::new(
+        Limits::WEBGPU,
+        Features {
+            f16,
+            subgroups: None,
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        },
+    )
+    .info()
+    .clone()
 }
 
 #[test]

@@ -102,9 +102,19 @@ fn any_split_into_steps_gives_the_same_bits_in_place_or_not() {
 }
 
 fn null() -> DeviceInfo {
-    NullDevice::new(Limits::WEBGPU, Features { f16: true, subgroups: None, cuda: None, matrices: false })
-        .info()
-        .clone()
+    NullDevice::new(
+        Limits::WEBGPU,
+        Features {
+            f16: true,
+            subgroups: None,
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        },
+    )
+    .info()
+    .clone()
 }
 
 #[test]
@@ -131,7 +141,9 @@ fn a_state_of_more_rows_than_the_kernel_holds_is_unsupported_with_the_numbers() 
         .map(|shape| common::typed(DType::F32, shape))
         .to_vec();
     let op = tapml_graph::op::Wkv { head_dim: 257 }.into();
-    let error = tapml_kernels::plan_node(&op, &types, &null(), &Default::default()).unwrap_err();
+    let error =
+        tapml_kernels::plan_node(&op, &types, tapml_kernels::Phase::Prefill, &null(), &Default::default())
+            .unwrap_err();
     assert_eq!(error.kind(), tapml_graph::ErrorKind::Unsupported);
     assert_eq!((error.detail("asked"), error.detail("offered")), (Some("257"), Some("256")));
 }

@@ -6,13 +6,20 @@ use std::process::Command;
 use tapml_device::{Device, Features, Limits, null::NullDevice};
 use tapml_graph::DType;
 use tapml_graph::op::{OPS, Sample};
-use tapml_kernels::plan_variants;
+use tapml_kernels::{Phase, plan_variants};
 
 /// Each distinct source by a file name that tells which it is.
 fn sources() -> BTreeMap<String, String> {
     let null = NullDevice::new(
         Limits::WEBGPU,
-        Features { f16: true, subgroups: Some((32, 32)), cuda: None, matrices: false },
+        Features {
+            f16: true,
+            subgroups: Some((32, 32)),
+            cuda: None,
+            matrices: false,
+            device_barriers: false,
+            processors: None,
+        },
     );
     let mut sources = BTreeMap::new();
     for sample in OPS.iter().flat_map(|info| (info.samples)()) {
@@ -25,7 +32,9 @@ fn sources() -> BTreeMap<String, String> {
         // Operators whose states are f32 in any case have no such form.
         let halves = Some(halves).filter(|halves: &Sample| halves.op.infer(&halves.types()).is_ok());
         for sample in std::iter::once(sample).chain(halves) {
-            let plans = plan_variants(&sample.op, &sample.types(), null.info()).unwrap();
+            let plans =
+                plan_variants(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), null.info())
+                    .unwrap();
             for launch in plans.into_iter().flat_map(|plan| plan.launches) {
                 let text = launch.desc.source.full();
                 let known = sources.values().filter(|known| **known == text).count();

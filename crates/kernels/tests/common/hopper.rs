@@ -2,7 +2,7 @@
 
 use tapml_device::DeviceInfo;
 use tapml_graph::Symbols;
-use tapml_kernels::{Program, Step, any_device};
+use tapml_kernels::{Phase, Program, Step, any_device};
 
 /// What a Hopper chip offers.
 pub fn hopper() -> DeviceInfo {
@@ -18,7 +18,7 @@ pub fn hopper() -> DeviceInfo {
 /// Node and kernel of every dispatch at this number of rows.
 pub fn dispatched(program: &Program, n: u64) -> Vec<(&str, &str)> {
     let symbols = Symbols::np(n, 0);
-    let steps = program.steps.iter().filter(|step| step.when().holds(&symbols));
+    let steps = program.steps.iter().filter(|step| step.runs_in(Phase::of_run(&symbols)));
     steps
         .filter_map(|step| match step {
             Step::Dispatch { node, kernel, .. } => {

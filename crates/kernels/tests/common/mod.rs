@@ -9,7 +9,7 @@ use tapml_graph::op::{
     Add, AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
 };
 use tapml_graph::{Builder, Bytes, DType, Graph, Op, Result, Symbols, Tensor, TensorType, ValueId};
-use tapml_kernels::{Arg, KernelCache, NodePlan, Overrides, plan_node, symbol_bytes};
+use tapml_kernels::{Arg, KernelCache, NodePlan, Overrides, Phase, Scratch, plan_node, symbol_bytes};
 use tapml_wgpu::WgpuDevice;
 
 /// The devices of this machine: the emulator with all checks and as devices with other arithmetic, and Vulkan if there
@@ -49,7 +49,7 @@ pub fn run_call(
     symbols: &Symbols,
     inputs: &[Tensor],
 ) -> Result<(NodePlan, Vec<Tensor>)> {
-    let plan = plan_node(op, types, device.info(), &Overrides::default())?;
+    let plan = plan_node(op, types, Phase::of_run(symbols), device.info(), &Overrides::default())?;
     let outputs = run_plan(device, cache, &plan, op, types, symbols, inputs)?;
     Ok((plan, outputs))
 }
@@ -78,11 +78,18 @@ pub fn run_plan(
     let scratch: Vec<BufferId> = plan
         .scratch
         .iter()
-        .map(|extent| device.create_buffer("scratch", extent.eval(symbols)?.max(4).next_multiple_of(4)))
+        .map(|wanted| {
+            let bytes = wanted.bytes().eval(symbols)?.max(4).next_multiple_of(4);
+            let buffer = device.create_buffer("scratch", bytes)?;
+            if let Scratch::Kept(_) = wanted {
+                device.write(buffer, 0, &vec![0; bytes as usize])?;
+            }
+            Ok(buffer)
+        })
         .collect::<Result<_>>()?;
     let uniform = upload(device, &symbol_bytes(symbols)?);
     let mut commands = Vec::new();
-    for launch in plan.launches.iter().filter(|launch| launch.when.holds(symbols)) {
+    for launch in &plan.launches {
         let bind = |arg: &Arg| match *arg {
             Arg::Input { index, offset, len } => Binding { buffer: given[index], offset, size: len },
             Arg::Output(index) => Binding::whole(made[index]),
