@@ -4,7 +4,7 @@ use crate::check::shadow::Written;
 use crate::front::{self, Kernel};
 use crate::lower::Choices;
 use crate::options::Options;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use tapml_device::{
     AdapterKind, BufferId, Command, Device, DeviceInfo, Error, ErrorKind, Finding, FindingKind, KernelDesc,
@@ -13,8 +13,9 @@ use tapml_device::{
 
 const _: () = assert!(cfg!(target_endian = "little"), "buffers hold little-endian words");
 
-/// How long one dispatch may take before it is stopped, unless set otherwise.
-const TIME_LIMIT: Duration = Duration::from_secs(60);
+/// How long one workgroup may run before its dispatch is stopped, unless set otherwise. Workgroups that end take milliseconds,
+/// so that a dispatch of any size has the time it needs.
+const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// Invocations of a subgroup, unless set otherwise.
 const SUBGROUP_SIZE: u32 = 32;
@@ -38,6 +39,8 @@ pub struct Emulator {
     pub(crate) options: Options,
     subgroup_size: u32,
     pub(crate) time_limit: Duration,
+    /// Texts of kernels that were stopped.
+    pub(crate) stopped: HashSet<String>,
     pub(crate) pool: Option<rayon::ThreadPool>,
     next: u64,
     pub(crate) buffers: HashMap<BufferId, Stored>,
@@ -69,6 +72,7 @@ impl Emulator {
             options,
             subgroup_size: SUBGROUP_SIZE,
             time_limit: options.timeout.unwrap_or(TIME_LIMIT),
+            stopped: HashSet::new(),
             pool,
             next: 0,
             buffers: HashMap::new(),
@@ -92,8 +96,8 @@ impl Emulator {
         Ok(self)
     }
 
-    /// Sets how long one dispatch may take; a kernel that takes longer is stopped with an
-    /// error of kind [`ErrorKind::InvalidInput`] that names the loop. The default is 60 s.
+    /// Sets how long one workgroup may run; a kernel with one that runs longer is stopped with an error of kind
+    /// [`ErrorKind::InvalidInput`] that names the loop, and is not run again. The default is 10 s.
     #[must_use]
     pub fn with_time_limit(mut self, limit: Duration) -> Emulator {
         self.time_limit = limit;

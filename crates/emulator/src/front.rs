@@ -2,6 +2,7 @@
 
 use crate::code::Code;
 use crate::lower::{self, Choices};
+use std::sync::OnceLock;
 use std::sync::atomic::AtomicU64;
 use tapml_device::{DeviceInfo, KernelDesc, Result};
 use tapml_wgsl::SourceMap;
@@ -15,6 +16,8 @@ pub struct Kernel {
     pub min_sizes: Vec<u32>,
     /// Nanoseconds that one workgroup took when the kernel ran last; 0 before.
     pub group_nanos: AtomicU64,
+    /// The instruction at which it was stopped because it did not end.
+    pub stopped: OnceLock<usize>,
 }
 
 /// Compiles a kernel for a device.
@@ -27,5 +30,6 @@ pub fn compile(desc: &KernelDesc, info: &DeviceInfo, choices: Choices) -> Result
         source: module.source,
         min_sizes: module.min_sizes,
         group_nanos: AtomicU64::new(0),
+        stopped: OnceLock::new(),
     })
 }

@@ -63,7 +63,7 @@ pub struct Options {
     pub check: Checks,
     /// Threads that workgroups run on; `None` means one per processor.
     pub threads: Option<usize>,
-    /// How long one dispatch may take before it is stopped; `None` means a minute.
+    /// How long one workgroup may run before its dispatch is stopped; `None` means ten seconds.
     pub timeout: Option<Duration>,
     /// Whether it says that it is a GPU, so that it gets the kernels that GPUs get.
     pub gpu: bool,

@@ -71,10 +71,17 @@ impl Profile {
                 subgroups: Some((subgroup_size, subgroup_size)),
                 cuda: None,
                 matrices: false,
+                device_barriers: true,
+                processors: None,
             },
-            Profile::MobileWebgpu | Profile::StrictF32 => {
-                Features { f16: false, subgroups: None, cuda: None, matrices: false }
-            }
+            Profile::MobileWebgpu | Profile::StrictF32 => Features {
+                f16: false,
+                subgroups: None,
+                cuda: None,
+                matrices: false,
+                device_barriers: true,
+                processors: None,
+            },
         }
     }
 

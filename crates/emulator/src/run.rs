@@ -11,7 +11,7 @@ use crate::vm::memory::Buffer;
 use crate::vm::{Env, Stop, Unwatched};
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tapml_device::{BufferId, Error, ErrorKind, Finding, KernelId, Result};
 
 /// Dispatches expected to take less than this run on the calling thread: waking others would take as long.
@@ -68,7 +68,20 @@ impl Emulator {
         for finding in findings {
             collect::add(&mut self.findings, finding);
         }
+        if result.is_err() {
+            let text = self.kernel(label, kernel)?.desc.source.text.clone();
+            self.stopped.insert(text);
+        }
         result
+    }
+
+    /// How long a workgroup of this kernel may run: with other constants one that was stopped before is likely to be stopped
+    /// again, and is waited for less.
+    fn limit(&self, kernel: &Kernel) -> Duration {
+        match self.stopped.contains(&kernel.desc.source.text) {
+            true => self.time_limit / 10,
+            false => self.time_limit,
+        }
     }
 
     /// What was found, also if the kernel was stopped, and whether it was.
@@ -81,6 +94,15 @@ impl Emulator {
         groups: [u32; 3],
     ) -> Result<(Vec<Finding>, Result<()>)> {
         let kernel = self.kernel(label, kernel)?;
+        if let Some(&pc) = kernel.stopped.get() {
+            return Err(self.not_ended(
+                label,
+                kernel,
+                pc,
+                "a workgroup was still running in an earlier dispatch, which was stopped here; it is not run again",
+            ));
+        }
+        let limit = self.limit(kernel);
         let views: Vec<_> = taken
             .iter_mut()
             .map(|(id, words)| {
@@ -103,13 +125,21 @@ impl Emulator {
             (bytes.saturating_sub(u64::from(l.offset)) / u64::from(l.stride.max(1))) as u32
         });
         let stop = AtomicBool::new(false);
-        let deadline = Instant::now() + self.time_limit;
-        let env = Env { buffers, lengths: lengths.collect(), groups, deadline, stop: &stop };
+        let env = Env { buffers, lengths: lengths.collect(), groups, limit, stop: &stop };
         let work = AssertUnwindSafe(|| self.execute_groups(kernel, label, &env, ranges));
         let (result, findings) = std::panic::catch_unwind(work).map_err(|_| {
             Error::bug(format!("dispatch `{label}`: the emulator crashed in kernel `{}`", kernel.desc.name))
         })?;
-        Ok((findings, result.map_err(|stop| self.stopped(label, kernel, stop))))
+        let ended = result.map_err(|stop| {
+            let pc = match stop {
+                Stop::Deadline { pc } => pc,
+                Stop::Elsewhere => 0,
+            };
+            let pc = *kernel.stopped.get_or_init(|| pc);
+            let message = format!("a workgroup is still running after {limit:?}, stopped here");
+            self.not_ended(label, kernel, pc, &message)
+        });
+        Ok((findings, ended))
     }
 
     fn execute_groups(
@@ -158,19 +188,15 @@ impl Emulator {
         (result, collector.finish(kernel, label))
     }
 
-    fn stopped(&self, label: &str, kernel: &Kernel, stop: Stop) -> Error {
-        let pc = match stop {
-            Stop::Deadline { pc } => pc,
-            Stop::Elsewhere => 0,
-        };
+    /// The error of a kernel that does not end, at the loop that it was in.
+    fn not_ended(&self, label: &str, kernel: &Kernel, pc: usize, message: &str) -> Error {
         let span = kernel.code.spans.get(pc).copied().unwrap_or_default();
-        let message = format!("still running after {:?}, stopped here", self.time_limit);
         kernel
             .source
-            .error(ErrorKind::InvalidInput, &kernel.desc.name, span, &message)
+            .error(ErrorKind::InvalidInput, &kernel.desc.name, span, message)
             .context(format!("dispatch `{label}`"))
             .with_detail("deadline", format!("{:?}", self.time_limit))
-            .with_hint("a loop may never end; otherwise give the dispatch fewer workgroups or more time, `timeout=SECONDS`")
+            .with_hint("a loop may never end; otherwise give each workgroup less work, or more time with the option `timeout=SECONDS`")
     }
 }
 

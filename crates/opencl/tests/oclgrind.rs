@@ -13,7 +13,7 @@ use std::time::Instant;
 use tapml_device::{Binding, BindingKind, Command as Launch, Device, KernelDesc, Language, Source};
 use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, Extent};
-use tapml_kernels::{Overrides, plan_node};
+use tapml_kernels::{Overrides, Phase, plan_node};
 use tapml_opencl::OpenClDevice;
 
 /// Says to a process of this test what it is to run.
@@ -74,7 +74,14 @@ fn samples(device: &OpenClDevice) -> Vec<(String, Sample)> {
     let mut least: HashMap<(String, bool), Sample> = HashMap::new();
     for sample in OPS.iter().flat_map(|info| (info.samples)()) {
         let types = sample.types();
-        let plan = plan_node(&sample.op, &types, device.info(), &Overrides::default()).unwrap();
+        let plan = plan_node(
+            &sample.op,
+            &types,
+            Phase::of_run(&sample.symbols),
+            device.info(),
+            &Overrides::default(),
+        )
+        .unwrap();
         let half = types.iter().any(|ty| ty.dtype == DType::F16);
         let key = (plan.kernel.clone(), half);
         if least.get(&key).is_none_or(|other| work(&sample) < work(other)) {
@@ -105,7 +112,14 @@ fn every_kernel_is_clean() {
     let mut device = open();
     for (kernel, sample) in samples(&device) {
         let started = Instant::now();
-        let plan = plan_node(&sample.op, &sample.types(), device.info(), &Overrides::default()).unwrap();
+        let plan = plan_node(
+            &sample.op,
+            &sample.types(),
+            Phase::of_run(&sample.symbols),
+            device.info(),
+            &Overrides::default(),
+        )
+        .unwrap();
         let log = std::env::var_os("OCLGRIND_LOG").unwrap();
         let size = || std::fs::metadata(&log).map_or(0, |data| data.len());
         let before = size();

@@ -6,8 +6,9 @@ mod programs;
 use std::collections::HashSet;
 use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::DType;
+use tapml_graph::fusion::FUSIONS;
 use tapml_graph::op::{OPS, Sample};
-use tapml_kernels::{BuiltIn, Overrides, plan_node, plan_variants};
+use tapml_kernels::{BuiltIn, Phase, plan_variants};
 
 /// A device with every feature and the limits of a desktop card.
 pub fn device() -> DeviceInfo {
@@ -22,7 +23,14 @@ pub fn device() -> DeviceInfo {
             max_workgroup_memory: 48 << 10,
             ..Limits::WEBGPU
         },
-        features: Features { f16: true, subgroups: Some((32, 32)), cuda: None, matrices: false },
+        features: Features {
+            f16: true,
+            subgroups: Some((32, 32)),
+            cuda: None,
+            matrices: false,
+            device_barriers: true,
+            processors: None,
+        },
     }
 }
 
@@ -35,8 +43,12 @@ pub fn hopper() -> DeviceInfo {
 
 /// The kernels that the samples of all operators take on a device.
 pub fn of_samples(info: &DeviceInfo) -> Vec<KernelDesc> {
-    let samples = OPS.iter().flat_map(|op| (op.samples)());
-    let plans = samples.map(|s| plan_node(&s.op, &s.types(), info, &Overrides::default()).unwrap());
+    let fused = FUSIONS.iter().flat_map(|fusion| (fusion.samples)());
+    let samples = OPS.iter().flat_map(|op| (op.samples)()).chain(fused);
+    // A device need not serve every sample of a fused operator.
+    let plans = samples
+        .filter_map(|s| plan_variants(&s.op, &s.types(), Phase::of_run(&s.symbols), info).ok())
+        .flatten();
     plans.flat_map(|plan| plan.launches).map(|launch| launch.desc).collect()
 }
 
@@ -128,7 +140,10 @@ pub fn all() -> Vec<KernelDesc> {
     let (mut all, mut seen) = (Vec::new(), HashSet::new());
     for sample in samples() {
         // Some operators have inputs that are f32 whatever the activations are.
-        let Ok(plans) = plan_variants(&sample.op, &sample.types(), &info) else { continue };
+        let Ok(plans) = plan_variants(&sample.op, &sample.types(), Phase::of_run(&sample.symbols), &info)
+        else {
+            continue;
+        };
         for desc in plans.into_iter().flat_map(|plan| plan.launches).map(|launch| launch.desc) {
             if seen.insert((desc.source.full(), desc.needs_f16)) {
                 all.push(desc);
@@ -136,8 +151,9 @@ pub fn all() -> Vec<KernelDesc> {
         }
     }
     let features = Features { subgroups: Some((2, 32)), ..info.features };
-    let (narrow, metal) = (DeviceInfo { features, ..info.clone() }, "metal".into());
-    let elsewhere = DeviceInfo { platform: metal, ..info.clone() };
+    let narrow = DeviceInfo { features, ..info.clone() };
+    let apart = Features { device_barriers: false, ..info.features.clone() };
+    let elsewhere = DeviceInfo { features: apart, ..info.clone() };
     let joined: Vec<KernelDesc> = [&info, &narrow, &elsewhere].map(programs::of_programs).concat();
     programs::expect_all_parts(&joined);
     for desc in joined {
@@ -147,6 +163,8 @@ pub fn all() -> Vec<KernelDesc> {
     }
     let names: HashSet<&str> = all.iter().map(|desc| desc.name.as_str()).collect();
     let kernels = BuiltIn::all(&info).unwrap();
-    assert!(kernels.iter().all(|one| names.contains(one.kernel.as_str())));
+    let mut own = kernels.iter().filter(|one| one.desc().unwrap().source.language == Language::Wgsl);
+    let of_tensor_cores = |name: &str| name.ends_with("_coopmat");
+    assert!(own.all(|one| names.contains(one.kernel.as_str()) || of_tensor_cores(&one.kernel)));
     all
 }

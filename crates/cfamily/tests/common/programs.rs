@@ -193,5 +193,5 @@ pub fn expect_all_parts(all: &[KernelDesc]) {
         assert!(files.iter().any(|file| file.contains(&format!("{part}.wgsl"))), "{part}: {files:?}");
     }
     let named = |name: &str| all.iter().any(|desc| desc.name == name);
-    assert!(named("attention/row") && named("attention/split-joined"));
+    assert!(named("rope_append_attention/gemv") && named("rope_append_attention/split"));
 }

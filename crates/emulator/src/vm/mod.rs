@@ -19,7 +19,7 @@ use chunk::{Chunk, Isa, View};
 use memory::Buffer;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// What one dispatch binds and asks for.
 pub struct Env<'a> {
@@ -27,7 +27,8 @@ pub struct Env<'a> {
     /// Lengths of runtime-sized arrays, as [`Code::lengths`] lists them.
     pub lengths: Vec<u32>,
     pub groups: [u32; 3],
-    pub deadline: Instant,
+    /// How long one workgroup may run.
+    pub limit: Duration,
     /// Set by the first thread that fails; the others stop.
     pub stop: &'a AtomicBool,
 }
@@ -57,7 +58,7 @@ impl Watch for Unwatched {
 /// Why a workgroup did not finish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Stop {
-    /// The time budget ran out at this instruction.
+    /// The time of a workgroup ran out at this instruction.
     Deadline { pc: usize },
     /// Another thread failed.
     Elsewhere,
@@ -65,6 +66,9 @@ pub enum Stop {
 
 /// Loop iterations between two looks at the clock.
 const CLOCK_INTERVAL: u32 = 1024;
+/// Looks at the clock before a workgroup may be stopped: one that waits because the machine does something else, or sleeps,
+/// has not run for long.
+const LOOKS: u32 = 512;
 
 /// Registers, mask and workgroup memory of one running workgroup.
 pub struct Vm<'a> {
@@ -81,6 +85,8 @@ pub struct Vm<'a> {
     pub workgroup: [u32; 3],
     isa: Isa,
     ticks: u32,
+    /// When the clock was first looked at in this workgroup, and how often since.
+    watched: Option<(Instant, u32)>,
 }
 
 impl<'a> Vm<'a> {
@@ -100,6 +106,7 @@ impl<'a> Vm<'a> {
             workgroup: [0; 3],
             isa: Isa::detect(),
             ticks: 0,
+            watched: None,
         };
         for &(reg, value) in &code.constants {
             vm.view(reg).set(0, Chunk::splat(value));
@@ -196,6 +203,7 @@ impl<'a> Vm<'a> {
 
     fn start(&mut self, env: &Env<'_>, workgroup: [u32; 3]) {
         self.workgroup = workgroup;
+        self.watched = None;
         self.active.reset();
         for word in &self.shared {
             word.set(0);
@@ -218,7 +226,10 @@ impl<'a> Vm<'a> {
         if env.stop.load(Ordering::Relaxed) {
             return Err(Stop::Elsewhere);
         }
-        if Instant::now() >= env.deadline {
+        let now = Instant::now();
+        let (since, looks) = self.watched.get_or_insert((now, 0));
+        *looks = looks.saturating_add(1);
+        if *looks >= LOOKS && now.duration_since(*since) >= env.limit {
             env.stop.store(true, Ordering::Relaxed);
             return Err(Stop::Deadline { pc });
         }
