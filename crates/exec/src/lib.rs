@@ -24,11 +24,11 @@ pub use image::{Image, NOWHERE};
 pub use interface::{Interface, LOGITS, PIXELS, SLOTS};
 pub use observer::{NodeEvent, Observer};
 pub use operators::{Gave, Given, NodeCall, NodeServer, OperatorPlatform, ServedOp};
-pub use platform::{KernelChoice, Loaded, Platform, PlatformInfo, Sink};
+pub use platform::{KernelChoice, Launched, Loaded, Platform, PlatformInfo, Sink};
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, WORDS};
 pub use staged::{load, load_watched};
-pub use tapml_kernels::{Accumulate, NodePlan, Overrides, POISON};
+pub use tapml_kernels::{Accumulate, Fusing, GivenKernel, NodePlan, Overrides, POISON, Phase};
 pub use trace::{LoadOptions, TracedNode};
 
 /// Whether two tensors are one: of the same type, with the same bytes at the same place.

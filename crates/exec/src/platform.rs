@@ -4,8 +4,8 @@ use crate::{Call, LoadOptions, Observer, TracedNode};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
-use tapml_graph::{Dim, Error, Model, Op, Result, Symbols, Tensor, TensorType};
-use tapml_kernels::{Accumulate, NodePlan};
+use tapml_graph::{Dim, Error, Graph, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_kernels::{Accumulate, NodePlan, Phase};
 
 /// Identity of a platform, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -29,12 +29,34 @@ pub struct KernelChoice {
     pub accumulate: Accumulate,
 }
 
+/// The launches of one row of the kernel list in one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Launched {
+    /// The phase of the run.
+    pub phase: Phase,
+    /// The row, or the user's kernel.
+    pub row: String,
+    /// Its launches.
+    pub launches: u64,
+}
+
 /// The longest chain of additions that an operator could form, where nothing is known of how it adds up: over the largest
 /// size, and over the rows too if they see each other.
 pub(crate) fn longest_chain(op: &Op, inputs: &[TensorType]) -> Dim {
     let largest = inputs.iter().flat_map(|ty| &ty.shape).filter_map(|d| d.as_const()).max().unwrap_or(0);
     let rows = inputs.first().and_then(|ty| ty.shape.first()).filter(|_| !op.row_wise());
     rows.and_then(|rows| rows.checked_add(&Dim::from(largest))).unwrap_or(Dim::from(largest))
+}
+
+/// The number of terms of an operator's sums: the longest row of its matrices, and, if rows see each other, the most rows.
+pub(crate) fn reduction(op: &Op, inputs: &[TensorType]) -> Dim {
+    let matrix = |ty: &&TensorType| ty.shape.len() > 1;
+    let rows = inputs.iter().filter(matrix).filter_map(|ty| ty.shape.last()?.as_const());
+    let terms = Dim::from(rows.max().unwrap_or(0));
+    let some = Symbols::np(1, 1);
+    let first = inputs.iter().filter(|_| !op.row_wise()).filter_map(|ty| ty.shape.first());
+    let most = first.max_by_key(|dim| dim.eval(&some).unwrap_or(0));
+    most.and_then(|rows| rows.checked_add(&terms)).unwrap_or(terms)
 }
 
 /// Takes the outputs of one replayed call, by the call's index.
@@ -48,13 +70,25 @@ pub trait Platform: Send {
     /// Platform, device and driver for reports.
     fn describe(&self) -> PlatformInfo;
 
-    /// The kernel for an operator on inputs of these types (sizes may name symbols).
+    /// The kernel for an operator on inputs of these types (sizes may name symbols) in one phase.
     /// [`tapml_graph::ErrorKind::Unsupported`] if there is none.
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice>;
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<KernelChoice>;
 
     /// The launches behind [`Platform::kernel_for`]. [`tapml_graph::ErrorKind::Unsupported`] if the platform has none.
-    fn plan(&self, op: &Op, _inputs: &[TensorType]) -> Result<NodePlan> {
+    fn plan(&self, op: &Op, _inputs: &[TensorType], _phase: Phase) -> Result<NodePlan> {
         Err(Error::unsupported(format!("`{}` runs `{}` without kernels", self.word(), op.name())))
+    }
+
+    /// The graph as the platform runs it in a phase: with fused operators in the place of nodes. As it is, if the platform
+    /// fuses nothing.
+    fn lower(&self, graph: &Graph, _phase: Phase) -> Result<Graph> {
+        Ok(graph.clone())
+    }
+
+    /// What one run of each phase launches of a graph that is loaded with these options: rows of the kernel list with the
+    /// number of their launches. `None` if the platform launches nothing itself.
+    fn launches(&self, _graph: &Graph, _options: &LoadOptions) -> Result<Option<Vec<Launched>>> {
+        Ok(None)
     }
 
     /// Runs each call alone and gives its outputs, or its error, to `sink` under the call's index: each index once, in

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use tapml_graph::Tensor;
+use tapml_kernels::Fusing;
 
 /// How a graph is loaded, where that differs from how its platform loads graphs otherwise.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub struct LoadOptions {
     /// Names of nodes whose values are kept; see [`crate::Loaded::traced`]. Names of no node are ignored, so that the
     /// parts of a split graph can share the list.
     pub trace: HashSet<String>,
+    /// Which fused operators may take the place of nodes; none does where memory is poisoned or nodes are traced.
+    pub fusing: Fusing,
 }
 
 /// The values of one node as the last run found and left them, in the memory of the whole loaded program.

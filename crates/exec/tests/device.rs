@@ -10,7 +10,7 @@ use tapml_device::{Device, Features, Limits};
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_exec::{
     CHUNK, Call, CpuPlatform, DevicePlatform, Hybrid, Interface, Loaded, NodeEvent, Observer, Overrides,
-    Platform, Session, Side, load_watched,
+    Phase, Platform, Session, Side, load_watched,
 };
 use tapml_graph::{DType, ErrorKind, Graph, Model, Origin, Result, Symbols, Tensor};
 use tapml_wgpu::WgpuDevice;
@@ -18,7 +18,7 @@ use tapml_wgpu::WgpuDevice;
 const HALF: Toy = Toy { dtype: DType::F16, ..FUSED };
 
 fn null() -> DevicePlatform {
-    let features = Features { f16: true, subgroups: None, cuda: None, matrices: false };
+    let features = Features { f16: true, ..Features::default() };
     DevicePlatform::new(Box::new(NullDevice::new(Limits::WEBGPU, features)), Overrides::default())
 }
 
@@ -264,7 +264,7 @@ fn kernels_have_names_and_hashes() {
     let platform = null();
     let graph = model(PLAIN).graph().clone();
     for node in graph.nodes() {
-        let choice = platform.kernel_for(&node.op, &graph.input_types(node)).unwrap();
+        let choice = platform.kernel_for(&node.op, &graph.input_types(node), Phase::Prefill).unwrap();
         assert!(choice.name.starts_with(node.op.name()), "{}", choice.name);
         assert_eq!(choice.hash.len(), 64);
     }
@@ -312,7 +312,7 @@ fn a_device_survives_its_platform() {
 #[test]
 fn prompts_take_longer_runs_where_tensor_cores_want_them() {
     for (cuda, chunk) in [(None, CHUNK), (Some(90), 512)] {
-        let features = Features { f16: true, subgroups: None, cuda, matrices: false };
+        let features = Features { f16: true, cuda, ..Features::default() };
         let device = NullDevice::new(Limits::WEBGPU, features);
         assert_eq!(DevicePlatform::new(Box::new(device), Overrides::default()).chunk(), chunk);
     }

@@ -10,7 +10,7 @@ use std::path::Path;
 use tapml_device::{Command, Device, Error, ErrorKind, FindingKind, ListId, Result};
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_exec::{
-    Call, CpuPlatform, DevicePlatform, Hybrid, LoadOptions, Overrides, POISON, Platform, Session, Side,
+    Call, CpuPlatform, DevicePlatform, Hybrid, LoadOptions, Overrides, POISON, Phase, Platform, Session, Side,
 };
 use tapml_graph::op::Silu;
 use tapml_graph::{DType, Dim, Symbol, Symbols, Tensor, TensorType};
@@ -78,20 +78,23 @@ fn changed_overrides_change_kernels_from_then_on() {
     let device = Emulator::new(Options::default()).unwrap();
     let mut platform = DevicePlatform::new(Box::new(device), Overrides::default());
     let call = silu("a", 1);
-    let built_in = platform.kernel_for(&call.op, &call.input_types).unwrap();
+    let built_in = platform.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols)).unwrap();
     let first = |platform: &mut DevicePlatform| {
         let (_, results) = replay(platform, std::slice::from_ref(&call));
         results[&0].as_ref().unwrap()[0].to_f32()[0]
     };
     assert!(first(&mut platform).is_finite());
     platform.set_overrides(leaves_out()).unwrap();
-    let own = platform.kernel_for(&call.op, &call.input_types).unwrap();
+    let own = platform.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols)).unwrap();
     assert_eq!(own.name, "silu/leaves_out.wgsl");
     assert_ne!(own.hash, built_in.hash);
     assert!(first(&mut platform).is_nan());
     platform.set_overrides(Overrides::default()).unwrap();
     assert!(first(&mut platform).is_finite());
-    assert_eq!(platform.kernel_for(&call.op, &call.input_types).unwrap(), built_in);
+    assert_eq!(
+        platform.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols)).unwrap(),
+        built_in
+    );
 }
 
 #[test]

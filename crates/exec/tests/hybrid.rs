@@ -10,7 +10,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_device::Finding;
 use tapml_exec::{
-    Call, CpuPlatform, Hybrid, KernelChoice, Loaded, Observer, Platform, PlatformInfo, Session, Side, Sink,
+    Call, CpuPlatform, Hybrid, KernelChoice, Loaded, Observer, Phase, Platform, PlatformInfo, Session, Side,
+    Sink,
 };
 use tapml_graph::op::OPS;
 use tapml_graph::{DType, Error, ErrorKind, Model, Node, Op, Result, Symbols, Tensor, TensorType};
@@ -105,8 +106,8 @@ impl Platform for Fake {
         self.cpu.describe()
     }
 
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
-        self.cpu.kernel_for(op, inputs)
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<KernelChoice> {
+        self.cpu.kernel_for(op, inputs, phase)
     }
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {

@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use tapml_exec::{
     Call, CpuPlatform, Gave, Given, Hybrid, Interface, LoadOptions, NodeCall, NodeServer, OperatorPlatform,
-    Platform, PlatformInfo, ServedOp, Session, Side,
+    Phase, Platform, PlatformInfo, ServedOp, Session, Side,
 };
 use tapml_graph::op::OPS;
 use tapml_graph::{DType, Error, ErrorKind, Result, Symbols, Tensor};
@@ -148,7 +148,7 @@ fn dtypes_that_are_not_served_are_named() {
     let (there, _) = reference(&[], &[DType::F32, DType::U32]);
     let model = model(FUSED);
     let node = model.graph().nodes().iter().find(|node| node.op.name() == "linear").unwrap();
-    let error = there.kernel_for(&node.op, &model.graph().input_types(node)).unwrap_err();
+    let error = there.kernel_for(&node.op, &model.graph().input_types(node), Phase::Prefill).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("serves `linear` on f32, u32, not on bf16"), "{error}");
 }

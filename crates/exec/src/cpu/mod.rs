@@ -10,7 +10,7 @@ use crate::platform::longest_chain;
 use crate::{Call, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
 use tapml_device::Finding;
 use tapml_graph::{Context, DType, Model, Op, Result, Symbols, Tensor, TensorType};
-use tapml_kernels::Accumulate;
+use tapml_kernels::{Accumulate, Phase};
 use tapml_reference::{Value, eval};
 use weights::Weights;
 
@@ -53,7 +53,7 @@ impl Platform for CpuPlatform {
         }
     }
 
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], _phase: Phase) -> Result<KernelChoice> {
         op.infer(inputs)?;
         let hash = concat!("reference-", env!("CARGO_PKG_VERSION")).into();
         // The reference adds up in blocks, which err less than a chain.

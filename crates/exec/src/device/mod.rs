@@ -6,12 +6,16 @@ mod replay;
 mod trace;
 mod weights;
 
-use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
+use crate::platform::reduction;
+use crate::{Call, KernelChoice, Launched, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
 use plans::Plans;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_device::{Device, DeviceInfo, Finding};
-use tapml_graph::{Model, Op, Result, Symbols, TensorType};
-use tapml_kernels::{CompileOptions, KernelCache, NodePlan, Overrides, compile, plan_node};
+use tapml_graph::{Dim, Graph, Model, Op, Result, Symbols, TensorType};
+use tapml_kernels::{
+    Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
+    Step, compile, lower, plan_node,
+};
 use weights::WeightBuffers;
 
 /// The words that memory holds before a kernel writes it: outputs of replayed calls, and buffers of loaded graphs where
@@ -91,6 +95,8 @@ impl DevicePlatform {
     }
 }
 
+/// Rows of the program whose launches are counted; no kernel depends on it.
+const DEPLOYED_ROWS: u64 = 2;
 /// Tokens of a prompt that a run on a device with CUDA's kernels takes at most.
 const CUDA_CHUNK: usize = 512;
 
@@ -112,13 +118,46 @@ impl Platform for DevicePlatform {
         if self.info.features.cuda.is_some() { CUDA_CHUNK } else { crate::CHUNK }
     }
 
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
-        let plan = self.plan(op, inputs)?;
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<KernelChoice> {
+        let plan = self.plan(op, inputs, phase)?;
         Ok(KernelChoice { name: plan.kernel, hash: plan.hash, accumulate: plan.accumulate })
     }
 
-    fn plan(&self, op: &Op, inputs: &[TensorType]) -> Result<NodePlan> {
-        plan_node(op, inputs, &self.info, &self.overrides)
+    fn plan(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<NodePlan> {
+        let mut plan = plan_node(op, inputs, phase, &self.info, &self.overrides)?;
+        if let Some(sums) = self.overrides.sums(&plan.kernel) {
+            let chain = match sums.chain {
+                DeclaredChain::Serial => reduction(op, inputs),
+                DeclaredChain::Longest(count) => Dim::from(count),
+            };
+            plan.accumulate = Accumulate { dtype: sums.dtype, chain };
+        }
+        Ok(plan)
+    }
+
+    fn lower(&self, graph: &Graph, phase: Phase) -> Result<Graph> {
+        let mut planner = Planner::new(self.info.clone(), self.overrides.clone());
+        lower(graph, phase, &Fusing::All, &mut planner)
+    }
+
+    fn launches(&self, graph: &Graph, options: &LoadOptions) -> Result<Option<Vec<Launched>>> {
+        let compiled = CompileOptions {
+            overrides: self.overrides.clone(),
+            fusing: options.fusing.clone(),
+            ..CompileOptions::new(Symbols::np(DEPLOYED_ROWS, DEPLOYED_ROWS))
+        };
+        let program = compile(graph, &self.info, &compiled)?;
+        let mut found: Vec<Launched> = Vec::new();
+        for phase in Phase::ALL {
+            for step in program.steps.iter().filter(|step| step.runs_in(phase)) {
+                let Step::Dispatch { row, .. } = step else { continue };
+                match found.iter_mut().find(|known| known.phase == phase && known.row == *row) {
+                    Some(known) => known.launches += 1,
+                    None => found.push(Launched { phase, row: row.clone(), launches: 1 }),
+                }
+            }
+        }
+        Ok(Some(found))
     }
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
@@ -140,6 +179,7 @@ impl Platform for DevicePlatform {
             reuse_memory: options.reuse_memory.unwrap_or(self.reuse_memory),
             poison: options.poison.unwrap_or(self.poison),
             trace: options.trace.clone(),
+            fusing: options.fusing.clone(),
             ..CompileOptions::new(capacity.clone())
         };
         let mut program = compile(model.graph(), &self.info, &compiled)?;

@@ -1,10 +1,11 @@
 //! Plans of single nodes, compiled, by operator and input types.
 
+use crate::Call;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_device::{BufferId, Device, DeviceInfo, KernelId};
 use tapml_graph::{Context, Op, Result, TensorType};
-use tapml_kernels::{KernelCache, NodePlan, Overrides, plan_node};
+use tapml_kernels::{KernelCache, NodePlan, Overrides, Phase, plan_node};
 
 /// A plan whose kernels are compiled and whose constants are on the device.
 pub(super) struct Planned {
@@ -15,13 +16,19 @@ pub(super) struct Planned {
     pub constants: Vec<BufferId>,
 }
 
-/// What decides a plan on one device: the operator with its attributes, and the types of its inputs.
+/// What decides a plan on one device.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct PlanKey(String, Vec<TensorType>);
+pub(super) struct PlanKey {
+    op: String,
+    inputs: Vec<TensorType>,
+    phase: Phase,
+}
 
 impl PlanKey {
-    pub fn of(op: &Op, inputs: &[TensorType]) -> PlanKey {
-        PlanKey(format!("{op:?}"), inputs.to_vec())
+    /// That of a call.
+    pub fn of_call(call: &Call) -> PlanKey {
+        let op = format!("{}{}", call.op.name(), call.op.attributes_text());
+        PlanKey { op, inputs: call.input_types.clone(), phase: Phase::of_run(&call.symbols) }
     }
 }
 
@@ -42,7 +49,7 @@ impl Plans {
         if let Some(planned) = self.0.get(key) {
             return Ok(planned.clone());
         }
-        let plan = plan_node(op, &key.1, info, overrides)?;
+        let plan = plan_node(op, &key.inputs, key.phase, info, overrides)?;
         let compiled =
             plan.launches.iter().map(|launch| kernels.get(device, &launch.desc)).collect::<Result<_>>()?;
         let mut constants = Vec::new();

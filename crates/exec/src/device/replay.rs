@@ -66,7 +66,7 @@ fn plan<'a>(
             sink(index, Err(e));
             continue;
         }
-        let key = PlanKey::of(&call.op, &call.input_types);
+        let key = PlanKey::of_call(call);
         let next = groups.len();
         let (group, planned) = groups.entry(key.clone()).or_insert_with(|| {
             let Inner { device, kernels, plans, .. } = &mut *inner;
@@ -109,7 +109,8 @@ fn item_bytes(item: &Item<'_>) -> u64 {
     let size =
         |ty: &TensorType| ty.sizes(&call.symbols).ok().and_then(|s| tapml_graph::byte_len(ty.dtype, &s));
     let outputs: u64 = call.output_types.iter().map(|ty| size(ty).unwrap_or(0) as u64).sum();
-    let scratch: u64 = item.planned.plan.scratch.iter().map(|s| s.eval(&call.symbols).unwrap_or(0)).sum();
+    let scratch: u64 =
+        item.planned.plan.scratch.iter().map(|s| s.bytes().eval(&call.symbols).unwrap_or(0)).sum();
     inputs.saturating_add(outputs).saturating_add(scratch)
 }
 

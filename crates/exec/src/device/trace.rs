@@ -86,7 +86,7 @@ fn filled(program: &Program, trace: u32) -> Option<u32> {
         _ => None,
     })?;
     let word = |step: &Step| match step {
-        Step::Fill { buffer, word } if *buffer == src => Some(*word),
+        Step::Fill { buffer, word, .. } if *buffer == src => Some(*word),
         _ => None,
     };
     let activation = program.buffers[src as usize].content == Content::Activation;

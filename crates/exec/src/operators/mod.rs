@@ -11,7 +11,7 @@ use held::Shared;
 use std::fmt;
 use tapml_device::Finding;
 use tapml_graph::{Context, DType, Error, ErrorKind, Model, Op, Result, Symbols, Tensor, TensorType};
-use tapml_kernels::Accumulate;
+use tapml_kernels::{Accumulate, Phase};
 
 /// An operator that a server of nodes runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -103,7 +103,7 @@ impl OperatorPlatform {
 
     fn one(&self, call: &Call) -> Result<Vec<Tensor>> {
         call.check()?;
-        self.kernel_for(&call.op, &call.input_types)?;
+        self.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
         let weights = call.inputs.iter().zip(&call.weights);
         let weights = weights
             .map(|(tensor, name)| name.as_ref().map(|name| self.shared.weight(name, tensor)).transpose());
@@ -135,7 +135,7 @@ impl Platform for OperatorPlatform {
         self.info.clone()
     }
 
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], _phase: Phase) -> Result<KernelChoice> {
         let (word, name) = (self.word(), op.name());
         let served = self.ops.iter().find(|served| served.name == name).ok_or_else(|| {
             let known: Vec<&str> = self.ops.iter().map(|served| served.name.as_str()).collect();
@@ -173,7 +173,7 @@ impl Platform for OperatorPlatform {
         options: &LoadOptions,
     ) -> Result<Box<dyn Loaded>> {
         for node in model.graph().nodes() {
-            let choice = self.kernel_for(&node.op, &model.graph().input_types(node));
+            let choice = self.kernel_for(&node.op, &model.graph().input_types(node), Phase::Prefill);
             choice.context(|| format!("node `{}`", node.name))?;
         }
         Ok(Box::new(loaded::OperatorLoaded::new(model, &self.shared, &options.trace)?))

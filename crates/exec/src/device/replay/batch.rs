@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use tapml_device::{Binding, BufferId, Command, Device, DeviceInfo, ListId};
 use tapml_graph::{Bytes, Error, Extent, Result, Symbols, Tensor};
-use tapml_kernels::{Arg, Launch, symbol_bytes};
+use tapml_kernels::{Arg, Launch, Scratch, symbol_bytes};
 
 /// What outputs and scratch hold before a kernel writes them: a NaN in `f32`, in `f16` and in `bf16`, so that what a
 /// kernel leaves out shows.
@@ -79,12 +79,14 @@ fn perform(
                 bytes.resize(size as usize, 0);
                 inner.device.write(buffer, 0, &bytes)?;
             }
-            None => commands.push(Command::Fill { buffer, word: POISON }),
+            None => {
+                let word = if let Role::Zeroed(_) = role { 0 } else { POISON };
+                commands.push(Command::Fill { buffer, word });
+            }
         }
     }
     for (item, places) in items.iter().zip(&places) {
-        let launches = item.planned.plan.launches.iter().enumerate();
-        for (i, launch) in launches.filter(|(_, launch)| launch.when.holds(&item.call.symbols)) {
+        for (i, launch) in item.planned.plan.launches.iter().enumerate() {
             commands.push(dispatch(inner, item, i, launch, places, held)?);
         }
     }
@@ -134,8 +136,13 @@ fn lay_out<'a>(
             len.ok_or_else(|| Error::invalid(format!("output {i}, {ty}, overflows the address space")))?;
         outputs.push((layout.place(Role::Output(i), len as u64), shape));
     }
-    let sizes = item.planned.plan.scratch.iter().enumerate();
-    let scratch = sizes.map(|(i, size)| Ok(layout.place(Role::Scratch(i), size.eval(&call.symbols)?)));
+    let scratch = item.planned.plan.scratch.iter().enumerate().map(|(i, scratch)| {
+        let role = match scratch {
+            Scratch::Temporary(_) => Role::Scratch(i),
+            Scratch::Kept(_) => Role::Zeroed(i),
+        };
+        Ok(layout.place(role, scratch.bytes().eval(&call.symbols)?))
+    });
     Ok(Places { symbols, inputs, outputs, scratch: scratch.collect::<Result<_>>()? })
 }
 

@@ -16,6 +16,8 @@ pub(super) enum Role {
     Output(usize),
     /// Scratch of this index.
     Scratch(usize),
+    /// Scratch of this index that is zero at first.
+    Zeroed(usize),
 }
 
 /// A range: which buffer of its role, first byte, length.
