@@ -6,16 +6,17 @@ use crate::oracle::{Oracles, terms};
 use crate::probe;
 use crate::progress::{Progress, Stop};
 use crate::report::{
-    BUCKETS, CheckReport, Failure, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode, Worst, bucket,
+    BUCKETS, CheckReport, Failure, KernelCheck, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode,
+    Worst, bucket,
 };
 use crate::slots::Slots;
 use crate::suite::{Case, Suite};
-use crate::verdict::{Judgement, Precision, judge};
+use crate::verdict::{Judgement, Precision, as_one_chain, judge};
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
-use tapml_exec::{Call, Platform};
+use tapml_exec::{Call, Phase, Platform};
 use tapml_graph::{DType, Error, ErrorKind, Model, Result, Tensor};
 
 /// Input bytes, weights not counted, of the calls that are handed to a platform at once.
@@ -97,11 +98,13 @@ pub fn check(
     stop: &Stop,
 ) -> Result<Checked> {
     let start = Instant::now();
-    let checker = Checker::new(suite, model, oracles, progress, stop);
-    let kinds = known_ops(suite, &options.ops)?;
-    let wanted: HashSet<Case> = options.cases.iter().map(|id| suite.find_case(id)).collect::<Result<_>>()?;
-    let cases: Vec<Vec<Case>> = kinds.iter().map(|op| checker.cases_of(op, &wanted)).collect();
-    progress.stage("check", cases.iter().map(|c| c.len() as u64).sum());
+    let composed = composed_suites(suite, platform)?;
+    let budget = oracles.budget();
+    let own = composed.each_ref().map(|_| Oracles::new(budget));
+    let mut views = vec![(suite, oracles)];
+    views.extend(composed.iter().zip(&own));
+    let parts = selected(&views, options)?;
+    progress.stage("check", parts.iter().map(|part| part.cases.len() as u64).sum());
     let mut report = CheckReport {
         schema: SCHEMA,
         suite: suite.path().display().to_string(),
@@ -113,27 +116,67 @@ pub fn check(
         seconds: 0.0,
     };
     let mut results = Vec::new();
-    for (op, cases) in kinds.iter().zip(cases).filter(|(_, cases)| !cases.is_empty()) {
+    for Part { view, op, cases } in parts {
+        let (suite, oracles) = views[view];
+        let checker = Checker::new(suite, model, oracles, progress, stop);
         let done = checker.cases(platform, op, cases)?;
         report.cases += done.check.cases;
         report.failed += done.check.failed;
         let skipped = done.skipped.into_iter();
         report.skipped.extend(skipped.map(|(c, reason)| SkippedCase { case: suite.case_id(c), reason }));
         report.ops.push(done.check);
-        results.extend(done.results);
+        // The calls of fused operators have no place in the suite's own graph.
+        results.extend(done.results.into_iter().filter(|_| view == 0));
     }
     report.seconds = start.elapsed().as_secs_f64();
     Ok(Checked { report, results })
 }
 
-/// The operator kinds to check, in graph order. Fails on a name that the graph does not use.
-fn known_ops(suite: &Suite, wanted: &[String]) -> Result<Vec<&'static str>> {
-    let kinds: Vec<&'static str> = suite.graph().op_kinds().into_iter().map(|(name, _)| name).collect();
-    if let Some(unknown) = wanted.iter().find(|w| !kinds.contains(&w.as_str())) {
-        return Err(Error::invalid(format!("the model has no operator `{unknown}`"))
-            .with_hint(format!("it has: {}", kinds.join(", "))));
+/// The suite's values as calls of the fused operators that a platform runs in decode and in prefill; see
+/// [`Suite::composed`].
+pub fn composed_suites(suite: &Suite, platform: &dyn Platform) -> Result<[Suite; 2]> {
+    let of = |phase| suite.composed(platform.lower(suite.graph(), phase)?, phase);
+    let [decode, prefill] = Phase::ALL;
+    Ok([of(decode)?, of(prefill)?])
+}
+
+/// The calls of one operator in one view of the suite.
+struct Part {
+    /// 0 for the suite itself, 1 and 2 for its fused operators in decode and in prefill.
+    view: usize,
+    op: &'static str,
+    cases: Vec<Case>,
+}
+
+/// What is to be checked, operators in graph order. Fails on an operator that no view has, and on a call that there is not.
+fn selected(views: &[(&Suite, &Oracles)], options: &CheckOptions) -> Result<Vec<Part>> {
+    let mut found: HashMap<&str, (usize, Case)> = HashMap::new();
+    for id in &options.cases {
+        let place =
+            views.iter().enumerate().find_map(|(at, (suite, _))| Some((at, suite.find_case(id).ok()?)));
+        let place = place.map_or_else(|| views[0].0.find_case(id).map(|case| (0, case)), Ok)?;
+        found.insert(id, place);
     }
-    Ok(kinds.into_iter().filter(|k| wanted.is_empty() || wanted.iter().any(|w| w == k)).collect())
+    let (mut parts, mut kinds) = (Vec::new(), Vec::new());
+    for (view, (suite, _)) in views.iter().enumerate() {
+        for (op, _) in suite.graph().op_kinds() {
+            let own = |case: &Case| suite.graph().node(case.node).op.name() == op;
+            let cases: Vec<Case> = suite.cases().filter(own).collect();
+            if !cases.is_empty() || view == 0 {
+                kinds.push(op);
+            }
+            let wanted = |case: &Case| found.is_empty() || found.values().any(|of| *of == (view, *case));
+            let cases: Vec<Case> = cases.into_iter().filter(wanted).collect();
+            if !cases.is_empty() && (options.ops.is_empty() || options.ops.iter().any(|name| name == op)) {
+                parts.push(Part { view, op, cases });
+            }
+        }
+    }
+    match options.ops.iter().find(|name| !kinds.contains(&name.as_str())) {
+        Some(unknown) => Err(Error::invalid(format!("the model has no operator `{unknown}`"))
+            .with_hint(format!("it has: {}", kinds.join(", ")))),
+        None => Ok(parts),
+    }
 }
 
 impl<'a> Checker<'a> {
@@ -161,9 +204,9 @@ impl<'a> Checker<'a> {
 
     fn cases(&self, platform: &mut dyn Platform, op: &str, cases: Vec<Case>) -> Result<OpChecked> {
         let start = Instant::now();
-        let choices = Choices::of(self.suite.graph(), platform, cases.iter().map(|c| c.node))?;
+        let choices = Choices::of_cases(self.suite, platform, &cases)?;
         let all = cases.len() as u64;
-        let (cases, mut skipped) = choices.split(cases);
+        let (cases, mut skipped) = choices.split(self.suite, cases);
         self.progress.advance(all - cases.len() as u64);
         platform.take_findings();
         let mut results = self.run(platform, &cases, &choices, &mut skipped)?;
@@ -301,7 +344,10 @@ impl<'a> Checker<'a> {
         let exact = self.oracles.of(job.case, || Ok(call))?;
         let source = Precision { accumulate: SOURCE_ACCUMULATE, terms: terms(call) };
         let target = choices.precision(job.case.node, &call.symbols)?;
-        let judged = judge(&exact, &outputs, target, Some((&job.expected, source)))?;
+        let mut judged = judge(&exact, &outputs, target, Some((&job.expected, source)))?;
+        if !judged.passed() {
+            judged.one_chain = as_one_chain(&exact, &outputs, target, source.terms)?;
+        }
         if let (true, Some((index, filter))) = (judged.passed(), filter) {
             filter.add((index, call), &|| self.oracles.inputs(call), &exact, &outputs, target)?;
         }
@@ -321,6 +367,9 @@ impl<'a> Checker<'a> {
         for result in results {
             let ratio = result.ratio();
             check.histogram[bucket(ratio)] += 1;
+            if let Ok(choice) = choices.at(result.case.node, self.suite.phase(result.case)) {
+                count_kernel(&mut check.kernels, &choice.name, result);
+            }
             let node = &self.suite.graph().node(result.case.node).name;
             if check.worst.as_ref().is_none_or(|w| ratio > w.ratio) {
                 let element = result.outcome.as_ref().ok().map(|j| j.worst);
@@ -353,6 +402,7 @@ impl<'a> Checker<'a> {
                 element: Some(j.worst),
                 pattern: j.pattern.clone(),
                 error: None,
+                one_chain: j.one_chain.map(|chain| chain.text()),
             },
             Err(e) => {
                 let criterion = e.kind().name().into();
@@ -364,10 +414,23 @@ impl<'a> Checker<'a> {
                     element: None,
                     pattern: None,
                     error: Some(e.to_string()),
+                    one_chain: None,
                 }
             }
         }
     }
+}
+
+/// Counts a case for the kernel that ran it.
+fn count_kernel(kernels: &mut Vec<KernelCheck>, name: &str, result: &CaseResult) {
+    let at = kernels.iter().position(|known| known.kernel == name).unwrap_or(kernels.len());
+    if at == kernels.len() {
+        kernels.push(KernelCheck { kernel: name.into(), ..KernelCheck::default() });
+    }
+    let known = &mut kernels[at];
+    known.cases += 1;
+    known.failed += u64::from(result.failed());
+    known.worst = known.worst.max(result.ratio());
 }
 
 /// Fails the call that shows most of each attribute that the filter finds lost.

@@ -1,52 +1,92 @@
-//! Which kernel a platform uses for each node of a graph, or why it has none.
+//! Which kernels a platform uses for each node of a graph, or why it has none.
 
-use crate::suite::Case;
+use crate::suite::{Case, Suite};
 use crate::verdict::Precision;
-use std::collections::HashMap;
-use tapml_exec::{KernelChoice, Platform};
+use std::collections::{BTreeSet, HashMap};
+use tapml_exec::{KernelChoice, Phase, Platform};
 use tapml_graph::{DType, ErrorKind, Graph, NodeId, Result, Symbols};
 
-/// The kernels of some nodes.
+/// The kernel of a node in one phase, or why there is none.
+type Chosen = std::result::Result<KernelChoice, String>;
+
+/// The kernels of some nodes, in each phase.
 pub struct Choices {
-    by_node: HashMap<NodeId, std::result::Result<KernelChoice, String>>,
+    by_node: HashMap<(NodeId, Phase), Chosen>,
 }
 
 impl Choices {
-    /// Asks the platform for each of these nodes. Fails if it cannot say, such as for a source that does not compile.
+    /// Asks the platform for each of these nodes in both phases. Fails if it cannot say, such as for a source that does not
+    /// compile.
     pub fn of(
         graph: &Graph,
         platform: &dyn Platform,
         nodes: impl Iterator<Item = NodeId>,
     ) -> Result<Choices> {
+        let both = |node| Phase::ALL.map(|phase| (node, phase));
+        Choices::of_phases(graph, platform, nodes.flat_map(both))
+    }
+
+    /// As [`Choices::of`] for what these cases of a suite run.
+    pub fn of_cases(suite: &Suite, platform: &dyn Platform, cases: &[Case]) -> Result<Choices> {
+        let keys = cases.iter().map(|case| (case.node, suite.phase(*case)));
+        Choices::of_phases(suite.graph(), platform, keys)
+    }
+
+    fn of_phases(
+        graph: &Graph,
+        platform: &dyn Platform,
+        keys: impl Iterator<Item = (NodeId, Phase)>,
+    ) -> Result<Choices> {
         let mut by_node = HashMap::new();
-        for id in nodes {
-            if by_node.contains_key(&id) {
+        for (id, phase) in keys {
+            if by_node.contains_key(&(id, phase)) {
                 continue;
             }
             let node = graph.node(id);
-            let choice = match platform.kernel_for(&node.op, &graph.input_types(node)) {
+            let choice = match platform.kernel_for(&node.op, &graph.input_types(node), phase) {
                 Ok(choice) => Ok(choice),
                 Err(e) if e.kind() == ErrorKind::Unsupported => Err(e.to_string()),
                 Err(e) => return Err(e.context(format!("node `{}`", node.name))),
             };
-            by_node.insert(id, choice);
+            by_node.insert((id, phase), choice);
         }
         Ok(Choices { by_node })
     }
 
-    /// The kernel of a node that was asked for, or why there is none.
-    pub fn get(&self, node: NodeId) -> std::result::Result<&KernelChoice, &str> {
-        match self.by_node.get(&node) {
+    /// The kernel of a node that was asked for in this phase, or why there is none.
+    pub fn at(&self, node: NodeId, phase: Phase) -> std::result::Result<&KernelChoice, &str> {
+        match self.by_node.get(&(node, phase)) {
             Some(choice) => choice.as_ref().map_err(String::as_str),
             None => Err("the platform was not asked"),
         }
     }
 
+    /// A kernel of a node that was asked for: the one of prompts if there is one, else that of single rows; or why the
+    /// node has none in a phase that was asked for.
+    pub fn get(&self, node: NodeId) -> std::result::Result<&KernelChoice, &str> {
+        let asked = [Phase::Prefill, Phase::Decode].map(|phase| self.by_node.get(&(node, phase)));
+        let mut asked = asked.into_iter().flatten();
+        let first = asked.next().ok_or("the platform was not asked")?;
+        if let (Ok(_), Some(Err(reason))) = (first, asked.next()) {
+            return Err(reason);
+        }
+        first.as_ref().map_err(String::as_str)
+    }
+
+    /// The hashes of a node's kernels in all phases that were asked for, which change with any of them.
+    pub fn hash(&self, node: NodeId) -> Option<String> {
+        let hashes: Vec<&str> = Phase::ALL
+            .iter()
+            .filter_map(|phase| Some(self.by_node.get(&(node, *phase))?.as_ref().ok()?.hash.as_str()))
+            .collect();
+        (!hashes.is_empty()).then(|| hashes.join("+"))
+    }
+
     /// The cases that can run, and those that cannot with the reason.
-    pub fn split(&self, cases: Vec<Case>) -> (Vec<Case>, Vec<(Case, String)>) {
+    pub fn split(&self, suite: &Suite, cases: Vec<Case>) -> (Vec<Case>, Vec<(Case, String)>) {
         let (mut run, mut skipped) = (Vec::new(), Vec::new());
         for case in cases {
-            match self.get(case.node) {
+            match self.at(case.node, suite.phase(case)) {
                 Err(reason) => skipped.push((case, reason.to_string())),
                 Ok(_) => run.push(case),
             }
@@ -62,16 +102,14 @@ impl Choices {
 
     /// The precision that the kernel of a node declares for a call at these symbols; `None` if there is none.
     pub fn declared(&self, node: NodeId, symbols: &Symbols) -> Result<Option<Precision>> {
-        let Ok(choice) = self.get(node) else { return Ok(None) };
+        let Ok(choice) = self.at(node, Phase::of_run(symbols)) else { return Ok(None) };
         let terms = usize::try_from(choice.accumulate.chain.eval(symbols)?).unwrap_or(usize::MAX);
         Ok(Some(Precision { accumulate: choice.accumulate.dtype, terms }))
     }
 
     /// A property of all kernels in use, each value once, joined by `+`.
     pub fn names(&self, property: impl Fn(&KernelChoice) -> String) -> String {
-        let mut names: Vec<String> = self.by_node.values().flatten().map(property).collect();
-        names.sort();
-        names.dedup();
-        names.join("+")
+        let names: BTreeSet<String> = self.by_node.values().flatten().map(property).collect();
+        names.into_iter().collect::<Vec<_>>().join("+")
     }
 }

@@ -2,8 +2,9 @@
 //! then accept or reject it. Evidence that still holds is taken from the ledger.
 
 use crate::carve::{CarveOptions, PromptInput, carve, steps};
-use crate::check::Checker;
+use crate::check::{Checker, composed_suites};
 use crate::choices::Choices;
+use crate::deploy::{deployed, fused_kinds, is_fused};
 use crate::identity::{self, Hash, ModelIdentity};
 use crate::ledger::{Entry, KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
 use crate::noise::Limits;
@@ -16,7 +17,7 @@ use crate::whole::{ModelCheck, check_model};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use tapml_exec::{Accumulate, Hybrid, Interface, Platform, Side};
+use tapml_exec::{Accumulate, Fusing, Hybrid, Interface, LoadOptions, Phase, Platform, Side};
 use tapml_graph::{Error, ErrorKind, Graph, Model, Node, NodeId, Result, Symbols};
 
 /// Memory for oracle results, bytes.
@@ -81,6 +82,7 @@ pub fn migrate(
     };
     let suite = Timed::new(&mut seconds.carve)
         .run(|| obtain_suite(model, &identity, prompts, source, &carving, progress, stop))?;
+    let composed = composed_suites(&suite, target)?;
     let mut ledger = Ledger {
         version: VERSION,
         model: identity,
@@ -88,7 +90,7 @@ pub fn migrate(
         source: source.describe(),
         target: target.describe(),
         suite: Some(suite.hash()),
-        ops: entries(model.graph(), old.as_ref()),
+        ops: entries(model.graph(), &composed, old.as_ref()),
         limits: old.and_then(|o| o.limits),
     };
     folder.save(&ledger)?;
@@ -108,13 +110,16 @@ pub fn migrate(
         evidence: Vec::new(),
         seconds,
     };
-    for i in 0..ledger.ops.len() {
+    for i in (0..ledger.ops.len()).filter(|&i| !is_fused(&ledger.ops[i].op)).collect::<Vec<_>>() {
         stop.check()?;
         run.op(&folder, &mut ledger, i, &choices)?;
     }
+    run.fused(&folder, &mut ledger, &composed)?;
     let mut seconds = run.seconds;
+    let deployed = deployed(&ledger, model.graph(), target)?;
     seconds.total = start.elapsed().as_secs_f64() + options.import_seconds;
-    Ok(Migrated { report: report(&ledger, &suite, seconds, options.decode), suite: folder.suite() })
+    let report = report(&ledger, &suite, (seconds, deployed), options.decode);
+    Ok(Migrated { report, suite: folder.suite() })
 }
 
 /// The suite at `options.out` if it is intact and of this model, source, prompts and steps; else a new one in its place.
@@ -154,11 +159,12 @@ pub fn obtain_suite(
     Suite::open(options.out)
 }
 
-/// The ledger's operators in graph order, with what an older ledger knows of them.
-fn entries(graph: &Graph, old: Option<&Ledger>) -> Vec<Entry> {
+/// The ledger's operators in graph order, then the fused ones of the target, with what an older ledger knows of them.
+fn entries(graph: &Graph, composed: &[Suite; 2], old: Option<&Ledger>) -> Vec<Entry> {
     let known = |op: &str| old.and_then(|l| l.ops.iter().find(|e| e.op == op)).cloned();
     let kinds = graph.op_kinds().into_iter();
     kinds
+        .chain(composed.iter().flat_map(fused_kinds))
         .map(|(op, nodes)| {
             let entry = known(op).unwrap_or_default();
             Entry { op: op.into(), nodes: nodes as u64, state: OpState::Pending, reason: None, ..entry }
@@ -166,20 +172,21 @@ fn entries(graph: &Graph, old: Option<&Ledger>) -> Vec<Entry> {
         .collect()
 }
 
-struct Migration<'a> {
-    suite: &'a Suite,
-    model: &'a Model,
-    oracles: &'a Oracles,
-    source: &'a mut dyn Platform,
-    target: &'a mut dyn Platform,
-    progress: &'a dyn Progress,
-    stop: &'a Stop,
+/// A migration under way.
+pub(crate) struct Migration<'a> {
+    pub(crate) suite: &'a Suite,
+    pub(crate) model: &'a Model,
+    pub(crate) oracles: &'a Oracles,
+    pub(crate) source: &'a mut dyn Platform,
+    pub(crate) target: &'a mut dyn Platform,
+    pub(crate) progress: &'a dyn Progress,
+    pub(crate) stop: &'a Stop,
     hybrid: Option<Hybrid>,
     /// Nodes of accepted operators.
     placed: HashSet<String>,
     /// Keys of the checks of accepted operators.
-    evidence: Vec<Hash>,
-    seconds: Seconds,
+    pub(crate) evidence: Vec<Hash>,
+    pub(crate) seconds: Seconds,
 }
 
 impl Migration<'_> {
@@ -315,7 +322,11 @@ impl Migration<'_> {
             Some(hybrid) => hybrid.place(self.source, self.target, &side),
             None => {
                 let capacity = capacity(self.suite);
-                self.hybrid = Some(Hybrid::new(self.model, self.source, self.target, &side, &capacity)?);
+                // Operators are moved one at a time: what is fused comes after them.
+                let options = LoadOptions { fusing: Fusing::Off, ..LoadOptions::default() };
+                let (source, target) = (&mut *self.source, &mut *self.target);
+                let hybrid = Hybrid::with_options(self.model, source, target, &side, &capacity, options);
+                self.hybrid = Some(hybrid?);
                 Ok(())
             }
         })?;
@@ -325,11 +336,12 @@ impl Migration<'_> {
             .run(|| check_model(hybrid, self.suite, self.model, &limits, self.progress, self.stop))
     }
 
-    fn limits(&mut self, ledger: &mut Ledger, choices: &Choices) -> Result<Limits> {
+    pub(crate) fn limits(&mut self, ledger: &mut Ledger, choices: &Choices) -> Result<Limits> {
         let precision = |node: NodeId, symbols: &Symbols| choices.declared(node, symbols);
         let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
+        let both = nodes.flat_map(|node| Phase::ALL.map(|phase| (node, phase)));
         let all: Vec<Option<&Accumulate>> =
-            nodes.map(|node| choices.get(node).ok().map(|choice| &choice.accumulate)).collect();
+            both.map(|(node, phase)| choices.at(node, phase).ok().map(|c| &c.accumulate)).collect();
         let key = Hash::of(format!("limits {VERSION} {} {all:?}", self.suite.hash()).as_bytes());
         if let Some(known) = ledger.limits.as_ref().filter(|l| l.key == key) {
             return Ok(known.limits.clone());
@@ -345,9 +357,11 @@ impl Migration<'_> {
     fn check_key(&self, op: &str, choices: &Choices) -> Result<Hash> {
         let mut text = format!("check {VERSION} {op} {} {:?}\n", self.suite.hash(), self.target.describe());
         for (i, node) in self.model.graph().nodes().iter().enumerate().filter(|(_, n)| n.op.name() == op) {
-            match choices.get(NodeId(i as u32)) {
-                Ok(c) => text += &format!("{} {} {:?}\n", node.name, c.hash, c.accumulate),
-                Err(reason) => text += &format!("{} {reason}\n", node.name),
+            for phase in Phase::ALL {
+                match choices.at(NodeId(i as u32), phase) {
+                    Ok(c) => text += &format!("{} {} {:?}\n", node.name, c.hash, c.accumulate),
+                    Err(reason) => text += &format!("{} {reason}\n", node.name),
+                }
             }
         }
         Ok(Hash::of(text.as_bytes()))
@@ -359,7 +373,7 @@ impl Migration<'_> {
         Ok(Hash::of(text.as_bytes()))
     }
 
-    fn decided(&self, folder: &LedgerFolder, ledger: &Ledger, at: usize) -> Result<()> {
+    pub(crate) fn decided(&self, folder: &LedgerFolder, ledger: &Ledger, at: usize) -> Result<()> {
         let entry = &ledger.ops[at];
         let state = match entry.state {
             OpState::Accepted => "accepted",
@@ -375,7 +389,7 @@ impl Migration<'_> {
 }
 
 /// Room for the longest prompt, and for its decode steps.
-fn capacity(suite: &Suite) -> Symbols {
+pub(crate) fn capacity(suite: &Suite) -> Symbols {
     let manifest = suite.manifest();
     let longest = manifest.prompts.iter().map(|p| p.ids.len() as u64).max().unwrap_or(1);
     Symbols::np(longest, longest + u64::from(manifest.settings.steps))

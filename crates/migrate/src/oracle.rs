@@ -33,6 +33,11 @@ impl Oracles {
         Oracles { weights: WeightCache::bounded(WEIGHTS), known: Mutex::default(), budget }
     }
 
+    /// Bytes of results that are kept at most.
+    pub fn budget(&self) -> usize {
+        self.budget
+    }
+
     /// The exact outputs of `case` of the suite that these oracles belong to; `call` gives its call if they are not
     /// known yet.
     pub fn of<C: std::borrow::Borrow<Call>>(
@@ -80,14 +85,7 @@ impl Oracles {
         let inputs = self.inputs(call)?;
         let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
         let found = oracle(&call.op, &call.symbols, &inputs, &is_weight, AMPLITUDE, COPIES, seed)?;
-        let pairs = found.exact.iter().zip(&found.deviation);
-        Ok(pairs
-            .map(|(exact, deviation)| Exact {
-                values: exact.values().to_vec(),
-                deviation: deviation.values().to_vec(),
-                row_len: exact.row_len(),
-            })
-            .collect())
+        Ok(Exact::of_outputs(&found))
     }
 }
 

@@ -1,8 +1,10 @@
 //! From the ledger to the report, and to the sentences in it.
 
+use crate::deploy::{is_fused, launch_coverage};
 use crate::ledger::{Ledger, OpState};
 use crate::report::{
-    Coverage, MigrateReport, OpCheck, OpReport, Outcome, SCHEMA, Seconds, SkippedNode, Text, is_defect,
+    Coverage, Deployed, MigrateReport, OpCheck, OpReport, Outcome, SCHEMA, Seconds, SkippedNode, Text,
+    is_defect,
 };
 use crate::suite::Suite;
 
@@ -35,7 +37,7 @@ pub(crate) fn rejection(check: &OpCheck) -> String {
 pub(crate) fn report(
     ledger: &Ledger,
     suite: &Suite,
-    seconds: Seconds,
+    (seconds, deployed): (Seconds, Vec<Deployed>),
     decode: &dyn Fn(&[u32]) -> String,
 ) -> MigrateReport {
     let ops: Vec<OpReport> = ledger
@@ -69,6 +71,8 @@ pub(crate) fn report(
     });
     let checks = ops.iter().filter_map(|o| Some((&o.op, o.check.as_ref()?)));
     let notes = checks.flat_map(|(op, check)| notes(op, check)).collect();
+    // The calls of fused operators are composed of recorded ones, which count once.
+    let plain = ops.iter().filter(|o| !is_fused(&o.op));
     MigrateReport {
         schema: SCHEMA,
         model: ledger.model.clone(),
@@ -77,10 +81,12 @@ pub(crate) fn report(
         verdict,
         coverage: Coverage {
             calls: suite.manifest().totals.calls,
-            checked: ops.iter().filter_map(|o| o.check.as_ref()).map(|c| c.cases).sum(),
+            checked: plain.filter_map(|o| o.check.as_ref()).map(|c| c.cases).sum(),
             skipped,
+            launches: launch_coverage(&deployed),
         },
         notes,
+        deployed,
         texts: texts.collect(),
         ops,
         seconds,

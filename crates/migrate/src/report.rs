@@ -54,6 +54,9 @@ pub struct Failure {
     /// The error, if the call could not be run.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
+    /// That sums of all terms one after the other explain it, and how a kernel declares them; absent if they do not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub one_chain: Option<String>,
 }
 
 /// The checks of one operator kind.
@@ -80,6 +83,9 @@ pub struct OpCheck {
     /// The first failures in suite order, at most [`MAX_FAILURES`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<Failure>,
+    /// The same for each row of the kernel list that ran the cases.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelCheck>,
     /// Defects that a checking device saw in the kernel.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub findings: Vec<Finding>,
@@ -101,6 +107,58 @@ pub struct OpCheck {
     /// Those that gave NaN or infinity where the exact result has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beyond: Vec<Beyond>,
+}
+
+/// The cases of an operator that one row of the kernel list ran.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct KernelCheck {
+    /// The row, such as `linear/gemv`.
+    pub kernel: String,
+    /// Cases that it ran.
+    pub cases: u64,
+    /// Cases that failed.
+    pub failed: u64,
+    /// The largest ratio. Infinity is written as the largest finite number.
+    #[serde(serialize_with = "finite")]
+    pub worst: f64,
+}
+
+/// The launches of one row of the kernel list in one run of the deployed program.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Deployed {
+    /// `decode` or `prefill`.
+    pub phase: String,
+    /// The row, such as `linear/gemv`.
+    pub kernel: String,
+    /// The operator that it implements.
+    pub op: String,
+    /// Launches in one run.
+    pub launches: u64,
+    /// Recorded calls that the row ran in its checks.
+    pub cases: u64,
+    /// Those that failed.
+    pub failed: u64,
+    /// The largest ratio; absent if no call was checked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub worst: Option<f64>,
+}
+
+/// Launches of one run of the deployed program.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchCount {
+    /// All.
+    pub of: u64,
+    /// Those of rows whose checked calls all pass.
+    pub checked: u64,
+}
+
+/// Launches of the deployed program by phase.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LaunchCoverage {
+    /// Of a step of one row.
+    pub decode: LaunchCount,
+    /// Of a prompt.
+    pub prefill: LaunchCount,
 }
 
 fn is_zero(count: &u64) -> bool {
@@ -219,6 +277,9 @@ pub struct Coverage {
     pub checked: u64,
     /// Nodes that were not.
     pub skipped: Vec<SkippedNode>,
+    /// Launches of the deployed program that a checked row of the kernel list explains.
+    #[serde(default)]
+    pub launches: LaunchCoverage,
 }
 
 /// Wall-clock times of this run, seconds. What was taken from the ledger took none.
@@ -266,6 +327,10 @@ pub struct MigrateReport {
     pub ops: Vec<OpReport>,
     /// What was checked and what was not.
     pub coverage: Coverage,
+    /// What the deployed program launches; empty if not the whole model runs on the target, or if the target launches
+    /// nothing itself.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub deployed: Vec<Deployed>,
     /// Times.
     pub seconds: Seconds,
     /// Source and hybrid side by side.

@@ -4,7 +4,7 @@ use crate::check::check_types;
 use crate::oracle::Oracles;
 use crate::verdict::{Judgement, Precision, judge};
 use serde::Serialize;
-use tapml_exec::{Call, KernelChoice, Platform};
+use tapml_exec::{Call, KernelChoice, Phase, Platform};
 use tapml_graph::op::{OpInfo, Sample};
 use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 
@@ -101,7 +101,7 @@ fn call(sample: &Sample) -> Result<Call> {
 }
 
 fn one(platform: &mut dyn Platform, call: &Call) -> Result<(KernelChoice, Vec<Tensor>)> {
-    let choice = platform.kernel_for(&call.op, &call.input_types)?;
+    let choice = platform.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
     let mut outputs = None;
     platform.replay(std::slice::from_ref(call), &mut |_, given| outputs = Some(given))?;
     let outputs = outputs.ok_or_else(|| Error::bug("the platform gave no result"))??;

@@ -36,7 +36,7 @@ fn numbers(dtype: DType) -> Option<(f64, f64)> {
 /// Whether a kernel of this name declares a chain that it must keep: those written here in WGSL do. A user's own file, which
 /// stands in for one of them, has none of its own, and tensor cores do not round every addition.
 pub fn declares(kernel: &str) -> bool {
-    matches!(kernel, "linear/portable" | "linear/subgroup")
+    matches!(kernel, "linear/portable" | "linear/subgroup" | "linear/gemv")
 }
 
 /// The call that probes the sums of a recorded one; `None` if it forms none of this kind.

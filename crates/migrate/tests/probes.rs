@@ -3,7 +3,7 @@
 
 use tapml_device::Device;
 use tapml_emulator::{Emulator, Options};
-use tapml_exec::{Call, DevicePlatform, Overrides, Platform};
+use tapml_exec::{Call, DevicePlatform, Overrides, Phase, Platform};
 use tapml_graph::DType;
 use tapml_graph::ErrorKind;
 use tapml_graph::op::OPS;
@@ -40,7 +40,10 @@ fn sums(device: Box<dyn Device>) -> usize {
     let mut platform = DevicePlatform::new(device, Overrides::default());
     let mut count = 0;
     for probe in calls().filter_map(|call| serial::probe(&call).unwrap()) {
-        let Ok(choice) = platform.kernel_for(&probe.op, &probe.input_types) else { continue };
+        let Ok(choice) = platform.kernel_for(&probe.op, &probe.input_types, Phase::of_run(&probe.symbols))
+        else {
+            continue;
+        };
         assert!(serial::declares(&choice.name), "{}", choice.name);
         let terms = choice.accumulate.chain.eval(&probe.symbols).unwrap() as usize;
         let declared = Precision { accumulate: DType::F32, terms };

@@ -1,5 +1,6 @@
 //! The report of a migration as one HTML page that needs no network: a template, its data and its filters.
 
+use crate::ratio_text;
 use crate::report::{BUCKETS, MigrateReport, OpCheck, OpReport};
 use minijinja::value::{Serde, Value as Any};
 use minijinja::{Environment, context};
@@ -44,7 +45,7 @@ struct Time {
 /// Renders the report; `graph` is the graph that was migrated.
 pub fn html(report: &MigrateReport, graph: &Graph) -> Result<String> {
     let mut env = Environment::new();
-    env.add_filter("ratio", |v: f64| ratio(v));
+    env.add_filter("ratio", ratio_text);
     env.add_filter("sci", |v: f64| format!("{v:.1e}"));
     env.add_filter("fixed", |v: f64, digits: usize| format!("{v:.digits$}"));
     env.add_filter("histogram", |counts: Vec<u64>| Any::from_safe_string(histogram(&counts)));
@@ -86,15 +87,6 @@ fn serde(value: impl Serialize) -> Any {
 
 fn state(op: &OpReport) -> String {
     format!("{:?}", op.state).to_lowercase()
-}
-
-/// A ratio of observed to allowed error for people.
-fn ratio(ratio: f64) -> String {
-    match ratio {
-        r if r >= 1e6 => format!("{r:.1e}"),
-        r if r >= 100.0 => format!("{r:.0}"),
-        r => format!("{r:.2}"),
-    }
 }
 
 /// Nodes in graph order; a new line begins with each layer (`….layers.N`) and after the last one.

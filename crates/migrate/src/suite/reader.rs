@@ -10,9 +10,9 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
-use tapml_exec::Call;
-use tapml_graph::{Bytes, Context, Error, Graph, Model, NodeId, Origin, Result, Symbol, Tensor, ValueId};
+use std::sync::{Arc, Mutex, PoisonError};
+use tapml_exec::{Call, Phase};
+use tapml_graph::{Bytes, Context, Error, Graph, Model, NodeId, Op, Origin, Result, Symbol, Tensor, ValueId};
 
 /// The manifest, the runs and the index may be this large; more is taken for a broken file.
 const MAX_TEXT: u64 = 2 << 30;
@@ -36,11 +36,11 @@ pub struct Suite {
     /// See [`Graph::once`].
     once: Vec<bool>,
     /// The calls that it holds, if not whole runs.
-    only: Option<HashSet<Case>>,
+    pub(super) only: Option<HashSet<Case>>,
     frames: Vec<Frame>,
-    records: Vec<Record>,
-    tensors: File,
-    verified: Vec<AtomicBool>,
+    records: Arc<Vec<Record>>,
+    tensors: Arc<File>,
+    verified: Arc<Vec<AtomicBool>>,
     /// All rows of a growing state up to a prompt's last run, by prompt and state.
     grown: Mutex<HashMap<(u32, usize), Tensor>>,
 }
@@ -80,15 +80,59 @@ impl Suite {
         Ok(Suite {
             path: path.to_path_buf(),
             hash: Hash::of(&text),
-            verified: records.iter().map(|_| AtomicBool::new(false)).collect(),
+            verified: Arc::new(records.iter().map(|_| AtomicBool::new(false)).collect()),
             grown: Mutex::default(),
             manifest,
             once: graph.once(),
             only,
             graph,
             frames,
-            records,
-            tensors,
+            records: Arc::new(records),
+            tensors: Arc::new(tensors),
+        })
+    }
+
+    /// The same recorded values as calls of another graph whose values have the same names, in the runs of one phase: its
+    /// fused operators, whose inputs and outputs are values of this suite's graph. A suite of single calls has none.
+    pub fn composed(&self, graph: Graph, phase: Phase) -> Result<Suite> {
+        let places: Vec<Option<ValueId>> =
+            graph.values().iter().map(|value| self.graph.find_value(&value.name)).collect();
+        let states: Vec<Option<usize>> = graph
+            .states()
+            .iter()
+            .map(|state| self.graph.states().iter().position(|own| own.name == state.name))
+            .collect();
+        let mut frames = self.frames.clone();
+        for frame in &mut frames {
+            let slot = |at: &Option<ValueId>| at.map_or(Slot::None, |at| frame.values[at.0 as usize]);
+            let held = |at: &Option<usize>| at.map_or(Slot::None, |at| frame.states[at]);
+            let (values, held) = (places.iter().map(slot).collect(), states.iter().map(held).collect());
+            (frame.values, frame.states) = (values, held);
+        }
+        let recorded = |frame: usize, value: ValueId| {
+            let origin = graph.value(value).origin;
+            let given = matches!(origin, Origin::Weight | Origin::State(_));
+            given || frames[frame].values[value.0 as usize] != Slot::None
+        };
+        let mut only = HashSet::new();
+        let fused = (0u32..).map(NodeId).zip(graph.nodes()).filter(|(_, n)| matches!(n.op, Op::Fused(_)));
+        for (node, of) in fused.filter(|_| self.only.is_none()) {
+            let runs = (0..frames.len()).filter(|&at| Phase::of_run(&frames[at].symbols) == phase);
+            let whole = |&frame: &usize| of.inputs.iter().chain(&of.outputs).all(|&v| recorded(frame, v));
+            only.extend(runs.filter(whole).map(|frame| Case { frame, node }));
+        }
+        Ok(Suite {
+            path: self.path.clone(),
+            hash: self.hash,
+            manifest: self.manifest.clone(),
+            once: graph.once(),
+            only: Some(only),
+            graph,
+            frames,
+            records: self.records.clone(),
+            tensors: self.tensors.clone(),
+            verified: self.verified.clone(),
+            grown: Mutex::default(),
         })
     }
 
@@ -138,6 +182,11 @@ impl Suite {
             return only.contains(&case);
         }
         !self.once[case.node.0 as usize] || validate::encodes(&self.graph, &self.frames[case.frame])
+    }
+
+    /// The phase in which a case runs.
+    pub fn phase(&self, case: Case) -> Phase {
+        Phase::of_run(&self.frames[case.frame].symbols)
     }
 
     /// Whether some run ran this node.

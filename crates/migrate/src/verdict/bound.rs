@@ -1,6 +1,6 @@
 //! The allowed error of each element, and the worst element.
 
-use super::{Constants, Element, Exact, Precision};
+use super::{Constants, Element, Exact, INNER, Precision};
 use tapml_graph::{DType, Tensor};
 
 /// Allowed errors of the elements of one output.
@@ -46,9 +46,12 @@ impl Allowed {
                 let at = row * row_len..row * row_len + values.len();
                 source_noise(values, &s[at.clone()], &storage[at])
             });
-            computing.extend(deviation.iter().zip(values).map(|(d, y)| {
+            let inner = exact.inner.get(row * row_len..row * row_len + values.len()).unwrap_or(&[]);
+            let rounded = rms(inner);
+            computing.extend(deviation.iter().zip(values).enumerate().map(|(at, (d, y))| {
                 let floor = if moves && y.is_finite() { floor.max(y.abs()) } else { floor };
-                let own = factor * (d / super::AMPLITUDE).max(floor);
+                let inner = inner.get(at).map_or(0.0, |&inner| INNER * inner.max(rounded));
+                let own = factor * (d / super::AMPLITUDE).max(floor) + inner;
                 own + noise.min(own)
             }));
         }
@@ -57,7 +60,9 @@ impl Allowed {
 
     /// Indices are not rounded: they stay, or jump where the disturbance reaches another choice.
     fn of_indices(exact: &Exact, factor: f64) -> Allowed {
-        let computing = exact.deviation.iter().map(|d| factor * (d / super::AMPLITUDE)).collect();
+        let inner = |at: usize| exact.inner.get(at).map_or(0.0, |inner| INNER * inner);
+        let deviation = exact.deviation.iter().enumerate();
+        let computing = deviation.map(|(at, d)| factor * (d / super::AMPLITUDE) + inner(at)).collect();
         let (storage, rounded) = (vec![0.0; exact.values.len()], exact.values.clone());
         Allowed { storage, computing, rounded, indices: true }
     }

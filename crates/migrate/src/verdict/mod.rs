@@ -27,6 +27,11 @@
 //!   what is achievable, but at most doubles `A`, so that a faulty source cannot excuse a faulty target. A source that
 //!   exceeds its own allowance is reported ([`Judgement::source_ratio`]).
 //!
+//! A fused operator's kernel may round the values within it to the dtypes that they have between separate nodes, or keep
+//! all digits. For those of fewer digits than f32 the oracle gives `I`, the largest change over [`COPIES`] evaluations in
+//! which each of them is multiplied by `1 + u·U(−1, 1)`, `u` the unit roundoff of its dtype; [`INNER`] times the larger of
+//! `I` and its RMS in the row is added to `A`.
+//!
 //! Single elements cannot show a small error that all of them share. The residual against the *correctly rounded* result,
 //! `r = y − round(y*)`, is zero where rounding hides the noise and one unit in the last place where the noise crosses a
 //! rounding boundary, which happens with probability `A / ulp` at most. So for weights `w` a correct kernel has
@@ -56,6 +61,7 @@ pub use pattern::Pattern;
 use crate::filter::{Lost, NEAR};
 use serde::{Deserialize, Serialize};
 use tapml_graph::{DType, Error, Result, Tensor};
+use tapml_reference::Oracle;
 
 /// Relative amplitude `ε` of the oracle's disturbances: four units of roundoff of f32.
 pub const AMPLITUDE: f64 = 4.0 / 16_777_216.0;
@@ -68,6 +74,9 @@ pub const BASE: f64 = 8.0;
 /// rounding is uniform in half a unit of the partial sum); the largest of millions of elements lies at five of them, and
 /// [`COPIES`] draws may see half of `T`.
 pub const CHAIN: f64 = 4.0;
+/// Factor on `I`. The largest of [`COPIES`] normal draws is 1.4 standard deviations in the mean, and the largest of ten
+/// million elements lies at 5.3 of them; where few roundings decide, `I` itself is near the largest change.
+pub const INNER: f64 = 4.0;
 /// Share of the largest allowed error that all elements may have in common.
 pub const SHARED: f64 = 0.5;
 /// `λ`: a correct call fails a test on the distribution with probability below `2·exp(−20)`, 4·10⁻⁹.
@@ -103,8 +112,25 @@ pub struct Exact {
     pub values: Vec<f64>,
     /// The largest change under disturbances of [`AMPLITUDE`].
     pub deviation: Vec<f64>,
+    /// The largest change under roundings of the values within a fused operator; empty where there are none.
+    pub inner: Vec<f64>,
     /// Elements of a row.
     pub row_len: usize,
+}
+
+impl Exact {
+    /// What the oracle found for each output.
+    pub fn of_outputs(found: &Oracle) -> Vec<Exact> {
+        let pairs = found.exact.iter().zip(&found.deviation).enumerate();
+        pairs
+            .map(|(at, (exact, deviation))| Exact {
+                values: exact.values().to_vec(),
+                deviation: deviation.values().to_vec(),
+                inner: found.inner.get(at).map(|inner| inner.values().to_vec()).unwrap_or_default(),
+                row_len: exact.row_len(),
+            })
+            .collect()
+    }
 }
 
 /// What decides a verdict besides the values.
@@ -190,6 +216,28 @@ pub struct Judgement {
     pub undecided: usize,
     /// The attribute that many calls together show to be lost, where every element passes; see [`crate::filter`].
     pub lost: Option<Lost>,
+    /// That a call which fails as the kernel declares would pass as sums of all terms one after the other.
+    pub one_chain: Option<OneChain>,
+}
+
+/// A call that fails, judged again as if its kernel declared to add up all terms one after the other.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct OneChain {
+    /// Terms of a sum.
+    pub terms: usize,
+    /// Observed over allowed error then; at most 1.
+    pub ratio: f64,
+}
+
+impl OneChain {
+    /// One sentence.
+    pub fn text(&self) -> String {
+        format!(
+            "it passes as sums of {} terms one after the other ({:.2} of what these allow): a kernel that means to add so declares \
+             it in its file, `// accumulate: f32 serial`",
+            self.terms, self.ratio
+        )
+    }
 }
 
 impl Judgement {
@@ -241,6 +289,21 @@ pub fn judge_with(
     worst.ok_or_else(|| Error::bug("a call without outputs"))
 }
 
+/// What a call that fails with this precision would be as sums of `terms` terms one after the other; `None` if it fails then,
+/// too, or if no longer chain than the declared one is possible.
+pub fn as_one_chain(
+    exact: &[Exact],
+    observed: &[Tensor],
+    declared: Precision,
+    terms: usize,
+) -> Result<Option<OneChain>> {
+    if declared.terms == 0 || terms <= declared.terms {
+        return Ok(None);
+    }
+    let judged = judge(exact, observed, Precision { terms, ..declared }, None)?;
+    Ok(judged.passed().then_some(OneChain { terms, ratio: judged.ratio }))
+}
+
 /// The judgement of two outputs together.
 fn worse(a: Judgement, b: Judgement) -> Judgement {
     let source_ratio = a.source_ratio.into_iter().chain(b.source_ratio).reduce(f64::max);
@@ -281,8 +344,18 @@ fn one(
     }
     let pattern = (ratio > 1.0).then(|| Pattern::of(exact, &given, &allowed, residual.slope()));
     let (slope, undecided) = (residual.slope(), allowed.undecided());
-    let lost = None;
-    Ok(Judgement { ratio, criterion, element_ratio, worst, slope, pattern, source_ratio, undecided, lost })
+    Ok(Judgement {
+        ratio,
+        criterion,
+        element_ratio,
+        worst,
+        slope,
+        pattern,
+        source_ratio,
+        undecided,
+        lost: None,
+        one_chain: None,
+    })
 }
 
 fn values(exact: &Exact, tensor: &Tensor) -> Result<Vec<f64>> {

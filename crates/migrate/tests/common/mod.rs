@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tapml_exec::{
-    Accumulate, Call, CpuPlatform, KernelChoice, Loaded, Observer, Platform, PlatformInfo, Sink,
+    Accumulate, Call, CpuPlatform, KernelChoice, Loaded, Observer, Phase, Platform, PlatformInfo, Sink,
 };
 use tapml_graph::op::{
     Add, Append, Attention, Combine, Embedding, ExpertLinear, Linear, Mul, RmsNorm, Rope, RopeAngles, Route,
@@ -213,7 +213,7 @@ impl Platform for Twisted {
         PlatformInfo { platform: "twisted".into(), device: "test".into(), driver: "1".into() }
     }
 
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], _phase: Phase) -> Result<KernelChoice> {
         op.infer(inputs)?;
         if self.twists.get(op.name()) == Some(&Twist::Unsupported) {
             return Err(Error::unsupported(format!("no kernel for `{}`", op.name())));
@@ -238,7 +238,7 @@ impl Platform for Twisted {
 
     fn load(&mut self, model: &Model, _capacity: &Symbols) -> Result<Box<dyn Loaded>> {
         for node in model.graph().nodes() {
-            self.kernel_for(&node.op, &model.graph().input_types(node))?;
+            self.kernel_for(&node.op, &model.graph().input_types(node), Phase::Prefill)?;
         }
         Ok(Box::new(Interpreter { platform: self.clone(), model: model.clone(), states: HashMap::new() }))
     }

@@ -96,12 +96,8 @@ impl Case {
         let is_weight: Vec<bool> = (0..inputs.len()).map(|i| i >= activations).collect();
         let symbols = Symbols::np(IDS.len() as u64, 0);
         let found = oracle(&sample.op, &symbols, &values, &is_weight, AMPLITUDE, COPIES, 1).unwrap();
-        let exact = found.exact.iter().zip(&found.deviation).map(|(e, d)| Exact {
-            values: e.values().to_vec(),
-            deviation: d.values().to_vec(),
-            row_len: e.row_len(),
-        });
-        Case { op: sample.op.clone(), exact: exact.collect(), inputs, dtype }
+        let exact = Exact::of_outputs(&found);
+        Case { op: sample.op.clone(), exact, inputs, dtype }
     }
 
     fn args(&self) -> (&Op, Vec<Vec<f32>>) {

@@ -1,0 +1,205 @@
+//! The last steps of a migration: fused operators, whose calls are composed of recorded ones, and the deployed program,
+//! whose every launch a checked row of the kernel list explains.
+
+use crate::check::Checker;
+use crate::choices::Choices;
+use crate::identity::Hash;
+use crate::ledger::{Entry, Ledger, LedgerFolder, OpState, VERSION};
+use crate::migrate::{Migration, capacity};
+use crate::oracle::Oracles;
+use crate::outcome::rejection;
+use crate::report::{Deployed, KernelCheck, LaunchCoverage, OpCheck};
+use crate::suite::Suite;
+use crate::whole::{ModelCheck, check_model};
+use std::collections::HashSet;
+use tapml_exec::{Fusing, Hybrid, LoadOptions, Phase, Platform, Side};
+use tapml_graph::{Graph, NodeId, Result, fusion};
+
+/// Why a fused operator is not looked at.
+const NOT_WHOLE: &str = "not every operator runs on the target, so that nothing is fused";
+/// Why a fused operator has no check.
+const NOT_REACHED: &str = "no recorded run reaches it: add a prompt that does";
+
+/// The fused operators of a composed suite, with the number of their nodes.
+pub(crate) fn fused_kinds(suite: &Suite) -> Vec<(&'static str, usize)> {
+    let kinds = suite.graph().op_kinds().into_iter();
+    kinds.filter(|(op, _)| fusion::find(op).is_some()).collect()
+}
+
+/// Whether an entry is that of a fused operator.
+pub(crate) fn is_fused(op: &str) -> bool {
+    fusion::find(op).is_some()
+}
+
+impl Migration<'_> {
+    /// Decides the fused operators, each on its composed calls, then all that pass together by the whole model; one after the
+    /// other if that fails.
+    pub(crate) fn fused(
+        &mut self,
+        folder: &LedgerFolder,
+        ledger: &mut Ledger,
+        composed: &[Suite; 2],
+    ) -> Result<()> {
+        let whole = ledger.ops.iter().filter(|e| !is_fused(&e.op)).all(|e| e.state == OpState::Accepted);
+        let mut passing: Vec<(usize, Hash)> = Vec::new();
+        for suite in composed {
+            for (op, nodes) in fused_kinds(suite) {
+                self.stop.check()?;
+                let Some(at) = ledger.ops.iter().position(|entry| entry.op == op) else { continue };
+                ledger.ops[at].nodes = nodes as u64;
+                if let Some(key) = self.fused_alone(folder, ledger, at, (suite, whole))? {
+                    passing.push((at, key));
+                }
+            }
+        }
+        if passing.is_empty() {
+            return Ok(());
+        }
+        let all = self.fused_model(ledger, &passing)?;
+        if all.passed {
+            for (at, _) in &passing {
+                ledger.ops[*at].accept(all.clone());
+            }
+        } else {
+            self.fused_in_turn(ledger, &passing)?;
+        }
+        passing.iter().try_for_each(|(at, _)| self.decided(folder, ledger, *at))
+    }
+
+    /// Checks one fused operator alone; its key if it passes.
+    fn fused_alone(
+        &mut self,
+        folder: &LedgerFolder,
+        ledger: &mut Ledger,
+        at: usize,
+        (suite, whole): (&Suite, bool),
+    ) -> Result<Option<Hash>> {
+        let op = ledger.ops[at].op.clone();
+        let own = |id: &NodeId| suite.graph().node(*id).op.name() == op;
+        let nodes: Vec<NodeId> = (0..suite.graph().nodes().len() as u32).map(NodeId).filter(own).collect();
+        let reached = nodes.iter().all(|&id| suite.covers(id));
+        if !whole || !reached {
+            let reason = if whole { NOT_REACHED } else { NOT_WHOLE };
+            let (op, nodes) = (op, ledger.ops[at].nodes);
+            ledger.ops[at] = Entry { op, nodes, reason: Some(reason.into()), ..Entry::default() };
+            return self.decided(folder, ledger, at).map(|()| None);
+        }
+        let choices = Choices::of(suite.graph(), self.target, nodes.iter().copied())?;
+        let mut text = format!("fused {VERSION} {op} {} {:?}\n", suite.hash(), self.target.describe());
+        for &id in &nodes {
+            text += &format!("{} {:?}\n", suite.graph().node(id).name, choices.hash(id));
+        }
+        let key = Hash::of(text.as_bytes());
+        if ledger.ops[at].check_key != Some(key) || ledger.ops[at].check.is_none() {
+            self.progress
+                .stage(&format!("check {op}"), suite.cases().filter(|c| own(&c.node)).count() as u64);
+            let oracles = Oracles::new(self.oracles.budget());
+            let checker = Checker::new(suite, self.model, &oracles, self.progress, self.stop);
+            let check = checker.op(self.target, &op)?.check;
+            self.seconds.check += check.seconds;
+            let entry = &mut ledger.ops[at];
+            (entry.kernel, entry.seconds) = (check.kernel.clone(), check.seconds);
+            (entry.check, entry.check_key) = (Some(check), Some(key));
+            (entry.model, entry.model_key) = (None, None);
+            folder.save(ledger)?;
+        }
+        let check = ledger.ops[at].check.clone().unwrap_or_default();
+        if check.passed() {
+            return Ok(Some(key));
+        }
+        let entry = &mut ledger.ops[at];
+        (entry.state, entry.reason) = (OpState::Rejected, Some(rejection(&check)));
+        self.decided(folder, ledger, at).map(|()| None)
+    }
+
+    /// The check of the whole model on the target with these fused operators.
+    fn fused_model(&mut self, ledger: &mut Ledger, fused: &[(usize, Hash)]) -> Result<ModelCheck> {
+        let keys: Vec<Hash> = fused.iter().map(|(_, key)| *key).collect();
+        let text = format!("deployed {VERSION} {keys:?} {:?} {:?}", self.evidence, ledger.source);
+        let key = Hash::of(text.as_bytes());
+        let known = fused.iter().all(|(at, _)| ledger.ops[*at].model_key == Some(key));
+        if let Some(model) = ledger.ops[fused[0].0].model.clone().filter(|_| known) {
+            return Ok(model);
+        }
+        let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
+        let choices = Choices::of(self.model.graph(), self.target, nodes)?;
+        let limits = self.limits(ledger, &choices)?;
+        let names: HashSet<String> = fused.iter().map(|(at, _)| ledger.ops[*at].op.clone()).collect();
+        let options = LoadOptions { fusing: Fusing::Only(names), ..LoadOptions::default() };
+        self.progress.stage("check the deployed program", self.suite.frames().len() as u64);
+        let (capacity, all) = (capacity(self.suite), |_: &tapml_graph::Node| Side::Target);
+        let start = std::time::Instant::now();
+        let mut hybrid =
+            Hybrid::with_options(self.model, self.source, self.target, &all, &capacity, options)?;
+        self.seconds.compile += start.elapsed().as_secs_f64();
+        let start = std::time::Instant::now();
+        let found = check_model(&mut hybrid, self.suite, self.model, &limits, self.progress, self.stop)?;
+        self.seconds.model += start.elapsed().as_secs_f64();
+        for (at, _) in fused {
+            ledger.ops[*at].model_key = Some(key);
+        }
+        Ok(found)
+    }
+
+    /// Accepts those fused operators with which the whole model still passes.
+    fn fused_in_turn(&mut self, ledger: &mut Ledger, passing: &[(usize, Hash)]) -> Result<()> {
+        let mut accepted: Vec<(usize, Hash)> = Vec::new();
+        for &(at, key) in passing {
+            accepted.push((at, key));
+            let model = self.fused_model(ledger, &accepted)?;
+            if model.passed {
+                ledger.ops[at].accept(model);
+                continue;
+            }
+            accepted.pop();
+            let entry = &mut ledger.ops[at];
+            (entry.state, entry.reason) = (OpState::Rejected, Some(model.reason()));
+            entry.model = Some(model);
+        }
+        Ok(())
+    }
+}
+
+impl Entry {
+    fn accept(&mut self, model: ModelCheck) {
+        (self.state, self.reason, self.model) = (OpState::Accepted, None, Some(model));
+    }
+}
+
+/// What the deployed program launches, each row with the check of its calls; nothing if not the whole model runs on the
+/// target.
+pub(crate) fn deployed(ledger: &Ledger, graph: &Graph, target: &dyn Platform) -> Result<Vec<Deployed>> {
+    if ledger.ops.iter().any(|entry| entry.state != OpState::Accepted) {
+        return Ok(Vec::new());
+    }
+    let checks: Vec<&OpCheck> = ledger.ops.iter().filter_map(|entry| entry.check.as_ref()).collect();
+    let launches = target.launches(graph, &LoadOptions::default())?.unwrap_or_default();
+    let row = |launched: tapml_exec::Launched| {
+        let op = launched.row.split_once('/').map_or("", |(op, _)| op).to_string();
+        let of_row = |check: &&OpCheck| check.kernels.iter().find(|k| k.kernel == launched.row).cloned();
+        let found: Option<KernelCheck> = checks.iter().find_map(of_row);
+        let (cases, failed) = found.as_ref().map_or((0, 0), |found| (found.cases, found.failed));
+        Deployed {
+            phase: launched.phase.name().into(),
+            kernel: launched.row,
+            op,
+            launches: launched.launches,
+            cases,
+            failed,
+            worst: found.map(|found| found.worst),
+        }
+    };
+    Ok(launches.into_iter().map(row).collect())
+}
+
+/// How many of the launches a row explains whose checked calls all pass.
+pub(crate) fn launch_coverage(deployed: &[Deployed]) -> LaunchCoverage {
+    let mut coverage = LaunchCoverage::default();
+    for row in deployed {
+        let decode = row.phase == Phase::Decode.name();
+        let count = if decode { &mut coverage.decode } else { &mut coverage.prefill };
+        count.of += row.launches;
+        count.checked += if row.cases > 0 && row.failed == 0 { row.launches } else { 0 };
+    }
+    coverage
+}
