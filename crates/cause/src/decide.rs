@@ -21,6 +21,8 @@ pub(crate) struct Decision<'t> {
     pub certain: bool,
     /// The best hypothesis of another cause that fits as well.
     pub rival: Option<&'t Trial>,
+    /// The same of another input that fits as well: values cannot tell which of the two it is.
+    pub twin: Option<&'t Trial>,
 }
 
 impl Decision<'_> {
@@ -34,7 +36,7 @@ pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial], complete: bool) -
     // Of equal ones the first: the table of hypotheses lists the more telling ones first.
     let best = done.iter().reduce(|a, b| if worth(b) > worth(a) { b } else { a });
     let Some(found) = best else {
-        return Decision { best: None, named: false, certain: false, rival: None };
+        return Decision { best: None, named: false, certain: false, rival: None, twin: None };
     };
     let rivals = done
         .iter()
@@ -46,7 +48,23 @@ pub(crate) fn decide<'t>(study: &Study<'_>, done: &'t [Trial], complete: bool) -
     // Without wrong values only a device's report is left, and that is about itself.
     let shown = strong >= enough || study.judged.passed();
     let certain = found.score.fits() && predicts && rival.is_none() && shown && complete;
-    Decision { best, named: found.score.fit >= NAMED_FROM, certain, rival }
+    let named = found.score.fit >= NAMED_FROM && found.rank < Rank::Guessed;
+    Decision { best, named, certain, rival, twin: twin(found, done) }
+}
+
+/// A hypothesis of the same cause and no more assumptions, of another input.
+fn twin<'t>(found: &Trial, done: &'t [Trial]) -> Option<&'t Trial> {
+    let own = input(&found.note).filter(|_| found.score.fits())?;
+    let other = |t: &&Trial| input(&t.note).is_some_and(|input| input != own);
+    let mut alike = done.iter().filter(|t| t.cause == found.cause && t.score.fits() && t.rank <= found.rank);
+    alike.find(other)
+}
+
+/// The input that a note names first.
+fn input(note: &str) -> Option<&str> {
+    let from = note.find("input ")? + "input ".len();
+    let digits = note[from..].find(|c: char| !c.is_ascii_digit()).unwrap_or(note.len() - from);
+    (digits > 0).then(|| &note[from..from + digits])
 }
 
 /// Orders trials: those that fit before those that do not, the simpler before the less simple, the better fitting first.
@@ -58,7 +76,7 @@ fn worth(trial: &Trial) -> f64 {
 /// The best trial of each cause, best first.
 pub(crate) fn tested(done: &[Trial]) -> Vec<Tested> {
     let mut best: Vec<&Trial> = Vec::new();
-    for trial in done {
+    for trial in done.iter().filter(|t| t.rank < Rank::Guessed) {
         match best.iter_mut().find(|t| t.cause == trial.cause) {
             Some(old) if worth(trial) > worth(old) => *old = trial,
             Some(_) => {}

@@ -3,7 +3,7 @@
 use crate::decide::{Decision, decide, tested};
 use crate::hypothesis::HYPOTHESES;
 use crate::study::Study;
-use crate::trials::Trials;
+use crate::trials::{Rank, Trials};
 use crate::words::number;
 use crate::{Cause, Evidence, Explanation, Picture};
 use std::sync::OnceLock;
@@ -38,7 +38,7 @@ fn on_this_thread(evidence: &Evidence<'_>) -> Result<Explanation> {
         cause: decision.cause(),
         certain: decision.certain,
         evidence: sentence(&study, &decision, &picture),
-        fit: decision.best.map_or(0.0, |b| b.score.fit),
+        fit: decision.best.filter(|b| b.rank < Rank::Guessed).map_or(0.0, |b| b.score.fit),
         tested: tested(&trials.done),
         picture,
     })
@@ -51,6 +51,13 @@ fn sentence(study: &Study<'_>, decision: &Decision<'_>, picture: &Picture) -> St
             false => format!("no hypothesis explains any of it; wrong: {}", picture.text),
         };
     };
+    if best.rank == Rank::Guessed {
+        let cause = spoken(best.cause);
+        return format!(
+            "no hypothesis fits; wrong: {}; the nearest candidate, by the size and kind of the errors alone, is {cause}: {}",
+            picture.text, best.note
+        );
+    }
     if !decision.named {
         let share = percent(best.score.fit);
         return format!(
@@ -74,7 +81,11 @@ fn sentence(study: &Study<'_>, decision: &Decision<'_>, picture: &Picture) -> St
         Some(rival) => format!("; as well possible: {}, {}", spoken(rival.cause), rival.note),
         None => String::new(),
     };
-    format!("{}; {explained}{rival}", best.note)
+    let twin = match decision.twin {
+        Some(twin) => format!("; values cannot tell this from: {}", twin.note),
+        None => String::new(),
+    };
+    format!("{}; {explained}{twin}{rival}", best.note)
 }
 
 fn spoken(cause: Cause) -> String {

@@ -65,6 +65,18 @@ fn of_one_output(view: &View, prediction: &Prediction, factors: &[Vec<f64>]) -> 
     if explained.len() > 1 && explained.contains(&true) { ONE_OUTPUT } else { 0.0 }
 }
 
+/// Fewer wrong elements are explained by too many predictions.
+const PART: usize = 12;
+
+/// Whether a prediction explains every wrong element, and just not the right ones: a defect in one of the ways that a kernel
+/// goes, such as the second of two stores.
+pub(crate) fn explains_wrong(view: &View, prediction: &Prediction) -> bool {
+    let fits = |out: &Out, values: &[f64], i: usize| ratio(out, i, values[i], 1.0) <= 1.0;
+    let outs = || view.outs.iter().zip(prediction);
+    let wrong = outs().map(|(out, _)| out.wrong().count()).sum::<usize>();
+    wrong >= PART && outs().all(|(out, values)| out.wrong().all(|i| fits(out, values, i)))
+}
+
 /// The squared error of a prediction in units of what is allowed, over the probes; each element counts at most
 /// [`LOSS_CAP`], so that few elements that are wrong for another reason do not decide.
 pub(crate) fn loss(view: &View, prediction: &Prediction) -> f64 {
@@ -150,7 +162,7 @@ fn judged(view: &View, prediction: &Prediction, precision: Precision) -> f64 {
     for (out, values) in view.outs.iter().zip(prediction) {
         let factors = growth(out, values);
         let deviation = out.deviation.iter().enumerate().map(|(i, d)| d * factors[i / out.width]).collect();
-        let exact = Exact { values: values.clone(), deviation, row_len: out.width };
+        let exact = Exact { values: values.clone(), deviation, inner: Vec::new(), row_len: out.width };
         let observed = Tensor::from_f64(out.dtype, vec![values.len()], &out.observed);
         let judged = observed.and_then(|o| judge(std::slice::from_ref(&exact), &[o], precision, None));
         worst = worst.max(judged.map_or(f64::INFINITY, |j| j.ratio));

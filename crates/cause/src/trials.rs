@@ -1,7 +1,7 @@
 //! What hypotheses were tested, and how well each explains what was observed.
 
 use crate::Cause;
-use crate::fit::{Score, score};
+use crate::fit::{Score, explains_wrong, score};
 use crate::study::{Prediction, Study, View};
 use tapml_graph::Op;
 use tapml_reference::Value;
@@ -17,6 +17,8 @@ pub(crate) enum Rank {
     Fitted = 4,
     /// What describes the wrong elements rather than predicts them.
     Descriptive = 6,
+    /// What is likely from the size and kind of the errors alone: the nearest candidate, never a cause.
+    Guessed = 8,
 }
 
 /// A hypothesis that was tested.
@@ -30,6 +32,9 @@ pub(crate) struct Trial {
     /// Whether the hypothesis, if it fits, leaves no doubt by itself. Statistical ones do not.
     pub decisive: bool,
 }
+
+/// The fit of a hypothesis that explains the wrong elements and not the right ones.
+const IN_PART: f64 = 0.9;
 
 /// Work that the hypotheses about one call may take, in multiplications.
 const WORK: usize = 120_000_000;
@@ -54,8 +59,17 @@ impl<'s, 'a> Trials<'s, 'a> {
         note: impl Into<String>,
         prediction: &Prediction,
     ) -> Score {
-        let score = self.score(prediction);
-        self.add(cause, rank, note.into(), score, true)
+        let (score, note) = (self.score(prediction), note.into());
+        self.of_wrong(cause, rank, &note, score, explains_wrong(&self.study.full, prediction));
+        self.add(cause, rank, note, score, true)
+    }
+
+    /// Adds that a hypothesis without a free number explains the wrong elements, and not the right ones.
+    fn of_wrong(&mut self, cause: Cause, rank: Rank, note: &str, score: Score, explains: bool) {
+        if explains && rank <= Rank::Placed && score.fit < IN_PART {
+            let part = Score { fit: IN_PART, ratio: f64::INFINITY };
+            self.add(cause, Rank::Fitted, format!("{note}, in the wrong elements alone"), part, false);
+        }
     }
 
     /// As [`Trials::full`], of what other causes predict too.
@@ -124,6 +138,7 @@ impl<'s, 'a> Trials<'s, 'a> {
         let Some(prediction) = prediction.filter(told) else { return Score::NONE };
         let prediction = of_wrong_outputs(&self.study.cut.view, prediction);
         let score = score(&self.study.cut.view, &prediction, self.study.evidence.precision);
+        self.of_wrong(cause, rank, &note, score, explains_wrong(&self.study.cut.view, &prediction));
         self.add(cause, rank, note, score, decisive)
     }
 
@@ -136,6 +151,12 @@ impl<'s, 'a> Trials<'s, 'a> {
             Score { fit, ratio: if fit >= 1.0 { 1.0 } else { f64::INFINITY } },
             false,
         );
+    }
+
+    /// Adds the nearest candidate where nothing else is known; `weight` orders several.
+    pub fn guessed(&mut self, cause: Cause, note: impl Into<String>, weight: f64) {
+        let score = Score { fit: weight, ratio: f64::INFINITY };
+        self.add(cause, Rank::Guessed, note.into(), score, false);
     }
 
     /// As [`Trials::statistical`], of what leaves no doubt.

@@ -51,6 +51,7 @@ pub(crate) const HYPOTHESES: &[Hypothesis] = &[
     of_values("positions off by a constant", position::shifted),
     of_values("mask ignored or shifted", mask::tests),
     of_values("another key/value head", mask::heads),
+    of_values("sums of all terms one after the other", precision::one_chain),
     of_values("an attribute left out or another", attribute::changed),
     of_values("an input left out", input::left_out),
     of_values("inputs exchanged", input::exchanged),
@@ -74,5 +75,5 @@ pub(crate) const HYPOTHESES: &[Hypothesis] = &[
     of_values("a factor on an input found by search", solve::inputs),
     of_values("each row by a factor of its own", output::rows_scaled),
     of_values("a choice between near ones", findings::near_tie),
-    of_values("what errors of this size and kind usually mean", likely::guessed),
+    of_values("what errors of this size and kind may mean", likely::guessed),
 ];

@@ -57,7 +57,7 @@ pub(super) fn rows_scaled(trials: &mut Trials<'_, '_>) {
     let (cause, why) = match () {
         () if !norm || most - least < 1e-6 * most.abs() => (Cause::WrongScale, ""),
         () if (most - 1.0).abs().max((least - 1.0).abs()) < NARROW => {
-            (Cause::F16Accumulation, ", as if the sum behind it were rounded to few bits")
+            (Cause::WrongScale, ", as if the sum behind it were rounded to few bits or lacked a few terms")
         }
         () if least > 1.0 - ROUNDING => {
             (Cause::TailDropped, ", as if terms were left out of the sum behind it")

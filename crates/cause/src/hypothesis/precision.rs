@@ -6,7 +6,8 @@ use crate::cut::numbers;
 use crate::study::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 use tapml_graph::{DType, Tensor};
-use tapml_migrate::verdict::{AMPLITUDE, Exact, Precision, judge};
+use tapml_migrate::terms;
+use tapml_migrate::verdict::{AMPLITUDE, Exact, OneChain, Precision, as_one_chain, judge};
 
 /// `values` rounded to nearest.
 fn nearest(dtype: DType, values: &[f64]) -> Vec<f64> {
@@ -116,11 +117,31 @@ pub(super) fn early(trials: &mut Trials<'_, '_>) {
     }
 }
 
+/// Sums of all terms one after the other, where the kernel declares shorter chains.
+pub(super) fn one_chain(trials: &mut Trials<'_, '_>) {
+    let evidence = trials.study.evidence;
+    let terms = terms(evidence.call);
+    let mut worst: Option<OneChain> = None;
+    for observed in evidence.observed {
+        let Ok(Some(chain)) = as_one_chain(evidence.exact, observed, evidence.precision, terms) else {
+            return;
+        };
+        worst = Some(match worst {
+            Some(old) if old.ratio >= chain.ratio => old,
+            _ => chain,
+        });
+    }
+    if let Some(chain) = worst {
+        trials.statistical(Cause::LongSum, Rank::Fitted, chain.text(), 1.0);
+    }
+}
+
 /// Residuals of sums in 16 bits, in units of their roundoff, are about this large: less than one rounding, or more than
 /// a sum one by one makes, is something else.
 const RANGE: [f64; 2] = [0.02, 4.0];
 
-/// Errors of the size and kind that sums in 16 bits make.
+/// Errors of the size and kind that sums in 16 bits make. Many faults make errors of that size: the cause is named only if
+/// the results are, but for a bias, numbers of the narrow type, as sums in it are.
 pub(super) fn accumulated(trials: &mut Trials<'_, '_>) {
     let Precision { accumulate, terms } = trials.study.evidence.precision;
     if terms < 2 {
@@ -134,28 +155,106 @@ pub(super) fn accumulated(trials: &mut Trials<'_, '_>) {
         let explained = outs.iter().map(|out| allowed(out, Precision { accumulate: narrow, terms }));
         let explained = explained.fold(1.0, f64::min);
         let size = outs.iter().map(|out| size(out, narrow)).fold(0.0, f64::max);
-        if (RANGE[0]..RANGE[1] * (terms as f64).sqrt()).contains(&size) && explained > 0.99 {
-            let through = outs
-                .iter()
-                .all(|out| out.dtype == DType::F32 && nearest(narrow, &out.observed) == out.observed);
-            let note = format!(
-                "errors are as large as sums of {terms} terms in {narrow} make (RMS {size:.2} roundings of {narrow} in units of \
-                 the sensitivity){}",
-                if through { format!(", and every result is a number of {narrow}") } else { String::new() }
-            );
-            trials.statistical(
-                Cause::F16Accumulation,
-                Rank::Descriptive,
-                note,
-                if through { 1.0 } else { 0.9 },
-            );
+        if !(RANGE[0]..RANGE[1] * (terms as f64).sqrt()).contains(&size) || explained <= 0.99 {
+            continue;
         }
+        let sizes = format!(
+            "errors are as large as sums of {terms} terms in {narrow} make (RMS {size:.2} roundings of {narrow} in units of the \
+             sensitivity)"
+        );
+        let narrowed = outs.iter().map(|out| narrowed_sums(trials, out, narrow)).reduce(Narrowed::weaker);
+        match narrowed.unwrap_or(Narrowed::No) {
+            Narrowed::Sums => {
+                let note = format!(
+                    "{sizes}, and the wrong results are numbers of {narrow}, or sums of a few, but for a bias"
+                );
+                trials.statistical(Cause::F16Accumulation, Rank::Descriptive, note, 1.0);
+            }
+            Narrowed::Rounded => {
+                let note =
+                    format!("the wrong results are the exact ones rounded once to {narrow}, but for a bias");
+                trials.statistical(Cause::ConversionOrder, Rank::Descriptive, note, 1.0);
+            }
+            Narrowed::No => trials.guessed(Cause::F16Accumulation, sizes, GUESS),
+        }
+    }
+}
+
+/// More than what is likely from correlation, less than a prediction.
+const GUESS: f64 = 0.25;
+/// Elements that must be numbers of the narrow type, and their share: one in a thousand is by chance.
+const NARROW: (usize, f64) = (16, 0.95);
+
+/// What results, but for a bias, show of a narrow type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Narrowed {
+    /// They are numbers of it, by more than one rounding from the exact ones.
+    Sums,
+    /// They are the exact ones, rounded once.
+    Rounded,
+    No,
+}
+
+impl Narrowed {
+    /// Of two outputs the one that shows less.
+    fn weaker(self, other: Narrowed) -> Narrowed {
+        if self == other { self } else { Narrowed::No }
+    }
+}
+
+/// Whether the results of an output of f32 are numbers of a narrow type, or such numbers plus a bias.
+fn narrowed_sums(trials: &Trials<'_, '_>, out: &Out, narrow: DType) -> Narrowed {
+    if out.dtype != DType::F32 {
+        return Narrowed::No;
+    }
+    let vectors =
+        trials.study.evidence.call.inputs.iter().filter(|t| t.dtype().is_float() && t.len() == out.width);
+    let biases = std::iter::once(vec![0.0; out.width]).chain(vectors.map(Tensor::to_f64));
+    let found = biases.map(|bias| narrow_beside(out, &bias, narrow)).find(|found| *found != Narrowed::No);
+    found.unwrap_or(if coarse(out) { Narrowed::Sums } else { Narrowed::No })
+}
+
+/// Bits at the end of an f32 that are zero in few sums of f32, and in nearly all sums of numbers of 16 bits.
+const COARSE: u32 = 3;
+
+/// Whether the wrong results are sums of a few numbers of 16 bits, as partial sums are: their last bits are zero, which those
+/// of the exact results are not.
+fn coarse(out: &Out) -> bool {
+    let even = |value: f64| (value as f32).to_bits().trailing_zeros() >= COARSE;
+    let finite = || out.wrong().filter(|&i| out.observed[i].is_finite() && out.observed[i] != 0.0);
+    let (all, found) = (finite().count(), finite().filter(|&i| even(out.observed[i])).count());
+    let exact = finite().filter(|&i| even(out.exact[i])).count();
+    all >= NARROW.0 && found as f64 >= NARROW.1 * all as f64 && 2 * exact < all
+}
+
+fn narrow_beside(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
+    let (mut all, mut near, mut once) = (0, 0, 0);
+    for i in out.wrong() {
+        let observed = out.observed[i];
+        let added = bias[i % out.width];
+        let (sum, exact) = (observed - added, out.exact[i] - added);
+        let scale = observed.abs().max(added.abs());
+        // Beside a large bias every sum looks like a number of the type.
+        if !sum.is_finite() || sum == 0.0 || scale > 32.0 * sum.abs() {
+            continue;
+        }
+        all += 1;
+        let slack = scale * 2.0 * DType::F32.unit_roundoff();
+        near += usize::from((sum - nearest(narrow, &[sum])[0]).abs() <= slack);
+        once += usize::from((sum - nearest(narrow, &[exact])[0]).abs() <= slack);
+    }
+    let enough = |count: usize| all >= NARROW.0 && count as f64 >= NARROW.1 * all as f64;
+    match () {
+        () if enough(once) => Narrowed::Rounded,
+        () if enough(near) => Narrowed::Sums,
+        () => Narrowed::No,
     }
 }
 
 /// The share of wrong elements that are right if this precision is declared.
 fn allowed(out: &Out, precision: Precision) -> f64 {
-    let exact = Exact { values: out.exact.clone(), deviation: out.deviation.clone(), row_len: out.width };
+    let (values, deviation) = (out.exact.clone(), out.deviation.clone());
+    let exact = Exact { values, deviation, inner: Vec::new(), row_len: out.width };
     let observed = Tensor::from_f64(out.dtype, vec![out.exact.len()], &out.observed);
     let Ok(judged) = observed.and_then(|o| judge(&[exact], &[o], precision, None)) else { return 0.0 };
     let wrong = out.wrong().count().max(1);

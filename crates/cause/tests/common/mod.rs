@@ -25,15 +25,11 @@ impl Case {
         let inputs: Vec<Value<f64>> = call.inputs.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
         let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
         let found = oracle(&call.op, &call.symbols, &inputs, &is_weight, AMPLITUDE, COPIES, 7).unwrap();
-        let exact = found.exact.iter().zip(&found.deviation).map(|(e, d)| Exact {
-            values: e.values().to_vec(),
-            deviation: d.values().to_vec(),
-            row_len: e.row_len(),
-        });
+        let exact = Exact::of_outputs(&found);
         let dtypes: Vec<_> = call.output_types.iter().map(|t| t.dtype).collect();
         let correct = run_node(&call.op, &call.symbols, &call.inputs, &dtypes).unwrap();
         let precision = Precision { accumulate: tapml_graph::DType::F32, terms: terms(&call) };
-        Case { name, exact: exact.collect(), correct, precision, call }
+        Case { name, exact, correct, precision, call }
     }
 
     /// The sample of this operator and name; vectors and what only a weight can be are weights.
