@@ -1,45 +1,102 @@
-//! Kernels that do not fail, run once each by the checking device: a race or an access out of bounds may do no harm in the
-//! recorded calls, on this device, today.
+//! Kernels that do not fail, run by the checking device: a race or an access out of bounds may do no harm in the recorded
+//! calls, on this device, today.
 
 use crate::diagnose::Run;
 use crate::explain;
-use crate::report::{Fault, FaultKind};
+use crate::report::{Fault, FaultKind, LeftOut, Watched};
+use std::cmp::Reverse;
 use std::collections::HashSet;
 use std::time::Instant;
 use tapml_device::Finding;
-use tapml_graph::{NodeId, Result, Symbol};
+use tapml_graph::{NodeId, Result, Symbol, TensorType};
 use tapml_migrate::report::is_defect;
 use tapml_migrate::suite::Case;
 
-/// Rows of a call that the checking device runs; larger ones take it long and show no more.
-const ROWS: u64 = 16;
+/// Kernels may go other ways from so many rows, or cached positions, on: a tile or a workgroup is full, keys are split.
+const BOUNDS: [u64; 7] = [1, 16, 32, 64, 128, 256, 512];
+/// Multiplications that the checking device may take in all, about a quarter of a minute of two cores.
+const WORK: u64 = 600_000_000;
+/// Kernels that are named in a note.
+const NAMED: usize = 6;
 
-/// Runs, for every kernel at every set of types, its first call of one row and its first of the most rows up to [`ROWS`].
+/// Runs, for every kernel at every set of types, a call of one row, one of a few, and the smallest recorded ones of more
+/// rows and more cached positions than each of [`BOUNDS`]. Calls beyond [`WORK`] are left out, and named.
 pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
-    if !run.options.audit || run.checker.is_none() {
+    if !run.options.audit {
+        return Ok(());
+    }
+    if run.checker.is_none() {
+        run.notes.push("no kernel was watched at work: this build has no emulator".into());
         return Ok(());
     }
     let start = Instant::now();
     let cases = cases(run);
     run.progress.stage("watch kernels at work", cases.len() as u64);
+    let (mut watched, mut left) = (Watched::default(), WORK);
     for case in cases {
         run.stop.check()?;
         run.progress.advance(1);
         if run.barred.contains(run.name(case.node)) {
             continue;
         }
-        let (call, _) = run.suite.call(case, run.model)?;
-        let found = explain::findings(run, &call, case.node)?;
-        let defects: Vec<Finding> = found.into_iter().filter(is_defect).collect();
-        if !defects.is_empty() {
-            let fault = fault(run, case, defects);
-            run.progress.note(&format!("{}: {}", fault.op, fault.cause));
-            run.barred.extend(fault.nodes.iter().cloned());
-            add(run, fault);
+        let work = work(run, case);
+        let missed = match work <= left {
+            true => {
+                left -= work;
+                watch(run, case)?
+            }
+            false => Some("it would take the checking device too long".into()),
+        };
+        match missed {
+            None => watched.calls += 1,
+            Some(reason) => watched.left_out.push(left_out(run, case, reason)),
         }
     }
+    run.notes.extend(note(&watched, run.suite.path()));
+    run.watched = Some(watched);
     run.timed("watch kernels at work", start);
     Ok(())
+}
+
+/// Runs one call; says why if it could not be run. What it shows is added to the faults.
+fn watch(run: &mut Run<'_>, case: Case) -> Result<Option<String>> {
+    let (call, _) = run.suite.call(case, run.model)?;
+    let seen = explain::look(run, &call, case.node)?;
+    let defects: Vec<Finding> = seen.findings.into_iter().filter(is_defect).collect();
+    if !defects.is_empty() {
+        let fault = fault(run, case, defects);
+        run.progress.note(&format!("{}: {}", fault.op, fault.cause));
+        run.barred.extend(fault.nodes.iter().cloned());
+        add(run, fault);
+    }
+    Ok(seen.missed)
+}
+
+fn left_out(run: &Run<'_>, case: Case, reason: String) -> LeftOut {
+    let kernel = run.choices.get(case.node).map(|c| c.name.clone()).unwrap_or_default();
+    LeftOut { kernel, case: run.suite.case_id(case), rows: size(run, case, Symbol::N), reason }
+}
+
+/// What was left out, in one sentence.
+fn note(watched: &Watched, suite: &std::path::Path) -> Option<String> {
+    let count = watched.left_out.len();
+    let mut kernels: Vec<&str> = watched.left_out.iter().map(|l| l.kernel.as_str()).collect();
+    kernels.sort_unstable();
+    kernels.dedup();
+    let first = watched.left_out.first()?;
+    let more = kernels.len().saturating_sub(NAMED);
+    let mut names = kernels.into_iter().take(NAMED).collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        names += &format!(" and {more} more kernels");
+    }
+    Some(format!(
+        "races and stray accesses were looked for in {} calls; {count} more were left out ({names}; `{}`: {}); `tapml check {} \
+         --target 'emulator?check=all'` runs every recorded call",
+        watched.calls,
+        first.case,
+        first.reason,
+        suite.display()
+    ))
 }
 
 /// One line of one kernel is one fault, however many sets of types and constants it serves.
@@ -54,23 +111,60 @@ fn add(run: &mut Run<'_>, fault: Fault) {
     }
 }
 
+/// The calls to run, small ones first.
 fn cases(run: &Run<'_>) -> Vec<Case> {
-    let mut seen: HashSet<(&str, bool)> = HashSet::new();
-    let rows = |case: &Case| run.suite.frames()[case.frame].symbols.get(Symbol::N).unwrap_or(1);
-    // Kernels may treat few rows in another way than many: one row, and as many as there are.
-    let mut all: Vec<Case> = run.suite.cases().filter(|case| rows(case) <= ROWS).collect();
-    all.sort_by_key(|case| (std::cmp::Reverse(rows(case)), case.frame, case.node));
+    let sizes = |case: &Case| {
+        let (rows, cached) = (size(run, *case, Symbol::N), size(run, *case, Symbol::P));
+        let sees_cache = !run.suite.graph().node(case.node).op.row_wise();
+        (rows, if sees_cache { cached } else { 0 })
+    };
+    let mut all: Vec<Case> = run.suite.cases().collect();
+    all.sort_by_cached_key(|case| {
+        let (rows, cached) = sizes(case);
+        // Of a few rows the most, where a workgroup is nearly full; of many the fewest, which take least.
+        let few = if class(rows) == 1 { Reverse(rows) } else { Reverse(0) };
+        (class(rows), class(cached), few, rows, cached, case.frame, case.node)
+    });
+    let mut seen: HashSet<(String, usize, usize)> = HashSet::new();
     let fresh = |case: &Case| {
-        let hash = run.choices.get(case.node).ok().map(|c| c.hash.as_str());
-        hash.is_some_and(|hash| seen.insert((hash, rows(case) > 1)))
+        let (rows, cached) = sizes(case);
+        let hash = run.choices.at(case.node, run.suite.phase(*case)).ok().map(|c| c.hash.clone());
+        hash.is_some_and(|hash| seen.insert((hash, class(rows), class(cached))))
     };
     all.into_iter().filter(fresh).collect()
 }
 
+/// How many of [`BOUNDS`] a size exceeds.
+fn class(size: u64) -> usize {
+    BOUNDS.iter().filter(|&&bound| size > bound).count()
+}
+
+fn size(run: &Run<'_>, case: Case, symbol: Symbol) -> u64 {
+    let symbols = &run.suite.frames()[case.frame].symbols;
+    symbols.get(symbol).unwrap_or(u64::from(symbol == Symbol::N))
+}
+
+/// About the multiplications of a call: elements of the outputs times the longest sum that one of them may be.
+fn work(run: &Run<'_>, case: Case) -> u64 {
+    let (graph, symbols) = (run.suite.graph(), &run.suite.frames()[case.frame].symbols);
+    let node = graph.node(case.node);
+    let sizes = |ty: &TensorType| ty.sizes(symbols).unwrap_or_default();
+    let outputs: Vec<Vec<usize>> = node.outputs.iter().map(|&v| sizes(&graph.value(v).ty)).collect();
+    let inputs: Vec<Vec<usize>> = graph.input_types(node).iter().map(sizes).collect();
+    let elements: u64 = outputs.iter().map(|shape| shape.iter().map(|&d| d as u64).product::<u64>()).sum();
+    if inputs.iter().all(|shape| outputs.contains(shape)) {
+        return elements;
+    }
+    let rows = inputs.iter().filter(|_| !node.op.row_wise()).filter_map(|shape| shape.first());
+    let longest = inputs.iter().filter_map(|shape| shape.last()).chain(rows).max();
+    elements.saturating_mul(longest.map_or(1, |&l| l as u64))
+}
+
 fn fault(run: &Run<'_>, case: Case, defects: Vec<Finding>) -> Fault {
-    let hash = run.choices.get(case.node).ok().map(|c| c.hash.clone());
+    let phase = run.suite.phase(case);
+    let hash = run.choices.at(case.node, phase).ok().map(|c| c.hash.clone());
     let nodes = (0..run.suite.graph().nodes().len() as u32).map(NodeId);
-    let same = |id: &NodeId| run.choices.get(*id).ok().map(|c| c.hash.clone()) == hash;
+    let same = |id: &NodeId| run.choices.at(*id, phase).ok().map(|c| c.hash.clone()) == hash;
     let nodes: Vec<NodeId> = nodes.filter(same).collect();
     let mut fault = Fault::between(run, &nodes, run.suite.case_id(case));
     fault.kind = FaultKind::Operator;

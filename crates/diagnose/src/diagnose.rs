@@ -1,15 +1,18 @@
 //! The order of a diagnosis: operators alone, kernels under a checking device, harm, then the whole model.
 
-use crate::report::{Diagnosis, Fault, SCHEMA, Stage};
-use crate::{audit, between, operators};
+use crate::report::{Diagnosis, Fault, NotRun, SCHEMA, Stage, Watched};
+use crate::{audit, between, not_run, operators};
 use std::collections::HashSet;
 use std::time::Instant;
-use tapml_exec::Platform;
+use tapml_exec::{Overrides, Platform};
 use tapml_graph::{Model, NodeId, Result};
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{Choices, Oracles, Progress, Stop};
 use tapml_reference::WeightCache;
+
+/// Opens the target once more, with these kernels.
+pub type Reopen<'a> = dyn Fn(Overrides) -> Result<Box<dyn Platform>> + 'a;
 
 /// What is diagnosed.
 pub struct Subject<'a> {
@@ -26,6 +29,10 @@ pub struct Subject<'a> {
     /// An emulator in checking mode with the same kernels, which adds what it sees to the evidence. Kernels that it would
     /// choose otherwise than the target are not run on it.
     pub checker: Option<&'a mut dyn Platform>,
+    /// The user's kernels that the target was opened with.
+    pub overrides: &'a Overrides,
+    /// Opens the target once more: what the device's own functions give is measured so, where a faulty kernel calls them.
+    pub reopen: Option<&'a Reopen<'a>>,
 }
 
 /// What to look for, and how long.
@@ -67,8 +74,9 @@ pub fn diagnose(
     };
     let manifest = run.suite.manifest();
     let ops = run.suite.graph().op_kinds().into_iter().map(|(op, _)| op);
+    run.not_run.extend(not_run::unused(&run, &run.not_run));
     let clean = |op: &&str| !run.faults.iter().any(|f| f.op.split('+').any(|o| o == *op));
-    let checked = |op: &&str| run.checked.contains(*op);
+    let checked = |op: &&str| run.checked.contains(*op) && run.not_run.iter().all(|n| n.op != *op);
     Ok(Diagnosis {
         schema: SCHEMA,
         model: manifest.model.clone(),
@@ -77,8 +85,10 @@ pub fn diagnose(
         suite: run.suite.path().display().to_string(),
         clean_ops: ops.filter(clean).filter(checked).map(str::to_string).collect(),
         faults: run.faults,
+        not_run: run.not_run,
         skipped: run.skipped,
         notes: run.notes,
+        watched: run.watched,
         calls: run.calls,
         whole,
         seconds: start.elapsed().as_secs_f64(),
@@ -94,6 +104,8 @@ pub(crate) struct Run<'a> {
     pub source: &'a mut dyn Platform,
     pub target: &'a mut dyn Platform,
     pub checker: Option<&'a mut dyn Platform>,
+    pub overrides: &'a Overrides,
+    pub reopen: Option<&'a Reopen<'a>>,
     pub options: DiagnoseOptions,
     pub progress: &'a dyn Progress,
     pub stop: &'a Stop,
@@ -106,8 +118,10 @@ pub(crate) struct Run<'a> {
     /// Names of nodes that do not belong on the target: faulty ones, and those that it does not serve.
     pub barred: HashSet<String>,
     pub faults: Vec<Fault>,
+    pub not_run: Vec<NotRun>,
     pub skipped: Vec<SkippedNode>,
     pub notes: Vec<String>,
+    pub watched: Option<Watched>,
     pub calls: u64,
     pub stages: Vec<Stage>,
 }
@@ -119,7 +133,7 @@ impl<'a> Run<'a> {
         progress: &'a dyn Progress,
         stop: &'a Stop,
     ) -> Result<Run<'a>> {
-        let Subject { suite, model, oracles, source, target, checker } = subject;
+        let Subject { suite, model, oracles, source, target, checker, overrides, reopen } = subject;
         let nodes = (0..suite.graph().nodes().len() as u32).map(NodeId);
         let choices = Choices::of(suite.graph(), target, nodes)?;
         Ok(Run {
@@ -132,6 +146,8 @@ impl<'a> Run<'a> {
                 Some(checker) => Some(checker),
                 None => None,
             },
+            overrides,
+            reopen,
             options: DiagnoseOptions { repeats: options.repeats.max(1), ..options },
             progress,
             stop,
@@ -140,8 +156,10 @@ impl<'a> Run<'a> {
             checked: HashSet::new(),
             barred: HashSet::new(),
             faults: Vec::new(),
+            not_run: Vec::new(),
             skipped: Vec::new(),
             notes: Vec::new(),
+            watched: None,
             calls: 0,
             stages: Vec::new(),
         })

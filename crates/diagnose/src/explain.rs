@@ -5,7 +5,7 @@ use crate::diagnose::Run;
 use crate::report::Fault;
 use tapml_cause::{Cause, Earlier, Evidence, Explanation};
 use tapml_device::{Finding, FindingKind};
-use tapml_exec::Call;
+use tapml_exec::{Call, Phase};
 use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
 use tapml_migrate::CaseResult;
 use tapml_migrate::report::is_defect;
@@ -21,7 +21,9 @@ const EARLIER: usize = 4;
 pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fault) -> Result<()> {
     let Some(first) = failed.first() else { return Ok(()) };
     let (call, _) = run.suite.call(first.case, run.model)?;
-    fault.findings = findings(run, &call, first.case.node)?;
+    if !endless(first) {
+        fault.findings = look(run, &call, first.case.node)?.findings;
+    }
     let judged: Vec<Case> = failed.iter().filter(|r| r.outcome.is_ok()).map(|r| r.case).collect();
     let Some(&main) = judged.first() else {
         return crashed(first, fault);
@@ -35,7 +37,7 @@ pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fau
     let mut best: Option<Explanation> = None;
     for case in chosen(run, main, &judged, failed) {
         run.stop.check()?;
-        let found = of_case(run, case, &fault.findings)?;
+        let found = long_or_unknown(of_case(run, case, &fault.findings)?, failed);
         let known = found.cause != Cause::Unknown;
         // The first call has the most to say, as long as it says something.
         if known || best.is_none() {
@@ -49,6 +51,20 @@ pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fau
         put(fault, found);
     }
     Ok(())
+}
+
+/// A longer chain of additions is the cause only if it explains every call that fails: one of them may be nearly right by
+/// chance.
+fn long_or_unknown(found: Explanation, failed: &[&CaseResult]) -> Explanation {
+    let within = |r: &&CaseResult| r.outcome.as_ref().is_ok_and(|j| j.one_chain.is_some());
+    if found.cause != Cause::LongSum || failed.iter().all(within) {
+        return found;
+    }
+    let evidence = format!(
+        "other calls fail by more than a longer chain of additions explains; here {}",
+        found.evidence
+    );
+    Explanation { cause: Cause::Unknown, certain: false, evidence, ..found }
 }
 
 /// The calls whose cause is sought: the first of several rows that fails, the one that fails most, and the smallest.
@@ -65,6 +81,11 @@ fn chosen(run: &Run<'_>, main: Case, judged: &[Case], failed: &[&CaseResult]) ->
     }
     cases.truncate(CALLS);
     cases
+}
+
+/// Whether a device stopped the kernel because it did not end: it would not end on the checking device either.
+fn endless(result: &CaseResult) -> bool {
+    result.outcome.as_ref().is_err_and(|e| e.detail("deadline").is_some())
 }
 
 fn crashed(first: &CaseResult, fault: &mut Fault) -> Result<()> {
@@ -178,24 +199,31 @@ pub(crate) fn same(a: &[Tensor], b: &[Tensor]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.bytes()[..] == b.bytes()[..])
 }
 
+/// What the checking device saw of a call.
+#[derive(Default)]
+pub(crate) struct Look {
+    pub findings: Vec<Finding>,
+    /// Why it did not run the call, or not to its end.
+    pub missed: Option<String>,
+}
+
 /// What the checking device sees in a call, if it runs the same kernel.
-pub(crate) fn findings(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Vec<Finding>> {
-    let Some(checker) = run.checker.as_deref_mut() else { return Ok(Vec::new()) };
-    let same = match (checker.kernel_for(&call.op, &call.input_types), run.choices.get(node)) {
+pub(crate) fn look(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Look> {
+    let missed = |reason: &str| Look { missed: Some(reason.into()), ..Look::default() };
+    let Some(checker) = run.checker.as_deref_mut() else { return Ok(missed("there is no checking device")) };
+    let phase = Phase::of_run(&call.symbols);
+    let same = match (checker.kernel_for(&call.op, &call.input_types, phase), run.choices.at(node, phase)) {
         (Ok(own), Ok(choice)) => own.hash == choice.hash,
         _ => false,
     };
     if !same {
-        return Ok(Vec::new());
+        return Ok(missed("the checking device runs another kernel"));
     }
     checker.take_findings();
-    let mut lost = None;
-    checker.replay(std::slice::from_ref(call), &mut |_, outputs| {
-        lost = outputs.err().filter(|e| e.kind() == ErrorKind::DeviceLost);
-    })?;
-    match lost {
-        // What a checker cannot survive is no reason to end the diagnosis of another platform.
-        Some(_) => Ok(Vec::new()),
-        None => Ok(checker.take_findings()),
-    }
+    let mut error = None;
+    checker.replay(std::slice::from_ref(call), &mut |_, outputs| error = outputs.err())?;
+    // What a checker cannot survive is no reason to end the diagnosis of another platform.
+    let lost = error.as_ref().is_some_and(|e| e.kind() == ErrorKind::DeviceLost);
+    let findings = if lost { Vec::new() } else { checker.take_findings() };
+    Ok(Look { findings, missed: error.map(|e| e.to_string()) })
 }

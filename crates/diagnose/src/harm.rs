@@ -2,12 +2,51 @@
 
 use crate::diagnose::Run;
 use crate::report::Impact;
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use tapml_exec::LOGITS;
 use tapml_graph::{Context, Error, ErrorKind, Model, Origin, Result, Tensor, ValueId};
+use tapml_migrate::CaseResult;
 use tapml_migrate::suite::{Case, Suite};
 use tapml_migrate::{argmax, row_distance};
 use tapml_reference::{Value, WeightCache, eval, on_pool};
+
+/// Calls whose harm is measured, of all that fail.
+const CALLS: usize = 4;
+
+/// The harm of the failing call that hurts most, of a few: the worst ones and the earliest, of prompts and of single tokens.
+/// How far a call is off says little of what it does: an infinite ratio may be one NaN behind a mask, and the last token's call
+/// reaches no other. What could not be run has no output to look at.
+pub(crate) fn of_worst(run: &mut Run<'_>, failed: &[&CaseResult]) -> Result<Option<Impact>> {
+    let mut most: Option<Impact> = None;
+    for case in candidates(run, failed) {
+        run.stop.check()?;
+        let found = of_call(run, case)?;
+        let more = |old: &Impact, new: &Impact| new.weight() > old.weight();
+        if found.as_ref().is_some_and(|new| most.as_ref().is_none_or(|old| more(old, new))) {
+            most = found;
+        }
+    }
+    Ok(most)
+}
+
+/// The calls whose harm is measured, each once.
+fn candidates(run: &Run<'_>, failed: &[&CaseResult]) -> Vec<Case> {
+    let judged = failed.iter().filter(|r| r.outcome.is_ok());
+    let prompt = |case: Case| run.suite.frames()[case.frame].step == 0;
+    let finite = |r: &CaseResult| if r.ratio().is_finite() { r.ratio() } else { 0.0 };
+    let mut cases = Vec::new();
+    for of_prompt in [true, false] {
+        let of_kind = judged.clone().filter(|r| prompt(r.case) == of_prompt);
+        let worst = of_kind.clone().max_by(|a, b| finite(a).total_cmp(&finite(b)));
+        // The first one that is not finite, or else the first at all: most of the model comes after it.
+        let first = of_kind.min_by_key(|r| (r.ratio().is_finite(), r.case.node, Reverse(r.case.frame)));
+        cases.extend(worst.into_iter().chain(first).map(|r| r.case));
+    }
+    cases.dedup();
+    cases.truncate(CALLS);
+    cases
+}
 
 /// The harm of one call of the suite as the target computes it. `None` if the target cannot run it, or if its outputs are
 /// nothing that the rest of the model can go on with.

@@ -6,11 +6,15 @@ mod audit;
 mod between;
 mod diagnose;
 mod explain;
+mod functions;
 mod harm;
 mod html;
+mod not_run;
 mod operators;
 mod report;
 
-pub use diagnose::{DiagnoseOptions, Subject, diagnose};
+pub use diagnose::{DiagnoseOptions, Reopen, Subject, diagnose};
 pub use html::html;
-pub use report::{Diagnosis, Fault, FaultKind, Impact, SCHEMA, Stage, UNKNOWN, Variant};
+pub use report::{
+    Diagnosis, Fault, FaultKind, Impact, LeftOut, NotRun, SCHEMA, Stage, UNKNOWN, Variant, Watched,
+};

@@ -2,7 +2,7 @@
 
 use crate::diagnose::Run;
 use crate::report::{Fault, FaultKind, UNKNOWN, Variant};
-use crate::{explain, harm};
+use crate::{explain, functions, harm, not_run};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use tapml_cause::Cause;
@@ -22,6 +22,13 @@ pub(crate) struct Group {
     pub results: Vec<CaseResult>,
 }
 
+/// A group that fails, and what probes of its kernel show beside.
+struct Failing {
+    op: &'static str,
+    group: Group,
+    beyond: Vec<Beyond>,
+}
+
 /// Checks every operator and explains what fails.
 pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     let start = Instant::now();
@@ -30,7 +37,7 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     for i in unseen {
         let node = run.name(NodeId(i)).to_string();
         run.barred.insert(node.clone());
-        run.skipped.push(SkippedNode { node, reason: "no recorded run needed it".into() });
+        run.skipped.push(SkippedNode { node, reason: not_run::UNSEEN.into() });
     }
     let calls = run.suite.cases().count() as u64;
     run.progress.stage("check operators alone", calls);
@@ -41,22 +48,29 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
         let done = checker.op(run.target, op).map_err(|e| e.context(format!("operator `{op}`")))?;
         run.calls += done.check.cases;
         notes(run, &done);
-        if done.check.skipped.is_empty() && done.check.unsupported.is_none() {
-            run.checked.insert(op.to_string());
+        match not_run::of_checked(run, &done) {
+            Some(missing) => run.not_run.push(missing),
+            None => drop(run.checked.insert(op.to_string())),
         }
         run.barred.extend(done.check.skipped.iter().map(|s| s.node.clone()));
         run.skipped.extend(done.check.skipped.iter().cloned());
         let groups: Vec<Group> = by_kernel(run, done.results).into_iter().filter(fails).collect();
-        let told = |b: &Beyond| groups.iter().any(|g| Some(&g.kernel) == kernel(run, &b.node).as_ref());
-        overflowing.extend(done.check.beyond.into_iter().filter(|b| !told(b)));
-        failing.extend(groups.into_iter().map(|group| (op, group)));
+        let of_group = |g: &Group, b: &Beyond| Some(&g.kernel) == kernel(run, &b.node).as_ref();
+        let (told, alone): (Vec<Beyond>, Vec<Beyond>) =
+            done.check.beyond.into_iter().partition(|b| groups.iter().any(|g| of_group(g, b)));
+        overflowing.extend(alone);
+        for group in groups {
+            let beyond: Vec<Beyond> = told.iter().filter(|b| of_group(&group, b)).cloned().collect();
+            failing.push(Failing { op, group, beyond });
+        }
     }
     run.timed("check operators alone", start);
     let start = Instant::now();
     run.progress.stage("explain what fails", failing.len() as u64);
-    for (op, group) in failing {
+    for Failing { op, group, beyond } in failing {
         run.stop.check()?;
-        let fault = fault(run, op, &group)?;
+        let mut fault = fault(run, op, &group)?;
+        beyond.iter().for_each(|beyond| show_beyond(&mut fault, beyond));
         run.progress.note(&format!("{}: {}", fault.op, fault.cause));
         run.barred.extend(same_code(run, &fault.nodes));
         run.faults.push(fault);
@@ -72,6 +86,19 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
 /// Name of the kernel that serves a node.
 fn kernel(run: &Run<'_>, node: &str) -> Option<String> {
     Some(run.choices.get(run.suite.graph().find_node(node)?).ok()?.name.clone())
+}
+
+/// Adds what a probe shows of a kernel whose recorded calls fail, too. It names a cause that these leave open.
+fn show_beyond(fault: &mut Fault, beyond: &Beyond) {
+    let infinite = fault.criterion == Criterion::NonFinite.name();
+    let cause = match beyond.chain {
+        Some(_) => Some(Cause::LongSum),
+        None => infinite.then_some(Cause::Overflow),
+    };
+    if let Some(cause) = cause.filter(|_| fault.cause == UNKNOWN) {
+        fault.cause = cause.name().into();
+    }
+    fault.evidence += &format!("; beside the recorded calls a made-up one fails: {}", beyond.text());
 }
 
 /// Adds what a probe of the range shows of a kernel whose recorded calls all pass; one fault for each kernel.
@@ -130,10 +157,10 @@ fn by_kernel(run: &Run<'_>, results: Vec<CaseResult>) -> Vec<Group> {
 /// The nodes that run the same code at the same types as one of these.
 fn same_code(run: &Run<'_>, nodes: &[String]) -> Vec<String> {
     let graph = run.suite.graph();
-    let hash = |id: NodeId| run.choices.get(id).ok().map(|c| c.hash.as_str());
-    let faulty: HashSet<&str> = nodes.iter().filter_map(|n| graph.find_node(n)).filter_map(hash).collect();
+    let hash = |id: NodeId| run.choices.hash(id);
+    let faulty: HashSet<String> = nodes.iter().filter_map(|n| graph.find_node(n)).filter_map(hash).collect();
     let all = (0..graph.nodes().len() as u32).map(NodeId);
-    let same = all.filter(|&id| hash(id).is_some_and(|h| faulty.contains(h)));
+    let same = all.filter(|&id| hash(id).is_some_and(|h| faulty.contains(&h)));
     same.map(|id| graph.node(id).name.clone()).collect()
 }
 
@@ -141,14 +168,12 @@ fn fault(run: &mut Run<'_>, op: &str, group: &Group) -> Result<Fault> {
     let mut fault = describe(run, op, group);
     let failed: Vec<&CaseResult> = group.results.iter().filter(|r| r.failed()).collect();
     explain::explain(run, &failed, &mut fault)?;
-    // The most wrong of the calls that reach several positions.
-    let prefill = |r: &CaseResult| run.suite.frames()[r.case.frame].step == 0;
-    let order = |a: &&&CaseResult, b: &&&CaseResult| {
-        prefill(a).cmp(&prefill(b)).then(a.ratio().total_cmp(&b.ratio()))
-    };
-    let worst = failed.iter().max_by(order).map(|r| r.case);
-    if let (Some(worst), true) = (worst, run.options.harm) {
-        fault.output_impact = harm::of_call(run, worst)?;
+    let judged = failed.iter().find(|r| r.outcome.is_ok()).filter(|_| !fault.certain);
+    if let Some(poor) = judged.map(|r| functions::poor(run, r.case.node)).transpose()?.flatten() {
+        fault.evidence += &format!("; {poor}");
+    }
+    if run.options.harm {
+        fault.output_impact = harm::of_worst(run, &failed)?;
     }
     Ok(fault)
 }

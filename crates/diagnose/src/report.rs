@@ -34,8 +34,14 @@ pub struct Diagnosis {
     pub faults: Vec<Fault>,
     /// Operator kinds of which every call was checked and no node has a fault, in graph order.
     pub clean_ops: Vec<String>,
+    /// Operators and kernels that did not run, or not for every node: nothing is known of them.
+    #[serde(default)]
+    pub not_run: Vec<NotRun>,
     /// Nodes that were not checked on the target, and stages that were not run.
     pub skipped: Vec<SkippedNode>,
+    /// What a checking device watched of kernels that do not fail; absent if there was none, or if it was not asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub watched: Option<Watched>,
     /// Things to know that are no fault: choices that a rounding decides, a source that departs.
     pub notes: Vec<String>,
     /// Recorded calls that were replayed on the target and judged.
@@ -47,6 +53,39 @@ pub struct Diagnosis {
     pub seconds: f64,
     /// Wall-clock time by stage, in the order of the stages.
     pub stages: Vec<Stage>,
+}
+
+/// An operator, or a kernel that the user gave, that did not run on the target.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NotRun {
+    /// Operator name.
+    pub op: String,
+    /// Name of the kernel; empty if the target has none.
+    pub kernel: String,
+    /// Why it did not run.
+    pub reason: String,
+}
+
+/// Calls of kernels that do not fail, run by a checking device.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Watched {
+    /// Calls that were run.
+    pub calls: u64,
+    /// Calls that were not run, each of a kernel and a size of its own.
+    pub left_out: Vec<LeftOut>,
+}
+
+/// A call that a checking device did not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeftOut {
+    /// Name of the kernel.
+    pub kernel: String,
+    /// Name of the case.
+    pub case: String,
+    /// Its rows.
+    pub rows: u64,
+    /// Why it was not run.
+    pub reason: String,
 }
 
 /// The time that a stage took.
@@ -158,7 +197,23 @@ pub struct Impact {
     pub positions: u64,
 }
 
+impl Impact {
+    /// How much it is, to compare: the mean over positions, because a text is read from all of them.
+    pub(crate) fn weight(&self) -> f64 {
+        if self.kl.is_nan() { f64::INFINITY } else { self.kl }
+    }
+}
+
 impl Fault {
+    /// How sure the cause is, in a word; empty if it is unknown.
+    pub fn sure(&self) -> &'static str {
+        match (self.cause.as_str(), self.certain) {
+            (UNKNOWN, _) => "",
+            (_, true) => "certain",
+            (_, false) => "probable",
+        }
+    }
+
     /// A fault of these nodes in a run of the whole model, of which no more is known yet.
     pub(crate) fn between(run: &Run<'_>, nodes: &[NodeId], first_bad_case: String) -> Fault {
         let graph = run.suite.graph();
@@ -193,9 +248,26 @@ impl Fault {
 }
 
 impl Diagnosis {
-    /// Whether there is no fault.
+    /// The faults, the one that does most to the logits first; those whose harm was not measured come last, by how far they
+    /// are off.
+    pub fn by_harm(&self) -> Vec<&Fault> {
+        let mut faults: Vec<&Fault> = self.faults.iter().collect();
+        let order = |a: &&Fault, b: &&Fault| {
+            let harm = |f: &Fault| f.output_impact.as_ref().map(Impact::weight);
+            match (harm(a), harm(b)) {
+                (Some(a), Some(b)) => b.total_cmp(&a),
+                (Some(_), None) => std::cmp::Ordering::Less,
+                (None, Some(_)) => std::cmp::Ordering::Greater,
+                (None, None) => b.worst_ratio.total_cmp(&a.worst_ratio),
+            }
+        };
+        faults.sort_by(order);
+        faults
+    }
+
+    /// Whether there is no fault, and everything ran.
     pub fn holds(&self) -> bool {
-        self.faults.is_empty()
+        self.faults.is_empty() && self.not_run.is_empty()
     }
 }
 

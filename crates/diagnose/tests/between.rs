@@ -8,7 +8,9 @@ use common::{Carved, carved_model, diagnosed, diagnosed_with, emulator, only, ov
 use std::collections::HashMap;
 use tapml_device::Finding;
 use tapml_diagnose::{DiagnoseOptions, Subject};
-use tapml_exec::{Call, CpuPlatform, DevicePlatform, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
+use tapml_exec::{
+    Call, CpuPlatform, DevicePlatform, KernelChoice, Loaded, Phase, Platform, PlatformInfo, Sink,
+};
 use tapml_graph::op::{Add, Embedding, LastRow, Linear};
 use tapml_graph::{Builder, DType, Dim, Model, Op, Result, Symbol, Symbols, Tensor, TensorType};
 use tapml_migrate::{Quiet, Stop};
@@ -133,8 +135,8 @@ impl Platform for Blind {
     fn describe(&self) -> PlatformInfo {
         self.0.describe()
     }
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
-        self.0.kernel_for(op, inputs)
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<KernelChoice> {
+        self.0.kernel_for(op, inputs, phase)
     }
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
         self.0.replay(calls, sink)
@@ -165,6 +167,8 @@ fn without_a_look_at_values_the_smallest_set_of_nodes_that_fails_together_is_fou
         source: &mut source,
         target: &mut target,
         checker: None,
+        overrides: &overrides(&[]),
+        reopen: None,
     };
     let found = tapml_diagnose::diagnose(subject, &DiagnoseOptions::default(), &Quiet, &Stop::new()).unwrap();
     let fault = only(&found);

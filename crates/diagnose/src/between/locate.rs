@@ -181,7 +181,7 @@ fn equal<'t>(a: impl Iterator<Item = &'t Tensor>, b: impl Iterator<Item = &'t Te
 
 /// The nodes on the target that run the code of this one, in graph order.
 fn same_code(run: &Run<'_>, id: NodeId) -> Vec<NodeId> {
-    let hash = |id: NodeId| run.choices.get(id).ok().map(|c| c.hash.as_str());
+    let hash = |id: NodeId| run.choices.hash(id);
     let mut nodes = placed(run);
     nodes.retain(|&other| other == id || hash(other).is_some_and(|h| Some(h) == hash(id)));
     nodes

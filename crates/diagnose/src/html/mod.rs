@@ -6,12 +6,13 @@ use minijinja::{Environment, context};
 use std::fmt::Write;
 use tapml_cause::Picture;
 use tapml_graph::{Error, Result};
+use tapml_migrate::ratio_text;
 
 /// Renders the diagnosis.
 pub fn html(found: &Diagnosis) -> Result<String> {
     let bug = |e: minijinja::Error| Error::bug(format!("the report's page: {e:#}"));
     let mut env = Environment::new();
-    env.add_filter("ratio", ratio);
+    env.add_filter("ratio", ratio_text);
     env.add_filter("sci", |v: f64| if v < f64::MAX { format!("{v:.1e}") } else { "infinite".into() });
     env.add_filter("number", |v: f64| format!("{v:.8e}"));
     env.add_filter("fixed", |v: f64, digits: usize| format!("{v:.digits$}"));
@@ -19,8 +20,8 @@ pub fn html(found: &Diagnosis) -> Result<String> {
     env.add_template("page.html", include_str!("page.html")).map_err(bug)?;
     let pretty =
         serde_json::to_string_pretty(found).map_err(|e| Error::bug(format!("the report as JSON: {e}")))?;
-    let pictures: Vec<Any> = found
-        .faults
+    let faults = found.by_harm();
+    let pictures: Vec<Any> = faults
         .iter()
         .map(|f| Any::from_safe_string(f.picture.as_ref().map(drawing).unwrap_or_default()))
         .collect();
@@ -28,7 +29,9 @@ pub fn html(found: &Diagnosis) -> Result<String> {
     let page = env.get_template("page.html").map_err(bug)?;
     page.render(context! {
         report => Any::from(Serde(found)),
-        verdict => if found.holds() { "no fault" } else { "faults" },
+        faults => Any::from(Serde(&faults)),
+        sure => faults.iter().map(|f| f.sure()).collect::<Vec<_>>(),
+        verdict => verdict(found),
         device => format!("{}, {}", found.target.device, found.target.driver),
         version => env!("CARGO_PKG_VERSION"),
         pictures => pictures,
@@ -39,17 +42,17 @@ pub fn html(found: &Diagnosis) -> Result<String> {
     .map_err(bug)
 }
 
-fn worst(fault: &Fault) -> f64 {
-    if fault.worst_ratio.is_nan() { f64::INFINITY } else { fault.worst_ratio }
+/// The result in two words.
+fn verdict(found: &Diagnosis) -> &'static str {
+    match (found.faults.is_empty(), found.holds()) {
+        (false, _) => "faults",
+        (true, false) => "not all run",
+        (true, true) => "no fault",
+    }
 }
 
-/// A ratio of observed to allowed error for people.
-fn ratio(ratio: f64) -> String {
-    match ratio {
-        r if r >= 1e6 => format!("{r:.0e}"),
-        r if r >= 100.0 => format!("{r:.0}"),
-        r => format!("{r:.2}"),
-    }
+fn worst(fault: &Fault) -> f64 {
+    if fault.worst_ratio.is_nan() { f64::INFINITY } else { fault.worst_ratio }
 }
 
 /// The cells of an output by how far they are off; right ones are left out.

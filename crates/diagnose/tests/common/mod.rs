@@ -106,6 +106,8 @@ pub fn diagnosed(
         source: &mut source,
         target: &mut target,
         checker: Some(&mut checker as &mut dyn Platform),
+        overrides,
+        reopen: None,
     };
     diagnose(subject, options, &Quiet, &Stop::new()).unwrap()
 }

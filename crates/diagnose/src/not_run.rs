@@ -1,0 +1,55 @@
+//! Operators and kernels that did not run on the target: nothing can be said of them, and they are never called clean.
+
+use crate::diagnose::Run;
+use crate::report::NotRun;
+use tapml_exec::GivenKernel;
+use tapml_graph::NodeId;
+use tapml_migrate::OpChecked;
+
+/// Why no recorded call holds a node.
+pub(crate) const UNSEEN: &str = "no recorded run needed it";
+
+/// What of a checked operator was not run; `None` if every recorded call was.
+pub(crate) fn of_checked(run: &Run<'_>, done: &OpChecked) -> Option<NotRun> {
+    let check = &done.check;
+    let all = run.suite.graph().nodes().iter().filter(|node| node.op.name() == check.op).count();
+    let reason = match check.skipped.as_slice() {
+        [first, ..] if check.skipped.len() < all => {
+            format!("{} of {all} nodes: {}", check.skipped.len(), first.reason)
+        }
+        [first, ..] => first.reason.clone(),
+        [] if check.cases == 0 => UNSEEN.into(),
+        [] => return None,
+    };
+    let given = run.overrides.given().find(|given| given.op == check.op);
+    let kernel = given.map_or_else(|| check.kernel.clone(), |given| given.name);
+    Some(NotRun { op: check.op.clone(), kernel, reason })
+}
+
+/// The user's kernels that no node runs, but for those of operators that are known not to run.
+pub(crate) fn unused(run: &Run<'_>, known: &[NotRun]) -> Vec<NotRun> {
+    let fresh = |given: &GivenKernel| known.iter().all(|n| n.op != given.op);
+    let given = run.overrides.given().filter(fresh);
+    given
+        .filter_map(|given| {
+            Some(NotRun { reason: reason(run, &given)?, op: given.op.into(), kernel: given.name })
+        })
+        .collect()
+}
+
+/// Why no node runs a user's kernel; `None` if one does.
+fn reason(run: &Run<'_>, given: &GivenKernel) -> Option<String> {
+    let nodes = run.suite.graph().nodes();
+    let of_op = (0u32..).zip(nodes).filter(|(_, node)| node.op.name() == given.op);
+    let mut used: Vec<&str> =
+        of_op.filter_map(|(i, _)| Some(run.choices.get(NodeId(i)).ok()?.name.as_str())).collect();
+    used.sort_unstable();
+    used.dedup();
+    if used.contains(&given.name.as_str()) {
+        return None;
+    }
+    Some(match used.is_empty() {
+        true => format!("the model has no operator `{}`", given.op),
+        false => format!("no node of the model runs `{}`; they run {}", given.replaces, used.join(", ")),
+    })
+}
