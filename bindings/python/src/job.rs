@@ -78,7 +78,7 @@ fn work(kind: &str, fields: &str) -> Result<Work> {
         }
         "diagnose" => {
             let job: DiagnoseJob = read(fields)?;
-            Box::new(move |progress, stop| job.run(progress, stop).and_then(|(r, _)| done(r.holds(), &r)))
+            Box::new(move |progress, stop| job.run(progress, stop).and_then(|r| done(r.holds(), &r)))
         }
         "align" => {
             let job: AlignJob = read(fields)?;

@@ -7,7 +7,7 @@ use crate::source::KernelSource;
 use std::collections::{HashMap, HashSet};
 use tapml_device::{DeviceInfo, KernelDesc, Language};
 use tapml_graph::{Error, Graph, Result, Symbols};
-use tapml_kernels::{CompileOptions, Launch, Overrides, Planner, Validator, compile};
+use tapml_kernels::{CompileOptions, Launch, Overrides, Phase, Planner, Validator, compile};
 
 /// The mutants of one model on devices like one.
 #[derive(Clone, Debug, Default)]
@@ -132,8 +132,8 @@ impl Catalogue {
 fn launches(graph: &Graph, info: &DeviceInfo) -> Result<Vec<Launch>> {
     let mut planner = Planner::new(info.clone(), Overrides::default());
     let (mut seen, mut found) = (HashSet::new(), Vec::new());
-    for node in graph.nodes() {
-        let plan = planner.plan(&node.op, &graph.input_types(node))?;
+    for (node, phase) in graph.nodes().iter().flat_map(|node| Phase::ALL.map(|phase| (node, phase))) {
+        let plan = planner.plan(&node.op, &graph.input_types(node), phase)?;
         for launch in &plan.launches {
             let key = serde_json::to_vec(&launch.desc);
             let key = key.map_err(|e| Error::bug(format!("kernel `{}`: {e}", launch.desc.name)))?;

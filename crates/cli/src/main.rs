@@ -14,6 +14,8 @@ pub enum Outcome {
     Holds,
     /// Something failed the check: exit code 1.
     Fails,
+    /// Nothing failed, but something could not be run: exit code 2.
+    NotRun,
 }
 
 /// Bring ML models to new platforms, one checked operator at a time.
@@ -37,6 +39,7 @@ fn main() -> ExitCode {
     match cli.command.run() {
         Ok(Outcome::Holds) => ExitCode::SUCCESS,
         Ok(Outcome::Fails) => ExitCode::from(1),
+        Ok(Outcome::NotRun) => ExitCode::from(2),
         Err(error) if output::is_broken_pipe(&error) => ExitCode::SUCCESS,
         Err(error) => {
             output::print_error(&error);

@@ -116,7 +116,7 @@ fn a_kernel_is_printed_with_its_setting() {
     let report = json(check.arg(format!("{name}=mine.wgsl")), 0);
     assert_eq!(report["ops"][0]["kernel"], "linear/mine.wgsl");
     let unknown = stderr(tapml(folder.path()).args(["kernel", "linear/portable@rows=17"]), 2);
-    assert!(unknown.contains("linear/portable@outputs=8"), "{unknown}");
+    assert!(unknown.contains("linear/portable@outputs=8") && unknown.contains("rows=17"), "{unknown}");
 }
 
 #[test]

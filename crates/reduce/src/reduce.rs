@@ -6,7 +6,7 @@ use crate::specimen::Specimen;
 use crate::trial::{Failure, Trials};
 use serde::{Deserialize, Serialize};
 use std::time::{Duration, Instant};
-use tapml_exec::{Call, Platform};
+use tapml_exec::{Call, Phase, Platform};
 use tapml_graph::{DType, Result, Tensor};
 use tapml_migrate::verdict::{Precision, judge};
 use tapml_migrate::{Stop, terms};
@@ -84,7 +84,8 @@ pub fn reduce(
 ) -> Result<Option<Reduced>> {
     let start = Instant::now();
     let whole = Specimen::new(call);
-    platform.kernel_for(&whole.call.op, &whole.call.input_types)?;
+    let phase = Phase::of_run(&whole.call.symbols);
+    platform.kernel_for(&whole.call.op, &whole.call.input_types, phase)?;
     let mut trials = Trials::new(platform, stop, start + options.limit);
     let (failed, failure) = trials.failures(&whole, STEADY)?;
     let Some(whole_failure) = failure.filter(|f| !excused(&whole.call, f, recorded)) else { return Ok(None) };

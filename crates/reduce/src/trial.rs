@@ -3,7 +3,7 @@
 use crate::specimen::Specimen;
 use rayon::prelude::*;
 use std::time::Instant;
-use tapml_exec::{Call, Platform};
+use tapml_exec::{Call, Phase, Platform};
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_migrate::Stop;
 use tapml_migrate::verdict::{AMPLITUDE, COPIES, Criterion, Exact, Judgement, Precision, judge};
@@ -207,7 +207,8 @@ impl<'a> Trials<'a> {
     }
 
     fn precision(&self, call: &Call) -> Result<Precision> {
-        let declared = self.platform.kernel_for(&call.op, &call.input_types)?.accumulate;
+        let phase = Phase::of_run(&call.symbols);
+        let declared = self.platform.kernel_for(&call.op, &call.input_types, phase)?.accumulate;
         let terms = usize::try_from(declared.chain.eval(&call.symbols)?).unwrap_or(usize::MAX);
         Ok(Precision { accumulate: declared.dtype, terms })
     }
@@ -242,14 +243,7 @@ fn exact(specimen: &Specimen) -> Result<Vec<Exact>> {
     call.check()?;
     let inputs = call.inputs.iter().map(Value::from_tensor).collect::<Result<Vec<_>>>()?;
     let found = oracle(&call.op, &call.symbols, &inputs, &specimen.is_weight, AMPLITUDE, COPIES, SEED)?;
-    let pairs = found.exact.iter().zip(&found.deviation);
-    Ok(pairs
-        .map(|(exact, deviation)| Exact {
-            values: exact.values().to_vec(),
-            deviation: deviation.values().to_vec(),
-            row_len: exact.row_len(),
-        })
-        .collect())
+    Ok(Exact::of_outputs(&found))
 }
 
 /// Fails unless the platform gave what the graph says.

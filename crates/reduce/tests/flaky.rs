@@ -6,7 +6,7 @@ mod common;
 use common::{FAULTS, Suites};
 use std::time::Duration;
 use tapml_device::Finding;
-use tapml_exec::{Call, DevicePlatform, KernelChoice, Loaded, NodePlan, Platform, PlatformInfo, Sink};
+use tapml_exec::{Call, DevicePlatform, KernelChoice, Loaded, NodePlan, Phase, Platform, PlatformInfo, Sink};
 use tapml_graph::{Error, ErrorKind, Model, Op, Result, Symbols, TensorType};
 use tapml_migrate::Stop;
 use tapml_reduce::{ReduceOptions, Reproducer, reduce};
@@ -30,12 +30,12 @@ impl Platform for Flaky {
         self.wrong.describe()
     }
 
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType]) -> Result<KernelChoice> {
-        self.wrong.kernel_for(op, inputs)
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<KernelChoice> {
+        self.wrong.kernel_for(op, inputs, phase)
     }
 
-    fn plan(&self, op: &Op, inputs: &[TensorType]) -> Result<NodePlan> {
-        self.wrong.plan(op, inputs)
+    fn plan(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<NodePlan> {
+        self.wrong.plan(op, inputs, phase)
     }
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {

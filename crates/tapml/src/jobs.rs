@@ -5,7 +5,7 @@ use crate::diagnose::{DiagnoseOptions, Diagnosis, Subject};
 use crate::engine::Tokenizer;
 use crate::graph::{Model, Node};
 use crate::import::{Checkpoint, Rows};
-use crate::kernels::Overrides;
+use crate::kernels::{Overrides, Phase};
 use crate::migrate::ledger::LedgerFolder;
 use crate::migrate::report::{CheckReport, MigrateReport};
 use crate::migrate::suite::{Suite, Totals};
@@ -280,10 +280,12 @@ impl DiagnoseJob {
         default_ledger(&self.model, &self.target, &self.graph)
     }
 
-    /// Diagnoses. Also gives the names of the kernels that the target uses.
-    pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(Diagnosis, Vec<String>)> {
+    /// Diagnoses.
+    pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<Diagnosis> {
         let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
-        let mut target = open_platform(&self.target, &self.kernels)?;
+        let overrides = overrides(&self.kernels)?;
+        let spec = PlatformSpec::parse(&self.target)?;
+        let mut target = platform::open(&spec, overrides.clone())?;
         let mut source = open_platform(&self.source, &[])?;
         let mut checker = self.checker(target.as_ref(), &model)?;
         let suite = match &self.suite {
@@ -303,9 +305,11 @@ impl DiagnoseJob {
             source: source.as_mut(),
             target: target.as_mut(),
             checker: checker.as_mut().map(|c| c.as_mut() as &mut dyn Platform),
+            overrides: &overrides,
+            reopen: Some(&|kernels| platform::open(&spec, kernels)),
         };
         let found = crate::diagnose::diagnose(subject, &options, progress, stop)?;
-        Ok((self.with_commands(found), kernels(target.as_ref(), &model)))
+        Ok(self.with_commands(found))
     }
 
     /// The suite in the folder that a migration uses too, carved unless it is there.
@@ -340,10 +344,12 @@ impl DiagnoseJob {
         let own = spec.options.into_iter().filter(|(name, _)| name == "profile" && spec.word == "emulator");
         let own: Vec<(String, String)> = own.collect();
         let graph = model.graph();
-        let hash = |platform: &dyn Platform, node: &Node| {
-            platform.kernel_for(&node.op, &graph.input_types(node)).ok().map(|choice| choice.hash)
+        let hashes = |platform: &dyn Platform, node: &Node| {
+            let inputs = graph.input_types(node);
+            Phase::ALL
+                .map(|phase| platform.kernel_for(&node.op, &inputs, phase).ok().map(|choice| choice.hash))
         };
-        let wanted: Vec<Option<String>> = graph.nodes().iter().map(|node| hash(target, node)).collect();
+        let wanted: Vec<_> = graph.nodes().iter().map(|node| hashes(target, node)).collect();
         let mut best: Option<(usize, Box<dyn Platform>)> = None;
         for (kind, matrices) in [("cpu", "off"), ("gpu", "off"), ("gpu", "on")] {
             let options = [("check", "all"), ("kind", kind), ("matrices", matrices)];
@@ -356,7 +362,9 @@ impl DiagnoseJob {
                 other => other?,
             };
             let nodes = graph.nodes().iter().zip(&wanted);
-            let same = nodes.filter(|(node, wanted)| hash(platform.as_ref(), node) == **wanted).count();
+            let same = nodes.map(|(node, wanted)| (hashes(platform.as_ref(), node), wanted));
+            let same: usize =
+                same.map(|(own, wanted)| own.iter().zip(wanted).filter(|(a, b)| a == b).count()).sum();
             if best.as_ref().is_none_or(|(most, _)| same > *most) {
                 best = Some((same, platform));
             }
@@ -378,15 +386,6 @@ impl DiagnoseJob {
         }
         found
     }
-}
-
-/// The names of the kernels that the target uses for a model.
-fn kernels(target: &dyn Platform, model: &Model) -> Vec<String> {
-    let graph = model.graph();
-    let kernel = |node: &crate::graph::Node| {
-        target.kernel_for(&node.op, &graph.input_types(node)).ok().map(|k| k.name)
-    };
-    graph.nodes().iter().filter_map(kernel).collect()
 }
 
 /// Opens a checkpoint with logits of all rows, and tells what it has to say.

@@ -6,7 +6,7 @@ mod time;
 use crate::device::DeviceInfo;
 use crate::graph::{Model, NodeId, Op, Symbol, Symbols, TensorType};
 use crate::jobs::CarveJob;
-use crate::kernels::{Choice, Choices, NodePlan, Overrides, matters, plan_settings};
+use crate::kernels::{self, Choice, Choices, NodePlan, Overrides, matters, plan_settings};
 use crate::migrate::suite::{Case, Suite};
 use crate::migrate::{CheckOptions, Oracles, Progress, Stop, check};
 use crate::model::{GraphOptions, suite_model};
@@ -217,9 +217,10 @@ fn keys(suite: &Suite, info: &DeviceInfo, phase: Phase) -> Result<Vec<Key>> {
     }
     let mut keys = Vec::new();
     for (op, inputs, nodes) in found {
-        let Ok(plans) = plan_settings(&op, &inputs, info) else { continue };
         let Some(call) = timed(suite, &nodes, phase) else { continue };
-        let plans = different(plans, &suite.frames()[call.frame].symbols);
+        let symbols = &suite.frames()[call.frame].symbols;
+        let Ok(plans) = plan_settings(&op, &inputs, kernels::Phase::of_run(symbols), info) else { continue };
+        let plans = different(plans, symbols);
         if plans.len() > 1 {
             keys.push(Key { op, inputs, nodes, call, plans, passed: Vec::new() });
         }
@@ -232,7 +233,7 @@ fn different(plans: Vec<NodePlan>, symbols: &Symbols) -> Vec<NodePlan> {
     let rows = symbols.get(Symbol::N).unwrap_or(0);
     let mut kept: Vec<NodePlan> = Vec::new();
     for plan in plans {
-        if matters(&plan.kernel, rows) && !kept.iter().any(|known| known.same_at(&plan, symbols)) {
+        if matters(&plan.kernel, rows) && !kept.iter().any(|known| known.does_the_same(&plan)) {
             kept.push(plan);
         }
     }

@@ -204,8 +204,8 @@ def diagnose(
         progress: See :func:`carve`.
 
     Returns:
-        ``faults`` (``op``, ``nodes``, ``kind``, ``cause``, ``evidence``, …), ``clean_ops``, …; :meth:`Report.frame`
-        gives the faults.
+        ``faults`` (``op``, ``nodes``, ``kind``, ``cause``, ``evidence``, …), ``clean_ops``, ``not_run`` (operators and
+        kernels of which nothing is known, with the reason), …; :meth:`Report.frame` gives the faults.
     """
     if suite is not None and prompts is not None:
         raise InvalidInput("prompts of a suite that exists", hint="give suite or prompts")

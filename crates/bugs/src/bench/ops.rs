@@ -201,10 +201,10 @@ fn tokens(bed: &Bed, frame: usize) -> u64 {
 
 /// Of the nodes that one variant of a kernel serves, at most `count`.
 fn sample(nodes: &[NodeId], choices: &Choices, count: usize) -> Result<Vec<NodeId>> {
-    let mut variants: HashMap<&str, Vec<NodeId>> = HashMap::new();
+    let mut variants: HashMap<String, Vec<NodeId>> = HashMap::new();
     for &node in nodes {
-        let choice = choices.get(node).map_err(|reason| Error::unsupported(reason.to_string()))?;
-        variants.entry(&choice.hash).or_default().push(node);
+        choices.get(node).map_err(|reason| Error::unsupported(reason.to_string()))?;
+        variants.entry(choices.hash(node).unwrap_or_default()).or_default().push(node);
     }
     let pick = |all: &Vec<NodeId>| -> Vec<NodeId> {
         let count = count.min(all.len());

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use std::time::Instant;
 use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, Subject, diagnose};
-use tapml_exec::{CpuPlatform, LOGITS, Platform};
+use tapml_exec::{CpuPlatform, LOGITS, Overrides, Platform};
 use tapml_graph::{Error, ErrorKind, Origin, Result, Symbol, Symbols, Tensor};
 use tapml_migrate::{Quiet, Stop};
 
@@ -149,6 +149,8 @@ pub fn diagnosed(
         source: &mut CpuPlatform::new(),
         target: &mut target,
         checker: checking.as_mut().map(|c| c as &mut dyn Platform),
+        overrides: &Overrides::default(),
+        reopen: None,
     };
     let found =
         diagnose(subject, &DiagnoseOptions { harm: false, ..DiagnoseOptions::default() }, &Quiet, stop);

@@ -6,7 +6,7 @@ use std::collections::{HashMap, HashSet};
 use tapml_cause::Cause;
 use tapml_cause::Cause as C;
 use tapml_device::{Binding, BufferId, Command, KernelDesc, KernelId};
-use tapml_kernels::{Program, Step, When};
+use tapml_kernels::{Phase, Program, Step};
 
 /// A fault found in a program: the node concerned (empty if none), the edit, and the diff.
 pub struct FoundBetween {
@@ -81,21 +81,21 @@ impl<'a> Commands<'a> {
                     .collect(),
                 groups: groups.clone(),
             },
-            Step::Copy { src, src_offset, dst, dst_offset, len } => Command::Copy {
+            Step::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
                 src: id(*src),
                 src_offset: src_offset.clone(),
                 dst: id(*dst),
                 dst_offset: dst_offset.clone(),
                 len: len.clone(),
             },
-            Step::Fill { buffer, word } => Command::Fill { buffer: id(*buffer), word: *word },
+            Step::Fill { buffer, word, .. } => Command::Fill { buffer: id(*buffer), word: *word },
         };
         let kernels = program.kernels.iter().enumerate();
         let buffers = program.buffers.iter().enumerate();
         Commands {
             program,
-            // The steps that serve any number of rows.
-            list: program.steps.iter().filter(|step| step.when() != When::OneRow).map(command).collect(),
+            // The steps of a prompt.
+            list: program.steps.iter().filter(|step| step.runs_in(Phase::Prefill)).map(command).collect(),
             kernels: kernels.map(|(i, k)| (KernelId(i as u64), k.clone())).collect(),
             buffers: buffers.map(|(i, b)| (BufferId(i as u64), (b.name.clone(), b.size))).collect(),
         }

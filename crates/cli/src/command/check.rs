@@ -14,7 +14,7 @@ use tapml::graph::Model;
 use tapml::kernels::Overrides;
 use tapml::migrate::report::{CheckReport, OpCheck, is_defect};
 use tapml::migrate::suite::Suite;
-use tapml::migrate::{CheckOptions, Oracles, Stop, check, junit};
+use tapml::migrate::{CheckOptions, Oracles, Stop, check, junit, ratio_text};
 use tapml::model::suite_model;
 use tapml::platform::{self, Platform, PlatformSpec};
 
@@ -128,12 +128,15 @@ impl CheckCommand {
         let checked = check(suite, model, platform, oracles, &options, &bar, stop)?;
         bar.finish();
         self.json.say(&render(&checked.report))?;
-        common::note_unused(&self.target.kernel, checked.report.ops.iter().map(|op| op.kernel.as_str()));
+        let used = checked.report.ops.iter().map(|op| op.kernel.as_str());
+        // Whoever names operators or cases may leave a kernel out.
+        let all = self.op.is_empty() && self.case.is_empty();
+        let unused = common::note_unused(&self.target.kernel, used) && all;
         if let Some(path) = &self.junit {
             output::write_file(path, junit(&checked, suite)?.as_bytes())?;
         }
         self.json.write(&checked.report)?;
-        Ok(if checked.report.passed() { Outcome::Holds } else { Outcome::Fails })
+        Ok(if checked.report.passed() && !unused { Outcome::Holds } else { Outcome::Fails })
     }
 }
 
@@ -142,7 +145,7 @@ fn render(report: &CheckReport) -> String {
     let mut text = format!("{} on {} ({}, {})\n\n", report.suite, t.platform, t.device, t.driver);
     let mut rows = table(&["", "OP", "KERNEL", "CASES", "FAILED", "WORST", "SECONDS"]);
     for op in &report.ops {
-        let worst = op.worst.as_ref().map_or("-".into(), |w| ratio(w.ratio));
+        let worst = op.worst.as_ref().map_or("-".into(), |w| ratio_text(w.ratio));
         let state = if op.unsupported.is_some() {
             "unsupported"
         } else if op.passed() {
@@ -197,6 +200,9 @@ pub fn details(op: &OpCheck) -> String {
         if let Some(pattern) = &failure.pattern {
             text += &format!("\n  {}", pattern.text);
         }
+        if let Some(chain) = &failure.one_chain {
+            text += &format!("\n  {chain}");
+        }
         if let Some(error) = &failure.error {
             text += &format!("\n  {}", error.replace('\n', "\n  "));
         }
@@ -208,15 +214,6 @@ pub fn details(op: &OpCheck) -> String {
         text += &format!("\n\n{finding}\n    {}", finding.source);
     }
     text
-}
-
-/// A ratio of observed to allowed error for people.
-pub fn ratio(ratio: f64) -> String {
-    match ratio {
-        r if r >= 1e6 => format!("{r:.1e}"),
-        r if r >= 100.0 => format!("{r:.0}"),
-        r => format!("{r:.2}"),
-    }
 }
 
 /// Waits until one of the kernel files changes, or the user stops it.

@@ -5,6 +5,8 @@ use anyhow::{Context, Result};
 use clap::Args;
 use std::path::Path;
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tapml::graph::{DType, Model};
 use tapml::import::quantize::Scheme;
 use tapml::import::{Checkpoint, Rows};
@@ -95,10 +97,11 @@ pub fn overrides(kernels: &[String]) -> Result<Overrides> {
     Ok(jobs::overrides(kernels)?)
 }
 
-/// Says which of the user's kernels, given as `OP=FILE`, none of the nodes runs; `used` are the names of those that do,
-/// several joined by `+`.
-pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) {
+/// Says which of the user's kernels, given as `OP=FILE`, none of the nodes runs, and whether there is one; `used` are the
+/// names of those that do, several joined by `+`.
+pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) -> bool {
     let used: Vec<&str> = used.flat_map(|names| names.split('+')).collect();
+    let mut unused = false;
     for (choice, file) in kernels.iter().filter_map(|kernel| kernel.split_once('=')) {
         let (op, variant) = choice.split_once('/').unwrap_or((choice, "portable"));
         let name = Path::new(file).file_name().map_or(file.into(), |name| name.to_string_lossy());
@@ -108,8 +111,10 @@ pub fn note_unused<'a>(kernels: &[String], used: impl Iterator<Item = &'a str>) 
             let others =
                 if others.is_empty() { String::new() } else { format!("; it is {}", others.join(", ")) };
             output::note("kernel", &format!("{file} was not used: no node ran `{op}/{variant}`{others}"));
+            unused = true;
         }
     }
+    unused
 }
 
 /// Token ids from `1,2,3`.
@@ -118,6 +123,34 @@ pub fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
         part.trim().parse().map_err(|_| format!("`{part}` is no token id; expected ids like 0,17,42"))
     };
     text.split(',').map(parse).collect()
+}
+
+/// Whether the first request to stop ends the process even if the work at hand does not end.
+static PROMPT: AtomicBool = AtomicBool::new(false);
+/// How long the work at hand may go on then.
+const GRACE: Duration = Duration::from_millis(1500);
+/// How long the process may take to end in order, which a driver that still works may keep it from.
+const ENDING: Duration = Duration::from_millis(400);
+
+/// As [`stop_on_signal`], of work that leaves nothing behind: the process ends soon after the first request even in a kernel
+/// that never ends.
+pub fn stop_promptly_on_signal() -> Result<Stop> {
+    PROMPT.store(true, Ordering::Relaxed);
+    stop_on_signal()
+}
+
+/// Ends the process with 2, unless the work at hand ends it before.
+fn end_soon() {
+    std::thread::spawn(|| {
+        std::thread::sleep(GRACE);
+        let text = "stopped on request, in the middle of a kernel or a computation; nothing was written";
+        output::print_error(&anyhow::anyhow!(text));
+        std::thread::spawn(|| {
+            std::thread::sleep(ENDING);
+            std::process::abort();
+        });
+        std::process::exit(2);
+    });
 }
 
 /// A stop request that Ctrl-C and SIGTERM make; a second one ends the process at once.
@@ -134,6 +167,9 @@ pub fn stop_on_signal() -> Result<Stop> {
             std::process::exit(130);
         }
         handler.request();
+        if PROMPT.load(Ordering::Relaxed) {
+            end_soon();
+        }
         output::note("stopping", "after the work at hand; again to stop at once");
     })
     .context("could not install the signal handler")?;

@@ -1,6 +1,5 @@
 //! `tapml diagnose`: every faulty operator and every fault between operators of a model on a target, and why.
 
-use super::check::ratio;
 use super::common::{self, GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
@@ -8,8 +7,9 @@ use crate::progress::Bar;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tapml::diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, UNKNOWN, html};
+use tapml::diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, NotRun, html};
 use tapml::jobs::DiagnoseJob;
+use tapml::migrate::ratio_text;
 use tapml::prompts::Prompts;
 
 /// Nodes of a fault that are listed by name.
@@ -68,17 +68,20 @@ impl DiagnoseCommand {
             between: !self.operators,
             graph: self.graph.options(),
         };
-        let (bar, stop) = (Bar::new(), common::stop_on_signal()?);
+        let (bar, stop) = (Bar::new(), common::stop_promptly_on_signal()?);
         let found = job.run(&bar, &stop);
         bar.finish();
-        let ((found, kernels), folder) = (found?, job.folder());
+        let (found, folder) = (found?, job.folder());
         let page = self.page(&folder)?;
         output::write_file(&page, html(&found)?.as_bytes())?;
         self.json.say(&render(&found))?;
-        common::note_unused(&self.target.kernel, kernels.iter().map(String::as_str));
         self.json.say(&format!("\nreport: {}", page.display()))?;
         self.json.write(&found)?;
-        Ok(if found.holds() { Outcome::Holds } else { Outcome::Fails })
+        Ok(match (found.faults.is_empty(), found.holds()) {
+            (false, _) => Outcome::Fails,
+            (true, false) => Outcome::NotRun,
+            (true, true) => Outcome::Holds,
+        })
     }
 
     fn page(&self, folder: &Path) -> Result<PathBuf> {
@@ -96,11 +99,15 @@ fn render(found: &Diagnosis) -> String {
         "{}: {} → {} ({}, {})",
         found.model.name, source.platform, target.platform, target.device, target.driver
     );
-    for (number, fault) in (1..).zip(&found.faults) {
+    for (number, fault) in (1..).zip(found.by_harm()) {
         text += &block(number, fault);
     }
     if !found.clean_ops.is_empty() {
         text += &format!("\n\nclean: {}", found.clean_ops.join(", "));
+    }
+    for NotRun { op, kernel, reason } in &found.not_run {
+        let kernel = if kernel.is_empty() { String::new() } else { format!(" ({kernel})") };
+        text += &format!("\nnot run: {op}{kernel}: {reason}");
     }
     if let Some(whole) = &found.whole {
         let kl = whole.kl.map(|kl| format!(", KL {kl:.1e}")).unwrap_or_default();
@@ -112,7 +119,7 @@ fn render(found: &Diagnosis) -> String {
         text += &format!(
             "\nthe whole model with everything{without} on {}: {} of what allowed errors explain{kl}",
             target.platform,
-            ratio(whole.max_logit_ratio)
+            ratio_text(whole.max_logit_ratio)
         );
     }
     for skipped in found.skipped.iter().take(10) {
@@ -126,9 +133,10 @@ fn render(found: &Diagnosis) -> String {
     }
     let stages = found.stages.iter().map(|s| format!("{} {:.1}", s.name, s.seconds)).collect::<Vec<_>>();
     text += &format!(
-        "\n\n{}, {} operator kinds clean; {} recorded calls checked; {:.1} s ({})",
+        "\n\n{}, {} operator kinds clean{}; {} recorded calls checked; {:.1} s ({})",
         count(found.faults.len(), "fault"),
         found.clean_ops.len(),
+        if found.not_run.is_empty() { String::new() } else { format!(", {} not run", found.not_run.len()) },
         found.calls,
         found.seconds,
         stages.join(", ")
@@ -152,12 +160,8 @@ fn block(number: usize, fault: &Fault) -> String {
     };
     let heading = console::style(format!("fault {number}: {what}")).red().bold().to_string();
     let mut lines = vec![("where", nodes(fault))];
-    let sure = match (fault.cause.as_str(), fault.certain) {
-        (UNKNOWN, _) => "",
-        (_, true) => ", certain",
-        (_, false) => ", probable",
-    };
-    lines.push(("cause", format!("{}{sure}", fault.cause)));
+    let sure = fault.sure();
+    lines.push(("cause", format!("{}{}{sure}", fault.cause, if sure.is_empty() { "" } else { ", " })));
     lines.push(("evidence", fault.evidence.clone()));
     lines.push(("error", numbers(fault)));
     for finding in fault.findings.iter().take(2).filter(|f| !fault.evidence.contains(&f.message)) {
@@ -198,7 +202,7 @@ fn numbers(fault: &Fault) -> String {
     text += &format!("first {}", fault.first_bad_case);
     if fault.worst_ratio > 1.0 {
         let case = fault.worst_case.as_ref().map(|c| format!(" ({c})")).unwrap_or_default();
-        text += &format!("; worst {} times the allowed error{case}", ratio(fault.worst_ratio));
+        text += &format!("; worst {} times the allowed error{case}", ratio_text(fault.worst_ratio));
     }
     if let Some(e) = &fault.element {
         text += &format!(

@@ -1,6 +1,6 @@
 //! `tapml migrate`: move a model to a target, one operator kind at a time.
 
-use super::check::{details, ratio};
+use super::check::details;
 use super::common::{self, GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
@@ -65,10 +65,10 @@ impl MigrateCommand {
         let page = self.html.clone().unwrap_or_else(|| ledger.join("report.html"));
         output::write_file(&page, html(&report, model.graph())?.as_bytes())?;
         self.json.say(&render(&report))?;
-        common::note_unused(&self.target.kernel, report.ops.iter().map(|op| op.kernel.as_str()));
+        let unused = common::note_unused(&self.target.kernel, report.ops.iter().map(|op| op.kernel.as_str()));
         self.json.say(&format!("\nreport: {}\nledger: {}", page.display(), ledger.display()))?;
         self.json.write(&report)?;
-        Ok(if report.verdict == Verdict::Accepted { Outcome::Holds } else { Outcome::Fails })
+        Ok(if report.verdict == Verdict::Accepted && !unused { Outcome::Holds } else { Outcome::Fails })
     }
 }
 
@@ -108,6 +108,7 @@ fn render(report: &MigrateReport) -> String {
     if c.skipped.len() > 10 {
         text += &format!("\n  … and {} more (see the report)", c.skipped.len() - 10);
     }
+    text += &deployed(report);
     let accepted = report.ops.iter().filter(|o| o.state == OpState::Accepted).count();
     let s = &report.seconds;
     text += &format!(
@@ -124,6 +125,25 @@ fn render(report: &MigrateReport) -> String {
     text
 }
 
+/// What the deployed program launches in one step and for one prompt.
+fn deployed(report: &MigrateReport) -> String {
+    if report.deployed.is_empty() {
+        return String::new();
+    }
+    let mut rows = table(&["DEPLOYED", "KERNEL", "LAUNCHES", "CASES", "FAILED", "WORST"]);
+    for row in &report.deployed {
+        let worst = row.worst.map_or_else(|| "not checked".into(), tapml::migrate::ratio_text);
+        let counts = [row.launches, row.cases, row.failed].map(|count| count.to_string());
+        let [launches, cases, failed] = counts;
+        rows.add_row([row.phase.clone(), row.kernel.clone(), launches, cases, failed, worst]);
+    }
+    let launches = &report.coverage.launches;
+    format!(
+        "\n\n{rows}\n\n{} of {} launches of a decode step and {} of {} of a prompt are of checked kernels",
+        launches.decode.checked, launches.decode.of, launches.prefill.checked, launches.prefill.of
+    )
+}
+
 fn row(op: &OpReport) -> Vec<String> {
     let dash = || "-".to_string();
     let check = op.check.as_ref();
@@ -136,10 +156,10 @@ fn row(op: &OpReport) -> Vec<String> {
         op.kernel.clone(),
         check.map_or_else(dash, |c| c.cases.to_string()),
         check.map_or_else(dash, |c| c.failed.to_string()),
-        worst.map_or_else(dash, |w| ratio(w.ratio)),
+        worst.map_or_else(dash, |w| tapml::migrate::ratio_text(w.ratio)),
         model.and_then(|m| m.kl).map_or_else(dash, |kl| format!("{kl:.1e}")),
         model.and_then(|m| m.top1_agreement).map_or_else(dash, |share| format!("{:.1} %", 100.0 * share)),
-        model.map_or_else(dash, |m| ratio(m.max_logit_ratio)),
+        model.map_or_else(dash, |m| tapml::migrate::ratio_text(m.max_logit_ratio)),
         model
             .and_then(|m| m.text_equal)
             .map_or_else(dash, |equal| if equal { "equal" } else { "differs" }.to_string()),

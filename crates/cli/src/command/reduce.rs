@@ -1,6 +1,5 @@
 //! `tapml reduce`: shrink a failing node call to a standalone reproducer.
 
-use super::check::ratio;
 use super::common::{self, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
@@ -73,7 +72,8 @@ impl ReduceCommand {
         let id = suite.case_id(case);
         let (call, recorded) = suite.call(case, &model)?;
         // Says at once that a platform without kernels has nothing to reproduce.
-        let kernel = platform.plan(&call.op, &call.input_types)?.kernel;
+        let phase = tapml::kernels::Phase::of_run(&call.symbols);
+        let kernel = platform.plan(&call.op, &call.input_types, phase)?.kernel;
         let whole = Specimen::new(call.clone());
         let path = suite.path().display().to_string();
         let report = Report::passing(path, id.clone(), kernel, platform.describe(), &whole);
@@ -116,7 +116,7 @@ fn render(found: &Reduced, case: &str, folder: &str) -> String {
     let mut text = format!(
         "{case} fails by {} ({} times the allowed error)\n{before} input elements -> {after}",
         found.failure.criterion(),
-        ratio(found.failure.ratio()),
+        tapml::migrate::ratio_text(found.failure.ratio()),
     );
     text += match found.minimal {
         true => ", a proven minimum: without any single index of any axis it no longer fails",

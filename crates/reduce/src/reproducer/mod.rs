@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 use tapml_device::BindingKind;
-use tapml_exec::{NodePlan, Platform, PlatformInfo};
+use tapml_exec::{NodePlan, Phase, Platform, PlatformInfo};
 use tapml_graph::{DType, Error, Result, Tensor, byte_len};
 use tapml_kernels::{Arg, Launch, symbol_bytes};
 use tapml_migrate::verdict::{Allowed, SumTest};
@@ -132,7 +132,7 @@ impl Reproducer {
     /// The reproducer of a reduced call that fails on the platform. Fails if the platform has no kernels, such as `cpu`.
     pub fn new(found: &Reduced, case: &str, platform: &dyn Platform) -> Result<Reproducer> {
         let call = &found.smallest.call;
-        let plan = platform.plan(&call.op, &call.input_types)?;
+        let plan = platform.plan(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
         let mut builder = Builder { specimen: &found.smallest, plan: &plan, files: BTreeMap::new() };
         let buffers = builder.buffers()?;
         let kernels = builder.kernels();
@@ -206,7 +206,7 @@ impl Builder<'_> {
             buffers.push(filled(format!("output{i}"), size));
         }
         for (i, size) in self.plan.scratch.iter().enumerate() {
-            buffers.push(filled(format!("scratch{i}"), size.eval(&call.symbols)? as usize));
+            buffers.push(filled(format!("scratch{i}"), size.bytes().eval(&call.symbols)? as usize));
         }
         let constants =
             self.plan.constants.iter().enumerate().map(|(i, c)| (format!("constant{i}"), c.clone()));

@@ -9,7 +9,7 @@ use tapml_exec::{Call, CpuPlatform, DevicePlatform, Overrides};
 use tapml_graph::op::OPS;
 use tapml_graph::{Model, Tensor, fuse};
 use tapml_import::Checkpoint;
-use tapml_kernels::plan_node;
+use tapml_kernels::{Phase, plan_node};
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{
     CarveOptions, CheckOptions, ModelIdentity, Oracles, PromptInput, Quiet, Stop, carve, check,
@@ -39,7 +39,14 @@ impl Fault {
         let info = OPS.iter().find(|info| info.name == self.op).unwrap();
         let sample = (info.samples)().remove(0);
         let emulator = Emulator::new(Options::default()).unwrap();
-        let plan = plan_node(&sample.op, &sample.types(), emulator.info(), &Overrides::default()).unwrap();
+        let plan = plan_node(
+            &sample.op,
+            &sample.types(),
+            Phase::of_run(&sample.symbols),
+            emulator.info(),
+            &Overrides::default(),
+        )
+        .unwrap();
         let main = plan.launches.into_iter().find(|l| l.desc.name == plan.kernel).unwrap();
         main.desc.source.text
     }

@@ -11,7 +11,7 @@ mod target;
 use crate::graph::{DType, Graph, Symbols, fuse};
 use crate::import::quantize::{Scheme, quantize_graph};
 use crate::import::{ARCHITECTURES, Config, ImportOptions, Outline, Rows};
-use crate::kernels::{CompileOptions, Memory, Overrides, Planner, Validator, compile_with};
+use crate::kernels::{CompileOptions, Memory, Overrides, Phase, Planner, Validator, compile_with};
 use crate::speed::traffic;
 use crate::{Error, ErrorKind, Result};
 pub use fit::Fit;
@@ -230,8 +230,8 @@ impl DryRun {
         let DryRun { targets, validator, validated, .. } = self;
         let planner = &mut targets[index].2;
         let mut refused: Vec<Fit> = Vec::new();
-        for node in graph.nodes() {
-            let outcome = planner.plan(&node.op, &graph.input_types(node)).and_then(|plan| {
+        for (node, phase) in graph.nodes().iter().flat_map(|node| Phase::ALL.map(|phase| (node, phase))) {
+            let outcome = planner.plan(&node.op, &graph.input_types(node), phase).and_then(|plan| {
                 if !validated.contains_key(&plan.hash) {
                     let outcome = plan.launches.iter().try_for_each(|l| validator.check(&l.desc));
                     validated.insert(plan.hash.clone(), outcome);

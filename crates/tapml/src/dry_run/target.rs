@@ -107,7 +107,14 @@ impl Target {
             driver: String::new(),
             kind: AdapterKind::Other,
             limits: self.limits.clone()?,
-            features: Features { f16: self.f16, subgroups: None, cuda: None, matrices: false },
+            features: Features {
+                f16: self.f16,
+                subgroups: None,
+                cuda: None,
+                matrices: false,
+                device_barriers: false,
+                processors: None,
+            },
         })
     }
 

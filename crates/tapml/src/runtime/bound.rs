@@ -6,7 +6,7 @@ use super::library::compile_kernels;
 use super::tensor::Tensor;
 use crate::device::{Binding, BindingKind, BufferId, Command, KernelId, ListId};
 use crate::graph::{Extent, Symbol, Symbols, Tensor as Host, TensorType};
-use crate::kernels::{Content, Port, Program, Slice, Step, When, symbol_bytes};
+use crate::kernels::{Content, Phase, Port, Program, Slice, Step, symbol_bytes};
 use crate::{Error, Result};
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
@@ -236,8 +236,7 @@ impl Bound {
         for (port, given, own) in copied(false) {
             commands.push(copy((given, Extent::of(0u64)), (own, Extent::of(0u64)), length(&port.ty)?));
         }
-        // The steps that serve any number of rows.
-        for step in program.steps.iter().filter(|step| step.when() != When::OneRow) {
+        for step in program.steps.iter().filter(|step| step.runs_in(Phase::Prefill)) {
             commands.push(command(step, &self.kernels, &buffer)?);
         }
         for (port, given, own) in copied(true) {
@@ -323,14 +322,14 @@ fn command(step: &Step, kernels: &[KernelId], buffer: &dyn Fn(u32) -> Result<Buf
                 groups: groups.clone(),
             }
         }
-        Step::Copy { src, src_offset, dst, dst_offset, len } => Command::Copy {
+        Step::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
             src: buffer(*src)?,
             src_offset: src_offset.clone(),
             dst: buffer(*dst)?,
             dst_offset: dst_offset.clone(),
             len: len.clone(),
         },
-        Step::Fill { buffer: index, word } => Command::Fill { buffer: buffer(*index)?, word: *word },
+        Step::Fill { buffer: index, word, .. } => Command::Fill { buffer: buffer(*index)?, word: *word },
     })
 }
 

@@ -2,7 +2,7 @@
 
 use crate::device::{BindingKind, Grid, KernelDesc};
 use crate::graph::{Dim, Extent, Symbols, TensorType};
-use crate::kernels::{BufferPlan, Content, Port, Program, SCHEMA, SYMBOLS, Slice, Step, When, own_kernel};
+use crate::kernels::{BufferPlan, Content, Port, Program, SCHEMA, SYMBOLS, Slice, Step, own_kernel};
 use crate::{Error, Result};
 
 /// WGSL of one's own, with the types of what it binds.
@@ -82,10 +82,11 @@ impl OwnKernel {
             kernels: vec![self.desc.clone()],
             steps: vec![Step::Dispatch {
                 node: name.into(),
+                row: format!("own/{name}"),
                 kernel: 0,
                 bindings,
                 groups,
-                when: When::Always,
+                phase: None,
             }],
             inputs,
             outputs,

@@ -7,8 +7,8 @@ pub(crate) mod traffic;
 
 use crate::engine::{GenerateOptions, Generation, Generator, Sampling};
 use crate::exec::{DevicePlatform, Platform, PlatformInfo, PlatformSpec, Session};
-use crate::graph::{Model, Symbols};
-use crate::kernels::{CompileOptions, Memory, Overrides, compile};
+use crate::graph::{Graph, Model, Symbols};
+use crate::kernels::{CompileOptions, Memory, Overrides, Phase, compile};
 use crate::{Error, Result, platform};
 pub use profile::KernelTime;
 use profile::{Profiler, Recording};
@@ -229,7 +229,7 @@ impl Bench<'_> {
                 }
                 recording.start();
                 feeder.generate(&text, options.profile + 1)?;
-                recording.finish(self.model.graph(), &symbols, self.bandwidth)?
+                recording.finish(&self.lowered(Phase::Decode)?, &symbols, self.bandwidth)?
             }
             _ => Vec::new(),
         };
@@ -273,7 +273,13 @@ impl Bench<'_> {
             let prompt = feeder.prompt(tokens);
             feeder.generate(&prompt, 1)?;
         }
-        recording.finish(self.model.graph(), &Symbols::np(tokens as u64, 0), self.bandwidth)
+        let lowered = self.lowered(Phase::Prefill)?;
+        recording.finish(&lowered, &Symbols::np(tokens as u64, 0), self.bandwidth)
+    }
+
+    /// The graph whose nodes the timings name.
+    fn lowered(&self, phase: Phase) -> Result<Graph> {
+        self.platform.lower(self.model.graph(), phase)
     }
 }
 

@@ -53,7 +53,7 @@ fn a_model_is_measured_on_the_emulator_kernel_by_kernel() {
     let options =
         SpeedOptions { prompt_tokens: 2, tokens: 2, prefill_tokens: 5, depth: 0, runs: 2, profile: 2 };
     let mut told = Vec::new();
-    for (word, depth) in [("emulator", 0), ("emulator", 7), ("cpu", 0)] {
+    for (word, depth) in [("emulator", 0), ("emulator", 7), ("emulator?kind=gpu", 0), ("cpu", 0)] {
         let options = SpeedOptions { depth, ..options.clone() };
         let spec = PlatformSpec::parse(word).unwrap();
         let report = measure(&spec, Overrides::default(), model.model(), &options, &mut |text| {
@@ -71,6 +71,9 @@ fn a_model_is_measured_on_the_emulator_kernel_by_kernel() {
         assert!(
             word == "cpu" || linear.is_some_and(|k| k.count > 1 && k.seconds > 0.0 && k.floor_seconds > 0.0)
         );
+        let fused = report.profile.iter().find(|k| k.kernel.starts_with("norm_linear/"));
+        assert_eq!(fused.is_some(), word.contains("gpu"), "{:?}", report.profile);
+        assert!(fused.is_none_or(|k| k.floor_seconds > 0.0));
     }
     assert!(told.iter().any(|text| text == "decode"));
 }

@@ -42,8 +42,12 @@ pub fn of_node(graph: &Graph, node: &Node, symbols: &Symbols) -> Result<u64> {
             _ => bytes(value, symbols)?,
         };
     }
+    let fused = matches!(node.op, Op::Fused(_));
     for &output in &node.outputs {
-        sum += bytes(graph.value(output), symbols)?;
+        // A cache that a fused operator appends to stays where it is; the new rows are few.
+        if !(fused && graph.states().iter().any(|state| state.output == output)) {
+            sum += bytes(graph.value(output), symbols)?;
+        }
     }
     Ok(sum)
 }

@@ -1,7 +1,7 @@
 //! The time that one plan takes: its launches many times over in one list.
 
 use crate::device::{Binding, BufferId, Command, Device};
-use crate::kernels::{Arg, KernelCache, NodePlan, symbol_bytes};
+use crate::kernels::{Arg, KernelCache, NodePlan, Scratch, symbol_bytes};
 use crate::{Error, Result};
 use std::time::{Duration, Instant};
 use tapml_exec::Call;
@@ -50,12 +50,14 @@ fn run(
     for bytes in &plan.constants {
         constants.push(filled(device, bytes, 0)?);
     }
-    for extent in &plan.scratch {
-        scratch.push(filled(device, &[], extent.eval(&call.symbols)?)?);
+    for wanted in &plan.scratch {
+        let bytes = wanted.bytes().eval(&call.symbols)?;
+        let zeros = if let Scratch::Kept(_) = wanted { vec![0; bytes as usize] } else { Vec::new() };
+        scratch.push(filled(device, &zeros, bytes)?);
     }
     let symbols = filled(device, &symbol_bytes(&call.symbols)?, 0)?;
     let mut commands = Vec::new();
-    for launch in plan.launches.iter().filter(|launch| launch.when.holds(&call.symbols)) {
+    for launch in &plan.launches {
         let bind = |arg: &Arg| match *arg {
             Arg::Input { index, offset, len } => Binding { buffer: inputs[index], offset, size: len },
             Arg::Output(index) => Binding::whole(outputs[index]),

@@ -1,6 +1,6 @@
 //! `tapml check --fleet`: the cases spread over many devices, and a matrix of what is right where.
 
-use super::{CheckCommand, common, ratio};
+use super::{CheckCommand, common};
 use crate::Outcome;
 use crate::output::table;
 use crate::progress::Bar;
@@ -137,7 +137,7 @@ fn render(report: &FleetReport) -> String {
             f.op,
             f.case,
             f.reason.replace('\n', "\n  "),
-            ratio(f.ratio)
+            tapml::migrate::ratio_text(f.ratio)
         );
     }
     for d in report.devices.iter().filter(|d| !d.defects.is_empty()) {
