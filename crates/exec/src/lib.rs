@@ -28,7 +28,7 @@ pub use platform::{KernelChoice, Launched, Loaded, Platform, PlatformInfo, Sink}
 pub use session::{CHUNK, Session};
 pub use spec::{PlatformSpec, WORDS};
 pub use staged::{load, load_watched};
-pub use tapml_kernels::{Accumulate, Fusing, GivenKernel, NodePlan, Overrides, POISON, Phase};
+pub use tapml_kernels::{Accumulate, Fusing, GivenKernel, NodePlan, Overrides, POISON, Phase, Regime};
 pub use trace::{LoadOptions, TracedNode};
 
 /// Whether two tensors are one: of the same type, with the same bytes at the same place.

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
 use tapml_graph::{Dim, Error, Graph, Model, Op, Result, Symbols, Tensor, TensorType};
-use tapml_kernels::{Accumulate, NodePlan, Phase};
+use tapml_kernels::{Accumulate, NodePlan, Phase, Regime};
 
 /// Identity of a platform, as reports show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -27,6 +27,8 @@ pub struct KernelChoice {
     pub hash: String,
     /// The precision in which it accumulates.
     pub accumulate: Accumulate,
+    /// The ways in which it works, told apart by the sizes of a call; none are known of a platform without kernels.
+    pub regimes: Vec<Regime>,
 }
 
 /// The launches of one row of the kernel list in one run.

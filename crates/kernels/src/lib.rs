@@ -22,6 +22,7 @@ mod own;
 mod plan;
 mod planner;
 mod program;
+mod regime;
 mod validate;
 mod wgsl;
 
@@ -41,4 +42,5 @@ pub use own::own_kernel;
 pub use plan::{Accumulate, Arg, InPlace, Launch, NodePlan, Phase, SYMBOLS, Scratch, symbol_bytes};
 pub use planner::Planner;
 pub use program::{BufferPlan, Content, Memory, Port, Program, SCHEMA, Slice, StatePort, Step};
+pub use regime::{Axis, Border, Regime, regimes};
 pub use validate::Validator;

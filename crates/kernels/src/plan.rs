@@ -1,5 +1,6 @@
 //! What it takes to run one node on a device in one phase: kernels, launches, scratch and constants.
 
+use crate::regime::Axis;
 use serde::{Deserialize, Serialize};
 use tapml_device::{Grid, KernelDesc};
 use tapml_graph::{DType, Dim, Error, Extent, Result, Symbol, Symbols};
@@ -141,9 +142,17 @@ pub struct NodePlan {
     pub accumulate: Accumulate,
     /// Outputs that may lie in the buffer of an input.
     pub in_place: Vec<InPlace>,
+    /// Sizes along which the kernels work in steps that the grids of the launches do not show, or in different ways.
+    pub axes: Vec<Axis>,
 }
 
 impl NodePlan {
+    /// The plan with further sizes along which its kernels work in steps or in different ways.
+    pub(crate) fn along(mut self, axes: impl IntoIterator<Item = Axis>) -> NodePlan {
+        self.axes.extend(axes);
+        self
+    }
+
     /// Whether two plans perform the same launches, whatever they are called.
     pub fn does_the_same(&self, other: &NodePlan) -> bool {
         let unnamed = |plan: &NodePlan| -> Vec<Launch> {

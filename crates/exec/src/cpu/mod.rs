@@ -58,7 +58,7 @@ impl Platform for CpuPlatform {
         let hash = concat!("reference-", env!("CARGO_PKG_VERSION")).into();
         // The reference adds up in blocks, which err less than a chain.
         let accumulate = Accumulate { dtype: DType::F32, chain: longest_chain(op, inputs) };
-        Ok(KernelChoice { name: format!("{}/reference", op.name()), hash, accumulate })
+        Ok(KernelChoice { name: format!("{}/reference", op.name()), hash, accumulate, regimes: Vec::new() })
     }
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {

@@ -14,7 +14,7 @@ use tapml_device::{Device, DeviceInfo, Finding};
 use tapml_graph::{Dim, Graph, Model, Op, Result, Symbols, TensorType};
 use tapml_kernels::{
     Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
-    Step, compile, lower, plan_node,
+    Step, compile, lower, plan_node, regimes,
 };
 use weights::WeightBuffers;
 
@@ -120,7 +120,8 @@ impl Platform for DevicePlatform {
 
     fn kernel_for(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<KernelChoice> {
         let plan = self.plan(op, inputs, phase)?;
-        Ok(KernelChoice { name: plan.kernel, hash: plan.hash, accumulate: plan.accumulate })
+        let regimes = regimes(&plan, inputs);
+        Ok(KernelChoice { name: plan.kernel, hash: plan.hash, accumulate: plan.accumulate, regimes })
     }
 
     fn plan(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<NodePlan> {

@@ -149,7 +149,8 @@ impl Platform for OperatorPlatform {
             return Err(Error::unsupported(format!("`{word}` serves `{name}` on {dtypes}, not on {found}")));
         }
         let accumulate = Accumulate { dtype: served.accumulate, chain: longest_chain(op, inputs) };
-        Ok(KernelChoice { name: format!("{name}/{word}"), hash: served.version.clone(), accumulate })
+        let (name, hash) = (format!("{name}/{word}"), served.version.clone());
+        Ok(KernelChoice { name, hash, accumulate, regimes: Vec::new() })
     }
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {

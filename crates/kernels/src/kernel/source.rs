@@ -289,6 +289,7 @@ pub fn plan(kernel: &Kernel, launches: Vec<Launch>, chain: u32) -> NodePlan {
         constants: Vec::new(),
         accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(u64::from(chain)) },
         in_place: Vec::new(),
+        axes: Vec::new(),
     }
 }
 
@@ -302,6 +303,7 @@ pub fn plan_of(launch: Launch, chain: u32) -> NodePlan {
         constants: Vec::new(),
         accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(u64::from(chain)) },
         in_place: Vec::new(),
+        axes: Vec::new(),
     }
 }
 

@@ -7,6 +7,7 @@
 use super::source::{Kernel, elements, plan as planned, rows_and_width};
 use super::{Request, source::LaunchBuilder};
 use crate::plan::{Accumulate, InPlace, Launch, NodePlan};
+use crate::regime::Axis;
 use tapml_device::Grid;
 use tapml_graph::{DType, Dim, Error, Extent, Result};
 
@@ -62,7 +63,7 @@ impl Recurrence {
         Ok(NodePlan {
             in_place: vec![InPlace { input: before, output: 1, copy: Some(0) }],
             accumulate: Accumulate { dtype: DType::F32, chain },
-            ..planned(kernel, launches, 0)
+            ..planned(kernel, launches, 0).along([Axis::cached()])
         })
     }
 }

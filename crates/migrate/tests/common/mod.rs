@@ -223,6 +223,7 @@ impl Platform for Twisted {
             name: format!("{}/twisted", op.name()),
             hash: format!("{}-{version}", op.name()),
             accumulate: Accumulate { dtype: DType::F32, chain: Dim::from(64u64) },
+            regimes: Vec::new(),
         })
     }
 

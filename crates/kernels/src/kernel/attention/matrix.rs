@@ -29,7 +29,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let (desc, groups) = found.ok_or_else(|| unserved(request))?;
     let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
-    Ok(plan_of(Launch { desc, args, groups }, chain()))
+    let plan = plan_of(Launch { desc, args, groups }, chain());
+    let keys = &request.inputs[1].shape[0];
+    Ok(plan.along(super::axes(op, keys, KEYS)).along(super::axes(op, keys, 2 * KEYS)))
 }
 
 /// The kernel and its grid for rows that are exactly `n`; `None` if it does not serve such attention, or the device cannot

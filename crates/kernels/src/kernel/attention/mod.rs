@@ -12,6 +12,7 @@ use super::source::{
 };
 use super::{Request, append};
 use crate::plan::{Arg, InPlace, NodePlan};
+use crate::regime::Axis;
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol, TensorType, ValueId};
 
@@ -41,7 +42,12 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = bound(&KERNEL, op, request, |launch| launch.output(0))?;
     let groups = [Extent::of(u64::from(op.heads)), Extent::of(request.inputs[0].shape[0].clone()), one()];
     let chain = (op.head_dim.div_ceil(4) + 3).max(LANES / 4 + 2 + RUNNING);
-    Ok(NodePlan { constants: slopes(op), ..planned(&KERNEL, vec![launch.groups(groups)], chain) })
+    let plan = planned(&KERNEL, vec![launch.groups(groups)], chain).along(axes(
+        op,
+        &request.inputs[1].shape[0],
+        LANES,
+    ));
+    Ok(NodePlan { constants: slopes(op), ..plan })
 }
 
 /// A launch of this kernel: queries, keys, values, sinks, results as `results` binds them, and slopes; with the constants
@@ -71,6 +77,20 @@ fn masks(launch: LaunchBuilder, op: &Attention, keys: [u32; 3], sinks: bool) -> 
     let launch = launch.set("CHUNK", op.chunk.unwrap_or(u32::MAX)).set("SOFTCAP", op.softcap.unwrap_or(0.0));
     let launch = launch.set("HAS_SINKS", u32::from(sinks));
     launch.set("HAS_ALIBI", u32::from(op.alibi.is_some()))
+}
+
+/// What changes along so many keys, of which a kernel treats some at a time: its steps, and what attention sees of them.
+pub fn axes(op: &Attention, keys: &Dim, at_a_time: u32) -> Vec<Axis> {
+    let window = op.window.map(|window| Axis::limit("keys", keys.clone(), u64::from(window)));
+    let chunk = op.chunk.map(|chunk| Axis::steps("keys", keys.clone(), u64::from(chunk)));
+    let steps = Axis::steps("keys", keys.clone(), u64::from(at_a_time));
+    [steps].into_iter().chain(window).chain(chunk).collect()
+}
+
+/// The rows of a run and those before it, which a causal attention sees.
+pub fn keys_of_run() -> Result<Dim> {
+    let keys = Dim::symbol(Symbol::N).checked_add(&Dim::symbol(Symbol::P));
+    keys.ok_or_else(|| Error::bug("n + p overflows"))
 }
 
 /// The constants of a plan: slopes, or what is bound in their place.

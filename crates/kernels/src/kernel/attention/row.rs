@@ -5,8 +5,9 @@
 use super::super::Request;
 use super::super::body::Body;
 use super::super::source::{Kernel, one, plan_of, unserved};
-use super::{Appending, split, with_copies};
+use super::{Appending, axes, keys_of_run, split, with_copies};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
+use crate::regime::Axis;
 use tapml_device::DeviceInfo;
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Extent, Result};
@@ -73,16 +74,35 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     // A barrier of the whole device's memory lets the last workgroup read what the others have left.
     let together = info.features.device_barriers.then(|| with_end(&found, act, info, true)).flatten();
     if let Some((launch, words)) = together {
-        let mut plan = plan_of(launch, chain(op));
+        let mut plan = plan_of(launch, chain(op)).along(along_keys(op, act)?);
         plan.scratch = vec![Scratch::Kept(4 * words)];
         return with_copies(plan, found.cache, found.pairs());
     }
     let (parts, _) = with_end(&found, act, info, false).ok_or_else(|| unserved(request))?;
-    let mut plan = plan_of(parts, chain(op));
+    let mut plan = plan_of(parts, chain(op)).along(along_keys(op, act)?);
     let (merge, scratch) = split::merge(op, act, PARTS, found.y)?;
     plan.launches.push(merge);
     plan.scratch = vec![scratch];
     with_copies(plan, found.cache, found.pairs())
+}
+
+/// What changes along the keys: parts of them, and in each as many at a time as there are teams.
+fn along_keys(op: &Attention, act: DType) -> Result<Vec<Axis>> {
+    let keys = keys_of_run()?;
+    let teams = LANES / team(op, act).clamp(1, LANES);
+    let mut all = axes(op, &keys, teams);
+    all.extend([PARTS, PARTS * teams].map(|most| Axis::limit("keys", keys.clone(), u64::from(most))));
+    Ok(all)
+}
+
+/// Lanes that share a key.
+fn team(op: &Attention, act: DType) -> u32 {
+    (op.head_dim / piece(act)).next_power_of_two()
+}
+
+/// Elements of 16 bytes.
+fn piece(act: DType) -> u32 {
+    if act == DType::F16 { 8 } else { 4 }
 }
 
 /// The longest chain of additions in a context of a thousand: those of a team's keys, of its part, and of the parts.
@@ -94,8 +114,7 @@ fn chain(op: &Attention) -> u32 {
 fn with_end(found: &Appending, act: DType, info: &DeviceInfo, together: bool) -> Option<(Launch, u64)> {
     let op = found.op;
     let (least, _) = info.features.subgroups?;
-    let piece = if act == DType::F16 { 8 } else { 4 };
-    let team = (op.head_dim / piece).next_power_of_two();
+    let (piece, team) = (piece(act), team(op, act));
     let subgroups = LANES / least.clamp(1, LANES);
     let group = op.heads / op.kv_heads.max(1);
     let sums = |block: u32| subgroups * block * op.head_dim.div_ceil(4);

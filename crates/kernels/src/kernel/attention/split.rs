@@ -7,8 +7,9 @@ use super::super::Request;
 use super::super::body::Body;
 use super::super::settings::Setting;
 use super::super::source::{Kernel, one, plan as planned, plan_of, unserved, wrong_op};
-use super::{Appending, bound, check, masks, slopes, with_copies};
+use super::{Appending, axes, bound, check, keys_of_run, masks, slopes, with_copies};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
+use crate::regime::Axis;
 use tapml_device::BindingKind;
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
@@ -81,7 +82,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         scratch: vec![Scratch::Temporary(Extent::of(4 * floats))],
         ..planned(&KERNEL, vec![first, merge], shape.chain(op))
     };
-    Ok(plan)
+    Ok(plan.along(shape.axes(op, rows, &request.inputs[1].shape[0])))
 }
 
 /// The plan for one row with the rotations and the appending in front.
@@ -104,6 +105,7 @@ pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
     let launch = shape.set(launch).groups([shape.blocks(op), one(), one()]);
     let (merge, scratch) = merge(op, act, shape.parts, found.y)?;
     let mut plan = plan_of(launch, shape.chain(op));
+    plan.axes = shape.axes(op, &Dim::symbol(Symbol::N), &keys_of_run()?);
     plan.launches.push(merge);
     plan.scratch = vec![scratch];
     with_copies(plan, found.cache, found.pairs())
@@ -167,6 +169,15 @@ impl Shape {
             .set("KEYS", self.keys)
             .set("TEAMS", self.teams)
             .set("PARTS", self.parts)
+    }
+
+    /// What changes along rows and keys: few rows share their keys out, so many at a time in each part.
+    fn axes(&self, op: &Attention, rows: &Dim, keys: &Dim) -> Vec<Axis> {
+        let mut axes = axes(op, keys, self.keys);
+        axes.push(Axis::limit("rows", rows.clone(), u64::from(FEW)));
+        axes.push(Axis::limit("keys", keys.clone(), u64::from(self.parts)));
+        axes.push(Axis::limit("keys", keys.clone(), u64::from(self.parts * self.keys)));
+        axes
     }
 
     /// Workgroups for the blocks and parts of a row.

@@ -6,6 +6,7 @@ use super::Request;
 use super::source::{Kernel, constant, elements, plan as planned, stand_in, wrong_op};
 use super::state::copy;
 use crate::plan::{InPlace, NodePlan};
+use crate::regime::Axis;
 use tapml_graph::{Dim, Op, Result};
 
 const KERNEL: Kernel = Kernel {
@@ -26,5 +27,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let keep = keep.set("K", width).set("TAPS", taps).flat(Dim::from(u64::from(width)));
     let launches = vec![copy(request, 2)?, launch.flat(elements(rows, width)?), keep];
     let in_place = vec![InPlace { input: 2, output: 1, copy: Some(0) }];
-    Ok(NodePlan { constants: stand_in(&[bias]), in_place, ..planned(&KERNEL, launches, taps) })
+    let axes = [Axis::cached(), Axis::limit("rows", rows.clone(), u64::from(taps.saturating_sub(1)))];
+    let plan = planned(&KERNEL, launches, taps).along(axes);
+    Ok(NodePlan { constants: stand_in(&[bias]), in_place, ..plan })
 }

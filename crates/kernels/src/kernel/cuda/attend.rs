@@ -2,10 +2,11 @@
 
 use super::{COPIES, bindings, desc};
 use crate::kernel::Request;
-use crate::kernel::attention::{is_plain_f16, with_copies};
+use crate::kernel::attention::{axes, is_plain_f16, keys_of_run, with_copies};
 use crate::kernel::body::Body;
 use crate::kernel::source::{constant, one, plan_of, unserved, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
+use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
 use tapml_graph::{DType, Dim, Extent, Node, Op, Result, Symbol};
@@ -16,8 +17,9 @@ const KEEP: &str = include_str!("rope_kv_write.cu");
 /// Queries of a block, and threads.
 const QUERIES: u32 = 64;
 const THREADS: u32 = 128;
-/// Keys of a stage, of which there are two.
+/// Keys of a stage, and stages.
 const KEYS: u32 = 64;
+const STAGES: u32 = 2;
 /// Of the kernel for Hopper chips: queries, which it keeps in shared memory too, threads and stages.
 const HOPPER_BLOCK: [u32; 3] = [128, 256, 4];
 /// What the alignment of its memory takes.
@@ -62,7 +64,7 @@ fn plain(request: &Request, chip: Chip) -> Result<NodePlan> {
     let (desc, groups) = found.ok_or_else(|| unserved(request))?;
     let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
-    Ok(plan_of(Launch { desc, args, groups }, chain(op)))
+    Ok(plan_of(Launch { desc, args, groups }, chain(op)).along(along_keys(op, chip)?))
 }
 
 /// The plan of attention whose queries are rotated as they are read: `rope_attention`.
@@ -87,7 +89,7 @@ fn rotated(request: &Request, chip: Chip) -> Result<NodePlan> {
     let (desc, groups) = found.ok_or_else(|| unserved(request))?;
     let mut args = body.read_all([rope.inputs[0], rope.inputs[1], *keys, *values])?;
     args.extend([body.write(node.outputs[0])?, Arg::Symbols]);
-    Ok(plan_of(Launch { desc, args, groups }, chain(op)))
+    Ok(plan_of(Launch { desc, args, groups }, chain(op)).along(along_keys(op, chip)?))
 }
 
 /// The plan of new keys, rotated, and new values behind the cached ones: `rope_append`.
@@ -123,7 +125,7 @@ fn kernel(op: &Attention, joined: bool, chip: Chip, info: &DeviceInfo) -> Option
     let row = op.head_dim * 2;
     let ([queries, threads, stages], beside) = match chip {
         Chip::Hopper => (HOPPER_BLOCK, HOPPER_BLOCK[0] * row + ALIGNMENT),
-        Chip::Any => ([QUERIES, THREADS, 2], 0),
+        Chip::Any => ([QUERIES, THREADS, STAGES], 0),
     };
     let memory = stages * 2 * KEYS * row + beside;
     if !serves(op) || info.features.cuda < Some(COPIES) || memory > info.limits.max_workgroup_memory {
@@ -159,6 +161,18 @@ fn keep(kv_heads: u32, head_dim: u32, info: &DeviceInfo) -> Option<(KernelDesc, 
     desc.constants = vec![("KV_HEADS".into(), f64::from(kv_heads)), ("D".into(), f64::from(head_dim))];
     let items = Dim::symbol(Symbol::N).checked_mul(u64::from(kv_heads * (head_dim / 16)))?;
     Some((desc, [Extent::ceil_div(items, KEEPERS), one(), one()]))
+}
+
+/// What changes along the keys: stages of them, as many as there are at once, and the window.
+fn along_keys(op: &Attention, chip: Chip) -> Result<Vec<Axis>> {
+    let keys = keys_of_run()?;
+    let stages = match chip {
+        Chip::Hopper => HOPPER_BLOCK[2],
+        Chip::Any => STAGES,
+    };
+    let mut all = axes(op, &keys, KEYS);
+    all.push(Axis::limit("keys", keys, u64::from(stages * KEYS)));
+    Ok(all)
 }
 
 /// The longest chain of additions over a context of a thousand: the products of a score, 16 at a time; or within a stage of

@@ -6,9 +6,10 @@ use crate::kernel::attention::{Appending, is_plain_f16, with_copies};
 use crate::kernel::body::Body;
 use crate::kernel::source::{one, plan_of, unserved, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
+use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Attention;
-use tapml_graph::{DType, Extent, Op, Result};
+use tapml_graph::{DType, Dim, Extent, Op, Result, Symbol};
 
 const TEXT: &str = include_str!("flash_decode.cu");
 /// Warps of a block.
@@ -17,6 +18,9 @@ const WARPS: u32 = 8;
 const DEPTH: u32 = 2;
 /// Blocks of a cluster.
 const CLUSTER: u64 = 8;
+/// Cached rows that one block treats alone, and keys of a product: `flash_decode.cuh`.
+const FEW: u64 = 256;
+const KEYS: u64 = 16;
 /// Query heads that share a key/value head at most: the rows of a product on tensor cores that are used.
 const MOST_HEADS: u32 = 8;
 
@@ -27,7 +31,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let (desc, groups) = found.ok_or_else(|| unserved(request))?;
     let inputs = (0..3).map(|index| Arg::Input { index, offset: 0, len: 0 });
     let args = inputs.chain([Arg::Output(0), Arg::Symbols]).collect();
-    Ok(plan_of(Launch { desc, args, groups }, chain(op)))
+    Ok(plan_of(Launch { desc, args, groups }, chain(op)).along(axes()))
 }
 
 /// The plan with the rotations and the appending in front: `rope_append_attention`.
@@ -38,7 +42,7 @@ pub fn plan_with_appending(request: &Request) -> Result<NodePlan> {
     let kernel = kernel(op, true, request.info).filter(|_| found.q.dtype == DType::F16);
     let (desc, groups) = kernel.ok_or_else(|| unserved(request))?;
     let args = found.new.into_iter().chain([keys, values, found.y, Arg::Symbols]).collect();
-    let plan = plan_of(Launch { desc, args, groups }, chain(op));
+    let plan = plan_of(Launch { desc, args, groups }, chain(op)).along(axes());
     with_copies(plan, found.cache, found.pairs())
 }
 
@@ -80,6 +84,13 @@ fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc
     .map(|(name, value)| (name.to_string(), value))
     .to_vec();
     Some((desc, [Extent::of(CLUSTER), Extent::of(u64::from(op.kv_heads)), one()]))
+}
+
+/// What changes along the cached rows: one block alone or a cluster of them, each in whole sixteens.
+fn axes() -> [Axis; 3] {
+    let cached = Dim::symbol(Symbol::P);
+    let steps = |length| Axis::steps("cached rows", cached.clone(), length);
+    [Axis::limit("cached rows", cached.clone(), FEW), steps(KEYS), steps(KEYS * CLUSTER)]
 }
 
 /// The longest chain of additions over a context of a thousand: a warp's keys, 16 at a time, then the warps and blocks.

@@ -6,6 +6,7 @@ use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Stack};
 use crate::kernel::source::{affine, one, plan_of, unserved};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
+use crate::regime::Axis;
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::op::Packing;
 use tapml_graph::{DType, Dim, Extent, Result, TensorType};
@@ -31,7 +32,14 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let mut plan = plan_of(product, chain);
     plan.launches.insert(0, permute);
     plan.scratch = scratch.map(Scratch::Temporary).into();
-    Ok(plan)
+    Ok(plan.along(chosen_steps(request)))
+}
+
+/// What changes along the places that rows have with their experts: tiles of them.
+fn chosen_steps(request: &Request) -> Option<Axis> {
+    let stack = Asked::of_stack(request.op, request.inputs)?.stack?;
+    let places = request.inputs.first()?.shape.first()?.checked_mul(u64::from(stack.slots))?;
+    Some(Axis::steps("chosen experts", places, u64::from(PLACES)))
 }
 
 /// The launches, their scratch memory, and the longest chain of additions.

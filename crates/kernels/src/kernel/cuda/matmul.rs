@@ -6,6 +6,7 @@ use crate::kernel::asked::{Asked, Places};
 use crate::kernel::body::Body;
 use crate::kernel::source::{affine, one, plan_of, unserved, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
+use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
 use tapml_graph::op::Packing;
 use tapml_graph::{DType, Dim, Extent, Node, Op, Result, TensorType};
@@ -248,7 +249,8 @@ impl Matmul {
     fn plan(&self, request: &Request, mut args: Vec<Arg>) -> Result<NodePlan> {
         let (desc, groups) = self.kernel(request.info).ok_or_else(|| unserved(request))?;
         args.push(Arg::Symbols);
-        Ok(plan_of(Launch { desc, args, groups }, self.chain()))
+        let tiles = Axis::steps("rows", self.rows.clone(), u64::from(ROWS));
+        Ok(plan_of(Launch { desc, args, groups }, self.chain()).along([tiles]))
     }
 }
 

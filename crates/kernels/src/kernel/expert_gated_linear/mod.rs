@@ -3,7 +3,7 @@
 //! there are many. Stacks beyond one binding are split by experts, both alike, with one launch for each part.
 
 use super::Request;
-use super::expert_linear::sharers;
+use super::expert_linear::{few_places, sharers};
 use super::linear::{chain, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, two_plain};
@@ -50,5 +50,5 @@ pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -
         let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
     }
-    Ok(planned(kernel, launches, chain(k)))
+    Ok(planned(kernel, launches, chain(k)).along([few_places(rows, slots, experts)?]))
 }

@@ -7,6 +7,7 @@ use super::linear::{chain, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, one_plain};
 use crate::plan::NodePlan;
+use crate::regime::Axis;
 use tapml_graph::{Dim, Error, Extent, Op, Result};
 
 /// Places and outputs of a tile.
@@ -14,6 +15,8 @@ const TILE: u32 = 32;
 /// Outputs of a workgroup when there are few places.
 const OUTPUTS: u32 = PART_ROWS;
 const LANES: u32 = 64;
+/// Places for each expert, in the mean, up to which they are treated one by one: `portable.wgsl`.
+const FEW: u32 = 4;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 16;
 
@@ -53,7 +56,16 @@ pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodeP
         let groups = Extent::of(u64::from(outputs.div_ceil(OUTPUTS)));
         launches.push(launch.groups([groups, sharers(rows, slots)?, one()]));
     }
-    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) })
+    let plan = planned(kernel, launches, chain(k)).along([few_places(rows, slots, experts)?]);
+    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..plan })
+}
+
+/// Few places for each expert in the mean, or many: they are treated in two ways.
+pub fn few_places(rows: &Dim, slots: u32, experts: u32) -> Result<Axis> {
+    let places = rows.checked_mul(u64::from(slots));
+    let places =
+        places.ok_or_else(|| Error::unsupported(format!("{slots} experts for each of {rows} rows")))?;
+    Ok(Axis::limit("chosen experts", places, u64::from(FEW) * u64::from(experts)))
 }
 
 /// Workgroups that share the places, or the experts, of the same outputs: one for each slot of a single row, and as many

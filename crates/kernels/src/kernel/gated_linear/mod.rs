@@ -9,6 +9,7 @@ use super::linear::{chain, grid, run};
 use super::source::{Kernel, constant, plan as planned, wrong_op};
 use super::weights::{Weight, two_plain};
 use crate::plan::NodePlan;
+use crate::regime::Axis;
 use tapml_graph::{Op, Result};
 
 pub const KERNEL: Kernel = Kernel {
@@ -42,5 +43,6 @@ pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -
         let launch = launch.sized(request.setting);
         launches.push(launch.groups(grid(part.rows, rows, request.setting)));
     }
-    Ok(NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain(k)) })
+    let plan = planned(kernel, launches, chain(k)).along([Axis::few_rows(rows)]);
+    Ok(NodePlan { constants: gate.stand_in(None), ..plan })
 }

@@ -10,6 +10,7 @@ use super::settings::Setting;
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
 use super::weights::{PART_ROWS, Weight, one_plain};
 use crate::plan::NodePlan;
+use crate::regime::Axis;
 use tapml_device::Grid;
 use tapml_graph::{Dim, Extent, Op, Result};
 
@@ -52,7 +53,8 @@ pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodeP
         let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?.sized(setting);
         launches.push(launch.groups(grid(part.rows, rows, setting)));
     }
-    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain(k)) })
+    let plan = planned(kernel, launches, chain(k)).along([Axis::few_rows(rows)]);
+    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..plan })
 }
 
 /// Workgroups for so many outputs, and tiles along the rows.

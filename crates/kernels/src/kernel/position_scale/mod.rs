@@ -4,6 +4,7 @@
 use super::Request;
 use super::source::{Kernel, constant, elements, plan as planned, wrong_op};
 use crate::plan::NodePlan;
+use crate::regime::Axis;
 use tapml_graph::op::PositionForm;
 use tapml_graph::{Op, Result};
 
@@ -26,5 +27,5 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
             launch.set("FORM", 1u32).set("FACTOR", factor).set("FLOOR", 1u32).set("SHIFT", 0u32)
         }
     };
-    Ok(planned(&KERNEL, vec![launch.flat(elements(rows, width)?)], 1))
+    Ok(planned(&KERNEL, vec![launch.flat(elements(rows, width)?)], 1).along([Axis::cached()]))
 }

@@ -3,6 +3,7 @@
 use super::Request;
 use super::source::{Kernel, plan as planned, wrong_op};
 use crate::plan::NodePlan;
+use crate::regime::Axis;
 use tapml_graph::{DType, Op, Result};
 
 const KERNEL: Kernel =
@@ -12,5 +13,5 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Positions(op) = request.op else { return Err(wrong_op(request)) };
     let rows = &request.outputs[0].shape[0];
     let launch = KERNEL.launch(DType::F32, DType::F32)?.output(0).rows(rows)?.set("OFFSET", op.offset);
-    Ok(planned(&KERNEL, vec![launch.flat(rows.clone())], 0))
+    Ok(planned(&KERNEL, vec![launch.flat(rows.clone())], 0).along([Axis::cached()]))
 }

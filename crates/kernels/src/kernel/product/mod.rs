@@ -9,6 +9,7 @@ use super::Request;
 use super::source::{Kernel, LaunchBuilder, constant, one, plan as planned};
 use super::weights::Weight;
 use crate::plan::{Launch, NodePlan};
+use crate::regime::Axis;
 use tapml_graph::{DType, Error, Extent, Result};
 
 /// Invocations of a workgroup.
@@ -102,7 +103,8 @@ pub fn linear(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
     let chain = product.layout.chain(product.k);
-    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..planned(kernel, launches, chain) })
+    let plan = planned(kernel, launches, chain).along([Axis::few_rows(&x.shape[0])]);
+    Ok(NodePlan { constants: w.stand_in(Some(bias)), ..plan })
 }
 
 /// The plan of `gated_linear` or `quantized_gated_linear` by this kernel.
@@ -116,7 +118,8 @@ pub fn gated(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Re
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
     let chain = product.layout.chain(product.k);
-    Ok(NodePlan { constants: gate.stand_in(None), ..planned(kernel, launches, chain) })
+    let plan = planned(kernel, launches, chain).along([Axis::few_rows(&x.shape[0])]);
+    Ok(NodePlan { constants: gate.stand_in(None), ..plan })
 }
 
 /// What all launches of a node share.

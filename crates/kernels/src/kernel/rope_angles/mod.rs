@@ -4,6 +4,7 @@
 use super::Request;
 use super::source::{Kernel, elements, plan as planned, wrong_op};
 use crate::plan::{Arg, NodePlan};
+use crate::regime::Axis;
 use tapml_graph::op::RopeAngles;
 use tapml_graph::{DType, Error, Op, Result};
 
@@ -32,7 +33,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     launch = launch.set("GIVEN", u32::from(given)).set("AXES", u32::from(op.sections.is_some()));
     let launches = vec![launch.flat(elements(rows, pairs)?)];
     let constants = vec![table(op).flat_map(u32::to_le_bytes).collect()];
-    Ok(NodePlan { constants, ..planned(&KERNEL, launches, 0) })
+    Ok(NodePlan { constants, ..planned(&KERNEL, launches, 0).along([Axis::cached()]) })
 }
 
 /// What the kernel reads of the attributes, words: see its source.

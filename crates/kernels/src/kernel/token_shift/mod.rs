@@ -4,6 +4,7 @@
 use super::Request;
 use super::source::{Kernel, elements, plan as planned, rows_and_width, wrong_op};
 use crate::plan::{InPlace, NodePlan};
+use crate::regime::Axis;
 use tapml_graph::{Dim, Op, Result};
 
 const KERNEL: Kernel =
@@ -18,5 +19,5 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let keep = KEEP.launch(x.dtype, x.dtype)?.input(0).output(1).rows(rows)?.set("K", width);
     let launches = vec![shift.flat(elements(rows, width)?), keep.flat(Dim::from(u64::from(width)))];
     let in_place = vec![InPlace { input: 1, output: 1, copy: None }];
-    Ok(NodePlan { in_place, ..planned(&KERNEL, launches, 0) })
+    Ok(NodePlan { in_place, ..planned(&KERNEL, launches, 0).along([Axis::cached()]) })
 }

@@ -1,0 +1,242 @@
+//! Regimes: the ways in which a kernel works, told apart by the sizes of a call. A kernel that is right on calls of twenty
+//! rows may be wrong behind its first tile, so that checks count the regimes that calls have reached.
+//!
+//! Sizes that are constant in a graph, such as the length of a row, are the same in every call that will ever be made of
+//! a node; regimes are told apart by those that differ from call to call, `n` and `p`.
+
+use crate::kernel::settings::FEW;
+use crate::plan::{NodePlan, Phase};
+use std::fmt;
+use tapml_graph::{Dim, Symbol, Symbols, TensorType};
+
+/// A size at which the work of a kernel changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Border {
+    /// The work is done in steps of this length: tiles, parts, blocks of invocations.
+    Steps(u64),
+    /// Sizes up to this one are treated in one way, larger ones in another: windows, few rows.
+    Limit(u64),
+}
+
+/// A border along a size of the call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Axis {
+    /// What the size counts, in words: `rows`, `keys`.
+    pub what: &'static str,
+    /// The size.
+    pub size: Dim,
+    /// Where the work changes.
+    pub border: Border,
+}
+
+/// On which side of a border a size is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Side {
+    /// Less than one step; or up to the limit.
+    Below,
+    /// Whole steps.
+    Whole,
+    /// More than one step and a rest; or beyond the limit.
+    Beyond,
+}
+
+/// One way in which a kernel works: each axis that it names on one side of its border.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Regime(Vec<(Axis, Side)>);
+
+impl Axis {
+    /// Steps of this length.
+    pub fn steps(what: &'static str, size: Dim, length: u64) -> Axis {
+        Axis { what, size, border: Border::Steps(length) }
+    }
+
+    /// One way up to the limit, another beyond it.
+    pub fn limit(what: &'static str, size: Dim, most: u64) -> Axis {
+        Axis { what, size, border: Border::Limit(most) }
+    }
+
+    /// One row or several.
+    fn rows() -> Axis {
+        Axis::limit("rows", Dim::symbol(Symbol::N), 1)
+    }
+
+    /// Few rows or many, for products that treat them in two ways.
+    pub fn few_rows(rows: &Dim) -> Axis {
+        Axis::limit("rows", rows.clone(), FEW)
+    }
+
+    /// Nothing from runs before, or something: for kernels that read `p` or a state of a fixed size.
+    pub fn cached() -> Axis {
+        Axis::limit("cached rows", Dim::symbol(Symbol::P), 0)
+    }
+
+    fn sides(&self) -> &'static [Side] {
+        match self.border {
+            Border::Steps(_) => &[Side::Below, Side::Whole, Side::Beyond],
+            Border::Limit(_) => &[Side::Below, Side::Beyond],
+        }
+    }
+
+    /// The side on which the size is; `None` if there is nothing to do, or if a symbol is not bound.
+    fn side(&self, symbols: &Symbols) -> Option<Side> {
+        let size = self.size.eval(symbols).ok()?;
+        match self.border {
+            Border::Limit(most) => Some(if size <= most { Side::Below } else { Side::Beyond }),
+            Border::Steps(_) if size == 0 => None,
+            Border::Steps(length) if size < length => Some(Side::Below),
+            Border::Steps(length) if size.is_multiple_of(length) => Some(Side::Whole),
+            Border::Steps(_) => Some(Side::Beyond),
+        }
+    }
+
+    /// Sizes up to which every side that can be reached is reached: all remainders of the steps stand below it.
+    fn enough(&self) -> u64 {
+        let (Border::Steps(border) | Border::Limit(border)) = self.border;
+        border.saturating_mul(2).saturating_add(4)
+    }
+}
+
+impl fmt::Display for Regime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (at, (Axis { what, border, .. }, side)) in self.0.iter().enumerate() {
+            f.write_str(if at > 0 { ", " } else { "" })?;
+            match (border, side) {
+                (Border::Limit(0), Side::Below) => write!(f, "no {what}")?,
+                (Border::Limit(0), _) => write!(f, "{what}")?,
+                (Border::Limit(most), Side::Below) => write!(f, "{what} <= {most}")?,
+                (Border::Limit(most), _) => write!(f, "{what} > {most}")?,
+                (Border::Steps(length), Side::Below) => write!(f, "{what} < {length}")?,
+                (Border::Steps(length), Side::Whole) => write!(f, "{what} in whole {length}s")?,
+                (Border::Steps(length), Side::Beyond) => write!(f, "{what} > {length} with a rest")?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Regime {
+    /// Whether a call with these symbols is of this regime.
+    pub fn holds(&self, symbols: &Symbols) -> bool {
+        self.0.iter().all(|(axis, side)| axis.side(symbols) == Some(*side))
+    }
+
+    /// The smallest sizes at which a run of one of these phases is of this regime, with no more than `context` rows in
+    /// all; `None` if no run is.
+    pub fn smallest(&self, phases: &[Phase], context: u64) -> Option<Symbols> {
+        let enough = self.0.iter().map(|(axis, _)| axis.enough()).max().unwrap_or(0);
+        let found = |(n, p): (u64, u64)| {
+            let symbols = Symbols::np(n, p);
+            (phases.contains(&Phase::of_run(&symbols)) && self.holds(&symbols)).then_some(symbols)
+        };
+        (1..=context.min(enough)).find_map(|total| {
+            let new = if total > 1 { [1, 2, total] } else { [1; 3] };
+            new.into_iter().find_map(|n| found((n, total - n)))
+        })
+    }
+}
+
+/// The regimes of a plan for inputs of these types.
+///
+/// Steps follow from the grids of the launches: a workgroup treats so many rows or elements. Planners declare what their
+/// kernels do inside, such as tiles of keys. Beside these, runs of one row and of several, with rows in the cache and
+/// without, are told apart wherever sizes depend on it.
+pub fn regimes(plan: &NodePlan, inputs: &[TensorType]) -> Vec<Regime> {
+    let mut axes: Vec<Axis> = Vec::new();
+    let grids = plan.launches.iter().flat_map(|launch| &launch.groups);
+    // What is padded is not told apart by its size.
+    let padded = |size: &Dim| size.eval(&Symbols::np(0, 0)).map_or(true, |constant| constant > 0);
+    let of_grids = grids.filter(|extent| extent.divisor > 1 && !padded(&extent.dim));
+    let of_grids =
+        of_grids.map(|extent| Axis::steps(noun(&extent.dim), extent.dim.clone(), u64::from(extent.divisor)));
+    for axis in of_grids.chain(plan.axes.iter().cloned()) {
+        if axis.size.as_const().is_none() && !axes.contains(&axis) {
+            axes.push(axis);
+        }
+    }
+    let mentions = |symbol: Symbol| {
+        let sizes = inputs.iter().flat_map(|ty| &ty.shape).chain(axes.iter().map(|axis| &axis.size));
+        sizes.into_iter().any(|dim| dim.symbols().any(|s| s == symbol))
+    };
+    let rows = mentions(Symbol::N).then(Axis::rows);
+    let cached = mentions(Symbol::P).then(Axis::cached);
+    axes.retain(|axis| *axis != Axis::rows() && *axis != Axis::cached());
+    let mut regimes = vec![Regime(Vec::new())];
+    for axis in rows.into_iter().chain(cached) {
+        let sided = |regime: &Regime| -> Vec<Regime> {
+            let more =
+                |side: &Side| Regime(regime.0.iter().cloned().chain([(axis.clone(), *side)]).collect());
+            axis.sides().iter().map(more).collect()
+        };
+        regimes = regimes.iter().flat_map(sided).collect();
+    }
+    regimes.retain(|regime| !regime.0.is_empty());
+    let alone = |axis: &Axis| axis.sides().iter().map(|side| Regime(vec![(axis.clone(), *side)])).collect();
+    regimes.extend(axes.iter().flat_map(|axis| -> Vec<Regime> { alone(axis) }));
+    regimes
+}
+
+/// What a size of a grid counts.
+fn noun(size: &Dim) -> &'static str {
+    let plain = [(Symbol::N, "rows"), (Symbol::P, "cached rows")];
+    let all = Dim::symbol(Symbol::N).checked_add(&Dim::symbol(Symbol::P));
+    match plain.into_iter().find(|(symbol, _)| *size == Dim::symbol(*symbol)) {
+        Some((_, noun)) => noun,
+        None if all.as_ref() == Some(size) => "keys",
+        None => "elements",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BOTH: [Phase; 2] = Phase::ALL;
+
+    fn keys() -> Dim {
+        "n+p".parse().unwrap()
+    }
+
+    fn texts(regimes: &[Regime]) -> Vec<String> {
+        regimes.iter().map(ToString::to_string).collect()
+    }
+
+    fn all(axis: &Axis) -> Vec<Regime> {
+        axis.sides().iter().map(|side| Regime(vec![(axis.clone(), *side)])).collect()
+    }
+
+    #[test]
+    fn each_size_is_on_one_side_of_a_border() {
+        for axis in [Axis::steps("keys", keys(), 64), Axis::limit("keys", keys(), 100)] {
+            for (n, p) in [(1, 0), (2, 62), (64, 0), (1, 64), (1, 99), (1, 100), (64, 64), (64, 65)] {
+                let symbols = Symbols::np(n, p);
+                assert_eq!(all(&axis).iter().filter(|r| r.holds(&symbols)).count(), 1, "{axis:?} {n} {p}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_smallest_run_of_a_regime_is_found_within_the_context() {
+        let regimes = all(&Axis::steps("keys", keys(), 64));
+        assert_eq!(texts(&regimes), ["keys < 64", "keys in whole 64s", "keys > 64 with a rest"]);
+        let smallest = |phases: &[Phase], context| -> Vec<Option<Symbols>> {
+            regimes.iter().map(|regime| regime.smallest(phases, context)).collect()
+        };
+        let np = |n, p| Some(Symbols::np(n, p));
+        assert_eq!(smallest(&BOTH, 512), [np(1, 0), np(1, 63), np(1, 64)]);
+        assert_eq!(smallest(&[Phase::Prefill], 512), [np(2, 0), np(2, 62), np(2, 63)]);
+        assert_eq!(smallest(&BOTH, 64), [np(1, 0), np(1, 63), None], "a context of 64");
+        let rows = all(&Axis::steps("rows", Dim::symbol(Symbol::N), 32));
+        assert_eq!(rows[1].smallest(&[Phase::Decode], 512), None, "one row is less than 32");
+        assert_eq!(rows[1].smallest(&BOTH, 512), np(32, 0));
+        let elements = all(&Axis::steps("elements", "320*n".parse().unwrap(), 256));
+        assert_eq!(elements[1].smallest(&BOTH, 512), np(4, 0));
+        assert_eq!(elements[0].smallest(&BOTH, 512), None, "a row is longer");
+    }
+
+    #[test]
+    fn a_window_has_two_sides() {
+        let regimes = all(&Axis::limit("keys", keys(), 512));
+        assert_eq!(texts(&regimes), ["keys <= 512", "keys > 512"]);
+        assert_eq!(regimes[1].smallest(&[Phase::Decode], 4096), Some(Symbols::np(1, 512)));
+    }
+}
