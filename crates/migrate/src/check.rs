@@ -2,6 +2,7 @@
 
 use crate::choices::Choices;
 use crate::filter::{Filter, looked_at};
+use crate::made::{MadeFailure, Maker};
 use crate::oracle::{Oracles, terms};
 use crate::probe;
 use crate::progress::{Progress, Stop};
@@ -85,6 +86,8 @@ pub struct OpChecked {
     pub results: Vec<CaseResult>,
     /// What was not run.
     pub skipped: Vec<(Case, String)>,
+    /// Made calls that fail.
+    pub made: Vec<MadeFailure>,
 }
 
 /// Replays the suite's calls on `platform`. `model` is what [`Suite::model`] gave.
@@ -213,16 +216,35 @@ impl<'a> Checker<'a> {
         results.sort_by_key(|r| (r.case.frame, r.case.node));
         let mut check = self.summary(op, &results, &choices);
         check.findings = platform.take_findings();
+        let mut made = Vec::new();
         if self.cases_of(op, &HashSet::new()).len() as u64 == all {
             let known = (self.suite, self.model, self.oracles);
             (check.probes, check.beyond) = probe::run(known, platform, &cases, &choices)?;
+            made = self.made(platform, &cases, &choices, &mut check)?;
         }
         check.skipped = skipped_nodes(self.suite, &skipped);
         if results.is_empty() {
             check.unsupported = skipped.first().map(|(_, reason)| reason.clone());
         }
         check.seconds = start.elapsed().as_secs_f64();
-        Ok(OpChecked { check, results, skipped })
+        Ok(OpChecked { check, results, skipped, made })
+    }
+
+    /// Runs what recorded calls do not reach; gives the calls that fail.
+    fn made(
+        &self,
+        platform: &mut dyn Platform,
+        cases: &[Case],
+        choices: &Choices,
+        check: &mut OpCheck,
+    ) -> Result<Vec<MadeFailure>> {
+        let (suite, model, oracles, stop) = (self.suite, self.model, self.oracles, self.stop);
+        let made = Maker { suite, model, oracles, choices, stop }.run(platform, cases)?;
+        check.findings.extend(platform.take_findings());
+        check.made = made.calls;
+        check.made_failures = made.failures.iter().take(MAX_FAILURES).map(MadeFailure::failure).collect();
+        check.regimes = made.regimes;
+        Ok(made.failures)
     }
 
     /// Replays the cases in batches on this thread; verdicts run in the thread pool meanwhile.
@@ -384,40 +406,12 @@ impl<'a> Checker<'a> {
             if result.failed() {
                 check.failed += 1;
                 if check.failures.len() < MAX_FAILURES {
-                    check.failures.push(self.failure(result, node));
+                    let case = self.suite.case_id(result.case);
+                    check.failures.push(Failure::of(case, node.clone(), &result.outcome));
                 }
             }
         }
         check
-    }
-
-    fn failure(&self, result: &CaseResult, node: &str) -> Failure {
-        let (case, node, ratio) = (self.suite.case_id(result.case), node.to_string(), result.ratio());
-        match &result.outcome {
-            Ok(j) => Failure {
-                case,
-                node,
-                ratio,
-                criterion: j.criterion.name().into(),
-                element: Some(j.worst),
-                pattern: j.pattern.clone(),
-                error: None,
-                one_chain: j.one_chain.map(|chain| chain.text()),
-            },
-            Err(e) => {
-                let criterion = e.kind().name().into();
-                Failure {
-                    case,
-                    node,
-                    ratio,
-                    criterion,
-                    element: None,
-                    pattern: None,
-                    error: Some(e.to_string()),
-                    one_chain: None,
-                }
-            }
-        }
     }
 }
 

@@ -53,6 +53,12 @@ pub fn junit(checked: &Checked, suite: &Suite) -> Result<String> {
             status.set_type("probe");
             tests.add_test_case(TestCase::new(format!("probe {}", beyond.node), status));
         }
+        for failure in &op.made_failures {
+            let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
+            status.set_message(failure.error.clone().unwrap_or_else(|| failure.criterion.clone()));
+            status.set_type("made");
+            tests.add_test_case(TestCase::new(failure.case.clone(), status));
+        }
         for finding in op.findings.iter().filter(|f| is_defect(f)) {
             let mut status = TestCaseStatus::non_success(NonSuccessKind::Failure);
             status.set_message(finding.to_string());

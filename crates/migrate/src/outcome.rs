@@ -3,8 +3,8 @@
 use crate::deploy::{is_fused, launch_coverage};
 use crate::ledger::{Ledger, OpState};
 use crate::report::{
-    Coverage, Deployed, MigrateReport, OpCheck, OpReport, Outcome, SCHEMA, Seconds, SkippedNode, Text,
-    is_defect,
+    Coverage, Deployed, MigrateReport, OpCheck, OpReport, Outcome, RegimeCount, SCHEMA, Seconds, SkippedNode,
+    Text, is_defect,
 };
 use crate::suite::Suite;
 
@@ -15,6 +15,11 @@ pub(crate) fn rejection(check: &OpCheck) -> String {
     }
     if let (0, Some(beyond)) = (check.failed, check.beyond.first()) {
         return format!("every recorded case passes, but a made-up call does not: {}", beyond.text());
+    }
+    if let (0, Some(made)) = (check.failed, check.made_failures.first()) {
+        let why = made.error.clone().unwrap_or_else(|| format!("{:.3e} times the allowed error", made.ratio));
+        let what = "every recorded case passes, but a call made of recorded values does not";
+        return format!("{what}: {} ({why})", made.case);
     }
     let worst = check.worst.as_ref().map(|w| format!(", worst {} at {:.3e} times", w.case, w.ratio));
     let first = check.failures.iter().find(|f| check.worst.as_ref().is_some_and(|w| w.case == f.case));
@@ -84,6 +89,7 @@ pub(crate) fn report(
             checked: plain.filter_map(|o| o.check.as_ref()).map(|c| c.cases).sum(),
             skipped,
             launches: launch_coverage(&deployed),
+            regimes: RegimeCount::of_checks(ops.iter().filter_map(|o| o.check.as_ref())),
         },
         notes,
         deployed,

@@ -1,7 +1,7 @@
 //! The reports of checking and migrating: their JSON fields are a promise to users, see the project's interface.
 
 use crate::probe::Beyond;
-use crate::verdict::{Element, Pattern};
+use crate::verdict::{Element, Judgement, Pattern};
 use serde::{Deserialize, Serialize, Serializer};
 use tapml_device::Finding;
 use tapml_exec::PlatformInfo;
@@ -33,7 +33,7 @@ pub struct SkippedCase {
     pub reason: String,
 }
 
-/// A case that failed, with what decided.
+/// A call that failed, with what decided.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
     /// Name of the case.
@@ -57,6 +57,38 @@ pub struct Failure {
     /// That sums of all terms one after the other explain it, and how a kernel declares them; absent if they do not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub one_chain: Option<String>,
+}
+
+impl Failure {
+    /// That of a call with this verdict, or with the error for which it could not be run.
+    pub(crate) fn of(
+        case: String,
+        node: String,
+        outcome: &std::result::Result<Judgement, tapml_graph::Error>,
+    ) -> Failure {
+        match outcome {
+            Ok(j) => Failure {
+                case,
+                node,
+                ratio: j.ratio,
+                criterion: j.criterion.name().into(),
+                element: Some(j.worst),
+                pattern: j.pattern.clone(),
+                error: None,
+                one_chain: j.one_chain.map(|chain| chain.text()),
+            },
+            Err(e) => Failure {
+                case,
+                node,
+                ratio: f64::INFINITY,
+                criterion: e.kind().name().into(),
+                element: None,
+                pattern: None,
+                error: Some(e.to_string()),
+                one_chain: None,
+            },
+        }
+    }
 }
 
 /// The checks of one operator kind.
@@ -107,6 +139,76 @@ pub struct OpCheck {
     /// Those that gave NaN or infinity where the exact result has none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beyond: Vec<Beyond>,
+    /// Calls made of recorded ones for regimes that these do not reach, apart from `cases`.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub made: u64,
+    /// Those that failed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made_failures: Vec<Failure>,
+    /// How many regimes of each kernel the calls reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regimes: Vec<KernelRegimes>,
+}
+
+/// The regimes of one row of the kernel list, over all its variants: the ways in which it works, told apart by the sizes of
+/// a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KernelRegimes {
+    /// The row, such as `linear/gemv`.
+    pub kernel: String,
+    /// Regimes that runs can reach.
+    pub of: u64,
+    /// Those that recorded calls reach.
+    pub recorded: u64,
+    /// Those that only made calls reach.
+    pub made: u64,
+    /// Those that no call reached.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub unreached: Vec<Unreached>,
+}
+
+/// Regimes of kernels, counted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RegimeCount {
+    /// Regimes that runs can reach.
+    pub of: u64,
+    /// Those that recorded calls reach.
+    pub recorded: u64,
+    /// Those that only made calls reach.
+    pub made: u64,
+}
+
+impl RegimeCount {
+    /// The regimes of these checks.
+    pub fn of_checks<'a>(checks: impl IntoIterator<Item = &'a OpCheck>) -> RegimeCount {
+        let kernels = checks.into_iter().flat_map(|check| &check.regimes);
+        kernels.fold(RegimeCount::default(), |all, kernel| RegimeCount {
+            of: all.of + kernel.of,
+            recorded: all.recorded + kernel.recorded,
+            made: all.made + kernel.made,
+        })
+    }
+
+    /// In words; empty if no kernel has any.
+    pub fn text(&self) -> String {
+        let RegimeCount { of, recorded, made } = *self;
+        if of == 0 {
+            return String::new();
+        }
+        let none = of.saturating_sub(recorded + made);
+        format!(
+            "{of} regimes of kernels: {recorded} reached by recorded calls, {made} by calls made of them, {none} by none"
+        )
+    }
+}
+
+/// A regime that no call reached.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unreached {
+    /// The regime.
+    pub regime: String,
+    /// Why no call could be made for it.
+    pub reason: String,
 }
 
 /// The cases of an operator that one row of the kernel list ran.
@@ -171,10 +273,11 @@ pub const MAX_FAILURES: usize = 20;
 pub const BUCKETS: usize = 24;
 
 impl OpCheck {
-    /// Whether every case was run and passed, no probe overflowed, and no defect was seen.
+    /// Whether every case was run and passed, no probe overflowed, no made call failed, and no defect was seen.
     pub fn passed(&self) -> bool {
         let defect = self.findings.iter().any(is_defect);
-        self.failed == 0 && self.beyond.is_empty() && self.unsupported.is_none() && !defect
+        let made_up = self.beyond.is_empty() && self.made_failures.is_empty();
+        self.failed == 0 && made_up && self.unsupported.is_none() && !defect
     }
 }
 
@@ -280,6 +383,9 @@ pub struct Coverage {
     /// Launches of the deployed program that a checked row of the kernel list explains.
     #[serde(default)]
     pub launches: LaunchCoverage,
+    /// Regimes of all kernels that were checked.
+    #[serde(default)]
+    pub regimes: RegimeCount,
 }
 
 /// Wall-clock times of this run, seconds. What was taken from the ledger took none.

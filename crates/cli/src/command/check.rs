@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant, SystemTime};
 use tapml::graph::Model;
 use tapml::kernels::Overrides;
-use tapml::migrate::report::{CheckReport, OpCheck, is_defect};
+use tapml::migrate::report::{CheckReport, Failure, OpCheck, RegimeCount, Unreached, is_defect};
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{CheckOptions, Oracles, Stop, check, junit, ratio_text};
 use tapml::model::suite_model;
@@ -176,10 +176,25 @@ fn render(report: &CheckReport) -> String {
             format!(" {probes} probes of the range, {failed} failed,")
         }
     };
+    text += &regimes(&report.ops);
     text += &format!(
         "\n\n{} cases, {} failed,{probes} {defects} defects found in kernels, {skipped} not checked, {:.2} s (worst: observed error / allowed error)",
         report.cases, report.failed, report.seconds
     );
+    text
+}
+
+/// Regimes of kernels that calls reached, and those that none did; empty if no kernel has any.
+pub fn regimes<'a>(checks: impl IntoIterator<Item = &'a OpCheck> + Clone) -> String {
+    let mut text = match RegimeCount::of_checks(checks.clone()).text() {
+        none if none.is_empty() => return none,
+        some => format!("\n\n{some}"),
+    };
+    for kernel in checks.into_iter().flat_map(|check| &check.regimes) {
+        for Unreached { regime, reason } in &kernel.unreached {
+            text += &format!("\n  {}: {regime}: {reason}", kernel.kernel);
+        }
+    }
     text
 }
 
@@ -190,28 +205,37 @@ pub fn details(op: &OpCheck) -> String {
         text += &format!("\n\n{}: not supported: {reason}", op.op);
     }
     for failure in op.failures.iter().take(3) {
-        text += &format!("\n\n{} {}: {}", op.op, failure.case, failure.criterion);
-        if let Some(e) = &failure.element {
-            text += &format!(
-                "\n  worst element: output {} at {}: exact {:.8e}, found {:.8e}, allowed error {:.3e}",
-                e.output, e.index, e.exact, e.observed, e.allowed
-            );
-        }
-        if let Some(pattern) = &failure.pattern {
-            text += &format!("\n  {}", pattern.text);
-        }
-        if let Some(chain) = &failure.one_chain {
-            text += &format!("\n  {chain}");
-        }
-        if let Some(error) = &failure.error {
-            text += &format!("\n  {}", error.replace('\n', "\n  "));
-        }
+        text += &format!("\n\n{}{}", op.op, failed(failure));
+    }
+    for failure in op.made_failures.iter().take(3) {
+        text += &format!("\n\n{} call made of recorded values:{}", op.op, failed(failure));
     }
     for beyond in op.beyond.iter().take(3) {
         text += &format!("\n\n{} probe, beyond what is recorded: {}", op.op, beyond.text());
     }
     for finding in op.findings.iter().take(5) {
         text += &format!("\n\n{finding}\n    {}", finding.source);
+    }
+    text
+}
+
+/// What decided that a call failed.
+fn failed(failure: &Failure) -> String {
+    let mut text = format!(" {}: {}", failure.case, failure.criterion);
+    if let Some(e) = &failure.element {
+        text += &format!(
+            "\n  worst element: output {} at {}: exact {:.8e}, found {:.8e}, allowed error {:.3e}",
+            e.output, e.index, e.exact, e.observed, e.allowed
+        );
+    }
+    if let Some(pattern) = &failure.pattern {
+        text += &format!("\n  {}", pattern.text);
+    }
+    if let Some(chain) = &failure.one_chain {
+        text += &format!("\n  {chain}");
+    }
+    if let Some(error) = &failure.error {
+        text += &format!("\n  {}", error.replace('\n', "\n  "));
     }
     text
 }

@@ -1,6 +1,6 @@
 //! `tapml migrate`: move a model to a target, one operator kind at a time.
 
-use super::check::details;
+use super::check::{details, regimes};
 use super::common::{self, GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
@@ -108,6 +108,7 @@ fn render(report: &MigrateReport) -> String {
     if c.skipped.len() > 10 {
         text += &format!("\n  … and {} more (see the report)", c.skipped.len() - 10);
     }
+    text += &regimes(report.ops.iter().filter_map(|op| op.check.as_ref()));
     text += &deployed(report);
     let accepted = report.ops.iter().filter(|o| o.state == OpState::Accepted).count();
     let s = &report.seconds;

@@ -72,6 +72,7 @@ pub fn html(report: &MigrateReport, graph: &Graph) -> Result<String> {
         nodes_on_target => report.ops.iter().filter(on_target).map(|o| o.nodes).sum::<u64>(),
         node_count => graph.nodes().len(),
         worst => worst,
+        regimes => report.coverage.regimes.text(),
         last => serde(report.ops.iter().rev().find_map(|o| o.model.as_ref())),
         layers => serde(layers(report, graph)),
         worst_cases => serde(report.ops.iter().flat_map(worst_cases).collect::<Vec<_>>()),

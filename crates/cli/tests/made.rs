@@ -1,0 +1,57 @@
+//! Kernels that are right on every recorded call and wrong behind a border that no recorded call reaches.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{carved, draft, json, kernel, tapml};
+use std::path::Path;
+
+/// `linear` whose second tile of 32 rows repeats the first: prompts of fewer rows do not tell.
+fn one_tile(folder: &Path) -> String {
+    let file = kernel(folder, "linear");
+    let text = std::fs::read_to_string(&file).unwrap();
+    let faulty = text.replace("tile(group.y * ROWS, rows,", "tile(group.y * ROWS, min(rows, ROWS),");
+    assert_ne!(text, faulty);
+    std::fs::write(&file, faulty).unwrap();
+    format!("linear={}", file.display())
+}
+
+#[test]
+fn a_fault_behind_a_border_is_found_by_a_made_call() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, suite, linear) = (folder.path(), carved(folder.path()), one_tile(folder.path()));
+    let check = |kernel: &[&str], code| {
+        let mut command = tapml(path);
+        command.arg("check").arg(&suite).args([
+            "--model",
+            &draft(),
+            "--target",
+            "emulator",
+            "--op",
+            "linear",
+        ]);
+        json(command.args(kernel), code)["ops"][0].clone()
+    };
+    let right = check(&[], 0);
+    let regimes = &right["regimes"][0];
+    assert_eq!(
+        (&regimes["kernel"], &regimes["unreached"]),
+        (&"linear/portable".into(), &serde_json::Value::Null)
+    );
+    let count = |name: &str| regimes[name].as_u64().unwrap();
+    assert_eq!(count("of"), count("recorded") + count("made"), "{regimes}");
+    assert!(count("recorded") > 0 && count("made") > 0 && right["made"].as_u64().unwrap() > 0, "{right:#}");
+
+    let wrong = check(&["--kernel", &linear], 1);
+    assert_eq!(wrong["failed"], 0, "no recorded call shows it: {wrong:#}");
+    let failures = wrong["made_failures"].as_array().unwrap();
+    assert!(failures[0]["case"].as_str().unwrap().starts_with("made.n33.p0."), "{failures:#?}");
+
+    let mut command = tapml(path);
+    command.args(["diagnose", &draft(), "--target", "emulator", "--operators", "--kernel", &linear]);
+    let report = json(command.arg("--suite").arg(&suite), 1);
+    let [fault] = report["faults"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
+    assert_eq!((&fault["op"], &fault["kernel"]), (&"linear".into(), &"linear/linear.wgsl".into()));
+    let evidence = fault["evidence"].as_str().unwrap();
+    assert!(evidence.contains("rows > 32 with a rest"), "{evidence}");
+}
