@@ -2,7 +2,7 @@
 
 use crate::diagnose::Run;
 use crate::report::{Fault, FaultKind, UNKNOWN, Variant};
-use crate::{explain, functions, harm, not_run};
+use crate::{explain, functions, harm, made, not_run};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use tapml_cause::Cause;
@@ -11,7 +11,7 @@ use tapml_migrate::probe::Beyond;
 use tapml_migrate::report::{OpCheck, SkippedNode};
 use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::Criterion;
-use tapml_migrate::{CaseResult, Checker, OpChecked};
+use tapml_migrate::{CaseResult, Checker, MadeFailure, OpChecked};
 
 /// So many elements beyond a bound are no accident.
 const TELLING: usize = 6;
@@ -41,7 +41,7 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     }
     let calls = run.suite.cases().count() as u64;
     run.progress.stage("check operators alone", calls);
-    let (mut failing, mut overflowing) = (Vec::new(), Vec::new());
+    let (mut failing, mut overflowing, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
     for (op, _) in run.suite.graph().op_kinds() {
         run.stop.check()?;
         let checker = Checker::new(run.suite, run.model, run.oracles, run.progress, run.stop);
@@ -59,6 +59,8 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
         let (told, alone): (Vec<Beyond>, Vec<Beyond>) =
             done.check.beyond.into_iter().partition(|b| groups.iter().any(|g| of_group(g, b)));
         overflowing.extend(alone);
+        let recorded = |made: &MadeFailure| groups.iter().any(|group| group.kernel == made.kernel);
+        unreached.extend(done.made.into_iter().filter(|made| !recorded(made)));
         for group in groups {
             let beyond: Vec<Beyond> = told.iter().filter(|b| of_group(&group, b)).cloned().collect();
             failing.push(Failing { op, group, beyond });
@@ -79,6 +81,7 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     for beyond in overflowing {
         overflows(run, &beyond);
     }
+    made::find(run, unreached)?;
     run.timed("explain what fails", start);
     Ok(())
 }
@@ -155,7 +158,7 @@ fn by_kernel(run: &Run<'_>, results: Vec<CaseResult>) -> Vec<Group> {
 }
 
 /// The nodes that run the same code at the same types as one of these.
-fn same_code(run: &Run<'_>, nodes: &[String]) -> Vec<String> {
+pub(crate) fn same_code(run: &Run<'_>, nodes: &[String]) -> Vec<String> {
     let graph = run.suite.graph();
     let hash = |id: NodeId| run.choices.hash(id);
     let faulty: HashSet<String> = nodes.iter().filter_map(|n| graph.find_node(n)).filter_map(hash).collect();

@@ -1,0 +1,78 @@
+//! Kernels that are right on every recorded call and wrong on one made of recorded values, for sizes that no run had.
+
+use crate::diagnose::Run;
+use crate::operators::same_code;
+use crate::report::{Fault, FaultKind};
+use crate::{explain, functions};
+use tapml_cause::Cause;
+use tapml_graph::{NodeId, Result};
+use tapml_migrate::MadeFailure;
+
+/// One fault for each kernel, explained by the first of its made calls that was judged.
+pub(crate) fn find(run: &mut Run<'_>, failures: Vec<MadeFailure>) -> Result<()> {
+    let mut kernels: Vec<(String, Vec<MadeFailure>)> = Vec::new();
+    for failure in failures {
+        match kernels.iter_mut().find(|(kernel, _)| *kernel == failure.kernel) {
+            Some((_, known)) => known.push(failure),
+            None => kernels.push((failure.kernel.clone(), vec![failure])),
+        }
+    }
+    for (_, failures) in kernels {
+        run.stop.check()?;
+        let fault = fault(run, &failures)?;
+        run.progress.note(&format!("{}: {}", fault.op, fault.cause));
+        run.barred.extend(fault.nodes.iter().cloned());
+        run.faults.push(fault);
+    }
+    Ok(())
+}
+
+fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
+    let names: Vec<String> = failures.iter().map(|f| run.name(f.case.node).to_string()).collect();
+    let nodes = same_code(run, &names);
+    let ids: Vec<NodeId> = nodes.iter().filter_map(|name| run.suite.graph().find_node(name)).collect();
+    let told = failures.iter().find(|f| f.outcome.is_ok()).unwrap_or(&failures[0]);
+    let mut fault = Fault::between(run, &ids, told.id());
+    fault.kind = FaultKind::Operator;
+    fault.failed = failures.len() as u64;
+    fault.worst_ratio = failures.iter().map(MadeFailure::ratio).fold(0.0, f64::max);
+    let regimes: Vec<&str> = failures.iter().map(|f| f.regime.as_str()).collect();
+    fault.evidence = format!(
+        "every recorded call is right on this platform, but {} made of recorded values for sizes that no run had is not: {}",
+        if failures.len() == 1 { "a call" } else { "calls" },
+        regimes.join("; ")
+    );
+    match &told.outcome {
+        Ok(judged) => {
+            fault.criterion = judged.criterion.name().into();
+            (fault.element, fault.pattern) =
+                (Some(judged.worst), judged.pattern.as_ref().map(|p| p.text.clone()).unwrap_or_default());
+            explain_call(run, told, &mut fault)?;
+        }
+        Err(error) => {
+            fault.criterion = error.kind().name().into();
+            (fault.cause, fault.certain, fault.fit) = (Cause::Crash.name().into(), true, 1.0);
+            fault.evidence += &format!("; the kernel could not be built or run: {error}");
+        }
+    }
+    Ok(fault)
+}
+
+/// Adds the cause of a made call that was judged.
+fn explain_call(run: &mut Run<'_>, made: &MadeFailure, fault: &mut Fault) -> Result<()> {
+    let call = &made.call;
+    fault.findings = explain::look(run, call, made.case.node)?.findings;
+    let observed = explain::repeats(run, call)?;
+    let exact = run.oracles.exact(call, 0)?;
+    let precision = run.choices.precision(made.case.node, &call.symbols)?;
+    if let Some(found) = explain::of_call(run, call, &exact, &observed, precision)? {
+        (fault.cause, fault.certain) = (found.cause.name().into(), found.certain);
+        (fault.fit, fault.tested) = (found.fit, found.tested);
+        fault.evidence += &format!("; {}", found.evidence);
+        fault.picture = Some(found.picture);
+    }
+    if let Some(poor) = functions::poor(run, made.case.node)?.filter(|_| !fault.certain) {
+        fault.evidence += &format!("; {poor}");
+    }
+    Ok(())
+}
