@@ -13,22 +13,30 @@ use crate::suite::Suite;
 use crate::whole::{ModelCheck, check_model};
 use std::collections::HashSet;
 use tapml_exec::{Fusing, Hybrid, LoadOptions, Phase, Platform, Side};
-use tapml_graph::{Graph, NodeId, Result, fusion};
+use tapml_graph::{Error, Graph, NodeId, Result};
 
 /// Why a fused operator is not looked at.
 const NOT_WHOLE: &str = "not every operator runs on the target, so that nothing is fused";
 /// Why a fused operator has no check.
 const NOT_REACHED: &str = "no recorded run reaches it: add a prompt that does";
 
-/// The fused operators of a composed suite, with the number of their nodes.
-pub(crate) fn fused_kinds(suite: &Suite) -> Vec<(&'static str, usize)> {
-    let kinds = suite.graph().op_kinds().into_iter();
-    kinds.filter(|(op, _)| fusion::find(op).is_some()).collect()
+/// The operators of composed suites that a graph does not have: fused ones, and what fusing leaves of operators that it
+/// takes apart. With the number of their nodes, in both phases together.
+pub(crate) fn composed_kinds(graph: &Graph, composed: &[Suite; 2]) -> Vec<(&'static str, usize)> {
+    let mut kinds: Vec<(&'static str, usize)> = Vec::new();
+    for (op, nodes) in composed.iter().flat_map(|suite| suite.graph().op_kinds()) {
+        match kinds.iter_mut().find(|(known, _)| *known == op) {
+            Some((_, count)) => *count += nodes,
+            None => kinds.push((op, nodes)),
+        }
+    }
+    kinds.retain(|(op, _)| is_composed(graph, op));
+    kinds
 }
 
-/// Whether an entry is that of a fused operator.
-pub(crate) fn is_fused(op: &str) -> bool {
-    fusion::find(op).is_some()
+/// Whether the calls of an operator are composed of recorded ones: the graph itself does not have it.
+pub(crate) fn is_composed(graph: &Graph, op: &str) -> bool {
+    graph.nodes().iter().all(|node| node.op.name() != op)
 }
 
 impl Migration<'_> {
@@ -40,16 +48,16 @@ impl Migration<'_> {
         ledger: &mut Ledger,
         composed: &[Suite; 2],
     ) -> Result<()> {
-        let whole = ledger.ops.iter().filter(|e| !is_fused(&e.op)).all(|e| e.state == OpState::Accepted);
+        let graph = self.suite.graph();
+        let mut plain = ledger.ops.iter().filter(|e| !is_composed(graph, &e.op));
+        let whole = plain.all(|e| e.state == OpState::Accepted);
         let mut passing: Vec<(usize, Hash)> = Vec::new();
-        for suite in composed {
-            for (op, nodes) in fused_kinds(suite) {
-                self.stop.check()?;
-                let Some(at) = ledger.ops.iter().position(|entry| entry.op == op) else { continue };
-                ledger.ops[at].nodes = nodes as u64;
-                if let Some(key) = self.fused_alone(folder, ledger, at, (suite, whole))? {
-                    passing.push((at, key));
-                }
+        for (op, nodes) in composed_kinds(graph, composed) {
+            self.stop.check()?;
+            let Some(at) = ledger.ops.iter().position(|entry| entry.op == op) else { continue };
+            ledger.ops[at].nodes = nodes as u64;
+            if let Some(key) = self.fused_alone(folder, ledger, at, (composed, whole))? {
+                passing.push((at, key));
             }
         }
         if passing.is_empty() {
@@ -72,30 +80,27 @@ impl Migration<'_> {
         folder: &LedgerFolder,
         ledger: &mut Ledger,
         at: usize,
-        (suite, whole): (&Suite, bool),
+        (composed, whole): (&[Suite; 2], bool),
     ) -> Result<Option<Hash>> {
         let op = ledger.ops[at].op.clone();
-        let own = |id: &NodeId| suite.graph().node(*id).op.name() == op;
-        let nodes: Vec<NodeId> = (0..suite.graph().nodes().len() as u32).map(NodeId).filter(own).collect();
-        let reached = nodes.iter().all(|&id| suite.covers(id));
+        let nodes = composed.each_ref().map(|suite| nodes_of(suite.graph(), &op));
+        let reached = composed.iter().zip(&nodes).all(|(suite, ids)| ids.iter().all(|&id| suite.covers(id)));
         if !whole || !reached {
             let reason = if whole { NOT_REACHED } else { NOT_WHOLE };
             let (op, nodes) = (op, ledger.ops[at].nodes);
             ledger.ops[at] = Entry { op, nodes, reason: Some(reason.into()), ..Entry::default() };
             return self.decided(folder, ledger, at).map(|()| None);
         }
-        let choices = Choices::of(suite.graph(), self.target, nodes.iter().copied())?;
-        let mut text = format!("fused {VERSION} {op} {} {:?}\n", suite.hash(), self.target.describe());
-        for &id in &nodes {
-            text += &format!("{} {:?}\n", suite.graph().node(id).name, choices.hash(id));
+        let mut text = format!("fused {VERSION} {op} {} {:?}\n", self.suite.hash(), self.target.describe());
+        for (suite, ids) in composed.iter().zip(&nodes) {
+            let choices = Choices::of(suite.graph(), self.target, ids.iter().copied())?;
+            for &id in ids {
+                text += &format!("{} {:?}\n", suite.graph().node(id).name, choices.hash(id));
+            }
         }
         let key = Hash::of(text.as_bytes());
         if ledger.ops[at].check_key != Some(key) || ledger.ops[at].check.is_none() {
-            self.progress
-                .stage(&format!("check {op}"), suite.cases().filter(|c| own(&c.node)).count() as u64);
-            let oracles = Oracles::new(self.oracles.budget());
-            let checker = Checker::new(suite, self.model, &oracles, self.progress, self.stop);
-            let check = checker.op(self.target, &op)?.check;
+            let check = self.composed_check(composed, &op)?;
             self.seconds.check += check.seconds;
             let entry = &mut ledger.ops[at];
             (entry.kernel, entry.seconds) = (check.kernel.clone(), check.seconds);
@@ -110,6 +115,25 @@ impl Migration<'_> {
         let entry = &mut ledger.ops[at];
         (entry.state, entry.reason) = (OpState::Rejected, Some(rejection(&check)));
         self.decided(folder, ledger, at).map(|()| None)
+    }
+
+    /// The check of an operator on its composed calls, of both phases if both have it.
+    fn composed_check(&mut self, composed: &[Suite; 2], op: &str) -> Result<OpCheck> {
+        let count = |suite: &Suite| {
+            suite.cases().filter(|case| suite.graph().node(case.node).op.name() == op).count() as u64
+        };
+        self.progress.stage(&format!("check {op}"), composed.iter().map(count).sum());
+        let mut found: Option<OpCheck> = None;
+        for suite in composed.iter().filter(|suite| count(suite) > 0) {
+            let oracles = Oracles::new(self.oracles.budget());
+            let checker = Checker::new(suite, self.model, &oracles, self.progress, self.stop);
+            let check = checker.op(self.target, op)?.check;
+            found = Some(match found {
+                Some(first) => first.and(check),
+                None => check,
+            });
+        }
+        found.ok_or_else(|| Error::bug(format!("no composed call of `{op}`")))
     }
 
     /// The check of the whole model on the target with these fused operators.
@@ -158,6 +182,12 @@ impl Migration<'_> {
         }
         Ok(())
     }
+}
+
+/// The nodes of an operator.
+fn nodes_of(graph: &Graph, op: &str) -> Vec<NodeId> {
+    let all = (0u32..).map(NodeId).zip(graph.nodes());
+    all.filter(|(_, node)| node.op.name() == op).map(|(id, _)| id).collect()
 }
 
 impl Entry {

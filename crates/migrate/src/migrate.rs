@@ -4,7 +4,7 @@
 use crate::carve::{CarveOptions, PromptInput, carve, steps};
 use crate::check::{Checker, composed_suites};
 use crate::choices::Choices;
-use crate::deploy::{deployed, fused_kinds, is_fused};
+use crate::deploy::{composed_kinds, deployed, is_composed};
 use crate::identity::{self, Hash, ModelIdentity};
 use crate::ledger::{Entry, KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
 use crate::noise::Limits;
@@ -110,7 +110,9 @@ pub fn migrate(
         evidence: Vec::new(),
         seconds,
     };
-    for i in (0..ledger.ops.len()).filter(|&i| !is_fused(&ledger.ops[i].op)).collect::<Vec<_>>() {
+    for i in
+        (0..ledger.ops.len()).filter(|&i| !is_composed(suite.graph(), &ledger.ops[i].op)).collect::<Vec<_>>()
+    {
         stop.check()?;
         run.op(&folder, &mut ledger, i, &choices)?;
     }
@@ -164,7 +166,7 @@ fn entries(graph: &Graph, composed: &[Suite; 2], old: Option<&Ledger>) -> Vec<En
     let known = |op: &str| old.and_then(|l| l.ops.iter().find(|e| e.op == op)).cloned();
     let kinds = graph.op_kinds().into_iter();
     kinds
-        .chain(composed.iter().flat_map(fused_kinds))
+        .chain(composed_kinds(graph, composed))
         .map(|(op, nodes)| {
             let entry = known(op).unwrap_or_default();
             Entry { op: op.into(), nodes: nodes as u64, state: OpState::Pending, reason: None, ..entry }

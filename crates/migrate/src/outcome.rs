@@ -1,6 +1,6 @@
 //! From the ledger to the report, and to the sentences in it.
 
-use crate::deploy::{is_fused, launch_coverage};
+use crate::deploy::{is_composed, launch_coverage};
 use crate::ledger::{Ledger, OpState};
 use crate::report::{
     Coverage, Deployed, MigrateReport, OpCheck, OpReport, Outcome, RegimeCount, SCHEMA, Seconds, SkippedNode,
@@ -77,7 +77,7 @@ pub(crate) fn report(
     let checks = ops.iter().filter_map(|o| Some((&o.op, o.check.as_ref()?)));
     let notes = checks.flat_map(|(op, check)| notes(op, check)).collect();
     // The calls of fused operators are composed of recorded ones, which count once.
-    let plain = ops.iter().filter(|o| !is_fused(&o.op));
+    let plain = ops.iter().filter(|o| !is_composed(suite.graph(), &o.op));
     MigrateReport {
         schema: SCHEMA,
         model: ledger.model.clone(),

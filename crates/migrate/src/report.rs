@@ -281,6 +281,46 @@ impl OpCheck {
     }
 }
 
+impl OpCheck {
+    /// Both checks of one operator as one: of its calls in decode and of those in prefill.
+    pub(crate) fn and(mut self, other: OpCheck) -> OpCheck {
+        let names = |a: &str, b: &str| {
+            let all: std::collections::BTreeSet<&str> = a.split('+').chain(b.split('+')).collect();
+            all.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join("+")
+        };
+        self.kernel = names(&self.kernel, &other.kernel);
+        self.kernel_hash = names(&self.kernel_hash, &other.kernel_hash);
+        self.accumulate = names(&self.accumulate, &other.accumulate);
+        (self.cases, self.failed) = (self.cases + other.cases, self.failed + other.failed);
+        let worse = |a: &Worst, b: &Worst| a.ratio.total_cmp(&b.ratio);
+        self.worst = self.worst.into_iter().chain(other.worst).max_by(worse);
+        self.seconds += other.seconds;
+        self.histogram.iter_mut().zip(other.histogram).for_each(|(own, more)| *own += more);
+        self.failures.extend(other.failures);
+        self.failures.truncate(MAX_FAILURES);
+        for kernel in other.kernels {
+            match self.kernels.iter_mut().find(|known| known.kernel == kernel.kernel) {
+                Some(known) => {
+                    (known.cases, known.failed) = (known.cases + kernel.cases, known.failed + kernel.failed);
+                    known.worst = known.worst.max(kernel.worst);
+                }
+                None => self.kernels.push(kernel),
+            }
+        }
+        self.findings.extend(other.findings);
+        self.skipped.extend(other.skipped);
+        self.unsupported = self.unsupported.or(other.unsupported);
+        self.source_ratio = self.source_ratio.into_iter().chain(other.source_ratio).reduce(f64::max);
+        self.undecided += other.undecided;
+        self.probes += other.probes;
+        self.beyond.extend(other.beyond);
+        self.made += other.made;
+        self.made_failures.extend(other.made_failures);
+        self.regimes.extend(other.regimes);
+        self
+    }
+}
+
 /// Whether a finding is a defect of the kernel, and not only a remark: a NaN may be wanted, a limit was met.
 pub fn is_defect(finding: &Finding) -> bool {
     use tapml_device::FindingKind::{LimitExceeded, NonFinite};

@@ -14,7 +14,7 @@ use tapml_exec::{CpuPlatform, DevicePlatform, Image, NOWHERE, Overrides};
 use tapml_graph::fuse;
 use tapml_import::safetensors::File;
 use tapml_import::{Checkpoint, ImageTokens};
-use tapml_migrate::report::Outcome;
+use tapml_migrate::report::{LaunchCount, Outcome};
 use tapml_migrate::{MigrateOptions, ModelIdentity, PromptInput, Quiet, Stop, migrate};
 use tapml_wgpu::WgpuDevice;
 
@@ -65,7 +65,12 @@ fn migrates(dir: &Path, device: Box<dyn Device>) -> Result<(), String> {
     let (prompts, stop) = (prompts(dir, checkpoint.image()), Stop::new());
     let done = migrate(&model, identity, &prompts, &mut source, &mut target, &options, &Quiet, &stop);
     let report = done.map_err(|e| e.to_string())?.report;
-    let whole = report.coverage.calls == report.coverage.checked && report.coverage.skipped.is_empty();
+    let coverage = &report.coverage;
+    let launched = |count: &LaunchCount| count.of > 0 && count.of == count.checked;
+    let whole = coverage.calls == coverage.checked
+        && coverage.skipped.is_empty()
+        && launched(&coverage.launches.prefill)
+        && launched(&coverage.launches.decode);
     match report.verdict == Outcome::Accepted && whole {
         true => Ok(()),
         false => {

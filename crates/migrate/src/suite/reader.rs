@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tapml_exec::{Call, Phase};
-use tapml_graph::{Bytes, Context, Error, Graph, Model, NodeId, Op, Origin, Result, Symbol, Tensor, ValueId};
+use tapml_graph::{Bytes, Context, Error, Graph, Model, NodeId, Origin, Result, Symbol, Tensor, ValueId};
 
 /// The manifest, the runs and the index may be this large; more is taken for a broken file.
 const MAX_TEXT: u64 = 2 << 30;
@@ -92,8 +92,9 @@ impl Suite {
         })
     }
 
-    /// The same recorded values as calls of another graph whose values have the same names, in the runs of one phase: its
-    /// fused operators, whose inputs and outputs are values of this suite's graph. A suite of single calls has none.
+    /// The same recorded values as calls of another graph whose values have the same names, in the runs of one phase: of its
+    /// operators that this suite's graph does not have, whose inputs and outputs are values of it. These are fused ones, and
+    /// what fusing leaves of operators that it takes apart. A suite of single calls has none.
     pub fn composed(&self, graph: Graph, phase: Phase) -> Result<Suite> {
         let places: Vec<Option<ValueId>> =
             graph.values().iter().map(|value| self.graph.find_value(&value.name)).collect();
@@ -115,8 +116,9 @@ impl Suite {
             given || frames[frame].values[value.0 as usize] != Slot::None
         };
         let mut only = HashSet::new();
-        let fused = (0u32..).map(NodeId).zip(graph.nodes()).filter(|(_, n)| matches!(n.op, Op::Fused(_)));
-        for (node, of) in fused.filter(|_| self.only.is_none()) {
+        let own: HashSet<&str> = self.graph.op_kinds().into_iter().map(|(op, _)| op).collect();
+        let new = (0u32..).map(NodeId).zip(graph.nodes()).filter(|(_, node)| !own.contains(node.op.name()));
+        for (node, of) in new.filter(|_| self.only.is_none()) {
             let runs = (0..frames.len()).filter(|&at| Phase::of_run(&frames[at].symbols) == phase);
             let whole = |&frame: &usize| of.inputs.iter().chain(&of.outputs).all(|&v| recorded(frame, v));
             only.extend(runs.filter(whole).map(|frame| Case { frame, node }));
