@@ -7,6 +7,7 @@ mod carve;
 mod check;
 mod choices;
 mod deploy;
+mod extremes;
 pub mod filter;
 mod hashes;
 mod html;

@@ -4,7 +4,7 @@
 use super::Fusion;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Origin, TensorType};
-use crate::op::Op;
+use crate::op::{Extreme, Op};
 use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use std::sync::Arc;
@@ -91,6 +91,12 @@ impl Fused {
     /// See [`crate::Operator::row_wise`].
     pub(crate) fn row_wise(&self) -> bool {
         self.body.nodes().iter().all(|node| node.op.row_wise())
+    }
+
+    /// See [`crate::Operator::extremes`]: those that every operator inside bears.
+    pub(crate) fn extremes(&self) -> &'static [Extreme] {
+        let bounded = self.body.nodes().iter().any(|node| node.op.extremes() == Extreme::BOUNDED);
+        if bounded { Extreme::BOUNDED } else { Extreme::ALL }
     }
 }
 

@@ -13,11 +13,13 @@ use std::fmt::Debug;
 mod activation;
 mod broadcast;
 mod elementwise;
+mod extreme;
 mod packing;
 mod sample;
 mod shape;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
+pub use extreme::Extreme;
 pub use gelu::GeluForm;
 pub use packing::{PACKED_BITS, Packing, float8};
 pub use position_scale::PositionForm;
@@ -50,6 +52,11 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     /// whole weights, and on nothing else: not on the symbols, not on other rows.
     fn row_wise(&self) -> bool {
         false
+    }
+
+    /// The kinds of rows that its kernels must bear beside recorded ones.
+    fn extremes(&self) -> &'static [Extreme] {
+        Extreme::ALL
     }
 }
 
@@ -138,6 +145,11 @@ macro_rules! operators {
             /// See [`Operator::row_wise`].
             pub fn row_wise(&self) -> bool {
                 match self { $(Op::$ty(op) => op.row_wise(),)+ Op::Fused(op) => op.row_wise() }
+            }
+
+            /// See [`Operator::extremes`].
+            pub fn extremes(&self) -> &'static [Extreme] {
+                match self { $(Op::$ty(op) => op.extremes(),)+ Op::Fused(op) => op.extremes() }
             }
         }
     };

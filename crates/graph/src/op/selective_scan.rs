@@ -1,7 +1,7 @@
 //! `selective_scan`: the recurrence of Mamba-2, a state space whose matrices depend on the token.
 
 use super::shape::{expect_dim, expect_inputs, expect_same, expect_state, expect_vector, matrix};
-use super::{Fill, Operator, Sample};
+use super::{Extreme, Fill, Operator, Sample};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -81,5 +81,9 @@ impl Operator for SelectiveScan {
             case("one of everything", 4, [1, 1, 1, 1], f32, f32, f32),
             case("f16", 4, [4, 16, 2, 8], f16, f16, f16),
         ]
+    }
+
+    fn extremes(&self) -> &'static [Extreme] {
+        Extreme::BOUNDED
     }
 }

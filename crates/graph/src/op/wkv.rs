@@ -1,7 +1,7 @@
 //! `wkv`: the recurrence of RWKV-5 and RWKV-6, linear attention whose state decays by key channel.
 
 use super::shape::{expect_heads, expect_inputs, expect_same, expect_state, expect_vector, matrix};
-use super::{Fill, Operator, Sample};
+use super::{Extreme, Fill, Operator, Sample};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -67,5 +67,9 @@ impl Operator for Wkv {
             case("one channel", 4, [3, 1], f32, (f32, "n,w"), f32),
             case("f16", 4, [2, 16], f16, (f16, "n,w"), f16),
         ]
+    }
+
+    fn extremes(&self) -> &'static [Extreme] {
+        Extreme::BOUNDED
     }
 }

@@ -1,7 +1,7 @@
 //! `wkv7`: the recurrence of RWKV-7, a delta rule with decay by key channel.
 
 use super::shape::{expect_heads, expect_inputs, expect_same, expect_state, matrix};
-use super::{Fill, Operator, Sample};
+use super::{Extreme, Fill, Operator, Sample};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::Result;
@@ -64,5 +64,9 @@ impl Operator for Wkv7 {
             case("one channel", 4, [3, 1], DType::F32),
             case("f16", 4, [2, 16], DType::F16),
         ]
+    }
+
+    fn extremes(&self) -> &'static [Extreme] {
+        Extreme::BOUNDED
     }
 }

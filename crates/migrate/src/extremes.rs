@@ -1,0 +1,126 @@
+//! Rows that no prompt gives: zeros, tiny and large numbers, ties, one dominant element, as the operator declares them
+//! ([`Extreme`]). A norm that divides by the length of a row without its `eps` is right on every recorded row, and so are
+//! scores whose maximum was not subtracted.
+//!
+//! Rows follow each other in the order of the kinds, each input one further on, so that kinds meet; the numbers are
+//! recorded ones, scaled. Magnitudes stay far from what the dtype can hold: only a formula that leaves the range on its
+//! way fails.
+
+use tapml_exec::Call;
+use tapml_graph::op::Extreme;
+use tapml_graph::{DType, Result, Symbol, Tensor};
+
+/// Factors for one dtype.
+struct Scales {
+    tiny: f64,
+    large: f64,
+    dominant: f64,
+    /// Scaled numbers stay below this one, unless recorded ones are already beyond it.
+    most: f64,
+}
+
+impl Scales {
+    fn of(dtype: DType) -> Scales {
+        match dtype {
+            DType::F16 => Scales { tiny: 2f64.powi(-8), large: 8.0, dominant: 32.0, most: 1024.0 },
+            _ => Scales { tiny: 2f64.powi(-20), large: 64.0, dominant: 1024.0, most: 2f64.powi(20) },
+        }
+    }
+}
+
+/// How many calls it takes until every kind was in every input: one of several rows, or one for each kind.
+pub fn count(call: &Call) -> usize {
+    let kinds = call.op.extremes().len();
+    let rows = call.symbols.get(Symbol::N).unwrap_or(1);
+    if rows >= kinds as u64 { 1 } else { kinds }
+}
+
+/// The call with such rows in each input that is no weight and has numbers; `None` if there is none. `shift` is the kind
+/// of the first row.
+pub fn of(call: &Call, shift: usize) -> Result<Option<Call>> {
+    let kinds = call.op.extremes();
+    let mut inputs = call.inputs.clone();
+    let mut changed = false;
+    for (at, input) in inputs.iter_mut().enumerate() {
+        let own = call.weights[at].is_none() && input.dtype().is_float() && !input.is_empty();
+        let several = input.shape().len() > 1;
+        if own && several {
+            *input = rows(input, kinds, shift + at)?;
+            changed = true;
+        }
+    }
+    Ok(changed.then(|| Call { inputs, ..call.clone() }))
+}
+
+fn rows(input: &Tensor, kinds: &[Extreme], shift: usize) -> Result<Tensor> {
+    let (width, scales) = (input.row_len().max(1), Scales::of(input.dtype()));
+    let mut values = input.to_f64();
+    for (row, values) in values.chunks_mut(width).enumerate() {
+        let largest = values.iter().fold(0f64, |most, v| most.max(v.abs()));
+        let within = |factor: f64| factor.min(scales.most / largest.max(f64::MIN_POSITIVE)).max(1.0);
+        match kinds[(row + shift) % kinds.len()] {
+            Extreme::Zeros => values.fill(0.0),
+            Extreme::Tiny => values.iter_mut().for_each(|v| *v *= scales.tiny),
+            Extreme::Large => {
+                let factor = within(scales.large);
+                values.iter_mut().for_each(|v| *v *= factor);
+            }
+            Extreme::Ties => {
+                let first = values[0];
+                values.fill(first);
+            }
+            Extreme::Dominant => values[row % width] *= within(scales.dominant),
+        }
+    }
+    Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_graph::op::RmsNorm;
+    use tapml_graph::{Dim, Symbols, TensorType};
+
+    fn call(rows: usize) -> Call {
+        let ty = TensorType::new(DType::F16, [Dim::symbol(Symbol::N), Dim::from(4usize)]);
+        let values = (0..rows * 4).map(|i| 1.0 + i as f64 / 8.0).collect::<Vec<_>>();
+        let w = TensorType::new(DType::F32, [4usize]);
+        Call {
+            node: "norm".into(),
+            op: RmsNorm::new(1e-6).into(),
+            symbols: Symbols::np(rows as u64, 0),
+            inputs: vec![
+                Tensor::from_f64(DType::F16, vec![rows, 4], &values).unwrap(),
+                Tensor::from_f32(vec![4], vec![1.0; 4]).unwrap(),
+            ],
+            input_types: vec![ty.clone(), w],
+            weights: vec![None, Some("w".into())],
+            output_types: vec![ty],
+        }
+    }
+
+    #[test]
+    fn every_kind_has_a_row_and_weights_stay() {
+        let recorded = call(5);
+        assert_eq!(count(&recorded), 1);
+        let made = of(&recorded, 0).unwrap().unwrap();
+        let values = made.inputs[0].to_f64();
+        let row = |at: usize| &values[at * 4..][..4];
+        assert_eq!(row(0), [0.0; 4]);
+        assert_eq!(row(1)[0], 1.5 / 256.0);
+        assert_eq!(row(2)[0], 16.0);
+        assert_eq!(row(3), [2.5; 4]);
+        assert_eq!((row(4)[0], row(4)[1]), (96.0, 3.125));
+        assert_eq!(made.inputs[1].to_f64(), [1.0; 4]);
+        made.check().unwrap();
+    }
+
+    #[test]
+    fn one_row_takes_a_call_for_each_kind_and_large_numbers_stay_in_range() {
+        let mut recorded = call(1);
+        assert_eq!(count(&recorded), 5);
+        assert_eq!(of(&recorded, 3).unwrap().unwrap().inputs[0].to_f64(), [1.0; 4]);
+        recorded.inputs[0] = Tensor::from_f64(DType::F16, vec![1, 4], &[2000.0, 1.0, 1.0, 1.0]).unwrap();
+        assert_eq!(of(&recorded, 2).unwrap().unwrap().inputs[0].to_f64()[0], 2000.0);
+    }
+}
