@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Makes the golden files that the importer's tests compare with, by public implementations on the CPU in float32.
 
-    python3 tools/goldens/goldens.py golden --model models/llama --first 8 --out tests/goldens/llama/golden.safetensors
+    python3 tools/goldens/goldens.py golden --model models/llama --rows 1 --first 2 \\
+        --out tests/goldens/llama/golden.safetensors
     python3 tools/goldens/goldens.py golden --model models/llama_draft --rows 1 --first 1 \\
         --out tests/goldens/llama_draft/golden.safetensors
     python3 tools/goldens/goldens.py tiny --out tests/goldens [--only NAME ...]

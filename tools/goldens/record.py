@@ -7,15 +7,10 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-# Positions at which a long text keeps what the final norm gives.
-LAST = 56
+from kept import LAST, spread
+
 # A logit of a step over the cache that differs by more from that of the whole text: the two differ by design.
 SAME_LOGIT = 1e-3
-
-
-def spread(length, rows):
-    """`rows` positions of a text, the last one included."""
-    return sorted({round((i + 1) * length / min(rows, length)) - 1 for i in range(min(rows, length))})
 
 
 def greedy(model, ids, steps):

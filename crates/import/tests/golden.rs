@@ -1,5 +1,5 @@
-//! Imported models against public implementations in f32: logits at every position, hidden states after every layer,
-//! greedy text, and decoding step by step against prefill. `tools/goldens/` made the golden files and says what is in
+//! Imported models against public implementations in f32: logits at every position (of a long text at the last ones),
+//! hidden states after every layer, greedy text, and decoding step by step against prefill. `tools/goldens/` made the golden files and says what is in
 //! them. Every folder below `tests/goldens/` with a golden is checked: one with a `config.json` is a checkpoint itself,
 //! the others belong to trained models of the same name.
 
