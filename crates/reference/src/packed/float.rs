@@ -1,6 +1,7 @@
 //! Products of few rows with numbers of 8 bits.
 
-use super::{BLOCK, Block};
+use super::BLOCK;
+use super::few::Block;
 use pulp::Simd;
 
 impl Block<'_> {
