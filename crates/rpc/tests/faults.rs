@@ -5,6 +5,7 @@
 mod common;
 
 use common::outer::Outer;
+use common::proxy::Proxy;
 use common::{Running, count, listed, quick};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -480,37 +481,4 @@ fn tls_is_spoken_with_a_certificate_that_the_client_was_given() {
     address.tls = true;
     assert!(RemoteDevice::open(&address).is_err());
     serves_on(&plain);
-}
-
-/// Passes bytes on until it is cut.
-struct Proxy {
-    port: u16,
-    cut: std::sync::mpsc::Sender<()>,
-    thread: std::thread::JoinHandle<()>,
-}
-
-impl Proxy {
-    fn start(to: u16) -> Proxy {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let (cut, wait) = std::sync::mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let (client, _) = listener.accept().unwrap();
-            let agent = TcpStream::connect(("127.0.0.1", to)).unwrap();
-            let pass = |from: &TcpStream, to: &TcpStream| {
-                let (mut from, mut to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                std::thread::spawn(move || drop(std::io::copy(&mut from, &mut to)))
-            };
-            let _threads = [pass(&client, &agent), pass(&agent, &client)];
-            wait.recv().unwrap();
-            client.shutdown(std::net::Shutdown::Both).unwrap();
-            agent.shutdown(std::net::Shutdown::Both).unwrap();
-        });
-        Proxy { port, cut, thread }
-    }
-
-    fn cut(self) {
-        self.cut.send(()).unwrap();
-        self.thread.join().unwrap();
-    }
 }

@@ -2,7 +2,9 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used)]
 
+pub mod hubs;
 pub mod outer;
+pub mod proxy;
 
 use std::net::SocketAddr;
 use std::path::Path;

@@ -1,0 +1,146 @@
+//! A client's time in the queue, until it has leased a device.
+
+use super::Guest;
+use crate::hub::registry::{Lease, Want};
+use crate::hub::{House, gone, is_tick, lock};
+use crate::wire::limits::{BEAT, SILENCE};
+use crate::wire::{self, Reply, Request};
+use std::time::{Duration, Instant};
+use tapml_graph::{Error, ErrorKind, Result};
+use tungstenite::Message;
+
+/// How long a client waits for a device that no agent offers, unless it says otherwise: agents that have lost their hub
+/// come back within this.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+impl House {
+    /// Puts a client into the queue; its number there.
+    pub(super) fn enqueue(&self, name: &str, priority: i32) -> u64 {
+        let mut registry = lock(&self.registry);
+        let id = registry.enqueue(Want::parse(name), priority);
+        let since = registry.since(id);
+        drop(registry);
+        if let Some(shared) = &self.shared {
+            shared.put_waiter(id, name, priority, since);
+        }
+        id
+    }
+}
+
+impl Guest<'_> {
+    /// This client waits no more.
+    pub(super) fn dequeue(&self) {
+        lock(&self.house.registry).dequeue(self.id);
+        if let (Some(shared), true) = (&self.house.shared, self.id > 0) {
+            shared.remove_waiter(self.id);
+        }
+    }
+
+    /// Gives the device back.
+    pub(super) fn release(&mut self) {
+        lock(&self.house.registry).release(self.id);
+        if let (Some(shared), Some(claim)) = (&self.house.shared, self.claim.take()) {
+            shared.table.remove(&claim);
+        }
+    }
+
+    /// Leases a device if one is free that nobody before this client can take.
+    fn lease(&mut self) -> Option<Lease> {
+        let lease = self.house.known().lease(self.id)?;
+        let Some(shared) = &self.house.shared else { return Some(lease) };
+        match shared.claim(&lease, self.id) {
+            Ok(Some(key)) => {
+                self.claim = Some(key);
+                return Some(lease);
+            }
+            Ok(None) => log::debug!("{}: another hub was faster", lease.place),
+            // Without the broker nobody knows who has what: the client waits.
+            Err(error) => log::debug!("{}: {error}", lease.place),
+        }
+        lock(&self.house.registry).release(self.id);
+        None
+    }
+
+    /// Waits until this client's turn has come.
+    pub(super) fn queue(&mut self) -> Result<Lease> {
+        loop {
+            if self.house.stopped() {
+                return Err(Error::new(ErrorKind::Unavailable, "the hub is being stopped"));
+            }
+            if let Some(lease) = self.lease() {
+                return Ok(lease);
+            }
+            let prospects = self.house.known().prospects(self.id);
+            let waited = self.since.elapsed();
+            let limit = match (self.hello.wait_ms, prospects.devices) {
+                (0, 0) if !self.refusals.is_empty() => Duration::ZERO,
+                (0, 0) => PATIENCE,
+                (0, _) => Duration::MAX,
+                (wait, _) => Duration::from_millis(wait),
+            };
+            if waited >= limit {
+                return Err(self.in_vain(prospects.devices));
+            }
+            self.tell_place(wire::Queued { place: prospects.place, devices: prospects.devices })?;
+            self.look()?;
+        }
+    }
+
+    fn in_vain(&self, devices: u32) -> Error {
+        let known: Vec<String> =
+            self.house.known().list().into_iter().take(16).map(|offer| offer.name).collect();
+        let asked = self.hello.target.escape_debug();
+        let text = match devices {
+            0 if !self.refusals.is_empty() => {
+                format!("no device for `{asked}`: {}", self.refusals.join("; "))
+            }
+            0 => format!("no agent at the hub offers `{asked}`"),
+            n => format!("none of {n} devices for `{asked}` became free in time"),
+        };
+        let hint = match known.as_slice() {
+            [] => {
+                "no agent has dialled in: `tapml device serve --hub URL`, or open the hub's page in a browser"
+                    .into()
+            }
+            _ => format!("there are: {}", known.join(", ")),
+        };
+        Error::new(ErrorKind::Unavailable, text).with_hint(hint)
+    }
+
+    /// Tells the client its place if it has changed, and now and then, so that it knows the hub is there.
+    fn tell_place(&mut self, queued: wire::Queued) -> Result<()> {
+        if self.told.as_ref().is_some_and(|(when, told)| *told == queued && when.elapsed() < BEAT) {
+            return Ok(());
+        }
+        self.say(0, Reply::Queued(queued.clone()))?;
+        self.told = Some((Instant::now(), queued));
+        self.link.ping().map_err(|e| gone(&e))
+    }
+
+    /// Looks for a tick whether the waiting client says something.
+    fn look(&mut self) -> Result<()> {
+        match self.socket.read() {
+            Ok(Message::Binary(bytes)) => {
+                self.heard = Instant::now();
+                let message = wire::decode_request(bytes)?;
+                match message.request {
+                    Some(Request::Ping(_)) => self.say(message.seq, Reply::Pong(wire::Pong {})),
+                    Some(Request::Cancel(_)) => {
+                        Err(Error::new(ErrorKind::Interrupted, "given up while waiting for a device"))
+                    }
+                    _ => Err(Error::invalid("a request came before the welcome")),
+                }
+            }
+            Ok(Message::Close(_)) => Err(gone(&"closed while it waited")),
+            Ok(_) => {
+                self.heard = Instant::now();
+                Ok(())
+            }
+            Err(error) if is_tick(&error) => match self.heard.elapsed() > SILENCE {
+                true => Err(gone(&format!("silent for {} s", SILENCE.as_secs()))),
+                false => Ok(()),
+            },
+            Err(error) => Err(gone(&error)),
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Names of devices, and which of them a client asks for.
+
+/// Words of platforms: an agent may not be named so.
+pub(super) const WORDS: [&str; 9] =
+    ["cpu", "emulator", "vulkan", "metal", "dx12", "cuda", "hip", "opencl", "webgpu"];
+
+/// An agent and one of its devices.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Place {
+    /// The agent's name.
+    pub agent: String,
+    /// The device's name at the agent.
+    pub device: String,
+}
+
+impl std::fmt::Display for Place {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}/{}", self.agent, self.device)
+    }
+}
+
+/// What a client asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Want {
+    /// This device.
+    Exactly(Place),
+    /// Any device of a platform.
+    Platform(String),
+    /// Any device of an agent.
+    Agent(String),
+}
+
+impl Want {
+    /// Reads `AGENT/DEVICE`, a platform's word, or `AGENT`.
+    pub fn parse(name: &str) -> Want {
+        match name.split_once('/') {
+            Some((agent, device)) => Want::Exactly(Place { agent: agent.into(), device: device.into() }),
+            None if WORDS.contains(&name) => Want::Platform(name.into()),
+            None => Want::Agent(name.into()),
+        }
+    }
+
+    /// Whether this device is such.
+    pub(super) fn suits(&self, place: &Place) -> bool {
+        match self {
+            Want::Exactly(exact) => exact == place,
+            Want::Platform(word) => place.device.split(':').next() == Some(word),
+            Want::Agent(agent) => place.agent == *agent,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_name_a_device_a_platform_or_an_agent() {
+        let exact = Place { agent: "lab3".into(), device: "vulkan:1".into() };
+        assert_eq!(Want::parse("lab3/vulkan:1"), Want::Exactly(exact.clone()));
+        assert!(Want::parse("vulkan").suits(&exact) && Want::parse("lab3").suits(&exact));
+        assert!(!Want::parse("webgpu").suits(&exact) && !Want::parse("lab3/vulkan").suits(&exact));
+    }
+}
