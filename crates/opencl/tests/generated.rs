@@ -1,7 +1,7 @@
 //! Generated shaders on OpenCL and on the emulator: every word is the same, also where indices leave their arrays.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../../wgpu/tests/differential/generate.rs"]
+#[path = "../../wgpu/tests/differential/generate/mod.rs"]
 mod generate;
 #[path = "../../wgpu/tests/differential/harness.rs"]
 mod harness;
