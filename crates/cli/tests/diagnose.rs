@@ -3,16 +3,13 @@
 
 mod common;
 
-use common::{carved, draft, json, kernel, prompts, stderr, tapml};
+use common::{carved, changed_kernel, diagnosing, draft, json, prompts, stderr, stops, tapml};
 use std::path::Path;
-use std::process::{Command, Stdio};
-use std::time::{Duration, Instant};
+use std::process::Command;
+use std::time::Duration;
 
 fn wrong_rope(folder: &Path) -> String {
-    let file = kernel(folder, "rope");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("b * cosine + a * sine", "b * cosine - a * sine")).unwrap();
-    format!("rope={}", file.display())
+    changed_kernel(folder, "rope", ["b * cosine + a * sine", "b * cosine - a * sine"])
 }
 
 #[test]
@@ -114,21 +111,8 @@ fn what_cannot_be_done_is_told_before_anything_runs() {
 fn a_request_to_stop_ends_it() {
     let folder = tempfile::tempdir().unwrap();
     let suite = carved(folder.path());
-    let child = Command::new(assert_cmd::cargo::cargo_bin("tapml"))
-        .args(["diagnose", &draft(), "--target", "emulator", "--repeats", "900", "--suite"])
-        .arg(&suite)
-        .current_dir(folder.path())
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let child = diagnosing(folder.path(), &["--target", "emulator", "--repeats", "900"], &suite);
     std::thread::sleep(Duration::from_millis(1500));
-    let start = Instant::now();
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("stopped on request"), "{text}");
-    assert!(start.elapsed() < Duration::from_secs(60));
+    stops(child, Duration::from_secs(60));
     assert!(!folder.path().join(".tapml").exists(), "half a report was written");
 }

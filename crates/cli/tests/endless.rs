@@ -3,17 +3,13 @@
 
 mod common;
 
-use common::{carved, draft, json, kernel, tapml};
+use common::{carved, changed_kernel, diagnosing, draft, json, stops, tapml};
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A `rope` that goes round for ever.
 fn endless(folder: &Path) -> String {
-    let file = kernel(folder, "rope");
-    let text = std::fs::read_to_string(&file).unwrap();
-    std::fs::write(&file, text.replace("i < 4u; i++", "i < 4u; i += 0u")).unwrap();
-    format!("rope={}", file.display())
+    changed_kernel(folder, "rope", ["i < 4u; i++", "i < 4u; i += 0u"])
 }
 
 #[test]
@@ -40,21 +36,8 @@ fn a_kernel_that_never_ends_is_a_fault_with_its_line() {
 fn the_first_request_to_stop_ends_a_diagnosis_within_such_a_kernel() {
     let folder = tempfile::tempdir().unwrap();
     let (path, suite, rope) = (folder.path(), carved(folder.path()), endless(folder.path()));
-    let child = Command::new(assert_cmd::cargo::cargo_bin("tapml"))
-        .args(["diagnose", &draft(), "--target", "emulator?timeout=600", "--operators", "--kernel", &rope])
-        .arg("--suite")
-        .arg(&suite)
-        .current_dir(path)
-        .stderr(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn()
-        .unwrap();
+    let arguments = ["--target", "emulator?timeout=600", "--operators", "--kernel", &rope];
+    let child = diagnosing(path, &arguments, &suite);
     std::thread::sleep(Duration::from_secs(4));
-    let start = Instant::now();
-    Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
-    let output = child.wait_with_output().unwrap();
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(2), "{text}");
-    assert!(text.contains("stopped on request"), "{text}");
-    assert!(start.elapsed() < Duration::from_millis(3500), "{:?}", start.elapsed());
+    stops(child, Duration::from_millis(3500));
 }

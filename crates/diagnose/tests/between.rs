@@ -4,16 +4,15 @@
 mod common;
 
 use common::faulty::{Faulty, Wrong};
-use common::{Carved, carved_model, diagnosed, diagnosed_with, emulator, only, overrides, tiny};
+use common::{
+    Carved, carved_model, diagnosed, diagnosed_platform, diagnosed_with, emulator, only, overrides, tiny,
+};
 use std::collections::HashMap;
 use tapml_device::Finding;
-use tapml_diagnose::{DiagnoseOptions, Subject};
-use tapml_exec::{
-    Call, CpuPlatform, DevicePlatform, KernelChoice, Loaded, Phase, Platform, PlatformInfo, Sink,
-};
+use tapml_diagnose::DiagnoseOptions;
+use tapml_exec::{Call, DevicePlatform, KernelChoice, Loaded, Phase, Platform, PlatformInfo, Sink};
 use tapml_graph::op::{Add, Embedding, LastRow, Linear};
 use tapml_graph::{Builder, DType, Dim, Model, Op, Result, Symbol, Symbols, Tensor, TensorType};
-use tapml_migrate::{Quiet, Stop};
 
 #[test]
 fn a_right_device_has_no_faults() {
@@ -159,18 +158,8 @@ fn without_a_look_at_values_the_smallest_set_of_nodes_that_fails_together_is_fou
     let wrong = Wrong::Dispatch(layer("self_attn.rope_q"));
     let device = Box::new(Faulty::new(emulator(""), wrong));
     let mut target = Blind(DevicePlatform::new(device, overrides(&[])));
-    let mut source = CpuPlatform::new();
-    let subject = Subject {
-        suite: &carved.suite,
-        model: &carved.model,
-        oracles: &carved.oracles,
-        source: &mut source,
-        target: &mut target,
-        checker: None,
-        overrides: &overrides(&[]),
-        reopen: None,
-    };
-    let found = tapml_diagnose::diagnose(subject, &DiagnoseOptions::default(), &Quiet, &Stop::new()).unwrap();
+    let options = DiagnoseOptions::default();
+    let found = diagnosed_platform(&carved, &mut target, None, &overrides(&[]), None, &options);
     let fault = only(&found);
     assert_eq!(fault.cause, "unknown");
     // The dispatch is lost only in one list with the embedding, so all between the two must be on the target.

@@ -4,11 +4,10 @@
 
 mod common;
 
-use common::{carved, changed, draft, emulator, overrides, tiny};
+use common::{carved, changed, diagnosed_platform, draft, emulator, overrides, tiny, two_wrong_kernels};
 use std::path::Path;
-use tapml_diagnose::{DiagnoseOptions, Diagnosis, Subject, diagnose, html};
-use tapml_exec::{CpuPlatform, DevicePlatform, Overrides, Platform};
-use tapml_migrate::{Quiet, Stop};
+use tapml_diagnose::{DiagnoseOptions, Diagnosis, html};
+use tapml_exec::{DevicePlatform, Overrides, Platform};
 
 /// Operators alone, without harm.
 fn plain() -> DiagnoseOptions {
@@ -17,21 +16,11 @@ fn plain() -> DiagnoseOptions {
 
 /// A diagnosis of an emulator with these options, which can be opened once more.
 fn found(carved: &common::Carved, device: &str, kernels: &Overrides, options: &DiagnoseOptions) -> Diagnosis {
-    let mut source = CpuPlatform::new();
-    let mut target = DevicePlatform::new(emulator(device), kernels.clone());
+    let open = |kernels| DevicePlatform::new(emulator(device), kernels);
+    let mut target = open(kernels.clone());
     let mut checker = DevicePlatform::new(emulator("check=all"), kernels.clone());
-    let reopen = |kernels| Ok(Box::new(DevicePlatform::new(emulator(device), kernels)) as Box<dyn Platform>);
-    let subject = Subject {
-        suite: &carved.suite,
-        model: &carved.model,
-        oracles: &carved.oracles,
-        source: &mut source,
-        target: &mut target,
-        checker: Some(&mut checker as &mut dyn Platform),
-        overrides: kernels,
-        reopen: Some(&reopen),
-    };
-    diagnose(subject, options, &Quiet, &Stop::new()).unwrap()
+    let reopen = |kernels| Ok(Box::new(open(kernels)) as Box<dyn Platform>);
+    diagnosed_platform(carved, &mut target, Some(&mut checker), kernels, Some(&reopen), options)
 }
 
 #[test]
@@ -149,10 +138,7 @@ fn a_function_of_the_device_that_is_poor_is_told() {
 #[test]
 fn the_page_orders_faults_by_harm_and_says_how_sure_it_is() {
     let carved = draft();
-    let kernels = overrides(&[
-        ("rms_norm", &[("/ f32(K) + EPS", "/ f32(K - 1u) + EPS")]),
-        ("rope", &[("b * cosine + a * sine", "b * cosine - a * sine")]),
-    ]);
+    let kernels = two_wrong_kernels();
     let options = DiagnoseOptions { between: false, audit: false, ..DiagnoseOptions::default() };
     let mut found = found(&carved, "", &kernels, &options);
     assert_eq!(found.faults.iter().map(|f| f.op.as_str()).collect::<Vec<_>>(), ["rms_norm", "rope"]);

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Carved, carved_model, diagnosed, draft, emulator, overrides, tiny};
+use common::{Carved, carved_model, diagnosed, draft, emulator, overrides, tiny, two_wrong_kernels};
 use std::collections::HashMap;
 use tapml_diagnose::{DiagnoseOptions, FaultKind};
 use tapml_exec::{DevicePlatform, Overrides, Platform};
@@ -12,10 +12,7 @@ use tapml_graph::{Bytes, DType, Model, Tensor};
 #[test]
 fn several_wrong_kernels_are_found_in_one_run_and_the_others_are_clean() {
     let carved = draft();
-    let kernels = overrides(&[
-        ("rms_norm", &[("/ f32(K) + EPS", "/ f32(K - 1u) + EPS")]),
-        ("rope", &[("b * cosine + a * sine", "b * cosine - a * sine")]),
-    ]);
+    let kernels = two_wrong_kernels();
     let options = DiagnoseOptions { between: false, ..DiagnoseOptions::default() };
     let found = diagnosed(&carved, emulator(""), &kernels, &options);
     let ops: Vec<&str> = found.faults.iter().map(|f| f.op.as_str()).collect();

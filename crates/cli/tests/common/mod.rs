@@ -8,7 +8,7 @@ use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// The command, in a folder of the test's own.
 pub fn tapml(folder: &Path) -> Command {
@@ -61,6 +61,33 @@ pub fn kernel(folder: &Path, op: &str) -> PathBuf {
     let path = folder.join(format!("{op}.wgsl"));
     std::fs::write(&path, &kernel.desc().unwrap().source.text).unwrap();
     path
+}
+
+/// A kernel file with the text of a built-in kernel, this piece of it replaced, as `--kernel` takes it.
+pub fn changed_kernel(folder: &Path, op: &str, [old, new]: [&str; 2]) -> String {
+    let file = kernel(folder, op);
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(old), "{op} has no `{old}`");
+    std::fs::write(&file, text.replace(old, new)).unwrap();
+    format!("{op}={}", file.display())
+}
+
+/// `tapml diagnose` of the small model with these arguments, in the background.
+pub fn diagnosing(folder: &Path, arguments: &[&str], suite: &Path) -> Child {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tapml"));
+    command.args(["diagnose", &draft(), "--suite"]).arg(suite).args(arguments).current_dir(folder);
+    command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+/// Asks a command to stop, which must do so with code 2, say so, and take less than this.
+pub fn stops(child: Child, within: Duration) {
+    let start = Instant::now();
+    std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
+    let output = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert!(text.contains("stopped on request"), "{text}");
+    assert!(start.elapsed() < within, "{:?}", start.elapsed());
 }
 
 /// `tapml device serve` on a free port.

@@ -6,7 +6,7 @@ pub mod faulty;
 
 use std::path::Path;
 use tapml_device::Device;
-use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Subject, diagnose};
+use tapml_diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Reopen, Subject, diagnose};
 use tapml_emulator::{Emulator, Options};
 use tapml_exec::{CpuPlatform, DevicePlatform, Overrides, Platform};
 use tapml_graph::{DType, Model, fuse};
@@ -89,6 +89,22 @@ pub fn overrides(kernels: &[(&str, &[(&str, &str)])]) -> Overrides {
     overrides
 }
 
+/// Diagnoses a target with these kernels.
+pub fn diagnosed_platform(
+    carved: &Carved,
+    target: &mut dyn Platform,
+    checker: Option<&mut dyn Platform>,
+    overrides: &Overrides,
+    reopen: Option<&Reopen<'_>>,
+    options: &DiagnoseOptions,
+) -> Diagnosis {
+    let mut source = CpuPlatform::new();
+    let Carved { suite, model, oracles, .. } = carved;
+    let checker = checker.map(|checker| checker as &mut dyn Platform);
+    let subject = Subject { suite, model, oracles, source: &mut source, target, checker, overrides, reopen };
+    diagnose(subject, options, &Quiet, &Stop::new()).unwrap()
+}
+
 /// Diagnoses a device with these kernels; an emulator with all checks and the same kernels helps.
 pub fn diagnosed(
     carved: &Carved,
@@ -96,20 +112,17 @@ pub fn diagnosed(
     overrides: &Overrides,
     options: &DiagnoseOptions,
 ) -> Diagnosis {
-    let mut source = CpuPlatform::new();
     let mut target = DevicePlatform::new(device, overrides.clone());
     let mut checker = DevicePlatform::new(emulator("check=all"), overrides.clone());
-    let subject = Subject {
-        suite: &carved.suite,
-        model: &carved.model,
-        oracles: &carved.oracles,
-        source: &mut source,
-        target: &mut target,
-        checker: Some(&mut checker as &mut dyn Platform),
-        overrides,
-        reopen: None,
-    };
-    diagnose(subject, options, &Quiet, &Stop::new()).unwrap()
+    diagnosed_platform(carved, &mut target, Some(&mut checker), overrides, None, options)
+}
+
+/// Two kernels of operators with one wrong sign or number each.
+pub fn two_wrong_kernels() -> Overrides {
+    overrides(&[
+        ("rms_norm", &[("/ f32(K) + EPS", "/ f32(K - 1u) + EPS")]),
+        ("rope", &[("b * cosine + a * sine", "b * cosine - a * sine")]),
+    ])
 }
 
 /// Diagnoses an emulator with right kernels that does this wrong.
