@@ -1,15 +1,20 @@
 //! The product of one row with a weight, or with several at once: `gemv.cu`, with stacks of experts `moe_gemv.cu`, and what they are
 //! asked to do.
 
-use super::{COPIES, bindings, desc, processors, rms_norm};
+mod fill;
+mod format;
+mod fused;
+
+pub use fused::{plan_added, plan_moe_down, plan_moe_gated, plan_of_norm};
+
+use super::{COPIES, bindings, desc, processors};
 use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Places, Stack};
-use crate::kernel::body::{Body, Normalised};
 use crate::kernel::source::{may_be_one, one, plan_of, unserved, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
+use format::{Format, GROUP};
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Error, Extent, Node, Op, Result, TensorType, ValueId};
+use tapml_graph::{DType, Extent, Op, Result, TensorType};
 
 const TEXT: &str = include_str!("gemv.cu");
 const OF_EXPERTS: &str = include_str!("moe_gemv.cu");
@@ -20,123 +25,6 @@ pub const MOST: usize = 3;
 /// Slots of a row that a kernel knows, a lane each, and warps of a mixed product, one for each slot and run of the dense weight.
 const MOST_SLOTS: u32 = 32;
 const MOST_MIXED: u32 = 16;
-/// Elements that share a scale where nothing else is said.
-const GROUP: u32 = 32;
-/// Bytes of shared memory, with what the driver keeps of it, of which two blocks fit a multiprocessor.
-const HALF_OF_SHARED: u32 = (227 << 10) / 2 - (3 << 10);
-
-/// How a chip is filled, as measured on an H200. Any numbers are right.
-#[derive(Clone, Copy, Debug)]
-struct Fill {
-    /// Warps of a team at most.
-    warps: u32,
-    /// Teams of a block: they share `x`.
-    teams: u32,
-    /// Blocks of a multiprocessor that run at once at most.
-    blocks: u32,
-    /// Bytes of shared memory that a block takes, if two stages of a ring fit.
-    memory: u32,
-    /// Stages of a warp's ring at most.
-    depth: u32,
-}
-
-/// Two blocks on each multiprocessor.
-const TWO_BLOCKS: Fill = Fill { warps: 8, teams: 1, blocks: 2, memory: HALF_OF_SHARED, depth: 6 };
-/// One block, which leaves room for one of the next launch.
-const TWO_TEAMS: Fill = Fill { warps: 8, teams: 2, blocks: 1, memory: 100 << 10, depth: 6 };
-/// One block. A product with few tiles leaves multiprocessors to the next launch.
-const FOUR_TEAMS: Fill = Fill { warps: 4, teams: 4, blocks: 1, memory: 224 << 10, depth: 6 };
-
-/// A stack beside a dense weight.
-const BESIDE: Fill = Fill { memory: 150 << 10, ..FOUR_TEAMS };
-/// A mixed product: as many blocks as there are tiles, nearly.
-const MIXED: Fill = Fill { warps: MOST_MIXED, teams: 1, blocks: 1, memory: 114 << 10, depth: 4 };
-
-/// How weights are stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Format {
-    F16,
-    BF16,
-    /// 4 bits in groups of so many elements, with zero points of their own or, where groups are shorter than 64, without.
-    Four {
-        group: u32,
-        zeros: bool,
-    },
-    Eight,
-    /// Numbers of 8 bits.
-    Float,
-}
-
-impl Format {
-    /// The format of a weight whose first arrays have these types; `None` if the kernel does not read it.
-    fn of(packing: Option<Packing>, first: &TensorType, scales: Option<&TensorType>) -> Option<Format> {
-        let Some(Packing { bits, group, zeros, float }) = packing else {
-            return match first.dtype {
-                DType::F16 => Some(Format::F16),
-                DType::BF16 => Some(Format::BF16),
-                _ => None,
-            };
-        };
-        match (bits, group, zeros) {
-            _ if scales?.dtype != DType::F16 => None,
-            (8, GROUP, false) if float => Some(Format::Float),
-            (4, GROUP, false) | (4, 64 | 128, _) => Some(Format::Four { group, zeros }),
-            (8, GROUP, false) => Some(Format::Eight),
-            _ => None,
-        }
-    }
-
-    /// The kernel's `FORMAT`.
-    fn code(self) -> u32 {
-        match self {
-            Format::F16 => 1,
-            Format::BF16 => 2,
-            Format::Four { .. } => 4,
-            Format::Eight => 8,
-            Format::Float => 9,
-        }
-    }
-
-    /// Elements that share a scale, and whether they share a zero point of their own.
-    fn groups(self) -> (u32, bool) {
-        match self {
-            Format::Four { group, zeros } => (group, zeros),
-            _ => (GROUP, false),
-        }
-    }
-
-    /// Arrays that a weight is stored in.
-    fn arrays(self) -> usize {
-        match self {
-            Format::F16 | Format::BF16 => 1,
-            Format::Four { zeros, .. } => 2 + usize::from(zeros),
-            Format::Eight | Format::Float => 2,
-        }
-    }
-
-    /// Elements of a row that a warp takes at a time, and bytes of 16 rows of them.
-    fn stage(self) -> (u32, u32) {
-        match self {
-            Format::F16 | Format::BF16 => (64, 2048),
-            Format::Four { group, zeros } => (256, 2048 + 16 * 2 * (256 / group) * (1 + u32::from(zeros))),
-            Format::Eight | Format::Float => (128, 2048 + 128),
-        }
-    }
-
-    /// Whether rows of so many elements can be read: whole stages, or, where scales allow, half a stage at the end.
-    fn fits(self, k: u32) -> bool {
-        match self {
-            Format::Four { group: GROUP, zeros: false } => k.is_multiple_of(128),
-            _ => k.is_multiple_of(self.stage().0),
-        }
-    }
-
-    /// Stages of a row.
-    fn stages(self, k: u32) -> u32 {
-        k.div_ceil(self.stage().0)
-    }
-}
-
 /// The normalisation that a product's input goes through.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Norm {
@@ -391,68 +279,6 @@ impl Product {
         all / if self.gated { TILE / 2 } else { TILE }
     }
 
-    /// How a chip is filled with this product, and how where that takes too much shared memory.
-    fn fills(&self) -> [Fill; 2] {
-        if let Some(Dense::Mixed(_)) = self.dense {
-            return [MIXED, Fill { depth: 2, ..MIXED }];
-        }
-        let few = match self.format {
-            Format::F16 | Format::BF16 => TWO_BLOCKS,
-            Format::Four { .. } | Format::Eight | Format::Float => Fill { depth: 3, ..TWO_BLOCKS },
-        };
-        let first = match (self.format, self.tiles()) {
-            (Format::F16 | Format::BF16, _) => few,
-            _ if matches!(self.dense, Some(Dense::Beside(_))) => BESIDE,
-            (_, 256..) if self.k >= 4096 => FOUR_TEAMS,
-            (_, 128..) => TWO_TEAMS,
-            _ => few,
-        };
-        [first, few]
-    }
-
-    /// How a chip is filled, the stages of a ring, and the bytes of shared memory of a launch; `None` if there are too few.
-    fn room(&self, most: u32) -> Option<(Fill, u32, u32)> {
-        self.fills().into_iter().find_map(|fill| {
-            let stage = fill.teams * self.warps(fill) * self.format.stage().1;
-            // Beside them, sums of tiles and of squares.
-            let sums =
-                128 * fill.teams * self.warps(fill) * self.together(fill) + self.k.div_ceil(256) * 4 + 256;
-            let rings = most.saturating_sub(sums).min(fill.memory).saturating_sub(self.held());
-            let depth = (rings / stage).clamp(2, fill.depth);
-            let memory = self.held() + depth * stage;
-            (memory + sums <= most).then_some((fill, depth, memory))
-        })
-    }
-
-    /// Tiles of a block whose sums are joined at once, so that warps meet once in eight stages or more.
-    fn together(&self, fill: Fill) -> u32 {
-        8u32.div_ceil(self.steps(fill)).min(4)
-    }
-
-    /// Warps of a team: of half as many as there may be or more, as many as wait least for the one with the most stages of
-    /// a row.
-    fn warps(&self, fill: Fill) -> u32 {
-        if let Some(Dense::Mixed(_)) = self.dense {
-            return self.rows() * self.split();
-        }
-        let stages = self.format.stages(self.k);
-        let most = stages.min(fill.warps);
-        let taken = |warps: &u32| stages.div_ceil(*warps) * warps;
-        (most.div_ceil(2)..=most).rev().min_by_key(taken).unwrap_or(1)
-    }
-
-    /// Stages of a row that a warp takes at most.
-    fn steps(&self, fill: Fill) -> u32 {
-        let stages = self.format.stages(self.k);
-        let sharers = if let Some(Dense::Mixed(_)) = self.dense { self.split() } else { self.warps(fill) };
-        stages.div_ceil(sharers).max(1)
-    }
-
-    /// Warps that share a slot of a mixed product, or a run of the dense weight's rows: two, if there are registers for them.
-    fn split(&self) -> u32 {
-        if self.rows() <= MOST_MIXED / 2 && self.format.stages(self.k) > 1 { 2 } else { 1 }
-    }
-
     /// The longest chain of additions: the stages of a warp, the 16 products of each step, the warps. Products of whole
     /// numbers are exact; two roundings make a number of their sum.
     pub fn chain(&self) -> u32 {
@@ -493,117 +319,4 @@ impl Product {
         args.push(Arg::Symbols);
         Ok(plan_of(Launch { desc, args, groups }, self.chain() + more))
     }
-}
-
-/// A node of a fused operator's body that is a product, with the arguments of its weights and its bias.
-struct Inner<'a> {
-    node: &'a Node,
-    projection: Projection,
-    weights: Vec<Arg>,
-    bias: Option<Arg>,
-}
-
-impl<'a> Inner<'a> {
-    fn of(body: &Body<'a>, node: &'a Node) -> Result<Inner<'a>> {
-        let (types, out) = (body.types(node), body.ty(node.outputs[0]).dtype);
-        let found = Projection::of(&node.op, &types, out);
-        let found = found.or_else(|| Projection::of_stack(&node.op, &types, out));
-        let projection = found.ok_or_else(|| {
-            Error::unsupported(format!("the kernel does not serve such `{}`", node.op.name()))
-        })?;
-        let weights = body.read_all(projection.weights.iter().map(|&k| node.inputs[k]))?;
-        let bias = projection.bias.map(|k| body.read(node.inputs[k])).transpose()?;
-        Ok(Inner { node, projection, weights, bias })
-    }
-
-    /// What is chosen of its weights.
-    fn chosen(&self) -> Option<ValueId> {
-        self.projection.chosen.map(|k| self.node.inputs[k])
-    }
-}
-
-/// The plan of the projections of one normalised row: see [`tapml_graph::fusion`], `norm_linear`.
-pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let of = Normalised::of(&body)?;
-    let ([x], None) = (&of.terms[..], of.sum) else { return Err(unserved(request)) };
-    let inner = of.products.iter().map(|node| Inner::of(&body, node)).collect::<Result<Vec<_>>>()?;
-    let all: Vec<&Product> = inner.iter().map(|inner| &inner.projection.product).collect();
-    let norm = Norm { eps: of.eps, offset: of.offset, dtype: of.dtype };
-    let product = Product::joined(&all).ok_or_else(|| unserved(request))?.of_normalised(norm);
-    let mut args = body.read_all([*x, of.weight])?;
-    args.extend(inner.iter().flat_map(|inner| inner.weights.clone()));
-    args.extend(inner.iter().filter_map(|inner| inner.bias));
-    for inner in &inner {
-        args.push(body.write(inner.node.outputs[0])?);
-    }
-    body.expect_outputs(&args)?;
-    product.plan(request, args, rms_norm::chain(product.k))
-}
-
-/// The plan of a product of one row that is added to something: `linear_add`.
-pub fn plan_added(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let add = body.only("addition", |op| matches!(op, Op::Add(_)))?;
-    let node = body.only("projection", |op| !matches!(op, Op::Add(_)))?;
-    let inner = Inner::of(&body, node)?;
-    let product = &inner.projection.product;
-    let residual = add.inputs.iter().copied().find(|value| *value != node.outputs[0]);
-    let residual = residual.filter(|_| product.act == product.out && !product.gated);
-    let residual = residual.ok_or_else(|| unserved(request))?;
-    let mut args = vec![body.read(node.inputs[0])?];
-    args.extend(inner.weights.iter().copied().chain(inner.bias));
-    args.extend([body.read(residual)?, body.write(add.outputs[0])?]);
-    body.expect_outputs(&args)?;
-    product.clone().added_to().plan(request, args, 1)
-}
-
-/// The plan of gate and up of a row's experts and of the dense layer beside them: `moe_gated_linear`.
-pub fn plan_moe_gated(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let [experts, dense] = experts_and_dense(&body)?;
-    let product = experts.projection.product.clone().beside(&dense.projection.product);
-    let product = product.ok_or_else(|| unserved(request))?;
-    let chosen = experts.chosen().ok_or_else(|| unserved(request))?;
-    let mut args = vec![body.read(experts.node.inputs[0])?];
-    args.extend(experts.weights.iter().chain(&dense.weights).copied());
-    args.push(body.read(chosen)?);
-    args.extend([body.write(experts.node.outputs[0])?, body.write(dense.node.outputs[0])?]);
-    body.expect_outputs(&args)?;
-    product.plan(request, args, 0)
-}
-
-/// The products of a sparse layer and of the dense one beside it.
-fn experts_and_dense<'a>(body: &Body<'a>) -> Result<[Inner<'a>; 2]> {
-    let stacked = |op: &Op| op.name().contains("expert");
-    let product = |op: &Op| op.name().ends_with("linear");
-    let experts = body.only("product with experts", |op| product(op) && stacked(op))?;
-    let dense = body.only("dense product", |op| product(op) && !stacked(op))?;
-    Ok([Inner::of(body, experts)?, Inner::of(body, dense)?])
-}
-
-/// The plan of the projections down of a row's experts and of the dense layer, and of their sum: `moe_down`.
-pub fn plan_moe_down(request: &Request) -> Result<NodePlan> {
-    let body = Body::of_request(request)?;
-    let [experts, dense] = experts_and_dense(&body)?;
-    let combine = body.only("combination", |op| matches!(op, Op::Combine(_)))?;
-    let scaled = body.only("share", |op| matches!(op, Op::Mul(_)))?;
-    let adds: Vec<&Node> = body.nodes().iter().filter(|node| matches!(node.op, Op::Add(_))).collect();
-    let product = experts.projection.product.clone().mixed_with(&dense.projection.product);
-    let (product, chosen) = product.zip(experts.chosen()).ok_or_else(|| unserved(request))?;
-    let mut args = body.read_all([experts.node.inputs[0], dense.node.inputs[0]])?;
-    args.extend(experts.weights.iter().chain(&dense.weights).copied());
-    args.extend(body.read_all([chosen, combine.inputs[1], scaled.inputs[1]])?);
-    let (product, sum) = match adds[..] {
-        [sum] => (product, sum),
-        [both, sum] => {
-            let residual = sum.inputs.iter().copied().find(|value| *value != both.outputs[0]);
-            args.push(body.read(residual.ok_or_else(|| unserved(request))?)?);
-            (product.added_to(), sum)
-        }
-        _ => return Err(unserved(request)),
-    };
-    args.push(body.write(sum.outputs[0])?);
-    body.expect_outputs(&args)?;
-    product.plan(request, args, MOST_MIXED)
 }

@@ -1,0 +1,122 @@
+//! Plans of fused operators that hold products of one row.
+
+use super::{MOST_MIXED, Norm, Product, Projection};
+use crate::kernel::Request;
+use crate::kernel::body::{Body, Normalised};
+use crate::kernel::cuda::rms_norm;
+use crate::kernel::source::unserved;
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{Error, Node, Op, Result, ValueId};
+
+/// A node of a fused operator's body that is a product, with the arguments of its weights and its bias.
+struct Inner<'a> {
+    node: &'a Node,
+    projection: Projection,
+    weights: Vec<Arg>,
+    bias: Option<Arg>,
+}
+
+impl<'a> Inner<'a> {
+    fn of(body: &Body<'a>, node: &'a Node) -> Result<Inner<'a>> {
+        let (types, out) = (body.types(node), body.ty(node.outputs[0]).dtype);
+        let found = Projection::of(&node.op, &types, out);
+        let found = found.or_else(|| Projection::of_stack(&node.op, &types, out));
+        let projection = found.ok_or_else(|| {
+            Error::unsupported(format!("the kernel does not serve such `{}`", node.op.name()))
+        })?;
+        let weights = body.read_all(projection.weights.iter().map(|&k| node.inputs[k]))?;
+        let bias = projection.bias.map(|k| body.read(node.inputs[k])).transpose()?;
+        Ok(Inner { node, projection, weights, bias })
+    }
+
+    /// What is chosen of its weights.
+    fn chosen(&self) -> Option<ValueId> {
+        self.projection.chosen.map(|k| self.node.inputs[k])
+    }
+}
+
+/// The plan of the projections of one normalised row: see [`tapml_graph::fusion`], `norm_linear`.
+pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let of = Normalised::of(&body)?;
+    let ([x], None) = (&of.terms[..], of.sum) else { return Err(unserved(request)) };
+    let inner = of.products.iter().map(|node| Inner::of(&body, node)).collect::<Result<Vec<_>>>()?;
+    let all: Vec<&Product> = inner.iter().map(|inner| &inner.projection.product).collect();
+    let norm = Norm { eps: of.eps, offset: of.offset, dtype: of.dtype };
+    let product = Product::joined(&all).ok_or_else(|| unserved(request))?.of_normalised(norm);
+    let mut args = body.read_all([*x, of.weight])?;
+    args.extend(inner.iter().flat_map(|inner| inner.weights.clone()));
+    args.extend(inner.iter().filter_map(|inner| inner.bias));
+    for inner in &inner {
+        args.push(body.write(inner.node.outputs[0])?);
+    }
+    body.expect_outputs(&args)?;
+    product.plan(request, args, rms_norm::chain(product.k))
+}
+
+/// The plan of a product of one row that is added to something: `linear_add`.
+pub fn plan_added(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let add = body.only("addition", |op| matches!(op, Op::Add(_)))?;
+    let node = body.only("projection", |op| !matches!(op, Op::Add(_)))?;
+    let inner = Inner::of(&body, node)?;
+    let product = &inner.projection.product;
+    let residual = add.inputs.iter().copied().find(|value| *value != node.outputs[0]);
+    let residual = residual.filter(|_| product.act == product.out && !product.gated);
+    let residual = residual.ok_or_else(|| unserved(request))?;
+    let mut args = vec![body.read(node.inputs[0])?];
+    args.extend(inner.weights.iter().copied().chain(inner.bias));
+    args.extend([body.read(residual)?, body.write(add.outputs[0])?]);
+    body.expect_outputs(&args)?;
+    product.clone().added_to().plan(request, args, 1)
+}
+
+/// The plan of gate and up of a row's experts and of the dense layer beside them: `moe_gated_linear`.
+pub fn plan_moe_gated(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let [experts, dense] = experts_and_dense(&body)?;
+    let product = experts.projection.product.clone().beside(&dense.projection.product);
+    let product = product.ok_or_else(|| unserved(request))?;
+    let chosen = experts.chosen().ok_or_else(|| unserved(request))?;
+    let mut args = vec![body.read(experts.node.inputs[0])?];
+    args.extend(experts.weights.iter().chain(&dense.weights).copied());
+    args.push(body.read(chosen)?);
+    args.extend([body.write(experts.node.outputs[0])?, body.write(dense.node.outputs[0])?]);
+    body.expect_outputs(&args)?;
+    product.plan(request, args, 0)
+}
+
+/// The products of a sparse layer and of the dense one beside it.
+fn experts_and_dense<'a>(body: &Body<'a>) -> Result<[Inner<'a>; 2]> {
+    let stacked = |op: &Op| op.name().contains("expert");
+    let product = |op: &Op| op.name().ends_with("linear");
+    let experts = body.only("product with experts", |op| product(op) && stacked(op))?;
+    let dense = body.only("dense product", |op| product(op) && !stacked(op))?;
+    Ok([Inner::of(body, experts)?, Inner::of(body, dense)?])
+}
+
+/// The plan of the projections down of a row's experts and of the dense layer, and of their sum: `moe_down`.
+pub fn plan_moe_down(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let [experts, dense] = experts_and_dense(&body)?;
+    let combine = body.only("combination", |op| matches!(op, Op::Combine(_)))?;
+    let scaled = body.only("share", |op| matches!(op, Op::Mul(_)))?;
+    let adds: Vec<&Node> = body.nodes().iter().filter(|node| matches!(node.op, Op::Add(_))).collect();
+    let product = experts.projection.product.clone().mixed_with(&dense.projection.product);
+    let (product, chosen) = product.zip(experts.chosen()).ok_or_else(|| unserved(request))?;
+    let mut args = body.read_all([experts.node.inputs[0], dense.node.inputs[0]])?;
+    args.extend(experts.weights.iter().chain(&dense.weights).copied());
+    args.extend(body.read_all([chosen, combine.inputs[1], scaled.inputs[1]])?);
+    let (product, sum) = match adds[..] {
+        [sum] => (product, sum),
+        [both, sum] => {
+            let residual = sum.inputs.iter().copied().find(|value| *value != both.outputs[0]);
+            args.push(body.read(residual.ok_or_else(|| unserved(request))?)?);
+            (product.added_to(), sum)
+        }
+        _ => return Err(unserved(request)),
+    };
+    args.push(body.write(sum.outputs[0])?);
+    body.expect_outputs(&args)?;
+    product.plan(request, args, MOST_MIXED)
+}
