@@ -6,7 +6,7 @@ use super::{Fusion, Site, rope_attention};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::{Node, NodeId, Origin, ValueId};
-use crate::op::{Append, Attention, Fill, Op, Rope, Sample};
+use crate::op::{Attention, Fill, Op, Rope, Sample};
 
 pub const FUSION: Fusion = Fusion { name: "rope_append", find, samples };
 
@@ -64,15 +64,7 @@ fn samples() -> Vec<Sample> {
         let q = queries.then(|| s.input(rows, Fill::Normal(1.0)));
         let angles = s.input(rope_attention::angles(head_dim), Fill::Normal(0.7));
         let q = q.map(|q| s.node(rope.clone(), &[q, angles]));
-        let new = s.rows(act, u64::from(kv_heads * head_dim));
-        let cache = s.cached(act, u64::from(kv_heads * head_dim));
-        let k = s.input(new.clone(), Fill::Normal(1.0));
-        let k = s.node(rope, &[k, angles]);
-        let keys = s.input(cache.clone(), Fill::Normal(1.0));
-        let keys = s.node(Append {}, &[keys, k]);
-        let values = s.input(cache, Fill::Normal(1.0));
-        let v = s.input(new, Fill::Normal(1.0));
-        let values = s.node(Append {}, &[values, v]);
+        let [keys, values] = s.rotated_and_appended(rope, angles, act, u64::from(kv_heads * head_dim));
         for value in q.into_iter().chain([keys, values]) {
             s.output(value);
         }

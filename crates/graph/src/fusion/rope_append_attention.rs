@@ -6,7 +6,7 @@ use super::uses::Uses;
 use super::{Fusion, Site, rope_append, rope_attention};
 use crate::dtype::DType;
 use crate::graph::{Node, NodeId};
-use crate::op::{Append, Attention, Fill, Op, Rope, Sample};
+use crate::op::{Attention, Fill, Op, Rope, Sample};
 
 pub const FUSION: Fusion = Fusion { name: "rope_append_attention", find, samples };
 
@@ -28,17 +28,11 @@ fn samples() -> Vec<Sample> {
         let (heads, kv) = (u64::from(op.heads * op.head_dim), u64::from(op.kv_heads * op.head_dim));
         let mut s = FusedSample::new(name, &FUSION);
         let rope = Rope { head_dim: op.head_dim, rotary_dim: op.head_dim, interleaved: false };
-        let (rows, new, cache) = (s.rows(act, heads), s.rows(act, kv), s.cached(act, kv));
+        let rows = s.rows(act, heads);
         let q = s.input(rows, Fill::Normal(1.0));
         let angles = s.input(rope_attention::angles(op.head_dim), Fill::Normal(0.7));
         let q = s.node(rope.clone(), &[q, angles]);
-        let k = s.input(new.clone(), Fill::Normal(1.0));
-        let k = s.node(rope, &[k, angles]);
-        let keys = s.input(cache.clone(), Fill::Normal(1.0));
-        let keys = s.node(Append {}, &[keys, k]);
-        let values = s.input(cache, Fill::Normal(1.0));
-        let v = s.input(new, Fill::Normal(1.0));
-        let values = s.node(Append {}, &[values, v]);
+        let [keys, values] = s.rotated_and_appended(rope, angles, act, kv);
         let y = s.node(op, &[q, keys, values]);
         [keys, values, y].into_iter().for_each(|value| s.output(value));
         s.finish(1, p)

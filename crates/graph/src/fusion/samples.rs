@@ -4,7 +4,7 @@ use super::Fusion;
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::{Builder, TensorType, ValueId};
-use crate::op::{Fill, Fused, Op, Sample, SampleInput};
+use crate::op::{Append, Fill, Fused, Op, Rope, Sample, SampleInput};
 
 /// A body in the making, with recipes for the values of its inputs. Its methods panic on a mistake: samples are source
 /// code.
@@ -57,6 +57,24 @@ impl FusedSample {
         self.values += outputs;
         let made = self.builder.node_multi(names[0].clone(), op, inputs, &names);
         made.expect("nodes of samples are valid")
+    }
+
+    /// Adds rows of keys, rotated by these angles, and of values, each behind those that are cached; gives both caches.
+    pub fn rotated_and_appended(
+        &mut self,
+        rope: Rope,
+        angles: ValueId,
+        act: DType,
+        width: u64,
+    ) -> [ValueId; 2] {
+        let (new, cache) = (self.rows(act, width), self.cached(act, width));
+        let k = self.input(new.clone(), Fill::Normal(1.0));
+        let k = self.node(rope, &[k, angles]);
+        let keys = self.input(cache.clone(), Fill::Normal(1.0));
+        let keys = self.node(Append {}, &[keys, k]);
+        let values = self.input(cache, Fill::Normal(1.0));
+        let v = self.input(new, Fill::Normal(1.0));
+        [keys, self.node(Append {}, &[values, v])]
     }
 
     /// Makes a value an output.
