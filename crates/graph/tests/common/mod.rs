@@ -311,3 +311,8 @@ impl Made {
         self.node(step, Mul {}, &factors)
     }
 }
+
+/// The graph with this text behind its first line.
+pub fn parse(body: &str) -> Graph {
+    Graph::parse(&format!("graph g\n{body}")).unwrap()
+}
