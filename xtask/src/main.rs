@@ -1,6 +1,8 @@
-//! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask test` sets the machine up as far as it may
-//! and runs every test, `cargo xtask python` those of the Python package. Nothing here ships to users.
+//! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask packages` installs what tests need as far as it
+//! may; `cargo xtask test` does so and runs every test, `cargo xtask python` those of the Python package. Nothing here ships
+//! to users.
 
+mod packages;
 mod python;
 mod test;
 mod tidy;
@@ -8,12 +10,17 @@ mod tidy;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | test [cargo test arguments] | python [pytest arguments]";
+const USAGE: &str =
+    "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
         Some("tidy") => tidy::run(&root()),
+        Some("packages") => {
+            packages::install();
+            Ok(())
+        }
         Some("test") => test::run(&root(), &arguments[1..]),
         Some("python") => python::run(&root(), &arguments[1..]),
         _ => Err(anyhow::anyhow!(USAGE)),

@@ -1,24 +1,13 @@
 //! `cargo xtask test`: installs what tests need from Debian's packages if it may, runs all tests, counts the skips.
 
+use crate::packages;
 use anyhow::{Context, Result, bail};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// A Debian package, the file that shows it is installed, and what tests call it when they skip.
-const PACKAGES: &[(&str, &str, &str)] = &[
-    ("libvulkan1", "/usr/lib/x86_64-linux-gnu/libvulkan.so.1", "vulkan"),
-    ("mesa-vulkan-drivers", "/usr/share/vulkan/icd.d/lvp_icd.x86_64.json", "vulkan"),
-    ("ocl-icd-libopencl1", "/usr/lib/x86_64-linux-gnu/libOpenCL.so.1", "opencl"),
-    ("pocl-opencl-icd", "/etc/OpenCL/vendors/pocl.icd", "opencl"),
-    ("chromium", "/usr/bin/chromium", "chromium"),
-    ("nodejs", "/usr/bin/node", "node"),
-    ("nats-server", "/usr/sbin/nats-server", "nats-server"),
-    ("iproute2", "/usr/sbin/ip", "netns"),
-];
-
 pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
-    install();
+    packages::install();
     node_packages(root);
     let log = root.join("target").join("skips.log");
     std::fs::create_dir_all(root.join("target")).context("could not create target/")?;
@@ -60,45 +49,6 @@ fn forward(output: impl Read) -> Result<(u64, u64)> {
         }
     }
     Ok((passed, failed))
-}
-
-/// Installs missing packages when running as root on Debian; says what is missing otherwise.
-fn install() {
-    let missing: Vec<_> = PACKAGES.iter().filter(|(name, file, _)| !present(name, file)).collect();
-    if missing.is_empty() {
-        return;
-    }
-    let names: Vec<&str> = missing.iter().map(|(name, ..)| *name).collect();
-    let root = Command::new("id").arg("-u").output().is_ok_and(|o| o.stdout == b"0\n");
-    if !root || !Path::new("/usr/bin/apt-get").exists() {
-        println!(
-            "not installed: {}; their tests will be skipped (to install: apt-get install {})",
-            names.join(", "),
-            names.join(" ")
-        );
-        return;
-    }
-    println!("installing {}", names.join(", "));
-    let apt = |arguments: &[&str]| {
-        Command::new("apt-get")
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .args(arguments)
-            .status()
-            .is_ok_and(|s| s.success())
-    };
-    let updated = apt(&["update", "-qq"]);
-    let mut install = vec!["install", "-y", "-qq", "--no-install-recommends"];
-    install.extend(&names);
-    if !(updated && apt(&install)) {
-        println!("could not install {}; their tests will be skipped", names.join(", "));
-    }
-}
-
-fn present(name: &str, file: &str) -> bool {
-    match name {
-        "nodejs" => Command::new("node").arg("--version").output().is_ok_and(|o| o.status.success()),
-        _ => Path::new(file).exists(),
-    }
 }
 
 /// Fetches the pinned packages that check kernels with Chrome's WGSL front end, and those that build the browser's agent.
