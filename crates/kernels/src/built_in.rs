@@ -78,7 +78,7 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
     let texts = TEXTS.get_or_init(|| {
         let samples = KERNELS.iter().flat_map(|row| BuiltIn::of_row(row, &any_device()).0);
         let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
-        let rows = product::row::texts().into_iter().chain(attention::row::texts());
+        let rows = product::row::texts().chain(attention::row::texts());
         let matrices = product::matrix::texts().chain(attention::matrix::texts());
         let others = argmax::TEXTS.into_iter().map(String::from);
         of_samples.chain(rows).chain(matrices).chain(others).collect()

@@ -23,6 +23,7 @@ mod causal_conv;
 mod clamp;
 mod columns;
 mod combine;
+mod compose;
 mod concat;
 mod cuda;
 mod dequantize;

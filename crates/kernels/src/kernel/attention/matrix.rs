@@ -2,6 +2,7 @@
 //! Activations and caches are f16, heads of [`SIZES`] elements.
 
 use super::super::Request;
+use super::super::compose::{Composition, Fragment, fragment};
 use super::super::source::{Kernel, one, plan_of, unserved, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
 use std::fmt::Write as _;
@@ -42,8 +43,7 @@ fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     if !info.features.matrices || !plain || op.value_size() != size || !SIZES.contains(&size) {
         return None;
     }
-    let mut kernel =
-        Kernel { math: true, lanes: LANES, ..Kernel::flat("attention/matrix", "attention/matrix.wgsl", "") };
+    let mut kernel = Kernel { math: true, lanes: LANES, ..Kernel::flat("attention/matrix", "", "") };
     kernel.workgroup_memory = memory(size);
     let mut launch = kernel.launch(DType::F16, DType::F16).ok()?;
     for written in [false, false, false, true] {
@@ -54,7 +54,7 @@ fn kernel(op: &Attention, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
     let launch = launch.set("WINDOW", op.window.unwrap_or(0)).subgroups();
     let groups = [Extent::of(u64::from(op.heads)), Extent::ceil_div(Dim::symbol(Symbol::N), ROWS), one()];
     let mut launch = launch.groups(groups);
-    launch.desc.source.text = text(size);
+    text(size).put_into(&mut launch.desc.source);
     launch.desc.check_limits(info).ok()?;
     Some((launch.desc, launch.groups))
 }
@@ -67,7 +67,7 @@ fn chain() -> u32 {
 
 /// Every text.
 pub fn texts() -> impl Iterator<Item = String> {
-    SIZES.into_iter().map(text)
+    SIZES.into_iter().map(|size| text(size).into_text())
 }
 
 /// Bytes of workgroup memory.
@@ -75,16 +75,24 @@ fn memory(size: u32) -> u32 {
     8 * ROWS * (size / 4 + 2) + 4 * ROWS * (2 * KEYS + 4) + 8 * 8 * UNIT * (KEYS / 4 + 2)
 }
 
-fn text(size: u32) -> String {
-    let mut text = format!("enable wgpu_cooperative_matrix;\nconst DIM = {size}u;\n");
-    text.push_str(include_str!("matrix.wgsl"));
-    text.push_str(include_str!("matrix_start.wgsl"));
+const MATRIX: Fragment = fragment!("attention/matrix.wgsl", ["DIM"] => []);
+const START: Fragment = fragment!("attention/matrix_start.wgsl", [] => ["main"]);
+/// What is done with the scores, the first time and the second time over the keys.
+const FIRST: Fragment = fragment!("attention/matrix_first.wgsl", [] => []);
+const SECOND: Fragment = fragment!("attention/matrix_second.wgsl", [] => []);
+
+fn text(size: u32) -> Composition {
+    let mut text = Composition::default();
+    text.line("enable wgpu_cooperative_matrix;");
+    text.declare("DIM", format!("const DIM = {size}u;"));
+    text.add(&MATRIX);
+    text.add(&START);
     let _ = main(&mut text, size);
     text
 }
 
 /// The entry point for heads of so many elements: everything of a subgroup has a name, so that it stays in registers.
-fn main(text: &mut String, size: u32) -> std::fmt::Result {
+fn main(text: &mut Composition, size: u32) -> std::fmt::Result {
     let units = size / UNIT;
     for i in 0..units {
         let at = format!("own * STEP + {}u", 4 * i);
@@ -93,10 +101,10 @@ fn main(text: &mut String, size: u32) -> std::fmt::Result {
     }
     over_keys(text, 2 * KEYS, &["k"], size)?;
     scores(text, units, 2 * KEYS, "own * WIDE", "WIDE")?;
-    text.push_str(include_str!("matrix_first.wgsl"));
+    text.add(&FIRST);
     over_keys(text, KEYS, &["k", "v"], size)?;
     scores(text, units, KEYS, "own * WIDE", "NARROW")?;
-    text.push_str(include_str!("matrix_second.wgsl"));
+    text.add(&SECOND);
     values(text, units)?;
     writeln!(text, "    }}\n    total += subgroupShuffleXor(total, 1u);")?;
     for i in 0..units {
@@ -115,10 +123,10 @@ fn main(text: &mut String, size: u32) -> std::fmt::Result {
 }
 
 /// The head of a loop over the keys, so many at a time, that brings these of them to `stage`, one behind the other.
-fn over_keys(text: &mut String, keys: u32, given: &[&str], size: u32) -> std::fmt::Result {
+fn over_keys(text: &mut Composition, keys: u32, given: &[&str], size: u32) -> std::fmt::Result {
     let pieces = keys * size / 8 / LANES;
     let names = || given.iter().flat_map(|given| (0..pieces).map(move |i| (*given, i)));
-    let load = |text: &mut String, indent: &str, first: &str| {
+    let load = |text: &mut Composition, indent: &str, first: &str| {
         names().try_for_each(|(from, i)| {
             let at = format!("piece_at({first}, keys, KV_HEADS, kv_head, lane + {}u)", i * LANES);
             writeln!(text, "{indent}{from}_{keys}_{i} = {from}[{at}];")
@@ -137,7 +145,7 @@ fn over_keys(text: &mut String, keys: u32, given: &[&str], size: u32) -> std::fm
 }
 
 /// The scores of a subgroup's rows with so many keys, as rows of `scores` from `at` on.
-fn scores(text: &mut String, units: u32, keys: u32, at: &str, step: &str) -> std::fmt::Result {
+fn scores(text: &mut Composition, units: u32, keys: u32, at: &str, step: &str) -> std::fmt::Result {
     for column in 0..keys / UNIT {
         let mut sum = "coop_mat16x16<f32, C>()".to_string();
         for i in 0..units {
@@ -152,7 +160,7 @@ fn scores(text: &mut String, units: u32, keys: u32, at: &str, step: &str) -> std
 }
 
 /// The sums of the values at hand. Matrix units cut bits off: what they give is added as f32.
-fn values(text: &mut String, units: u32) -> std::fmt::Result {
+fn values(text: &mut Composition, units: u32) -> std::fmt::Result {
     for part in 0..KEYS / UNIT {
         for plane in 0..2 {
             let at = format!("(subgroup * 2u + {plane}u) * PLANE + {}u", part * UNIT / 4);
@@ -179,6 +187,12 @@ fn values(text: &mut String, units: u32) -> std::fmt::Result {
 mod tests {
     use super::*;
     use crate::wgsl::declared;
+
+    #[test]
+    fn fragments_have_what_they_need() {
+        [MATRIX, START, FIRST, SECOND].iter().for_each(Fragment::expect_names);
+        assert!(SIZES.iter().all(|size| text(*size).missing().is_empty()));
+    }
 
     #[test]
     fn texts_are_valid() {

@@ -4,6 +4,7 @@
 
 use super::super::Request;
 use super::super::body::Body;
+use super::super::compose::{Composition, Fragment, fragment};
 use super::super::source::{Kernel, one, plan_of, unserved};
 use super::{Appending, axes, keys_of_run, split, with_copies};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
@@ -28,8 +29,8 @@ const POOLS: [u32; 4] = [256, 512, 1024, 2048];
 
 const KERNEL: Kernel = Kernel {
     name: "rope_append_attention/gemv",
-    file: "attention/row.wgsl",
-    text: include_str!("row.wgsl"),
+    file: "",
+    text: "",
     weights: false,
     norm: false,
     formula: "",
@@ -38,26 +39,52 @@ const KERNEL: Kernel = Kernel {
     workgroup_memory: 2 * 4 * 256 + 4 * MAX_BLOCK,
 };
 
-/// The text for blocks of so many heads with such a pool, which brings the parts together itself or leaves them. Heads are
-/// variables of their own, and stay in registers whatever a compiler makes of loops.
-fn text(block: u32, pool: u32, together: bool) -> String {
-    let end = if together { include_str!("row_last.wgsl") } else { include_str!("row_parts.wgsl") };
-    let of =
-        |line: &str, h: u32| line.replace("head0", &format!("head{h}")).replace("HEAD0", &format!("{h}u"));
-    let lines =
-        KERNEL.text.lines().flat_map(|line| match line.contains("(head0") || line.contains(" head0 =") {
-            true => (0..block).map(|h| of(line, h)).collect(),
-            false => vec![line.to_string()],
-        });
-    let text: String = lines.map(|line| line + "\n").collect();
-    text.replace("POOL", &pool.to_string()) + end
+/// Up to where the heads of a block begin.
+const ROW: Fragment = fragment!("attention/row.wgsl", ["POOL", "nothing", "symbols"] => ["main"]);
+/// Where their sums have been put together.
+const END: Fragment = fragment!("attention/row_end.wgsl", ["give"] => []);
+/// What brings the parts together, or leaves them.
+const LAST: Fragment = fragment!("attention/row_last.wgsl", [] => ["give", "nothing", "symbols"]);
+const PARTED: Fragment = fragment!("attention/row_parts.wgsl", [] => ["give", "nothing", "symbols"]);
+
+/// The text for blocks of so many heads with such a pool, which brings the parts together itself or leaves them.
+fn text(block: u32, pool: u32, together: bool) -> Composition {
+    let mut text = Composition::default();
+    text.declare("POOL", format!("const POOL = {pool}u;"));
+    text.add(&ROW);
+    over_keys(&mut text, block);
+    text.add(&END);
+    text.add(if together { &LAST } else { &PARTED });
+    text
+}
+
+/// What is done for each head of a block. Heads are variables of their own, and stay in registers whatever a compiler makes of
+/// loops.
+fn over_keys(text: &mut Composition, block: u32) {
+    let each = |text: &mut Composition, line: &dyn Fn(u32) -> String| {
+        (0..block).for_each(|head| text.line(line(head)));
+    };
+    each(text, &|h| format!("    var head{h} = head_of(block * BLOCK + {h}u, i % half, i, own < count);"));
+    text.line("    for (var start = first; start < end; start += 4u * apart) {");
+    text.line("        let keys = vec4<u32>(place.key) + vec4<u32>(0u, 1u, 2u, 3u) * apart;");
+    text.line("        let is_new = keys == vec4<u32>(p);");
+    text.line("        let seen = keys < vec4<u32>(end);");
+    text.line("        let four_keys = four_of(words.key, fresh_key, is_new);");
+    each(text, &|h| format!("        let scores{h} = scores_by(head{h}, four_keys, seen);"));
+    text.line("        let values = four_of(words.value, fresh_value, is_new);");
+    each(text, &|h| format!("        head{h} = seen_by(head{h}, values, scores{h}, seen);"));
+    text.line("        place.key += 4u * apart;");
+    text.line("        words = words_at(place, cached);");
+    text.line("    }");
+    each(text, &|h| format!("    put(head{h}, {h}u, subgroup, within, size);"));
 }
 
 /// Every text.
 pub fn texts() -> Vec<String> {
     let pools = |block| POOLS.into_iter().map(move |pool| (block, pool));
     let all = (1..=MAX_BLOCK).flat_map(pools);
-    all.flat_map(|(block, pool)| [text(block, pool, false), text(block, pool, true)]).collect()
+    all.flat_map(|(block, pool)| [false, true].map(|together| text(block, pool, together).into_text()))
+        .collect()
 }
 
 /// Blocks of heads that can be counted.
@@ -139,11 +166,24 @@ fn with_end(found: &Appending, act: DType, info: &DeviceInfo, together: bool) ->
     let launch = launch.set("BLOCK", block).set("PIECE", piece).set("TEAM", team).subgroups();
     let blocks = Extent::of(u64::from(op.heads / block * PARTS));
     let mut launch = launch.groups([blocks, one(), one()]);
-    launch.desc.source.file =
-        ["attention/row.wgsl", if together { "row_last.wgsl" } else { "row_parts.wgsl" }].join("+attention/");
-    launch.desc.source.text = text(block, pool, together);
+    text(block, pool, together).put_into(&mut launch.desc.source);
     launch.desc.workgroup_memory += 16 * pool + if together { 4 } else { 0 };
     launch.desc.check_limits(info).ok()?;
     let words = u64::from(op.heads) * u64::from(PARTS) * u64::from(op.head_dim + 2) + u64::from(BLOCKS);
     Some((launch, words))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_have_what_they_need() {
+        [ROW, END, LAST, PARTED].iter().for_each(Fragment::expect_names);
+        for block in 1..=MAX_BLOCK {
+            for together in [false, true] {
+                assert_eq!(text(block, POOLS[0], together).missing(), Vec::<&str>::new());
+            }
+        }
+    }
 }

@@ -1,8 +1,8 @@
 // Softmax attention of one row whose queries and keys are still to be rotated, and whose keys and values are still to be
 // appended. Heads are rotated as a whole, the pairs half a head apart. Workgroup x has part x / (HEADS / BLOCK) of the keys
 // for block x % (HEADS / BLOCK) of heads that read the same keys. A team of lanes takes a key at a time, each lane 16 bytes
-// of it, so that scores meet within subgroups and nothing waits for the workgroup before the end. Lines with `head0` stand
-// for each head.
+// of it, so that scores meet within subgroups and nothing waits for the workgroup before the end. What is done
+// for each head stands behind this text.
 override HEADS: u32;
 override KV_HEADS: u32;
 override HEAD_DIM: u32; // elements of a head; halves consist of whole pieces
@@ -305,25 +305,3 @@ fn main(
         fresh_key = words_of(rotated(numbers(new_k[at]), numbers(new_k[at + half]), i));
         fresh_value = new_v[kv_head * count + i];
     }
-    var head0 = head_of(block * BLOCK + HEAD0, i % half, i, own < count);
-    for (var start = first; start < end; start += 4u * apart) {
-        let keys = vec4<u32>(place.key) + vec4<u32>(0u, 1u, 2u, 3u) * apart;
-        let is_new = keys == vec4<u32>(p);
-        let seen = keys < vec4<u32>(end);
-        let four_keys = four_of(words.key, fresh_key, is_new);
-        let scores_head0 = scores_by(head0, four_keys, seen);
-        let values = four_of(words.value, fresh_value, is_new);
-        head0 = seen_by(head0, values, scores_head0, seen);
-        place.key += 4u * apart;
-        words = words_at(place, cached);
-    }
-    put(head0, HEAD0, subgroup, within, size);
-    // The first of the blocks that read the same keys appends.
-    if p < end && block * BLOCK % (HEADS / KV_HEADS) == 0u && team == 0u && own < count {
-        k[(p * KV_HEADS + kv_head) * count + i] = fresh_key;
-        v[(p * KV_HEADS + kv_head) * count + i] = fresh_value;
-    }
-    workgroupBarrier();
-    weigh(lane, subgroups);
-    give(block, part, (p + step - least) / step, lane, subgroups);
-}

@@ -5,6 +5,7 @@
 
 use super::super::Request;
 use super::super::body::Body;
+use super::super::compose::{Joined, joined};
 use super::super::settings::Setting;
 use super::super::source::{Kernel, one, plan as planned, plan_of, unserved, wrong_op};
 use super::{Appending, axes, bound, check, keys_of_run, masks, slopes, with_copies};
@@ -32,10 +33,13 @@ const MAX_KEYS: u32 = 32;
 /// Keys of a context of a thousand, for which the chain of a row's sums is declared.
 const CONTEXT: u32 = 1024;
 
+const APART: Joined = joined!("attention/split.wgsl", "attention/split_apart.wgsl");
+const WITH_APPENDING: Joined = joined!("attention/split.wgsl", "attention/split_joined.wgsl");
+
 const KERNEL: Kernel = Kernel {
     name: "attention/split",
-    file: "attention/split.wgsl+attention/split_apart.wgsl",
-    text: concat!(include_str!("split.wgsl"), include_str!("split_apart.wgsl")),
+    file: APART.file,
+    text: APART.text,
     weights: true,
     norm: false,
     formula: "",
@@ -46,8 +50,8 @@ const KERNEL: Kernel = Kernel {
 
 const JOINED: Kernel = Kernel {
     name: "rope_append_attention/split",
-    file: "attention/split.wgsl+attention/split_joined.wgsl",
-    text: concat!(include_str!("split.wgsl"), include_str!("split_joined.wgsl")),
+    file: WITH_APPENDING.file,
+    text: WITH_APPENDING.text,
     ..KERNEL
 };
 

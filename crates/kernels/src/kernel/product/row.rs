@@ -2,15 +2,17 @@
 //! a gated one, with a normalisation in front or without. A subgroup takes four columns at a time, so that workgroups
 //! meet twice only, however much they do.
 
+mod text;
+
 use crate::kernel::Request;
 use crate::kernel::asked::{Asked, Places};
 use crate::kernel::body::{Body, Normalised};
 use crate::kernel::source::{Kernel, LaunchBuilder, may_be_one, one, plan_of, unserved, weight_code};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
-use std::fmt::Write as _;
 use tapml_device::DeviceInfo;
 use tapml_graph::op::Packing;
 use tapml_graph::{DType, Extent, Op, Result, TensorType};
+use text::Shape;
 
 const NAME: &str = "product/row";
 /// Weights that one launch takes at most.
@@ -151,7 +153,6 @@ impl Product {
     /// The launch with these arguments in the order of the bindings.
     fn launch(&self, info: &DeviceInfo, mut args: impl Iterator<Item = Arg>) -> Option<Launch> {
         let shape = self.shape(info)?;
-        let text = shape.text();
         let mut kernel =
             Kernel { weights: true, math: self.gated, lanes: LANES, ..Kernel::flat(NAME, "", "") };
         kernel.workgroup_memory = shape.memory();
@@ -166,8 +167,7 @@ impl Product {
         let launch = self.constants(launch)?.set("QUADS", share.quads).set("SPLIT", share.split);
         let groups = [Extent::of(u64::from(share.groups)), one(), one()];
         let mut launch = launch.subgroups().groups(groups);
-        launch.desc.source.file = shape.file();
-        launch.desc.source.text = text;
+        shape.text().put_into(&mut launch.desc.source);
         Some(launch)
     }
 
@@ -258,195 +258,9 @@ struct Share {
     groups: u32,
 }
 
-/// What the text depends on.
-#[derive(Clone, Copy)]
-struct Shape {
-    packed: bool,
-    /// Whether the row lies in workgroup memory as integers.
-    planes: bool,
-    /// Whether the input is normalised, and whether it is a sum then.
-    norm: Option<bool>,
-    weights: usize,
-    gated: bool,
-    bias: bool,
-    pool: u32,
-}
-
-/// What a binding holds, and whether it is written.
-struct Bound {
-    name: String,
-    element: &'static str,
-    written: bool,
-}
-
-impl Shape {
-    /// The bindings but the symbols.
-    fn bound(&self) -> Vec<Bound> {
-        let mut all = Vec::new();
-        let mut add = |name: &str, element, written| all.push(Bound { name: name.into(), element, written });
-        add("x", "vec4<act>", false);
-        if self.norm == Some(true) {
-            add("more", "vec4<act>", false);
-        }
-        if self.norm.is_some() {
-            add("norm_w", "vec4<u32>", false);
-        }
-        for at in 0..self.weights {
-            add(&format!("w{at}"), "vec4<u32>", false);
-            if self.packed {
-                add(&format!("scale{at}"), "u32", false);
-            }
-        }
-        let outputs = if self.gated { 1 } else { self.weights };
-        for at in (0..outputs).filter(|_| self.bias) {
-            add(&format!("b{at}"), "u32", false);
-        }
-        if self.norm == Some(true) {
-            add("sum_out", "vec4<act>", true);
-        }
-        (0..outputs).for_each(|at| add(&format!("y{at}"), "act_out", true));
-        all
-    }
-
-    /// Whether each binding is written.
-    fn bindings(&self) -> Vec<bool> {
-        self.bound().iter().map(|bound| bound.written).collect()
-    }
-
-    /// Bytes of workgroup memory.
-    fn memory(&self) -> u32 {
-        let row = if self.planes { 25 } else { 16 } * self.pool;
-        row + 16 * ITEMS + if self.norm.is_some() { 4 * LANES } else { 0 }
-    }
-
-    fn file(&self) -> String {
-        let row = if self.planes { "row_planes" } else { "row_pool" };
-        let way = if self.packed { "row_stream" } else { "row_items" };
-        let mut files = vec!["row", row, way];
-        files.extend(match self.norm {
-            None => &["row_as_it_is"][..],
-            Some(false) => &["row_normalised", "row_one"],
-            Some(true) => &["row_normalised", "row_two"],
-        });
-        files.extend(match (self.packed, self.planes) {
-            (true, true) => &["row_packed", "row_packed_part"][..],
-            (true, false) => &["row_packed", "row_floats", "row_packed_part"],
-            (false, _) => &["row_plain", "row_plain_part"],
-        });
-        files.extend(match (self.gated, self.packed, self.bias) {
-            (true, true, _) => &["row_gated_load", "row_gated"][..],
-            (true, false, _) => &["row_gated_sum", "row_gated"],
-            (false, _, true) => &["row_bias", "row_store"],
-            (false, _, false) => &["row_unbiased", "row_store"],
-        });
-        files.iter().map(|file| format!("product/{file}.wgsl")).collect::<Vec<_>>().join("+")
-    }
-
-    fn text(&self) -> String {
-        let mut text = include_str!("row.wgsl").to_string();
-        let row = if self.planes { include_str!("row_planes.wgsl") } else { include_str!("row_pool.wgsl") };
-        text.push_str(&row.replace("POOL", &self.pool.to_string()));
-        text.push_str(match self.packed {
-            true => include_str!("row_stream.wgsl"),
-            false => include_str!("row_items.wgsl"),
-        });
-        text.push('\n');
-        for (at, bound) in self.bound().iter().enumerate() {
-            let access = if bound.written { "read_write" } else { "read" };
-            let Bound { name, element, .. } = bound;
-            let _ =
-                writeln!(text, "@group(0) @binding({at}) var<storage, {access}> {name}: array<{element}>;");
-        }
-        let _ = writeln!(text, "@group(0) @binding({}) var<uniform> symbols: Symbols;", self.bound().len());
-        for at in 0..self.weights {
-            let _ = writeln!(text, "override O{at}: u32; // rows of weight {at}");
-        }
-        text.push_str(match self.norm {
-            None => include_str!("row_as_it_is.wgsl"),
-            Some(_) => include_str!("row_normalised.wgsl"),
-        });
-        text.push_str(match self.norm {
-            None => "",
-            Some(false) => include_str!("row_one.wgsl"),
-            Some(true) => include_str!("row_two.wgsl"),
-        });
-        let (weights, part) = match self.packed {
-            true => (include_str!("row_packed.wgsl"), include_str!("row_packed_part.wgsl")),
-            false => (include_str!("row_plain.wgsl"), include_str!("row_plain_part.wgsl")),
-        };
-        text.push_str(weights);
-        if self.packed && !self.planes {
-            text.push_str(include_str!("row_floats.wgsl"));
-        }
-        (0..self.weights).for_each(|at| text.push_str(&numbered(part, at)));
-        match self.gated {
-            true => text.push_str(match self.packed {
-                true => concat!(include_str!("row_gated_load.wgsl"), include_str!("row_gated.wgsl")),
-                false => concat!(include_str!("row_gated_sum.wgsl"), include_str!("row_gated.wgsl")),
-            }),
-            false => self.push_stores(&mut text),
-        }
-        text
-    }
-
-    /// Quads follow each other weight by weight.
-    fn push_stores(&self, text: &mut String) {
-        if self.bias {
-            text.push_str("\noverride B_DTYPE: u32 = 0u; // of biases; 0: f32, 1: f16, 2: bf16\n");
-        }
-        let bias = if self.bias { include_str!("row_bias.wgsl") } else { include_str!("row_unbiased.wgsl") };
-        for at in 0..self.weights {
-            text.push_str(&numbered(bias, at));
-            text.push_str(&numbered(include_str!("row_store.wgsl"), at));
-        }
-        let chosen = |call: &dyn Fn(usize) -> String| {
-            let quads = (0..self.weights).map(|at| format!("(O{at} + 3u) / 4u"));
-            let cases = quads.enumerate().map(|(at, quads)| {
-                format!("    if rest < {quads} {{\n        {};\n    }}\n    rest -= {quads};\n", call(at))
-            });
-            format!("    var rest = quad;\n{}", cases.collect::<String>())
-        };
-        let store = chosen(&|at| format!("store{at}(rest, i, column);\n        return"));
-        let last = self.weights - 1;
-        let _ = match self.packed {
-            true => {
-                let load = chosen(&|at| format!("return load{at}(rows_of(rest, O{at}), at)"));
-                let rest = format!("load{last}(rows_of(quad, O{last}), at)");
-                writeln!(text, "\nfn load_of(quad: u32, at: u32) -> Load {{\n{load}    return {rest};\n}}")
-            }
-            false => {
-                let sum = chosen(&|at| format!("return partial{at}(rest, part, within, size)"));
-                let given = "quad: u32, part: u32, within: u32, size: u32";
-                writeln!(text, "\nfn quad_sum({given}) -> vec4<f32> {{\n{sum}    return vec4<f32>();\n}}")
-            }
-        };
-        let _ = writeln!(text, "\nfn store(quad: u32, i: u32, column: u32) {{\n{store}}}");
-    }
-}
-
-/// A text on weight 0 as one on another weight.
-fn numbered(text: &str, at: usize) -> String {
-    let names =
-        ["w0[", "scale0[", "load0(", "partial0(", "store0(", "bias0(", "b0[", "y0[", "O0", "weight 0"];
-    names.iter().fold(text.to_string(), |text, name| text.replace(name, &name.replace('0', &at.to_string())))
-}
-
 /// Every text.
-pub fn texts() -> Vec<String> {
-    let plain = POOLS.map(|pool| (false, false, pool));
-    let floats = POOLS.map(|pool| (true, false, pool));
-    let planes = PLANES.map(|pool| (true, true, pool));
-    let mut all = Vec::new();
-    for (packed, planes, pool) in plain.into_iter().chain(floats).chain(planes) {
-        for norm in [None, Some(false), Some(true)] {
-            for bias in [false, true] {
-                let shape = |weights, gated| Shape { packed, planes, norm, weights, gated, bias, pool };
-                all.extend((1..=MOST).map(|weights| shape(weights, false).text()));
-                all.push(shape(2, true).text());
-            }
-        }
-    }
-    all
+pub fn texts() -> impl Iterator<Item = String> {
+    text::all().into_iter().map(|shape| shape.text().into_text())
 }
 
 /// The plan of a product of one row.

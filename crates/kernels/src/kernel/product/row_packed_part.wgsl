@@ -1,5 +1,5 @@
 
-// 16 bytes `at` of four rows of weight 0.
+// 16 bytes `at` of four rows of a weight.
 fn load0(rows: vec4<u32>, at: u32) -> Load {
     let begin = rows * vec4<u32>(K / LOAD) + vec4<u32>(at);
     let group = rows * vec4<u32>(K / GROUP) + vec4<u32>(at * LOAD / GROUP);

@@ -1,11 +1,11 @@
 
-// 16 bytes `at` of four rows of weight 0.
+// 16 bytes `at` of four rows of a weight.
 fn load0(rows: vec4<u32>, at: u32) -> Load {
     let begin = rows * vec4<u32>(K / 8u) + vec4<u32>(at);
     return Load(w0[begin.x], w0[begin.y], w0[begin.z], w0[begin.w]);
 }
 
-// The lane's share of a part of a quad of weight 0, two loads at a time while the next two are under way.
+// The lane's share of a part of a quad of that weight, two loads at a time while the next two are under way.
 fn partial0(quad: u32, part: u32, within: u32, size: u32) -> vec4<f32> {
     let rows = rows_of(quad, O0);
     let share = (K / 8u + SPLIT - 1u) / SPLIT;

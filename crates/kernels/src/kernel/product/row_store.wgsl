@@ -1,5 +1,5 @@
 
-// Stores a column of quad `quad` of weight 0, which is quad `i` of the workgroup.
+// Stores a column of quad `quad` of a weight, which is quad `i` of the workgroup.
 fn store0(quad: u32, i: u32, column: u32) {
     let output = 4u * quad + column;
     if output < O0 {

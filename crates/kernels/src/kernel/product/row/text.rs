@@ -1,0 +1,206 @@
+//! The texts of `product/row`.
+
+use super::{ITEMS, LANES, MOST, PLANES, POOLS};
+use crate::kernel::compose::{Composition, Fragment, fragment};
+
+const ROW: Fragment = fragment!("product/row.wgsl", [] => []);
+/// How the row lies in workgroup memory.
+const POOL: Fragment = fragment!("product/row_pool.wgsl", ["POOL"] => ["x_eight", "put_eight"]);
+const INTEGERS: Fragment =
+    fragment!("product/row_planes.wgsl", ["POOL", "Load"] => ["put_eight", "products"]);
+/// How subgroups go through their quads.
+const ITEM_BY_ITEM: Fragment =
+    fragment!("product/row_items.wgsl", ["quad_sum", "stage", "store"] => ["main"]);
+const STREAM: Fragment = fragment!(
+    "product/row_stream.wgsl",
+    ["LOAD", "Load", "load_of", "products", "scales_of", "stage", "store"] => ["main"]
+);
+/// How the row gets into workgroup memory.
+const AS_IT_IS: Fragment = fragment!("product/row_as_it_is.wgsl", ["put_eight", "x"] => ["stage"]);
+const NORMALISED: Fragment = fragment!("product/row_normalised.wgsl", ["input_eight", "keep_eight", "norm_w", "put_eight"] => ["stage"]);
+/// What is normalised.
+const ONE: Fragment = fragment!("product/row_one.wgsl", ["x"] => ["input_eight", "keep_eight"]);
+const TWO: Fragment =
+    fragment!("product/row_two.wgsl", ["x", "more", "sum_out"] => ["input_eight", "keep_eight"]);
+/// Weights, and what is done for each of them.
+const PLAIN: Fragment = fragment!("product/row_plain.wgsl", ["x_eight"] => ["Load", "Sums", "add_load"]);
+const PLAIN_PART: Fragment = fragment!("product/row_plain_part.wgsl", ["Load", "O0", "Sums", "add_load", "w0"] => ["load0", "partial0"]);
+const PACKED: Fragment = fragment!("product/row_packed.wgsl", [] => ["LOAD", "Load", "scales_of"]);
+const PACKED_PART: Fragment =
+    fragment!("product/row_packed_part.wgsl", ["LOAD", "Load", "scale0", "w0"] => ["load0"]);
+const FLOATS: Fragment = fragment!("product/row_floats.wgsl", ["Load", "x_eight"] => ["products"]);
+/// Which weight a quad is of, and what becomes of its sums.
+const GATED_LOAD: Fragment =
+    fragment!("product/row_gated_load.wgsl", ["Load", "O0", "O1", "load0", "load1"] => ["load_of"]);
+const GATED_SUM: Fragment = fragment!("product/row_gated_sum.wgsl", ["partial0", "partial1"] => ["quad_sum"]);
+const GATED: Fragment = fragment!("product/row_gated.wgsl", ["O0", "y0"] => ["store"]);
+const BIAS: Fragment = fragment!("product/row_bias.wgsl", ["B_DTYPE", "b0"] => ["bias0"]);
+const UNBIASED: Fragment = fragment!("product/row_unbiased.wgsl", [] => ["bias0"]);
+const STORE: Fragment = fragment!("product/row_store.wgsl", ["O0", "bias0", "y0"] => ["store0"]);
+
+/// What the text depends on.
+#[derive(Clone, Copy)]
+pub struct Shape {
+    pub packed: bool,
+    /// Whether the row lies in workgroup memory as integers.
+    pub planes: bool,
+    /// Whether the input is normalised, and whether it is a sum then.
+    pub norm: Option<bool>,
+    pub weights: usize,
+    pub gated: bool,
+    pub bias: bool,
+    pub pool: u32,
+}
+
+/// What a binding holds, and whether it is written.
+struct Bound {
+    name: String,
+    element: &'static str,
+    written: bool,
+}
+
+impl Shape {
+    /// The bindings but the symbols.
+    fn bound(&self) -> Vec<Bound> {
+        let mut all = Vec::new();
+        let mut add = |name: &str, element, written| all.push(Bound { name: name.into(), element, written });
+        add("x", "vec4<act>", false);
+        if self.norm == Some(true) {
+            add("more", "vec4<act>", false);
+        }
+        if self.norm.is_some() {
+            add("norm_w", "vec4<u32>", false);
+        }
+        for at in 0..self.weights {
+            add(&format!("w{at}"), "vec4<u32>", false);
+            if self.packed {
+                add(&format!("scale{at}"), "u32", false);
+            }
+        }
+        let outputs = if self.gated { 1 } else { self.weights };
+        for at in (0..outputs).filter(|_| self.bias) {
+            add(&format!("b{at}"), "u32", false);
+        }
+        if self.norm == Some(true) {
+            add("sum_out", "vec4<act>", true);
+        }
+        (0..outputs).for_each(|at| add(&format!("y{at}"), "act_out", true));
+        all
+    }
+
+    /// Whether each binding is written.
+    pub fn bindings(&self) -> Vec<bool> {
+        self.bound().iter().map(|bound| bound.written).collect()
+    }
+
+    /// Bytes of workgroup memory.
+    pub fn memory(&self) -> u32 {
+        let row = if self.planes { 25 } else { 16 } * self.pool;
+        row + 16 * ITEMS + if self.norm.is_some() { 4 * LANES } else { 0 }
+    }
+
+    /// The text.
+    pub fn text(&self) -> Composition {
+        let mut text = Composition::default();
+        text.add(&ROW);
+        text.declare("POOL", format!("const POOL = {}u;", self.pool));
+        text.add(if self.planes { &INTEGERS } else { &POOL });
+        text.add(if self.packed { &STREAM } else { &ITEM_BY_ITEM });
+        text.line("");
+        let bound = self.bound();
+        for (at, Bound { name, element, written }) in bound.iter().enumerate() {
+            text.bind(at, *written, name, element);
+        }
+        text.bind_symbols(bound.len());
+        for at in 0..self.weights {
+            text.declare(&format!("O{at}"), format!("override O{at}: u32; // rows of weight {at}"));
+        }
+        let staged: &[&Fragment] = match self.norm {
+            None => &[&AS_IT_IS],
+            Some(false) => &[&NORMALISED, &ONE],
+            Some(true) => &[&NORMALISED, &TWO],
+        };
+        let weights: &[&Fragment] = match (self.packed, self.planes) {
+            (true, true) => &[&PACKED],
+            (true, false) => &[&PACKED, &FLOATS],
+            (false, _) => &[&PLAIN],
+        };
+        staged.iter().chain(weights).for_each(|fragment| text.add(fragment));
+        let part = if self.packed { &PACKED_PART } else { &PLAIN_PART };
+        (0..self.weights).for_each(|at| text.add_numbered(part, at));
+        if self.gated {
+            text.add(if self.packed { &GATED_LOAD } else { &GATED_SUM });
+            text.add(&GATED);
+        } else {
+            self.add_stores(&mut text);
+        }
+        text
+    }
+
+    /// Quads follow each other weight by weight.
+    fn add_stores(&self, text: &mut Composition) {
+        if self.bias {
+            let line = "\noverride B_DTYPE: u32 = 0u; // of biases; 0: f32, 1: f16, 2: bf16";
+            text.declare("B_DTYPE", line);
+        }
+        for at in 0..self.weights {
+            text.add_numbered(if self.bias { &BIAS } else { &UNBIASED }, at);
+            text.add_numbered(&STORE, at);
+        }
+        let chosen = |call: &dyn Fn(usize) -> String| {
+            let quads = (0..self.weights).map(|at| format!("(O{at} + 3u) / 4u"));
+            let cases = quads.enumerate().map(|(at, quads)| {
+                format!("    if rest < {quads} {{\n        {};\n    }}\n    rest -= {quads};\n", call(at))
+            });
+            format!("    var rest = quad;\n{}", cases.collect::<String>())
+        };
+        if self.packed {
+            let load = chosen(&|at| format!("return load{at}(rows_of(rest, O{at}), at)"));
+            let last = self.weights - 1;
+            let rest = format!("load{last}(rows_of(quad, O{last}), at)");
+            let line = format!("\nfn load_of(quad: u32, at: u32) -> Load {{\n{load}    return {rest};\n}}");
+            text.declare("load_of", line);
+        } else {
+            let sum = chosen(&|at| format!("return partial{at}(rest, part, within, size)"));
+            let given = "quad: u32, part: u32, within: u32, size: u32";
+            let line = format!("\nfn quad_sum({given}) -> vec4<f32> {{\n{sum}    return vec4<f32>();\n}}");
+            text.declare("quad_sum", line);
+        }
+        let store = chosen(&|at| format!("store{at}(rest, i, column);\n        return"));
+        text.declare("store", format!("\nfn store(quad: u32, i: u32, column: u32) {{\n{store}}}"));
+    }
+}
+
+/// Every shape.
+pub fn all() -> Vec<Shape> {
+    let plain = POOLS.map(|pool| (false, false, pool));
+    let floats = POOLS.map(|pool| (true, false, pool));
+    let planes = PLANES.map(|pool| (true, true, pool));
+    let mut all = Vec::new();
+    for (packed, planes, pool) in plain.into_iter().chain(floats).chain(planes) {
+        for norm in [None, Some(false), Some(true)] {
+            for bias in [false, true] {
+                let shape = |weights, gated| Shape { packed, planes, norm, weights, gated, bias, pool };
+                all.extend((1..=MOST).map(|weights| shape(weights, false)));
+                all.push(shape(2, true));
+            }
+        }
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fragments_have_what_they_need() {
+        let packed = [PACKED, PACKED_PART, FLOATS, INTEGERS, STREAM, GATED_LOAD];
+        let plain = [PLAIN, PLAIN_PART, POOL, ITEM_BY_ITEM, GATED_SUM];
+        let both = [ROW, AS_IT_IS, NORMALISED, ONE, TWO, GATED, BIAS, UNBIASED, STORE];
+        packed.iter().chain(&plain).chain(&both).for_each(Fragment::expect_names);
+        for shape in all() {
+            assert_eq!(shape.text().missing(), Vec::<&str>::new());
+        }
+    }
+}
