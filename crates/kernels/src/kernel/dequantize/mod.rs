@@ -2,19 +2,14 @@
 //! `1024·x + 1023`.
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::source::{Kernel, elements, plan as planned, rows_and_width, wrong_op};
-use super::weights::{Part, Weight, one_quantized};
+use super::weights::{Part, Weight};
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel {
-    weights: true,
-    ..Kernel::flat(
-        "dequantize/portable",
-        "dequantize/portable.wgsl+weights/one_quantized.wgsl",
-        concat!(include_str!("portable.wgsl"), "\n", one_quantized!()),
-    )
-};
+const TEXT: Joined = joined!("dequantize/portable.wgsl", "weights/one_quantized.wgsl");
+const KERNEL: Kernel = Kernel { weights: true, ..Kernel::flat("dequantize/portable", TEXT.file, TEXT.text) };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Dequantize(op) = request.op else { return Err(wrong_op(request)) };

@@ -2,19 +2,14 @@
 //! `1024·x + 1023`. A table beyond one binding is split by rows, with one launch for each part.
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::source::{Kernel, constant, elements, plan as planned, rows_and_width, wrong_op};
 use super::weights::Weight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel {
-    weights: true,
-    ..Kernel::flat(
-        "embedding/portable",
-        "embedding/portable.wgsl+embedding/bindings.wgsl",
-        concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl")),
-    )
-};
+const TEXT: Joined = joined!("embedding/portable.wgsl", "embedding/bindings.wgsl");
+const KERNEL: Kernel = Kernel { weights: true, ..Kernel::flat("embedding/portable", TEXT.file, TEXT.text) };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Embedding(_) = request.op else { return Err(wrong_op(request)) };

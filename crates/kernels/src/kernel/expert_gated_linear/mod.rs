@@ -3,10 +3,11 @@
 //! there are many. Stacks beyond one binding are split by experts, both alike, with one launch for each part.
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::expert_linear::{few_places, sharers};
 use super::linear::{chain, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
-use super::weights::{PART_ROWS, Weight, two_plain};
+use super::weights::{PART_ROWS, Weight};
 use crate::plan::NodePlan;
 use tapml_graph::{Extent, Op, Result};
 
@@ -16,10 +17,18 @@ const TILE: u32 = 32;
 const OUTPUTS: u32 = PART_ROWS;
 const LANES: u32 = 64;
 
+const TEXT: Joined = joined!(
+    "expert_gated_linear/portable.wgsl",
+    "expert_linear/places.wgsl",
+    "linear/reads.wgsl",
+    "gated_linear/gated.wgsl",
+    "expert_gated_linear/bindings.wgsl",
+    "weights/two.wgsl"
+);
 pub const KERNEL: Kernel = Kernel {
     name: "expert_gated_linear/portable",
-    file: "expert_gated_linear/portable.wgsl+expert_gated_linear/bindings.wgsl+weights/two.wgsl",
-    text: concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl"), "\n", two_plain!()),
+    file: TEXT.file,
+    text: TEXT.text,
     weights: true,
     norm: false,
     formula: "",

@@ -3,9 +3,10 @@
 //! are many. A stack beyond one binding is split by experts, with one launch for each part.
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::linear::{chain, run};
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
-use super::weights::{PART_ROWS, Weight, one_plain};
+use super::weights::{PART_ROWS, Weight};
 use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_graph::{Dim, Error, Extent, Op, Result};
@@ -20,10 +21,17 @@ const FEW: u32 = 4;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 16;
 
+const TEXT: Joined = joined!(
+    "expert_linear/portable.wgsl",
+    "expert_linear/places.wgsl",
+    "linear/reads.wgsl",
+    "expert_linear/bindings.wgsl",
+    "weights/one.wgsl"
+);
 pub const KERNEL: Kernel = Kernel {
     name: "expert_linear/portable",
-    file: "expert_linear/portable.wgsl+expert_linear/bindings.wgsl+weights/one.wgsl",
-    text: concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl"), "\n", one_plain!()),
+    file: TEXT.file,
+    text: TEXT.text,
     weights: true,
     norm: false,
     formula: "",

@@ -5,17 +5,25 @@
 pub mod subgroup;
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::linear::{chain, grid, run};
 use super::source::{Kernel, constant, plan as planned, wrong_op};
-use super::weights::{Weight, two_plain};
+use super::weights::Weight;
 use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_graph::{Op, Result};
 
+const TEXT: Joined = joined!(
+    "gated_linear/portable.wgsl",
+    "linear/reads.wgsl",
+    "gated_linear/gated.wgsl",
+    "gated_linear/bindings.wgsl",
+    "weights/two.wgsl"
+);
 pub const KERNEL: Kernel = Kernel {
     name: "gated_linear/portable",
-    file: "gated_linear/portable.wgsl+gated_linear/bindings.wgsl+weights/two.wgsl",
-    text: concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl"), "\n", two_plain!()),
+    file: TEXT.file,
+    text: TEXT.text,
     weights: true,
     norm: false,
     formula: "",

@@ -25,30 +25,6 @@ const STEP = 128u; // elements along K that all lanes take at once, two in each
 var<workgroup> x_tile: array<vec4<f32>, 128>;
 var<workgroup> w_tile: array<vec4<f32>, 128>;
 
-// Rows `first` to `first + 3`, those beyond the last replaced by the last.
-fn four(first: u32, count: u32) -> vec4<u32> {
-    return min(vec4<u32>(first) + vec4<u32>(0u, 1u, 2u, 3u), vec4<u32>(count - 1u));
-}
-
-fn x_pair(at: u32) -> vec2<f32> {
-    return vec2<f32>(f32(x[at]), f32(x[at + 1u]));
-}
-
-fn x_one(at: vec4<u32>) -> vec4<f32> {
-    return vec4<f32>(f32(x[at.x]), f32(x[at.y]), f32(x[at.z]), f32(x[at.w]));
-}
-
-// silu(g) * u; with e = exp(-|g|) nothing overflows.
-fn gated(g: vec4<f32>, u: vec4<f32>) -> vec4<f32> {
-    let e = vec4<f32>(
-        exp_accurate(-abs(g.x)),
-        exp_accurate(-abs(g.y)),
-        exp_accurate(-abs(g.z)),
-        exp_accurate(-abs(g.w)),
-    );
-    return select(g, g * e, g < vec4<f32>()) / (vec4<f32>(1.0) + e) * u;
-}
-
 // Writes outputs `first` to `first + 3` of a row, those that exist.
 fn store(row: u32, first: u32, values: vec4<f32>) {
     let at = row * WIDTH + FIRST + first;

@@ -1,19 +1,21 @@
 //! `gated_linear/subgroup`: planned with the other products by octets.
 
 use super::super::Request;
-use super::super::product::{self, plain_product};
+use super::super::compose::{Joined, joined};
+use super::super::product;
 use super::super::source::{Kernel, wrong_op};
 use super::super::weights::Weight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const KERNEL: Kernel = Kernel {
-    name: "gated_linear/subgroup",
-    file: "product/product.wgsl+product/plain.wgsl+gated_linear/subgroup.wgsl+gated_linear/outputs.wgsl",
-    text: plain_product!("../gated_linear/subgroup.wgsl", "../gated_linear/outputs.wgsl"),
-    math: true,
-    ..product::KERNEL
-};
+const TEXT: Joined = joined!(
+    "product/product.wgsl",
+    "product/plain.wgsl",
+    "gated_linear/subgroup.wgsl",
+    "gated_linear/outputs.wgsl"
+);
+const KERNEL: Kernel =
+    Kernel { name: "gated_linear/subgroup", file: TEXT.file, text: TEXT.text, math: true, ..product::KERNEL };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::GatedLinear(_) = request.op else { return Err(wrong_op(request)) };

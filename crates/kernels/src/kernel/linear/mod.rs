@@ -6,9 +6,10 @@
 pub mod subgroup;
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::settings::Setting;
 use super::source::{Kernel, constant, one, plan as planned, wrong_op};
-use super::weights::{PART_ROWS, Weight, one_plain};
+use super::weights::{PART_ROWS, Weight};
 use crate::plan::NodePlan;
 use crate::regime::Axis;
 use tapml_device::Grid;
@@ -22,10 +23,12 @@ const LANES: u32 = 64;
 /// Elements along K of a tile at a time.
 const DEPTH: u32 = 16;
 
+const TEXT: Joined =
+    joined!("linear/portable.wgsl", "linear/reads.wgsl", "linear/bindings.wgsl", "weights/one.wgsl");
 pub const KERNEL: Kernel = Kernel {
     name: "linear/portable",
-    file: "linear/portable.wgsl+linear/bindings.wgsl+weights/one.wgsl",
-    text: concat!(include_str!("portable.wgsl"), "\n", include_str!("bindings.wgsl"), "\n", one_plain!()),
+    file: TEXT.file,
+    text: TEXT.text,
     weights: true,
     norm: false,
     formula: "",

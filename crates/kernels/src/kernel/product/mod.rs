@@ -21,20 +21,6 @@ const DEPTH: u32 = 32;
 /// Additions that join the sums of a row's lanes: those of one lane, then of the subgroups, of which there are few.
 const JOINS: u32 = 8;
 
-/// The text with plain weights, for an operator's bindings and outputs.
-macro_rules! plain_product {
-    ($($own:literal),+) => {
-        concat!(include_str!("../product/product.wgsl"), "\n", include_str!("../product/plain.wgsl"), $("\n", include_str!($own)),+)
-    };
-}
-/// The same with packed weights.
-macro_rules! packed_product {
-    ($($own:literal),+) => {
-        concat!(include_str!("../product/product.wgsl"), "\n", include_str!("../product/packed.wgsl"), $("\n", include_str!($own)),+)
-    };
-}
-pub(super) use {packed_product, plain_product};
-
 /// What all these kernels share.
 pub const KERNEL: Kernel = Kernel {
     name: "",

@@ -2,22 +2,25 @@
 //! there.
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::expert_gated_linear;
 use super::source::{Kernel, wrong_op};
-use super::weights::{Weight, two_quantized};
+use super::weights::Weight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+const TEXT: Joined = joined!(
+    "expert_gated_linear/portable.wgsl",
+    "expert_linear/places.wgsl",
+    "linear/reads.wgsl",
+    "gated_linear/gated.wgsl",
+    "quantized_expert_gated_linear/bindings.wgsl",
+    "weights/two_quantized.wgsl"
+);
 const KERNEL: Kernel = Kernel {
     name: "quantized_expert_gated_linear/portable",
-    file: "expert_gated_linear/portable.wgsl+quantized_expert_gated_linear/bindings.wgsl+weights/two_quantized.wgsl",
-    text: concat!(
-        include_str!("../expert_gated_linear/portable.wgsl"),
-        "\n",
-        include_str!("bindings.wgsl"),
-        "\n",
-        two_quantized!()
-    ),
+    file: TEXT.file,
+    text: TEXT.text,
     ..expert_gated_linear::KERNEL
 };
 

@@ -1,22 +1,24 @@
 //! `quantized_expert_linear`: `expert_linear` with weights that are unpacked as they are read; planned as there.
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::expert_linear;
 use super::source::{Kernel, wrong_op};
-use super::weights::{Weight, one_quantized};
+use super::weights::Weight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+const TEXT: Joined = joined!(
+    "expert_linear/portable.wgsl",
+    "expert_linear/places.wgsl",
+    "linear/reads.wgsl",
+    "quantized_expert_linear/bindings.wgsl",
+    "weights/one_quantized.wgsl"
+);
 const KERNEL: Kernel = Kernel {
     name: "quantized_expert_linear/portable",
-    file: "expert_linear/portable.wgsl+quantized_expert_linear/bindings.wgsl+weights/one_quantized.wgsl",
-    text: concat!(
-        include_str!("../expert_linear/portable.wgsl"),
-        "\n",
-        include_str!("bindings.wgsl"),
-        "\n",
-        one_quantized!()
-    ),
+    file: TEXT.file,
+    text: TEXT.text,
     ..expert_linear::KERNEL
 };
 

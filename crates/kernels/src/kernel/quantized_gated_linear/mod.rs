@@ -3,22 +3,24 @@
 pub mod subgroup;
 
 use super::Request;
+use super::compose::{Joined, joined};
 use super::gated_linear;
 use super::source::{Kernel, wrong_op};
-use super::weights::{Weight, two_quantized};
+use super::weights::Weight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+const TEXT: Joined = joined!(
+    "gated_linear/portable.wgsl",
+    "linear/reads.wgsl",
+    "gated_linear/gated.wgsl",
+    "quantized_gated_linear/bindings.wgsl",
+    "weights/two_quantized.wgsl"
+);
 const KERNEL: Kernel = Kernel {
     name: "quantized_gated_linear/portable",
-    file: "gated_linear/portable.wgsl+quantized_gated_linear/bindings.wgsl+weights/two_quantized.wgsl",
-    text: concat!(
-        include_str!("../gated_linear/portable.wgsl"),
-        "\n",
-        include_str!("bindings.wgsl"),
-        "\n",
-        two_quantized!()
-    ),
+    file: TEXT.file,
+    text: TEXT.text,
     ..gated_linear::KERNEL
 };
 

@@ -1,16 +1,23 @@
 //! `quantized_gated_linear/subgroup`: planned with the other products by octets.
 
 use super::super::Request;
-use super::super::product::{self, packed_product};
+use super::super::compose::{Joined, joined};
+use super::super::product;
 use super::super::source::{Kernel, wrong_op};
 use super::super::weights::Weight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
+const TEXT: Joined = joined!(
+    "product/product.wgsl",
+    "product/packed.wgsl",
+    "quantized_gated_linear/subgroup.wgsl",
+    "gated_linear/outputs.wgsl"
+);
 const KERNEL: Kernel = Kernel {
     name: "quantized_gated_linear/subgroup",
-    file: "product/product.wgsl+product/packed.wgsl+quantized_gated_linear/subgroup.wgsl+gated_linear/outputs.wgsl",
-    text: packed_product!("../quantized_gated_linear/subgroup.wgsl", "../gated_linear/outputs.wgsl"),
+    file: TEXT.file,
+    text: TEXT.text,
     math: true,
     ..product::KERNEL
 };

@@ -14,32 +14,6 @@ pub const PART_ROWS: u32 = 4;
 /// Arrays that a weight has at most.
 const MOST_ARRAYS: usize = 3;
 
-/// The text that reads the array `w` of numbers for four rows at a time.
-macro_rules! one_plain {
-    () => {
-        include_str!("../weights/one.wgsl")
-    };
-}
-/// The same for words with `scale` and `zero`.
-macro_rules! one_quantized {
-    () => {
-        include_str!("../weights/one_quantized.wgsl")
-    };
-}
-/// The text that reads the arrays `gate` and `up` of numbers for four rows at a time.
-macro_rules! two_plain {
-    () => {
-        include_str!("../weights/two.wgsl")
-    };
-}
-/// The same for words with scales and zeros.
-macro_rules! two_quantized {
-    () => {
-        include_str!("../weights/two_quantized.wgsl")
-    };
-}
-pub(super) use {one_plain, one_quantized, two_plain, two_quantized};
-
 /// A weight of an operator: one input, or the inputs that it is packed in.
 pub struct Weight<'a> {
     /// The first of its inputs.
