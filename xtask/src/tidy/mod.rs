@@ -31,6 +31,7 @@ pub fn run(root: &Path) -> Result<()> {
     root_entries(root, &mut errors)?;
     arrows::check(root, &mut errors)?;
     sizes::check(&files, &mut errors)?;
+    sizes::check_tracked(root, &mut errors)?;
     lists::check(root, &mut errors)?;
     for error in &errors {
         eprintln!("tidy: {error}");

@@ -1,26 +1,28 @@
-//! Budgets: lines of a file, lines of a function, `unwrap` and `expect` outside tests, glob imports.
+//! Budgets: lines of a file, lines of a function, `unwrap` and `expect` outside tests, glob imports, bytes of the tracked tree.
 
 use super::File;
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use std::path::Path;
+use std::process::Command;
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-const FILE_LINES: usize = 700;
+const FILE_LINES: usize = 500;
 const FUNCTION_LINES: usize = 80;
 /// `unwrap` and `expect` calls outside tests, per thousand lines, over the whole workspace.
 const UNWRAPS_PER_KLOC: f64 = 2.0;
 
-/// Files that may be longer than the budget, each with the reason.
-const LONG_FILES: &[(&str, &str)] = &[];
+/// Bytes of all tracked files: 40 MiB.
+const TREE_BYTES: u64 = 40 << 20;
+/// Endings of source files beside Rust's.
+const OTHER_SOURCES: &[&str] = &["cu", "cuh", "py", "ts", "wgsl"];
 
 pub fn check(files: &[File], errors: &mut Vec<String>) -> Result<()> {
     let (mut unwraps, mut lines) = (0, 0);
     for file in files {
         let path = file.path.display().to_string();
         let count = file.text.lines().count();
-        if count > FILE_LINES && !LONG_FILES.iter().any(|(name, _)| *name == path) {
-            errors.push(format!("{path}: {count} lines, at most {FILE_LINES}"));
-        }
+        check_lines(&path, count, errors);
         let syntax = syn::parse_file(&file.text).with_context(|| path.clone())?;
         let mut visitor = Visitor { path: &path, errors, test: file.is_test(), unwraps: 0, test_lines: 0 };
         visitor.visit_file(&syntax);
@@ -36,6 +38,40 @@ pub fn check(files: &[File], errors: &mut Vec<String>) -> Result<()> {
     if rate > UNWRAPS_PER_KLOC {
         errors.push(format!(
             "{rate:.2} unwrap or expect per thousand lines outside tests, at most {UNWRAPS_PER_KLOC}"
+        ));
+    }
+    Ok(())
+}
+
+fn check_lines(path: &str, count: usize, errors: &mut Vec<String>) {
+    if count > FILE_LINES {
+        errors.push(format!("{path}: {count} lines, at most {FILE_LINES}"));
+    }
+}
+
+/// The tracked files: their bytes together, and the lines of sources beside Rust's that are not generated.
+pub fn check_tracked(root: &Path, errors: &mut Vec<String>) -> Result<()> {
+    let output = Command::new("git").args(["ls-files", "-z"]).current_dir(root).output();
+    let output = output.context("could not start git")?;
+    ensure!(output.status.success(), "git ls-files: {}", String::from_utf8_lossy(&output.stderr).trim());
+    let listed = String::from_utf8(output.stdout).context("names of tracked files")?;
+    let mut bytes = 0;
+    for name in listed.split_terminator('\0') {
+        let path = root.join(name);
+        // A file that is deleted and not committed yet is tracked too.
+        let Ok(metadata) = path.symlink_metadata() else { continue };
+        bytes += metadata.len();
+        let ending = path.extension().and_then(|ending| ending.to_str());
+        let generated = name.split('/').any(|part| part == "gen");
+        if ending.is_some_and(|ending| OTHER_SOURCES.contains(&ending)) && !generated {
+            let text = std::fs::read_to_string(&path).with_context(|| name.to_string())?;
+            check_lines(name, text.lines().count(), errors);
+        }
+    }
+    println!("tidy: the tracked files have {bytes} bytes");
+    if bytes > TREE_BYTES {
+        errors.push(format!(
+            "the tracked files have {bytes} bytes, at most {TREE_BYTES}: `git ls-files -z | xargs -0 du -b | sort -n` lists them by size"
         ));
     }
     Ok(())
