@@ -1,17 +1,18 @@
 //! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask packages` installs what tests need as far as it
-//! may; `cargo xtask test` does so and runs every test, `cargo xtask python` those of the Python package. Nothing here ships
-//! to users.
+//! may; `cargo xtask test` does so and runs every test, `cargo xtask python` those of the Python package, `cargo xtask gpu`
+//! all that needs a GPU. Nothing here ships to users.
 
+mod gpu;
 mod packages;
 mod python;
 mod test;
 mod tidy;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 const USAGE: &str =
-    "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments]";
+    "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
             Ok(())
         }
         Some("test") => test::run(&root(), &arguments[1..]),
+        Some("gpu") => return gpu::main(&root(), &arguments[1..]),
         Some("python") => python::run(&root(), &arguments[1..]),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
@@ -37,4 +39,9 @@ fn main() -> ExitCode {
 fn root() -> PathBuf {
     let manifest = PathBuf::from(env!("CARGO_MANIFEST_DIR"));
     manifest.parent().map(PathBuf::from).unwrap_or(manifest)
+}
+
+/// Where cargo builds.
+fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }

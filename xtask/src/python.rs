@@ -2,7 +2,7 @@
 //! virtual environment of its own. Without Python they are skipped, and said to be.
 
 use anyhow::{Context, Result, bail};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// The feature under which the extension is more than an empty crate. Whoever builds the workspace before with it, as
@@ -29,20 +29,18 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
         bail!("the extension module does not build");
     }
     let package = root.join("bindings").join("python");
-    let built = target(root).join("debug").join("libtapml_native.so");
+    let built = crate::target(root).join("debug").join("libtapml_native.so");
     let module = package.join("python").join("tapml").join("_native.abi3.so");
     std::fs::copy(&built, &module).with_context(|| format!("could not copy {}", built.display()))?;
     let mut tests = Command::new(&python);
     tests.args(["-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider"]).args(arguments).current_dir(&package);
-    tests.env("PYTHONPATH", package.join("python")).env("TAPML_BINARY", target(root).join("debug/tapml"));
+    tests
+        .env("PYTHONPATH", package.join("python"))
+        .env("TAPML_BINARY", crate::target(root).join("debug/tapml"));
     if !succeeds(&mut tests) {
         bail!("tests of the Python package failed");
     }
     Ok(())
-}
-
-fn target(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 fn succeeds(command: &mut Command) -> bool {

@@ -33,6 +33,7 @@ pub fn run(root: &Path) -> Result<()> {
     sizes::check(&files, &mut errors)?;
     sizes::check_tracked(root, &mut errors)?;
     lists::check(root, &mut errors)?;
+    crate::gpu::page::check(root, &mut errors);
     for error in &errors {
         eprintln!("tidy: {error}");
     }
