@@ -268,6 +268,7 @@ fn continued(run: Run, out: &Path) -> Result<Run> {
     }
     println!("going on with {}: {} steps are there", out.display(), old.steps.len());
     old.quick &= run.quick;
+    (old.device, old.machine) = (run.device, run.machine);
     run.steps.into_iter().for_each(|record| old.put(record));
     Ok(old)
 }

@@ -543,3 +543,123 @@ impl Numbers {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn captured(name: &str) -> Value {
+        let path = format!("{}/tests/reports/{name}.json", env!("CARGO_MANIFEST_DIR"));
+        serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+    }
+
+    fn of(kind: ReportKind, report: &Value) -> Numbers {
+        extract(kind, &report.to_string()).unwrap()
+    }
+
+    #[test]
+    fn device_checks_count_and_say_why() {
+        let mut report = captured("samples");
+        assert_eq!(device(&report.to_string()).unwrap().features.subgroups, Some((32, 32)));
+        let Numbers::DeviceCheck(n) = of(ReportKind::DeviceCheck, &report) else { panic!() };
+        assert_eq!((n.passed, n.failed, n.skipped), (470, 0, 0));
+        assert_eq!((n.operators, n.failures.len()), (report["ops"].as_array().unwrap().len() as u64, 0));
+        let worst = n.worst.unwrap();
+        assert!(worst.ratio > 0.98 && worst.ratio < 1.0, "{worst:?}");
+
+        report["cases"][0] = json!({"case": "copies", "outcome": "failed", "reason": "a byte differs"});
+        report["cases"][1] = json!({"case": "f16", "outcome": "skipped", "reason": "no f16"});
+        report["ops"][2]["worst"] = json!(7.5);
+        report["ops"][2]["failures"] =
+            json!([{"sample": "odd", "call": "", "expected": "1 ± 0.1", "found": "2", "criterion": ""}]);
+        report["ops"][3]["skipped"] =
+            json!([{"sample": "a", "reason": "no f16"}, {"sample": "b", "reason": "no f16"}]);
+        let [failing, skipping] = [2, 3].map(|i| report["ops"][i]["op"].as_str().unwrap().to_string());
+        let Numbers::DeviceCheck(n) = of(ReportKind::DeviceCheck, &report) else { panic!() };
+        assert_eq!(n.worst, Some(Worst { ratio: 7.5, of: failing.clone() }));
+        let sample = format!("{failing}, sample odd: expected 1 ± 0.1, found 2");
+        assert_eq!(n.failures, ["copies: a byte differs".to_string(), sample]);
+        let because = [("no f16".to_string(), 1), (format!("{skipping}: no f16"), 2)];
+        assert_eq!(n.skipped_because, BTreeMap::from(because));
+    }
+
+    #[test]
+    fn migrations_give_coverage_and_the_worst_of_all_operators() {
+        let report = captured("migrate");
+        let Numbers::Migrate(n) = of(ReportKind::Migrate, &report) else { panic!() };
+        assert_eq!((n.verdict.as_str(), n.operators, n.accepted), ("accepted", 12, 12));
+        assert_eq!((n.calls, n.checked, n.skipped, n.cases, n.failed), (2016, 2016, 0, 2704, 0));
+        assert_eq!(n.launches.decode, LaunchCount { of: 35, checked: 31 });
+        assert_eq!(n.launches.prefill, LaunchCount { of: 48, checked: 48 });
+        let worst = n.worst.unwrap();
+        let ops = report["ops"].as_array().unwrap();
+        let largest = ops.iter().filter_map(|op| op["check"]["worst"]["ratio"].as_f64()).fold(0.0, f64::max);
+        assert_eq!(worst.ratio, largest);
+        assert_eq!((n.top1, n.text_equal), (Some(1.0), Some(true)));
+        let unchecked: Vec<&str> =
+            n.deployed.iter().filter(|d| d.cases == 0).map(|d| d.kernel.as_str()).collect();
+        assert_eq!(unchecked, ["add/portable"]);
+        assert!(n.failures.is_empty());
+    }
+
+    #[test]
+    fn a_rejected_migration_says_what_was_rejected() {
+        let Numbers::Migrate(n) = of(ReportKind::Migrate, &captured("rejected")) else { panic!() };
+        assert_eq!((n.verdict.as_str(), n.operators, n.accepted, n.failed), ("rejected", 9, 8, 8));
+        let worst = n.worst.unwrap();
+        assert!(worst.ratio > 1e4 && worst.of.starts_with("rms_norm ("), "{worst:?}");
+        assert!(n.failures[0].starts_with("rms_norm is rejected: 8 of 8 cases"), "{:?}", n.failures);
+    }
+
+    #[test]
+    fn faults_count_as_missed_only_if_nothing_sees_them() {
+        let mut report = captured("bugs");
+        let Numbers::Bugs(n) = of(ReportKind::Bugs, &report) else { panic!() };
+        assert_eq!((n.mutants, n.faults, n.missed, n.lost), (6, 4, 0, 0));
+        assert_eq!((n.clean, n.false_alarms, n.diagnoses_missed, n.diagnoses_false), (2, 0, 0, 0));
+
+        for i in 0..4 {
+            report["mutants"][i]["sighting"]["failed"] = json!(0);
+            report["mutants"][i]["sighting"]["findings"] = json!(0);
+        }
+        report["mutants"][1]["sighting"]["findings"] = json!(1);
+        report["mutants"][2]["sighting"]["error"] = json!("the device was lost");
+        report["mutants"][2]["sighting"]["lost"] = json!(true);
+        report["mutants"][3]["sighting"]["beyond"] = json!([{}]);
+        report["clean"][1]["accused"] = json!(1);
+        report["diagnosed"][0]["missed"] = report["diagnosed"][0]["bugs"].clone();
+        report["diagnosed"][0]["reports"][0]["bug"] = Value::Null;
+        let Numbers::Bugs(n) = of(ReportKind::Bugs, &report) else { panic!() };
+        assert_eq!(
+            (n.missed, n.lost, n.false_alarms, n.diagnoses_missed, n.diagnoses_false),
+            (1, 1, 1, 1, 1)
+        );
+        assert_eq!(n.failures[0], format!("missed: {}", report["mutants"][0]["id"].as_str().unwrap()));
+        assert_eq!(n.failures.len(), 4, "{:?}", n.failures);
+    }
+
+    #[test]
+    fn speeds_keep_median_and_spread() {
+        let Numbers::Decode(n) = of(ReportKind::Decode, &captured("decode")) else { panic!() };
+        assert_eq!(
+            n.decode,
+            Rate { median: 40.0883780364516, min: 28.702559906691423, max: 44.183923512635616 }
+        );
+        assert_eq!((n.tokens, n.prefill_tokens, n.runs, n.peak_bytes), (8, 16, 3, 3456088));
+    }
+
+    #[test]
+    fn a_report_of_another_form_is_an_error_that_names_the_field() {
+        let error = extract(ReportKind::Migrate, &captured("decode").to_string()).unwrap_err();
+        assert!(format!("{error:#}").contains("missing field `verdict`"), "{error:#}");
+    }
+
+    #[test]
+    fn no_number_counts_as_the_worst() {
+        let worst = largest([(0.5, "a".to_string()), (f64::NAN, "b".into()), (0.9, "c".into())].into_iter());
+        assert_eq!(worst, Some(Worst { ratio: f64::MAX, of: "b".into() }));
+        assert_eq!(largest(std::iter::empty()), None);
+    }
+}

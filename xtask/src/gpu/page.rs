@@ -272,15 +272,21 @@ fn speed(n: &Decode) -> Vec<String> {
     vec![
         format!("{:.1} ({:.1}–{:.1}), {} after {}", d.median, d.min, d.max, n.tokens, n.prompt_tokens),
         format!(
-            "{:.1} % of {:.2} GB at {:.2} TB/s",
+            "{:.1} % of {} at {}/s",
             100.0 * n.share_of_floor,
-            n.bytes_per_token as f64 / 1e9,
-            n.bandwidth / 1e12
+            bytes(n.bytes_per_token as f64),
+            bytes(n.bandwidth)
         ),
         format!("{:.0} ({:.0}–{:.0}), of {}", p.median, p.min, p.max, n.prefill_tokens),
         n.runs.to_string(),
-        format!("{:.2} GB", n.peak_bytes as f64 / 1e9),
+        bytes(n.peak_bytes as f64),
     ]
+}
+
+fn bytes(count: f64) -> String {
+    let units = [(1e12, "TB"), (1e9, "GB"), (1e6, "MB")];
+    let (unit, name) = units.into_iter().find(|(unit, _)| count >= *unit).unwrap_or((1e3, "kB"));
+    format!("{:.2} {name}", count / unit)
 }
 
 fn worst(worst: &Option<Worst>) -> String {
@@ -293,7 +299,7 @@ fn ratio(ratio: f64) -> String {
         r if r >= 1e4 => format!("{r:.1e}"),
         // What fails must not look as if it were at the limit.
         r if r > 1.0 => format!("{:.2}", (r * 100.0).ceil() / 100.0),
-        r => format!("{:.2}", (r * 100.0).floor() / 100.0),
+        r => format!("{r:.2}"),
     }
 }
 
@@ -308,4 +314,47 @@ fn cell(text: &str) -> String {
 
 fn code(text: &str) -> String {
     format!("`{}`", cell(text))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_page_that_is_not_made_from_the_files_is_a_violation() {
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
+        let violations = || {
+            let mut errors = Vec::new();
+            check(root, &mut errors);
+            errors
+        };
+        assert!(violations()[0].contains("docs/gpu.md is not what"), "{:?}", violations());
+        std::fs::create_dir_all(root.join(DATA)).unwrap();
+        std::fs::write(root.join(PAGE), make(root).unwrap()).unwrap();
+        assert_eq!(violations(), Vec::<String>::new());
+        let page = make(root).unwrap();
+        assert!(page.contains("No file is there"), "{page}");
+        std::fs::write(root.join(PAGE), page.replace("No file", "A file")).unwrap();
+        let line = page.lines().position(|line| line.starts_with("No file")).unwrap() + 1;
+        assert!(violations()[0].contains(&format!("from line {line} on")), "{:?}", violations());
+        std::fs::write(root.join(DATA).join("x.json"), "{}").unwrap();
+        assert!(violations()[0].contains("x.json is no record of a run"), "{:?}", violations());
+    }
+
+    #[test]
+    fn a_ratio_that_fails_does_not_look_like_the_limit() {
+        let cases = [
+            (0.9896, "0.99"),
+            (0.9999, "1.00"),
+            (1.0, "1.00"),
+            (1.0001, "1.01"),
+            (16590.0, "1.7e4"),
+            (f64::MAX, "1.8e308"),
+        ];
+        for (value, text) in cases {
+            assert_eq!(ratio(value), text);
+        }
+    }
 }
