@@ -120,3 +120,19 @@ fn a_kernel_that_no_node_runs_is_named() {
     let error = stderr(command.arg(format!("rope={}", printed(folder.path(), "rope"))), 0);
     assert!(!error.contains("was not used"), "{error}");
 }
+
+/// On an emulator with all that WGSL kernels can ask for: only those in CUDA C++ are not run.
+#[test]
+fn a_device_check_runs_every_kernel_on_its_samples() {
+    let folder = tempfile::tempdir().unwrap();
+    let target = "emulator?kind=gpu&matrices=on";
+    let report = json(tapml(folder.path()).args(["device", "check", target, "--ops"]), 0);
+    assert_eq!(report["failed"], 0);
+    let info: tapml::device::DeviceInfo = serde_json::from_value(report["target"].clone()).unwrap();
+    let rows = report["ops"].as_array().unwrap().iter().filter_map(|op| op["kernels"].as_array()).flatten();
+    let ran: BTreeSet<&str> = rows.map(|row| row["kernel"].as_str().unwrap()).collect();
+    let served = tapml::kernels::KERNELS.iter().filter(|row| row.needs.missing(&info).is_none());
+    let waiting: Vec<&str> = served.map(|row| row.name).filter(|name| !ran.contains(name)).collect();
+    assert!(waiting.is_empty(), "not run: {waiting:?}");
+    assert!(ran.len() > tapml::graph::op::names().count(), "{ran:?}");
+}

@@ -42,5 +42,5 @@ pub use noise::{Declared, Limits};
 pub use oracle::{Oracles, terms};
 pub use progress::{Progress, Quiet, Stop};
 pub use ratio::ratio_text;
-pub use samples::{SampleCheck, SampleFailure, SkippedSample, check_samples};
+pub use samples::{KernelSamples, SampleCheck, SampleFailure, SkippedSample, check_rows, check_samples};
 pub use whole::{ModelCheck, Watch, check_model, row_distance, watch_model};

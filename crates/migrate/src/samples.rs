@@ -2,11 +2,12 @@
 
 use crate::check::check_types;
 use crate::oracle::Oracles;
-use crate::verdict::{Judgement, Precision, judge};
+use crate::verdict::{Exact, Judgement, Precision, judge};
 use serde::Serialize;
-use tapml_exec::{Call, KernelChoice, Phase, Platform};
+use tapml_exec::{Call, DevicePlatform, KernelChoice, Overrides, Phase, Platform};
 use tapml_graph::op::{OpInfo, Sample};
 use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
+use tapml_kernels::{Choice, Choices, plan_variants};
 
 /// What the values of samples are made from.
 const SEED: u64 = 11;
@@ -16,9 +17,9 @@ const SEED: u64 = 11;
 pub struct SampleCheck {
     /// The operator.
     pub op: String,
-    /// Samples whose outputs are right.
+    /// Runs of samples whose outputs are right: one run of each sample, or one by each row of the kernel list that serves it.
     pub passed: u64,
-    /// Samples whose outputs are wrong, or that failed.
+    /// Those whose outputs are wrong, or that failed.
     pub failed: u64,
     /// The largest ratio of observed to allowed error among those that gave something.
     pub worst: f64,
@@ -26,6 +27,22 @@ pub struct SampleCheck {
     pub failures: Vec<SampleFailure>,
     /// What the platform does not serve.
     pub skipped: Vec<SkippedSample>,
+    /// The same for each row of the kernel list, where every row ran the samples that it serves.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kernels: Vec<KernelSamples>,
+}
+
+/// The samples that one row of the kernel list ran.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KernelSamples {
+    /// The row, such as `linear/gemv`.
+    pub kernel: String,
+    /// Samples whose outputs are right.
+    pub passed: u64,
+    /// Those whose outputs are wrong, or that failed.
+    pub failed: u64,
+    /// The largest ratio of observed to allowed error among those that gave something.
+    pub worst: f64,
 }
 
 /// A sample that failed.
@@ -33,6 +50,9 @@ pub struct SampleCheck {
 pub struct SampleFailure {
     /// What is special about the sample.
     pub sample: String,
+    /// The row of the kernel list that ran it, where every row ran it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel: Option<String>,
     /// The call as a person would write it: operator, attributes, types of the inputs, symbols.
     pub call: String,
     /// What was expected.
@@ -60,31 +80,118 @@ pub fn check_samples(platform: &mut dyn Platform, info: &OpInfo) -> Result<Sampl
     let mut check = SampleCheck { op: info.name.into(), ..SampleCheck::default() };
     for sample in (info.samples)() {
         let call = call(&sample)?;
-        match one(platform, &call) {
-            Err(error) if matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted) => {
-                return Err(error);
-            }
-            Err(error) if error.kind() == ErrorKind::Unsupported => {
-                check.skipped.push(SkippedSample { sample: sample.name, reason: error.message().into() });
-            }
+        let outcome = run(platform, &call, &oracles, &mut None)?;
+        check.add(&sample, &call, None, outcome);
+    }
+    Ok(check)
+}
+
+/// As [`check_samples`] by every row of the kernel list that serves a sample, of an operator or of a fused one, not only by
+/// the row that the device would be given. The platform's choices among the built-in kernels are lost.
+pub fn check_rows(platform: &mut DevicePlatform, name: &str, samples: &[Sample]) -> Result<SampleCheck> {
+    let oracles = Oracles::new(0);
+    let mut check = SampleCheck { op: name.into(), ..SampleCheck::default() };
+    for sample in samples {
+        let call = call(sample)?;
+        let (phase, device) = (Phase::of_run(&call.symbols), platform.device_info());
+        let rows: Vec<String> = match plan_variants(&call.op, &call.input_types, phase, device) {
+            Ok(plans) => plans.into_iter().map(|plan| plan.kernel).collect(),
             Err(error) => {
-                check.failed += 1;
-                check.failures.push(failed(&sample, &call, &error));
+                check.add(sample, &call, None, Outcome::from_error(error)?);
+                continue;
             }
-            Ok((choice, outputs)) => {
-                let judgement = verdict(&oracles, &call, &choice, &outputs)?;
-                check.worst = check.worst.max(judgement.ratio);
-                match judgement.passed() {
-                    true => check.passed += 1,
-                    false => {
-                        check.failed += 1;
-                        check.failures.push(wrong(&sample, &call, &judgement));
-                    }
-                }
-            }
+        };
+        let mut exact = None;
+        for row in rows {
+            choose(platform, &call, &row)?;
+            let outcome = run(platform, &call, &oracles, &mut exact)?;
+            check.add(sample, &call, Some(&row), outcome);
         }
     }
     Ok(check)
+}
+
+/// Makes the platform run a call by this row.
+fn choose(platform: &mut DevicePlatform, call: &Call, row: &str) -> Result<()> {
+    let mut choices = Choices::new(platform.device_info());
+    choices.add(Choice::new(&call.op, &call.input_types, row, Vec::new()));
+    let mut overrides = Overrides::default();
+    overrides.choose(choices);
+    platform.set_overrides(overrides)
+}
+
+/// What became of one run of a sample.
+enum Outcome {
+    Judged { kernel: String, judgement: Judgement },
+    Unsupported(String),
+    Failed(Error),
+}
+
+impl Outcome {
+    /// What an error means for a sample. Fails if nothing can be run any more.
+    fn from_error(error: Error) -> Result<Outcome> {
+        match error.kind() {
+            ErrorKind::DeviceLost | ErrorKind::Interrupted => Err(error),
+            ErrorKind::Unsupported => Ok(Outcome::Unsupported(error.message().into())),
+            _ => Ok(Outcome::Failed(error)),
+        }
+    }
+}
+
+/// Runs a call and judges what it gives by its exact outputs, which are computed once.
+fn run(
+    platform: &mut dyn Platform,
+    call: &Call,
+    oracles: &Oracles,
+    exact: &mut Option<Vec<Exact>>,
+) -> Result<Outcome> {
+    match one(platform, call) {
+        Ok((choice, outputs)) => {
+            let exact = match exact {
+                Some(exact) => exact,
+                None => exact.insert(oracles.exact(call, SEED)?),
+            };
+            let judgement = verdict(exact, call, &choice, &outputs)?;
+            Ok(Outcome::Judged { kernel: choice.name, judgement })
+        }
+        Err(error) => Outcome::from_error(error),
+    }
+}
+
+impl SampleCheck {
+    /// Counts what became of a sample, by `row` of the kernel list if it was to be run by that one.
+    fn add(&mut self, sample: &Sample, call: &Call, row: Option<&str>, outcome: Outcome) {
+        let mut count = KernelSamples::default();
+        let failure = match outcome {
+            Outcome::Unsupported(reason) => {
+                return self.skipped.push(SkippedSample { sample: sample.name.clone(), reason });
+            }
+            // The row gives the call to others, which have their own turn.
+            Outcome::Judged { kernel, .. } if row.is_some_and(|row| row != kernel) => {
+                let reason = format!("`{kernel}` runs it in the place of `{}`", row.unwrap_or_default());
+                return self.skipped.push(SkippedSample { sample: sample.name.clone(), reason });
+            }
+            Outcome::Judged { judgement, .. } => {
+                count.worst = judgement.ratio;
+                (!judgement.passed()).then(|| wrong(sample, call, &judgement))
+            }
+            Outcome::Failed(error) => Some(failed(sample, call, &error)),
+        };
+        (count.passed, count.failed) = (u64::from(failure.is_none()), u64::from(failure.is_some()));
+        self.passed += count.passed;
+        self.failed += count.failed;
+        self.worst = self.worst.max(count.worst);
+        self.failures.extend(failure.map(|f| SampleFailure { kernel: row.map(str::to_string), ..f }));
+        let Some(row) = row else { return };
+        match self.kernels.iter_mut().find(|known| known.kernel == row) {
+            Some(known) => {
+                known.passed += count.passed;
+                known.failed += count.failed;
+                known.worst = known.worst.max(count.worst);
+            }
+            None => self.kernels.push(KernelSamples { kernel: row.into(), ..count }),
+        }
+    }
 }
 
 fn call(sample: &Sample) -> Result<Call> {
@@ -109,10 +216,10 @@ fn one(platform: &mut dyn Platform, call: &Call) -> Result<(KernelChoice, Vec<Te
     Ok((choice, outputs))
 }
 
-fn verdict(oracles: &Oracles, call: &Call, choice: &KernelChoice, outputs: &[Tensor]) -> Result<Judgement> {
+fn verdict(exact: &[Exact], call: &Call, choice: &KernelChoice, outputs: &[Tensor]) -> Result<Judgement> {
     let terms = usize::try_from(choice.accumulate.chain.eval(&call.symbols)?).unwrap_or(usize::MAX);
     let precision = Precision { accumulate: choice.accumulate.dtype, terms };
-    judge(&oracles.exact(call, SEED)?, outputs, precision, None).context(|| format!("node `{}`", call.node))
+    judge(exact, outputs, precision, None).context(|| format!("node `{}`", call.node))
 }
 
 fn shown(sample: &Sample, call: &Call) -> String {
@@ -133,6 +240,7 @@ fn failed(sample: &Sample, call: &Call, error: &Error) -> SampleFailure {
         call.output_types.iter().map(|ty| ty.bind(&call.symbols).map_or(ty.to_string(), |ty| ty.to_string()));
     SampleFailure {
         sample: sample.name.clone(),
+        kernel: None,
         call: shown(sample, call),
         expected: types.collect::<Vec<_>>().join(", "),
         found: error.to_string(),
@@ -145,6 +253,7 @@ fn wrong(sample: &Sample, call: &Call, judgement: &Judgement) -> SampleFailure {
     let e = &judgement.worst;
     SampleFailure {
         sample: sample.name.clone(),
+        kernel: None,
         call: shown(sample, call),
         expected: format!(
             "{:.8e} ± {:.1e} at element {} of output {}",

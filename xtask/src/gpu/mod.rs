@@ -3,6 +3,7 @@
 //! It is a program beside `tapml`, not a command of it: users of `tapml` have no need of a plan of our tests. It needs no
 //! toolchain when `--tapml` names a built program, so that both can be carried to a machine with a GPU and little else.
 
+mod extract;
 mod numbers;
 pub mod page;
 mod plan;
@@ -22,7 +23,7 @@ use std::time::Instant;
 /// Where the files are kept that `docs/gpu.md` is made from.
 const DATA: &str = "docs/data/gpu";
 
-/// Run all that needs a GPU: conformance, every operator's samples, migrations of trained models, faults, speeds.
+/// Run all that needs a GPU: conformance, every kernel on its samples, migrations of trained models, faults, speeds.
 ///
 /// Exit codes: 0 no step failed, 1 a step failed or the run was stopped, 2 nothing could be run.
 #[derive(Parser)]
@@ -39,7 +40,7 @@ struct GpuArgs {
     /// The device, as `tapml --target` takes it; the first GPU of `tapml device list` if not given
     #[arg(long, value_name = "PLATFORM")]
     target: Option<String>,
-    /// Only a part that takes about three minutes on a GPU
+    /// Only the steps that the plan marks as quick
     #[arg(long)]
     quick: bool,
     /// Only steps of these names, or whose names begin so: `migrate/llama`, `migrate/*/f16`; the others are recorded as not run

@@ -83,7 +83,11 @@ fn section(name: &str, run: &Run) -> String {
         run.steps.len(),
         counts(run)
     );
-    let tables = [("Checks of the device", checks(run)), ("Migrations", migrations(run))];
+    let tables = [
+        ("Checks of the device", checks(run)),
+        ("Kernels on their samples", samples(run)),
+        ("Migrations", migrations(run)),
+    ];
     let more = [
         ("Kernels of the deployed programs", kernels(run)),
         ("Planted faults", bugs(run)),
@@ -145,6 +149,16 @@ fn checks(run: &Run) -> Table {
         Some([vec![code(&record.name)], counts.to_vec(), vec![worst(&n.worst), seconds(record)]].concat())
     });
     Table { header: &["step", "passed", "failed", "skipped", "worst ratio", "s"], rows: rows.collect() }
+}
+
+fn samples(run: &Run) -> Table {
+    let kernels = ended(run).flat_map(|(_, numbers)| match numbers {
+        Numbers::DeviceCheck(n) => n.kernels.as_slice(),
+        _ => &[],
+    });
+    let rows =
+        kernels.map(|k| vec![code(&k.kernel), k.passed.to_string(), k.failed.to_string(), ratio(k.worst)]);
+    Table { header: &["kernel", "samples right", "wrong", "worst ratio"], rows: rows.collect() }
 }
 
 fn migrations(run: &Run) -> Table {

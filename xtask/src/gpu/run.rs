@@ -1,7 +1,8 @@
 //! Runs the steps of a plan one after the other; each leaves a record in the file.
 
 use super::Tapml;
-use super::numbers::{self, Device};
+use super::extract;
+use super::numbers::Device;
 use super::plan::{Need, SCRATCH, Step};
 use super::process::{self, Cause, Ended, Stop};
 use super::record::{Record, Run, Status, now};
@@ -44,7 +45,7 @@ impl Runner<'_> {
                 record.reason.unwrap_or_else(|| record.status.name().into())
             );
         }
-        let device = numbers::device(&report).context("the device's report")?;
+        let device = extract::device(&report).context("the device's report")?;
         println!("  {} ({}, {})", device.name, device.driver, device.kind);
         say(&record);
         Ok(Identified { device, record })
@@ -175,7 +176,7 @@ impl Runner<'_> {
 
 /// The record of a step that ended. `cut`: its time was what the whole run had left.
 fn judge(step: &Step, ended: &Ended, cut: bool, report: Option<&str>, printed: &str) -> Record {
-    let numbers = report.map(|text| numbers::extract(step.report, text));
+    let numbers = report.map(|text| extract::numbers(step.report, text));
     let (status, mut reason) = match (ended.cause, ended.code) {
         (Cause::Stopped, _) => (Status::NotRun, Some("the run was stopped meanwhile".to_string())),
         (Cause::TimeLimit, _) if cut => (

@@ -43,7 +43,8 @@ enum Action {
     Check {
         /// The device: `emulator`, `vulkan`, `vulkan:1`, `ws://host:7070/vulkan`, `hub/webgpu`, …
         target: String,
-        /// Also run every operator's kernel on its samples, judged as a suite's calls are
+        /// Also run every operator and fused operator on its samples by every kernel that serves them, judged as a suite's
+        /// calls are
         #[arg(long)]
         ops: bool,
         #[command(flatten)]

@@ -6,9 +6,10 @@ use crate::output::JsonArg;
 use anyhow::Result;
 use serde::Serialize;
 use tapml::device::{Device, DeviceInfo, ErrorKind, conformance};
+use tapml::graph::fusion::FUSIONS;
 use tapml::graph::op::OPS;
 use tapml::kernels::Overrides;
-use tapml::migrate::{SampleCheck, check_samples};
+use tapml::migrate::{SampleCheck, check_rows};
 use tapml::platform::{self, PlatformSpec};
 use tapml::rpc::{self, Address, Remote};
 
@@ -98,14 +99,15 @@ pub fn check(target: &str, ops: bool, json: &JsonArg) -> Result<Outcome> {
     Ok(if failed == 0 { Outcome::Holds } else { Outcome::Fails })
 }
 
-/// All operators on their samples with the kernels that the device gets.
+/// All operators and fused operators on their samples, by every row of the kernel list that serves them on the device.
 fn samples(spec: &PlatformSpec, json: &JsonArg) -> Result<Vec<SampleCheck>> {
-    let mut platform = platform::open(spec, Overrides::default())?;
+    let mut platform = platform::open_with_kernels(spec, Overrides::default())?;
     let mut checks = Vec::new();
-    for info in OPS {
-        let check = check_samples(platform.as_mut(), info)
-            .map_err(|e| e.context(format!("operator `{}`", info.name)))?;
-        operators::say(&check, info.name, json)?;
+    let operators = OPS.iter().map(|info| (info.name, info.samples));
+    for (name, samples) in operators.chain(FUSIONS.iter().map(|fusion| (fusion.name, fusion.samples))) {
+        let check = check_rows(&mut platform, name, &samples())
+            .map_err(|e| e.context(format!("operator `{name}`")))?;
+        operators::say(&check, name, json)?;
         checks.push(check);
     }
     Ok(checks)

@@ -95,14 +95,20 @@ pub fn say(check: &SampleCheck, name: &str, json: &JsonArg) -> Result<()> {
         (0, _) => "passed",
         _ => "failed",
     };
+    let (ran, by) = match check.kernels.len() {
+        0 => ("samples", String::new()),
+        1 => ("runs", " by 1 kernel".into()),
+        count => ("runs", format!(" by {count} kernels")),
+    };
     json.say(&format!(
-        "{outcome:8} {name}: {} samples right, {} wrong, {skipped} not served (worst {:.2} of the allowed error)",
+        "{outcome:8} {name}: {} {ran} right, {} wrong{by}, {skipped} not served (worst {:.2} of the allowed error)",
         check.passed, check.failed, check.worst
     ))?;
     for f in check.failures.iter().take(SHOWN) {
+        let by = f.kernel.as_ref().map_or(String::new(), |kernel| format!(" by {kernel}"));
         let pattern = f.pattern.as_ref().map_or(String::new(), |text| format!("\n             {text}"));
         json.say(&format!(
-            "           {}: {}\n             {}\n             expected {}\n             found    {}{pattern}",
+            "           {}{by}: {}\n             {}\n             expected {}\n             found    {}{pattern}",
             f.sample, f.criterion, f.call, f.expected, f.found
         ))?;
     }
