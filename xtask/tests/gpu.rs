@@ -330,6 +330,47 @@ fn a_software_device_gives_no_speeds_and_one_without_f16_no_f16() {
 }
 
 #[test]
+fn without_a_program_cargo_builds_one_and_without_a_target_the_first_gpu_is_taken() {
+    let project = Project::new(&[("a", "bench decode", "decode", 60)]);
+    let path = |name: &str| project.path(name).display().to_string();
+    let list = r#"{"devices": [{"platform": "emulator", "kind": "cpu"}, {"platform": "opencl", "kind": "discrete"},
+        {"platform": "vulkan", "kind": "discrete"}, {"platform": "cuda", "kind": "cpu"}]}"#;
+    std::fs::write(project.path("list.json"), list).unwrap();
+    let script = std::fs::read_to_string(project.path("tapml")).unwrap();
+    let listing = format!("  \"device list\"*) cat {} ;;\n  hang*)", path("list.json"));
+    write_script(&project.path("built"), &script.replace("  hang*)", &listing));
+    let cargo = format!(
+        "#!/bin/sh\necho \"$*\" > {}\nmkdir -p $CARGO_TARGET_DIR/release\ncp {} $CARGO_TARGET_DIR/release/tapml\n",
+        path("cargo-calls"),
+        path("built")
+    );
+    write_script(&project.path("cargo"), &cargo);
+    let run = |cargo: &str| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_xtask"));
+        command.args(["gpu", "--root", &path(""), "--plan", &path("plan.toml"), "--commit", "abc123"]);
+        command.env("CARGO", cargo).env("CARGO_TARGET_DIR", path("target")).env_remove("TAPML_MODELS");
+        command.output().unwrap()
+    };
+    let output = run(&path("cargo"));
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    let calls = std::fs::read_to_string(project.path("cargo-calls")).unwrap();
+    assert_eq!(calls.trim(), "build --release -p tapml-cli");
+    // The captured report is that of a software device, whose file is no data of the project.
+    let files: Vec<_> = std::fs::read_dir(project.path("target/gpu")).unwrap().flatten().collect();
+    let name = files[0].file_name().into_string().unwrap();
+    assert!(files.len() == 1 && name.ends_with("-vulkan.json"), "{name}");
+    assert!(!project.path("docs").exists());
+
+    let output = run("/bin/false");
+    assert_eq!(output.status.code(), Some(2));
+    assert!(
+        text(&output).contains("tapml does not build; --tapml PATH takes one that is built"),
+        "{}",
+        text(&output)
+    );
+}
+
+#[test]
 fn page_shows_the_newest_file_of_each_device() {
     let steps = [
         ("samples", "device check {target} --ops", "device_check", 60),

@@ -97,7 +97,7 @@ pub fn check_rows(platform: &mut DevicePlatform, name: &str, samples: &[Sample])
         let rows: Vec<String> = match plan_variants(&call.op, &call.input_types, phase, device) {
             Ok(plans) => plans.into_iter().map(|plan| plan.kernel).collect(),
             Err(error) => {
-                check.add(sample, &call, None, Outcome::from_error(error)?);
+                check.add(sample, &call, None, SampleRun::from_error(error)?);
                 continue;
             }
         };
@@ -121,19 +121,19 @@ fn choose(platform: &mut DevicePlatform, call: &Call, row: &str) -> Result<()> {
 }
 
 /// What became of one run of a sample.
-enum Outcome {
-    Judged { kernel: String, judgement: Judgement },
+enum SampleRun {
+    Judged { kernel: String, judgement: Box<Judgement> },
     Unsupported(String),
     Failed(Error),
 }
 
-impl Outcome {
+impl SampleRun {
     /// What an error means for a sample. Fails if nothing can be run any more.
-    fn from_error(error: Error) -> Result<Outcome> {
+    fn from_error(error: Error) -> Result<SampleRun> {
         match error.kind() {
             ErrorKind::DeviceLost | ErrorKind::Interrupted => Err(error),
-            ErrorKind::Unsupported => Ok(Outcome::Unsupported(error.message().into())),
-            _ => Ok(Outcome::Failed(error)),
+            ErrorKind::Unsupported => Ok(SampleRun::Unsupported(error.message().into())),
+            _ => Ok(SampleRun::Failed(error)),
         }
     }
 }
@@ -144,7 +144,7 @@ fn run(
     call: &Call,
     oracles: &Oracles,
     exact: &mut Option<Vec<Exact>>,
-) -> Result<Outcome> {
+) -> Result<SampleRun> {
     match one(platform, call) {
         Ok((choice, outputs)) => {
             let exact = match exact {
@@ -152,30 +152,30 @@ fn run(
                 None => exact.insert(oracles.exact(call, SEED)?),
             };
             let judgement = verdict(exact, call, &choice, &outputs)?;
-            Ok(Outcome::Judged { kernel: choice.name, judgement })
+            Ok(SampleRun::Judged { kernel: choice.name, judgement: Box::new(judgement) })
         }
-        Err(error) => Outcome::from_error(error),
+        Err(error) => SampleRun::from_error(error),
     }
 }
 
 impl SampleCheck {
     /// Counts what became of a sample, by `row` of the kernel list if it was to be run by that one.
-    fn add(&mut self, sample: &Sample, call: &Call, row: Option<&str>, outcome: Outcome) {
+    fn add(&mut self, sample: &Sample, call: &Call, row: Option<&str>, outcome: SampleRun) {
         let mut count = KernelSamples::default();
         let failure = match outcome {
-            Outcome::Unsupported(reason) => {
+            SampleRun::Unsupported(reason) => {
                 return self.skipped.push(SkippedSample { sample: sample.name.clone(), reason });
             }
             // The row gives the call to others, which have their own turn.
-            Outcome::Judged { kernel, .. } if row.is_some_and(|row| row != kernel) => {
+            SampleRun::Judged { kernel, .. } if row.is_some_and(|row| row != kernel) => {
                 let reason = format!("`{kernel}` runs it in the place of `{}`", row.unwrap_or_default());
                 return self.skipped.push(SkippedSample { sample: sample.name.clone(), reason });
             }
-            Outcome::Judged { judgement, .. } => {
+            SampleRun::Judged { judgement, .. } => {
                 count.worst = judgement.ratio;
                 (!judgement.passed()).then(|| wrong(sample, call, &judgement))
             }
-            Outcome::Failed(error) => Some(failed(sample, call, &error)),
+            SampleRun::Failed(error) => Some(failed(sample, call, &error)),
         };
         (count.passed, count.failed) = (u64::from(failure.is_none()), u64::from(failure.is_some()));
         self.passed += count.passed;
