@@ -3,7 +3,7 @@
 use crate::choose::{plan_by, rows_of};
 use crate::kernel::settings::{self, Setting};
 use crate::kernel::source::is_prelude;
-use crate::kernel::{KERNELS, KernelRow, Needs, argmax, attention, product};
+use crate::kernel::{KERNELS, KernelRow, Needs, attention, product};
 use crate::plan::{Launch, NodePlan, Phase};
 use std::collections::HashSet;
 use std::sync::OnceLock;
@@ -80,8 +80,7 @@ pub fn is_built_in(desc: &KernelDesc) -> bool {
         let of_samples = samples.flat_map(|one| one.plan.launches).map(|launch| launch.desc.source.text);
         let rows = product::row::texts().chain(attention::row::texts());
         let matrices = product::matrix::texts().chain(attention::matrix::texts());
-        let others = argmax::TEXTS.into_iter().map(String::from);
-        of_samples.chain(rows).chain(matrices).chain(others).collect()
+        of_samples.chain(rows).chain(matrices).collect()
     });
     let Source { language, prelude, text, .. } = &desc.source;
     *language == Language::Wgsl && texts.contains(text) && is_prelude(prelude)
@@ -161,9 +160,13 @@ impl BuiltIn {
 
     /// A device like this one on which the kernel can run.
     pub fn device(&self, info: &DeviceInfo) -> DeviceInfo {
+        self.row().map_or_else(|| info.clone(), |row| row.needs.met_by(info))
+    }
+
+    /// The row of the kernel list.
+    pub fn row(&self) -> Option<&'static KernelRow> {
         let plain = Setting::parse(&self.kernel).0;
-        let row = rows_of(self.op).find(|row| row.names(plain));
-        row.map_or_else(|| info.clone(), |row| row.needs.met_by(info))
+        rows_of(self.op).find(|row| row.names(plain))
     }
 
     /// The kernel's launch; of several parts of a weight the first.
@@ -198,8 +201,11 @@ fn unknown(op: &str, name: &str) -> Error {
     let mut known: Vec<&str> =
         rows_of(op).flat_map(|row| std::iter::once(row.name).chain(row.also)).collect();
     if !known.is_empty() {
-        return Error::invalid(format!("operator `{op}` has no kernel `{name}`"))
-            .with_hint(format!("known: {}", known.join(", ")));
+        let text = match name == op {
+            true => format!("operator `{op}` has no portable kernel: name one of its kernels"),
+            false => format!("operator `{op}` has no kernel `{name}`"),
+        };
+        return Error::invalid(text).with_hint(format!("known: {}", known.join(", ")));
     }
     known = KERNELS.iter().map(KernelRow::op).collect();
     known.dedup();

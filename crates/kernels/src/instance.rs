@@ -1,7 +1,6 @@
 //! A program loaded on a device: its buffers, kernels and recorded command list.
 
 use crate::cache::KernelCache;
-use crate::follow::Follow;
 use crate::plan::{Phase, symbol_bytes};
 use crate::program::{Content, Port, Program, Slice, StatePort, Step};
 use std::borrow::Cow;
@@ -20,8 +19,8 @@ pub struct Instance {
     /// The steps of a run of one row, if they differ.
     decode: Option<ListId>,
     symbols: Option<BufferId>,
-    /// What following needs, once it was asked for.
-    pub(crate) follow: Option<Follow>,
+    /// The steps of one row that feed the next one, once they were asked for.
+    pub(crate) follow: Option<ListId>,
     /// Kernels that no cache owns.
     kernels: Vec<KernelId>,
 }
@@ -76,10 +75,6 @@ impl Instance {
     /// The program.
     pub fn program(&self) -> &Program {
         &self.program
-    }
-
-    pub(crate) fn buffers(&self) -> &[BufferId] {
-        &self.buffers
     }
 
     pub(crate) fn buffer(&self, index: u32) -> BufferId {
@@ -195,11 +190,8 @@ impl Instance {
     /// Frees buffers, the list and the kernels that no cache owns.
     pub fn unload(self, device: &mut dyn Device) -> Result<()> {
         let mut result = device.destroy_list(self.list);
-        if let Some(list) = self.decode {
+        for list in self.decode.into_iter().chain(self.follow) {
             result = result.and(device.destroy_list(list));
-        }
-        if let Some(follow) = self.follow {
-            result = result.and(follow.unload(device));
         }
         for buffer in self.buffers {
             result = result.and(device.destroy_buffer(buffer));
@@ -358,11 +350,12 @@ fn record_all(
     buffers: &[BufferId],
 ) -> Result<(ListId, Option<ListId>)> {
     let kernels = program.kernels.iter().map(|k| cache.get(device, k)).collect::<Result<Vec<KernelId>>>()?;
-    let prefill = device.record(&commands(program, &kernels, buffers, Phase::Prefill))?;
+    let place = |_: &Step, index: u32| buffers[index as usize];
+    let prefill = device.record(&commands(program, &kernels, &place, Phase::Prefill))?;
     if program.steps.iter().all(|step| step.phase().is_none()) {
         return Ok((prefill, None));
     }
-    match device.record(&commands(program, &kernels, buffers, Phase::Decode)) {
+    match device.record(&commands(program, &kernels, &place, Phase::Decode)) {
         Ok(decode) => Ok((prefill, Some(decode))),
         Err(e) => {
             drop(device.destroy_list(prefill));
@@ -371,34 +364,38 @@ fn record_all(
     }
 }
 
-/// The steps of a phase as commands.
+/// The steps of a phase as commands; `place` gives the buffer that a step takes for one of the program.
 pub(crate) fn commands(
     program: &Program,
     kernels: &[KernelId],
-    buffers: &[BufferId],
+    place: &dyn Fn(&Step, u32) -> BufferId,
     phase: Phase,
 ) -> Vec<Command> {
-    let buffer = |index: u32| buffers[index as usize];
-    let bind = |s: &Slice| Binding { buffer: buffer(s.buffer), offset: s.offset, size: s.size };
     program
         .steps
         .iter()
         .filter(|step| step.runs_in(phase))
-        .map(|step| match step {
-            Step::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
-                label: node.clone(),
-                kernel: kernels[*kernel as usize],
-                bindings: bindings.iter().map(bind).collect(),
-                groups: groups.clone(),
-            },
-            Step::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
-                src: buffer(*src),
-                src_offset: src_offset.clone(),
-                dst: buffer(*dst),
-                dst_offset: dst_offset.clone(),
-                len: len.clone(),
-            },
-            Step::Fill { buffer: index, word, .. } => Command::Fill { buffer: buffer(*index), word: *word },
+        .map(|step| {
+            let buffer = |index: u32| place(step, index);
+            let bind = |s: &Slice| Binding { buffer: buffer(s.buffer), offset: s.offset, size: s.size };
+            match step {
+                Step::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
+                    label: node.clone(),
+                    kernel: kernels[*kernel as usize],
+                    bindings: bindings.iter().map(bind).collect(),
+                    groups: groups.clone(),
+                },
+                Step::Copy { src, src_offset, dst, dst_offset, len, .. } => Command::Copy {
+                    src: buffer(*src),
+                    src_offset: src_offset.clone(),
+                    dst: buffer(*dst),
+                    dst_offset: dst_offset.clone(),
+                    len: len.clone(),
+                },
+                Step::Fill { buffer: index, word, .. } => {
+                    Command::Fill { buffer: buffer(*index), word: *word }
+                }
+            }
         })
         .collect()
 }

@@ -123,6 +123,7 @@ evaluators! {
     CausalConv,
     SelectiveScan,
     Dequantize,
+    Argmax,
 }
 
 /// Evaluates an operator in `T` throughout; nothing is rounded to storage dtypes. Fails if the inputs do not have the

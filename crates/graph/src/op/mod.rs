@@ -201,6 +201,7 @@ operators! {
     causal_conv::CausalConv,
     selective_scan::SelectiveScan,
     dequantize::Dequantize,
+    argmax::Argmax,
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
     expert_gated_linear::ExpertGatedLinear,

@@ -18,6 +18,8 @@ pub enum Fill {
     Below(u32),
     /// Normal with standard deviation 1, and every 7th value multiplied by this factor: outliers as in real activations.
     Spiky(f32),
+    /// Normal with standard deviation 1, and one value of every so many NaN, −∞ or +∞ in turn.
+    NotFinite(u32),
 }
 
 /// One input of a sample.
@@ -113,6 +115,14 @@ impl Random {
                 Fill::Normal(scale) => self.normal() * f64::from(scale),
                 Fill::Around(mean, scale) => f64::from(mean) + self.normal() * f64::from(scale),
                 Fill::Below(limit) => (self.next() % u64::from(limit.max(1))) as f64,
+                Fill::NotFinite(every) => {
+                    let (turn, at) = (i / every.max(1) as usize, i % every.max(1) as usize);
+                    let normal = self.normal();
+                    match at == every as usize / 2 {
+                        true => [f64::NAN, f64::NEG_INFINITY, f64::INFINITY][turn % 3],
+                        false => normal,
+                    }
+                }
                 Fill::Spiky(factor) => self.normal() * if i % 7 == 3 { f64::from(factor) } else { 1.0 },
             })
             .collect();

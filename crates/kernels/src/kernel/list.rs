@@ -4,9 +4,9 @@
 use super::RowCount::{Any, Many, One};
 use super::cuda::{COPIES, HOPPER, OVERLAP};
 use super::{
-    KernelRow, Needs, Request, RowCount, add, add_rms_norm, anywhere, append, attention, causal_conv, clamp,
-    columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear, gated_linear,
-    gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, on_gpu, patches,
+    KernelRow, Needs, Request, RowCount, add, add_rms_norm, anywhere, append, argmax, attention, causal_conv,
+    clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear,
+    gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, on_gpu, patches,
     position_scale, positions, product, quantized_embedding, quantized_expert_gated_linear,
     quantized_expert_linear, quantized_gated_linear, quantized_linear, relu, relu_squared, rms_norm, rope,
     rope_angles, route, rows, scale, selective_scan, sigmoid, silu, softcap, softplus, tanh, token_shift,
@@ -102,6 +102,8 @@ pub const KERNELS: &[KernelRow] = &[
     portable("causal_conv/portable", causal_conv::plan),
     portable("selective_scan/portable", selective_scan::plan),
     portable("dequantize/portable", dequantize::plan),
+    cuda("argmax/cluster_cuda", OVERLAP, Any, cuda::argmax::plan),
+    portable("argmax/portable", argmax::plan),
     cuda("add_rms_norm/row_cuda", COPIES, One, cuda::rms_norm::plan),
     cuda("add_rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan),
     portable("add_rms_norm/portable", add_rms_norm::plan),

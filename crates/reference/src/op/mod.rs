@@ -2,6 +2,7 @@
 
 mod add;
 mod append;
+mod argmax;
 mod attention;
 mod causal_conv;
 mod clamp;
@@ -43,9 +44,9 @@ mod wkv7;
 mod wkv_bonus;
 
 pub(crate) use tapml_graph::op::{
-    Add, Append, Attention, Clamp, Columns, Combine, Concat, Dequantize, Embedding, ExpertLinear, Gelu,
-    LastRow, LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches, PositionScale, Positions, Relu,
-    ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
+    Add, Append, Argmax, Attention, Clamp, Columns, Combine, Concat, Dequantize, Embedding, ExpertLinear,
+    Gelu, LastRow, LayerNorm, Lerp, Linear, MergeRows, MergeSquares, Mul, Patches, PositionScale, Positions,
+    Relu, ReluSquared, RmsNorm, Rope, RopeAngles, Route, Scale, Sigmoid, Silu, Softcap, Softplus, Tanh,
 };
 pub(crate) use tapml_graph::op::{CausalConv, SelectiveScan, TokenShift, Wkv, Wkv7, WkvBonus};
 

@@ -1,13 +1,13 @@
-//! The greatest logit's place as the next token, for generation that stays on the device. No operator of graphs: it stands
-//! behind a program's own launches; see [`crate::Instance::follow`].
+//! `argmax`: launch planner. Workgroup `(x, y)` of the first launch looks at elements `1024·x` to `1024·x + 1023` of row `y`,
+//! workgroup `x` of the second at what was found in new row `x`.
 
-use super::cuda;
-use super::source::{Kernel, one};
-use crate::plan::Arg;
-use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::{DType, Extent, Result};
+use super::Request;
+use super::source::{Kernel, affine, constant, elements, one, plan as planned, wrong_op};
+use crate::plan::{InPlace, Launch, NodePlan, Scratch};
+use tapml_device::BindingKind;
+use tapml_graph::{DType, Dim, Error, Extent, Op, Result, Symbol};
 
-/// Numbers of a workgroup.
+/// Elements of a workgroup.
 const SHARE: u32 = 1024;
 
 const PARTS: Kernel = Kernel {
@@ -29,47 +29,32 @@ const KERNEL: Kernel = Kernel {
     ..PARTS
 };
 
-/// The texts.
-pub const TEXTS: [&str; 2] = [PARTS.text, KERNEL.text];
+/// The copy of what was found before, for outputs that do not lie in its buffer.
+const COPY: Kernel = Kernel::flat("argmax/copy", "argmax/copy.wgsl", include_str!("copy.wgsl"));
 
-/// What a launch binds.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
-    /// The logits.
-    Logits,
-    /// What the launches have among themselves.
-    Between,
-    /// The token.
-    Token,
-    /// What was found at each position.
-    Found,
-    /// The values of the symbols.
-    Symbols,
-}
-
-/// A launch.
-pub struct Launch {
-    /// The kernel.
-    pub desc: KernelDesc,
-    /// Its grid.
-    pub groups: Grid,
-    /// What it binds.
-    pub bound: Vec<Bound>,
-}
-
-/// The launches for so many f32 logits, and the bytes that they have among themselves.
-pub fn launches(width: u32, info: &DeviceInfo) -> Result<(Vec<Launch>, u64)> {
-    use Bound::{Between, Found, Logits, Symbols, Token};
-    if let Some((desc, groups)) = cuda::argmax::kernel(width, info) {
-        return Ok((vec![Launch { desc, groups, bound: vec![Logits, Token, Found, Symbols] }], 4));
-    }
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Argmax(_) = request.op else { return Err(wrong_op(request)) };
+    let (found, x) = (&request.inputs[0].shape[0], &request.inputs[1]);
+    let (rows, width) = (&x.shape[0], constant("the row length", &x.shape[1])?);
     let count = width.div_ceil(SHARE);
-    let parts = PARTS.launch(DType::F32, DType::F32)?.read(Arg::Constant(0)).output(0);
-    let parts = parts.set("WIDTH", width).set("SHARE", SHARE);
-    let parts = parts.groups([Extent::of(u64::from(count)), one(), one()]);
-    let last = KERNEL.launch(DType::F32, DType::F32)?.read(Arg::Constant(0)).output(0).output(1);
-    let last = last.set("COUNT", count).groups([one(), one(), one()]);
-    let all = [(parts, vec![Logits, Between, Symbols]), (last, vec![Between, Token, Found, Symbols])];
-    let all = all.map(|(launch, bound)| Launch { desc: launch.desc, groups: launch.groups, bound });
-    Ok((all.into(), 8 * u64::from(count)))
+    let f32 = |kernel: &Kernel| kernel.launch(DType::F32, DType::F32);
+    let parts = f32(&PARTS)?.input(1).scratch(0, BindingKind::ReadWrite).rows(rows)?;
+    let parts = parts.set("WIDTH", width).set("SHARE", SHARE).set("COUNT", count);
+    let parts = parts.groups([Extent::of(u64::from(count)), Extent::of(rows.clone()), one()]);
+    let [n, p, c] = affine(found)?;
+    let last = f32(&KERNEL)?.scratch(0, BindingKind::Read).output(0).output(1).rows(rows)?;
+    let last = last.set("COUNT", count).set("BEFORE_N", n).set("BEFORE_P", p).set("BEFORE_C", c);
+    let last = last.groups([Extent::of(Dim::symbol(Symbol::N)), one(), one()]);
+    let width = count.checked_mul(8).ok_or_else(|| Error::unsupported("the row length overflows"))?;
+    Ok(NodePlan {
+        scratch: vec![Scratch::Temporary(Extent::of(elements(rows, width)?))],
+        in_place: vec![InPlace { input: 0, output: 0, copy: Some(0) }],
+        ..planned(&KERNEL, vec![copy(found)?, parts, last], 0)
+    })
+}
+
+/// The launch that copies so many indices from the first input to the first output.
+pub fn copy(found: &Dim) -> Result<Launch> {
+    let copy = COPY.launch(DType::F32, DType::F32)?.input(0).output(0).rows(found)?;
+    Ok(copy.flat(found.clone()))
 }

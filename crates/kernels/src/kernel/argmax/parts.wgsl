@@ -1,8 +1,9 @@
-// The greatest of each SHARE of WIDTH numbers in an order of integers, and its place; the first of equal ones.
+// The greatest of each SHARE of the WIDTH numbers of a row in an order of integers, and its index; the first of equal ones.
 override WIDTH: u32;
 override SHARE: u32; // of a workgroup
+override COUNT: u32; // workgroups of a row
 
-@group(0) @binding(0) var<storage, read> numbers: array<f32>;
+@group(0) @binding(0) var<storage, read> numbers: array<u32>; // the bits of f32
 @group(0) @binding(1) var<storage, read_write> tops: array<vec2<u32>>;
 @group(0) @binding(2) var<uniform> symbols: Symbols;
 
@@ -10,11 +11,13 @@ const LANES = 256u;
 
 var<workgroup> best: array<vec2<u32>, 256>;
 
-// Orders as the number does, with 0 for -infinity and ~0 for what no logit may be.
-fn order(number: f32) -> u32 {
-    let bits = bitcast<u32>(number);
+// Orders as the number does, with 0 for -infinity and ~0 for NaN and +infinity. Both zeros are equal.
+fn order(bits: u32) -> u32 {
     if bits == 0xff800000u {
         return 0u;
+    }
+    if bits == 0x80000000u {
+        return 0x80000000u;
     }
     let ordered = select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u);
     return select(ordered, 0xffffffffu, bits == 0x7f800000u || (bits & 0x7fffffffu) > 0x7f800000u);
@@ -22,11 +25,15 @@ fn order(number: f32) -> u32 {
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    if group.y >= row_count(symbols) {
+        return;
+    }
+    let row = group.y * WIDTH;
     let first = group.x * SHARE;
     let end = min(first + SHARE, WIDTH);
     var top = vec2<u32>(0u, first);
     for (var i = first + lane; i < end; i += LANES) {
-        let value = order(numbers[i]);
+        let value = order(numbers[row + i]);
         top = select(top, vec2<u32>(value, i), value > top.x);
     }
     best[lane] = top;
@@ -42,6 +49,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
     }
     if lane == 0u {
-        tops[group.x] = best[0];
+        tops[group.y * COUNT + group.x] = best[0];
     }
 }

@@ -1,6 +1,6 @@
-// The place of the greatest of WIDTH numbers, the first of equal ones: a cluster of blocks, each of which takes every
-// eighth run of them. It becomes the next token, and is noted at the row that it was found in. Where a number is NaN or
-// +infinity, or none is above -infinity, ~0 is noted.
+// The index of the greatest of WIDTH numbers, the first of equal ones: a cluster of blocks, each of which takes every
+// eighth run of them. It stands behind the p indices that were found before, as that of the last of n new rows; those before
+// it have ~0. Where a number is NaN or +infinity, or none is above -infinity, ~0 stands there, and 0 in `next`.
 #include "pipeline.cuh"
 
 #define SPLITS 8
@@ -8,7 +8,7 @@
 
 // Orders as the number does, then the first place; 0 stands for -infinity. The places of the highest and of 0 are ~0.
 INLINE u64 key_of(float f, u32 at) {
-    const u32 bits = __float_as_uint(f), order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
+    const u32 bits = __float_as_uint(f + 0.0f), order = bits & 0x80000000u ? ~bits : bits | 0x80000000u;
     if (f == -__int_as_float(0x7f800000)) return 0;
     const bool good = f < __int_as_float(0x7f800000);
     return good ? ((u64)order << 32) | (0xffffffffu - at) : 0xffffffff00000000ull;
@@ -21,7 +21,7 @@ INLINE u64 read_of(u32 block, u32 at) {
 }
 
 extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THREADS) argmax(
-    const volatile float* numbers, u32* token, u32* found, const u32* symbols) {
+    const volatile float* numbers, u32* next, u32* found, const u32* symbols) {
     __shared__ u64 best_of[WARPS];
     __shared__ u64 best_here;
     const u32 thread = threadIdx.x, lane = thread & 31, warp = thread >> 5;
@@ -45,8 +45,10 @@ extern "C" __global__ void __cluster_dims__(SPLITS, 1, 1) __launch_bounds__(THRE
         const u32 at = address(&best_here);
         for (u32 s = 1; s < SPLITS; s++) best = higher(best, read_of(s, at));
         const u32 place = 0xffffffffu - (u32)best;
-        *token = place == 0xffffffffu ? 0 : place;
-        found[symbols[1]] = place;
+        *next = place == 0xffffffffu ? 0 : place;
+        const u32 n = symbols[0], p = symbols[1];
+        for (u32 row = 0; row + 1 < n; row++) found[p + row] = 0xffffffffu;
+        found[p + n - 1] = place;
     }
     cluster_sync();
 }

@@ -1,22 +1,38 @@
-//! The greatest logit's place: `argmax.cu`.
+//! The index of the greatest logit of one row: `argmax.cu`.
 
-use super::{OVERLAP, bindings, desc};
-use crate::kernel::source::one;
-use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::Extent;
+use super::{bindings, desc};
+use crate::kernel::source::{constant, one, plan_of, unserved, wrong_op};
+use crate::kernel::{Request, argmax};
+use crate::plan::{Arg, InPlace, Launch, NodePlan, Phase};
+use tapml_device::DeviceInfo;
+use tapml_graph::{Dim, Extent, Op, Result, Symbol};
 
 const TEXT: &str = include_str!("argmax.cu");
 const THREADS: u32 = 512;
 /// Blocks of the cluster.
 const CLUSTER: u64 = 8;
 
-/// The kernel for so many f32 logits and its grid; `None` if the device cannot run it.
-pub fn kernel(width: u32, info: &DeviceInfo) -> Option<(KernelDesc, Grid)> {
-    if info.features.cuda < Some(OVERLAP) {
-        return None;
+/// The plan of `argmax` where `x` has one row and `p` indices were found before.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let Op::Argmax(_) = request.op else { return Err(wrong_op(request)) };
+    let (found, x) = (&request.inputs[0].shape[0], &request.inputs[1]);
+    let rows = &x.shape[0];
+    let decode = *rows == Dim::symbol(Symbol::N) && request.phase == Phase::Decode;
+    if *found != Dim::symbol(Symbol::P) || !(decode || rows.as_const() == Some(1)) {
+        return Err(unserved(request));
     }
+    let launch = launch(constant("the row length", &x.shape[1])?, request.info);
+    let mut plan = plan_of(launch, 0);
+    plan.launches.insert(0, argmax::copy(found)?);
+    plan.in_place = vec![InPlace { input: 0, output: 0, copy: Some(0) }];
+    Ok(plan)
+}
+
+fn launch(width: u32, info: &DeviceInfo) -> Launch {
     let mut desc = desc(info, "argmax/cuda", "cuda/argmax.cu", TEXT, THREADS, 0);
     desc.bindings = bindings(1, 2);
     desc.constants = vec![("WIDTH".into(), f64::from(width)), ("THREADS".into(), f64::from(THREADS))];
-    Some((desc, [Extent::of(CLUSTER), one(), one()]))
+    let input = Arg::Input { index: 1, offset: 0, len: 0 };
+    let args = vec![input, Arg::Output(1), Arg::Output(0), Arg::Symbols];
+    Launch { desc, args, groups: [Extent::of(CLUSTER), one(), one()] }
 }
