@@ -112,9 +112,8 @@ impl<R: Runner> Generator<R> {
             decode: Duration::ZERO,
         };
         let mut text = prompt.to_vec();
-        let sampling = &options.sampling;
         let mut ahead = *AHEAD.start();
-        let mut follows = sampling.temperature == 0.0 && sampling.repetition_penalty.is_none();
+        let mut follows = options.sampling.is_greedy();
         'more: while result.ids.len() < options.max_tokens {
             if text.len() > self.runner.context() {
                 result.finish = Finish::Context;

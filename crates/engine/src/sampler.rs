@@ -38,6 +38,11 @@ impl Default for Sampling {
 }
 
 impl Sampling {
+    /// Whether the most likely token is taken as it is, so that a device can choose it.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature == 0.0 && self.repetition_penalty.is_none()
+    }
+
     /// Fails if a value lies outside its range.
     fn check(&self) -> Result<()> {
         let bad = |name: &str, range: &str, found: f32| {

@@ -81,10 +81,11 @@ pub trait Platform: Send {
         Err(Error::unsupported(format!("`{}` runs `{}` without kernels", self.word(), op.name())))
     }
 
-    /// The graph as the platform runs it in a phase: with fused operators in the place of nodes. As it is, if the platform
-    /// fuses nothing.
-    fn lower(&self, graph: &Graph, _phase: Phase) -> Result<Graph> {
-        Ok(graph.clone())
+    /// The graph as the platform runs it in a phase of greedy generation: with fused operators in the place of nodes, and
+    /// with the choice of the next token behind the logits of a language model. `None` if the platform runs graphs node by
+    /// node, without kernels.
+    fn lower(&self, _graph: &Graph, _phase: Phase) -> Result<Option<Graph>> {
+        Ok(None)
     }
 
     /// What one run of each phase launches of a graph that is loaded with these options: rows of the kernel list with the

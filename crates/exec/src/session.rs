@@ -23,9 +23,20 @@ impl Session {
     /// Loads the model for up to `context` tokens. Runs take at most [`Platform::chunk`] tokens each; [`CHUNK`] if the graph
     /// computes logits of all of them.
     pub fn new(platform: &mut dyn Platform, model: &Model, context: usize) -> Result<Session> {
-        let last_only = Interface::of(model.graph())?.last_only();
-        let chunk = if last_only { platform.chunk() } else { CHUNK };
+        let chunk = usual_chunk(platform, model)?;
         Session::with_chunk(platform, model, context, chunk)
+    }
+
+    /// As [`Session::new`], for greedy generation: the program that a device runs chooses the next token itself, which
+    /// [`Session::follow`] needs. Runs take at most `chunk` tokens; as many as [`Session::new`] takes if absent.
+    pub fn greedy(
+        platform: &mut dyn Platform,
+        model: &Model,
+        context: usize,
+        chunk: Option<usize>,
+    ) -> Result<Session> {
+        let chunk = chunk.map_or_else(|| usual_chunk(platform, model), Ok)?;
+        Session::load(platform, model, (context, chunk), staged::load_greedy)
     }
 
     /// As [`Session::new`], with runs of at most `chunk` tokens: larger ones prefill faster and need more memory.
@@ -35,13 +46,22 @@ impl Session {
         context: usize,
         chunk: usize,
     ) -> Result<Session> {
+        Session::load(platform, model, (context, chunk), staged::load)
+    }
+
+    fn load(
+        platform: &mut dyn Platform,
+        model: &Model,
+        (context, chunk): (usize, usize),
+        load: staged::Load,
+    ) -> Result<Session> {
         let interface = Interface::of(model.graph())?;
         interface.expect_logits()?;
         if context == 0 || chunk == 0 {
             return Err(Error::invalid(format!("context {context} and chunk {chunk} must be at least 1")));
         }
         let chunk = chunk.min(context);
-        let loaded = staged::load(platform, model, &capacity(context, chunk))?;
+        let loaded = load(platform, model, &capacity(context, chunk))?;
         Ok(Session { loaded, interface, image: None, position: 0, context, chunk, broken: false })
     }
 
@@ -71,8 +91,8 @@ impl Session {
     }
 
     /// Generates `count` tokens greedily behind those fed so far, of which `first` is the next: as if each token were fed by
-    /// [`Session::forward`] and the place of its greatest logit taken as the next. A platform that can do so stays with its
-    /// device meanwhile; `None` if it cannot, and nothing has run.
+    /// [`Session::forward`] and the index of its greatest logit taken as the next. A platform that can do so stays with its
+    /// device meanwhile; `None` if it cannot, or if the session is no [`Session::greedy`] one, and nothing has run.
     ///
     /// Fails as [`Session::forward`] does.
     pub fn follow(&mut self, first: u32, count: usize) -> Result<Option<Vec<u32>>> {
@@ -133,6 +153,12 @@ impl Session {
         self.position += ids.len();
         outputs.remove(LOGITS).ok_or_else(|| Error::bug("the platform gave no `logits`"))
     }
+}
+
+/// Tokens that one run of a prompt takes at most.
+fn usual_chunk(platform: &dyn Platform, model: &Model) -> Result<usize> {
+    let last_only = Interface::of(model.graph())?.last_only();
+    Ok(if last_only { platform.chunk() } else { CHUNK })
 }
 
 fn broken() -> Error {

@@ -11,6 +11,15 @@ pub fn load(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> R
     load_by(plainly, platform, model, capacity)
 }
 
+/// As [`load`], so that [`Loaded::follow`] serves a language model where the platform can; see [`LoadOptions::greedy`].
+pub fn load_greedy(
+    platform: &mut dyn Platform,
+    model: &Model,
+    capacity: &Symbols,
+) -> Result<Box<dyn Loaded>> {
+    load_by(greedily, platform, model, capacity)
+}
+
 /// As [`load`], for runs with an [`Observer`]: a device, which runs a graph as a whole, then keeps every node's values.
 pub fn load_watched(
     platform: &mut dyn Platform,
@@ -20,10 +29,15 @@ pub fn load_watched(
     load_by(watched, platform, model, capacity)
 }
 
-type Load = fn(&mut dyn Platform, &Model, &Symbols) -> Result<Box<dyn Loaded>>;
+/// How a graph, or a part of one, is loaded.
+pub(crate) type Load = fn(&mut dyn Platform, &Model, &Symbols) -> Result<Box<dyn Loaded>>;
 
 fn plainly(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
     platform.load(model, capacity)
+}
+
+fn greedily(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+    platform.load_with(model, capacity, &LoadOptions { greedy: true, ..LoadOptions::default() })
 }
 
 fn watched(platform: &mut dyn Platform, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {

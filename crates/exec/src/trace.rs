@@ -19,6 +19,9 @@ pub struct LoadOptions {
     pub trace: HashSet<String>,
     /// Which fused operators may take the place of nodes; none does where memory is poisoned or nodes are traced.
     pub fusing: Fusing,
+    /// Whether a platform that compiles whole graphs adds the choice of the next token to them, so that
+    /// [`crate::Loaded::follow`] can serve them; see [`tapml_graph::Graph::greedy`]. Others leave graphs as they are.
+    pub greedy: bool,
 }
 
 /// The values of one node as the last run found and left them, in the memory of the whole loaded program.

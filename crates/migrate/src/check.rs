@@ -127,7 +127,11 @@ pub fn check(
         report.failed += done.check.failed;
         let skipped = done.skipped.into_iter();
         report.skipped.extend(skipped.map(|(c, reason)| SkippedCase { case: suite.case_id(c), reason }));
-        report.ops.push(done.check);
+        match report.ops.iter_mut().find(|known| known.op == op) {
+            // Both phases have it.
+            Some(known) => *known = std::mem::take(known).and(done.check),
+            None => report.ops.push(done.check),
+        }
         // The calls of fused operators have no place in the suite's own graph.
         results.extend(done.results.into_iter().filter(|_| view == 0));
     }
@@ -138,7 +142,10 @@ pub fn check(
 /// The suite's values as calls of the fused operators that a platform runs in decode and in prefill; see
 /// [`Suite::composed`].
 pub fn composed_suites(suite: &Suite, platform: &dyn Platform) -> Result<[Suite; 2]> {
-    let of = |phase| suite.composed(platform.lower(suite.graph(), phase)?, phase);
+    let of = |phase| {
+        let lowered = platform.lower(suite.graph(), phase)?;
+        suite.composed(lowered.unwrap_or_else(|| suite.graph().clone()), phase)
+    };
     let [decode, prefill] = Phase::ALL;
     Ok([of(decode)?, of(prefill)?])
 }

@@ -1,5 +1,6 @@
-//! The last steps of a migration: fused operators, whose calls are composed of recorded ones, and the deployed program,
-//! whose every launch a checked row of the kernel list explains.
+//! The last steps of a migration: the operators that lowering puts in, fused ones and the choice of the next token, whose
+//! calls are composed of recorded ones; and the deployed program, whose every launch a checked row of the kernel list
+//! explains.
 
 use crate::check::Checker;
 use crate::choices::Choices;
@@ -13,24 +14,24 @@ use crate::suite::Suite;
 use crate::whole::{ModelCheck, check_model};
 use std::collections::HashSet;
 use tapml_exec::{Fusing, Hybrid, LoadOptions, Phase, Platform, Side};
-use tapml_graph::{Error, Graph, NodeId, Result};
+use tapml_graph::{Graph, NodeId, Result};
 
-/// Why a fused operator is not looked at.
+/// Why an operator that lowering puts in is not looked at.
 const NOT_WHOLE: &str = "not every operator runs on the target, so that nothing is fused";
 /// Why a fused operator has no check.
 const NOT_REACHED: &str = "no recorded run reaches it: add a prompt that does";
 
-/// The operators of composed suites that a graph does not have: fused ones, and what fusing leaves of operators that it
-/// takes apart. With the number of their nodes, in both phases together.
+/// The operators of composed suites that a graph does not have: fused ones, what fusing leaves of operators that it takes
+/// apart, and the choice of the next token. Each once, with the number of its nodes in the phase with most.
 pub(crate) fn composed_kinds(graph: &Graph, composed: &[Suite; 2]) -> Vec<(&'static str, usize)> {
     let mut kinds: Vec<(&'static str, usize)> = Vec::new();
     for (op, nodes) in composed.iter().flat_map(|suite| suite.graph().op_kinds()) {
         match kinds.iter_mut().find(|(known, _)| *known == op) {
-            Some((_, count)) => *count += nodes,
-            None => kinds.push((op, nodes)),
+            Some((_, most)) => *most = nodes.max(*most),
+            None if is_composed(graph, op) => kinds.push((op, nodes)),
+            None => {}
         }
     }
-    kinds.retain(|(op, _)| is_composed(graph, op));
     kinds
 }
 
@@ -56,7 +57,9 @@ impl Migration<'_> {
             self.stop.check()?;
             let Some(at) = ledger.ops.iter().position(|entry| entry.op == op) else { continue };
             ledger.ops[at].nodes = nodes as u64;
-            if let Some(key) = self.fused_alone(folder, ledger, at, (composed, whole))? {
+            let has = |suite: &&Suite| suite.graph().op_kinds().iter().any(|(own, _)| *own == op);
+            let suites: Vec<&Suite> = composed.iter().filter(has).collect();
+            if let Some(key) = self.fused_alone(folder, ledger, at, (&suites, whole))? {
                 passing.push((at, key));
             }
         }
@@ -74,34 +77,42 @@ impl Migration<'_> {
         passing.iter().try_for_each(|(at, _)| self.decided(folder, ledger, *at))
     }
 
-    /// Checks one fused operator alone; its key if it passes.
+    /// Checks one such operator alone in each phase that has it; its key if it passes.
     fn fused_alone(
         &mut self,
         folder: &LedgerFolder,
         ledger: &mut Ledger,
         at: usize,
-        (composed, whole): (&[Suite; 2], bool),
+        (suites, whole): (&[&Suite], bool),
     ) -> Result<Option<Hash>> {
         let op = ledger.ops[at].op.clone();
-        let nodes = composed.each_ref().map(|suite| nodes_of(suite.graph(), &op));
-        let reached = composed.iter().zip(&nodes).all(|(suite, ids)| ids.iter().all(|&id| suite.covers(id)));
-        if !whole || !reached {
+        let nodes_of = |suite: &Suite| -> Vec<NodeId> {
+            let nodes = (0u32..).map(NodeId).zip(suite.graph().nodes());
+            nodes.filter(|(_, node)| node.op.name() == op).map(|(id, _)| id).collect()
+        };
+        // A phase that no run reaches shows among the launches that no check explains.
+        let reached = |suite: &&&Suite| nodes_of(suite).iter().all(|&id| suite.covers(id));
+        let suites: Vec<&Suite> = suites.iter().filter(reached).copied().collect();
+        if !whole || suites.is_empty() {
             let reason = if whole { NOT_REACHED } else { NOT_WHOLE };
             let (op, nodes) = (op, ledger.ops[at].nodes);
             ledger.ops[at] = Entry { op, nodes, reason: Some(reason.into()), ..Entry::default() };
             return self.decided(folder, ledger, at).map(|()| None);
         }
-        let mut text = format!("fused {VERSION} {op} {} {:?}\n", self.suite.hash(), self.target.describe());
-        for (suite, ids) in composed.iter().zip(&nodes) {
-            let choices = Choices::of(suite.graph(), self.target, ids.iter().copied())?;
-            for &id in ids {
+        let mut text = format!("fused {VERSION} {op} {:?}\n", self.target.describe());
+        for suite in &suites {
+            let nodes = nodes_of(suite);
+            let choices = Choices::of(suite.graph(), self.target, nodes.iter().copied())?;
+            text += &format!("{}\n", suite.hash());
+            for id in nodes {
                 text += &format!("{} {:?}\n", suite.graph().node(id).name, choices.hash(id));
             }
         }
         let key = Hash::of(text.as_bytes());
         if ledger.ops[at].check_key != Some(key) || ledger.ops[at].check.is_none() {
-            let check = self.composed_check(composed, &op)?;
-            self.seconds.check += check.seconds;
+            let checks = suites.iter().map(|suite| self.check_composed(suite, &op));
+            let checks = checks.collect::<Result<Vec<_>>>()?;
+            let check = checks.into_iter().reduce(OpCheck::and).unwrap_or_default();
             let entry = &mut ledger.ops[at];
             (entry.kernel, entry.seconds) = (check.kernel.clone(), check.seconds);
             (entry.check, entry.check_key) = (Some(check), Some(key));
@@ -117,23 +128,15 @@ impl Migration<'_> {
         self.decided(folder, ledger, at).map(|()| None)
     }
 
-    /// The check of an operator on its composed calls, of both phases if both have it.
-    fn composed_check(&mut self, composed: &[Suite; 2], op: &str) -> Result<OpCheck> {
-        let count = |suite: &Suite| {
-            suite.cases().filter(|case| suite.graph().node(case.node).op.name() == op).count() as u64
-        };
-        self.progress.stage(&format!("check {op}"), composed.iter().map(count).sum());
-        let mut found: Option<OpCheck> = None;
-        for suite in composed.iter().filter(|suite| count(suite) > 0) {
-            let oracles = Oracles::new(self.oracles.budget());
-            let checker = Checker::new(suite, self.model, &oracles, self.progress, self.stop);
-            let check = checker.op(self.target, op)?.check;
-            found = Some(match found {
-                Some(first) => first.and(check),
-                None => check,
-            });
-        }
-        found.ok_or_else(|| Error::bug(format!("no composed call of `{op}`")))
+    /// The check of an operator's calls of one phase.
+    fn check_composed(&mut self, suite: &Suite, op: &str) -> Result<OpCheck> {
+        let own = suite.cases().filter(|case| suite.graph().node(case.node).op.name() == op);
+        self.progress.stage(&format!("check {op}"), own.count() as u64);
+        let oracles = Oracles::new(self.oracles.budget());
+        let checker = Checker::new(suite, self.model, &oracles, self.progress, self.stop);
+        let check = checker.op(self.target, op)?.check;
+        self.seconds.check += check.seconds;
+        Ok(check)
     }
 
     /// The check of the whole model on the target with these fused operators.
@@ -184,12 +187,6 @@ impl Migration<'_> {
     }
 }
 
-/// The nodes of an operator.
-fn nodes_of(graph: &Graph, op: &str) -> Vec<NodeId> {
-    let all = (0u32..).map(NodeId).zip(graph.nodes());
-    all.filter(|(_, node)| node.op.name() == op).map(|(id, _)| id).collect()
-}
-
 impl Entry {
     fn accept(&mut self, model: ModelCheck) {
         (self.state, self.reason, self.model) = (OpState::Accepted, None, Some(model));
@@ -203,7 +200,9 @@ pub(crate) fn deployed(ledger: &Ledger, graph: &Graph, target: &dyn Platform) ->
         return Ok(Vec::new());
     }
     let checks: Vec<&OpCheck> = ledger.ops.iter().filter_map(|entry| entry.check.as_ref()).collect();
-    let launches = target.launches(graph, &LoadOptions::default())?.unwrap_or_default();
+    // As greedy generation loads it.
+    let options = LoadOptions { greedy: true, ..LoadOptions::default() };
+    let launches = target.launches(graph, &options)?.unwrap_or_default();
     let row = |launched: tapml_exec::Launched| {
         let op = launched.row.split_once('/').map_or("", |(op, _)| op).to_string();
         let of_row = |check: &&OpCheck| check.kernels.iter().find(|k| k.kernel == launched.row).cloned();

@@ -3,6 +3,7 @@
 use crate::probe::Beyond;
 use crate::verdict::{Element, Judgement, Pattern};
 use serde::{Deserialize, Serialize, Serializer};
+use std::collections::BTreeSet;
 use tapml_device::Finding;
 use tapml_exec::PlatformInfo;
 
@@ -211,6 +212,52 @@ pub struct Unreached {
     pub reason: String,
 }
 
+impl OpCheck {
+    /// This check and another one of the same operator, of the other phase, as one.
+    pub(crate) fn and(mut self, other: OpCheck) -> OpCheck {
+        let joined = |a: &str, b: &str| {
+            let names: BTreeSet<&str> = a.split('+').chain(b.split('+')).filter(|s| !s.is_empty()).collect();
+            names.into_iter().collect::<Vec<_>>().join("+")
+        };
+        self.kernel = joined(&self.kernel, &other.kernel);
+        self.kernel_hash = joined(&self.kernel_hash, &other.kernel_hash);
+        self.accumulate = joined(&self.accumulate, &other.accumulate);
+        // Why no case could be run says nothing where the other phase ran some.
+        let none = self.cases + other.cases == 0;
+        self.unsupported = self.unsupported.or(other.unsupported).filter(|_| none);
+        (self.cases, self.failed) = (self.cases + other.cases, self.failed + other.failed);
+        (self.undecided, self.probes) = (self.undecided + other.undecided, self.probes + other.probes);
+        self.seconds += other.seconds;
+        let worst = [self.worst, other.worst].into_iter().flatten();
+        self.worst = worst.max_by(|a, b| a.ratio.total_cmp(&b.ratio));
+        self.source_ratio = self.source_ratio.into_iter().chain(other.source_ratio).reduce(f64::max);
+        self.histogram.iter_mut().zip(&other.histogram).for_each(|(sum, more)| *sum += more);
+        self.failures.extend(other.failures);
+        self.failures.truncate(MAX_FAILURES);
+        for kernel in other.kernels {
+            match self.kernels.iter_mut().find(|known| known.kernel == kernel.kernel) {
+                Some(known) => known.add(&kernel),
+                None => self.kernels.push(kernel),
+            }
+        }
+        self.findings.extend(other.findings);
+        self.skipped.extend(other.skipped);
+        self.beyond.extend(other.beyond);
+        self.made += other.made;
+        self.made_failures.extend(other.made_failures);
+        self.made_failures.truncate(MAX_FAILURES);
+        self.regimes.extend(other.regimes);
+        self
+    }
+}
+
+impl KernelCheck {
+    fn add(&mut self, other: &KernelCheck) {
+        (self.cases, self.failed) = (self.cases + other.cases, self.failed + other.failed);
+        self.worst = self.worst.max(other.worst);
+    }
+}
+
 /// The cases of an operator that one row of the kernel list ran.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct KernelCheck {
@@ -278,46 +325,6 @@ impl OpCheck {
         let defect = self.findings.iter().any(is_defect);
         let made_up = self.beyond.is_empty() && self.made_failures.is_empty();
         self.failed == 0 && made_up && self.unsupported.is_none() && !defect
-    }
-}
-
-impl OpCheck {
-    /// Both checks of one operator as one: of its calls in decode and of those in prefill.
-    pub(crate) fn and(mut self, other: OpCheck) -> OpCheck {
-        let names = |a: &str, b: &str| {
-            let all: std::collections::BTreeSet<&str> = a.split('+').chain(b.split('+')).collect();
-            all.into_iter().filter(|name| !name.is_empty()).collect::<Vec<_>>().join("+")
-        };
-        self.kernel = names(&self.kernel, &other.kernel);
-        self.kernel_hash = names(&self.kernel_hash, &other.kernel_hash);
-        self.accumulate = names(&self.accumulate, &other.accumulate);
-        (self.cases, self.failed) = (self.cases + other.cases, self.failed + other.failed);
-        let worse = |a: &Worst, b: &Worst| a.ratio.total_cmp(&b.ratio);
-        self.worst = self.worst.into_iter().chain(other.worst).max_by(worse);
-        self.seconds += other.seconds;
-        self.histogram.iter_mut().zip(other.histogram).for_each(|(own, more)| *own += more);
-        self.failures.extend(other.failures);
-        self.failures.truncate(MAX_FAILURES);
-        for kernel in other.kernels {
-            match self.kernels.iter_mut().find(|known| known.kernel == kernel.kernel) {
-                Some(known) => {
-                    (known.cases, known.failed) = (known.cases + kernel.cases, known.failed + kernel.failed);
-                    known.worst = known.worst.max(kernel.worst);
-                }
-                None => self.kernels.push(kernel),
-            }
-        }
-        self.findings.extend(other.findings);
-        self.skipped.extend(other.skipped);
-        self.unsupported = self.unsupported.or(other.unsupported);
-        self.source_ratio = self.source_ratio.into_iter().chain(other.source_ratio).reduce(f64::max);
-        self.undecided += other.undecided;
-        self.probes += other.probes;
-        self.beyond.extend(other.beyond);
-        self.made += other.made;
-        self.made_failures.extend(other.made_failures);
-        self.regimes.extend(other.regimes);
-        self
     }
 }
 

@@ -113,9 +113,13 @@ impl GenerateCommand {
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
         let mut platform = common::open_platform(&target, &self.kernel)?;
         let context = checkpoint.context().min(prompt.len().saturating_add(self.max_tokens));
-        let mut generator = Generator::new(Session::new(platform.as_mut(), &model, context)?);
-        generator.look_at(image)?;
         let options = self.options(&checkpoint);
+        let session = match options.sampling.is_greedy() {
+            true => Session::greedy(platform.as_mut(), &model, context, None)?,
+            false => Session::new(platform.as_mut(), &model, context)?,
+        };
+        let mut generator = Generator::new(session);
+        generator.look_at(image)?;
         Sampler::new(options.sampling.clone())?;
         let (text, generation) = match &tokenizer {
             None => (

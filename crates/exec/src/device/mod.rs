@@ -9,6 +9,7 @@ mod weights;
 use crate::platform::reduction;
 use crate::{Call, KernelChoice, Launched, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
 use plans::Plans;
+use std::borrow::Cow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_device::{Device, DeviceInfo, Finding};
 use tapml_graph::{Dim, Graph, Model, Op, Result, Symbols, TensorType};
@@ -95,6 +96,12 @@ impl DevicePlatform {
     }
 }
 
+/// The graph that is compiled: with the choice of the next token if it is wanted and the graph is a language model's.
+fn deployed(graph: &Graph, greedy: bool) -> Result<Cow<'_, Graph>> {
+    let choosing = if greedy { graph.greedy()? } else { None };
+    Ok(choosing.map_or(Cow::Borrowed(graph), Cow::Owned))
+}
+
 /// Rows of the program whose launches are counted; no kernel depends on it.
 const DEPLOYED_ROWS: u64 = 2;
 /// Tokens of a prompt that a run on a device with CUDA's kernels takes at most.
@@ -136,9 +143,9 @@ impl Platform for DevicePlatform {
         Ok(plan)
     }
 
-    fn lower(&self, graph: &Graph, phase: Phase) -> Result<Graph> {
+    fn lower(&self, graph: &Graph, phase: Phase) -> Result<Option<Graph>> {
         let mut planner = Planner::new(self.info.clone(), self.overrides.clone());
-        lower(graph, phase, &Fusing::All, &mut planner)
+        lower(deployed(graph, true)?.as_ref(), phase, &Fusing::All, &mut planner).map(Some)
     }
 
     fn launches(&self, graph: &Graph, options: &LoadOptions) -> Result<Option<Vec<Launched>>> {
@@ -147,7 +154,7 @@ impl Platform for DevicePlatform {
             fusing: options.fusing.clone(),
             ..CompileOptions::new(Symbols::np(DEPLOYED_ROWS, DEPLOYED_ROWS))
         };
-        let program = compile(graph, &self.info, &compiled)?;
+        let program = compile(deployed(graph, options.greedy)?.as_ref(), &self.info, &compiled)?;
         let mut found: Vec<Launched> = Vec::new();
         for phase in Phase::ALL {
             for step in program.steps.iter().filter(|step| step.runs_in(phase)) {
@@ -183,7 +190,7 @@ impl Platform for DevicePlatform {
             fusing: options.fusing.clone(),
             ..CompileOptions::new(capacity.clone())
         };
-        let mut program = compile(model.graph(), &self.info, &compiled)?;
+        let mut program = compile(deployed(model.graph(), options.greedy)?.as_ref(), &self.info, &compiled)?;
         if let Some(fill) = options.fill {
             trace::refill(&mut program, fill);
         }

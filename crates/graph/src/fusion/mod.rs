@@ -24,7 +24,7 @@ pub use split_norms::{join_norms, split_norms};
 
 use crate::error::{Context, Result};
 use crate::graph::{Graph, Node, NodeId, Origin, TensorType, ValueId};
-use crate::op::{Argmax, Op, Operator, Sample};
+use crate::op::{Op, Sample};
 use crate::outline::Outlined;
 use crate::rewrite::Patch;
 use std::collections::HashSet;
@@ -69,12 +69,6 @@ pub const FUSIONS: &[Fusion] = &[
 /// The fusion of this name.
 pub fn find(name: &str) -> Option<&'static Fusion> {
     FUSIONS.iter().find(|fusion| fusion.name == name)
-}
-
-/// Whether lowering puts an operator of this name into graphs that do not have it: a fused one, or the choice of the
-/// next token.
-pub fn is_lowered(name: &str) -> bool {
-    find(name).is_some() || name == Argmax::NAME
 }
 
 /// Whether something runs an operator on inputs of these types.

@@ -12,7 +12,10 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tapml_exec::{Call, Phase};
-use tapml_graph::{Bytes, Context, Error, Graph, Model, NodeId, Origin, Result, Symbol, Tensor, ValueId};
+use tapml_graph::{
+    Bytes, Context, DType, Error, Graph, Model, NodeId, Op, Origin, Result, Symbol, Tensor, ValueId,
+};
+use tapml_reference::run_node;
 
 /// The manifest, the runs and the index may be this large; more is taken for a broken file.
 const MAX_TEXT: u64 = 2 << 30;
@@ -43,6 +46,8 @@ pub struct Suite {
     verified: Arc<Vec<AtomicBool>>,
     /// All rows of a growing state up to a prompt's last run, by prompt and state.
     grown: Mutex<HashMap<(u32, usize), Tensor>>,
+    /// What a composed graph computes beside what was recorded, by run and value.
+    chosen: HashMap<(usize, ValueId), Tensor>,
 }
 
 impl Suite {
@@ -89,12 +94,14 @@ impl Suite {
             frames,
             records: Arc::new(records),
             tensors: Arc::new(tensors),
+            chosen: HashMap::new(),
         })
     }
 
     /// The same recorded values as calls of another graph whose values have the same names, in the runs of one phase: of its
-    /// operators that this suite's graph does not have, whose inputs and outputs are values of it. These are fused ones, and
-    /// what fusing leaves of operators that it takes apart. A suite of single calls has none.
+    /// operators that this suite's graph does not have. These are fused ones and what fusing leaves of operators that it
+    /// takes apart, whose inputs and outputs are values of this suite's graph, and the choice of the next token, which
+    /// follows from the recorded logits. A suite of single calls has none.
     pub fn composed(&self, graph: Graph, phase: Phase) -> Result<Suite> {
         let places: Vec<Option<ValueId>> =
             graph.values().iter().map(|value| self.graph.find_value(&value.name)).collect();
@@ -110,15 +117,17 @@ impl Suite {
             let (values, held) = (places.iter().map(slot).collect(), states.iter().map(held).collect());
             (frame.values, frame.states) = (values, held);
         }
+        let chosen = if self.only.is_none() { self.choices(&graph)? } else { HashMap::new() };
         let recorded = |frame: usize, value: ValueId| {
             let origin = graph.value(value).origin;
             let given = matches!(origin, Origin::Weight | Origin::State(_));
-            given || frames[frame].values[value.0 as usize] != Slot::None
+            let slot = frames[frame].values[value.0 as usize];
+            given || slot != Slot::None || chosen.contains_key(&(frame, value))
         };
         let mut only = HashSet::new();
         let own: HashSet<&str> = self.graph.op_kinds().into_iter().map(|(op, _)| op).collect();
-        let new = (0u32..).map(NodeId).zip(graph.nodes()).filter(|(_, node)| !own.contains(node.op.name()));
-        for (node, of) in new.filter(|_| self.only.is_none()) {
+        let added = (0u32..).map(NodeId).zip(graph.nodes()).filter(|(_, n)| !own.contains(n.op.name()));
+        for (node, of) in added.filter(|_| self.only.is_none()) {
             let runs = (0..frames.len()).filter(|&at| Phase::of_run(&frames[at].symbols) == phase);
             let whole = |&frame: &usize| of.inputs.iter().chain(&of.outputs).all(|&v| recorded(frame, v));
             only.extend(runs.filter(whole).map(|frame| Case { frame, node }));
@@ -135,7 +144,30 @@ impl Suite {
             tensors: self.tensors.clone(),
             verified: self.verified.clone(),
             grown: Mutex::default(),
+            chosen,
         })
+    }
+
+    /// What the nodes of another graph that choose tokens take and give, run by run: the logits were recorded, and what was
+    /// found before follows from those of the runs before.
+    fn choices(&self, graph: &Graph) -> Result<HashMap<(usize, ValueId), Tensor>> {
+        let mut chosen = HashMap::new();
+        for node in graph.nodes().iter().filter(|node| matches!(node.op, Op::Argmax(_))) {
+            let [before, logits] = node.inputs[..] else { continue };
+            let Some(logits) = self.graph.find_value(&graph.value(logits).name) else { continue };
+            let mut found = Tensor::from_u32(vec![0], Vec::new())?;
+            for (at, frame) in self.frames.iter().enumerate() {
+                if frame.step == 0 {
+                    found = Tensor::from_u32(vec![0], Vec::new())?;
+                }
+                let inputs = [found.clone(), self.value(at, logits)?];
+                chosen.insert((at, before), found);
+                let outputs = run_node(&node.op, &frame.symbols, &inputs, &[DType::U32, DType::U32])?;
+                found = outputs[0].clone();
+                chosen.extend(node.outputs.iter().zip(outputs).map(|(&value, tensor)| ((at, value), tensor)));
+            }
+        }
+        Ok(chosen)
     }
 
     /// Where it was opened.
@@ -270,6 +302,9 @@ impl Suite {
 
     /// What a value held in a run. Fails for weights and for values that were not recorded.
     pub fn value(&self, frame: usize, value: ValueId) -> Result<Tensor> {
+        if let Some(chosen) = self.chosen.get(&(frame, value)) {
+            return Ok(chosen.clone());
+        }
         let run = &self.frames[frame];
         let missing = || {
             let error = Error::invalid(format!("value `{}` was not recorded", self.graph.value(value).name));

@@ -187,7 +187,7 @@ impl Bench<'_> {
         note("loading the model");
         let start = Instant::now();
         let (context, chunk) = sizes(options);
-        let session = Session::with_chunk(self.platform, self.model, context, chunk)?;
+        let session = Session::greedy(self.platform, self.model, context, Some(chunk))?;
         let vocab = session.vocab().unwrap_or(1).max(1);
         let mut feeder = Feeder { generator: Generator::new(session), vocab, turn: 0 };
         let mut text = feeder.prompt(options.prompt_tokens.max(options.depth));
@@ -279,7 +279,8 @@ impl Bench<'_> {
 
     /// The graph whose nodes the timings name.
     fn lowered(&self, phase: Phase) -> Result<Graph> {
-        self.platform.lower(self.model.graph(), phase)
+        let lowered = self.platform.lower(self.model.graph(), phase)?;
+        Ok(lowered.unwrap_or_else(|| self.model.graph().clone()))
     }
 }
 
