@@ -7,6 +7,7 @@ pub mod eval;
 #[cfg(feature = "remote")]
 pub mod fleet;
 pub mod jobs;
+pub mod lowered;
 pub mod model;
 #[cfg(feature = "remote")]
 pub mod offer;

@@ -1,6 +1,6 @@
-//! `tapml inspect`: what a model consists of.
+//! `tapml inspect`: what a model consists of, and what becomes of it on a platform.
 
-use super::common::GraphArgs;
+use super::common::{self, GraphArgs};
 use crate::Outcome;
 use crate::output::{JsonArg, bytes, table};
 use anyhow::Result;
@@ -10,15 +10,30 @@ use std::path::PathBuf;
 use tapml::graph::Summary;
 use tapml::import::quantize::parameters;
 
-/// Show a model's graph: operator kinds, parameters, memory.
+mod lowered;
+
+/// Show a model's graph: operator kinds, parameters, memory; or what a device runs of it, kernel by kernel.
 #[derive(Args)]
-#[command(after_help = "Example:\n  tapml inspect models/llama")]
+#[command(after_help = "Examples:\n  tapml inspect models/llama\n  \
+                        tapml inspect models/llama --lowered --target 'emulator?kind=gpu' --phase decode")]
 pub struct InspectCommand {
     /// Folder in Hugging Face layout, or a GGUF file
     model: PathBuf,
     /// Print the graph's text form instead
     #[arg(long, conflicts_with = "json")]
     text: bool,
+    /// Print the lowered graphs instead, the kernel of each node behind it: what the platform runs
+    #[arg(long, requires = "target", conflicts_with = "text")]
+    lowered: bool,
+    /// The platform of the lowered graphs: emulator, cuda, vulkan, metal, dx12, hip, opencl; options follow `?`
+    #[arg(long, value_name = "PLATFORM", requires = "lowered")]
+    target: Option<String>,
+    /// Only the lowered graph of this phase; one alone is a graph in its text form
+    #[arg(long, value_enum, requires = "lowered")]
+    phase: Option<lowered::Only>,
+    /// Use this source instead of the built-in kernel of an operator; may repeat
+    #[arg(long, value_name = "OP=FILE", requires = "lowered")]
+    kernel: Vec<String>,
     #[command(flatten)]
     graph: GraphArgs,
     #[command(flatten)]
@@ -39,6 +54,13 @@ struct Report {
 
 impl InspectCommand {
     pub fn run(self) -> Result<Outcome> {
+        if let Some(target) = &self.target {
+            // A device that is not there is told before a large model is read.
+            let platform = common::open_platform(target, &self.kernel)?;
+            let (_, model) = self.graph.open_unread(&self.model)?;
+            let model_name = self.model.display().to_string();
+            return lowered::show(&model_name, model.graph(), platform.as_ref(), self.phase, &self.json);
+        }
         let (checkpoint, model) = self.graph.open_unread(&self.model)?;
         if self.text {
             self.json.say(&model.graph().to_text())?;

@@ -23,7 +23,7 @@ mod parse;
 mod print;
 
 use crate::error::Result;
-use crate::graph::{Graph, TensorType};
+use crate::graph::{Graph, Node, TensorType};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::str::FromStr;
 
@@ -42,6 +42,11 @@ impl Graph {
     /// The text form; see the module `text` for the grammar. [`Graph::parse`] gives back an equal graph.
     pub fn to_text(&self) -> String {
         self.to_string()
+    }
+
+    /// The text form with a comment behind each node for which `note` gives one. [`Graph::parse`] gives back an equal graph.
+    pub fn to_text_with(&self, note: &dyn Fn(&Node) -> Option<String>) -> String {
+        print::Noted { graph: self, note }.to_string()
     }
 
     /// Reads the text form and verifies the graph.

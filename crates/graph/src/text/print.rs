@@ -6,6 +6,27 @@ use std::fmt;
 
 impl fmt::Display for Graph {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.print(f, &|_| None)
+    }
+}
+
+/// A graph with a comment behind some of its nodes.
+pub struct Noted<'a> {
+    pub graph: &'a Graph,
+    pub note: &'a Note<'a>,
+}
+
+/// What stands behind a node as a comment.
+pub type Note<'a> = dyn Fn(&Node) -> Option<String> + 'a;
+
+impl fmt::Display for Noted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.graph.print(f, self.note)
+    }
+}
+
+impl Graph {
+    fn print(&self, f: &mut fmt::Formatter<'_>, note: &Note<'_>) -> fmt::Result {
         writeln!(f, "graph {}", Name(&self.name))?;
         for value in &self.values {
             match value.origin {
@@ -15,7 +36,14 @@ impl fmt::Display for Graph {
                     let after = self.value(self.states[i as usize].output);
                     writeln!(f, "state {} -> {}", Typed(value), Name(&after.name))?;
                 }
-                Origin::Node { node, output: 0 } => self.print_node(self.node(node), f)?,
+                Origin::Node { node, output: 0 } => {
+                    let node = self.node(node);
+                    self.print_node(node, f)?;
+                    match note(node) {
+                        Some(note) => writeln!(f, "  # {}", note.escape_debug())?,
+                        None => writeln!(f)?,
+                    }
+                }
                 Origin::Node { .. } => {}
             }
         }
@@ -24,9 +52,7 @@ impl fmt::Display for Graph {
         }
         Ok(())
     }
-}
 
-impl Graph {
     fn print_node(&self, node: &Node, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, &output) in node.outputs.iter().enumerate() {
             write!(f, "{}{}", if i == 0 { "" } else { ", " }, Typed(self.value(output)))?;
@@ -44,7 +70,7 @@ impl Graph {
         if !named_as_output {
             write!(f, " as {}", Name(&node.name))?;
         }
-        writeln!(f)
+        Ok(())
     }
 }
 

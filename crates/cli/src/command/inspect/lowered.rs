@@ -1,0 +1,118 @@
+//! The lowered graphs of a model: the text form with a kernel behind each node, and the same as a report.
+
+use crate::Outcome;
+use crate::output::JsonArg;
+use anyhow::Result;
+use clap::ValueEnum;
+use serde::Serialize;
+use serde_json::Value;
+use tapml::exec::PlatformInfo;
+use tapml::graph::{Graph, Node, Op};
+use tapml::kernels::Phase;
+use tapml::lowered::Lowered;
+use tapml::platform::Platform;
+
+/// A phase on the command line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Only {
+    Decode,
+    Prefill,
+}
+
+impl Only {
+    fn phase(self) -> Phase {
+        match self {
+            Only::Decode => Phase::Decode,
+            Only::Prefill => Phase::Prefill,
+        }
+    }
+}
+
+#[derive(Serialize)]
+struct Report {
+    schema: u32,
+    model: String,
+    target: PlatformInfo,
+    phases: Vec<PhaseReport>,
+}
+
+#[derive(Serialize)]
+struct PhaseReport {
+    phase: Phase,
+    /// The text form, kernels included as comments.
+    text: String,
+    nodes: Vec<NodeReport>,
+}
+
+#[derive(Serialize)]
+struct NodeReport {
+    name: String,
+    op: &'static str,
+    /// The row of the kernel list that runs the node, or the user's kernel.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kernel: Option<String>,
+    /// Why no kernel runs it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unsupported: Option<String>,
+    inputs: Vec<String>,
+    outputs: Vec<String>,
+    /// Of a plain operator.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    attributes: Option<Value>,
+    /// Of a fused operator: the nodes that it stands for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    body: Vec<NodeReport>,
+}
+
+/// Prints the lowered graphs, or that of one phase.
+pub fn show(
+    model: &str,
+    graph: &Graph,
+    platform: &dyn Platform,
+    only: Option<Only>,
+    json: &JsonArg,
+) -> Result<Outcome> {
+    let phases = Phase::ALL.into_iter().filter(|phase| only.is_none_or(|only| only.phase() == *phase));
+    let lowered = phases.map(|phase| Lowered::of(platform, graph, phase)).collect::<Result<Vec<_>, _>>()?;
+    let target = platform.describe();
+    for (at, of) in lowered.iter().enumerate() {
+        let gap = if at > 0 { "\n" } else { "" };
+        let head = format!("# {} of {model} on {}, {}", of.phase.name(), target.platform, target.device);
+        json.say(&format!("{gap}{}\n{}", head.escape_debug(), of.text().trim_end()))?;
+    }
+    let phases = lowered.iter().map(phase_report).collect();
+    json.write(&Report { schema: 1, model: model.to_string(), target, phases })?;
+    Ok(Outcome::Holds)
+}
+
+fn phase_report(lowered: &Lowered) -> PhaseReport {
+    let nodes = lowered.graph.nodes().iter().zip(&lowered.kernels).map(|(node, kernel)| NodeReport {
+        kernel: kernel.as_ref().ok().cloned(),
+        unsupported: kernel.as_ref().err().cloned(),
+        ..node_report(&lowered.graph, node)
+    });
+    PhaseReport { phase: lowered.phase, text: lowered.text(), nodes: nodes.collect() }
+}
+
+/// A node without its kernel.
+fn node_report(graph: &Graph, node: &Node) -> NodeReport {
+    let names = |values: &[tapml::graph::ValueId]| {
+        values.iter().map(|&value| graph.value(value).name.clone()).collect()
+    };
+    let body = match &node.op {
+        Op::Fused(fused) => {
+            fused.body().nodes().iter().map(|inner| node_report(fused.body(), inner)).collect()
+        }
+        _ => Vec::new(),
+    };
+    NodeReport {
+        name: node.name.clone(),
+        op: node.op.name(),
+        kernel: None,
+        unsupported: None,
+        inputs: names(&node.inputs),
+        outputs: names(&node.outputs),
+        attributes: body.is_empty().then(|| node.op.attributes()),
+        body,
+    }
+}
