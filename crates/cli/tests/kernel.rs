@@ -33,6 +33,20 @@ fn the_list_names_every_operator_with_its_files() {
     }
     let files = |name: &str| kernels.iter().find(|k| k["kernel"] == name).unwrap()["files"].clone();
     assert_eq!(files("silu/portable"), serde_json::json!(["elementwise/portable.wgsl", "silu/formula.wgsl"]));
+    let row = |name: &str| kernels.iter().find(|k| k["kernel"] == name).unwrap();
+    let needs = |name: &str| row(name)["needs"].clone();
+    assert_eq!(needs("silu/portable"), serde_json::json!([]));
+    assert_eq!(needs("norm_linear/gemv"), serde_json::json!(["subgroup operations"]));
+    assert_eq!(needs("linear/gemm_coopmat"), serde_json::json!(["subgroup operations", "tensor cores"]));
+    assert_eq!(needs("linear/gemm_hopper"), serde_json::json!(["CUDA and compute capability 9.0"]));
+    assert_eq!(
+        (&row("linear/gemv")["rows"], &row("linear/gemv")["language"]),
+        (&"one row".into(), &"wgsl".into())
+    );
+    assert_eq!(row("linear/gemv_cuda")["language"], "cuda");
+    let rows = tapml::kernels::KERNELS.iter().flat_map(|row| std::iter::once(row.name).chain(row.also));
+    let listed = kernels.iter().map(|k| k["kernel"].as_str().unwrap());
+    assert_eq!(listed.collect::<Vec<_>>(), rows.collect::<Vec<_>>(), "every row of the kernel list");
     let table = tapml(folder.path()).arg("kernel").assert().success().get_output().stdout.clone();
     let table = String::from_utf8(table).unwrap();
     assert!(kernels.iter().all(|k| table.contains(k["kernel"].as_str().unwrap())), "{table}");
@@ -59,11 +73,45 @@ fn the_report_holds_what_the_text_tells() {
 }
 
 #[test]
+fn kernels_for_other_devices_are_printed_without_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let report = json(tapml(folder.path()).args(["kernel", "linear/gemv_cuda"]), 0);
+    let text = report["text"].as_str().unwrap();
+    let file = tapml_testing::root().join("crates/kernels/src/kernel/cuda/gemv.cu");
+    let (_, code) = text.split_once("\n\n").unwrap();
+    assert_eq!(
+        code.trim(),
+        std::fs::read_to_string(file).unwrap().trim(),
+        "as the file has it, includes too"
+    );
+    let headers: Vec<&str> =
+        report["headers"].as_array().unwrap().iter().map(|name| name.as_str().unwrap()).collect();
+    assert_eq!((headers.first(), headers.last()), (Some(&"base.cuh"), Some(&"gemv.cuh")));
+    for fact in
+        ["`#include \"NAME\"`", "gemv_digits.cuh", "It needs CUDA and compute capability 8.0 at least."]
+    {
+        assert!(text.replace("\n//", "").contains(fact), "{fact}: {text}");
+    }
+    for (name, needs) in [
+        ("linear/gemm_hopper", "It needs CUDA and compute capability 9.0."),
+        ("linear/gemv", "It needs subgroup operations."),
+        ("norm_linear/gemv", "It needs subgroup operations."),
+        ("linear/gemm_coopmat", "It needs subgroup operations and tensor cores."),
+    ] {
+        let report = json(tapml(folder.path()).args(["kernel", name]), 0);
+        assert_eq!(report["kernel"], name);
+        assert!(report["text"].as_str().unwrap().contains(needs), "{name}");
+    }
+}
+
+#[test]
 fn unknown_operators_and_platforms_are_told() {
     let folder = tempfile::tempdir().unwrap();
     let error = |arguments: &[&str]| stderr(tapml(folder.path()).arg("kernel").args(arguments), 2);
     assert!(error(&["rmsnorm"]).contains("rms_norm"));
     assert!(error(&["add/column"]).contains("known: add/portable, add/row"));
+    let fused = error(&["norm_linear"]);
+    assert!(fused.contains("has no portable kernel") && fused.contains("norm_linear/gemv_cuda"), "{fused}");
     assert!(error(&["add", "--target", "cpu"]).contains("no device"));
     assert!(error(&["add", "--out", "no/such/folder.wgsl"]).contains("no/such"));
     assert!(error(&["--out", "mine.wgsl"]).contains("required"));

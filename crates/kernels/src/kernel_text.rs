@@ -1,6 +1,7 @@
 //! The text of a built-in kernel as a file to start one's own from: it opens with what a kernel in its place is given.
 
 use crate::built_in::BuiltIn;
+use crate::kernel::cuda;
 use crate::plan::{Accumulate, Arg, Launch, SYMBOLS};
 use crate::wgsl::declared;
 use std::fmt::Write;
@@ -29,10 +30,13 @@ impl BuiltIn {
     /// The complete text of the kernel in the form that [`crate::Overrides::add`] takes, headed by a comment on what it is
     /// given: bindings, constants, grid, and the declarations in front of it.
     pub fn text(&self) -> Result<String> {
-        let desc = self.desc()?;
+        let source = &self.desc()?.source;
         let mut text = self.comment()?;
         text.push('\n');
-        text += desc.source.text.trim();
+        match source.language {
+            Language::Wgsl => text += source.text.trim(),
+            Language::Cuda => text += cuda::with_includes(&source.text).trim(),
+        }
         text.push('\n');
         Ok(text)
     }
@@ -53,9 +57,23 @@ impl BuiltIn {
         Ok(texts.map(|((name, &kind), &arg)| BindingText { kind, name, of: self.bound(arg) }).collect())
     }
 
-    /// What stands in front of the kernel's text: the heads of declarations, one each.
+    /// The headers that a kernel in CUDA C++ includes, and those that these include, in the order in which they stand in
+    /// front of its text. None of a kernel in WGSL.
+    pub fn headers(&self) -> Result<Vec<String>> {
+        let source = &self.desc()?.source;
+        Ok(match source.language {
+            Language::Wgsl => Vec::new(),
+            Language::Cuda => cuda::headers_of(&source.prelude).map(str::to_string).collect(),
+        })
+    }
+
+    /// What stands in front of the text of a kernel in WGSL: the heads of declarations, one each.
     pub fn prelude(&self) -> Result<Vec<String>> {
-        let lines = self.desc()?.source.prelude.lines();
+        let source = &self.desc()?.source;
+        if source.language == Language::Cuda {
+            return Ok(Vec::new());
+        }
+        let lines = source.prelude.lines();
         let heads = lines.filter(|line| {
             ["fn ", "alias ", "struct ", "override ", "const ", "var<"]
                 .iter()
@@ -129,9 +147,19 @@ impl BuiltIn {
         }
         c.line("");
         c.line(&format!("Sizes and constants below are those of one case: {}.", self.case()));
-        c.line("Bindings of group 0:");
+        let language = desc.source.language;
+        c.line(&match language {
+            Language::Wgsl => "Bindings of group 0:".to_string(),
+            Language::Cuda => format!(
+                "Parameters of `{}`: pointers in this order, or one structure of all of them.",
+                desc.entry
+            ),
+        });
         for (number, BindingText { kind, name, of }) in self.bindings()?.iter().enumerate() {
-            c.item(&format!("{number} {name}: {}, {of}", words(*kind)));
+            match language {
+                Language::Wgsl => c.item(&format!("{number} {name}: {}, {of}", words(*kind))),
+                Language::Cuda => c.item(&format!("{number}: {}, {of}", access(*kind))),
+            }
         }
         let constants = desc.constants.iter().map(|(name, value)| format!("{name}={value}"));
         c.line(&format!("Constants: {}", joined(constants)));
@@ -155,9 +183,30 @@ impl BuiltIn {
         if !others.is_empty() {
             c.line(&format!("Other launches of the same node stay as they are: {}.", others.join(", ")));
         }
-        c.line("In front of this text, in one module with it, stand");
-        self.prelude()?.iter().for_each(|head| c.item(head));
+        self.front(&mut c)?;
         Ok(c.0)
+    }
+
+    /// What the device has to have, and what stands in front of the text.
+    fn front(&self, c: &mut Comment) -> Result<()> {
+        let needs = self.row().map(|row| row.needs.words()).unwrap_or_default();
+        if !needs.is_empty() {
+            c.line(&format!("It needs {}.", needs.join(" and ")));
+        }
+        match self.desc()?.source.language {
+            Language::Wgsl => {
+                c.line("In front of this text, in one module with it, stand");
+                self.prelude()?.iter().for_each(|head| c.item(head));
+            }
+            Language::Cuda => {
+                c.line(&format!(
+                    "`#include \"NAME\"` on a line of its own puts a header of TapML in front of the text, once, and what that \
+                     one includes before it. In front of this text stand {}.",
+                    joined(self.headers()?.into_iter())
+                ));
+            }
+        }
+        Ok(())
     }
 }
 
@@ -191,6 +240,14 @@ impl Comment {
 fn joined(items: impl Iterator<Item = String>) -> String {
     let items: Vec<String> = items.collect();
     if items.is_empty() { "none".into() } else { items.join(", ") }
+}
+
+/// What a kernel in CUDA C++ does with a binding.
+fn access(kind: BindingKind) -> &'static str {
+    match kind {
+        BindingKind::Read | BindingKind::Uniform => "read",
+        BindingKind::ReadWrite => "read and written",
+    }
 }
 
 /// How WGSL writes a binding.

@@ -6,7 +6,7 @@ use anyhow::Result;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use std::path::PathBuf;
-use tapml::device::{BindingKind, DeviceInfo};
+use tapml::device::{BindingKind, DeviceInfo, Language};
 use tapml::graph::DType;
 use tapml::kernels::{BuiltIn, any_device, settings};
 use tapml::platform::{self, PlatformSpec};
@@ -14,11 +14,12 @@ use tapml::platform::{self, PlatformSpec};
 /// List the built-in kernels, or print one as a file to start your own from, for --kernel OP=FILE.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tapml kernel rms_norm --out mine.wgsl\n  tapml check llama.suite --target emulator --op rms_norm --kernel rms_norm=mine.wgsl --watch"
+    after_help = "Examples:\n  tapml kernel linear/gemv_cuda --out mine.cu\n  tapml kernel rms_norm --out mine.wgsl\n  \
+                  tapml check llama.suite --target emulator --op rms_norm --kernel rms_norm=mine.wgsl --watch"
 )]
 pub struct KernelCommand {
-    /// Operator, such as `rms_norm`; with a variant, such as `add/row`, for those that have several kernels, and a setting,
-    /// such as `linear/portable@outputs=8`, for those that have some
+    /// A kernel of the list, such as `linear/gemv`, with a setting if it has some, such as `linear/portable@outputs=8`; an
+    /// operator, such as `rms_norm`, means its portable kernel
     op: Option<String>,
     /// Dtype of the activations in the case that the head of the text tells of
     #[arg(long, value_enum, default_value_t = Dtype::F32, requires = "op")]
@@ -55,6 +56,8 @@ struct TextReport {
     workgroup: [u32; 3],
     grid: Vec<String>,
     prelude: Vec<String>,
+    /// Of a kernel in CUDA C++.
+    headers: Vec<String>,
     text: String,
 }
 
@@ -70,6 +73,11 @@ struct KernelReport {
     launches: Vec<String>,
     /// Its settings besides the default.
     settings: Vec<String>,
+    language: Language,
+    /// What it needs that not every device has.
+    needs: Vec<String>,
+    /// The numbers of rows that it serves.
+    rows: &'static str,
 }
 
 #[derive(Serialize)]
@@ -124,6 +132,7 @@ impl KernelCommand {
             workgroup: desc.workgroup,
             grid: kernel.grid(),
             prelude: kernel.prelude()?,
+            headers: kernel.headers()?,
             text,
         })?;
         Ok(Outcome::Holds)
@@ -139,7 +148,7 @@ impl KernelCommand {
     fn list(&self) -> Result<Outcome> {
         let all = BuiltIn::all(&any_device())?;
         let report = ListReport { schema: 1, kernels: all.iter().map(facts).collect::<Result<_>>()? };
-        let mut rows = table(&["OP", "KERNEL", "LAUNCHES", "SUMS", "SETTINGS", "FILES"]);
+        let mut rows = table(&["KERNEL", "NEEDS", "ROWS", "LAUNCHES", "SUMS", "SETTINGS", "FILES"]);
         for kernel in &report.kernels {
             let sums = if kernel.accumulate.chain == "0" {
                 "-".to_string()
@@ -148,9 +157,12 @@ impl KernelCommand {
             };
             let launches = kernel.launches.len().to_string();
             let (settings, files) = (kernel.settings.join(" "), kernel.files.join(" "));
-            rows.add_row([kernel.op.clone(), kernel.kernel.clone(), launches, sums, settings, files]);
+            let (needs, count) = (kernel.needs.join(", "), kernel.rows.to_string());
+            rows.add_row([kernel.kernel.clone(), needs, count, launches, sums, settings, files]);
         }
-        self.json.say(&format!("{rows}\n\n`tapml kernel OP` prints one as a file to start your own from"))?;
+        let hint = "`tapml kernel NAME` prints one as a file to start your own from, whether or not a device that \
+                    it needs is here";
+        self.json.say(&format!("{rows}\n\n{hint}"))?;
         self.json.write(&report)?;
         Ok(Outcome::Holds)
     }
@@ -166,5 +178,8 @@ fn facts(kernel: &BuiltIn) -> Result<KernelReport> {
         accumulate: AccumulateReport { dtype: accumulate.dtype, chain: accumulate.chain.to_string() },
         launches: kernel.plan.launches.iter().map(|launch| launch.desc.name.clone()).collect(),
         settings: settings(&kernel.kernel).map(|row| row.setting.to_string()).collect(),
+        language: kernel.desc()?.source.language,
+        needs: kernel.row().map(|row| row.needs.words()).unwrap_or_default(),
+        rows: kernel.row().map_or("any number of rows", |row| row.rows.name()),
     })
 }

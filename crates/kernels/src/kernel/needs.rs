@@ -37,24 +37,44 @@ impl Needs {
     /// The first need that a device does not meet, in words.
     pub fn missing(&self, info: &DeviceInfo) -> Option<String> {
         let features = &info.features;
-        if self.subgroups && features.subgroups.is_none() {
-            return Some("subgroup operations".into());
-        }
-        if self.cooperative_matrices && !features.matrices {
-            return Some("tensor cores".into());
-        }
+        let met = |need: &Need| match *need {
+            Need::Subgroups => features.subgroups.is_some(),
+            Need::CooperativeMatrices => features.matrices,
+            Need::Cuda(least) => features.cuda >= Some(least),
+            Need::CudaExactly(chip) => features.cuda == Some(chip),
+        };
+        self.all().find(|need| !met(need)).map(Need::words)
+    }
+
+    /// All that it asks for, in words.
+    pub fn words(&self) -> Vec<String> {
+        self.all().map(Need::words).collect()
+    }
+
+    fn all(&self) -> impl Iterator<Item = Need> {
+        let matrices = self.cooperative_matrices.then_some(Need::CooperativeMatrices);
+        let cuda = [self.cuda.map(Need::Cuda), self.cuda_exactly.map(Need::CudaExactly)];
+        [self.subgroups.then_some(Need::Subgroups), matrices].into_iter().chain(cuda).flatten()
+    }
+}
+
+/// One thing that is asked of a device.
+enum Need {
+    Subgroups,
+    CooperativeMatrices,
+    Cuda(u32),
+    CudaExactly(u32),
+}
+
+impl Need {
+    fn words(self) -> String {
         let capability = |chip: u32| format!("{}.{}", chip / 10, chip % 10);
-        if let Some(least) = self.cuda
-            && features.cuda < Some(least)
-        {
-            return Some(format!("CUDA and compute capability {} at least", capability(least)));
+        match self {
+            Need::Subgroups => "subgroup operations".into(),
+            Need::CooperativeMatrices => "tensor cores".into(),
+            Need::Cuda(least) => format!("CUDA and compute capability {} at least", capability(least)),
+            Need::CudaExactly(chip) => format!("CUDA and compute capability {}", capability(chip)),
         }
-        if let Some(chip) = self.cuda_exactly
-            && features.cuda != Some(chip)
-        {
-            return Some(format!("CUDA and compute capability {}", capability(chip)));
-        }
-        None
     }
 }
 

@@ -73,8 +73,47 @@ fn included(line: &str) -> Option<&str> {
     line.strip_prefix("#include \"")?.strip_suffix('"')
 }
 
+/// What an include becomes in a text whose headers stand in front of it: a comment, so that lines keep their numbers.
+const COMMENTED: &str = "//#include \"";
+/// What a header in front of a text begins with.
+const HEAD: &str = "#line 1 \"cuda/include/";
+
+/// A text as its file has it, with its includes.
+pub fn with_includes(text: &str) -> String {
+    let plain = |line: &str| match line.strip_prefix("//").filter(|_| line.starts_with(COMMENTED)) {
+        Some(include) => format!("{include}\n"),
+        None => format!("{line}\n"),
+    };
+    text.lines().map(plain).collect()
+}
+
+/// Headers in front of a text, and the text without its includes.
+pub fn composed(text: &str) -> (String, String) {
+    let mut prelude = String::new();
+    let text = compose(text, &mut prelude);
+    (prelude, text)
+}
+
+/// The names of all headers.
+pub fn header_names() -> impl Iterator<Item = &'static str> {
+    HEADERS.iter().map(|(name, _)| *name)
+}
+
+/// The first line that includes a header that there is not, with the header's name.
+pub fn unknown_header(text: &str) -> Option<(usize, &str)> {
+    let includes =
+        (1..).zip(text.lines()).filter_map(|(number, line)| Some((number, included(line.trim_end())?)));
+    let mut unknown = includes.filter(|(_, name)| header_names().all(|known| known != *name));
+    unknown.next()
+}
+
+/// The names of the headers in front of a text, in their order.
+pub fn headers_of(prelude: &str) -> impl Iterator<Item = &str> {
+    prelude.lines().filter_map(|line| line.strip_prefix(HEAD)?.strip_suffix('"'))
+}
+
 /// Puts what a text includes, and what that includes, into `prelude`, each header once and before those that include it. The
-/// text remains without these lines, and with as many.
+/// text remains with comments in the place of these lines.
 fn compose(text: &str, prelude: &mut String) -> String {
     let mut rest = String::with_capacity(text.len());
     for line in text.lines() {
@@ -82,7 +121,8 @@ fn compose(text: &str, prelude: &mut String) -> String {
         match header {
             None => rest.push_str(line),
             Some((name, text)) => {
-                let head = format!("#line 1 \"cuda/include/{name}\"\n");
+                rest.push_str(&format!("{COMMENTED}{name}\""));
+                let head = format!("{HEAD}{name}\"\n");
                 if !prelude.contains(&head) {
                     let body = compose(text, prelude);
                     prelude.push_str(&head);
