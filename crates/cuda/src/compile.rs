@@ -225,6 +225,7 @@ fn refused(desc: &KernelDesc, printed: Option<&Printed>, log: &str) -> Error {
     });
     let message = first.split_once("error").map_or(first, |(_, rest)| rest);
     let message = message.trim_start_matches(|c: char| !c.is_alphabetic() && c != '"' && c != '\'');
+    let mut whole = String::new();
     let (at, source) = match (printed, place) {
         (Some(printed), Some((_, line))) => match printed.locate(line) {
             Some(at) => (Some((at.file, at.line)), at.source),
@@ -233,21 +234,38 @@ fn refused(desc: &KernelDesc, printed: Option<&Printed>, log: &str) -> Error {
         (None, Some((file, line))) => {
             let text =
                 if file == desc.source.file { &desc.source.text } else { header(&desc.source.prelude, file) };
-            let source = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default();
-            (Some((file.to_string(), line)), source.trim().to_string())
+            whole = text.lines().nth(line.saturating_sub(1) as usize).unwrap_or_default().to_string();
+            (Some((file.to_string(), line)), whole.trim().to_string())
         }
         (_, None) => (None, String::new()),
     };
+    // What was printed from WGSL has other columns than the kernel's own text.
+    let column = if printed.is_none() { column(log, first, &whole) } else { None };
     let text = match &at {
-        Some((file, line)) => format!("kernel `{}`: {file}:{line}: {message}: `{source}`", desc.name),
+        Some((file, line)) => {
+            let column = column.map_or_else(String::new, |column| format!(":{column}"));
+            format!("kernel `{}`: {file}:{line}{column}: {message}: `{source}`", desc.name)
+        }
         None => format!("kernel `{}`: {first}", desc.name),
     };
     let error =
         Error::new(ErrorKind::Compile, text).with_detail("kernel", &desc.name).with_detail("log", log);
+    let error = column.map_or(error.clone(), |column| error.with_detail("column", column.to_string()));
     match at {
-        Some((_, line)) => error.with_detail("line", line.to_string()),
+        Some((file, line)) => error.with_detail("file", file).with_detail("line", line.to_string()),
         None => error,
     }
+}
+
+/// The column of an error within its line, from 1 on: the compiler shows the line below its message, indented in its own
+/// way, and a caret below that.
+fn column(log: &str, message: &str, line: &str) -> Option<usize> {
+    let mut below = log.lines().skip_while(|l| *l != message).skip(1);
+    let (shown, caret) = (below.next()?, below.find(|l| l.trim() == "^")?);
+    let indented = shown.len() - shown.trim_start().len();
+    let within = caret.find('^')?.checked_sub(indented)?;
+    let start = line.find(shown.trim())?;
+    Some(line.get(..start + within)?.chars().count() + 1)
 }
 
 #[cfg(test)]

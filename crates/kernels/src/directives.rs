@@ -71,6 +71,12 @@ impl Directives {
         Ok(found)
     }
 
+    /// What a text in CUDA C++ says: how it adds up, in a comment line. Fails as [`Directives::split`].
+    pub fn of_cuda(file: &str, text: &str) -> Result<Directives> {
+        let (sums, text) = (declared_sums(file, text)?, text.to_string());
+        Ok(Directives { text, sums, ..Directives::default() })
+    }
+
     /// Notes a directive; says whether the front end has to see it.
     fn note(&mut self, directive: &str) -> bool {
         let names = directive.strip_prefix("enable ").and_then(|rest| rest.strip_suffix(';'));

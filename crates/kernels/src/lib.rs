@@ -10,6 +10,7 @@ mod cache;
 mod choices;
 mod choose;
 mod compile;
+mod cuda_text;
 mod directives;
 mod follow;
 mod instance;

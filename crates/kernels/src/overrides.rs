@@ -2,6 +2,7 @@
 
 use crate::built_in::{BuiltIn, any_device};
 use crate::choices::Choices;
+use crate::cuda_text::CudaText;
 use crate::directives::{DeclaredSums, Directives};
 use crate::kernel::settings;
 use crate::kernel_text;
@@ -9,7 +10,7 @@ use crate::plan::NodePlan;
 use crate::wgsl::{Declared, declared};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tapml_device::{BindingKind, KernelDesc, Source};
+use tapml_device::{BindingKind, DeviceInfo, KernelDesc, Language, Source};
 use tapml_graph::{Error, Op, Result, TensorType};
 
 /// Larger files are no kernels.
@@ -22,6 +23,9 @@ const MAX_BYTES: u64 = 1 << 20;
 /// own. How it adds up is taken to be as in the built-in one, unless a comment line of its file declares it, such as
 /// `// accumulate: f32 serial` or `// accumulate: f32 chain=64`. Constants of the built-in kernel that it does not declare are not set; further ones need a default.
 /// [`BuiltIn::text`] gives the built-in one in this form.
+///
+/// A file in CUDA C++ (`.cu`) takes the place of a kernel in CUDA C++ and includes the same headers. All constants of the
+/// built-in kernel are defined in front of it, and workgroup size and dynamic shared memory are those of the built-in one.
 ///
 /// A few operators have several kernels, for different inputs: `add` means `add/portable`, and `add/row` is another.
 #[derive(Clone, Debug, Default)]
@@ -37,9 +41,16 @@ struct UserKernel {
     /// Name of the file without its folder.
     file: String,
     directives: Directives,
-    declared: Declared,
+    interface: Interface,
     /// Name of the built-in kernel in whose place it is used.
     replaces: String,
+}
+
+/// What a user's text declares.
+#[derive(Clone, Debug)]
+enum Interface {
+    Wgsl(Declared),
+    Cuda(CudaText),
 }
 
 /// A kernel that a user brings.
@@ -68,10 +79,7 @@ impl Overrides {
                     .with_hint("write OP=FILE, such as rms_norm=mine.wgsl")
             })?;
         let path = Path::new(path);
-        if path.extension().is_none_or(|e| e != "wgsl") {
-            let text = format!("kernel file {}: only WGSL (`.wgsl`) is supported", path.display());
-            return Err(Error::unsupported(text));
-        }
+        language(path)?;
         let bytes = std::fs::metadata(path).map_err(|e| Error::io("read", path, &e))?.len();
         if bytes > MAX_BYTES {
             return Err(Error::invalid(format!("{} has {bytes} bytes: that is no kernel", path.display())));
@@ -89,23 +97,14 @@ impl Overrides {
         if self.kernels.iter().any(|k| k.replaces == expected.kernel) {
             return Err(Error::invalid(format!("two kernels are given for `{}`", expected.kernel)));
         }
+        let language = language(path)?;
+        expect_language(expected, language, path)?;
         let file = path.display().to_string();
-        let directives = Directives::split(&file, text.strip_prefix('\u{feff}').unwrap_or(text))?;
-        // The text of some kernels is put together for a case, such as with a bias or without: one's own fits any of them.
-        let fit = |case: &BuiltIn| {
-            let desc = case.desc()?;
-            let prelude = format!("{}{}", directives.front, desc.source.prelude);
-            let (file, text) = (file.clone(), directives.text.clone());
-            let source = Source { file, prelude, text, ..desc.source.clone() };
-            let declared = declared(&source, directives.f16 || desc.needs_f16)?;
-            let differences = differences(desc, &declared);
-            Ok((declared, differences))
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let (directives, interface, differences) = match language {
+            Language::Wgsl => of_wgsl(&file, text, &cases)?,
+            Language::Cuda => of_cuda(&file, text, expected.desc()?)?,
         };
-        let fits =
-            |tried: &Result<(Declared, Vec<String>)>| matches!(tried, Ok((_, none)) if none.is_empty());
-        // What is wrong with a text that fits none is told by the first.
-        let fitting = cases.iter().map(fit).find(fits);
-        let (declared, differences) = fitting.unwrap_or_else(|| fit(expected))?;
         if !differences.is_empty() {
             let text =
                 format!("{} does not fit operator `{op}`:\n  {}", path.display(), differences.join("\n  "));
@@ -115,8 +114,25 @@ impl Overrides {
         let file =
             path.file_name().map_or_else(|| path.display().to_string(), |f| f.to_string_lossy().into_owned());
         let (op, path, replaces) = (expected.op, path.to_path_buf(), expected.kernel.clone());
-        self.kernels.push(UserKernel { op, path, file, directives, declared, replaces });
+        self.kernels.push(UserKernel { op, path, file, directives, interface, replaces });
         Ok(())
+    }
+
+    /// Fails with [`tapml_graph::ErrorKind::Unsupported`] if a kernel is in a language that such a device does not take.
+    pub fn expect_taken(&self, info: &DeviceInfo) -> Result<()> {
+        let cuda = |kernel: &&UserKernel| matches!(kernel.interface, Interface::Cuda(_));
+        match self.kernels.iter().find(cuda).filter(|_| info.features.cuda.is_none()) {
+            None => Ok(()),
+            Some(kernel) => {
+                let (path, platform, device) = (kernel.path.display(), &info.platform, &info.name);
+                let text = format!("{path} is in CUDA C++, which `{platform}` ({device}) does not take");
+                Err(Error::unsupported(text).with_hint(format!(
+                    "open `cuda` without `tuned=off` on a chip that `{}` serves, or bring a kernel in WGSL: \
+                     `tapml kernel` lists those of `{}`",
+                    kernel.replaces, kernel.op
+                )))
+            }
+        }
     }
 
     /// The operators with the files that serve them.
@@ -174,7 +190,7 @@ impl Overrides {
         let Some(user) = user else { return Ok(()) };
         let name = user.name(op);
         for launch in plan.launches.iter_mut().filter(|l| l.desc.name == plan.kernel) {
-            let differences = differences(&launch.desc, &user.declared);
+            let differences = user.interface.differences(&launch.desc);
             if !differences.is_empty() {
                 let (path, list) = (user.path.display(), differences.join("\n  "));
                 let kernel = &plan.kernel;
@@ -199,16 +215,89 @@ impl UserKernel {
     fn specialise(&self, desc: &mut KernelDesc, name: &str) {
         desc.name = name.into();
         desc.source.file = self.path.display().to_string();
+        let declared = match &self.interface {
+            Interface::Cuda(own) => {
+                desc.source.prelude.clone_from(&own.prelude);
+                desc.source.text.clone_from(&own.text);
+                return;
+            }
+            Interface::Wgsl(declared) => declared,
+        };
         desc.source.prelude.insert_str(0, &self.directives.front);
         desc.source.text.clone_from(&self.directives.text);
-        desc.constants.retain(|(name, _)| self.declared.overrides.iter().any(|(own, _)| own == name));
-        if let Some((_, workgroup)) = self.declared.entries.iter().find(|(entry, _)| *entry == desc.entry) {
+        desc.constants.retain(|(name, _)| declared.overrides.iter().any(|(own, _)| own == name));
+        if let Some((_, workgroup)) = declared.entries.iter().find(|(entry, _)| *entry == desc.entry) {
             desc.workgroup = *workgroup;
         }
-        desc.workgroup_memory = self.declared.workgroup_memory.unwrap_or(desc.workgroup_memory);
+        desc.workgroup_memory = declared.workgroup_memory.unwrap_or(desc.workgroup_memory);
         desc.needs_f16 |= self.directives.f16;
         desc.needs_subgroups = self.directives.subgroups || self.directives.text.contains("subgroup");
     }
+}
+
+impl Interface {
+    fn differences(&self, expected: &KernelDesc) -> Vec<String> {
+        match self {
+            Interface::Wgsl(declared) => differences(expected, declared),
+            Interface::Cuda(own) => own.differences(expected),
+        }
+    }
+}
+
+/// What a text says of itself, what it declares, and where that is not as expected.
+type Read = (Directives, Interface, Vec<String>);
+
+fn of_wgsl(file: &str, text: &str, cases: &[BuiltIn]) -> Result<Read> {
+    let directives = Directives::split(file, text)?;
+    // The text of some kernels is put together for a case, such as with a bias or without: one's own fits any of them.
+    let fit = |case: &BuiltIn| {
+        let desc = case.desc()?;
+        let prelude = format!("{}{}", directives.front, desc.source.prelude);
+        let (file, text) = (file.to_string(), directives.text.clone());
+        let source = Source { file, prelude, text, ..desc.source.clone() };
+        let declared = declared(&source, directives.f16 || desc.needs_f16)?;
+        let differences = differences(desc, &declared);
+        Ok((declared, differences))
+    };
+    let fits = |tried: &Result<(Declared, Vec<String>)>| matches!(tried, Ok((_, none)) if none.is_empty());
+    // What is wrong with a text that fits none is told by the first.
+    let fitting = cases.iter().map(fit).find(fits);
+    let first = || cases.first().map_or_else(|| Err(Error::bug(format!("no case of {file}"))), fit);
+    let (declared, differences) = fitting.unwrap_or_else(first)?;
+    Ok((directives, Interface::Wgsl(declared), differences))
+}
+
+fn of_cuda(file: &str, text: &str, expected: &KernelDesc) -> Result<Read> {
+    let (directives, own) = (Directives::of_cuda(file, text)?, CudaText::read(file, text)?);
+    let differences = own.differences(expected);
+    Ok((directives, Interface::Cuda(own), differences))
+}
+
+/// The language of a kernel file, by its name.
+fn language(path: &Path) -> Result<Language> {
+    match path.extension().and_then(|extension| extension.to_str()) {
+        Some("wgsl") => Ok(Language::Wgsl),
+        Some("cu") => Ok(Language::Cuda),
+        _ => Err(Error::unsupported(format!(
+            "kernel file {}: expected WGSL (`.wgsl`) or CUDA C++ (`.cu`)",
+            path.display()
+        ))),
+    }
+}
+
+/// Fails unless the built-in kernel is in the language of the file that is to take its place.
+fn expect_language(expected: &BuiltIn, language: Language, path: &Path) -> Result<()> {
+    let own = expected.desc()?.source.language;
+    if own == language {
+        return Ok(());
+    }
+    let word = |language| if language == Language::Wgsl { "WGSL" } else { "CUDA C++" };
+    let (path, kernel) = (path.display(), &expected.kernel);
+    let text = format!("{path} is in {}, `{kernel}` is in {}", word(language), word(own));
+    Err(Error::invalid(text).with_hint(format!(
+        "name a kernel in {} as OP/VARIANT=FILE; `tapml kernel` lists them",
+        word(language)
+    )))
 }
 
 /// What of a kernel's interface is not as expected, one sentence each.

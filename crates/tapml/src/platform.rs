@@ -108,6 +108,7 @@ fn with_kernels(
     device: Box<dyn Device>,
     mut overrides: Overrides,
 ) -> Result<DevicePlatform> {
+    overrides.expect_taken(device.info())?;
     if let Some(choices) = crate::tune::choices(spec.option("tuning"), &as_it_says(spec, device.info()))? {
         overrides.choose(choices);
     }

@@ -99,7 +99,8 @@ fn errors_point_at_the_kernels_own_line() {
         (told.kind(), told.detail("line"), told.detail("kernel")),
         (ErrorKind::Compile, Some("5"), Some("op/variant"))
     );
-    assert!(told.to_string().contains("kernel.cu:5: identifier \"SCALD\" is undefined"), "{told}");
+    assert!(told.to_string().contains("kernel.cu:5:41: identifier \"SCALD\" is undefined"), "{told}");
+    assert_eq!((told.detail("file"), told.detail("column")), (Some("kernel.cu"), Some("41")));
     assert!(told.to_string().contains("`y[threadIdx.x] = row[threadIdx.x] * SCALD;`"), "{told}");
     let told = error(&desc(Language::Wgsl, &WGSL.replace("* SCALE", "* SCALD")));
     assert_eq!((told.kind(), told.detail("line")), (ErrorKind::Compile, Some("7")), "{told}");
@@ -116,6 +117,16 @@ fn errors_point_at_the_kernels_own_line() {
     let mut large = desc(Language::Cuda, CUDA);
     large.workgroup_memory = info.limits.max_workgroup_memory + 4;
     assert_eq!(error(&large).detail("limit"), Some("max_workgroup_memory"));
+}
+
+#[test]
+fn a_column_is_that_of_the_caret_in_the_files_own_line() {
+    let message = "mine.cu(5): error: identifier \"b\" is undefined";
+    let log = format!("note\n{message}\n      y = b;\n          ^\n\n1 error detected\n");
+    assert_eq!(column(&log, message, "\t\ty = b;"), Some(7));
+    assert_eq!(column(&log, message, "é  y = b;"), Some(8), "columns count characters");
+    assert_eq!(column(&log, message, "another line"), None);
+    assert_eq!(column(message, message, "y = b;"), None);
 }
 
 #[test]
