@@ -2,13 +2,13 @@
 
 use crate::report::{Diagnosis, Fault, NotRun, SCHEMA, Stage, Watched};
 use crate::{audit, between, not_run, operators};
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 use tapml_exec::{Overrides, Platform};
 use tapml_graph::{Model, NodeId, Result};
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::suite::Suite;
-use tapml_migrate::{Choices, Oracles, Progress, Stop};
+use tapml_migrate::{Choices, Oracles, Progress, Stop, composed_suites};
 use tapml_reference::WeightCache;
 
 /// Opens the target once more, with these kernels.
@@ -65,15 +65,22 @@ pub fn diagnose(
     stop: &Stop,
 ) -> Result<Diagnosis> {
     let start = Instant::now();
+    let composed = composed_suites(subject.suite, &*subject.target)?;
+    let exact = composed.each_ref().map(|_| Oracles::new(subject.oracles.budget()));
     let mut run = Run::new(subject, *options, progress, stop)?;
     operators::find(&mut run)?;
+    for (suite, oracles) in composed.iter().zip(&exact) {
+        operators::find_lowered(&mut run, suite, oracles)?;
+    }
     audit::find(&mut run)?;
     let whole = match options.between {
         true => between::find(&mut run)?,
         false => None,
     };
     let manifest = run.suite.manifest();
-    let ops = run.suite.graph().op_kinds().into_iter().map(|(op, _)| op);
+    let plain = run.suite.graph().op_kinds().into_iter().map(|(op, _)| op);
+    let lowered: BTreeSet<&str> = run.lowered.iter().map(|(op, _)| *op).collect();
+    let ops = plain.chain(lowered);
     run.not_run.extend(not_run::unused(&run, &run.not_run));
     let clean = |op: &&str| !run.faults.iter().any(|f| f.op.split('+').any(|o| o == *op));
     let checked = |op: &&str| run.checked.contains(*op) && run.not_run.iter().all(|n| n.op != *op);
@@ -113,6 +120,8 @@ pub(crate) struct Run<'a> {
     pub choices: Choices,
     /// The weights in f32, converted when they are first needed.
     pub weights: WeightCache<f32>,
+    /// The operators that lowering puts in, with the kernels that run them.
+    pub lowered: Vec<(&'static str, String)>,
     /// Operator kinds of which every call was checked.
     pub checked: HashSet<String>,
     /// Names of nodes that do not belong on the target: faulty ones, and those that it does not serve.
@@ -153,6 +162,7 @@ impl<'a> Run<'a> {
             stop,
             choices,
             weights: WeightCache::new(),
+            lowered: Vec::new(),
             checked: HashSet::new(),
             barred: HashSet::new(),
             faults: Vec::new(),
@@ -163,6 +173,19 @@ impl<'a> Run<'a> {
             calls: 0,
             stages: Vec::new(),
         })
+    }
+
+    /// Does something with other calls in the place of the suite's: those of a lowered graph.
+    pub fn on<T>(
+        &mut self,
+        (suite, oracles, choices): (&'a Suite, &'a Oracles, Choices),
+        work: impl FnOnce(&mut Run<'a>) -> T,
+    ) -> T {
+        let own = (self.suite, self.oracles, std::mem::replace(&mut self.choices, choices));
+        (self.suite, self.oracles) = (suite, oracles);
+        let done = work(self);
+        (self.suite, self.oracles, self.choices) = own;
+        done
     }
 
     /// Name of a node.

@@ -6,12 +6,12 @@ use crate::{explain, functions, harm, made, not_run};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use tapml_cause::Cause;
-use tapml_graph::{NodeId, Result};
+use tapml_graph::{NodeId, Op, Result};
 use tapml_migrate::probe::Beyond;
 use tapml_migrate::report::{OpCheck, SkippedNode};
-use tapml_migrate::suite::Case;
+use tapml_migrate::suite::{Case, Suite};
 use tapml_migrate::verdict::Criterion;
-use tapml_migrate::{CaseResult, Checker, MadeFailure, OpChecked};
+use tapml_migrate::{CaseResult, Checker, Choices, MadeFailure, OpChecked, Oracles};
 
 /// So many elements beyond a bound are no accident.
 const TELLING: usize = 6;
@@ -31,7 +31,6 @@ struct Failing {
 
 /// Checks every operator and explains what fails.
 pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
-    let start = Instant::now();
     let unseen = |i: &u32| !run.suite.covers(NodeId(*i));
     let unseen: Vec<u32> = (0..run.suite.graph().nodes().len() as u32).filter(unseen).collect();
     for i in unseen {
@@ -39,10 +38,48 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
         run.barred.insert(node.clone());
         run.skipped.push(SkippedNode { node, reason: not_run::UNSEEN.into() });
     }
-    let calls = run.suite.cases().count() as u64;
-    run.progress.stage("check operators alone", calls);
+    let kinds: Vec<&'static str> = run.suite.graph().op_kinds().into_iter().map(|(op, _)| op).collect();
+    of_kinds(run, &kinds)
+}
+
+/// The same of the operators that lowering puts in, on calls that are composed of the recorded ones of one phase.
+pub(crate) fn find_lowered<'a>(run: &mut Run<'a>, suite: &'a Suite, oracles: &'a Oracles) -> Result<()> {
+    let cases: Vec<Case> = suite.cases().collect();
+    let choices = Choices::of_cases(suite, run.target, &cases)?;
+    let mut kinds: Vec<&'static str> = Vec::new();
+    for case in &cases {
+        let op = suite.graph().node(case.node).op.name();
+        if !kinds.contains(&op) {
+            kinds.push(op);
+        }
+        let kernel = choices.at(case.node, suite.phase(*case)).map_or("", |choice| choice.name.as_str());
+        if !run.lowered.iter().any(|(known, own)| (*known, own.as_str()) == (op, kernel)) {
+            run.lowered.push((op, kernel.to_string()));
+        }
+    }
+    // What wrong values do to the logits is measured on the graph that was carved, which has no such nodes.
+    let options = run.options;
+    run.options.harm = false;
+    let known = run.faults.len();
+    let done = run.on((suite, oracles, choices), |run| of_kinds(run, &kinds));
+    run.options = options;
+    for fault in &mut run.faults[known..] {
+        let node = fault.nodes.first().and_then(|name| suite.graph().find_node(name));
+        if let Some(Op::Fused(fused)) = node.map(|id| &suite.graph().node(id).op) {
+            let inner: Vec<&str> = fused.body().nodes().iter().map(|node| node.op.name()).collect();
+            fault.evidence += &format!("; the kernel stands for {}", inner.join(", "));
+        }
+    }
+    done
+}
+
+/// Checks operators of the suite at hand and explains what fails.
+fn of_kinds(run: &mut Run<'_>, kinds: &[&'static str]) -> Result<()> {
+    let start = Instant::now();
+    let calls = run.suite.cases().filter(|c| kinds.contains(&run.suite.graph().node(c.node).op.name()));
+    run.progress.stage("check operators alone", calls.count() as u64);
     let (mut failing, mut overflowing, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
-    for (op, _) in run.suite.graph().op_kinds() {
+    for &op in kinds {
         run.stop.check()?;
         let checker = Checker::new(run.suite, run.model, run.oracles, run.progress, run.stop);
         let done = checker.op(run.target, op).map_err(|e| e.context(format!("operator `{op}`")))?;

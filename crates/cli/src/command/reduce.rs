@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 use tapml::graph::Model;
 use tapml::migrate::suite::{Case, Suite};
-use tapml::migrate::{CheckOptions, Oracles, Quiet, Stop, check};
+use tapml::migrate::{CheckOptions, Oracles, Quiet, Stop, check, composed_suites};
 use tapml::model::suite_model;
 use tapml::platform::Platform;
 use tapml::reduce::{ReduceOptions, Reduced, Report, Reproducer, Specimen, reduce};
@@ -60,7 +60,8 @@ impl ReduceCommand {
         let stop = common::stop_on_signal()?;
         let mut platform = self.target.open()?;
         let platform = platform.as_mut();
-        let Some(case) = self.case(&suite, &model, platform, &stop)? else {
+        let composed = composed_suites(&suite, &*platform)?;
+        let Some((suite, case)) = self.case((&suite, &composed), &model, platform, &stop)? else {
             let op = self.op.as_deref().unwrap_or_default();
             let target = platform.word();
             output::note(
@@ -93,21 +94,26 @@ impl ReduceCommand {
         Ok(Outcome::Holds)
     }
 
-    /// The case asked for, or the first failing one of the operator.
-    fn case(
+    /// The case asked for, or the first failing one of the operator; of the suite itself, or of its calls as the platform
+    /// runs them in a lowered graph.
+    fn case<'s>(
         &self,
-        suite: &Suite,
+        (suite, composed): (&'s Suite, &'s [Suite; 2]),
         model: &Model,
         platform: &mut dyn Platform,
         stop: &Stop,
-    ) -> Result<Option<Case>> {
+    ) -> Result<Option<(&'s Suite, Case)>> {
+        let find = |id: &str| {
+            let lowered = composed.iter().find_map(|suite| Some((suite, suite.find_case(id).ok()?)));
+            lowered.map_or_else(|| Ok((suite, suite.find_case(id)?)), Ok)
+        };
         if let Some(id) = &self.case {
-            return Ok(Some(suite.find_case(id)?));
+            return find(id).map(Some);
         }
         let options = CheckOptions { ops: self.op.iter().cloned().collect(), cases: Vec::new() };
         let checked = check(suite, model, platform, &Oracles::new(0), &options, &Quiet, stop)?;
         let first = checked.report.ops.iter().flat_map(|op| &op.failures).next();
-        first.map(|f| Ok(suite.find_case(&f.case)?)).transpose()
+        first.map(|f| find(&f.case)).transpose()
     }
 }
 

@@ -23,8 +23,8 @@ use runs::Step;
 use std::collections::HashSet;
 use std::time::Instant;
 use tapml_cause::Cause;
-use tapml_exec::{Hybrid, LoadOptions, Side};
-use tapml_graph::{Error, ErrorKind, Node, NodeId, Result, Symbols};
+use tapml_exec::{Fusing, Hybrid, LoadOptions, Side};
+use tapml_graph::{Error, ErrorKind, Node, NodeId, Result, Symbols, fusion};
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::{Limits, ModelCheck};
 
@@ -189,7 +189,20 @@ fn hybrid(run: &mut Run<'_>, nodes: &[NodeId], capacity: &Symbols, options: Load
         true => Side::Target,
         false => Side::Source,
     };
+    let options = LoadOptions { fusing: fusing(run, &options.fusing), ..options };
     Hybrid::with_options(run.model, run.source, run.target, &side, capacity, options)
+}
+
+/// The fused operators that may be put in: a faulty one was told already, and would hide what lies between others.
+fn fusing(run: &Run<'_>, asked: &Fusing) -> Fusing {
+    let faulty = |name: &str| run.faults.iter().any(|fault| fault.op == name);
+    let names = fusion::FUSIONS.iter().map(|fusion| fusion.name);
+    match asked {
+        Fusing::All if names.clone().any(faulty) => {
+            Fusing::Only(names.filter(|name| !faulty(name)).map(str::to_string).collect())
+        }
+        asked => asked.clone(),
+    }
 }
 
 /// How far results may lie apart with these nodes on the target.
