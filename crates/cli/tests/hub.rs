@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Run, Serving, carved, draft, json, kernel, stderr, tapml};
+use common::{Run, Serving, carved, draft, json, kernel, recorded, stderr, tapml};
 use serde_json::Value;
 use std::path::Path;
 use std::process::Command;
@@ -74,9 +74,8 @@ fn a_fleet_shares_a_suite_and_tells_what_is_wrong_where() {
     let _one = Serving::agent(folder.path(), &hub.place, "one", "emulator");
     let _two = Serving::agent(folder.path(), &hub.place, "two", "emulator?profile=mobile");
     known(folder.path(), &hub.place, &["one/emulator", "two/emulator"]);
-    let all = json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]), 0)["cases"]
-        .as_u64()
-        .unwrap();
+    let all =
+        recorded(&json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]), 0));
 
     let shared =
         json(&mut fleet(folder.path(), &suite, &hub.place, &["--target", "hub/emulator", "--fleet"]), 0);
@@ -118,9 +117,8 @@ fn a_fleet_loses_nothing_when_an_agent_is_killed_and_the_hub_restarted() {
     let _one = Serving::agent(folder.path(), &place, "one", "emulator");
     let two = Serving::agent(folder.path(), &place, "two", "emulator");
     known(folder.path(), &place, &["one/emulator", "two/emulator"]);
-    let all = json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]), 0)["cases"]
-        .as_u64()
-        .unwrap();
+    let all =
+        recorded(&json(tapml(folder.path()).arg("check").arg(&suite).args(["--target", "emulator"]), 0));
     let mut run = Command::new(env!("CARGO_BIN_EXE_tapml"));
     run.current_dir(folder.path()).env("TAPML_HUB", &place).arg("check").arg(&suite);
     run.args(["--target", "hub/emulator", "--fleet"]);

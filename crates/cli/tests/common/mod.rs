@@ -54,6 +54,13 @@ pub fn carved(folder: &Path) -> PathBuf {
     suite
 }
 
+/// The recorded calls among the cases of a check: those that no lowering adds.
+pub fn recorded(report: &Value) -> u64 {
+    let ops = report["ops"].as_array().unwrap().iter();
+    let own = ops.filter(|op| !::tapml::graph::fusion::is_lowered(op["op"].as_str().unwrap()));
+    own.map(|op| op["cases"].as_u64().unwrap()).sum()
+}
+
 /// A kernel file with the text of a built-in kernel.
 pub fn kernel(folder: &Path, op: &str) -> PathBuf {
     let (dtype, info) = (::tapml::graph::DType::F32, ::tapml::kernels::any_device());

@@ -23,7 +23,7 @@ fn device(limits: Limits, f16: bool) -> DeviceInfo {
     DeviceInfo { platform, name, driver, kind: AdapterKind::Other, limits, features }
 }
 
-/// Inputs that are f32 whatever the activations are: pixels, angles and the states of recurrences.
+/// Inputs that are f32 whatever the activations are: pixels, angles, logits and the states of recurrences.
 const STAY_F32: &[(&str, usize)] = &[
     ("patches", 0),
     ("rope", 1),
@@ -32,6 +32,7 @@ const STAY_F32: &[(&str, usize)] = &[
     ("wkv7", 6),
     ("causal_conv", 2),
     ("selective_scan", 6),
+    ("argmax", 1),
 ];
 
 /// The samples of all plain operators, as they are and with every f32 value stored as f16.
