@@ -378,9 +378,11 @@ fn page_shows_the_newest_file_of_each_device() {
         ("migrate/wrong/f32", "migrate wrong", "migrate", 60),
         ("bugs/llama", "bench bugs", "bugs", 60),
         ("decode/llama", "bench decode", "decode", 60),
+        ("rest/a", "bench decode", "decode", 60),
+        ("rest/b", "bench decode", "decode", 60),
     ];
     let project = Project::new(&steps);
-    let (mut record, _) = project.run(&[], 1);
+    let (mut record, _) = project.run(&["--only", "samples,migrate,bugs,decode"], 1);
     let data = project.path("docs/data/gpu");
     std::fs::create_dir_all(&data).unwrap();
     let mut write = |name: &str, date: &str, target: &str| {
@@ -415,6 +417,7 @@ fn page_shows_the_newest_file_of_each_device() {
         "| `bugs/llama` | 6 | 4 | 0 | 0 | 2 | 0 |",
         "| `llama` | 40.1 (28.7–44.2), 8 after 16 | 2.1 % of 3.06 MB at 5.77 GB/s | 188 (185–299), of 16 | 3 |",
         "* `migrate/wrong/f32`, failed: rms_norm is rejected: 8 of 8 cases exceed the allowed error",
+        "* not run, not chosen by --only: `rest/a`, `rest/b`\n",
     ] {
         assert!(page.contains(line), "{line}\nin\n{page}");
     }

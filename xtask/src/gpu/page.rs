@@ -98,10 +98,9 @@ fn section(name: &str, run: &Run) -> String {
             let _ = write!(text, "\n### {title}\n\n{}", table.markdown());
         }
     }
-    let others: Vec<String> =
-        run.steps.iter().filter(|r| r.status != Status::Passed).map(unfinished).collect();
+    let others = unfinished(run);
     if !others.is_empty() {
-        let _ = write!(text, "\n### What did not pass\n\n{}", others.concat());
+        let _ = write!(text, "\n### What did not pass\n\n{others}");
     }
     text
 }
@@ -114,11 +113,28 @@ fn counts(run: &Run) -> String {
     shown.join(", ")
 }
 
-/// A line for a step that did not pass.
-fn unfinished(record: &Record) -> String {
-    let reason = record.reason.as_deref().unwrap_or("no reason given");
-    let first: Vec<&str> = reason.lines().take(3).collect();
-    format!("* {}, {}: {}\n", code(&record.name), record.status.name(), cell(&first.join(" ")))
+/// A line for each step that failed, then one for each reason why others were not run.
+fn unfinished(run: &Run) -> String {
+    let mut text = String::new();
+    let mut groups: Vec<(String, Vec<String>)> = Vec::new();
+    for record in run.steps.iter().filter(|record| record.status != Status::Passed) {
+        let reason = record.reason.as_deref().unwrap_or("no reason given");
+        let reason = cell(&reason.lines().take(3).collect::<Vec<_>>().join(" "));
+        let (name, status) = (code(&record.name), record.status.name());
+        if record.status.is_failure() {
+            let _ = writeln!(text, "* {name}, {status}: {reason}");
+            continue;
+        }
+        let why = format!("{status}, {reason}");
+        match groups.iter_mut().find(|(known, _)| *known == why) {
+            Some((_, names)) => names.push(name),
+            None => groups.push((why, vec![name])),
+        }
+    }
+    for (why, names) in groups {
+        let _ = writeln!(text, "* {why}: {}", names.join(", "));
+    }
+    text
 }
 
 struct Table {
