@@ -11,8 +11,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str =
-    "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help]";
+const USAGE: &str = "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

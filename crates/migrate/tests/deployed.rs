@@ -27,11 +27,14 @@ const FORMS: [(DType, Option<&str>); 5] = [
     (DType::F16, Some("fp8")),
 ];
 
+/// Changes what a device offers.
+type Change = fn(&mut Features);
+
 /// Devices that take different rows of the list: any, one through WebGPU, one through Vulkan, one with OpenCL, and chips of
 /// three generations with CUDA.
 fn devices() -> Vec<(&'static str, NullDevice)> {
     let any = any_device();
-    let features = |change: fn(&mut Features)| {
+    let features = |change: Change| {
         let mut features = any.features.clone();
         change(&mut features);
         features
@@ -43,10 +46,10 @@ fn devices() -> Vec<(&'static str, NullDevice)> {
         max_workgroup_size: [1024, 1024, 64],
         ..any.limits.clone()
     };
-    let vulkan: fn(&mut Features) = |f| {
+    let vulkan: Change = |f| {
         (f.subgroups, f.matrices, f.device_barriers) = (Some((32, 32)), true, true);
     };
-    let all: [(&str, &Limits, fn(&mut Features)); 7] = [
+    let all: [(&str, &Limits, Change); 7] = [
         ("any", &any.limits, |_| {}),
         ("webgpu", &any.limits, |f| f.subgroups = Some((32, 32))),
         ("vulkan", &large, vulkan),

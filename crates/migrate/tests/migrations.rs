@@ -204,9 +204,15 @@ fn a_second_run_does_nothing_and_a_changed_kernel_what_depends_on_it() {
     let first = run(&model, dir.path(), &mut target).unwrap();
     let counts = |t: &Twisted| (t.replayed.swap(0, Ordering::Relaxed), t.runs.swap(0, Ordering::Relaxed));
     let (replayed, runs) = counts(&target);
-    let probes: u64 = first.ops.iter().filter_map(|op| op.check.as_ref()).map(|check| check.probes).sum();
+    let checks = || first.ops.iter().filter_map(|op| op.check.as_ref());
+    let probes: u64 = checks().map(|check| check.probes).sum();
     assert_eq!(probes, 1, "`silu` saturates");
-    assert_eq!(replayed, first.coverage.calls + probes);
+    let made: u64 = checks().map(|check| check.made).sum();
+    assert!(
+        made > 0 && checks().all(|check| check.regimes.is_empty()),
+        "kernels of a foreign platform: {made}"
+    );
+    assert_eq!(replayed, first.coverage.calls + probes + made);
     assert!(runs > 0);
 
     let second = run(&model, dir.path(), &mut target).unwrap();
@@ -368,7 +374,9 @@ fn check_reports_and_junit_name_every_case() {
     );
     let xml = junit(&checked, &suite).unwrap();
     assert!(xml.contains("p0.s0.layers.0.residual") && xml.contains("no kernel for"), "{xml:.500}");
-    assert_eq!(xml.matches("<testcase").count(), suite.cases().count());
+    let made: usize = report.ops.iter().map(|op| op.made_failures.len()).sum();
+    assert!(made > 0, "rows of zeros and ties are scaled, too");
+    assert_eq!(xml.matches("<testcase").count(), suite.cases().count() + made);
     let json = serde_json::to_value(report).unwrap();
     for field in ["schema", "suite", "target", "cases", "failed", "skipped", "ops", "seconds"] {
         assert!(json.get(field).is_some(), "{field}");
