@@ -1,53 +1,95 @@
-//! All mutants of a model on a device: every operator of the tables at every place of every kernel and of the program.
+//! All mutants of a model on a device: every operator of the tables at every place of every kernel that its program
+//! launches, plain or fused, and of the program.
 
 use crate::mutant::Edit;
 use crate::mutant::{Family, Mutant};
-use crate::operators::{BETWEEN, Commands, Found, Kernel, OPERATORS, op_of};
+use crate::operators::{BETWEEN, Commands, Found, Kernel, OPERATORS, appends};
 use crate::source::KernelSource;
+use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
 use tapml_device::{DeviceInfo, KernelDesc, Language};
-use tapml_graph::{Error, Graph, Result, Symbols};
-use tapml_kernels::{CompileOptions, Launch, Overrides, Phase, Planner, Validator, compile};
+use tapml_graph::{Error, Graph, Op, Result, Symbols};
+use tapml_kernels::{
+    CompileOptions, Fusing, Launch, Overrides, Phase, Planner, Program, Validator, compile_with, lower,
+};
 
 /// The mutants of one model on devices like one.
 #[derive(Clone, Debug, Default)]
 pub struct Catalogue {
     /// Every mutant that compiles, by operator of the model and place.
     pub mutants: Vec<Mutant>,
-    /// How many were dropped because they do not compile.
-    pub invalid: usize,
-    /// Kernels that get no faults, because they are not in WGSL.
-    pub foreign: Vec<String>,
+    /// What the program launches, with the number of mutants; none is left out.
+    pub rows: Vec<RowMutants>,
 }
 
-/// Capacity of the program in which faults between kernels are looked for.
+/// A row of the kernel list that a program launches, and the mutants of its kernels.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RowMutants {
+    /// The row.
+    pub row: String,
+    /// The phases in which it is launched.
+    pub phases: Vec<String>,
+    /// Mutants that compile.
+    pub mutants: usize,
+    /// Mutants that were dropped because they do not compile.
+    pub invalid: usize,
+    /// Why there are no mutants, if so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub none: Option<String>,
+}
+
+impl RowMutants {
+    /// Adds the row of another model to those of all.
+    pub fn join(self, all: &mut Vec<RowMutants>) {
+        let Some(known) = all.iter_mut().find(|known| known.row == self.row) else {
+            all.push(self);
+            return;
+        };
+        known.mutants += self.mutants;
+        known.invalid += self.invalid;
+        known.none = known.none.take().filter(|_| self.none.is_some());
+        let new: Vec<String> = self.phases.into_iter().filter(|p| !known.phases.contains(p)).collect();
+        known.phases.extend(new);
+    }
+}
+
+/// Capacity of the program that mutants are made for.
 fn capacity() -> Symbols {
     Symbols::np(64, 64)
 }
 
+/// A kernel that a program launches: for which operator, by which row, in which phase.
+struct Launched {
+    op: &'static str,
+    parts: Vec<String>,
+    row: String,
+    phase: Phase,
+    launch: Launch,
+}
+
 impl Catalogue {
-    /// Generates all mutants of the kernels and of the program that `graph` takes on devices like `info`.
+    /// Generates all mutants of the kernels that the lowered graphs of `graph` launch on devices like `info`, and of the
+    /// program.
     pub fn of(model: &str, graph: &Graph, info: &DeviceInfo) -> Result<Catalogue> {
-        let mut catalogue = Catalogue::default();
-        let mut seen = HashSet::new();
-        let mut validator = Validator::new();
-        let mut sources: HashMap<String, KernelSource> = HashMap::new();
-        for launch in launches(graph, info)? {
-            let desc = &launch.desc;
-            if desc.source.language != Language::Wgsl {
-                catalogue
-                    .foreign
-                    .extend((!catalogue.foreign.contains(&desc.name)).then(|| desc.name.clone()));
-                continue;
-            }
-            let key = format!("{}\0{}", desc.name, desc.source.full());
-            if !sources.contains_key(&key) {
-                sources.insert(key.clone(), KernelSource::of(desc)?);
-            }
-            let kernel = Kernel { desc, args: &launch.args, source: &sources[&key] };
-            catalogue.kernel(model, &kernel, &mut seen, &mut validator)?;
+        Catalogue::with(model, graph, info, Fusing::All)
+    }
+
+    /// As [`Catalogue::of`] of the program in which nothing is fused, so that every mutant is one of a plain operator.
+    pub fn of_plain(model: &str, graph: &Graph, info: &DeviceInfo) -> Result<Catalogue> {
+        Catalogue::with(model, graph, info, Fusing::Off)
+    }
+
+    fn with(model: &str, graph: &Graph, info: &DeviceInfo, fusing: Fusing) -> Result<Catalogue> {
+        let mut planner = Planner::new(info.clone(), Overrides::default());
+        let options = CompileOptions { fusing, ..CompileOptions::new(capacity()) };
+        let program = compile_with(graph, &mut planner, &options)?;
+        let mut lowered = Vec::with_capacity(Phase::ALL.len());
+        for phase in Phase::ALL {
+            lowered.push((phase, lower(graph, phase, &options.fusing, &mut planner)?));
         }
-        catalogue.between(model, graph, info)?;
+        let mut catalogue = Catalogue::default();
+        catalogue.kernels(model, &launches(&lowered, &program, &mut planner)?)?;
+        catalogue.between(model, &lowered, &program)?;
         catalogue.mutants.sort_by(|a, b| (&a.op, &a.operator, &a.id).cmp(&(&b.op, &b.operator, &b.id)));
         Ok(catalogue)
     }
@@ -61,14 +103,57 @@ impl Catalogue {
         })
     }
 
+    /// The mutants of everything that is launched.
+    fn kernels(&mut self, model: &str, launched: &[Launched]) -> Result<()> {
+        let mut seen = HashSet::new();
+        let mut validator = Validator::new();
+        let mut sources: HashMap<String, KernelSource> = HashMap::new();
+        for one in launched {
+            let desc = &one.launch.desc;
+            let at = self.row(one);
+            if desc.source.language != Language::Wgsl {
+                let why = || "its kernels are not in WGSL".to_string();
+                self.rows[at].none.get_or_insert_with(why);
+                continue;
+            }
+            let key = format!("{}\0{}", desc.name, desc.source.full());
+            if !sources.contains_key(&key) {
+                sources.insert(key.clone(), KernelSource::of(desc)?);
+            }
+            let kernel = Kernel { desc, args: &one.launch.args, source: &sources[&key] };
+            self.kernel(model, (one, at), &kernel, &mut seen, &mut validator)?;
+        }
+        for row in &mut self.rows {
+            match row.mutants {
+                0 => drop(row.none.get_or_insert_with(|| "no mutation operator finds a place in its kernels".into())),
+                _ => row.none = None,
+            }
+        }
+        Ok(())
+    }
+
+    /// The place of a launch's row in the list of rows.
+    fn row(&mut self, launched: &Launched) -> usize {
+        let at = self.rows.iter().position(|known| known.row == launched.row).unwrap_or(self.rows.len());
+        if at == self.rows.len() {
+            self.rows.push(RowMutants { row: launched.row.clone(), ..RowMutants::default() });
+        }
+        let phases = &mut self.rows[at].phases;
+        if !phases.iter().any(|phase| phase == launched.phase.name()) {
+            phases.push(launched.phase.name().into());
+        }
+        at
+    }
+
     fn kernel(
         &mut self,
         model: &str,
+        (launched, at): (&Launched, usize),
         kernel: &Kernel<'_>,
         seen: &mut HashSet<String>,
         validator: &mut Validator,
     ) -> Result<()> {
-        let (desc, op) = (kernel.desc, op_of(&kernel.desc.name));
+        let (desc, op) = (kernel.desc, launched.op);
         for operator in OPERATORS {
             for Found { edit, diff } in (operator.find)(kernel) {
                 let source = match edit {
@@ -79,13 +164,15 @@ impl Catalogue {
                 if !seen.insert(hash.clone()) {
                     continue;
                 }
-                let family = if op == "append" { Family::State } else { operator.family };
+                let family = if appends(op) { Family::State } else { operator.family };
                 let mutant = Mutant {
                     id: format!("{model}/{op}/{}/{hash}", operator.name),
                     model: model.into(),
                     family,
                     operator: operator.name.into(),
                     op: op.into(),
+                    row: launched.row.clone(),
+                    parts: launched.parts.clone(),
                     target: desc.name.clone(),
                     source,
                     edit,
@@ -93,62 +180,96 @@ impl Catalogue {
                     causes: operator.causes.to_vec(),
                 };
                 match compiles(&mutant, desc, validator) {
-                    true => self.mutants.push(mutant),
-                    false => self.invalid += 1,
+                    true => {
+                        self.rows[at].mutants += 1;
+                        self.mutants.push(mutant);
+                    }
+                    false => self.rows[at].invalid += 1,
                 }
             }
         }
         Ok(())
     }
 
-    fn between(&mut self, model: &str, graph: &Graph, info: &DeviceInfo) -> Result<()> {
-        let program = compile(graph, info, &CompileOptions::new(capacity()))?;
-        let commands = Commands::of(&program);
-        for operator in BETWEEN {
-            for found in (operator.find)(&commands) {
-                let node = graph.nodes().iter().find(|n| n.name == found.node);
-                let op = node.map_or("", |n| n.op.name());
-                let hash = Mutant::hash(&found.node, "", &found.edit)?;
-                let place = if op.is_empty() { "program" } else { op };
-                self.mutants.push(Mutant {
-                    id: format!("{model}/{place}/{}/{hash}", operator.name),
-                    model: model.into(),
-                    family: operator.family,
-                    operator: operator.name.into(),
-                    op: op.into(),
-                    target: found.node,
-                    source: String::new(),
-                    edit: found.edit,
-                    diff: found.diff,
-                    causes: operator.causes.to_vec(),
-                });
+    /// The mutants of the program's lists. What both phases have is one mutant.
+    fn between(&mut self, model: &str, lowered: &[(Phase, Graph)], program: &Program) -> Result<()> {
+        let mut seen = HashSet::new();
+        for (phase, graph) in lowered {
+            let commands = Commands::of(program, *phase);
+            for operator in BETWEEN {
+                for found in (operator.find)(&commands) {
+                    let node = graph.nodes().iter().find(|n| n.name == found.node);
+                    let op = node.map_or("", |n| n.op.name());
+                    let hash = Mutant::hash(&found.node, "", &found.edit)?;
+                    if !seen.insert(hash.clone()) {
+                        continue;
+                    }
+                    let place = if op.is_empty() { "program" } else { op };
+                    self.mutants.push(Mutant {
+                        id: format!("{model}/{place}/{}/{hash}", operator.name),
+                        model: model.into(),
+                        family: operator.family,
+                        operator: operator.name.into(),
+                        op: op.into(),
+                        row: String::new(),
+                        parts: node.map_or(Vec::new(), |n| parts(&n.op)),
+                        target: found.node,
+                        source: String::new(),
+                        edit: found.edit,
+                        diff: found.diff,
+                        causes: operator.causes.to_vec(),
+                    });
+                }
             }
         }
         Ok(())
     }
 }
 
-/// The distinct launches of a graph's nodes, in graph order.
-fn launches(graph: &Graph, info: &DeviceInfo) -> Result<Vec<Launch>> {
-    let mut planner = Planner::new(info.clone(), Overrides::default());
+/// The plain operators that a fused one stands for, each once.
+fn parts(op: &Op) -> Vec<String> {
+    let Op::Fused(fused) = op else { return Vec::new() };
+    fused.body().op_kinds().into_iter().map(|(op, _)| op.to_string()).collect()
+}
+
+/// The distinct launches of a program, in the order of its lowered graphs. Copies that the program leaves out are none.
+fn launches(
+    lowered: &[(Phase, Graph)],
+    program: &Program,
+    planner: &mut Planner,
+) -> Result<Vec<Launched>> {
+    let key = |desc: &KernelDesc| {
+        serde_json::to_vec(desc).map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))
+    };
+    let launched = program.kernels.iter().map(key).collect::<Result<HashSet<Vec<u8>>>>()?;
     let (mut seen, mut found) = (HashSet::new(), Vec::new());
-    for (node, phase) in graph.nodes().iter().flat_map(|node| Phase::ALL.map(|phase| (node, phase))) {
-        let plan = planner.plan(&node.op, &graph.input_types(node), phase)?;
-        for launch in &plan.launches {
-            let key = serde_json::to_vec(&launch.desc);
-            let key = key.map_err(|e| Error::bug(format!("kernel `{}`: {e}", launch.desc.name)))?;
-            if seen.insert(key) {
-                found.push(launch.clone());
+    for (phase, graph) in lowered {
+        for node in graph.nodes() {
+            let plan = planner.plan(&node.op, &graph.input_types(node), *phase)?;
+            for launch in &plan.launches {
+                let key = key(&launch.desc)?;
+                if launched.contains(&key) && seen.insert((*phase, plan.kernel.clone(), key)) {
+                    let (op, row) = (node.op.name(), plan.kernel.clone());
+                    let (parts, phase) = (parts(&node.op), *phase);
+                    found.push(Launched { op, parts, row, phase, launch: launch.clone() });
+                }
             }
         }
     }
     Ok(found)
 }
 
-/// Whether the changed kernel is valid. Changes of launches always are.
+/// Whether the changed kernel is as valid as the kernel itself: some declare fewer bindings than they are given. Changes of
+/// launches always are.
 fn compiles(mutant: &Mutant, desc: &KernelDesc, validator: &mut Validator) -> bool {
     let changed = changed(desc, std::slice::from_ref(mutant));
-    changed == *desc || validator.check(&changed).is_ok()
+    if changed == *desc {
+        return true;
+    }
+    match validator.check(&changed) {
+        Ok(()) => true,
+        Err(wrong) => validator.check(desc).is_err_and(|known| known.to_string() == wrong.to_string()),
+    }
 }
 
 /// The description with every fault of kernels that fits it.

@@ -1,7 +1,7 @@
 //! Edits of command lists: order, bindings, grids, buffers.
 
 use crate::mutant::{Edit, Mutant};
-use crate::operators::op_of;
+use crate::operators::{op_of, writes_cache};
 use std::collections::{HashMap, HashSet};
 use tapml_device::{BindingKind, BufferId, Command, Extent, KernelDesc, KernelId, Result, Symbols};
 
@@ -185,8 +185,7 @@ fn borrow(commands: &mut [Command], node: &str, (from, binding): (&str, usize), 
     let cache = |command: &Command| {
         let Command::Dispatch { kernel, bindings, .. } = command else { return None };
         let desc = known.kernels.get(kernel)?;
-        let appends = op_of(&desc.name) == "append";
-        let kind = if appends { BindingKind::ReadWrite } else { BindingKind::Read };
+        let kind = if writes_cache(op_of(&desc.name)) { BindingKind::ReadWrite } else { BindingKind::Read };
         bindings.get(binding).copied().filter(|_| desc.bindings.get(binding) == Some(&kind))
     };
     let of = |node: &str| {

@@ -178,8 +178,14 @@ pub struct Mutant {
     pub family: Family,
     /// The mutation operator's name.
     pub operator: String,
-    /// The model's operator that becomes faulty; for faults between kernels the operator of the node concerned.
+    /// The operator that becomes faulty, plain or fused; for faults between kernels the operator of the node concerned.
     pub op: String,
+    /// The row of the kernel list whose kernel changes; for faults between kernels empty.
+    #[serde(default)]
+    pub row: String,
+    /// The plain operators that a fused one stands for; empty for others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub parts: Vec<String>,
     /// The kernel's name for changes of kernels, the node's for changes of programs; empty if neither is meant.
     pub target: String,
     /// Hash of the source that a text edit belongs to; empty for other edits.

@@ -6,7 +6,8 @@
 //! its input sweeps the finite range of its dtype: both signs, magnitudes at equal distances of their logarithms, zero with
 //! both signs, the smallest normal and the largest finite number; every other row stays below [`MODERATE`]. Where the
 //! saturating function stands behind products (attention with a soft cap, gated layers), row `r` of the recorded activations
-//! is multiplied by `4^(2 + r mod 10)`.
+//! is multiplied by `4^(2 + r mod 10)`, or tenth `r` of a single row. So is a fused operator's input that such a function
+//! depends on; behind a normalisation, which takes the size from a row, that is its weights.
 //!
 //! No recorded input reaches there, so a probe is judged more mildly than a case: it fails only where the platform gives NaN
 //! where the exact result, rounded to its dtype, is finite, or infinity where it is at most half the largest finite number:
@@ -20,7 +21,7 @@ use crate::verdict::Exact;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_exec::{Call, Platform};
-use tapml_graph::{DType, ErrorKind, Model, Op, Result, Tensor};
+use tapml_graph::{DType, ErrorKind, Graph, Model, Op, Origin, Result, Tensor};
 
 /// Bound of the numbers in every other row: beyond what exponentials of f32 bear, below where all saturates.
 pub const MODERATE: f64 = 128.0;
@@ -28,6 +29,8 @@ pub const MODERATE: f64 = 128.0;
 const LEAST: f64 = 1.0 / 16384.0;
 /// Calls of at most so many rows are probed, if there are any.
 const ROWS: usize = 64;
+/// Different factors of a probe that is scaled.
+const FACTORS: usize = 10;
 /// The distances of magnitudes in the order of a row: neighbours differ, and any part of a row covers the range.
 const GOLDEN: f64 = 0.618_033_988_749_894_9;
 
@@ -81,36 +84,64 @@ enum Way {
     Scaled,
 }
 
-fn way(op: &Op) -> Option<Way> {
+/// How an operator is probed, and by which of its inputs.
+fn way(op: &Op) -> Option<(Way, usize)> {
     match op {
         Op::Softcap(_) | Op::Tanh(_) | Op::Gelu(_) | Op::Silu(_) | Op::Sigmoid(_) | Op::Softplus(_) => {
-            Some(Way::Swept)
+            Some((Way::Swept, 0))
         }
-        Op::GatedLinear(_) | Op::QuantizedGatedLinear(_) => Some(Way::Scaled),
-        Op::Attention(attention) => attention.softcap.map(|_| Way::Scaled),
+        Op::GatedLinear(_) | Op::QuantizedGatedLinear(_) => Some((Way::Scaled, 0)),
+        Op::Attention(attention) => attention.softcap.map(|_| (Way::Scaled, 0)),
+        Op::Fused(fused) => Some((Way::Scaled, reaching(fused.body())?)),
         _ => None,
     }
 }
 
+/// The input of a fused operator that decides how far the first saturating function within goes. A normalisation takes the
+/// size from its input, but not from its weights.
+fn reaching(body: &Graph) -> Option<usize> {
+    let node = body.nodes().iter().find(|node| way(&node.op).is_some())?;
+    let mut at = *node.inputs.first()?;
+    while let Origin::Node { node, .. } = body.value(at).origin {
+        let node = body.node(node);
+        at = *node.inputs.get(usize::from(matches!(node.op, Op::RmsNorm(_))))?;
+    }
+    body.inputs().position(|(id, _)| id == at)
+}
+
 /// The call with which the operator of a recorded one is probed; `None` if it is not of that kind.
 pub fn probe(call: &Call) -> Result<Option<Call>> {
-    let (Some(way), Some(input)) = (way(&call.op), call.inputs.first()) else { return Ok(None) };
-    let Some((least, most)) = range(input.dtype()).filter(|_| !input.is_empty()) else { return Ok(None) };
-    let width = input.row_len().max(1);
+    let Some((way, which)) = way(&call.op) else { return Ok(None) };
+    let Some(input) = call.inputs.get(which).filter(|input| !input.is_empty()) else { return Ok(None) };
+    let Some((least, most)) = range(input.dtype()) else { return Ok(None) };
+    let width = width(input);
+    let rows = input.len() / width;
     let values: Vec<f64> = match way {
-        Way::Swept => {
-            let rows = input.len() / width;
-            (0..input.len()).map(|i| swept(i / width, i % width, rows, (least, most))).collect()
-        }
+        Way::Swept => (0..input.len()).map(|i| swept(i / width, i % width, rows, (least, most))).collect(),
         Way::Scaled => {
-            let factor = |i: usize| 4f64.powi(2 + (i / width % 10) as i32);
-            let scaled = |(i, v): (usize, &f64)| (v * factor(i)).clamp(-most, most);
+            let most = bound(call, most);
+            // A single row has all factors.
+            let step = |i: usize| if rows > 1 { i / width % FACTORS } else { i * FACTORS / width };
+            let scaled = |(i, v): (usize, &f64)| (v * 4f64.powi(2 + step(i) as i32)).clamp(-most, most);
             input.to_f64().iter().enumerate().map(scaled).collect()
         }
     };
-    let mut inputs = call.inputs.clone();
-    inputs[0] = Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values)?;
-    Ok(Some(Call { inputs, ..call.clone() }))
+    let (mut inputs, mut weights) = (call.inputs.clone(), call.weights.clone());
+    inputs[which] = Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values)?;
+    weights[which] = None;
+    Ok(Some(Call { inputs, weights, ..call.clone() }))
+}
+
+/// Numbers of a row; a vector is one.
+fn width(input: &Tensor) -> usize {
+    if input.shape().len() > 1 { input.row_len() } else { input.len() }.max(1)
+}
+
+/// What an input may be at most. A fused operator rounds on its way what it has rotated, or normalised and weighted.
+fn bound(call: &Call, most: f64) -> f64 {
+    let (Op::Fused(_), Some(x)) = (&call.op, call.inputs.first()) else { return most };
+    let inner = range(x.dtype()).map_or(most, |(_, most)| most / (2.0 * (x.row_len().max(1) as f64).sqrt()));
+    most.min(inner)
 }
 
 /// The smallest normal and the largest finite number.
@@ -144,9 +175,9 @@ pub fn beyond(
     outputs: &[Tensor],
     names: (&str, &str),
 ) -> Option<Beyond> {
-    let way = way(&call.op)?;
-    let inputs = call.inputs.first()?.to_f64();
-    let in_row = call.inputs[0].row_len().max(1);
+    let (way, which) = way(&call.op)?;
+    let inputs = call.inputs.get(which)?.to_f64();
+    let in_row = width(&call.inputs[which]);
     let largest = |values: &[f64]| values.iter().fold(0f64, |most, v| most.max(v.abs()));
     let of_rows: Vec<f64> = inputs.chunks(in_row).map(largest).collect();
     let (mut wrong, mut all) = (Vec::new(), 0);
@@ -158,7 +189,10 @@ pub fn beyond(
             all += 1;
             let input = match way {
                 Way::Swept => inputs.get(i).copied().unwrap_or(0.0),
-                Way::Scaled => of_rows.get(i / exact.row_len.max(1)).copied().unwrap_or(0.0),
+                Way::Scaled => {
+                    let row = of_rows.get(i / exact.row_len.max(1)).or(of_rows.first());
+                    row.copied().unwrap_or(0.0)
+                }
             };
             if found.is_finite() {
                 let side = &mut right[usize::from(input < 0.0)];
@@ -176,7 +210,7 @@ pub fn beyond(
         input,
         exact,
         observed: if found.is_nan() { "NaN".into() } else { "infinity".into() },
-        recorded: recorded.inputs.first().map_or(0.0, |t| largest(&t.to_f64())),
+        recorded: recorded.inputs.get(which).map_or(0.0, |t| largest(&t.to_f64())),
         elements: [wrong.len(), all],
         sharp,
         chain: None,
@@ -327,5 +361,27 @@ mod tests {
         };
         assert_eq!(told(f32::MAX * 0.75), None);
         assert!(told(f32::MAX / 4096.0).is_some());
+    }
+
+    #[test]
+    fn a_fused_operator_is_probed_by_what_its_saturating_function_depends_on() {
+        let samples = (tapml_graph::fusion::find("norm_linear").unwrap().samples)();
+        let (gated, plain): (Vec<_>, Vec<_>) = samples.iter().partition(|s| s.name.starts_with("gate"));
+        assert!(gated.len() > 1 && plain.iter().all(|sample| way(&sample.op).is_none()));
+        for sample in gated {
+            let (scaled, which) = way(&sample.op).unwrap();
+            let shape = &sample.inputs[which].ty.shape;
+            assert_eq!((scaled, shape.len()), (Way::Scaled, 1), "the weights of the norm of `{}`", sample.name);
+        }
+        let capped = |op: &Op| match op {
+            Op::Fused(fused) => {
+                fused.body().nodes().iter().any(|n| matches!(&n.op, Op::Attention(a) if a.softcap.is_some()))
+            }
+            _ => false,
+        };
+        for sample in (tapml_graph::fusion::find("rope_append_attention").unwrap().samples)() {
+            let expected = capped(&sample.op).then_some((Way::Scaled, 0));
+            assert_eq!(way(&sample.op), expected, "the queries of `{}`", sample.name);
+        }
     }
 }

@@ -17,7 +17,7 @@ mod whole;
 pub use bed::{Bed, BedOptions};
 pub use certainty::CauseRate;
 pub use noise::Noise;
-pub use ops::{OpCase, OpCases, Sampling};
+pub use ops::{OpCase, OpCases, Sampling, View};
 pub use plan::{Case, diagnoses};
 pub use policy::{POLICIES, Policy, Values};
 pub use report::{CleanRun, Rate, Record, Report, SCHEMA};

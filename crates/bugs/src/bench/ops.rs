@@ -1,6 +1,5 @@
 //! The calls of one operator that mutants are replayed on, with everything that judging them needs.
 
-use super::bed::Bed;
 use super::noise::Noise;
 use super::policy::Values;
 use super::random;
@@ -8,13 +7,13 @@ use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
 use tapml_exec::{Call, Platform};
-use tapml_graph::{DType, Error, ErrorKind, NodeId, Result, Symbol, Tensor};
+use tapml_graph::{DType, Error, ErrorKind, Model, NodeId, Result, Symbol, Tensor};
 use tapml_migrate::filter::{Filter, looked_at};
 use tapml_migrate::probe::{self, Beyond};
 use tapml_migrate::serial;
-use tapml_migrate::suite::Case;
+use tapml_migrate::suite::{Case, Suite};
 use tapml_migrate::verdict::{Exact, Precision};
-use tapml_migrate::{Choices, terms};
+use tapml_migrate::{Choices, Oracles, terms};
 use tapml_reference::Value;
 
 /// Which calls of an operator are replayed.
@@ -39,8 +38,10 @@ impl Default for Sampling {
 
 /// One call with what is known about it.
 pub struct OpCase {
-    /// Its place in the suite.
+    /// Its place in its suite.
     pub case: Case,
+    /// Its name there.
+    pub name: String,
     /// What the source platform computed.
     pub expected: Vec<Tensor>,
     /// The exact results.
@@ -92,28 +93,72 @@ impl Probe {
     }
 }
 
+/// A suite of calls with their exact results: a bed's own, or one of its fused operators in one phase.
+#[derive(Clone, Copy)]
+pub struct View<'a> {
+    /// The calls.
+    pub suite: &'a Suite,
+    /// Their exact results.
+    pub oracles: &'a Oracles,
+}
+
 impl OpCases {
-    /// Chooses calls, replays them on `clean`, a device without faults, and computes exact results.
-    pub fn of(bed: &Bed, op: &str, clean: &mut dyn Platform, sampling: Sampling) -> Result<OpCases> {
-        let graph = bed.suite.graph();
-        let nodes = (0..graph.nodes().len() as u32).map(NodeId);
-        let nodes: Vec<NodeId> = nodes.filter(|&id| graph.node(id).op.name() == op).collect();
-        let choices = Choices::of(graph, clean, nodes.iter().copied())?;
-        let nodes = sample(&nodes, &choices, sampling.nodes)?;
-        let long = !matches!(op, "attention" | "rope_angles" | "rope" | "append");
-        let frames: Vec<usize> =
-            (0..bed.suite.frames().len()).filter(|&f| !long || tokens(bed, f) <= sampling.long).collect();
-        let cases = frames.iter().flat_map(|&frame| nodes.iter().map(move |&node| Case { frame, node }));
-        let cases: Vec<Case> = cases.filter(|&case| bed.suite.ran(case)).collect();
-        let recorded = cases.iter().map(|&case| bed.suite.call(case, &bed.model));
+    /// Chooses calls of these suites, replays them on `clean`, a device without faults, and computes exact results.
+    pub fn of(
+        model: &Model,
+        views: &[View<'_>],
+        op: &str,
+        clean: &mut dyn Platform,
+        sampling: Sampling,
+    ) -> Result<OpCases> {
+        let mut all = OpCases {
+            op: op.into(),
+            calls: Vec::new(),
+            cases: Vec::new(),
+            random: (Vec::new(), Vec::new()),
+            checked: Vec::new(),
+            probes: Vec::new(),
+        };
+        for view in views {
+            all.add(model, view, clean, sampling)?;
+        }
+        if all.cases.is_empty() {
+            return Err(Error::invalid("no recorded run reaches it").with_hint("record further prompts"));
+        }
+        all.random = random::calls(&all.checked)?;
+        Ok(all)
+    }
+
+    fn add(
+        &mut self,
+        model: &Model,
+        view: &View<'_>,
+        clean: &mut dyn Platform,
+        sampling: Sampling,
+    ) -> Result<()> {
+        let (suite, op) = (view.suite, self.op.as_str());
+        let frames =
+            (0..suite.frames().len()).filter(|&f| positional(op) || tokens(suite, f) <= sampling.long);
+        let of_op = |case: &Case| suite.graph().node(case.node).op.name() == op && suite.ran(*case);
+        let nodes = (0..suite.graph().nodes().len() as u32).map(NodeId);
+        let every = frames.flat_map(|frame| nodes.clone().map(move |node| Case { frame, node }));
+        let every: Vec<Case> = every.filter(of_op).collect();
+        let choices = Choices::of_cases(suite, clean, &every)?;
+        let mut nodes: Vec<NodeId> = every.iter().map(|case| case.node).collect();
+        nodes.sort();
+        nodes.dedup();
+        let chosen = sample(&nodes, &choices, sampling.nodes)?;
+        let cases: Vec<Case> = every.into_iter().filter(|case| chosen.contains(&case.node)).collect();
+        let recorded = cases.iter().map(|&case| suite.call(case, model));
         let (calls, expected): (Vec<Call>, Vec<Vec<Tensor>>) =
             recorded.collect::<Result<Vec<_>>>()?.into_iter().unzip();
         let outputs = replay(clean, &calls)?.into_iter().collect::<Result<Vec<_>>>()?;
         let known = cases.par_iter().zip(&calls).zip(expected.into_par_iter().zip(outputs));
         let known = known.map(|((&case, call), (expected, clean))| {
-            let exact = bed.oracles.of(case, || Ok(call))?;
+            let exact = view.oracles.of(case, || Ok(call))?;
             Ok(OpCase {
                 case,
+                name: suite.case_id(case),
                 noise: Noise::of(&exact, &clean),
                 expected,
                 exact,
@@ -125,31 +170,14 @@ impl OpCases {
         let known = known.collect::<Result<Vec<_>>>()?;
         // The first prompt's prefill and its first decode step of one node of each variant.
         let variants = sample(&nodes, &choices, 1)?;
-        let few = |case: &&(usize, &OpCase)| variants.contains(&case.1.case.node) && case.1.case.frame < 2;
-        let few: Vec<usize> =
-            known.iter().enumerate().collect::<Vec<_>>().iter().filter(few).map(|c| c.0).collect();
+        let few = |case: &OpCase| variants.contains(&case.case.node) && case.case.frame < 2;
+        let few: Vec<usize> = (0..known.len()).filter(|&i| few(&known[i])).collect();
         let checked: Vec<Call> = few.iter().map(|&i| calls[i].clone()).collect();
-        let random = random::calls(&checked)?;
-        let probes = checked.iter().filter(|call| call.symbols.get(Symbol::N).is_none_or(|n| n > 1));
-        let node = |call: &Call| graph.find_node(&call.node).and_then(|id| choices.get(id).ok());
-        let serial = |call: &Call| node(call).is_some_and(|choice| serial::declares(&choice.name));
-        let made = |call: &Call| match probe::probe(call)? {
-            None if serial(call) => serial::probe(call),
-            probe => Ok(probe),
-        };
-        let probes = probes.filter_map(|call| Some((call, made(call).transpose()?)));
-        let probes = probes.map(|(recorded, probe)| {
-            let probe = probe?;
-            let exact = bed.oracles.exact(&probe, 0)?;
-            let terms = match node(recorded) {
-                Some(choice) => choice.accumulate.chain.eval(&probe.symbols)? as usize,
-                None => 0,
-            };
-            let declared = Precision { accumulate: DType::F32, terms };
-            Ok(Probe { call: probe, recorded: recorded.clone(), exact, declared })
-        });
-        let probes = probes.collect::<Result<_>>()?;
-        Ok(OpCases { op: op.into(), calls, cases: known, random, checked, probes })
+        self.probes.extend(probes(view, &choices, &checked)?);
+        self.checked.extend(checked);
+        self.calls.extend(calls);
+        self.cases.extend(known);
+        Ok(())
     }
 
     /// Where probes of the range give NaN or infinity and the exact results are finite. Fails only if no call can be run
@@ -195,8 +223,40 @@ impl OpCases {
     }
 }
 
-fn tokens(bed: &Bed, frame: usize) -> u64 {
-    bed.suite.frames()[frame].symbols.get(Symbol::N).unwrap_or(0)
+/// The probes of these calls: of those of several rows, if there are any.
+fn probes(view: &View<'_>, choices: &Choices, calls: &[Call]) -> Result<Vec<Probe>> {
+    let several = |call: &&Call| call.symbols.get(Symbol::N).is_none_or(|n| n > 1);
+    let rows = calls.iter().any(|call| several(&call));
+    let calls = calls.iter().filter(|call| !rows || several(call));
+    let graph = view.suite.graph();
+    let node = |call: &Call| graph.find_node(&call.node).and_then(|id| choices.get(id).ok());
+    let serial = |call: &Call| rows && node(call).is_some_and(|choice| serial::declares(&choice.name));
+    let made = |call: &Call| match probe::probe(call)? {
+        None if serial(call) => serial::probe(call),
+        probe => Ok(probe),
+    };
+    let probes = calls.filter_map(|call| Some((call, made(call).transpose()?)));
+    let probes = probes.map(|(recorded, probe)| {
+        let probe = probe?;
+        let exact = view.oracles.exact(&probe, 0)?;
+        let terms = match node(recorded) {
+            Some(choice) => choice.accumulate.chain.eval(&probe.symbols)? as usize,
+            None => 0,
+        };
+        let declared = Precision { accumulate: DType::F32, terms };
+        Ok(Probe { call: probe, recorded: recorded.clone(), exact, declared })
+    });
+    probes.collect()
+}
+
+/// Whether an operator knows positions, so that long runs tell more of it.
+fn positional(op: &str) -> bool {
+    let plain = matches!(op, "attention" | "rope_angles" | "rope" | "append");
+    plain || matches!(op, "rope_append_attention" | "rope_append" | "rope_attention")
+}
+
+fn tokens(suite: &Suite, frame: usize) -> u64 {
+    suite.frames()[frame].symbols.get(Symbol::N).unwrap_or(0)
 }
 
 /// Of the nodes that one variant of a kernel serves, at most `count`.

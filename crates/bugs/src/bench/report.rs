@@ -4,6 +4,7 @@ use super::policy::POLICIES;
 use super::select::tuned_on;
 use super::sight::{Class, Sighting};
 use super::whole::Diagnosed;
+use crate::catalogue::RowMutants;
 use crate::mutant::{Family, Mutant};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -25,6 +26,9 @@ pub struct Record {
     pub operator: String,
     /// The operator that is faulty.
     pub op: String,
+    /// The row of the kernel list whose kernel is.
+    #[serde(default)]
+    pub row: String,
     /// The change.
     pub diff: String,
     /// Whether constants were tuned on it.
@@ -42,6 +46,7 @@ impl Record {
             family: mutant.family,
             operator: mutant.operator.clone(),
             op: mutant.op.clone(),
+            row: mutant.row.clone(),
             diff: mutant.diff.clone(),
             tuned_on: tuned_on(&mutant.id),
             sighting,
@@ -99,6 +104,9 @@ pub struct Report {
     pub target: String,
     /// Models, seed and what else decides which mutants there are; reports go on only where this is equal.
     pub settings: String,
+    /// What the programs of these models launch, with the mutants there are.
+    #[serde(default)]
+    pub rows: Vec<RowMutants>,
     /// Mutants, in the order in which they were tried.
     pub mutants: Vec<Record>,
     /// Runs without a fault.

@@ -2,7 +2,7 @@
 
 use super::bed::Bed;
 use super::crew::{Hands, each};
-use super::ops::{OpCases, Sampling, replay};
+use super::ops::{OpCases, Sampling, View, replay};
 use super::policy::{POLICIES, close};
 use super::report::{CleanRun, Record};
 use super::select::tuned_on;
@@ -10,12 +10,14 @@ use super::sight::{GRID, Sight, Sighting, platform, sight};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tapml_device::Device;
-use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
+use tapml_graph::{Context, Error, ErrorKind, Result, Tensor, fusion};
+use tapml_migrate::suite::Suite;
 use tapml_migrate::verdict::{Constants, judge_with};
-use tapml_migrate::{Progress, Stop};
+use tapml_migrate::{Oracles, Progress, Stop, composed_suites};
 
 /// Opens a device.
 pub type Opener<'a> = &'a (dyn Fn() -> Result<Box<dyn Device>> + Sync);
@@ -36,34 +38,85 @@ pub struct RunOptions<'a> {
     pub until: Option<Instant>,
 }
 
-/// The calls of all operators of some models, prepared when they are first needed.
+/// The calls of all operators of some models, plain and fused, prepared when they are first needed.
 pub struct Prepared<'a> {
     beds: &'a [Bed],
     sampling: Sampling,
-    known: Mutex<HashMap<(String, String), Cell>>,
+    known: Mutex<HashMap<(String, String), Cell<OpCases>>>,
+    composed: Mutex<HashMap<String, Cell<Vec<Composed>>>>,
 }
 
-type Cell = Arc<OnceLock<Result<Arc<OpCases>>>>;
+type Cell<T> = Arc<OnceLock<Result<Arc<T>>>>;
+
+/// The recorded values as calls of fused operators in one phase, with their exact results.
+struct Composed {
+    suite: Suite,
+    oracles: Oracles,
+}
+
+/// The cell of this key.
+fn cell<K: Eq + Hash, T>(cells: &Mutex<HashMap<K, Cell<T>>>, key: K) -> Cell<T> {
+    cells.lock().unwrap_or_else(PoisonError::into_inner).entry(key).or_default().clone()
+}
 
 impl<'a> Prepared<'a> {
     /// Nothing prepared yet.
     pub fn new(beds: &'a [Bed], sampling: Sampling) -> Prepared<'a> {
-        Prepared { beds, sampling, known: Mutex::default() }
+        Prepared { beds, sampling, known: Mutex::default(), composed: Mutex::default() }
+    }
+
+    fn bed(&self, model: &str) -> Result<&'a Bed> {
+        let bed = self.beds.iter().find(|b| b.name == model);
+        bed.ok_or_else(|| Error::invalid(format!("there is no model `{model}` here")))
     }
 
     /// The calls of an operator, with what `bench` computes without a fault.
     pub fn of(&self, model: &str, op: &str, bench: &Workbench) -> Result<Arc<OpCases>> {
-        let bed = self.beds.iter().find(|b| b.name == model);
-        let bed = bed.ok_or_else(|| Error::invalid(format!("there is no model `{model}` here")))?;
-        let cell = {
-            let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-            known.entry((model.into(), op.into())).or_default().clone()
-        };
-        let made = cell.get_or_init(|| {
-            let cases = OpCases::of(bed, op, &mut platform(bench, &[]), self.sampling);
+        let bed = self.bed(model)?;
+        let made = cell(&self.known, (model.into(), op.into()));
+        let made = made.get_or_init(|| {
+            let composed = match fusion::find(op) {
+                Some(_) => self.composed(bed, bench)?,
+                None => Arc::default(),
+            };
+            let own = View { suite: &bed.suite, oracles: &bed.oracles };
+            let of = |c: &'_ Composed| c.suite.graph().op_kinds().iter().any(|(name, _)| *name == op);
+            let composed = composed.iter().filter(|c| of(c));
+            let mut views: Vec<View<'_>> =
+                composed.map(|c| View { suite: &c.suite, oracles: &c.oracles }).collect();
+            if views.is_empty() {
+                views.push(own);
+            }
+            let cases = OpCases::of(&bed.model, &views, op, &mut platform(bench, &[]), self.sampling);
             cases.map(Arc::new).context(|| format!("operator `{op}` of `{model}`"))
         });
         made.clone()
+    }
+
+    /// The calls of the fused operators that devices like `bench` run.
+    fn composed(&self, bed: &Bed, bench: &Workbench) -> Result<Arc<Vec<Composed>>> {
+        let made = cell(&self.composed, bed.name.clone());
+        let made = made.get_or_init(|| {
+            let suites = composed_suites(&bed.suite, &platform(bench, &[]))?;
+            let budget = bed.oracles.budget();
+            let with = |suite| Composed { suite, oracles: Oracles::new(budget) };
+            Ok(Arc::new(suites.into_iter().map(with).collect()))
+        });
+        made.clone()
+    }
+
+    /// The operators of a model that have calls: those of its graph, then the fused ones.
+    fn ops(&self, bed: &Bed, bench: &Workbench) -> Result<Vec<&'static str>> {
+        let mut ops: Vec<&'static str> = bed.suite.graph().op_kinds().into_iter().map(|(op, _)| op).collect();
+        for composed in self.composed(bed, bench)?.iter() {
+            let calls = composed.suite.cases().map(|case| composed.suite.graph().node(case.node).op.name());
+            for op in calls {
+                if !ops.contains(&op) {
+                    ops.push(op);
+                }
+            }
+        }
+        Ok(ops)
     }
 }
 
@@ -115,9 +168,9 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
         grid: if options.grid { vec![0.0; GRID.len()] } else { Vec::new() },
         seconds: 0.0,
     };
-    for (op, _) in bed.suite.graph().op_kinds() {
+    for op in prepared.ops(bed, &bench)? {
         let cases = prepared.of(&bed.name, op, &bench)?;
-        add(&mut run, bed, &cases)?;
+        add(&mut run, &cases)?;
         let outputs: Vec<&[Tensor]> = cases.cases.iter().map(|c| c.clean.as_slice()).collect();
         let filter = cases.filtered(&outputs)?;
         run.accused += u64::from(!filter.lost().is_empty());
@@ -136,7 +189,7 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
 }
 
 /// Adds what the verdict and the other policies say of an operator's calls.
-fn add(run: &mut CleanRun, bed: &Bed, cases: &OpCases) -> Result<()> {
+fn add(run: &mut CleanRun, cases: &OpCases) -> Result<()> {
     for case in &cases.cases {
         let source = Some((case.expected.as_slice(), case.source));
         let with =
@@ -146,7 +199,7 @@ fn add(run: &mut CleanRun, bed: &Bed, cases: &OpCases) -> Result<()> {
         run.ratio = run.ratio.max(judgement.ratio).min(f64::MAX);
         if !judgement.passed() {
             run.failed += 1;
-            run.failures.push((bed.suite.case_id(case.case), judgement.ratio.min(f64::MAX)));
+            run.failures.push((case.name.clone(), judgement.ratio.min(f64::MAX)));
         }
         let values = cases.values(case, &case.clean);
         for (all, policy) in run.policies.iter_mut().zip(POLICIES) {

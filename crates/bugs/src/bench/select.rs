@@ -78,6 +78,8 @@ mod tests {
             family: if op == "append" { Family::State } else { Family::Between },
             operator: "late".into(),
             op: op.into(),
+            row: String::new(),
+            parts: Vec::new(),
             target: String::new(),
             source: String::new(),
             edit: Edit::Late,

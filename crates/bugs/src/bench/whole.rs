@@ -177,7 +177,8 @@ pub fn diagnosed(
 }
 
 /// Which report stands for which fault: one each. A report of an operator stands for the fault of that operator; one of a
-/// fault between operators for a fault between kernels, first of all one that names its node. What is `hidden` changes no
+/// fault between operators for a fault between kernels, first of all one that names its node, and for one of a fused operator
+/// that stands for these operators. What is `hidden` changes no
 /// logits as the program is deployed, but may show where launches that join nodes are taken apart: a report of it, with its
 /// node or its cause, is neither asked for nor false.
 fn matched(
@@ -232,7 +233,8 @@ fn exactly(bug: &Mutant, fault: &Fault) -> bool {
 }
 
 fn roughly(bug: &Mutant, fault: &Fault) -> bool {
-    bug.between() && is_between(fault)
+    let part = || fault.op.split('+').any(|op| bug.parts.iter().any(|part| part == op));
+    is_between(fault) && (bug.between() || part())
 }
 
 fn by_cause(bug: &Mutant, fault: &Fault) -> bool {

@@ -63,13 +63,15 @@ pub struct Commands<'a> {
     pub program: &'a Program,
     /// Its steps.
     pub list: Vec<Command>,
+    /// The operator of each command's row; empty for those that launch nothing.
+    ops: Vec<&'a str>,
     kernels: HashMap<KernelId, KernelDesc>,
     buffers: HashMap<BufferId, (String, u64)>,
 }
 
 impl<'a> Commands<'a> {
-    /// The commands of a program; handles are its indices.
-    pub fn of(program: &'a Program) -> Commands<'a> {
+    /// The commands of a program in one phase; handles are its indices.
+    pub fn of(program: &'a Program, phase: Phase) -> Commands<'a> {
         let id = |index: u32| BufferId(u64::from(index));
         let command = |step: &Step| match step {
             Step::Dispatch { node, kernel, bindings, groups, .. } => Command::Dispatch {
@@ -92,10 +94,15 @@ impl<'a> Commands<'a> {
         };
         let kernels = program.kernels.iter().enumerate();
         let buffers = program.buffers.iter().enumerate();
+        let steps = || program.steps.iter().filter(|step| step.runs_in(phase));
+        let op = |step: &'a Step| match step {
+            Step::Dispatch { row, .. } => op_of(row),
+            _ => "",
+        };
         Commands {
             program,
-            // The steps of a prompt.
-            list: program.steps.iter().filter(|step| step.runs_in(Phase::Prefill)).map(command).collect(),
+            list: steps().map(command).collect(),
+            ops: steps().map(op).collect(),
             kernels: kernels.map(|(i, k)| (KernelId(i as u64), k.clone())).collect(),
             buffers: buffers.map(|(i, b)| (BufferId(i as u64), (b.name.clone(), b.size))).collect(),
         }
@@ -105,16 +112,32 @@ impl<'a> Commands<'a> {
         Known { kernels: &self.kernels, buffers: &self.buffers }
     }
 
-    /// Nodes with the operator of their last kernel, in order.
+    /// Nodes with their operators, in order.
     fn nodes(&self) -> Vec<(&str, &str)> {
         let mut found: Vec<(&str, &str)> = Vec::new();
-        for command in &self.list {
-            let Command::Dispatch { label, kernel, .. } = command else { continue };
-            let op = self.kernels.get(kernel).map_or("", |desc| op_of(&desc.name));
+        for (command, &op) in self.list.iter().zip(&self.ops) {
+            let Command::Dispatch { label, .. } = command else { continue };
             if found.last().is_none_or(|(node, _)| node != label) {
                 found.push((label, op));
             }
         }
+        found
+    }
+
+    /// The bindings of a node that hold growing states, those that it writes if it appends to them.
+    fn caches(&self, node: &str) -> Vec<usize> {
+        let grows = |buffer: BufferId| {
+            let states = self.program.states.iter().filter(|state| state.grows);
+            states.map(|state| u64::from(state.buffer)).any(|own| own == buffer.0)
+        };
+        let of_node = |command: &&Command| matches!(command, Command::Dispatch { label, .. } if label == node);
+        let mut found: Vec<usize> = Vec::new();
+        for command in self.list.iter().filter(of_node) {
+            let Command::Dispatch { bindings, .. } = command else { continue };
+            found.extend(bindings.iter().enumerate().filter(|(_, b)| grows(b.buffer)).map(|(at, _)| at));
+        }
+        found.sort_unstable();
+        found.dedup();
         found
     }
 
@@ -149,6 +172,8 @@ impl<'a> Commands<'a> {
             family: Family::Between,
             operator: String::new(),
             op: String::new(),
+            row: String::new(),
+            parts: Vec::new(),
             target: node.into(),
             source: String::new(),
             edit: change.clone(),
@@ -163,6 +188,16 @@ impl<'a> Commands<'a> {
 /// The operator of a kernel's name, such as `linear` of `linear/portable`.
 pub fn op_of(kernel: &str) -> &str {
     kernel.split('/').next().unwrap_or(kernel)
+}
+
+/// Whether an operator does nothing but keep rows for later steps: faults of it are faults of a state.
+pub fn appends(op: &str) -> bool {
+    matches!(op, "append" | "rope_append")
+}
+
+/// Whether an operator writes to a cache.
+pub fn writes_cache(op: &str) -> bool {
+    appends(op) || op == "rope_append_attention"
 }
 
 fn described(found: Vec<(&str, Edit)>, old: &str, new: &str) -> Vec<FoundBetween> {
@@ -190,13 +225,13 @@ fn alias(commands: &Commands<'_>) -> Vec<FoundBetween> {
 /// Attention that reads, and rows that are appended to, the cache of another layer.
 fn other_cache(commands: &Commands<'_>) -> Vec<FoundBetween> {
     let mut found = Vec::new();
-    for (op, bindings) in [("attention", &[1usize, 2][..]), ("append", &[1])] {
+    for op in ["attention", "append", "rope_append", "rope_append_attention", "rope_attention"] {
         let nodes: Vec<&str> = commands.nodes().into_iter().filter(|n| n.1 == op).map(|n| n.0).collect();
         // Keys and values alternate among the appending nodes. The other layer comes before, so that its cache is filled.
         let step = if op == "append" { 2 } else { 1 };
         for &at in [nodes.len() / 2, nodes.len() * 3 / 4].iter().filter(|&&at| at >= step && at < nodes.len())
         {
-            for &binding in bindings {
+            for binding in commands.caches(nodes[at]) {
                 let from = nodes[at - step];
                 let edit = Edit::Borrow { from: from.to_string(), binding };
                 let diff = format!(

@@ -16,7 +16,7 @@ use tapml_cause::Cause as C;
 use tapml_device::KernelDesc;
 use tapml_kernels::Arg;
 
-pub use between::{BETWEEN, Commands, op_of};
+pub use between::{BETWEEN, Commands, appends, op_of, writes_cache};
 
 /// A kernel of a model as operators see it.
 pub struct Kernel<'a> {

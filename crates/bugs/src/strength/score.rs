@@ -139,7 +139,7 @@ pub fn score(
         if options.wants(bed, op) {
             let cases = prepared.of(&bed.name, op, &bench)?;
             let own: Vec<&Record> = records.iter().filter(|r| r.op == op).collect();
-            ops.push(of_op(bed, &cases, &own)?);
+            ops.push(of_op(&cases, &own)?);
         }
     }
     let info = bench.info();
@@ -155,7 +155,7 @@ pub fn score(
 }
 
 fn chosen(bed: &Bed, options: &ScoreOptions, bench: &Workbench) -> Result<Vec<Mutant>> {
-    let all = Catalogue::of(&bed.name, bed.suite.graph(), bench.info())?.mutants;
+    let all = Catalogue::of_plain(&bed.name, bed.suite.graph(), bench.info())?.mutants;
     let visible = |m: &Mutant| !m.between() && m.family != Family::Synchronisation;
     let all: Vec<Mutant> = all.into_iter().filter(visible).collect();
     let mut chosen = Vec::new();
@@ -189,8 +189,8 @@ fn tried(
     Ok(records)
 }
 
-fn of_op(bed: &Bed, cases: &OpCases, records: &[&Record]) -> Result<OpScore> {
-    let name = |i: usize| bed.suite.case_id(cases.cases[i].case);
+fn of_op(cases: &OpCases, records: &[&Record]) -> Result<OpScore> {
+    let name = |i: usize| cases.cases[i].name.clone();
     // A kernel that cannot be built is killed by every case.
     let (killed, survived): (Vec<&Record>, Vec<&Record>) = records.iter().partition(|r| r.sighting.caught());
     let kills: Vec<Vec<u32>> =
@@ -263,14 +263,14 @@ pub fn seek(
 ) -> Result<Vec<Found>> {
     let bench = Workbench::new((run.open)()?);
     let prepared = Prepared::new(std::slice::from_ref(bed), run.sampling);
-    let all = Catalogue::of(&bed.name, bed.suite.graph(), bench.info())?.mutants;
+    let all = Catalogue::of_plain(&bed.name, bed.suite.graph(), bench.info())?.mutants;
     let wanted: Vec<Mutant> = all.into_iter().filter(|m| mutants.contains(&m.id)).collect();
     let prompt = bed.suite.manifest().prompts.first().map(|p| p.ids.clone()).unwrap_or_default();
     let mut found = Vec::new();
     for record in tried(&prepared, &wanted, run, progress, stop)? {
         let Some(&first) = record.sighting.kills.first() else { continue };
         let cases = prepared.of(&bed.name, &record.op, &bench)?;
-        let case = bed.suite.case_id(cases.cases[first as usize].case);
+        let case = cases.cases[first as usize].name.clone();
         found.push(Found { id: record.id, prompt: prompt.clone(), case });
     }
     Ok(found)

@@ -14,7 +14,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 use tapml::ErrorKind;
 use tapml::bugs::bench::{self, Bed, Case, Prepared, Report, RunOptions, Sampling, Selection};
-use tapml::bugs::{Catalogue, Family, Mutant};
+use tapml::bugs::{Catalogue, Family, Mutant, RowMutants};
 use tapml::device::{AdapterKind, Device, DeviceInfo};
 use tapml::migrate::Stop;
 use tapml::platform::{self, PlatformSpec};
@@ -34,6 +34,9 @@ pub struct BugsCommand {
     /// A device that checks kernels while they run; `none` for none
     #[arg(long, value_name = "PLATFORM", default_value = "emulator?check=all")]
     checker: String,
+    /// Dtype of the activations of models with faults: other kernels serve f16 than f32
+    #[arg(long, value_enum, default_value_t = Activation::F32)]
+    activation: Activation,
     /// Only faults of this family: arithmetic, indexing, state, synchronisation, between; may repeat
     #[arg(long)]
     family: Vec<String>,
@@ -107,7 +110,7 @@ impl BugsCommand {
         let spec = device_spec(&self.target)?;
         let info = platform::open_device(&spec)?.info().clone();
         let models = self.open_models()?;
-        let mutants = self.mutants(&models, &info)?;
+        let (mutants, rows) = self.mutants(&models, &info)?;
         if let Some(id) = &self.show {
             let mutant = mutants.iter().find(|m| m.id == *id).ok_or_else(|| unknown(id))?;
             self.json
@@ -121,7 +124,7 @@ impl BugsCommand {
             self.json.write(&ids)?;
             return Ok(Outcome::Holds);
         }
-        self.measure(&models, &mutants, &spec, &info)
+        self.measure(&models, &mutants, rows, (&spec, &info))
     }
 
     fn open_models(&self) -> Result<Vec<BenchModel>> {
@@ -131,20 +134,21 @@ impl BugsCommand {
         if !wanted.is_empty() {
             found.retain(|p| wanted.iter().any(|w| p.file_stem().is_some_and(|n| *n == **w)));
         }
-        found.iter().map(|path| BenchModel::open(path)).collect()
+        found.iter().map(|path| BenchModel::open(path, self.activation)).collect()
     }
 
-    /// The mutants to try, in order.
-    fn mutants(&self, models: &[BenchModel], info: &DeviceInfo) -> Result<Vec<Mutant>> {
+    /// The mutants to try, in order, and what the programs launch.
+    fn mutants(&self, models: &[BenchModel], info: &DeviceInfo) -> Result<(Vec<Mutant>, Vec<RowMutants>)> {
         let families = self.family.iter().map(|f| Family::parse(f)).collect::<tapml::Result<_>>()?;
-        let mut all = Vec::new();
+        let (mut all, mut rows) = (Vec::new(), Vec::new());
         for model in models {
             let found = Catalogue::of(&model.name, model.model.graph(), info)?;
-            if !found.foreign.is_empty() {
-                let kernels = found.foreign.join(", ");
-                output::note("left out", &format!("{}: kernels that are not in WGSL: {kernels}", model.name));
-            }
             all.extend(found.mutants);
+            found.rows.into_iter().for_each(|row| row.join(&mut rows));
+        }
+        for row in rows.iter().filter(|row| row.none.is_some()) {
+            let why = row.none.as_deref().unwrap_or_default();
+            output::note("without faults", &format!("{}: {why}", row.row));
         }
         if let Some(id) = self.only.iter().find(|id| !all.iter().any(|m| m.id == **id)) {
             return Err(unknown(id));
@@ -157,15 +161,15 @@ impl BugsCommand {
             each: self.each_operator,
             seed: self.seed,
         };
-        Ok(selection.of(all))
+        Ok((selection.of(all), rows))
     }
 
     fn measure(
         &self,
         models: &[BenchModel],
         mutants: &[Mutant],
-        spec: &PlatformSpec,
-        info: &DeviceInfo,
+        rows: Vec<RowMutants>,
+        (spec, info): (&PlatformSpec, &DeviceInfo),
     ) -> Result<Outcome> {
         let start = Instant::now();
         let stop = common::stop_on_signal()?;
@@ -185,9 +189,14 @@ impl BugsCommand {
         };
         let names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
         let each = self.each_operator.map_or(String::new(), |n| format!(" each {n}"));
-        let settings = format!("{} seed {}{each}", names.join(","), self.seed);
+        let dtype = match self.activation {
+            Activation::F32 => String::new(),
+            other => format!(" {other:?}").to_lowercase(),
+        };
+        let settings = format!("{} seed {}{each}{dtype}", names.join(","), self.seed);
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
         let kept = Kept::open(self, target, settings, start)?;
+        kept.lock().0.rows = rows;
         let work = Work { models, mutants, info, options, folder: folder.path(), stop: &stop, kept: &kept };
         match self.all(&work) {
             // What is done is reported all the same.
@@ -222,7 +231,7 @@ impl BugsCommand {
         let open: Vec<Mutant> = of_kernels.filter(|m| !work.kept.has(&m.id)).cloned().collect();
         let needed = |m: &&BenchModel| open.iter().any(|mutant| mutant.model == m.name);
         let beds = work.models.iter().filter(needed);
-        let beds = beds.map(|m| m.bed(Activation::F32, self.seed, true, work.folder, work.stop));
+        let beds = beds.map(|m| m.bed(self.activation, self.seed, true, work.folder, work.stop));
         let beds = beds.collect::<Result<Vec<Bed>>>()?;
         let prepared = Prepared::new(&beds, work.options.sampling);
         let bar = Bar::new();
@@ -261,7 +270,7 @@ impl BugsCommand {
         for (model, long) in models.iter().flat_map(|m| [(m, false), (m, true)]) {
             let needed = |case: &Case| case.model == model.name && (case.long() && model.long()) == long;
             if cases.iter().any(needed) {
-                beds.push(model.bed(Activation::F32, self.seed, long, work.folder, work.stop)?);
+                beds.push(model.bed(self.activation, self.seed, long, work.folder, work.stop)?);
             }
         }
         let bar = Bar::new();

@@ -20,8 +20,10 @@ const STEPS: u32 = 2;
 pub struct BenchModel {
     /// Name of its folder.
     pub name: String,
-    /// As imported, with activations in f32.
+    /// As imported.
     pub model: Model,
+    /// The dtype of its activations.
+    activation: Activation,
     path: PathBuf,
     /// Positions that it can have.
     context: usize,
@@ -69,9 +71,10 @@ fn name_of(path: &Path) -> String {
 }
 
 impl BenchModel {
-    /// Opens a model and its tokenizer.
-    pub fn open(path: &Path) -> Result<BenchModel> {
-        let (checkpoint, model) = GraphArgs::default().open(path, Rows::All)?;
+    /// Opens a model, with activations of this dtype, and its tokenizer.
+    pub fn open(path: &Path, activation: Activation) -> Result<BenchModel> {
+        let args = GraphArgs { activation, ..GraphArgs::default() };
+        let (checkpoint, model) = args.open(path, Rows::All)?;
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
         let mut tokens = Vec::new();
         let mut begin = None;
@@ -82,19 +85,17 @@ impl BenchModel {
             tokens.extend_from_slice(ids.strip_prefix(rest.as_slice()).unwrap_or(&ids));
         }
         let (name, context) = (name_of(path), checkpoint.context());
-        Ok(BenchModel { name, model, path: path.into(), context, tokens, begin })
+        Ok(BenchModel { name, model, activation, path: path.into(), context, tokens, begin })
     }
 
     /// The model with activations of this dtype.
     fn with(&self, activation: Activation) -> Result<Model> {
-        match activation {
-            Activation::F32 => Ok(self.model.clone()),
-            activation => {
-                let args = GraphArgs { activation, ..GraphArgs::default() };
-                let opened: (Checkpoint, Model) = args.open(&self.path, Rows::All)?;
-                Ok(opened.1)
-            }
+        if activation == self.activation {
+            return Ok(self.model.clone());
         }
+        let args = GraphArgs { activation, ..GraphArgs::default() };
+        let opened: (Checkpoint, Model) = args.open(&self.path, Rows::All)?;
+        Ok(opened.1)
     }
 
     /// The prompts of a seed: pieces of the bundled prompts, and if asked for a long one for models with a window that is

@@ -16,8 +16,16 @@ struct Count {
 }
 
 fn counts<K: Ord>(report: &Report, key: impl Fn(&Record) -> K) -> BTreeMap<K, Count> {
+    counts_of(report, |_| true, key)
+}
+
+fn counts_of<K: Ord>(
+    report: &Report,
+    wanted: impl Fn(&Record) -> bool,
+    key: impl Fn(&Record) -> K,
+) -> BTreeMap<K, Count> {
     let mut rows: BTreeMap<K, Count> = BTreeMap::new();
-    for record in &report.mutants {
+    for record in report.mutants.iter().filter(|record| wanted(record)) {
         let row = rows.entry(key(record)).or_default();
         row.mutants += 1;
         row.equivalent += usize::from(!record.real());
@@ -57,6 +65,33 @@ fn breakdown(report: &Report, name: &'static str, key: impl Fn(&Record) -> Strin
         [vec![name], numbers.to_vec(), vec![format!("{mean:.2}")]].concat()
     });
     let header = vec![name, "mutants", "no fault here", "faults", "seen", "missed", "s each"];
+    Rows { header, rows: rows.collect() }
+}
+
+/// What the programs launch, row by row, those without mutants too: how many there are, were tried, and were seen.
+fn launched(report: &Report) -> Rows {
+    let tried = counts(report, |r| r.row.clone());
+    let held = counts_of(report, |r| !r.tuned_on, |r| r.row.clone());
+    let rows = report.rows.iter().map(|row| {
+        let (none, phases) = (Count::default(), row.phases.join(", "));
+        let (c, h) = (tried.get(&row.row).unwrap_or(&none), held.get(&row.row).unwrap_or(&none));
+        let numbers = [row.mutants, row.invalid, c.mutants, c.equivalent, c.faults, c.faults - c.seen];
+        let numbers = numbers.into_iter().chain([h.faults, h.faults - h.seen]).map(|n| n.to_string());
+        [vec![row.row.clone(), phases], numbers.collect(), vec![row.none.clone().unwrap_or_default()]].concat()
+    });
+    let header = vec![
+        "kernel row",
+        "phases",
+        "mutants",
+        "do not compile",
+        "tried",
+        "no fault here",
+        "faults",
+        "missed",
+        "held out",
+        "missed, held out",
+        "none, because",
+    ];
     Rows { header, rows: rows.collect() }
 }
 
@@ -177,12 +212,13 @@ fn wrong(report: &Report) -> String {
 pub fn text(report: &Report) -> String {
     let families = breakdown(report, "family", |r| r.family.to_string());
     let models = breakdown(report, "model", |r| r.model.clone());
-    let rates = rates(report, None);
+    let (launched, rates) = (launched(report), rates(report, None));
     let (diagnoses, causes) = (diagnoses(report), causes(report));
     format!(
-        "{}\n\n{}\n\n{}\n\n{}\n\n{}\n{}\n{}",
+        "{}\n\n{}\n\n{}\n\n{}\n\n{}\n\n{}\n{}\n{}",
         families.text(),
         models.text(),
+        launched.text(),
         rates.text(),
         diagnoses.text(),
         causes.text(),
@@ -197,7 +233,8 @@ pub fn markdown(report: &Report) -> String {
         ("By family", breakdown(report, "family", |r| r.family.to_string())),
         ("By model", breakdown(report, "model", |r| r.model.clone())),
         ("By mutation operator", breakdown(report, "mutation", |r| r.operator.clone())),
-        ("By operator of the model", breakdown(report, "operator", |r| r.op.clone())),
+        ("By operator", breakdown(report, "operator", |r| r.op.clone())),
+        ("By kernel row", launched(report)),
         ("Policies, all", rates(report, None)),
         ("Policies, held out", rates(report, Some(false))),
         ("Full diagnoses", diagnoses(report)),
