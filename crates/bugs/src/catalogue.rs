@@ -7,7 +7,7 @@ use crate::operators::{BETWEEN, Commands, Found, Kernel, OPERATORS, appends};
 use crate::source::KernelSource;
 use serde::{Deserialize, Serialize};
 use std::collections::{HashMap, HashSet};
-use tapml_device::{DeviceInfo, KernelDesc, Language};
+use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{Error, Graph, Op, Result, Symbols};
 use tapml_kernels::{
     CompileOptions, Fusing, Launch, Overrides, Phase, Planner, Program, Validator, compile_with, lower,
@@ -111,11 +111,6 @@ impl Catalogue {
         for one in launched {
             let desc = &one.launch.desc;
             let at = self.row(one);
-            if desc.source.language != Language::Wgsl {
-                let why = || "its kernels are not in WGSL".to_string();
-                self.rows[at].none.get_or_insert_with(why);
-                continue;
-            }
             let key = format!("{}\0{}", desc.name, desc.source.full());
             if !sources.contains_key(&key) {
                 sources.insert(key.clone(), KernelSource::of(desc)?);
@@ -125,7 +120,10 @@ impl Catalogue {
         }
         for row in &mut self.rows {
             match row.mutants {
-                0 => drop(row.none.get_or_insert_with(|| "no mutation operator finds a place in its kernels".into())),
+                0 => drop(
+                    row.none
+                        .get_or_insert_with(|| "no mutation operator finds a place in its kernels".into()),
+                ),
                 _ => row.none = None,
             }
         }
@@ -233,11 +231,7 @@ fn parts(op: &Op) -> Vec<String> {
 }
 
 /// The distinct launches of a program, in the order of its lowered graphs. Copies that the program leaves out are none.
-fn launches(
-    lowered: &[(Phase, Graph)],
-    program: &Program,
-    planner: &mut Planner,
-) -> Result<Vec<Launched>> {
+fn launches(lowered: &[(Phase, Graph)], program: &Program, planner: &mut Planner) -> Result<Vec<Launched>> {
     let key = |desc: &KernelDesc| {
         serde_json::to_vec(desc).map_err(|e| Error::bug(format!("kernel `{}`: {e}", desc.name)))
     };
@@ -297,17 +291,15 @@ pub fn changed(desc: &KernelDesc, mutants: &[Mutant]) -> KernelDesc {
         return changed;
     }
     texts.sort_by_key(|t| std::cmp::Reverse(t.0));
-    let mut text = full;
+    // No edit spans bytes of both prelude and text.
+    let (mut text, mut at) = (full, desc.source.prelude.len());
     for (start, end, new, append) in texts {
+        if end <= at {
+            at = at + new.len() - (end - start);
+        }
         text.replace_range(start..end, new);
         text.push_str(append);
     }
-    // No edit spans lines of both; the prelude keeps its lines, so that messages point to the same place.
-    let lines = changed.source.prelude.matches('\n').count();
-    let at = match lines {
-        0 => 0,
-        lines => text.match_indices('\n').nth(lines - 1).map_or(0, |(at, _)| at + 1),
-    };
     changed.source.text = text.split_off(at);
     changed.source.prelude = text;
     changed

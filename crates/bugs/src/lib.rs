@@ -11,7 +11,7 @@ mod operators;
 mod source;
 pub mod strength;
 
-pub use catalogue::{Catalogue, RowMutants};
+pub use catalogue::{Catalogue, RowMutants, changed};
 pub use device::{FaultyDevice, Workbench};
 pub use mutant::{Cast, Change, Edit, Family, Mutant};
 pub use operators::{BETWEEN, OPERATORS};

@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used)]
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use tapml_bugs::bench::{
     Bed, BedOptions, Prepared, Record, RunOptions, Sampling, Selection, clean, kernels, platform,
@@ -10,8 +11,8 @@ use tapml_bugs::{Catalogue, Mutant, RowMutants, Workbench};
 use tapml_device::Device;
 use tapml_emulator::{Emulator, Options};
 use tapml_exec::{LoadOptions, Platform};
-use tapml_graph::{Model, Result, Symbols, fuse, fusion};
-use tapml_import::Checkpoint;
+use tapml_graph::{DType, Model, Result, Symbols, fuse, fusion};
+use tapml_import::{Checkpoint, ImportOptions};
 use tapml_kernels::{CompileOptions, compile};
 use tapml_migrate::{Quiet, Stop};
 
@@ -27,8 +28,21 @@ fn open_checker() -> Result<Box<dyn Device>> {
     emulator("kind=gpu&check=all")
 }
 
-fn model(path: &std::path::Path) -> Model {
+fn model(path: &Path) -> Model {
     let checkpoint = Checkpoint::open(path).unwrap();
+    checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap()
+}
+
+/// Shapes that matrix units serve, with activations in f16.
+fn shapes() -> Model {
+    let config = r#"{ "architectures": ["LlamaForCausalLM"], "model_type": "llama", "intermediate_size": 1024,
+        "hidden_size": 512, "head_dim": 64, "num_attention_heads": 8, "num_key_value_heads": 2, "num_hidden_layers": 2,
+        "vocab_size": 512, "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "hidden_act": "silu",
+        "rope_theta": 10000.0, "tie_word_embeddings": false, "torch_dtype": "float16" }"#;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("config.json"), config).unwrap();
+    let options = ImportOptions { activation: DType::F16, ..ImportOptions::default() };
+    let checkpoint = Checkpoint::random(folder.path(), &options, 1).unwrap();
     checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap()
 }
 
@@ -71,18 +85,24 @@ fn named(rows: impl Iterator<Item = (String, Vec<String>)>) -> BTreeSet<(String,
 
 #[test]
 fn mutants_are_of_exactly_what_the_program_launches() {
-    let models = ["llama", "qwen2_moe"].map(|name| {
-        let bundled = name == "llama";
-        if bundled { Some(tapml_testing::model(name)) } else { tapml_testing::extra_model(name) }
-    });
-    for (path, query) in models.iter().flatten().flat_map(|m| [(m, "kind=gpu"), (m, "kind=gpu&matrices=on")]) {
-        let (model, bench) = (model(path), Workbench::new(emulator(query).unwrap()));
+    let plain = |path: PathBuf| (model(&path), "kind=gpu");
+    let mut models = vec![plain(tapml_testing::model("llama")), (shapes(), "kind=gpu&matrices=on")];
+    models.extend(tapml_testing::extra_model("qwen2_moe").map(plain));
+    for (model, query) in models {
+        let matrices = query.contains("matrices");
+        let bench = Workbench::new(emulator(query).unwrap());
         let catalogue = Catalogue::of("model", model.graph(), bench.info()).unwrap();
-        let launches = platform(&bench, &[]).launches(model.graph(), &LoadOptions::default()).unwrap().unwrap();
+        let launches =
+            platform(&bench, &[]).launches(model.graph(), &LoadOptions::default()).unwrap().unwrap();
         let launched = named(launches.into_iter().map(|l| (l.row, vec![l.phase.name().to_string()])));
         let rows = catalogue.rows.iter();
         assert_eq!(named(rows.clone().map(|r| (r.row.clone(), r.phases.clone()))), launched, "{query}");
-        assert!(rows.clone().all(|row| row.mutants > row.invalid && row.none.is_none()), "{:?}", catalogue.rows);
+        assert!(
+            rows.clone().all(|row| row.mutants > row.invalid && row.none.is_none()),
+            "{:?}",
+            catalogue.rows
+        );
+        assert_eq!(rows.clone().any(|row| row.row.ends_with("_coopmat")), matrices);
         let of_kernels: Vec<&Mutant> = catalogue.mutants.iter().filter(|m| !m.between()).collect();
         assert_eq!(rows.map(|row| row.mutants).sum::<usize>(), of_kernels.len());
         let options = CompileOptions::new(Symbols::np(64, 64));

@@ -72,8 +72,9 @@ fn every_operator_of_the_tables_finds_a_place_in_some_model() {
     }
     let names = OPERATORS.iter().map(|o| o.name).chain(BETWEEN.iter().map(|o| o.name));
     for name in names.filter(|_| all) {
-        // Activations of these models are f32.
-        assert!(found.contains_key(name) || name == "truncated-store", "`{name}` never applies");
+        // Activations of these models are f32, and kernels in WGSL have no rings of stages.
+        let elsewhere = ["truncated-store", "stage"].contains(&name);
+        assert!(found.contains_key(name) || elsewhere, "`{name}` never applies");
     }
 }
 

@@ -29,6 +29,10 @@ const RIGHT: &[(&str, &[&str])] = &[
     // A sum behind a norm that is rounded scales each row by a factor of its own, as a sum that lacks a term does.
     ("f16-sum", &["f16_accumulation", "wrong_scale"]),
     ("bf16-sum", &["f16_accumulation", "wrong_scale"]),
+    (
+        "accumulation",
+        &["missing_term", "tail_dropped", "wrong_formula", "missing_scale", "wrong_scale", "not_written"],
+    ),
     ("through-integer", &["wrong_cast", "rounding", "conversion_order"]),
     ("truncated-store", &["rounding"]),
     ("wrong-constant", &["wrong_constant", "wrong_scale", "missing_scale", "missing_term", "wrong_sign"]),

@@ -1,18 +1,17 @@
 //! Every built-in kernel and one of everything else, compiled by the makers' compilers where they are: NVRTC to a cubin,
 //! clang to AMD's code objects. Nothing runs.
-#![allow(clippy::unwrap_used, unsafe_code)]
+#![allow(clippy::unwrap_used)]
 
 mod common;
 
-use libloading::Library;
 use std::collections::BTreeSet;
-use std::ffi::{CString, c_char, c_int, c_void};
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use tapml_cfamily::{Dialect, Options, print};
 use tapml_device::{KernelDesc, Language};
 use tapml_kernels::{KERNELS, KernelRow, Needs};
+use tapml_testing::Nvrtc;
 
 /// Kernels in one text for a compiler: starting it takes longer than compiling one.
 const AT_ONCE: usize = 16;
@@ -68,53 +67,14 @@ fn compile_all(
     });
 }
 
-/// NVRTC: the library that `TAPML_NVRTC` names, or one that the system finds.
-fn nvrtc() -> Option<Library> {
-    let named = std::env::var("TAPML_NVRTC").ok();
-    let names = named.into_iter().chain(["libnvrtc.so.13".to_string(), "libnvrtc.so.12".to_string()]);
-    // SAFETY: loading NVRTC runs its initialisers only.
-    names.into_iter().find_map(|name| unsafe { Library::new(name) }.ok())
-}
-
-type Create = unsafe extern "C" fn(
-    *mut *mut c_void,
-    *const c_char,
-    *const c_char,
-    c_int,
-    *const *const c_char,
-    *const *const c_char,
-) -> c_int;
-
 /// The log if NVRTC refuses a text.
-fn cubin(library: &Library, text: &str, arch: &str) -> Result<(), String> {
-    let text = CString::new(text).unwrap();
-    let options =
-        [CString::new(format!("--gpu-architecture={arch}")).unwrap(), CString::new("--fmad=false").unwrap()];
-    let options: Vec<*const c_char> = options.iter().map(|o| o.as_ptr()).collect();
-    let mut program = std::ptr::null_mut();
-    // SAFETY: the types are those of `nvrtc.h`; all texts end with a zero, and the log has the size that is said.
-    unsafe {
-        let create = library.get::<Create>(b"nvrtcCreateProgram\0").unwrap();
-        let compile = library.get::<unsafe extern "C" fn(*mut c_void, c_int, *const *const c_char) -> c_int>(
-            b"nvrtcCompileProgram\0",
-        );
-        let size = library
-            .get::<unsafe extern "C" fn(*mut c_void, *mut usize) -> c_int>(b"nvrtcGetProgramLogSize\0");
-        let log = library.get::<unsafe extern "C" fn(*mut c_void, *mut u8) -> c_int>(b"nvrtcGetProgramLog\0");
-        let none = std::ptr::null();
-        assert_eq!(create(&mut program, text.as_ptr(), c"kernel.cu".as_ptr(), 0, none, none), 0);
-        let status = compile.unwrap()(program, options.len() as c_int, options.as_ptr());
-        let mut bytes = 0;
-        size.unwrap()(program, &mut bytes);
-        let mut said = vec![0u8; bytes];
-        log.unwrap()(program, said.as_mut_ptr());
-        if status == 0 { Ok(()) } else { Err(String::from_utf8_lossy(&said).into_owned()) }
-    }
+fn cubin(nvrtc: &Nvrtc, text: &str, arch: &str) -> Result<(), String> {
+    nvrtc.compile(text, &[&format!("--gpu-architecture={arch}"), "--fmad=false"])
 }
 
 #[test]
 fn nvrtc_takes_every_kernel() {
-    let Some(library) = nvrtc() else {
+    let Some(library) = Nvrtc::open() else {
         return tapml_testing::skip("nvrtc", "no NVRTC (TAPML_NVRTC names it)");
     };
     compile_all(Dialect::Cuda, &["sm_80", "sm_90"], |text, target| cubin(&library, text, target));
@@ -129,7 +89,7 @@ fn cuda_text(desc: &KernelDesc) -> String {
 
 #[test]
 fn nvrtc_takes_every_kernel_in_cuda() {
-    let Some(library) = nvrtc() else {
+    let Some(library) = Nvrtc::open() else {
         return tapml_testing::skip("nvrtc", "no NVRTC (TAPML_NVRTC names it)");
     };
     let (mut texts, mut names) = (BTreeSet::new(), BTreeSet::new());

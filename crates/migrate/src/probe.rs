@@ -371,7 +371,12 @@ mod tests {
         for sample in gated {
             let (scaled, which) = way(&sample.op).unwrap();
             let shape = &sample.inputs[which].ty.shape;
-            assert_eq!((scaled, shape.len()), (Way::Scaled, 1), "the weights of the norm of `{}`", sample.name);
+            assert_eq!(
+                (scaled, shape.len()),
+                (Way::Scaled, 1),
+                "the weights of the norm of `{}`",
+                sample.name
+            );
         }
         let capped = |op: &Op| match op {
             Op::Fused(fused) => {

@@ -3,8 +3,10 @@
 #![warn(missing_docs)]
 
 mod browser;
+mod nvrtc;
 
 pub use browser::Browser;
+pub use nvrtc::Nvrtc;
 
 use std::io::Write;
 use std::path::PathBuf;

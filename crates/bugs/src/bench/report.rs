@@ -182,6 +182,7 @@ impl Report {
                 Class::Real => "faults",
                 Class::Equivalent => "equivalent here",
                 Class::AsExact => "as exact as the original",
+                Class::Invalid => "not taken by the compiler",
             };
             *counts.entry(name).or_default() += 1;
         }

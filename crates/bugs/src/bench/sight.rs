@@ -45,6 +45,8 @@ pub enum Class {
     Equivalent,
     /// Other bits, but as near to the exact result as what correct code computes, see [`Noise`].
     AsExact,
+    /// The device's compiler does not take the changed text.
+    Invalid,
 }
 
 /// What was seen of one mutant.
@@ -64,6 +66,9 @@ pub struct Sighting {
     pub criterion: String,
     /// Defects that a checking device saw.
     pub findings: u64,
+    /// Whether that is because its text, in a language that only the device's compiler can judge, is not valid.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub refused_by_compiler: bool,
     /// Why the kernel could not be run, if so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
@@ -100,6 +105,7 @@ impl Sighting {
             ratio: 0.0,
             criterion: String::new(),
             findings: 0,
+            refused_by_compiler: false,
             error: None,
             attributes: Vec::new(),
             beyond: Vec::new(),
@@ -187,6 +193,9 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
     if found.error.is_some() || found.findings > 0 {
         found.class = Class::Real;
     }
+    if found.refused_by_compiler {
+        found.class = Class::Invalid;
+    }
     found.seconds = start.elapsed().as_secs_f64();
     Ok(found)
 }
@@ -228,6 +237,7 @@ fn run(faulty: &mut dyn Platform, cases: &OpCases, found: &mut Sighting) -> Resu
         Ok(outputs) => outputs,
         Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
         Err(e) => {
+            found.refused_by_compiler = e.kind() == ErrorKind::Compile;
             found.refused(e.to_string());
             return Ok(None);
         }

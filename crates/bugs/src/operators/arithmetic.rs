@@ -1,7 +1,7 @@
 //! Wrong signs, operands, functions and precision.
 
 use super::{Found, Kernel};
-use crate::source::{Binary, Class};
+use crate::source::{Binary, Class, Sum};
 use naga::BinaryOperator as Op;
 
 /// Float expressions of these operators.
@@ -57,6 +57,16 @@ fn exp_rough(x: f32) -> f32 {
     return p;
 }
 ";
+    if kernel.source.is_cuda() {
+        let rough = |unit: &str| {
+            format!(
+                "[](float x) {{ float p = fmaxf(fmaf({unit} * x, 0.00390625f, 1.0f), 0.0f); \
+                 for (int i = 0; i < 8; i++) p *= p; return p; }}"
+            )
+        };
+        let [two, e] = [("exp2_", rough("0.6931472f")), ("expf", rough("1.0f"))];
+        return [renamed(kernel, two.0, &two.1, ""), renamed(kernel, e.0, &e.1, "")].concat();
+    }
     renamed(kernel, "exp_accurate", "exp_rough", text)
 }
 
@@ -68,6 +78,11 @@ fn exp_overflowing(x: f32) -> f32 {
     return up / (up * up);
 }
 ";
+    if kernel.source.is_cuda() {
+        let inverse =
+            |name: &str| format!("[](float x) {{ const float up = {name}(-x); return up / (up * up); }}");
+        return ["exp2_", "expf"].map(|name| renamed(kernel, name, &inverse(name), "")).concat();
+    }
     renamed(kernel, "exp_accurate", "exp_overflowing", text)
 }
 
@@ -90,56 +105,69 @@ fn root_rough(v: f32) -> f32 {
     return r * fma(-0.5 * v * r, r, 1.5);
 }
 ";
+    if kernel.source.is_cuda() {
+        let rough = "[](float v) { const float r = __uint_as_float(0x5f3759dfu - (__float_as_uint(v) >> 1)); \
+                     return r * fmaf(-0.5f * v * r, r, 1.5f); }";
+        return renamed(kernel, "rsqrtf", rough, "");
+    }
     renamed(kernel, "inverse_root", "root_rough", text)
 }
 
-/// Statements that add to a float variable, with the variable: `x = fma(.., x)` and `x += ..`.
-fn sums<'a>(kernel: &'a Kernel<'_>) -> Vec<(std::ops::Range<usize>, &'a str)> {
-    let mut found = Vec::new();
-    for range in kernel.source.statements() {
-        let text = &kernel.source.code[range.clone()];
-        let target = match (text.split_once(" += "), text.split_once(" = fma(")) {
-            (Some((target, _)), _) => target,
-            (None, Some((target, rest))) if rest.contains(target) => target,
-            _ => continue,
-        };
-        let place = |c: char| c.is_ascii_alphanumeric() || "_.[]".contains(c);
-        if target.chars().all(place) {
-            found.push((range, target));
-        }
-    }
-    found
+/// The statement and what rounds its variable behind it, as one statement.
+fn rounded(kernel: &Kernel<'_>, sum: &Sum, value: &str) -> Found {
+    let (statement, target) = (kernel.at(&sum.statement), kernel.at(&sum.target));
+    let both = format!("{statement} {target} = {value};");
+    let block = if kernel.source.is_cuda() { format!("{{ {both} }}") } else { both };
+    kernel.text(sum.statement.clone(), block)
 }
 
 /// Partial sums rounded to f16.
 pub fn f16_sum(kernel: &Kernel<'_>) -> Vec<Found> {
-    let sums = sums(kernel).into_iter();
-    sums.map(|(range, target)| {
-        let text = format!("{} {target} = quantizeToF16({target});", kernel.at(&range));
-        kernel.text(range, text)
-    })
-    .collect()
+    let of = |sum: &Sum| {
+        let target = kernel.at(&sum.target);
+        let value = match kernel.source.is_cuda() {
+            true => format!("from_half(to_half({target}))"),
+            false => format!("quantizeToF16({target})"),
+        };
+        rounded(kernel, sum, &value)
+    };
+    kernel.source.sums.iter().map(of).collect()
 }
 
 /// Partial sums cut to bf16.
 pub fn bf16_sum(kernel: &Kernel<'_>) -> Vec<Found> {
-    let cut = |ty: &str, words: &str, mask: &str, range: &std::ops::Range<usize>, target: &str| {
-        let cut = format!("bitcast<{ty}>(bitcast<{words}>({target}) & {mask})");
-        let text = format!("{} {target} = {cut};", kernel.at(range));
-        kernel.text(range.clone(), text)
+    let cut = |sum: &Sum| {
+        let target = kernel.at(&sum.target);
+        let cut = |ty: &str, words: &str, mask: &str| {
+            rounded(kernel, sum, &format!("bitcast<{ty}>(bitcast<{words}>({target}) & {mask})"))
+        };
+        if kernel.source.is_cuda() {
+            let value = format!("__uint_as_float(__float_as_uint({target}) & 0xffff0000u)");
+            return vec![rounded(kernel, sum, &value)];
+        }
+        // One of the two has the right type; the other does not compile and is dropped.
+        vec![cut("f32", "u32", "0xffff0000u"), cut("vec4<f32>", "vec4<u32>", "vec4<u32>(0xffff0000u)")]
     };
-    let both = sums(kernel).into_iter().flat_map(|(range, target)| {
-        [
-            cut("f32", "u32", "0xffff0000u", &range, target),
-            cut("vec4<f32>", "vec4<u32>", "vec4<u32>(0xffff0000u)", &range, target),
-        ]
-    });
-    // One of the two has the right type; the other does not compile and is dropped.
-    both.collect()
+    kernel.source.sums.iter().flat_map(cut).collect()
+}
+
+/// Sums that forget what was there, and sums that leave out what comes.
+pub fn accumulation(kernel: &Kernel<'_>) -> Vec<Found> {
+    let of = |sum: &Sum| {
+        let added = sum.added.as_ref().map(|added| {
+            kernel.text(sum.statement.clone(), format!("{} = {};", kernel.at(&sum.target), kernel.at(added)))
+        });
+        let none = if kernel.source.is_cuda() { ";" } else { "" };
+        [added, Some(kernel.text(sum.statement.clone(), none))].into_iter().flatten()
+    };
+    kernel.source.sums.iter().flat_map(of).collect()
 }
 
 /// Loaded values lose what stands behind the point: a conversion to an integer and back.
 pub fn through_integer(kernel: &Kernel<'_>) -> Vec<Found> {
+    if kernel.source.is_cuda() {
+        return renamed(kernel, "from_half", "(float)(int)from_half", "");
+    }
     let mut found = Vec::new();
     for at in kernel.source.find("f32(") {
         let open = at + 3;
@@ -160,6 +188,10 @@ fn to_act_cut(v: f32) -> act {
     return act(bitcast<f32>(bitcast<u32>(v) & 0xffffe000u));
 }
 ";
+    if kernel.source.is_cuda() {
+        let cut = "[](float f) { return to_half(__uint_as_float(__float_as_uint(f) & 0xffffe000u)); }";
+        return renamed(kernel, "to_half", cut, "");
+    }
     match kernel.source.full.contains("alias act = f16;") {
         true => renamed(kernel, "to_act", "to_act_cut", text),
         false => Vec::new(),

@@ -130,7 +130,8 @@ impl<'a> Commands<'a> {
             let states = self.program.states.iter().filter(|state| state.grows);
             states.map(|state| u64::from(state.buffer)).any(|own| own == buffer.0)
         };
-        let of_node = |command: &&Command| matches!(command, Command::Dispatch { label, .. } if label == node);
+        let of_node =
+            |command: &&Command| matches!(command, Command::Dispatch { label, .. } if label == node);
         let mut found: Vec<usize> = Vec::new();
         for command in self.list.iter().filter(of_node) {
             let Command::Dispatch { bindings, .. } = command else { continue };

@@ -40,7 +40,11 @@ pub fn values(kernel: &Kernel<'_>) -> Vec<Found> {
     if let (Some(scale), Some(_)) = (kernel.constant("SCALE"), kernel.constant("HEAD_DIM")) {
         rows.push(("SCALE", Change::Times(scale)));
     }
-    all(kernel, &rows)
+    let mut found = all(kernel, &rows);
+    let literals = kernel.source.floats.iter().filter(|range| kernel.at(range).parse() != Ok(0.0));
+    found
+        .extend(literals.map(|range| kernel.text(range.clone(), format!("(1.001f * {})", kernel.at(range)))));
+    found
 }
 
 /// Attributes that are choices.

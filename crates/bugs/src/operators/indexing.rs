@@ -34,7 +34,11 @@ pub fn bound(kernel: &Kernel<'_>) -> Vec<Found> {
 /// The last four elements before a bound are left out.
 pub fn tail_dropped(kernel: &Kernel<'_>) -> Vec<Found> {
     let found = ints(kernel, &[Op::Less, Op::LessEqual]);
-    found.map(|b| kernel.text(b.left.clone(), format!("{} + 4u", kernel.at(&b.left)))).collect()
+    let more = |left: &str| match kernel.source.is_cuda() {
+        true => format!("({left}) + 4"),
+        false => format!("{left} + 4u"),
+    };
+    found.map(|b| kernel.text(b.left.clone(), more(kernel.at(&b.left)))).collect()
 }
 
 /// Loops that begin at the second element.
@@ -44,8 +48,10 @@ pub fn first_skipped(kernel: &Kernel<'_>) -> Vec<Found> {
         .filter_map(|header| {
             let first = &kernel.source.code[header.clone()];
             let end = first.find(';')?;
-            let at = first[..end].find("= 0u")?;
-            Some(kernel.text(header.start + at + 2..header.start + at + 4, "1u"))
+            let (zero, one) = if kernel.source.is_cuda() { ("= 0", "1") } else { ("= 0u", "1u") };
+            let at =
+                first[..end].find(zero).filter(|at| at + zero.len() == end || !kernel.source.is_cuda())?;
+            Some(kernel.text(header.start + at + 2..header.start + at + zero.len(), one))
         })
         .collect()
 }
@@ -55,7 +61,32 @@ pub fn offset(kernel: &Kernel<'_>) -> Vec<Found> {
     let found = ints(kernel, &[Op::Add, Op::Subtract]);
     found
         .filter(|b| !kernel.source.in_loop_header(&b.whole))
-        .map(|b| kernel.text(b.whole.clone(), format!("({} + 1u)", kernel.at(&b.whole))))
+        .map(|b| {
+            let step = step(kernel, b);
+            kernel.text(b.whole.clone(), format!("({} + {step}u)", kernel.at(&b.whole)))
+        })
+        .collect()
+}
+
+/// Functions of CUDA C++ that take 16 bytes from a place, which must be a multiple of 16.
+const CHUNKS: [&str; 6] = ["cp_async_16(", "load16(", "read16(", "read_chunk(", "ldmatrix", "read_mine("];
+
+/// How far a place is off: by one element; by 16 bytes where a chunk of them is read, because anything else would end the
+/// kernel.
+fn step(kernel: &Kernel<'_>, b: &Binary) -> u32 {
+    let statement = kernel.source.around(&b.whole);
+    let chunk = CHUNKS.iter().any(|name| kernel.at(&statement).contains(name));
+    if kernel.source.is_cuda() && chunk { 16 } else { 1 }
+}
+
+/// The stage of a ring behind the one that is meant.
+pub fn stage(kernel: &Kernel<'_>) -> Vec<Found> {
+    let stages = ["DEPTH", "STAGES"].iter().find_map(|name| kernel.constant(name)).unwrap_or(2.0);
+    let of = |b: &&Binary| matches!(kernel.at(&b.left).rsplit(['.', '>']).next(), Some("slot" | "ask_slot"));
+    let slots = ints(kernel, &[Op::Multiply]).filter(|_| kernel.source.is_cuda());
+    slots
+        .filter(of)
+        .map(|b| kernel.text(b.left.clone(), format!("(({} + 1u) % {stages}u)", kernel.at(&b.left))))
         .collect()
 }
 
@@ -90,19 +121,8 @@ const PLACES: [&str; 14] = [
 
 /// Neighbours are exchanged: 0 and 1, 2 and 3, and so on.
 pub fn swapped_rows(kernel: &Kernel<'_>) -> Vec<Found> {
-    let mut found = Vec::new();
-    for range in kernel.source.statements() {
-        let text = &kernel.source.code[range.clone()];
-        let Some((name, _)) = text.strip_prefix("let ").and_then(|rest| rest.split_once(" = ")) else {
-            continue;
-        };
-        if PLACES.contains(&name) {
-            let value = range.start + "let ".len() + name.len() + " = ".len()..range.end - 1;
-            let new = format!("({}) ^ 1u", kernel.at(&value));
-            found.push(kernel.text(value, new));
-        }
-    }
-    found
+    let places = kernel.source.inits.iter().filter(|(name, _)| PLACES.contains(&name.as_str()));
+    places.map(|(_, value)| kernel.text(value.clone(), format!("({}) ^ 1u", kernel.at(value)))).collect()
 }
 
 /// x and y of the workgroup exchanged.
@@ -110,18 +130,25 @@ pub fn swapped_axes(kernel: &Kernel<'_>) -> Vec<Found> {
     let swap = |from: &'static str, to: &'static str| {
         kernel.source.find(from).map(move |at| kernel.text(at..at + from.len(), to)).collect::<Vec<_>>()
     };
+    let [x, y] = kernel.axes();
     // A grid of one axis has nothing to exchange.
-    match kernel.source.find("group.y").next() {
-        Some(_) => [swap("group.x", "group.y"), swap("group.y", "group.x")].concat(),
+    match kernel.source.find(y).next() {
+        Some(_) => [swap(x, y), swap(y, x)].concat(),
         None => Vec::new(),
     }
 }
 
 /// The number of cached tokens is one too large, or taken for 0.
 pub fn position(kernel: &Kernel<'_>) -> Vec<Found> {
-    let name = "symbols.p";
-    let places = kernel.source.find(name).collect::<Vec<_>>().into_iter();
-    places
-        .flat_map(|at| ["(symbols.p + 1u)", "0u"].map(|new| kernel.text(at..at + name.len(), new)))
-        .collect()
+    let name = if kernel.source.is_cuda() { "symbols[1]" } else { "symbols.p" };
+    let field = |c: char| c.is_ascii_alphanumeric() || "_.".contains(c);
+    let mut found = Vec::new();
+    for at in kernel.source.find(name) {
+        // With the structure that it is a field of, if any.
+        let start = kernel.source.code[..at].trim_end_matches(field).len();
+        let range = start..at + name.len();
+        let more = format!("({} + 1u)", kernel.at(&range));
+        found.extend([more, "0u".into()].map(|new| kernel.text(range.clone(), new)));
+    }
+    found
 }

@@ -25,7 +25,7 @@ pub fn swapped_inputs(kernel: &Kernel<'_>) -> Vec<Found> {
 
 /// The last workgroup is not launched.
 pub fn last_workgroup(kernel: &Kernel<'_>) -> Vec<Found> {
-    let axes = if kernel.source.find("group.y").next().is_some() { 0..2 } else { 0..1 };
+    let axes = if kernel.source.find(kernel.axes()[1]).next().is_some() { 0..2 } else { 0..1 };
     axes.map(|axis| {
         let name = ["x", "y", "z"][axis];
         let diff = format!("{}, workgroups\n- {name}\n+ {name} - 1", kernel.desc.name);

@@ -57,6 +57,11 @@ impl Kernel<'_> {
         &self.source.full[range.clone()]
     }
 
+    /// What the language calls the workgroup's number along x and y.
+    fn axes(&self) -> [&'static str; 2] {
+        if self.source.is_cuda() { ["blockIdx.x", "blockIdx.y"] } else { ["group.x", "group.y"] }
+    }
+
     /// The value of a specialisation constant.
     fn constant(&self, name: &str) -> Option<f64> {
         self.desc.constants.iter().find(|(n, _)| n == name).map(|(_, value)| *value)
@@ -121,6 +126,22 @@ pub const OPERATORS: &[Operator] = &[
         Family::Arithmetic,
         &[C::F16Accumulation, C::ConversionOrder, C::Rounding],
         arithmetic::bf16_sum,
+    ),
+    row(
+        "accumulation",
+        Family::Arithmetic,
+        &[
+            C::MissingTerm,
+            C::TailDropped,
+            C::WrongFormula,
+            C::MissingScale,
+            C::WrongScale,
+            C::NotWritten,
+            C::WrongConstant,
+            C::OffByOne,
+            C::MissingBias,
+        ],
+        arithmetic::accumulation,
     ),
     row(
         "through-integer",
@@ -246,6 +267,20 @@ pub const OPERATORS: &[Operator] = &[
         Family::Indexing,
         &[C::Transposed, C::WrongStride, C::WrongHead, C::ColumnsSwapped],
         indexing::division,
+    ),
+    row(
+        "stage",
+        Family::Indexing,
+        &[
+            C::StaleData,
+            C::WrongStride,
+            C::OffByOne,
+            C::Race,
+            C::Uninitialised,
+            C::OutOfBounds,
+            C::RowsSwapped,
+        ],
+        indexing::stage,
     ),
     row(
         "swapped-rows",

@@ -2,31 +2,63 @@
 
 use super::{Found, Kernel};
 
-/// A barrier is missing.
+/// Statements of CUDA C++ that wait: for the block, the warp, the cluster, copies, a barrier in shared memory, the kernel in
+/// front.
+const WAITS: [&str; 10] = [
+    "__syncthreads(",
+    "__syncwarp(",
+    "cluster_sync(",
+    "cluster_meet(",
+    "named_barrier",
+    "cp_async_wait",
+    "mbarrier_wait(",
+    "ring.await_full(",
+    "ring.await_empty(",
+    "wait_previous(",
+];
+
+/// A barrier, or a wait, is missing; of copies in flight, one more may still be on its way.
 pub fn no_barrier(kernel: &Kernel<'_>) -> Vec<Found> {
-    let barriers = kernel.source.statements().into_iter();
-    barriers
-        .filter(|range| kernel.at(range) == "workgroupBarrier();")
-        .map(|range| kernel.text(range, ""))
-        .collect()
+    let cuda = kernel.source.is_cuda();
+    let waits = |text: &str| match cuda {
+        true => WAITS.iter().any(|wait| text.starts_with(wait)),
+        false => text == "workgroupBarrier();",
+    };
+    let mut found = Vec::new();
+    for range in kernel.source.statements.iter().filter(|range| waits(kernel.at(range))) {
+        found.push(kernel.text(range.clone(), if cuda { ";" } else { "" }));
+        let text = kernel.at(range);
+        if let Some(end) = text.strip_prefix("cp_async_wait<").and_then(|rest| rest.find(">()")) {
+            let end = range.start + "cp_async_wait<".len() + end;
+            found.push(kernel.text(end..end, " + 1"));
+        }
+    }
+    found
 }
 
 /// Names of variables in workgroup memory.
 fn workgroup_names<'a>(kernel: &'a Kernel<'_>) -> Vec<&'a str> {
-    let declared = kernel.source.code.match_indices("var<workgroup> ");
-    declared.filter_map(|(at, text)| kernel.source.code[at + text.len()..].split(':').next()).collect()
+    let code = &kernel.source.code;
+    if !kernel.source.is_cuda() {
+        let declared = code.match_indices("var<workgroup> ");
+        return declared.filter_map(|(at, text)| code[at + text.len()..].split(':').next()).collect();
+    }
+    let declared = code.match_indices("__shared__ ").filter_map(|(at, _)| code[at..].split(';').next());
+    let names = declared.flat_map(|line| line.split(',')).filter_map(|one| one.split('[').next());
+    names.filter_map(|one| one.split(|c: char| !(c.is_alphanumeric() || c == '_')).next_back()).collect()
 }
 
 /// A value never reaches the workgroup's memory.
 pub fn no_store(kernel: &Kernel<'_>) -> Vec<Found> {
     let names = workgroup_names(kernel);
-    let stores = kernel.source.statements().into_iter().filter(|range| {
-        let text = &kernel.source.code[range.clone()];
+    let stores = kernel.source.statements.iter().filter(|range| {
+        let text = &kernel.source.code[(*range).clone()];
         let target = text.split_once(" = ").map(|(target, _)| target.trim());
         let name = target.and_then(|t| t.split(['[', '.']).next());
         name.is_some_and(|name| names.contains(&name))
     });
-    stores.map(|range| kernel.text(range, "")).collect()
+    let none = if kernel.source.is_cuda() { ";" } else { "" };
+    stores.map(|range| kernel.text(range.clone(), none)).collect()
 }
 
 /// Lanes that should rest take part in a reduction.
@@ -43,7 +75,7 @@ pub fn racing_lanes(kernel: &Kernel<'_>) -> Vec<Found> {
 /// Two workgroups write the same place.
 pub fn racing_groups(kernel: &Kernel<'_>) -> Vec<Found> {
     let mut found = Vec::new();
-    for axis in ["group.x", "group.y"] {
+    for axis in kernel.axes() {
         let places: Vec<usize> = kernel.source.find(axis).collect();
         found.extend(places.into_iter().map(|at| kernel.text(at..at + axis.len(), format!("({axis} / 2u)"))));
     }

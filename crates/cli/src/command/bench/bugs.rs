@@ -1,6 +1,6 @@
 //! `tapml bench bugs`: put faults into kernels and between them, and count what is found.
 
-use super::super::common::{self, Activation};
+use super::super::common::{self, Activation, GraphArgs};
 use super::super::guard::Guard;
 use super::models::{self, BenchModel};
 use super::table;
@@ -34,9 +34,8 @@ pub struct BugsCommand {
     /// A device that checks kernels while they run; `none` for none
     #[arg(long, value_name = "PLATFORM", default_value = "emulator?check=all")]
     checker: String,
-    /// Dtype of the activations of models with faults: other kernels serve f16 than f32
-    #[arg(long, value_enum, default_value_t = Activation::F32)]
-    activation: Activation,
+    #[command(flatten)]
+    graph: GraphArgs,
     /// Only faults of this family: arithmetic, indexing, state, synchronisation, between; may repeat
     #[arg(long)]
     family: Vec<String>,
@@ -134,7 +133,7 @@ impl BugsCommand {
         if !wanted.is_empty() {
             found.retain(|p| wanted.iter().any(|w| p.file_stem().is_some_and(|n| *n == **w)));
         }
-        found.iter().map(|path| BenchModel::open(path, self.activation)).collect()
+        found.iter().map(|path| BenchModel::open(path, &self.graph)).collect()
     }
 
     /// The mutants to try, in order, and what the programs launch.
@@ -189,11 +188,14 @@ impl BugsCommand {
         };
         let names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
         let each = self.each_operator.map_or(String::new(), |n| format!(" each {n}"));
-        let dtype = match self.activation {
-            Activation::F32 => String::new(),
-            other => format!(" {other:?}").to_lowercase(),
+        let graph = match &self.graph {
+            GraphArgs { activation: Activation::F32, no_fuse: false, quantize: None } => String::new(),
+            GraphArgs { activation, no_fuse, quantize } => {
+                let packed = quantize.as_ref().map_or(String::new(), |scheme| format!(" {scheme}"));
+                format!(" {activation:?} fused {}{packed}", !no_fuse).to_lowercase()
+            }
         };
-        let settings = format!("{} seed {}{each}{dtype}", names.join(","), self.seed);
+        let settings = format!("{} seed {}{each}{graph}", names.join(","), self.seed);
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
         let kept = Kept::open(self, target, settings, start)?;
         kept.lock().0.rows = rows;
@@ -231,7 +233,7 @@ impl BugsCommand {
         let open: Vec<Mutant> = of_kernels.filter(|m| !work.kept.has(&m.id)).cloned().collect();
         let needed = |m: &&BenchModel| open.iter().any(|mutant| mutant.model == m.name);
         let beds = work.models.iter().filter(needed);
-        let beds = beds.map(|m| m.bed(self.activation, self.seed, true, work.folder, work.stop));
+        let beds = beds.map(|m| m.bed(self.graph.activation, self.seed, true, work.folder, work.stop));
         let beds = beds.collect::<Result<Vec<Bed>>>()?;
         let prepared = Prepared::new(&beds, work.options.sampling);
         let bar = Bar::new();
@@ -270,7 +272,7 @@ impl BugsCommand {
         for (model, long) in models.iter().flat_map(|m| [(m, false), (m, true)]) {
             let needed = |case: &Case| case.model == model.name && (case.long() && model.long()) == long;
             if cases.iter().any(needed) {
-                beds.push(model.bed(self.activation, self.seed, long, work.folder, work.stop)?);
+                beds.push(model.bed(self.graph.activation, self.seed, long, work.folder, work.stop)?);
             }
         }
         let bar = Bar::new();

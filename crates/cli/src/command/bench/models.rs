@@ -5,14 +5,16 @@ use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
 use tapml::bugs::bench::{Bed, BedOptions};
 use tapml::engine::Tokenizer;
-use tapml::graph::Model;
-use tapml::import::{Checkpoint, Rows};
+use tapml::graph::{Model, Node};
+use tapml::import::Rows;
 use tapml::migrate::{Quiet, Stop};
 
 /// Tokens of the two short prompts: fewer and more rows than the kernels treat one by one.
 const SHORT: [usize; 2] = [12, 7];
 /// Tokens beyond the window of the one long prompt that models with a window get.
 const BEYOND: usize = 9;
+/// Ids that stand for a text where there is no tokenizer.
+const TOKENS: u32 = 512;
 /// Decode steps after each prompt.
 const STEPS: u32 = 2;
 
@@ -22,8 +24,8 @@ pub struct BenchModel {
     pub name: String,
     /// As imported.
     pub model: Model,
-    /// The dtype of its activations.
-    activation: Activation,
+    /// How it was made a graph.
+    args: GraphArgs,
     path: PathBuf,
     /// Positions that it can have.
     context: usize,
@@ -66,14 +68,24 @@ pub fn find(given: &[PathBuf]) -> Result<Vec<PathBuf>> {
     Ok(found)
 }
 
+/// Whether a folder holds weights.
+fn has_weights(folder: &Path) -> bool {
+    let files = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    let weights = |path: PathBuf| path.extension().is_some_and(|e| e == "safetensors" || e == "gguf");
+    files.map(|file| file.path()).any(weights)
+}
+
 fn name_of(path: &Path) -> String {
     path.file_stem().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
 impl BenchModel {
-    /// Opens a model, with activations of this dtype, and its tokenizer.
-    pub fn open(path: &Path, activation: Activation) -> Result<BenchModel> {
-        let args = GraphArgs { activation, ..GraphArgs::default() };
+    /// Opens a model and its tokenizer. A folder with a configuration alone is a model of random weights, and any ids are
+    /// its prompts.
+    pub fn open(path: &Path, args: &GraphArgs) -> Result<BenchModel> {
+        if path.is_dir() && !has_weights(path) {
+            return BenchModel::random(path, args);
+        }
         let (checkpoint, model) = args.open(path, Rows::All)?;
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
         let mut tokens = Vec::new();
@@ -85,17 +97,30 @@ impl BenchModel {
             tokens.extend_from_slice(ids.strip_prefix(rest.as_slice()).unwrap_or(&ids));
         }
         let (name, context) = (name_of(path), checkpoint.context());
-        Ok(BenchModel { name, model, activation, path: path.into(), context, tokens, begin })
+        let args = args.clone();
+        Ok(BenchModel { name, model, args, path: path.into(), context, tokens, begin })
+    }
+
+    fn random(path: &Path, args: &GraphArgs) -> Result<BenchModel> {
+        let model = args.open_random(path, Rows::All)?;
+        let graph = model.graph();
+        let table = |node: &Node| graph.input_types(node).into_iter().find(|ty| ty.shape.len() == 2);
+        let of = |node: &Node| table(node)?.shape.first()?.as_const();
+        let mut rows =
+            graph.nodes().iter().filter(|node| node.op.name().ends_with("embedding")).filter_map(of);
+        let ids = u32::try_from(rows.next().unwrap_or(1)).unwrap_or(u32::MAX);
+        let tokens = (0..TOKENS).map(|i| (7 + 131 * i) % ids).collect();
+        let (name, args, path) = (name_of(path), args.clone(), path.into());
+        Ok(BenchModel { name, model, args, path, context: usize::MAX, tokens, begin: None })
     }
 
     /// The model with activations of this dtype.
     fn with(&self, activation: Activation) -> Result<Model> {
-        if activation == self.activation {
+        if activation == self.args.activation {
             return Ok(self.model.clone());
         }
-        let args = GraphArgs { activation, ..GraphArgs::default() };
-        let opened: (Checkpoint, Model) = args.open(&self.path, Rows::All)?;
-        Ok(opened.1)
+        let args = GraphArgs { activation, ..self.args.clone() };
+        Ok(BenchModel::open(&self.path, &args)?.model)
     }
 
     /// The prompts of a seed: pieces of the bundled prompts, and if asked for a long one for models with a window that is

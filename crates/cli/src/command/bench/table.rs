@@ -77,7 +77,8 @@ fn launched(report: &Report) -> Rows {
         let (c, h) = (tried.get(&row.row).unwrap_or(&none), held.get(&row.row).unwrap_or(&none));
         let numbers = [row.mutants, row.invalid, c.mutants, c.equivalent, c.faults, c.faults - c.seen];
         let numbers = numbers.into_iter().chain([h.faults, h.faults - h.seen]).map(|n| n.to_string());
-        [vec![row.row.clone(), phases], numbers.collect(), vec![row.none.clone().unwrap_or_default()]].concat()
+        [vec![row.row.clone(), phases], numbers.collect(), vec![row.none.clone().unwrap_or_default()]]
+            .concat()
     });
     let header = vec![
         "kernel row",

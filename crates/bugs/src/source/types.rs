@@ -1,0 +1,232 @@
+//! Whether an expression of CUDA C++ is a value or a place: what its variables and functions are declared as, by name.
+
+use super::Class;
+use super::cuda::{all, children, last_name};
+use std::collections::HashMap;
+use tree_sitter::Node;
+
+/// Functions of the language itself that give floats.
+const FLOATS: [&str; 12] = [
+    "fmaf",
+    "fmaxf",
+    "fminf",
+    "expf",
+    "exp2f",
+    "rsqrtf",
+    "sqrtf",
+    "fabsf",
+    "__uint_as_float",
+    "__expf",
+    "logf",
+    "tanhf",
+];
+
+/// A declared variable.
+struct Declared {
+    class: Class,
+    /// A pointer or an array: the class is that of its elements.
+    elements: bool,
+    /// Where its name stands, and the function around it, if one is.
+    at: usize,
+    function: Option<std::ops::Range<usize>>,
+}
+
+/// What is declared.
+pub(super) struct Types {
+    variables: HashMap<String, Vec<Declared>>,
+    /// Classes of results; none of those that differ.
+    functions: HashMap<String, Option<Class>>,
+}
+
+/// The class of a type by its name.
+fn class_of(ty: &str) -> Option<Class> {
+    const INTS: [&str; 13] = [
+        "u32", "u16", "u64", "int", "unsigned", "size_t", "ptrdiff", "char", "bool", "long", "Chunk",
+        "short", "uint4",
+    ];
+    let mut words = ty.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
+    let float = |w: &str| matches!(w, "float" | "double" | "float2" | "float4");
+    if ty.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')).any(float) {
+        return Some(Class::Float);
+    }
+    words.any(|w| INTS.contains(&w)).then_some(Class::Int)
+}
+
+impl Types {
+    pub(super) fn of(root: Node<'_>, text: &str) -> Types {
+        let mut types = Types { variables: HashMap::new(), functions: HashMap::new() };
+        for node in all(root) {
+            match node.kind() {
+                "declaration"
+                | "field_declaration"
+                | "parameter_declaration"
+                | "optional_parameter_declaration" => {
+                    types.declare(node, text);
+                }
+                "function_definition" => types.function(node, text),
+                _ => {}
+            }
+        }
+        types
+    }
+
+    fn function(&mut self, node: Node<'_>, text: &str) {
+        let name = node.child_by_field_name("declarator").and_then(|d| last_name(d, text));
+        let class = node.child_by_field_name("type").and_then(|ty| class_of(&text[ty.byte_range()]));
+        let Some(name) = name else { return };
+        let known = self.functions.entry(name).or_insert(class);
+        if *known != class {
+            *known = None;
+        }
+    }
+
+    fn declare(&mut self, node: Node<'_>, text: &str) {
+        let Some(ty) = node.child_by_field_name("type") else { return };
+        let ty = &text[ty.byte_range()];
+        let function = around(node);
+        for declarator in children(node).into_iter().filter(|c| is_declarator(c.kind())) {
+            let class = match ty {
+                "auto" => declarator.child_by_field_name("value").and_then(|value| self.class(value, text)),
+                ty => class_of(ty),
+            };
+            let (Some(class), Some(name)) = (class, last_name(declarator, text)) else { continue };
+            let kinds = || all(declarator).into_iter().map(|n| n.kind());
+            let value = declarator.child_by_field_name("value").map(|v| v.start_byte());
+            let elements = kinds().any(|k| k == "pointer_declarator" || k == "array_declarator")
+                && all(declarator).iter().any(|n| {
+                    matches!(n.kind(), "pointer_declarator" | "array_declarator")
+                        && value.is_none_or(|v| n.start_byte() < v)
+                });
+            let declared =
+                Declared { class, elements, at: declarator.start_byte(), function: function.clone() };
+            self.variables.entry(name).or_default().push(declared);
+        }
+    }
+
+    fn variable(&self, name: &str, at: usize) -> Option<&Declared> {
+        let all = self.variables.get(name)?;
+        let within = |d: &&Declared| d.at <= at && d.function.as_ref().is_some_and(|f| f.contains(&at));
+        if let Some(own) = all.iter().filter(within).max_by_key(|d| d.at) {
+            return Some(own);
+        }
+        let mut outside = all.iter().filter(|d| d.function.is_none());
+        let first = outside.next()?;
+        outside.all(|d| (d.class, d.elements) == (first.class, first.elements)).then_some(first)
+    }
+
+    /// The class of what two operands of these classes give: a float if one of them is; pointers and numbers are places.
+    pub(super) fn joined(left: Option<Class>, right: Option<Class>) -> Option<Class> {
+        match (left, right) {
+            (Some(Class::Float), _) | (_, Some(Class::Float)) => Some(Class::Float),
+            (Some(Class::Int), Some(Class::Int)) => Some(Class::Int),
+            _ => None,
+        }
+    }
+
+    /// The class of an expression, if it is known.
+    pub(super) fn class(&self, node: Node<'_>, text: &str) -> Option<Class> {
+        let of = |name: &str| self.class(node.child_by_field_name(name)?, text);
+        let own = &text[node.byte_range()];
+        match node.kind() {
+            "number_literal" => Some(if is_float(own) { Class::Float } else { Class::Int }),
+            "true" | "false" | "sizeof_expression" => Some(Class::Int),
+            "identifier" => {
+                if own.chars().all(|c| c.is_ascii_uppercase() || c.is_ascii_digit() || c == '_') {
+                    return self.variable(own, node.start_byte()).map_or(Some(Class::Int), |d| Some(d.class));
+                }
+                self.variable(own, node.start_byte()).map(|d| if d.elements { Class::Int } else { d.class })
+            }
+            "qualified_identifier" => {
+                let name = last_name(node, text)?;
+                self.variable(&name, node.start_byte()).map(|d| if d.elements { Class::Int } else { d.class })
+            }
+            "field_expression" => self.field(node, text),
+            "subscript_expression" => self.element(node.child_by_field_name("argument")?, text),
+            "pointer_expression" if own.starts_with('*') => {
+                self.element(node.child_by_field_name("argument")?, text)
+            }
+            "pointer_expression" => Some(Class::Int),
+            "parenthesized_expression" => self.class(node.named_child(0)?, text),
+            "unary_expression" | "update_expression" => of("argument"),
+            "cast_expression" => {
+                let ty = &text[node.child_by_field_name("type")?.byte_range()];
+                if ty.contains('*') { Some(Class::Int) } else { class_of(ty) }
+            }
+            "conditional_expression" => of("consequence").or_else(|| of("alternative")),
+            "assignment_expression" => of("left"),
+            "binary_expression" => Types::joined(of("left"), of("right")),
+            "call_expression" => self.result(node, text),
+            _ => None,
+        }
+    }
+
+    /// The class of the elements of a pointer or an array.
+    fn element(&self, node: Node<'_>, text: &str) -> Option<Class> {
+        let own = &text[node.byte_range()];
+        match node.kind() {
+            "identifier" => self.variable(own, node.start_byte()).map(|d| d.class),
+            "qualified_identifier" | "field_expression" => {
+                let name = last_name(node.child_by_field_name("field").unwrap_or(node), text)?;
+                self.variable(&name, usize::MAX).map(|d| d.class)
+            }
+            "subscript_expression" => self.element(node.child_by_field_name("argument")?, text),
+            "parenthesized_expression" => self.element(node.named_child(0)?, text),
+            "cast_expression" => class_of(&text[node.child_by_field_name("type")?.byte_range()]),
+            "binary_expression" => self.element(node.child_by_field_name("left")?, text),
+            _ => None,
+        }
+    }
+
+    fn field(&self, node: Node<'_>, text: &str) -> Option<Class> {
+        let (of, field) = (node.child_by_field_name("argument")?, node.child_by_field_name("field")?);
+        let name = last_name(field, text)?;
+        if matches!(name.as_str(), "x" | "y" | "z" | "w") {
+            let base = &text[of.byte_range()];
+            if ["threadIdx", "blockIdx", "gridDim", "blockDim"].contains(&base) {
+                return Some(Class::Int);
+            }
+            if let Some(class) = self.element(of, text) {
+                return Some(class);
+            }
+        }
+        self.variable(&name, usize::MAX).map(|d| if d.elements { Class::Int } else { d.class })
+    }
+
+    fn result(&self, node: Node<'_>, text: &str) -> Option<Class> {
+        let function = node.child_by_field_name("function")?;
+        let field = function.child_by_field_name("field");
+        let name = last_name(field.unwrap_or(function), text)?;
+        if FLOATS.contains(&name.as_str()) {
+            return Some(Class::Float);
+        }
+        if name.starts_with("__shfl") {
+            let arguments = node.child_by_field_name("arguments")?;
+            return self.class(arguments.named_child(1)?, text);
+        }
+        match self.functions.get(&name) {
+            Some(class) => *class,
+            None => class_of(&name),
+        }
+    }
+}
+
+fn is_declarator(kind: &str) -> bool {
+    kind.ends_with("declarator") || matches!(kind, "identifier" | "field_identifier")
+}
+
+fn is_float(literal: &str) -> bool {
+    !literal.starts_with("0x") && (literal.contains('.') || literal.contains('e') || literal.ends_with('f'))
+}
+
+/// The body of the function around a node, with its parameters.
+fn around(node: Node<'_>) -> Option<std::ops::Range<usize>> {
+    let mut at = node.parent();
+    while let Some(node) = at {
+        match node.kind() {
+            "function_definition" => return Some(node.byte_range()),
+            "struct_specifier" => return None,
+            _ => at = node.parent(),
+        }
+    }
+    None
+}
