@@ -71,7 +71,7 @@ input ids: u32[n]
 weight table: f32[9,4]
 weight head: f32[9,4]
 state k: f32[p,4] -> keys
-x: f32[n,4] = embedding(ids, table)
+x: f32[n,4] = embedding(ids, table) {\"dtype\":\"f32\"}
 keys: f32[n+p,4] = append(k, x)
 logits: f32[n,9] = linear(x, head)
 output logits = logits

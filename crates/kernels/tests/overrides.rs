@@ -228,7 +228,7 @@ fn bad_choices_are_refused() {
         (format!("={path}"), ErrorKind::InvalidInput),
         (format!("rmsnorm={path}"), ErrorKind::InvalidInput),
         ("rms_norm=/nowhere/at/all.wgsl".to_string(), ErrorKind::Io),
-        ("rms_norm=kernel.cu".to_string(), ErrorKind::Unsupported),
+        ("rms_norm=kernel.hip".to_string(), ErrorKind::Unsupported),
     ] {
         assert_eq!(overrides.add(&spec).unwrap_err().kind(), kind, "{spec}");
     }
