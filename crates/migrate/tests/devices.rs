@@ -111,7 +111,12 @@ fn the_bundled_model_moves_to_the_emulator_except_for_a_wrong_kernel() {
     let wrong = run(rms_norm_with(dir.path(), "f32(K) + EPS", "f32(K) + EPS * 0.1"));
     assert_eq!(wrong.verdict, Outcome::Rejected);
     for op in &wrong.ops {
-        let expected = if op.op == "rms_norm" { OpState::Rejected } else { OpState::Accepted };
+        let expected = match op.op.as_str() {
+            "rms_norm" => OpState::Rejected,
+            // No program is deployed that would choose a token.
+            "argmax" => OpState::Pending,
+            _ => OpState::Accepted,
+        };
         assert_eq!(op.state, expected, "{}: {:?}", op.op, op.reason);
     }
     // The kernel is mended: its own checks are made again, and those of hybrid models that now hold it too.
