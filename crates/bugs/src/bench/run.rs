@@ -14,7 +14,7 @@ use std::hash::Hash;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 use tapml_device::Device;
-use tapml_graph::{Context, Error, ErrorKind, Result, Tensor, fusion};
+use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 use tapml_migrate::suite::Suite;
 use tapml_migrate::verdict::{Constants, judge_with};
 use tapml_migrate::{Oracles, Progress, Stop, composed_suites};
@@ -75,10 +75,8 @@ impl<'a> Prepared<'a> {
         let bed = self.bed(model)?;
         let made = cell(&self.known, (model.into(), op.into()));
         let made = made.get_or_init(|| {
-            let composed = match fusion::find(op) {
-                Some(_) => self.composed(bed, bench)?,
-                None => Arc::default(),
-            };
+            let recorded = bed.suite.graph().nodes().iter().any(|node| node.op.name() == op);
+            let composed = if recorded { Arc::default() } else { self.composed(bed, bench)? };
             let own = View { suite: &bed.suite, oracles: &bed.oracles };
             let of = |c: &'_ Composed| c.suite.graph().op_kinds().iter().any(|(name, _)| *name == op);
             let composed = composed.iter().filter(|c| of(c));
