@@ -17,8 +17,13 @@ pub(crate) fn find(run: &mut Run<'_>, failures: Vec<MadeFailure>) -> Result<()> 
             None => kernels.push((failure.kernel.clone(), vec![failure])),
         }
     }
-    for (_, failures) in kernels {
+    for (kernel, failures) in kernels {
         run.stop.check()?;
+        // What a probe of the range has shown is the same fault, and says more.
+        if let Some(known) = run.faults.iter_mut().find(|fault| fault.kernel == kernel) {
+            known.evidence += &format!("; calls made of recorded values fail, too: {}", regimes(&failures));
+            continue;
+        }
         let fault = fault(run, &failures)?;
         run.progress.note(&format!("{}: {}", fault.op, fault.cause));
         run.barred.extend(fault.nodes.iter().cloned());
@@ -36,11 +41,10 @@ fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
     fault.kind = FaultKind::Operator;
     fault.failed = failures.len() as u64;
     fault.worst_ratio = failures.iter().map(MadeFailure::ratio).fold(0.0, f64::max);
-    let regimes: Vec<&str> = failures.iter().map(|f| f.regime.as_str()).collect();
     fault.evidence = format!(
         "every recorded call is right on this platform, but {} made of recorded values for sizes that no run had is not: {}",
         if failures.len() == 1 { "a call" } else { "calls" },
-        regimes.join("; ")
+        regimes(failures)
     );
     match &told.outcome {
         Ok(judged) => {
@@ -56,6 +60,13 @@ fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
         }
     }
     Ok(fault)
+}
+
+/// What the calls were made for, each once.
+fn regimes(failures: &[MadeFailure]) -> String {
+    let mut all: Vec<&str> = failures.iter().map(|f| f.regime.as_str()).collect();
+    all.dedup();
+    all.join("; ")
 }
 
 /// Adds the cause of a made call that was judged.

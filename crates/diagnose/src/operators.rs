@@ -6,6 +6,7 @@ use crate::{explain, functions, harm, made, not_run};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use tapml_cause::Cause;
+use tapml_exec::Phase;
 use tapml_graph::{NodeId, Op, Result};
 use tapml_migrate::probe::Beyond;
 use tapml_migrate::report::{OpCheck, SkippedNode};
@@ -92,7 +93,7 @@ fn of_kinds(run: &mut Run<'_>, kinds: &[&'static str]) -> Result<()> {
         run.barred.extend(done.check.skipped.iter().map(|s| s.node.clone()));
         run.skipped.extend(done.check.skipped.iter().cloned());
         let groups: Vec<Group> = by_kernel(run, done.results).into_iter().filter(fails).collect();
-        let of_group = |g: &Group, b: &Beyond| Some(&g.kernel) == kernel(run, &b.node).as_ref();
+        let of_group = |g: &Group, b: &Beyond| serves(run, &g.kernel, &b.node);
         let (told, alone): (Vec<Beyond>, Vec<Beyond>) =
             done.check.beyond.into_iter().partition(|b| groups.iter().any(|g| of_group(g, b)));
         overflowing.extend(alone);
@@ -123,9 +124,11 @@ fn of_kinds(run: &mut Run<'_>, kinds: &[&'static str]) -> Result<()> {
     Ok(())
 }
 
-/// Name of the kernel that serves a node.
-fn kernel(run: &Run<'_>, node: &str) -> Option<String> {
-    Some(run.choices.get(run.suite.graph().find_node(node)?).ok()?.name.clone())
+/// Whether a kernel serves a node in either phase.
+fn serves(run: &Run<'_>, kernel: &str, node: &str) -> bool {
+    let node = run.suite.graph().find_node(node);
+    let names = |phase| Some(run.choices.at(node?, phase).ok()?.name.as_str());
+    Phase::ALL.into_iter().any(|phase| names(phase) == Some(kernel))
 }
 
 /// Adds what a probe shows of a kernel whose recorded calls fail, too. It names a cause that these leave open.
@@ -185,7 +188,8 @@ fn notes(run: &mut Run<'_>, done: &OpChecked) {
 fn by_kernel(run: &Run<'_>, results: Vec<CaseResult>) -> Vec<Group> {
     let mut groups: Vec<Group> = Vec::new();
     for result in results {
-        let kernel = run.choices.get(result.case.node).map_or("", |c| c.name.as_str());
+        let phase = run.suite.phase(result.case);
+        let kernel = run.choices.at(result.case.node, phase).map_or("", |c| c.name.as_str());
         match groups.iter_mut().find(|g| g.kernel == kernel) {
             Some(group) => group.results.push(result),
             None => groups.push(Group { kernel: kernel.into(), results: vec![result] }),
@@ -270,7 +274,8 @@ fn variants(run: &Run<'_>, group: &Group) -> Vec<Variant> {
     let mut order: Vec<Variant> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
     for result in &group.results {
-        let Ok(choice) = run.choices.get(result.case.node) else { continue };
+        let phase = run.suite.phase(result.case);
+        let Ok(choice) = run.choices.at(result.case.node, phase) else { continue };
         let at = *index.entry(&choice.hash).or_insert_with(|| {
             let types = graph.input_types(graph.node(result.case.node));
             let types: Vec<String> = types.iter().map(ToString::to_string).collect();

@@ -350,13 +350,15 @@ impl DiagnoseJob {
                 .map(|phase| platform.kernel_for(&node.op, &inputs, phase).ok().map(|choice| choice.hash))
         };
         let wanted: Vec<_> = graph.nodes().iter().map(|node| hashes(target, node)).collect();
+        // A kernel in CUDA C++ is another one than the emulator's, which then says nothing of its nodes.
+        let wgsl: Vec<String> = self.kernels.iter().filter(|k| k.ends_with(".wgsl")).cloned().collect();
         let mut best: Option<(usize, Box<dyn Platform>)> = None;
         for (kind, matrices) in [("cpu", "off"), ("gpu", "off"), ("gpu", "on")] {
             let options = [("check", "all"), ("kind", kind), ("matrices", matrices)];
             let options = options.map(|(name, value)| (name.to_string(), value.to_string()));
             let options = own.iter().cloned().chain(options).collect();
             let spec = PlatformSpec { word: "emulator".into(), index: 0, options };
-            let platform = match platform::open(&spec, overrides(&self.kernels)?) {
+            let platform = match platform::open(&spec, overrides(&wgsl)?) {
                 // A build without the emulator diagnoses without it.
                 Err(e) if e.kind() == ErrorKind::Unavailable => return Ok(None),
                 other => other?,
