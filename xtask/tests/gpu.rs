@@ -320,7 +320,7 @@ fn a_software_device_gives_no_speeds_and_one_without_f16_no_f16() {
     let script = std::fs::read_to_string(project.path("tapml")).unwrap();
     let no_half = script.replace(
         "samples.json \"$report\"",
-        "samples.json \"$report\"; sed -i 's/\"f16\": true/\"f16\": false/' \"$report\"",
+        "samples.json \"$report\"; sed -i 's/\"f16\":true/\"f16\":false/' \"$report\"",
     );
     assert_ne!(script, no_half);
     write_script(&project.path("tapml"), &no_half);

@@ -27,6 +27,8 @@ pub fn run(device: &mut dyn Device, plan: &NodePlan, sample: &Sample, inputs: &[
         .collect();
     let made: Vec<BufferId> = sizes.iter().map(|&size| upload(device, &vec![0; size])).collect();
     let constants: Vec<BufferId> = plan.constants.iter().map(|bytes| upload(device, bytes)).collect();
+    let scratch = plan.scratch.iter().map(|scratch| scratch.bytes().eval(symbols).unwrap() as usize);
+    let scratch: Vec<BufferId> = scratch.map(|size| upload(device, &vec![0; size])).collect();
     let uniform = upload(device, &symbol_bytes(symbols).unwrap());
     let mut commands = Vec::new();
     for launch in &plan.launches {
@@ -34,7 +36,7 @@ pub fn run(device: &mut dyn Device, plan: &NodePlan, sample: &Sample, inputs: &[
             Arg::Input { index, offset, len } => Binding { buffer: given[index], offset, size: len },
             Arg::Output(index) => Binding::whole(made[index]),
             Arg::Constant(index) => Binding::whole(constants[index]),
-            Arg::Scratch(_) => panic!("no kernel uses scratch"),
+            Arg::Scratch(index) => Binding::whole(scratch[index]),
             Arg::Symbols => Binding::whole(uniform),
         };
         commands.push(Command::Dispatch {
