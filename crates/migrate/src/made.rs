@@ -128,6 +128,9 @@ impl Maker<'_> {
     }
 
     fn variant(&self, platform: &mut dyn Platform, variant: &Variant, made: &mut Made) -> Result<()> {
+        if variant.regimes.is_empty() {
+            return Ok(());
+        }
         let at = made.regimes.iter().position(|known| known.kernel == variant.kernel);
         let at = at.unwrap_or_else(|| {
             made.regimes.push(KernelRegimes { kernel: variant.kernel.clone(), ..KernelRegimes::default() });
