@@ -84,6 +84,10 @@ fn the_page_shows_what_the_report_says() {
         let drawn = ops.iter().filter(|o| o["op"] != "argmax");
         let nodes: u64 = drawn.map(|o| o["nodes"].as_u64().unwrap()).sum();
         assert_eq!(dom.matches("class=\"node ").count() as u64, nodes);
+        if verdict == "accepted" {
+            assert_eq!(text_of(&dom, "nodes"), format!("{nodes} / {nodes}"));
+            assert!(dom.contains("id=\"deployed\"") && dom.contains("argmax/"), "the deployed program");
+        }
         assert!(!dom.contains("http://") && !dom.contains("https://"), "the page refers to the network");
     }
 }

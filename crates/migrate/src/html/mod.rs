@@ -1,5 +1,6 @@
 //! The report of a migration as one HTML page that needs no network: a template, its data and its filters.
 
+use crate::deploy::is_composed;
 use crate::ratio_text;
 use crate::report::{BUCKETS, MigrateReport, OpCheck, OpReport};
 use minijinja::value::{Serde, Value as Any};
@@ -52,6 +53,8 @@ pub fn html(report: &MigrateReport, graph: &Graph) -> Result<String> {
     let bug = |e: minijinja::Error| Error::bug(format!("the report's page: {e:#}"));
     env.add_template("page.html", include_str!("page.html")).map_err(bug)?;
     let on_target = |op: &&OpReport| state(op) == "accepted";
+    // Fused operators and the choice of the next token are no nodes of the graph that was carved.
+    let drawn = |op: &&OpReport| !is_composed(graph, &op.op);
     let worst = report
         .ops
         .iter()
@@ -69,7 +72,7 @@ pub fn html(report: &MigrateReport, graph: &Graph) -> Result<String> {
         device => format!("{}, {}", report.target.device, report.target.driver),
         version => env!("CARGO_PKG_VERSION"),
         accepted => report.ops.iter().filter(on_target).count(),
-        nodes_on_target => report.ops.iter().filter(on_target).map(|o| o.nodes).sum::<u64>(),
+        nodes_on_target => report.ops.iter().filter(on_target).filter(drawn).map(|o| o.nodes).sum::<u64>(),
         node_count => graph.nodes().len(),
         worst => worst,
         regimes => report.coverage.regimes.text(),
