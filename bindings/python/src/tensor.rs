@@ -14,7 +14,7 @@ pub struct NativeTensor(pub Tensor);
 /// The dtype of a name such as `f32`.
 pub fn dtype(py: Python<'_>, name: &str) -> PyResult<DType> {
     DType::parse(name).ok_or_else(|| {
-        let known: Vec<&str> = DType::ALL.iter().map(|d| d.name()).collect();
+        let known: Vec<_> = DType::ALL.iter().map(|d| d.name()).collect();
         error::invalid(py, format!("unknown dtype `{name}`; known: {}", known.join(", ")))
     })
 }
@@ -79,8 +79,8 @@ impl NativeTensor {
     }
 
     #[getter]
-    fn dtype(&self) -> &'static str {
-        self.0.dtype().name()
+    fn dtype(&self) -> String {
+        self.0.dtype().to_string()
     }
 
     #[getter]

@@ -11,9 +11,9 @@ use tapml_bugs::strength::{ScoreOptions, score, seek};
 use tapml_bugs::{Catalogue, Family, Mutant, Workbench};
 use tapml_device::Device;
 use tapml_emulator::{Checks, Emulator, Options};
-use tapml_graph::op::Packing;
-use tapml_graph::rewrite::{PART_NAMES, packed_types, quantize};
-use tapml_graph::{Bytes, DType, Model, Origin, Result, Symbols, Tensor, TensorType, Value, fuse};
+use tapml_graph::Packing;
+use tapml_graph::rewrite::quantize;
+use tapml_graph::{DType, Model, Origin, Result, Tensor, Value, fuse};
 use tapml_import::Checkpoint;
 use tapml_migrate::{CheckOptions, Quiet, Stop, check};
 
@@ -246,9 +246,8 @@ fn a_sum_longer_than_declared_is_seen_in_the_kernels_of_a_gpu() {
     assert!(!run.alarm(), "{run:?}");
 }
 
-/// A weight in 4 bits, 32 elements to a scale and a zero point: its words, scales and zero points.
-fn packed(weight: &Tensor, types: &[TensorType]) -> Vec<Tensor> {
-    let sizes = |ty: &TensorType| ty.sizes(&Symbols::new()).unwrap();
+/// A weight in 4 bits, 32 elements to a scale and a zero point.
+fn packed(weight: &Tensor, packing: Packing) -> Tensor {
     let (mut words, mut scales, mut zeros) = (Vec::new(), Vec::new(), Vec::new());
     for group in weight.to_f64().chunks(32) {
         let bound = |pick: fn(f64, f64) -> f64| group.iter().copied().fold(0.0, pick);
@@ -263,11 +262,9 @@ fn packed(weight: &Tensor, types: &[TensorType]) -> Vec<Tensor> {
             words.extend(word.to_le_bytes());
         }
     }
-    vec![
-        Tensor::new(DType::U32, sizes(&types[0]), Bytes::new(words)).unwrap(),
-        Tensor::from_f64(DType::F16, sizes(&types[1]), &scales).unwrap(),
-        Tensor::from_f64(DType::F16, sizes(&types[2]), &zeros).unwrap(),
-    ]
+    let halves = |values: &[f64]| Tensor::from_f64(DType::F16, vec![values.len()], values).unwrap();
+    let (scales, zeros) = (halves(&scales), halves(&zeros));
+    Tensor::packed(packing, weight.shape().to_vec(), &[&words, scales.bytes(), zeros.bytes()]).unwrap()
 }
 
 /// The model with all matrices but the embedding in 4 bits.
@@ -283,8 +280,7 @@ fn quantised() -> Model {
             weights.insert(value.name.clone(), weight.clone());
             continue;
         }
-        let parts = packed(&weight, &packed_types(&value.ty, packing).unwrap());
-        weights.extend(PART_NAMES.iter().map(|part| format!("{}.{part}", value.name)).zip(parts));
+        weights.insert(value.name.clone(), packed(&weight, packing));
     }
     Model::new(fuse(&graph).unwrap(), weights).unwrap()
 }
@@ -292,7 +288,7 @@ fn quantised() -> Model {
 #[test]
 fn weights_unpacked_in_another_order_are_found() {
     let (folder, model) = (tempfile::tempdir().unwrap(), quantised());
-    assert!(model.graph().op_kinds().iter().any(|(op, _)| *op == "quantized_linear"));
+    assert!(model.graph().weights().any(|(_, weight)| weight.ty.dtype.packing().is_some()));
     let options = BedOptions { prompts: vec![ids(1, 11)], steps: 1 };
     let bed = Bed::carve("llama_4bit", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
     let info = Workbench::new(open().unwrap()).info().clone();
@@ -306,7 +302,7 @@ fn weights_unpacked_in_another_order_are_found() {
         let missed: Vec<&Record> = of_row.filter(|r| r.real() && !r.sighting.caught()).collect();
         assert!(real > 0 && missed.is_empty(), "{row}: {real} faults; missed: {missed:?}");
     }
-    for op in ["quantized_linear", "quantized_gated_linear"] {
+    for op in ["linear", "gated_linear"] {
         assert!(records.iter().filter(|r| r.op == op && r.real()).count() >= 8, "{op}");
     }
 }

@@ -7,7 +7,7 @@ use std::sync::{Mutex, OnceLock};
 use tapml_bugs::{Catalogue, Edit, Mutant, OPERATORS, changed};
 use tapml_device::{Device, DeviceInfo, Features, KernelDesc, Language, Limits};
 use tapml_emulator::{Emulator, Options};
-use tapml_graph::op::Packing;
+use tapml_graph::Packing;
 use tapml_graph::rewrite::quantize;
 use tapml_graph::{DType, Graph, Symbols, Value, fuse};
 use tapml_import::{Checkpoint, ImportOptions};
@@ -124,7 +124,7 @@ fn every_row_in_cuda_has_mutants_and_every_operator_a_place() {
         "norm_linear/gemv_cuda",
         "linear_add/gemv_cuda",
         "linears/gemm_hopper",
-        "quantized_gated_linear/gemm_hopper",
+        "gated_linear/gemm_hopper",
         "rope_append_attention/flash_decode_cuda",
         "rope_append/rows_cuda",
         "rope_attention/flash_prefill_hopper",
@@ -175,7 +175,7 @@ fn what_an_instance_does_not_reach_gets_no_faults() {
     assert!(of(sparse, "moe_down/gemv_cuda").any(|diff| chosen(&diff)), "a product of experts reaches them");
     assert!(!of(plain, "linear_add/gemv_cuda").any(|diff| diff.contains("moe_sum")), "another does not");
     let unpacks = |diff: &str| diff.starts_with("cuda/include/load_int4.cuh");
-    assert!(of(packed, "quantized_linear/gemm_hopper").any(unpacks));
+    assert!(of(packed, "linear/gemm_hopper").any(unpacks));
     assert!(!of(plain, "linears/gemm_hopper").any(unpacks));
 }
 

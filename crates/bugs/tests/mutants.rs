@@ -6,7 +6,7 @@ use tapml_bugs::{BETWEEN, Catalogue, Edit, Family, OPERATORS, Workbench};
 use tapml_device::Device;
 use tapml_device::conformance::{Outcome, run_all};
 use tapml_emulator::{Emulator, Options};
-use tapml_graph::op::Packing;
+use tapml_graph::Packing;
 use tapml_graph::rewrite::quantize;
 use tapml_graph::{Graph, Value, fuse};
 use tapml_import::Checkpoint;

@@ -89,7 +89,7 @@ fn what_decides_the_lowering_is_taken() {
     };
     let some = |kernels: &[String], name: &str| kernels.iter().any(|kernel| kernel == name);
     let quantized = kernels_of(&["--target", GPU, "--quantize", "q4"]);
-    assert!(some(&quantized, "quantized_linear/gemv"), "{quantized:?}");
+    assert!(some(&quantized, "linear/gemv"), "{quantized:?}");
     let plain = kernels_of(&["--target", "emulator"]);
     assert!(plain.iter().all(|kernel| !kernel.starts_with("norm_linear/")), "{plain:?}");
     // A kernel of one's own for an inner operator keeps it from being fused.

@@ -1,11 +1,12 @@
 //! Element types of tensors and the rounding facts that verdicts need of them.
 
-use serde::{Deserialize, Serialize};
+use crate::packing::Packing;
+use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+use std::borrow::Cow;
 use std::fmt;
 
 /// Element type of a tensor, as stored.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
     /// IEEE 754 binary64; used by the oracle only.
     F64,
@@ -19,18 +20,21 @@ pub enum DType {
     I32,
     /// Unsigned 32-bit integer; token ids.
     U32,
-    /// Unsigned byte; packed quantised data.
+    /// Unsigned byte.
     U8,
+    /// Numbers of a few bits with scales that groups of a row share; of weights only.
+    Packed(Packing),
 }
 
 impl DType {
-    /// Every dtype.
+    /// Every dtype that is not packed.
     pub const ALL: [DType; 7] =
         [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8];
 
-    /// Size of one element in bytes.
+    /// Size of one element in bytes; 0 for packed elements, which have no bytes of their own: see [`crate::byte_len`].
     pub fn size(self) -> usize {
         match self {
+            DType::Packed(_) => 0,
             DType::F64 => 8,
             DType::F32 | DType::I32 | DType::U32 => 4,
             DType::F16 | DType::BF16 => 2,
@@ -38,9 +42,9 @@ impl DType {
         }
     }
 
-    /// Name in the text form: `f32`, `bf16`, …
-    pub fn name(self) -> &'static str {
-        match self {
+    /// Name in the text form: `f32`, `bf16`, `int4g32`, …
+    pub fn name(self) -> Cow<'static, str> {
+        Cow::Borrowed(match self {
             DType::F64 => "f64",
             DType::F32 => "f32",
             DType::F16 => "f16",
@@ -48,44 +52,70 @@ impl DType {
             DType::I32 => "i32",
             DType::U32 => "u32",
             DType::U8 => "u8",
-        }
+            DType::Packed(packing) => return Cow::Owned(packing.to_string()),
+        })
     }
 
     /// The dtype of this name.
     pub fn parse(name: &str) -> Option<DType> {
-        DType::ALL.into_iter().find(|d| d.name() == name)
+        let plain = DType::ALL.into_iter().find(|d| d.name() == name);
+        plain.or_else(|| Packing::parse(name).map(DType::Packed))
     }
 
-    /// Whether elements are floating point.
+    /// How elements are packed, if they are.
+    pub fn packing(self) -> Option<Packing> {
+        match self {
+            DType::Packed(packing) => Some(packing),
+            _ => None,
+        }
+    }
+
+    /// Whether each element is a floating point number of its own.
     pub fn is_float(self) -> bool {
         matches!(self, DType::F64 | DType::F32 | DType::F16 | DType::BF16)
     }
 
-    /// Unit roundoff `u`: half the distance from 1 to the next larger number. 0 for integers.
+    /// Unit roundoff `u`: half the distance from 1 to the next larger number. 0 for integers and for
+    /// packed elements, whose numbers are exact.
     pub fn unit_roundoff(self) -> f64 {
         match self {
             DType::F64 => (-53f64).exp2(),
             DType::F32 => (-24f64).exp2(),
             DType::F16 => (-11f64).exp2(),
             DType::BF16 => (-8f64).exp2(),
-            DType::I32 | DType::U32 | DType::U8 => 0.0,
+            DType::I32 | DType::U32 | DType::U8 | DType::Packed(_) => 0.0,
         }
     }
 
-    /// Smallest positive normal number. 0 for integers.
+    /// Smallest positive normal number. 0 for integers and packed elements.
     pub fn min_normal(self) -> f64 {
         match self {
             DType::F64 => f64::MIN_POSITIVE,
             DType::F32 | DType::BF16 => f64::from(f32::MIN_POSITIVE),
             DType::F16 => (-14f64).exp2(),
-            DType::I32 | DType::U32 | DType::U8 => 0.0,
+            DType::I32 | DType::U32 | DType::U8 | DType::Packed(_) => 0.0,
         }
     }
 }
 
 impl fmt::Display for DType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        f.write_str(&self.name())
+    }
+}
+
+impl Serialize for DType {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(&self.name())
+    }
+}
+
+impl<'de> Deserialize<'de> for DType {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<DType, D::Error> {
+        let name = Cow::<'de, str>::deserialize(deserializer)?;
+        DType::parse(&name).ok_or_else(|| {
+            de::Error::custom(format!("unknown dtype `{}`", name.chars().take(40).collect::<String>()))
+        })
     }
 }
 
@@ -96,10 +126,13 @@ mod tests {
 
     #[test]
     fn names_round_trip_in_text_and_json() {
-        for dtype in DType::ALL {
-            assert_eq!(DType::parse(dtype.name()), Some(dtype));
-            assert_eq!(serde_json::to_value(dtype).unwrap(), dtype.name());
+        for dtype in DType::ALL.into_iter().chain([DType::Packed(Packing::floats(32))]) {
+            assert_eq!(DType::parse(&dtype.name()), Some(dtype));
+            let json = serde_json::to_value(dtype).unwrap();
+            assert_eq!(json, *dtype.name());
+            assert_eq!(serde_json::from_value::<DType>(json).unwrap(), dtype);
         }
+        assert!(serde_json::from_str::<DType>("\"f33\"").unwrap_err().to_string().contains("`f33`"));
         assert_eq!(DType::parse("F32"), None);
     }
 

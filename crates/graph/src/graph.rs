@@ -40,6 +40,17 @@ impl TensorType {
         Ok(TensorType::new(self.dtype, self.sizes(symbols)?))
     }
 
+    /// The number of bytes as an expression, if at most one size names symbols, and none of a packed one.
+    pub fn bytes(&self) -> Option<Dim> {
+        match self.dtype {
+            DType::Packed(packing) => {
+                let sizes = self.sizes(&Symbols::new()).ok()?;
+                packing.byte_len(&sizes).map(|len| Dim::from(len as u64))
+            }
+            dtype => self.elements()?.checked_mul(dtype.size() as u64),
+        }
+    }
+
     /// The number of elements as an expression, if at most one size names symbols.
     pub fn elements(&self) -> Option<Dim> {
         let mut product = Dim::from(1u64);
@@ -269,6 +280,11 @@ impl Builder {
             outputs: Vec::new(),
         };
         Builder { graph, names: HashMap::new(), open_states: Vec::new() }
+    }
+
+    /// A value that was added.
+    pub fn value(&self, id: ValueId) -> &Value {
+        self.graph.value(id)
     }
 
     /// Adds an input.

@@ -16,6 +16,7 @@ mod once;
 pub mod op;
 mod outline;
 mod outputs;
+pub mod packing;
 pub mod rewrite;
 mod summary;
 mod tensor;
@@ -30,6 +31,7 @@ pub use graph::{Builder, Graph, Node, NodeId, Origin, Output, State, TensorType,
 pub use greedy::{GENERATED, NEXT_TOKEN};
 pub use model::Model;
 pub use op::{Op, Operator};
+pub use packing::Packing;
 pub use rewrite::{Applied, Patch, fuse, rewrite};
 pub use summary::{OpCount, Port, Summary, WeightCount};
 pub use tensor::{Bytes, FileState, Tensor, WeakTensor, byte_len};

@@ -51,7 +51,8 @@ impl Model {
         Model::with(graph, Weights { given: weights, ..Weights::default() }, derived)
     }
 
-    /// These weights under another graph, which also names some that are made from them; see [`Model::derived`].
+    /// These weights under another graph, of which some are made from others, or from those of the same name; see
+    /// [`Model::derived`].
     pub fn rederived(&self, graph: Graph, derived: Vec<(Vec<String>, Derived)>) -> Result<Model> {
         let Weights { given, derived: known, .. } = self.weights.as_ref();
         let weights = Weights { given: given.clone(), derived: known.clone(), recent: Recent::default() };
@@ -61,6 +62,7 @@ impl Model {
     fn with(graph: Graph, mut weights: Weights, derived: Vec<(Vec<String>, Derived)>) -> Result<Model> {
         for (names, derived) in derived {
             let derived = Arc::new(derived);
+            names.iter().for_each(|name| drop(weights.given.remove(name)));
             let names = names.into_iter().enumerate();
             weights.derived.extend(names.map(|(part, name)| (name, (derived.clone(), part))));
         }

@@ -6,6 +6,7 @@ use crate::error::{Error, Result};
 use crate::graph::{Graph, State};
 use crate::tensor::byte_len;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// How often an operator occurs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +53,7 @@ pub struct Summary {
     pub parameters: u64,
     /// Bytes of all weights.
     pub weight_bytes: u64,
-    /// Weights by dtype, in the order of [`DType::ALL`]; dtypes without weights are left out.
+    /// Weights by dtype, in the order of [`DType::ALL`], packed ones last.
     pub weights: Vec<WeightCount>,
     /// Number of states.
     pub states: usize,
@@ -95,19 +96,18 @@ impl Graph {
     }
 
     fn weight_counts(&self) -> Result<Vec<WeightCount>> {
-        let mut counts: Vec<WeightCount> =
-            DType::ALL.map(|dtype| WeightCount { dtype, tensors: 0, parameters: 0, bytes: 0 }).into();
+        let mut counts: BTreeMap<DType, WeightCount> = BTreeMap::new();
         for (_, value) in self.weights() {
-            let sizes = value.ty.sizes(&Symbols::new())?;
-            let bytes = byte_len(value.ty.dtype, &sizes).ok_or_else(too_large)? as u64;
-            for count in counts.iter_mut().filter(|c| c.dtype == value.ty.dtype) {
-                count.tensors += 1;
-                count.parameters = add(count.parameters, bytes / value.ty.dtype.size() as u64)?;
-                count.bytes = add(count.bytes, bytes)?;
-            }
+            let (dtype, sizes) = (value.ty.dtype, value.ty.sizes(&Symbols::new())?);
+            let bytes = byte_len(dtype, &sizes).ok_or_else(too_large)? as u64;
+            let elements = sizes.iter().try_fold(1u64, |all, &size| all.checked_mul(size as u64));
+            let none = || WeightCount { dtype, tensors: 0, parameters: 0, bytes: 0 };
+            let count = counts.entry(dtype).or_insert_with(none);
+            count.tensors += 1;
+            count.parameters = add(count.parameters, elements.ok_or_else(too_large)?)?;
+            count.bytes = add(count.bytes, bytes)?;
         }
-        counts.retain(|c| c.tensors > 0);
-        Ok(counts)
+        Ok(counts.into_values().collect())
     }
 
     /// Bytes of one row of a growing state, or of the whole of another.

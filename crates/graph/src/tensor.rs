@@ -2,6 +2,7 @@
 
 use crate::dtype::DType;
 use crate::error::{Error, Result};
+use crate::packing::Packing;
 use half::{bf16, f16};
 use std::borrow::Cow;
 use std::fmt;
@@ -134,8 +135,27 @@ impl Tensor {
             DType::I32 => Bytes::new(Pod(values.iter().map(|&v| v as i32).collect::<Vec<i32>>())),
             DType::U32 => Bytes::new(Pod(values.iter().map(|&v| v as u32).collect::<Vec<u32>>())),
             DType::U8 => Bytes::new(values.iter().map(|&v| v as u8).collect::<Vec<u8>>()),
+            DType::Packed(_) => return Err(Error::bug(format!("numbers are not rounded to {dtype}"))),
         };
         Tensor::new(dtype, shape, bytes)
+    }
+
+    /// A packed tensor of sections with these bytes; see [`Packing`]. Fails if the shape cannot be packed so, or if a section
+    /// has another length.
+    pub fn packed(packing: Packing, shape: Vec<usize>, parts: &[&[u8]]) -> Result<Tensor> {
+        let bytes = packing.assemble(&shape, parts)?;
+        Tensor::new(DType::Packed(packing), shape, Bytes::new(bytes))
+    }
+
+    /// The bytes of each section of a packed tensor, without a copy: words, scales and perhaps zero points. Fails on any other
+    /// dtype.
+    pub fn sections(&self) -> Result<Vec<Bytes>> {
+        let DType::Packed(packing) = self.dtype else {
+            return Err(Error::bug(format!("{} has no sections", self.dtype)));
+        };
+        let sections = packing.sections(&self.shape)?;
+        let bytes = sections.iter().map(|section| self.data.slice(section.offset, section.len));
+        bytes.map(|bytes| bytes.ok_or_else(|| Error::bug("a section lies outside its tensor"))).collect()
     }
 
     /// Rounds `f32` values to `dtype`; see [`Tensor::from_f64`].
@@ -179,7 +199,10 @@ impl Tensor {
 
     /// Number of elements.
     pub fn len(&self) -> usize {
-        self.data.len() / self.dtype.size()
+        match self.dtype.size() {
+            0 => self.shape.iter().product(),
+            size => self.data.len() / size,
+        }
     }
 
     /// Whether there are no elements.
@@ -197,8 +220,12 @@ impl Tensor {
         self.shape.iter().skip(1).product()
     }
 
-    /// Rows `start..start+count` of the outermost dimension, without a copy. `None` if outside.
+    /// Rows `start..start+count` of the outermost dimension, without a copy. `None` if outside, and for packed rows, whose
+    /// words and scales lie apart.
     pub fn rows(&self, start: usize, count: usize) -> Option<Tensor> {
+        if self.dtype.packing().is_some() {
+            return None;
+        }
         let row = self.row_len() * self.dtype.size();
         let data = self.data.slice(start.checked_mul(row)?, count.checked_mul(row)?)?;
         let mut shape = self.shape.clone();
@@ -206,7 +233,7 @@ impl Tensor {
         Some(Tensor { dtype: self.dtype, shape, data })
     }
 
-    /// Joins tensors of equal dtype and row shape along the outermost dimension.
+    /// Joins tensors of equal dtype, which is not packed, and row shape along the outermost dimension.
     pub fn concat_rows(parts: &[Tensor]) -> Result<Tensor> {
         let first = parts.first().ok_or_else(|| Error::invalid("nothing to join"))?;
         let mut bytes = Vec::with_capacity(parts.iter().map(|p| p.data.len()).sum());
@@ -216,6 +243,7 @@ impl Tensor {
             if part.dtype != first.dtype
                 || part.shape.get(1..) != first.shape.get(1..)
                 || part.shape.is_empty()
+                || part.dtype.packing().is_some()
             {
                 let text =
                     format!("cannot join {}{:?} to {}{:?}", part.dtype, part.shape, first.dtype, first.shape);
@@ -243,6 +271,8 @@ impl Tensor {
             DType::I32 => self.map(|b| i32::from_le_bytes(b) as f32),
             DType::U32 => self.map(|b| u32::from_le_bytes(b) as f32),
             DType::U8 => self.map(|[b]: [u8; 1]| f32::from(b)),
+            // A tensor has the bytes that its shape needs, so that this does not fail.
+            DType::Packed(packing) => packing.numbers(&self.shape, &self.data).unwrap_or_default(),
         })
     }
 
@@ -269,8 +299,11 @@ impl Tensor {
     }
 }
 
-/// Bytes of a tensor of this dtype and shape; `None` on overflow.
+/// Bytes of a tensor of this dtype and shape; `None` on overflow, and if the shape cannot be packed so.
 pub fn byte_len(dtype: DType, shape: &[usize]) -> Option<usize> {
+    if let DType::Packed(packing) = dtype {
+        return packing.byte_len(shape);
+    }
     shape.iter().try_fold(dtype.size(), |acc, &d| acc.checked_mul(d)).filter(|&n| n <= isize::MAX as usize)
 }
 

@@ -320,14 +320,10 @@ proptest! {
     }
 }
 
-const STORED: &str = "\
+const PACKED: &str = "\
 input x: f32[n,16]
-weight g.q: u32[12,2]
-weight g.scale: f16[12,2]
-g: f32[12,16] = dequantize(g.q, g.scale) {\"bits\":4,\"group\":8}
-weight u.q: u32[12,2]
-weight u.scale: f16[12,2]
-u: f32[12,16] = dequantize(u.q, u.scale) {\"bits\":4,\"group\":8}
+weight g: int4g8[12,16]
+weight u: int4g8[12,16]
 gate: f32[n,12] = linear(x, g)
 act: f32[n,12] = silu(gate)
 up: f32[n,12] = linear(x, u)
@@ -336,67 +332,69 @@ output y = y
 ";
 
 #[test]
-fn operators_read_stored_words_and_the_rules_together_leave_no_numbers() {
-    let attributes = "{\"bits\":4,\"group\":8}";
-    let alone = STORED
-        .replace("linear(x, g)", &format!("quantized_linear(x, g.q, g.scale) {attributes}"))
-        .replace("linear(x, u)", &format!("quantized_linear(x, u.q, u.scale) {attributes}"));
-    becomes("fuse_quantized", STORED, &alone);
+fn packed_weights_are_fused_as_others_where_they_are_packed_alike() {
     let fused = "\
 input x: f32[n,16]
-weight g.q: u32[12,2]
-weight g.scale: f16[12,2]
-weight u.q: u32[12,2]
-weight u.scale: f16[12,2]
-y: f32[n,12] = quantized_gated_linear(x, g.q, g.scale, u.q, u.scale) {\"bits\":4,\"group\":8}
+weight g: int4g8[12,16]
+weight u: int4g8[12,16]
+y: f32[n,12] = gated_linear(x, g, u)
 output y = y
 ";
-    assert_eq!(fuse(&parse(STORED)).unwrap().to_text(), parse(fused).to_text());
+    assert_eq!(fuse(&parse(PACKED)).unwrap().to_text(), parse(fused).to_text());
     // Weights that are packed differently stay apart, as do the gates of experts with zero points.
-    let apart = STORED
-        .replace("u.scale: f16[12,2]", "u.scale: f16[12,1]")
-        .replace("u.scale) {\"bits\":4,\"group\":8}", "u.scale) {\"bits\":4,\"group\":16}");
-    let kinds = fuse(&parse(&apart)).unwrap().op_kinds();
-    assert_eq!(kinds, [("quantized_linear", 2), ("silu", 1), ("mul", 1)]);
-    let experts = STORED
-        .replace("[12,2]", "[3,12,2]")
-        .replace("f32[12,16]", "f32[3,12,16]")
+    let apart = PACKED.replace("u: int4g8[12,16]", "u: int4g16[12,16]");
+    assert_eq!(fuse(&parse(&apart)).unwrap().op_kinds(), [("linear", 2), ("silu", 1), ("mul", 1)]);
+    let experts = PACKED
+        .replace("[12,16]", "[3,12,16]")
         .replace("linear(x, g)", "expert_linear(x, g, chosen)")
         .replace("linear(x, u)", "expert_linear(x, u, chosen)")
         .replace("input x: f32[n,16]", "input x: f32[n,16]\ninput chosen: u32[n,1]");
-    assert_eq!(fuse(&parse(&experts)).unwrap().op_kinds(), [("quantized_expert_gated_linear", 1)]);
-    let zeros = experts
-        .replace("weight g.scale: f16[3,12,2]", "weight g.scale: f16[3,12,2]\nweight g.zero: f16[3,12,2]")
-        .replace("weight u.scale: f16[3,12,2]", "weight u.scale: f16[3,12,2]\nweight u.zero: f16[3,12,2]")
-        .replace("g.scale)", "g.scale, g.zero)")
-        .replace("u.scale)", "u.scale, u.zero)")
-        .replace("\"group\":8", "\"group\":8,\"zeros\":true");
-    let kinds = fuse(&parse(&zeros)).unwrap().op_kinds();
-    assert_eq!(kinds, [("quantized_expert_linear", 2), ("silu", 1), ("mul", 1)]);
+    assert_eq!(fuse(&parse(&experts)).unwrap().op_kinds(), [("expert_gated_linear", 1)]);
+    let zeros = experts.replace("int4g8", "int4g8z");
+    assert_eq!(fuse(&parse(&zeros)).unwrap().op_kinds(), [("expert_linear", 2), ("silu", 1), ("mul", 1)]);
 }
 
 #[test]
-fn quantising_puts_words_and_scales_in_the_place_of_chosen_weights() {
-    let plain = "\
-input x: f32[n,16]
-weight g: bf16[12,16]
-weight u: bf16[12,16]
-gate: f32[n,12] = linear(x, g)
-act: f32[n,12] = silu(gate)
-up: f32[n,12] = linear(x, u)
-y: f32[n,12] = mul(act, up)
-output y = y
-";
-    let packing = |group| tapml_graph::op::Packing::integers(4, group, false);
-    let found = quantize(&parse(plain), &|_| Some(packing(8))).unwrap();
-    assert_eq!(found.to_text(), parse(STORED).to_text());
-    let one = quantize(&parse(plain), &|weight| (weight.name == "u").then_some(packing(16))).unwrap();
-    assert_eq!(
-        fuse(&one).unwrap().op_kinds(),
-        [("linear", 1), ("silu", 1), ("quantized_linear", 1), ("mul", 1)]
-    );
+fn only_operators_that_say_so_take_packed_weights() {
+    let infer = |text: &str| {
+        tapml_graph::Graph::parse(&format!("graph g\n{text}output y = y\n")).unwrap_err().to_string()
+    };
+    let error = infer("input x: f32[n,16]\nweight w: int4g8[1,16]\ny: f32[n,16] = mul(x, w)\n");
+    assert!(error.contains("input 1 is int4g8[1,16]: it cannot be packed"), "{error}");
+    let two = "input x: f32[n,16]\nweight g: int4g8[12,16]\nweight u: int8g8[12,16]\n\
+               y: f32[n,12] = gated_linear(x, g, u)\n";
+    let error = infer(two);
+    assert!(error.contains("packed alike, found int4g8[12,16] and int8g8[12,16]"), "{error}");
+    let error = infer(&two.replace("u: int8g8", "u: f16"));
+    assert!(error.contains("input 2 is f16[12,16]"), "{error}");
+    let old = "input x: f32[n,8]\nweight q: u32[4,1]\nweight s: f16[4,1]\n\
+               y: f32[n,4] = quantized_linear(x, q, s) {\"bits\":4,\"group\":8}\noutput y = y\n";
+    let error = tapml_graph::Graph::parse(&format!("graph g\n{old}")).unwrap_err();
+    assert!(error.hint().unwrap().contains("carve the suite"), "{error}");
+    let error = infer("input x: f32[n,12]\nweight w: int4g8[4,12]\ny: f32[n,4] = linear(x, w)\n");
+    assert!(error.contains("no matrix whose rows are whole groups of 8"), "{error}");
+}
+
+#[test]
+fn quantising_changes_the_types_of_chosen_weights() {
+    let plain = PACKED.replace("int4g8", "bf16");
+    let packing = |group| tapml_graph::Packing::integers(4, group, false);
+    let found = quantize(&parse(&plain), &|_| Some(packing(8))).unwrap();
+    assert_eq!(found.to_text(), parse(PACKED).to_text());
+    let one = quantize(&parse(&plain), &|weight| (weight.name == "u").then_some(packing(16))).unwrap();
+    assert_eq!(fuse(&one).unwrap().op_kinds(), [("linear", 2), ("silu", 1), ("mul", 1)]);
     for group in [0, 12, 32] {
-        let error = quantize(&parse(plain), &|_| Some(packing(group))).unwrap_err();
+        let error = quantize(&parse(&plain), &|_| Some(packing(group))).unwrap_err();
         assert!(error.to_string().starts_with("weight `g`: "), "{error}");
     }
+    // What takes no packed weight gets its numbers, once.
+    let text = "input x: f32[16,16]\nweight w: f32[16,16]\na: f32[16,16] = add(x, w)\n\
+                b: f32[16,16] = mul(a, w)\ny: f32[16,16] = linear(b, w)\noutput y = y\n";
+    let found = quantize(&parse(text), &|_| Some(packing(8))).unwrap();
+    let kinds = found.op_kinds();
+    assert_eq!(kinds, [("dequantize", 1), ("add", 1), ("mul", 1), ("linear", 1)]);
+    assert_eq!(
+        found.find_value("w.numbers").map(|v| found.value(v).ty.to_string()),
+        Some("f32[16,16]".into())
+    );
 }

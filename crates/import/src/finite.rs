@@ -6,14 +6,14 @@ use tapml_graph::{DType, Tensor};
 /// Bytes that one task looks at.
 const CHUNK: usize = 1 << 18;
 
-/// The index and value of the first element that is NaN or infinite; `None` for integers and healthy floats.
+/// The index and value of the first element that is NaN or infinite; `None` for integers, packed elements and healthy floats.
 pub fn first_not_finite(tensor: &Tensor) -> Option<(usize, f64)> {
     let index = match tensor.dtype() {
         DType::F64 => first::<8>(tensor, |b| u64::from_le_bytes(b) << 1 >= 0x7ff << 53),
         DType::F32 => first::<4>(tensor, |b| u32::from_le_bytes(b) << 1 >= 0xff << 24),
         DType::F16 => first::<2>(tensor, |b| u16::from_le_bytes(b) << 1 >= 0x1f << 11),
         DType::BF16 => first::<2>(tensor, |b| u16::from_le_bytes(b) << 1 >= 0xff << 8),
-        DType::I32 | DType::U32 | DType::U8 => None,
+        DType::I32 | DType::U32 | DType::U8 | DType::Packed(_) => None,
     }?;
     let size = tensor.dtype().size();
     let element = tensor.bytes().slice(index * size, size)?;

@@ -1,10 +1,10 @@
 //! Random weights of the types that a graph asks for, the same on every machine.
 
-use crate::quantize::packings;
+use half::f16;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use tapml_graph::op::Packing;
+use tapml_graph::packing::{Code, Packing};
 use tapml_graph::{Bytes, DType, Error, ErrorKind, Graph, Result, Symbols, Tensor, Value, byte_len};
 
 /// Elements that one task makes.
@@ -12,13 +12,13 @@ const CHUNK: usize = 1 << 16;
 /// Standard deviation of matrices and biases; the usual initialisation of language models.
 const DEVIATION: f64 = 0.02;
 
-/// Weights of more elements in all are parts of one sequence that repeats, so that a model of any size is made in seconds and
-/// takes no more memory than its largest weight.
+/// Weights of more elements in all are parts of one sequence that repeats, and packed ones of one shape share their bytes, so
+/// that a model of any size is made in seconds and takes little more memory than a layer.
 const LARGE: usize = 1 << 27;
 /// Elements after which that sequence repeats: a prime, so that no two rows of a matrix are the same.
 const PERIOD: usize = 33_554_393;
 
-/// A value for every weight of the graph: matrices and biases uniform with mean 0, other vectors 1. The words of quantised
+/// A value for every weight of the graph: matrices and biases uniform with mean 0, other vectors 1. The words of packed
 /// weights are random bits, and their scales make values of the same deviation. Numbers of 4 bits are never 0, so that their
 /// mean is that of the range's middle: a mean besides, in every matrix, would grow from layer to layer.
 pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
@@ -26,17 +26,21 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
     let all: Vec<(&Value, Vec<usize>)> = all.collect::<Result<_>>()?;
     let count = |shape: &[usize]| shape.iter().fold(1usize, |all, &n| all.saturating_mul(n));
     let large = all.iter().map(|(_, shape)| count(shape)).fold(0, usize::saturating_add) > LARGE;
-    let mut blocks: HashMap<(DType, bool), Bytes> = HashMap::new();
-    let packed = packings(graph);
+    let mut blocks: HashMap<DType, Bytes> = HashMap::new();
+    let mut shared: HashMap<(DType, &[usize]), Tensor> = HashMap::new();
     let mut made = HashMap::new();
     for (index, (value, shape)) in all.iter().enumerate() {
         let (dtype, key) = (value.ty.dtype, mix(seed ^ mix(index as u64)));
-        let fill = Fill::of(&value.name, shape, &packed);
-        let repeats = matches!(fill, Fill::Random | Fill::Nibbles);
-        let tensor = if large && repeats && count(shape) > CHUNK {
+        let fill = Fill::of(&value.name, shape);
+        let tensor = if let DType::Packed(packing) = dtype {
+            match shared.entry((dtype, shape.as_slice())) {
+                Entry::Occupied(entry) if large => entry.get().clone(),
+                entry => entry.insert_entry(packed(packing, shape, key)?).get().clone(),
+            }
+        } else if large && fill == Fill::Random && count(shape) > CHUNK {
             let same = all.iter().filter(|(other, _)| other.ty.dtype == dtype);
             let most = same.map(|(_, shape)| count(shape)).max().unwrap_or(0);
-            let block = match blocks.entry((dtype, fill == Fill::Nibbles)) {
+            let block = match blocks.entry(dtype) {
                 Entry::Occupied(entry) => entry.into_mut(),
                 Entry::Vacant(entry) => entry.insert(block(dtype, most, mix(seed), fill)?),
             };
@@ -52,6 +56,28 @@ pub fn weights(graph: &Graph, seed: u64) -> Result<HashMap<String, Tensor>> {
     Ok(made)
 }
 
+/// Random codes, with scales that make numbers of [`DEVIATION`].
+fn packed(packing: Packing, shape: &[usize], key: u64) -> Result<Tensor> {
+    let sections = packing.sections(shape)?;
+    let mut bytes = Vec::new();
+    for (i, section) in sections.iter().enumerate() {
+        let mut part = zeros(DType::U8, &[section.len])?;
+        match (i, packing.code) {
+            (0, Code::Int4) => fill(DType::U32, &mut part, key, Fill::Nibbles)?,
+            (0, _) => fill(DType::U32, &mut part, key, Fill::Random)?,
+            (1, _) => repeat(&mut part, &packing.scale_of(DEVIATION as f32)),
+            (_, _) => repeat(&mut part, &f16::from_f32(8.0).to_le_bytes()),
+        }
+        bytes.push(part);
+    }
+    let parts: Vec<&[u8]> = bytes.iter().map(Vec::as_slice).collect();
+    Tensor::packed(packing, shape.to_vec(), &parts)
+}
+
+fn repeat(bytes: &mut [u8], element: &[u8]) {
+    bytes.chunks_exact_mut(element.len()).for_each(|to| to.copy_from_slice(element));
+}
+
 /// What a weight is filled with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Fill {
@@ -62,18 +88,8 @@ enum Fill {
 }
 
 impl Fill {
-    fn of(name: &str, shape: &[usize], packed: &HashMap<String, Packing>) -> Fill {
-        let part = name.rsplit_once('.').and_then(|(weight, part)| Some((part, *packed.get(weight)?)));
-        match part {
-            Some(("q", Packing { bits: 4, .. })) => Fill::Nibbles,
-            // Numbers of 8 bits have the deviation 0.42, the integers 0 to 15 and 0 to 255 4.6 and 73.9.
-            Some(("scale", Packing { float: true, .. })) => Fill::Value((DEVIATION / 0.42) as f32),
-            Some(("scale", Packing { bits: 4, .. })) => Fill::Value((DEVIATION / 4.6) as f32),
-            Some(("scale", _)) => Fill::Value((DEVIATION / 73.9) as f32),
-            Some(("zero", _)) => Fill::Value(8.0),
-            _ if shape.len() == 1 && !name.ends_with("bias") => Fill::Value(1.0),
-            _ => Fill::Random,
-        }
+    fn of(name: &str, shape: &[usize]) -> Fill {
+        if shape.len() == 1 && !name.ends_with("bias") { Fill::Value(1.0) } else { Fill::Random }
     }
 }
 
@@ -145,7 +161,6 @@ fn mix(state: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapml_graph::op::float8;
 
     #[test]
     fn a_weight_that_memory_cannot_hold_is_an_error() {
@@ -168,29 +183,22 @@ mod tests {
 
     #[test]
     fn quantised_weights_have_the_deviation_too() {
-        let text = "graph g\nweight w.q: u32[64,8]\nweight w.scale: f16[64,2]\nweight b.q: u32[64,16]\n\
-                    weight b.scale: f16[64,2]\nweight norm.scale: f32[64]\n\
-                    weight f.q: u32[64,16]\nweight f.scale: f16[64,2]\n\
-                    f: f32[64,64] = dequantize(f.q, f.scale) {\"bits\":8,\"group\":32,\"float\":true}\n\
-                    w: f32[64,64] = dequantize(w.q, w.scale) {\"bits\":4,\"group\":32}\n\
-                    b: f32[64,64] = dequantize(b.q, b.scale) {\"bits\":8,\"group\":32}\n\
-                    y: f32[64,64] = rms_norm(w, norm.scale) {\"eps\":0.1}\noutput y = y\noutput b = b\noutput f = f\n";
+        let text = "graph g\nweight w: int4g32[64,64]\nweight b: int8g32[64,64]\nweight f: e4m3g32[64,64]\n\
+                    weight norm.scale: f32[64]\n\
+                    fy: f32[64,64] = dequantize(f)\nwy: f32[64,64] = dequantize(w)\nby: f32[64,64] = dequantize(b)\n\
+                    y: f32[64,64] = rms_norm(wy, norm.scale) {\"eps\":0.1}\n\
+                    output y = y\noutput b = by\noutput f = fy\n";
         let graph = Graph::parse(text).unwrap();
         let made = weights(&graph, 1).unwrap();
-        let scale = |name: &str| made[name].to_f64()[0];
-        assert!(
-            (scale("w.scale") - 0.02 / 4.6).abs() < 1e-5 && (scale("b.scale") - 0.02 / 73.9).abs() < 1e-6
-        );
-        assert_eq!(scale("norm.scale"), 1.0);
-        let numbers =
-            made["f.q"].bytes().iter().map(|&code| f64::from(float8(u32::from(code))) * scale("f.scale"));
-        let deviation = (numbers.map(|x| x * x).sum::<f64>() / 4096.0).sqrt();
-        assert!((deviation - DEVIATION).abs() < 0.1 * DEVIATION, "{deviation}");
-        let words = made["w.q"].to_u32().unwrap();
-        assert_ne!(words[..8], words[8..16]);
-        let numbers = words.iter().flat_map(|word| (0..8).map(move |i| f64::from(word >> (4 * i) & 15)));
-        let (least, sum) = numbers.fold((15.0f64, 0.0), |(least, sum), n| (least.min(n), sum + n));
-        assert!(least == 1.0 && (sum / (words.len() * 8) as f64 - 8.0).abs() < 0.3);
+        assert_eq!(made["norm.scale"].to_f64()[0], 1.0);
+        for (name, off) in [("w", 0.1), ("b", 0.1), ("f", 0.1)] {
+            let numbers = made[name].to_f64();
+            let mean = numbers.iter().sum::<f64>() / 4096.0;
+            let deviation = (numbers.iter().map(|x| x * x).sum::<f64>() / 4096.0).sqrt();
+            assert!((deviation - DEVIATION).abs() < off * DEVIATION, "{name}: {deviation}");
+            assert!(mean.abs() < 0.08 * DEVIATION, "{name}: {mean}");
+            assert_ne!(numbers[..64], numbers[64..128], "{name}");
+        }
     }
 
     #[test]

@@ -161,11 +161,6 @@ impl Weights {
         unused
     }
 
-    /// The names of all tensors.
-    pub(crate) fn names(&self) -> impl Iterator<Item = &str> {
-        self.index.keys().map(String::as_str)
-    }
-
     /// The sizes of a tensor, if there is one of this name.
     pub(crate) fn shape(&self, name: &str) -> Option<&[usize]> {
         self.find(name).map(|(_, listed, _)| listed.shape.as_slice())

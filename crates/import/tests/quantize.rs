@@ -4,9 +4,9 @@
 
 use serde_json::json;
 use std::path::{Path, PathBuf};
-use tapml_graph::{ErrorKind, Graph, Model, fuse};
+use tapml_graph::{DType, ErrorKind, Graph, Model, Tensor, fuse};
 use tapml_import::Checkpoint;
-use tapml_import::quantize::{Scheme, derive, parameters, quantize, write};
+use tapml_import::quantize::{Scheme, derive, quantize, write};
 use tapml_import::testing::TinyLlama;
 
 fn goldens() -> PathBuf {
@@ -52,12 +52,14 @@ fn what_is_written_opens_as_it_is() {
         let (expected, kept) = quantize(plain.model(), &scheme(text)).unwrap();
         let written = write(from.path(), &scheme(text), out.path()).unwrap();
         assert_eq!(written.kept, kept);
-        assert_eq!(parameters(expected.graph()), plain.graph().summary().unwrap().parameters);
+        let parameters = |graph: &Graph| graph.summary().unwrap().parameters;
+        assert_eq!(parameters(expected.graph()), parameters(plain.graph()));
         assert!(kept.iter().any(|k| k.weight.ends_with("down_proj.weight")), "{kept:?}");
         assert!(written.after < written.before);
         let opened = Checkpoint::open(out.path()).unwrap();
         assert!(opened.unused_tensors().is_empty(), "{:?}", opened.unused_tensors());
-        assert!(kinds(opened.graph()).contains(&"quantized_gated_linear"));
+        assert!(kinds(opened.graph()).contains(&"gated_linear"));
+        assert!(opened.graph().weights().any(|(_, w)| w.ty.dtype.packing().is_some()));
         same(&expected.with_graph(opened.graph().clone()).unwrap(), opened.model());
         let error = write(from.path(), &scheme(text), out.path()).unwrap_err();
         assert!(error.to_string().contains("holds a model already"), "{error}");
@@ -73,9 +75,7 @@ fn what_is_written_opens_as_it_is() {
 
 #[test]
 fn stacks_of_experts_and_transposed_matrices_survive_a_folder() {
-    for (name, operators) in
-        [("mixtral_tiny", &["quantized_expert_gated_linear"][..]), ("gpt2_tiny", &["quantized_linear"])]
-    {
+    for (name, operators) in [("mixtral_tiny", &["expert_gated_linear"][..]), ("gpt2_tiny", &["linear"])] {
         let out = tempfile::tempdir().unwrap();
         let plain = Checkpoint::open(goldens().join(name)).unwrap();
         let (expected, _) = quantize(plain.model(), &scheme("q8,embedding=q4,head=q4")).unwrap();
@@ -88,7 +88,7 @@ fn stacks_of_experts_and_transposed_matrices_survive_a_folder() {
 }
 
 #[test]
-fn a_graph_of_words_gets_them_from_the_weights_they_follow_from() {
+fn packed_weights_of_a_graph_are_made_from_the_weights_of_their_names() {
     let from = tempfile::tempdir().unwrap();
     tiny(from.path(), json!({}));
     let plain = Checkpoint::open(from.path()).unwrap();
@@ -113,7 +113,7 @@ fn methods_and_keys_that_are_not_read_are_errors_that_say_what_is() {
     for (config, expected) in [
         (json!({"quant_method": "bitsandbytes", "load_in_4bit": true}), "quantised by `bitsandbytes`"),
         (json!({"quant_method": "fp8", "fmt": "e5m2"}), "numbers of `e5m2`"),
-        (json!({"quant_method": "tapml", "version": 3}), "version 3, known are 1 and 2"),
+        (json!({"quant_method": "bitnet"}), "quantised by `bitnet`"),
         (gptq("bits", json!(3)), "3 bits"),
         (gptq("checkpoint_format", json!("marlin")), "`marlin`"),
         (awq("bits", json!(8)), "8 bits"),
@@ -128,6 +128,35 @@ fn methods_and_keys_that_are_not_read_are_errors_that_say_what_is() {
         assert!(error.to_string().contains("quantization_config."), "{error}");
         assert!(error.hint().unwrap().contains("`gptq`"), "{error}");
     }
+}
+
+#[test]
+fn own_checkpoints_of_other_versions_or_with_other_bytes_are_refused() {
+    let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    tiny(from.path(), json!({}));
+    write(from.path(), &scheme("q4"), out.path()).unwrap();
+    let path = out.path().join("config.json");
+    let text = std::fs::read_to_string(&path).unwrap();
+    let with = |change: &dyn Fn(&mut serde_json::Value)| {
+        let mut config: serde_json::Value = serde_json::from_str(&text).unwrap();
+        change(&mut config["quantization_config"]);
+        std::fs::write(&path, config.to_string()).unwrap();
+        Checkpoint::open(out.path()).unwrap_err()
+    };
+    for version in [1, 2, 4] {
+        let error = with(&|config| config["version"] = json!(version));
+        assert!(error.to_string().contains(&format!("version {version}, read is 3")), "{error}");
+        assert!(error.hint().unwrap().contains("tapml quantize"), "{error}");
+    }
+    let name = "model.layers.0.self_attn.q_proj.weight";
+    let error = with(&|config| config["weights"][name] = json!("int8g32"));
+    assert!(error.to_string().contains("expected u8[") && error.to_string().contains(name), "{error}");
+    for wrong in [json!("int4"), json!(4), json!("int4g12"), json!("f16")] {
+        let error = with(&|config| config["weights"][name] = wrong.clone());
+        assert!(error.to_string().contains("int4g32"), "{error}");
+    }
+    let error = with(&|config| config["weights"] = json!([]));
+    assert!(error.to_string().contains("weights"), "{error}");
 }
 
 /// Copies a golden checkpoint with its configuration and tensors changed.
@@ -214,16 +243,19 @@ fn numbers_of_fp8_are_kept_to_the_bit() {
     assert!(opened.notes().is_empty() && opened.unused_tensors().is_empty(), "{:?}", opened.notes());
     let file = tapml_import::safetensors::File::open(&from.join("model.safetensors")).unwrap();
     let name = "model.layers.1.mlp.up_proj.weight";
-    let words = opened.model().weight(&format!("{name}.q")).unwrap();
-    assert_eq!(words.bytes()[..], file.tensor(name).unwrap().bytes()[..]);
+    let weight = opened.model().weight(name).unwrap();
+    assert_eq!(weight.dtype().to_string(), "e4m3g32");
+    let sections = weight.sections().unwrap();
+    assert_eq!(sections[0][..], file.tensor(name).unwrap().bytes()[..]);
     // Blocks of 40 rows and 32 columns; the last has 16 rows.
-    let scales = opened.model().weight(&format!("{name}.scale")).unwrap().to_f64();
+    let scales = Tensor::new(DType::F16, vec![96 * 2], sections[1].clone()).unwrap().to_f64();
     let blocks = file.tensor(&format!("{name}_scale_inv")).unwrap().to_f64();
     assert_eq!((scales.len(), blocks.len()), (96 * 2, 3 * 2));
     for (i, scale) in scales.iter().enumerate() {
         assert_eq!(*scale, 256.0 * blocks[i / 2 / 40 * 2 + i % 2], "{i}");
     }
-    assert_eq!(parameters(opened.graph()), 67 * 64 * 2 + 64 * 5 + 2 * (2 * (4096 + 2048 + 96) + 3 * 6144));
+    let parameters = opened.graph().summary().unwrap().parameters;
+    assert_eq!(parameters, 67 * 64 * 2 + 64 * 5 + 2 * (2 * (4096 + 2048 + 96) + 3 * 6144));
 }
 
 #[test]
@@ -236,7 +268,7 @@ fn fp8_that_cannot_be_read_says_why() {
     // Whoever does not look finds it when the weight is made.
     let options = tapml_import::ImportOptions { check_finite: false, ..Default::default() };
     let unread = Checkpoint::open_with(nan.path(), &options).unwrap();
-    let error = unread.model().weight(&format!("{weight}.q")).unwrap_err().to_string();
+    let error = unread.model().weight(weight).unwrap_err().to_string();
     assert!(error.contains("element [1, 3] is NaN"), "{error}");
 
     let odd = rewritten("llama_tiny_fp8", |config, _, _| *config = config.replace("40,", "31,"));

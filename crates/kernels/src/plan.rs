@@ -44,6 +44,13 @@ pub enum Arg {
     Symbols,
 }
 
+impl Arg {
+    /// All of an input.
+    pub const fn whole_input(index: usize) -> Arg {
+        Arg::Input { index, offset: 0, len: 0 }
+    }
+}
+
 /// The two ways in which a language model runs. Each has a lowered graph and kernels of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -7,10 +7,10 @@ use common::{emulator, typed};
 use std::collections::HashMap;
 use tapml_device::{AdapterKind, Device, DeviceInfo, Features};
 use tapml_graph::op::{
-    AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, Packing, QuantizedGatedLinear,
-    QuantizedLinear, RmsNorm, Rope, RopeAngles,
+    AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
 };
-use tapml_graph::{Builder, Bytes, DType, Graph, Symbols, Tensor, ValueId};
+use tapml_graph::packing::Code;
+use tapml_graph::{Builder, DType, Graph, Packing, Symbols, Tensor, ValueId};
 use tapml_kernels::{CompileOptions, Instance, KernelCache, Phase, Program, Step, compile, is_built_in};
 use tapml_wgpu::WgpuDevice;
 
@@ -34,42 +34,23 @@ struct Maker {
 }
 
 impl Maker {
-    fn weight(&mut self, name: &str, o: u64, k: u64) -> Vec<ValueId> {
-        let mut add = |suffix: &str, dtype, width: u64| {
-            self.b.weight(format!("{name}{suffix}"), typed(dtype, &format!("{o},{width}"))).unwrap()
-        };
-        match self.weights.packing {
-            None => vec![add("", DType::BF16, k)],
-            Some(p) => vec![
-                add(".q", DType::U32, k / u64::from(p.per_word())),
-                add(".scale", DType::F16, k / u64::from(p.group)),
-            ],
-        }
+    fn weight(&mut self, name: &str, o: u64, k: u64) -> ValueId {
+        let dtype = self.weights.packing.map_or(DType::BF16, DType::Packed);
+        self.b.weight(name, typed(dtype, &format!("{o},{k}"))).unwrap()
     }
 
     fn linear(&mut self, name: &str, x: ValueId, k: u64, o: u64, dtype: Option<DType>) -> ValueId {
-        let mut inputs = vec![x];
-        inputs.extend(self.weight(&format!("{name}.w"), o, k));
+        let mut inputs = vec![x, self.weight(&format!("{name}.w"), o, k)];
         if self.weights.bias {
             inputs.push(self.b.weight(format!("{name}.b"), typed(DType::F16, &o.to_string())).unwrap());
         }
-        let linear = Linear { dtype };
-        match self.weights.packing {
-            None => self.b.node(name, linear, &inputs),
-            Some(p) => self.b.node(name, QuantizedLinear::of(p, &linear), &inputs),
-        }
-        .unwrap()
+        self.b.node(name, Linear { dtype }, &inputs).unwrap()
     }
 
     fn gated(&mut self, name: &str, x: ValueId) -> ValueId {
-        let mut inputs = vec![x];
-        inputs.extend(self.weight(&format!("{name}.gate"), MIDDLE, HIDDEN));
-        inputs.extend(self.weight(&format!("{name}.up"), MIDDLE, HIDDEN));
-        match self.weights.packing {
-            None => self.b.node(name, GatedLinear {}, &inputs),
-            Some(p) => self.b.node(name, QuantizedGatedLinear::of(p), &inputs),
-        }
-        .unwrap()
+        let gate = self.weight(&format!("{name}.gate"), MIDDLE, HIDDEN);
+        let up = self.weight(&format!("{name}.up"), MIDDLE, HIDDEN);
+        self.b.node(name, GatedLinear {}, &[x, gate, up]).unwrap()
     }
 
     fn add_norm(&mut self, name: &str, a: ValueId, b: ValueId, dtype: DType) -> (ValueId, ValueId) {
@@ -122,28 +103,24 @@ fn llama(act: DType, weights: Weights) -> Graph {
 fn contents(graph: &Graph) -> HashMap<String, Tensor> {
     let mut all = common::weights(graph);
     let mut state = 7u32;
-    let floats = graph.to_text().contains("\"float\":true");
     for (_, value) in graph.weights() {
+        let DType::Packed(packing) = value.ty.dtype else { continue };
         let shape = value.ty.sizes(&Symbols::new()).unwrap();
-        let count: usize = shape.iter().product();
-        if value.ty.dtype == DType::U32 {
-            let words = (0..count).flat_map(|_| {
-                state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-                (state ^ state >> 13).to_le_bytes()
-            });
-            let bytes = Bytes::new(words.collect::<Vec<u8>>());
-            all.insert(value.name.clone(), Tensor::new(DType::U32, shape, bytes).unwrap());
-        } else if value.name.ends_with(".scale") {
-            let q8 =
-                graph.weights().any(|(_, w)| w.name == "0.o.w.q" && w.ty.shape[1].as_const() == Some(48));
-            let size = match (floats, q8) {
-                (true, _) => 0.07,
-                (false, true) => 4e-4,
-                (false, false) => 6e-3,
-            };
-            let values: Vec<f64> = (0..count).map(|i| (1.0 + (i % 7) as f64) * size).collect();
-            all.insert(value.name.clone(), Tensor::from_f64(DType::F16, shape, &values).unwrap());
-        }
+        let sections = packing.sections(&shape).unwrap();
+        let words = (0..sections[0].len / 4).flat_map(|_| {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state ^ state >> 13).to_le_bytes()
+        });
+        let words: Vec<u8> = words.collect();
+        let size = match packing.code {
+            Code::E4m3 => 0.07,
+            Code::Int8 => 4e-4,
+            _ => 6e-3,
+        };
+        let scales: Vec<f64> = (0..sections[1].len / 2).map(|i| (1.0 + (i % 7) as f64) * size).collect();
+        let scales = Tensor::from_f64(DType::F16, vec![scales.len()], &scales).unwrap();
+        let tensor = Tensor::packed(packing, shape, &[&words, scales.bytes()]).unwrap();
+        all.insert(value.name.clone(), tensor);
     }
     all
 }

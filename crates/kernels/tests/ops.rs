@@ -6,8 +6,9 @@ mod common;
 use common::{devices, emulator, run_call, run_plan};
 use std::collections::BTreeSet;
 use tapml_device::{AdapterKind, Device, DeviceInfo};
+use tapml_graph::Packing;
 use tapml_graph::fusion::FUSIONS;
-use tapml_graph::op::{Fill, Linear, OPS, OpInfo, Packing, QuantizedLinear, Sample};
+use tapml_graph::op::{Fill, Linear, OPS, OpInfo, Sample};
 use tapml_graph::{DType, Op, Symbols, Tensor};
 use tapml_kernels::{
     KernelCache, NodePlan, Overrides, Phase, SETTINGS, plan_node, plan_settings, plan_variants,
@@ -127,8 +128,7 @@ fn samples_agree_with_the_oracle_and_nothing_is_found() {
 }
 
 /// Operators with kernels for matrix units.
-const ON_MATRICES: [&str; 5] =
-    ["linear", "gated_linear", "quantized_linear", "quantized_gated_linear", "attention"];
+const ON_MATRICES: [&str; 3] = ["linear", "gated_linear", "attention"];
 
 /// Products of steps that are loaded ahead, and with as many columns as are worth large tiles, beside the operators' own
 /// samples.
@@ -141,11 +141,8 @@ fn long_products() -> Vec<Sample> {
         sample(name, wide.clone().into(), n, k).input(DType::F16, &format!("{o},{k}"), Fill::Normal(0.1))
     };
     let packed = |name, bits, n| {
-        let packing = Packing::integers(bits, 32, false);
-        let words = format!("3100,{}", 256 / packing.per_word());
-        sample(name, QuantizedLinear::of(packing, &wide).into(), n, 256)
-            .input(DType::U32, &words, Fill::Below(u32::MAX))
-            .input(DType::F16, "3100,8", Fill::Around(0.01, 0.003))
+        let packing = DType::Packed(Packing::integers(bits, 32, false));
+        sample(name, wide.clone().into(), n, 256).input(packing, "3100,256", Fill::Codes)
     };
     vec![
         plain("steps ahead", 20, [72, 384]),
@@ -250,18 +247,7 @@ fn every_setting_agrees_with_the_oracle() {
 }
 
 /// Operators whose weights may be bound in parts.
-const SPLIT: [&str; 10] = [
-    "linear",
-    "gated_linear",
-    "embedding",
-    "expert_linear",
-    "expert_gated_linear",
-    "quantized_linear",
-    "quantized_gated_linear",
-    "quantized_embedding",
-    "quantized_expert_linear",
-    "quantized_expert_gated_linear",
-];
+const SPLIT: [&str; 5] = ["linear", "gated_linear", "embedding", "expert_linear", "expert_gated_linear"];
 
 #[test]
 fn weights_in_parts_give_the_same_bits() {

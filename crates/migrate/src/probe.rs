@@ -90,7 +90,7 @@ fn way(op: &Op) -> Option<(Way, usize)> {
         Op::Softcap(_) | Op::Tanh(_) | Op::Gelu(_) | Op::Silu(_) | Op::Sigmoid(_) | Op::Softplus(_) => {
             Some((Way::Swept, 0))
         }
-        Op::GatedLinear(_) | Op::QuantizedGatedLinear(_) => Some((Way::Scaled, 0)),
+        Op::GatedLinear(_) => Some((Way::Scaled, 0)),
         Op::Attention(attention) => attention.softcap.map(|_| (Way::Scaled, 0)),
         Op::Fused(fused) => Some((Way::Scaled, reaching(fused.body())?)),
         _ => None,

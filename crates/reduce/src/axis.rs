@@ -220,7 +220,7 @@ impl<'a> Constants<'a> {
         axes
     }
 
-    /// Lengths that an axis could have, longest first: sizes, attributes, quotients of two, and halves.
+    /// Lengths that an axis could have, longest first: sizes, attributes, quotients of two, halves, and groups of packed rows.
     fn lengths(&self) -> Vec<usize> {
         let values: Vec<usize> = self.members.iter().map(|m| m.value).collect();
         let mut lengths = values.clone();
@@ -228,6 +228,11 @@ impl<'a> Constants<'a> {
             let divisors = values.iter().copied().chain([2]);
             lengths.extend(divisors.filter(|&b| a.is_multiple_of(b)).map(|b| a / b));
         }
+        // Of a packed row whole groups go.
+        lengths.extend(self.specimen.call.input_types.iter().filter_map(|ty| {
+            let group = ty.dtype.packing()?.group as usize;
+            Some(ty.shape.last()?.as_const()? as usize / group)
+        }));
         lengths.retain(|&l| l > 1);
         lengths.sort_unstable_by(|a, b| b.cmp(a));
         lengths.dedup();
@@ -299,7 +304,15 @@ impl<'a> Constants<'a> {
                 unique.push(o)
             }
         });
-        unique.into_iter().map(|outer| self.axis(len, set, outer, outer == largest, &outputs)).collect()
+        let axes = unique.into_iter().map(|outer| self.axis(len, set, outer, outer == largest, &outputs));
+        axes.filter(|axis| axis.inputs.iter().all(|place| self.keeps_groups(place))).collect()
+    }
+
+    /// Whether each index has whole groups, if the axis runs along the rows of a packed weight.
+    fn keeps_groups(&self, place: &Place) -> bool {
+        let ty = &self.specimen.call.input_types[place.tensor];
+        let along = place.dim + 1 == ty.shape.len();
+        ty.dtype.packing().is_none_or(|packing| !along || place.inner.is_multiple_of(packing.group as usize))
     }
 
     fn axis(&self, len: usize, set: &[usize], outer: usize, innermost: bool, outputs: &[TensorType]) -> Axis {

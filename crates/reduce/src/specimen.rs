@@ -2,7 +2,7 @@
 
 use crate::axis::{Axis, Place};
 use tapml_exec::Call;
-use tapml_graph::{Bytes, DType, Dim, Error, Op, Result, Tensor};
+use tapml_graph::{Bytes, DType, Dim, Error, Op, Packing, Result, Tensor};
 
 /// A node call and which of its inputs are weights. Inputs that were cut have lost their weight's name, because they no
 /// longer have its bytes; an oracle disturbs them as little as before.
@@ -74,20 +74,66 @@ fn positions(place: &Place, len: usize, size: usize, kept: &[usize]) -> Vec<usiz
 
 /// The tensor with only these positions along one of its dimensions.
 fn take(tensor: &Tensor, dim: usize, positions: &[usize]) -> Result<Tensor> {
-    let shape = tensor.shape();
-    let row = shape[dim + 1..].iter().product::<usize>() * tensor.dtype().size();
+    let mut shape = tensor.shape().to_vec();
+    shape[dim] = positions.len();
+    if let DType::Packed(packing) = tensor.dtype() {
+        return take_packed(tensor, packing, shape, dim, positions);
+    }
+    let row = tensor.shape()[dim + 1..].iter().product::<usize>() * tensor.dtype().size();
+    let bytes = taken(tensor.bytes(), tensor.shape(), dim, row, positions);
+    Tensor::new(tensor.dtype(), shape, Bytes::new(bytes))
+}
+
+/// As [`take`] section by section. Of a row whole groups remain; fails on anything else.
+fn take_packed(
+    tensor: &Tensor,
+    packing: Packing,
+    shape: Vec<usize>,
+    dim: usize,
+    positions: &[usize],
+) -> Result<Tensor> {
+    let last = dim + 1 == shape.len();
+    let group = packing.group as usize;
+    let whole = positions.chunks(group).all(|g| {
+        g.len() == group && g[0].is_multiple_of(group) && g.windows(2).all(|two| two[1] == two[0] + 1)
+    });
+    if last && !whole {
+        return Err(Error::unsupported(format!("parts of groups of {group} of a packed row")));
+    }
+    let groups: Vec<usize> = positions.iter().step_by(group).map(|at| at / group).collect();
+    let sections = packing.sections(tensor.shape())?;
+    let mut parts = Vec::with_capacity(sections.len());
+    for (section, bytes) in sections.iter().zip(tensor.sections()?) {
+        let row = section.columns * section.dtype.size();
+        let mut sizes = tensor.shape().to_vec();
+        parts.push(match last {
+            true => {
+                sizes[dim] /= group;
+                let of_group = row / sizes[dim].max(1);
+                taken(&bytes, &sizes, dim, of_group, &groups)
+            }
+            false => {
+                let inner = sizes[dim + 1..sizes.len() - 1].iter().product::<usize>();
+                taken(&bytes, &sizes, dim, inner * row, positions)
+            }
+        });
+    }
+    let parts: Vec<&[u8]> = parts.iter().map(Vec::as_slice).collect();
+    Tensor::packed(packing, shape, &parts)
+}
+
+/// The bytes of these positions along a dimension, each of which has `row` bytes in every place of the dimensions before.
+fn taken(bytes: &[u8], shape: &[usize], dim: usize, row: usize, positions: &[usize]) -> Vec<u8> {
     let block = shape[dim] * row;
     let outer = shape[..dim].iter().product::<usize>();
-    let mut bytes = Vec::with_capacity(outer * positions.len() * row);
+    let mut taken = Vec::with_capacity(outer * positions.len() * row);
     for o in 0..outer {
         for &at in positions {
             let start = o * block + at * row;
-            bytes.extend_from_slice(&tensor.bytes()[start..start + row]);
+            taken.extend_from_slice(&bytes[start..start + row]);
         }
     }
-    let mut shape = shape.to_vec();
-    shape[dim] = positions.len();
-    Tensor::new(tensor.dtype(), shape, Bytes::new(bytes))
+    taken
 }
 
 /// Indices into an axis of `len` after only `kept` remained of it: each to where its row is now, or to the next row that

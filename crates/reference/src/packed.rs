@@ -12,8 +12,8 @@ use few::Few;
 use rayon::prelude::*;
 use std::borrow::Cow;
 use std::ops::Range;
-use tapml_graph::op::float8;
-use tapml_graph::{Error, Result};
+use tapml_graph::packing::{Code, float8};
+use tapml_graph::{Error, Packing, Result, Tensor};
 
 /// Rows that lie side by side: word `i` of each, then word `i + 1` of each.
 const BLOCK: usize = 16;
@@ -60,6 +60,35 @@ pub struct PackedRows {
 }
 
 impl PackedRows {
+    /// Whether rows that are packed so are multiplied as they are.
+    pub fn serves(packing: Packing) -> bool {
+        matches!(packing.code, Code::Int4 | Code::Int8 | Code::E4m3)
+    }
+
+    /// The rows of a packed matrix, or of each of a stack of them. Fails on any other tensor.
+    pub fn of(tensor: &Tensor) -> Result<Vec<PackedRows>> {
+        let packing = tensor.dtype().packing().filter(|packing| PackedRows::serves(*packing));
+        let packing = packing.ok_or_else(|| Error::bug(format!("rows packed as {}", tensor.dtype())))?;
+        let sections = tensor.sections()?;
+        let halves = |bytes: &[u8]| -> Vec<f32> {
+            bytes.as_chunks::<2>().0.iter().map(|&b| half::f16::from_le_bytes(b).to_f32()).collect()
+        };
+        let words: Vec<u32> = sections[0].as_chunks::<4>().0.iter().map(|&b| u32::from_le_bytes(b)).collect();
+        let (scales, zeros) = (halves(&sections[1]), sections.get(2).map(|bytes| halves(bytes)));
+        let &[.., rows, k] = tensor.shape() else { return Err(Error::bug("packed rows of rank 1")) };
+        let (bits, group, float) =
+            (packing.bits() as usize, packing.group as usize, packing.code == Code::E4m3);
+        let (each, groups) = ((rows * k * bits / 32).max(1), (rows * (k / group)).max(1));
+        let matrix = |(i, q): (usize, &[u32])| {
+            let part = |of: &'_ [f32]| of.get(i * groups..(i + 1) * groups).map(<[f32]>::to_vec);
+            let missing = || Error::bug("fewer scales than rows");
+            let scale = part(&scales).ok_or_else(missing)?;
+            let zero = zeros.as_deref().map(|zeros| part(zeros).ok_or_else(missing)).transpose()?;
+            PackedRows::new(Quantized { q, scale: &scale, zero: zero.as_deref(), k, bits, group, float })
+        };
+        words.chunks_exact(each).enumerate().map(matrix).collect()
+    }
+
     /// Takes rows over into the order of vectors. Fails if the sizes contradict each other.
     pub fn new(from: Quantized) -> Result<PackedRows> {
         let Quantized { q, scale, zero, k, bits, group, float } = from;
@@ -238,7 +267,6 @@ fn side_by_side<T: Copy + Default + Send + Sync>(rows: &[T], width: usize) -> Ve
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapml_graph::op::Packing;
 
     /// Numbers that look random: a multiplicative generator's high bits.
     fn words(count: usize) -> Vec<u32> {
@@ -260,8 +288,8 @@ mod tests {
     }
 
     fn expect_close_as(rows: usize, k: usize, packing: Packing, n: usize) {
-        let Packing { zeros: shifted, float, .. } = packing;
-        let (bits, group) = (packing.bits as usize, packing.group as usize);
+        let (shifted, float) = (packing.zeros, packing.code == Code::E4m3);
+        let (bits, group) = (packing.bits() as usize, packing.group as usize);
         let q = words(rows * k * bits / 32);
         let scale: Vec<f32> = words(rows * k / group).iter().map(|&w| unit(w)).collect();
         let middle = packing.middle() as f32;
@@ -278,7 +306,8 @@ mod tests {
                     let word = q[(o * k + e) * bits / 32];
                     let value = word >> (e * bits % 32) & (u32::MAX >> (32 - bits));
                     let at = o * (k / group) + e / group;
-                    let value = f64::from(packing.element(value) - zero.map_or(middle, |z| z[at]));
+                    let value =
+                        f64::from((packing.code.info().element)(value) - zero.map_or(middle, |z| z[at]));
                     let term = value * f64::from(scale[at]) * f64::from(x[i * k + e]);
                     (sum, size) = (sum + term, size + term.abs());
                 }

@@ -5,7 +5,7 @@ use rayon::prelude::*;
 use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
-use tapml_graph::{Bytes, DType, Error, ErrorKind, Result, Tensor, TensorType};
+use tapml_graph::{Bytes, DType, Error, ErrorKind, Packing, Result, Tensor, TensorType};
 
 /// A row-major array of `T`. Cloning is cheap: the elements are shared.
 #[derive(Clone)]
@@ -144,7 +144,7 @@ pub enum Value<T> {
 }
 
 impl<T: Real> Value<T> {
-    /// Values of a tensor of floats (widened exactly; `f64` in `f32` is rounded) or of `u32`. Shares the tensor's
+    /// Values of a tensor of floats (widened exactly; `f64` in `f32` is rounded), of a packed one, or of `u32`. Shares the tensor's
     /// bytes where they already have the right type. Fails on any other dtype.
     pub fn from_tensor(tensor: &Tensor) -> Result<Value<T>> {
         let shape = tensor.shape().to_vec();
@@ -153,6 +153,7 @@ impl<T: Real> Value<T> {
                 Some(shared) => Ok(Value::Uint(shared)),
                 None => Ok(Value::Uint(Array::new(shape, tensor.to_u32()?)?)),
             },
+            DType::Packed(packing) => Ok(Value::Float(Array::new(shape, unpack(packing, tensor)?)?)),
             dtype if dtype.is_float() => match Array::stored(tensor, T::DTYPE) {
                 Some(shared) => Ok(Value::Float(shared)),
                 None => Ok(Value::Float(Array::new(shape, widen(tensor)?)?)),
@@ -274,6 +275,24 @@ fn widen<T: Real>(tensor: &Tensor) -> Result<Vec<T>> {
     match values.len() < 2 * CONVERTED {
         true => values.chunks_mut(CONVERTED).enumerate().for_each(part),
         false => values.par_chunks_mut(CONVERTED).enumerate().for_each(part),
+    }
+    Ok(values)
+}
+
+/// The numbers that a packed tensor stands for, by all threads if there are many.
+fn unpack<T: Real>(packing: Packing, tensor: &Tensor) -> Result<Vec<T>> {
+    let group = (packing.group as usize).max(1);
+    let each = (CONVERTED / group).max(1) * group;
+    let mut values = vec![T::ZERO; tensor.len()];
+    let part = |(i, into): (usize, &mut [T])| -> Result<()> {
+        let mut numbers = vec![0.0f32; into.len()];
+        packing.unpack(tensor.shape(), tensor.bytes(), i * each / group, &mut numbers)?;
+        into.iter_mut().zip(&numbers).for_each(|(to, &x)| *to = T::from_f64(f64::from(x)));
+        Ok(())
+    };
+    match values.len() < 2 * CONVERTED {
+        true => values.chunks_mut(each).enumerate().try_for_each(part)?,
+        false => values.par_chunks_mut(each).enumerate().try_for_each(part)?,
     }
     Ok(values)
 }

@@ -101,9 +101,11 @@ pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
             .with_hint("name the checkpoint with --model, or carve with --self-contained")
     })?;
     let model = checkpoint.model();
-    let lacks = suite.graph().weights().any(|(_, weight)| model.weight_type(&weight.name).is_none());
-    // A suite of a quantised model names words and scales, which follow from the checkpoint's weights.
-    let derived = if lacks { derive(model, suite.graph().clone()).ok() } else { None };
+    // The packed weights of a suite of a quantised model follow from the checkpoint's weights.
+    let numbers = |name: &str| model.weight_type(name).is_some_and(|ty| ty.dtype.is_float());
+    let mut weights = suite.graph().weights();
+    let quantised = weights.any(|(_, weight)| weight.ty.dtype.packing().is_some() && numbers(&weight.name));
+    let derived = if quantised { derive(model, suite.graph().clone()).ok() } else { None };
     suite.model(Some(derived.as_ref().unwrap_or(model)))
 }
 

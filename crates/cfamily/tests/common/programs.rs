@@ -30,27 +30,11 @@ impl Text {
         let _ = writeln!(self.text, "{}", line.replace("ACT", self.act));
     }
 
-    /// The arguments that a weight takes.
+    /// The argument that a weight is.
     fn weight(&mut self, name: &str, o: u32, k: u32) -> String {
-        match self.weights.bits {
-            None => {
-                self.line(&format!("weight {name}: bf16[{o},{k}]"));
-                name.to_string()
-            }
-            Some(bits) => {
-                self.line(&format!("weight {name}.q: u32[{o},{}]", k * bits / 32));
-                self.line(&format!("weight {name}.scale: f16[{o},{}]", k / 32));
-                format!("{name}.q, {name}.scale")
-            }
-        }
-    }
-
-    /// Operator and attributes of a product.
-    fn product(&self, plain: &str) -> (String, String) {
-        match self.weights.bits {
-            None => (plain.to_string(), String::new()),
-            Some(bits) => (format!("quantized_{plain}"), format!(" {{\"bits\":{bits},\"group\":32}}")),
-        }
+        let dtype = self.weights.bits.map_or("bf16".to_string(), |bits| format!("int{bits}g32"));
+        self.line(&format!("weight {name}: {dtype}[{o},{k}]"));
+        name.to_string()
     }
 
     fn linear(&mut self, name: &str, x: &str, [k, o]: [u32; 2]) {
@@ -59,15 +43,13 @@ impl Text {
             self.line(&format!("weight {name}.b: f16[{o}]"));
             arguments += &format!(", {name}.b");
         }
-        let (op, attributes) = self.product("linear");
-        self.line(&format!("{name}: ACT[n,{o}] = {op}({arguments}){attributes}"));
+        self.line(&format!("{name}: ACT[n,{o}] = linear({arguments})"));
     }
 
     fn gated(&mut self, name: &str, x: &str) {
         let gate = self.weight(&format!("{name}.gate"), NARROW, HIDDEN);
         let up = self.weight(&format!("{name}.up"), NARROW, HIDDEN);
-        let (op, attributes) = self.product("gated_linear");
-        self.line(&format!("{name}: ACT[n,{NARROW}] = {op}({x}, {gate}, {up}){attributes}"));
+        self.line(&format!("{name}: ACT[n,{NARROW}] = gated_linear({x}, {gate}, {up})"));
     }
 
     fn add_norm(&mut self, name: &str, a: &str, b: &str) {
@@ -111,16 +93,9 @@ fn llama(act: &'static str, weights: Weights) -> Graph {
 fn sparse(act: &'static str, packed: bool) -> Graph {
     let mut t = Text { text: "graph sparse\n".into(), act, weights: Weights { bits: None, bias: false } };
     let weight = |t: &mut Text, name: &str, rows: &str, k: u32| {
-        if !packed {
-            t.line(&format!("weight {name}: f16[{rows},{k}]"));
-            return name.to_string();
-        }
-        t.line(&format!("weight {name}.q: u32[{rows},{}]", k / 8));
-        t.line(&format!("weight {name}.scale: f16[{rows},{}]", k / 32));
-        format!("{name}.q, {name}.scale")
+        t.line(&format!("weight {name}: {}[{rows},{k}]", if packed { "int4g32" } else { "f16" }));
+        name.to_string()
     };
-    let (quantized, attributes) =
-        if packed { ("quantized_", " {\"bits\":4,\"group\":32}") } else { ("", "") };
     t.line("input x: ACT[n,256]");
     t.line("weight norm.w: f16[256]");
     t.line("y: ACT[n,256] = rms_norm(x, norm.w) {\"eps\":0.00001}");
@@ -130,14 +105,14 @@ fn sparse(act: &'static str, packed: bool) -> Graph {
     }
     t.line("chosen: u32[n,2], weights: ACT[n,2] = route(router) {\"k\":2,\"scores\":\"softmax\",\"normalize\":true} as route");
     let [gate, up] = ["e.gate", "e.up"].map(|name| weight(&mut t, name, "10,128", 256));
-    t.line(&format!("e: ACT[n,256] = {quantized}expert_gated_linear(y, {gate}, {up}, chosen){attributes}"));
+    t.line(&format!("e: ACT[n,256] = expert_gated_linear(y, {gate}, {up}, chosen)"));
     let down = weight(&mut t, "e.down", "10,256", 128);
-    t.line(&format!("e.y: ACT[n,512] = {quantized}expert_linear(e, {down}, chosen){attributes}"));
+    t.line(&format!("e.y: ACT[n,512] = expert_linear(e, {down}, chosen)"));
     t.line("c: ACT[n,256] = combine(e.y, weights) {\"k\":2}");
     let [gate, up] = ["d.gate", "d.up"].map(|name| weight(&mut t, name, "256", 256));
-    t.line(&format!("d: ACT[n,256] = {quantized}gated_linear(y, {gate}, {up}){attributes}"));
+    t.line(&format!("d: ACT[n,256] = gated_linear(y, {gate}, {up})"));
     let down = weight(&mut t, "d.down", "256", 256);
-    t.line(&format!("d.y: ACT[n,256] = {quantized}linear(d, {down}){attributes}"));
+    t.line(&format!("d.y: ACT[n,256] = linear(d, {down})"));
     t.line("share: ACT[n,1] = sigmoid(gate)");
     t.line("d.s: ACT[n,256] = mul(d.y, share)");
     t.line("a: ACT[n,256] = add(c, d.s)");

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tapml::graph::{DType, Model};
-use tapml::import::quantize::Scheme;
+use tapml::import::quantize::{FORMS_HELP, Scheme};
 use tapml::import::{Checkpoint, Rows};
 use tapml::jobs;
 use tapml::kernels::Overrides;
@@ -33,8 +33,8 @@ pub struct GraphArgs {
     /// Keep the checkpoint's operators one by one instead of fusing neighbours
     #[arg(long)]
     pub no_fuse: bool,
-    /// Quantise the weights: q4, q4a, q8 or fp8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
-    #[arg(long, value_name = "SCHEME")]
+    /// How weights are quantised, if they are.
+    #[arg(long, value_name = "SCHEME", help = format!("Quantise the weights: {FORMS_HELP}"))]
     pub quantize: Option<Scheme>,
 }
 

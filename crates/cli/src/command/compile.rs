@@ -10,7 +10,7 @@ use std::time::Instant;
 use tapml::device::Limits;
 use tapml::dry_run::{DryRun, Lengths, ModelPlan, Target, TargetPlan, read_list};
 use tapml::graph::DType;
-use tapml::import::quantize::Scheme;
+use tapml::import::quantize::{FORMS_HELP, Scheme};
 
 mod page;
 
@@ -44,8 +44,7 @@ pub struct CompileCommand {
     /// Gigabytes of memory of each target, instead of those assumed
     #[arg(long, value_name = "GB", value_parser = gigabytes)]
     memory: Option<u64>,
-    /// Plan with quantised weights too: q4, q4a, q8 or fp8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
-    #[arg(long, value_name = "SCHEME")]
+    #[arg(long, value_name = "SCHEME", help = format!("Plan with quantised weights too: {FORMS_HELP}"))]
     quantize: Option<Scheme>,
     /// Write the matrix as a page in Markdown, too
     #[arg(long, value_name = "FILE")]

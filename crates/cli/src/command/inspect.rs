@@ -8,7 +8,6 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use tapml::graph::Summary;
-use tapml::import::quantize::parameters;
 
 mod lowered;
 
@@ -72,7 +71,7 @@ impl InspectCommand {
             model_type: checkpoint.model_type().to_string(),
             vocab: checkpoint.vocab(),
             context: checkpoint.context(),
-            summary: Summary { parameters: parameters(model.graph()), ..model.graph().summary()? },
+            summary: model.graph().summary()?,
             unused_tensors: checkpoint.unused_tensors().to_vec(),
         };
         self.json.say(&render(&report))?;

@@ -7,7 +7,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use std::time::Instant;
-use tapml::import::quantize::{Scheme, write};
+use tapml::import::quantize::{FORMS_HELP, Scheme, write};
 
 /// Write a checkpoint with its weights quantised; every command opens it as it is.
 #[derive(Args)]
@@ -15,8 +15,7 @@ use tapml::import::quantize::{Scheme, write};
 pub struct QuantizeCommand {
     /// Folder in Hugging Face layout
     model: PathBuf,
-    /// q4, q4a, q8 or fp8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)
-    #[arg(long, value_name = "SCHEME", default_value = "q4")]
+    #[arg(long, value_name = "SCHEME", default_value = "q4", help = FORMS_HELP)]
     scheme: Scheme,
     /// The folder to write, which holds no model yet
     #[arg(long, short, value_name = "DIR")]

@@ -1,9 +1,8 @@
-//! Nodes whose weights are quantised, computed from the packed bytes: the numbers of a whole weight are never in memory.
-//! What they compute is what their definitions do, `dequantize` and a plain operator behind it.
+//! Nodes whose weights are packed, computed from the packed bytes: the numbers of a whole weight are never in memory.
 
 use super::weights::Weights;
 use std::sync::Arc;
-use tapml_graph::op::{Packing, Silu};
+use tapml_graph::op::Silu;
 use tapml_graph::{Error, Graph, Model, Node, Op, Origin, Result, Symbols, ValueId};
 use tapml_reference::{PackedRows, Value, eval};
 
@@ -26,27 +25,31 @@ enum Kind {
 pub(super) type Stack = Vec<PackedRows>;
 
 impl Quantized {
-    /// The node with its weights packed; `None` if it is of another kind, or if its weights are no weights of the model.
+    /// The node with its weights in the order of vectors; `None` if it is of another kind, if they are packed in a way that
+    /// is unpacked as a whole, or if they are no weights of the model.
     pub fn of(node: &Node, model: &Model, shared: &Weights) -> Result<Option<Quantized>> {
         let graph = model.graph();
-        let Some((packing, count)) = weights_of(&node.op) else { return Ok(None) };
-        let parts = packing.parts();
-        let packed = node.inputs.get(1..1 + count * parts);
-        let packed = packed.ok_or_else(|| Error::bug("a quantised weight has too few parts"))?;
-        if !packed.iter().all(|&id| matches!(graph.value(id).origin, Origin::Weight)) {
+        let weights = node.op.packed_inputs();
+        let Some(packed) = node.inputs.get(weights.clone()).filter(|packed| !packed.is_empty()) else {
+            return Ok(None);
+        };
+        let served = |&id: &ValueId| {
+            let value = graph.value(id);
+            value.origin == Origin::Weight && value.ty.dtype.packing().is_some_and(PackedRows::serves)
+        };
+        if !packed.iter().all(served) {
             return Ok(None);
         }
-        let stacks =
-            packed.chunks_exact(parts).map(|parts| shared.packed(packing, model, &names(graph, parts)));
+        let stacks = packed.iter().map(|&id| shared.packed(model, &graph.value(id).name));
         let stacks: Vec<Arc<Stack>> = stacks.collect::<Result<_>>()?;
-        let mut inputs = vec![node.inputs[0]];
-        inputs.extend_from_slice(&node.inputs[1 + count * parts..]);
+        let mut inputs = node.inputs[..weights.start].to_vec();
+        inputs.extend_from_slice(&node.inputs[weights.end..]);
         let kind = match (&node.op, stacks.as_slice()) {
-            (Op::QuantizedEmbedding(_), [table]) => Kind::Table(table.clone()),
-            (Op::QuantizedLinear(_), [w]) => Kind::Linear(w.clone()),
-            (Op::QuantizedGatedLinear(_), [gate, up]) => Kind::Gated([gate.clone(), up.clone()]),
-            (Op::QuantizedExpertLinear(_), [w]) => Kind::Experts(w.clone()),
-            (Op::QuantizedExpertGatedLinear(_), [gate, up]) => Kind::GatedExperts([gate.clone(), up.clone()]),
+            (Op::Embedding(_), [table]) => Kind::Table(table.clone()),
+            (Op::Linear(_), [w]) => Kind::Linear(w.clone()),
+            (Op::GatedLinear(_), [gate, up]) => Kind::Gated([gate.clone(), up.clone()]),
+            (Op::ExpertLinear(_), [w]) => Kind::Experts(w.clone()),
+            (Op::ExpertGatedLinear(_), [gate, up]) => Kind::GatedExperts([gate.clone(), up.clone()]),
             _ => return Ok(None),
         };
         Ok(Some(Quantized { kind, inputs }))
@@ -70,22 +73,6 @@ impl Quantized {
             }
         }
     }
-}
-
-/// How the weights of a quantised operator are packed, and how many there are, behind the first input.
-fn weights_of(op: &Op) -> Option<(Packing, usize)> {
-    match op {
-        Op::QuantizedEmbedding(op) => Some((op.packing(), 1)),
-        Op::QuantizedLinear(op) => Some((op.packing(), 1)),
-        Op::QuantizedGatedLinear(op) => Some((op.packing(), 2)),
-        Op::QuantizedExpertLinear(op) => Some((op.packing(), 1)),
-        Op::QuantizedExpertGatedLinear(op) => Some((op.packing(), 2)),
-        _ => None,
-    }
-}
-
-fn names<'g>(graph: &'g Graph, parts: &[ValueId]) -> Vec<&'g str> {
-    parts.iter().map(|&id| graph.value(id).name.as_str()).collect()
 }
 
 fn one(stack: &Stack) -> Result<&PackedRows> {
@@ -218,10 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn packed_nodes_compute_what_their_definitions_do() {
+    fn packed_nodes_compute_what_the_reference_does() {
         let (mut cases, mut platform) = (0, CpuPlatform::new());
-        for info in OPS.iter().filter(|info| info.name.starts_with("quantized_")) {
-            for sample in (info.samples)() {
+        for info in OPS {
+            let packed = |sample: &Sample| sample.types().iter().any(|ty| ty.dtype.packing().is_some());
+            for sample in (info.samples)().into_iter().filter(packed) {
                 let tensors = sample.tensors(7).unwrap();
                 let (model, inputs) = model(&sample, &tensors);
                 let mut loaded = platform.load(&model, &sample.symbols).unwrap();
@@ -243,8 +231,9 @@ mod tests {
 
     #[test]
     fn weights_are_packed_once_for_all_graphs_that_name_them() {
-        let info = OPS.iter().find(|info| info.name == "quantized_linear").unwrap();
-        let sample = (info.samples)().remove(0);
+        let info = OPS.iter().find(|info| info.name == "linear").unwrap();
+        let packed = |sample: &Sample| sample.types()[1].dtype.packing().is_some();
+        let sample = (info.samples)().into_iter().find(packed).unwrap();
         let (model, _) = model(&sample, &sample.tensors(1).unwrap());
         let shared = super::Weights::default();
         let packed = |model: &Model| {

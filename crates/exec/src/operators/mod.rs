@@ -194,7 +194,7 @@ struct Names<'a>(&'a [DType]);
 
 impl fmt::Display for Names<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<&str> = self.0.iter().map(|dtype| dtype.name()).collect();
+        let names: Vec<_> = self.0.iter().map(|dtype| dtype.name()).collect();
         f.write_str(&names.join(", "))
     }
 }

@@ -47,9 +47,9 @@ pub fn layer<'g>(uses: &Uses<'g>, norm: &Norm) -> Option<Layer<'g>> {
     };
     let router = find(&|node| leads(node, |op| matches!(op, Op::Route(_))))?;
     let gate = find(&|node| leads(node, |op| matches!(op, Op::Sigmoid(_))))?;
-    let gated = |op: &Op| matches!(op, Op::ExpertGatedLinear(_) | Op::QuantizedExpertGatedLinear(_));
+    let gated = |op: &Op| matches!(op, Op::ExpertGatedLinear(_));
     let experts = find(&|node| gated(&node.op))?;
-    let dense = |op: &Op| matches!(op, Op::GatedLinear(_) | Op::QuantizedGatedLinear(_));
+    let dense = |op: &Op| matches!(op, Op::GatedLinear(_));
     find(&|node| uses.is_product(node) && dense(&node.op))?;
     let (route, sigmoid) = (uses.only_user(router.1.outputs[0])?, uses.only_user(gate.1.outputs[0])?);
     experts.1.inputs.contains(&route.1.outputs[0]).then_some(Layer { router, route, gate, sigmoid })
@@ -59,7 +59,7 @@ pub fn layer<'g>(uses: &Uses<'g>, norm: &Norm) -> Option<Layer<'g>> {
 pub fn sum<'g>(uses: &Uses<'g>, combine: Found<'g>) -> Option<Sum<'g>> {
     let Op::Combine(_) = combine.1.op else { return None };
     let experts = super::maker(uses.graph, *combine.1.inputs.first()?)?;
-    let of_experts = matches!(experts.1.op, Op::ExpertLinear(_) | Op::QuantizedExpertLinear(_));
+    let of_experts = matches!(experts.1.op, Op::ExpertLinear(_));
     let sum = uses.only_user(combine.1.outputs[0]).filter(|(_, node)| uses.is_whole_add(node))?;
     let other = other_operand(sum.1, combine.1.outputs[0])?;
     let scaled = super::maker(uses.graph, other).filter(|_| uses.only_user(other).is_some())?;

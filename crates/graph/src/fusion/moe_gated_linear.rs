@@ -11,7 +11,7 @@ use crate::op::{ExpertGatedLinear, Fill, GatedLinear, Op, Sample};
 pub const FUSION: Fusion = Fusion { name: "moe_gated_linear", find, samples };
 
 fn find(uses: &Uses<'_>) -> Vec<Site> {
-    let gated = |op: &Op| matches!(op, Op::ExpertGatedLinear(_) | Op::QuantizedExpertGatedLinear(_));
+    let gated = |op: &Op| matches!(op, Op::ExpertGatedLinear(_));
     let experts = uses.nodes().filter(|(_, node)| gated(&node.op));
     experts.filter_map(|found| site(uses, found)).collect()
 }
@@ -25,7 +25,7 @@ fn site(uses: &Uses<'_>, (id, node): moe::Found<'_>) -> Option<Site> {
 
 fn is_dense(uses: &Uses<'_>, id: NodeId, x: ValueId) -> bool {
     let node = uses.graph.node(id);
-    let gated = matches!(node.op, Op::GatedLinear(_) | Op::QuantizedGatedLinear(_));
+    let gated = matches!(node.op, Op::GatedLinear(_));
     gated && uses.is_product(node) && uses.takes_first(node, x)
 }
 

@@ -72,16 +72,13 @@ impl<'g> Uses<'g> {
 
     /// Whether a node multiplies rows by a weight: a projection, plain or with a gate.
     pub fn is_product(&self, node: &Node) -> bool {
-        let product = matches!(
-            node.op,
-            Op::Linear(_) | Op::GatedLinear(_) | Op::QuantizedLinear(_) | Op::QuantizedGatedLinear(_)
-        );
+        let product = matches!(node.op, Op::Linear(_) | Op::GatedLinear(_));
         product && self.are_weights(&node.inputs[1..])
     }
 
     /// Whether a node is a projection by one weight.
     pub fn is_linear(&self, node: &Node) -> bool {
-        self.is_product(node) && matches!(node.op, Op::Linear(_) | Op::QuantizedLinear(_))
+        self.is_product(node) && matches!(node.op, Op::Linear(_))
     }
 
     /// Whether a node takes a value as its first input, and nowhere else.

@@ -5,7 +5,9 @@ use super::{ExpertLinear, Fill, Mul, Operator, Sample, Silu, expert_linear};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Builder, Graph, TensorType};
+use crate::packing::Packing;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// `y = silu(expert_linear(x, gate, experts)) · expert_linear(x, up, experts)` element-wise for
 /// `gate, up: [count, out, in]`, `experts: u32[n, k]` and `x` as that of [`ExpertLinear`]: output `[n, k·out]`.
@@ -46,6 +48,10 @@ impl Operator for ExpertGatedLinear {
         Some(build())
     }
 
+    fn packed_inputs(&self) -> Range<usize> {
+        1..3
+    }
+
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, [count, slots]: [u32; 2], [o, k]: [usize; 2], columns: usize, x, w| {
             Sample::new(name, ExpertGatedLinear {}, n, 0)
@@ -54,7 +60,17 @@ impl Operator for ExpertGatedLinear {
                 .input(w, &format!("{count},{o},{k}"), Fill::Normal(0.1))
                 .input(DType::U32, &format!("n,{slots}"), Fill::Below(count))
         };
-        vec![
+        let packed = |name: &str, n, [count, slots]: [u32; 2], [o, k, columns]: [u32; 3], packing: Packing, x| {
+            Sample::new(name, ExpertGatedLinear {}, n, 0)
+                .input(x, &format!("n,{columns}"), Fill::Normal(1.0))
+                .packed(packing, &format!("{count},{o}"), k)
+                .packed(packing, &format!("{count},{o}"), k)
+                .input(DType::U32, &format!("n,{slots}"), Fill::Below(count))
+        };
+        let int = |name: &str, n, chosen, sizes, [bits, group]: [u32; 2], x| {
+            packed(name, n, chosen, sizes, Packing::integers(bits, group, false), x)
+        };
+        let mut samples = vec![
             case("prefill", 17, [6, 2], [40, 64], 64, DType::F32, DType::BF16),
             case("decode", 1, [16, 4], [96, 160], 160, DType::F32, DType::BF16),
             case("a block for each slot", 11, [4, 2], [24, 32], 64, DType::F32, DType::F32),
@@ -64,7 +80,23 @@ impl Operator for ExpertGatedLinear {
             case("f16", 9, [4, 2], [32, 48], 48, DType::F16, DType::F16),
             case("f16, decode", 1, [9, 4], [136, 320], 320, DType::F16, DType::F16),
             case("f16, experts of many rows and of few", 90, [7, 3], [200, 192], 192, DType::F16, DType::F16),
-        ]
+            int("int4, prefill", 17, [6, 2], [40, 64, 64], [4, 32], DType::F32),
+            int("int4, decode", 1, [16, 4], [96, 160, 160], [4, 32], DType::F32),
+            int("int4, f16, decode", 1, [9, 4], [136, 2048, 2048], [4, 32], DType::F16),
+            int("int8, f16, decode", 1, [9, 3], [24, 384, 384], [8, 32], DType::F16),
+            int("int4, f16, experts of many rows and of few", 90, [7, 3], [200, 384, 384], [4, 32], DType::F16),
+            int("int4, f16, many rows, blocks", 70, [2, 2], [72, 256, 512], [4, 32], DType::F16),
+            int("int4, a block for each slot", 11, [6, 2], [24, 128, 256], [4, 32], DType::F32),
+            int("int8, odd outputs, many rows", 70, [2, 1], [17, 40, 40], [8, 8], DType::F32),
+            int("int4, f16", 9, [4, 2], [32, 64, 64], [4, 64], DType::F16),
+            packed("e4m3", 19, [5, 2], [40, 64, 64], Packing::floats(32), DType::F32),
+            packed("e4m3, decode, f16", 1, [4, 2], [33, 96, 96], Packing::floats(16), DType::F16),
+        ];
+        for code in Packing::of_each_code() {
+            samples.push(packed(&format!("{code}, odd rows"), 19, [5, 2], [40, 64, 64], code, DType::F32));
+            samples.push(packed(&format!("{code}, one row, f16"), 1, [4, 2], [33, 96, 96], code, DType::F16));
+        }
+        samples
     }
 
     fn row_wise(&self) -> bool {

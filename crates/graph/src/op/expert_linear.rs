@@ -6,7 +6,9 @@ use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
+use crate::packing::Packing;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// `y[i, s·out + o] = Σ_j x[i, j] · w[e, o, j] (+ b[e, o])` with `e = experts[i, s]`, for `w: [count, out, in]`,
 /// `experts: u32[n, k]`, `b: [count, out]`: output `[n, k·out]`, one block of columns for each chosen expert.
@@ -52,6 +54,10 @@ impl Operator for ExpertLinear {
         Ok(vec![y])
     }
 
+    fn packed_inputs(&self) -> Range<usize> {
+        1..2
+    }
+
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, [count, slots]: [u32; 2], [o, k]: [usize; 2], columns: usize, x, w| {
             Sample::new(name, ExpertLinear {}, n, 0)
@@ -59,10 +65,19 @@ impl Operator for ExpertLinear {
                 .input(w, &format!("{count},{o},{k}"), Fill::Normal(0.1))
                 .input(DType::U32, &format!("n,{slots}"), Fill::Below(count))
         };
-        let bias = |sample: Sample, dtype, [count, o]: [usize; 2]| {
+        let bias = |sample: Sample, dtype, [count, o]: [u32; 2]| {
             sample.input(dtype, &format!("{count},{o}"), Fill::Normal(1.0))
         };
-        vec![
+        let packed = |name: &str, n, [count, slots]: [u32; 2], [o, k, columns]: [u32; 3], packing: Packing, x| {
+            Sample::new(name, ExpertLinear {}, n, 0)
+                .input(x, &format!("n,{columns}"), Fill::Normal(1.0))
+                .packed(packing, &format!("{count},{o}"), k)
+                .input(DType::U32, &format!("n,{slots}"), Fill::Below(count))
+        };
+        let int = |name: &str, n, chosen, sizes, [bits, group]: [u32; 2], zeros, x| {
+            packed(name, n, chosen, sizes, Packing::integers(bits, group, zeros), x)
+        };
+        let mut samples = vec![
             case("shared rows", 17, [6, 2], [40, 64], 64, DType::F32, DType::F32),
             case("a block for each slot", 13, [6, 2], [24, 48], 96, DType::F32, DType::BF16),
             case("decode", 1, [16, 4], [96, 160], 160, DType::F32, DType::BF16),
@@ -78,7 +93,29 @@ impl Operator for ExpertLinear {
             case("f16, experts of many rows and of few", 90, [7, 3], [272, 192], 192, DType::F16, DType::F16),
             case("f16, many rows, blocks", 70, [2, 2], [40, 320], 2 * 320, DType::F16, DType::F16),
             bias(case("f16, decode", 1, [4, 2], [32, 48], 96, DType::F16, DType::F16), DType::F16, [4, 32]),
-        ]
+            int("int4, shared rows", 17, [6, 2], [40, 64, 64], [4, 32], false, DType::F32),
+            int("int4, a block for each slot", 13, [6, 2], [24, 128, 256], [4, 32], false, DType::F32),
+            int("int4, decode", 1, [16, 4], [96, 160, 160], [4, 32], false, DType::F32),
+            int("int4, decode, blocks", 1, [9, 4], [64, 256, 1024], [4, 32], false, DType::F32),
+            int("int4, f16, decode", 1, [9, 4], [48, 384, 384], [4, 32], false, DType::F16),
+            int("int4, f16, decode, blocks", 1, [9, 4], [272, 1408, 5632], [4, 32], false, DType::F16),
+            int("int4, f16, decode, zeros", 1, [9, 2], [32, 512, 512], [4, 128], true, DType::F16),
+            int("int8, f16, decode, blocks", 1, [9, 3], [32, 384, 1152], [8, 32], false, DType::F16),
+            int("int4, f16, experts of many rows and of few", 90, [7, 3], [272, 384, 384], [4, 32], false, DType::F16),
+            int("int4, f16, many rows, blocks", 70, [2, 2], [40, 1408, 2816], [4, 32], false, DType::F16),
+            int("int4, zeros, odd outputs", 5, [3, 2], [35, 40, 40], [4, 8], true, DType::F32),
+            int("int8, one slot, many rows", 70, [2, 1], [33, 64, 64], [8, 32], false, DType::F32),
+            bias(int("int4, zeros and bias", 10, [5, 3], [21, 128, 128], [4, 128], true, DType::F32), DType::F32, [5, 21]),
+            bias(int("int8, f16, bias", 9, [4, 2], [32, 32, 64], [8, 32], false, DType::F16), DType::BF16, [4, 32]),
+            packed("e4m3", 21, [6, 2], [24, 128, 256], Packing::floats(32), DType::F32),
+            bias(packed("e4m3, decode, f16, bias", 1, [4, 2], [35, 64, 64], Packing::floats(8), DType::F16), DType::BF16, [4, 35]),
+        ];
+        for code in Packing::of_each_code() {
+            samples.push(packed(&format!("{code}, blocks"), 21, [6, 2], [24, 128, 256], code, DType::F32));
+            let row = packed(&format!("{code}, decode, f16, a bias"), 1, [4, 2], [35, 64, 64], code, DType::F16);
+            samples.push(bias(row, DType::BF16, [4, 35]));
+        }
+        samples
     }
 
     fn row_wise(&self) -> bool {

@@ -5,7 +5,9 @@ use super::{Fill, Linear, Mul, Operator, Sample, Silu};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::{Builder, Graph, TensorType};
+use crate::packing::Packing;
 use serde::{Deserialize, Serialize};
+use std::ops::Range;
 
 /// `y = silu(x·gateᵀ) · (x·upᵀ)` element-wise for `x: [n, k]`, `gate, up: [o, k]`: output `[n, o]`.
 ///
@@ -46,6 +48,10 @@ impl Operator for GatedLinear {
         Some(build())
     }
 
+    fn packed_inputs(&self) -> Range<usize> {
+        1..3
+    }
+
     fn samples() -> Vec<Sample> {
         let case = |name: &str, n, k: usize, o: usize, x, w| {
             Sample::new(name, GatedLinear {}, n, 0)
@@ -53,7 +59,20 @@ impl Operator for GatedLinear {
                 .input(w, &format!("{o},{k}"), Fill::Normal(0.1))
                 .input(w, &format!("{o},{k}"), Fill::Normal(0.1))
         };
-        vec![
+        let packed = |name: &str, n, [k, o]: [u32; 2], packing: Packing, x| {
+            Sample::new(name, GatedLinear {}, n, 0)
+                .input(x, &format!("n,{k}"), Fill::Normal(1.0))
+                .packed(packing, &o.to_string(), k)
+                .packed(packing, &o.to_string(), k)
+        };
+        let int = |name: &str, n, size, [bits, group]: [u32; 2], zeros, x| {
+            packed(name, n, size, Packing::integers(bits, group, zeros), x)
+        };
+        let far = |mut sample: Sample| {
+            sample.inputs[0].fill = Fill::Around(-2.0, 0.5);
+            sample
+        };
+        let mut samples = vec![
             case("prefill", 17, 64, 40, DType::F32, DType::BF16),
             case("decode", 1, 320, 96, DType::F32, DType::BF16),
             case("odd sizes", 5, 33, 67, DType::F32, DType::F32),
@@ -61,7 +80,27 @@ impl Operator for GatedLinear {
             case("f16, many rows", 67, 128, 136, DType::F16, DType::F16),
             case("one row, f16", 1, 448, 24, DType::F16, DType::F16),
             case("one row, f16 and bf16", 1, 256, 16, DType::F16, DType::BF16),
-        ]
+            int("int4, prefill", 17, [64, 40], [4, 32], false, DType::F32),
+            int("int4, decode", 1, [320, 96], [4, 32], false, DType::F32),
+            int("int4, zeros, odd outputs", 5, [256, 67], [4, 128], true, DType::F32),
+            int("int8", 12, [96, 33], [8, 32], false, DType::F32),
+            int("int4, f16", 3, [64, 24], [4, 32], true, DType::F16),
+            int("int4, f16, many rows", 67, [256, 72], [4, 32], false, DType::F16),
+            int("int8, f16, many rows", 5, [128, 40], [8, 32], false, DType::F16),
+            far(int("int4, one row far from zero", 1, [640, 24], [4, 32], false, DType::F16)),
+            far(int("int4, one row, zeros", 1, [256, 16], [4, 128], true, DType::F16)),
+            far(int("int8, one row", 1, [384, 16], [8, 32], false, DType::F16)),
+            int("int4, one row, f32", 1, [512, 16], [4, 32], false, DType::F32),
+            packed("e4m3", 18, [96, 40], Packing::floats(32), DType::F32),
+            packed("e4m3, f16, many rows", 67, [256, 72], Packing::floats(32), DType::F16),
+            far(packed("e4m3, one row", 1, [384, 24], Packing::floats(32), DType::F16)),
+            packed("e4m3, one row, f32", 1, [256, 16], Packing::floats(32), DType::F32),
+        ];
+        for code in Packing::of_each_code() {
+            samples.push(packed(&format!("{code}, more than a tile"), 37, [96, 24], code, DType::F32));
+            samples.push(far(packed(&format!("{code}, one row, f16"), 1, [384, 24], code, DType::F16)));
+        }
+        samples
     }
 
     fn row_wise(&self) -> bool {

@@ -2,26 +2,27 @@
 //! shape inference and sample cases; a fused operator also holds the small graph of plain ones that defines it.
 
 use crate::dim::Symbols;
+use crate::dtype::DType;
 use crate::error::{Context, Error, Result};
 use crate::fusion;
 pub use crate::fusion::Fused;
 use crate::graph::{Graph, TensorType};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use std::borrow::Cow;
 use std::fmt::Debug;
+use std::ops::Range;
 
 mod activation;
 mod broadcast;
 mod elementwise;
 mod extreme;
-mod packing;
 mod sample;
 mod shape;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
 pub use extreme::Extreme;
 pub use gelu::GeluForm;
-pub use packing::{PACKED_BITS, Packing, float8};
 pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};
@@ -52,6 +53,12 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     /// whole weights, and on nothing else: not on the symbols, not on other rows.
     fn row_wise(&self) -> bool {
         false
+    }
+
+    /// The inputs that may be packed weights: shapes are inferred, and numbers computed, as if they were f32, which holds
+    /// what they stand for.
+    fn packed_inputs(&self) -> Range<usize> {
+        0..0
     }
 
     /// The kinds of rows that its kernels must bear beside recorded ones.
@@ -105,10 +112,15 @@ macro_rules! operators {
             /// See [`Operator::infer`]; the operator's name is added to errors.
             pub fn infer(&self, inputs: &[TensorType]) -> Result<Vec<TensorType>> {
                 let types = match self {
-                    $(Op::$ty(op) => op.infer(inputs),)+
+                    $(Op::$ty(op) => unpacked(inputs, op.packed_inputs()).and_then(|inputs| op.infer(&inputs)),)+
                     Op::Fused(op) => op.infer(inputs),
                 };
                 types.context(|| self.name().to_string())
+            }
+
+            /// See [`Operator::packed_inputs`]; a fused operator takes what its body says.
+            pub fn packed_inputs(&self) -> Range<usize> {
+                match self { $(Op::$ty(op) => op.packed_inputs(),)+ Op::Fused(op) => 0..op.body().inputs().count() }
             }
 
             /// The attributes as a JSON object.
@@ -153,6 +165,31 @@ macro_rules! operators {
             }
         }
     };
+}
+
+/// The types of inputs with f32 in the place of packed dtypes. Fails on packed inputs outside `packed`, and unless those
+/// inside are all stored alike where one is packed.
+fn unpacked(inputs: &[TensorType], packed: Range<usize>) -> Result<Cow<'_, [TensorType]>> {
+    let Some(first) = inputs.iter().find(|ty| ty.dtype.packing().is_some()) else {
+        return Ok(Cow::Borrowed(inputs));
+    };
+    let plain = |(index, ty): (usize, &TensorType)| match ty.dtype.packing() {
+        None if packed.contains(&index) => {
+            Err(Error::invalid(format!("input {index} is {ty}, but another weight is {first}")))
+        }
+        None => Ok(ty.clone()),
+        Some(_) if !packed.contains(&index) => {
+            Err(Error::invalid(format!("input {index} is {ty}: it cannot be packed")))
+        }
+        Some(_) if ty.dtype != first.dtype => {
+            Err(Error::invalid(format!("weights must be packed alike, found {first} and {ty}")))
+        }
+        Some(packing) => {
+            packing.sections(&ty.sizes(&Symbols::new())?)?;
+            Ok(TensorType { dtype: DType::F32, shape: ty.shape.clone() })
+        }
+    };
+    inputs.iter().enumerate().map(plain).collect::<Result<Vec<_>>>().map(Cow::Owned)
 }
 
 /// Whether an attribute has its default and is left out of the text form.
@@ -205,11 +242,6 @@ operators! {
     add_rms_norm::AddRmsNorm,
     gated_linear::GatedLinear,
     expert_gated_linear::ExpertGatedLinear,
-    quantized_linear::QuantizedLinear,
-    quantized_gated_linear::QuantizedGatedLinear,
-    quantized_embedding::QuantizedEmbedding,
-    quantized_expert_linear::QuantizedExpertLinear,
-    quantized_expert_gated_linear::QuantizedExpertGatedLinear,
 }
 
 impl Op {
@@ -243,8 +275,13 @@ impl Op {
 fn info(name: &str) -> Result<&'static OpInfo> {
     OPS.iter().find(|i| i.name == name).ok_or_else(|| {
         let known: Vec<&str> = names().collect();
-        Error::unsupported(format!("unknown operator `{}`", name.escape_debug()))
-            .with_hint(format!("known: {}", known.join(", ")))
+        let error = Error::unsupported(format!("unknown operator `{}`", name.escape_debug()));
+        error.with_hint(match name.starts_with("quantized_") {
+            true => {
+                "types say how weights are packed: carve the suite, or quantise the checkpoint, again".into()
+            }
+            false => format!("known: {}", known.join(", ")),
+        })
     })
 }
 

@@ -5,6 +5,7 @@ use crate::dim::Symbols;
 use crate::dtype::DType;
 use crate::error::Result;
 use crate::graph::{Builder, Graph, TensorType};
+use crate::packing::Packing;
 use crate::tensor::Tensor;
 
 /// How the values of a sample input are made.
@@ -20,6 +21,8 @@ pub enum Fill {
     Spiky(f32),
     /// Normal with standard deviation 1, and one value of every so many NaN, −∞ or +∞ in turn.
     NotFinite(u32),
+    /// Random codes and zero points of a packed weight, and scales around a usual one.
+    Codes,
 }
 
 /// One input of a sample.
@@ -55,6 +58,12 @@ impl Sample {
         let shape = shape.split(',').map(|d| d.parse().expect("sample shapes are valid")).collect();
         self.inputs.push(SampleInput { ty: TensorType { dtype, shape }, fill });
         self
+    }
+
+    /// Adds a packed weight of `rows`, such as `"4,32"`, of `k` elements each, with random codes, and scales that make its
+    /// numbers as large as those of usual weights. Panics on bad text as [`Sample::input`] does.
+    pub(super) fn packed(self, packing: Packing, rows: &str, k: u32) -> Sample {
+        self.input(DType::Packed(packing), &format!("{rows},{k}"), Fill::Codes)
     }
 
     /// Types of the inputs.
@@ -109,9 +118,13 @@ impl Random {
 
     fn tensor(&mut self, input: &SampleInput, symbols: &Symbols) -> Result<Tensor> {
         let shape = input.ty.sizes(symbols)?;
+        if let DType::Packed(packing) = input.ty.dtype {
+            return self.packed(packing, shape);
+        }
         let count = shape.iter().product();
         let values: Vec<f64> = (0..count)
             .map(|i: usize| match input.fill {
+                Fill::Codes => 0.0,
                 Fill::Normal(scale) => self.normal() * f64::from(scale),
                 Fill::Around(mean, scale) => f64::from(mean) + self.normal() * f64::from(scale),
                 Fill::Below(limit) => (self.next() % u64::from(limit.max(1))) as f64,
@@ -127,6 +140,20 @@ impl Random {
             })
             .collect();
         Tensor::from_f64(input.ty.dtype, shape, &values)
+    }
+
+    fn packed(&mut self, packing: Packing, shape: Vec<usize>) -> Result<Tensor> {
+        let half = |x: f64| half::f16::from_f64(x).to_le_bytes();
+        let sections = packing.sections(&shape)?;
+        let count = |i: usize| sections.get(i).map_or(0, |section| section.len / section.dtype.size());
+        let words: Vec<u8> = (0..count(0)).flat_map(|_| (self.next() as u32).to_le_bytes()).collect();
+        // Numbers as large as those of usual weights, more or less.
+        let scales: Vec<u8> =
+            (0..count(1)).flat_map(|_| packing.scale_of(0.1 * (self.normal() / 4.0).exp2() as f32)).collect();
+        let limit = 1 << packing.bits();
+        let zeros: Vec<u8> = (0..count(2)).flat_map(|_| half((self.next() % limit) as f64)).collect();
+        let parts = [&words[..], &scales, &zeros];
+        Tensor::packed(packing, shape, &parts[..sections.len()])
     }
 }
 

@@ -1,9 +1,9 @@
 //! `fuse_expert_gated_linear`: `mul(silu(expert_linear(x, gate, experts)), expert_linear(x, up, experts))`, factors in
 //! either order, becomes `expert_gated_linear(x, gate, up, experts)` where nothing else uses the values between. Experts
-//! that are stored quantised with zero points stay apart: there is no quantised operator for them.
+//! that are packed with zero points stay apart: a kernel would bind more buffers than WebGPU grants.
 
 use super::Patch;
-use super::uses::{Uses, gated_product, stored, stored_alike};
+use super::uses::{Uses, gated_product, same_type};
 use crate::error::Result;
 use crate::graph::{Graph, NodeId, ValueId};
 use crate::op::{ExpertGatedLinear, Op};
@@ -15,7 +15,7 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
         let Some(product) = gated_product(graph, &uses, NodeId(i as u32)) else { continue };
         let (gate, up) = (unbiased(graph, product.gate), unbiased(graph, product.up));
         let (Some([x, gate, experts]), Some([up_x, up, up_experts])) = (gate, up) else { continue };
-        if x == up_x && experts == up_experts && stored_alike(graph, gate, up) {
+        if x == up_x && experts == up_experts && same_type(graph, gate, up) {
             patch.replace(&product.nodes())?;
             let inputs = [x, gate, up, experts].map(|v| patch.tap(v));
             let fused = patch.wire(&node.name, ExpertGatedLinear {}, &inputs)?;
@@ -29,6 +29,6 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
 fn unbiased(graph: &Graph, node: NodeId) -> Option<[ValueId; 3]> {
     let node = graph.node(node);
     let inputs: [ValueId; 3] = node.inputs[..].try_into().ok()?;
-    let apart = stored(graph, inputs[1]).is_some_and(|(packing, _)| packing.zeros);
+    let apart = graph.value(inputs[1]).ty.dtype.packing().is_some_and(|packing| packing.zeros);
     (matches!(node.op, Op::ExpertLinear(_)) && !apart).then_some(inputs)
 }

@@ -2,7 +2,7 @@
 //! `gated_linear(x, gate, up)` where nothing else uses the values between.
 
 use super::Patch;
-use super::uses::{Uses, gated_product, stored_alike};
+use super::uses::{Uses, gated_product, same_type};
 use crate::error::Result;
 use crate::graph::{Graph, Node, NodeId, ValueId};
 use crate::op::{GatedLinear, Op};
@@ -14,7 +14,7 @@ pub fn apply(graph: &Graph, patch: &mut Patch<'_>) -> Result<()> {
         let Some(product) = gated_product(graph, &uses, NodeId(i as u32)) else { continue };
         let plain = |node| plain_linear(graph, graph.node(node));
         let (Some([x, gate]), Some([up_x, up])) = (plain(product.gate), plain(product.up)) else { continue };
-        if x == up_x && stored_alike(graph, gate, up) {
+        if x == up_x && same_type(graph, gate, up) {
             patch.replace(&product.nodes())?;
             let inputs = [x, gate, up].map(|v| patch.tap(v));
             let fused = patch.wire(&node.name, GatedLinear {}, &inputs)?;

@@ -6,14 +6,13 @@ mod drop_dead;
 mod fuse_add_rms_norm;
 mod fuse_expert_gated_linear;
 mod fuse_gated_linear;
-mod fuse_quantized;
 mod patch;
 mod quantize;
 mod run;
 pub(crate) mod uses;
 
 pub use patch::{Edit, Patch, Wire};
-pub use quantize::{PART_NAMES, packed_types, quantize};
+pub use quantize::quantize;
 pub use run::{Applied, fuse, rewrite};
 
 use crate::error::Result;
@@ -34,5 +33,4 @@ pub const RULES: &[Rule] = &[
     Rule { name: "fuse_gated_linear", apply: fuse_gated_linear::apply },
     Rule { name: "fuse_expert_gated_linear", apply: fuse_expert_gated_linear::apply },
     Rule { name: "fuse_add_rms_norm", apply: fuse_add_rms_norm::apply },
-    Rule { name: "fuse_quantized", apply: fuse_quantized::apply },
 ];

@@ -1,54 +1,32 @@
-//! `quantize`: chosen weights become `dequantize` of words and scales, which are weights in their place. No rule of the
-//! list: it changes what is stored, and with it the numbers.
+//! `quantize`: chosen weights become packed ones. No rule of the list: it changes what is stored, and with it the numbers.
 
-use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Context, Error, Result};
 use crate::graph::{Builder, Graph, Origin, TensorType, Value, ValueId};
-use crate::op::{Dequantize, Packing};
+use crate::op::{Dequantize, Op};
+use crate::packing::Packing;
 
-/// What stands behind the name of a weight in the names of its words, scales and zeros.
-pub const PART_NAMES: [&str; 3] = ["q", "scale", "zero"];
-
-/// The types of the words, scales and zeros of a weight of this type packed in this way. Fails if the weight is no matrix
-/// or stack of matrices of floats, or if its rows are no whole groups.
-pub fn packed_types(ty: &TensorType, packing: Packing) -> Result<Vec<TensorType>> {
-    packing.check()?;
-    let whole =
-        ty.shape.last().and_then(Dim::as_const).filter(|k| k.is_multiple_of(u64::from(packing.group)));
-    let (rows, k) = match (ty.shape.split_last(), whole) {
-        (Some((_, rows)), Some(k)) if matches!(rows.len(), 1 | 2) && ty.dtype.is_float() => (rows, k),
-        _ => {
-            let text = format!("{ty} is no float matrix whose rows are whole groups of {}", packing.group);
-            return Err(Error::invalid(text));
-        }
-    };
-    let part = |dtype, last: u64| TensorType::new(dtype, rows.iter().cloned().chain([Dim::from(last)]));
-    let groups = part(DType::F16, k / u64::from(packing.group));
-    let words = part(DType::U32, k / u64::from(packing.per_word()));
-    let all = [words, groups.clone(), groups];
-    Ok(all.into_iter().take(packing.parts()).collect())
-}
-
-/// The graph whose weights that `choose` gives a packing for are `dequantize` of [`PART_NAMES`] below their name, in
-/// [`packed_types`]. The value keeps the weight's name, and is f32: exact. Fails if an operator takes no weight of f32 in
-/// its place, or if a weight is a result.
+/// The graph whose weights that `choose` gives a packing for are of that dtype, under the same names. An operator that takes
+/// no packed weight in its place gets it through a `dequantize`. Fails if the shape of a weight cannot be packed so.
 pub fn quantize(graph: &Graph, choose: &dyn Fn(&Value) -> Option<Packing>) -> Result<Graph> {
-    let mut rebuilt = Rebuilt { builder: Builder::new(graph.name()), values: Vec::new() };
+    let mut rebuilt =
+        Rebuilt { builder: Builder::new(graph.name()), values: Vec::new(), numbers: Vec::new() };
     for value in graph.values() {
         let id = match value.origin {
             Origin::Input => rebuilt.builder.input(&value.name, value.ty.clone())?,
             Origin::State(_) => rebuilt.builder.state(&value.name, value.ty.clone())?,
-            Origin::Weight => match choose(value) {
-                Some(packing) => {
-                    rebuilt.packed(value, packing).context(|| format!("weight `{}`", value.name))?
-                }
-                None => rebuilt.builder.weight(&value.name, value.ty.clone())?,
-            },
+            Origin::Weight => {
+                let ty = match choose(value) {
+                    Some(packing) => {
+                        packed(&value.ty, packing).context(|| format!("weight `{}`", value.name))?
+                    }
+                    None => value.ty.clone(),
+                };
+                rebuilt.builder.weight(&value.name, ty)?
+            }
             Origin::Node { output: 0, node } => {
                 let node = graph.node(node);
-                let inputs: Vec<ValueId> =
-                    node.inputs.iter().map(|&v| rebuilt.of(v)).collect::<Result<_>>()?;
+                let inputs: Vec<ValueId> = rebuilt.inputs(&node.op, &node.inputs)?;
                 let names: Vec<String> = node.outputs.iter().map(|&v| graph.value(v).name.clone()).collect();
                 let outputs = rebuilt.builder.node_multi(&node.name, node.op.clone(), &inputs, &names)?;
                 rebuilt.values.extend(outputs);
@@ -70,11 +48,22 @@ pub fn quantize(graph: &Graph, choose: &dyn Fn(&Value) -> Option<Packing>) -> Re
     rebuilt.builder.finish()
 }
 
+/// The type of a weight that is packed. Fails if it is no weight of floats, or if its rows are no whole groups.
+fn packed(ty: &TensorType, packing: Packing) -> Result<TensorType> {
+    if !ty.dtype.is_float() {
+        return Err(Error::invalid(format!("{ty} holds no floats")));
+    }
+    packing.sections(&ty.sizes(&crate::Symbols::new())?)?;
+    Ok(TensorType { dtype: DType::Packed(packing), shape: ty.shape.clone() })
+}
+
 /// A graph under construction.
 struct Rebuilt {
     builder: Builder,
     /// What stands for each value of the old graph.
     values: Vec<ValueId>,
+    /// Packed weights, and the numbers that they stand for where an operator wants these.
+    numbers: Vec<(ValueId, ValueId)>,
 }
 
 impl Rebuilt {
@@ -83,11 +72,24 @@ impl Rebuilt {
         found.ok_or_else(|| Error::bug("the outputs of a node do not stand together"))
     }
 
-    fn packed(&mut self, weight: &Value, packing: Packing) -> Result<ValueId> {
-        let types = packed_types(&weight.ty, packing)?;
-        let parts = types.into_iter().zip(PART_NAMES);
-        let parts = parts.map(|(ty, part)| self.builder.weight(format!("{}.{part}", weight.name), ty));
-        let parts: Vec<ValueId> = parts.collect::<Result<_>>()?;
-        self.builder.node(&weight.name, Dequantize::of(packing), &parts)
+    /// What an operator takes for these values of the old graph.
+    fn inputs(&mut self, op: &Op, old: &[ValueId]) -> Result<Vec<ValueId>> {
+        let mut inputs = Vec::with_capacity(old.len());
+        for (index, &value) in old.iter().enumerate() {
+            let value = self.of(value)?;
+            let Value { name, ty, .. } = self.builder.value(value);
+            let takes = ty.dtype.packing().is_none() || op.packed_inputs().contains(&index);
+            let name = format!("{name}.numbers");
+            inputs.push(match self.numbers.iter().find(|(packed, _)| *packed == value) {
+                _ if takes => value,
+                Some(&(_, numbers)) => numbers,
+                None => {
+                    let numbers = self.builder.node(name, Dequantize {}, &[value])?;
+                    self.numbers.push((value, numbers));
+                    numbers
+                }
+            });
+        }
+        Ok(inputs)
     }
 }

@@ -1,7 +1,7 @@
 //! Who uses each value of a graph: what the preconditions of rules ask.
 
 use crate::graph::{Graph, NodeId, Origin, ValueId};
-use crate::op::{Op, Packing};
+use crate::op::Op;
 
 /// Users of every value.
 pub struct Uses {
@@ -45,19 +45,9 @@ pub fn producer(graph: &Graph, value: ValueId) -> Option<NodeId> {
     }
 }
 
-/// How a value is packed that is `dequantize` of stored words, and the parts it is made of.
-pub fn stored(graph: &Graph, value: ValueId) -> Option<(Packing, &[ValueId])> {
-    let node = graph.node(producer(graph, value)?);
-    match &node.op {
-        Op::Dequantize(dequantize) => Some((dequantize.packing(), &node.inputs)),
-        _ => None,
-    }
-}
-
-/// Whether two weights have one type and are stored alike: both plainly, or both packed in the same way.
-pub fn stored_alike(graph: &Graph, a: ValueId, b: ValueId) -> bool {
-    let packing = |value| stored(graph, value).map(|(packing, _)| packing);
-    graph.value(a).ty == graph.value(b).ty && packing(a) == packing(b)
+/// Whether two values have one type.
+pub fn same_type(graph: &Graph, a: ValueId, b: ValueId) -> bool {
+    graph.value(a).ty == graph.value(b).ty
 }
 
 /// A product `silu(gate) · up` whose parts nothing else uses.

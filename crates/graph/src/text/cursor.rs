@@ -130,8 +130,9 @@ impl<'a> Cursor<'a> {
         let start = *self;
         let word = self.bare_word();
         let dtype = DType::parse(word).ok_or_else(|| {
-            let known: Vec<&str> = DType::ALL.into_iter().map(DType::name).collect();
-            start.expected("a type such as `f32[n,320]`").with_hint(format!("dtypes: {}", known.join(", ")))
+            let known: Vec<_> = DType::ALL.into_iter().map(DType::name).collect();
+            let hint = format!("dtypes: {}, and packed ones such as int4g32", known.join(", "));
+            start.expected("a type such as `f32[n,320]`").with_hint(hint)
         })?;
         self.at += word.len();
         self.expect("[")?;

@@ -6,8 +6,7 @@ use crate::config::Section;
 use crate::weights::Weights;
 use half::f16;
 use rayon::prelude::*;
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Error, Result, Tensor};
+use tapml_graph::{DType, Error, Packing, Result, Tensor};
 
 /// Outputs of a word.
 const PER_WORD: usize = 8;

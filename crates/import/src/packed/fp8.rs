@@ -3,15 +3,14 @@
 //! whole tensor, `[]`, or of its rows, `[o, 1]`, is that of others. All of them are multiplied by.
 //!
 //! The numbers stay what they are, to the bit. Their scales become f16 of 256 times their size, which goes with
-//! [`tapml_graph::op::float8`]: exact for bf16 and f16, rounded for f32 that f16 does not hold.
+//! [`tapml_graph::packing::float8`]: exact for bf16 and f16, rounded for f32 that f16 does not hold.
 
 use super::{Make, Parts};
 use crate::config::Section;
 use crate::weights::Weights;
 use half::f16;
 use rayon::prelude::*;
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Error, Result, Tensor};
+use tapml_graph::{DType, Error, Packing, Result, Tensor};
 
 /// How safetensors call the numbers.
 const STORED: &str = "F8_E4M3";

@@ -7,8 +7,7 @@ use crate::config::Section;
 use crate::weights::Weights;
 use half::f16;
 use rayon::prelude::*;
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Error, Result, Tensor};
+use tapml_graph::{DType, Error, Packing, Result, Tensor};
 
 /// Outputs that one task turns.
 const OUTPUTS: usize = 16;
@@ -27,7 +26,7 @@ impl Gptq {
     /// Reads the keys; fails on what cannot be read.
     pub fn read(config: &Section) -> Result<Gptq> {
         let bits = config.size("bits", 1..=32)?;
-        if !tapml_graph::op::PACKED_BITS.contains(&bits) {
+        if !matches!(bits, 4 | 8) {
             return Err(config.unsupported("bits", &format!("{bits} bits")));
         }
         let group = match config.get("group_size").and_then(serde_json::Value::as_i64) {

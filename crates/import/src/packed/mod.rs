@@ -6,13 +6,12 @@ mod fp8;
 mod gptq;
 
 use crate::config::Section;
-use crate::quantize::{packing_of, parts_of};
 use crate::source::Source;
 use crate::weights::Weights;
 use std::collections::{HashMap, HashSet};
-use tapml_graph::op::Packing;
-use tapml_graph::rewrite::packed_types;
-use tapml_graph::{DType, Derived, Error, Graph, Result, Symbols, Tensor, Value};
+use tapml_graph::{
+    DType, Derived, Error, Graph, Packing, Result, Symbols, Tensor, TensorType, Value, byte_len,
+};
 
 /// The key of `config.json`.
 const KEY: &str = "quantization_config";
@@ -20,6 +19,20 @@ const KEY: &str = "quantization_config";
 const SERVED: &str = "read are `awq` (version gemm, 4 bits, with zero points), `gptq` (4 and 8 bits, without a reordering of \
                       columns), `fp8` (e4m3, scales of tensors, rows or blocks) and `tapml` (what `tapml quantize` writes); else take the checkpoint with f32, f16 or bf16 \
                       weights";
+
+/// The version of [`Method::Own`] that is written and read.
+pub(crate) const VERSION: u32 = 3;
+
+/// The weights that `quantization_config` of [`Method::Own`] lists, with their packings.
+fn own_packings(config: &Section) -> Result<HashMap<String, Packing>> {
+    let expected = || config.expected("weights", "names of weights with their dtypes, such as \"int4g32\"");
+    let listed = config.get("weights").and_then(serde_json::Value::as_object).ok_or_else(expected)?;
+    let packing = |(name, dtype): (&String, &serde_json::Value)| {
+        let packing = dtype.as_str().and_then(Packing::parse).ok_or_else(expected)?;
+        Ok((name.clone(), packing))
+    };
+    listed.iter().map(packing).collect()
+}
 
 /// The matrix of one packed tensor: its own shape, and how it is packed.
 #[derive(Clone, Copy)]
@@ -50,9 +63,9 @@ struct Parts {
 /// How weights of a checkpoint are stored.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Method {
-    /// As `tapml quantize` writes them: words, scales and zeros under [`tapml_graph::rewrite::PART_NAMES`]. Weights that are
-    /// listed here are numbers of 8 bits.
-    Own(HashSet<String>),
+    /// As `tapml quantize` writes them: the bytes of packed tensors, under the names of the weights. How each is packed is
+    /// listed.
+    Own(HashMap<String, Packing>),
     /// Numbers of e4m3 in the weight's own tensor.
     Fp8(fp8::Fp8),
     /// Groups along the inputs, words along the inputs. Frantar et al., "GPTQ", 2023; layout of AutoGPTQ.
@@ -67,9 +80,10 @@ impl Method {
         let Some(config) = root.section(KEY)? else { return Ok(None) };
         let method = match config.text_or("quant_method", "")? {
             "tapml" => match config.size_or("version", 1, 0..=u32::MAX)? {
-                1 => Ok(Method::Own(HashSet::new())),
-                2 => Ok(Method::Own(config.texts("float")?.into_iter().map(str::to_string).collect())),
-                other => Err(config.unsupported("version", &format!("version {other}, known are 1 and 2"))),
+                VERSION => own_packings(&config).map(Method::Own),
+                other => Err(config
+                    .unsupported("version", &format!("version {other}, read is {VERSION}"))
+                    .with_hint("run `tapml quantize` again on the model that this one was made from")),
             },
             "fp8" => fp8::Fp8::read(&config).map(Method::Fp8),
             "gptq" => gptq::Gptq::read(&config).map(Method::Gptq),
@@ -96,7 +110,7 @@ impl Method {
     /// The tensor that a weight of this name is stored in, if it is packed.
     fn tensor(&self, name: &str) -> Option<String> {
         match self {
-            Method::Own(_) => Some(format!("{name}.q")),
+            Method::Own(packings) => packings.contains_key(name).then(|| name.to_string()),
             Method::Fp8(_) => name.ends_with(".weight").then(|| name.to_string()),
             Method::Gptq(_) | Method::Awq(_) => Some(format!("{}.qweight", name.strip_suffix(".weight")?)),
         }
@@ -107,17 +121,17 @@ impl Method {
 pub struct Packed<'a> {
     method: Option<Method>,
     weights: &'a Weights,
-    /// Of [`Method::Own`]: names that stand before `.q`, and those without what was made of them.
+    /// Of [`Method::Own`]: the packed weights, and the tensors that some of them were made of.
     own: HashSet<String>,
 }
 
 /// A graph, and what loading it takes beside plain weights.
 pub struct Loaded {
-    /// The graph that reads words and scales.
+    /// The graph with packed weights.
     pub graph: Graph,
     /// Names of the weights that are packed.
     pub packed: HashSet<String>,
-    /// Tensors of words and scales that the checkpoint holds as they are.
+    /// Packed weights that the checkpoint holds as they are.
     pub given: HashMap<String, Tensor>,
     /// Those that are made from other tensors.
     pub derived: Vec<(Vec<String>, Derived)>,
@@ -140,9 +154,9 @@ impl<'a> Packed<'a> {
     pub fn of(weights: &'a Weights, root: &Section) -> Result<Packed<'a>> {
         let method = Method::read(root)?;
         let mut own = HashSet::new();
-        if matches!(method, Some(Method::Own(_))) {
-            for name in weights.names().filter_map(|name| name.strip_suffix(".q")) {
-                own.insert(name.to_string());
+        if let Some(Method::Own(packings)) = &method {
+            for name in packings.keys() {
+                own.insert(name.clone());
                 own.extend(name.rsplit_once('.').map(|(before, _)| before.to_string()));
             }
         }
@@ -184,7 +198,7 @@ impl<'a> Packed<'a> {
         let mut packings = HashMap::new();
         for (_, value) in graph.weights() {
             let found = match method {
-                Method::Own(floats) => self.own(value, floats.contains(&value.name), &mut loaded),
+                Method::Own(packings) => self.own(value, packings, &mut loaded),
                 _ => self.foreign(method, value, (sources, check_finite), &mut loaded),
             };
             if let Some(packing) = found.map_err(|e| e.context(format!("weight `{}`", value.name)))? {
@@ -197,22 +211,20 @@ impl<'a> Packed<'a> {
     }
 
     /// A weight that lies in the checkpoint as operators read it.
-    fn own(&self, value: &Value, float: bool, loaded: &mut Loaded) -> Result<Option<Packing>> {
-        let name = &value.name;
-        let Some(words) = self.weights.ty(&format!("{name}.q")) else { return Ok(None) };
-        let zeros = self.weights.ty(&format!("{name}.zero")).is_some();
-        let scales = self.weights.ty(&format!("{name}.scale"));
-        let k = value.ty.shape.last().and_then(tapml_graph::Dim::as_const).unwrap_or(0);
-        let packing = scales.and_then(|scales| packing_of(k, &words, &scales, zeros, float));
-        let packing = packing.ok_or_else(|| {
-            Error::invalid(format!("its words {words} and scales are none of a weight {}", value.ty))
-        })?;
-        let types = packed_types(&value.ty, packing)?;
-        for (part, ty) in parts_of(name, packing).into_iter().zip(types) {
-            let tensor = self.weights.exact(&part, ty.dtype, &ty.sizes(&Symbols::new())?)?;
-            loaded.used.insert(part.clone());
-            loaded.given.insert(part, tensor);
-        }
+    fn own(
+        &self,
+        value: &Value,
+        packings: &HashMap<String, Packing>,
+        loaded: &mut Loaded,
+    ) -> Result<Option<Packing>> {
+        let Some(&packing) = packings.get(&value.name) else { return Ok(None) };
+        let (dtype, sizes) = (DType::Packed(packing), value.ty.sizes(&Symbols::new())?);
+        packing.sections(&sizes)?;
+        let len = byte_len(dtype, &sizes).unwrap_or(0);
+        let bytes = self.weights.exact(&value.name, DType::U8, &[len])?;
+        let tensor = Tensor::new(dtype, sizes, bytes.bytes().clone())?;
+        loaded.used.insert(value.name.clone());
+        loaded.given.insert(value.name.clone(), tensor);
         Ok(Some(packing))
     }
 
@@ -258,18 +270,14 @@ impl<'a> Packed<'a> {
                 ["weight", "qweight", "qzeros", "scales", "g_idx"].map(|part| format!("{base}.{part}"));
             loaded.used.extend(parts.into_iter().chain(fp8::Fp8::others(base)));
         }
-        let types = packed_types(&value.ty, packing)?;
-        let shapes: Vec<Vec<usize>> =
-            types.iter().map(|ty| ty.sizes(&Symbols::new())).collect::<Result<_>>()?;
-        let derived = Derived::new(types, move || {
-            let parts = make()?;
-            let mut tensors = vec![Tensor::from_u32(shapes[0].clone(), parts.words)?];
-            for (bytes, shape) in [parts.scales, parts.zeros].into_iter().zip(&shapes[1..]) {
-                tensors.push(Tensor::new(DType::F16, shape.clone(), tapml_graph::Bytes::new(bytes))?);
-            }
-            Ok(tensors)
+        let ty = TensorType { dtype: DType::Packed(packing), shape: value.ty.shape.clone() };
+        let derived = Derived::new(vec![ty], move || {
+            let Parts { words, scales, zeros } = make()?;
+            let words: Vec<u8> = words.into_iter().flat_map(u32::to_le_bytes).collect();
+            let parts = [&words[..], &scales, &zeros];
+            Ok(vec![Tensor::packed(packing, sizes.clone(), &parts[..packing.sections_count()])?])
         });
-        loaded.derived.push((parts_of(&value.name, packing), derived));
+        loaded.derived.push((vec![value.name.clone()], derived));
         Ok(Some(packing))
     }
 }

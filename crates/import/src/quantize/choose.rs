@@ -2,9 +2,7 @@
 
 use super::scheme::Scheme;
 use std::collections::HashMap;
-use tapml_graph::op::Packing;
-use tapml_graph::rewrite::packed_types;
-use tapml_graph::{Dim, Error, Graph, NodeId, Op, Origin, Result, Value, ValueId};
+use tapml_graph::{Dim, Error, Graph, NodeId, Op, Origin, Packing, Result, Symbols, Value, ValueId};
 
 /// Outputs that a matrix needs to be worth it: a smaller one, such as the gate of a shared expert, decides much and
 /// weighs little.
@@ -52,7 +50,7 @@ pub fn choose(graph: &Graph, scheme: &Scheme) -> Result<Choice> {
         }
     }
     if choice.packings.is_empty() {
-        let stored = graph.nodes().iter().any(|node| matches!(node.op, Op::Dequantize(_)));
+        let stored = graph.weights().any(|(_, weight)| weight.ty.dtype.packing().is_some());
         let text = if stored { "the weights are quantised already" } else { "no weight can be quantised" };
         let first = choice.kept.first().map(|kept| format!(": `{}` {}", kept.weight, kept.reason));
         return Err(Error::invalid(format!("{text}{}", first.unwrap_or_default())));
@@ -83,13 +81,14 @@ fn packing(
         Class::Head => scheme.head,
     });
     // The most bits of all uses, of which integers err less; a weight that one use keeps is kept.
-    let form = forms.max_by_key(|form| form.packing().map_or((u32::MAX, true), |p| (p.bits, !p.float)));
+    let bits = |packing: Packing| (packing.bits(), packing.code.info().middle > 0);
+    let form = forms.max_by_key(|form| form.packing().map_or((u32::MAX, true), bits));
     let packing = form.and_then(|form| form.packing()).ok_or("is to be kept")?;
     let outputs = weight.ty.shape.iter().rev().nth(1).and_then(Dim::as_const).unwrap_or(0);
     if outputs < FEWEST_OUTPUTS {
         return Err(format!("has {outputs} outputs only"));
     }
-    let fits = packed_types(&weight.ty, packing);
+    let fits = weight.ty.sizes(&Symbols::new()).and_then(|sizes| packing.sections(&sizes));
     fits.map(|_| packing)
         .map_err(|_| format!("has rows that are no whole groups of {}: {}", packing.group, weight.ty))
 }
@@ -177,8 +176,8 @@ output logits = logits
         assert_eq!(kept[2], ("one", "has 1 outputs only"));
         assert_eq!(kept.len(), 3);
         // A tied table takes the form of more bits of its two uses.
-        assert_eq!(choose("q4,embedding=q4").packings["table"].bits, 8);
-        assert_eq!(choose("q4,embedding=q4,head=q4").packings["table"].bits, 4);
+        assert_eq!(choose("q4,embedding=q4").packings["table"].bits(), 8);
+        assert_eq!(choose("q4,embedding=q4,head=q4").packings["table"].bits(), 4);
         for text in ["q4,embedding=fp8", "q4,head=fp8", "fp8"] {
             assert_eq!(choose(text).packings["table"], Packing::integers(8, 32, false), "{text}");
         }

@@ -1,11 +1,12 @@
 //! Numbers to words and scales. A scale is searched that makes the squared error of its group small, among those that
 //! f16 holds, so that the words are the best for the scale as it is stored.
 
-use super::float::floats;
+mod e4m3;
+
 use half::f16;
 use rayon::prelude::*;
-use tapml_graph::op::Packing;
-use tapml_graph::{Bytes, DType, Error, Result, Tensor};
+use tapml_graph::packing::Code;
+use tapml_graph::{Error, Packing, Result, Tensor};
 
 /// Elements that one task quantises, about.
 const CHUNK: usize = 1 << 16;
@@ -14,59 +15,55 @@ const REACH: [f32; 7] = [-0.9, -0.6, -0.3, 0.0, 0.3, 0.6, 0.9];
 /// Shares of a group's range that are tried where there are zero points.
 const RANGES: [f32; 6] = [1.0, 0.95, 0.9, 0.85, 0.8, 0.7];
 
-/// Words, scales and, if the packing has them, zeros of a weight, whose rows are whole groups. Fails if a group's range is
-/// beyond f16.
-pub fn pack(weight: &Tensor, packing: Packing) -> Result<Vec<Tensor>> {
-    packing.check()?;
-    let (group, per_word) = (packing.group as usize, packing.per_word() as usize);
-    let (rows, k) = match weight.shape() {
-        [.., k] if k % group == 0 && *k > 0 => (weight.len() / k, *k),
-        shape => return Err(Error::invalid(format!("rows of {shape:?} are no whole groups of {group}"))),
-    };
-    let groups = rows * (k / group);
-    let mut words = vec![0u32; rows * k / per_word];
-    let mut scales = vec![f16::ZERO; groups];
-    let mut zeros = vec![f16::ZERO; groups];
+/// A weight, whose rows are whole groups, packed. Fails if a group's range is beyond its scale.
+pub fn pack(weight: &Tensor, packing: Packing) -> Result<Tensor> {
+    let sections = packing.sections(weight.shape())?;
+    let (group, per_word, bits) = (packing.group as usize, packing.per_word() as usize, packing.bits());
+    let room = |i: usize| vec![0u8; sections.get(i).map_or(0, |section| section.len)];
+    let (mut words, mut scales, mut zeros) = (room(0), room(1), room(2));
+    // Bytes of a group in each section.
+    let [word_bytes, scale_bytes] = [group / per_word * 4, sections[1].dtype.size()];
     let task = (CHUNK / group).max(1);
-    let parts = words.par_chunks_mut(task * (group / per_word));
-    let parts = parts.zip(scales.par_chunks_mut(task)).zip(zeros.par_chunks_mut(task)).enumerate();
+    // Without zero points there is nothing to write them to.
+    let mut none = vec![0u8; if packing.zeros { 0 } else { scales.len() / scale_bytes * 2 }];
+    let zeros_to = if packing.zeros { &mut zeros } else { &mut none };
+    let parts = words.par_chunks_mut(task * word_bytes).zip(scales.par_chunks_mut(task * scale_bytes));
+    let parts = parts.zip(zeros_to.par_chunks_mut(task * 2)).enumerate();
     parts.try_for_each(|(index, ((words, scales), zeros))| {
-        let numbers = numbers(weight, index * task * group, scales.len() * group)?;
+        let numbers = numbers(weight, index * task * group, scales.len() / scale_bytes * group)?;
         let mut codes = vec![0u8; group];
-        let groups = numbers.chunks_exact(group).zip(words.chunks_exact_mut(group / per_word));
-        for (((numbers, words), scale), zero) in groups.zip(scales).zip(zeros) {
-            (*scale, *zero) = match packing {
-                Packing { float: true, .. } => (floats(numbers, &mut codes), f16::ZERO),
-                Packing { zeros: true, .. } => with_zero(numbers, packing, &mut codes),
-                _ => (symmetric(numbers, packing, &mut codes), f16::ZERO),
-            };
-            if scale.is_infinite() {
-                return Err(Error::unsupported(format!(
-                    "a group of weights ranges to {}, beyond the scales of f16",
-                    numbers.iter().fold(0.0f32, |most, x| most.max(x.abs()))
-                ))
-                .with_hint("keep the checkpoint's own weights"));
-            }
-            for (word, codes) in words.iter_mut().zip(codes.chunks_exact(per_word)) {
-                *word = codes.iter().rev().fold(0, |word, &code| (word << packing.bits) | u32::from(code));
+        let groups = numbers.chunks_exact(group).zip(words.chunks_exact_mut(word_bytes));
+        let scales = scales.chunks_exact_mut(scale_bytes).zip(zeros.chunks_exact_mut(2));
+        for ((numbers, words), (scale, zero)) in groups.zip(scales) {
+            let encoded = encode(numbers, packing, &mut codes);
+            let (of_scale, of_zero) = encoded.ok_or_else(|| out_of_range(numbers))?;
+            scale.copy_from_slice(&of_scale[..scale_bytes]);
+            zero.copy_from_slice(&of_zero);
+            for (word, codes) in words.as_chunks_mut::<4>().0.iter_mut().zip(codes.chunks_exact(per_word)) {
+                let packed = codes.iter().rev().fold(0u32, |word, &code| (word << bits) | u32::from(code));
+                *word = packed.to_le_bytes();
             }
         }
         Ok(())
     })?;
-    let shape = |last: usize| {
-        let mut shape = weight.shape().to_vec();
-        shape.splice(shape.len() - 1.., [last]);
-        shape
+    let parts = [&words[..], &scales, &zeros];
+    Tensor::packed(packing, weight.shape().to_vec(), &parts[..sections.len()])
+}
+
+/// Scale and zero point of a group as they are stored, and its codes; `None` if no scale is large enough.
+fn encode(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> Option<([u8; 2], [u8; 2])> {
+    let (scale, zero) = match packing.code {
+        Code::E4m3 => (e4m3::encode(numbers, codes), f16::ZERO),
+        Code::Int4 | Code::Int8 if packing.zeros => with_zero(numbers, packing, codes),
+        Code::Int4 | Code::Int8 => (symmetric(numbers, packing, codes), f16::ZERO),
     };
-    let halves = |values: Vec<f16>| {
-        let bytes: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        Tensor::new(DType::F16, shape(k / group), Bytes::new(bytes))
-    };
-    let mut tensors = vec![Tensor::from_u32(shape(k / per_word), words)?, halves(scales)?];
-    if packing.zeros {
-        tensors.push(halves(zeros)?);
-    }
-    Ok(tensors)
+    (!scale.is_infinite()).then(|| (scale.to_le_bytes(), zero.to_le_bytes()))
+}
+
+fn out_of_range(numbers: &[f32]) -> Error {
+    let most = numbers.iter().fold(0.0f32, |most, x| most.max(x.abs()));
+    Error::unsupported(format!("a group of weights ranges to {most}, beyond the scales of f16"))
+        .with_hint("keep the checkpoint's own weights")
 }
 
 /// Elements `start..start+len` as f32.
@@ -90,7 +87,7 @@ fn symmetric(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> f16 {
         return f16::from_f32(if finite { 0.0 } else { f32::NAN });
     }
     // With 8 bits a step is so small that the first scale is as good as any.
-    let reach = if packing.bits == 8 { &REACH[3..4] } else { &REACH[..] };
+    let reach = if packing.bits() == 8 { &REACH[3..4] } else { &REACH[..] };
     let scales = reach.iter().map(|reach| -largest / (middle + reach));
     let best = best_scale(numbers, scales, |x| step(x, middle));
     if best.is_infinite() {
@@ -106,7 +103,7 @@ fn symmetric(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> f16 {
 
 /// Of some scales as f16 holds them, and of those that fit the codes they give, the one that errs least; infinite if f16 holds
 /// none. `nearest` gives what of a scale a number becomes.
-pub(super) fn best_scale(
+fn best_scale(
     numbers: &[f32],
     scales: impl Iterator<Item = f32>,
     nearest: impl Fn(f32) -> f32 + Copy,
@@ -153,7 +150,7 @@ fn nearest(x: f32) -> f32 {
 }
 
 /// What numbers are multiplied by to be divided by a scale; 0 for none.
-pub(super) fn inverse(scale: f32) -> f32 {
+fn inverse(scale: f32) -> f32 {
     if scale == 0.0 { 0.0 } else { 1.0 / scale }
 }
 
@@ -192,9 +189,7 @@ fn with_zero(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> (f16, f16) 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapml_graph::op::Dequantize;
-    use tapml_graph::{Op, Symbols};
-    use tapml_reference::{Value, eval};
+    use tapml_graph::DType;
 
     const FORMS: [Packing; 5] = [
         Packing::integers(4, 32, false),
@@ -215,12 +210,9 @@ mod tests {
     }
 
     fn restored(weight: &Tensor, packing: Packing) -> Vec<f64> {
-        let parts = pack(weight, packing).unwrap();
-        let parts: Vec<Value<f64>> = parts.iter().map(|t| Value::from_tensor(t).unwrap()).collect();
-        let op: Op = Dequantize::of(packing).into();
-        let y = eval(&op, &Symbols::new(), &parts).unwrap().remove(0);
-        assert_eq!(y.shape(), weight.shape());
-        y.as_float().unwrap().values().to_vec()
+        let packed = pack(weight, packing).unwrap();
+        assert_eq!((packed.shape(), packed.dtype()), (weight.shape(), DType::Packed(packing)));
+        packed.to_f64()
     }
 
     fn error(weight: &Tensor, restored: &[f64]) -> f64 {
@@ -229,7 +221,7 @@ mod tests {
 
     #[test]
     fn errors_are_within_half_a_step_of_the_range() {
-        for packing in FORMS.into_iter().filter(|packing| !packing.float) {
+        for packing in FORMS.into_iter().filter(|packing| packing.middle() > 0) {
             for dtype in [DType::F32, DType::BF16] {
                 let weight = Tensor::from_f32_as(dtype, vec![3, 5, 256], sample(3 * 5 * 256)).unwrap();
                 let found = restored(&weight, packing);
@@ -238,7 +230,7 @@ mod tests {
                 {
                     let most = x.iter().fold(0.0f64, |m, v| m.max(v.abs()));
                     // Twice the largest number over all steps is a step of any form; a scale may give up the ends.
-                    let allowed = 2.0 * most / levels * if packing.bits == 4 { 2.2 } else { 1.1 };
+                    let allowed = 2.0 * most / levels * if packing.bits() == 4 { 2.2 } else { 1.1 };
                     assert!(x.iter().zip(y).all(|(x, y)| (x - y).abs() <= allowed), "{packing:?} {dtype}");
                 }
             }
@@ -302,7 +294,7 @@ mod tests {
     #[test]
     fn odd_rows_and_numbers_beyond_f16_are_refused() {
         let odd = Tensor::from_f32(vec![2, 33], vec![0.0; 66]).unwrap();
-        assert!(pack(&odd, FORMS[0]).unwrap_err().to_string().contains("no whole groups of 32"));
+        assert!(pack(&odd, FORMS[0]).unwrap_err().to_string().contains("whole groups of 32"));
         let huge = Tensor::from_f32(vec![1, 128], vec![1e9; 128]).unwrap();
         for packing in FORMS {
             let error = pack(&huge, packing).unwrap_err().to_string();

@@ -3,8 +3,7 @@
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::str::FromStr;
-use tapml_graph::op::Packing;
-use tapml_graph::{Error, Result};
+use tapml_graph::{Error, Packing, Result};
 
 /// How the numbers of a weight are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -56,6 +55,10 @@ impl Form {
         })
     }
 }
+
+/// What may be written, for the help of commands.
+pub const FORMS_HELP: &str =
+    "q4, q4a, q8 or fp8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)";
 
 const HINT: &str = "write q4 (4 bits, groups of 32), q4a (4 bits, groups of 128 with zero points), q8 (8 bits, groups of \
                     32) or fp8 (numbers of e4m3, groups of 32); `,embedding=…` and `,head=…` choose another for these, or `keep`; their default is q8";

@@ -1,14 +1,14 @@
 //! A quantised checkpoint as a folder in Hugging Face layout, which opens as it is.
 
-use super::{Kept, Scheme, packings, quantize};
+use super::{Kept, Scheme, quantize};
 use crate::checkpoint::{build, open_files};
 use crate::options::ImportOptions;
-use crate::packed::Method;
+use crate::packed::{Method, VERSION};
 use crate::safetensors;
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use tapml_graph::{Error, Model, Result, Tensor};
+use tapml_graph::{DType, Error, Model, Result, Symbols, Tensor, TensorType, byte_len};
 
 /// Files beside the weights that belong to a model, by their endings: configuration, tokenizer, templates, licence.
 const COPIED: [&str; 7] = ["json", "txt", "model", "jinja", "tiktoken", "md", "py"];
@@ -48,11 +48,13 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
     let model = Model::new(decoder.graph, values)?;
     let (quantized, kept) = quantize(&model, scheme)?;
 
-    // Weights as operators read them are named as the graph names them, all others as the checkpoint does.
+    // Packed weights are named as the graph names them, all others as the checkpoint does.
     let mut names: BTreeSet<(String, bool)> = BTreeSet::new();
+    let mut packed: BTreeMap<String, String> = BTreeMap::new();
     for (_, weight) in quantized.graph().weights() {
-        if model.weight_type(&weight.name).is_none() {
+        if weight.ty.dtype.packing().is_some() {
             names.insert((weight.name.clone(), true));
+            packed.insert(weight.name.clone(), weight.ty.dtype.to_string());
             continue;
         }
         match decoder.sources.get(&weight.name) {
@@ -60,13 +62,17 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
             Some(source) => names.extend(source.tensors().iter().map(|name| (name.clone(), false))),
         }
     }
-    let count = names.iter().filter(|(name, made)| *made && name.ends_with(".q")).count();
+    // Files know no packed dtypes: their bytes are stored as they lie, and `config.json` says what they are.
     let get = |(name, made): &(String, bool)| -> Result<Tensor> {
-        if *made { quantized.weight(name) } else { weights.any(name) }
+        if !made {
+            return weights.any(name);
+        }
+        let bytes = quantized.weight(name)?.bytes().clone();
+        Tensor::new(DType::U8, vec![bytes.len()], bytes)
     };
     let listed = names.iter().map(|entry| {
         let ty = match entry.1 {
-            true => quantized.weight_type(&entry.0),
+            true => quantized.weight_type(&entry.0).map(|ty| as_bytes(&ty)).transpose()?,
             false => weights.ty(&entry.0),
         };
         Ok((entry.0.as_str(), ty.ok_or_else(|| Error::bug(format!("`{}` has no type", entry.0)))?))
@@ -78,20 +84,22 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
         safetensors::write_each(&out.join("model.safetensors"), &listed, &|index| get(entries[index]))?;
     copy_others(from, out)?;
     let mut json = config.json().clone();
-    let floats = packings(quantized.graph()).into_iter().filter(|(_, packing)| packing.float);
-    let floats: BTreeSet<String> = floats.map(|(name, _)| name).collect();
-    // Shapes tell of integers how they are packed, but not whether they are numbers.
-    let mut method = json!({"quant_method": "tapml", "version": 1, "scheme": scheme.to_string()});
-    if !floats.is_empty() {
-        method["version"] = json!(2);
-        method["float"] = json!(floats);
-    }
+    let count = packed.len();
+    let method =
+        json!({"quant_method": "tapml", "version": VERSION, "scheme": scheme.to_string(), "weights": packed});
     json.insert("quantization_config".into(), method);
     let text = serde_json::to_string_pretty(&Value::Object(json))
         .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?;
     let path = out.join("config.json");
     std::fs::write(&path, text + "\n").map_err(|e| Error::io("write", &path, &e))?;
     Ok(Written { before, after, quantized: count, kept })
+}
+
+/// The type of the bytes of a packed tensor.
+fn as_bytes(ty: &TensorType) -> Result<TensorType> {
+    let len = byte_len(ty.dtype, &ty.sizes(&Symbols::new())?);
+    let len = len.ok_or_else(|| Error::bug(format!("a weight {ty} has no length")))?;
+    Ok(TensorType::new(DType::U8, [len]))
 }
 
 /// Copies tokenizer, templates and licence.

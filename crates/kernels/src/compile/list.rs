@@ -163,10 +163,7 @@ impl<'c, 'a> List<'c, 'a> {
 
     /// Whether a product's weights are what earlier nodes made: its kernel must not ask for them before these have ended.
     fn computes_weights(&self, node: &Node) -> bool {
-        let product = matches!(
-            node.op,
-            Op::Linear(_) | Op::GatedLinear(_) | Op::QuantizedLinear(_) | Op::QuantizedGatedLinear(_)
-        );
+        let product = matches!(node.op, Op::Linear(_) | Op::GatedLinear(_));
         let weight = |&value: &ValueId| self.graph.value(value).origin == Origin::Weight;
         product && !node.inputs.iter().skip(1).all(weight)
     }

@@ -3,6 +3,7 @@
 
 use super::Request;
 use super::source::wrong_op;
+use super::weights;
 use crate::plan::Arg;
 use tapml_graph::{DType, Error, Graph, Node, Op, Origin, Result, TensorType, ValueId};
 
@@ -63,6 +64,16 @@ impl<'a> Body<'a> {
             Error::unsupported(format!("`{name}` is computed within the fused operator"))
         })?;
         Ok(Arg::Input { index, offset: 0, len: 0 })
+    }
+
+    /// The arguments that read these weights, each as a whole: one for each section of a packed one.
+    pub fn read_weights(&self, values: impl IntoIterator<Item = ValueId>) -> Result<Vec<Arg>> {
+        let mut args = Vec::new();
+        for value in values {
+            let Arg::Input { index, .. } = self.read(value)? else { continue };
+            args.extend(weights::args(index, self.ty(value))?);
+        }
+        Ok(args)
     }
 
     /// The arguments that read these values.

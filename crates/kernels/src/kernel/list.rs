@@ -7,10 +7,8 @@ use super::{
     KernelRow, Needs, Request, RowCount, add, add_rms_norm, anywhere, append, argmax, attention, causal_conv,
     clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear,
     gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, on_gpu, patches,
-    position_scale, positions, product, quantized_embedding, quantized_expert_gated_linear,
-    quantized_expert_linear, quantized_gated_linear, quantized_linear, relu, relu_squared, rms_norm, rope,
-    rope_angles, route, rows, scale, selective_scan, sigmoid, silu, softcap, softplus, tanh, token_shift,
-    wkv, wkv_bonus, wkv7,
+    position_scale, positions, product, relu, relu_squared, rms_norm, rope, rope_angles, route, rows, scale,
+    selective_scan, sigmoid, silu, softcap, softplus, tanh, token_shift, wkv, wkv_bonus, wkv7,
 };
 use crate::plan::NodePlan;
 use tapml_graph::Result;
@@ -47,7 +45,7 @@ const fn hopper(name: &'static str, rows: RowCount, plan: fn(&Request) -> Result
 
 /// Every kernel.
 pub const KERNELS: &[KernelRow] = &[
-    portable("embedding/portable", embedding::plan),
+    KernelRow { also: Some("embedding/packed"), ..portable("embedding/portable", embedding::plan) },
     cuda("rms_norm/row_cuda", COPIES, One, cuda::rms_norm::plan),
     cuda("rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan),
     portable("rms_norm/portable", rms_norm::plan),
@@ -57,8 +55,11 @@ pub const KERNELS: &[KernelRow] = &[
     cuda("linear/skinny_gemm_cuda", COPIES, Any, cuda::few::plan),
     subgroup("linear/gemv", One, product::row::plan),
     coop("linear/gemm_coopmat", Many, product::matrix::plan),
-    subgroup("linear/subgroup", Any, linear::subgroup::plan),
-    portable("linear/portable", linear::plan),
+    KernelRow {
+        also: Some("linear/packed_subgroup"),
+        ..subgroup("linear/subgroup", Any, linear::subgroup::plan)
+    },
+    KernelRow { also: Some("linear/packed"), ..portable("linear/portable", linear::plan) },
     portable("rope_angles/portable", rope_angles::plan),
     portable("rope/portable", rope::plan),
     portable("append/portable", append::plan),
@@ -93,7 +94,10 @@ pub const KERNELS: &[KernelRow] = &[
     portable("route/portable", route::plan),
     cuda("expert_linear/gemv_cuda", COPIES, One, cuda::linear::plan_stack),
     cuda("expert_linear/grouped_gemm_cuda", COPIES, Many, cuda::experts::plan),
-    portable("expert_linear/portable", expert_linear::plan),
+    KernelRow {
+        also: Some("expert_linear/packed"),
+        ..portable("expert_linear/portable", expert_linear::plan)
+    },
     portable("combine/portable", combine::plan),
     portable("token_shift/portable", token_shift::plan),
     portable("wkv/portable", wkv::plan),
@@ -111,30 +115,17 @@ pub const KERNELS: &[KernelRow] = &[
     hopper("gated_linear/gemm_hopper", Many, cuda::matmul::plan),
     subgroup("gated_linear/gemv", One, product::row::plan),
     coop("gated_linear/gemm_coopmat", Many, product::matrix::plan),
-    subgroup("gated_linear/subgroup", Any, gated_linear::subgroup::plan),
-    portable("gated_linear/portable", gated_linear::plan),
+    KernelRow {
+        also: Some("gated_linear/packed_subgroup"),
+        ..subgroup("gated_linear/subgroup", Any, gated_linear::subgroup::plan)
+    },
+    KernelRow { also: Some("gated_linear/packed"), ..portable("gated_linear/portable", gated_linear::plan) },
     cuda("expert_gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan_stack),
     cuda("expert_gated_linear/grouped_gemm_cuda", COPIES, Many, cuda::experts::plan),
-    portable("expert_gated_linear/portable", expert_gated_linear::plan),
-    cuda("quantized_linear/gemv_cuda", COPIES, One, cuda::linear::plan),
-    hopper("quantized_linear/gemm_hopper", Many, cuda::matmul::plan),
-    subgroup("quantized_linear/gemv", One, product::row::plan),
-    coop("quantized_linear/gemm_coopmat", Many, product::matrix::plan),
-    subgroup("quantized_linear/subgroup", Any, quantized_linear::subgroup::plan),
-    portable("quantized_linear/portable", quantized_linear::plan),
-    cuda("quantized_gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan),
-    hopper("quantized_gated_linear/gemm_hopper", Many, cuda::matmul::plan),
-    subgroup("quantized_gated_linear/gemv", One, product::row::plan),
-    coop("quantized_gated_linear/gemm_coopmat", Many, product::matrix::plan),
-    subgroup("quantized_gated_linear/subgroup", Any, quantized_gated_linear::subgroup::plan),
-    portable("quantized_gated_linear/portable", quantized_gated_linear::plan),
-    portable("quantized_embedding/portable", quantized_embedding::plan),
-    cuda("quantized_expert_linear/gemv_cuda", COPIES, One, cuda::linear::plan_stack),
-    cuda("quantized_expert_linear/grouped_gemm_cuda", COPIES, Many, cuda::experts::plan),
-    portable("quantized_expert_linear/portable", quantized_expert_linear::plan),
-    cuda("quantized_expert_gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan_stack),
-    cuda("quantized_expert_gated_linear/grouped_gemm_cuda", COPIES, Many, cuda::experts::plan),
-    portable("quantized_expert_gated_linear/portable", quantized_expert_gated_linear::plan),
+    KernelRow {
+        also: Some("expert_gated_linear/packed"),
+        ..portable("expert_gated_linear/portable", expert_gated_linear::plan)
+    },
     cuda("moe_router/cluster_cuda", OVERLAP, One, cuda::choose::plan),
     cuda("moe_gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan_moe_gated),
     cuda("moe_down/gemv_cuda", COPIES, One, cuda::linear::plan_moe_down),

@@ -7,10 +7,10 @@ mod needs;
 pub use list::KERNELS;
 pub use needs::{Needs, RowCount};
 
-use crate::plan::{NodePlan, Phase};
+use crate::plan::{Arg, NodePlan, Phase};
 use settings::Setting;
 use tapml_device::{AdapterKind, DeviceInfo};
-use tapml_graph::{Dim, Op, Result, Symbol, TensorType};
+use tapml_graph::{Dim, Op, Result, Symbol, Symbols, TensorType, byte_len};
 
 mod add;
 mod add_rms_norm;
@@ -45,11 +45,6 @@ mod patches;
 mod position_scale;
 mod positions;
 pub(crate) mod product;
-mod quantized_embedding;
-mod quantized_expert_gated_linear;
-mod quantized_expert_linear;
-mod quantized_gated_linear;
-mod quantized_linear;
 mod relu;
 mod relu_squared;
 mod rms_norm;
@@ -100,15 +95,25 @@ impl Request<'_> {
         }
     }
 
+    /// The arguments that bind these inputs as a whole: one each, or one for each section of a packed weight.
+    fn args(&self, indices: &[usize]) -> Result<Vec<Arg>> {
+        let mut args = Vec::with_capacity(indices.len());
+        for &index in indices {
+            args.extend(weights::args(index, &self.inputs[index])?);
+        }
+        Ok(args)
+    }
+
     /// Whether a binding of the device holds every input of constant sizes as a whole, so that kernels which take weights
     /// as a whole and those that take them in parts do not both store them.
     pub fn binds_whole(&self) -> bool {
         let limit = self.info.limits.max_binding_size.min(self.info.limits.max_buffer_size);
         let most_rows = u64::from(weights::PART_ROWS) * u64::from(self.info.limits.max_groups_per_dim);
         self.inputs.iter().all(|ty| {
-            let Some(elements) = ty.elements().and_then(|elements| elements.as_const()) else { return true };
+            let sizes = ty.sizes(&Symbols::new());
+            let Some(bytes) = sizes.ok().map(|sizes| byte_len(ty.dtype, &sizes)) else { return true };
             let rows = ty.shape.first().filter(|_| ty.shape.len() == 2).and_then(Dim::as_const);
-            elements.saturating_mul(ty.dtype.size() as u64) <= limit && rows.unwrap_or(0) <= most_rows
+            bytes.is_some_and(|bytes| bytes as u64 <= limit) && rows.unwrap_or(0) <= most_rows
         })
     }
 }

@@ -35,19 +35,11 @@ pub const FEW: u64 = 8;
 
 /// Products that every device takes. `outputs`: of a workgroup, when there are few rows. Else `rows`, `columns` and `depth`
 /// of a tile.
-const PORTABLE: &[&str] = &[
-    "linear/portable",
-    "gated_linear/portable",
-    "quantized_linear/portable",
-    "quantized_gated_linear/portable",
-];
+const PORTABLE: &[&str] =
+    &["linear/portable", "gated_linear/portable", "linear/packed", "gated_linear/packed"];
 /// Products by octets of columns. `each`: octets of a workgroup, when there are few rows. Else as above.
-const SUBGROUP: &[&str] = &[
-    "linear/subgroup",
-    "gated_linear/subgroup",
-    "quantized_linear/subgroup",
-    "quantized_gated_linear/subgroup",
-];
+const SUBGROUP: &[&str] =
+    &["linear/subgroup", "gated_linear/subgroup", "linear/packed_subgroup", "gated_linear/packed_subgroup"];
 /// `parts`: of the keys, when there are few rows. `block`: heads of a workgroup, at most.
 const SPLIT: &[&str] = &["attention/split"];
 

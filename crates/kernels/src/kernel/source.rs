@@ -5,14 +5,13 @@ use super::elementwise::Formula;
 use super::settings::Setting;
 use crate::plan::{Accumulate, Arg, Launch, NodePlan, SYMBOLS};
 use tapml_device::{BindingKind, Grid, KernelDesc, Language, Source};
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Dim, Error, Extent, Result, Symbol, Symbols, TensorType};
+use tapml_graph::{DType, Dim, Error, Extent, Packing, Result, Symbol, Symbols, TensorType};
 
 /// Shared declarations that stand in front of kernels.
 mod prelude {
     pub const SYMBOLS: &str = include_str!("../prelude/symbols.wgsl");
     pub const WEIGHTS: &str = include_str!("../prelude/weights.wgsl");
-    pub const QUANTIZED: &str = include_str!("../prelude/quantized.wgsl");
+    pub const PACKED: &str = include_str!("../prelude/packed.wgsl");
     pub const MATH: &str = include_str!("../prelude/math.wgsl");
     pub const NORM: &str = include_str!("../prelude/norm.wgsl");
     pub const HALF: &str = include_str!("../prelude/half.wgsl");
@@ -27,7 +26,7 @@ pub fn is_prelude(mut text: &str) -> bool {
     let known = [
         prelude::SYMBOLS,
         prelude::WEIGHTS,
-        prelude::QUANTIZED,
+        prelude::PACKED,
         prelude::MATH,
         prelude::NORM,
         prelude::HALF,
@@ -216,10 +215,10 @@ impl LaunchBuilder {
         if self.has("GROUP") {
             return self;
         }
-        self.desc.source.prelude += prelude::QUANTIZED;
-        let Packing { bits, group, zeros, float } = packing;
-        let launch = self.set("BITS", bits).set("GROUP", group).set("ZEROS", u32::from(zeros));
-        if float { launch.set("FLOAT", 1u32) } else { launch }
+        self.desc.source.prelude += prelude::PACKED;
+        let Packing { code, group, zeros } = packing;
+        let launch = self.set("BITS", packing.bits()).set("GROUP", group).set("ZEROS", u32::from(zeros));
+        launch.set("CODE", code as u32)
     }
 
     /// Whether a constant of this name is set.

@@ -191,6 +191,5 @@ pub(crate) fn largest(dim: &Dim, capacity: &Symbols, context: Option<u64>) -> Op
 
 /// The most bytes that a value of this type takes; `None` on overflow or an unknown symbol.
 pub(crate) fn bytes_at_capacity(ty: &TensorType, capacity: &Symbols, context: Option<u64>) -> Option<u64> {
-    let elements = ty.elements()?;
-    largest(&elements, capacity, context)?.checked_mul(ty.dtype.size() as u64)
+    largest(&ty.bytes()?, capacity, context)
 }

@@ -194,7 +194,7 @@ pub fn weights(graph: &Graph) -> HashMap<String, Tensor> {
         (state >> 33) as f64 / (1u64 << 31) as f64 - 0.5
     };
     let mut all = HashMap::new();
-    for (_, value) in graph.weights() {
+    for (_, value) in graph.weights().filter(|(_, value)| value.ty.dtype.packing().is_none()) {
         let shape = value.ty.sizes(&Symbols::new()).unwrap();
         let count: usize = shape.iter().product();
         let mean = if value.name.contains("norm") { 1.0 } else { 0.0 };

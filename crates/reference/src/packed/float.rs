@@ -5,7 +5,7 @@ use super::few::Block;
 use pulp::Simd;
 
 impl Block<'_> {
-    /// As [`Block::times`] for words of four numbers, as [`tapml_graph::op::float8`] reads them.
+    /// As [`Block::times`] for words of four numbers, as [`tapml_graph::packing::float8`] reads them.
     #[inline(always)]
     pub(super) fn numbers<S: Simd, const R: usize, const C: usize>(
         &self,

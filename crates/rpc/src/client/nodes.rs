@@ -286,7 +286,7 @@ pub(super) fn announced(info: &wire::DeviceInfo) -> Result<(PlatformInfo, Vec<Se
 fn served(op: &wire::ServedOp) -> Result<ServedOp> {
     let dtype = |name: &String| {
         DType::parse(name).ok_or_else(|| {
-            let known: Vec<&str> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
+            let known: Vec<_> = DType::ALL.iter().map(|dtype| dtype.name()).collect();
             Error::invalid(format!("unknown dtype `{}`", name.escape_debug()))
                 .with_hint(format!("known: {}", known.join(", ")))
         })

@@ -286,8 +286,7 @@ fn writers(program: &Program, buffer: u32) -> usize {
 
 /// Bytes of a value, as a copy takes them: multiples of 4.
 fn length(ty: &TensorType) -> Result<Extent> {
-    let bytes = ty.elements().and_then(|dim| dim.checked_mul(ty.dtype.size() as u64));
-    let bytes = bytes.ok_or_else(|| Error::unsupported(format!("{ty} is too large")))?;
+    let bytes = ty.bytes().ok_or_else(|| Error::unsupported(format!("{ty} is too large")))?;
     if let Some(constant) = bytes.as_const() {
         return Ok(Extent::of(constant.next_multiple_of(4)));
     }

@@ -62,8 +62,8 @@ impl OwnKernel {
     pub(super) fn program(&self, name: &str, capacity: &Symbols) -> Result<Program> {
         let (mut buffers, mut inputs, mut outputs) = (Vec::new(), Vec::new(), Vec::new());
         for (i, (argument, ty)) in self.arguments.iter().enumerate() {
-            let elements = ty.elements().and_then(|dim| dim.checked_mul(ty.dtype.size() as u64));
-            let bytes = elements.ok_or_else(|| Error::invalid(format!("`{argument}`: {ty} is too large")))?;
+            let bytes =
+                ty.bytes().ok_or_else(|| Error::invalid(format!("`{argument}`: {ty} is too large")))?;
             let size = bytes.eval(capacity)?.max(4).next_multiple_of(4);
             buffers.push(BufferPlan { name: argument.clone(), size, content: Content::Activation });
             let port = Port { name: argument.clone(), ty: ty.clone(), buffer: i as u32 };

@@ -8,6 +8,7 @@ use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use tapml::exec::Interface;
+use tapml::graph::DType;
 use tapml::import::Rows;
 use tapml::platform::PlatformSpec;
 use tapml::speed::{KernelTime, Rate, SpeedOptions, SpeedReport, measure};
@@ -62,7 +63,7 @@ struct Report<'a> {
     model: String,
     target: &'a str,
     random_weights: bool,
-    activation: &'static str,
+    activation: DType,
     #[serde(flatten)]
     speed: &'a SpeedReport,
 }
@@ -92,7 +93,7 @@ impl DecodeCommand {
             model: self.model.display().to_string(),
             target: &target,
             random_weights: self.random,
-            activation: self.graph.options().activation.name(),
+            activation: self.graph.options().activation,
             speed: &speed,
         })?;
         Ok(Outcome::Holds)

@@ -8,8 +8,7 @@ use crate::kernel::source::{affine, one, plan_of, unserved};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use crate::regime::Axis;
 use tapml_device::{DeviceInfo, KernelDesc};
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Dim, Extent, Result, TensorType};
+use tapml_graph::{DType, Dim, Extent, Packing, Result, TensorType};
 
 const GATHER: &str = include_str!("moe_permute.cu");
 const TEXT: &str = include_str!("grouped_gemm.cu");
@@ -45,13 +44,12 @@ fn chosen_steps(request: &Request) -> Option<Axis> {
 /// The launches, their scratch memory, and the longest chain of additions.
 fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
     let asked = Asked::of_stack(request.op, request.inputs)?;
-    let (first, second) = asked.stored();
-    let arrays = stored(asked.packing, first, second)?;
-    let places = asked.places(arrays)?;
-    let (stack, chosen, rows) = (asked.stack?, asked.chosen(arrays)?, asked.x.shape.first()?);
+    let arrays = arrays(asked.weight)?;
+    let places = asked.places()?;
+    let (stack, chosen, rows) = (asked.stack?, asked.chosen()?, asked.x.shape.first()?);
     let halves = asked.x.dtype == DType::F16 && request.outputs[0].dtype == DType::F16;
     let many = rows.as_const() != Some(1) && stack.count > 0 && asked.outputs > 0;
-    let step = if asked.packing.is_some() { 2 * LINE } else { LINE / 2 };
+    let step = if asked.packing().is_some() { 2 * LINE } else { LINE / 2 };
     let fits = asked.k > 0 && asked.k.is_multiple_of(step) && places.bias.is_none();
     if !halves || !many || !fits || request.info.features.cuda < Some(COPIES) {
         return None;
@@ -65,28 +63,28 @@ fn launches(request: &Request) -> Option<([Launch; 2], [Extent; 2], u32)> {
         bytes.checked_mul(WORDS)?.checked_add(&Dim::from(4 * WORDS * (partial + u64::from(PLACES))))?;
     let scratch = [Extent::of(bytes.checked_add(&Dim::from(4u64))?), Extent::ceil_div(described, PLACES)];
     let [order, list] = [0, 1].map(Arg::Scratch);
-    let input = |index| Arg::Input { index, offset: 0, len: 0 };
-
     let gather = Launch {
         desc: gather(request.info, stack, affine(rows).ok()?)?,
-        args: vec![input(chosen), order, list, Arg::Symbols],
+        args: vec![Arg::whole_input(chosen), order, list, Arg::Symbols],
         groups: [one(), one(), one()],
     };
     let desc = product(request.info, &asked, stack, arrays)?;
     let outputs = if asked.gated { THREADS / 2 } else { THREADS };
     let columns = Extent::of(u64::from(asked.outputs.div_ceil(outputs)));
-    let args = [input(0)].into_iter().chain(places.weights.iter().map(|&index| input(index)));
+    let weights = request.args(&places.weights).ok()?;
+    let args = [Arg::whole_input(0)].into_iter().chain(weights);
     let args = args.chain([order, list, Arg::Output(0), Arg::Symbols]).collect();
     let product = Launch { desc, args, groups: [columns, tiles, one()] };
     // Two products of 16, then the sums of every 32, one by one.
     Some(([gather, product], scratch, asked.k / GROUP + 18))
 }
 
-/// How many arrays a weight is stored in, if the kernel reads such; its first arrays have these types.
-fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<usize> {
-    match packing {
-        None => (first.dtype == DType::F16).then_some(1),
-        Some(p) => (p.bits == 4 && p.group == GROUP && !p.zeros && second?.dtype == DType::F16).then_some(2),
+/// How many arrays a weight of this type is stored in, if the kernel reads such.
+fn arrays(weight: &TensorType) -> Option<usize> {
+    match weight.dtype {
+        DType::F16 => Some(1),
+        DType::Packed(p) => (p == Packing::integers(4, GROUP, false)).then_some(2),
+        _ => None,
     }
 }
 
@@ -105,7 +103,7 @@ fn gather(info: &DeviceInfo, stack: Stack, [n, p, constant]: [u32; 3]) -> Option
 }
 
 fn product(info: &DeviceInfo, asked: &Asked, stack: Stack, arrays: usize) -> Option<KernelDesc> {
-    let packed = asked.packing.is_some();
+    let packed = asked.packing().is_some();
     // Bytes of a stage: weights, scales, rows of x. Two blocks fit a multiprocessor of a Hopper chip.
     let (stage, depth) = match packed {
         true => (THREADS * (LINE + 8) + PLACES * LINE * 4, 3),

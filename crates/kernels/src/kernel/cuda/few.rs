@@ -26,8 +26,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
 fn launch(request: &Request) -> Option<(Launch, u32)> {
     let asked = Asked::of(request.op, request.inputs)?;
     let (x, out) = (asked.x, request.outputs[0].dtype);
-    let Places { bias, .. } = asked.places(1)?;
-    let plain = asked.packing.is_none() && !asked.gated;
+    let Places { bias, .. } = asked.places()?;
+    let plain = asked.packing().is_none() && !asked.gated;
     let typed = x.dtype == DType::F16 && matches!(out, DType::F16 | DType::F32);
     let sized = (1..=MOST).contains(&asked.outputs) && asked.k > 0 && asked.k.is_multiple_of(8);
     if !plain || !typed || !sized || request.info.features.cuda < Some(COPIES) {
@@ -41,7 +41,7 @@ fn launch(request: &Request) -> Option<(Launch, u32)> {
     desc.constants = [
         ("K", asked.k),
         ("O", asked.outputs),
-        ("W_DTYPE", weight_code(asked.stored().0.dtype).ok()?),
+        ("W_DTYPE", weight_code(asked.weight.dtype).ok()?),
         ("BIAS", u32::from(bias.is_some())),
         ("B_DTYPE", bias.map_or(Some(0), |(_, dtype)| weight_code(dtype).ok())?),
         ("OUT_F32", u32::from(out == DType::F32)),

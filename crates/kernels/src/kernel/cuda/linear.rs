@@ -74,7 +74,7 @@ pub struct Product {
 pub struct Projection {
     /// What it asks of the kernel.
     pub product: Product,
-    /// The inputs that make up its weights.
+    /// Its weights.
     pub weights: Vec<usize>,
     /// What is chosen of its weights, if they are stacks.
     pub chosen: Option<usize>,
@@ -91,15 +91,17 @@ impl Projection {
     /// As [`Projection::of`] with stacks of matrices.
     pub fn of_stack(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
         // Stacks of numbers of 8 bits keep the portable kernels.
-        let asked = Asked::of_stack(op, inputs).filter(|asked| asked.packing.is_none_or(|p| !p.float))?;
+        let asked = Asked::of_stack(op, inputs)?;
+        if Format::of(asked.weight) == Some(Format::Float) {
+            return None;
+        }
         Projection::asked(&asked, out)
     }
 
     fn asked(asked: &Asked, out: DType) -> Option<Projection> {
-        let (first, second) = asked.stored();
-        let format = Format::of(asked.packing, first, second)?;
+        let format = Format::of(asked.weight)?;
         let &Asked { x, gated, k, outputs, stack, .. } = asked;
-        let Places { weights, bias } = asked.places(format.arrays())?;
+        let Places { weights, bias } = asked.places()?;
         let halves = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
         let tile = if gated { TILE / 2 } else { TILE };
         let few = stack.is_none_or(|s| s.slots <= MOST_SLOTS && s.count > 0 && outputs > 0);
@@ -112,7 +114,7 @@ impl Projection {
         let dense = None;
         let product =
             Product { k, format, outputs, gated, bias: stored, act, out, norm, residual, stack, dense };
-        let chosen = asked.chosen(format.arrays());
+        let chosen = asked.chosen();
         Some(Projection { product, weights, chosen, bias: bias.map(|(at, _)| at) })
     }
 }
@@ -305,10 +307,11 @@ pub fn plan_stack(request: &Request) -> Result<NodePlan> {
 
 fn planned(request: &Request, found: Option<Projection>) -> Result<NodePlan> {
     let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved(request))?;
-    let inputs = [0].into_iter().chain(projection.weights.iter().copied());
-    let inputs = inputs.chain(projection.chosen).chain(projection.bias);
-    let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
-    projection.product.plan(request, args.chain([Arg::Output(0)]).collect(), 0)
+    let mut args = request.args(&[0])?;
+    args.extend(request.args(&projection.weights)?);
+    args.extend(projection.chosen.into_iter().chain(projection.bias).map(Arg::whole_input));
+    args.push(Arg::Output(0));
+    projection.product.plan(request, args, 0)
 }
 
 impl Product {

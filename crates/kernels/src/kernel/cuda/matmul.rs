@@ -8,8 +8,8 @@ use crate::kernel::source::{affine, one, plan_of, unserved, weight_code};
 use crate::plan::{Arg, Launch, NodePlan};
 use crate::regime::Axis;
 use tapml_device::{DeviceInfo, Grid, KernelDesc};
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Dim, Extent, Node, Op, Result, TensorType};
+use tapml_graph::packing::Code;
+use tapml_graph::{DType, Dim, Extent, Node, Op, Packing, Result, TensorType};
 
 const TEXT: &str = include_str!("gemm_hopper.cu");
 /// Rows of a tile.
@@ -43,10 +43,7 @@ const SHALLOWEST: u32 = 4;
 #[derive(Clone, Debug, PartialEq)]
 pub struct Matmul {
     k: u32,
-    /// Bits of an element of a packed weight, 4 or 8; those that are not packed are f16.
-    bits: Option<u32>,
-    /// Whether those of 8 bits are numbers.
-    float: bool,
+    format: Format,
     /// Outputs of each weight.
     outputs: Vec<u32>,
     gated: bool,
@@ -60,7 +57,7 @@ pub struct Matmul {
 pub struct Projection {
     /// What it asks of the kernel.
     pub product: Matmul,
-    /// The inputs that make up its weights.
+    /// Its weights.
     pub weights: Vec<usize>,
     /// Its bias.
     pub bias: Option<usize>,
@@ -70,9 +67,9 @@ impl Projection {
     /// The product that an operator is at these types, if the kernel can serve it.
     pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
         let asked = Asked::of(op, inputs)?;
-        let (first, second) = asked.stored();
-        let Asked { x, packing, gated, k, outputs, .. } = asked;
-        let Places { weights, bias } = asked.places(stored(packing, first, second)?)?;
+        let Asked { x, weight, gated, k, outputs, .. } = asked;
+        let format = Format::of(weight)?;
+        let Places { weights, bias } = asked.places()?;
         let rows = x.shape.first()?;
         let fits = k > 0 && k.is_multiple_of(STEP) && outputs.is_multiple_of(8);
         let taken =
@@ -81,19 +78,37 @@ impl Projection {
         if !fits || !taken || !many || outputs == 0 {
             return None;
         }
-        let (bits, outputs, stored) = (packing.map(|p| p.bits), vec![outputs], bias.map(|(_, dtype)| dtype));
-        let float = packing.is_some_and(|p| p.float);
-        let product = Matmul { k, bits, float, outputs, gated, bias: stored, out, rows: rows.clone() };
+        let (outputs, stored) = (vec![outputs], bias.map(|(_, dtype)| dtype));
+        let product = Matmul { k, format, outputs, gated, bias: stored, out, rows: rows.clone() };
         Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
     }
 }
 
-/// How many arrays a weight is stored in, if the kernel reads such; its first arrays have these types.
-fn stored(packing: Option<Packing>, first: &TensorType, second: Option<&TensorType>) -> Option<usize> {
-    match packing {
-        None => (first.dtype == DType::F16).then_some(1),
-        Some(p) => (matches!(p.bits, 4 | 8) && p.group == GROUP && !p.zeros && second?.dtype == DType::F16)
-            .then_some(2),
+/// How weights are stored.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Format {
+    F16,
+    /// In groups of [`GROUP`] elements.
+    Packed(Code),
+}
+
+impl Format {
+    /// The format of a weight of this type; `None` if the kernel does not read it.
+    fn of(weight: &TensorType) -> Option<Format> {
+        let Packing { code, group, zeros } = match weight.dtype {
+            DType::F16 => return Some(Format::F16),
+            other => other.packing()?,
+        };
+        let read = matches!(code, Code::Int4 | Code::Int8 | Code::E4m3) && group == GROUP && !zeros;
+        read.then_some(Format::Packed(code))
+    }
+
+    /// Bits of an element of a packed weight.
+    fn bits(self) -> Option<u32> {
+        match self {
+            Format::F16 => None,
+            Format::Packed(code) => Some(code.info().bits),
+        }
     }
 }
 
@@ -114,7 +129,7 @@ impl Matmul {
         }
         let blocks = blocks(info);
         let groups = self.groups(blocks);
-        let stage = ROWS * 2 * STEP + groups * UNIT * STEP * self.bits.unwrap_or(16) / 8;
+        let stage = ROWS * 2 * STEP + groups * UNIT * STEP * self.format.bits().unwrap_or(16) / 8;
         let results = self.results(groups);
         let room = info.limits.max_workgroup_memory.saturating_sub(BESIDE + results);
         let stages = (room / stage).min(DEPTH);
@@ -124,7 +139,7 @@ impl Matmul {
         let [n, p, constant] = affine(&self.rows).ok()?;
         let weights = if self.gated { 2 } else { self.outputs.len() };
         let biases = if self.bias.is_some() { self.outputs.len() } else { 0 };
-        let arrays = if self.bits.is_some() { 2 } else { 1 };
+        let arrays = if self.format.bits().is_some() { 2 } else { 1 };
         let (threads, memory) = ((groups + 1) * THREADS, stages * stage + results + 1024);
         let mut desc = desc(info, "gemm_hopper/cuda", "cuda/gemm_hopper.cu", TEXT, threads, memory);
         desc.bindings = bindings(1 + weights * arrays + biases, self.outputs.len());
@@ -133,8 +148,8 @@ impl Matmul {
             ("K", self.k),
             ("GROUPS", groups),
             ("STAGES", stages),
-            ("FORMAT", self.bits.unwrap_or(1)),
-            ("FLOAT", u32::from(self.float)),
+            ("FORMAT", self.format.bits().unwrap_or(1)),
+            ("FLOAT", u32::from(self.format == Format::Packed(Code::E4m3))),
             ("RUN", RUN / STEP),
             ("PARTS", self.outputs.len() as u32),
             ("O0", output(0)),
@@ -153,7 +168,7 @@ impl Matmul {
         .to_vec();
         // Half of the rows of a tile: the other block of the cluster brings the other half.
         desc.constants.extend(map(0, 0, [2, self.k, STEP, ROWS / CLUSTER]));
-        let weight = match self.bits {
+        let weight = match self.format.bits() {
             None => [2, self.k, STEP, UNIT],
             Some(bits) => {
                 let height = if self.gated { UNIT / 2 * groups } else { UNIT };
@@ -168,7 +183,7 @@ impl Matmul {
     /// The groups of a block of so many: as many as end soonest in a run of [`USUAL_ROWS`].
     fn groups(&self, blocks: u32) -> u32 {
         // Each of two groups takes a weight.
-        if self.gated && self.bits.is_none() {
+        if self.gated && self.format.bits().is_none() {
             return 2;
         }
         let of_unit = if self.gated { UNIT / 2 } else { UNIT };
@@ -182,7 +197,7 @@ impl Matmul {
 
     /// Bytes of shared memory that results go through.
     fn results(&self, groups: u32) -> u32 {
-        match (self.gated, self.bits) {
+        match (self.gated, self.format.bits()) {
             // The groups exchange half of their sums there.
             (true, None) => 2 * ROWS / 2 * UNIT * 4,
             (true, Some(_)) => groups * ROWS * UNIT,
@@ -193,7 +208,7 @@ impl Matmul {
     /// The longest chain of additions: in a run 16 products at a time, then run after run; of packed weights the sums of the
     /// groups.
     fn chain(&self) -> u32 {
-        let sums = match self.bits {
+        let sums = match self.format.bits() {
             Some(_) => self.k / GROUP,
             None => RUN / 16 + self.k.div_ceil(RUN),
         };
@@ -218,9 +233,11 @@ fn map(index: usize, binding: usize, [bytes, row, width, height]: [u32; 4]) -> V
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
     let projection = found.filter(|_| request.binds_whole()).ok_or_else(|| unserved(request))?;
-    let inputs = [0].into_iter().chain(projection.weights.iter().copied()).chain(projection.bias);
-    let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 });
-    projection.product.plan(request, args.chain([Arg::Output(0)]).collect())
+    let mut args = request.args(&[0])?;
+    args.extend(request.args(&projection.weights)?);
+    args.extend(projection.bias.map(Arg::whole_input));
+    args.push(Arg::Output(0));
+    projection.product.plan(request, args)
 }
 
 /// The plan of several products of one input: `linears`.
@@ -234,7 +251,7 @@ pub fn plan_several(request: &Request) -> Result<NodePlan> {
     let product = Matmul::joined(&all).ok_or_else(|| unserved(request))?;
     let mut args = vec![body.read(body.nodes()[0].inputs[0])?];
     for (node, projection) in body.nodes().iter().zip(&found) {
-        args.extend(body.read_all(projection.weights.iter().map(|&k| node.inputs[k]))?);
+        args.extend(body.read_weights(projection.weights.iter().map(|&k| node.inputs[k]))?);
     }
     let biases = body.nodes().iter().zip(&found);
     args.extend(body.read_all(biases.filter_map(|(node, of)| Some(node.inputs[of.bias?])))?);
@@ -261,7 +278,9 @@ mod tests {
 
     fn product(outputs: &[u32], bits: Option<u32>, gated: bool) -> Matmul {
         let (rows, outputs) = (Dim::symbol(Symbol::N), outputs.to_vec());
-        Matmul { k: 4096, bits, float: false, outputs, gated, bias: None, out: DType::F16, rows }
+        let code = |bits| if bits == 4 { Code::Int4 } else { Code::Int8 };
+        let format = bits.map_or(Format::F16, |bits| Format::Packed(code(bits)));
+        Matmul { k: 4096, format, outputs, gated, bias: None, out: DType::F16, rows }
     }
 
     fn chip(cuda: Option<u32>) -> DeviceInfo {
@@ -323,7 +342,7 @@ mod tests {
             product(&[1024], None, false),
             product(&[1024], Some(8), false),
             Matmul { k: 64, ..k.clone() },
-            Matmul { bits: Some(8), float: true, ..k.clone() },
+            Matmul { format: Format::Packed(Code::E4m3), ..k.clone() },
             Matmul { bias: Some(DType::F16), ..k.clone() },
         ] {
             assert_eq!(Matmul::joined(&[&q, &other]), None, "{other:?}");

@@ -4,19 +4,19 @@
 use super::Request;
 use super::compose::{Joined, joined};
 use super::source::{Kernel, elements, plan as planned, rows_and_width, wrong_op};
-use super::weights::{Part, Weight};
+use super::weights::Weight;
 use crate::plan::NodePlan;
 use tapml_graph::{Op, Result};
 
-const TEXT: Joined = joined!("dequantize/portable.wgsl", "weights/one_quantized.wgsl");
+const TEXT: Joined = joined!("dequantize/portable.wgsl", "weights/one_packed.wgsl");
 const KERNEL: Kernel = Kernel { weights: true, ..Kernel::flat("dequantize/portable", TEXT.file, TEXT.text) };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let Op::Dequantize(op) = request.op else { return Err(wrong_op(request)) };
-    let w = Weight::packed(request, 0, op.packing())?;
+    let Op::Dequantize(_) = request.op else { return Err(wrong_op(request)) };
+    let w = Weight::packed(request, 0)?;
     let out = &request.outputs[0];
     let (rows, width) = rows_and_width(out)?;
-    let launch = KERNEL.launch(out.dtype, out.dtype)?.weight(&w, &Part::WHOLE)?.output(0).rows(&rows)?;
+    let launch = KERNEL.launch(out.dtype, out.dtype)?.weight(&w, &w.whole())?.output(0).rows(&rows)?;
     let launch = launch.set("K", width).flat(elements(&rows, width)?);
     Ok(NodePlan { constants: w.stand_in(None), ..planned(&KERNEL, vec![launch], 0) })
 }

@@ -10,19 +10,24 @@ use tapml_graph::{Op, Result};
 
 const TEXT: Joined = joined!("embedding/portable.wgsl", "embedding/bindings.wgsl");
 const KERNEL: Kernel = Kernel { weights: true, ..Kernel::flat("embedding/portable", TEXT.file, TEXT.text) };
+const PACKED_TEXT: Joined =
+    joined!("embedding/portable.wgsl", "embedding/packed_bindings.wgsl", "weights/one_packed.wgsl");
+const PACKED: Kernel =
+    Kernel { weights: true, ..Kernel::flat("embedding/packed", PACKED_TEXT.file, PACKED_TEXT.text) };
 
+/// A packed weight is unpacked as it is read, by the text that binds its sections.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let Op::Embedding(_) = request.op else { return Err(wrong_op(request)) };
-    plan_with(&KERNEL, request, &Weight::plain(request, 1))
+    let table = Weight::of(request, 1)?;
+    plan_with(if table.is_packed() { &PACKED } else { &KERNEL }, request, &table)
 }
 
-/// The plan of a kernel of this form whose operator has this table.
-pub fn plan_with(kernel: &Kernel, request: &Request, table: &Weight) -> Result<NodePlan> {
+fn plan_with(kernel: &Kernel, request: &Request, table: &Weight) -> Result<NodePlan> {
+    let Op::Embedding(_) = request.op else { return Err(wrong_op(request)) };
     let out = &request.outputs[0];
     // One id is one row, even where the count of ids is constant.
     let rows = &out.shape[0];
     let vocab = constant("the rows of the table", &table.ty.shape[0])?;
-    let (_, width) = rows_and_width(&table.ty)?;
+    let (_, width) = rows_and_width(table.ty)?;
     let mut launches = Vec::new();
     for part in table.split(request.info)? {
         let launch =

@@ -6,7 +6,7 @@ use super::Request;
 use super::compose::{Joined, joined};
 use super::expert_linear::{few_places, sharers};
 use super::linear::{chain, run};
-use super::source::{Kernel, constant, one, plan as planned, wrong_op};
+use super::source::{Kernel, constant, one, plan as planned, unserved, wrong_op};
 use super::weights::{PART_ROWS, Weight};
 use crate::plan::NodePlan;
 use tapml_graph::{Extent, Op, Result};
@@ -25,7 +25,7 @@ const TEXT: Joined = joined!(
     "expert_gated_linear/bindings.wgsl",
     "weights/two.wgsl"
 );
-pub const KERNEL: Kernel = Kernel {
+const KERNEL: Kernel = Kernel {
     name: "expert_gated_linear/portable",
     file: TEXT.file,
     text: TEXT.text,
@@ -36,15 +36,30 @@ pub const KERNEL: Kernel = Kernel {
     lanes: LANES,
     workgroup_memory: 2 * 128 * 16 + 4 * LANES + 4 + 4 * TILE,
 };
+const PACKED_TEXT: Joined = joined!(
+    "expert_gated_linear/portable.wgsl",
+    "expert_linear/places.wgsl",
+    "linear/reads.wgsl",
+    "gated_linear/gated.wgsl",
+    "expert_gated_linear/packed_bindings.wgsl",
+    "weights/two_packed.wgsl"
+);
+const PACKED: Kernel =
+    Kernel { name: "expert_gated_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
+/// Packed weights are unpacked as they are read, by the text that binds their sections. Fails on zero points, for which there
+/// is no binding left.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let Op::ExpertGatedLinear(_) = request.op else { return Err(wrong_op(request)) };
-    plan_with(&KERNEL, request, [&Weight::plain(request, 1), &Weight::plain(request, 2)])
+    let [gate, up] = [Weight::of(request, 1)?, Weight::of(request, 2)?];
+    if gate.packing().is_some_and(|packing| packing.zeros) {
+        return Err(unserved(request));
+    }
+    plan_with(if gate.is_packed() { &PACKED } else { &KERNEL }, request, [&gate, &up])
 }
 
-/// The plan of a kernel of this form whose operator has these weights, and the experts behind them.
-pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
-    let (x, w, chosen) = (&request.inputs[0], &gate.ty, up.after());
+fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+    let Op::ExpertGatedLinear(_) = request.op else { return Err(wrong_op(request)) };
+    let (x, w, chosen) = (&request.inputs[0], gate.ty, 3);
     let (rows, experts) = (&x.shape[0], constant("the number of experts", &w.shape[0])?);
     let (outputs, k) = (constant("the outputs", &w.shape[1])?, constant("the row length", &w.shape[2])?);
     let slots = constant("the experts of a row", &request.inputs[chosen].shape[1])?;

@@ -28,7 +28,7 @@ const TEXT: Joined = joined!(
     "expert_linear/bindings.wgsl",
     "weights/one.wgsl"
 );
-pub const KERNEL: Kernel = Kernel {
+const KERNEL: Kernel = Kernel {
     name: "expert_linear/portable",
     file: TEXT.file,
     text: TEXT.text,
@@ -39,15 +39,25 @@ pub const KERNEL: Kernel = Kernel {
     lanes: LANES,
     workgroup_memory: 2 * TILE * DEPTH * 4 + 4 * LANES + 4 + 4 * TILE,
 };
+const PACKED_TEXT: Joined = joined!(
+    "expert_linear/portable.wgsl",
+    "expert_linear/places.wgsl",
+    "linear/reads.wgsl",
+    "expert_linear/packed_bindings.wgsl",
+    "weights/one_packed.wgsl"
+);
+const PACKED: Kernel =
+    Kernel { name: "expert_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
+/// A packed weight is unpacked as it is read, by the text that binds its sections.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let Op::ExpertLinear(_) = request.op else { return Err(wrong_op(request)) };
-    plan_with(&KERNEL, request, &Weight::plain(request, 1))
+    let w = Weight::of(request, 1)?;
+    plan_with(if w.is_packed() { &PACKED } else { &KERNEL }, request, &w)
 }
 
-/// The plan of a kernel of this form whose operator has this weight, and experts and bias behind it.
-pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
-    let (x, chosen) = (&request.inputs[0], w.after());
+fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+    let Op::ExpertLinear(_) = request.op else { return Err(wrong_op(request)) };
+    let (x, chosen) = (&request.inputs[0], 2);
     let bias = request.inputs.get(chosen + 1);
     let (rows, experts) = (&x.shape[0], constant("the number of experts", &w.ty.shape[0])?);
     let (outputs, k) =

@@ -20,7 +20,7 @@ const TEXT: Joined = joined!(
     "gated_linear/bindings.wgsl",
     "weights/two.wgsl"
 );
-pub const KERNEL: Kernel = Kernel {
+const KERNEL: Kernel = Kernel {
     name: "gated_linear/portable",
     file: TEXT.file,
     text: TEXT.text,
@@ -31,14 +31,24 @@ pub const KERNEL: Kernel = Kernel {
     lanes: 64,
     workgroup_memory: 2 * 128 * 16,
 };
+const PACKED_TEXT: Joined = joined!(
+    "gated_linear/portable.wgsl",
+    "linear/reads.wgsl",
+    "gated_linear/gated.wgsl",
+    "gated_linear/packed_bindings.wgsl",
+    "weights/two_packed.wgsl"
+);
+const PACKED: Kernel =
+    Kernel { name: "gated_linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
+/// Packed weights are unpacked as they are read, by the text that binds their sections.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let Op::GatedLinear(_) = request.op else { return Err(wrong_op(request)) };
-    plan_with(&KERNEL, request, [&Weight::plain(request, 1), &Weight::plain(request, 2)])
+    let [gate, up] = [Weight::of(request, 1)?, Weight::of(request, 2)?];
+    plan_with(if gate.is_packed() { &PACKED } else { &KERNEL }, request, [&gate, &up])
 }
 
-/// The plan of a kernel of this form whose operator has these weights.
-pub fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+fn plan_with(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
+    let Op::GatedLinear(_) = request.op else { return Err(wrong_op(request)) };
     let x = &request.inputs[0];
     let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
     let width = constant("the number of outputs", &gate.ty.shape[0])?;

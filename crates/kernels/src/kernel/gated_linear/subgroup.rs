@@ -17,7 +17,17 @@ const TEXT: Joined = joined!(
 const KERNEL: Kernel =
     Kernel { name: "gated_linear/subgroup", file: TEXT.file, text: TEXT.text, math: true, ..product::KERNEL };
 
+const PACKED_TEXT: Joined = joined!(
+    "product/product.wgsl",
+    "product/packed.wgsl",
+    "gated_linear/packed_subgroup.wgsl",
+    "gated_linear/outputs.wgsl"
+);
+const PACKED: Kernel =
+    Kernel { name: "gated_linear/packed_subgroup", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
+
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::GatedLinear(_) = request.op else { return Err(wrong_op(request)) };
-    product::gated(&KERNEL, request, [&Weight::plain(request, 1), &Weight::plain(request, 2)])
+    let [gate, up] = [Weight::of(request, 1)?, Weight::of(request, 2)?];
+    product::gated(if gate.is_packed() { &PACKED } else { &KERNEL }, request, [&gate, &up])
 }

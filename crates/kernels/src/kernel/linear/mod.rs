@@ -1,7 +1,6 @@
 //! `linear`: launch planner. Workgroup `(x, y)` stands for outputs `4·x` to `4·x + 3` of all rows when there are few, and
 //! for a tile of 32 outputs and 32 rows when there are many, unless a setting says otherwise. A weight beyond one binding is split by rows, which are
-//! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place. `quantized_linear` is
-//! planned here too.
+//! outputs, with one launch for each part. Without a bias, four zero bytes are bound in its place.
 
 pub mod subgroup;
 
@@ -25,7 +24,7 @@ const DEPTH: u32 = 16;
 
 const TEXT: Joined =
     joined!("linear/portable.wgsl", "linear/reads.wgsl", "linear/bindings.wgsl", "weights/one.wgsl");
-pub const KERNEL: Kernel = Kernel {
+const KERNEL: Kernel = Kernel {
     name: "linear/portable",
     file: TEXT.file,
     text: TEXT.text,
@@ -36,21 +35,30 @@ pub const KERNEL: Kernel = Kernel {
     lanes: LANES,
     workgroup_memory: 2 * TILE * DEPTH * 4,
 };
+const PACKED_TEXT: Joined = joined!(
+    "linear/portable.wgsl",
+    "linear/reads.wgsl",
+    "linear/packed_bindings.wgsl",
+    "weights/one_packed.wgsl"
+);
+const PACKED: Kernel =
+    Kernel { name: "linear/packed", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
 
+/// A packed weight is unpacked as it is read, by the text that binds its sections.
 pub fn plan(request: &Request) -> Result<NodePlan> {
-    let Op::Linear(_) = request.op else { return Err(wrong_op(request)) };
-    plan_with(&KERNEL, request, &Weight::plain(request, 1))
+    let w = Weight::of(request, 1)?;
+    plan_with(if w.is_packed() { &PACKED } else { &KERNEL }, request, &w)
 }
 
-/// The plan of a kernel of this form whose operator has this weight, and the bias behind it.
-pub fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+fn plan_with(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
+    let Op::Linear(_) = request.op else { return Err(wrong_op(request)) };
     let (x, out) = (&request.inputs[0], &request.outputs[0]);
     let (rows, k) = (&x.shape[0], constant("the row length", &x.shape[1])?);
     let width = constant("the number of outputs", &w.ty.shape[0])?;
-    let (bias, setting) = (request.inputs.get(w.after()), request.setting);
+    let (bias, setting) = (request.inputs.get(2), request.setting);
     let mut launches = Vec::new();
     for part in w.split(request.info)? {
-        let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(w.after(), bias);
+        let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(2, bias);
         let launch = launch.output(0).rows(rows)?.set("K", k).set("RUN", run(k));
         let launch = launch.set("O", part.rows).set("FIRST", part.first).set("WIDTH", width);
         let launch = launch.given(["HAS_BIAS", "B_DTYPE"], bias)?.sized(setting);

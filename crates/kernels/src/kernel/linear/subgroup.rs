@@ -13,7 +13,17 @@ const TEXT: Joined =
 const KERNEL: Kernel =
     Kernel { name: "linear/subgroup", file: TEXT.file, text: TEXT.text, math: false, ..product::KERNEL };
 
+const PACKED_TEXT: Joined = joined!(
+    "product/product.wgsl",
+    "product/packed.wgsl",
+    "linear/packed_subgroup.wgsl",
+    "linear/outputs.wgsl"
+);
+const PACKED: Kernel =
+    Kernel { name: "linear/packed_subgroup", file: PACKED_TEXT.file, text: PACKED_TEXT.text, ..KERNEL };
+
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let Op::Linear(_) = request.op else { return Err(wrong_op(request)) };
-    product::linear(&KERNEL, request, &Weight::plain(request, 1))
+    let w = Weight::of(request, 1)?;
+    product::linear(if w.is_packed() { &PACKED } else { &KERNEL }, request, &w)
 }

@@ -8,8 +8,8 @@ use crate::kernel::asked::Asked;
 use crate::kernel::source::{Kernel, LaunchBuilder, one, plan_of, unserved};
 use crate::kernel::weights::Weight;
 use crate::plan::{Arg, Launch, NodePlan};
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Extent, Result, TensorType};
+use tapml_graph::packing::Code;
+use tapml_graph::{DType, Extent, Packing, Result, TensorType};
 
 const NAME: &str = "product/matrix";
 /// Lanes of a subgroup.
@@ -145,18 +145,11 @@ pub fn texts() -> impl Iterator<Item = String> {
 /// The plan of a product of many rows.
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let asked = Asked::of(request.op, request.inputs).ok_or_else(|| unserved(request))?;
-    let first = match asked.packing {
-        Some(packing) => Weight::packed(request, 1, packing)?,
-        None => Weight::plain(request, 1),
-    };
-    let mut weights = vec![first];
+    let mut weights = vec![Weight::of(request, 1)?];
     if asked.gated {
-        weights.push(match asked.packing {
-            Some(packing) => Weight::packed(request, weights[0].after(), packing)?,
-            None => Weight::plain(request, weights[0].after()),
-        });
+        weights.push(Weight::of(request, 2)?);
     }
-    let bias = if asked.gated { None } else { request.inputs.get(weights[0].after()) };
+    let bias = if asked.gated { None } else { request.inputs.get(2) };
     let weights: Vec<&Weight> = weights.iter().collect();
     let found = launch(request, &weights, bias).filter(|_| request.binds_whole());
     let (launch, chain) = found.ok_or_else(|| unserved(request))?;
@@ -173,9 +166,9 @@ fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> 
     let format = match packing {
         None if weights[0].ty.dtype == DType::F16 => Format::Plain,
         // Two planes of f16 do not hold what is left of the smallest numbers of 8 bits.
-        Some(p) if p.zeros || p.float || !p.group.is_multiple_of(UNIT) => return None,
-        Some(Packing { bits: 4, .. }) => Format::Four,
-        Some(Packing { bits: 8, .. }) => Format::Eight,
+        Some(p) if p.zeros || !p.group.is_multiple_of(UNIT) => return None,
+        Some(Packing { code: Code::Int4, .. }) => Format::Four,
+        Some(Packing { code: Code::Int8, .. }) => Format::Eight,
         _ => return None,
     };
     let many = x.shape[0].as_const().is_none();
@@ -187,9 +180,9 @@ fn launch(request: &Request, weights: &[&Weight], bias: Option<&TensorType>) -> 
     let tile = Tile::of(format, gated, width < MANY_COLUMNS).along(k);
     let shape = Shape { format, gated, tile };
     let mut launch = shape.launch(out).ok()?.input(0);
-    launch = weights.iter().flat_map(|w| w.inputs()).fold(launch, LaunchBuilder::input);
+    launch = weights.iter().flat_map(|w| w.args()).fold(launch, LaunchBuilder::read);
     if !gated {
-        launch = launch.optional(weights[0].after(), bias).given(["HAS_BIAS", "B_DTYPE"], bias).ok()?;
+        launch = launch.optional(2, bias).given(["HAS_BIAS", "B_DTYPE"], bias).ok()?;
     }
     launch = launch.bind(true, Arg::Output(0)).rows(&x.shape[0]).ok()?.set("K", k).set("O", width);
     if let Some(packing) = packing {

@@ -48,6 +48,12 @@ impl Layout {
     /// Fails if rows of this length, or groups, do not consist of whole loads.
     fn of(w: &Weight, k: u32) -> Result<Layout> {
         let (piece, load) = match w.packing() {
+            // Scales are read as f16.
+            Some(packing) if packing.code.info().scale != DType::F16 => {
+                return Err(Error::unsupported(format!(
+                    "weights of {packing}: the kernel takes scales of f16"
+                )));
+            }
             Some(packing) => (packing.per_word(), 4 * packing.per_word()),
             None if w.ty.dtype == DType::F32 => (4, 4),
             None => (8, 8),
@@ -78,13 +84,13 @@ fn run(k: u32) -> u32 {
     k.isqrt().next_power_of_two().clamp(DEPTH, 256)
 }
 
-/// The plan of `linear` or `quantized_linear` by this kernel.
+/// The plan of `linear` by this kernel.
 pub fn linear(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan> {
-    let (x, out, bias) = (&request.inputs[0], &request.outputs[0], request.inputs.get(w.after()));
+    let (x, out, bias) = (&request.inputs[0], &request.outputs[0], request.inputs.get(2));
     let product = Product::of(request, w, 8)?;
     let mut launches = Vec::new();
     for part in w.split(request.info)? {
-        let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(w.after(), bias);
+        let launch = kernel.launch(x.dtype, out.dtype)?.input(0).weight(w, &part)?.optional(2, bias);
         let launch = launch.output(0).given(["HAS_BIAS", "B_DTYPE"], bias)?;
         launches.push(product.finish(launch, part.rows, part.first)?);
     }
@@ -93,7 +99,7 @@ pub fn linear(kernel: &Kernel, request: &Request, w: &Weight) -> Result<NodePlan
     Ok(NodePlan { constants: w.stand_in(Some(bias)), ..plan })
 }
 
-/// The plan of `gated_linear` or `quantized_gated_linear` by this kernel.
+/// The plan of `gated_linear` by this kernel.
 pub fn gated(kernel: &Kernel, request: &Request, [gate, up]: [&Weight; 2]) -> Result<NodePlan> {
     let x = &request.inputs[0];
     let product = Product::of(request, gate, 4)?;

@@ -19,7 +19,7 @@ fn middle(factors: vec4<f32>) -> vec4<f32> {
 }
 
 fn low_factors() -> vec4<f32> {
-    if FLOAT == 1u {
+    if CODE == 2u {
         return vec4<f32>(1.0);
     }
     return select(LOW_4, ALL_8, BITS == 8u);
@@ -27,7 +27,7 @@ fn low_factors() -> vec4<f32> {
 
 // The numbers of a word as they are found, less the middle.
 fn found(word: u32) -> Octet {
-    if FLOAT == 1u {
+    if CODE == 2u {
         return Octet(float8_word(word), vec4<f32>());
     }
     if BITS == 8u {

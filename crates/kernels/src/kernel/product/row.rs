@@ -10,8 +10,8 @@ use crate::kernel::body::{Body, Normalised};
 use crate::kernel::source::{Kernel, LaunchBuilder, may_be_one, one, plan_of, unserved, weight_code};
 use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::DeviceInfo;
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, Extent, Op, Result, TensorType};
+use tapml_graph::packing::Code;
+use tapml_graph::{DType, Extent, Op, Packing, Result, TensorType};
 use text::Shape;
 
 const NAME: &str = "product/row";
@@ -46,6 +46,17 @@ enum Format {
 }
 
 impl Format {
+    /// The format of a weight of this type; `None` if the kernel does not read it.
+    fn of(weight: &TensorType) -> Option<Format> {
+        match weight.dtype {
+            DType::F16 | DType::BF16 => Some(Format::Plain(weight.dtype)),
+            DType::Packed(packing) if !packing.zeros && packing.code.info().scale == DType::F16 => {
+                Some(Format::Packed(packing))
+            }
+            _ => None,
+        }
+    }
+
     /// Elements of 16 bytes.
     fn load(self) -> u32 {
         match self {
@@ -88,7 +99,7 @@ pub struct Product {
 pub struct Projection {
     /// What it asks of the kernel.
     pub product: Product,
-    /// The inputs that make up its weights.
+    /// Its weights.
     pub weights: Vec<usize>,
     /// Its bias.
     pub bias: Option<usize>,
@@ -98,11 +109,10 @@ impl Projection {
     /// The projection that an operator is at these types, if the kernel can serve it.
     pub fn of(op: &Op, inputs: &[TensorType], out: DType) -> Option<Projection> {
         let asked = Asked::of(op, inputs)?;
-        let (first, second) = asked.stored();
-        let (format, arrays) = stored(asked.packing, first, second)?;
-        let Asked { x, packing, gated, k, outputs, .. } = asked;
-        let Places { weights, bias } = asked.places(arrays)?;
-        let unit = packing.map_or(8, |packing| packing.group);
+        let Asked { x, weight, gated, k, outputs, .. } = asked;
+        let format = Format::of(weight)?;
+        let Places { weights, bias } = asked.places()?;
+        let unit = asked.packing().map_or(8, |packing| packing.group);
         let whole = k > 0 && k.is_multiple_of(format.load()) && unit.is_multiple_of(format.load());
         let floats = [x.dtype, out].iter().all(|dtype| matches!(dtype, DType::F16 | DType::F32));
         if !whole || !floats || !may_be_one(&x.shape[0]) {
@@ -111,19 +121,6 @@ impl Projection {
         let (outputs, stored) = (vec![outputs], bias.map(|(_, dtype)| dtype));
         let product = Product { k, format, outputs, gated, bias: stored, act: x.dtype, out, norm: None };
         Some(Projection { product, weights, bias: bias.map(|(at, _)| at) })
-    }
-}
-
-/// The format of a weight whose first arrays have these types, and how many arrays it has.
-fn stored(
-    packing: Option<Packing>,
-    first: &TensorType,
-    second: Option<&TensorType>,
-) -> Option<(Format, usize)> {
-    match packing {
-        None if matches!(first.dtype, DType::F16 | DType::BF16) => Some((Format::Plain(first.dtype), 1)),
-        Some(packing) if !packing.zeros && second?.dtype == DType::F16 => Some((Format::Packed(packing), 2)),
-        _ => None,
     }
 }
 
@@ -227,7 +224,7 @@ impl Product {
         let planes = PLANES.into_iter().find(|pool| octets <= *pool);
         let planes = planes.map(|pool| Shape { planes: true, pool, ..shape });
         // Products of whole numbers alone are exact.
-        let whole = matches!(self.format, Format::Packed(packing) if !packing.float);
+        let whole = matches!(self.format, Format::Packed(packing) if packing.code != Code::E4m3);
         let able = whole && info.features.subgroups.is_some_and(|(least, _)| least >= TOGETHER);
         let fits = |s: &Shape| s.packed && able && s.memory() <= info.limits.max_workgroup_memory;
         let units = (self.k * self.act.size() as u32).div_ceil(16).next_multiple_of(8);
@@ -268,8 +265,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let found = Projection::of(request.op, request.inputs, request.outputs[0].dtype);
     let projection = found.filter(|_| fits(request)).ok_or_else(|| unserved(request))?;
     let Projection { product, weights, bias } = projection;
-    let inputs = [0].into_iter().chain(weights).chain(bias);
-    let args = inputs.map(|index| Arg::Input { index, offset: 0, len: 0 }).chain([Arg::Output(0)]);
+    let weights = request.args(&weights)?.into_iter();
+    let args = [Arg::whole_input(0)].into_iter().chain(weights);
+    let args = args.chain(bias.map(Arg::whole_input)).chain([Arg::Output(0)]);
     let launch = product.launch(request.info, args).ok_or_else(|| unserved(request))?;
     Ok(plan_of(launch, product.chain(request.info)))
 }
@@ -295,7 +293,7 @@ pub fn plan_of_norm(request: &Request) -> Result<NodePlan> {
     let product = Product::joined(&all).ok_or_else(|| unserved(request))?.of_normalised(norm);
     let mut args = body.read_all(of.terms.iter().copied().chain([of.weight]))?;
     for (node, projection) in of.products.iter().zip(&products) {
-        args.extend(body.read_all(projection.weights.iter().map(|&k| node.inputs[k]))?);
+        args.extend(body.read_weights(projection.weights.iter().map(|&k| node.inputs[k]))?);
     }
     let biases = of.products.iter().zip(&products);
     args.extend(body.read_all(biases.filter_map(|(node, of)| Some(node.inputs[of.bias?])))?);

@@ -18,7 +18,7 @@ fn eight_of(word: u32) -> Octet {
 
 // The four numbers of a word, less the middle of their range.
 fn four_of(word: u32) -> vec4<f32> {
-    if FLOAT == 1u {
+    if CODE == 2u {
         return float8_word(word);
     }
     let bytes = vec4<u32>(word, word, word >> 16u, word >> 16u) & vec4<u32>(0xffu, 0xff00u, 0xffu, 0xff00u);

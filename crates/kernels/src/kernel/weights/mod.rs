@@ -1,70 +1,72 @@
-//! Weights of matrix products and tables as kernels bind them: one array of numbers, or stored words with their scales
-//! and zeros; and their split beyond a device's limits.
+//! Weights of matrix products and tables as kernels bind them: one array of numbers, or words with their scales
+//! and zero points; and their split beyond a device's limits.
 
 use super::Request;
-use super::source::{LaunchBuilder, constant, stand_in, too_large};
+use super::source::{LaunchBuilder, constant, stand_in, too_large, unserved};
 use crate::plan::Arg;
 use tapml_device::DeviceInfo;
-use tapml_graph::op::Packing;
-use tapml_graph::{Error, Result, TensorType};
+use tapml_graph::packing::Section;
+use tapml_graph::{Dim, Error, Packing, Result, Symbols, TensorType};
 
 /// Weight rows, which are outputs, that a workgroup of a matrix product treats at least.
 pub const PART_ROWS: u32 = 4;
 
-/// Arrays that a weight has at most.
-const MOST_ARRAYS: usize = 3;
-
-/// A weight of an operator: one input, or the inputs that it is packed in.
+/// A weight of an operator as kernels bind it: one array, or the sections that it is packed in.
 pub struct Weight<'a> {
-    /// The first of its inputs.
-    first: usize,
-    /// Their types.
-    parts: &'a [TensorType],
-    packing: Option<Packing>,
-    /// Its own type, as if it were not packed.
-    pub ty: TensorType,
+    index: usize,
+    /// Its type.
+    pub ty: &'a TensorType,
+    /// Those of a packed weight.
+    sections: Vec<Section>,
 }
 
 impl<'a> Weight<'a> {
-    /// Input `index` of the operator.
-    pub fn plain(request: &Request<'a>, index: usize) -> Weight<'a> {
-        let parts = &request.inputs[index..=index];
-        Weight { first: index, parts, packing: None, ty: parts[0].clone() }
+    /// Input `index` of the operator. Fails if the shape of a packed one is not constant.
+    pub fn of(request: &Request<'a>, index: usize) -> Result<Weight<'a>> {
+        let ty = request.inputs.get(index).ok_or_else(|| unserved(request))?;
+        let sections = match ty.dtype.packing() {
+            Some(packing) => packing.sections(&ty.sizes(&Symbols::new())?)?,
+            None => Vec::new(),
+        };
+        Ok(Weight { index, ty, sections })
     }
 
-    /// The inputs from `index` on, packed like this. Fails if its scales are not f16.
-    pub fn packed(request: &Request<'a>, index: usize, packing: Packing) -> Result<Weight<'a>> {
-        let parts = &request.inputs[index..index + packing.parts()];
-        let ty = packing.weight("w", parts)?;
-        if let Some(other) = parts[1..].iter().find(|part| part.dtype != tapml_graph::DType::F16) {
-            return Err(Error::unsupported(format!("scales {other}: kernels take f16")));
-        }
-        Ok(Weight { first: index, parts, packing: Some(packing), ty })
+    /// Input `index` of the operator. Fails with [`tapml_graph::ErrorKind::Unsupported`] unless it is packed.
+    pub fn packed(request: &Request<'a>, index: usize) -> Result<Weight<'a>> {
+        Weight::of(request, index).and_then(|w| if w.is_packed() { Ok(w) } else { Err(unserved(request)) })
     }
 
     /// How it is packed, if it is.
     pub fn packing(&self) -> Option<Packing> {
-        self.packing
+        self.ty.dtype.packing()
     }
 
-    /// Its inputs.
-    pub fn inputs(&self) -> std::ops::Range<usize> {
-        self.first..self.after()
+    /// Whether it is packed.
+    pub fn is_packed(&self) -> bool {
+        !self.sections.is_empty()
     }
 
-    /// The input behind those of the weight.
-    pub fn after(&self) -> usize {
-        self.first + self.parts.len()
+    /// The arguments that bind the whole of it: one, or one for each section.
+    pub fn args(&self) -> Vec<Arg> {
+        if !self.is_packed() {
+            return vec![Arg::Input { index: self.index, offset: 0, len: 0 }];
+        }
+        self.sections.iter().map(|section| section_arg(self.index, section, 0, section.len)).collect()
+    }
+
+    /// All of it, as one part.
+    pub fn whole(&self) -> Part {
+        Part { first: 0, rows: 0, share: None }
     }
 
     /// Whether a kernel that has a place for zeros finds none.
     fn lacks_zeros(&self) -> bool {
-        self.packing.is_some_and(|packing| !packing.zeros)
+        self.packing().is_some_and(|packing| !packing.zeros)
     }
 
     /// The constants of a plan that binds the weight, and this bias, if the operator can have one.
     pub fn stand_in(&self, bias: Option<Option<&TensorType>>) -> Vec<Vec<u8>> {
-        stand_in(&[bias.unwrap_or(Some(&self.ty)), (!self.lacks_zeros()).then_some(&self.ty)])
+        stand_in(&[bias.unwrap_or(Some(self.ty)), (!self.lacks_zeros()).then_some(self.ty)])
     }
 
     /// Splits a matrix by rows so that each part fits one binding, and one dispatch if a workgroup treats at least
@@ -90,28 +92,25 @@ impl<'a> Weight<'a> {
 
     /// Parts of at most `most` of the `rows`, which are called `what`.
     fn cut(&self, rows: u32, most: u64, info: &DeviceInfo, what: &str) -> Result<Vec<Part>> {
-        let of_row = |ty: &TensorType| -> Result<u64> {
-            let rest = ty.shape.iter().skip(1).map(|size| constant("the row length of a weight", size));
-            rest.map(|size| size.map(u64::from))
+        let of_row = |sizes: &[Dim]| -> Result<u64> {
+            let sizes = sizes.iter().map(|size| constant("the row length of a weight", size));
+            sizes
+                .map(|size| size.map(u64::from))
                 .try_fold(1u64, |product, size| Ok(product.saturating_mul(size?)))
         };
-        let mut bytes = [0; MOST_ARRAYS];
-        for (bytes, part) in bytes.iter_mut().zip(self.parts) {
-            *bytes = of_row(part)?.saturating_mul(part.dtype.size() as u64);
-        }
-        let arrays = &bytes[..self.parts.len()];
+        let elements = of_row(self.ty.shape.get(1..).unwrap_or_default())?;
+        // Bytes of a row in each array.
+        let arrays: Vec<u64> = match self.is_packed() {
+            true => self.sections.iter().map(|s| s.len as u64 / u64::from(rows.max(1))).collect(),
+            false => vec![elements.saturating_mul(self.ty.dtype.size() as u64)],
+        };
         let limit = info.limits.max_binding_size.min(info.limits.max_buffer_size);
         let largest = arrays.iter().copied().max().unwrap_or(0);
         // An element's index is 32 bits wide.
-        let indexed = u64::from(u32::MAX) / of_row(&self.ty)?.max(1);
+        let indexed = u64::from(u32::MAX) / elements.max(1);
         let fit = (limit / largest.max(1)).min(indexed).min(most);
-        let part = |first: u64, rows: u64, whole: bool| Part {
-            first: first as u32,
-            rows: rows as u32,
-            ranges: bytes.map(|b| if whole { (0, 0) } else { (first * b, rows * b) }),
-        };
         if u64::from(rows) <= fit {
-            return Ok(vec![part(0, u64::from(rows), true)]);
+            return Ok(vec![Part { rows, ..self.whole() }]);
         }
         let step = arrays.iter().copied().map(aligned_rows).max().unwrap_or(1);
         let most = fit / step * step;
@@ -120,7 +119,12 @@ impl<'a> Weight<'a> {
             return Err(too_large(&text, step.saturating_mul(largest), limit));
         }
         let starts = (0..u64::from(rows)).step_by(most as usize);
-        Ok(starts.map(|first| part(first, most.min(u64::from(rows) - first), false)).collect())
+        let of = u64::from(rows);
+        let part = |first: u64| {
+            let rows = most.min(of - first);
+            Part { first: first as u32, rows: rows as u32, share: Some((first, rows, of)) }
+        };
+        Ok(starts.map(part).collect())
     }
 }
 
@@ -131,13 +135,8 @@ pub struct Part {
     pub first: u32,
     /// Number of rows.
     pub rows: u32,
-    /// First byte and bytes in each array of the weight; no bytes for all.
-    ranges: [(u64, u64); MOST_ARRAYS],
-}
-
-impl Part {
-    /// All of a weight.
-    pub const WHOLE: Part = Part { first: 0, rows: 0, ranges: [(0, 0); MOST_ARRAYS] };
+    /// The first of its rows, how many they are, and those of the weight; `None` for all.
+    share: Option<(u64, u64, u64)>,
 }
 
 impl LaunchBuilder {
@@ -151,14 +150,47 @@ impl LaunchBuilder {
 
     /// As [`LaunchBuilder::weight`] where the kernel has no place for zeros.
     pub fn weight_without_zeros(mut self, weight: &Weight, part: &Part) -> Result<LaunchBuilder> {
-        for (array, &(offset, len)) in part.ranges.iter().enumerate().take(weight.parts.len()) {
-            self = self.read(Arg::Input { index: weight.first + array, offset, len });
+        for arg in weight.args_of(part) {
+            self = self.read(arg);
         }
-        match weight.packing {
+        match weight.packing() {
             Some(packing) => Ok(self.packed(packing)),
             None => self.weight_dtype(weight.ty.dtype),
         }
     }
+}
+
+impl Weight<'_> {
+    /// The arguments that bind a part of it.
+    fn args_of(&self, part: &Part) -> Vec<Arg> {
+        let Some((first, rows, of)) = part.share else { return self.args() };
+        let of_row = |bytes: usize| bytes / of.max(1) as usize;
+        if !self.is_packed() {
+            let elements: u64 = self.ty.shape.iter().skip(1).filter_map(Dim::as_const).product();
+            let row = elements * self.ty.dtype.size() as u64;
+            return vec![Arg::Input { index: self.index, offset: first * row, len: rows * row }];
+        }
+        let arg = |section: &Section| {
+            let row = of_row(section.len);
+            section_arg(self.index, section, first as usize * row, rows as usize * row)
+        };
+        self.sections.iter().map(arg).collect()
+    }
+}
+
+/// Binds `len` bytes of a section of input `index`, in whole words: a section is followed by room for them.
+fn section_arg(index: usize, section: &Section, start: usize, len: usize) -> Arg {
+    let (offset, len) = ((section.offset + start) as u64, len.next_multiple_of(4) as u64);
+    Arg::Input { index, offset, len }
+}
+
+/// The arguments that bind the whole of a weight, which is input `index` of an operator and of this type.
+pub fn args(index: usize, ty: &TensorType) -> Result<Vec<Arg>> {
+    let sections = match ty.dtype.packing() {
+        Some(packing) => packing.sections(&ty.sizes(&Symbols::new())?)?,
+        None => Vec::new(),
+    };
+    Ok(Weight { index, ty, sections }.args())
 }
 
 /// The least number of rows whose bytes are a multiple of 256.

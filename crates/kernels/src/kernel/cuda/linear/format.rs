@@ -1,7 +1,7 @@
 //! How weights are stored that `gemv.cu` reads.
 
-use tapml_graph::op::Packing;
-use tapml_graph::{DType, TensorType};
+use tapml_graph::packing::Code;
+use tapml_graph::{DType, Packing, TensorType};
 
 /// Elements that share a scale where nothing else is said.
 pub const GROUP: u32 = 32;
@@ -22,20 +22,17 @@ pub enum Format {
 }
 
 impl Format {
-    /// The format of a weight whose first arrays have these types; `None` if the kernel does not read it.
-    pub fn of(packing: Option<Packing>, first: &TensorType, scales: Option<&TensorType>) -> Option<Format> {
-        let Some(Packing { bits, group, zeros, float }) = packing else {
-            return match first.dtype {
-                DType::F16 => Some(Format::F16),
-                DType::BF16 => Some(Format::BF16),
-                _ => None,
-            };
+    /// The format of a weight of this type; `None` if the kernel does not read it.
+    pub fn of(weight: &TensorType) -> Option<Format> {
+        let Packing { code, group, zeros } = match weight.dtype {
+            DType::F16 => return Some(Format::F16),
+            DType::BF16 => return Some(Format::BF16),
+            other => other.packing()?,
         };
-        match (bits, group, zeros) {
-            _ if scales?.dtype != DType::F16 => None,
-            (8, GROUP, false) if float => Some(Format::Float),
-            (4, GROUP, false) | (4, 64 | 128, _) => Some(Format::Four { group, zeros }),
-            (8, GROUP, false) => Some(Format::Eight),
+        match (code, group, zeros) {
+            (Code::E4m3, GROUP, false) => Some(Format::Float),
+            (Code::Int4, GROUP, false) | (Code::Int4, 64 | 128, _) => Some(Format::Four { group, zeros }),
+            (Code::Int8, GROUP, false) => Some(Format::Eight),
             _ => None,
         }
     }

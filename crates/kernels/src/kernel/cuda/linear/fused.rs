@@ -24,7 +24,7 @@ impl<'a> Inner<'a> {
         let projection = found.ok_or_else(|| {
             Error::unsupported(format!("the kernel does not serve such `{}`", node.op.name()))
         })?;
-        let weights = body.read_all(projection.weights.iter().map(|&k| node.inputs[k]))?;
+        let weights = body.read_weights(projection.weights.iter().map(|&k| node.inputs[k]))?;
         let bias = projection.bias.map(|k| body.read(node.inputs[k])).transpose()?;
         Ok(Inner { node, projection, weights, bias })
     }

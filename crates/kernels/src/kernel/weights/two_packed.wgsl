@@ -4,11 +4,11 @@ fn gate_words(at: vec4<u32>) -> vec4<u32> {
 }
 
 fn gate_scales(group: vec4<u32>) -> vec4<f32> {
-    let word = group >> vec4<u32>(1u);
+    let word = packed_scale_words(group);
     let x = gate_scale[word.x];
     let y = gate_scale[word.y];
     let z = gate_scale[word.z];
-    return packed_halves(vec4<u32>(x, y, z, gate_scale[word.w]), group);
+    return packed_scales(vec4<u32>(x, y, z, gate_scale[word.w]), group);
 }
 
 // Elements `at` of gate, one for each of four rows.
@@ -33,11 +33,11 @@ fn up_words(at: vec4<u32>) -> vec4<u32> {
 }
 
 fn up_scales(group: vec4<u32>) -> vec4<f32> {
-    let word = group >> vec4<u32>(1u);
+    let word = packed_scale_words(group);
     let x = up_scale[word.x];
     let y = up_scale[word.y];
     let z = up_scale[word.z];
-    return packed_halves(vec4<u32>(x, y, z, up_scale[word.w]), group);
+    return packed_scales(vec4<u32>(x, y, z, up_scale[word.w]), group);
 }
 
 // Elements `at` of up, one for each of four rows.

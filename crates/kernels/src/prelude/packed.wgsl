@@ -1,9 +1,9 @@
-// Quantised weights lie as words of 32 / BITS elements, low bits first. GROUP neighbouring elements of a row share a scale
-// and, if ZEROS, a zero point; both are f16, two in a word, the first in the lower half.
+// Packed weights lie as words of 32 / BITS elements, low bits first. GROUP neighbouring elements of a row share a scale and,
+// if ZEROS, a zero point; both are f16, two in a word, the first in the lower half.
 override BITS: u32 = 4u; // 4 or 8
 override GROUP: u32 = 32u; // divides the row length; a multiple of the elements of a word
 override ZEROS: u32 = 0u; // 0: the zero point is the middle of the range
-override FLOAT: u32 = 0u; // 1: elements are numbers of 8 bits, whose zero point is 0
+override CODE: u32 = 0u; // what elements are; 0 and 1: integers, 2: e4m3, with the zero point 0
 
 // Indices of the words that hold elements e.
 fn packed_words(e: vec4<u32>) -> vec4<u32> {
@@ -13,7 +13,7 @@ fn packed_words(e: vec4<u32>) -> vec4<u32> {
 // Elements e as stored, taken from their words.
 fn packed_values(words: vec4<u32>, e: vec4<u32>) -> vec4<f32> {
     let shift = (e * vec4<u32>(BITS)) & vec4<u32>(31u);
-    if FLOAT == 1u {
+    if CODE == 2u {
         return float8((words >> shift) & vec4<u32>(0xffu));
     }
     return vec4<f32>((words >> shift) & vec4<u32>(0xffffffffu >> (32u - BITS)));
@@ -51,9 +51,19 @@ fn packed_halves(words: vec4<u32>, i: vec4<u32>) -> vec4<f32> {
     );
 }
 
+// Indices of the words that hold scales i.
+fn packed_scale_words(i: vec4<u32>) -> vec4<u32> {
+    return i >> vec4<u32>(1u);
+}
+
+// Scales i, taken from their words.
+fn packed_scales(words: vec4<u32>, i: vec4<u32>) -> vec4<f32> {
+    return packed_halves(words, i);
+}
+
 // The zero point of weights without their own.
 fn packed_middle() -> vec4<f32> {
-    if FLOAT == 1u {
+    if CODE > 1u {
         return vec4<f32>();
     }
     return vec4<f32>(f32(1u << (BITS - 1u)));

@@ -1,8 +1,8 @@
 //! Numbers of 8 bits: the code nearest to each number of a group, with the scale among several that errs least.
 
-use super::pack::{best_scale, inverse};
+use super::{best_scale, inverse};
 use half::f16;
-use tapml_graph::op::float8;
+use tapml_graph::packing::float8;
 
 /// The largest number that is written, 448 of e4m3: the code after it is NaN there.
 const LARGEST: u32 = 0x7e;
@@ -14,7 +14,7 @@ const NORMAL: f32 = 1.0 / 16_384.0;
 const STEP: f32 = 1.0 / 131_072.0;
 
 /// The scale of a group and its codes; an infinite scale if f16 holds none that is large enough.
-pub fn floats(numbers: &[f32], codes: &mut [u8]) -> f16 {
+pub fn encode(numbers: &[f32], codes: &mut [u8]) -> f16 {
     let largest = numbers.iter().fold(0.0f32, |most, &x| most.max(x.abs()));
     let finite = numbers.iter().all(|x| x.is_finite());
     if largest == 0.0 || !finite {
@@ -90,7 +90,7 @@ mod tests {
     fn numbers_with_codes_are_stored_as_they_are() {
         let numbers: Vec<f32> = (0..LARGEST + 1).map(|code| 0.375 * float8(code)).collect();
         let mut codes = vec![0; numbers.len()];
-        assert_eq!(floats(&numbers, &mut codes).to_f32(), 0.375);
+        assert_eq!(encode(&numbers, &mut codes).to_f32(), 0.375);
         assert!(codes.iter().zip(0..).all(|(&found, code)| found == code), "{codes:?}");
     }
 }

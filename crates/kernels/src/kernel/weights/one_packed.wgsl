@@ -4,8 +4,8 @@ fn w_words(at: vec4<u32>) -> vec4<u32> {
 }
 
 fn w_scales(group: vec4<u32>) -> vec4<f32> {
-    let word = group >> vec4<u32>(1u);
-    return packed_halves(vec4<u32>(scale[word.x], scale[word.y], scale[word.z], scale[word.w]), group);
+    let word = packed_scale_words(group);
+    return packed_scales(vec4<u32>(scale[word.x], scale[word.y], scale[word.z], scale[word.w]), group);
 }
 
 fn w_zeros(group: vec4<u32>) -> vec4<f32> {
