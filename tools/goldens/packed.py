@@ -1,5 +1,5 @@
-"""Makes small random checkpoints whose weights are packed as AutoGPTQ and AutoAWQ pack them, or stored as numbers of fp8 as
-DeepSeek's and other releases are, and their goldens: what Transformers computes in float32 with the numbers that the packed weights stand for.
+"""Makes small random checkpoints whose weights are packed as AutoGPTQ and AutoAWQ pack them, stored as numbers of fp8 as
+DeepSeek's and other releases are, or in MXFP4 as gpt-oss, and their goldens: what Transformers computes in float32 with the numbers that the packed weights stand for.
 
 Packing follows the published formats word by word: `pack` of AutoGPTQ's `qlinear_cuda.py` and of AutoAWQ's `gemm.py`."""
 import json
@@ -10,6 +10,7 @@ import numpy
 import torch
 from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
+from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import record
 from models import Transformers
@@ -26,6 +27,14 @@ MIXTRAL = dict(
     num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=96,
     rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu", num_local_experts=4, num_experts_per_tok=2,
     sliding_window=None, tie_word_embeddings=False)
+
+GPT_OSS = dict(
+    architectures=["GptOssForCausalLM"], model_type="gpt_oss", vocab_size=71, hidden_size=64, intermediate_size=32,
+    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=96,
+    rms_norm_eps=1e-5, hidden_act="silu", num_local_experts=4, num_experts_per_tok=2, sliding_window=7,
+    layer_types=["sliding_attention", "full_attention"], swiglu_limit=1.0, attention_bias=True,
+    tie_word_embeddings=False, rope_theta=1000.0, rope_scaling=dict(
+        rope_type="yarn", factor=4.0, beta_fast=4.0, beta_slow=1.0, original_max_position_embeddings=16, truncate=False))
 
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
@@ -49,6 +58,7 @@ PACKED = {
     "llama_tiny_awq": (LLAMA, awq(16), 3),
     "mixtral_tiny_awq": (MIXTRAL, awq(32), 5),
     "llama_tiny_fp8": (LLAMA, fp8(fmt="e4m3", weight_block_size=[40, 32]), 6),
+    "gpt_oss_tiny_mxfp4": (GPT_OSS, dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn"]), 8),
     "mixtral_tiny_fp8_rows": (MIXTRAL | dict(num_hidden_layers=1), fp8(), 7),
 }
 
@@ -121,7 +131,26 @@ def pack_fp8(base, weight, config):
     return codes.float() * spread, {f"{base}.weight": codes} | scale
 
 
-def is_packed(name, tensor):
+def pack_mxfp4(base, weight, config):
+    """Experts `[count, inputs, outputs]` in blocks of 32 inputs: the exponent of the largest number less that of 6, as section 6.3
+    of the OCP Microscaling Formats specification says. The numbers are what Transformers makes of the blocks."""
+    turned = weight.transpose(1, 2)
+    count, outputs, k = turned.shape
+    blocks = turned.reshape(count, outputs, k // 32, 32)
+    exponents = blocks.abs().amax(-1).log2().floor() - 2
+    sizes = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    scaled = blocks / exponents.exp2()[..., None]
+    codes = (scaled.abs()[..., None] - sizes).abs().argmin(-1) + 8 * (scaled < 0)
+    pairs = codes.reshape(count, outputs, k // 32, 16, 2)
+    stored = (pairs[..., 0] + 16 * pairs[..., 1]).to(torch.uint8)
+    scales = (exponents + 127).to(torch.uint8)
+    numbers = convert_moe_packed_tensors(stored, scales, dtype=torch.float32)
+    return numbers, {f"{base}_blocks": stored, f"{base}_scales": scales}
+
+
+def is_packed(name, tensor, method):
+    if method == "mxfp4":
+        return name.endswith(("experts.gate_up_proj", "experts.down_proj"))
     kept = ("embed_tokens", "lm_head", "norm", "block_sparse_moe.gate.")
     return tensor.dim() == 2 and name.endswith(".weight") and not any(part in name for part in kept)
 
@@ -150,10 +179,10 @@ def tensors_of(keys, seed):
 def make(name, folder):
     """Writes the checkpoint; tensors and metadata of its golden."""
     keys, config, seed = PACKED[name]
-    pack = {"gptq": pack_gptq, "awq": pack_awq, "fp8": pack_fp8}[config["quant_method"]]
+    pack = {"gptq": pack_gptq, "awq": pack_awq, "fp8": pack_fp8, "mxfp4": pack_mxfp4}[config["quant_method"]]
     stored, numbers = {}, {}
     for tensor_name, tensor in tensors_of(keys, seed).items():
-        if is_packed(tensor_name, tensor):
+        if is_packed(tensor_name, tensor, config["quant_method"]):
             numbers[tensor_name], parts = pack(tensor_name.removesuffix(".weight"), tensor, config)
             stored |= parts
         else:

@@ -14,6 +14,9 @@ pub enum Code {
     Int8,
     /// Numbers of 8 bits as [`float8`] reads them.
     E4m3,
+    /// Numbers of 4 bits as [`float4`] reads them, with scales that are powers of two: MXFP4 of the OCP Microscaling Formats
+    /// (MX) Specification, version 1.0, section 5.3.
+    Mxfp4,
 }
 
 /// A code with what is known of it.
@@ -39,10 +42,16 @@ pub struct CodeInfo {
 }
 
 /// All codes.
-pub const CODES: [CodeInfo; 3] = [
+pub const CODES: [CodeInfo; 4] = [
     CodeInfo { middle: 8, zeros: true, deviation: 4.6, ..CodeInfo::of(Code::Int4, "int4", 4, integer) },
     CodeInfo { middle: 128, zeros: true, deviation: 73.9, ..CodeInfo::of(Code::Int8, "int8", 8, integer) },
     CodeInfo { deviation: 0.42, ..CodeInfo::of(Code::E4m3, "e4m3", 8, float8) },
+    CodeInfo {
+        scale: DType::U8,
+        group: Some(32),
+        deviation: 2.9,
+        ..CodeInfo::of(Code::Mxfp4, "mxfp4", 4, float4)
+    },
 ];
 
 impl CodeInfo {
@@ -92,6 +101,9 @@ pub struct Section {
 impl Packing {
     /// Bytes at whose multiples sections begin: devices bind them as buffers of their own.
     pub const ALIGN: usize = 256;
+
+    /// MXFP4.
+    pub const MXFP4: Packing = Packing { code: Code::Mxfp4, group: 32, zeros: false };
 
     /// Integers of 4 or 8 bits.
     pub const fn integers(bits: u32, group: u32, zeros: bool) -> Packing {
@@ -224,6 +236,7 @@ impl Packing {
     /// The number that a stored scale stands for. Exact.
     pub fn scale(&self, stored: &[u8]) -> f32 {
         match *stored {
+            [exponent] => exponent_scale(exponent),
             [low, high] => half::f16::from_le_bytes([low, high]).to_f32(),
             _ => f32::NAN,
         }
@@ -298,6 +311,23 @@ pub fn float8(code: u32) -> f32 {
     if code & 0x80 == 0 { size } else { -size }
 }
 
+/// The number of 4 bits with a sign, 2 bits of exponent and 1 of mantissa: e2m1 of the OCP Microscaling Formats (MX)
+/// Specification, version 1.0, table 5. Higher bits of `code` do not count.
+pub fn float4(code: u32) -> f32 {
+    const SIZES: [f32; 8] = [0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0];
+    let size = SIZES[(code & 7) as usize];
+    if code & 8 == 0 { size } else { -size }
+}
+
+/// The power of two that a byte of e8m0 stands for: 2^(byte − 127), NaN for 255 (section 5.4.1 of the specification).
+pub fn exponent_scale(byte: u8) -> f32 {
+    match byte {
+        0 => f32::from_bits(0x0040_0000),
+        255 => f32::NAN,
+        _ => f32::from_bits(u32::from(byte) << 23),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,6 +353,22 @@ mod tests {
     }
 
     #[test]
+    fn all_codes_are_numbers_of_e2m1_and_e8m0() {
+        for code in 0..16u32 {
+            let (exponent, mantissa) = ((code >> 1 & 3) as i32, f64::from(code & 1));
+            let size = match exponent {
+                0 => mantissa / 2.0,
+                _ => (1.0 + mantissa / 2.0) * 2f64.powi(exponent - 1),
+            };
+            assert_eq!(f64::from(float4(code)), if code < 8 { size } else { -size }, "{code:#x}");
+        }
+        for byte in 0..255u8 {
+            assert_eq!(f64::from(exponent_scale(byte)), 2f64.powi(i32::from(byte) - 127), "{byte}");
+        }
+        assert!(exponent_scale(255).is_nan());
+    }
+
+    #[test]
     fn rows_stand_in_the_order_of_codes() {
         for info in &CODES {
             assert_eq!(info.code.info().name, info.name);
@@ -337,13 +383,14 @@ mod tests {
             Packing::integers(4, 128, true),
             Packing::integers(8, 4, true),
             Packing::floats(32),
+            Packing::MXFP4,
         ];
         for packing in packings {
             assert_eq!(Packing::parse(&packing.to_string()), Some(packing));
         }
         assert_eq!(Packing::integers(4, 128, true).to_string(), "int4g128z");
         for text in
-            ["int4", "int4g", "int4g0", "int4g12", "int4g032", "e4m3g32z", "int4g+8", "int5g8"]
+            ["int4", "int4g", "int4g0", "int4g12", "int4g032", "e4m3g32z", "mxfp4g32", "int4g+8", "int5g8"]
         {
             assert_eq!(Packing::parse(text), None, "{text}");
         }
@@ -371,8 +418,18 @@ mod tests {
     }
 
     #[test]
+    fn scales_of_mxfp4_are_bytes() {
+        let words = [0x9u8, 0, 0, 0].repeat(8);
+        let bytes = Packing::MXFP4.assemble(&[2, 32], &[&words, &[126, 129]]).unwrap();
+        let numbers = Packing::MXFP4.numbers(&[2, 32], &bytes).unwrap();
+        // Code 9 is −0.5, the scales are 0.5 and 4.
+        assert_eq!((numbers[0], numbers[1], numbers[32]), (-0.25, 0.0, -2.0));
+    }
+
+    #[test]
     fn attributes_go_together() {
         assert!(Packing::floats(32).check().is_ok());
         assert!(Packing { zeros: true, ..Packing::floats(32) }.check().is_err());
+        assert!(Packing { group: 64, ..Packing::MXFP4 }.check().is_err());
     }
 }

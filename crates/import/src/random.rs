@@ -184,14 +184,14 @@ mod tests {
     #[test]
     fn quantised_weights_have_the_deviation_too() {
         let text = "graph g\nweight w: int4g32[64,64]\nweight b: int8g32[64,64]\nweight f: e4m3g32[64,64]\n\
-                    weight norm.scale: f32[64]\n\
+                    weight m: mxfp4[64,64]\nweight norm.scale: f32[64]\n\
                     fy: f32[64,64] = dequantize(f)\nwy: f32[64,64] = dequantize(w)\nby: f32[64,64] = dequantize(b)\n\
-                    y: f32[64,64] = rms_norm(wy, norm.scale) {\"eps\":0.1}\n\
-                    output y = y\noutput b = by\noutput f = fy\n";
+                    my: f32[64,64] = dequantize(m)\ny: f32[64,64] = rms_norm(wy, norm.scale) {\"eps\":0.1}\n\
+                    output y = y\noutput b = by\noutput f = fy\noutput m = my\n";
         let graph = Graph::parse(text).unwrap();
         let made = weights(&graph, 1).unwrap();
         assert_eq!(made["norm.scale"].to_f64()[0], 1.0);
-        for (name, off) in [("w", 0.1), ("b", 0.1), ("f", 0.1)] {
+        for (name, off) in [("w", 0.1), ("b", 0.1), ("f", 0.1), ("m", 0.25)] {
             let numbers = made[name].to_f64();
             let mean = numbers.iter().sum::<f64>() / 4096.0;
             let deviation = (numbers.iter().map(|x| x * x).sum::<f64>() / 4096.0).sqrt();

@@ -43,6 +43,8 @@ fn what_is_written_opens_as_it_is() {
         ("q8,head=keep,embedding=keep", false),
         ("fp8", false),
         ("q4,embedding=fp8,head=q8", false),
+        ("mxfp4", true),
+        ("q8,embedding=mxfp4,head=q4", false),
     ] {
         let (from, out) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         TinyLlama { hidden: 64, head_dim: 16, intermediate: 72, tied, ..TinyLlama::default() }

@@ -4,6 +4,7 @@
 mod awq;
 mod fp8;
 mod gptq;
+mod mxfp4;
 
 use crate::config::Section;
 use crate::source::Source;
@@ -17,7 +18,7 @@ use tapml_graph::{
 const KEY: &str = "quantization_config";
 /// Methods that are read, for messages.
 const SERVED: &str = "read are `awq` (version gemm, 4 bits, with zero points), `gptq` (4 and 8 bits, without a reordering of \
-                      columns), `fp8` (e4m3, scales of tensors, rows or blocks) and `tapml` (what `tapml quantize` writes); else take the checkpoint with f32, f16 or bf16 \
+                      columns), `fp8` (e4m3, scales of tensors, rows or blocks), `mxfp4` and `tapml` (what `tapml quantize` writes); else take the checkpoint with f32, f16 or bf16 \
                       weights";
 
 /// The version of [`Method::Own`] that is written and read.
@@ -68,6 +69,8 @@ pub enum Method {
     Own(HashMap<String, Packing>),
     /// Numbers of e4m3 in the weight's own tensor.
     Fp8(fp8::Fp8),
+    /// Blocks of 32 elements, with their scales in a tensor of their own.
+    Mxfp4,
     /// Groups along the inputs, words along the inputs. Frantar et al., "GPTQ", 2023; layout of AutoGPTQ.
     Gptq(gptq::Gptq),
     /// Groups along the inputs, words along the outputs. Lin et al., "AWQ", 2024; layout of AutoAWQ.
@@ -85,6 +88,7 @@ impl Method {
                     .unsupported("version", &format!("version {other}, read is {VERSION}"))
                     .with_hint("run `tapml quantize` again on the model that this one was made from")),
             },
+            "mxfp4" => Ok(Method::Mxfp4),
             "fp8" => fp8::Fp8::read(&config).map(Method::Fp8),
             "gptq" => gptq::Gptq::read(&config).map(Method::Gptq),
             "awq" => awq::Awq::read(&config).map(Method::Awq),
@@ -111,6 +115,7 @@ impl Method {
     fn tensor(&self, name: &str) -> Option<String> {
         match self {
             Method::Own(packings) => packings.contains_key(name).then(|| name.to_string()),
+            Method::Mxfp4 => Some(mxfp4::blocks(name)),
             Method::Fp8(_) => name.ends_with(".weight").then(|| name.to_string()),
             Method::Gptq(_) | Method::Awq(_) => Some(format!("{}.qweight", name.strip_suffix(".weight")?)),
         }
@@ -247,7 +252,9 @@ impl<'a> Packed<'a> {
             }
             _ => {}
         }
-        if !matches!(source, None | Some(Source::Stacked(_))) {
+        // Blocks of MXFP4 lie with the outputs first, whatever the numbers of the same name do.
+        let turned = matches!((method, source), (Method::Mxfp4, Some(Source::EachTransposed(_))));
+        if !turned && !matches!(source, None | Some(Source::Stacked(_))) {
             return Err(Error::unsupported("a quantised tensor that this architecture takes apart or turns"));
         }
         let sizes = value.ty.sizes(&Symbols::new())?;
@@ -262,6 +269,10 @@ impl<'a> Packed<'a> {
                 let (packing, make, lost) = fp8.weight(self.weights, &bases, [outputs, k], check_finite)?;
                 loaded.lost = loaded.lost.max(lost);
                 (packing, make)
+            }
+            Method::Mxfp4 => {
+                loaded.used.extend(names.iter().flat_map(|name| mxfp4::tensors(name)));
+                mxfp4::weight(self.weights, names, &sizes)?
             }
             Method::Own(_) => return Err(Error::bug("its own method is not another's")),
         };

@@ -182,6 +182,11 @@ output logits = logits
             assert_eq!(choose(text).packings["table"], Packing::integers(8, 32, false), "{text}");
         }
         assert_eq!(choose("fp8").packings["even"], Packing::floats(32));
+        assert_eq!(choose("mxfp4").packings["even"], Packing::MXFP4);
+        assert_eq!(
+            choose("mxfp4,embedding=mxfp4,head=q4").packings["table"],
+            Packing::integers(4, 32, false)
+        );
         assert_eq!(choose("q4,embedding=fp8,head=q4").packings["table"], Packing::floats(32));
         assert!(!choose("q4,head=keep").packings.contains_key("table"));
         assert!(super::choose(&graph, &"keep,embedding=keep,head=keep".parse().unwrap()).is_err());

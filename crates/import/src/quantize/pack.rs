@@ -2,6 +2,7 @@
 //! f16 holds, so that the words are the best for the scale as it is stored.
 
 mod e4m3;
+mod mxfp4;
 
 use half::f16;
 use rayon::prelude::*;
@@ -53,6 +54,7 @@ pub fn pack(weight: &Tensor, packing: Packing) -> Result<Tensor> {
 /// Scale and zero point of a group as they are stored, and its codes; `None` if no scale is large enough.
 fn encode(numbers: &[f32], packing: Packing, codes: &mut [u8]) -> Option<([u8; 2], [u8; 2])> {
     let (scale, zero) = match packing.code {
+        Code::Mxfp4 => return Some(([mxfp4::encode(numbers, codes), 0], [0; 2])),
         Code::E4m3 => (e4m3::encode(numbers, codes), f16::ZERO),
         Code::Int4 | Code::Int8 if packing.zeros => with_zero(numbers, packing, codes),
         Code::Int4 | Code::Int8 => (symmetric(numbers, packing, codes), f16::ZERO),
@@ -191,12 +193,13 @@ mod tests {
     use super::*;
     use tapml_graph::DType;
 
-    const FORMS: [Packing; 5] = [
+    const FORMS: [Packing; 6] = [
         Packing::integers(4, 32, false),
         Packing::integers(4, 128, true),
         Packing::integers(8, 32, false),
         Packing::integers(8, 64, true),
         Packing::floats(32),
+        Packing::MXFP4,
     ];
 
     /// Numbers with heavy tails, the same each time.
@@ -255,6 +258,22 @@ mod tests {
     }
 
     #[test]
+    fn mxfp4_errs_by_half_a_step_and_its_scales_reach_far() {
+        let weight = Tensor::from_f32(vec![15, 256], sample(15 * 256)).unwrap();
+        let found = restored(&weight, Packing::MXFP4);
+        for (x, y) in weight.to_f64().chunks(32).zip(found.chunks(32)) {
+            let most = x.iter().fold(0.0f64, |m, v| m.max(v.abs()));
+            // The largest lies between 4 and 8 scales, where steps are 2, or is cut to 6; with the next scale a step is 2 of it.
+            assert!(x.iter().zip(y).all(|(x, y)| (x - y).abs() <= most / 4.0), "{x:?} {y:?}");
+        }
+        let four = error(&weight, &restored(&weight, FORMS[0]));
+        let ours = error(&weight, &found);
+        assert!(ours > 0.5 * four && ours < 4.0 * four, "{ours} {four}");
+        let huge = Tensor::from_f32(vec![1, 32], vec![1e30; 32]).unwrap();
+        assert!(restored(&huge, Packing::MXFP4).iter().all(|x| (x / 1e30 - 1.0).abs() < 0.3));
+    }
+
+    #[test]
     fn four_bits_are_no_worse_than_the_blocks_of_ggml() {
         let numbers = sample(1 << 15);
         let weight = Tensor::from_f32(vec![1 << 7, 1 << 8], numbers.clone()).unwrap();
@@ -296,7 +315,7 @@ mod tests {
         let odd = Tensor::from_f32(vec![2, 33], vec![0.0; 66]).unwrap();
         assert!(pack(&odd, FORMS[0]).unwrap_err().to_string().contains("whole groups of 32"));
         let huge = Tensor::from_f32(vec![1, 128], vec![1e9; 128]).unwrap();
-        for packing in FORMS {
+        for packing in FORMS.into_iter().filter(|packing| *packing != Packing::MXFP4) {
             let error = pack(&huge, packing).unwrap_err().to_string();
             assert!(error.contains("beyond the scales of f16"), "{packing:?}: {error}");
         }

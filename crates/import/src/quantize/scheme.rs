@@ -16,13 +16,15 @@ pub enum Form {
     Q8,
     /// Numbers of 8 bits, 4 of them exponent, groups of 32 with a scale.
     Fp8,
+    /// Numbers of 4 bits, 2 of them exponent, groups of 32 with a power of two as their scale: MXFP4.
+    Mxfp4,
     /// As the checkpoint has them.
     Keep,
 }
 
 impl Form {
     /// Every form.
-    pub const ALL: [Form; 5] = [Form::Q4, Form::Q4a, Form::Q8, Form::Fp8, Form::Keep];
+    pub const ALL: [Form; 6] = [Form::Q4, Form::Q4a, Form::Q8, Form::Fp8, Form::Mxfp4, Form::Keep];
 
     /// The word for it.
     pub fn name(self) -> &'static str {
@@ -31,6 +33,7 @@ impl Form {
             Form::Q4a => "q4a",
             Form::Q8 => "q8",
             Form::Fp8 => "fp8",
+            Form::Mxfp4 => "mxfp4",
             Form::Keep => "keep",
         }
     }
@@ -43,6 +46,7 @@ impl Form {
             Form::Q4a => packing(4, 128, true),
             Form::Q8 => packing(8, 32, false),
             Form::Fp8 => Some(Packing::floats(32)),
+            Form::Mxfp4 => Some(Packing::MXFP4),
             Form::Keep => None,
         }
     }
@@ -58,10 +62,10 @@ impl Form {
 
 /// What may be written, for the help of commands.
 pub const FORMS_HELP: &str =
-    "q4, q4a, q8 or fp8, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)";
+    "q4, q4a, q8, fp8 or mxfp4, and `,embedding=…`, `,head=…` for these (default q8; `keep` for none)";
 
 const HINT: &str = "write q4 (4 bits, groups of 32), q4a (4 bits, groups of 128 with zero points), q8 (8 bits, groups of \
-                    32) or fp8 (numbers of e4m3, groups of 32); `,embedding=…` and `,head=…` choose another for these, or `keep`; their default is q8";
+                    32), fp8 (numbers of e4m3, groups of 32) or mxfp4 (numbers of e2m1, groups of 32); `,embedding=…` and `,head=…` choose another for these, or `keep`; their default is q8";
 
 /// Which weights are quantised, and how. As text, `FORM[,embedding=FORM][,head=FORM]`.
 ///
@@ -140,6 +144,7 @@ mod tests {
             "q4a",
             "q8",
             "fp8",
+            "mxfp4",
             "keep",
             "fp8,head=fp8",
             "q4,embedding=q4,head=q4",
