@@ -17,7 +17,7 @@ use crate::source::Source;
 use tapml_graph::op::{Add, Clamp, Columns, Combine, ExpertLinear, Mul, Route, Scale, Scores, Sigmoid};
 use tapml_graph::{Result, ValueId};
 
-/// OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025, section 2. Experts in MXFP4 must be unpacked before.
+/// OpenAI, "gpt-oss-120b & gpt-oss-20b Model Card", 2025, section 2. Experts may be stored in MXFP4.
 pub const GPT_OSS: Architecture = Architecture { model_types: &["gpt_oss"], build };
 
 fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
