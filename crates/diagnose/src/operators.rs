@@ -97,8 +97,8 @@ fn of_kinds(run: &mut Run<'_>, kinds: &[&'static str]) -> Result<()> {
         let (told, alone): (Vec<Beyond>, Vec<Beyond>) =
             done.check.beyond.into_iter().partition(|b| groups.iter().any(|g| of_group(g, b)));
         overflowing.extend(alone);
-        let recorded = |made: &MadeFailure| groups.iter().any(|group| group.kernel == made.kernel);
-        unreached.extend(done.made.into_iter().filter(|made| !recorded(made)));
+        let recorded = |failure: &MadeFailure| groups.iter().any(|group| group.kernel == failure.made.kernel);
+        unreached.extend(done.made.into_iter().filter(|failure| !recorded(failure)));
         for group in groups {
             let beyond: Vec<Beyond> = told.iter().filter(|b| of_group(&group, b)).cloned().collect();
             failing.push(Failing { op, group, beyond });
