@@ -58,12 +58,8 @@ pub(crate) fn find_lowered<'a>(run: &mut Run<'a>, suite: &'a Suite, oracles: &'a
             run.lowered.push((op, kernel.to_string()));
         }
     }
-    // What wrong values do to the logits is measured on the graph that was carved, which has no such nodes.
-    let options = run.options;
-    run.options.harm = false;
     let known = run.faults.len();
     let done = run.on((suite, oracles, choices), |run| of_kinds(run, &kinds));
-    run.options = options;
     for fault in &mut run.faults[known..] {
         let node = fault.nodes.first().and_then(|name| suite.graph().find_node(name));
         if let Some(Op::Fused(fused)) = node.map(|id| &suite.graph().node(id).op) {
