@@ -10,7 +10,7 @@ use std::collections::{HashMap, HashSet};
 use tapml_device::{DeviceInfo, KernelDesc};
 use tapml_graph::{Error, Graph, Op, Result, Symbols};
 use tapml_kernels::{
-    CompileOptions, Fusing, Launch, Overrides, Phase, Planner, Program, Validator, compile_with, lower,
+    CompileOptions, Launch, Overrides, Phase, Planner, Program, Validator, compile_with, lower,
 };
 
 /// The mutants of one model on devices like one.
@@ -71,24 +71,21 @@ impl Catalogue {
     /// Generates all mutants of the kernels that the lowered graphs of `graph` launch on devices like `info`, and of the
     /// program.
     pub fn of(model: &str, graph: &Graph, info: &DeviceInfo) -> Result<Catalogue> {
-        Catalogue::with(model, graph, info, Fusing::All)
-    }
-
-    /// As [`Catalogue::of`] of the program in which nothing is fused, so that every mutant is one of a plain operator.
-    pub fn of_plain(model: &str, graph: &Graph, info: &DeviceInfo) -> Result<Catalogue> {
-        Catalogue::with(model, graph, info, Fusing::Off)
-    }
-
-    fn with(model: &str, graph: &Graph, info: &DeviceInfo, fusing: Fusing) -> Result<Catalogue> {
         let mut planner = Planner::new(info.clone(), Overrides::default());
-        let options = CompileOptions { fusing, ..CompileOptions::new(capacity()) };
-        let program = compile_with(graph, &mut planner, &options)?;
-        let mut lowered = Vec::with_capacity(Phase::ALL.len());
-        for phase in Phase::ALL {
-            lowered.push((phase, lower(graph, phase, &options.fusing, &mut planner)?));
-        }
+        let options = CompileOptions::new(capacity());
+        let mut compiled = |graph: &Graph| -> Result<(Vec<(Phase, Graph)>, Program)> {
+            let program = compile_with(graph, &mut planner, &options)?;
+            let lowered =
+                Phase::ALL.map(|phase| Ok((phase, lower(graph, phase, &options.fusing, &mut planner)?)));
+            Ok((lowered.into_iter().collect::<Result<_>>()?, program))
+        };
+        let (lowered, program) = compiled(graph)?;
+        // As it is deployed; what diagnosis loads does not choose the next token.
+        let deployed = graph.greedy()?.map(|graph| compiled(&graph)).transpose()?;
+        let (chosen, choosing) =
+            deployed.as_ref().map_or((&lowered, &program), |(graphs, program)| (graphs, program));
         let mut catalogue = Catalogue::default();
-        catalogue.kernels(model, &launches(&lowered, &program, &mut planner)?)?;
+        catalogue.kernels(model, &launches(chosen, choosing, &mut planner)?)?;
         catalogue.between(model, &lowered, &program)?;
         catalogue.mutants.sort_by(|a, b| (&a.op, &a.operator, &a.id).cmp(&(&b.op, &b.operator, &b.id)));
         Ok(catalogue)

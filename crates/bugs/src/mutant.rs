@@ -60,7 +60,7 @@ pub enum Change {
     Set(f64),
     /// By this factor.
     Times(f64),
-    /// By this much.
+    /// By this much; sizes stay what they are where they would be below zero: a window of 0 is none.
     Plus(f64),
 }
 
@@ -70,6 +70,7 @@ impl Change {
         match self {
             Change::Set(to) => to,
             Change::Times(factor) => value * factor,
+            Change::Plus(step) if value >= 0.0 && value + step < 0.0 => value,
             Change::Plus(step) => value + step,
         }
     }
@@ -209,5 +210,16 @@ impl Mutant {
         let facts = serde_json::to_vec(&(target, source, edit));
         let facts = facts.map_err(|e| Error::bug(format!("a mutant does not serialise: {e}")))?;
         Ok(blake3::hash(&facts).to_hex()[..8].to_string())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Change;
+
+    #[test]
+    fn a_size_does_not_fall_below_zero() {
+        assert_eq!([0.0, 1.0, 128.0].map(|size| Change::Plus(-1.0).of(size)), [0.0, 0.0, 127.0]);
+        assert_eq!(Change::Times(-1.0).of(0.5), -0.5);
     }
 }

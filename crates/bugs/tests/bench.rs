@@ -1,6 +1,9 @@
 //! A small run of the bench: every fault of a few of every family is seen, and nothing else.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::ids;
 use std::collections::HashSet;
 use std::sync::{Mutex, OnceLock};
 use tapml_bugs::bench::{
@@ -30,19 +33,11 @@ fn open_checker() -> Result<Box<dyn Device>> {
 }
 
 fn run() -> RunOptions<'static> {
-    RunOptions {
-        open: &open,
-        checker: Some(&open_checker),
-        workers: 2,
-        sampling: Sampling { nodes: 1, ..Sampling::default() },
-        grid: false,
-        until: None,
-    }
+    common::run(&open, &open_checker)
 }
 
 fn model() -> Model {
-    let checkpoint = Checkpoint::open(tapml_testing::model("llama_draft")).unwrap();
-    checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap()
+    common::model(&tapml_testing::model("llama_draft"))
 }
 
 fn bed(folder: &std::path::Path) -> Bed {
@@ -69,12 +64,7 @@ fn few(count: usize) -> Vec<Mutant> {
 }
 
 fn tried(bed: &Bed, mutants: &[Mutant]) -> Vec<Record> {
-    let found = Mutex::new(Vec::new());
-    let options = run();
-    let prepared = Prepared::new(std::slice::from_ref(bed), options.sampling);
-    let add = |record| found.lock().unwrap().push(record);
-    assert!(kernels(&prepared, mutants, &options, &add, &Quiet, &Stop::new()).unwrap());
-    found.into_inner().unwrap()
+    common::tried(bed, mutants, &run())
 }
 
 #[test]
@@ -93,7 +83,7 @@ fn every_fault_of_every_family_is_seen_and_nothing_else() {
     let real = report.mutants.iter().filter(|r| r.real()).count();
     assert!(real >= mutants.len() / 2, "{real} of {} mutants are faults", mutants.len());
     let rates = report.rates(None);
-    assert_eq!(rates.len(), POLICIES.len() + 5);
+    assert_eq!(rates.len(), POLICIES.len() + 6);
     assert_eq!((rates[0].faults, rates[0].missed, rates[0].clean, rates[0].false_alarms), (real, 0, 1, 0));
     let text = serde_json::to_string(&report).unwrap();
     assert_eq!(serde_json::from_str::<Report>(&text).unwrap(), report);
@@ -143,11 +133,6 @@ fn a_kernel_that_does_not_end_is_a_fault_and_the_bench_goes_on() {
     diagnoses(std::slice::from_ref(&bed), &[case], &options, &add, &Quiet, &Stop::new()).unwrap();
     let diagnosed = found.into_inner().unwrap();
     assert!(diagnosed[0].error.as_ref().unwrap().contains("still running"), "{diagnosed:?}");
-}
-
-/// Token ids that say nothing.
-fn ids(from: u32, len: u32) -> Vec<u32> {
-    (0..len).map(|i| (from + 131 * i) % 4000 + 3).collect()
 }
 
 /// A model with windows and soft caps, if it is here, and a folder for its calls.

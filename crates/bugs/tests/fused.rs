@@ -1,20 +1,25 @@
 //! Faults of the kernels of fused operators: those that a device of this kind launches, on composed calls.
 #![allow(clippy::unwrap_used)]
 
+mod common;
+
+use common::{ids, model};
 use std::collections::BTreeSet;
-use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::path::PathBuf;
 use tapml_bugs::bench::{
-    Bed, BedOptions, Prepared, Record, RunOptions, Sampling, Selection, clean, kernels, platform,
+    Bed, BedOptions, Prepared, Record, RunOptions, Sampling, Selection, clean, platform,
 };
+use tapml_bugs::strength::{ScoreOptions, recorded, score};
 use tapml_bugs::{Catalogue, Mutant, RowMutants, Workbench};
 use tapml_device::Device;
+use tapml_diagnose::{DiagnoseOptions, Subject, diagnose};
 use tapml_emulator::{Emulator, Options};
-use tapml_exec::{LoadOptions, Platform};
-use tapml_graph::{DType, Model, Result, Symbols, fuse, fusion};
+use tapml_exec::{CpuPlatform, LoadOptions, Overrides, Platform};
+use tapml_graph::{DType, Model, Result, Symbols, fusion};
 use tapml_import::{Checkpoint, ImportOptions};
 use tapml_kernels::{CompileOptions, compile};
-use tapml_migrate::{Quiet, Stop};
+use tapml_migrate::suite::part;
+use tapml_migrate::{CheckOptions, Quiet, Stop, check};
 
 fn emulator(query: &str) -> Result<Box<dyn Device>> {
     Ok(Box::new(Emulator::new(Options::parse(query)?)?))
@@ -28,11 +33,6 @@ fn open_checker() -> Result<Box<dyn Device>> {
     emulator("kind=gpu&check=all")
 }
 
-fn model(path: &Path) -> Model {
-    let checkpoint = Checkpoint::open(path).unwrap();
-    checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap()
-}
-
 /// Shapes that matrix units serve, with activations in f16.
 fn shapes() -> Model {
     let config = r#"{ "architectures": ["LlamaForCausalLM"], "model_type": "llama", "intermediate_size": 1024,
@@ -43,23 +43,11 @@ fn shapes() -> Model {
     std::fs::write(folder.path().join("config.json"), config).unwrap();
     let options = ImportOptions { activation: DType::F16, ..ImportOptions::default() };
     let checkpoint = Checkpoint::random(folder.path(), &options, 1).unwrap();
-    checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap()
-}
-
-/// Token ids that say nothing.
-fn ids(from: u32, len: u32) -> Vec<u32> {
-    (0..len).map(|i| (from + 131 * i) % 4000 + 3).collect()
+    common::fused(&checkpoint)
 }
 
 fn run() -> RunOptions<'static> {
-    RunOptions {
-        open: &open,
-        checker: Some(&open_checker),
-        workers: 2,
-        sampling: Sampling { nodes: 1, ..Sampling::default() },
-        grid: false,
-        until: None,
-    }
+    common::run(&open, &open_checker)
 }
 
 /// The mutants of the kernels of fused operators.
@@ -70,12 +58,7 @@ fn fused(name: &str, model: &Model) -> Vec<Mutant> {
 }
 
 fn tried(bed: &Bed, mutants: &[Mutant]) -> Vec<Record> {
-    let run = run();
-    let prepared = Prepared::new(std::slice::from_ref(bed), run.sampling);
-    let found = Mutex::new(Vec::new());
-    let add = |record: Record| found.lock().unwrap().push(record);
-    assert!(kernels(&prepared, mutants, &run, &add, &Quiet, &Stop::new()).unwrap());
-    found.into_inner().unwrap()
+    common::tried(bed, mutants, &run())
 }
 
 /// Rows with the phases in which they are launched.
@@ -92,8 +75,9 @@ fn mutants_are_of_exactly_what_the_program_launches() {
         let matrices = query.contains("matrices");
         let bench = Workbench::new(emulator(query).unwrap());
         let catalogue = Catalogue::of("model", model.graph(), bench.info()).unwrap();
-        let launches =
-            platform(&bench, &[]).launches(model.graph(), &LoadOptions::default()).unwrap().unwrap();
+        // As greedy generation loads it.
+        let options = LoadOptions { greedy: true, ..LoadOptions::default() };
+        let launches = platform(&bench, &[]).launches(model.graph(), &options).unwrap().unwrap();
         let launched = named(launches.into_iter().map(|l| (l.row, vec![l.phase.name().to_string()])));
         let rows = catalogue.rows.iter();
         assert_eq!(named(rows.clone().map(|r| (r.row.clone(), r.phases.clone()))), launched, "{query}");
@@ -106,18 +90,18 @@ fn mutants_are_of_exactly_what_the_program_launches() {
         let of_kernels: Vec<&Mutant> = catalogue.mutants.iter().filter(|m| !m.between()).collect();
         assert_eq!(rows.map(|row| row.mutants).sum::<usize>(), of_kernels.len());
         let options = CompileOptions::new(Symbols::np(64, 64));
-        let program = compile(model.graph(), bench.info(), &options).unwrap();
+        let deployed = model.graph().greedy().unwrap().unwrap();
+        let program = compile(&deployed, bench.info(), &options).unwrap();
         let names: BTreeSet<&str> = program.kernels.iter().map(|k| k.name.as_str()).collect();
         assert!(of_kernels.iter().all(|m| names.contains(m.target.as_str())));
         assert!(of_kernels.iter().all(|m| m.row.split('/').next() == Some(m.op.as_str())));
+        assert!(of_kernels.iter().any(|m| m.op == "argmax"), "the choice of the next token");
         for op in ["norm_linear", "rope_append_attention"] {
             let own = of_kernels.iter().filter(|m| m.op == op).count();
             assert!(own > 100 && fusion::find(op).is_some(), "{op}: {own}");
         }
         let between = |op: &str| catalogue.mutants.iter().any(|m| m.between() && m.op == op);
         assert!(between("norm_linear") && between("rope_append_attention"), "faults between fused kernels");
-        let plain = Catalogue::of_plain("model", model.graph(), bench.info()).unwrap();
-        assert!(plain.mutants.iter().all(|m| fusion::find(&m.op).is_none()));
     }
 }
 
@@ -158,6 +142,95 @@ fn faults_of_fused_kernels_are_seen_and_nothing_else() {
     assert!(!clean.alarm(), "{clean:?}");
 }
 
+/// Parts of a long cache are joined by code that no recorded call of a short prompt runs.
+#[test]
+fn a_fault_behind_a_border_is_found_by_a_made_call() {
+    let (folder, model) = (tempfile::tempdir().unwrap(), model(&tapml_testing::model("llama")));
+    let options = BedOptions { prompts: vec![ids(1, 7)], steps: 1 };
+    let bed = Bed::carve("llama", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let joins = |m: &Mutant| m.op == "rope_append_attention" && m.diff.contains("(total) / (sum)");
+    let mutants: Vec<Mutant> = fused("llama", &model).into_iter().filter(joins).collect();
+    assert_eq!(mutants.len(), 1, "the division of joined parts");
+    let found = tried(&bed, &mutants).remove(0);
+    let sighting = &found.sighting;
+    assert!(found.real() && sighting.caught() && !sighting.seen_unmade(), "{sighting:?}");
+    assert_eq!(sighting.differing, 0, "no recorded call tells");
+    assert!(sighting.made.len() == 1 && sighting.made[0].starts_with("made.n1.p"), "{sighting:?}");
+}
+
+#[test]
+fn a_suite_is_scored_by_what_the_device_runs() {
+    let (folder, model) = (tempfile::tempdir().unwrap(), model(&tapml_testing::model("llama_draft")));
+    let options = BedOptions { prompts: vec![ids(1, 11), ids(500, 5)], steps: 1 };
+    let (whole, small) = (folder.path().join("whole"), folder.path().join("small"));
+    let bed = Bed::carve("llama_draft", &model, &options, &whole, &Quiet, &Stop::new()).unwrap();
+    let run = RunOptions { sampling: Sampling::ALL, checker: None, ..run() };
+    let scored = |bed: &Bed, ops: &[&str]| {
+        let ops = ops.iter().map(|op| op.to_string()).collect();
+        score(bed, &ScoreOptions { ops, mutants: 12, seed: 0 }, &run, &Quiet, &Stop::new())
+    };
+    let found = scored(&bed, &["norm_linear", "rope_append_attention"]).unwrap();
+    let names: Vec<&str> = found.ops.iter().map(|op| op.op.as_str()).collect();
+    assert_eq!(names, ["norm_linear", "rope_append_attention"]);
+    assert!(found.ops.iter().all(|op| op.killed > 0 && !op.needed.is_empty()), "{:?}", found.ops);
+    // A decode step behind five tokens knows nothing of a second block of keys.
+    let row = found.regimes.iter().find(|row| row.counts.kernel == "rope_append_attention/gemv").unwrap();
+    let count = &row.counts;
+    assert!(count.recorded > 0 && count.made as usize == row.unrecorded.len(), "{row:?}");
+    assert!(row.unrecorded.iter().any(|regime| regime == "keys > 1024"), "{row:?}");
+    assert_eq!(count.of, count.recorded + count.made + count.unreached.len() as u64, "{row:?}");
+    assert!(found.coverage.regimes.of >= count.of);
+    // The calls that a fused one stands for are enough to compose it.
+    let needed: Vec<&str> = found.ops.iter().flat_map(|op| &op.needed).map(String::as_str).collect();
+    let cases = recorded(&bed, &needed, &run).unwrap();
+    part(&bed.suite, &bed.model, &cases, &small, false).unwrap();
+    let again = Bed::open("llama_draft", &model, &small).unwrap();
+    let again = scored(&again, &["norm_linear", "rope_append_attention"]).unwrap();
+    assert_eq!(again.total(), found.total());
+    let error = scored(&bed, &["rope"]).unwrap_err();
+    assert!(error.hint().unwrap().contains("norm_linear"), "what is fused everywhere does not run: {error}");
+}
+
+/// What a wrong fused operator, and a wrong choice of the next token, do to what is generated.
+#[test]
+fn the_harm_of_a_fault_in_a_lowered_graph_is_measured() {
+    let (folder, model) = (tempfile::tempdir().unwrap(), model(&tapml_testing::model("llama_draft")));
+    let options = BedOptions { prompts: vec![ids(1, 5)], steps: 2 };
+    let bed = Bed::carve("llama_draft", &model, &options, folder.path(), &Quiet, &Stop::new()).unwrap();
+    let bench = Workbench::new(open().unwrap());
+    let all = Catalogue::of("llama_draft", model.graph(), bench.info()).unwrap().mutants;
+    let wrong = |op: &str, operator: &str, diff: &str| {
+        let own = |m: &&Mutant| m.op == op && m.operator == operator && m.diff.contains(diff);
+        all.iter().find(own).unwrap_or_else(|| panic!("no {operator} of {op}")).clone()
+    };
+    let faults = [
+        ("norm_linear", wrong("norm_linear", "wrong-constant", "EPS")),
+        ("rope_append_attention", wrong("rope_append_attention", "wrong-constant", "SCALE")),
+        ("argmax", wrong("argmax", "no-store", "best[lane] = top")),
+    ];
+    for (op, mutant) in faults {
+        let mut target = platform(&bench, std::slice::from_ref(&mutant));
+        let subject = Subject {
+            suite: &bed.suite,
+            model: &bed.model,
+            oracles: &bed.oracles,
+            source: &mut CpuPlatform::new(),
+            target: &mut target,
+            checker: None,
+            overrides: &Overrides::default(),
+            reopen: None,
+        };
+        let options = DiagnoseOptions { between: false, ..DiagnoseOptions::default() };
+        let found = diagnose(subject, &options, &Quiet, &Stop::new()).unwrap();
+        let fault = found.faults.iter().find(|fault| fault.op == op).unwrap_or_else(|| panic!("{found:?}"));
+        let harm = fault.output_impact.as_ref().unwrap_or_else(|| panic!("{fault:?}"));
+        assert_eq!(harm.positions, 1, "a step of one token: {harm:?}");
+        assert!(harm.case.contains(".s1.") || harm.case.contains(".s2."), "{harm:?}");
+        assert_eq!(harm.kl > 0.0, op != "argmax", "{op}: {harm:?}");
+        assert!(op != "argmax" || harm.top1_changed && harm.changed == 1, "{harm:?}");
+    }
+}
+
 /// The gate of a normalised row, and scores with a soft cap: no recorded input is large enough.
 #[test]
 fn a_probe_tells_what_overflows_within_a_fused_operator() {
@@ -178,5 +251,12 @@ fn a_probe_tells_what_overflows_within_a_fused_operator() {
             assert!(record.sighting.caught() && record.sighting.failed == 0, "{record:?}");
             assert_eq!(record.sighting.beyond[0].observed, "NaN", "{record:?}");
         }
+        // A check probes every kernel variant, whichever nodes of the operator come first.
+        let bench = Workbench::new(open().unwrap());
+        let mut target = platform(&bench, &mutants[..1]);
+        let only = CheckOptions { ops: vec![op.into()], cases: Vec::new() };
+        let checked =
+            check(&bed.suite, &bed.model, &mut target, &bed.oracles, &only, &Quiet, &Stop::new()).unwrap();
+        assert!(!checked.report.ops[0].beyond.is_empty(), "{:?}", checked.report.ops);
     }
 }

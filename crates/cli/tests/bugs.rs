@@ -98,6 +98,28 @@ fn a_suite_is_scored_and_made_smaller() {
     assert!(text.contains("is no call of the runs"), "{text}");
 }
 
+#[test]
+fn regimes_that_no_call_of_a_suite_reaches_are_told() {
+    let folder = tempfile::tempdir().unwrap();
+    carved(folder.path());
+    let score = || {
+        let mut command = tapml(folder.path());
+        command.args(["suite", "score", "draft.suite", "--target", "emulator?kind=gpu"]);
+        command.args(["--op", "rope_append_attention", "--mutants", "1"]);
+        command
+    };
+    let report = json(&mut score(), 0);
+    let row = &report["regimes"][0];
+    assert_eq!(row["kernel"], "rope_append_attention/gemv", "{report}");
+    let unrecorded = row["unrecorded"].as_array().unwrap();
+    assert!(unrecorded.contains(&"keys > 1024".into()), "{row}");
+    let counts = &report["coverage"]["regimes"];
+    assert_eq!((&counts["of"], &counts["made"]), (&row["of"], &unrecorded.len().into()), "{report}");
+    let told = score().assert().code(0).get_output().stdout.clone();
+    let told = String::from_utf8(told).unwrap();
+    assert!(told.contains("rope_append_attention/gemv: keys > 1024: no call of the suite"), "{told}");
+}
+
 /// The small bundled model with attention windows of 8 positions.
 fn windowed(folder: &std::path::Path) -> std::path::PathBuf {
     let model = folder.join("windowed");

@@ -96,6 +96,69 @@ fn the_choices_of_a_device_are_kept_and_shipped() {
     }
 }
 
+/// Chooses this kernel for an operator.
+fn with_fused(file: &Path, op: &str, kernel: &str) {
+    let mut choices: Value = serde_json::from_str(&std::fs::read_to_string(file).unwrap()).unwrap();
+    let all = choices["choices"].as_array_mut().unwrap().iter_mut();
+    for choice in all.filter(|choice| choice["op"] == op) {
+        choice["kernel"] = kernel.into();
+    }
+    std::fs::write(file, choices.to_string()).unwrap();
+}
+
+#[test]
+fn a_fused_operator_runs_by_the_chosen_row_or_is_left_unfused() {
+    const GPU: &str = "emulator?kind=gpu";
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    let suite = carved(here);
+    let mut tune = keeping(here);
+    let report = json(tune.args(["tune", &draft(), "--target", GPU, "--suite"]).arg(&suite), 0);
+    let names = |op: &str| -> Vec<String> {
+        let ops = report["ops"].as_array().unwrap().iter().filter(|found| found["op"] == op);
+        let seconds = ops.flat_map(|op| op["seconds"].as_array().unwrap());
+        seconds.map(|kernel| kernel[0].as_str().unwrap().to_string()).collect()
+    };
+    let attention = "rope_append_attention";
+    let rows = ["rope_append_attention/gemv", "rope_append_attention/split", "unfused"];
+    assert_eq!(names(attention), rows, "{report}");
+    assert!(names("norm_linear").starts_with(&["norm_linear/gemv".into(), "unfused".into()]), "{report}");
+    for op in report["ops"].as_array().unwrap() {
+        let least = op["seconds"].as_array().unwrap().iter().map(|s| s[1].as_f64().unwrap()).reduce(f64::min);
+        let chosen = op["seconds"].as_array().unwrap().iter().find(|s| s[0] == op["kernel"]).unwrap();
+        assert_eq!(chosen[1].as_f64(), least, "{op}");
+    }
+    // Whatever was faster here, each of them can be named.
+    let kept = Path::new(report["file"].as_str().unwrap());
+    std::fs::write(here.join("short.txt"), "The cat sat\n").unwrap();
+    let deployed = |ledger: &str| -> Vec<String> {
+        let mut migrate = keeping(here);
+        migrate.args(["migrate", &draft(), "--target", GPU, "--prompts", "short.txt", "--ledger", ledger]);
+        let report = json(&mut migrate, 0);
+        let decode = report["deployed"].as_array().unwrap().iter().filter(|row| row["phase"] == "decode");
+        decode.map(|row| row["kernel"].as_str().unwrap().to_string()).collect()
+    };
+    let text = || {
+        let mut generate = keeping(here);
+        generate.args(["generate", &draft(), "--target", GPU, "--ids", "5,9,11", "--max-tokens", "4"]);
+        json(&mut generate, 0)["ids"].clone()
+    };
+    with_fused(kept, attention, "rope_append_attention/split");
+    let mut check = keeping(here);
+    let checked = json(check.args(["check", "draft.suite", "--target", GPU, "--op", attention]), 0);
+    assert_eq!(checked["ops"][0]["kernel"], "rope_append_attention/split");
+    let (rows, split) = (deployed("split"), text());
+    assert!(rows.contains(&"rope_append_attention/split".to_string()), "{rows:?}");
+    with_fused(kept, attention, "unfused");
+    let mut check = keeping(here);
+    let none = stderr(check.args(["check", "draft.suite", "--target", GPU, "--op", attention]), 2);
+    assert!(none.contains("no operator `rope_append_attention`"), "{none}");
+    let (rows, unfused) = (deployed("unfused"), text());
+    let fused = |row: &String| row.starts_with(attention);
+    assert!(!rows.iter().any(fused) && rows.iter().any(|row| row.starts_with("attention/")), "{rows:?}");
+    assert_eq!(split, unfused);
+}
+
 #[test]
 fn a_kernel_is_printed_with_its_setting() {
     let folder = tempfile::tempdir().unwrap();

@@ -1,4 +1,5 @@
-//! Harm: a wrong output put into the source's run in the place of the right one, and what becomes of the logits.
+//! Harm: a wrong output put into the source's run in the place of the right one, and what becomes of the logits, or of the
+//! token that is chosen by them. A run may be one of the lowered graph, with calls composed of the recorded ones.
 
 use crate::diagnose::Run;
 use crate::report::Impact;
@@ -56,6 +57,9 @@ pub(crate) fn of_call(run: &mut Run<'_>, case: Case) -> Result<Option<Impact>> {
     run.target.replay(std::slice::from_ref(&call), &mut |_, outputs| found = outputs.ok())?;
     let Some(outputs) = found else { return Ok(None) };
     let recorded = Recorded { suite: run.suite, model: run.model, weights: &run.weights };
+    if let Some(chosen) = recorded.choice(case, &outputs)? {
+        return Ok(Some(chosen));
+    }
     match on_pool(|| recorded.logits(case, outputs)) {
         Ok(Some(changed)) => recorded.impact(case, &changed).map(Some),
         Ok(None) => Ok(None),
@@ -73,6 +77,27 @@ struct Recorded<'a> {
 }
 
 impl Recorded<'_> {
+    /// The harm of a node that chooses tokens by the logits, which stay as they are; `None` if it is another one.
+    fn choice(&self, case: Case, outputs: &[Tensor]) -> Result<Option<Impact>> {
+        let graph = self.suite.graph();
+        let (node, logits) = (graph.node(case.node), graph.outputs().iter().find(|o| o.name == LOGITS));
+        let reads = logits.is_some_and(|output| node.inputs.contains(&output.value));
+        let (Some(&id), Some(found)) = (node.outputs.last(), outputs.last()) else { return Ok(None) };
+        if !reads || found.dtype().is_float() {
+            return Ok(None);
+        }
+        let (expected, found) = (self.suite.value(case.frame, id)?.to_f64(), found.to_f64());
+        let changed = expected.iter().zip(&found).filter(|(a, b)| a != b).count() as u64;
+        Ok(Some(Impact {
+            case: self.suite.case_id(case),
+            kl: 0.0,
+            kl_max: 0.0,
+            top1_changed: changed > 0,
+            changed,
+            positions: expected.len() as u64,
+        }))
+    }
+
     /// The logits of the case's run with other outputs of its node: what depends on them is evaluated anew, all else is as
     /// recorded. `None` if the graph has none.
     fn logits(&self, case: Case, outputs: Vec<Tensor>) -> Result<Option<Tensor>> {
@@ -82,6 +107,9 @@ impl Recorded<'_> {
         let mut changed: HashMap<ValueId, Tensor> = node.outputs.iter().copied().zip(outputs).collect();
         let symbols = &self.suite.frames()[case.frame].symbols;
         for node in graph.nodes().iter().skip(case.node.0 as usize + 1) {
+            if changed.contains_key(&output.value) {
+                break;
+            }
             if !node.inputs.iter().any(|v| changed.contains_key(v)) {
                 continue;
             }

@@ -6,15 +6,15 @@ use crate::report::{Fault, FaultKind};
 use crate::{explain, functions};
 use tapml_cause::Cause;
 use tapml_graph::{NodeId, Result};
-use tapml_migrate::MadeFailure;
+use tapml_migrate::{MadeCall, MadeFailure};
 
 /// One fault for each kernel, explained by the first of its made calls that was judged.
 pub(crate) fn find(run: &mut Run<'_>, failures: Vec<MadeFailure>) -> Result<()> {
     let mut kernels: Vec<(String, Vec<MadeFailure>)> = Vec::new();
     for failure in failures {
-        match kernels.iter_mut().find(|(kernel, _)| *kernel == failure.kernel) {
+        match kernels.iter_mut().find(|(kernel, _)| *kernel == failure.made.kernel) {
             Some((_, known)) => known.push(failure),
-            None => kernels.push((failure.kernel.clone(), vec![failure])),
+            None => kernels.push((failure.made.kernel.clone(), vec![failure])),
         }
     }
     for (kernel, failures) in kernels {
@@ -33,11 +33,11 @@ pub(crate) fn find(run: &mut Run<'_>, failures: Vec<MadeFailure>) -> Result<()> 
 }
 
 fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
-    let names: Vec<String> = failures.iter().map(|f| run.name(f.case.node).to_string()).collect();
+    let names: Vec<String> = failures.iter().map(|f| run.name(f.made.case.node).to_string()).collect();
     let nodes = same_code(run, &names);
     let ids: Vec<NodeId> = nodes.iter().filter_map(|name| run.suite.graph().find_node(name)).collect();
     let told = failures.iter().find(|f| f.outcome.is_ok()).unwrap_or(&failures[0]);
-    let mut fault = Fault::between(run, &ids, told.id());
+    let mut fault = Fault::between(run, &ids, told.made.id());
     fault.kind = FaultKind::Operator;
     fault.failed = failures.len() as u64;
     fault.worst_ratio = failures.iter().map(MadeFailure::ratio).fold(0.0, f64::max);
@@ -51,7 +51,7 @@ fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
             fault.criterion = judged.criterion.name().into();
             (fault.element, fault.pattern) =
                 (Some(judged.worst), judged.pattern.as_ref().map(|p| p.text.clone()).unwrap_or_default());
-            explain_call(run, told, &mut fault)?;
+            explain_call(run, &told.made, &mut fault)?;
         }
         Err(error) => {
             fault.criterion = error.kind().name().into();
@@ -64,13 +64,13 @@ fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
 
 /// What the calls were made for, each once.
 fn regimes(failures: &[MadeFailure]) -> String {
-    let mut all: Vec<&str> = failures.iter().map(|f| f.regime.as_str()).collect();
+    let mut all: Vec<String> = failures.iter().map(|f| f.made.purpose.to_string()).collect();
     all.dedup();
     all.join("; ")
 }
 
 /// Adds the cause of a made call that was judged.
-fn explain_call(run: &mut Run<'_>, made: &MadeFailure, fault: &mut Fault) -> Result<()> {
+fn explain_call(run: &mut Run<'_>, made: &MadeCall, fault: &mut Fault) -> Result<()> {
     let call = &made.call;
     fault.findings = explain::look(run, call, made.case.node)?.findings;
     let observed = explain::repeats(run, call)?;

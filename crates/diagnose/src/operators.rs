@@ -58,12 +58,8 @@ pub(crate) fn find_lowered<'a>(run: &mut Run<'a>, suite: &'a Suite, oracles: &'a
             run.lowered.push((op, kernel.to_string()));
         }
     }
-    // What wrong values do to the logits is measured on the graph that was carved, which has no such nodes.
-    let options = run.options;
-    run.options.harm = false;
     let known = run.faults.len();
     let done = run.on((suite, oracles, choices), |run| of_kinds(run, &kinds));
-    run.options = options;
     for fault in &mut run.faults[known..] {
         let node = fault.nodes.first().and_then(|name| suite.graph().find_node(name));
         if let Some(Op::Fused(fused)) = node.map(|id| &suite.graph().node(id).op) {
@@ -97,8 +93,8 @@ fn of_kinds(run: &mut Run<'_>, kinds: &[&'static str]) -> Result<()> {
         let (told, alone): (Vec<Beyond>, Vec<Beyond>) =
             done.check.beyond.into_iter().partition(|b| groups.iter().any(|g| of_group(g, b)));
         overflowing.extend(alone);
-        let recorded = |made: &MadeFailure| groups.iter().any(|group| group.kernel == made.kernel);
-        unreached.extend(done.made.into_iter().filter(|made| !recorded(made)));
+        let recorded = |failure: &MadeFailure| groups.iter().any(|group| group.kernel == failure.made.kernel);
+        unreached.extend(done.made.into_iter().filter(|failure| !recorded(failure)));
         for group in groups {
             let beyond: Vec<Beyond> = told.iter().filter(|b| of_group(&group, b)).cloned().collect();
             failing.push(Failing { op, group, beyond });

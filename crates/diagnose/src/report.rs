@@ -198,9 +198,11 @@ pub struct Impact {
 }
 
 impl Impact {
-    /// How much it is, to compare: the mean over positions, because a text is read from all of them.
+    /// How much it is, to compare: the mean over positions, because a text is read from all of them. Another token from the
+    /// same logits is as bad as can be.
     pub(crate) fn weight(&self) -> f64 {
-        if self.kl.is_nan() { f64::INFINITY } else { self.kl }
+        let chosen = self.changed > 0 && self.kl == 0.0;
+        if self.kl.is_nan() || chosen { f64::INFINITY } else { self.kl }
     }
 }
 

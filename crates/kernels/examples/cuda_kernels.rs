@@ -66,30 +66,15 @@ const QWEN_MOE: Shape = Shape {
     ..QWEN_DENSE
 };
 
-/// How weights are stored: a dtype, or the attributes of a packing.
-#[derive(Clone, Copy)]
-enum Stored {
-    Plain(&'static str),
-    Packed { bits: u32, group: u32, zeros: bool, float: bool },
-}
-
-const INT4: Stored = Stored::Packed { bits: 4, group: 32, zeros: false, float: false };
-const STORED: [Stored; 8] = [
-    Stored::Plain("f16"),
-    Stored::Plain("bf16"),
-    INT4,
-    Stored::Packed { bits: 4, group: 64, zeros: false, float: false },
-    Stored::Packed { bits: 4, group: 128, zeros: false, float: false },
-    Stored::Packed { bits: 4, group: 128, zeros: true, float: false },
-    Stored::Packed { bits: 8, group: 32, zeros: false, float: false },
-    Stored::Packed { bits: 8, group: 32, zeros: false, float: true },
-];
+/// How weights are stored.
+const STORED: [&str; 8] = ["f16", "bf16", INT4, "int4g64", "int4g128", "int4g128z", "int8g32", "e4m3g32"];
+const INT4: &str = "int4g32";
 
 /// A graph as text, line by line.
 struct Text<'a> {
     text: String,
     act: &'a str,
-    stored: Stored,
+    stored: &'a str,
     shape: &'a Shape,
 }
 
@@ -98,42 +83,10 @@ impl Text<'_> {
         let _ = writeln!(self.text, "{}", line.as_ref().replace("ACT", self.act));
     }
 
-    /// Declares a weight of these rows; the arguments that it takes.
+    /// Declares a weight of these rows; the argument that it is.
     fn weight(&mut self, name: &str, rows: &str, k: u32) -> String {
-        match self.stored {
-            Stored::Plain(dtype) => {
-                self.line(format!("weight {name}: {dtype}[{rows},{k}]"));
-                name.to_string()
-            }
-            Stored::Packed { bits, group, zeros, .. } => {
-                self.line(format!("weight {name}.q: u32[{rows},{}]", k * bits / 32));
-                self.line(format!("weight {name}.scale: f16[{rows},{}]", k / group));
-                if !zeros {
-                    return format!("{name}.q, {name}.scale");
-                }
-                self.line(format!("weight {name}.zero: f16[{rows},{}]", k / group));
-                format!("{name}.q, {name}.scale, {name}.zero")
-            }
-        }
-    }
-
-    /// A product's operator, with its attributes behind.
-    fn product(&self, plain: &str, more: &str) -> [String; 2] {
-        match self.stored {
-            Stored::Plain(_) => {
-                [plain.to_string(), if more.is_empty() { String::new() } else { format!(" {{{more}}}") }]
-            }
-            Stored::Packed { bits, group, zeros, float } => {
-                let flags = [("zeros", zeros), ("float", float)];
-                let flags: String = flags
-                    .iter()
-                    .filter(|(_, set)| *set)
-                    .map(|(name, _)| format!(",\"{name}\":true"))
-                    .collect();
-                let more = if more.is_empty() { String::new() } else { format!(",{more}") };
-                [format!("quantized_{plain}"), format!(" {{\"bits\":{bits},\"group\":{group}{flags}{more}}}")]
-            }
-        }
+        self.line(format!("weight {name}: {}[{rows},{k}]", self.stored));
+        name.to_string()
     }
 
     fn linear(&mut self, name: &str, x: &str, [k, outputs]: [u32; 2], bias: bool) {
@@ -142,15 +95,13 @@ impl Text<'_> {
             self.line(format!("weight {name}.b: bf16[{outputs}]"));
             arguments += &format!(", {name}.b");
         }
-        let [op, attributes] = self.product("linear", "");
-        self.line(format!("{name}: ACT[n,{outputs}] = {op}({arguments}){attributes}"));
+        self.line(format!("{name}: ACT[n,{outputs}] = linear({arguments})"));
     }
 
     fn gated(&mut self, name: &str, x: &str, [k, outputs]: [u32; 2]) {
         let [gate, up] =
             ["gate", "up"].map(|part| self.weight(&format!("{name}.{part}"), &outputs.to_string(), k));
-        let [op, attributes] = self.product("gated_linear", "");
-        self.line(format!("{name}: ACT[n,{outputs}] = {op}({x}, {gate}, {up}){attributes}"));
+        self.line(format!("{name}: ACT[n,{outputs}] = gated_linear({x}, {gate}, {up})"));
     }
 
     fn add_norm(&mut self, name: &str, a: &str, b: &str) {
@@ -196,11 +147,9 @@ impl Text<'_> {
         self.line(format!("chosen: u32[n,{slots}], weights: ACT[n,{slots}] = route(router) {{\"k\":{slots},\"scores\":\"softmax\",\"normalize\":true}} as route"));
         let rows = format!("{count},{middle}");
         let [gate, up] = ["e.gate", "e.up"].map(|name| self.weight(name, &rows, hidden));
-        let [op, attributes] = self.product("expert_gated_linear", "");
-        self.line(format!("e: ACT[n,{}] = {op}(mlp.y, {gate}, {up}, chosen){attributes}", slots * middle));
+        self.line(format!("e: ACT[n,{}] = expert_gated_linear(mlp.y, {gate}, {up}, chosen)", slots * middle));
         let down = self.weight("e.down", &format!("{count},{hidden}"), middle);
-        let [op, attributes] = self.product("expert_linear", "");
-        self.line(format!("e.y: ACT[n,{}] = {op}(e, {down}, chosen){attributes}", slots * hidden));
+        self.line(format!("e.y: ACT[n,{}] = expert_linear(e, {down}, chosen)", slots * hidden));
         self.line(format!("c: ACT[n,{hidden}] = combine(e.y, weights) {{\"k\":{slots}}}"));
         self.gated("gated", "mlp.y", [hidden, dense]);
         self.linear("d.y", "gated", [dense, hidden], false);
@@ -226,8 +175,7 @@ impl Text<'_> {
         self.add_norm("next", "mlp.sum", "down");
         self.line(format!("last: ACT[1,{hidden}] = last_row(next.y)"));
         let weight = self.weight("head.w", &vocabulary.to_string(), hidden);
-        let [op, attributes] = self.product("linear", "\"dtype\":\"f32\"");
-        self.line(format!("head: f32[1,{vocabulary}] = {op}(last, {weight}){attributes}"));
+        self.line(format!("head: f32[1,{vocabulary}] = linear(last, {weight}) {{\"dtype\":\"f32\"}}"));
         self.line("output head = head");
         self.line("output stream = next.sum");
         Graph::parse(&self.text).map_err(|error| format!("{error}\n{}", self.text).into())
@@ -265,9 +213,7 @@ fn of_samples(info: &DeviceInfo, halves: bool) -> Vec<KernelDesc> {
 fn of_models(info: &DeviceInfo) -> Result<Vec<KernelDesc>> {
     let mut all = Vec::new();
     // Stacks of experts have no zero points.
-    let fits = |shape: &Shape, stored: Stored| {
-        shape.experts.is_none() || !matches!(stored, Stored::Packed { zeros: true, .. })
-    };
+    let fits = |shape: &Shape, stored: &str| shape.experts.is_none() || !stored.ends_with('z');
     for (shape, stored, act) in SHAPES.iter().flat_map(|shape| {
         STORED.iter().flat_map(move |&stored| ["f16", "f32"].map(|act| (shape, stored, act)))
     }) {

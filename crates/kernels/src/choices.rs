@@ -6,6 +6,8 @@ use tapml_graph::{Error, Op, Result, TensorType};
 
 /// The form of the text.
 const SCHEMA: u32 = 1;
+/// In the place of a kernel: the fused operator is left as the operators that it stands for.
+pub const UNFUSED: &str = "unfused";
 
 /// Choices for one device and driver.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,7 +34,7 @@ pub struct Choice {
     pub attributes: String,
     /// Types of its inputs.
     pub inputs: Vec<String>,
-    /// The kernel: operator and variant.
+    /// The kernel: operator and variant; [`UNFUSED`] for a fused operator that is not put in.
     pub kernel: String,
     /// Seconds of one run of each kernel that was measured and found right, by name.
     #[serde(default)]
@@ -88,6 +90,11 @@ impl Choices {
         let (attributes, inputs) = (op.attributes_text(), texts(inputs));
         let found = named.into_iter().find(|c| c.attributes == attributes && c.inputs == inputs);
         found.map(|c| c.kernel.as_str())
+    }
+
+    /// Whether a fused operator is to be left as the operators that it stands for.
+    pub fn unfused(&self, op: &Op, inputs: &[TensorType]) -> bool {
+        self.kernel(op, inputs) == Some(UNFUSED)
     }
 }
 

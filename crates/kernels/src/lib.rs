@@ -29,7 +29,7 @@ mod wgsl;
 
 pub use built_in::{BuiltIn, any_device, is_built_in};
 pub use cache::KernelCache;
-pub use choices::{Choice, Choices};
+pub use choices::{Choice, Choices, UNFUSED};
 pub use choose::{plan_node, plan_settings, plan_variants, rows_of};
 pub use compile::{CompileOptions, POISON, Traced, compile, compile_with, is_trace, trace_port};
 pub use directives::{DeclaredChain, DeclaredSums};

@@ -33,8 +33,8 @@ impl Fusing {
 
 /// The graph as a device runs it in a phase, with the plans and the user's kernels of a planner.
 ///
-/// Values keep their names. An operator that a user's kernel serves is not fused with others, so that it runs. The graph
-/// itself is given back where nothing is fused.
+/// Values keep their names. An operator that a user's kernel serves is not fused with others, so that it runs, and one that
+/// is chosen to be left unfused is not put in. The graph itself is given back where nothing is fused.
 pub fn lower(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner) -> Result<Graph> {
     if *fusing == Fusing::Off {
         return Ok(graph.clone());
@@ -48,7 +48,9 @@ fn fused(graph: &Graph, phase: Phase, fusing: &Fusing, planner: &mut Planner) ->
     let mut changed = false;
     for fusion in FUSIONS.iter().filter(|fusion| fusing.allows(fusion.name)) {
         let mut serves = |op: &Op, inputs: &[TensorType]| {
-            !replaced(op, planner.overrides()) && planner.plan(op, inputs, phase).is_ok()
+            let overrides = planner.overrides();
+            let left = replaced(op, overrides) || overrides.choices().unfused(op, inputs);
+            !left && planner.plan(op, inputs, phase).is_ok()
         };
         if let Some(next) = fusion.apply(&lowered, &mut serves)? {
             (lowered, changed) = (next, true);

@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{devices, emulator, run_call, run_plan};
+use common::{devices, emulator, null, run_call, run_plan};
 use std::path::PathBuf;
-use tapml_device::{Device, Features, Limits, null::NullDevice};
+use tapml_device::Device;
 use tapml_graph::op::OPS;
 use tapml_graph::{ErrorKind, Symbols};
 use tapml_kernels::{CompileOptions, Instance, Overrides, Phase, compile, plan_node};
@@ -56,24 +56,14 @@ fn add(text: &str) -> tapml_graph::Result<Overrides> {
 #[test]
 fn a_good_kernel_takes_the_place_of_the_built_in_one() {
     let overrides = add(GOOD).unwrap();
-    let null = NullDevice::new(
-        Limits::WEBGPU,
-        Features {
-            f16: true,
-            subgroups: None,
-            cuda: None,
-            matrices: false,
-            device_barriers: false,
-            processors: None,
-        },
-    );
+    let device = null(true);
     for info in OPS {
         for sample in (info.samples)() {
             let plan = plan_node(
                 &sample.op,
                 &sample.types(),
                 Phase::of_run(&sample.symbols),
-                null.info(),
+                device.info(),
                 &overrides,
             )
             .unwrap();
@@ -81,7 +71,7 @@ fn a_good_kernel_takes_the_place_of_the_built_in_one() {
                 &sample.op,
                 &sample.types(),
                 Phase::of_run(&sample.symbols),
-                null.info(),
+                device.info(),
                 &Overrides::default(),
             )
             .unwrap();

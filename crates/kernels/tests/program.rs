@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{devices, emulator, toy_llama, typed, weights};
+use common::{devices, emulator, null, toy_llama, typed, weights};
 use std::collections::HashMap;
-use tapml_device::{Device, DeviceInfo, Features, Limits, null::NullDevice};
+use tapml_device::Device;
 use tapml_graph::op::{Add, LastRow, Silu};
 use tapml_graph::{Builder, DType, ErrorKind, Graph, Symbols, Tensor};
 use tapml_kernels::{CompileOptions, Content, Instance, KernelCache, Program, Step, compile};
@@ -171,25 +171,9 @@ fn states_can_be_read_and_written() {
     assert_eq!(device.memory().0, 0);
 }
 
-fn null(f16: bool) -> DeviceInfo {
-    NullDevice::new(
-        Limits::WEBGPU,
-        Features {
-            f16,
-            subgroups: None,
-            cuda: None,
-            matrices: false,
-            device_barriers: false,
-            processors: None,
-        },
-    )
-    .info()
-    .clone()
-}
-
 #[test]
 fn growing_states_are_extended_in_place_and_weights_are_shared() {
-    let program = compile(&toy_llama(DType::F32), &null(false), &options()).unwrap();
+    let program = compile(&toy_llama(DType::F32), null(false).info(), &options()).unwrap();
     assert!(!program.steps.iter().any(|s| matches!(s, Step::Copy { .. } | Step::Fill { .. })));
     assert!(!program.kernels.iter().any(|k| k.name == "append/copy"));
     let states: Vec<u64> =
@@ -198,7 +182,7 @@ fn growing_states_are_extended_in_place_and_weights_are_shared() {
     let tables = program.buffers.iter().filter(|b| b.name == "embed").count();
     assert_eq!(tables, 1, "the head reads the table of the embedding");
     let context = CompileOptions { context: Some(70), ..options() };
-    let program = compile(&toy_llama(DType::F32), &null(false), &context).unwrap();
+    let program = compile(&toy_llama(DType::F32), null(false).info(), &context).unwrap();
     let state = program.buffers.iter().find(|b| b.content == Content::State).unwrap();
     assert_eq!(state.size, 70 * 12 * 4);
 }
@@ -238,7 +222,7 @@ fn other_states_are_copied_back() {
 
 #[test]
 fn every_unsupported_node_is_listed() {
-    let error = compile(&toy_llama(DType::BF16), &null(true), &options()).unwrap_err();
+    let error = compile(&toy_llama(DType::BF16), null(true).info(), &options()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     for node in ["embedding", "layer0.norm", "layer1.gated", "norm"] {
         assert!(error.to_string().contains(&format!("node `{node}`")), "{error}");
@@ -251,8 +235,8 @@ fn values_beyond_the_limits_are_unsupported_with_the_numbers() {
     let x = b.input("x", typed(DType::F32, "n,1000000")).unwrap();
     let last = b.node("last", LastRow {}, &[x]).unwrap();
     b.output("last", last);
-    let error =
-        compile(&b.finish().unwrap(), &null(false), &CompileOptions::new(Symbols::np(100, 0))).unwrap_err();
+    let error = compile(&b.finish().unwrap(), null(false).info(), &CompileOptions::new(Symbols::np(100, 0)))
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(error.detail("asked"), Some("400000000"));
 }
@@ -260,10 +244,10 @@ fn values_beyond_the_limits_are_unsupported_with_the_numbers() {
 #[test]
 fn grids_beyond_the_limits_are_unsupported_when_compiled() {
     let graph = toy_llama(DType::F32);
-    let error = compile(&graph, &null(false), &CompileOptions::new(Symbols::np(65536, 0))).unwrap_err();
+    let error = compile(&graph, null(false).info(), &CompileOptions::new(Symbols::np(65536, 0))).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert_eq!(error.detail("limit"), Some("max_groups_per_dim"));
-    compile(&graph, &null(false), &CompileOptions::new(Symbols::np(65535, 0))).unwrap();
+    compile(&graph, null(false).info(), &CompileOptions::new(Symbols::np(65535, 0))).unwrap();
 }
 
 #[test]

@@ -4,8 +4,8 @@
 
 mod common;
 
-use common::devices;
-use tapml_device::{Device, DeviceInfo, Features, Limits, null::NullDevice};
+use common::{devices, null};
+use tapml_device::Device;
 use tapml_graph::op::{OPS, Sample, Silu};
 use tapml_graph::{Builder, DType, Dim, Graph, Symbol, Symbols, Tensor};
 use tapml_kernels::{CompileOptions, Instance, KernelCache, Program, Step, compile};
@@ -101,22 +101,6 @@ fn any_split_into_steps_gives_the_same_bits_in_place_or_not() {
     }
 }
 
-fn null() -> DeviceInfo {
-    NullDevice::new(
-        Limits::WEBGPU,
-        Features {
-            f16: true,
-            subgroups: None,
-            cuda: None,
-            matrices: false,
-            device_barriers: false,
-            processors: None,
-        },
-    )
-    .info()
-    .clone()
-}
-
 #[test]
 fn a_state_is_advanced_in_place_unless_it_is_needed_afterwards() {
     for (op, state) in STATEFUL {
@@ -125,11 +109,11 @@ fn a_state_is_advanced_in_place_unless_it_is_needed_afterwards() {
             let within = program.steps.iter().filter(|s| matches!(s, Step::Copy { .. })).count();
             (within, program.kernels.iter().filter(|k| k.name == "state/copy").count())
         };
-        let program = compile(&graph(&sample, state, false), &null(), &options()).unwrap();
+        let program = compile(&graph(&sample, state, false), null(true).info(), &options()).unwrap();
         assert_eq!(copies(&program), (0, 0), "{op}");
         let size = sample.inputs[state].ty.elements().unwrap().as_const().unwrap() * 4;
         assert_eq!(program.memory().states, size, "{op}: one buffer");
-        let late = compile(&graph(&sample, state, true), &null(), &options()).unwrap();
+        let late = compile(&graph(&sample, state, true), null(true).info(), &options()).unwrap();
         assert_eq!(copies(&late), (1, usize::from(op != "token_shift")), "{op}");
         assert!(late.memory().activations > program.memory().activations, "{op}");
     }
@@ -141,9 +125,14 @@ fn a_state_of_more_rows_than_the_kernel_holds_is_unsupported_with_the_numbers() 
         .map(|shape| common::typed(DType::F32, shape))
         .to_vec();
     let op = tapml_graph::op::Wkv { head_dim: 257 }.into();
-    let error =
-        tapml_kernels::plan_node(&op, &types, tapml_kernels::Phase::Prefill, &null(), &Default::default())
-            .unwrap_err();
+    let error = tapml_kernels::plan_node(
+        &op,
+        &types,
+        tapml_kernels::Phase::Prefill,
+        null(true).info(),
+        &Default::default(),
+    )
+    .unwrap_err();
     assert_eq!(error.kind(), tapml_graph::ErrorKind::Unsupported);
     assert_eq!((error.detail("asked"), error.detail("offered")), (Some("257"), Some("256")));
 }

@@ -3,24 +3,14 @@
 
 mod common;
 
-use common::toy_llama;
+use common::{null, toy_llama};
 use proptest::prelude::*;
-use tapml_device::{Device, Features, Limits, null::NullDevice};
+use tapml_device::Device;
 use tapml_graph::{DType, Symbols, Tensor};
 use tapml_kernels::{CompileOptions, Instance, Program, Slice, Step, compile};
 
 fn program() -> Program {
-    let device = NullDevice::new(
-        Limits::WEBGPU,
-        Features {
-            f16: true,
-            subgroups: None,
-            cuda: None,
-            matrices: false,
-            device_barriers: false,
-            processors: None,
-        },
-    );
+    let device = null(true);
     let options = CompileOptions { poison: true, ..CompileOptions::new(Symbols::np(8, 16)) };
     compile(&toy_llama(DType::F16), device.info(), &options).unwrap()
 }
@@ -37,17 +27,7 @@ fn a_round_trip_gives_the_same_program_and_bytes() {
 
 /// Loads and runs on a device that computes nothing: whatever `from_bytes` lets through must do no harm.
 fn try_out(program: &Program) {
-    let mut device = NullDevice::new(
-        Limits::WEBGPU,
-        Features {
-            f16: true,
-            subgroups: None,
-            cuda: None,
-            matrices: false,
-            device_barriers: false,
-            processors: None,
-        },
-    );
+    let mut device = null(true);
     let give = |_: &str| Tensor::from_u32(vec![4096], vec![0; 4096]);
     if program.memory().peak() > 1 << 26 {
         return;

@@ -18,7 +18,7 @@ use tapml_graph::{Graph, NodeId, Result};
 
 /// Why an operator that lowering puts in is not looked at.
 const NOT_WHOLE: &str = "not every operator runs on the target, so that nothing is fused";
-/// Why a fused operator has no check.
+/// Why a composed operator has no check.
 const NOT_REACHED: &str = "no recorded run reaches it: add a prompt that does";
 
 /// The operators of composed suites that a graph does not have: fused ones, what fusing leaves of operators that it takes
@@ -41,9 +41,9 @@ pub(crate) fn is_composed(graph: &Graph, op: &str) -> bool {
 }
 
 impl Migration<'_> {
-    /// Decides the fused operators, each on its composed calls, then all that pass together by the whole model; one after the
+    /// Decides the composed operators, each on its own calls, then all that pass together by the whole model; one after the
     /// other if that fails.
-    pub(crate) fn fused(
+    pub(crate) fn composed(
         &mut self,
         folder: &LedgerFolder,
         ledger: &mut Ledger,
@@ -59,26 +59,26 @@ impl Migration<'_> {
             ledger.ops[at].nodes = nodes as u64;
             let has = |suite: &&Suite| suite.graph().op_kinds().iter().any(|(own, _)| *own == op);
             let suites: Vec<&Suite> = composed.iter().filter(has).collect();
-            if let Some(key) = self.fused_alone(folder, ledger, at, (&suites, whole))? {
+            if let Some(key) = self.composed_alone(folder, ledger, at, (&suites, whole))? {
                 passing.push((at, key));
             }
         }
         if passing.is_empty() {
             return Ok(());
         }
-        let all = self.fused_model(ledger, &passing)?;
+        let all = self.composed_model(ledger, &passing)?;
         if all.passed {
             for (at, _) in &passing {
                 ledger.ops[*at].accept(all.clone());
             }
         } else {
-            self.fused_in_turn(ledger, &passing)?;
+            self.composed_in_turn(ledger, &passing)?;
         }
         passing.iter().try_for_each(|(at, _)| self.decided(folder, ledger, *at))
     }
 
     /// Checks one such operator alone in each phase that has it; its key if it passes.
-    fn fused_alone(
+    fn composed_alone(
         &mut self,
         folder: &LedgerFolder,
         ledger: &mut Ledger,
@@ -139,19 +139,19 @@ impl Migration<'_> {
         Ok(check)
     }
 
-    /// The check of the whole model on the target with these fused operators.
-    fn fused_model(&mut self, ledger: &mut Ledger, fused: &[(usize, Hash)]) -> Result<ModelCheck> {
-        let keys: Vec<Hash> = fused.iter().map(|(_, key)| *key).collect();
+    /// The check of the whole model on the target with these composed operators.
+    fn composed_model(&mut self, ledger: &mut Ledger, composed: &[(usize, Hash)]) -> Result<ModelCheck> {
+        let keys: Vec<Hash> = composed.iter().map(|(_, key)| *key).collect();
         let text = format!("deployed {VERSION} {keys:?} {:?} {:?}", self.evidence, ledger.source);
         let key = Hash::of(text.as_bytes());
-        let known = fused.iter().all(|(at, _)| ledger.ops[*at].model_key == Some(key));
-        if let Some(model) = ledger.ops[fused[0].0].model.clone().filter(|_| known) {
+        let known = composed.iter().all(|(at, _)| ledger.ops[*at].model_key == Some(key));
+        if let Some(model) = ledger.ops[composed[0].0].model.clone().filter(|_| known) {
             return Ok(model);
         }
         let nodes = (0..self.model.graph().nodes().len() as u32).map(NodeId);
         let choices = Choices::of(self.model.graph(), self.target, nodes)?;
         let limits = self.limits(ledger, &choices)?;
-        let names: HashSet<String> = fused.iter().map(|(at, _)| ledger.ops[*at].op.clone()).collect();
+        let names: HashSet<String> = composed.iter().map(|(at, _)| ledger.ops[*at].op.clone()).collect();
         let options = LoadOptions { fusing: Fusing::Only(names), ..LoadOptions::default() };
         self.progress.stage("check the deployed program", self.suite.frames().len() as u64);
         let (capacity, all) = (capacity(self.suite), |_: &tapml_graph::Node| Side::Target);
@@ -162,18 +162,18 @@ impl Migration<'_> {
         let start = std::time::Instant::now();
         let found = check_model(&mut hybrid, self.suite, self.model, &limits, self.progress, self.stop)?;
         self.seconds.model += start.elapsed().as_secs_f64();
-        for (at, _) in fused {
+        for (at, _) in composed {
             ledger.ops[*at].model_key = Some(key);
         }
         Ok(found)
     }
 
-    /// Accepts those fused operators with which the whole model still passes.
-    fn fused_in_turn(&mut self, ledger: &mut Ledger, passing: &[(usize, Hash)]) -> Result<()> {
+    /// Accepts those composed operators with which the whole model still passes.
+    fn composed_in_turn(&mut self, ledger: &mut Ledger, passing: &[(usize, Hash)]) -> Result<()> {
         let mut accepted: Vec<(usize, Hash)> = Vec::new();
         for &(at, key) in passing {
             accepted.push((at, key));
-            let model = self.fused_model(ledger, &accepted)?;
+            let model = self.composed_model(ledger, &accepted)?;
             if model.passed {
                 ledger.ops[at].accept(model);
                 continue;

@@ -6,9 +6,10 @@
 //! recorded ones, scaled. Magnitudes stay far from what the dtype can hold: only a formula that leaves the range on its
 //! way fails.
 
+use crate::made::with_inputs;
 use tapml_exec::Call;
 use tapml_graph::op::Extreme;
-use tapml_graph::{DType, Result, Symbol, Tensor};
+use tapml_graph::{DType, Op, Result, Symbol, Symbols, Tensor};
 
 /// Factors for one dtype.
 struct Scales {
@@ -29,9 +30,9 @@ impl Scales {
 }
 
 /// How many calls it takes until every kind was in every input: one of several rows, or one for each kind.
-pub fn count(call: &Call) -> usize {
-    let kinds = call.op.extremes().len();
-    let rows = call.symbols.get(Symbol::N).unwrap_or(1);
+pub fn count(op: &Op, symbols: &Symbols) -> usize {
+    let kinds = op.extremes().len();
+    let rows = symbols.get(Symbol::N).unwrap_or(1);
     if rows >= kinds as u64 { 1 } else { kinds }
 }
 
@@ -39,17 +40,10 @@ pub fn count(call: &Call) -> usize {
 /// of the first row.
 pub fn of(call: &Call, shift: usize) -> Result<Option<Call>> {
     let kinds = call.op.extremes();
-    let mut inputs = call.inputs.clone();
-    let mut changed = false;
-    for (at, input) in inputs.iter_mut().enumerate() {
-        let own = call.weights[at].is_none() && input.dtype().is_float() && !input.is_empty();
-        let several = input.shape().len() > 1;
-        if own && several {
-            *input = rows(input, kinds, shift + at)?;
-            changed = true;
-        }
-    }
-    Ok(changed.then(|| Call { inputs, ..call.clone() }))
+    with_inputs(call, |at, input| {
+        let rows_of_numbers = input.dtype().is_float() && !input.is_empty() && input.shape().len() > 1;
+        rows_of_numbers.then(|| rows(input, kinds, shift + at)).transpose()
+    })
 }
 
 fn rows(input: &Tensor, kinds: &[Extreme], shift: usize) -> Result<Tensor> {
@@ -79,7 +73,7 @@ fn rows(input: &Tensor, kinds: &[Extreme], shift: usize) -> Result<Tensor> {
 mod tests {
     use super::*;
     use tapml_graph::op::RmsNorm;
-    use tapml_graph::{Dim, Symbols, TensorType};
+    use tapml_graph::{Dim, TensorType};
 
     fn call(rows: usize) -> Call {
         let ty = TensorType::new(DType::F16, [Dim::symbol(Symbol::N), Dim::from(4usize)]);
@@ -102,7 +96,7 @@ mod tests {
     #[test]
     fn every_kind_has_a_row_and_weights_stay() {
         let recorded = call(5);
-        assert_eq!(count(&recorded), 1);
+        assert_eq!(count(&recorded.op, &recorded.symbols), 1);
         let made = of(&recorded, 0).unwrap().unwrap();
         let values = made.inputs[0].to_f64();
         let row = |at: usize| &values[at * 4..][..4];
@@ -118,7 +112,7 @@ mod tests {
     #[test]
     fn one_row_takes_a_call_for_each_kind_and_large_numbers_stay_in_range() {
         let mut recorded = call(1);
-        assert_eq!(count(&recorded), 5);
+        assert_eq!(count(&recorded.op, &recorded.symbols), 5);
         assert_eq!(of(&recorded, 3).unwrap().unwrap().inputs[0].to_f64(), [1.0; 4]);
         recorded.inputs[0] = Tensor::from_f64(DType::F16, vec![1, 4], &[2000.0, 1.0, 1.0, 1.0]).unwrap();
         assert_eq!(of(&recorded, 2).unwrap().unwrap().inputs[0].to_f64()[0], 2000.0);

@@ -116,7 +116,7 @@ pub fn migrate(
         stop.check()?;
         run.op(&folder, &mut ledger, i, &choices)?;
     }
-    run.fused(&folder, &mut ledger, &composed)?;
+    run.composed(&folder, &mut ledger, &composed)?;
     let mut seconds = run.seconds;
     let deployed = deployed(&ledger, model.graph(), target)?;
     seconds.total = start.elapsed().as_secs_f64() + options.import_seconds;

@@ -7,7 +7,8 @@
 //! both signs, the smallest normal and the largest finite number; every other row stays below [`MODERATE`]. Where the
 //! saturating function stands behind products (attention with a soft cap, gated layers), row `r` of the recorded activations
 //! is multiplied by `4^(2 + r mod 10)`, or tenth `r` of a single row. So is a fused operator's input that such a function
-//! depends on; behind a normalisation, which takes the size from a row, that is its weights.
+//! depends on; behind a normalisation, which takes the size from a row, that is its weights. Operators declare this
+//! themselves ([`tapml_graph::Operator::saturation`]); one that is defined by others takes it from them.
 //!
 //! No recorded input reaches there, so a probe is judged more mildly than a case: it fails only where the platform gives NaN
 //! where the exact result, rounded to its dtype, is finite, or infinity where it is at most half the largest finite number:
@@ -21,7 +22,8 @@ use crate::verdict::Exact;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_exec::{Call, Platform};
-use tapml_graph::{DType, ErrorKind, Graph, Model, Op, Origin, Result, Tensor};
+use tapml_graph::op::{Reach, Saturation};
+use tapml_graph::{DType, ErrorKind, Model, Node, Op, Result, Tensor};
 
 /// Bound of the numbers in every other row: beyond what exponentials of f32 bear, below where all saturates.
 pub const MODERATE: f64 = 128.0;
@@ -77,48 +79,18 @@ impl Beyond {
     }
 }
 
-/// How the inputs of a probe are made.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    Swept,
-    Scaled,
-}
-
-/// How an operator is probed, and by which of its inputs.
-fn way(op: &Op) -> Option<(Way, usize)> {
-    match op {
-        Op::Softcap(_) | Op::Tanh(_) | Op::Gelu(_) | Op::Silu(_) | Op::Sigmoid(_) | Op::Softplus(_) => {
-            Some((Way::Swept, 0))
-        }
-        Op::GatedLinear(_) => Some((Way::Scaled, 0)),
-        Op::Attention(attention) => attention.softcap.map(|_| (Way::Scaled, 0)),
-        Op::Fused(fused) => Some((Way::Scaled, reaching(fused.body())?)),
-        _ => None,
-    }
-}
-
-/// The input of a fused operator that decides how far the first saturating function within goes. A normalisation takes the
-/// size from its input, but not from its weights.
-fn reaching(body: &Graph) -> Option<usize> {
-    let node = body.nodes().iter().find(|node| way(&node.op).is_some())?;
-    let mut at = *node.inputs.first()?;
-    while let Origin::Node { node, .. } = body.value(at).origin {
-        let node = body.node(node);
-        at = *node.inputs.get(usize::from(matches!(node.op, Op::RmsNorm(_))))?;
-    }
-    body.inputs().position(|(id, _)| id == at)
-}
-
 /// The call with which the operator of a recorded one is probed; `None` if it is not of that kind.
 pub fn probe(call: &Call) -> Result<Option<Call>> {
-    let Some((way, which)) = way(&call.op) else { return Ok(None) };
+    let Some(Saturation { input: which, reach }) = call.op.saturation(&call.input_types) else {
+        return Ok(None);
+    };
     let Some(input) = call.inputs.get(which).filter(|input| !input.is_empty()) else { return Ok(None) };
     let Some((least, most)) = range(input.dtype()) else { return Ok(None) };
     let width = width(input);
     let rows = input.len() / width;
-    let values: Vec<f64> = match way {
-        Way::Swept => (0..input.len()).map(|i| swept(i / width, i % width, rows, (least, most))).collect(),
-        Way::Scaled => {
+    let values: Vec<f64> = match reach {
+        Reach::Any => (0..input.len()).map(|i| swept(i / width, i % width, rows, (least, most))).collect(),
+        Reach::Scaled => {
             let most = bound(call, most);
             // A single row has all factors.
             let step = |i: usize| if rows > 1 { i / width % FACTORS } else { i * FACTORS / width };
@@ -175,7 +147,7 @@ pub fn beyond(
     outputs: &[Tensor],
     names: (&str, &str),
 ) -> Option<Beyond> {
-    let (way, which) = way(&call.op)?;
+    let Saturation { input: which, reach } = call.op.saturation(&call.input_types)?;
     let inputs = call.inputs.get(which)?.to_f64();
     let in_row = width(&call.inputs[which]);
     let largest = |values: &[f64]| values.iter().fold(0f64, |most, v| most.max(v.abs()));
@@ -187,9 +159,9 @@ pub fn beyond(
         let most = range(output.dtype())?.1;
         for (i, (&exact_value, found)) in exact.values.iter().zip(output.to_f64()).enumerate() {
             all += 1;
-            let input = match way {
-                Way::Swept => inputs.get(i).copied().unwrap_or(0.0),
-                Way::Scaled => {
+            let input = match reach {
+                Reach::Any => inputs.get(i).copied().unwrap_or(0.0),
+                Reach::Scaled => {
                     let row = of_rows.get(i / exact.row_len.max(1)).or(of_rows.first());
                     row.copied().unwrap_or(0.0)
                 }
@@ -225,8 +197,11 @@ pub(crate) fn run(
     choices: &Choices,
 ) -> Result<(u64, Vec<Beyond>)> {
     let graph = suite.graph();
-    let probed = |op: &Op| way(op).is_some() || matches!(op, Op::Linear(_));
-    if cases.first().is_none_or(|case| !probed(&graph.node(case.node).op)) {
+    let probed = |node: &Node| {
+        node.op.saturation(&graph.input_types(node)).is_some() || matches!(node.op, Op::Linear(_))
+    };
+    // Fused operators of one name may differ.
+    if !cases.iter().any(|case| probed(graph.node(case.node))) {
         return Ok((0, Vec::new()));
     }
     let mut variants: Vec<(String, Case, Call)> = Vec::new();
@@ -257,7 +232,7 @@ pub(crate) fn run(
             _ => continue,
         };
         let names = (call.node.as_str(), hash.as_str());
-        match way(&call.op) {
+        match call.op.saturation(&call.input_types) {
             Some(_) => {
                 let exact = oracles.exact(call, 0)?;
                 failures.extend(beyond((call, recorded), &exact, &outputs, names));
@@ -299,7 +274,7 @@ fn widest(suite: &Suite, cases: &[Case], choices: &Choices) -> Vec<(String, Case
 #[cfg(test)]
 mod tests {
     use super::*;
-    use tapml_graph::op::{Silu, Softcap};
+    use tapml_graph::op::{Sample, Silu, Softcap};
     use tapml_graph::{Dim, Symbol, Symbols, TensorType};
 
     fn call(rows: usize) -> Call {
@@ -363,17 +338,22 @@ mod tests {
         assert!(told(f32::MAX / 4096.0).is_some());
     }
 
+    fn saturation(sample: &Sample) -> Option<Saturation> {
+        let types: Vec<TensorType> = sample.inputs.iter().map(|input| input.ty.clone()).collect();
+        sample.op.saturation(&types)
+    }
+
     #[test]
     fn a_fused_operator_is_probed_by_what_its_saturating_function_depends_on() {
         let samples = (tapml_graph::fusion::find("norm_linear").unwrap().samples)();
         let (gated, plain): (Vec<_>, Vec<_>) = samples.iter().partition(|s| s.name.starts_with("gate"));
-        assert!(gated.len() > 1 && plain.iter().all(|sample| way(&sample.op).is_none()));
+        assert!(gated.len() > 1 && plain.iter().all(|sample| saturation(sample).is_none()));
         for sample in gated {
-            let (scaled, which) = way(&sample.op).unwrap();
-            let shape = &sample.inputs[which].ty.shape;
+            let Saturation { input, reach } = saturation(sample).unwrap();
+            let shape = &sample.inputs[input].ty.shape;
             assert_eq!(
-                (scaled, shape.len()),
-                (Way::Scaled, 1),
+                (reach, shape.len()),
+                (Reach::Scaled, 1),
                 "the weights of the norm of `{}`",
                 sample.name
             );
@@ -385,8 +365,8 @@ mod tests {
             _ => false,
         };
         for sample in (tapml_graph::fusion::find("rope_append_attention").unwrap().samples)() {
-            let expected = capped(&sample.op).then_some((Way::Scaled, 0));
-            assert_eq!(way(&sample.op), expected, "the queries of `{}`", sample.name);
+            let expected = capped(&sample.op).then_some(Saturation { input: 0, reach: Reach::Scaled });
+            assert_eq!(saturation(&sample), expected, "the queries of `{}`", sample.name);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The reports of checking and migrating: their JSON fields are a promise to users, see the project's interface.
 
 use crate::probe::Beyond;
+pub use crate::reached::{KernelRegimes, RegimeCount, Unreached};
 use crate::verdict::{Element, Judgement, Pattern};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeSet;
@@ -151,67 +152,6 @@ pub struct OpCheck {
     pub regimes: Vec<KernelRegimes>,
 }
 
-/// The regimes of one row of the kernel list, over all its variants: the ways in which it works, told apart by the sizes of
-/// a call.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct KernelRegimes {
-    /// The row, such as `linear/gemv`.
-    pub kernel: String,
-    /// Regimes that runs can reach.
-    pub of: u64,
-    /// Those that recorded calls reach.
-    pub recorded: u64,
-    /// Those that only made calls reach.
-    pub made: u64,
-    /// Those that no call reached.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub unreached: Vec<Unreached>,
-}
-
-/// Regimes of kernels, counted.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RegimeCount {
-    /// Regimes that runs can reach.
-    pub of: u64,
-    /// Those that recorded calls reach.
-    pub recorded: u64,
-    /// Those that only made calls reach.
-    pub made: u64,
-}
-
-impl RegimeCount {
-    /// The regimes of these checks.
-    pub fn of_checks<'a>(checks: impl IntoIterator<Item = &'a OpCheck>) -> RegimeCount {
-        let kernels = checks.into_iter().flat_map(|check| &check.regimes);
-        kernels.fold(RegimeCount::default(), |all, kernel| RegimeCount {
-            of: all.of + kernel.of,
-            recorded: all.recorded + kernel.recorded,
-            made: all.made + kernel.made,
-        })
-    }
-
-    /// In words; empty if no kernel has any.
-    pub fn text(&self) -> String {
-        let RegimeCount { of, recorded, made } = *self;
-        if of == 0 {
-            return String::new();
-        }
-        let none = of.saturating_sub(recorded + made);
-        format!(
-            "{of} regimes of kernels: {recorded} reached by recorded calls, {made} by calls made of them, {none} by none"
-        )
-    }
-}
-
-/// A regime that no call reached.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Unreached {
-    /// The regime.
-    pub regime: String,
-    /// Why no call could be made for it.
-    pub reason: String,
-}
-
 impl OpCheck {
     /// This check and another one of the same operator, of the other phase, as one.
     pub(crate) fn and(mut self, other: OpCheck) -> OpCheck {
@@ -246,7 +186,7 @@ impl OpCheck {
         self.made += other.made;
         self.made_failures.extend(other.made_failures);
         self.made_failures.truncate(MAX_FAILURES);
-        self.regimes.extend(other.regimes);
+        other.regimes.into_iter().for_each(|regimes| regimes.join(&mut self.regimes));
         self
     }
 }

@@ -1,28 +1,29 @@
 //! Choosing among the built-in kernels and their settings by measurement: one counts only if it passes the carved calls of
-//! its operator, and the fastest of those is chosen for each operator at the types that the model has.
+//! its operator, and the fastest of those is chosen for each operator at the types that the model has as the device runs
+//! it. A fused operator is left unfused where the operators that then stand in its place are faster.
 
+mod kept;
+mod keys;
+mod lowerings;
 mod time;
 
+pub use kept::cache_file;
+pub(crate) use kept::choices;
+
 use crate::device::DeviceInfo;
-use crate::graph::{Model, NodeId, Op, Symbol, Symbols, TensorType};
+use crate::graph::{Model, TensorType};
 use crate::jobs::CarveJob;
-use crate::kernels::{self, Choice, Choices, NodePlan, Overrides, matters, plan_settings};
-use crate::migrate::suite::{Case, Suite};
-use crate::migrate::{CheckOptions, Oracles, Progress, Stop, check};
+use crate::kernels::{self, Choice, Choices, Overrides, UNFUSED};
+use crate::migrate::suite::Suite;
+use crate::migrate::{Progress, Stop};
 use crate::model::{GraphOptions, suite_model};
 use crate::platform::{self, PlatformSpec};
 use crate::prompts::Prompts;
 use crate::{Error, Result};
+use keys::{Key, Views, prove};
+use lowerings::{Lowerer, Lowering, Place, Unfused};
 use serde::Serialize;
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use tapml_exec::DevicePlatform;
-
-/// Bytes of exact results that are kept.
-const ORACLE_BYTES: usize = 256 << 20;
-/// Larger files are no choices.
-const MAX_BYTES: u64 = 16 << 20;
 
 /// Measures the variants of a model's operators on a device.
 #[derive(Clone, Debug)]
@@ -44,7 +45,7 @@ pub struct TuneJob {
 /// What a model spends its time with.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Phase {
-    /// Steps of one token: the call of the fewest new tokens and the most cached ones is timed.
+    /// Steps of one token: the call of the most cached ones is timed.
     #[default]
     Decode,
     /// Prompts: the call of the most new tokens is timed.
@@ -58,24 +59,20 @@ pub struct Tuned {
     pub op: String,
     /// Types of its inputs.
     pub inputs: Vec<String>,
-    /// Nodes of the graph.
+    /// Nodes of the graph as the device runs it.
     pub nodes: usize,
-    /// The kernel that was chosen.
+    /// The kernel that was chosen; [`UNFUSED`] if the operators that a fused one stands for are to run.
     pub kernel: String,
-    /// Seconds of one run of each kernel that passed, by name.
+    /// Seconds of one run of each kernel that passed, by name, and of what stands in a fused operator's place.
     pub seconds: Vec<(String, f64)>,
     /// Kernels that did not pass their calls.
     pub failed: Vec<String>,
 }
 
-/// An operator at given types, the call that is timed, and the kernels that make a difference to it.
-struct Key {
-    op: Op,
-    inputs: Vec<TensorType>,
-    nodes: Vec<NodeId>,
-    call: Case,
-    plans: Vec<NodePlan>,
-    passed: Vec<String>,
+/// What is compared: the model as the device runs it, and the same without fused operators.
+struct Compared {
+    whole: Lowering,
+    unfused: Vec<Unfused>,
 }
 
 impl TuneJob {
@@ -120,49 +117,159 @@ impl TuneJob {
     ) -> Result<(Choices, Vec<Tuned>)> {
         let suite = Suite::open(suite)?;
         let model = suite_model(&suite, Some(&self.model))?;
+        let phase = self.phase.of_runs(&suite);
         // What was chosen before has no say.
         let mut platform = platform::open_with_kernels(&untuned(spec), Overrides::default())?;
         let info = platform.device_info().clone();
-        let mut keys = keys(&suite, &info, self.phase)?;
-        prove(&suite, &model, &mut platform, &mut keys, progress, stop)?;
+        let lowerer = Lowerer::new(suite.graph(), &info, phase)?;
+        let compared = Compared::new(&lowerer)?;
+        let views = Views::new(&suite, &compared.lowerings(), phase)?;
+        let mut keys = compared.keys(&views, &info, phase);
+        prove(&views, &model, &mut platform, &mut keys, progress, stop)?;
         drop(platform);
-        let mut device = platform::open_for_plans(&platform::without_memory(spec))?;
-        let (mut choices, mut report) = (Choices::new(&platform::as_it_says(spec, &info)), Vec::new());
-        progress.stage("time", keys.len() as u64);
-        for key in keys {
-            stop.check()?;
-            let call = suite.call(key.call, &model)?.0;
-            let mut seconds = Vec::new();
-            for plan in key.plans.iter().filter(|plan| key.passed.contains(&plan.kernel)) {
-                seconds.push((plan.kernel.clone(), time::plan(device.as_mut(), plan, &call)?));
+        time(&views, &model, spec, &mut keys, progress, stop)?;
+        let (without, times) = compared.decide(&keys);
+        let chosen = lowerer.without(without)?;
+        let mut choices = Choices::new(&platform::as_it_says(spec, &info));
+        let mut report = Vec::new();
+        for place in compared.places(&chosen) {
+            let Some(key) = keys.iter().find(|key| key.place == *place) else { continue };
+            let left = chosen.without.contains(place);
+            let unfused = times.iter().find(|(known, _)| known == place).map(|(_, seconds)| *seconds);
+            if key.kernels().count() < 2 && unfused.is_none() && !left {
+                continue;
             }
-            progress.advance(1);
-            let tuned = key.tuned(seconds);
+            let nodes = if left { compared.whole.nodes(place) } else { chosen.nodes(place) };
+            let tuned = tuned(key, nodes, left, unfused);
             if !tuned.kernel.is_empty() {
-                choices.add(Choice::new(&key.op, &key.inputs, &tuned.kernel, tuned.seconds.clone()));
+                choices.add(Choice::new(&place.op, &place.inputs, &tuned.kernel, tuned.seconds.clone()));
             }
-            report.push(tuned);
+            // What would only take the place of one that is left out stands in no graph.
+            if nodes > 0 || !tuned.failed.is_empty() {
+                report.push(tuned);
+            }
         }
         Ok((choices, report))
     }
 }
 
-impl Key {
-    /// What is told of it, with the fastest kernel as the chosen one.
-    fn tuned(&self, seconds: Vec<(String, f64)>) -> Tuned {
-        let fastest = seconds.iter().min_by(|a, b| a.1.total_cmp(&b.1));
-        Tuned {
-            op: self.op.name().to_string(),
-            inputs: self.inputs.iter().map(TensorType::to_string).collect(),
-            nodes: self.nodes.len(),
-            kernel: fastest.map(|(kernel, _)| kernel.clone()).unwrap_or_default(),
-            failed: self.kernels().filter(|kernel| !self.passed.contains(kernel)).collect(),
-            seconds,
-        }
+impl Phase {
+    /// The phase of a suite's runs to choose kernels for: an encoder has no steps of one token.
+    fn of_runs(self, suite: &Suite) -> kernels::Phase {
+        let (wanted, other) = match self {
+            Phase::Decode => (kernels::Phase::Decode, kernels::Phase::Prefill),
+            Phase::Prompt => (kernels::Phase::Prefill, kernels::Phase::Decode),
+        };
+        let has = |phase| suite.frames().iter().any(|frame| kernels::Phase::of_run(&frame.symbols) == phase);
+        if has(wanted) { wanted } else { other }
+    }
+}
+
+impl Compared {
+    fn new(lowerer: &Lowerer<'_>) -> Result<Compared> {
+        let whole = lowerer.without(Vec::new())?;
+        let unfused = lowerer.unfused(&whole)?;
+        Ok(Compared { whole, unfused })
     }
 
-    fn kernels(&self) -> impl Iterator<Item = String> {
-        self.plans.iter().map(|plan| plan.kernel.clone())
+    fn lowerings(&self) -> Vec<&Lowering> {
+        std::iter::once(&self.whole).chain(self.unfused.iter().flat_map(|u| &u.lowerings)).collect()
+    }
+
+    /// What is measured: where there is a choice, and what makes the lowerings differ.
+    fn keys(&self, views: &Views<'_>, info: &DeviceInfo, phase: kernels::Phase) -> Vec<Key> {
+        let mut places: Vec<(Place, bool)> =
+            self.whole.places.iter().map(|(place, _)| (place.clone(), false)).collect();
+        for lowering in self.unfused.iter().flat_map(|u| &u.lowerings) {
+            for (place, _) in lowering.difference(&self.whole) {
+                match places.iter_mut().find(|(known, _)| *known == place) {
+                    Some((_, differs)) => *differs = true,
+                    None => places.push((place, true)),
+                }
+            }
+        }
+        let key = |(place, differs): &(Place, bool)| {
+            Key::of(place, views, info, phase).filter(|key| *differs || key.kernels().count() > 1)
+        };
+        places.iter().filter_map(key).collect()
+    }
+
+    /// The fused operators to leave out, and the seconds of what stands in the place of one node of each.
+    fn decide(&self, keys: &[Key]) -> (Vec<Place>, Vec<(Place, f64)>) {
+        let (mut without, mut times) = (Vec::new(), Vec::new());
+        for Unfused { place, lowerings } in &self.unfused {
+            let own = keys.iter().find(|key| key.place == *place).and_then(Key::fastest);
+            let Some((_, own)) = own else {
+                // No kernel of it is right, or no run reaches it.
+                if keys.iter().any(|key| key.place == *place) {
+                    without.extend(lowerings.iter().take(1).flat_map(|l| l.without.clone()));
+                }
+                continue;
+            };
+            let costs = lowerings.iter().filter_map(|l| Some((l, cost(&l.difference(&self.whole), keys)?)));
+            let Some((best, more)) = costs.min_by(|a, b| a.1.total_cmp(&b.1)) else { continue };
+            times.push((place.clone(), own + more / self.whole.nodes(place).max(1) as f64));
+            if more < 0.0 {
+                without.extend(best.without.clone());
+            }
+        }
+        (without, times)
+    }
+
+    /// Every place of the whole lowering, then those of the chosen one beside, then what is left out beside.
+    fn places<'a>(&'a self, chosen: &'a Lowering) -> Vec<&'a Place> {
+        let mut all: Vec<&Place> = Vec::new();
+        let lowered = self.whole.places.iter().chain(&chosen.places).map(|(place, _)| place);
+        for place in lowered.chain(&chosen.without) {
+            let stands = chosen.has(place) || chosen.without.contains(place);
+            if stands && !all.contains(&place) {
+                all.push(place);
+            }
+        }
+        all
+    }
+}
+
+/// Seconds that so many more nodes take; `None` if one of them was not measured.
+fn cost(difference: &[(Place, i64)], keys: &[Key]) -> Option<f64> {
+    let one = |(place, count): &(Place, i64)| {
+        let (_, seconds) = keys.iter().find(|key| key.place == *place)?.fastest()?;
+        Some(*count as f64 * seconds)
+    };
+    difference.iter().map(one).sum()
+}
+
+/// Times every kernel that passed.
+fn time(
+    views: &Views<'_>,
+    model: &Model,
+    spec: &PlatformSpec,
+    keys: &mut [Key],
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<()> {
+    let mut device = platform::open_for_plans(&platform::without_memory(spec))?;
+    progress.stage("time", keys.len() as u64);
+    for key in keys {
+        stop.check()?;
+        key.time(views, model, device.as_mut())?;
+        progress.advance(1);
+    }
+    Ok(())
+}
+
+/// What is told of a place: the fastest kernel, or that it is left unfused.
+fn tuned(key: &Key, nodes: usize, left: bool, unfused: Option<f64>) -> Tuned {
+    let fastest = key.fastest().map(|(kernel, _)| kernel.clone()).unwrap_or_default();
+    let mut seconds = key.seconds.clone();
+    seconds.extend(unfused.map(|seconds| (UNFUSED.to_string(), seconds)));
+    Tuned {
+        op: key.place.op.name().to_string(),
+        inputs: key.place.inputs.iter().map(TensorType::to_string).collect(),
+        nodes,
+        kernel: if left { UNFUSED.into() } else { fastest },
+        seconds,
+        failed: key.failed(),
     }
 }
 
@@ -172,151 +279,4 @@ fn untuned(spec: &PlatformSpec) -> PlatformSpec {
     untuned.options.retain(|(name, _)| name != "tuning");
     untuned.options.push(("tuning".into(), "off".into()));
     untuned
-}
-
-/// Checks every kernel on all calls of its operator, and notes which pass at which types.
-fn prove(
-    suite: &Suite,
-    model: &Model,
-    platform: &mut DevicePlatform,
-    keys: &mut [Key],
-    progress: &dyn Progress,
-    stop: &Stop,
-) -> Result<()> {
-    let info = platform.device_info().clone();
-    let oracles = Oracles::new(ORACLE_BYTES);
-    let ops: BTreeSet<&'static str> = keys.iter().map(|key| key.op.name()).collect();
-    for op in ops {
-        let options = CheckOptions { ops: vec![op.into()], cases: Vec::new() };
-        for kernel in kernels_of(keys, op) {
-            choose(platform, &info, keys, op, &kernel)?;
-            let checked = check(suite, model, platform, &oracles, &options, progress, stop)?;
-            let clean = checked.report.ops.iter().all(|op| op.findings.is_empty());
-            for key in keys.iter_mut().filter(|key| key.op.name() == op && key.kernels().any(|k| k == kernel))
-            {
-                let mut own = checked.results.iter().filter(|r| key.nodes.contains(&r.case.node)).peekable();
-                if clean && own.peek().is_some() && own.all(|result| !result.failed()) {
-                    key.passed.push(kernel.clone());
-                }
-            }
-        }
-    }
-    Ok(())
-}
-
-/// The operators of the suite's graph, at their types, for which the device can be made to run several kernels.
-fn keys(suite: &Suite, info: &DeviceInfo, phase: Phase) -> Result<Vec<Key>> {
-    let mut found: Vec<(Op, Vec<TensorType>, Vec<NodeId>)> = Vec::new();
-    for id in suite.cases().map(|case| case.node).collect::<BTreeSet<_>>() {
-        let node = suite.graph().node(id);
-        let inputs = suite.graph().input_types(node);
-        match found.iter_mut().find(|(op, types, _)| *op == node.op && *types == inputs) {
-            Some((.., nodes)) => nodes.push(id),
-            None => found.push((node.op.clone(), inputs, vec![id])),
-        }
-    }
-    let mut keys = Vec::new();
-    for (op, inputs, nodes) in found {
-        let Some(call) = timed(suite, &nodes, phase) else { continue };
-        let symbols = &suite.frames()[call.frame].symbols;
-        let Ok(plans) = plan_settings(&op, &inputs, kernels::Phase::of_run(symbols), info) else { continue };
-        let plans = different(plans, symbols);
-        if plans.len() > 1 {
-            keys.push(Key { op, inputs, nodes, call, plans, passed: Vec::new() });
-        }
-    }
-    Ok(keys)
-}
-
-/// Those that make a difference to a call with these symbols: what does not, the measurement cannot tell from the default.
-fn different(plans: Vec<NodePlan>, symbols: &Symbols) -> Vec<NodePlan> {
-    let rows = symbols.get(Symbol::N).unwrap_or(0);
-    let mut kept: Vec<NodePlan> = Vec::new();
-    for plan in plans {
-        if matters(&plan.kernel, rows) && !kept.iter().any(|known| known.does_the_same(&plan)) {
-            kept.push(plan);
-        }
-    }
-    kept
-}
-
-fn kernels_of(keys: &[Key], op: &str) -> BTreeSet<String> {
-    keys.iter().filter(|key| key.op.name() == op).flat_map(Key::kernels).collect()
-}
-
-/// Makes the platform run this kernel for all nodes of the operator.
-fn choose(
-    platform: &mut DevicePlatform,
-    info: &DeviceInfo,
-    keys: &[Key],
-    op: &str,
-    kernel: &str,
-) -> Result<()> {
-    let mut choices = Choices::new(info);
-    for key in keys.iter().filter(|key| key.op.name() == op) {
-        choices.add(Choice::new(&key.op, &key.inputs, kernel, Vec::new()));
-    }
-    let mut overrides = Overrides::default();
-    overrides.choose(choices);
-    platform.set_overrides(overrides)
-}
-
-/// The call of these nodes that stands for the phase.
-fn timed(suite: &Suite, nodes: &[NodeId], phase: Phase) -> Option<Case> {
-    let of_nodes = suite.cases().filter(|case| nodes.contains(&case.node) && suite.ran(*case));
-    let size = |case: &Case| {
-        let symbols = &suite.frames()[case.frame].symbols;
-        let (n, p) = (symbols.get(Symbol::N).unwrap_or(0), symbols.get(Symbol::P).unwrap_or(0));
-        match phase {
-            Phase::Decode => (n, Reverse(p)),
-            Phase::Prompt => (n.wrapping_neg(), Reverse(p)),
-        }
-    };
-    of_nodes.min_by_key(size)
-}
-
-/// The choices that a device runs with: those of the file that the option `tuning` names, none if it is `off`, else those
-/// that `tapml tune` kept for this device and driver.
-pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<Choices>> {
-    let file = match option {
-        Some("off") => return Ok(None),
-        Some(file) => PathBuf::from(file),
-        None => match cache_file(&info.platform, &info.name, &info.driver).filter(|file| file.is_file()) {
-            Some(file) => file,
-            None => return Ok(None),
-        },
-    };
-    let bytes = std::fs::metadata(&file).map_err(|e| Error::io("read", &file, &e))?.len();
-    if bytes > MAX_BYTES {
-        return Err(Error::invalid(format!("{} has {bytes} bytes: these are no choices", file.display())));
-    }
-    let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
-    let choices = match Choices::parse(&text) {
-        // Kept by another release, say: as good as none, and written anew by the next `tapml tune`.
-        Err(_) if option.is_none() => return Ok(None),
-        parsed => parsed.map_err(|e| e.context(file.display().to_string()))?,
-    };
-    match option {
-        Some(_) if (&choices.platform, &choices.device) != (&info.platform, &info.name) => {
-            let text = format!(
-                "{} was measured on {} ({}), not on {} ({})",
-                file.display(),
-                choices.device,
-                choices.platform,
-                info.name,
-                info.platform
-            );
-            Err(Error::invalid(text)
-                .with_hint("`tapml tune` measures on this device; `tuning=off` does without"))
-        }
-        _ => Ok(Some(choices).filter(|choices| option.is_some() || choices.fit(info))),
-    }
-}
-
-/// Where the choices for a device and driver are kept, in [`crate::device::user_cache`]; `None` if there is none.
-pub fn cache_file(platform: &str, device: &str, driver: &str) -> Option<PathBuf> {
-    let name = format!("{platform}-{device}-{driver}");
-    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
-    let name: String = name.chars().map(safe).take(200).collect();
-    Some(crate::device::user_cache()?.join("tuning").join(name + ".json"))
 }

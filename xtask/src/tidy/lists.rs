@@ -5,8 +5,18 @@ use anyhow::{Context, Result};
 use std::path::Path;
 
 /// Files of `graph/src/op` that are no operators.
-const HELPERS: &[&str] =
-    &["activation", "broadcast", "elementwise", "extreme", "mod", "packing", "sample", "shape", "tests"];
+const HELPERS: &[&str] = &[
+    "activation",
+    "broadcast",
+    "elementwise",
+    "extreme",
+    "mod",
+    "packing",
+    "sample",
+    "saturation",
+    "shape",
+    "tests",
+];
 
 pub fn check(root: &Path, errors: &mut Vec<String>) -> Result<()> {
     let folder = root.join("crates/graph/src/op");

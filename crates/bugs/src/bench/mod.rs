@@ -3,6 +3,7 @@
 mod bed;
 mod certainty;
 mod crew;
+mod made;
 mod noise;
 mod ops;
 mod plan;
@@ -16,6 +17,7 @@ mod whole;
 
 pub use bed::{Bed, BedOptions};
 pub use certainty::CauseRate;
+pub use made::MadeCase;
 pub use noise::Noise;
 pub use ops::{OpCase, OpCases, Sampling, View};
 pub use plan::{Case, diagnoses};

@@ -1,18 +1,18 @@
 //! The calls of one operator that mutants are replayed on, with everything that judging them needs.
 
+use super::made::{self, MadeCase};
 use super::noise::Noise;
-use super::policy::Values;
 use super::random;
 use rayon::prelude::*;
 use std::collections::HashMap;
 use std::sync::Arc;
-use tapml_exec::{Call, Platform};
+use tapml_exec::{Call, Phase, Platform};
 use tapml_graph::{DType, Error, ErrorKind, Model, NodeId, Result, Symbol, Tensor};
 use tapml_migrate::filter::{Filter, looked_at};
 use tapml_migrate::probe::{self, Beyond};
 use tapml_migrate::serial;
 use tapml_migrate::suite::{Case, Suite};
-use tapml_migrate::verdict::{Exact, Precision};
+use tapml_migrate::verdict::{Constants, Exact, Judgement, Precision, judge_with};
 use tapml_migrate::{Choices, Oracles, terms};
 use tapml_reference::Value;
 
@@ -23,16 +23,20 @@ pub struct Sampling {
     pub nodes: usize,
     /// Runs of more tokens than this are used for attention and what feeds it positions alone.
     pub long: u64,
+    /// Whether calls are made beside recorded ones, as `check` makes them.
+    pub made: bool,
+    /// Whether of the model's own nodes only those are used that the device runs as they are, in the phases in which it does.
+    pub deployed: bool,
 }
 
 impl Sampling {
-    /// All calls.
-    pub const ALL: Sampling = Sampling { nodes: usize::MAX, long: u64::MAX };
+    /// All recorded calls of what the device runs, and no others.
+    pub const ALL: Sampling = Sampling { nodes: usize::MAX, long: u64::MAX, made: false, deployed: true };
 }
 
 impl Default for Sampling {
     fn default() -> Sampling {
-        Sampling { nodes: 3, long: 32 }
+        Sampling { nodes: 3, long: 32, made: true, deployed: false }
     }
 }
 
@@ -56,6 +60,14 @@ pub struct OpCase {
     pub noise: Noise,
 }
 
+impl OpCase {
+    /// The verdict of outputs by these constants, with the source's outputs beside.
+    pub fn judge(&self, constants: &Constants, outputs: &[Tensor]) -> Result<Judgement> {
+        let source = Some((self.expected.as_slice(), self.source));
+        judge_with(constants, &self.exact, outputs, self.target, source)
+    }
+}
+
 /// The calls of one operator.
 pub struct OpCases {
     /// The operator.
@@ -70,6 +82,8 @@ pub struct OpCases {
     pub checked: Vec<Call>,
     /// Calls with made-up inputs.
     pub probes: Vec<Probe>,
+    /// Calls that are made beside the recorded ones, small ones first.
+    pub made: Vec<MadeCase>,
 }
 
 /// A call with made-up inputs: over the whole range, or such that sums show how they are formed.
@@ -100,6 +114,24 @@ pub struct View<'a> {
     pub suite: &'a Suite,
     /// Their exact results.
     pub oracles: &'a Oracles,
+    /// The graphs that the device runs, if other nodes are not wanted.
+    pub lowered: Option<[&'a Suite; 2]>,
+}
+
+impl View<'_> {
+    /// The calls of an operator that are wanted.
+    pub fn cases(&self, op: &str) -> Vec<Case> {
+        let graph = self.suite.graph();
+        let runs = |case: &Case| {
+            let [decode, prefill] = match &self.lowered {
+                None => return true,
+                Some(lowered) => lowered,
+            };
+            let lowered = if self.suite.phase(*case) == Phase::Decode { decode } else { prefill };
+            lowered.graph().find_node(&graph.node(case.node).name).is_some()
+        };
+        self.suite.cases().filter(|case| graph.node(case.node).op.name() == op && runs(case)).collect()
+    }
 }
 
 impl OpCases {
@@ -118,6 +150,7 @@ impl OpCases {
             random: (Vec::new(), Vec::new()),
             checked: Vec::new(),
             probes: Vec::new(),
+            made: Vec::new(),
         };
         for view in views {
             all.add(model, view, clean, sampling)?;
@@ -126,6 +159,7 @@ impl OpCases {
             return Err(Error::invalid("no recorded run reaches it").with_hint("record further prompts"));
         }
         all.random = random::calls(&all.checked)?;
+        all.made.sort_by_key(MadeCase::bytes);
         Ok(all)
     }
 
@@ -137,12 +171,8 @@ impl OpCases {
         sampling: Sampling,
     ) -> Result<()> {
         let (suite, op) = (view.suite, self.op.as_str());
-        let frames =
-            (0..suite.frames().len()).filter(|&f| positional(op) || tokens(suite, f) <= sampling.long);
-        let of_op = |case: &Case| suite.graph().node(case.node).op.name() == op && suite.ran(*case);
-        let nodes = (0..suite.graph().nodes().len() as u32).map(NodeId);
-        let every = frames.flat_map(|frame| nodes.clone().map(move |node| Case { frame, node }));
-        let every: Vec<Case> = every.filter(of_op).collect();
+        let long = |frame| positional(op) || tokens(suite, frame) <= sampling.long;
+        let every = view.cases(op).into_iter().filter(|case| long(case.frame)).collect::<Vec<Case>>();
         let choices = Choices::of_cases(suite, clean, &every)?;
         let mut nodes: Vec<NodeId> = every.iter().map(|case| case.node).collect();
         nodes.sort();
@@ -174,6 +204,9 @@ impl OpCases {
         let few: Vec<usize> = (0..known.len()).filter(|&i| few(&known[i])).collect();
         let checked: Vec<Call> = few.iter().map(|&i| calls[i].clone()).collect();
         self.probes.extend(probes(view, &choices, &checked)?);
+        if sampling.made {
+            self.made.extend(made::cases(model, (view, &choices), &cases, clean)?);
+        }
         self.checked.extend(checked);
         self.calls.extend(calls);
         self.cases.extend(known);
@@ -199,11 +232,7 @@ impl OpCases {
 
     /// Whether errors are what correct code makes: the device without a fault, or the source platform.
     pub fn explains(&self, noise: Noise) -> bool {
-        let clean: Noise = self.cases.iter().map(|c| c.noise).sum();
-        let source: Noise = self.cases.iter().map(|c| Noise::of(&c.exact, &c.expected)).sum();
-        let larger =
-            Noise { squares: clean.squares.max(source.squares), worst: clean.worst.max(source.worst) };
-        noise.explained_by(larger)
+        explained(self.cases.iter(), noise)
     }
 
     /// What the matched filter finds in outputs whose elements all pass, in the order of the cases.
@@ -216,11 +245,14 @@ impl OpCases {
         })?;
         Ok(filter)
     }
+}
 
-    /// What judging needs of a case's outputs.
-    pub fn values<'a>(&'a self, case: &'a OpCase, observed: &'a [Tensor]) -> Values<'a> {
-        Values { exact: &case.exact, reference: &case.expected, observed }
-    }
+/// Whether errors over these calls are what correct code makes.
+pub(super) fn explained<'a>(cases: impl Iterator<Item = &'a OpCase> + Clone, noise: Noise) -> bool {
+    let clean: Noise = cases.clone().map(|c| c.noise).sum();
+    let source: Noise = cases.map(|c| Noise::of(&c.exact, &c.expected)).sum();
+    let larger = Noise { squares: clean.squares.max(source.squares), worst: clean.worst.max(source.worst) };
+    noise.explained_by(larger)
 }
 
 /// The probes of these calls: of those of several rows, if there are any.

@@ -73,6 +73,12 @@ pub struct CleanRun {
     /// Names of some of them with their ratios.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failures: Vec<(String, f64)>,
+    /// Calls made beside recorded ones, and judged.
+    #[serde(default)]
+    pub made: u64,
+    /// Names of those that the verdict refuses, with their ratios.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made_failures: Vec<(String, f64)>,
     /// What the matched filter measured, by operator, of attributes whose loss it could tell.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub measured: Vec<(String, Lost)>,
@@ -138,7 +144,7 @@ pub struct Rate {
 impl CleanRun {
     /// Whether a fault is seen where there is none.
     pub fn alarm(&self) -> bool {
-        self.failed > 0 || self.accused > 0 || self.beyond > 0
+        self.failed > 0 || self.accused > 0 || self.beyond > 0 || !self.made_failures.is_empty()
     }
 }
 
@@ -161,6 +167,8 @@ impl Report {
         };
         let mut rates = vec![rate("verdict and checks", "TapML", &|r| r.sighting.caught(), &CleanRun::alarm)];
         rates.push(rate("verdict alone", "TapML", &|r| r.sighting.seen(), &CleanRun::alarm));
+        let unmade = |c: &CleanRun| c.failed > 0 || c.accused > 0 || c.beyond > 0;
+        rates.push(rate("verdict, no made calls", "TapML", &|r| r.sighting.seen_unmade(), &unmade));
         let elements = |r: &Record| r.sighting.failed > 0 || r.sighting.error.is_some();
         rates.push(rate("verdict, no filter", "TapML", &elements, &|c| c.failed > 0));
         let unprobed = |r: &Record| elements(r) || !r.sighting.attributes.is_empty();

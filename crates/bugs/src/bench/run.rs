@@ -3,7 +3,7 @@
 use super::bed::Bed;
 use super::crew::{Hands, each};
 use super::ops::{OpCases, Sampling, View, replay};
-use super::policy::{POLICIES, close};
+use super::policy::{POLICIES, Values, close};
 use super::report::{CleanRun, Record};
 use super::select::tuned_on;
 use super::sight::{GRID, Sight, Sighting, platform, sight};
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use tapml_device::Device;
 use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 use tapml_migrate::suite::Suite;
-use tapml_migrate::verdict::{Constants, judge_with};
+use tapml_migrate::verdict::Constants;
 use tapml_migrate::{Oracles, Progress, Stop, composed_suites};
 
 /// Opens a device.
@@ -75,20 +75,39 @@ impl<'a> Prepared<'a> {
         let bed = self.bed(model)?;
         let made = cell(&self.known, (model.into(), op.into()));
         let made = made.get_or_init(|| {
-            let recorded = bed.suite.graph().nodes().iter().any(|node| node.op.name() == op);
-            let composed = if recorded { Arc::default() } else { self.composed(bed, bench)? };
-            let own = View { suite: &bed.suite, oracles: &bed.oracles };
-            let of = |c: &'_ Composed| c.suite.graph().op_kinds().iter().any(|(name, _)| *name == op);
-            let composed = composed.iter().filter(|c| of(c));
-            let mut views: Vec<View<'_>> =
-                composed.map(|c| View { suite: &c.suite, oracles: &c.oracles }).collect();
-            if views.is_empty() {
-                views.push(own);
-            }
-            let cases = OpCases::of(&bed.model, &views, op, &mut platform(bench, &[]), self.sampling);
+            let cases = self.with_views(bed, op, bench, |views| {
+                OpCases::of(&bed.model, views, op, &mut platform(bench, &[]), self.sampling)
+            });
             cases.map(Arc::new).context(|| format!("operator `{op}` of `{model}`"))
         });
         made.clone()
+    }
+
+    /// Does something with the suites that have calls of an operator: the model's own, or those of fused operators.
+    pub(crate) fn with_views<T>(
+        &self,
+        bed: &Bed,
+        op: &str,
+        bench: &Workbench,
+        work: impl FnOnce(&[View<'_>]) -> Result<T>,
+    ) -> Result<T> {
+        let recorded = bed.suite.graph().nodes().iter().any(|node| node.op.name() == op);
+        let composed = match recorded && !self.sampling.deployed {
+            true => Arc::default(),
+            false => self.composed(bed, bench)?,
+        };
+        if recorded {
+            let lowered = match composed.as_slice() {
+                [decode, prefill] => Some([&decode.suite, &prefill.suite]),
+                _ => None,
+            };
+            return work(&[View { suite: &bed.suite, oracles: &bed.oracles, lowered }]);
+        }
+        let has = |c: &&Composed| c.suite.graph().op_kinds().iter().any(|(name, _)| *name == op);
+        let composed = composed.iter().filter(has);
+        let views: Vec<View<'_>> =
+            composed.map(|c| View { suite: &c.suite, oracles: &c.oracles, lowered: None }).collect();
+        work(&views)
     }
 
     /// The calls of the fused operators that devices like `bench` run.
@@ -104,7 +123,7 @@ impl<'a> Prepared<'a> {
     }
 
     /// The operators of a model that have calls: those of its graph, then the fused ones.
-    fn ops(&self, bed: &Bed, bench: &Workbench) -> Result<Vec<&'static str>> {
+    pub(crate) fn ops(&self, bed: &Bed, bench: &Workbench) -> Result<Vec<&'static str>> {
         let mut ops: Vec<&'static str> = bed.suite.graph().op_kinds().into_iter().map(|(op, _)| op).collect();
         for composed in self.composed(bed, bench)?.iter() {
             let calls = composed.suite.cases().map(|case| composed.suite.graph().node(case.node).op.name());
@@ -113,6 +132,16 @@ impl<'a> Prepared<'a> {
                     ops.push(op);
                 }
             }
+        }
+        if self.sampling.deployed {
+            let mut called = Vec::with_capacity(ops.len());
+            for op in ops {
+                let any = |views: &[View<'_>]| Ok(views.iter().any(|view| !view.cases(op).is_empty()));
+                if self.with_views(bed, op, bench, any)? {
+                    called.push(op);
+                }
+            }
+            return Ok(called);
         }
         Ok(ops)
     }
@@ -157,6 +186,8 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
         cases: 0,
         failed: 0,
         failures: Vec::new(),
+        made: 0,
+        made_failures: Vec::new(),
         measured: Vec::new(),
         accused: 0,
         beyond: 0,
@@ -169,6 +200,7 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
     for op in prepared.ops(bed, &bench)? {
         let cases = prepared.of(&bed.name, op, &bench)?;
         add(&mut run, &cases)?;
+        add_made(&mut run, &cases)?;
         let outputs: Vec<&[Tensor]> = cases.cases.iter().map(|c| c.clean.as_slice()).collect();
         let filter = cases.filtered(&outputs)?;
         run.accused += u64::from(!filter.lost().is_empty());
@@ -189,23 +221,32 @@ pub fn clean(bed: &Bed, name: &str, prepared: &Prepared<'_>, options: &RunOption
 /// Adds what the verdict and the other policies say of an operator's calls.
 fn add(run: &mut CleanRun, cases: &OpCases) -> Result<()> {
     for case in &cases.cases {
-        let source = Some((case.expected.as_slice(), case.source));
-        let with =
-            |constants: &Constants| judge_with(constants, &case.exact, &case.clean, case.target, source);
-        let judgement = with(&Constants::DECIDING)?;
+        let judgement = case.judge(&Constants::DECIDING, &case.clean)?;
         run.cases += 1;
         run.ratio = run.ratio.max(judgement.ratio).min(f64::MAX);
         if !judgement.passed() {
             run.failed += 1;
             run.failures.push((case.name.clone(), judgement.ratio.min(f64::MAX)));
         }
-        let values = cases.values(case, &case.clean);
+        let values = Values { exact: &case.exact, reference: &case.expected, observed: &case.clean };
         for (all, policy) in run.policies.iter_mut().zip(POLICIES) {
             *all |= !policy.accepts(&values);
         }
         for (all, &(base, chain, shared, lambda)) in run.grid.iter_mut().zip(GRID) {
             let constants = Constants { base, chain, shared, lambda, ..Constants::DECIDING };
-            *all = all.max(with(&constants)?.ratio).min(f64::MAX);
+            *all = all.max(case.judge(&constants, &case.clean)?.ratio).min(f64::MAX);
+        }
+    }
+    Ok(())
+}
+
+/// Adds what the verdict says of the calls made beside an operator's own.
+fn add_made(run: &mut CleanRun, cases: &OpCases) -> Result<()> {
+    for case in &cases.made {
+        let judgement = case.judge(&case.known.clean)?;
+        run.made += 1;
+        if !case.made.passes(&judgement) {
+            run.made_failures.push((case.known.name.clone(), judgement.ratio.min(f64::MAX)));
         }
     }
     Ok(())

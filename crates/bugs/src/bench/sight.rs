@@ -1,8 +1,9 @@
 //! One mutant on the recorded calls of its operator: does anything change, and who sees it?
 
+use super::made;
 use super::noise::Noise;
-use super::ops::{OpCase, OpCases, replay};
-use super::policy::{POLICIES, close};
+use super::ops::{OpCase, OpCases, explained, replay};
+use super::policy::{POLICIES, Values, close};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
 use rayon::prelude::*;
@@ -13,7 +14,7 @@ use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_migrate::filter::Lost;
 use tapml_migrate::probe::Beyond;
 use tapml_migrate::report::is_defect;
-use tapml_migrate::verdict::{Constants, Judgement, judge_with};
+use tapml_migrate::verdict::{Constants, Judgement};
 
 /// Sets of constants that are measured beside the deciding ones: `base` and `chain` halved and doubled, and so on.
 pub const GRID: &[(f64, f64, f64, f64)] = &[
@@ -78,6 +79,9 @@ pub struct Sighting {
     /// What probes of the range show, where all recorded calls pass.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub beyond: Vec<Beyond>,
+    /// Names of the made calls that fail, up to the first, where recorded calls and probes pass.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub made: Vec<String>,
     /// Whether it cost the device: it did not end, or the device was lost by it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub lost: bool,
@@ -109,6 +113,7 @@ impl Sighting {
             error: None,
             attributes: Vec::new(),
             beyond: Vec::new(),
+            made: Vec::new(),
             lost: false,
             policies: vec![false; POLICIES.len()],
             random: false,
@@ -136,6 +141,11 @@ impl Sighting {
 
     /// Whether values alone tell it, or it could not be run.
     pub fn seen(&self) -> bool {
+        self.seen_unmade() || !self.made.is_empty()
+    }
+
+    /// Whether values tell it without made calls.
+    pub fn seen_unmade(&self) -> bool {
         self.failed > 0 || self.error.is_some() || !self.attributes.is_empty() || !self.beyond.is_empty()
     }
 
@@ -169,7 +179,10 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
     let seen: Vec<Seen> = match &outputs {
         Some(outputs) => {
             let pairs = cases.cases.par_iter().zip(outputs);
-            pairs.map(|(case, outputs)| look(sight, cases, case, outputs)).collect::<Result<_>>()?
+            let look = |(case, outputs): (&OpCase, &Vec<Tensor>)| {
+                look(sight, case, outputs, &|| case.judge(&Constants::DECIDING, outputs))
+            };
+            pairs.map(look).collect::<Result<_>>()?
         }
         None => Vec::new(),
     };
@@ -187,6 +200,9 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
     if !found.seen() {
         found.beyond = cases.beyond(&mut faulty)?;
     }
+    if found.error.is_none() && (found.class != Class::Real || !found.seen()) {
+        made_calls(sight, &mut faulty, cases, &mut found)?;
+    }
     if mutants.iter().any(|m| m.family == crate::Family::Synchronisation) {
         found.findings = findings(sight, cases, mutants)?;
     }
@@ -198,6 +214,42 @@ pub fn sight(sight: &Sight<'_>, cases: &OpCases, mutants: &[Mutant]) -> Result<S
     }
     found.seconds = start.elapsed().as_secs_f64();
     Ok(found)
+}
+
+/// Runs made calls up to the first that fails. One that differs by more than correct code does makes the mutant a fault,
+/// too.
+fn made_calls(
+    sight: &Sight<'_>,
+    faulty: &mut dyn Platform,
+    cases: &OpCases,
+    found: &mut Sighting,
+) -> Result<()> {
+    let (mut noise, mut ran) = (Noise::default(), Vec::new());
+    for case in &cases.made {
+        let outputs = match made::one(faulty, &case.made) {
+            Err(e) if e.kind() == ErrorKind::DeviceLost => return Err(e),
+            Err(e) => {
+                found.refused(format!("{}: {e}", case.known.name));
+                return Ok(());
+            }
+            Ok(outputs) => outputs,
+        };
+        let seen = look(sight, &case.known, &outputs, &|| case.judge(&outputs))?;
+        noise = noise + seen.noise;
+        ran.push((&case.known, seen.differs));
+        found.policies.iter_mut().zip(&seen.refused).for_each(|(all, own)| *all |= own);
+        if let Some(judged) = seen.judgement.filter(|judged| !case.made.passes(judged)) {
+            found.ratio = found.ratio.max(judged.ratio.min(f64::MAX));
+            found.criterion = judged.criterion.name().into();
+            found.made.push(case.known.name.clone());
+            break;
+        }
+    }
+    let known = ran.iter().map(|(known, _)| *known);
+    if ran.iter().any(|(_, differs)| *differs) && !explained(known, noise) {
+        found.class = Class::Real;
+    }
+    Ok(())
 }
 
 /// What one call shows.
@@ -254,7 +306,13 @@ fn run(faulty: &mut dyn Platform, cases: &OpCases, found: &mut Sighting) -> Resu
     Ok(Some(outputs))
 }
 
-fn look(sight: &Sight<'_>, cases: &OpCases, case: &OpCase, outputs: &[Tensor]) -> Result<Seen> {
+/// What the outputs of one call show; `deciding` is the verdict.
+fn look(
+    sight: &Sight<'_>,
+    case: &OpCase,
+    outputs: &[Tensor],
+    deciding: &dyn Fn() -> Result<Judgement>,
+) -> Result<Seen> {
     let same = |(a, b): (&Tensor, &Tensor)| a.bytes()[..] == b.bytes()[..];
     if case.clean.iter().zip(outputs).all(same) {
         let nothing = Seen {
@@ -266,16 +324,15 @@ fn look(sight: &Sight<'_>, cases: &OpCases, case: &OpCase, outputs: &[Tensor]) -
         };
         return Ok(nothing);
     }
-    let source = Some((case.expected.as_slice(), case.source));
-    let with = |constants: &Constants| judge_with(constants, &case.exact, outputs, case.target, source);
-    let judgement = with(&Constants::DECIDING)?;
-    let values = cases.values(case, outputs);
+    let judgement = deciding()?;
+    let values = Values { exact: &case.exact, reference: &case.expected, observed: outputs };
     let refused = POLICIES.iter().map(|policy| !policy.accepts(&values)).collect();
     // Other constants move a ratio by little: what is far on either side stays there.
     let near = (1.0 / 64.0..64.0).contains(&judgement.ratio);
     let grid = GRID.iter().filter(|_| sight.grid).map(|&(base, chain, shared, lambda)| {
         let constants = Constants { base, chain, shared, lambda, ..Constants::DECIDING };
-        if near { Ok(with(&constants)?.ratio.min(f64::MAX)) } else { Ok(judgement.ratio.min(f64::MAX)) }
+        let ratio = if near { case.judge(&constants, outputs)?.ratio } else { judgement.ratio };
+        Ok(ratio.min(f64::MAX))
     });
     let grid = grid.collect::<Result<_>>()?;
     Ok(Seen {

@@ -4,4 +4,4 @@ mod cover;
 mod score;
 
 pub use cover::smallest;
-pub use score::{Blind, Found, OpScore, ScoreOptions, SuiteScore, Survivor, score, seek};
+pub use score::{Blind, Coverage, Found, OpScore, ScoreOptions, SuiteScore, Survivor, recorded, score, seek};

@@ -1,7 +1,7 @@
 //! The score of a suite: mutants of each operator on all its cases.
 
 use super::cover::smallest;
-use crate::bench::{Bed, OpCases, Prepared, Record, RunOptions, Selection, kernels};
+use crate::bench::{Bed, OpCases, Prepared, Record, RunOptions, Selection, View, kernels, platform};
 use crate::device::Workbench;
 use crate::mutant::{Edit, Family, Mutant};
 use crate::{Catalogue, bench};
@@ -10,9 +10,11 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
-use tapml_graph::{Bytes, Result, Tensor};
+use tapml_graph::{Bytes, Error, Result, Tensor};
+use tapml_migrate::report::RegimeCount;
+use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::judge;
-use tapml_migrate::{Progress, Stop};
+use tapml_migrate::{Choices, Progress, RowRegimes, Stop, composed_suites, regimes};
 
 /// How a suite is scored.
 #[derive(Clone, Debug)]
@@ -26,11 +28,13 @@ pub struct ScoreOptions {
 }
 
 impl ScoreOptions {
-    /// Whether an operator is to be scored and has calls.
-    fn wants(&self, bed: &Bed, op: &str) -> bool {
-        let graph = bed.suite.graph();
-        (self.ops.is_empty() || self.ops.iter().any(|o| o == op))
-            && bed.suite.cases().any(|case| graph.node(case.node).op.name() == op)
+    /// The operators to score, among those that the device runs and the suite has calls of.
+    fn wanted(&self, all: Vec<&'static str>) -> Result<Vec<&'static str>> {
+        if let Some(missing) = self.ops.iter().find(|op| !all.contains(&op.as_str())) {
+            let text = format!("the device runs no `{missing}` of which the suite has a call");
+            return Err(Error::invalid(text).with_hint(format!("it runs: {}", all.join(", "))));
+        }
+        Ok(all.into_iter().filter(|op| self.ops.is_empty() || self.ops.iter().any(|own| own == op)).collect())
     }
 }
 
@@ -90,8 +94,12 @@ pub struct SuiteScore {
     pub suite: String,
     /// Platform and device.
     pub target: String,
-    /// Operators in graph order.
+    /// What the device runs: operators in graph order, then fused ones.
     pub ops: Vec<OpScore>,
+    /// How much of the kernels the suite reaches.
+    pub coverage: Coverage,
+    /// Each kernel that has regimes, and the regimes that no call of the suite reaches.
+    pub regimes: Vec<RowRegimes>,
     /// Attributes that no case can tell wrong.
     pub blind: Vec<Blind>,
     /// What other prompts told, if they were sought.
@@ -99,6 +107,13 @@ pub struct SuiteScore {
     pub found: Vec<Found>,
     /// Wall-clock time.
     pub seconds: f64,
+}
+
+/// How much of the kernels a suite reaches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Coverage {
+    /// Regimes of all kernels of the scored operators.
+    pub regimes: RegimeCount,
 }
 
 /// A survivor that another prompt kills.
@@ -130,17 +145,17 @@ pub fn score(
 ) -> Result<SuiteScore> {
     let start = Instant::now();
     let bench = Workbench::new((run.open)()?);
-    let beds = std::slice::from_ref(bed);
-    let prepared = Prepared::new(beds, run.sampling);
-    let mutants = chosen(bed, options, &bench)?;
+    let prepared = Prepared::new(std::slice::from_ref(bed), run.sampling);
+    let wanted = options.wanted(prepared.ops(bed, &bench)?)?;
+    let mutants = chosen(bed, options, &wanted, &bench)?;
     let records = tried(&prepared, &mutants, run, progress, stop)?;
-    let mut ops = Vec::new();
-    for (op, _) in bed.suite.graph().op_kinds() {
-        if options.wants(bed, op) {
-            let cases = prepared.of(&bed.name, op, &bench)?;
-            let own: Vec<&Record> = records.iter().filter(|r| r.op == op).collect();
-            ops.push(of_op(&cases, &own)?);
-        }
+    let (mut ops, mut rows) = (Vec::new(), Vec::new());
+    for op in wanted {
+        let cases = prepared.of(&bed.name, op, &bench)?;
+        let own: Vec<&Record> = records.iter().filter(|r| r.op == op).collect();
+        ops.push(of_op(&cases, &own)?);
+        let reached = |views: &[View<'_>]| reached(bed, views, op, &bench);
+        prepared.with_views(bed, op, &bench, reached)?.into_iter().for_each(|row| row.join(&mut rows));
     }
     let info = bench.info();
     Ok(SuiteScore {
@@ -149,21 +164,53 @@ pub fn score(
         target: format!("{} ({}, {})", info.platform, info.name, info.driver),
         blind: blind(&mutants, &records),
         ops,
+        coverage: Coverage { regimes: RegimeCount::of(rows.iter().map(|row| &row.counts)) },
+        regimes: rows,
         found: Vec::new(),
         seconds: start.elapsed().as_secs_f64(),
     })
 }
 
-fn chosen(bed: &Bed, options: &ScoreOptions, bench: &Workbench) -> Result<Vec<Mutant>> {
-    let all = Catalogue::of_plain(&bed.name, bed.suite.graph(), bench.info())?.mutants;
+/// The regimes of an operator's kernels that the suite's calls reach, and others.
+fn reached(bed: &Bed, views: &[View<'_>], op: &str, bench: &Workbench) -> Result<Vec<RowRegimes>> {
+    let device = platform(bench, &[]);
+    let mut rows = Vec::new();
+    for view in views {
+        let cases = view.cases(op);
+        let choices = Choices::of_cases(view.suite, &device, &cases)?;
+        let own = regimes(view.suite, &bed.model, &choices, &cases)?;
+        own.into_iter().for_each(|row| row.join(&mut rows));
+    }
+    Ok(rows)
+}
+
+/// The recorded calls that these named ones are composed of: a call of a fused operator stands for those of several nodes.
+/// Calls of operators that no recorded node stands for have none.
+pub fn recorded(bed: &Bed, ids: &[&str], run: &RunOptions<'_>) -> Result<Vec<Case>> {
+    let bench = Workbench::new((run.open)()?);
+    let composed = composed_suites(&bed.suite, &platform(&bench, &[]))?;
+    let mut cases = Vec::new();
+    for id in ids {
+        let fused = composed.iter().find_map(|suite| Some((suite, suite.find_case(id).ok()?)));
+        let Some((suite, case)) = fused else {
+            cases.push(bed.suite.find_case(id)?);
+            continue;
+        };
+        let inner = bed.suite.inner(suite.graph(), suite.graph().node(case.node)).unwrap_or_default();
+        cases.extend(inner.into_iter().map(|node| Case { node, ..case }));
+    }
+    cases.sort_by_key(|case| (case.frame, case.node));
+    cases.dedup();
+    Ok(cases)
+}
+
+fn chosen(bed: &Bed, options: &ScoreOptions, ops: &[&str], bench: &Workbench) -> Result<Vec<Mutant>> {
+    let all = Catalogue::of(&bed.name, bed.suite.graph(), bench.info())?.mutants;
     let visible = |m: &Mutant| !m.between() && m.family != Family::Synchronisation;
     let all: Vec<Mutant> = all.into_iter().filter(visible).collect();
     let mut chosen = Vec::new();
-    for (op, _) in bed.suite.graph().op_kinds() {
-        if !options.wants(bed, op) {
-            continue;
-        }
-        let selection = Selection { ops: vec![op.into()], seed: options.seed, ..Selection::default() };
+    for op in ops {
+        let selection = Selection { ops: vec![op.to_string()], seed: options.seed, ..Selection::default() };
         let ranked = selection.of(all.iter().cloned());
         // Attributes are few and always tried.
         let (first, rest): (Vec<Mutant>, Vec<Mutant>) =
@@ -263,7 +310,7 @@ pub fn seek(
 ) -> Result<Vec<Found>> {
     let bench = Workbench::new((run.open)()?);
     let prepared = Prepared::new(std::slice::from_ref(bed), run.sampling);
-    let all = Catalogue::of_plain(&bed.name, bed.suite.graph(), bench.info())?.mutants;
+    let all = Catalogue::of(&bed.name, bed.suite.graph(), bench.info())?.mutants;
     let wanted: Vec<Mutant> = all.into_iter().filter(|m| mutants.contains(&m.id)).collect();
     let prompt = bed.suite.manifest().prompts.first().map(|p| p.ids.clone()).unwrap_or_default();
     let mut found = Vec::new();

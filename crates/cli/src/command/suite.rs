@@ -102,8 +102,8 @@ impl ScoreCommand {
         }
         self.json.say(&render(&score))?;
         if let Some(path) = &self.minimise {
-            let needed = score.ops.iter().flat_map(|op| &op.needed);
-            let cases = needed.map(|id| bed.suite.find_case(id)).collect::<tapml::Result<Vec<_>>>()?;
+            let needed: Vec<&str> = score.ops.iter().flat_map(|op| &op.needed).map(String::as_str).collect();
+            let cases = strength::recorded(&bed, &needed, &run)?;
             let old = bed.suite.manifest().totals.clone();
             let new = suite::part(&bed.suite, &bed.model, &cases, path, self.overwrite)?.totals;
             self.json.say(&format!(
@@ -176,6 +176,18 @@ fn render(score: &SuiteScore) -> String {
     }
     for found in &score.found {
         lines.push(format!("a prompt of {} tokens tells {} ({})", found.prompt.len(), found.id, found.case));
+    }
+    match score.coverage.regimes.text() {
+        none if none.is_empty() => {}
+        some => lines.push(some),
+    }
+    for row in &score.regimes {
+        let kernel = &row.counts.kernel;
+        lines.extend(
+            row.unrecorded.iter().map(|regime| format!("  {kernel}: {regime}: no call of the suite")),
+        );
+        let unreached = row.counts.unreached.iter();
+        lines.extend(unreached.map(|none| format!("  {kernel}: {}: {}", none.regime, none.reason)));
     }
     let (killed, mutants) = score.total();
     let suite = Path::new(&score.suite).display();

@@ -1,7 +1,7 @@
 //! `attention`: softmax attention with grouped query heads over a cache.
 
 use super::shape::{expect_dim, expect_inputs, expect_vector, matrix};
-use super::{Fill, Operator, Sample};
+use super::{Fill, Operator, Reach, Sample, Saturation};
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -136,6 +136,10 @@ impl Operator for Attention {
             expect_vector("sinks", sinks, &Dim::from(u64::from(self.heads)))?;
         }
         Ok(vec![TensorType::new(inputs[0].dtype, [rows.clone(), columns(self.heads, self.value_size())])])
+    }
+
+    fn saturation(&self) -> Option<Saturation> {
+        self.softcap.map(|_| Saturation { input: 0, reach: Reach::Scaled })
     }
 
     fn samples() -> Vec<Sample> {

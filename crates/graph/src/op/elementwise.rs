@@ -11,9 +11,15 @@ pub fn infer(inputs: &[TensorType]) -> Result<Vec<TensorType>> {
     Ok(vec![inputs[0].clone()])
 }
 
-/// An operator that maps each element and has no attributes: its docs are the formula, then type and name.
+/// What an operator that saturates declares.
+pub fn saturates() -> Option<super::Saturation> {
+    super::Saturation::ELEMENTWISE
+}
+
+/// An operator that maps each element and has no attributes: its docs are the formula, then type and name, and `saturates`
+/// if it does.
 macro_rules! elementwise {
-    ($(#[doc = $doc:literal])+ $ty:ident, $name:literal) => {
+    ($(#[doc = $doc:literal])+ $ty:ident, $name:literal $(, $saturates:ident)?) => {
         $(#[doc = $doc])+
         #[derive(Clone, Debug, PartialEq, serde::Serialize, serde::Deserialize)]
         #[serde(deny_unknown_fields)]
@@ -33,6 +39,10 @@ macro_rules! elementwise {
             fn row_wise(&self) -> bool {
                 true
             }
+
+            $(fn saturation(&self) -> Option<crate::op::Saturation> {
+                crate::op::elementwise::$saturates()
+            })?
         }
     };
 }

@@ -1,6 +1,6 @@
 //! `gelu`: the Gaussian error linear unit.
 
-use super::{Operator, Sample, elementwise, sample};
+use super::{Operator, Sample, Saturation, elementwise, sample};
 use crate::error::Result;
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
@@ -49,5 +49,9 @@ impl Operator for Gelu {
 
     fn row_wise(&self) -> bool {
         true
+    }
+
+    fn saturation(&self) -> Option<Saturation> {
+        Saturation::ELEMENTWISE
     }
 }

@@ -18,6 +18,7 @@ mod broadcast;
 mod elementwise;
 mod extreme;
 mod sample;
+mod saturation;
 mod shape;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
@@ -27,6 +28,7 @@ pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};
 pub use sample::{Fill, Sample, SampleInput};
+pub use saturation::{Reach, Saturation};
 
 /// What every operator tells about itself. Implemented by the struct of its attributes.
 pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
@@ -64,6 +66,16 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     /// The kinds of rows that its kernels must bear beside recorded ones.
     fn extremes(&self) -> &'static [Extreme] {
         Extreme::ALL
+    }
+
+    /// The input by which a function of its own saturates; `None` if it has none, or if its [`Operator::definition`] tells.
+    fn saturation(&self) -> Option<Saturation> {
+        None
+    }
+
+    /// The input that decides how large the output is.
+    fn size_from(&self) -> usize {
+        0
     }
 }
 
@@ -162,6 +174,17 @@ macro_rules! operators {
             /// See [`Operator::extremes`].
             pub fn extremes(&self) -> &'static [Extreme] {
                 match self { $(Op::$ty(op) => op.extremes(),)+ Op::Fused(op) => op.extremes() }
+            }
+
+            /// The input by which a function of the operator, or of those that it is defined by, saturates.
+            pub fn saturation(&self, inputs: &[TensorType]) -> Option<Saturation> {
+                let own = match self { $(Op::$ty(op) => op.saturation(),)+ Op::Fused(_) => None };
+                own.or_else(|| Saturation::within(&self.definition(inputs)?.ok()?))
+            }
+
+            /// See [`Operator::size_from`].
+            pub fn size_from(&self) -> usize {
+                match self { $(Op::$ty(op) => op.size_from(),)+ Op::Fused(_) => 0 }
             }
         }
     };

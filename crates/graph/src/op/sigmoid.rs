@@ -2,5 +2,5 @@
 
 super::elementwise::elementwise! {
     /// `y = 1 / (1 + exp(−x))`, element by element of `x: [n, k]`.
-    Sigmoid, "sigmoid"
+    Sigmoid, "sigmoid", saturates
 }

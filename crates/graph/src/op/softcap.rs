@@ -1,6 +1,6 @@
 //! `softcap`: keeps numbers smoothly within a bound.
 
-use super::{Operator, Sample, elementwise, sample};
+use super::{Operator, Sample, Saturation, elementwise, sample};
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
@@ -30,5 +30,9 @@ impl Operator for Softcap {
 
     fn row_wise(&self) -> bool {
         true
+    }
+
+    fn saturation(&self) -> Option<Saturation> {
+        Saturation::ELEMENTWISE
     }
 }

@@ -2,5 +2,5 @@
 
 super::elementwise::elementwise! {
     /// `y = ln(1 + exp(x))`, element by element of `x: [n, k]`. Dugas et al. 2001, section 3.
-    Softplus, "softplus"
+    Softplus, "softplus", saturates
 }

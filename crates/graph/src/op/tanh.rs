@@ -2,5 +2,5 @@
 
 super::elementwise::elementwise! {
     /// `y = tanh(x)`, element by element of `x: [n, k]`.
-    Tanh, "tanh"
+    Tanh, "tanh", saturates
 }

@@ -3,7 +3,7 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 
 use std::collections::HashMap;
-use tapml_device::{Binding, BufferId, Command, Device};
+use tapml_device::{Binding, BufferId, Command, Device, Features, Limits, null::NullDevice};
 use tapml_emulator::{Emulator, Options};
 use tapml_graph::op::{
     Add, AddRmsNorm, Append, Attention, Embedding, GatedLinear, LastRow, Linear, RmsNorm, Rope, RopeAngles,
@@ -25,6 +25,19 @@ pub fn devices() -> Vec<Box<dyn Device>> {
         Err(e) => tapml_testing::skip("vulkan", &e.to_string()),
     }
     devices
+}
+
+/// A device that runs nothing, with f16 or without.
+pub fn null(f16: bool) -> NullDevice {
+    let features = Features {
+        f16,
+        subgroups: None,
+        cuda: None,
+        matrices: false,
+        device_barriers: false,
+        processors: None,
+    };
+    NullDevice::new(Limits::WEBGPU, features)
 }
 
 pub fn emulator(query: &str) -> Emulator {

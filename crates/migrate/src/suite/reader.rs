@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use tapml_exec::{Call, Phase};
 use tapml_graph::{
-    Bytes, Context, DType, Error, Graph, Model, NodeId, Op, Origin, Result, Symbol, Tensor, ValueId,
+    Bytes, Context, DType, Error, Graph, Model, Node, NodeId, Op, Origin, Result, Symbol, Tensor, ValueId,
 };
 use tapml_reference::run_node;
 
@@ -101,7 +101,7 @@ impl Suite {
     /// The same recorded values as calls of another graph whose values have the same names, in the runs of one phase: of its
     /// operators that this suite's graph does not have. These are fused ones and what fusing leaves of operators that it
     /// takes apart, whose inputs and outputs are values of this suite's graph, and the choice of the next token, which
-    /// follows from the recorded logits. A suite of single calls has none.
+    /// follows from the recorded logits. A suite of single calls has those of which it has every call that they stand for.
     pub fn composed(&self, graph: Graph, phase: Phase) -> Result<Suite> {
         let places: Vec<Option<ValueId>> =
             graph.values().iter().map(|value| self.graph.find_value(&value.name)).collect();
@@ -127,10 +127,13 @@ impl Suite {
         let mut only = HashSet::new();
         let own: HashSet<&str> = self.graph.op_kinds().into_iter().map(|(op, _)| op).collect();
         let added = (0u32..).map(NodeId).zip(graph.nodes()).filter(|(_, n)| !own.contains(n.op.name()));
-        for (node, of) in added.filter(|_| self.only.is_none()) {
+        for (node, of) in added {
+            let inner = if self.only.is_some() { self.inner(&graph, of) } else { Some(Vec::new()) };
+            let Some(inner) = inner else { continue };
             let runs = (0..frames.len()).filter(|&at| Phase::of_run(&frames[at].symbols) == phase);
+            let called = |&frame: &usize| inner.iter().all(|&node| self.ran(Case { frame, node }));
             let whole = |&frame: &usize| of.inputs.iter().chain(&of.outputs).all(|&v| recorded(frame, v));
-            only.extend(runs.filter(whole).map(|frame| Case { frame, node }));
+            only.extend(runs.filter(called).filter(whole).map(|frame| Case { frame, node }));
         }
         Ok(Suite {
             path: self.path.clone(),
@@ -146,6 +149,24 @@ impl Suite {
             grown: Mutex::default(),
             chosen,
         })
+    }
+
+    /// The nodes of this suite's graph between the inputs and the outputs of a node of a lowered one; `None` if the graph
+    /// does not have these outputs.
+    pub fn inner(&self, lowered: &Graph, node: &Node) -> Option<Vec<NodeId>> {
+        let own = |id: &ValueId| self.graph.find_value(&lowered.value(*id).name);
+        let border: HashSet<ValueId> = node.inputs.iter().filter_map(own).collect();
+        let mut open = node.outputs.iter().map(own).collect::<Option<Vec<ValueId>>>()?;
+        let mut inner: Vec<NodeId> = Vec::new();
+        while let Some(value) = open.pop() {
+            let Origin::Node { node, .. } = self.graph.value(value).origin else { continue };
+            if !border.contains(&value) && !inner.contains(&node) {
+                inner.push(node);
+                open.extend(&self.graph.node(node).inputs);
+            }
+        }
+        inner.sort_unstable();
+        Some(inner)
     }
 
     /// What the nodes of another graph that choose tokens take and give, run by run: the logits were recorded, and what was

@@ -187,8 +187,8 @@ fn wrong(report: &Report) -> String {
     for c in report.false_alarms() {
         let _ = writeln!(
             text,
-            "\nfalse: {}, {} of {} calls: {:?}, {} by the filter: {:?}",
-            c.name, c.failed, c.cases, c.failures, c.accused, c.measured
+            "\nfalse: {}, {} of {} calls: {:?}, {} by the filter: {:?}, of {} made calls: {:?}",
+            c.name, c.failed, c.cases, c.failures, c.accused, c.measured, c.made, c.made_failures
         );
     }
     for d in

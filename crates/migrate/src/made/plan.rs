@@ -1,0 +1,154 @@
+//! Which calls are made: for each kernel variant those of the regimes that no recorded call reaches, and those with rows
+//! that no prompt gives.
+
+use super::sizes::resized;
+use super::{MadeCall, Purpose};
+use crate::choices::Choices;
+use crate::extremes;
+use crate::suite::{Case, Suite};
+use std::collections::HashMap;
+use tapml_exec::{Phase, Regime};
+use tapml_graph::{Model, Result, Symbol, Symbols};
+
+/// Rows of a run at most: regimes beyond are told as not reached.
+const LONGEST: u64 = 1 << 14;
+
+/// What made calls are made of.
+#[derive(Clone, Copy)]
+pub(super) struct Source<'a> {
+    pub suite: &'a Suite,
+    pub model: &'a Model,
+    pub choices: &'a Choices,
+}
+
+/// One variant of a kernel: the same code and constants.
+pub(super) struct Variant {
+    pub kernel: String,
+    regimes: Vec<Regime>,
+    phases: Vec<Phase>,
+    cases: Vec<Case>,
+}
+
+/// The calls to make for a variant.
+#[derive(Default)]
+pub(super) struct Plan {
+    /// The variant's regimes, with what reaches each.
+    pub regimes: Vec<(Regime, Reach)>,
+    /// The calls.
+    pub calls: Vec<Planned>,
+}
+
+/// What reaches a regime.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    Recorded,
+    /// The call at this place of the plan.
+    Made(usize),
+}
+
+/// A call to make.
+pub(super) struct Planned {
+    /// The recorded call that it is made of.
+    case: Case,
+    purpose: Purpose,
+    change: Change,
+}
+
+/// What is other than in the recorded call.
+enum Change {
+    Sizes(Symbols),
+    /// The first of the extreme rows.
+    Extremes(usize),
+}
+
+impl Source<'_> {
+    /// The variants of kernels among these cases, in their order.
+    pub fn variants(&self, cases: &[Case]) -> Vec<Variant> {
+        let mut order: Vec<Variant> = Vec::new();
+        let mut index: HashMap<&str, usize> = HashMap::new();
+        for &case in cases {
+            let phase = self.suite.phase(case);
+            let Ok(choice) = self.choices.at(case.node, phase) else { continue };
+            let at = *index.entry(&choice.hash).or_insert_with(|| {
+                let (kernel, regimes) = (choice.name.clone(), choice.regimes.clone());
+                order.push(Variant { kernel, regimes, phases: Vec::new(), cases: Vec::new() });
+                order.len() - 1
+            });
+            let variant = &mut order[at];
+            if !variant.phases.contains(&phase) {
+                variant.phases.push(phase);
+            }
+            variant.cases.push(case);
+        }
+        order
+    }
+
+    /// The calls to make for a variant.
+    pub fn plan(&self, variant: &Variant) -> Plan {
+        let mut plan = Plan::default();
+        for regime in &variant.regimes {
+            let Some(sizes) = regime.smallest(&variant.phases, LONGEST) else { continue };
+            let reach = if variant.cases.iter().any(|&case| regime.holds(self.symbols(case))) {
+                Reach::Recorded
+            } else if let Some(at) = plan.calls.iter().position(|call| call.reaches(regime)) {
+                Reach::Made(at)
+            } else {
+                plan.calls.push(Planned {
+                    case: self.base(&variant.cases, &sizes),
+                    purpose: Purpose::Regime(regime.to_string()),
+                    change: Change::Sizes(sizes),
+                });
+                Reach::Made(plan.calls.len() - 1)
+            };
+            plan.regimes.push((regime.clone(), reach));
+        }
+        // Of the recorded call with the most rows.
+        let rows = |case: &&Case| self.symbols(**case).get(Symbol::N);
+        if let Some(&case) = variant.cases.iter().max_by_key(rows) {
+            let op = &self.suite.graph().node(case.node).op;
+            let calls = 0..extremes::count(op, self.symbols(case));
+            let of = |first| Planned { case, purpose: Purpose::Extremes, change: Change::Extremes(first) };
+            plan.calls.extend(calls.map(of));
+        }
+        plan
+    }
+
+    /// Makes a planned call; why not, if it cannot be made.
+    pub fn make(
+        &self,
+        variant: &Variant,
+        planned: &Planned,
+    ) -> Result<std::result::Result<MadeCall, String>> {
+        let (recorded, outputs) = self.suite.call(planned.case, self.model)?;
+        let call = match &planned.change {
+            Change::Sizes(sizes) => resized(&recorded, &outputs, sizes)?,
+            Change::Extremes(first) => {
+                extremes::of(&recorded, *first)?.ok_or_else(|| "no input has rows of numbers".to_string())
+            }
+        };
+        let (case, kernel, purpose) = (planned.case, variant.kernel.clone(), planned.purpose.clone());
+        Ok(call.map(|call| MadeCall { case, kernel, purpose, call }))
+    }
+
+    fn symbols(&self, case: Case) -> &Symbols {
+        &self.suite.frames()[case.frame].symbols
+    }
+
+    /// The recorded call to make one of these sizes of: with rows in its cache if there shall be some, of many rows.
+    fn base(&self, cases: &[Case], sizes: &Symbols) -> Case {
+        let size = |symbols: &Symbols, symbol| symbols.get(symbol).unwrap_or(0);
+        let cached = size(sizes, Symbol::P) > 0;
+        let score = |case: &&Case| {
+            let own = self.symbols(**case);
+            let (n, p) = (size(own, Symbol::N), size(own, Symbol::P));
+            ((p > 0) == cached, n, p)
+        };
+        *cases.iter().max_by_key(score).unwrap_or(&cases[0])
+    }
+}
+
+impl Planned {
+    fn reaches(&self, regime: &Regime) -> bool {
+        matches!(&self.change, Change::Sizes(sizes) if regime.holds(sizes))
+    }
+}

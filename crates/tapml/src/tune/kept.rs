@@ -1,0 +1,55 @@
+//! Where choices are kept, and which a device runs with.
+
+use crate::device::DeviceInfo;
+use crate::kernels::Choices;
+use crate::{Error, Result};
+use std::path::PathBuf;
+
+/// Larger files are no choices.
+const MAX_BYTES: u64 = 16 << 20;
+
+/// The choices that a device runs with: those of the file that the option `tuning` names, none if it is `off`, else those
+/// that `tapml tune` kept for this device and driver.
+pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<Choices>> {
+    let file = match option {
+        Some("off") => return Ok(None),
+        Some(file) => PathBuf::from(file),
+        None => match cache_file(&info.platform, &info.name, &info.driver).filter(|file| file.is_file()) {
+            Some(file) => file,
+            None => return Ok(None),
+        },
+    };
+    let bytes = std::fs::metadata(&file).map_err(|e| Error::io("read", &file, &e))?.len();
+    if bytes > MAX_BYTES {
+        return Err(Error::invalid(format!("{} has {bytes} bytes: these are no choices", file.display())));
+    }
+    let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
+    let choices = match Choices::parse(&text) {
+        // Kept by another release, say: as good as none, and written anew by the next `tapml tune`.
+        Err(_) if option.is_none() => return Ok(None),
+        parsed => parsed.map_err(|e| e.context(file.display().to_string()))?,
+    };
+    match option {
+        Some(_) if (&choices.platform, &choices.device) != (&info.platform, &info.name) => {
+            let text = format!(
+                "{} was measured on {} ({}), not on {} ({})",
+                file.display(),
+                choices.device,
+                choices.platform,
+                info.name,
+                info.platform
+            );
+            Err(Error::invalid(text)
+                .with_hint("`tapml tune` measures on this device; `tuning=off` does without"))
+        }
+        _ => Ok(Some(choices).filter(|choices| option.is_some() || choices.fit(info))),
+    }
+}
+
+/// Where the choices for a device and driver are kept, in [`crate::device::user_cache`]; `None` if there is none.
+pub fn cache_file(platform: &str, device: &str, driver: &str) -> Option<PathBuf> {
+    let name = format!("{platform}-{device}-{driver}");
+    let safe = |c: char| if c.is_ascii_alphanumeric() || c == '.' || c == '-' { c } else { '_' };
+    let name: String = name.chars().map(safe).take(200).collect();
+    Some(crate::device::user_cache()?.join("tuning").join(name + ".json"))
+}
