@@ -5,16 +5,17 @@
     python3 tools/quantization/ggml.py --model models/llama --like llama-q4 --out llama-ggml
     tapml eval llama-ggml --reference models/llama --text held-out.txt
 
-The same weights as in `--like` are quantised and dequantised by the package `gguf`, which is ggml's own: those stored in 4
-bits there as `Q4_0`, those in 8 bits as `Q8_0`. The result is stored in f32. Needs torch, safetensors, gguf."""
+The same weights as in `--like` are quantised and dequantised by the package `gguf`, which is ggml's own: `int4` as `Q4_0`,
+`int8` as `Q8_0`, `mxfp4` as `MXFP4`. The result is stored in f32. Needs torch, safetensors, gguf."""
 import argparse
+import json
 import pathlib
 import shutil
 
 import numpy
 import torch
 from gguf import GGMLQuantizationType, quants
-from safetensors.torch import load_file, safe_open, save_file
+from safetensors.torch import load_file, save_file
 
 
 def through(tensor, kind):
@@ -25,14 +26,11 @@ def through(tensor, kind):
 
 
 def formats(folder):
-    """For each quantised weight of a folder its bits, and its elements in a row."""
-    with safe_open(folder / "model.safetensors", "pt") as file:
-        for key in file.keys():
-            if key.endswith(".q"):
-                name = key.removesuffix(".q")
-                words, scales = file.get_slice(key).get_shape(), file.get_slice(f"{name}.scale").get_shape()
-                # A group has 32 elements: one scale.
-                yield name, 32 * words[-1] // (32 * scales[-1])
+    """The quantised weights of a folder, and ggml's format of as many bits: their dtypes are such as `int4g32`."""
+    kinds = {"int4": GGMLQuantizationType.Q4_0, "int8": GGMLQuantizationType.Q8_0, "mxfp4": GGMLQuantizationType.MXFP4}
+    config = json.loads((folder / "config.json").read_text())["quantization_config"]
+    for name, dtype in config["weights"].items():
+        yield name, kinds[dtype.split("g")[0]]
 
 
 def parts(name, tensors):
@@ -57,8 +55,7 @@ def main():
     for path in sorted(arguments.model.glob("*.safetensors")):
         tensors |= load_file(path)
     tensors = {name: tensor.float() for name, tensor in tensors.items()}
-    for name, bits in formats(arguments.like):
-        kind = {4: GGMLQuantizationType.Q4_0, 8: GGMLQuantizationType.Q8_0}[bits]
+    for name, kind in formats(arguments.like):
         names, turned = parts(name, tensors)
         for part in names:
             tensor = tensors[part].t().contiguous() if turned else tensors[part]
