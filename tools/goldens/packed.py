@@ -12,9 +12,10 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoConfig, AutoModelForCausalLM
 
 import record
+from kept import ROWS
 from models import Transformers
 
-ROWS, STEPS = 6, 12
+STEPS = 12
 SMALLEST_GAP = 1e-3
 
 LLAMA = dict(
