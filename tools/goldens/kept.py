@@ -1,7 +1,7 @@
 """Which rows of a run a golden keeps: see README.md."""
 
 # Positions at the end of a text at which the golden keeps what the final norm gives.
-LAST = 4
+LAST = 2
 # Positions of each prompt of a small random checkpoint.
 ROWS = 2
 # Prompts that keep logits; those of the others follow from what the final norm gives.
