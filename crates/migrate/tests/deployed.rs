@@ -111,7 +111,7 @@ fn every_launch_of_every_trained_model_is_of_a_row_that_calls_check() {
                 context: 0,
                 decode: &decode,
             };
-            let prompt = PromptInput { text: "some".into(), ids: (5..12).collect(), image: None };
+            let prompt = PromptInput { text: "some".into(), ids: (5..12).collect(), image: None, most_steps: None };
             let mut source = CpuPlatform::new();
             carve(&mut source, &model, identity(), &[prompt], &options, &Quiet, &Stop::new()).unwrap();
             let suite = Suite::open(&out).unwrap();

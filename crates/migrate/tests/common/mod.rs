@@ -130,8 +130,8 @@ pub fn identity() -> ModelIdentity {
 
 pub fn prompts() -> Vec<PromptInput> {
     vec![
-        PromptInput { text: "first".into(), ids: vec![3, 14, 15, 9, 26, 5], image: None },
-        PromptInput { text: "second".into(), ids: vec![41, 7, 7, 30], image: None },
+        PromptInput { text: "first".into(), ids: vec![3, 14, 15, 9, 26, 5], image: None, most_steps: None },
+        PromptInput { text: "second".into(), ids: vec![41, 7, 7, 30], image: None, most_steps: None },
     ]
 }
 
