@@ -1,6 +1,8 @@
 //! A toy language model, and a platform that computes like the CPU but can be told to err.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod forms;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
