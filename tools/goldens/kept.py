@@ -8,6 +8,11 @@ ROWS = 2
 WITH_LOGITS = 1
 
 
+def states(index, prompts):
+    """Whether a decoder's golden keeps the hidden states of a prompt: those of the first and of the last."""
+    return index in (0, prompts - 1)
+
+
 def spread(length, rows):
     """`rows` positions of a text, the last one included."""
     return sorted({round((i + 1) * length / min(rows, length)) - 1 for i in range(min(rows, length))})

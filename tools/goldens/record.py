@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from kept import LAST, WITH_LOGITS, spread
+from kept import LAST, WITH_LOGITS, spread, states
 
 # A logit of a step over the cache that differs by more from that of the whole text: the two differ by design.
 SAME_LOGIT = 1e-3
@@ -83,10 +83,9 @@ def decoder(load, folder, prompts, rows, steps, first=None):
         tensors[f"p{i}.input_ids"] = torch.tensor(ids, dtype=torch.int32)
         tensors[f"p{i}.positions"] = torch.tensor(positions, dtype=torch.int32)
         tensors[f"p{i}.final_norm"] = seen.pop("final_norm")[-LAST:]
-        if i >= WITH_LOGITS:
-            del seen["logits"]
         for name, value in seen.items():
-            tensors[f"p{i}.{name}"] = value[positions]
+            if i < WITH_LOGITS if name == "logits" else states(i, len(prompts)):
+                tensors[f"p{i}.{name}"] = value[positions]
         chosen, gaps, chosen_by = greedy(model, ids, steps)
         tensors[f"p{i}.greedy_ids"], tensors[f"p{i}.greedy_gap"] = chosen, gaps
         if decoding_error(load(folder), ids, chosen, chosen_by) > SAME_LOGIT:

@@ -4,7 +4,7 @@
     python3 tools/goldens/trim.py tests/goldens/*/golden.safetensors
     python3 tools/goldens/trim.py --rows 1 --first 2 tests/goldens/llama/golden.safetensors
 
-`kept.py` says which prompts keep logits and at which last positions a prompt keeps what the final norm gives. `--rows N`
+`kept.py` says which prompts keep logits and hidden states, and at which last positions what the final norm gives. `--rows N`
 keeps N positions of every prompt that has more, `--first N` of the first prompt. Every kept number stays as it is.
 """
 import argparse
@@ -13,7 +13,7 @@ import pathlib
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from kept import LAST, ROWS, WITH_LOGITS, spread
+from kept import LAST, ROWS, WITH_LOGITS, spread, states
 
 # What has a row for each position of the whole text.
 WHOLE = ("input_ids", "final_norm", "embeddings")
@@ -47,7 +47,8 @@ def prompts(tensors):
 
 def trim(path, rows, first):
     tensors, metadata = read(path)
-    for index, prompt in enumerate(prompts(tensors)):
+    names = prompts(tensors)
+    for index, prompt in enumerate(names):
         most = first if index == 0 and first is not None else rows
         if len(tensors[f"{prompt}.positions"]) > most:
             leave_positions(path, tensors, prompt, spread(len(tensors[f"{prompt}.input_ids"]), most))
@@ -56,6 +57,9 @@ def trim(path, rows, first):
             tensors[norm] = tensors[norm][-LAST:]
             if index >= WITH_LOGITS:
                 tensors.pop(f"{prompt}.logits", None)
+            if not states(index, len(names)):
+                for name in [name for name in tensors if name.startswith(f"{prompt}.hidden.")]:
+                    del tensors[name]
     before = path.stat().st_size
     whole = path.with_suffix(".part")
     save_file(tensors, whole, metadata=metadata)
