@@ -21,6 +21,7 @@ from transformers import AutoTokenizer
 
 import packed
 import record
+from kept import ROWS
 import tiny
 from models import Transformers
 from table import TINY
@@ -71,8 +72,8 @@ def main():
     one.set_defaults(run=trained)
     one.add_argument("--model", required=True)
     one.add_argument("--out", required=True)
-    one.add_argument("--rows", type=int, default=3, help="positions per prompt whose logits and hidden states are kept")
-    one.add_argument("--first", type=int, help="the same for the first prompt, all by default")
+    one.add_argument("--rows", type=int, default=ROWS, help="positions per prompt whose hidden states are kept")
+    one.add_argument("--first", type=int, help="the same for the first prompt")
     one.add_argument("--steps", type=int, default=48)
     many = commands.add_parser("tiny")
     many.set_defaults(run=random)

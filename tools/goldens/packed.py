@@ -13,9 +13,10 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import record
+from kept import ROWS
 from models import Transformers
 
-ROWS, STEPS = 6, 12
+STEPS = 12
 SMALLEST_GAP = 1e-3
 
 LLAMA = dict(

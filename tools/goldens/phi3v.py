@@ -22,6 +22,7 @@ from transformers import CLIPVisionConfig, CLIPVisionModel, Phi3Config, Phi3ForC
 
 import models
 import record
+from kept import ROWS
 from vision import IMAGE_TOKEN, VOCAB, randomise, write_image, write_tokenizer
 
 NAME = "phi3_v_tiny"
@@ -175,7 +176,7 @@ def make(folder):
     random = numpy.random.default_rng(12)
     words = lambda count: random.integers(3, IMAGE_TOKEN, count).tolist()
     prompts = [[0] + words(6), [0] + image + words(5), [0] + words(20) + image + words(33)]
-    tensors, metadata = record.decoder(lambda folder: Phi3Vision(folder, crops, parts), folder, prompts, 12, 16)
+    tensors, metadata = record.decoder(lambda folder: Phi3Vision(folder, crops, parts), folder, prompts, ROWS, 16)
     # One crop below the other.
     pixels = crops.permute(1, 0, 2, 3).flatten(1, 2)
     tensors |= dict(pixels=pixels, parts=torch.tensor(parts, dtype=torch.int32))

@@ -7,7 +7,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from kept import LAST, spread
+from kept import LAST, WITH_LOGITS, spread, states
 
 # A logit of a step over the cache that differs by more from that of the whole text: the two differ by design.
 SAME_LOGIT = 1e-3
@@ -72,19 +72,20 @@ def head_metadata(head, folder):
 @torch.no_grad()
 def decoder(load, folder, prompts, rows, steps, first=None):
     """Tensors and metadata of the golden of a checkpoint that `load` gives a model of; `prompts` are lists of token
-    ids. Few rows (`rows` of each prompt, `first` or all of the first one) keep the file small."""
+    ids. Few rows (`rows` of each prompt, `first` of the first one) keep the file small."""
     tensors, error, differing = {}, 0.0, []
     for i, ids in enumerate(prompts):
         # A fresh model each time: angles of dynamic scaling depend on the longest text so far.
         model = load(folder)
         seen = model.run(ids)
         error = max(error, float((model.head.logits(seen["final_norm"]) - seen["logits"].double()).abs().max()))
-        positions = spread(len(ids), (first or len(ids)) if i == 0 else rows)
+        positions = spread(len(ids), first or rows if i == 0 else rows)
         tensors[f"p{i}.input_ids"] = torch.tensor(ids, dtype=torch.int32)
         tensors[f"p{i}.positions"] = torch.tensor(positions, dtype=torch.int32)
         tensors[f"p{i}.final_norm"] = seen.pop("final_norm")[-LAST:]
         for name, value in seen.items():
-            tensors[f"p{i}.{name}"] = value[positions]
+            if i < WITH_LOGITS if name == "logits" else states(i, len(prompts)):
+                tensors[f"p{i}.{name}"] = value[positions]
         chosen, gaps, chosen_by = greedy(model, ids, steps)
         tensors[f"p{i}.greedy_ids"], tensors[f"p{i}.greedy_gap"] = chosen, gaps
         if decoding_error(load(folder), ids, chosen, chosen_by) > SAME_LOGIT:

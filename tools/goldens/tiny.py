@@ -11,11 +11,12 @@ from transformers import AutoConfig
 from transformers.pytorch_utils import Conv1D
 
 import record
+from kept import ROWS
 from models import TransformersEncoder
 from table import TINY
 
-# Positions kept of each prompt, greedy tokens.
-ROWS, STEPS = 8, 16
+# Greedy tokens.
+STEPS = 16
 
 # A smaller gap of the greedy text, or a smaller effect of a tensor's values on a logit, is refused.
 SMALLEST_GAP, SMALLEST_EFFECT = 1e-3, 5e-3
@@ -127,7 +128,7 @@ def make(name, folder):
                 raise SystemExit(f"{name}: {part} hardly matters: it changes a result by {effect:.1e} at most")
     if tiny.load is TransformersEncoder:
         return record.encoder(tiny.load, folder, prompts, ROWS)
-    tensors, metadata = record.decoder(tiny.load, folder, prompts, 12 if tiny.complete else ROWS, STEPS)
+    tensors, metadata = record.decoder(tiny.load, folder, prompts, ROWS, STEPS)
     if record.smallest_gap(tensors) < SMALLEST_GAP:
         raise SystemExit(f"{name}: a near tie decides the greedy text; choose another seed")
     return tensors, metadata

@@ -2,10 +2,10 @@
 """Leaves fewer rows in golden files: those that the same run would have kept. Needs no implementation of a model.
 
     python3 tools/goldens/trim.py tests/goldens/*/golden.safetensors
-    python3 tools/goldens/trim.py --first 2 tests/goldens/llama/golden.safetensors
+    python3 tools/goldens/trim.py --rows 1 --first 2 tests/goldens/llama/golden.safetensors
 
-What the final norm gives is kept at the last positions that `kept.py` says; `--first N` keeps N positions of the first
-prompt. Every kept number stays as it is.
+`kept.py` says which prompts keep logits and hidden states, and at which last positions what the final norm gives. `--rows N`
+keeps N positions of every prompt that has more, `--first N` of the first prompt. Every kept number stays as it is.
 """
 import argparse
 import pathlib
@@ -13,7 +13,7 @@ import pathlib
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
-from kept import LAST, spread
+from kept import LAST, ROWS, WITH_LOGITS, spread, states
 
 # What has a row for each position of the whole text.
 WHOLE = ("input_ids", "final_norm", "embeddings")
@@ -40,13 +40,26 @@ def leave_positions(path, tensors, prompt, wanted):
             tensors[name] = tensors[name][rows]
 
 
-def trim(path, first):
+def prompts(tensors):
+    """The names of the prompts with rows at positions."""
+    return sorted(name.removesuffix(".positions") for name in tensors if name.endswith(".positions"))
+
+
+def trim(path, rows, first):
     tensors, metadata = read(path)
-    for name in tensors:
-        if name.endswith(".final_norm"):
-            tensors[name] = tensors[name][-LAST:]
-    if first is not None:
-        leave_positions(path, tensors, "p0", spread(len(tensors["p0.input_ids"]), first))
+    names = prompts(tensors)
+    for index, prompt in enumerate(names):
+        most = first if index == 0 and first is not None else rows
+        if len(tensors[f"{prompt}.positions"]) > most:
+            leave_positions(path, tensors, prompt, spread(len(tensors[f"{prompt}.input_ids"]), most))
+        norm = f"{prompt}.final_norm"
+        if norm in tensors:
+            tensors[norm] = tensors[norm][-LAST:]
+            if index >= WITH_LOGITS:
+                tensors.pop(f"{prompt}.logits", None)
+            if not states(index, len(names)):
+                for name in [name for name in tensors if name.startswith(f"{prompt}.hidden.")]:
+                    del tensors[name]
     before = path.stat().st_size
     whole = path.with_suffix(".part")
     save_file(tensors, whole, metadata=metadata)
@@ -57,10 +70,11 @@ def trim(path, first):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("files", nargs="+", type=pathlib.Path)
-    parser.add_argument("--first", type=int, help="positions of the first prompt; as many as the file has by default")
+    parser.add_argument("--rows", type=int, default=ROWS, help="most positions of a prompt")
+    parser.add_argument("--first", type=int, help="the same for the first prompt")
     arguments = parser.parse_args()
     for path in arguments.files:
-        trim(path, arguments.first)
+        trim(path, arguments.rows, arguments.first)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@ from transformers import AutoConfig, LlavaForConditionalGeneration
 
 import models
 import record
+from kept import ROWS
 
 IMAGE_TOKEN = 97
 VOCAB = 99
@@ -136,7 +137,7 @@ def make(name, folder):
     words = lambda count: random.integers(3, IMAGE_TOKEN, count).tolist()
     image = [IMAGE_TOKEN] * 16
     prompts = [[0] + words(6), [0] + image + words(5), [0] + words(20) + image + words(33)]
-    tensors, metadata = record.decoder(lambda folder: Llava(folder, pixels), folder, prompts, 12, 16)
+    tensors, metadata = record.decoder(lambda folder: Llava(folder, pixels), folder, prompts, ROWS, 16)
     return tensors | dict(pixels=pixels[0]), metadata | dict(image_token=str(IMAGE_TOKEN))
 
 

@@ -21,7 +21,7 @@ mod vocabulary;
 pub use self::image::{ImageProcessor, Pixels};
 pub use chat::{ChatTemplate, Content, Message, Part};
 pub use generate::{Finish, GenerateOptions, Generation, Generator};
-pub use prompts::{bundled_image, bundled_prompts};
+pub use prompts::{bundled_image, bundled_prompts, bundled_text};
 pub use runner::Runner;
 pub use sampler::{Sampler, Sampling};
 pub use special::SpecialTokens;

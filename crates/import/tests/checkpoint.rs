@@ -327,11 +327,17 @@ fn random_weights_need_only_the_configuration() {
 #[test]
 fn the_bundled_models_open() {
     let models = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../models");
-    for (name, layers, weights) in [("llama", 8, 74), ("llama_draft", 4, 38)] {
+    let bundled = [
+        ("llama", 8, 74, 4096, 512),
+        ("llama_draft", 4, 38, 4096, 512),
+        ("llama_head64", 1, 11, 320, 4096),
+        ("qwen2_moe_head128", 1, 19, 320, 4096),
+    ];
+    for (name, layers, weights, vocab, context) in bundled {
         let checkpoint = Checkpoint::open(models.join(name)).unwrap();
         assert_eq!(checkpoint.hidden_values().len(), layers + 1);
         assert_eq!(checkpoint.graph().weights().count(), weights);
-        assert_eq!((checkpoint.vocab(), checkpoint.context()), (4096, 512));
+        assert_eq!((checkpoint.vocab(), checkpoint.context()), (vocab, context));
         assert!(checkpoint.unused_tensors().is_empty());
     }
 }

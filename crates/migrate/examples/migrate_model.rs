@@ -86,7 +86,7 @@ fn main() -> Result<()> {
         .map(|p| PromptInput {
             text: String::new(),
             ids: p.split(',').filter_map(|id| id.parse().ok()).collect(),
-            image: None,
+            ..PromptInput::default()
         })
         .collect();
     let start = Instant::now();

@@ -26,12 +26,19 @@ pub struct PromptInput {
     pub ids: Vec<u32>,
     /// The image that some of the tokens stand for.
     pub image: Option<Image>,
+    /// Decode steps after it at most; as many as are asked for if `None`.
+    pub most_steps: Option<u32>,
 }
 
 impl PromptInput {
     /// Hash of the image's pixels.
     pub(crate) fn image_hash(&self) -> Option<Hash> {
         self.image.as_ref().map(|image| Hash::of_tensor(&image.pixels))
+    }
+
+    /// Decode steps after it where `asked` are asked for.
+    pub(crate) fn steps(&self, asked: u32) -> u32 {
+        self.most_steps.map_or(asked, |most| most.min(asked))
     }
 }
 
@@ -62,7 +69,7 @@ pub struct Carved {
     pub total: Duration,
 }
 
-/// Runs each prompt and then `steps` decode steps with the token that the source finds most probable, and writes every
+/// Runs each prompt and then its decode steps with the token that the source finds most probable, and writes every
 /// node call. Nothing is left at `options.out` unless all of it is.
 pub fn carve(
     platform: &mut dyn Platform,
@@ -97,7 +104,7 @@ pub fn carve(
         let mut load =
             || load_watched(platform, model, &capacity).context(|| "the source platform".to_string());
         let ran = load().and_then(|mut loaded| {
-            progress.stage("carve", prompts.len() as u64 * (u64::from(steps) + 1));
+            progress.stage("carve", prompts.iter().map(|p| u64::from(p.steps(steps)) + 1).sum());
             let running = Duration::ZERO;
             let loaded = loaded.as_mut();
             Runner { loaded, interface, steps, options, progress, stop, running }
@@ -141,6 +148,7 @@ fn check_prompts(interface: &Interface, prompts: &[PromptInput], steps: u32, con
         if let Some(image) = &prompt.image {
             interface.check_image(image).context(|| format!("prompt {i}"))?;
         }
+        let steps = prompt.steps(steps);
         let tokens = prompt.ids.len() + steps as usize;
         if context > 0 && tokens > context as usize {
             let own = prompt.ids.len();
@@ -176,7 +184,7 @@ fn estimate(model: &Model, prompts: &[PromptInput], steps: u32, self_contained: 
     for prompt in prompts {
         let rows = prompt.ids.len() as u64;
         sum = sum.saturating_add(frame(rows, 0, prompt.image.is_some())?);
-        sum = sum.saturating_add(frame(1, rows, false)?.saturating_mul(u64::from(steps)));
+        sum = sum.saturating_add(frame(1, rows, false)?.saturating_mul(u64::from(prompt.steps(steps))));
     }
     if self_contained {
         for (_, weight) in graph.weights() {
@@ -283,7 +291,7 @@ impl Runner<'_> {
     ) -> Result<Vec<u32>> {
         self.loaded.reset()?;
         let (mut ids, mut position, mut generated) = (prompt.ids.clone(), 0, Vec::new());
-        for step in 0..=self.steps {
+        for step in 0..=prompt.steps(self.steps) {
             self.stop.check()?;
             let symbols = self.interface.symbols(ids.len(), position);
             let (values, states) = (graph.values().len(), graph.states().len());

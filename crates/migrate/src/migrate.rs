@@ -12,7 +12,7 @@ use crate::oracle::Oracles;
 use crate::outcome::{rejection, report};
 use crate::progress::{Progress, Stop};
 use crate::report::{MigrateReport, OpCheck, Seconds, SkippedNode};
-use crate::suite::Suite;
+use crate::suite::{Prompt, Suite};
 use crate::whole::{ModelCheck, check_model};
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -144,10 +144,7 @@ pub fn obtain_suite(
                 let same_source = (&m.source.platform, &m.source.device, &m.source.driver)
                     == (&info.platform, &info.device, &info.driver);
                 let same_prompts = m.prompts.len() == prompts.len()
-                    && m.prompts
-                        .iter()
-                        .zip(prompts)
-                        .all(|(a, b)| a.ids == b.ids && a.image == b.image_hash());
+                    && m.prompts.iter().zip(prompts).all(|(a, b)| same_prompt(a, b, steps));
                 let same_model = m.graph_hash == identity::graph_hash(model.graph())
                     && m.model.weights == identity.weights;
                 if same_model && same_source && same_prompts && m.settings.steps == steps {
@@ -159,6 +156,12 @@ pub fn obtain_suite(
     }
     carve(source, model, identity.clone(), prompts, options, progress, stop)?;
     Suite::open(options.out)
+}
+
+/// Whether a carved prompt is this one, followed by as many steps as it asks for.
+fn same_prompt(carved: &Prompt, given: &PromptInput, steps: u32) -> bool {
+    let as_long = carved.generated.is_empty() || carved.generated.len() == given.steps(steps) as usize + 1;
+    carved.ids == given.ids && carved.image == given.image_hash() && as_long
 }
 
 /// The ledger's operators in graph order, then the fused ones of the target, with what an older ledger knows of them.

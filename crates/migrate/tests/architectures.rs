@@ -43,7 +43,7 @@ fn prompts(dir: &Path, image: Option<ImageTokens>) -> Vec<PromptInput> {
         let slot = |&id: &u32| if id == image.id { rows.next().unwrap() } else { NOWHERE };
         Some(Image { pixels: golden.tensor("pixels").unwrap(), slots: ids.iter().map(slot).collect() })
     };
-    ids.map(|ids| PromptInput { text: decode(&ids), image: image_of(&ids), ids }).collect()
+    ids.map(|ids| PromptInput { text: decode(&ids), image: image_of(&ids), ids, most_steps: None }).collect()
 }
 
 /// Fails with what was not accepted.

@@ -23,7 +23,7 @@ use tapml_wgpu::WgpuDevice;
 const IDS: [u32; 6] = [0, 355, 628, 910, 2331, 1155];
 
 fn prompts() -> Vec<PromptInput> {
-    vec![PromptInput { text: "a prompt".into(), ids: IDS.to_vec(), image: None }]
+    vec![PromptInput { text: "a prompt".into(), ids: IDS.to_vec(), image: None, most_steps: None }]
 }
 
 fn identity() -> ModelIdentity {

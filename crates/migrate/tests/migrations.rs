@@ -230,7 +230,7 @@ fn a_second_run_does_nothing_and_a_changed_kernel_what_depends_on_it() {
     assert_eq!(third.verdict, Outcome::Accepted);
 
     // Other prompts are another suite.
-    let other = [PromptInput { text: "x".into(), ids: vec![1, 2, 3], image: None }];
+    let other = [PromptInput { text: "x".into(), ids: vec![1, 2, 3], image: None, most_steps: None }];
     let fourth = run_with(&model, dir.path(), &mut target, &other, &Quiet, &Stop::new()).unwrap();
     let made: u64 = fourth.ops.iter().filter_map(|op| op.check.as_ref()).map(|check| check.made).sum();
     assert_eq!(counts(&target).0, 4 * model.graph().nodes().len() as u64 + probes + made);

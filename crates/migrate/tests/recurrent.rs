@@ -20,7 +20,8 @@ use tapml_migrate::{
 const STEPS: u32 = 3;
 
 fn prompts() -> Vec<PromptInput> {
-    let prompt = |ids: &[u32]| PromptInput { text: String::new(), ids: ids.to_vec(), image: None };
+    let prompt =
+        |ids: &[u32]| PromptInput { text: String::new(), ids: ids.to_vec(), image: None, most_steps: None };
     vec![prompt(&[3, 14, 15, 9, 26, 5, 7]), prompt(&[2])]
 }
 

@@ -126,7 +126,8 @@ fn bad_prompts_are_refused_before_anything_is_written() {
             context,
             decode: &decode,
         };
-        let prompts = [tapml_migrate::PromptInput { text: String::new(), ids: prompt, image: None }];
+        let prompts =
+            [tapml_migrate::PromptInput { text: String::new(), ids: prompt, image: None, most_steps: None }];
         carve(&mut CpuPlatform::new(), &model, identity(), &prompts, &options, &Quiet, &Stop::new())
             .unwrap_err()
     };

@@ -1,6 +1,6 @@
 //! Prompts as people and prompt files give them: texts or token ids, with an image for models that see.
 
-use crate::engine::{Pixels, Tokenizer, Vision, bundled_image, bundled_prompts, user_message};
+use crate::engine::{Pixels, Tokenizer, Vision, bundled_image, bundled_prompts, bundled_text, user_message};
 use crate::exec::Image;
 use crate::import::Checkpoint;
 use crate::migrate::PromptInput;
@@ -10,6 +10,13 @@ use std::path::{Path, PathBuf};
 
 /// What a bundled prompt asks of the bundled image.
 const BUNDLED_QUESTION: &str = "What does this picture show?";
+/// Tokens of the bundled prompts that every model is given: one and two rows are ways of their own in which kernels work.
+const SHORT: [usize; 2] = [1, 2];
+/// Tokens of those that a small model is given: below, at and above the tiles of 32 to 512 rows and the parts of 256 keys of
+/// the kernels. Each is followed by one step, whose keys are one more.
+const LONG: [usize; 5] = [33, 64, 129, 256, 513];
+/// Rows times parameters that the long prompts may come to: seconds on the emulator.
+const LONG_WORK: u64 = 400_000_000;
 
 /// Where the prompts of a run are from.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -35,16 +42,31 @@ impl Prompts {
         let vision = Vision::open(checkpoint)?;
         let input = |Line { text, picture }: Line| -> Result<PromptInput> {
             let (Some(vision), Some(picture)) = (&vision, picture) else {
-                return Ok(PromptInput { ids: tokenizer.encode(&text)?, text, image: None });
+                return Ok(PromptInput { ids: tokenizer.encode(&text)?, text, ..PromptInput::default() });
             };
             let pixels: Pixels = match &picture {
                 Picture::File(path) => vision.processor().file(path)?,
                 Picture::Bundled => vision.processor().bytes(bundled_image())?,
             };
             let (ids, image) = vision.place(&vision.encode(tokenizer, &text, false)?, pixels)?;
-            Ok(PromptInput { text, ids, image: Some(image) })
+            Ok(PromptInput { text, ids, image: Some(image), ..PromptInput::default() })
         };
-        self.lines(vision.is_some())?.into_iter().map(input).collect()
+        let mut prompts: Vec<PromptInput> =
+            self.lines(vision.is_some())?.into_iter().map(input).collect::<Result<_>>()?;
+        if matches!(self, Prompts::Bundled) {
+            let ids = tokenizer.encode(bundled_text())?;
+            let weights = checkpoint.model().graph().weights();
+            let parameters = weights.filter_map(|(_, value)| value.ty.elements()?.as_const()).sum();
+            let cut = cut(&ids, &lengths(parameters, checkpoint.context()));
+            let text = |ids: &[u32]| tokenizer.decode(ids).unwrap_or_default();
+            prompts.extend(cut.into_iter().map(|ids| PromptInput {
+                text: text(&ids),
+                ids,
+                most_steps: Some(1),
+                ..PromptInput::default()
+            }));
+        }
+        Ok(prompts)
     }
 
     fn lines(&self, sees: bool) -> Result<Vec<Line>> {
@@ -57,6 +79,33 @@ impl Prompts {
             }
         }
     }
+}
+
+/// Lengths of the prompts that are cut of the bundled text for a model of so many parameters and so long a context (0 if it
+/// is unknown).
+fn lengths(parameters: u64, context: usize) -> Vec<usize> {
+    let mut work = 0;
+    let mut within = |length: usize| {
+        let more = work + length as u64 * parameters;
+        let fits = more <= LONG_WORK;
+        work = if fits { more } else { work };
+        fits
+    };
+    let long: Vec<usize> = LONG.into_iter().filter(|&length| within(length)).collect();
+    let room = |length: &usize| context == 0 || *length < context;
+    SHORT.into_iter().chain(long).filter(room).collect()
+}
+
+/// Texts of these lengths: each the first token and then the next ones of the text, so that no two share rows.
+fn cut(ids: &[u32], lengths: &[usize]) -> Vec<Vec<u32>> {
+    let Some((&first, mut rest)) = ids.split_first() else { return Vec::new() };
+    let mut texts = Vec::new();
+    for &length in lengths {
+        let Some((own, behind)) = rest.split_at_checked(length - 1) else { break };
+        texts.push([&[first], own].concat());
+        rest = behind;
+    }
+    texts
 }
 
 /// An image as it is given.
@@ -166,6 +215,24 @@ impl Given<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_small_model_is_given_long_prompts() {
+        assert_eq!(lengths(300_000, 4096), [1, 2, 33, 64, 129, 256, 513]);
+        assert_eq!(
+            lengths(300_000, 256),
+            [1, 2, 33, 64, 129],
+            "the step behind a prompt is within the context"
+        );
+        assert_eq!(lengths(10_660_000, 512), [1, 2, 33]);
+        assert_eq!(lengths(8_000_000_000, 0), [1, 2]);
+        let ids: Vec<u32> = (0..40).collect();
+        let texts = cut(&ids, &[1, 2, 33, 64]);
+        assert_eq!(texts[..2], [vec![0], vec![0, 1]]);
+        assert_eq!((texts[2].len(), texts[2][0], texts[2][1]), (33, 0, 2), "behind what the other has");
+        assert_eq!(texts.len(), 3, "the text is too short for the last");
+        assert!(cut(&[], &[1]).is_empty());
+    }
 
     #[test]
     fn an_image_stands_at_the_beginning_of_a_line() {

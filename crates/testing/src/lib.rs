@@ -56,7 +56,8 @@ pub fn expect_file(file: &str, generated: &str) {
     assert!(stored == generated, "{file} is not current; TAPML_BLESS=1 writes it{first}");
 }
 
-/// A bundled model: `llama` or `llama_draft`.
+/// A bundled model, by the name of its folder below `models/`: `llama`, `llama_draft`, `llama_head64`,
+/// `qwen2_moe_head128`.
 pub fn model(name: &str) -> PathBuf {
     root().join("models").join(name)
 }

@@ -207,7 +207,8 @@ mod tests {
             path: format!("/somewhere/{name}"),
             shown: format!("{folder}/{name}"),
         };
-        vec![model("llama", "models"), model("qwen2_moe", "$TAPML_MODELS")]
+        let bundled = ["llama", "llama_head64", "qwen2_moe_head128"].map(|name| model(name, "models"));
+        bundled.into_iter().chain([model("qwen2_moe", "$TAPML_MODELS")]).collect()
     }
 
     #[test]

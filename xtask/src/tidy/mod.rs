@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: house rules that a compiler does not check. Each rule is one file and reports every violation.
 
 mod arrows;
+mod kernels;
 mod lists;
 mod sizes;
 
@@ -33,6 +34,7 @@ pub fn run(root: &Path) -> Result<()> {
     sizes::check(&files, &mut errors)?;
     sizes::check_tracked(root, &mut errors)?;
     lists::check(root, &mut errors)?;
+    kernels::check(root, &mut errors)?;
     crate::gpu::page::check(root, &mut errors);
     for error in &errors {
         eprintln!("tidy: {error}");

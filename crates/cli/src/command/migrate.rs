@@ -14,6 +14,9 @@ use tapml::migrate::ledger::OpState;
 use tapml::migrate::report::{MigrateReport, OpReport, Outcome as Verdict};
 use tapml::prompts::Prompts;
 
+/// Characters of a prompt that the table shows.
+const PROMPT: usize = 120;
+
 /// Carve a model on the source, then move it to the target operator by operator, checking each step.
 #[derive(Args)]
 #[command(after_help = "Example:\n  tapml migrate models/llama --target vulkan --html report.html")]
@@ -93,7 +96,7 @@ fn render(report: &MigrateReport) -> String {
         text += &op.check.as_ref().map_or(String::new(), details);
     }
     for t in &report.texts {
-        text += &format!("\n\n{}", t.prompt);
+        text += &format!("\n\n{}", shortened(&t.prompt));
         text += &format!("\n  {:9}{}", source.platform, one_line(&t.source));
         text += &format!("\n  {:9}{}", target.platform, one_line(t.target.as_deref().unwrap_or("-")));
     }
@@ -169,6 +172,16 @@ fn row(op: &OpReport) -> Vec<String> {
 }
 
 /// Text with its line breaks made visible.
+/// The beginning of a prompt, on one line.
+fn shortened(prompt: &str) -> String {
+    let line = one_line(prompt);
+    match line.char_indices().nth(PROMPT) {
+        _ if line.is_empty() => "(no text)".into(),
+        Some((end, _)) => format!("{}…", line.get(..end).unwrap_or(&line)),
+        None => line,
+    }
+}
+
 fn one_line(text: &str) -> String {
     text.replace('\n', "\\n")
 }

@@ -43,7 +43,8 @@ pub fn carved_model(model: Model, prompts: &[&[u32]], steps: u32) -> Carved {
         context: 0,
         decode: &decode,
     };
-    let input = |ids: &&[u32]| PromptInput { text: String::new(), ids: ids.to_vec(), image: None };
+    let input =
+        |ids: &&[u32]| PromptInput { text: String::new(), ids: ids.to_vec(), image: None, most_steps: None };
     let prompts: Vec<PromptInput> = prompts.iter().map(input).collect();
     let identity = ModelIdentity { name: "tiny".into(), ..ModelIdentity::default() };
     carve(&mut CpuPlatform::new(), &model, identity, &prompts, &options, &Quiet, &Stop::new()).unwrap();

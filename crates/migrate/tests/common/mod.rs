@@ -1,6 +1,8 @@
 //! A toy language model, and a platform that computes like the CPU but can be told to err.
 #![allow(dead_code, clippy::unwrap_used)]
 
+pub mod forms;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -130,8 +132,8 @@ pub fn identity() -> ModelIdentity {
 
 pub fn prompts() -> Vec<PromptInput> {
     vec![
-        PromptInput { text: "first".into(), ids: vec![3, 14, 15, 9, 26, 5], image: None },
-        PromptInput { text: "second".into(), ids: vec![41, 7, 7, 30], image: None },
+        PromptInput { text: "first".into(), ids: vec![3, 14, 15, 9, 26, 5], image: None, most_steps: None },
+        PromptInput { text: "second".into(), ids: vec![41, 7, 7, 30], image: None, most_steps: None },
     ]
 }
 
