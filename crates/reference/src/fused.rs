@@ -50,17 +50,19 @@ pub(crate) fn inner_deviation(
     Ok(Some(found))
 }
 
-/// A value as a kernel could have rounded it.
+/// A value as a kernel could have rounded it. Below the normal numbers steps have one size; 0 is exact.
 fn round(body: &Graph, id: ValueId, value: &Value<f64>, seed: u64, copy: usize) -> Result<Value<f64>> {
     let dtype = body.value(id).ty.dtype;
     let (Value::Float(array), true) = (value, is_narrow(dtype)) else { return Ok(value.clone()) };
     let stream = Uniform::new(seed, &[u64::MAX, u64::from(id.0), copy as u64]);
-    let unit = dtype.unit_roundoff();
+    let (unit, normal) = (dtype.unit_roundoff(), dtype.min_normal());
     let mut rounded = array.values().to_vec();
     let mut rest = rounded.iter_mut();
     for piece in stream.pieces(0, array.len()) {
         for (&noise, value) in piece.iter().zip(&mut rest) {
-            *value *= 1.0 + unit * noise;
+            if *value != 0.0 {
+                *value += unit * value.abs().max(normal) * noise;
+            }
         }
     }
     Value::float(array.shape().to_vec(), rounded)

@@ -2,7 +2,7 @@
 
 use crate::common::{matrix, random, vector};
 use tapml_graph::op::{Add, Append, Attention, Linear, Mul, OPS, RmsNorm};
-use tapml_graph::{Op, Symbols};
+use tapml_graph::{Op, Symbols, Tensor};
 use tapml_reference::{Oracle, Value, eval, oracle};
 
 const AMPLITUDE: f64 = 2.4e-7;
@@ -94,4 +94,30 @@ fn the_seed_decides_and_non_finite_results_count() {
     let edge = [matrix(1, 1, &[f64::MAX]), matrix(1, 1, &[1.0])];
     assert_eq!(judge(Mul {}, 1, &edge, &[false, true], 1).deviation[0].values(), [f64::INFINITY]);
     assert!(oracle(&Mul {}.into(), &Symbols::np(1, 0), &edge, &[false], AMPLITUDE, 8, 1).is_err());
+}
+
+/// Rounding to f16 moves a number below 2⁻¹⁴ by up to 2⁻²⁵, however small it is.
+#[test]
+fn roundings_within_a_fused_operator_have_one_size_below_the_normal_numbers() {
+    let fusion = tapml_graph::fusion::find("moe_combine").unwrap();
+    let sample = (fusion.samples)().remove(0);
+    let tensors = sample.tensors(3).unwrap();
+    let judged = |factor: f64| {
+        let value = |(i, t): (usize, &Tensor)| {
+            // Results of the experts and of the dense layer; not the weights and the gate beside them.
+            let factor = if t.shape()[1] >= 64 { factor } else { 1.0 };
+            let values = t.to_f64().iter().map(|v| v * factor).collect();
+            assert!(i < 4);
+            Value::float(t.shape().to_vec(), values).unwrap()
+        };
+        let inputs: Vec<Value<f64>> = tensors.iter().enumerate().map(value).collect();
+        oracle(&sample.op, &sample.symbols, &inputs, &vec![false; inputs.len()], AMPLITUDE, 8, 1).unwrap()
+    };
+    let largest = |oracle: &Oracle| oracle.inner[0].values().iter().fold(0.0f64, |a, &b| a.max(b));
+    let (tiny, tinier) = (largest(&judged(1e-6)), largest(&judged(1e-8)));
+    let step = (-25f64).exp2();
+    assert!(tiny > step && tiny < 3.0 * step, "{tiny}");
+    assert!((tinier / tiny - 1.0).abs() < 0.05, "{tinier} {tiny}");
+    // Zeros are exact.
+    assert_eq!(largest(&judged(0.0)), 0.0);
 }

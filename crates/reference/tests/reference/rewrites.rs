@@ -53,20 +53,13 @@ weight L.downs: bf16[5,12,7]
 L.ed: f32[n,24] = expert_linear(L.em, L.downs, L.experts)
 L.sparse: f32[n,12] = combine(L.ed, L.shares) {"k":2}
 L.out1: f32[n,12] = add(L.sum2, L.sparse)
-weight L.packed.q: u32[7,3]
-weight L.packed.scale: f16[7,3]
-L.packed: f32[7,12] = dequantize(L.packed.q, L.packed.scale) {"bits":8,"group":4}
+weight L.packed: int8g4[7,12]
 L.pg: f32[n,7] = linear(L.out1, L.packed)
 L.pa: f32[n,7] = silu(L.pg)
-weight L.wide.q: u32[7,3]
-weight L.wide.scale: f16[7,3]
-L.wide: f32[7,12] = dequantize(L.wide.q, L.wide.scale) {"bits":8,"group":4}
+weight L.wide: int8g4[7,12]
 L.pu: f32[n,7] = linear(L.out1, L.wide)
 L.pm: f32[n,7] = mul(L.pa, L.pu)
-weight L.stack.q: u32[5,12,3]
-weight L.stack.scale: f16[5,12,1]
-weight L.stack.zero: f16[5,12,1]
-L.stack: f32[5,12,12] = dequantize(L.stack.q, L.stack.scale, L.stack.zero) {"bits":8,"group":12,"zeros":true}
+weight L.stack: int8g12z[5,12,12]
 L.packed_experts: f32[n,24] = expert_linear(L.out1, L.stack, L.experts)
 L.packed_sum: f32[n,12] = combine(L.packed_experts, L.shares) {"k":2}
 weight L.turned: bf16[12,7]
