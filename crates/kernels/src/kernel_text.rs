@@ -6,7 +6,7 @@ use crate::plan::{Accumulate, Arg, Launch, SYMBOLS};
 use crate::wgsl::declared;
 use std::fmt::Write;
 use tapml_device::{BindingKind, Language};
-use tapml_graph::{DType, Extent, Result};
+use tapml_graph::{DType, Extent, Result, Symbols, TensorType};
 
 /// Columns of the comment.
 const WIDTH: usize = 110;
@@ -97,8 +97,8 @@ impl BuiltIn {
 
     fn bound(&self, arg: Arg) -> String {
         match arg {
-            Arg::Input { index, .. } => match self.sample.inputs.get(index) {
-                Some(input) => format!("input {index}, {}", input.ty),
+            Arg::Input { index, offset, .. } => match self.sample.inputs.get(index) {
+                Some(input) => format!("{}input {index}, {}", section(&input.ty, offset), input.ty),
                 None => format!("input {index}"),
             },
             Arg::Output(index) => match self.outputs.get(index) {
@@ -257,6 +257,15 @@ pub fn words(kind: BindingKind) -> &'static str {
         BindingKind::ReadWrite => "var<storage, read_write>",
         BindingKind::Uniform => "var<uniform>",
     }
+}
+
+/// Which section of a packed weight begins at this byte, in words that stand in front of it.
+fn section(ty: &TensorType, offset: u64) -> &'static str {
+    let sections = ty.dtype.packing().zip(ty.sizes(&Symbols::new()).ok());
+    let sections = sections.and_then(|(packing, sizes)| packing.sections(&sizes).ok()).unwrap_or_default();
+    let names = ["words of ", "scales of ", "zero points of "];
+    let at = sections.iter().position(|section| section.offset as u64 == offset);
+    at.and_then(|at| names.get(at)).copied().unwrap_or_default()
 }
 
 fn extent(extent: &Extent) -> String {

@@ -218,3 +218,10 @@ fn unknown_names_and_small_devices_are_told() {
     let error = BuiltIn::find("add", DType::F32, &small).unwrap_err();
     assert_eq!((error.kind(), error.detail("limit")), (ErrorKind::Unsupported, Some("max_invocations")));
 }
+
+#[test]
+fn sections_of_packed_weights_are_told_apart() {
+    let one = BuiltIn::find("linear/packed", DType::F32, &any_device()).unwrap();
+    let bound: Vec<String> = one.bindings().unwrap().into_iter().map(|binding| binding.of).collect();
+    assert_eq!(bound[1..3], ["words of input 1, int4g32[40,64]", "scales of input 1, int4g32[40,64]"]);
+}

@@ -111,7 +111,12 @@ impl Request<'_> {
         let most_rows = u64::from(weights::PART_ROWS) * u64::from(self.info.limits.max_groups_per_dim);
         self.inputs.iter().all(|ty| {
             let sizes = ty.sizes(&Symbols::new());
-            let Some(bytes) = sizes.ok().map(|sizes| byte_len(ty.dtype, &sizes)) else { return true };
+            let Ok(sizes) = sizes else { return true };
+            // Sections of a packed weight are bound one by one.
+            let bytes = match ty.dtype.packing().map(|packing| packing.sections(&sizes)) {
+                Some(sections) => sections.ok().and_then(|all| all.iter().map(|section| section.len).max()),
+                None => byte_len(ty.dtype, &sizes),
+            };
             let rows = ty.shape.first().filter(|_| ty.shape.len() == 2).and_then(Dim::as_const);
             bytes.is_some_and(|bytes| bytes as u64 <= limit) && rows.unwrap_or(0) <= most_rows
         })

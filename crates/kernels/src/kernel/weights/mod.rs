@@ -23,7 +23,10 @@ pub struct Weight<'a> {
 impl<'a> Weight<'a> {
     /// Input `index` of the operator. Fails if the shape of a packed one is not constant.
     pub fn of(request: &Request<'a>, index: usize) -> Result<Weight<'a>> {
-        let ty = request.inputs.get(index).ok_or_else(|| unserved(request))?;
+        Weight::new(index, request.inputs.get(index).ok_or_else(|| unserved(request))?)
+    }
+
+    fn new(index: usize, ty: &'a TensorType) -> Result<Weight<'a>> {
         let sections = match ty.dtype.packing() {
             Some(packing) => packing.sections(&ty.sizes(&Symbols::new())?)?,
             None => Vec::new(),
@@ -49,14 +52,14 @@ impl<'a> Weight<'a> {
     /// The arguments that bind the whole of it: one, or one for each section.
     pub fn args(&self) -> Vec<Arg> {
         if !self.is_packed() {
-            return vec![Arg::Input { index: self.index, offset: 0, len: 0 }];
+            return vec![Arg::whole_input(self.index)];
         }
         self.sections.iter().map(|section| section_arg(self.index, section, 0, section.len)).collect()
     }
 
     /// All of it, as one part.
     pub fn whole(&self) -> Part {
-        Part { first: 0, rows: 0, share: None }
+        Part { first: 0, rows: 0, of: None }
     }
 
     /// Whether a kernel that has a place for zeros finds none.
@@ -119,11 +122,8 @@ impl<'a> Weight<'a> {
             return Err(too_large(&text, step.saturating_mul(largest), limit));
         }
         let starts = (0..u64::from(rows)).step_by(most as usize);
-        let of = u64::from(rows);
-        let part = |first: u64| {
-            let rows = most.min(of - first);
-            Part { first: first as u32, rows: rows as u32, share: Some((first, rows, of)) }
-        };
+        let left = |first| most.min(u64::from(rows) - first) as u32;
+        let part = |first: u64| Part { first: first as u32, rows: left(first), of: Some(rows) };
         Ok(starts.map(part).collect())
     }
 }
@@ -135,8 +135,8 @@ pub struct Part {
     pub first: u32,
     /// Number of rows.
     pub rows: u32,
-    /// The first of its rows, how many they are, and those of the weight; `None` for all.
-    share: Option<(u64, u64, u64)>,
+    /// Rows of the whole weight; `None` if these are all.
+    of: Option<u32>,
 }
 
 impl LaunchBuilder {
@@ -163,16 +163,20 @@ impl LaunchBuilder {
 impl Weight<'_> {
     /// The arguments that bind a part of it.
     fn args_of(&self, part: &Part) -> Vec<Arg> {
-        let Some((first, rows, of)) = part.share else { return self.args() };
-        let of_row = |bytes: usize| bytes / of.max(1) as usize;
+        let Some(of) = part.of else { return self.args() };
+        let (first, rows) = (part.first as usize, part.rows as usize);
         if !self.is_packed() {
             let elements: u64 = self.ty.shape.iter().skip(1).filter_map(Dim::as_const).product();
             let row = elements * self.ty.dtype.size() as u64;
-            return vec![Arg::Input { index: self.index, offset: first * row, len: rows * row }];
+            return vec![Arg::Input {
+                index: self.index,
+                offset: first as u64 * row,
+                len: rows as u64 * row,
+            }];
         }
         let arg = |section: &Section| {
-            let row = of_row(section.len);
-            section_arg(self.index, section, first as usize * row, rows as usize * row)
+            let row = section.len / of.max(1) as usize;
+            section_arg(self.index, section, first * row, rows * row)
         };
         self.sections.iter().map(arg).collect()
     }
@@ -186,11 +190,7 @@ fn section_arg(index: usize, section: &Section, start: usize, len: usize) -> Arg
 
 /// The arguments that bind the whole of a weight, which is input `index` of an operator and of this type.
 pub fn args(index: usize, ty: &TensorType) -> Result<Vec<Arg>> {
-    let sections = match ty.dtype.packing() {
-        Some(packing) => packing.sections(&ty.sizes(&Symbols::new())?)?,
-        None => Vec::new(),
-    };
-    Ok(Weight { index, ty, sections }.args())
+    Ok(Weight::new(index, ty)?.args())
 }
 
 /// The least number of rows whose bytes are a multiple of 256.
