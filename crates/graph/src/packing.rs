@@ -131,7 +131,7 @@ impl Packing {
     }
 
     /// Sections that make up a weight: 2, or 3 with zero points.
-    pub fn sections_count(&self) -> usize {
+    pub fn section_count(&self) -> usize {
         2 + usize::from(self.zeros)
     }
 
@@ -187,7 +187,7 @@ impl Packing {
         let parts = [(DType::U32, words), (self.code.info().scale, groups), (DType::F16, groups)];
         let mut offset = 0usize;
         let mut sections = Vec::with_capacity(3);
-        for (dtype, columns) in parts.into_iter().take(self.sections_count()) {
+        for (dtype, columns) in parts.into_iter().take(self.section_count()) {
             let len = rows.checked_mul(columns).and_then(|count| count.checked_mul(dtype.size()));
             let len = len.filter(|&len| len < isize::MAX as usize / 4).ok_or_else(too_large)?;
             sections.push(Section { dtype, columns, offset, len });

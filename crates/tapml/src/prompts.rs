@@ -58,12 +58,13 @@ impl Prompts {
             let weights = checkpoint.model().graph().weights();
             let parameters = weights.filter_map(|(_, value)| value.ty.elements()?.as_const()).sum();
             let cut = cut(&ids, &lengths(parameters, checkpoint.context()));
-            let text = |ids: &[u32]| tokenizer.decode(ids).unwrap_or_default();
-            prompts.extend(cut.into_iter().map(|ids| PromptInput {
-                text: text(&ids),
-                ids,
-                most_steps: Some(1),
-                ..PromptInput::default()
+            let mut before = 0;
+            prompts.extend(cut.into_iter().map(|ids| {
+                // Cut within the text: people see that it is.
+                let mark = if before > 0 { "…" } else { "" };
+                before += ids.len() - 1;
+                let text = format!("{mark}{}", tokenizer.decode(&ids).unwrap_or_default());
+                PromptInput { text, ids, most_steps: Some(1), ..PromptInput::default() }
             }));
         }
         Ok(prompts)

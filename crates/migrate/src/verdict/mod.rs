@@ -29,8 +29,8 @@
 //!
 //! A fused operator's kernel may round the values within it to the dtypes that they have between separate nodes, or keep
 //! all digits. For those of fewer digits than f32 the oracle gives `I`, the largest change over [`COPIES`] evaluations in
-//! which each of them is multiplied by `1 + u·U(−1, 1)`, `u` the unit roundoff of its dtype; [`INNER`] times the larger of
-//! `I` and its RMS in the row is added to `A`.
+//! which each of them but 0 moves by `u·max(|v|, m)·U(−1, 1)`, `u` the unit roundoff of its dtype and `m` its smallest normal
+//! number; [`INNER`] times the larger of `I` and its RMS in the row is added to `A`.
 //!
 //! Single elements cannot show a small error that all of them share. The residual against the *correctly rounded* result,
 //! `r = y − round(y*)`, is zero where rounding hides the noise and one unit in the last place where the noise crosses a
