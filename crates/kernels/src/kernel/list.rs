@@ -15,12 +15,12 @@ use tapml_graph::Result;
 
 /// A kernel that every device can take.
 const fn portable(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { name, also: None, needs: Needs::NOTHING, rows: Any, plan, preferred: anywhere }
+    KernelRow { name, also: None, needs: Needs::NOTHING, rows: Any, plan, preferred: anywhere, text: None }
 }
 
 /// A kernel with subgroup operations.
 const fn subgroup(name: &'static str, rows: RowCount, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { name, also: None, needs: Needs::SUBGROUPS, rows, plan, preferred: on_gpu }
+    KernelRow { name, also: None, needs: Needs::SUBGROUPS, rows, plan, preferred: on_gpu, text: None }
 }
 
 /// A kernel on tensor cores, in WGSL.
