@@ -103,6 +103,8 @@ impl Constants {
     /// Those that decide.
     pub const DECIDING: Constants =
         Constants { base: BASE, chain: CHAIN, shared: SHARED, lambda: LAMBDA, storage: STORAGE };
+    /// Those by which single elements decide, and no test on the distribution of errors.
+    pub const ELEMENTS: Constants = Constants { lambda: f64::INFINITY, ..Constants::DECIDING };
 }
 
 /// What the oracle found for one output.
