@@ -167,7 +167,10 @@ impl Filter {
         let narrow = observed.iter().any(|o| matches!(o.dtype(), DType::F16 | DType::BF16));
         if narrow {
             let key = (op.attributes().to_string(), ROUNDING[0].to_string());
-            let cut = exact.iter().zip(observed).map(|(exact, observed)| Some(cut(exact, observed.dtype())));
+            let outputs = exact.iter().zip(observed).zip(&found);
+            let cut = outputs.map(|((exact, observed), (allowed, _))| {
+                Some(cut(exact, &allowed.rounded, observed.dtype()))
+            });
             self.put(key, index, exact, &found, precision, cut);
         }
         let mut known: Option<Vec<Value<f64>>> = None;
@@ -244,10 +247,12 @@ impl Filter {
     }
 }
 
-/// What results would be in the mean if they were cut to the dtype: half a unit in the last place nearer to zero.
-fn cut(exact: &Exact, dtype: DType) -> Vec<f64> {
+/// What results would be in the mean if they were cut to the dtype: half a unit in the last place nearer to zero. Numbers
+/// that the dtype holds, such as rows that are copied, stay.
+fn cut(exact: &Exact, rounded: &[f64], dtype: DType) -> Vec<f64> {
     let half = |y: f64| dtype.unit_roundoff() * 2f64.powf(y.abs().max(dtype.min_normal()).log2().floor());
-    exact.values.iter().map(|&y| if y == 0.0 { y } else { y - y.signum() * half(y) }).collect()
+    let values = exact.values.iter().zip(rounded);
+    values.map(|(&y, &rounded)| if y == rounded { y } else { y - y.signum() * half(y) }).collect()
 }
 
 /// Adds the rows in which a loss shows; whether elements alone would tell it.
