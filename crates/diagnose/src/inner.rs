@@ -48,10 +48,12 @@ fn locate(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Option<Inner>>
     for op in suspects.clone() {
         let Some(inputs) = neutral_inputs(fused, op).filter(|_| suspects.len() > 1) else { continue };
         let Some(now) = Shown::of(run, &with_neutral(call, &inputs)?, node)? else { continue };
-        if !now.wrong.iter().zip(&shown.wrong).any(|(now, before)| *now && *before) {
+        let wrong = now.wrong.iter().zip(&shown.wrong).any(|(now, before)| *now && *before);
+        // Other inputs may hide a fault of another operator, too, if more than what this one adds is gone.
+        if !wrong && inputs.len() == 1 {
             suspects = vec![op];
             evidence = vec![format!("the call is right with a neutral `{op}`")];
-        } else if !gives_factors(op) {
+        } else if wrong && !gives_factors(op) {
             suspects.retain(|name| *name != op);
             evidence.push(format!("the call stays wrong with a neutral `{op}`"));
         }
@@ -131,14 +133,19 @@ fn by_outputs(body: &Graph, wrong: &[bool]) -> (Vec<&'static str>, Vec<String>) 
     let [right, wrong] = behind;
     let name = |id: &NodeId| body.node(*id).op.name();
     let left: HashSet<NodeId> = wrong.difference(&right).copied().collect();
-    let suspects = if left.is_empty() { &wrong } else { &left };
-    let mut ids: Vec<&NodeId> = suspects.iter().collect();
-    ids.sort();
-    let mut names: Vec<&'static str> = ids.into_iter().map(name).collect();
-    let mut seen = HashSet::new();
-    names.retain(|name| seen.insert(*name));
-    let mut cleared: Vec<&str> =
-        right.iter().map(name).filter(|op| !names.contains(op) && !left.is_empty()).collect();
+    // One code serves all nodes of an operator: where one of them leads to what is right, so would the others.
+    let right_names: HashSet<&str> = right.iter().map(name).collect();
+    let names_of = |ids: &mut dyn Iterator<Item = &NodeId>| {
+        let mut ids: Vec<&NodeId> = ids.collect();
+        ids.sort();
+        let mut seen = HashSet::new();
+        ids.into_iter().map(name).filter(|name| seen.insert(*name)).collect::<Vec<&'static str>>()
+    };
+    let mut names = names_of(&mut left.iter().filter(|id| !right_names.contains(name(id))));
+    if names.is_empty() {
+        names = names_of(&mut if left.is_empty() { wrong.iter() } else { left.iter() });
+    }
+    let mut cleared: Vec<&str> = right.iter().map(name).filter(|op| !names.contains(op)).collect();
     cleared.sort_unstable();
     cleared.dedup();
     let evidence = cleared.iter().map(|op| format!("what `{op}` leads to is right"));
