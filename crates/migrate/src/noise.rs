@@ -8,6 +8,11 @@
 //!
 //! where `R + A` is the element's allowed error (see [`crate::verdict`]), `U` is uniform in −1..1 for each element and
 //! `V` for each row: what all elements of a row have in common survives sums in which independent errors cancel.
+//!
+//! A router's choice that these errors can turn over may turn over in none of so few runs, and moves the logits by far more
+//! than they do. So where a graph chooses experts the model runs once more without errors, and takes the other expert
+//! wherever the last one that is chosen and the first one that is not lie nearer to each other than [`HEADROOM`] times what
+//! the disturbed runs show. What that moves is added to the limits.
 
 use crate::oracle::Oracles;
 use crate::suite::{Case, Suite};
@@ -28,6 +33,9 @@ pub const RUNS: u64 = 4;
 /// by chance: 4.5 are exceeded once in 150,000.
 pub const HEADROOM: f64 = 3.0;
 
+/// The run whose choices of experts turn over, behind the disturbed ones.
+const TURNED: u64 = RUNS + 1;
+
 /// What the kernel of a node declares at these symbols; `None` if it is not on the target.
 pub type Declared<'a> = dyn Fn(NodeId, &Symbols) -> Result<Option<Precision>> + Sync + 'a;
 
@@ -36,7 +44,7 @@ pub type Declared<'a> = dyn Fn(NodeId, &Symbols) -> Result<Option<Precision>> + 
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// For each run of the suite and each row: the largest movement over the row and the disturbed runs, at least the
-    /// mean over all rows of the same result, times [`HEADROOM`].
+    /// mean over all rows of the same result, times [`HEADROOM`]; and what other choices of experts move.
     pub moved: Vec<Vec<f64>>,
     /// Likewise: the source's own largest distance from the exact result.
     pub source: Vec<Vec<f64>>,
@@ -65,8 +73,10 @@ impl Limits {
         let frames = suite.frames().len();
         let mut sources = vec![Vec::new(); frames];
         let mut moved: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); results.len()]; frames];
+        let mut turned = moved.clone();
         for runs in &found {
             for (seed, rows) in runs.iter().enumerate() {
+                let moved = if seed as u64 == TURNED { &mut turned } else { &mut moved };
                 for (&frame, found) in rows {
                     for (k, (exact, found)) in runs[0][&frame].iter().zip(found).enumerate() {
                         if seed == 0 {
@@ -86,6 +96,9 @@ impl Limits {
             let all: Vec<f64> = moved.iter().flat_map(|frame| &frame[k]).copied().collect();
             let mean = all.iter().sum::<f64>() / all.len().max(1) as f64;
             moved.iter_mut().flat_map(|frame| &mut frame[k]).for_each(|m| *m = HEADROOM * m.max(mean));
+            for (moved, turned) in moved.iter_mut().zip(&turned) {
+                moved[k].iter_mut().zip(&turned[k]).for_each(|(m, t)| *m += t);
+            }
         }
         Ok(Limits { moved: moved.into_iter().map(|frame| frame.concat()).collect(), source: sources })
     }
@@ -153,8 +166,8 @@ fn stacked(
 }
 
 /// The outputs of each set of [`stacked`] inputs.
-fn unstacked(outputs: Vec<Value<f64>>, rows: usize) -> Result<Vec<Vec<Value<f64>>>> {
-    let mut sets: Vec<Vec<Value<f64>>> = (0..=RUNS).map(|_| Vec::new()).collect();
+fn unstacked(outputs: Vec<Value<f64>>, rows: usize, count: usize) -> Result<Vec<Vec<Value<f64>>>> {
+    let mut sets: Vec<Vec<Value<f64>>> = (0..count).map(|_| Vec::new()).collect();
     for output in outputs {
         let shape = [&[rows], &output.shape()[1..]].concat();
         let len: usize = shape.iter().product();
@@ -175,6 +188,32 @@ fn unstacked(outputs: Vec<Value<f64>>, rows: usize) -> Result<Vec<Vec<Value<f64>
     Ok(sets)
 }
 
+/// Turns over the choices of the last of these ways that errors could turn over: where its `k`-th largest logit of a row and
+/// the next lie near each other, they trade places.
+fn turn(inputs: &mut [Vec<Value<f64>>], k: usize) -> Result<()> {
+    let Some((last, ways)) = inputs.split_last_mut() else { return Ok(()) };
+    let [exact, disturbed @ ..] = ways else { return Ok(()) };
+    let exact = exact[0].as_float()?;
+    let disturbed: Vec<&Array<f64>> = disturbed.iter().map(|way| way[0].as_float()).collect::<Result<_>>()?;
+    let logits = last[0].as_float()?;
+    let (width, mut turned) = (logits.row_len().max(1), logits.values().to_vec());
+    for (row, values) in turned.chunks_mut(width).enumerate().filter(|(_, values)| values.len() > k) {
+        let mut order: Vec<usize> = (0..values.len()).collect();
+        order.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
+        let (Some(&chosen), Some(&next)) = (k.checked_sub(1).and_then(|at| order.get(at)), order.get(k))
+        else {
+            continue;
+        };
+        let gap = |of: &Array<f64>| of.values()[row * width + chosen] - of.values()[row * width + next];
+        let moves = disturbed.iter().map(|way| (gap(way) - gap(exact)).abs()).fold(0.0, f64::max);
+        if values[chosen] - values[next] <= HEADROOM * moves {
+            values.swap(chosen, next);
+        }
+    }
+    last[0] = Value::float(logits.shape().to_vec(), turned)?;
+    Ok(())
+}
+
 struct Noisy<'a> {
     suite: &'a Suite,
     model: &'a Model,
@@ -191,7 +230,7 @@ type Results = HashMap<usize, Vec<Array<f64>>>;
 
 /// One way through the runs of a prompt: the exact one, or a disturbed one.
 struct Way {
-    /// Of the disturbances; 0 for none.
+    /// Of the disturbances; 0 and [`TURNED`] for none.
     seed: u64,
     /// Of the run under way.
     values: Vec<Option<Value<f64>>>,
@@ -212,7 +251,9 @@ impl Noisy<'_> {
             let (states, kept) = (empty_states::<f64>(graph)?, HashMap::new());
             Ok(Way { seed, values: Vec::new(), states, kept, results: HashMap::new() })
         };
-        let mut ways: Vec<Way> = (0..=RUNS).map(way).collect::<Result<_>>()?;
+        let chooses = graph.nodes().iter().any(|node| matches!(node.op, Op::Route(_)));
+        let last = if chooses { TURNED } else { RUNS };
+        let mut ways: Vec<Way> = (0..=last).map(way).collect::<Result<_>>()?;
         for (frame, run) in self.suite.frames().iter().enumerate().filter(|(_, f)| f.prompt == prompt) {
             ways.iter_mut().try_for_each(|way| self.begin(way, frame))?;
             for (i, node) in graph.nodes().iter().enumerate() {
@@ -221,7 +262,10 @@ impl Noisy<'_> {
                     continue;
                 }
                 let inputs = |way: &Way| node.inputs.iter().map(|&v| self.get(&way.values, v)).collect();
-                let inputs: Vec<Vec<Value<f64>>> = ways.iter().map(inputs).collect::<Result<_>>()?;
+                let mut inputs: Vec<Vec<Value<f64>>> = ways.iter().map(inputs).collect::<Result<_>>()?;
+                if let Op::Route(route) = &node.op {
+                    turn(&mut inputs, route.k as usize)?;
+                }
                 let outputs = self.each(node, &run.symbols, &inputs)?;
                 let put = |(way, outputs): (&mut Way, Vec<Value<f64>>)| self.put(way, case, outputs);
                 ways.par_iter_mut().zip(outputs).try_for_each(put)?;
@@ -267,7 +311,7 @@ impl Noisy<'_> {
             eval(&node.op, symbols, inputs).context(|| format!("node `{}`", node.name))
         };
         match stacked(&node.op, &self.model.graph().input_types(node), inputs, &weights) {
-            Some((rows, inputs)) => unstacked(eval(&inputs)?, rows),
+            Some((rows, all)) => unstacked(eval(&all)?, rows, inputs.len()),
             None => inputs.par_iter().map(eval).collect(),
         }
     }
@@ -276,7 +320,10 @@ impl Noisy<'_> {
     fn put(&self, way: &mut Way, case: Case, outputs: Vec<Value<f64>>) -> Result<()> {
         let node = self.model.graph().node(case.node);
         for (k, (&id, output)) in node.outputs.iter().zip(outputs).enumerate() {
-            let output = if way.seed == 0 { output } else { self.disturb(case, k, id, output, way.seed)? };
+            let output = match way.seed {
+                0 | TURNED => output,
+                seed => self.disturb(case, k, id, output, seed)?,
+            };
             way.values[id.0 as usize] = Some(output);
         }
         Ok(())
@@ -342,5 +389,28 @@ impl Noisy<'_> {
             moved.push(y + allowed.storage[i] * uniform() + computing * own);
         }
         Value::float(array.shape().to_vec(), moved)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn choices_within_reach_turn_over_and_no_others() {
+        let way = |values: [f64; 6]| vec![Value::float(vec![2, 3], values.to_vec()).unwrap()];
+        let exact = [1.0, 0.99, 0.0, 3.0, 2.0, 1.0];
+        // The first row's gap of 0.01 moves by 0.004, the second one's of 1 by 0.02.
+        let moved = [1.002, 0.988, 0.0, 3.01, 1.99, 1.0];
+        let mut ways = vec![way(exact), way(moved), way(exact)];
+        turn(&mut ways, 1).unwrap();
+        assert_eq!(ways[2][0].as_float().unwrap().values(), [0.99, 1.0, 0.0, 3.0, 2.0, 1.0]);
+        assert_eq!(ways[0][0].as_float().unwrap().values(), exact);
+        turn(&mut ways, 3).unwrap();
+        assert_eq!(
+            ways[2][0].as_float().unwrap().values(),
+            [0.99, 1.0, 0.0, 3.0, 2.0, 1.0],
+            "all are chosen"
+        );
     }
 }
