@@ -10,9 +10,9 @@
 //! `V` for each row: what all elements of a row have in common survives sums in which independent errors cancel.
 //!
 //! A router's choice that these errors can turn over may turn over in none of so few runs, and moves the logits by far more
-//! than they do. So where a graph chooses experts the model runs once more without errors, and takes the other expert
-//! wherever the last one that is chosen and the first one that is not lie nearer to each other than [`HEADROOM`] times what
-//! the disturbed runs show. What that moves is added to the limits.
+//! than they do. So where a graph chooses experts the model runs again without errors, once for each node that chooses, and
+//! takes the other expert there wherever the last one that is chosen and the first one that is not lie nearer to each other
+//! than [`HEADROOM`] times what the disturbed runs show. What these runs move is added to the limits.
 
 use crate::oracle::Oracles;
 use crate::suite::{Case, Suite};
@@ -33,8 +33,8 @@ pub const RUNS: u64 = 4;
 /// by chance: 4.5 are exceeded once in 150,000.
 pub const HEADROOM: f64 = 3.0;
 
-/// The run whose choices of experts turn over, behind the disturbed ones.
-const TURNED: u64 = RUNS + 1;
+/// Most runs in which choices of experts turn over, behind the disturbed ones. Nodes beyond these share them in turn.
+const TURNED: u64 = 8;
 
 /// What the kernel of a node declares at these symbols; `None` if it is not on the target.
 pub type Declared<'a> = dyn Fn(NodeId, &Symbols) -> Result<Option<Precision>> + Sync + 'a;
@@ -76,7 +76,8 @@ impl Limits {
         let mut turned = moved.clone();
         for runs in &found {
             for (seed, rows) in runs.iter().enumerate() {
-                let moved = if seed as u64 == TURNED { &mut turned } else { &mut moved };
+                let is_turned = seed as u64 > RUNS;
+                let moved = if is_turned { &mut turned } else { &mut moved };
                 for (&frame, found) in rows {
                     for (k, (exact, found)) in runs[0][&frame].iter().zip(found).enumerate() {
                         if seed == 0 {
@@ -87,7 +88,8 @@ impl Limits {
                         let distance = distances(exact, found.values());
                         let slot = &mut moved[frame][k];
                         slot.resize(distance.len(), 0.0);
-                        slot.iter_mut().zip(distance).for_each(|(old, new)| *old = old.max(new));
+                        let join = |old: f64, new| if is_turned { old + new } else { old.max(new) };
+                        slot.iter_mut().zip(distance).for_each(|(old, new)| *old = join(*old, new));
                     }
                 }
             }
@@ -188,16 +190,15 @@ fn unstacked(outputs: Vec<Value<f64>>, rows: usize, count: usize) -> Result<Vec<
     Ok(sets)
 }
 
-/// Turns over the choices of the last of these ways that errors could turn over: where its `k`-th largest logit of a row and
-/// the next lie near each other, they trade places.
-fn turn(inputs: &mut [Vec<Value<f64>>], k: usize) -> Result<()> {
-    let Some((last, ways)) = inputs.split_last_mut() else { return Ok(()) };
-    let [exact, disturbed @ ..] = ways else { return Ok(()) };
+/// Turns over the choices of a router that errors could turn over: where the `k`-th largest logit of a row and the next lie
+/// near each other, they trade places. `known` are the router's inputs exactly and in the disturbed runs.
+fn turn(known: &[Vec<Value<f64>>], turned: &mut Value<f64>, k: usize) -> Result<()> {
+    let [exact, disturbed @ ..] = known else { return Ok(()) };
     let exact = exact[0].as_float()?;
     let disturbed: Vec<&Array<f64>> = disturbed.iter().map(|way| way[0].as_float()).collect::<Result<_>>()?;
-    let logits = last[0].as_float()?;
-    let (width, mut turned) = (logits.row_len().max(1), logits.values().to_vec());
-    for (row, values) in turned.chunks_mut(width).enumerate().filter(|(_, values)| values.len() > k) {
+    let logits = turned.as_float()?;
+    let (width, mut other) = (logits.row_len().max(1), logits.values().to_vec());
+    for (row, values) in other.chunks_mut(width).enumerate().filter(|(_, values)| values.len() > k) {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
         let (Some(&chosen), Some(&next)) = (k.checked_sub(1).and_then(|at| order.get(at)), order.get(k))
@@ -210,7 +211,7 @@ fn turn(inputs: &mut [Vec<Value<f64>>], k: usize) -> Result<()> {
             values.swap(chosen, next);
         }
     }
-    last[0] = Value::float(logits.shape().to_vec(), turned)?;
+    *turned = Value::float(logits.shape().to_vec(), other)?;
     Ok(())
 }
 
@@ -230,7 +231,7 @@ type Results = HashMap<usize, Vec<Array<f64>>>;
 
 /// One way through the runs of a prompt: the exact one, or a disturbed one.
 struct Way {
-    /// Of the disturbances; 0 and [`TURNED`] for none.
+    /// Of the disturbances; 0 and those above [`RUNS`] for none.
     seed: u64,
     /// Of the run under way.
     values: Vec<Option<Value<f64>>>,
@@ -251,11 +252,11 @@ impl Noisy<'_> {
             let (states, kept) = (empty_states::<f64>(graph)?, HashMap::new());
             Ok(Way { seed, values: Vec::new(), states, kept, results: HashMap::new() })
         };
-        let chooses = graph.nodes().iter().any(|node| matches!(node.op, Op::Route(_)));
-        let last = if chooses { TURNED } else { RUNS };
-        let mut ways: Vec<Way> = (0..=last).map(way).collect::<Result<_>>()?;
+        let routers = graph.nodes().iter().filter(|node| matches!(node.op, Op::Route(_))).count() as u64;
+        let mut ways: Vec<Way> = (0..=RUNS + routers.min(TURNED)).map(way).collect::<Result<_>>()?;
         for (frame, run) in self.suite.frames().iter().enumerate().filter(|(_, f)| f.prompt == prompt) {
             ways.iter_mut().try_for_each(|way| self.begin(way, frame))?;
+            let mut router = 0;
             for (i, node) in graph.nodes().iter().enumerate() {
                 let case = Case { frame, node: NodeId(i as u32) };
                 if !self.suite.ran(case) {
@@ -264,7 +265,10 @@ impl Noisy<'_> {
                 let inputs = |way: &Way| node.inputs.iter().map(|&v| self.get(&way.values, v)).collect();
                 let mut inputs: Vec<Vec<Value<f64>>> = ways.iter().map(inputs).collect::<Result<_>>()?;
                 if let Op::Route(route) = &node.op {
-                    turn(&mut inputs, route.k as usize)?;
+                    let (known, turned) = inputs.split_at_mut(RUNS as usize + 1);
+                    let count = turned.len().max(1);
+                    turn(known, &mut turned[router % count][0], route.k as usize)?;
+                    router += 1;
                 }
                 let outputs = self.each(node, &run.symbols, &inputs)?;
                 let put = |(way, outputs): (&mut Way, Vec<Value<f64>>)| self.put(way, case, outputs);
@@ -321,8 +325,8 @@ impl Noisy<'_> {
         let node = self.model.graph().node(case.node);
         for (k, (&id, output)) in node.outputs.iter().zip(outputs).enumerate() {
             let output = match way.seed {
-                0 | TURNED => output,
-                seed => self.disturb(case, k, id, output, seed)?,
+                seed @ 1..=RUNS => self.disturb(case, k, id, output, seed)?,
+                _ => output,
             };
             way.values[id.0 as usize] = Some(output);
         }
