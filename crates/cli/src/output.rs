@@ -1,15 +1,17 @@
 //! What commands print: errors with advice, tables, and JSON to a file or to standard output.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use tapml::files;
 
 /// Where a report goes as JSON.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct JsonArg {
     /// Write the report as JSON to this file; `-` for standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = writable())]
     pub json: Option<PathBuf>,
 }
 
@@ -17,6 +19,11 @@ impl JsonArg {
     /// Whether JSON takes standard output, so that people's text must not.
     pub fn on_stdout(&self) -> bool {
         self.json.as_deref() == Some(Path::new("-"))
+    }
+
+    /// The file that the report goes to.
+    pub fn file(&self) -> Option<&Path> {
+        self.json.as_deref().filter(|path| *path != Path::new("-"))
     }
 
     /// Writes the report if it was asked for. A file is written beside its name first and then renamed.
@@ -28,7 +35,7 @@ impl JsonArg {
             std::io::stdout().write_all(text.as_bytes())?;
             return Ok(());
         }
-        write_file(path, text.as_bytes())
+        Ok(files::write(path, text.as_bytes())?)
     }
 
     /// Prints a person's text: to standard output, or to standard error when JSON goes to standard output.
@@ -42,26 +49,12 @@ impl JsonArg {
     }
 }
 
-/// Writes a file whole or not at all. What is no regular file, such as a pipe or a device, is written through.
-pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-        return std::fs::write(path, bytes).with_context(|| format!("could not write {}", path.display()));
-    }
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".tmp");
-    let temporary = path.with_file_name(name);
-    std::fs::write(&temporary, bytes).with_context(|| format!("could not write {}", temporary.display()))?;
-    std::fs::rename(&temporary, path).with_context(|| format!("could not write {}", path.display()))
-}
-
-/// Fails early if a file that is written after long work could not be written.
-pub fn expect_writable(path: Option<&Path>) -> Result<()> {
-    let Some(path) = path.filter(|p| *p != Path::new("-") && !p.exists()) else { return Ok(()) };
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".tmp");
-    let probe = path.with_file_name(name);
-    std::fs::write(&probe, []).with_context(|| format!("could not write {}", path.display()))?;
-    std::fs::remove_file(&probe).with_context(|| format!("could not remove {}", probe.display()))
+/// Reads the name of a file to write, and fails if it could not be written: better now than after long work.
+pub fn writable() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
+        true => Ok(path),
+        false => files::expect_writable(&path).map(|()| path),
+    })
 }
 
 /// Prints an error, its technical details and what to do about it.

@@ -1,9 +1,9 @@
 //! Compiled kernels on disk, so that a text is compiled once on a machine: files named by the hash of everything that went
 //! in. What is torn or foreign is compiled again.
 
-use std::io::Write;
 use std::path::PathBuf;
 use tapml_device::user_cache;
+use tapml_graph::Error;
 
 /// A folder of compiled kernels; none if there is no place for it.
 pub(crate) struct Cache {
@@ -41,13 +41,10 @@ impl Cache {
     /// Keeps something under a name. A folder that cannot be written is no failure: it is only slower.
     pub(crate) fn put(&self, key: &str, content: &[u8]) {
         let Some(folder) = &self.folder else { return };
-        let write = || -> std::io::Result<()> {
-            std::fs::create_dir_all(folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(blake3::hash(content).as_bytes())?;
-            file.write_all(content)?;
-            file.persist(folder.join(key)).map_err(|e| e.error)?;
-            Ok(())
+        let write = || {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
+            let bytes = [blake3::hash(content).as_bytes().as_slice(), content].concat();
+            tapml_files::write(&folder.join(key), &bytes)
         };
         if let Err(error) = write() {
             log::warn!("{}: compiled kernels are not kept: {error}", folder.display());

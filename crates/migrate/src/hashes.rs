@@ -2,7 +2,6 @@
 //! place in it.
 
 use crate::identity::Hash;
-use crate::ledger::write_atomic;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -74,7 +73,7 @@ impl KeptHashes {
             hashes.retain(|key, _| states.get(&name(key)).is_none_or(|new| *new == state(key)));
             hashes.extend(folder.new);
             if let Ok(text) = serde_json::to_vec_pretty(&Kept { schema: SCHEMA, hashes }) {
-                drop(write_atomic(&path.join(NAME), &text));
+                drop(tapml_files::write(&path.join(NAME), &text));
             }
         }
     }

@@ -14,7 +14,7 @@ use tapml::graph::Model;
 use tapml::kernels::Overrides;
 use tapml::migrate::report::{CheckReport, Failure, OpCheck, RegimeCount, Unreached, is_defect};
 use tapml::migrate::suite::Suite;
-use tapml::migrate::{CheckOptions, Oracles, Stop, check, junit, ratio_text};
+use tapml::migrate::{CheckOptions, Checked, Oracles, Stop, check, junit, ratio_text};
 use tapml::model::suite_model;
 use tapml::platform::{self, Platform, PlatformSpec};
 
@@ -38,7 +38,7 @@ pub struct CheckCommand {
     #[arg(long)]
     model: Option<PathBuf>,
     /// Write JUnit XML for a CI system
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     junit: Option<PathBuf>,
     /// Stay, and check again whenever a --kernel file is saved
     #[arg(long, requires = "kernel")]
@@ -54,8 +54,6 @@ const ORACLE_BYTES: usize = 1 << 30;
 
 impl CheckCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
-        output::expect_writable(self.junit.as_deref())?;
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
         let oracles = Oracles::new(ORACLE_BYTES);
@@ -81,6 +79,9 @@ impl CheckCommand {
                 .and_then(|()| self.both(suite, model, &mut platform, oracles, stop, start));
             if let Err(error) = checked {
                 output::print_error(&error);
+                // Reports of the kernel before say nothing of this one.
+                let files = [self.json.file(), self.junit.as_deref()].into_iter().flatten();
+                files.filter(|file| file.is_file()).for_each(|file| drop(std::fs::remove_file(file)));
             }
             output::note("watching", &format!("checked in {} ms; Ctrl-C ends", start.elapsed().as_millis()));
             watcher.wait(stop);
@@ -107,8 +108,7 @@ impl CheckCommand {
             let text = format!("the first prompt {verdict} after {} ms", start.elapsed().as_millis());
             output::note("watching", &text);
             if !quick.report.passed() {
-                self.json.say(&render(&quick.report))?;
-                self.json.write(&quick.report)?;
+                self.tell(&quick, suite)?;
                 return Ok(Outcome::Fails);
             }
         }
@@ -127,16 +127,21 @@ impl CheckCommand {
         let options = CheckOptions { ops: self.op.clone(), cases: self.case.clone() };
         let checked = check(suite, model, platform, oracles, &options, &bar, stop)?;
         bar.finish();
-        self.json.say(&render(&checked.report))?;
+        self.tell(&checked, suite)?;
         let used = checked.report.ops.iter().map(|op| op.kernel.as_str());
         // Whoever names operators or cases may leave a kernel out.
         let all = self.op.is_empty() && self.case.is_empty();
         let unused = common::note_unused(&self.target.kernel, used) && all;
-        if let Some(path) = &self.junit {
-            output::write_file(path, junit(&checked, suite)?.as_bytes())?;
-        }
-        self.json.write(&checked.report)?;
         Ok(if checked.report.passed() && !unused { Outcome::Holds } else { Outcome::Fails })
+    }
+
+    /// Shows what was found, and writes the reports.
+    fn tell(&self, checked: &Checked, suite: &Suite) -> Result<()> {
+        self.json.say(&render(&checked.report))?;
+        if let Some(path) = &self.junit {
+            tapml::files::write(path, junit(checked, suite)?.as_bytes())?;
+        }
+        self.json.write(&checked.report)
     }
 }
 

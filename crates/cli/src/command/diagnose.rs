@@ -44,7 +44,7 @@ pub struct DiagnoseCommand {
     #[arg(long)]
     operators: bool,
     /// Where the HTML report goes; into .tapml/MODEL-TARGET if not given
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     html: Option<PathBuf>,
     #[command(flatten)]
     graph: GraphArgs,
@@ -54,8 +54,6 @@ pub struct DiagnoseCommand {
 
 impl DiagnoseCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
-        output::expect_writable(self.html.as_deref())?;
         let job = DiagnoseJob {
             model: self.model.clone(),
             target: self.target.target.clone(),
@@ -73,7 +71,7 @@ impl DiagnoseCommand {
         bar.finish();
         let (found, folder) = (found?, job.folder());
         let page = self.page(&folder)?;
-        output::write_file(&page, html(&found)?.as_bytes())?;
+        tapml::files::write(&page, html(&found)?.as_bytes())?;
         self.json.say(&render(&found))?;
         self.json.say(&format!("\nreport: {}", page.display()))?;
         self.json.write(&found)?;

@@ -54,7 +54,6 @@ pub struct ReduceCommand {
 
 impl ReduceCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
         let stop = common::stop_on_signal()?;

@@ -7,7 +7,7 @@ use super::table;
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -82,7 +82,7 @@ pub struct BugsCommand {
     #[arg(long, value_name = "ID")]
     show: Option<String>,
     /// Write the tables as Markdown
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     markdown: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
@@ -104,8 +104,6 @@ const SAVE_EVERY: Duration = Duration::from_secs(15);
 
 impl BugsCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
-        output::expect_writable(self.markdown.as_deref())?;
         let spec = device_spec(&self.target)?;
         let info = platform::open_device(&spec)?.info().clone();
         let models = self.open_models()?;
@@ -172,7 +170,7 @@ impl BugsCommand {
     ) -> Result<Outcome> {
         let start = Instant::now();
         let stop = common::stop_on_signal()?;
-        let folder = tempfile::tempdir().context("could not create a folder for recorded calls")?;
+        let folder = tapml::files::Temporary::new("tapml-calls-")?;
         let workers = self.workers.unwrap_or_else(workers).max(1);
         let guard = Guard::new(spec, info, workers, self.deadline)?;
         let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
@@ -195,7 +193,9 @@ impl BugsCommand {
                 format!(" {activation:?} fused {}{packed}", !no_fuse).to_lowercase()
             }
         };
-        let settings = format!("{} seed {}{each}{graph}", names.join(","), self.seed);
+        let of = models.iter().map(BenchModel::hash).collect::<tapml::Result<Vec<String>>>()?.join(",");
+        let version = env!("CARGO_PKG_VERSION");
+        let settings = format!("{} ({of}) seed {}{each}{graph}, tapml {version}", names.join(","), self.seed);
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
         let kept = Kept::open(self, target, settings, start)?;
         kept.lock().0.rows = rows;
@@ -317,7 +317,7 @@ impl BugsCommand {
         let report = kept.into_report()?;
         self.json.say(&table::text(&report))?;
         if let Some(path) = &self.markdown {
-            output::write_file(path, table::markdown(&report).as_bytes())?;
+            tapml::files::write(path, table::markdown(&report).as_bytes())?;
         }
         self.json.write(&report)?;
         Ok(if report.holds() { Outcome::Holds } else { Outcome::Fails })
