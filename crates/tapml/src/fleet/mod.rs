@@ -1,11 +1,13 @@
 //! A fleet: the cases of a suite spread over many devices, with a matrix of what is right where. Devices may come, vanish
 //! and come back; every case has its result once per lane, from a device that stayed until the result was there.
 
+mod identity;
 mod queue;
 mod report;
 mod shared;
 mod worker;
 
+pub use identity::Identity;
 pub use queue::{Item, Memory, Task, Work};
 pub use report::{Cell, Column, FleetReport, Member, Record, SCHEMA, State, encode};
 pub use shared::Shared;
@@ -96,6 +98,7 @@ impl Fleet<'_> {
             return Err(Error::new(ErrorKind::Unavailable, text)
                 .with_hint("`tapml device list hub` shows those that there are"));
         }
+        identity::expect_same(work.records()?.values(), &members)?;
         let wanted = self.wanted()?;
         let lanes: BTreeSet<String> = members.iter().map(|m| self.spread.lane(m)).collect();
         self.progress.stage("check", (wanted.len() * lanes.len()) as u64);

@@ -7,7 +7,7 @@ use crate::progress::Bar;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::time::Duration;
-use tapml::fleet::{Cell, Fleet, FleetReport, Memory, Shared, Spread, Work};
+use tapml::fleet::{Cell, Fleet, FleetReport, Identity, Memory, Shared, Spread, Work};
 use tapml::graph::Model;
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{Oracles, Stop};
@@ -38,16 +38,17 @@ pub struct FleetArgs {
     /// work, and the same command once more goes on where a killed one was
     #[arg(long, value_name = "URL", requires = "fleet", requires = "run")]
     broker: Option<String>,
-    /// The name of the run at the broker: letters, digits, `-` and `_`
+    /// The name of the run at the broker: letters, digits, `-` and `_`. It stands for one check: another suite, selection,
+    /// kernel, option, driver or version needs another name
     #[arg(long, value_name = "NAME", requires = "broker")]
     run: Option<String>,
 }
 
 impl FleetArgs {
     /// Where the work is kept: at a broker, or in this process.
-    fn work(&self) -> Result<Box<dyn Work>> {
+    fn work(&self, identity: &Identity) -> Result<Box<dyn Work>> {
         Ok(match (&self.broker, &self.run) {
-            (Some(broker), Some(run)) => Box::new(Shared::connect(broker, run)?),
+            (Some(broker), Some(run)) => Box::new(Shared::connect(broker, run, identity)?),
             _ => Box::new(Memory::default()),
         })
     }
@@ -80,7 +81,8 @@ impl CheckCommand {
             stop,
         };
         let targets: Vec<String> = self.target.target.split(',').map(str::to_string).collect();
-        let report = fleet.run(&targets, self.fleet.work()?.as_ref())?;
+        let identity = Identity::new(&fleet, &targets)?;
+        let report = fleet.run(&targets, self.fleet.work(&identity)?.as_ref())?;
         bar.finish();
         self.json.say(&render(&report))?;
         self.json.write(&report)?;
