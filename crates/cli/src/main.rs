@@ -3,6 +3,7 @@
 mod command;
 mod output;
 mod progress;
+mod stopping;
 
 use clap::Parser;
 use std::process::ExitCode;

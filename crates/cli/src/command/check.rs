@@ -6,15 +6,17 @@ use super::common::{self, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tapml::graph::Model;
 use tapml::kernels::Overrides;
 use tapml::migrate::report::{CheckReport, Failure, OpCheck, RegimeCount, Unreached, is_defect};
 use tapml::migrate::suite::Suite;
-use tapml::migrate::{CheckOptions, Checked, Oracles, Stop, check, junit, ratio_text};
+use tapml::migrate::{CheckOptions, Checked, Oracles, SoFar, Stop, check, junit, ratio_text};
 use tapml::model::suite_model;
 use tapml::platform::{self, Platform, PlatformSpec};
 
@@ -37,14 +39,21 @@ pub struct CheckCommand {
     /// The checkpoint, if it is no longer where it was carved from
     #[arg(long)]
     model: Option<PathBuf>,
-    /// Write JUnit XML for a CI system
-    #[arg(long, value_name = "FILE", value_parser = output::writable())]
-    junit: Option<PathBuf>,
     /// Stay, and check again whenever a --kernel file is saved
     #[arg(long, requires = "kernel")]
     watch: bool,
     #[command(flatten)]
     fleet: fleet::FleetArgs,
+    #[command(flatten)]
+    reports: Reports,
+}
+
+/// What is written of a check besides what is shown.
+#[derive(Args, Clone)]
+struct Reports {
+    /// Write JUnit XML for a CI system
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
+    junit: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
 }
@@ -54,10 +63,10 @@ const ORACLE_BYTES: usize = 1 << 30;
 
 impl CheckCommand {
     pub fn run(self) -> Result<Outcome> {
-        let suite = Suite::open(&self.suite)?;
+        let suite = Arc::new(Suite::open(&self.suite)?);
         let model = suite_model(&suite, self.model.as_deref())?;
         let oracles = Oracles::new(ORACLE_BYTES);
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         if self.fleet.fleet.is_some() {
             return self.spread(&suite, &model, &oracles, &stop);
         }
@@ -68,7 +77,7 @@ impl CheckCommand {
     }
 
     /// Checks now and whenever a kernel file is saved, until the user stops it. The device stays open.
-    fn watch(&self, suite: &Suite, model: &Model, oracles: &Oracles, stop: &Stop) -> Result<Outcome> {
+    fn watch(&self, suite: &Arc<Suite>, model: &Model, oracles: &Oracles, stop: &Stop) -> Result<Outcome> {
         let spec = PlatformSpec::parse(&self.target.target)?;
         let mut platform = platform::open_with_kernels(&spec, Overrides::default())?;
         let mut watcher = Watcher::new(&self.target.kernel);
@@ -77,10 +86,13 @@ impl CheckCommand {
             let checked = common::overrides(&self.target.kernel)
                 .and_then(|overrides| Ok(platform.set_overrides(overrides)?))
                 .and_then(|()| self.both(suite, model, &mut platform, oracles, stop, start));
+            if stop.check().is_err() {
+                break;
+            }
             if let Err(error) = checked {
                 output::print_error(&error);
                 // Reports of the kernel before say nothing of this one.
-                let files = [self.json.file(), self.junit.as_deref()].into_iter().flatten();
+                let files = [self.reports.json.file(), self.reports.junit.as_deref()].into_iter().flatten();
                 files.filter(|file| file.is_file()).for_each(|file| drop(std::fs::remove_file(file)));
             }
             output::note("watching", &format!("checked in {} ms; Ctrl-C ends", start.elapsed().as_millis()));
@@ -92,7 +104,7 @@ impl CheckCommand {
     /// The first prompt's calls for a quick answer, then all, unless the quick answer is no.
     fn both(
         &self,
-        suite: &Suite,
+        suite: &Arc<Suite>,
         model: &Model,
         platform: &mut dyn Platform,
         oracles: &Oracles,
@@ -108,7 +120,7 @@ impl CheckCommand {
             let text = format!("the first prompt {verdict} after {} ms", start.elapsed().as_millis());
             output::note("watching", &text);
             if !quick.report.passed() {
-                self.tell(&quick, suite)?;
+                self.reports.tell(&quick, suite)?;
                 return Ok(Outcome::Fails);
             }
         }
@@ -117,24 +129,35 @@ impl CheckCommand {
 
     fn once(
         &self,
-        suite: &Suite,
+        suite: &Arc<Suite>,
         model: &Model,
         platform: &mut dyn Platform,
         oracles: &Oracles,
         stop: &Stop,
     ) -> Result<Outcome> {
-        let bar = Bar::new();
+        let so_far = Arc::new(SoFar::new(Bar::new(), platform.describe()));
+        let (last, reports, of) = (so_far.clone(), self.reports.clone(), suite.clone());
+        stopping::set_last_words(move || {
+            last.inner().finish();
+            if let Err(error) = reports.tell(&last.stopped(&of), &of) {
+                output::print_error(&error);
+            }
+        });
         let options = CheckOptions { ops: self.op.clone(), cases: self.case.clone() };
-        let checked = check(suite, model, platform, oracles, &options, &bar, stop)?;
-        bar.finish();
-        self.tell(&checked, suite)?;
+        let checked = check(suite, model, platform, oracles, &options, so_far.as_ref(), stop);
+        let checked = stopping::or_last_words(checked);
+        so_far.inner().finish();
+        let checked = checked?;
+        self.reports.tell(&checked, suite)?;
         let used = checked.report.ops.iter().map(|op| op.kernel.as_str());
         // Whoever names operators or cases may leave a kernel out.
         let all = self.op.is_empty() && self.case.is_empty();
         let unused = common::note_unused(&self.target.kernel, used) && all;
         Ok(if checked.report.passed() && !unused { Outcome::Holds } else { Outcome::Fails })
     }
+}
 
+impl Reports {
     /// Shows what was found, and writes the reports.
     fn tell(&self, checked: &Checked, suite: &Suite) -> Result<()> {
         self.json.say(&render(&checked.report))?;
@@ -182,6 +205,9 @@ fn render(report: &CheckReport) -> String {
         }
     };
     text += &regimes(&report.ops);
+    if report.stopped {
+        text += "\n\nstopped before all cases were run";
+    }
     text += &format!(
         "\n\n{} cases, {} failed,{probes} {defects} defects found in kernels, {skipped} not checked, {:.2} s (worst: observed error / allowed error)",
         report.cases, report.failed, report.seconds

@@ -1,9 +1,10 @@
 //! `tapml diagnose`: every faulty operator and every fault between operators of a model on a target, and why.
 
-use super::common::{self, GraphArgs, TargetArgs};
+use super::common::{GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -66,7 +67,7 @@ impl DiagnoseCommand {
             between: !self.operators,
             graph: self.graph.options(),
         };
-        let (bar, stop) = (Bar::new(), common::stop_promptly_on_signal()?);
+        let (bar, stop) = (Bar::new(), stopping::stop_on_signal()?);
         let found = job.run(&bar, &stop);
         bar.finish();
         let (found, folder) = (found?, job.folder());

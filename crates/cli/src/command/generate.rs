@@ -3,6 +3,7 @@
 use super::common::{self, GraphArgs};
 use crate::Outcome;
 use crate::output::JsonArg;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -154,7 +155,7 @@ impl GenerateCommand {
         prompt: &[u32],
         options: &GenerateOptions,
     ) -> Result<(String, Generation)> {
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let on_stdout = self.json.on_stdout();
         let print = |text: &str| match on_stdout {
             true => std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush()),

@@ -5,6 +5,7 @@ use super::common::{self, GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -59,7 +60,7 @@ impl MigrateCommand {
             graph: self.graph.options(),
         };
         let bar = Bar::new();
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let migrated = job.run(&bar, &stop);
         bar.finish();
         let ((report, model), ledger) = (migrated?, job.ledger());

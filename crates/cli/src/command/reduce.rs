@@ -1,8 +1,9 @@
 //! `tapml reduce`: shrink a failing node call to a standalone reproducer.
 
-use super::common::{self, TargetArgs};
+use super::common::TargetArgs;
 use crate::Outcome;
 use crate::output::{self, JsonArg};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -56,7 +57,7 @@ impl ReduceCommand {
     pub fn run(self) -> Result<Outcome> {
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let mut platform = self.target.open()?;
         let platform = platform.as_mut();
         let composed = composed_suites(&suite, &*platform)?;

@@ -1,10 +1,10 @@
 //! `tapml suite`: what can be said of a suite itself.
 
-use super::common;
 use super::guard::Guard;
 use crate::Outcome;
 use crate::output::{JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ impl ScoreCommand {
     pub fn run(self) -> Result<Outcome> {
         let spec = PlatformSpec::parse(&self.target)?;
         let bed = self.bed()?;
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         let guard = Guard::new(&spec, platform::open_device(&spec)?.info(), workers, self.deadline)?;
         let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };

@@ -1,9 +1,10 @@
 //! `tapml tune`: the fastest built-in kernels for a model on a device.
 
-use super::common::{self, GraphArgs};
+use super::common::GraphArgs;
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -70,7 +71,7 @@ impl TuneCommand {
                 For::Prompt => Phase::Prompt,
             },
         };
-        let (bar, stop) = (Bar::new(), common::stop_on_signal()?);
+        let (bar, stop) = (Bar::new(), stopping::stop_on_signal()?);
         let tuned = job.run(&bar, &stop);
         bar.finish();
         let (choices, ops) = tuned?;

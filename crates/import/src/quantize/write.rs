@@ -33,7 +33,8 @@ pub struct Written {
 
 /// Writes the checkpoint in `from` with its weights quantised to the folder `out`, which must not hold anything yet.
 /// Weights are made and written one after another. The folder appears under its name when it is complete.
-pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
+/// Asks `go_on` before each of them, and ends with its error.
+pub fn write(from: &Path, scheme: &Scheme, out: &Path, go_on: &dyn Fn() -> Result<()>) -> Result<Written> {
     if !from.is_dir() {
         return Err(Error::unsupported(format!("{}: expected a model folder", from.display()))
             .with_hint("a GGUF file is quantised as it is; name the folder of the model it was made from"));
@@ -67,6 +68,7 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
     }
     // Files know no packed dtypes: their bytes are stored as they lie, and `config.json` says what they are.
     let get = |(name, made): &(String, bool)| -> Result<Tensor> {
+        go_on()?;
         if !made {
             return weights.any(name);
         }

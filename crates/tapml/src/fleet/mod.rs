@@ -105,16 +105,9 @@ impl Fleet<'_> {
         let board = Board { wanted: &wanted, lanes: &lanes, work, told: AtomicUsize::new(0) };
         board.put(self)?;
         let columns = self.all(targets, members, &board)?;
-        let mut report = FleetReport {
-            schema: SCHEMA,
-            suite: self.suite.path().display().to_string(),
-            spread: self.spread.name().into(),
-            devices: columns,
-            ..FleetReport::default()
-        };
+        let mut report = FleetReport { devices: columns, ..FleetReport::new(self.suite, self.spread) };
         report.missing = board.missing()?.into_iter().map(|(_, case)| case).collect();
-        let kinds: Vec<&str> = self.suite.graph().op_kinds().into_iter().map(|(name, _)| name).collect();
-        report.add(&work.records()?, &kinds);
+        report.add(&work.records()?, self.suite);
         report.seconds = start.elapsed().as_secs_f64();
         Ok(report)
     }

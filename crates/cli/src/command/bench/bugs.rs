@@ -1,12 +1,13 @@
 //! `tapml bench bugs`: put faults into kernels and between them, and count what is found.
 
-use super::super::common::{self, Activation, GraphArgs};
+use super::super::common::{Activation, GraphArgs};
 use super::super::guard::Guard;
 use super::models::{self, BenchModel};
 use super::table;
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -169,7 +170,7 @@ impl BugsCommand {
         (spec, info): (&PlatformSpec, &DeviceInfo),
     ) -> Result<Outcome> {
         let start = Instant::now();
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let folder = tapml::files::Temporary::new("tapml-calls-")?;
         let workers = self.workers.unwrap_or_else(workers).max(1);
         let guard = Guard::new(spec, info, workers, self.deadline)?;
