@@ -1,5 +1,6 @@
 //! What commands print: errors with advice, tables, and JSON to a file or to standard output.
 
+use crate::shown;
 use anyhow::Result;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
@@ -40,6 +41,16 @@ impl JsonArg {
 
     /// Prints a person's text: to standard output, or to standard error when JSON goes to standard output.
     pub fn say(&self, text: &str) -> Result<()> {
+        let text = shown::report(text, shown::is_styled(self.on_stdout()));
+        self.print(&text)
+    }
+
+    /// As [`JsonArg::say`] for a text that is asked for as it is, however long its lines are.
+    pub fn say_whole(&self, text: &str) -> Result<()> {
+        self.print(&shown::whole(text))
+    }
+
+    fn print(&self, text: &str) -> Result<()> {
         if self.on_stdout() {
             writeln!(std::io::stderr(), "{text}")?;
         } else {
@@ -60,9 +71,12 @@ pub fn writable() -> impl TypedValueParser<Value = PathBuf> {
 /// Prints an error, its technical details and what to do about it.
 pub fn print_error(error: &anyhow::Error) {
     let mut err = std::io::stderr().lock();
-    let _ = writeln!(err, "{}: {error:#}", console::style("error").red().bold().for_stderr());
+    let clipped = |text: &str| shown::report(&shown::beginning(text), false);
+    let label = console::style("error").red().bold().for_stderr();
+    let _ = writeln!(err, "{label}: {}", clipped(&format!("{error:#}")));
     let Some(inner) = error.downcast_ref::<tapml::Error>() else { return };
     for (name, value) in inner.details() {
+        let (name, value) = (clipped(name), clipped(value));
         match value.contains('\n') {
             true => {
                 let _ = writeln!(err, "  {name}:");
@@ -72,7 +86,7 @@ pub fn print_error(error: &anyhow::Error) {
         }
     }
     if let Some(hint) = inner.hint() {
-        let _ = writeln!(err, "{}: {hint}", console::style("hint").cyan().bold().for_stderr());
+        let _ = writeln!(err, "{}: {}", console::style("hint").cyan().bold().for_stderr(), clipped(hint));
     }
 }
 
@@ -87,8 +101,7 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 pub fn table(header: &[&str]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
-    let bold = |h: &&str| comfy_table::Cell::new(h).add_attribute(comfy_table::Attribute::Bold);
-    table.set_header(header.iter().map(bold));
+    table.set_header(header);
     table
 }
 
@@ -99,5 +112,6 @@ pub fn bytes(count: u64) -> String {
 
 /// A labelled line on standard error.
 pub fn note(label: &str, text: &str) {
-    let _ = writeln!(std::io::stderr(), "{}: {text}", console::style(label).yellow().bold().for_stderr());
+    let label = console::style(shown::report(label, false)).yellow().bold().for_stderr();
+    let _ = writeln!(std::io::stderr(), "{label}: {}", shown::report(&shown::beginning(text), false));
 }

@@ -1,5 +1,6 @@
 //! Progress of long work on standard error: a bar on a terminal, one line per stage elsewhere.
 
+use crate::shown;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
@@ -26,7 +27,7 @@ impl Bar {
     pub fn stage(&self, name: &str, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(0);
-        self.bar.set_message(name.to_string());
+        self.bar.set_message(shown::report(name, false));
     }
 
     /// Some units are done.
@@ -36,6 +37,7 @@ impl Bar {
 
     /// Prints a line above the bar.
     pub fn line(&self, text: &str) {
+        let text = &shown::report(&shown::beginning(text), false);
         match self.bar.is_hidden() {
             true => eprintln!("{text}"),
             false => self.bar.println(text),

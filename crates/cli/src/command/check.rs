@@ -6,7 +6,7 @@ use super::common::{self, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
-use crate::stopping;
+use crate::{shown, stopping};
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -233,7 +233,7 @@ pub fn regimes<'a>(checks: impl IntoIterator<Item = &'a OpCheck> + Clone) -> Str
 pub fn details(op: &OpCheck) -> String {
     let mut text = String::new();
     if let Some(reason) = &op.unsupported {
-        text += &format!("\n\n{}: not supported: {reason}", op.op);
+        text += &format!("\n\n{}: not supported: {}", op.op, shown::beginning(reason));
     }
     for failure in op.failures.iter().take(3) {
         text += &format!("\n\n{}{}", op.op, failed(failure));
@@ -245,7 +245,7 @@ pub fn details(op: &OpCheck) -> String {
         text += &format!("\n\n{} probe, beyond what is recorded: {}", op.op, beyond.text());
     }
     for finding in op.findings.iter().take(5) {
-        text += &format!("\n\n{finding}\n    {}", finding.source);
+        text += &shown::beginning(&format!("\n\n{finding}\n    {}", finding.source));
     }
     text
 }
@@ -266,7 +266,7 @@ fn failed(failure: &Failure) -> String {
         text += &format!("\n  {chain}");
     }
     if let Some(error) = &failure.error {
-        text += &format!("\n  {}", error.replace('\n', "\n  "));
+        text += &format!("\n  {}", shown::beginning(error).replace('\n', "\n  "));
     }
     text
 }

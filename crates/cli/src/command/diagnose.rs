@@ -4,7 +4,7 @@ use super::common::{GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
-use crate::stopping;
+use crate::{shown, stopping};
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -161,7 +161,7 @@ fn block(number: usize, fault: &Fault) -> String {
         Some(inner) => format!("{what}: {inner} within it"),
         None => what,
     };
-    let heading = console::style(format!("fault {number}: {what}")).red().bold().to_string();
+    let heading = shown::strong(&format!("fault {number}: {what}"));
     let mut lines = vec![("where", nodes(fault))];
     let sure = fault.sure();
     lines.push(("cause", format!("{}{}{sure}", fault.cause, if sure.is_empty() { "" } else { ", " })));

@@ -116,7 +116,7 @@ impl KernelCommand {
         let text = kernel.text()?;
         match &self.out {
             Some(path) => tapml::files::write(path, text.as_bytes())?,
-            None => self.json.say(text.trim_end())?,
+            None => self.json.say_whole(text.trim_end())?,
         }
         let desc = kernel.desc()?;
         let constant = |(name, value): &(String, f64)| ConstantReport { name: name.clone(), value: *value };

@@ -4,7 +4,7 @@ use super::{CheckCommand, common};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
-use crate::stopping;
+use crate::{shown, stopping};
 use anyhow::{Result, bail};
 use clap::Args;
 use std::sync::Arc;
@@ -154,7 +154,7 @@ fn render(report: &FleetReport) -> String {
             "\n\n{} {} on {target}: {} ({})",
             f.op,
             f.case,
-            f.reason.replace('\n', "\n  "),
+            shown::beginning(&f.reason).replace('\n', "\n  "),
             tapml::migrate::ratio_text(f.ratio)
         );
     }
