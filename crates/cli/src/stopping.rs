@@ -50,7 +50,7 @@ fn ending_with(code: i32) -> Result<Stop> {
     Ok(stop)
 }
 
-/// What to tell if the process is stopped in the middle of work, until [`or_last_words`].
+/// What to tell if the process is stopped in the middle of work, until [`or_last_words`] or [`forget_last_words`].
 pub fn set_last_words(words: impl FnOnce() + Send + 'static) {
     *lock() = Some(Box::new(words));
 }
@@ -59,9 +59,14 @@ pub fn set_last_words(words: impl FnOnce() + Send + 'static) {
 pub fn or_last_words<T>(work: tapml::Result<T>) -> tapml::Result<T> {
     match &work {
         Err(error) if error.kind() == ErrorKind::Interrupted => say_last_words(),
-        _ => *lock() = None,
+        _ => forget_last_words(),
     }
     work
+}
+
+/// There is nothing to tell any more.
+pub fn forget_last_words() {
+    *lock() = None;
 }
 
 fn say_last_words() {

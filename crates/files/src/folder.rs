@@ -31,10 +31,7 @@ impl NewFolder {
         let parent = parent(target);
         fs::create_dir_all(&parent).map_err(|e| Error::io("create", &parent, &e))?;
         let sibling = |ending: &str| parent.join(format!(".{name}.{ending}"));
-        let lock = Lock::take(&sibling("lock"))?.ok_or_else(|| {
-            Error::invalid(format!("another process is writing {}", target.display()))
-                .with_hint("wait for it, or choose another name")
-        })?;
+        let lock = Lock::writer(target)?;
         let (partial, old) = (sibling("partial"), sibling("old"));
         recover(target, &old, &partial)?;
         refuse_existing(target, marker, overwrite)?;

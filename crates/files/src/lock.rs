@@ -1,6 +1,7 @@
 //! A lock that shows whether its owner lives: the operating system releases it with the process.
 
 use crate::leftover::Leftover;
+use crate::parent;
 use std::fs::{File, TryLockError};
 use std::path::Path;
 use tapml_graph::{Error, Result};
@@ -14,6 +15,16 @@ pub struct Lock {
 }
 
 impl Lock {
+    /// Makes this process the only writer of the file or folder `target`, by a hidden file beside it. Fails if another process
+    /// is its writer.
+    pub fn writer(target: &Path) -> Result<Lock> {
+        let name = target.file_name().unwrap_or_default().to_string_lossy();
+        Lock::take(&parent(target).join(format!(".{name}.lock")))?.ok_or_else(|| {
+            Error::invalid(format!("another process is writing {}", target.display()))
+                .with_hint("wait for it, or choose another name")
+        })
+    }
+
     /// Takes the lock at `path`, made if there is none; `None` if somebody else holds it.
     pub fn take(path: &Path) -> Result<Option<Lock>> {
         loop {

@@ -34,7 +34,8 @@ impl NewFile {
             .file_name()
             .ok_or_else(|| Error::invalid(format!("{} is no name for a file", path.display())))?;
         let name = name.to_string_lossy();
-        let stem = format!(".{}.", &name[..name.floor_char_boundary(NAME_BYTES)]);
+        let end = (0..=NAME_BYTES.min(name.len())).rev().find(|&at| name.is_char_boundary(at));
+        let stem = format!(".{}.", &name[..end.unwrap_or(0)]);
         let folder = parent(path);
         sweep(&folder, &stem);
         static COUNT: AtomicU32 = AtomicU32::new(0);
