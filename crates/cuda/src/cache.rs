@@ -5,6 +5,9 @@ use std::path::PathBuf;
 use tapml_device::user_cache;
 use tapml_graph::Error;
 
+/// Larger files are no compiled kernels.
+const MAX_BYTES: u64 = 1 << 30;
+
 /// A folder of compiled kernels; none if there is no place for it.
 pub(crate) struct Cache {
     folder: Option<PathBuf>,
@@ -33,7 +36,8 @@ impl Cache {
 
     /// What was kept under a name: whole, or not at all.
     pub(crate) fn get(&self, key: &str) -> Option<Vec<u8>> {
-        let bytes = std::fs::read(self.folder.as_ref()?.join(key)).ok()?;
+        let file = self.folder.as_ref()?.join(key);
+        let bytes = tapml_files::read(&file, MAX_BYTES, "a compiled kernel").ok()?;
         let (sum, content) = bytes.split_at_checked(32)?;
         (blake3::hash(content).as_bytes() == sum).then(|| content.to_vec())
     }

@@ -18,11 +18,8 @@ impl AsRef<[u8]> for Map {
 #[allow(unsafe_code)]
 pub fn map(path: &Path) -> Result<Bytes> {
     let fail = |doing: &str, e: &std::io::Error| Error::io(doing, path, e);
-    let file = std::fs::File::open(path).map_err(|e| fail("open", &e))?;
+    let file = tapml_files::open(path)?;
     let metadata = file.metadata().map_err(|e| fail("read", &e))?;
-    if !metadata.is_file() {
-        return Err(Error::invalid(format!("{} is no regular file", path.display())));
-    }
     if metadata.len() == 0 {
         return Ok(Bytes::new(Vec::new()));
     }

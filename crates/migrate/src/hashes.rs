@@ -89,8 +89,7 @@ fn place(ty: &TensorType, tensor: &Tensor) -> Option<(PathBuf, String)> {
 }
 
 fn read(path: &Path) -> BTreeMap<String, Hash> {
-    let small = std::fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
-    let kept = small.then(|| std::fs::read(path).ok()).flatten();
+    let kept = tapml_files::read(path, MAX_BYTES, "hashes").ok();
     let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
     kept.filter(|kept| kept.schema == SCHEMA).map(|kept| kept.hashes).unwrap_or_default()
 }

@@ -19,6 +19,8 @@ pub const VERSION: u32 = 2;
 pub const LEDGER: &str = "ledger.json";
 /// Name of the suite's folder within the ledger's.
 pub const SUITE: &str = "suite";
+/// Larger files are no ledgers.
+const MAX_BYTES: u64 = 256 << 20;
 const LOCK: &str = "ledger.lock";
 
 /// Where an operator stands.
@@ -127,11 +129,10 @@ impl LedgerFolder {
         let again =
             |why: &str| progress.note(&format!("starting over: the ledger {} {why}", self.path.display()));
         let file = self.path.join(LEDGER);
-        let text = match fs::read(&file) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io("read", &file, &e)),
-        };
+        if fs::metadata(&file).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        let text = tapml_files::read(&file, MAX_BYTES, "a ledger")?;
         #[derive(Deserialize)]
         struct Version {
             version: u32,

@@ -11,6 +11,7 @@ mod token;
 mod worker;
 
 pub use dial::{Hub, default_name};
+pub(crate) use token::LONGEST as LONGEST_TOKEN;
 pub use token::token_file;
 pub use worker::Isolation;
 
