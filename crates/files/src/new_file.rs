@@ -107,9 +107,12 @@ fn sweep(folder: &Path, stem: &str) {
             continue;
         }
         let path = entry.path();
-        if File::open(&path).is_ok_and(|file| matches!(try_lock(&file, &path), Ok(Taken::Ours))) {
+        let Ok(file) = File::open(&path) else { continue };
+        if matches!(try_lock(&file, &path), Ok(Taken::Ours)) {
             remove(&path);
         }
+        // Held until here: a writer that has just made the file sees that it is not its own.
+        drop(file);
     }
 }
 
@@ -130,7 +133,7 @@ mod tests {
             for i in 0..4u8 {
                 let path = &path;
                 scope.spawn(move || {
-                    for _ in 0..20 {
+                    for _ in 0..200 {
                         let mut file = NewFile::create(path).unwrap();
                         (0..16).for_each(|_| file.write_all(&[i; 1 << 12]).unwrap());
                         file.finish().unwrap();
