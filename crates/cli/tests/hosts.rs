@@ -326,3 +326,32 @@ fn a_run_is_of_one_check() {
         net.json(1, folder, &format!("{own} --fleet --broker nats://10.77.0.1:4222 --run r2"));
     assert!(code == 1 && found["failed"].as_u64() > Some(0), "{found}");
 }
+
+#[test]
+fn a_device_with_other_kernels_is_told_of() {
+    use ::tapml::kernels::{Choice, Choices};
+    use ::tapml::migrate::suite::Suite;
+    let Some(net) = with_broker("kernels", 1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let _broker = broker(&net, 1, folder);
+    let suite = carved(folder);
+    let spec = ::tapml::platform::PlatformSpec::parse("emulator").unwrap();
+    let mut choices = Choices::new(::tapml::platform::open_device(&spec).unwrap().info());
+    let check = |choices: &Choices| {
+        std::fs::write(folder.join("chosen.json"), choices.text().unwrap()).unwrap();
+        let fleet = "--fleet --broker nats://10.77.0.1:4222 --run r1 --target emulator?tuning=chosen.json";
+        net.json(1, folder, &format!("check {} --op linear {fleet}", suite.display()))
+    };
+    let (code, first) = check(&choices);
+    assert_eq!((code, &first["failed"]), (0, &0.into()), "{first}");
+    assert_eq!(check(&choices).1["cases"], first["cases"]);
+    let graph = Suite::open(&suite).unwrap().graph().clone();
+    let linear = graph.nodes().iter().find(|node| node.op.name() == "linear").unwrap();
+    choices.add(Choice::new(&linear.op, &graph.input_types(linear), "linear/subgroup", Vec::new()));
+    let (code, said) = check(&choices);
+    assert!(
+        code == 2 && said.as_str().is_some_and(|s| s.contains("another kernel than it has now")),
+        "{said}"
+    );
+}

@@ -1,10 +1,14 @@
 //! What a run at a broker is a run of: a name is a label, and results count only for the check that they were made for.
 
-use super::{Fleet, Member, Record};
+use super::{Fleet, Member, Record, Records};
+use crate::graph::NodeId;
+use crate::kernels::Phase;
 use crate::migrate::Hash;
-use crate::platform::{PlatformSpec, deciding};
+use crate::migrate::suite::{Case, Suite};
+use crate::platform::{Platform, PlatformSpec, deciding};
 use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
+use std::collections::HashMap;
 
 /// All that decides what a run finds, besides the devices that its targets name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -75,17 +79,54 @@ impl Identity {
     }
 }
 
-/// Fails if a device that takes part was another one, or had another driver, when it gave a result of the run.
-pub(super) fn expect_same<'a>(records: impl Iterator<Item = &'a Record>, members: &[Member]) -> Result<()> {
-    for record in records {
-        let then = &record.member;
-        if let Some(now) = members.iter().find(|now| now.target == then.target && now.class() != then.class())
-        {
-            let (target, then, now) = (&now.target, then.class(), now.class());
+/// Fails if a device that takes part was another one, or had another driver or kernel, when it gave a result of the run.
+pub(super) fn expect_same(fleet: &Fleet<'_>, records: &Records, members: &[Member]) -> Result<()> {
+    for now in members {
+        let own: Vec<&Record> = records.values().filter(|r| r.member.target == now.target).collect();
+        if let Some(record) = own.iter().find(|record| record.member.class() != now.class()) {
+            let (target, then, now) = (&now.target, record.member.class(), now.class());
             return Err(another(&format!("the run has results of {target} as {then}; it is {now} now")));
+        }
+        if own.is_empty() {
+            continue;
+        }
+        let device = match super::worker::open(fleet, now) {
+            // Others may go on without it.
+            Err(error) if super::worker::is_loss(&error) => continue,
+            device => device?,
+        };
+        let mut kernels = Kernels::new(fleet.suite);
+        for record in own {
+            let kernel = kernels.hash(device.as_ref(), fleet.suite.find_case(&record.case)?);
+            if kernel != record.kernel {
+                let (case, target) = (&record.case, &now.target);
+                return Err(another(&format!(
+                    "{target} ran {case} of the run with another kernel than it has now"
+                )));
+            }
         }
     }
     Ok(())
+}
+
+/// Which kernels a device has for the nodes of a suite, each looked up once.
+pub(super) struct Kernels<'a> {
+    suite: &'a Suite,
+    known: HashMap<(NodeId, Phase), String>,
+}
+
+impl<'a> Kernels<'a> {
+    pub fn new(suite: &'a Suite) -> Kernels<'a> {
+        Kernels { suite, known: HashMap::new() }
+    }
+
+    /// The hash of the kernel that runs a case; empty if there is none.
+    pub fn hash(&mut self, device: &dyn Platform, case: Case) -> String {
+        let (graph, phase) = (self.suite.graph(), self.suite.phase(case));
+        let node = graph.node(case.node);
+        let find = || device.kernel_for(&node.op, &graph.input_types(node), phase).map(|choice| choice.hash);
+        self.known.entry((case.node, phase)).or_insert_with(|| find().unwrap_or_default()).clone()
+    }
 }
 
 /// The name stands for another run.

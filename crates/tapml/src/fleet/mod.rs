@@ -24,6 +24,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tapml_graph::Model;
 
+/// Records by lane and case.
+pub type Records = BTreeMap<(String, String), Record>;
+
 /// Cases of an item: enough that opening a batch costs little, few enough that a lost device costs little.
 const ITEM: usize = 16;
 
@@ -98,7 +101,7 @@ impl Fleet<'_> {
             return Err(Error::new(ErrorKind::Unavailable, text)
                 .with_hint("`tapml device list hub` shows those that there are"));
         }
-        identity::expect_same(work.records()?.values(), &members)?;
+        identity::expect_same(self, &work.records()?, &members)?;
         let wanted = self.wanted()?;
         let lanes: BTreeSet<String> = members.iter().map(|m| self.spread.lane(m)).collect();
         self.progress.stage("check", (wanted.len() * lanes.len()) as u64);

@@ -1,10 +1,9 @@
 //! What a fleet run found: one record per case and lane, and the matrix of operators by devices.
 
-use super::{Spread, Work};
+use super::{Records, Spread, Work};
 use crate::Result;
 use crate::migrate::suite::Suite;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// Version of the report's fields.
@@ -63,6 +62,9 @@ pub struct Record {
     pub state: State,
     /// Observed error over allowed error; the largest number if it could not be run.
     pub ratio: f64,
+    /// Hash of the kernel that ran it, or version of the operator; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kernel: String,
     /// Why it failed or was skipped; empty if it passed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -148,7 +150,7 @@ impl FleetReport {
     }
 
     /// Adds the records up, by device and operator in graph order.
-    pub(super) fn add(&mut self, records: &BTreeMap<(String, String), Record>, suite: &Suite) {
+    pub(super) fn add(&mut self, records: &Records, suite: &Suite) {
         for record in records.values() {
             let at = self.devices.iter().position(|column| column.member == record.member);
             let at = at.unwrap_or_else(|| {

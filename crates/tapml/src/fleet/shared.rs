@@ -1,12 +1,12 @@
 //! The work of a fleet at a broker, shared by all processes that run the same fleet: whoever is killed, the others, or the
 //! same command once more, go on.
 
+use super::Records;
 use super::identity::{Identity, another};
 use super::queue::{Item, Task, Work};
 use super::report::{Record, encode};
 use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tapml_broker::{Bucket, Client, Queue, key};
@@ -113,7 +113,7 @@ impl Work for Shared {
         self.queue.finish(&task.token)
     }
 
-    fn records(&self) -> Result<BTreeMap<(String, String), Record>> {
+    fn records(&self) -> Result<Records> {
         let read = |bytes: &[u8]| serde_json::from_slice::<Record>(bytes).ok();
         let all =
             self.results.with(|rows| rows.values().filter_map(|row| read(&row.value)).collect::<Vec<_>>());
