@@ -30,7 +30,7 @@ impl JsonArg {
     /// Writes the report if it was asked for. A file is written beside its name first and then renamed.
     pub fn write(&self, report: &impl Serialize) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
-        let mut text = serde_json::to_string_pretty(report)?;
+        let mut text = shown::json(&serde_json::to_string_pretty(report)?);
         text.push('\n');
         if self.on_stdout() {
             std::io::stdout().write_all(text.as_bytes())?;

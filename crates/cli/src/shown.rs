@@ -47,6 +47,21 @@ pub fn whole(text: &str) -> String {
     out
 }
 
+/// JSON text with what [`report`] spells out as JSON spells it.
+pub fn json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if c != '\n' && (c.is_control() || hides(c)) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(out, "\\u{unit:04x}");
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    out
+}
+
 /// The beginning of a text that others made, as part of a report: at most 200 lines.
 pub fn beginning(text: &str) -> String {
     match text.match_indices('\n').nth(LINES - 1) {
@@ -108,6 +123,14 @@ mod tests {
         let text = format!("{} \u{2}x\ny\u{3}", strong("fault"));
         assert_eq!(report(&text, false), "fault x\ny");
         assert_eq!(report(&text, true), "\u{1b}[1;31mfault\u{1b}[0m \u{1b}[1;31mx\u{1b}[0m\ny\u{1b}[0m");
+    }
+
+    #[test]
+    fn json_says_the_same_in_plain_signs() {
+        let evil = "a\u{1b}[2J\u{9b}31m\u{7f}\u{202e}\u{e0041}ä\n";
+        let text = json(&serde_json::to_string_pretty(&[evil]).unwrap());
+        assert!(text.chars().all(|c| c == '\n' || c == 'ä' || (' '..='~').contains(&c)), "{text:?}");
+        assert_eq!(serde_json::from_str::<[String; 1]>(&text).unwrap()[0], evil);
     }
 
     #[test]

@@ -26,6 +26,10 @@ pub struct NewFile {
 impl NewFile {
     /// Begins the file `path`, whose folder must exist. A file of that name stays as it is until the new one is finished.
     pub fn create(path: &Path) -> Result<NewFile> {
+        // A link stays, and what it points to is replaced.
+        let linked = fs::symlink_metadata(path).is_ok_and(|data| data.is_symlink());
+        let real = if linked { fs::canonicalize(path).ok() } else { None };
+        let path = real.as_deref().unwrap_or(path);
         if fs::metadata(path).is_ok_and(|data| !data.is_file()) {
             let file = File::options().write(true).open(path).map_err(|e| Error::io("write", path, &e))?;
             return Ok(NewFile { path: path.to_path_buf(), file, partial: None });
@@ -172,6 +176,15 @@ mod tests {
         assert!(expect_writable(folder.path()).unwrap_err().to_string().contains("found a folder"));
         let error = expect_writable(&folder.path().join("a/b.json")).unwrap_err().to_string();
         assert!(error.contains("b.json: No such file"), "{error}");
+        #[cfg(unix)]
+        {
+            let (link, file) = (folder.path().join("link"), folder.path().join("file"));
+            write(&file, b"1").unwrap();
+            std::os::unix::fs::symlink("file", &link).unwrap();
+            write(&link, b"2").unwrap();
+            assert_eq!(fs::read(&file).unwrap(), b"2");
+            assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+        }
         let long = folder.path().join("ä".repeat(120));
         write(&long, b"1").unwrap();
         assert_eq!(fs::read(&long).unwrap(), b"1");

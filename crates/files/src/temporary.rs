@@ -59,6 +59,7 @@ impl Temporary {
 
 /// Makes a folder that nobody but its owner reads.
 fn private(path: &Path) -> std::io::Result<()> {
+    #[cfg_attr(not(unix), allow(unused_mut))]
     let mut builder = fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
