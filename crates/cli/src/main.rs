@@ -3,7 +3,6 @@
 mod command;
 mod output;
 mod progress;
-mod shown;
 mod stopping;
 
 use clap::Parser;
@@ -57,7 +56,7 @@ fn log_line(out: &mut env_logger::fmt::Formatter, record: &log::Record<'_>) -> s
     use std::io::Write;
     let (level, target) = (record.level(), record.target());
     let style = out.default_level_style(level);
-    let text = shown::report(&record.args().to_string(), false);
+    let text = tapml::shown::report(&record.args().to_string(), false);
     writeln!(out, "[{} {style}{level:<5}{style:#} {target}] {text}", out.timestamp())
 }
 

@@ -1,12 +1,11 @@
 //! What commands print: errors with advice, tables, and JSON to a file or to standard output.
 
-use crate::shown;
 use anyhow::Result;
 use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use tapml::files;
+use tapml::{files, shown};
 
 /// Where a report goes as JSON.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -41,7 +40,7 @@ impl JsonArg {
 
     /// Prints a person's text: to standard output, or to standard error when JSON goes to standard output.
     pub fn say(&self, text: &str) -> Result<()> {
-        let text = shown::report(text, shown::is_styled(self.on_stdout()));
+        let text = shown::report(text, is_styled(self.on_stdout()));
         self.print(&text)
     }
 
@@ -114,4 +113,14 @@ pub fn bytes(count: u64) -> String {
 pub fn note(label: &str, text: &str) {
     let label = console::style(shown::report(label, false)).yellow().bold().for_stderr();
     let _ = writeln!(std::io::stderr(), "{label}: {}", shown::report(&shown::beginning(text), false));
+}
+
+/// Whether standard output, or standard error, is a terminal.
+pub fn is_terminal(stderr: bool) -> bool {
+    if stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() }
+}
+
+/// Whether it is one that shows styles.
+pub fn is_styled(stderr: bool) -> bool {
+    is_terminal(stderr) && if stderr { console::colors_enabled_stderr() } else { console::colors_enabled() }
 }

@@ -1,9 +1,9 @@
 //! Progress of long work on standard error: a bar on a terminal, one line per stage elsewhere.
 
-use crate::shown;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
+use tapml::shown;
 
 /// A bar that shows the stage at hand. Nothing is drawn unless standard error is a terminal.
 pub struct Bar {

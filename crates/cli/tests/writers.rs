@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Agent, draft, prompts, tapml};
+use common::{Agent, draft, prompts, stops, tapml};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
@@ -81,13 +81,18 @@ fn what_killed_processes_left_is_cleared() {
     let (model, prompts) = (draft(), prompts(folder.path()));
     let prompts = prompts.display().to_string();
     let carve = ["carve", &model, "--prompts", &prompts, "--out", "a.suite"];
-    let more = [&carve[..], &["--steps", "200"]].concat();
-    let mut killed = start(folder.path(), &more);
     let partial = folder.path().join(".a.suite.partial");
-    while !partial.exists() {
-        assert_eq!(killed.try_wait().unwrap(), None, "it ended before it began to write");
-        std::thread::sleep(Duration::from_millis(2));
-    }
+    let writing = || {
+        let mut child = start(folder.path(), &[&carve[..], &["--steps", "200"]].concat());
+        while !partial.exists() {
+            assert_eq!(child.try_wait().unwrap(), None, "it ended before it began to write");
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        child
+    };
+    stops(writing(), Duration::from_millis(3500));
+    assert_eq!(names(folder.path()), ["prompts.txt"]);
+    let mut killed = writing();
     killed.kill().unwrap();
     killed.wait().unwrap();
     assert!(partial.exists());

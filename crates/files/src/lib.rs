@@ -28,6 +28,12 @@ pub fn parent(path: &Path) -> PathBuf {
     }
 }
 
+/// Whether this is what tells names of unfinished things apart: the number of a process and a count.
+fn is_unique(text: &str) -> bool {
+    let number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    text.split_once('-').is_some_and(|(process, count)| number(process) && number(count))
+}
+
 /// Makes renames and new names within the folder durable. Does nothing where folders cannot be opened as files.
 pub fn sync_folder(path: &Path) -> Result<()> {
     if !cfg!(unix) {

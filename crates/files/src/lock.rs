@@ -56,7 +56,9 @@ pub(crate) fn try_lock(file: &File, path: &Path) -> Result<Taken> {
         Ok(()) if is_named(file, path) => Ok(Taken::Ours),
         Ok(()) => Ok(Taken::Removed),
         Err(TryLockError::WouldBlock) => Ok(Taken::Held),
-        Err(TryLockError::Error(e)) => Err(Error::io("lock", path, &e)),
+        Err(TryLockError::Error(e)) => {
+            Err(Error::io("lock", path, &e).with_hint("choose a folder on a file system that has locks"))
+        }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use crate::leftover::{Leftover, remove};
 use crate::lock::{Taken, try_lock};
-use crate::{parent, sync_folder};
+use crate::{is_unique, parent, sync_folder};
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -51,8 +51,8 @@ impl NewFile {
                 file => file.map_err(|e| Error::io("write", path, &e))?,
             };
             let partial = Leftover::new(partial);
-            // Anything else: a sweep came between.
-            if let Taken::Ours = try_lock(&file, partial.path())? {
+            // A sweep may have come between. Where there are no locks there are no sweeps.
+            if matches!(try_lock(&file, partial.path()), Ok(Taken::Ours) | Err(_)) {
                 return Ok(NewFile { path: path.to_path_buf(), file, partial: Some(partial) });
             }
         }
@@ -106,8 +106,7 @@ fn sweep(folder: &Path, stem: &str) {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let unique = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(ENDING));
-        let ours = unique.is_some_and(|unique| unique.bytes().all(|b| b.is_ascii_digit() || b == b'-'));
-        if !ours || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
+        if !unique.is_some_and(is_unique) || !entry.file_type().is_ok_and(|kind| kind.is_file()) {
             continue;
         }
         let path = entry.path();

@@ -1,5 +1,6 @@
 //! A folder for the time of a process.
 
+use crate::is_unique;
 use crate::leftover::{Leftover, remove};
 use crate::lock::Lock;
 use std::fs;
@@ -69,7 +70,8 @@ fn private(path: &Path) -> std::io::Result<()> {
 /// Removes folders whose owners are gone. Those of other users cannot be locked.
 fn sweep(parent: &Path, prefix: &str) {
     for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
-        let ours = entry.file_name().to_string_lossy().starts_with(prefix);
+        let name = entry.file_name();
+        let ours = name.to_string_lossy().strip_prefix(prefix).is_some_and(is_unique);
         if !ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
@@ -92,11 +94,11 @@ mod tests {
         let dead = dir.path().join("blobs-1-7");
         fs::create_dir_all(dead.join(CONTENT)).unwrap();
         fs::write(dead.join(LOCK), "").unwrap();
-        let foreign = dir.path().join("other-1-7");
-        fs::create_dir(&foreign).unwrap();
+        let foreign = ["other-1-7", "blobs-mine"].map(|name| dir.path().join(name));
+        foreign.iter().for_each(|folder| fs::create_dir(folder).unwrap());
         let second = Temporary::within(dir.path(), "blobs-").unwrap();
-        assert!(!dead.exists() && foreign.exists() && live.path().join("a").exists());
+        assert!(!dead.exists() && foreign.iter().all(|f| f.exists()) && live.path().join("a").exists());
         drop((live, second));
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 2);
     }
 }

@@ -14,6 +14,7 @@ pub mod offer;
 pub mod platform;
 pub mod prompts;
 pub mod runtime;
+pub mod shown;
 pub mod speed;
 pub mod tune;
 

@@ -6,7 +6,7 @@ use super::common::{self, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
-use crate::{shown, stopping};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -19,6 +19,7 @@ use tapml::migrate::suite::Suite;
 use tapml::migrate::{CheckOptions, Checked, Oracles, SoFar, Stop, check, junit, ratio_text};
 use tapml::model::suite_model;
 use tapml::platform::{self, Platform, PlatformSpec};
+use tapml::shown;
 
 /// Replay a suite's calls on a target, each alone, and judge every output against the exact result.
 #[derive(Args)]

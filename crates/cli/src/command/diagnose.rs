@@ -4,7 +4,7 @@ use super::common::{GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
-use crate::{shown, stopping};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -12,6 +12,7 @@ use tapml::diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, NotR
 use tapml::jobs::DiagnoseJob;
 use tapml::migrate::ratio_text;
 use tapml::prompts::Prompts;
+use tapml::shown;
 
 /// Nodes of a fault that are listed by name.
 const LISTED: usize = 4;

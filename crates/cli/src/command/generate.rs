@@ -2,8 +2,8 @@
 
 use super::common::{self, GraphArgs};
 use crate::Outcome;
-use crate::output::JsonArg;
-use crate::{shown, stopping};
+use crate::output::{self, JsonArg};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -17,6 +17,7 @@ use tapml::exec::{Interface, Session};
 use tapml::import::{Checkpoint, Rows};
 use tapml::model::expect_context;
 use tapml::prompts::Given;
+use tapml::shown;
 
 /// Generate text from a prompt.
 #[derive(Args)]
@@ -158,7 +159,7 @@ impl GenerateCommand {
         let stop = stopping::stop_on_signal()?;
         let on_stdout = self.json.on_stdout();
         // A file or a pipe is given every character.
-        let safe = shown::is_terminal(on_stdout);
+        let safe = output::is_terminal(on_stdout);
         let print = |text: &str| print_to(on_stdout, &if safe { shown::whole(text) } else { text.into() });
         if let Some(prompt) =
             self.prompt.as_deref().filter(|_| self.raw || tokenizer.chat_template().is_none())

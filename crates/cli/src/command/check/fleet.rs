@@ -4,7 +4,7 @@ use super::{CheckCommand, common};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
-use crate::{shown, stopping};
+use crate::stopping;
 use anyhow::{Result, bail};
 use clap::Args;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use tapml::fleet::{Cell, Fleet, FleetReport, Identity, Memory, Shared, Spread, W
 use tapml::graph::Model;
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{Oracles, Stop};
+use tapml::shown;
 
 /// How cases are spread.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]

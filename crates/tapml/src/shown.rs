@@ -1,8 +1,7 @@
-//! Text on its way to people. All output of commands passes here: names, errors and texts of models, agents and drivers are
+//! Text on its way to people. All output of the command and the Python package passes here: names, errors and texts of models, agents and drivers are
 //! others', and must neither command a terminal nor bury everything else.
 
 use std::fmt::Write;
-use std::io::IsTerminal;
 
 /// Characters of a line that are shown.
 const LINE: usize = 4000;
@@ -71,16 +70,6 @@ pub fn beginning(text: &str) -> String {
             format!("{}\n… ({} more lines)", &text[..end], rest.split('\n').count())
         }
     }
-}
-
-/// Whether standard output, or standard error, is a terminal.
-pub fn is_terminal(stderr: bool) -> bool {
-    if stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() }
-}
-
-/// Whether it is one that shows styles.
-pub fn is_styled(stderr: bool) -> bool {
-    is_terminal(stderr) && if stderr { console::colors_enabled_stderr() } else { console::colors_enabled() }
 }
 
 /// Adds a line with everything spelt out that a terminal would obey or that hides what stands beside it.
