@@ -5,8 +5,8 @@ use anyhow::{Context, Result};
 use std::process::exit;
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
-use tapml::ErrorKind;
 use tapml::migrate::Stop;
+use tapml::{Error, ErrorKind};
 
 /// How long the work at hand may go on after the first request.
 const GRACE: Duration = Duration::from_millis(1200);
@@ -92,7 +92,9 @@ fn end(code: i32) {
     });
     if code != 0 {
         let text = "stopped on request, in the middle of a kernel or a computation; nothing is half written";
-        output::print_error(&anyhow::anyhow!(text));
+        let error = Error::new(ErrorKind::Interrupted, text);
+        let hint = "run the same command again; `migrate` goes on from its ledger";
+        output::print_error(&error.with_hint(hint).into());
     }
     exit(code);
 }

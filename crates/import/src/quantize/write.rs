@@ -39,9 +39,9 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path, go_on: &dyn Fn() -> Resul
         return Err(Error::unsupported(format!("{}: expected a model folder", from.display()))
             .with_hint("a GGUF file is quantised as it is; name the folder of the model it was made from"));
     }
-    if out.join(CONFIG).exists() {
-        return Err(Error::invalid(format!("{} holds a model already", out.display()))
-            .with_hint("name another folder"));
+    if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
+        let what = if out.join(CONFIG).exists() { "holds a model already" } else { "is not empty" };
+        return Err(Error::invalid(format!("{} {what}", out.display())).with_hint("name another folder"));
     }
     let new = NewFolder::create(out, CONFIG, false)?;
     let (config, weights) = open_files(from)?;
