@@ -63,3 +63,21 @@ fn inode(metadata: &Metadata) -> u64 {
 fn inode(_: &Metadata) -> u64 {
     0
 }
+
+#[cfg(test)]
+mod tests {
+    #[cfg(unix)]
+    #[test]
+    fn a_file_whose_time_was_set_back_is_another() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let state = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            let time = super::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
+            file.as_file().set_modified(time).unwrap();
+            super::map(file.path()).unwrap().file().unwrap().0.modified
+        };
+        let first = state("one");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_ne!(first, state("two"));
+    }
+}
