@@ -2,11 +2,13 @@
 
 use pyo3::prelude::*;
 use tapml::Error;
+use tapml::shown::whole;
 
 /// The exception for an error: `tapml._errors.make` chooses the class.
 pub fn exception(py: Python<'_>, error: &Error) -> PyErr {
-    let details: Vec<(String, String)> = error.details().to_vec();
-    let arguments = (error.kind().name(), error.to_string(), error.hint(), details);
+    let details = error.details().iter().map(|(name, value)| (whole(name), whole(value)));
+    let details: Vec<(String, String)> = details.collect();
+    let arguments = (error.kind().name(), whole(&error.to_string()), error.hint().map(whole), details);
     let made = py.import("tapml._errors").and_then(|module| module.call_method1("make", arguments));
     match made {
         Ok(made) => PyErr::from_value(made),

@@ -9,6 +9,7 @@ use tapml::align::AlignJob;
 use tapml::jobs::{CarveJob, CheckJob, DiagnoseJob, MigrateJob};
 use tapml::migrate::report::Outcome;
 use tapml::migrate::{Progress, Stop};
+use tapml::shown::report;
 use tapml::{Error, Result};
 
 /// How often Python looks for Ctrl-C.
@@ -35,7 +36,7 @@ impl Channel {
 
 impl Progress for Channel {
     fn stage(&self, name: &str, total: u64) {
-        self.send(Event::Stage(name.into(), total));
+        self.send(Event::Stage(report(name, false), total));
     }
 
     fn advance(&self, units: u64) {
@@ -43,7 +44,7 @@ impl Progress for Channel {
     }
 
     fn note(&self, text: &str) {
-        self.send(Event::Note(text.into()));
+        self.send(Event::Note(report(text, false)));
     }
 }
 

@@ -3,6 +3,7 @@
 mod command;
 mod output;
 mod progress;
+mod stopping;
 
 use clap::Parser;
 use std::process::ExitCode;
@@ -35,7 +36,9 @@ fn main() -> ExitCode {
     quiet_mesa();
     let cli = Cli::parse();
     let level = ["warn", "debug", "trace"][usize::from(cli.verbose.min(2))];
-    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level)).init();
+    env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
+        .format(log_line)
+        .init();
     match cli.command.run() {
         Ok(Outcome::Holds) => ExitCode::SUCCESS,
         Ok(Outcome::Fails) => ExitCode::from(1),
@@ -46,6 +49,15 @@ fn main() -> ExitCode {
             ExitCode::from(2)
         }
     }
+}
+
+/// A line of the log, whose text may be others'.
+fn log_line(out: &mut env_logger::fmt::Formatter, record: &log::Record<'_>) -> std::io::Result<()> {
+    use std::io::Write;
+    let (level, target) = (record.level(), record.target());
+    let style = out.default_level_style(level);
+    let text = tapml::shown::report(&record.args().to_string(), false);
+    writeln!(out, "[{} {style}{level:<5}{style:#} {target}] {text}", out.timestamp())
 }
 
 /// Mesa's device-selection layer asks a Wayland compositor for its device and complains on standard error where none

@@ -1,15 +1,17 @@
 //! What commands print: errors with advice, tables, and JSON to a file or to standard output.
 
-use anyhow::{Context, Result};
+use anyhow::Result;
+use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
-use std::io::Write;
+use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
+use tapml::{files, shown};
 
 /// Where a report goes as JSON.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct JsonArg {
     /// Write the report as JSON to this file; `-` for standard output
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = writable())]
     pub json: Option<PathBuf>,
 }
 
@@ -19,20 +21,35 @@ impl JsonArg {
         self.json.as_deref() == Some(Path::new("-"))
     }
 
+    /// The file that the report goes to.
+    pub fn file(&self) -> Option<&Path> {
+        self.json.as_deref().filter(|path| *path != Path::new("-"))
+    }
+
     /// Writes the report if it was asked for. A file is written beside its name first and then renamed.
     pub fn write(&self, report: &impl Serialize) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
-        let mut text = serde_json::to_string_pretty(report)?;
+        let mut text = shown::json(&serde_json::to_string_pretty(report)?);
         text.push('\n');
         if self.on_stdout() {
             std::io::stdout().write_all(text.as_bytes())?;
             return Ok(());
         }
-        write_file(path, text.as_bytes())
+        Ok(files::write(path, text.as_bytes())?)
     }
 
     /// Prints a person's text: to standard output, or to standard error when JSON goes to standard output.
     pub fn say(&self, text: &str) -> Result<()> {
+        let text = shown::report(text, is_styled(self.on_stdout()));
+        self.print(&text)
+    }
+
+    /// As [`JsonArg::say`] for a text that is asked for as it is, however long its lines are.
+    pub fn say_whole(&self, text: &str) -> Result<()> {
+        self.print(&shown::whole(text))
+    }
+
+    fn print(&self, text: &str) -> Result<()> {
         if self.on_stdout() {
             writeln!(std::io::stderr(), "{text}")?;
         } else {
@@ -42,34 +59,23 @@ impl JsonArg {
     }
 }
 
-/// Writes a file whole or not at all. What is no regular file, such as a pipe or a device, is written through.
-pub fn write_file(path: &Path, bytes: &[u8]) -> Result<()> {
-    if std::fs::metadata(path).is_ok_and(|m| !m.is_file()) {
-        return std::fs::write(path, bytes).with_context(|| format!("could not write {}", path.display()));
-    }
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".tmp");
-    let temporary = path.with_file_name(name);
-    std::fs::write(&temporary, bytes).with_context(|| format!("could not write {}", temporary.display()))?;
-    std::fs::rename(&temporary, path).with_context(|| format!("could not write {}", path.display()))
-}
-
-/// Fails early if a file that is written after long work could not be written.
-pub fn expect_writable(path: Option<&Path>) -> Result<()> {
-    let Some(path) = path.filter(|p| *p != Path::new("-") && !p.exists()) else { return Ok(()) };
-    let mut name = path.file_name().unwrap_or_default().to_os_string();
-    name.push(".tmp");
-    let probe = path.with_file_name(name);
-    std::fs::write(&probe, []).with_context(|| format!("could not write {}", path.display()))?;
-    std::fs::remove_file(&probe).with_context(|| format!("could not remove {}", probe.display()))
+/// Reads the name of a file to write, and fails if it could not be written: better now than after long work.
+pub fn writable() -> impl TypedValueParser<Value = PathBuf> {
+    PathBufValueParser::new().try_map(|path| match path == Path::new("-") {
+        true => Ok(path),
+        false => files::expect_writable(&path).map(|()| path),
+    })
 }
 
 /// Prints an error, its technical details and what to do about it.
 pub fn print_error(error: &anyhow::Error) {
     let mut err = std::io::stderr().lock();
-    let _ = writeln!(err, "{}: {error:#}", console::style("error").red().bold().for_stderr());
+    let clipped = |text: &str| shown::report(&shown::beginning(text), false);
+    let label = console::style("error").red().bold().for_stderr();
+    let _ = writeln!(err, "{label}: {}", clipped(&format!("{error:#}")));
     let Some(inner) = error.downcast_ref::<tapml::Error>() else { return };
     for (name, value) in inner.details() {
+        let (name, value) = (clipped(name), clipped(value));
         match value.contains('\n') {
             true => {
                 let _ = writeln!(err, "  {name}:");
@@ -79,7 +85,7 @@ pub fn print_error(error: &anyhow::Error) {
         }
     }
     if let Some(hint) = inner.hint() {
-        let _ = writeln!(err, "{}: {hint}", console::style("hint").cyan().bold().for_stderr());
+        let _ = writeln!(err, "{}: {}", console::style("hint").cyan().bold().for_stderr(), clipped(hint));
     }
 }
 
@@ -94,8 +100,7 @@ pub fn is_broken_pipe(error: &anyhow::Error) -> bool {
 pub fn table(header: &[&str]) -> comfy_table::Table {
     let mut table = comfy_table::Table::new();
     table.load_preset(comfy_table::presets::NOTHING);
-    let bold = |h: &&str| comfy_table::Cell::new(h).add_attribute(comfy_table::Attribute::Bold);
-    table.set_header(header.iter().map(bold));
+    table.set_header(header);
     table
 }
 
@@ -106,5 +111,16 @@ pub fn bytes(count: u64) -> String {
 
 /// A labelled line on standard error.
 pub fn note(label: &str, text: &str) {
-    let _ = writeln!(std::io::stderr(), "{}: {text}", console::style(label).yellow().bold().for_stderr());
+    let label = console::style(shown::report(label, false)).yellow().bold().for_stderr();
+    let _ = writeln!(std::io::stderr(), "{label}: {}", shown::report(&shown::beginning(text), false));
+}
+
+/// Whether standard output, or standard error, is a terminal.
+pub fn is_terminal(stderr: bool) -> bool {
+    if stderr { std::io::stderr().is_terminal() } else { std::io::stdout().is_terminal() }
+}
+
+/// Whether it is one that shows styles.
+pub fn is_styled(stderr: bool) -> bool {
+    is_terminal(stderr) && if stderr { console::colors_enabled_stderr() } else { console::colors_enabled() }
 }

@@ -3,6 +3,7 @@
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
+use tapml::shown;
 
 /// A bar that shows the stage at hand. Nothing is drawn unless standard error is a terminal.
 pub struct Bar {
@@ -26,7 +27,7 @@ impl Bar {
     pub fn stage(&self, name: &str, total: u64) {
         self.bar.set_length(total);
         self.bar.set_position(0);
-        self.bar.set_message(name.to_string());
+        self.bar.set_message(shown::report(name, false));
     }
 
     /// Some units are done.
@@ -36,6 +37,7 @@ impl Bar {
 
     /// Prints a line above the bar.
     pub fn line(&self, text: &str) {
+        let text = &shown::report(&shown::beginning(text), false);
         match self.bar.is_hidden() {
             true => eprintln!("{text}"),
             false => self.bar.println(text),

@@ -3,8 +3,9 @@
 
 mod common;
 
-use common::{carved, changed_kernel, diagnosing, draft, json, stops, tapml};
+use common::{carved, changed_kernel, diagnosing, draft, json, prompts, stops, tapml};
 use std::path::Path;
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A `rope` that goes round for ever.
@@ -37,7 +38,63 @@ fn the_first_request_to_stop_ends_a_diagnosis_within_such_a_kernel() {
     let folder = tempfile::tempdir().unwrap();
     let (path, suite, rope) = (folder.path(), carved(folder.path()), endless(folder.path()));
     let arguments = ["--target", "emulator?timeout=600", "--operators", "--kernel", &rope];
-    let child = diagnosing(path, &arguments, &suite);
-    std::thread::sleep(Duration::from_secs(4));
+    stopped_when_busy(diagnosing(path, &arguments, &suite));
+}
+
+/// Asks a command to stop once it has worked for so long that it is within the kernel that never ends.
+fn stopped_when_busy(child: Child) {
+    let used = || {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let ticks: Vec<u64> = stat.split_whitespace().skip(13).take(2).map(|t| t.parse().unwrap()).collect();
+        ticks.iter().sum::<u64>()
+    };
+    while used() < 600 {
+        std::thread::sleep(Duration::from_millis(20));
+    }
     stops(child, Duration::from_millis(3500));
+}
+
+fn start(folder: &Path, arguments: &[&str]) -> Child {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
+    command.args(arguments).current_dir(folder).env("TMPDIR", folder);
+    command.stderr(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn a_check_that_is_stopped_reports_what_it_has_found() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, suite, rope) = (folder.path(), carved(folder.path()), endless(folder.path()));
+    let suite = suite.display().to_string();
+    let check =
+        ["check", &suite, "--target", "emulator?timeout=600", "--kernel", &rope, "--json", "found.json"];
+    for more in [&["--junit", "found.xml"][..], &["--fleet"]] {
+        stopped_when_busy(start(path, &[&check[..], more].concat()));
+        let text = std::fs::read_to_string(path.join("found.json")).unwrap();
+        let found: serde_json::Value = serde_json::from_str(&text).unwrap();
+        assert!(found["stopped"] == true && found["cases"].as_u64() > Some(0), "{found}");
+        std::fs::remove_file(path.join("found.json")).unwrap();
+    }
+    let xml = std::fs::read_to_string(path.join("found.xml")).unwrap();
+    assert!(xml.contains("rms_norm") && !xml.contains("<failure"), "{xml}");
+}
+
+#[test]
+fn a_migration_that_is_stopped_keeps_its_ledger_and_nothing_half_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, rope) = (folder.path(), endless(folder.path()));
+    let prompts = prompts(path).display().to_string();
+    let migrate =
+        ["migrate", &draft(), "--target", "emulator?timeout=600", "--kernel", &rope, "--steps", "1"];
+    let more = ["--prompts", &prompts, "--ledger", "kept"];
+    stopped_when_busy(start(path, &[&migrate[..], &more].concat()));
+    let text = std::fs::read_to_string(path.join("kept/ledger.json")).unwrap();
+    let ledger: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let accepted = ledger["ops"].as_array().unwrap().iter().filter(|op| op["state"] == "accepted").count();
+    assert!(accepted > 0, "{ledger:#}");
+    let mut names: Vec<String> = std::fs::read_dir(path.join("kept"))
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    assert_eq!(names, ["ledger.json", "suite"]);
 }

@@ -191,17 +191,27 @@ fn watching_sees_a_fault_and_its_repair_and_ends_on_request() {
         .arg(&suite)
         .args(["--target", "emulator", "--op", "rope", "--watch", "--kernel"])
         .arg(format!("rope={}", file.display()))
+        .args(["--json", "found.json"])
+        .current_dir(folder.path())
         .stdout(Stdio::null())
         .stderr(std::fs::File::create(&log).unwrap())
         .spawn()
         .unwrap();
     wait_for(&log, "the first prompt passes");
     wait_for(&log, "checked in");
+    let report = folder.path().join("found.json");
+    assert!(report.exists());
     let right = std::fs::read_to_string(&file).unwrap();
     std::fs::write(&file, right.replace("b * cosine + a * sine", "b * cosine - a * sine")).unwrap();
     wait_for(&log, "the first prompt FAILS");
     std::fs::write(&file, "fn main( {").unwrap();
     wait_for(&log, "rope.wgsl:1");
+    // A report of another kernel would not be true.
+    let until = Instant::now() + Duration::from_secs(60);
+    while report.exists() {
+        assert!(Instant::now() < until, "the report stays");
+        std::thread::sleep(Duration::from_millis(10));
+    }
     Command::new("kill").args(["-INT", &child.id().to_string()]).status().unwrap();
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(0));
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Run, carved, recorded};
+use common::{Run, carved, changed_kernel, recorded};
 use serde_json::Value;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -281,4 +281,77 @@ fn a_client_that_is_killed_is_gone_on_with() {
     let local = recorded(&local);
     assert_eq!((&report["cases"], by_device(&report)), (&local.into(), local));
     assert_eq!(report["missing"].as_array().unwrap().len(), 0);
+}
+
+#[test]
+fn a_run_is_of_one_check() {
+    let Some(net) = with_broker("run", 1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let _broker = broker(&net, 1, folder);
+    let suite = carved(folder);
+    let check = |more: &str| {
+        let run = "--fleet --broker nats://10.77.0.1:4222 --run r1";
+        net.json(1, folder, &format!("check {} --op rms_norm {more} {run}", suite.display()))
+    };
+    let (code, first) = check("--target emulator");
+    assert_eq!((code, &first["failed"]), (0, &0.into()), "{first}");
+    // The same once more is told from what is kept.
+    assert_eq!(check("--target emulator").1["cases"], first["cases"]);
+    let wrong = changed_kernel(folder, "rms_norm", ["* factor *", "* 2.0 * factor *"]);
+    for (more, differs) in [
+        (
+            format!("--target emulator --kernel {wrong}"),
+            "kernels: expected none named, found rms_norm/portable",
+        ),
+        (
+            "--target emulator --op add_rms_norm".into(),
+            "operators: expected rms_norm, found add_rms_norm, rms_norm",
+        ),
+        (
+            "--target emulator --case p0.s1.model.norm".into(),
+            "cases: expected none named, found p0.s1.model.norm",
+        ),
+        ("--target emulator?check=all".into(), "targets: expected emulator, found emulator?check=all"),
+    ] {
+        let (code, said) = check(&more);
+        let said = said.as_str().unwrap_or_else(|| panic!("{more}: {said}")).to_string();
+        assert_eq!(code, 2, "{said}");
+        assert!(said.contains("the run `r1` is of another check") && said.contains(differs), "{said}");
+        assert!(said.contains("choose another name with --run"), "{said}");
+    }
+    // Under a name of its own it is told what is wrong.
+    let own = format!("check {} --op rms_norm --target emulator --kernel {wrong}", suite.display());
+    let (code, found) =
+        net.json(1, folder, &format!("{own} --fleet --broker nats://10.77.0.1:4222 --run r2"));
+    assert!(code == 1 && found["failed"].as_u64() > Some(0), "{found}");
+}
+
+#[test]
+fn a_device_with_other_kernels_is_told_of() {
+    use ::tapml::kernels::{Choice, Choices};
+    use ::tapml::migrate::suite::Suite;
+    let Some(net) = with_broker("kernels", 1) else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    let _broker = broker(&net, 1, folder);
+    let suite = carved(folder);
+    let spec = ::tapml::platform::PlatformSpec::parse("emulator").unwrap();
+    let mut choices = Choices::new(::tapml::platform::open_device(&spec).unwrap().info());
+    let check = |choices: &Choices| {
+        std::fs::write(folder.join("chosen.json"), choices.text().unwrap()).unwrap();
+        let fleet = "--fleet --broker nats://10.77.0.1:4222 --run r1 --target emulator?tuning=chosen.json";
+        net.json(1, folder, &format!("check {} --op linear {fleet}", suite.display()))
+    };
+    let (code, first) = check(&choices);
+    assert_eq!((code, &first["failed"]), (0, &0.into()), "{first}");
+    assert_eq!(check(&choices).1["cases"], first["cases"]);
+    let graph = Suite::open(&suite).unwrap().graph().clone();
+    let linear = graph.nodes().iter().find(|node| node.op.name() == "linear").unwrap();
+    choices.add(Choice::new(&linear.op, &graph.input_types(linear), "linear/subgroup", Vec::new()));
+    let (code, said) = check(&choices);
+    assert!(
+        code == 2 && said.as_str().is_some_and(|s| s.contains("another kernel than it has now")),
+        "{said}"
+    );
 }

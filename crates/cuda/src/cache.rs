@@ -1,9 +1,12 @@
 //! Compiled kernels on disk, so that a text is compiled once on a machine: files named by the hash of everything that went
 //! in. What is torn or foreign is compiled again.
 
-use std::io::Write;
 use std::path::PathBuf;
 use tapml_device::user_cache;
+use tapml_graph::Error;
+
+/// Larger files are no compiled kernels.
+const MAX_BYTES: u64 = 1 << 30;
 
 /// A folder of compiled kernels; none if there is no place for it.
 pub(crate) struct Cache {
@@ -33,7 +36,8 @@ impl Cache {
 
     /// What was kept under a name: whole, or not at all.
     pub(crate) fn get(&self, key: &str) -> Option<Vec<u8>> {
-        let bytes = std::fs::read(self.folder.as_ref()?.join(key)).ok()?;
+        let file = self.folder.as_ref()?.join(key);
+        let bytes = tapml_files::read(&file, MAX_BYTES, "a compiled kernel").ok()?;
         let (sum, content) = bytes.split_at_checked(32)?;
         (blake3::hash(content).as_bytes() == sum).then(|| content.to_vec())
     }
@@ -41,13 +45,10 @@ impl Cache {
     /// Keeps something under a name. A folder that cannot be written is no failure: it is only slower.
     pub(crate) fn put(&self, key: &str, content: &[u8]) {
         let Some(folder) = &self.folder else { return };
-        let write = || -> std::io::Result<()> {
-            std::fs::create_dir_all(folder)?;
-            let mut file = tempfile::NamedTempFile::new_in(folder)?;
-            file.write_all(blake3::hash(content).as_bytes())?;
-            file.write_all(content)?;
-            file.persist(folder.join(key)).map_err(|e| e.error)?;
-            Ok(())
+        let write = || {
+            std::fs::create_dir_all(folder).map_err(|e| Error::io("create", folder, &e))?;
+            let bytes = [blake3::hash(content).as_bytes().as_slice(), content].concat();
+            tapml_files::write(&folder.join(key), &bytes)
         };
         if let Err(error) = write() {
             log::warn!("{}: compiled kernels are not kept: {error}", folder.display());

@@ -95,7 +95,7 @@ fn note(watched: &Watched, suite: &std::path::Path) -> Option<String> {
         watched.calls,
         first.case,
         first.reason,
-        suite.display()
+        crate::shell::path(&suite.display().to_string())
     ))
 }
 

@@ -14,9 +14,11 @@ mod made;
 mod not_run;
 mod operators;
 mod report;
+mod shell;
 
 pub use diagnose::{DiagnoseOptions, Reopen, Subject, diagnose};
 pub use html::html;
 pub use report::{
     Diagnosis, Fault, FaultKind, Impact, LeftOut, NotRun, SCHEMA, Stage, UNKNOWN, Variant, Watched,
 };
+pub use shell::reduce_command;

@@ -256,8 +256,7 @@ fn describe(run: &Run<'_>, op: &str, group: &Group) -> Fault {
 
 /// The command that makes a standalone reproducer of a case.
 fn reproduce(run: &Run<'_>, case: &str) -> String {
-    let suite = run.suite.path().display();
-    format!("tapml reduce {suite} --case {case} --target {} --out {case}.repro", run.target.word())
+    crate::shell::reduce_command(&run.suite.path().display().to_string(), case, run.target.word(), &[])
 }
 
 /// The kernel's variants: nodes with the same code and constants.

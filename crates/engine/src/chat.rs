@@ -89,7 +89,7 @@ impl ChatTemplate {
     pub fn read(dir: &Path, special: &SpecialTokens) -> Result<Option<ChatTemplate>> {
         let path = dir.join(FILE);
         if is_present(&path)? {
-            let source = read_text(&path)?;
+            let source = tapml_files::read_text(&path, MAX_FILE, "a chat template")?;
             return ChatTemplate::new(&source, special)
                 .map(Some)
                 .map_err(|e| e.context(path.display().to_string()));
@@ -148,14 +148,6 @@ impl std::fmt::Debug for ChatTemplate {
 fn syntax() -> Result<SyntaxConfig> {
     let built = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     built.map_err(|e| Error::bug(format!("the syntax of chat templates: {e}")))
-}
-
-fn read_text(path: &Path) -> Result<String> {
-    let length = std::fs::metadata(path).map_err(|e| Error::io("read", path, &e))?.len();
-    if length > MAX_FILE {
-        return Err(Error::invalid(format!("{} is larger than {MAX_FILE} bytes", path.display())));
-    }
-    std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))
 }
 
 /// The template within `tokenizer_config.json`: a text, or a list of named ones of which `default` counts.

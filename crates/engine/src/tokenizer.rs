@@ -5,7 +5,7 @@ use crate::special::SpecialTokens;
 use crate::stream::TextStream;
 use crate::vocabulary::{self, Opened, World};
 use std::path::{Path, PathBuf};
-use tapml_graph::{Error, ErrorKind, Result};
+use tapml_graph::{Error, Result};
 use tapml_import::{gguf, is_present};
 
 /// The file in a model folder.
@@ -185,19 +185,11 @@ impl std::fmt::Debug for Tokenizer {
 }
 
 fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
-    let metadata = std::fs::metadata(path).map_err(|e| {
+    if std::fs::metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         let hint = "text needs the checkpoint's tokenizer.json, tokenizer.model or rwkv_vocab_*.txt; without it, give token ids";
-        match e.kind() {
-            std::io::ErrorKind::NotFound => {
-                Error::new(ErrorKind::InvalidInput, format!("{} is missing", path.display())).with_hint(hint)
-            }
-            _ => Error::io("read", path, &e),
-        }
-    })?;
-    if metadata.len() > MAX_FILE {
-        return Err(Error::invalid(format!("{} is larger than {MAX_FILE} bytes", path.display())));
+        return Err(Error::invalid(format!("{} is missing", path.display())).with_hint(hint));
     }
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, &e))?;
+    let bytes = tapml_files::read(path, MAX_FILE, "a tokenizer")?;
     let invalid = |e: tokenizers::Error| {
         Error::invalid(format!("{} is no valid tokenizer: {e}", path.display()))
             .with_hint("take the file that came with the weights, in the format of Hugging Face tokenizers")

@@ -107,7 +107,7 @@ fn a_broken_vocabulary_is_refused_with_its_name() {
         (and(b"65530 'a' 1\n"), "stands there twice"),
         (and(b"261 'no such token' 13\n"), "stands there twice"),
         (and(&[b'x'; 1 << 20]), "line 937: expected an id"),
-        (vec![b'\n'; (16 << 20) + 1], "is larger than"),
+        (vec![b'\n'; (16 << 20) + 1], "expected a vocabulary of at most 16777216 bytes, found 16777217"),
     ];
     for (bytes, expected) in cases {
         std::fs::write(dir.path().join(VOCABULARY), bytes).unwrap();

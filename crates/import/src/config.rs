@@ -2,7 +2,6 @@
 
 use crate::present::is_present;
 use serde_json::{Map, Value};
-use std::io::Read;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 use tapml_graph::{Error, Result};
@@ -22,14 +21,7 @@ pub struct Config {
 impl Config {
     /// Reads and parses the file. Fails if it cannot be read, is too large or is no JSON object.
     pub fn read(path: &Path) -> Result<Config> {
-        let io = |e: &std::io::Error| Error::io("read", path, e);
-        let file = std::fs::File::open(path).map_err(|e| io(&e))?;
-        let mut text = Vec::new();
-        file.take(MAX_JSON + 1).read_to_end(&mut text).map_err(|e| io(&e))?;
-        if text.len() as u64 > MAX_JSON {
-            return Err(Error::invalid(format!("{} is larger than {MAX_JSON} bytes", path.display())));
-        }
-        Config::parse(path, &text)
+        Config::parse(path, &tapml_files::read(path, MAX_JSON, "JSON")?)
     }
 
     /// Parses JSON text at hand; `path` is for messages. Fails if it is no JSON object.

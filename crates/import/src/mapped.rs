@@ -18,11 +18,8 @@ impl AsRef<[u8]> for Map {
 #[allow(unsafe_code)]
 pub fn map(path: &Path) -> Result<Bytes> {
     let fail = |doing: &str, e: &std::io::Error| Error::io(doing, path, e);
-    let file = std::fs::File::open(path).map_err(|e| fail("open", &e))?;
+    let file = tapml_files::open(path)?;
     let metadata = file.metadata().map_err(|e| fail("read", &e))?;
-    if !metadata.is_file() {
-        return Err(Error::invalid(format!("{} is no regular file", path.display())));
-    }
     if metadata.len() == 0 {
         return Ok(Bytes::new(Vec::new()));
     }
@@ -39,9 +36,22 @@ pub fn map(path: &Path) -> Result<Bytes> {
     Ok(Bytes::mapped(Map(map), state))
 }
 
+/// When the file was last written, or its time of writing set, whichever is later.
 fn modified(metadata: &Metadata) -> u128 {
     let time = metadata.modified().ok().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    time.map_or(0, |time| time.as_nanos())
+    time.map_or(0, |time| time.as_nanos()).max(changed(metadata))
+}
+
+#[cfg(unix)]
+fn changed(metadata: &Metadata) -> u128 {
+    use std::os::unix::fs::MetadataExt;
+    let part = |value: i64| u128::try_from(value).unwrap_or(0);
+    part(metadata.ctime()) * 1_000_000_000 + part(metadata.ctime_nsec())
+}
+
+#[cfg(not(unix))]
+fn changed(_: &Metadata) -> u128 {
+    0
 }
 
 #[cfg(unix)]
@@ -52,4 +62,22 @@ fn inode(metadata: &Metadata) -> u64 {
 #[cfg(not(unix))]
 fn inode(_: &Metadata) -> u64 {
     0
+}
+
+#[cfg(test)]
+mod tests {
+    #[cfg(unix)]
+    #[test]
+    fn a_file_whose_time_was_set_back_is_another() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let state = |text: &str| {
+            std::fs::write(file.path(), text).unwrap();
+            let time = super::UNIX_EPOCH + std::time::Duration::from_secs(1 << 30);
+            file.as_file().set_modified(time).unwrap();
+            super::map(file.path()).unwrap().file().unwrap().0.modified
+        };
+        let first = state("one");
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        assert_ne!(first, state("two"));
+    }
 }

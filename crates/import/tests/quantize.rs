@@ -6,7 +6,7 @@ use serde_json::json;
 use std::path::{Path, PathBuf};
 use tapml_graph::{DType, ErrorKind, Graph, Model, Tensor, fuse};
 use tapml_import::Checkpoint;
-use tapml_import::quantize::{Scheme, derive, quantize, write};
+use tapml_import::quantize::{Scheme, Written, derive, quantize};
 use tapml_import::testing::TinyLlama;
 
 fn goldens() -> PathBuf {
@@ -34,6 +34,10 @@ fn same(a: &Model, b: &Model) {
         let (a, b) = (a.weight(&weight.name).unwrap(), b.weight(&weight.name).unwrap());
         assert_eq!(a.bytes()[..], b.bytes()[..], "{}", weight.name);
     }
+}
+
+fn write(from: &Path, scheme: &Scheme, out: &Path) -> tapml_graph::Result<Written> {
+    tapml_import::quantize::write(from, scheme, out, &|| Ok(()))
 }
 
 #[test]

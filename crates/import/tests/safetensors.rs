@@ -108,7 +108,9 @@ fn errors_name_the_file() {
     assert!(error.contains("x.safetensors: the header claims"), "{error}");
     std::fs::write(&path, []).unwrap();
     assert!(File::open(&path).unwrap_err().to_string().contains("has 0 bytes"));
-    assert!(File::open(dir.path()).unwrap_err().to_string().contains("no regular file"));
+    assert!(
+        File::open(dir.path()).unwrap_err().to_string().contains("expected a regular file, found a folder")
+    );
     let missing = File::open(&dir.path().join("y")).unwrap_err();
     assert_eq!(missing.kind(), tapml_graph::ErrorKind::Io);
 }

@@ -44,6 +44,8 @@ struct UserKernel {
     interface: Interface,
     /// Name of the built-in kernel in whose place it is used.
     replaces: String,
+    /// The whole file.
+    text: Arc<str>,
 }
 
 /// What a user's text declares.
@@ -80,12 +82,7 @@ impl Overrides {
             })?;
         let path = Path::new(path);
         language(path)?;
-        let bytes = std::fs::metadata(path).map_err(|e| Error::io("read", path, &e))?.len();
-        if bytes > MAX_BYTES {
-            return Err(Error::invalid(format!("{} has {bytes} bytes: that is no kernel", path.display())));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))?;
-        self.add_text(op, path, &text)
+        self.add_text(op, path, &tapml_files::read_text(path, MAX_BYTES, "a kernel")?)
     }
 
     /// As [`Overrides::add`] with the file's text at hand; `path` is for messages.
@@ -114,7 +111,8 @@ impl Overrides {
         let file =
             path.file_name().map_or_else(|| path.display().to_string(), |f| f.to_string_lossy().into_owned());
         let (op, path, replaces) = (expected.op, path.to_path_buf(), expected.kernel.clone());
-        self.kernels.push(UserKernel { op, path, file, directives, interface, replaces });
+        let text = text.into();
+        self.kernels.push(UserKernel { op, path, file, directives, interface, replaces, text });
         Ok(())
     }
 
@@ -138,6 +136,11 @@ impl Overrides {
     /// The operators with the files that serve them.
     pub fn files(&self) -> impl Iterator<Item = (&'static str, &Path)> {
         self.kernels.iter().map(|k| (k.op, k.path.as_path()))
+    }
+
+    /// The built-in kernels that are replaced, with the text of the file that replaces each.
+    pub fn texts(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.kernels.iter().map(|k| (k.replaces.as_str(), &*k.text))
     }
 
     /// The user's kernels, in the order in which they were given.

@@ -5,11 +5,8 @@ use crate::filter::{Filter, looked_at};
 use crate::made::{MadeFailure, Maker};
 use crate::oracle::{Oracles, terms};
 use crate::probe;
-use crate::progress::{Progress, Stop};
-use crate::report::{
-    BUCKETS, CheckReport, Failure, KernelCheck, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode,
-    Worst, bucket,
-};
+use crate::progress::{JudgedCall, Progress, Stop};
+use crate::report::{BUCKETS, CheckReport, MAX_FAILURES, OpCheck, SCHEMA, SkippedCase, SkippedNode};
 use crate::slots::Slots;
 use crate::suite::{Case, Suite};
 use crate::verdict::{Judgement, Precision, as_one_chain, judge};
@@ -117,6 +114,7 @@ pub fn check(
         skipped: Vec::new(),
         ops: Vec::new(),
         seconds: 0.0,
+        stopped: false,
     };
     let mut results = Vec::new();
     for Part { view, op, cases } in parts {
@@ -282,8 +280,10 @@ impl<'a> Checker<'a> {
                     let case = job.case;
                     let index = looked_of.get(&case).copied();
                     let outcome = self.judge(job, choices, index.map(|i| (i, filter_of)));
+                    let result = CaseResult { case, outcome };
+                    self.progress.judged(&self.judged(&result, choices));
                     let mut results = results_of.lock().unwrap_or_else(PoisonError::into_inner);
-                    results.push(CaseResult { case, outcome });
+                    results.push(result);
                     drop(results);
                     self.progress.advance(1);
                 });
@@ -389,49 +389,19 @@ impl<'a> Checker<'a> {
             kernel: choices.names(|c| c.name.clone()),
             kernel_hash: choices.names(|c| c.hash.clone()),
             accumulate: choices.names(|c| c.accumulate.dtype.to_string()),
-            cases: results.len() as u64,
             histogram: vec![0; BUCKETS],
             ..OpCheck::default()
         };
-        for result in results {
-            let ratio = result.ratio();
-            check.histogram[bucket(ratio)] += 1;
-            if let Ok(choice) = choices.at(result.case.node, self.suite.phase(result.case)) {
-                count_kernel(&mut check.kernels, &choice.name, result);
-            }
-            let node = &self.suite.graph().node(result.case.node).name;
-            if check.worst.as_ref().is_none_or(|w| ratio > w.ratio) {
-                let element = result.outcome.as_ref().ok().map(|j| j.worst);
-                let case = self.suite.case_id(result.case);
-                check.worst = Some(Worst { case, node: node.clone(), ratio, element });
-            }
-            if let Ok(judgement) = &result.outcome {
-                check.undecided += judgement.undecided as u64;
-                check.source_ratio =
-                    check.source_ratio.into_iter().chain(judgement.source_ratio).reduce(f64::max);
-            }
-            if result.failed() {
-                check.failed += 1;
-                if check.failures.len() < MAX_FAILURES {
-                    let case = self.suite.case_id(result.case);
-                    check.failures.push(Failure::of(case, node.clone(), &result.outcome));
-                }
-            }
-        }
+        results.iter().for_each(|result| check.add(&self.judged(result, choices)));
         check
     }
-}
 
-/// Counts a case for the kernel that ran it.
-fn count_kernel(kernels: &mut Vec<KernelCheck>, name: &str, result: &CaseResult) {
-    let at = kernels.iter().position(|known| known.kernel == name).unwrap_or(kernels.len());
-    if at == kernels.len() {
-        kernels.push(KernelCheck { kernel: name.into(), ..KernelCheck::default() });
+    fn judged<'r>(&'r self, result: &'r CaseResult, choices: &'r Choices) -> JudgedCall<'r> {
+        let (suite, case) = (self.suite, result.case);
+        let node = suite.graph().node(case.node);
+        let kernel = choices.at(case.node, suite.phase(case)).ok().map(|choice| choice.name.as_str());
+        JudgedCall { op: node.op.name(), case: suite.case_id(case), node: &node.name, kernel, result }
     }
-    let known = &mut kernels[at];
-    known.cases += 1;
-    known.failed += u64::from(result.failed());
-    known.worst = known.worst.max(result.ratio());
 }
 
 /// Fails the call that shows most of each attribute that the filter finds lost.

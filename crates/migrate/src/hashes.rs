@@ -2,7 +2,6 @@
 //! place in it.
 
 use crate::identity::Hash;
-use crate::ledger::write_atomic;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
@@ -74,7 +73,7 @@ impl KeptHashes {
             hashes.retain(|key, _| states.get(&name(key)).is_none_or(|new| *new == state(key)));
             hashes.extend(folder.new);
             if let Ok(text) = serde_json::to_vec_pretty(&Kept { schema: SCHEMA, hashes }) {
-                drop(write_atomic(&path.join(NAME), &text));
+                drop(tapml_files::write(&path.join(NAME), &text));
             }
         }
     }
@@ -90,8 +89,7 @@ fn place(ty: &TensorType, tensor: &Tensor) -> Option<(PathBuf, String)> {
 }
 
 fn read(path: &Path) -> BTreeMap<String, Hash> {
-    let small = std::fs::metadata(path).is_ok_and(|data| data.is_file() && data.len() <= MAX_BYTES);
-    let kept = small.then(|| std::fs::read(path).ok()).flatten();
+    let kept = tapml_files::read(path, MAX_BYTES, "hashes").ok();
     let kept = kept.and_then(|bytes| serde_json::from_slice::<Kept>(&bytes).ok());
     kept.filter(|kept| kept.schema == SCHEMA).map(|kept| kept.hashes).unwrap_or_default()
 }

@@ -5,13 +5,12 @@ use crate::identity::{Hash, ModelIdentity};
 use crate::noise::Limits;
 use crate::progress::Progress;
 use crate::report::{OpCheck, SkippedNode};
-use crate::suite::{parent, sync_folder};
 use crate::whole::ModelCheck;
 use serde::{Deserialize, Serialize};
-use std::fs::{self, File};
-use std::io::Write;
+use std::fs;
 use std::path::{Path, PathBuf};
 use tapml_exec::PlatformInfo;
+use tapml_files::Lock;
 use tapml_graph::{Error, Result};
 
 /// Version of the ledger's format and of the rules by which it decides. Evidence of another version is not reused.
@@ -20,6 +19,8 @@ pub const VERSION: u32 = 2;
 pub const LEDGER: &str = "ledger.json";
 /// Name of the suite's folder within the ledger's.
 pub const SUITE: &str = "suite";
+/// Larger files are no ledgers.
+const MAX_BYTES: u64 = 256 << 20;
 const LOCK: &str = "ledger.lock";
 
 /// Where an operator stands.
@@ -98,16 +99,14 @@ pub struct Ledger {
 /// A ledger's folder, held by this process alone.
 pub struct LedgerFolder {
     path: PathBuf,
-    _lock: File,
+    _lock: Lock,
 }
 
 impl LedgerFolder {
     /// Takes the folder, made if it does not exist. Fails if another process holds it.
     pub fn take(path: &Path) -> Result<LedgerFolder> {
         fs::create_dir_all(path).map_err(|e| Error::io("create", path, &e))?;
-        let file = path.join(LOCK);
-        let lock = File::create(&file).map_err(|e| Error::io("create", &file, &e))?;
-        lock.try_lock().map_err(|_| {
+        let lock = Lock::take(&path.join(LOCK))?.ok_or_else(|| {
             Error::invalid(format!("the ledger {} is in use by another process", path.display()))
                 .with_hint("wait for it, or choose another folder with `--ledger`")
         })?;
@@ -130,11 +129,10 @@ impl LedgerFolder {
         let again =
             |why: &str| progress.note(&format!("starting over: the ledger {} {why}", self.path.display()));
         let file = self.path.join(LEDGER);
-        let text = match fs::read(&file) {
-            Ok(text) => text,
-            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            Err(e) => return Err(Error::io("read", &file, &e)),
-        };
+        if fs::metadata(&file).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+            return Ok(None);
+        }
+        let text = tapml_files::read(&file, MAX_BYTES, "a ledger")?;
         #[derive(Deserialize)]
         struct Version {
             version: u32,
@@ -178,27 +176,8 @@ impl LedgerFolder {
         let file = self.path.join(LEDGER);
         let text =
             serde_json::to_vec_pretty(ledger).map_err(|e| Error::bug(format!("the ledger as JSON: {e}")))?;
-        write_atomic(&file, &text)
+        tapml_files::write(&file, &text)
     }
-}
-
-/// Writes a file beside its name, makes it durable and renames it.
-pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<()> {
-    let name = path.file_name().and_then(|n| n.to_str()).unwrap_or("file");
-    let temporary = path.with_file_name(format!(".{name}.partial"));
-    let write = || {
-        let mut file = File::create(&temporary)?;
-        file.write_all(bytes)?;
-        file.sync_all()
-    };
-    if let Err(error) = write() {
-        let _ = fs::remove_file(&temporary);
-        return Err(
-            Error::io("write", path, &error).with_hint("free some space; what was written before is intact")
-        );
-    }
-    fs::rename(&temporary, path).map_err(|e| Error::io("rename", &temporary, &e))?;
-    sync_folder(&parent(path))
 }
 
 #[cfg(test)]

@@ -1,5 +1,6 @@
 //! What long work tells its caller while it runs, and how the caller stops it.
 
+use crate::check::CaseResult;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use tapml_graph::{Error, ErrorKind, Result};
@@ -12,8 +13,24 @@ pub trait Progress: Sync {
     fn advance(&self, _units: u64) {}
     /// Something worth a line: an operator was accepted, a case failed.
     fn note(&self, _text: &str) {}
+    /// A call was judged.
+    fn judged(&self, _call: &JudgedCall<'_>) {}
     /// An operator of a migration was decided.
     fn decided(&self, _entry: &crate::ledger::Entry) {}
+}
+
+/// A call of a check with its verdict.
+pub struct JudgedCall<'a> {
+    /// Operator.
+    pub op: &'a str,
+    /// Name of the case.
+    pub case: String,
+    /// Name of the node.
+    pub node: &'a str,
+    /// The kernel that ran it, if it is known.
+    pub kernel: Option<&'a str>,
+    /// The verdict, or why the call could not be run.
+    pub result: &'a CaseResult,
 }
 
 /// Progress that nobody looks at.

@@ -1,6 +1,8 @@
 //! The reports of checking and migrating: their JSON fields are a promise to users, see the project's interface.
 
+use crate::check::CaseResult;
 use crate::probe::Beyond;
+use crate::progress::JudgedCall;
 pub use crate::reached::{KernelRegimes, RegimeCount, Unreached};
 use crate::verdict::{Element, Judgement, Pattern};
 use serde::{Deserialize, Serialize, Serializer};
@@ -153,6 +155,31 @@ pub struct OpCheck {
 }
 
 impl OpCheck {
+    /// Counts a call of the operator.
+    pub(crate) fn add(&mut self, call: &JudgedCall<'_>) {
+        let (result, ratio) = (call.result, call.result.ratio());
+        self.cases += 1;
+        self.histogram.resize(BUCKETS, 0);
+        self.histogram[bucket(ratio)] += 1;
+        if let Some(kernel) = call.kernel {
+            count_kernel(&mut self.kernels, kernel, result);
+        }
+        if self.worst.as_ref().is_none_or(|w| ratio > w.ratio) {
+            let element = result.outcome.as_ref().ok().map(|j| j.worst);
+            self.worst = Some(Worst { case: call.case.clone(), node: call.node.into(), ratio, element });
+        }
+        if let Ok(judgement) = &result.outcome {
+            self.undecided += judgement.undecided as u64;
+            self.source_ratio = self.source_ratio.into_iter().chain(judgement.source_ratio).reduce(f64::max);
+        }
+        if result.failed() {
+            self.failed += 1;
+            if self.failures.len() < MAX_FAILURES {
+                self.failures.push(Failure::of(call.case.clone(), call.node.into(), &result.outcome));
+            }
+        }
+    }
+
     /// This check and another one of the same operator, of the other phase, as one.
     pub(crate) fn and(mut self, other: OpCheck) -> OpCheck {
         let joined = |a: &str, b: &str| {
@@ -268,6 +295,18 @@ impl OpCheck {
     }
 }
 
+/// Counts a case for the kernel that ran it.
+fn count_kernel(kernels: &mut Vec<KernelCheck>, name: &str, result: &CaseResult) {
+    let at = kernels.iter().position(|known| known.kernel == name).unwrap_or(kernels.len());
+    if at == kernels.len() {
+        kernels.push(KernelCheck { kernel: name.into(), ..KernelCheck::default() });
+    }
+    let known = &mut kernels[at];
+    known.cases += 1;
+    known.failed += u64::from(result.failed());
+    known.worst = known.worst.max(result.ratio());
+}
+
 /// Whether a finding is a defect of the kernel, and not only a remark: a NaN may be wanted, a limit was met.
 pub fn is_defect(finding: &Finding) -> bool {
     use tapml_device::FindingKind::{LimitExceeded, NonFinite};
@@ -299,12 +338,15 @@ pub struct CheckReport {
     pub ops: Vec<OpCheck>,
     /// Wall-clock time.
     pub seconds: f64,
+    /// Whether it was stopped before every case was run.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 impl CheckReport {
     /// Whether every operator passed.
     pub fn passed(&self) -> bool {
-        self.skipped.is_empty() && self.ops.iter().all(OpCheck::passed)
+        !self.stopped && self.skipped.is_empty() && self.ops.iter().all(OpCheck::passed)
     }
 }
 

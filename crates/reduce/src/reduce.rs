@@ -62,7 +62,7 @@ pub struct Reduced {
     pub failure: Failure,
     /// How often.
     pub stability: Stability,
-    /// Whether it is proven that no single index of any axis can go; else time ran out.
+    /// Whether it is proven that no single index of any axis can go; else time ran out, or the user asked to stop.
     pub minimal: bool,
     /// The smallest call with simpler values.
     pub simplified: Option<Simplified>,
@@ -72,7 +72,8 @@ pub struct Reduced {
     pub seconds: f64,
 }
 
-/// Shrinks a call that fails on the platform; `recorded` are the source platform's outputs. `None` if it does not fail.
+/// Shrinks a call that fails on the platform; `recorded` are the source platform's outputs. `None` if it does not fail. On a
+/// request to stop, gives the smallest call so far.
 ///
 /// Fails if the platform does not run the operator, or can run nothing any more.
 pub fn reduce(
@@ -95,7 +96,7 @@ pub fn reduce(
     let (smallest, failure, minimal) = (search.best, search.failure, search.minimal);
     let (failed, _) = trials.failures(&smallest, FINAL)?;
     let simplified = match &failure {
-        Failure::Wrong(_) if options.simplify && failed == FINAL => {
+        Failure::Wrong(_) if options.simplify && failed == FINAL && stop.check().is_ok() => {
             simplify(&mut trials, &smallest, &failure)?
         }
         _ => None,

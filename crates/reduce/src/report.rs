@@ -71,7 +71,7 @@ pub struct Report {
     /// How often the smallest call fails.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stability: Option<Stability>,
-    /// Whether no single step makes it smaller; else time ran out.
+    /// Whether no single step makes it smaller; else time ran out, or the user asked to stop.
     pub minimal: bool,
     /// Elements with simpler values in the second set of inputs; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -33,6 +33,9 @@ pub fn simplify(trials: &mut Trials<'_>, call: &Specimen, failure: &Failure) -> 
         let whole = forms().map(|form| values.iter().map(|&v| form(v)).collect()).collect();
         attempt(trials, &mut now, &mut failure, input, whole)?;
         for element in 0..values.len().min(MOST_SINGLE) {
+            if trials.expired() {
+                break;
+            }
             let values = now.call.inputs[input].to_f64();
             let single = |form: &dyn Fn(f64) -> f64| {
                 let mut values = values.clone();

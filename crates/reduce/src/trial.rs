@@ -105,9 +105,9 @@ impl<'a> Trials<'a> {
         self.run
     }
 
-    /// Whether time is up.
+    /// Whether time is up, or the user has asked to stop.
     pub fn expired(&self) -> bool {
-        Instant::now() >= self.deadline
+        self.stop.check().is_err() || Instant::now() >= self.deadline
     }
 
     /// From here on a call fails only if it fails like this, in at least one of so many runs.
@@ -144,7 +144,10 @@ impl<'a> Trials<'a> {
     /// Runs each call, in one batch where the platform can, and judges it. Fails as a whole only if the platform can run
     /// no call any more, or on request.
     pub fn run(&mut self, specimens: &[Specimen]) -> Result<Vec<Outcome>> {
-        self.stop.check()?;
+        // What is small already is kept.
+        if matches!(self.sort, Sort::Any) {
+            self.stop.check()?;
+        }
         let exact: Vec<Result<Vec<Exact>>> = specimens.par_iter().map(exact).collect();
         let mut calls: Vec<Call> = Vec::new();
         let mut of: Vec<usize> = Vec::new();

@@ -19,6 +19,9 @@ struct Flaky {
     calls: usize,
     /// After so many calls the device is lost.
     lost_after: usize,
+    /// After so many calls the user asks to stop.
+    stop_after: usize,
+    stop: Stop,
 }
 
 impl Platform for Flaky {
@@ -41,6 +44,9 @@ impl Platform for Flaky {
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
         for (i, call) in calls.iter().enumerate() {
             self.calls += 1;
+            if self.calls > self.stop_after {
+                self.stop.request();
+            }
             if self.calls > self.lost_after {
                 return Err(Error::new(ErrorKind::DeviceLost, "the device was lost"));
             }
@@ -64,12 +70,21 @@ impl Platform for Flaky {
 }
 
 fn run(every: usize, lost_after: usize) -> Result<Option<(tapml_reduce::Reduced, Flaky)>> {
+    run_until(every, lost_after, usize::MAX)
+}
+
+fn run_until(
+    every: usize,
+    lost_after: usize,
+    stop_after: usize,
+) -> Result<Option<(tapml_reduce::Reduced, Flaky)>> {
     let fault = FAULTS.iter().find(|f| f.name == "wrong head mapping").unwrap();
     let [wrong, right] = [fault.text(), fault.right()].map(|text| fault.platform(&text));
-    let mut platform = Flaky { wrong, right, every, calls: 0, lost_after };
+    let mut platform = Flaky { wrong, right, every, calls: 0, lost_after, stop_after, stop: Stop::new() };
     let (_, call, recorded) = Suites::default().first_failing(fault, &mut platform.wrong);
     let options = ReduceOptions { limit: Duration::from_secs(600), simplify: true };
-    let found = reduce(call, &recorded, &mut platform, &options, &Stop::new())?;
+    let stop = platform.stop.clone();
+    let found = reduce(call, &recorded, &mut platform, &options, &stop)?;
     Ok(found.map(|found| (found, platform)))
 }
 
@@ -96,4 +111,13 @@ fn what_never_fails_in_three_runs_passes() {
 fn a_lost_device_ends_the_search() {
     let error = run(1, 20).err().expect("no call can be run any more");
     assert_eq!(error.kind(), ErrorKind::DeviceLost);
+}
+
+#[test]
+fn a_search_that_is_stopped_gives_the_smallest_so_far() {
+    let (whole, _) = run(1, usize::MAX).unwrap().unwrap();
+    let (found, _) = run_until(1, usize::MAX, 10).unwrap().expect("it fails");
+    assert!(!found.minimal && found.trials < whole.trials, "{} of {} trials", found.trials, whole.trials);
+    assert!(found.smallest.elements() < found.whole.elements());
+    assert!(found.simplified.is_none());
 }

@@ -10,10 +10,13 @@ use std::path::Path;
 use std::sync::Arc;
 use tapml_graph::{Error, ErrorKind, Result};
 
+/// Larger files hold no certificates.
+const MAX_BYTES: u64 = 16 << 20;
+
 /// An agent's configuration from its certificate chain and key, both PEM files.
 pub fn server(certificate: &Path, key: &Path) -> Result<Arc<ServerConfig>> {
     let chain = certificates(certificate)?;
-    let private = PrivateKeyDer::from_pem_file(key)
+    let private = PrivateKeyDer::from_pem_slice(&tapml_files::read(key, MAX_BYTES, "a private key")?)
         .map_err(|e| Error::invalid(format!("{} holds no private key: {e}", key.display())))?;
     let config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -46,14 +49,9 @@ pub fn client(ca: Option<&Path>) -> Result<Arc<ClientConfig>> {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
-    let unreadable = |e: rustls::pki_types::pem::Error| match e {
-        rustls::pki_types::pem::Error::Io(e) => Error::io("read", path, &e),
-        other => Error::invalid(format!("{} holds no certificates: {other}", path.display())),
-    };
-    let all: Vec<_> = CertificateDer::pem_file_iter(path)
-        .map_err(unreadable)?
-        .collect::<std::result::Result<_, _>>()
-        .map_err(unreadable)?;
+    let text = tapml_files::read(path, MAX_BYTES, "certificates")?;
+    let all = CertificateDer::pem_slice_iter(&text).collect::<std::result::Result<Vec<_>, _>>();
+    let all = all.map_err(|e| Error::invalid(format!("{} holds no certificates: {e}", path.display())))?;
     match all.is_empty() {
         true => Err(Error::new(ErrorKind::InvalidInput, format!("{} holds no certificates", path.display()))),
         false => Ok(all),

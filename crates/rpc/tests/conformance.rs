@@ -185,6 +185,30 @@ fn errors_of_calls_that_do_not_wait_surface_at_the_next_read_once() {
 }
 
 #[test]
+fn kernels_and_lists_count_among_the_memory_of_a_session() {
+    let mut config = Config::default();
+    config.settings.memory = 1 << 20;
+    let agent = Running::threads(config);
+    let mut device = agent.open("emulator", "");
+    let large = |number: u32| {
+        let mut kernel = adder(&format!("large {number}"));
+        kernel.source.text += &format!("\n// {}", "x".repeat(100_000));
+        kernel
+    };
+    let first = device.create_kernel(&large(0)).unwrap();
+    device.create_kernel(&large(1)).unwrap();
+    let error = device.create_kernel(&large(2)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert!(error.to_string().contains("may have 1048576"), "{error}");
+    device.destroy_kernel(first).unwrap();
+    device.create_kernel(&large(3)).unwrap();
+    let buffer = device.create_buffer("filled", 16).unwrap();
+    device.record(&vec![Command::Fill { buffer, word: 1 }; 2000]).unwrap();
+    assert_eq!(device.wait().unwrap_err().kind(), ErrorKind::OutOfMemory);
+    assert_eq!(count(&mut device, &["fine"]).unwrap(), 1);
+}
+
+#[test]
 fn two_clients_use_one_device_at_the_same_time() {
     let agent = Running::processes(Config::default());
     let work = |start: u32| {

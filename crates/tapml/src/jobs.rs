@@ -376,13 +376,9 @@ impl DiagnoseJob {
 
     /// Commands that a reader may copy name the target as it was given, with the user's kernels.
     fn with_commands(&self, mut found: Diagnosis) -> Diagnosis {
-        let kernels: String = self.kernels.iter().map(|k| format!(" --kernel {k}")).collect();
         for fault in &mut found.faults {
             if let Some(case) = fault.reproduce.as_ref().map(|_| &fault.first_bad_case) {
-                let (suite, target) = (&found.suite, &self.target);
-                let text = format!(
-                    "tapml reduce {suite} --case {case} --target '{target}'{kernels} --out {case}.repro"
-                );
+                let text = crate::diagnose::reduce_command(&found.suite, case, &self.target, &self.kernels);
                 fault.reproduce = Some(text);
             }
         }

@@ -14,6 +14,7 @@ pub mod offer;
 pub mod platform;
 pub mod prompts;
 pub mod runtime;
+pub mod shown;
 pub mod speed;
 pub mod tune;
 
@@ -25,6 +26,7 @@ pub use tapml_device as device;
 pub use tapml_diagnose as diagnose;
 pub use tapml_engine as engine;
 pub use tapml_exec as exec;
+pub use tapml_files as files;
 pub use tapml_graph as graph;
 pub use tapml_graph::{Error, ErrorKind, Result};
 pub use tapml_import as import;

@@ -71,11 +71,14 @@ impl GraphOptions {
     }
 }
 
+/// Larger files are no configurations.
+const MAX_CONFIG: u64 = 64 << 20;
+
 /// Who a model is, for suites and ledgers. Weights are named by the suite one by one.
 pub fn identity(checkpoint: &Checkpoint) -> Result<ModelIdentity> {
     let config = checkpoint.dir().join("config.json");
     let bytes = match checkpoint.dir().is_dir() {
-        true => std::fs::read(&config).map_err(|e| Error::io("read", &config, &e))?,
+        true => crate::files::read(&config, MAX_CONFIG, "a configuration")?,
         // A GGUF file has none; what follows from its metadata stands for it.
         false => serde_json::to_vec(checkpoint.config().json())
             .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?,

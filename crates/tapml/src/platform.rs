@@ -97,6 +97,12 @@ pub(crate) fn without_memory(spec: &PlatformSpec) -> PlatformSpec {
     device
 }
 
+/// The spec without the options that concern the connection alone: what is left decides results.
+#[cfg(feature = "remote")]
+pub(crate) fn deciding(spec: &PlatformSpec) -> PlatformSpec {
+    remote::identity(spec)
+}
+
 /// The device as it describes itself, wherever it is: choices of kernels are those of such devices.
 pub(crate) fn as_it_says(spec: &PlatformSpec, info: &DeviceInfo) -> DeviceInfo {
     let name = if spec.is_remote() { remote::own_name(&info.name) } else { &info.name };

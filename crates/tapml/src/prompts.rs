@@ -15,6 +15,10 @@ const SHORT: [usize; 2] = [1, 2];
 /// Tokens of those that a small model is given: below, at and above the tiles of 32 to 512 rows and the parts of 256 keys of
 /// the kernels. Each is followed by one step, whose keys are one more.
 const LONG: [usize; 5] = [33, 64, 129, 256, 513];
+/// Bytes that a file of prompts may have, and one of its lines: longer ones are no prompts of any model.
+const MAX_FILE: u64 = 64 << 20;
+/// See [`MAX_FILE`].
+const MAX_LINE: usize = 4 << 20;
 /// Rows times parameters that the long prompts may come to: seconds on the emulator.
 const LONG_WORK: u64 = 400_000_000;
 
@@ -132,9 +136,14 @@ fn lines(file: Option<&Path>, sees: bool) -> Result<Vec<Line>> {
         let texts = bundled_prompts().into_iter().map(plain);
         return Ok(sees.then_some(question).into_iter().chain(texts).collect());
     };
-    let text = std::fs::read_to_string(file).map_err(|e| Error::io("read prompts from", file, &e))?;
+    let text = crate::files::read_text(file, MAX_FILE, "prompts")?;
     let text = text.strip_prefix('\u{feff}').unwrap_or(&text);
     let lines = text.lines().filter(|l| !l.trim().is_empty());
+    if let Some((at, line)) = text.lines().enumerate().find(|(_, line)| line.len() > MAX_LINE) {
+        let (file, at, found) = (file.display(), at + 1, line.len());
+        let text = format!("{file}: line {at}: expected a prompt of at most {MAX_LINE} bytes, found {found}");
+        return Err(Error::invalid(text).with_hint("cut the text into prompts, one per line"));
+    }
     let lines: Vec<Line> = lines
         .map(|line| match line.strip_prefix("![](").and_then(|rest| rest.split_once(')')) {
             Some((image, text)) if sees => {
@@ -265,5 +274,11 @@ mod tests {
         assert_eq!(texts, ["Once upon", "a time"]);
         std::fs::write(&file, "\u{feff}\n").unwrap();
         assert!(lines(Some(&file), true).unwrap_err().to_string().contains("holds no prompts"));
+        std::fs::write(&file, format!("short\n{}", "x".repeat(MAX_LINE + 1))).unwrap();
+        let error = lines(Some(&file), true).unwrap_err().to_string();
+        assert!(
+            error.contains("line 2: expected a prompt of at most 4194304 bytes, found 4194305"),
+            "{error}"
+        );
     }
 }

@@ -11,6 +11,7 @@ pub use kept::cache_file;
 pub(crate) use kept::choices;
 
 use crate::device::DeviceInfo;
+use crate::files;
 use crate::graph::{Model, TensorType};
 use crate::jobs::CarveJob;
 use crate::kernels::{self, Choice, Choices, Overrides, UNFUSED};
@@ -85,8 +86,7 @@ impl TuneJob {
         match &self.suite {
             Some(suite) => self.tune(&spec, suite, progress, stop),
             None => {
-                let folder = tempfile::Builder::new().prefix("tapml-tune-").tempdir();
-                let folder = folder.map_err(|e| Error::io("create", &std::env::temp_dir(), &e))?;
+                let folder = files::Temporary::new("tapml-tune-")?;
                 let suite = folder.path().join("suite");
                 self.carve(&suite, progress, stop)?;
                 self.tune(&spec, &suite, progress, stop)

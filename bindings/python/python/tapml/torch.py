@@ -64,7 +64,7 @@ def carve(model: Any, inputs: Any, out: PathLike, *, modules: Filter = None) -> 
         raise Unsupported("no module gave a value for each token", kind="unsupported", hint="look at `modules`")
     path = Path(out)
     metadata = {"format": "tapml.modules", "model": type(model).__name__, "torch": torch.__version__}
-    temporary = path.with_name(f".{path.name}.tmp")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-0.partial")
     try:
         save_file(tensors, temporary, metadata=metadata)
         os.replace(temporary, path)

@@ -1,9 +1,9 @@
 //! `tapml align`: where a model's values first depart from those of another implementation.
 
-use super::common;
 use crate::Outcome;
 use crate::output::{JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -49,7 +49,7 @@ impl AlignCommand {
         };
         let job = AlignJob { model: self.model, reference, target: self.target, tolerance: self.tolerance };
         let bar = Bar::new();
-        let report = job.run(&bar, &common::stop_on_signal()?);
+        let report = job.run(&bar, &stopping::stop_on_signal()?);
         bar.finish();
         let report = report?;
         self.json.say(&render(&report))?;

@@ -1,9 +1,10 @@
 //! `tapml carve`: record every node call of real runs on the source.
 
-use super::common::{self, GraphArgs};
+use super::common::GraphArgs;
 use crate::Outcome;
 use crate::output::{JsonArg, bytes};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -55,7 +56,7 @@ impl CarveCommand {
             graph: self.graph.options(),
         };
         let bar = Bar::new();
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let carved = job.run(&bar, &stop);
         bar.finish();
         let carved = carved?;

@@ -6,17 +6,20 @@ use super::common::{self, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tapml::graph::Model;
 use tapml::kernels::Overrides;
 use tapml::migrate::report::{CheckReport, Failure, OpCheck, RegimeCount, Unreached, is_defect};
 use tapml::migrate::suite::Suite;
-use tapml::migrate::{CheckOptions, Oracles, Stop, check, junit, ratio_text};
+use tapml::migrate::{CheckOptions, Checked, Oracles, SoFar, Stop, check, junit, ratio_text};
 use tapml::model::suite_model;
 use tapml::platform::{self, Platform, PlatformSpec};
+use tapml::shown;
 
 /// Replay a suite's calls on a target, each alone, and judge every output against the exact result.
 #[derive(Args)]
@@ -37,14 +40,21 @@ pub struct CheckCommand {
     /// The checkpoint, if it is no longer where it was carved from
     #[arg(long)]
     model: Option<PathBuf>,
-    /// Write JUnit XML for a CI system
-    #[arg(long, value_name = "FILE")]
-    junit: Option<PathBuf>,
     /// Stay, and check again whenever a --kernel file is saved
     #[arg(long, requires = "kernel")]
     watch: bool,
     #[command(flatten)]
     fleet: fleet::FleetArgs,
+    #[command(flatten)]
+    reports: Reports,
+}
+
+/// What is written of a check besides what is shown.
+#[derive(Args, Clone)]
+struct Reports {
+    /// Write JUnit XML for a CI system
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
+    junit: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
 }
@@ -54,12 +64,10 @@ const ORACLE_BYTES: usize = 1 << 30;
 
 impl CheckCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
-        output::expect_writable(self.junit.as_deref())?;
-        let suite = Suite::open(&self.suite)?;
+        let suite = Arc::new(Suite::open(&self.suite)?);
         let model = suite_model(&suite, self.model.as_deref())?;
         let oracles = Oracles::new(ORACLE_BYTES);
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         if self.fleet.fleet.is_some() {
             return self.spread(&suite, &model, &oracles, &stop);
         }
@@ -70,7 +78,7 @@ impl CheckCommand {
     }
 
     /// Checks now and whenever a kernel file is saved, until the user stops it. The device stays open.
-    fn watch(&self, suite: &Suite, model: &Model, oracles: &Oracles, stop: &Stop) -> Result<Outcome> {
+    fn watch(&self, suite: &Arc<Suite>, model: &Model, oracles: &Oracles, stop: &Stop) -> Result<Outcome> {
         let spec = PlatformSpec::parse(&self.target.target)?;
         let mut platform = platform::open_with_kernels(&spec, Overrides::default())?;
         let mut watcher = Watcher::new(&self.target.kernel);
@@ -79,8 +87,14 @@ impl CheckCommand {
             let checked = common::overrides(&self.target.kernel)
                 .and_then(|overrides| Ok(platform.set_overrides(overrides)?))
                 .and_then(|()| self.both(suite, model, &mut platform, oracles, stop, start));
+            if stop.check().is_err() {
+                break;
+            }
             if let Err(error) = checked {
                 output::print_error(&error);
+                // Reports of the kernel before say nothing of this one.
+                let files = [self.reports.json.file(), self.reports.junit.as_deref()].into_iter().flatten();
+                files.filter(|file| file.is_file()).for_each(|file| drop(std::fs::remove_file(file)));
             }
             output::note("watching", &format!("checked in {} ms; Ctrl-C ends", start.elapsed().as_millis()));
             watcher.wait(stop);
@@ -91,7 +105,7 @@ impl CheckCommand {
     /// The first prompt's calls for a quick answer, then all, unless the quick answer is no.
     fn both(
         &self,
-        suite: &Suite,
+        suite: &Arc<Suite>,
         model: &Model,
         platform: &mut dyn Platform,
         oracles: &Oracles,
@@ -107,8 +121,7 @@ impl CheckCommand {
             let text = format!("the first prompt {verdict} after {} ms", start.elapsed().as_millis());
             output::note("watching", &text);
             if !quick.report.passed() {
-                self.json.say(&render(&quick.report))?;
-                self.json.write(&quick.report)?;
+                self.reports.tell(&quick, suite)?;
                 return Ok(Outcome::Fails);
             }
         }
@@ -117,26 +130,42 @@ impl CheckCommand {
 
     fn once(
         &self,
-        suite: &Suite,
+        suite: &Arc<Suite>,
         model: &Model,
         platform: &mut dyn Platform,
         oracles: &Oracles,
         stop: &Stop,
     ) -> Result<Outcome> {
-        let bar = Bar::new();
+        let so_far = Arc::new(SoFar::new(Bar::new(), platform.describe()));
+        let (last, reports, of) = (so_far.clone(), self.reports.clone(), suite.clone());
+        stopping::set_last_words(move || {
+            last.inner().finish();
+            if let Err(error) = reports.tell(&last.stopped(&of), &of) {
+                output::print_error(&error);
+            }
+        });
         let options = CheckOptions { ops: self.op.clone(), cases: self.case.clone() };
-        let checked = check(suite, model, platform, oracles, &options, &bar, stop)?;
-        bar.finish();
-        self.json.say(&render(&checked.report))?;
+        let checked = check(suite, model, platform, oracles, &options, so_far.as_ref(), stop);
+        let checked = stopping::or_last_words(checked);
+        so_far.inner().finish();
+        let checked = checked?;
+        self.reports.tell(&checked, suite)?;
         let used = checked.report.ops.iter().map(|op| op.kernel.as_str());
         // Whoever names operators or cases may leave a kernel out.
         let all = self.op.is_empty() && self.case.is_empty();
         let unused = common::note_unused(&self.target.kernel, used) && all;
-        if let Some(path) = &self.junit {
-            output::write_file(path, junit(&checked, suite)?.as_bytes())?;
-        }
-        self.json.write(&checked.report)?;
         Ok(if checked.report.passed() && !unused { Outcome::Holds } else { Outcome::Fails })
+    }
+}
+
+impl Reports {
+    /// Shows what was found, and writes the reports.
+    fn tell(&self, checked: &Checked, suite: &Suite) -> Result<()> {
+        self.json.say(&render(&checked.report))?;
+        if let Some(path) = &self.junit {
+            tapml::files::write(path, junit(checked, suite)?.as_bytes())?;
+        }
+        self.json.write(&checked.report)
     }
 }
 
@@ -177,6 +206,9 @@ fn render(report: &CheckReport) -> String {
         }
     };
     text += &regimes(&report.ops);
+    if report.stopped {
+        text += "\n\nstopped before all cases were run";
+    }
     text += &format!(
         "\n\n{} cases, {} failed,{probes} {defects} defects found in kernels, {skipped} not checked, {:.2} s (worst: observed error / allowed error)",
         report.cases, report.failed, report.seconds
@@ -202,7 +234,7 @@ pub fn regimes<'a>(checks: impl IntoIterator<Item = &'a OpCheck> + Clone) -> Str
 pub fn details(op: &OpCheck) -> String {
     let mut text = String::new();
     if let Some(reason) = &op.unsupported {
-        text += &format!("\n\n{}: not supported: {reason}", op.op);
+        text += &format!("\n\n{}: not supported: {}", op.op, shown::beginning(reason));
     }
     for failure in op.failures.iter().take(3) {
         text += &format!("\n\n{}{}", op.op, failed(failure));
@@ -214,7 +246,7 @@ pub fn details(op: &OpCheck) -> String {
         text += &format!("\n\n{} probe, beyond what is recorded: {}", op.op, beyond.text());
     }
     for finding in op.findings.iter().take(5) {
-        text += &format!("\n\n{finding}\n    {}", finding.source);
+        text += &shown::beginning(&format!("\n\n{finding}\n    {}", finding.source));
     }
     text
 }
@@ -235,7 +267,7 @@ fn failed(failure: &Failure) -> String {
         text += &format!("\n  {chain}");
     }
     if let Some(error) = &failure.error {
-        text += &format!("\n  {}", error.replace('\n', "\n  "));
+        text += &format!("\n  {}", shown::beginning(error).replace('\n', "\n  "));
     }
     text
 }

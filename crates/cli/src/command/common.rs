@@ -1,18 +1,14 @@
 //! Flags that several commands share, and opening what they name.
 
 use crate::output;
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::Args;
 use std::path::Path;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 use tapml::graph::{DType, Model};
 use tapml::import::quantize::{FORMS_HELP, Scheme};
 use tapml::import::{Checkpoint, Rows};
 use tapml::jobs;
 use tapml::kernels::Overrides;
-use tapml::migrate::Stop;
 use tapml::model::GraphOptions;
 use tapml::platform::Platform;
 
@@ -123,55 +119,4 @@ pub fn parse_ids(text: &str) -> Result<Vec<u32>, String> {
         part.trim().parse().map_err(|_| format!("`{part}` is no token id; expected ids like 0,17,42"))
     };
     text.split(',').map(parse).collect()
-}
-
-/// Whether the first request to stop ends the process even if the work at hand does not end.
-static PROMPT: AtomicBool = AtomicBool::new(false);
-/// How long the work at hand may go on then.
-const GRACE: Duration = Duration::from_millis(1500);
-/// How long the process may take to end in order, which a driver that still works may keep it from.
-const ENDING: Duration = Duration::from_millis(400);
-
-/// As [`stop_on_signal`], of work that leaves nothing behind: the process ends soon after the first request even in a kernel
-/// that never ends.
-pub fn stop_promptly_on_signal() -> Result<Stop> {
-    PROMPT.store(true, Ordering::Relaxed);
-    stop_on_signal()
-}
-
-/// Ends the process with 2, unless the work at hand ends it before.
-fn end_soon() {
-    std::thread::spawn(|| {
-        std::thread::sleep(GRACE);
-        let text = "stopped on request, in the middle of a kernel or a computation; nothing was written";
-        output::print_error(&anyhow::anyhow!(text));
-        std::thread::spawn(|| {
-            std::thread::sleep(ENDING);
-            std::process::abort();
-        });
-        std::process::exit(2);
-    });
-}
-
-/// A stop request that Ctrl-C and SIGTERM make; a second one ends the process at once.
-pub fn stop_on_signal() -> Result<Stop> {
-    static STOP: OnceLock<Stop> = OnceLock::new();
-    if let Some(stop) = STOP.get() {
-        return Ok(stop.clone());
-    }
-    let stop = STOP.get_or_init(Stop::new).clone();
-    let handler = stop.clone();
-    let mut asked = false;
-    ctrlc::set_handler(move || {
-        if std::mem::replace(&mut asked, true) {
-            std::process::exit(130);
-        }
-        handler.request();
-        if PROMPT.load(Ordering::Relaxed) {
-            end_soon();
-        }
-        output::note("stopping", "after the work at hand; again to stop at once");
-    })
-    .context("could not install the signal handler")?;
-    Ok(stop)
 }

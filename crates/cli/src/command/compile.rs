@@ -1,7 +1,7 @@
 //! `tapml compile`: what a model, or each of a list, would take on targets. Reads configurations, no weights.
 
 use crate::Outcome;
-use crate::output::{JsonArg, bytes, table, write_file};
+use crate::output::{self, JsonArg, bytes, table};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -47,7 +47,7 @@ pub struct CompileCommand {
     #[arg(long, value_name = "SCHEME", help = format!("Plan with quantised weights too: {FORMS_HELP}"))]
     quantize: Option<Scheme>,
     /// Write the matrix as a page in Markdown, too
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     markdown: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
@@ -125,7 +125,7 @@ impl CompileCommand {
         self.json.say(&render(&report))?;
         self.json.write(&report)?;
         if let Some(path) = &self.markdown {
-            write_file(path, page::page(&report).as_bytes())?;
+            tapml::files::write(path, page::page(&report).as_bytes())?;
         }
         let all_fit = report.models.iter().flat_map(|m| &m.plan.targets).all(TargetPlan::fits);
         Ok(if all_fit { Outcome::Holds } else { Outcome::Fails })

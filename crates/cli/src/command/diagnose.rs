@@ -1,9 +1,10 @@
 //! `tapml diagnose`: every faulty operator and every fault between operators of a model on a target, and why.
 
-use super::common::{self, GraphArgs, TargetArgs};
+use super::common::{GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
@@ -11,6 +12,7 @@ use tapml::diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, NotR
 use tapml::jobs::DiagnoseJob;
 use tapml::migrate::ratio_text;
 use tapml::prompts::Prompts;
+use tapml::shown;
 
 /// Nodes of a fault that are listed by name.
 const LISTED: usize = 4;
@@ -44,7 +46,7 @@ pub struct DiagnoseCommand {
     #[arg(long)]
     operators: bool,
     /// Where the HTML report goes; into .tapml/MODEL-TARGET if not given
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     html: Option<PathBuf>,
     #[command(flatten)]
     graph: GraphArgs,
@@ -54,8 +56,6 @@ pub struct DiagnoseCommand {
 
 impl DiagnoseCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
-        output::expect_writable(self.html.as_deref())?;
         let job = DiagnoseJob {
             model: self.model.clone(),
             target: self.target.target.clone(),
@@ -68,12 +68,12 @@ impl DiagnoseCommand {
             between: !self.operators,
             graph: self.graph.options(),
         };
-        let (bar, stop) = (Bar::new(), common::stop_promptly_on_signal()?);
+        let (bar, stop) = (Bar::new(), stopping::stop_on_signal()?);
         let found = job.run(&bar, &stop);
         bar.finish();
         let (found, folder) = (found?, job.folder());
         let page = self.page(&folder)?;
-        output::write_file(&page, html(&found)?.as_bytes())?;
+        tapml::files::write(&page, html(&found)?.as_bytes())?;
         self.json.say(&render(&found))?;
         self.json.say(&format!("\nreport: {}", page.display()))?;
         self.json.write(&found)?;
@@ -162,7 +162,7 @@ fn block(number: usize, fault: &Fault) -> String {
         Some(inner) => format!("{what}: {inner} within it"),
         None => what,
     };
-    let heading = console::style(format!("fault {number}: {what}")).red().bold().to_string();
+    let heading = shown::strong(&format!("fault {number}: {what}"));
     let mut lines = vec![("where", nodes(fault))];
     let sure = fault.sure();
     lines.push(("cause", format!("{}{}{sure}", fault.cause, if sure.is_empty() { "" } else { ", " })));

@@ -98,14 +98,7 @@ impl EvalCommand {
     fn ids(&self, tokenizer: &Tokenizer) -> Result<(Vec<u32>, Option<u32>)> {
         let text = match &self.text {
             None => bundled_prompts().join("\n\n"),
-            Some(path) => {
-                let size = std::fs::metadata(path).map_err(|e| tapml::Error::io("read", path, &e))?.len();
-                if size > MOST_BYTES {
-                    let text = format!("{}: {size} bytes of text", path.display());
-                    return Err(tapml::Error::invalid(text).with_hint("give a part of it").into());
-                }
-                std::fs::read_to_string(path).map_err(|e| tapml::Error::io("read", path, &e))?
-            }
+            Some(path) => tapml::files::read_text(path, MOST_BYTES, "a text")?,
         };
         let front = tokenizer.encode("")?;
         let ids = tokenizer.encode(&text)?;

@@ -2,7 +2,8 @@
 
 use super::common::{self, GraphArgs};
 use crate::Outcome;
-use crate::output::JsonArg;
+use crate::output::{self, JsonArg};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -16,6 +17,7 @@ use tapml::exec::{Interface, Session};
 use tapml::import::{Checkpoint, Rows};
 use tapml::model::expect_context;
 use tapml::prompts::Given;
+use tapml::shown;
 
 /// Generate text from a prompt.
 #[derive(Args)]
@@ -154,12 +156,11 @@ impl GenerateCommand {
         prompt: &[u32],
         options: &GenerateOptions,
     ) -> Result<(String, Generation)> {
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let on_stdout = self.json.on_stdout();
-        let print = |text: &str| match on_stdout {
-            true => std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush()),
-            false => std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()),
-        };
+        // A file or a pipe is given every character.
+        let safe = output::is_terminal(on_stdout);
+        let print = |text: &str| print_to(on_stdout, &if safe { shown::whole(text) } else { text.into() });
         if let Some(prompt) =
             self.prompt.as_deref().filter(|_| self.raw || tokenizer.chat_template().is_none())
         {
@@ -225,5 +226,13 @@ fn finish_name(finish: Finish) -> &'static str {
         Finish::Length => "length",
         Finish::Context => "context",
         _ => "cancelled",
+    }
+}
+
+/// Prints at once, to standard error where JSON takes standard output.
+fn print_to(json_on_stdout: bool, text: &str) -> std::io::Result<()> {
+    match json_on_stdout {
+        true => std::io::stderr().write_all(text.as_bytes()).and_then(|()| std::io::stderr().flush()),
+        false => std::io::stdout().write_all(text.as_bytes()).and_then(|()| std::io::stdout().flush()),
     }
 }

@@ -62,7 +62,7 @@ impl InspectCommand {
         }
         let (checkpoint, model) = self.graph.open_unread(&self.model)?;
         if self.text {
-            self.json.say(&model.graph().to_text())?;
+            self.json.say_whole(&model.graph().to_text())?;
             return Ok(Outcome::Holds);
         }
         let report = Report {

@@ -28,7 +28,7 @@ pub struct KernelCommand {
     #[arg(long, value_name = "PLATFORM", requires = "op")]
     target: Option<String>,
     /// Write the text to this file instead of standard output
-    #[arg(long, value_name = "FILE", requires = "op")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable(), requires = "op")]
     out: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
@@ -115,8 +115,8 @@ impl KernelCommand {
         let kernel = BuiltIn::find(op, dtype, &self.device()?)?;
         let text = kernel.text()?;
         match &self.out {
-            Some(path) => output::write_file(path, text.as_bytes())?,
-            None => self.json.say(text.trim_end())?,
+            Some(path) => tapml::files::write(path, text.as_bytes())?,
+            None => self.json.say_whole(text.trim_end())?,
         }
         let desc = kernel.desc()?;
         let constant = |(name, value): &(String, f64)| ConstantReport { name: name.clone(), value: *value };

@@ -2,7 +2,7 @@
 
 use super::common::{self, GraphArgs};
 use crate::Outcome;
-use crate::output::JsonArg;
+use crate::output::{self, JsonArg};
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -40,7 +40,7 @@ pub struct LogitsCommand {
     #[arg(long)]
     hidden: bool,
     /// The safetensors file to write
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     out: PathBuf,
     #[command(flatten)]
     graph: GraphArgs,

@@ -5,6 +5,7 @@ use super::common::{self, GraphArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -38,7 +39,7 @@ pub struct MigrateCommand {
     #[arg(long, value_name = "DIR")]
     ledger: Option<PathBuf>,
     /// Where the HTML report goes; into the ledger's folder if not given
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     html: Option<PathBuf>,
     #[command(flatten)]
     graph: GraphArgs,
@@ -48,8 +49,6 @@ pub struct MigrateCommand {
 
 impl MigrateCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
-        output::expect_writable(self.html.as_deref())?;
         let job = MigrateJob {
             model: self.model,
             target: self.target.target.clone(),
@@ -61,12 +60,12 @@ impl MigrateCommand {
             graph: self.graph.options(),
         };
         let bar = Bar::new();
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let migrated = job.run(&bar, &stop);
         bar.finish();
         let ((report, model), ledger) = (migrated?, job.ledger());
         let page = self.html.clone().unwrap_or_else(|| ledger.join("report.html"));
-        output::write_file(&page, html(&report, model.graph())?.as_bytes())?;
+        tapml::files::write(&page, html(&report, model.graph())?.as_bytes())?;
         self.json.say(&render(&report))?;
         let unused = common::note_unused(&self.target.kernel, report.ops.iter().map(|op| op.kernel.as_str()));
         self.json.say(&format!("\nreport: {}\nledger: {}", page.display(), ledger.display()))?;

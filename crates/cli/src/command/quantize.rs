@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::output::{JsonArg, bytes};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -17,7 +18,7 @@ pub struct QuantizeCommand {
     model: PathBuf,
     #[arg(long, value_name = "SCHEME", default_value = "q4", help = FORMS_HELP)]
     scheme: Scheme,
-    /// The folder to write, which holds no model yet
+    /// The folder to write, which is empty or does not exist yet
     #[arg(long, short, value_name = "DIR")]
     out: PathBuf,
     #[command(flatten)]
@@ -46,7 +47,8 @@ struct Kept {
 impl QuantizeCommand {
     pub fn run(self) -> Result<Outcome> {
         let start = Instant::now();
-        let written = write(&self.model, &self.scheme, &self.out)?;
+        let stop = stopping::stop_on_signal()?;
+        let written = write(&self.model, &self.scheme, &self.out, &|| stop.check())?;
         let kept = written.kept.into_iter().map(|k| Kept { weight: k.weight, reason: k.reason });
         let report = Report {
             schema: 1,

@@ -1,8 +1,9 @@
 //! `tapml reduce`: shrink a failing node call to a standalone reproducer.
 
-use super::common::{self, TargetArgs};
+use super::common::TargetArgs;
 use crate::Outcome;
 use crate::output::{self, JsonArg};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
@@ -54,10 +55,9 @@ pub struct ReduceCommand {
 
 impl ReduceCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let mut platform = self.target.open()?;
         let platform = platform.as_mut();
         let composed = composed_suites(&suite, &*platform)?;
@@ -91,7 +91,8 @@ impl ReduceCommand {
         Reproducer::new(&found, &id, platform)?.write(&self.out, self.overwrite)?;
         self.json.say(&render(&found, &id, &self.out.display().to_string()))?;
         self.json.write(&report.reduced(&found, self.out.display().to_string()))?;
-        Ok(Outcome::Holds)
+        // What is written holds, but is not what was asked for.
+        Ok(if stop.check().is_ok() { Outcome::Holds } else { Outcome::NotRun })
     }
 
     /// The case asked for, or the first failing one of the operator; of the suite itself, or of its calls as the platform
@@ -126,7 +127,7 @@ fn render(found: &Reduced, case: &str, folder: &str) -> String {
     );
     text += match found.minimal {
         true => ", a proven minimum: without any single index of any axis it no longer fails",
-        false => "; time ran out, it may get smaller still (--seconds)",
+        false => "; time ran out or it was stopped, it may get smaller still (--seconds)",
     };
     let s = found.stability;
     if !s.steady() {

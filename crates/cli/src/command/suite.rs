@@ -1,11 +1,11 @@
 //! `tapml suite`: what can be said of a suite itself.
 
-use super::common;
 use super::guard::Guard;
 use crate::Outcome;
-use crate::output::{self, JsonArg, table};
+use crate::output::{JsonArg, table};
 use crate::progress::Bar;
-use anyhow::{Context, Result};
+use crate::stopping;
+use anyhow::Result;
 use clap::{Args, Subcommand};
 use std::path::{Path, PathBuf};
 use tapml::bugs::bench::{Bed, BedOptions, RunOptions, Sampling};
@@ -78,10 +78,9 @@ const LENGTHS: [usize; 4] = [4, 24, 72, 144];
 
 impl ScoreCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
         let spec = PlatformSpec::parse(&self.target)?;
         let bed = self.bed()?;
-        let stop = common::stop_on_signal()?;
+        let stop = stopping::stop_on_signal()?;
         let workers = std::thread::available_parallelism().map_or(1, usize::from).min(8);
         let guard = Guard::new(&spec, platform::open_device(&spec)?.info(), workers, self.deadline)?;
         let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
@@ -131,7 +130,7 @@ impl ScoreCommand {
     fn seek(&self, bed: &Bed, score: &SuiteScore, run: &RunOptions<'_>, stop: &Stop) -> Result<Vec<Found>> {
         let mut open: Vec<String> = score.blind.iter().flat_map(|b| b.mutants.clone()).collect();
         let tokens: Vec<u32> = bed.suite.manifest().prompts.iter().flat_map(|p| p.ids.clone()).collect();
-        let folder = tempfile::tempdir().context("could not create a folder for recorded calls")?;
+        let folder = tapml::files::Temporary::new("tapml-calls-")?;
         let mut found = Vec::new();
         let beyond = Bed::window(&bed.model).map(|window| window as usize + 9);
         for length in LENGTHS.into_iter().chain(beyond) {

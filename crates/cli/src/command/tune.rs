@@ -1,9 +1,10 @@
 //! `tapml tune`: the fastest built-in kernels for a model on a device.
 
-use super::common::{self, GraphArgs};
+use super::common::GraphArgs;
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::{Result, anyhow};
 use clap::{Args, ValueEnum};
 use serde::Serialize;
@@ -33,7 +34,7 @@ pub struct TuneCommand {
     #[arg(long = "for", value_enum, default_value_t = For::Decode)]
     phase: For,
     /// Write the choices to this file, for `?tuning=FILE`, instead of where all commands look for them
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     out: Option<PathBuf>,
     #[command(flatten)]
     graph: GraphArgs,
@@ -59,7 +60,6 @@ struct Report {
 
 impl TuneCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.out.as_deref())?;
         let job = TuneJob {
             model: self.model.clone(),
             target: self.target.clone(),
@@ -71,12 +71,12 @@ impl TuneCommand {
                 For::Prompt => Phase::Prompt,
             },
         };
-        let (bar, stop) = (Bar::new(), common::stop_on_signal()?);
+        let (bar, stop) = (Bar::new(), stopping::stop_on_signal()?);
         let tuned = job.run(&bar, &stop);
         bar.finish();
         let (choices, ops) = tuned?;
         let file = self.file(&choices)?;
-        output::write_file(&file, choices.text()?.as_bytes())?;
+        tapml::files::write(&file, choices.text()?.as_bytes())?;
         self.json.say(&shown(&ops))?;
         output::note("choices", &file.display().to_string());
         let failed = ops.iter().any(|op| !op.failed.is_empty());

@@ -108,7 +108,13 @@ pub struct Agent {
 impl Agent {
     /// Starts it with these arguments.
     pub fn start(folder: &Path, arguments: &[&str]) -> Agent {
+        Agent::start_in(folder, arguments, &std::env::temp_dir())
+    }
+
+    /// Starts it with a folder for temporary files; dropping it kills it.
+    pub fn start_in(folder: &Path, arguments: &[&str], temporary: &Path) -> Agent {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_tapml"));
+        command.env("TMPDIR", temporary);
         command.current_dir(folder).args(["device", "serve", "--listen", "127.0.0.1:0"]).args(arguments);
         let mut process = command.stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();

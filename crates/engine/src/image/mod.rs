@@ -7,7 +7,7 @@ use crops::Crops;
 use image::error::{LimitError, LimitErrorKind};
 use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
 use resize::{Filter, Rgb, resize};
-use std::io::{BufRead, Cursor, Read, Seek};
+use std::io::{BufRead, Cursor, Seek};
 use std::path::Path;
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_import::{Config, Layout, Section};
@@ -118,13 +118,7 @@ impl ImageProcessor {
     /// What the encoder takes of the image in a file. The file may be PNG or JPEG of up to 16384 pixels along a side and
     /// 134 million in all.
     pub fn file(&self, path: &Path) -> Result<Pixels> {
-        let io = |e: &std::io::Error| Error::io("read", path, e);
-        let mut file = std::fs::File::open(path).map_err(|e| io(&e))?;
-        let mut bytes = Vec::new();
-        let read = (&mut file).take(MAX_FILE + 1).read_to_end(&mut bytes);
-        if read.map_err(|e| io(&e))? as u64 > MAX_FILE {
-            return Err(Error::invalid(format!("{} is larger than {MAX_FILE} bytes", path.display())));
-        }
+        let bytes = tapml_files::read(path, MAX_FILE, "an image")?;
         self.bytes(&bytes).map_err(|e| e.context(path.display().to_string()))
     }
 

@@ -70,11 +70,7 @@ struct NormalizerSpec {
 pub fn open(dir: &Path) -> Result<Opened> {
     let path = dir.join(FILE);
     let context = || path.display().to_string();
-    let length = std::fs::metadata(&path).map_err(|e| Error::io("read", &path, &e))?.len();
-    if length > MAX_FILE {
-        return Err(Error::invalid(format!("{} is larger than {MAX_FILE} bytes", path.display())));
-    }
-    let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, &e))?;
+    let bytes = tapml_files::read(&path, MAX_FILE, "a SentencePiece model")?;
     let proto = ModelProto::decode(bytes.as_slice()).map_err(|e| {
         Error::invalid(format!("{} is no SentencePiece model: {e}", path.display()))
             .with_hint("take the file that came with the weights")

@@ -44,11 +44,7 @@ impl World {
     /// Reads a vocabulary; `special` names the texts that are special tokens, which end a text unless the list has them
     /// as tokens. Fails on a line that is none, and unless every byte is a token, so that every text has ids.
     pub fn open(path: &Path, special: &SpecialTokens) -> Result<World> {
-        let length = std::fs::metadata(path).map_err(|e| Error::io("read", path, &e))?.len();
-        if length > MAX_FILE {
-            return Err(Error::invalid(format!("{} is larger than {MAX_FILE} bytes", path.display())));
-        }
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, &e))?;
+        let text = tapml_files::read_text(path, MAX_FILE, "a vocabulary")?;
         let world = World::parse(&text).context(|| path.display().to_string());
         let world = world.map_err(|e| e.with_hint("take the file that came with the weights"))?;
         Ok(world.with_ends(special))

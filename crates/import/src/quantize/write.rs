@@ -8,10 +8,13 @@ use crate::safetensors;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use tapml_files::NewFolder;
 use tapml_graph::{DType, Error, Model, Result, Symbols, Tensor, TensorType, byte_len};
 
 /// Files beside the weights that belong to a model, by their endings: configuration, tokenizer, templates, licence.
 const COPIED: [&str; 7] = ["json", "txt", "model", "jinja", "tiktoken", "md", "py"];
+/// The file that makes a folder a model.
+const CONFIG: &str = "config.json";
 /// A larger file is none of these.
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -28,18 +31,19 @@ pub struct Written {
     pub kept: Vec<Kept>,
 }
 
-/// Writes the checkpoint in `from` with its weights quantised to the folder `out`, which must not hold a model yet.
-/// Weights are made and written one after another. The file of the weights appears under its name when it is complete, and
-/// `config.json`, without which the folder is no model, after it.
-pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
+/// Writes the checkpoint in `from` with its weights quantised to the folder `out`, which must not hold anything yet.
+/// Weights are made and written one after another. The folder appears under its name when it is complete.
+/// Asks `go_on` before each of them, and ends with its error.
+pub fn write(from: &Path, scheme: &Scheme, out: &Path, go_on: &dyn Fn() -> Result<()>) -> Result<Written> {
     if !from.is_dir() {
         return Err(Error::unsupported(format!("{}: expected a model folder", from.display()))
             .with_hint("a GGUF file is quantised as it is; name the folder of the model it was made from"));
     }
-    if out.join("config.json").exists() {
-        return Err(Error::invalid(format!("{} holds a model already", out.display()))
-            .with_hint("name another folder"));
+    if std::fs::read_dir(out).is_ok_and(|mut entries| entries.next().is_some()) {
+        let what = if out.join(CONFIG).exists() { "holds a model already" } else { "is not empty" };
+        return Err(Error::invalid(format!("{} {what}", out.display())).with_hint("name another folder"));
     }
+    let new = NewFolder::create(out, CONFIG, false)?;
     let (config, weights) = open_files(from)?;
     Method::refuse(&config.root())?;
     let (decoder, _) = build(&config, &|name| weights.dtype(name), &ImportOptions::default())?;
@@ -64,6 +68,7 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
     }
     // Files know no packed dtypes: their bytes are stored as they lie, and `config.json` says what they are.
     let get = |(name, made): &(String, bool)| -> Result<Tensor> {
+        go_on()?;
         if !made {
             return weights.any(name);
         }
@@ -78,11 +83,11 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
         Ok((entry.0.as_str(), ty.ok_or_else(|| Error::bug(format!("`{}` has no type", entry.0)))?))
     });
     let listed: Vec<_> = listed.collect::<Result<_>>()?;
-    std::fs::create_dir_all(out).map_err(|e| Error::io("create", out, &e))?;
     let entries: Vec<&(String, bool)> = names.iter().collect();
-    let after =
-        safetensors::write_each(&out.join("model.safetensors"), &listed, &|index| get(entries[index]))?;
-    copy_others(from, out)?;
+    let after = safetensors::write_each(&new.folder().join("model.safetensors"), &listed, &|index| {
+        get(entries[index])
+    })?;
+    copy_others(from, new.folder())?;
     let mut json = config.json().clone();
     let count = packed.len();
     let method =
@@ -90,8 +95,8 @@ pub fn write(from: &Path, scheme: &Scheme, out: &Path) -> Result<Written> {
     json.insert("quantization_config".into(), method);
     let text = serde_json::to_string_pretty(&Value::Object(json))
         .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?;
-    let path = out.join("config.json");
-    std::fs::write(&path, text + "\n").map_err(|e| Error::io("write", &path, &e))?;
+    tapml_files::write(&new.folder().join(CONFIG), (text + "\n").as_bytes())?;
+    new.publish()?;
     Ok(Written { before, after, quantized: count, kept })
 }
 
@@ -110,7 +115,7 @@ fn copy_others(from: &Path, out: &Path) -> Result<()> {
         let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let ending = path.extension().map(|e| e.to_string_lossy().into_owned()).unwrap_or_default();
         let wanted = COPIED.contains(&ending.as_str()) || name.starts_with("LICENSE");
-        let stale = name == "config.json" || name.ends_with(".index.json");
+        let stale = name == CONFIG || name.ends_with(".index.json");
         let fits = std::fs::metadata(&path).is_ok_and(|m| m.is_file() && m.len() <= MOST_BYTES);
         if wanted && !stale && fits {
             std::fs::copy(&path, out.join(&name)).map_err(|e| Error::io("copy", &path, &e))?;

@@ -14,7 +14,6 @@ pub(crate) mod index;
 mod manifest;
 mod part;
 mod reader;
-mod staging;
 mod validate;
 mod writer;
 
@@ -24,5 +23,4 @@ pub use manifest::{
 };
 pub use part::part;
 pub use reader::{Case, Suite};
-pub use staging::{Staging, parent, sync_folder};
 pub use writer::{Output, SuiteWriter, Wrap};

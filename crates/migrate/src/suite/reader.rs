@@ -7,7 +7,7 @@ use crate::identity::{self, Hash};
 use rayon::prelude::*;
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -71,8 +71,7 @@ impl Suite {
         let index = verified(path, entry(&manifest, INDEX)?)?;
         let lines = verified(path, entry(&manifest, FRAMES)?)?;
         let bin = entry(&manifest, TENSORS)?;
-        let tensors = path.join(TENSORS);
-        let tensors = File::open(&tensors).map_err(|e| Error::io("open", &tensors, &e))?;
+        let tensors = tapml_files::open(&path.join(TENSORS))?;
         expect_len(&tensors, bin)?;
         let records = index::decode(&index, &manifest.types, bin.bytes).context(|| INDEX.to_string())?;
         let frames = lines.split(|&b| b == b'\n').filter(|l| !l.is_empty()).enumerate().map(|(i, line)| {
@@ -439,19 +438,13 @@ fn expect_len(file: &File, entry: &FileEntry) -> Result<()> {
 }
 
 fn small(path: &Path) -> Result<Vec<u8>> {
-    let file = File::open(path).map_err(|e| Error::io("open", path, &e))?;
-    let mut bytes = Vec::new();
-    file.take(MAX_TEXT + 1).read_to_end(&mut bytes).map_err(|e| Error::io("read", path, &e))?;
-    if bytes.len() as u64 > MAX_TEXT {
-        return Err(Error::invalid(format!("{} is larger than {MAX_TEXT} bytes", path.display())));
-    }
-    Ok(bytes)
+    tapml_files::read(path, MAX_TEXT, "a part of a suite")
 }
 
 /// The contents of a listed file. Fails if its length or hash is another.
 fn verified(folder: &Path, entry: &FileEntry) -> Result<Vec<u8>> {
     let path = folder.join(&entry.name);
-    let file = File::open(&path).map_err(|e| Error::io("open", &path, &e))?;
+    let file = tapml_files::open(&path)?;
     expect_len(&file, entry)?;
     let bytes = small(&path)?;
     if entry.blake3 != Some(Hash::of(&bytes)) {

@@ -4,13 +4,13 @@ use super::index::{ALIGN, Record};
 use super::manifest::{
     FRAMES, FileEntry, Frame, INDEX, MANIFEST, Manifest, Prompt, SCHEMA, Settings, Source, TENSORS, Totals,
 };
-use super::staging::{Staging, parent};
 use super::validate::calls;
 use crate::identity::{self, Hash, ModelIdentity, WeightEntry, tensor_type};
 use std::collections::HashMap;
 use std::fs::File;
 use std::io::{self, BufWriter, ErrorKind, Write};
 use std::path::{Path, PathBuf};
+use tapml_files::{NewFolder, parent};
 use tapml_graph::{Error, Graph, Model, Result, Tensor, TensorType};
 
 /// Makes the file a suite writes to out of a new one; tests put a full disk in between.
@@ -30,7 +30,7 @@ impl Output for File {
 
 /// A suite in the making. Dropped before [`SuiteWriter::finish`], it leaves nothing behind.
 pub struct SuiteWriter {
-    staging: Staging,
+    new: NewFolder,
     manifest: Manifest,
     graph: Graph,
     /// See [`Graph::once`].
@@ -83,8 +83,8 @@ impl SuiteWriter {
         settings: Settings,
         wrap: &Wrap,
     ) -> Result<SuiteWriter> {
-        let staging = Staging::new(path, MANIFEST, overwrite)?;
-        let file = staging.folder().join(TENSORS);
+        let new = NewFolder::create(path, MANIFEST, overwrite)?;
+        let file = new.folder().join(TENSORS);
         let tensors = File::create(&file).map_err(|e| Error::io("create", &file, &e))?;
         let graph = model.graph().to_string();
         let manifest = Manifest {
@@ -102,7 +102,7 @@ impl SuiteWriter {
             files: Vec::new(),
         };
         Ok(SuiteWriter {
-            staging,
+            new,
             manifest,
             graph: model.graph().clone(),
             once: model.graph().once(),
@@ -193,7 +193,7 @@ impl SuiteWriter {
         self.file(FRAMES, &frames)?;
         let text = serde_json::to_vec_pretty(&self.manifest);
         self.file(MANIFEST, &text.map_err(|e| Error::bug(format!("the manifest as JSON: {e}")))?)?;
-        self.staging.publish()?;
+        self.new.publish()?;
         Ok(self.manifest)
     }
 
@@ -207,7 +207,7 @@ impl SuiteWriter {
 
     fn file(&self, name: &str, bytes: &[u8]) -> Result<()> {
         let write = || {
-            let mut file = File::create(self.staging.folder().join(name))?;
+            let mut file = File::create(self.new.folder().join(name))?;
             file.write_all(bytes)?;
             file.sync_all()
         };
@@ -216,9 +216,9 @@ impl SuiteWriter {
 
     fn failed(&self, name: &str, error: &io::Error) -> Error {
         // What lies on the disk now is given back; what waits in the buffer never took any room.
-        let file = std::fs::metadata(self.staging.folder().join(TENSORS));
+        let file = std::fs::metadata(self.new.folder().join(TENSORS));
         let on_disk = file.map_or(0, |m| m.len());
-        write_error(&self.staging.target().join(name), error, self.expected.max(self.offset), on_disk)
+        write_error(&self.new.target().join(name), error, self.expected.max(self.offset), on_disk)
     }
 }
 

@@ -3,8 +3,8 @@
 use super::{Reproducer, page};
 use std::fs;
 use std::path::Path;
+use tapml_files::NewFolder;
 use tapml_graph::{Error, Result};
-use tapml_migrate::suite::{Staging, sync_folder};
 
 /// The file by which a folder is known to be a reproducer.
 pub const MARKER: &str = "case.json";
@@ -13,7 +13,7 @@ const RUNNER: &str = include_str!("runner/main.rs");
 const MANIFEST: &str = include_str!("runner/manifest.toml");
 
 pub fn write(reproducer: &Reproducer, folder: &Path, overwrite: bool) -> Result<()> {
-    let staging = Staging::new(folder, MARKER, overwrite)?;
+    let new = NewFolder::create(folder, MARKER, overwrite)?;
     let own = [
         (MARKER.to_string(), reproducer.json()?.into_bytes()),
         ("README.md".into(), reproducer.readme.clone().into_bytes()),
@@ -23,12 +23,11 @@ pub fn write(reproducer: &Reproducer, folder: &Path, overwrite: bool) -> Result<
     ];
     let data = reproducer.files.iter().map(|(name, bytes)| (name.clone(), bytes.clone()));
     for (name, bytes) in own.into_iter().chain(data) {
-        let path = staging.folder().join(&name);
+        let path = new.folder().join(&name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
         }
         fs::write(&path, bytes).map_err(|e| Error::io("write", &path, &e))?;
     }
-    sync_folder(staging.folder())?;
-    staging.publish()
+    new.publish()
 }

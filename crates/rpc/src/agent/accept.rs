@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
+use tapml_files::Temporary;
 use tapml_graph::{Context, Error, ErrorKind, Result};
 use tungstenite::handshake::server::{Callback, ErrorResponse, Request as Upgrade, Response};
 use tungstenite::http::{HeaderValue, StatusCode};
@@ -31,7 +32,8 @@ pub struct Door {
     pub gate: Gate,
     pub isolation: Isolation,
     pub blobs: PathBuf,
-    pub _temporary: Option<tempfile::TempDir>,
+    /// Where the sessions' recorders write, and the blobs of an agent without a folder for them.
+    pub temporary: Temporary,
     pub stop: Arc<AtomicBool>,
 }
 
@@ -89,8 +91,7 @@ impl Door {
 
     /// What there is: looked up by a process of its own, because drivers may crash.
     pub fn devices(&self) -> Result<Vec<wire::Offer>> {
-        let recorder = tempfile::NamedTempFile::new();
-        let recorder = recorder.map_err(|e| Error::io("create a file in", &std::env::temp_dir(), &e))?;
+        let recorder = self.recorder()?;
         let started = Worker::start(&self.isolation);
         let (worker, streams) =
             started.map_err(|e| Error::new(ErrorKind::Io, format!("could not start a session: {e}")))?;
@@ -101,6 +102,12 @@ impl Door {
             Reply::Failed(failed) => Err(convert::error_from_wire(failed)),
             _ => Err(Error::bug("a session's process answers a hello with something else than a welcome")),
         }
+    }
+
+    /// A file in which a session's process notes what it does.
+    fn recorder(&self) -> Result<tempfile::NamedTempFile> {
+        let folder = self.temporary.path();
+        tempfile::NamedTempFile::new_in(folder).map_err(|e| Error::io("create a file in", folder, &e))
     }
 
     /// The hello of a client whose version and token are right.
@@ -118,8 +125,7 @@ impl Door {
         link: Arc<Link>,
         mut socket: WebSocket<Reader>,
     ) -> Result<()> {
-        let recorder = tempfile::NamedTempFile::new();
-        let recorder = recorder.map_err(|e| Error::io("create a file in", &std::env::temp_dir(), &e))?;
+        let recorder = self.recorder()?;
         let mut settings = self.config.settings.clone();
         if hello.deadline_ms > 0 {
             settings.deadline = settings.deadline.min(Duration::from_millis(hello.deadline_ms));

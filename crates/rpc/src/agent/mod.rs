@@ -11,6 +11,7 @@ mod token;
 mod worker;
 
 pub use dial::{Hub, default_name};
+pub(crate) use token::LONGEST as LONGEST_TOKEN;
 pub use token::token_file;
 pub use worker::Isolation;
 
@@ -23,6 +24,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use tapml_files::Temporary;
 use tapml_graph::{Error, ErrorKind, Result};
 
 /// How an agent serves.
@@ -114,17 +116,11 @@ impl Stopper {
 impl Agent {
     /// An agent that nobody knows yet.
     pub fn new(config: Config, isolation: Isolation) -> Result<Agent> {
-        let (blobs, temporary) = match &config.blobs {
-            Some(folder) => (folder.clone(), None),
-            None => {
-                let made = tempfile::Builder::new().prefix("tapml-blobs-").tempdir();
-                let made = made.map_err(|e| Error::io("create a folder in", &std::env::temp_dir(), &e))?;
-                (made.path().to_path_buf(), Some(made))
-            }
-        };
+        let temporary = Temporary::new("tapml-agent-")?;
+        let blobs = config.blobs.clone().unwrap_or_else(|| temporary.path().join("blobs"));
         let gate = Gate::new(config.token.as_deref(), config.sessions);
         let stop = Arc::new(AtomicBool::new(false));
-        let door = Door { config, gate, isolation, blobs, _temporary: temporary, stop: stop.clone() };
+        let door = Door { config, gate, isolation, blobs, temporary, stop: stop.clone() };
         Ok(Agent { listener: None, hubs: Vec::new(), door: Arc::new(door), stop })
     }
 

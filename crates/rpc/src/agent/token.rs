@@ -5,17 +5,18 @@ use tapml_graph::{Error, ErrorKind, Result};
 
 /// Shortest token accepted, bytes.
 const SHORTEST: usize = 16;
+/// Larger files hold no token, bytes.
+pub(crate) const LONGEST: u64 = 4096;
 
 /// The token of a file. A file that does not exist is made, readable by its owner alone, with a random token.
 pub fn token_file(path: &Path) -> Result<String> {
-    match std::fs::read_to_string(path) {
-        Ok(text) if text.trim().len() >= SHORTEST => Ok(text.trim().into()),
-        Ok(_) => {
-            Err(Error::invalid(format!("{} holds no token of {SHORTEST} bytes or more", path.display()))
-                .with_hint("remove the file: a new one is made"))
-        }
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => make(path),
-        Err(e) => Err(Error::io("read", path, &e)),
+    if std::fs::metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
+        return make(path);
+    }
+    match tapml_files::read_text(path, LONGEST, "a token")? {
+        text if text.trim().len() >= SHORTEST => Ok(text.trim().into()),
+        _ => Err(Error::invalid(format!("{} holds no token of {SHORTEST} bytes or more", path.display()))
+            .with_hint("remove the file: a new one is made")),
     }
 }
 
@@ -26,13 +27,16 @@ fn make(path: &Path) -> Result<String> {
         Error::new(ErrorKind::Unavailable, format!("the system gives no random numbers: {e}"))
     })?;
     let token: String = random.iter().map(|b| format!("{b:02x}")).collect();
-    let mut options = std::fs::OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    let mut file = options.open(path).map_err(|e| Error::io("create", path, &e))?;
-    writeln!(file, "{token}").map_err(|e| Error::io("write", path, &e))?;
-    Ok(token)
+    // Nobody sees a part of it, and the first of several agents names the token of all.
+    let made = tempfile::NamedTempFile::new_in(tapml_files::parent(path)).and_then(|mut file| {
+        writeln!(file, "{token}")?;
+        file.persist_noclobber(path).map_err(|e| e.error)
+    });
+    match made {
+        Ok(_) => Ok(token),
+        Err(e) if e.kind() == std::io::ErrorKind::AlreadyExists => token_file(path),
+        Err(e) => Err(Error::io("create", path, &e)),
+    }
 }
 
 #[cfg(test)]
@@ -50,6 +54,12 @@ mod tests {
             use std::os::unix::fs::PermissionsExt;
             assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
+        let other = folder.path().join("other");
+        let all: Vec<String> = std::thread::scope(|scope| {
+            let started: Vec<_> = (0..8).map(|_| scope.spawn(|| token_file(&other).unwrap())).collect();
+            started.into_iter().map(|thread| thread.join().unwrap()).collect()
+        });
+        assert!(all.iter().all(|token| *token == all[0]), "{all:?}");
         std::fs::write(&path, "short\n").unwrap();
         assert!(token_file(&path).is_err());
     }

@@ -154,7 +154,7 @@ fn greet(address: &Address, socket: WebSocket<connect::Stream>) -> Result<(Conne
 pub(crate) fn token(address: &Address) -> Result<String> {
     let token = match &address.token_file {
         Some(file) => {
-            std::fs::read_to_string(file).map_err(|e| Error::io("read", file, &e))?.trim().to_string()
+            tapml_files::read_text(file, crate::agent::LONGEST_TOKEN, "a token")?.trim().to_string()
         }
         None => std::env::var("TAPML_TOKEN").unwrap_or_default(),
     };

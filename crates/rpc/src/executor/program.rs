@@ -1,6 +1,6 @@
 //! Whole programs: compiled and allocated once, run by handle with new symbols.
 
-use super::requests::{Answer, Executor, failed, give};
+use super::requests::{Answer, Executor, TEXT_BYTES, failed, give};
 use crate::wire::{self, convert};
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 use tapml_kernels::{Instance, Program};
@@ -8,7 +8,7 @@ use tapml_kernels::{Instance, Program};
 /// Longest JSON of a program, bytes.
 const MAX_PROGRAM: usize = 256 << 20;
 
-/// A program on the device, and the bytes of its buffers.
+/// A program on the device, and the bytes that it counts for: those of its buffers and of its kernels.
 pub struct Loaded {
     instance: Instance,
     bytes: u64,
@@ -18,8 +18,10 @@ impl Executor {
     /// See [`wire::LoadProgram`].
     pub(super) fn load_program(&mut self, r: wire::LoadProgram) -> Result<()> {
         self.programs.expect_free(r.program)?;
-        let program = Program::from_bytes(&self.gather(&r.pieces, MAX_PROGRAM as u64)?)?;
-        let bytes = program.buffers.iter().fold(0u64, |sum, b| sum.saturating_add(b.size));
+        let text = self.gather(&r.pieces, MAX_PROGRAM as u64)?;
+        let program = Program::from_bytes(&text)?;
+        let kernels = TEXT_BYTES * text.len() as u64;
+        let bytes = program.buffers.iter().fold(kernels, |sum, b| sum.saturating_add(b.size));
         self.expect_room(&program.name, bytes)?;
         // All weights are looked for before any is loaded, so that a client learns early what is missing.
         for weight in &r.weights {

@@ -17,12 +17,18 @@ const PART: usize = 128 << 10;
 /// Sends a reply to the request at hand.
 pub type Answer<'a> = dyn FnMut(Reply) -> Result<()> + 'a;
 
+/// What a byte of a kernel's text counts for: the text, its parsed form, and what is compiled from it.
+pub(super) const TEXT_BYTES: u64 = 4;
+/// What a command of a list counts for.
+const COMMAND_BYTES: u64 = 256;
+
 /// A device with the handles of its client.
 pub struct Executor {
     pub(super) device: Box<dyn Device>,
     buffers: Handles<(BufferId, u64)>,
-    kernels: Handles<KernelId>,
-    lists: Handles<ListId>,
+    /// With the bytes that each counts for, as those of lists.
+    kernels: Handles<(KernelId, u64)>,
+    lists: Handles<(ListId, u64)>,
     /// Commands of a list of which more are to come.
     partial: Option<(u32, Vec<wire::Command>)>,
     pub(super) programs: Handles<Loaded>,
@@ -102,13 +108,19 @@ impl Executor {
             Request::DestroyBuffer(r) => self.destroy_buffer(r.buffer),
             Request::Write(r) => self.write(r.buffer, r.offset, &r.data),
             Request::DestroyKernel(r) => match self.kernels.remove(r.kernel)? {
-                Some(kernel) => self.device.destroy_kernel(kernel),
+                Some((kernel, bytes)) => {
+                    self.memory -= bytes;
+                    self.device.destroy_kernel(kernel)
+                }
                 None => Ok(()),
             },
             Request::Record(r) => self.record(r),
             Request::Replay(r) => self.replay(r.list, &r.symbols),
             Request::DestroyList(r) => match self.lists.remove(r.list)? {
-                Some(list) => self.device.destroy_list(list),
+                Some((list, bytes)) => {
+                    self.memory -= bytes;
+                    self.device.destroy_list(list)
+                }
                 None => Ok(()),
             },
             Request::PutBlob(r) => {
@@ -215,8 +227,11 @@ impl Executor {
     fn create_kernel(&mut self, r: wire::CreateKernel) -> Result<()> {
         self.kernels.expect_free(r.kernel)?;
         let id = r.kernel;
+        let bytes = TEXT_BYTES * (r.prelude.len() + r.text.len()) as u64;
+        self.expect_room(&r.name, bytes)?;
         let kernel = self.device.create_kernel(&convert::kernel_from_wire(r)?)?;
-        self.kernels.insert(id, Some(kernel));
+        self.memory += bytes;
+        self.kernels.insert(id, Some((kernel, bytes)));
         Ok(())
     }
 
@@ -235,14 +250,15 @@ impl Executor {
             return Ok(());
         }
         self.lists.expect_free(r.list)?;
-        let made = self.record_all(&commands);
-        self.lists.insert(r.list, made.as_ref().ok().copied());
-        made.map(drop)
+        let bytes = COMMAND_BYTES * commands.len() as u64;
+        let made = self.expect_room("a list", bytes).and_then(|()| self.record_all(&commands));
+        self.lists.insert(r.list, made.as_ref().ok().map(|&list| (list, bytes)));
+        made.map(|_| self.memory += bytes)
     }
 
     fn record_all(&mut self, commands: &[wire::Command]) -> Result<ListId> {
         let buffer = |id| self.buffers.get(id).map(|(buffer, _)| *buffer);
-        let kernel = |id| self.kernels.get(id).copied();
+        let kernel = |id| self.kernels.get(id).map(|(kernel, _)| *kernel);
         let commands: Vec<Command> = commands
             .iter()
             .map(|command| convert::command_from_wire(command, buffer, kernel))
@@ -252,7 +268,7 @@ impl Executor {
 
     fn replay(&mut self, list: u32, symbols: &[wire::Symbol]) -> Result<()> {
         let symbols: Symbols = convert::symbols_from_wire(symbols)?;
-        self.device.replay(*self.lists.get(list)?, &symbols)
+        self.device.replay(self.lists.get(list)?.0, &symbols)
     }
 
     fn has_blobs(&mut self, r: &wire::HasBlobs) -> wire::HeldBlobs {

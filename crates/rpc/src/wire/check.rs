@@ -103,6 +103,9 @@ pub fn reply(message: &ToClient) -> Result<()> {
 }
 
 fn info(info: &DeviceInfo) -> Result<()> {
+    name("name", &info.name)?;
+    name("driver", &info.driver)?;
+    name("platform", &info.platform)?;
     at_most("operators", info.ops.len(), MAX_OPS)?;
     info.ops.iter().try_for_each(|op| {
         name("op", &op.name)?;

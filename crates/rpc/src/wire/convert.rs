@@ -1,6 +1,6 @@
 //! Between the wire's messages and the types of [`tapml_device`].
 
-use super::limits::MAX_INTEGER;
+use super::limits::{MAX_DETAILS, MAX_INTEGER, MAX_TOLD};
 use crate::wire;
 use tapml_device as device;
 use tapml_device::{BufferId, KernelDesc, KernelId};
@@ -310,18 +310,19 @@ pub fn finding_from_wire(f: wire::Finding) -> Result<device::Finding> {
     let kind = kind.ok_or_else(|| {
         Error::unsupported(format!(
             "the agent reports a finding of the unknown kind `{}`: {}",
-            f.kind, f.message
+            brief(f.kind),
+            brief(f.message.clone())
         ))
     })?;
     Ok(device::Finding {
         kind,
-        kernel: f.kernel,
-        label: f.label,
-        file: f.file,
+        kernel: brief(f.kernel),
+        label: brief(f.label),
+        file: brief(f.file),
         line: f.line,
         column: f.column,
-        source: f.source,
-        message: f.message,
+        source: brief(f.source),
+        message: brief(f.message),
         workgroup: [f.workgroup_x, f.workgroup_y, f.workgroup_z],
         invocation: f.invocation,
         count: f.count,
@@ -356,11 +357,23 @@ pub fn error_to_wire(error: &Error) -> wire::Failed {
 /// An error, from the wire.
 pub fn error_from_wire(failed: wire::Failed) -> Error {
     let kind = ERRORS.iter().find(|(_, kind)| *kind == failed.kind()).map_or(ErrorKind::Bug, |(k, _)| *k);
-    let mut error = Error::new(kind, failed.message);
+    let mut error = Error::new(kind, brief(failed.message));
     if !failed.hint.is_empty() {
-        error = error.with_hint(failed.hint);
+        error = error.with_hint(brief(failed.hint));
     }
-    failed.details.into_iter().fold(error, |error, d| error.with_detail(d.name, d.value))
+    let details = failed.details.into_iter().take(MAX_DETAILS);
+    details.fold(error, |error, d| error.with_detail(brief(d.name), brief(d.value)))
+}
+
+/// The beginning of a text of an error or a finding, which is for people.
+fn brief(mut text: String) -> String {
+    if text.len() > MAX_TOLD {
+        let end = (0..=MAX_TOLD).rev().find(|&at| text.is_char_boundary(at)).unwrap_or(0);
+        let more = text.len() - end;
+        text.truncate(end);
+        text += &format!("… ({more} more bytes)");
+    }
+    text
 }
 
 #[cfg(test)]

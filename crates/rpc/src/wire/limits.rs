@@ -26,6 +26,12 @@ pub const MAX_NAME: usize = 4096;
 /// Longest text about an agent or a device that a hub shows, bytes.
 pub const MAX_LABEL: usize = 256;
 
+/// Bytes of a text of an error or a finding that are told.
+pub const MAX_TOLD: usize = 256 << 10;
+
+/// Details of an error that are told.
+pub const MAX_DETAILS: usize = 64;
+
 /// Most devices that one agent may register at a hub.
 pub const MAX_AGENT_DEVICES: usize = 64;
 

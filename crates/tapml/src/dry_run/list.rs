@@ -3,7 +3,6 @@
 use super::{Error, Result};
 use crate::import::Config;
 use std::collections::HashSet;
-use std::io::Read;
 use std::path::Path;
 
 /// Larger files are no lists of models.
@@ -27,13 +26,7 @@ pub struct Listed {
 /// Reads a list: tab-separated columns `name`, `model_type`, `parameters` (published, in billions) and `config`, the
 /// other keys of `config.json` as a JSON object. Lines that begin with `#` are comments. Errors name the line.
 pub fn read_list(path: &Path) -> Result<Vec<Listed>> {
-    let io = |e: &std::io::Error| Error::io("read", path, e);
-    let mut text = String::new();
-    let file = std::fs::File::open(path).map_err(|e| io(&e))?;
-    file.take(MAX_BYTES + 1).read_to_string(&mut text).map_err(|e| io(&e))?;
-    if text.len() as u64 > MAX_BYTES {
-        return Err(Error::invalid(format!("{} is larger than {MAX_BYTES} bytes", path.display())));
-    }
+    let text = crate::files::read_text(path, MAX_BYTES, "a list of models")?;
     let lines =
         text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty() && !line.starts_with('#'));
     let (mut models, mut names, mut header) = (Vec::new(), HashSet::new(), true);

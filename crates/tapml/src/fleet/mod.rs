@@ -1,11 +1,13 @@
 //! A fleet: the cases of a suite spread over many devices, with a matrix of what is right where. Devices may come, vanish
 //! and come back; every case has its result once per lane, from a device that stayed until the result was there.
 
+mod identity;
 mod queue;
 mod report;
 mod shared;
 mod worker;
 
+pub use identity::Identity;
 pub use queue::{Item, Memory, Task, Work};
 pub use report::{Cell, Column, FleetReport, Member, Record, SCHEMA, State, encode};
 pub use shared::Shared;
@@ -21,6 +23,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tapml_graph::Model;
+
+/// Records by lane and case.
+pub type Records = BTreeMap<(String, String), Record>;
 
 /// Cases of an item: enough that opening a batch costs little, few enough that a lost device costs little.
 const ITEM: usize = 16;
@@ -96,22 +101,16 @@ impl Fleet<'_> {
             return Err(Error::new(ErrorKind::Unavailable, text)
                 .with_hint("`tapml device list hub` shows those that there are"));
         }
+        identity::expect_same(self, &work.records()?, &members)?;
         let wanted = self.wanted()?;
         let lanes: BTreeSet<String> = members.iter().map(|m| self.spread.lane(m)).collect();
         self.progress.stage("check", (wanted.len() * lanes.len()) as u64);
         let board = Board { wanted: &wanted, lanes: &lanes, work, told: AtomicUsize::new(0) };
         board.put(self)?;
         let columns = self.all(targets, members, &board)?;
-        let mut report = FleetReport {
-            schema: SCHEMA,
-            suite: self.suite.path().display().to_string(),
-            spread: self.spread.name().into(),
-            devices: columns,
-            ..FleetReport::default()
-        };
+        let mut report = FleetReport { devices: columns, ..FleetReport::new(self.suite, self.spread) };
         report.missing = board.missing()?.into_iter().map(|(_, case)| case).collect();
-        let kinds: Vec<&str> = self.suite.graph().op_kinds().into_iter().map(|(name, _)| name).collect();
-        report.add(&work.records()?, &kinds);
+        report.add(&work.records()?, self.suite);
         report.seconds = start.elapsed().as_secs_f64();
         Ok(report)
     }

@@ -1,6 +1,7 @@
 //! The work of a fleet: items of a few cases each, taken by whoever is free, given back when a device is lost, and what
 //! came out of them, once per case.
 
+use super::Records;
 use super::report::Record;
 use crate::Result;
 use std::collections::{BTreeMap, VecDeque};
@@ -40,7 +41,7 @@ pub trait Work: Send + Sync {
     /// The task's device is lost: somebody else shall have the item, in these pieces.
     fn give_back(&self, task: Task, pieces: Vec<Item>) -> Result<()>;
     /// All records so far, by lane and case.
-    fn records(&self) -> Result<BTreeMap<(String, String), Record>>;
+    fn records(&self) -> Result<Records>;
     /// How many cases of a lane have a record.
     fn count(&self, lane: &str) -> Result<usize>;
     /// Whether a lane has items that nobody has finished, as far as the queue knows.
@@ -55,7 +56,7 @@ pub struct Memory(Mutex<State>);
 struct State {
     waiting: VecDeque<(Item, u32)>,
     taken: BTreeMap<String, String>,
-    records: BTreeMap<(String, String), Record>,
+    records: Records,
     next: u64,
 }
 
@@ -101,7 +102,7 @@ impl Work for Memory {
         Ok(())
     }
 
-    fn records(&self) -> Result<BTreeMap<(String, String), Record>> {
+    fn records(&self) -> Result<Records> {
         Ok(self.state().records.clone())
     }
 

@@ -1,8 +1,10 @@
 //! What a fleet run found: one record per case and lane, and the matrix of operators by devices.
 
+use super::{Records, Spread, Work};
 use crate::Result;
+use crate::migrate::suite::Suite;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
+use std::time::Duration;
 
 /// Version of the report's fields.
 pub const SCHEMA: u32 = 1;
@@ -60,6 +62,9 @@ pub struct Record {
     pub state: State,
     /// Observed error over allowed error; the largest number if it could not be run.
     pub ratio: f64,
+    /// Hash of the kernel that ran it, or version of the operator; empty if there is none.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub kernel: String,
     /// Why it failed or was skipped; empty if it passed.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
@@ -124,11 +129,28 @@ pub struct FleetReport {
     pub failures: Vec<Record>,
     /// Wall-clock time.
     pub seconds: f64,
+    /// Whether it was stopped before every case was run.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
 }
 
 impl FleetReport {
-    /// Adds the records up, by device and operator; `ops` in graph order.
-    pub fn add(&mut self, records: &BTreeMap<(String, String), Record>, ops: &[&str]) {
+    /// Of a suite, without a record.
+    pub(super) fn new(suite: &Suite, spread: Spread) -> FleetReport {
+        let (suite, spread) = (suite.path().display().to_string(), spread.name().into());
+        FleetReport { schema: SCHEMA, suite, spread, ..FleetReport::default() }
+    }
+
+    /// The records so far of a run that is stopped.
+    pub fn stopped(suite: &Suite, spread: Spread, work: &dyn Work, after: Duration) -> Result<FleetReport> {
+        let mut report = FleetReport::new(suite, spread);
+        report.add(&work.records()?, suite);
+        (report.seconds, report.stopped) = (after.as_secs_f64(), true);
+        Ok(report)
+    }
+
+    /// Adds the records up, by device and operator in graph order.
+    pub(super) fn add(&mut self, records: &Records, suite: &Suite) {
         for record in records.values() {
             let at = self.devices.iter().position(|column| column.member == record.member);
             let at = at.unwrap_or_else(|| {
@@ -161,13 +183,15 @@ impl FleetReport {
             cell.worst = cell.worst.max(record.ratio);
             self.cases += 1;
         }
-        let place = |op: &str| ops.iter().position(|known| *known == op);
+        let ops = suite.graph().op_kinds();
+        let place = |op: &str| ops.iter().position(|(known, _)| *known == op);
         self.devices.iter_mut().for_each(|column| column.ops.sort_by_key(|cell| place(&cell.op)));
     }
 
     /// Whether every case was run somewhere and passed.
     pub fn passed(&self) -> bool {
-        self.failed == 0
+        !self.stopped
+            && self.failed == 0
             && self.skipped == 0
             && self.missing.is_empty()
             && self.devices.iter().all(|d| d.defects.is_empty())

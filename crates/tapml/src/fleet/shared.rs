@@ -1,13 +1,14 @@
 //! The work of a fleet at a broker, shared by all processes that run the same fleet: whoever is killed, the others, or the
 //! same command once more, go on.
 
+use super::Records;
+use super::identity::{Identity, another};
 use super::queue::{Item, Task, Work};
 use super::report::{Record, encode};
-use crate::{Error, Result};
+use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tapml_broker::{Bucket, Client, Queue, key};
 
 /// An item that was taken comes to somebody else after this time without a word about it.
@@ -31,11 +32,12 @@ struct Sent {
 }
 
 impl Shared {
-    /// The run of this name at a broker, such as `nats://host:4222`.
-    pub fn connect(url: &str, run: &str) -> Result<Shared> {
+    /// The run of this name at a broker, such as `nats://host:4222`. Fails if the name stands for another check.
+    pub fn connect(url: &str, run: &str, identity: &Identity) -> Result<Shared> {
         let client = Arc::new(Client::connect(url)?);
         let queue = Queue::open(client.clone(), run, WAIT)?;
         let results = Bucket::open(client, "tapml_results", &format!("{run}."), KEPT)?;
+        claim(&results, run, identity)?;
         Ok(Shared { queue, results, run: run.into() })
     }
 
@@ -44,6 +46,34 @@ impl Shared {
         let sent =
             serde_json::to_vec(&Sent { item, lost }).map_err(|e| Error::bug(format!("an item: {e}")))?;
         self.queue.put(&lane, &sent)
+    }
+}
+
+/// Makes the name stand for this check, unless it stands for another.
+fn claim(results: &Bucket, run: &str, identity: &Identity) -> Result<()> {
+    let row = format!("{run}.identity");
+    let known = || results.with(|rows| rows.get(&row).map(|row| row.value.clone()));
+    if known().is_none() && results.with(|rows| !rows.is_empty()) {
+        return Err(another(&format!("the run `{run}` has results, but nothing says what of")));
+    }
+    let bytes = serde_json::to_vec(identity).map_err(|e| Error::bug(format!("an identity: {e}")))?;
+    if results.create(&row, &bytes)?.is_some() {
+        return Ok(());
+    }
+    // Another process may have written it just now: it is on its way.
+    let until = Instant::now() + WAIT;
+    loop {
+        match known() {
+            Some(bytes) => {
+                // Another release's identity has other fields, which differ.
+                let found = serde_json::from_slice(&bytes).unwrap_or_default();
+                return identity.expect(&found, run);
+            }
+            None if Instant::now() > until => {
+                return Err(Error::new(ErrorKind::Unavailable, format!("the run `{run}` cannot be read")));
+            }
+            None => std::thread::sleep(Duration::from_millis(20)),
+        }
     }
 }
 
@@ -83,7 +113,7 @@ impl Work for Shared {
         self.queue.finish(&task.token)
     }
 
-    fn records(&self) -> Result<BTreeMap<(String, String), Record>> {
+    fn records(&self) -> Result<Records> {
         let read = |bytes: &[u8]| serde_json::from_slice::<Record>(bytes).ok();
         let all =
             self.results.with(|rows| rows.values().filter_map(|row| read(&row.value)).collect::<Vec<_>>());

@@ -1,5 +1,6 @@
 //! One device of a fleet: takes items, runs them, gives them back when the device is lost, and waits for it to return.
 
+use super::identity::Kernels;
 use super::queue::{Item, Task};
 use super::report::{Column, Member, Record, State, finite};
 use super::{Board, Fleet};
@@ -30,13 +31,15 @@ pub(super) struct Worker<'a> {
     board: &'a Board<'a>,
     lane: String,
     column: Column,
+    kernels: Kernels<'a>,
 }
 
 impl<'a> Worker<'a> {
     /// A worker for this device.
     pub fn new(fleet: &'a Fleet<'a>, board: &'a Board<'a>, member: Member) -> Worker<'a> {
         let lane = fleet.spread.lane(&member);
-        Worker { fleet, board, lane, column: Column { member, ..Column::default() } }
+        let column = Column { member, ..Column::default() };
+        Worker { fleet, board, lane, column, kernels: Kernels::new(fleet.suite) }
     }
 
     /// Works until its lane is done, the user stops it, or the device is given up.
@@ -63,12 +66,9 @@ impl<'a> Worker<'a> {
         if self.over()? {
             return Ok(());
         }
-        let mut spec = PlatformSpec::parse(&self.column.member.target)?;
-        if spec.word.starts_with("hub/") && spec.option("wait").is_none() {
-            // Others may finish the lane while the device is away.
-            spec.options.push(("wait".into(), "2".into()));
-        }
-        let mut device = platform::open(&spec, self.fleet.kernels.clone())?;
+        let mut device = open(self.fleet, &self.column.member)?;
+        // Another agent may serve the device by now.
+        self.kernels = Kernels::new(self.fleet.suite);
         while !self.over()? {
             let Some(task) = self.board.work.take(&self.lane)? else {
                 std::thread::sleep(IDLE);
@@ -94,7 +94,7 @@ impl<'a> Worker<'a> {
         let cases = task.item.cases.clone();
         if cases.len() == 1 && task.lost >= LOSSES {
             let text = format!("{} devices were lost while they ran it", task.lost);
-            let records = vec![self.record(&cases[0], State::Failed, f64::INFINITY, text)?];
+            let records = vec![self.record(device, &cases[0], State::Failed, f64::INFINITY, text)?];
             return self.board.work.finish(task, records);
         }
         match self.checked(device, &task, cases) {
@@ -105,7 +105,7 @@ impl<'a> Worker<'a> {
                         self.column.defects.push(finding);
                     }
                 }
-                let records = self.records(&checked)?;
+                let records = self.records(device, &checked)?;
                 self.keep(&task, &records)
             }
             Err(error) => {
@@ -156,40 +156,62 @@ impl<'a> Worker<'a> {
         })
     }
 
-    fn records(&self, checked: &Checked) -> Result<Vec<Record>> {
-        let skipped = checked.report.skipped.iter();
-        let skipped = skipped.map(|s| self.record(&s.case, State::Skipped, 0.0, s.reason.clone()));
-        let judged = checked.results.iter().map(|result| self.judged(result));
-        judged.chain(skipped).collect()
-    }
-
-    fn judged(&self, result: &CaseResult) -> Result<Record> {
-        let case = self.fleet.suite.case_id(result.case);
-        match (&result.outcome, result.failed()) {
-            (Err(error), _) => self.record(&case, State::Failed, result.ratio(), error.to_string()),
-            (Ok(judgement), true) => {
-                self.record(&case, State::Failed, result.ratio(), judgement.criterion.name().into())
-            }
-            (Ok(_), false) => self.record(&case, State::Passed, result.ratio(), String::new()),
+    fn records(&mut self, device: &dyn Platform, checked: &Checked) -> Result<Vec<Record>> {
+        let mut records = Vec::new();
+        for result in &checked.results {
+            records.push(self.judged(device, result)?);
         }
+        for skipped in &checked.report.skipped {
+            let reason = skipped.reason.clone();
+            records.push(self.record(device, &skipped.case, State::Skipped, 0.0, reason)?);
+        }
+        Ok(records)
     }
 
-    fn record(&self, case: &str, state: State, ratio: f64, reason: String) -> Result<Record> {
+    fn judged(&mut self, device: &dyn Platform, result: &CaseResult) -> Result<Record> {
+        let (case, ratio) = (self.fleet.suite.case_id(result.case), result.ratio());
+        let (state, reason) = match (&result.outcome, result.failed()) {
+            (Err(error), _) => (State::Failed, error.to_string()),
+            (Ok(judgement), true) => (State::Failed, judgement.criterion.name().into()),
+            (Ok(_), false) => (State::Passed, String::new()),
+        };
+        self.record(device, &case, state, ratio, reason)
+    }
+
+    fn record(
+        &mut self,
+        device: &dyn Platform,
+        case: &str,
+        state: State,
+        ratio: f64,
+        reason: String,
+    ) -> Result<Record> {
         let suite = self.fleet.suite;
-        let op = suite.graph().node(suite.find_case(case)?.node).op.name();
+        let place = suite.find_case(case)?;
         Ok(Record {
             lane: self.lane.clone(),
             case: case.into(),
-            op: op.into(),
+            op: suite.graph().node(place.node).op.name().into(),
             member: self.column.member.clone(),
             state,
             ratio: finite(ratio),
+            kernel: self.kernels.hash(device, place),
             reason,
         })
     }
 }
 
+/// Opens a device of the fleet with its kernels.
+pub(super) fn open(fleet: &Fleet<'_>, member: &Member) -> Result<Box<dyn Platform>> {
+    let mut spec = PlatformSpec::parse(&member.target)?;
+    if spec.word.starts_with("hub/") && spec.option("wait").is_none() {
+        // Others may finish the lane while the device is away.
+        spec.options.push(("wait".into(), "2".into()));
+    }
+    platform::open(&spec, fleet.kernels.clone())
+}
+
 /// Whether a device may be fine when it is opened again.
-fn is_loss(error: &Error) -> bool {
+pub(super) fn is_loss(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::Unavailable | ErrorKind::Io)
 }

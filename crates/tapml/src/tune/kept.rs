@@ -19,11 +19,7 @@ pub(crate) fn choices(option: Option<&str>, info: &DeviceInfo) -> Result<Option<
             None => return Ok(None),
         },
     };
-    let bytes = std::fs::metadata(&file).map_err(|e| Error::io("read", &file, &e))?.len();
-    if bytes > MAX_BYTES {
-        return Err(Error::invalid(format!("{} has {bytes} bytes: these are no choices", file.display())));
-    }
-    let text = std::fs::read_to_string(&file).map_err(|e| Error::io("read", &file, &e))?;
+    let text = crate::files::read_text(&file, MAX_BYTES, "choices of kernels")?;
     let choices = match Choices::parse(&text) {
         // Kept by another release, say: as good as none, and written anew by the next `tapml tune`.
         Err(_) if option.is_none() => return Ok(None),

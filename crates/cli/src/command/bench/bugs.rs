@@ -1,21 +1,23 @@
 //! `tapml bench bugs`: put faults into kernels and between them, and count what is found.
 
-use super::super::common::{self, Activation, GraphArgs};
+use super::super::common::{Activation, GraphArgs};
 use super::super::guard::Guard;
 use super::models::{self, BenchModel};
 use super::table;
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
-use anyhow::{Context, Result};
+use crate::stopping;
+use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tapml::ErrorKind;
 use tapml::bugs::bench::{self, Bed, Case, Prepared, Report, RunOptions, Sampling, Selection};
 use tapml::bugs::{Catalogue, Family, Mutant, RowMutants};
 use tapml::device::{AdapterKind, Device, DeviceInfo};
+use tapml::files::Lock;
 use tapml::migrate::Stop;
 use tapml::platform::{self, PlatformSpec};
 
@@ -82,7 +84,7 @@ pub struct BugsCommand {
     #[arg(long, value_name = "ID")]
     show: Option<String>,
     /// Write the tables as Markdown
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", value_parser = output::writable())]
     markdown: Option<PathBuf>,
     #[command(flatten)]
     json: JsonArg,
@@ -99,13 +101,13 @@ struct Work<'a> {
     kept: &'a Kept<'a>,
 }
 
+/// Larger files are no reports.
+const MOST_BYTES: u64 = 1 << 30;
 /// The report is written at least this often.
 const SAVE_EVERY: Duration = Duration::from_secs(15);
 
 impl BugsCommand {
     pub fn run(self) -> Result<Outcome> {
-        output::expect_writable(self.json.json.as_deref())?;
-        output::expect_writable(self.markdown.as_deref())?;
         let spec = device_spec(&self.target)?;
         let info = platform::open_device(&spec)?.info().clone();
         let models = self.open_models()?;
@@ -171,8 +173,8 @@ impl BugsCommand {
         (spec, info): (&PlatformSpec, &DeviceInfo),
     ) -> Result<Outcome> {
         let start = Instant::now();
-        let stop = common::stop_on_signal()?;
-        let folder = tempfile::tempdir().context("could not create a folder for recorded calls")?;
+        let stop = stopping::stop_on_signal()?;
+        let folder = tapml::files::Temporary::new("tapml-calls-")?;
         let workers = self.workers.unwrap_or_else(workers).max(1);
         let guard = Guard::new(spec, info, workers, self.deadline)?;
         let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
@@ -195,8 +197,12 @@ impl BugsCommand {
                 format!(" {activation:?} fused {}{packed}", !no_fuse).to_lowercase()
             }
         };
-        let settings = format!("{} seed {}{each}{graph}", names.join(","), self.seed);
+        let of = models.iter().map(BenchModel::hash).collect::<tapml::Result<Vec<String>>>()?.join(",");
+        let version = env!("CARGO_PKG_VERSION");
+        let settings = format!("{} ({of}) seed {}{each}{graph}, tapml {version}", names.join(","), self.seed);
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
+        // The report is continued and saved meanwhile.
+        let _writer = self.json.file().map(Lock::writer).transpose()?;
         let kept = Kept::open(self, target, settings, start)?;
         kept.lock().0.rows = rows;
         let work = Work { models, mutants, info, options, folder: folder.path(), stop: &stop, kept: &kept };
@@ -209,7 +215,8 @@ impl BugsCommand {
             }
             done => done?,
         }
-        self.finish(kept)
+        stopping::forget_last_words();
+        self.finish(&kept)
     }
 
     /// The devices that check kernels while they run: an emulator is of the target's kind, so that it gets its kernels.
@@ -313,15 +320,19 @@ impl BugsCommand {
         Ok(true)
     }
 
-    fn finish(&self, kept: Kept<'_>) -> Result<Outcome> {
-        let report = kept.into_report()?;
-        self.json.say(&table::text(&report))?;
-        if let Some(path) = &self.markdown {
-            output::write_file(path, table::markdown(&report).as_bytes())?;
-        }
-        self.json.write(&report)?;
+    fn finish(&self, kept: &Kept<'_>) -> Result<Outcome> {
+        let report = kept.report();
+        tell(&report, &self.json, self.markdown.as_deref())?;
         Ok(if report.holds() { Outcome::Holds } else { Outcome::Fails })
     }
+}
+
+fn tell(report: &Report, json: &JsonArg, markdown: Option<&Path>) -> Result<()> {
+    json.say(&table::text(report))?;
+    if let Some(path) = markdown {
+        tapml::files::write(path, table::markdown(report).as_bytes())?;
+    }
+    json.write(report)
 }
 
 fn unknown(id: &str) -> anyhow::Error {
@@ -350,7 +361,7 @@ fn workers() -> usize {
 /// The report so far, saved now and then, and continued from an earlier run's file.
 struct Kept<'a> {
     command: &'a BugsCommand,
-    state: Mutex<(Report, Instant)>,
+    state: Arc<Mutex<(Report, Instant)>>,
     start: Instant,
     before: f64,
 }
@@ -358,7 +369,8 @@ struct Kept<'a> {
 impl<'a> Kept<'a> {
     fn open(command: &'a BugsCommand, target: String, settings: String, start: Instant) -> Result<Kept<'a>> {
         let fresh = Report { schema: bench::SCHEMA, target, settings, ..Report::default() };
-        let old = command.json.json.as_deref().filter(|p| p.is_file()).map(std::fs::read).transpose()?;
+        let old = command.json.json.as_deref().filter(|p| p.exists());
+        let old = old.map(|path| tapml::files::read(path, MOST_BYTES, "a report")).transpose()?;
         let old = old.and_then(|bytes| serde_json::from_slice::<Report>(&bytes).ok());
         let same = |old: &Report| (&old.target, &old.settings) == (&fresh.target, &fresh.settings);
         let report = match old {
@@ -372,11 +384,19 @@ impl<'a> Kept<'a> {
             _ => fresh,
         };
         let before = report.seconds;
-        Ok(Kept { command, state: Mutex::new((report, Instant::now())), start, before })
+        let state = Arc::new(Mutex::new((report, Instant::now())));
+        let (last, json, markdown) = (state.clone(), command.json.clone(), command.markdown.clone());
+        stopping::set_last_words(move || {
+            let state = last.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Err(error) = tell(&state.0, &json, markdown.as_deref()) {
+                output::print_error(&error);
+            }
+        });
+        Ok(Kept { command, state, start, before })
     }
 
     fn lock(&self) -> std::sync::MutexGuard<'_, (Report, Instant)> {
-        self.state.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has(&self, name: &str) -> bool {
@@ -396,9 +416,9 @@ impl<'a> Kept<'a> {
         }
     }
 
-    fn into_report(self) -> Result<Report> {
-        let (mut report, _) = self.state.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
-        report.seconds = self.before + self.start.elapsed().as_secs_f64();
-        Ok(report)
+    fn report(&self) -> Report {
+        let mut state = self.lock();
+        state.0.seconds = self.before + self.start.elapsed().as_secs_f64();
+        std::mem::take(&mut state.0)
     }
 }

@@ -7,7 +7,7 @@ use tapml::bugs::bench::{Bed, BedOptions, Sampling};
 use tapml::engine::Tokenizer;
 use tapml::graph::{Model, Node, Op};
 use tapml::import::Rows;
-use tapml::migrate::{Quiet, Stop};
+use tapml::migrate::{Hash, Quiet, Stop, graph_hash, weight_entries, weights_hash};
 
 /// Tokens of the two short prompts: fewer and more rows than the kernels treat one by one.
 const SHORT: [usize; 2] = [12, 7];
@@ -81,6 +81,12 @@ fn name_of(path: &Path) -> String {
 }
 
 impl BenchModel {
+    /// What its graph and its weights are, in twelve digits.
+    pub fn hash(&self) -> tapml::Result<String> {
+        let weights = weights_hash(&weight_entries(&self.model)?);
+        Ok(Hash::of(format!("{} {weights}", graph_hash(self.model.graph())).as_bytes()).short())
+    }
+
     /// Opens a model and its tokenizer. A folder with a configuration alone is a model of random weights, and any ids are
     /// its prompts.
     pub fn open(path: &Path, args: &GraphArgs) -> Result<BenchModel> {

@@ -2,15 +2,18 @@
 
 use super::{CheckCommand, common};
 use crate::Outcome;
-use crate::output::table;
+use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
+use crate::stopping;
 use anyhow::{Result, bail};
 use clap::Args;
-use std::time::Duration;
-use tapml::fleet::{Cell, Fleet, FleetReport, Memory, Shared, Spread, Work};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tapml::fleet::{Cell, Fleet, FleetReport, Identity, Memory, Shared, Spread, Work};
 use tapml::graph::Model;
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{Oracles, Stop};
+use tapml::shown;
 
 /// How cases are spread.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
@@ -38,17 +41,18 @@ pub struct FleetArgs {
     /// work, and the same command once more goes on where a killed one was
     #[arg(long, value_name = "URL", requires = "fleet", requires = "run")]
     broker: Option<String>,
-    /// The name of the run at the broker: letters, digits, `-` and `_`
+    /// The name of the run at the broker: letters, digits, `-` and `_`. It stands for one check: another suite, selection,
+    /// kernel, option, driver or version needs another name
     #[arg(long, value_name = "NAME", requires = "broker")]
     run: Option<String>,
 }
 
 impl FleetArgs {
     /// Where the work is kept: at a broker, or in this process.
-    fn work(&self) -> Result<Box<dyn Work>> {
+    fn work(&self, identity: &Identity) -> Result<Arc<dyn Work>> {
         Ok(match (&self.broker, &self.run) {
-            (Some(broker), Some(run)) => Box::new(Shared::connect(broker, run)?),
-            _ => Box::new(Memory::default()),
+            (Some(broker), Some(run)) => Arc::new(Shared::connect(broker, run, identity)?),
+            _ => Arc::new(Memory::default()),
         })
     }
 }
@@ -57,7 +61,7 @@ impl CheckCommand {
     /// Checks on all devices that the targets name.
     pub(super) fn spread(
         &self,
-        suite: &Suite,
+        suite: &Arc<Suite>,
         model: &Model,
         oracles: &Oracles,
         stop: &Stop,
@@ -80,10 +84,20 @@ impl CheckCommand {
             stop,
         };
         let targets: Vec<String> = self.target.target.split(',').map(str::to_string).collect();
-        let report = fleet.run(&targets, self.fleet.work()?.as_ref())?;
+        let identity = Identity::new(&fleet, &targets)?;
+        let work = self.fleet.work(&identity)?;
+        let (of, with, json) = (suite.clone(), work.clone(), self.reports.json.clone());
+        let (spread, start) = (fleet.spread, Instant::now());
+        stopping::set_last_words(move || {
+            let told = FleetReport::stopped(&of, spread, with.as_ref(), start.elapsed());
+            if let Err(error) = told.map_err(anyhow::Error::from).and_then(|report| tell(&report, &json)) {
+                output::print_error(&error);
+            }
+        });
+        let report = stopping::or_last_words(fleet.run(&targets, work.as_ref()));
         bar.finish();
-        self.json.say(&render(&report))?;
-        self.json.write(&report)?;
+        let report = report?;
+        tell(&report, &self.reports.json)?;
         if !report.missing.is_empty() {
             let reasons =
                 report.devices.iter().filter_map(|d| d.given_up.clone()).collect::<Vec<_>>().join("; ");
@@ -94,6 +108,11 @@ impl CheckCommand {
         }
         Ok(if report.passed() { Outcome::Holds } else { Outcome::Fails })
     }
+}
+
+fn tell(report: &FleetReport, json: &JsonArg) -> Result<()> {
+    json.say(&render(report))?;
+    json.write(report)
 }
 
 fn render(report: &FleetReport) -> String {
@@ -136,12 +155,15 @@ fn render(report: &FleetReport) -> String {
             "\n\n{} {} on {target}: {} ({})",
             f.op,
             f.case,
-            f.reason.replace('\n', "\n  "),
+            shown::beginning(&f.reason).replace('\n', "\n  "),
             tapml::migrate::ratio_text(f.ratio)
         );
     }
     for d in report.devices.iter().filter(|d| !d.defects.is_empty()) {
         text += &format!("\n\ndefects seen on {}:\n  {}", d.member.target, d.defects.join("\n  "));
+    }
+    if report.stopped {
+        text += "\n\nstopped before all cases were run";
     }
     let n = report.skipped;
     text + &format!(

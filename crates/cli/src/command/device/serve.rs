@@ -2,8 +2,8 @@
 //! listens, or dials a hub.
 
 use crate::Outcome;
-use crate::command::common;
 use crate::output;
+use crate::stopping;
 use anyhow::{Context, Result};
 use clap::Args;
 use std::io::Write;
@@ -80,7 +80,7 @@ pub struct SessionArgs {
 
 /// Ctrl-C ends an agent or a hub.
 pub fn stop_on_signal(stopper: agent::Stopper) -> Result<()> {
-    let stop = common::stop_on_signal()?;
+    let stop = stopping::stop_server_on_signal()?;
     std::thread::spawn(move || {
         while stop.check().is_ok() {
             std::thread::sleep(Duration::from_millis(100));

@@ -78,7 +78,7 @@ pub fn show(
     for (at, of) in lowered.iter().enumerate() {
         let gap = if at > 0 { "\n" } else { "" };
         let head = format!("# {} of {model} on {}, {}", of.phase.name(), target.platform, target.device);
-        json.say(&format!("{gap}{}\n{}", head.escape_debug(), of.text().trim_end()))?;
+        json.say_whole(&format!("{gap}{}\n{}", head.escape_debug(), of.text().trim_end()))?;
     }
     let phases = lowered.iter().map(phase_report).collect();
     json.write(&Report { schema: 1, model: model.to_string(), target, phases })?;

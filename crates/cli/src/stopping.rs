@@ -1,0 +1,100 @@
+//! Ctrl-C: the work at hand is asked to stop, and the process ends soon even if that work, such as a kernel, does not.
+
+use crate::output;
+use anyhow::{Context, Result};
+use std::process::exit;
+use std::sync::{Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use tapml::migrate::Stop;
+use tapml::{Error, ErrorKind};
+
+/// How long the work at hand may go on after the first request.
+const GRACE: Duration = Duration::from_millis(1200);
+/// How long the process may take to end in order, which a driver that still works may keep it from.
+const ENDING: Duration = Duration::from_millis(400);
+
+/// Tells what was found so far, before the process ends.
+type LastWords = Box<dyn FnOnce() + Send>;
+
+static LAST_WORDS: Mutex<Option<LastWords>> = Mutex::new(None);
+
+/// A stop request that Ctrl-C and SIGTERM make. If the work at hand does not end, the process does: it says its last
+/// words, nothing half written stays, exit code 2. A second request ends the process at once.
+pub fn stop_on_signal() -> Result<Stop> {
+    ending_with(2)
+}
+
+/// As [`stop_on_signal`], of a server: to be stopped is how it ends, with exit code 0.
+pub fn stop_server_on_signal() -> Result<Stop> {
+    ending_with(0)
+}
+
+fn ending_with(code: i32) -> Result<Stop> {
+    static STOP: OnceLock<Stop> = OnceLock::new();
+    if let Some(stop) = STOP.get() {
+        return Ok(stop.clone());
+    }
+    let stop = STOP.get_or_init(Stop::new).clone();
+    let handler = stop.clone();
+    let mut asked = false;
+    ctrlc::set_handler(move || {
+        if std::mem::replace(&mut asked, true) {
+            tapml::files::abandon();
+            exit(130);
+        }
+        handler.request();
+        std::thread::spawn(move || end(code));
+        output::note("stopping", "what is done so far is kept; again to stop at once");
+    })
+    .context("could not install the signal handler")?;
+    Ok(stop)
+}
+
+/// What to tell if the process is stopped in the middle of work, until [`or_last_words`] or [`forget_last_words`].
+pub fn set_last_words(words: impl FnOnce() + Send + 'static) {
+    *lock() = Some(Box::new(words));
+}
+
+/// Passes on what the work gave. If it was stopped, the last words are said.
+pub fn or_last_words<T>(work: tapml::Result<T>) -> tapml::Result<T> {
+    match &work {
+        Err(error) if error.kind() == ErrorKind::Interrupted => say_last_words(),
+        _ => forget_last_words(),
+    }
+    work
+}
+
+/// There is nothing to tell any more.
+pub fn forget_last_words() {
+    *lock() = None;
+}
+
+fn say_last_words() {
+    // Held meanwhile, so that the process does not end before they are said.
+    let mut words = lock();
+    if let Some(words) = words.take() {
+        words();
+    }
+}
+
+fn lock() -> std::sync::MutexGuard<'static, Option<LastWords>> {
+    LAST_WORDS.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the process, unless the work at hand ends it before.
+fn end(code: i32) {
+    std::thread::sleep(GRACE);
+    say_last_words();
+    tapml::files::abandon();
+    std::thread::spawn(|| {
+        std::thread::sleep(ENDING);
+        std::process::abort();
+    });
+    if code != 0 {
+        let text = "stopped on request, in the middle of a kernel or a computation; nothing is half written";
+        let error = Error::new(ErrorKind::Interrupted, text);
+        let hint = "run the same command again; `migrate` goes on from its ledger";
+        output::print_error(&error.with_hint(hint).into());
+    }
+    exit(code);
+}
