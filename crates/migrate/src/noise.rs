@@ -406,15 +406,13 @@ mod tests {
         let exact = [1.0, 0.99, 0.0, 3.0, 2.0, 1.0];
         // The first row's gap of 0.01 moves by 0.004, the second one's of 1 by 0.02.
         let moved = [1.002, 0.988, 0.0, 3.01, 1.99, 1.0];
-        let mut ways = vec![way(exact), way(moved), way(exact)];
-        turn(&mut ways, 1).unwrap();
-        assert_eq!(ways[2][0].as_float().unwrap().values(), [0.99, 1.0, 0.0, 3.0, 2.0, 1.0]);
-        assert_eq!(ways[0][0].as_float().unwrap().values(), exact);
-        turn(&mut ways, 3).unwrap();
-        assert_eq!(
-            ways[2][0].as_float().unwrap().values(),
-            [0.99, 1.0, 0.0, 3.0, 2.0, 1.0],
-            "all are chosen"
-        );
+        let known = [way(exact), way(moved)];
+        let turned = |k: usize| {
+            let mut logits = known[0][0].clone();
+            turn(&known, &mut logits, k).unwrap();
+            logits.as_float().unwrap().values().to_vec()
+        };
+        assert_eq!(turned(1), [0.99, 1.0, 0.0, 3.0, 2.0, 1.0]);
+        assert_eq!(turned(3), exact, "all are chosen");
     }
 }

@@ -10,6 +10,7 @@ const HELPERS: &[&str] = &[
     "broadcast",
     "elementwise",
     "extreme",
+    "neutral",
     "mod",
     "packing",
     "sample",
