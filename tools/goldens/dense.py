@@ -28,7 +28,7 @@ LLAMA = {
         tie_word_embeddings=False, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-6,
         rope_parameters=dict(rope_type="llama3", rope_theta=2000.0, factor=8.0, low_freq_factor=1.0,
                              high_freq_factor=4.0, original_max_position_embeddings=64)),
-        torch.float32, (1, 9, 240), seed=0, complete=True),
+        torch.bfloat16, (1, 9, 240), seed=0, complete=True),
     "llama_tiny_linear": Tiny(complete(
         model_type="llama", vocab_size=101, hidden_size=32, intermediate_size=44, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=1, max_position_embeddings=128, tie_word_embeddings=True,
@@ -61,7 +61,7 @@ GPT = {
         model_type="gpt_neox", vocab_size=89, hidden_size=36, intermediate_size=56, num_hidden_layers=2,
         num_attention_heads=3, max_position_embeddings=96, use_parallel_residual=True, hidden_act="gelu",
         rope_parameters=dict(rope_type="default", rope_theta=5000.0, partial_rotary_factor=0.5)),
-        torch.float32, (1, 9, 80), seed=3, complete=True),
+        torch.bfloat16, (1, 9, 80), seed=3, complete=True),
     "gpt_neox_tiny_sequential": Tiny(complete(
         model_type="gpt_neox", vocab_size=89, hidden_size=32, intermediate_size=48, num_hidden_layers=2,
         num_attention_heads=2, max_position_embeddings=64, use_parallel_residual=False, attention_bias=False,
