@@ -2,10 +2,13 @@
 //! Without an address, agents of its own with the emulator, in a process for each session: in plain text, then with TLS, then
 //! 1,000 sessions one after the other and 50 at once. With `steps`, what the wire adds to steps of a device whose kernels take
 //! 1 ms. With `hub`, an agent behind a hub; with `browser`, a tab of Chromium behind one
-//! (`browser http://127.0.0.1:8000` takes the page that is served there). Prints medians and ranges.
+//! (`browser http://127.0.0.1:8000` takes the page that is served there). With `strangers`, sessions beside 300 idle connections
+//! without a token. Prints medians and ranges.
 
 #[path = "speed/sleeper.rs"]
 mod sleeper;
+#[path = "speed/strangers.rs"]
+mod strangers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,6 +78,17 @@ fn own_agent(tls: Option<[&Path; 2]>) -> Result<String> {
     Ok(word)
 }
 
+/// The token of [`lone_agent`].
+const TOKEN: &str = "a token for this program";
+
+/// An agent that wants a token and does nothing else; prints where it is.
+fn lone_agent() -> Result<()> {
+    let config = Config { token: Some(TOKEN.into()), sessions: 128, ..Config::default() };
+    let agent = Agent::bind("127.0.0.1:0", config, sessions_of_this_program())?;
+    println!("ws://{}/emulator", agent.address());
+    agent.serve()
+}
+
 /// Where a browser's page is served, if not by the hub: another build of `web/`, to compare both.
 fn page() -> Option<String> {
     std::env::args().nth(2)
@@ -114,6 +128,8 @@ const MIB: usize = 1 << 20;
 fn main() {
     let done = match std::env::args().nth(1).as_deref() {
         Some("session") => run_session(&Emulators),
+        Some("agent") => lone_agent(),
+        Some("strangers") => strangers::compare(),
         Some("steps") => own_agent(None).and_then(|word| steps(&word)),
         Some("hub") => behind_a_hub(|hub| agent_of(&hub)),
         Some("browser") => behind_a_hub(|hub| {

@@ -2,6 +2,7 @@
 
 use super::gate::{Gate, Place};
 use super::link::{Link, Reader};
+use super::listen::Arrived;
 use super::session::{Session, TICK};
 use super::worker::{Streams, Worker};
 use super::{Config, Isolation};
@@ -11,7 +12,7 @@ use crate::wire::{self, Reply, Request, ToClient, convert};
 use bytes::Bytes;
 use prost::Message as _;
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
@@ -37,15 +38,11 @@ pub struct Door {
 
 impl Door {
     /// Serves one connection to its end.
-    pub fn serve(&self, tcp: TcpStream, from: SocketAddr, waiting: Place) {
-        let opened = Link::open(tcp, self.config.tls.as_ref(), HANDSHAKE);
-        let upgraded = opened.map_err(|e| lost(&e)).and_then(|(link, reader)| {
-            link.expect_within(self.config.slow).map_err(|e| lost(&e))?;
-            let socket = self.upgrade(reader)?;
-            Ok((link, socket))
-        });
-        let (link, mut socket) = match upgraded {
-            Ok(upgraded) => upgraded,
+    pub fn serve(&self, arrived: Arrived) {
+        let Arrived { link, reader, from, place: waiting } = arrived;
+        link.expect_within(self.config.slow);
+        let mut socket = match self.upgrade(reader) {
+            Ok(socket) => socket,
             // Port scans and spare connections of browsers end here.
             Err(error) => return log::debug!("{from}: {error}"),
         };
@@ -118,6 +115,7 @@ impl Door {
         link: Arc<Link>,
         mut socket: WebSocket<Reader>,
     ) -> Result<()> {
+        link.allow(OPENING + HANDSHAKE);
         let recorder = tempfile::NamedTempFile::new();
         let recorder = recorder.map_err(|e| Error::io("create a file in", &std::env::temp_dir(), &e))?;
         let mut settings = self.config.settings.clone();

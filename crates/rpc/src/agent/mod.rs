@@ -6,6 +6,7 @@ pub(crate) mod dial;
 pub(crate) mod gate;
 mod journal;
 pub(crate) mod link;
+pub(crate) mod listen;
 mod session;
 mod token;
 mod worker;
@@ -168,30 +169,10 @@ impl Agent {
     }
 
     fn accept(&self, listener: &TcpListener) {
-        let mut threads = Vec::new();
-        while !self.stop.load(Ordering::Acquire) {
-            let (tcp, from) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    log::warn!("could not accept a connection: {error}");
-                    std::thread::sleep(Duration::from_millis(50));
-                    continue;
-                }
-            };
-            if self.stop.load(Ordering::Acquire) {
-                break;
-            }
-            // A connection above the bounds is dropped without a word, which costs the least.
-            let Some(place) = self.door.gate.knock(from.ip()) else { continue };
-            let door = self.door.clone();
-            let serve = move || door.serve(tcp, from, place);
-            match std::thread::Builder::new().name("client".into()).spawn(serve) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => log::warn!("could not start a thread: {error}"),
-            }
-            threads.retain(|t| !t.is_finished());
-        }
-        threads.into_iter().for_each(|thread| drop(thread.join()));
+        let door = self.door.clone();
+        let serve: Arc<dyn Fn(listen::Arrived) + Send + Sync> = Arc::new(move |arrived| door.serve(arrived));
+        let Door { gate, config, .. } = &*self.door;
+        listen::listen(listener, gate, config.tls.as_ref(), &self.stop, &serve);
     }
 }
 

@@ -8,7 +8,7 @@ pub(super) use relay::{Arrival, Pending};
 use super::registry::{Lease, Want};
 use super::{House, TICK, gone, is_tick, lock};
 use crate::agent::accept::hello;
-use crate::agent::gate::Place;
+use crate::agent::gate::{Place, Waiting};
 use crate::agent::link::{Link, Reader};
 use crate::wire::limits::{MAX_MESSAGE, VERSION, WINDOW};
 use crate::wire::{self, Hello, Reply, ToClient, convert};
@@ -48,7 +48,7 @@ impl House {
         mut socket: WebSocket<Reader>,
         link: Arc<Link>,
         from: SocketAddr,
-        waiting: Place,
+        waiting: Waiting,
         forwarded: bool,
     ) -> Result<()> {
         let outcome = self.let_in_client(&mut socket, from);

@@ -7,7 +7,7 @@ use crate::client::Address;
 use crate::hub::agents::tell;
 use crate::hub::registry::{Home, Lease};
 use crate::hub::{House, TICK, gone, is_tick, lock};
-use crate::wire::limits::{COMING, MAX_MESSAGE, PROTOCOL};
+use crate::wire::limits::{COMING, HANDSHAKE, MAX_MESSAGE, PROTOCOL};
 use crate::wire::{self, Hello, HubWord, Reply, Request, ToAgent, convert};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,6 +99,8 @@ impl Guest<'_> {
         let hello = Hello { target, token, ..self.hello.clone() };
         let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
         link.send(&wire::encode(&hello)).map_err(|e| gone(&e))?;
+        // The agent may take its time to come to that hub.
+        link.allow(COMING + HANDSHAKE);
         loop {
             match socket.read().map_err(|e| gone(&e))? {
                 Message::Binary(bytes) => match wire::decode_reply(bytes)?.reply {
