@@ -24,2753 +24,690 @@
 import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2";
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
-
-/**
- * Describes the file tapml.proto.
- */
 export const file_tapml: GenFile = /*@__PURE__*/
   fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEipggKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAEh4KBHN0ZXAYFiABKAsyDi50YXBtbC52MS5TdGVwSAASIAoFdHVybnMYFyABKAsyDy50YXBtbC52MS5UdXJuc0gAEikKCnB1dF90ZW5zb3IYHiABKAsyEy50YXBtbC52MS5QdXRUZW5zb3JIABIrCgtkcm9wX3RlbnNvchgfIAEoCzIULnRhcG1sLnYxLkRyb3BUZW5zb3JIABInCgljYWxsX25vZGUYICABKAsyEi50YXBtbC52MS5DYWxsTm9kZUgAQgkKB3JlcXVlc3Qi4wMKCFRvQ2xpZW50EgsKA3NlcRgBIAEoBBIkCgd3ZWxjb21lGAIgASgLMhEudGFwbWwudjEuV2VsY29tZUgAEiIKBmZhaWxlZBgDIAEoCzIQLnRhcG1sLnYxLkZhaWxlZEgAEh4KBHBvbmcYBCABKAsyDi50YXBtbC52MS5Qb25nSAASIgoGY3JlZGl0GAUgASgLMhAudGFwbWwudjEuQ3JlZGl0SAASHgoEZG9uZRgGIAEoCzIOLnRhcG1sLnYxLkRvbmVIABIeCgRkYXRhGAcgASgLMg4udGFwbWwudjEuRGF0YUgAEiYKCGZpbmRpbmdzGAggASgLMhIudGFwbWwudjEuRmluZGluZ3NIABIpCgpoZWxkX2Jsb2JzGAkgASgLMhMudGFwbWwudjEuSGVsZEJsb2JzSAASKwoLcG9zdF9tb3J0ZW0YCiABKAsyFC50YXBtbC52MS5Qb3N0TW9ydGVtSAASIgoGcXVldWVkGAsgASgLMhAudGFwbWwudjEuUXVldWVkSAASIgoGbGVhc2VkGAwgASgLMhAudGFwbWwudjEuTGVhc2VkSAASKwoLbm9kZV9yZXN1bHQYFCABKAsyFC50YXBtbC52MS5Ob2RlUmVzdWx0SABCBwoFcmVwbHkipwEKBUhlbGxvEhMKC3ZlcnNpb25fbWluGAEgASgNEhMKC3ZlcnNpb25fbWF4GAIgASgNEg4KBmNsaWVudBgDIAEoCRINCgV0b2tlbhgEIAEoCRIOCgZ0YXJnZXQYBSABKAkSEwoLZGVhZGxpbmVfbXMYBiABKAQSDQoFdHJhY2UYByABKAgSEAoIcHJpb3JpdHkYCCABKAUSDwoHd2FpdF9tcxgJIAEoBCKwAQoHV2VsY29tZRIPCgd2ZXJzaW9uGAEgASgNEg0KBWFnZW50GAIgASgJEiQKBmRldmljZRgDIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SIAoHZGV2aWNlcxgEIAMoCzIPLnRhcG1sLnYxLk9mZmVyEicKBmxpbWl0cxgFIAEoCzIXLnRhcG1sLnYxLlNlc3Npb25MaW1pdHMSFAoMY2FwYWJpbGl0aWVzGAYgAygJIngKBU9mZmVyEgwKBG5hbWUYASABKAkSIgoEaW5mbxgCIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SDgoGcmVhc29uGAMgASgJEhAKCHNlc3Npb25zGAQgASgNEg0KBWFnZW50GAUgASgJEgwKBGJ1c3kYBiABKA0iKAoGUXVldWVkEg0KBXBsYWNlGAEgASgNEg8KB2RldmljZXMYAiABKA0iJwoGTGVhc2VkEg4KBmRldmljZRgBIAEoCRINCgVhZ2VudBgCIAEoCSJqCg1TZXNzaW9uTGltaXRzEhMKC21heF9tZXNzYWdlGAEgASgEEg4KBndpbmRvdxgCIAEoBBITCgtkZWFkbGluZV9tcxgDIAEoBBIPCgdpZGxlX21zGAQgASgEEg4KBm1lbW9yeRgFIAEoBCKYAgoKRGV2aWNlSW5mbxIQCghwbGF0Zm9ybRgBIAEoCRIMCgRuYW1lGAIgASgJEg4KBmRyaXZlchgDIAEoCRIjCgRraW5kGAQgASgOMhUudGFwbWwudjEuQWRhcHRlcktpbmQSIAoGbGltaXRzGAUgASgLMhAudGFwbWwudjEuTGltaXRzEgsKA2YxNhgGIAEoCBIUCgxzdWJncm91cF9taW4YByABKA0SFAoMc3ViZ3JvdXBfbWF4GAggASgNEh8KA29wcxgJIAMoCzISLnRhcG1sLnYxLlNlcnZlZE9wEgwKBGN1ZGEYCiABKA0SFwoPZGV2aWNlX2JhcnJpZXJzGAsgASgIEhIKCnByb2Nlc3NvcnMYDCABKA0ivQIKBkxpbWl0cxIXCg9tYXhfYnVmZmVyX3NpemUYASABKAQSGAoQbWF4X2JpbmRpbmdfc2l6ZRgCIAEoBBIYChBtYXhfdW5pZm9ybV9zaXplGAMgASgEEhsKE21heF9zdG9yYWdlX2J1ZmZlcnMYBCABKA0SFwoPbWF4X2ludm9jYXRpb25zGAUgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV94GAYgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV95GAcgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV96GAggASgNEhwKFG1heF93b3JrZ3JvdXBfbWVtb3J5GAkgASgNEhoKEm1heF9ncm91cHNfcGVyX2RpbRgKIAEoDRIcChRtaW5fb2Zmc2V0X2FsaWdubWVudBgLIAEoDSIGCgRQaW5nIgYKBFBvbmciKwoGQ2FuY2VsEg8KB3JlcXVlc3QYASABKAQSEAoIZ3JhY2VfbXMYAiABKAQiOwoMQ3JlYXRlQnVmZmVyEg4KBmJ1ZmZlchgBIAEoDRINCgVsYWJlbBgCIAEoCRIMCgRzaXplGAMgASgEIh8KDURlc3Ryb3lCdWZmZXISDgoGYnVmZmVyGAEgASgNIjUKBVdyaXRlEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEZGF0YRgDIAEoDCI0CgRSZWFkEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEc2l6ZRgDIAEoBCL1AgoMQ3JlYXRlS2VybmVsEg4KBmtlcm5lbBgBIAEoDRIMCgRuYW1lGAIgASgJEiQKCGxhbmd1YWdlGAMgASgOMhIudGFwbWwudjEuTGFuZ3VhZ2USDAoEZmlsZRgEIAEoCRIPCgdwcmVsdWRlGAUgASgJEgwKBHRleHQYBiABKAkSDQoFZW50cnkYByABKAkSJQoJY29uc3RhbnRzGAggAygLMhIudGFwbWwudjEuQ29uc3RhbnQSJwoIYmluZGluZ3MYCSADKA4yFS50YXBtbC52MS5CaW5kaW5nS2luZBITCgt3b3JrZ3JvdXBfeBgKIAEoDRITCgt3b3JrZ3JvdXBfeRgLIAEoDRITCgt3b3JrZ3JvdXBfehgMIAEoDRIYChB3b3JrZ3JvdXBfbWVtb3J5GA0gASgNEhEKCW5lZWRzX2YxNhgOIAEoCBIXCg9uZWVkc19zdWJncm91cHMYDyABKAgSEAoIb3ZlcmxhcHMYECABKAgiJwoIQ29uc3RhbnQSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoASIfCg1EZXN0cm95S2VybmVsEg4KBmtlcm5lbBgBIAEoDSJJCgZSZWNvcmQSDAoEbGlzdBgBIAEoDRIjCghjb21tYW5kcxgCIAMoCzIRLnRhcG1sLnYxLkNvbW1hbmQSDAoEbW9yZRgDIAEoCCJ5CgdDb21tYW5kEiYKCGRpc3BhdGNoGAEgASgLMhIudGFwbWwudjEuRGlzcGF0Y2hIABIeCgRjb3B5GAIgASgLMg4udGFwbWwudjEuQ29weUgAEh4KBGZpbGwYAyABKAsyDi50YXBtbC52MS5GaWxsSABCBgoEd29yayKfAQoIRGlzcGF0Y2gSDQoFbGFiZWwYASABKAkSDgoGa2VybmVsGAIgASgNEiMKCGJpbmRpbmdzGAMgAygLMhEudGFwbWwudjEuQmluZGluZxIZCgF4GAQgASgLMg4udGFwbWwudjEuU2l6ZRIZCgF5GAUgASgLMg4udGFwbWwudjEuU2l6ZRIZCgF6GAYgASgLMg4udGFwbWwudjEuU2l6ZSI3CgdCaW5kaW5nEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEc2l6ZRgDIAEoBCJICgRTaXplEhAKCGNvbnN0YW50GAEgASgEEh0KBXRlcm1zGAIgAygLMg4udGFwbWwudjEuVGVybRIPCgdkaXZpc29yGAMgASgNIiYKBFRlcm0SDgoGc3ltYm9sGAEgASgJEg4KBmZhY3RvchgCIAEoBCKGAQoEQ29weRILCgNzcmMYASABKA0SIgoKc3JjX29mZnNldBgCIAEoCzIOLnRhcG1sLnYxLlNpemUSCwoDZHN0GAMgASgNEiIKCmRzdF9vZmZzZXQYBCABKAsyDi50YXBtbC52MS5TaXplEhwKBHNpemUYBSABKAsyDi50YXBtbC52MS5TaXplIiQKBEZpbGwSDgoGYnVmZmVyGAEgASgNEgwKBHdvcmQYAiABKA0iOQoGUmVwbGF5EgwKBGxpc3QYASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbCJ3CgRTdGVwEh8KBndyaXRlcxgBIAMoCzIPLnRhcG1sLnYxLldyaXRlEgwKBGxpc3QYAiABKA0SIQoHc3ltYm9scxgDIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIdCgVyZWFkcxgEIAMoCzIOLnRhcG1sLnYxLlJlYWQiUwoFVHVybnMSDAoEbGlzdBgBIAEoDRIdCgV0dXJucxgCIAMoCzIOLnRhcG1sLnYxLlR1cm4SHQoFcmVhZHMYAyADKAsyDi50YXBtbC52MS5SZWFkIkoKBFR1cm4SHwoGd3JpdGVzGAEgAygLMg8udGFwbWwudjEuV3JpdGUSIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbCIlCgZTeW1ib2wSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoBCIbCgtEZXN0cm95TGlzdBIMCgRsaXN0GAEgASgNIgYKBFdhaXQiDgoMVGFrZUZpbmRpbmdzIi8KCEZpbmRpbmdzEiMKCGZpbmRpbmdzGAEgAygLMhEudGFwbWwudjEuRmluZGluZyLlAQoHRmluZGluZxIMCgRraW5kGAEgASgJEg4KBmtlcm5lbBgCIAEoCRINCgVsYWJlbBgDIAEoCRIMCgRmaWxlGAQgASgJEgwKBGxpbmUYBSABKA0SDgoGY29sdW1uGAYgASgNEg4KBnNvdXJjZRgHIAEoCRIPCgdtZXNzYWdlGAggASgJEhMKC3dvcmtncm91cF94GAkgASgNEhMKC3dvcmtncm91cF95GAogASgNEhMKC3dvcmtncm91cF96GAsgASgNEhIKCmludm9jYXRpb24YDCABKA0SDQoFY291bnQYDSABKAQiGgoISGFzQmxvYnMSDgoGaGFzaGVzGAEgAygMIhkKCUhlbGRCbG9icxIMCgRoZWxkGAEgAygIIiUKB1B1dEJsb2ISDAoEZGF0YRgBIAEoDBIMCgRoYXNoGAIgASgMIjkKCVdyaXRlQmxvYhIOCgZidWZmZXIYASABKA0SDgoGb2Zmc2V0GAIgASgEEgwKBGhhc2gYAyABKAwiUQoLTG9hZFByb2dyYW0SDwoHcHJvZ3JhbRgBIAEoDRIOCgZwaWVjZXMYAiADKAwSIQoHd2VpZ2h0cxgDIAMoCzIQLnRhcG1sLnYxLldlaWdodCI0CgZXZWlnaHQSDAoEbmFtZRgBIAEoCRIMCgRzaXplGAIgASgEEg4KBnBpZWNlcxgDIAMoDCKBAQoKUnVuUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNEiEKB3N5bWJvbHMYAiADKAsyEC50YXBtbC52MS5TeW1ib2wSHwoGaW5wdXRzGAMgAygLMg8udGFwbWwudjEuSW5wdXQSDwoHb3V0cHV0cxgEIAMoCRINCgVyZXNldBgFIAEoCCIjCgVJbnB1dBIMCgRuYW1lGAEgASgJEgwKBGRhdGEYAiABKAwiIAoNVW5sb2FkUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNIk0KCFNlcnZlZE9wEgwKBG5hbWUYASABKAkSDgoGZHR5cGVzGAIgAygJEhIKCmFjY3VtdWxhdGUYAyABKAkSDwoHdmVyc2lvbhgEIAEoCSJECgZUZW5zb3ISDgoGaGFuZGxlGAEgASgNEg0KBWR0eXBlGAIgASgJEg0KBXNoYXBlGAMgAygEEgwKBGRhdGEYBCABKAwiOwoJUHV0VGVuc29yEiAKBnRlbnNvchgBIAEoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRtb3JlGAIgASgIIhwKCkRyb3BUZW5zb3ISDgoGaGFuZGxlGAEgASgNIosBCghDYWxsTm9kZRIMCgRub2RlGAEgASgJEgoKAm9wGAIgASgJEhIKCmF0dHJpYnV0ZXMYAyABKAkSIQoHc3ltYm9scxgEIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIgCgZpbnB1dHMYBSADKAsyEC50YXBtbC52MS5UZW5zb3ISDAoEa2VlcBgGIAMoDSJLCgpOb2RlUmVzdWx0EiEKB291dHB1dHMYASADKAsyEC50YXBtbC52MS5UZW5zb3ISDAoEZGF0YRgCIAEoDBIMCgRsYXN0GAMgASgIIm0KBkZhaWxlZBIhCgRraW5kGAEgASgOMhMudGFwbWwudjEuRXJyb3JLaW5kEg8KB21lc3NhZ2UYAiABKAkSDAoEaGludBgDIAEoCRIhCgdkZXRhaWxzGAQgAygLMhAudGFwbWwudjEuRGV0YWlsIiUKBkRldGFpbBIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgJIggKBkNyZWRpdCIGCgREb25lIiIKBERhdGESDAoEZGF0YRgBIAEoDBIMCgRsYXN0GAIgASgIIv4BCgpQb3N0TW9ydGVtEiAKBnJlYXNvbhgBIAEoDjIQLnRhcG1sLnYxLlJlYXNvbhIPCgdzdW1tYXJ5GAIgASgJEhYKCWV4aXRfY29kZRgDIAEoBUgAiAEBEg4KBnNpZ25hbBgEIAEoDRIPCgdyZXF1ZXN0GAUgASgEEg8KB3J1bm5pbmcYBiABKAkSJAoHa2VybmVscxgHIAMoCzITLnRhcG1sLnYxLktlcm5lbFJlZhIOCgZyZWNlbnQYCCADKAkSDgoGb3V0cHV0GAkgASgJEg4KBm1lbW9yeRgKIAEoBBIPCgdidXN5X21zGAsgASgEQgwKCl9leGl0X2NvZGUiUgoJS2VybmVsUmVmEgwKBG5hbWUYASABKAkSDAoEZmlsZRgCIAEoCRIMCgRsaW5lGAMgASgNEg0KBWxhYmVsGAQgASgJEgwKBHRleHQYBSABKAkijAEKCkFnZW50VG9IdWISJgoIcmVnaXN0ZXIYASABKAsyEi50YXBtbC52MS5SZWdpc3RlckgAEigKCWhlYXJ0YmVhdBgCIAEoCzITLnRhcG1sLnYxLkhlYXJ0YmVhdEgAEiQKB3JlZnVzZWQYAyABKAsyES50YXBtbC52MS5SZWZ1c2VkSABCBgoEd29yZCLQAQoKSHViVG9BZ2VudBIqCgpyZWdpc3RlcmVkGAEgASgLMhQudGFwbWwudjEuUmVnaXN0ZXJlZEgAEh4KBG9wZW4YAiABKAsyDi50YXBtbC52MS5PcGVuSAASIAoFY2xvc2UYAyABKAsyDy50YXBtbC52MS5DbG9zZUgAEigKCWhlYXJ0YmVhdBgEIAEoCzITLnRhcG1sLnYxLkhlYXJ0YmVhdEgAEiIKBmZhaWxlZBgFIAEoCzIQLnRhcG1sLnYxLkZhaWxlZEgAQgYKBHdvcmQiqgEKCFJlZ2lzdGVyEhMKC3ZlcnNpb25fbWluGAEgASgNEhMKC3ZlcnNpb25fbWF4GAIgASgNEgwKBG5hbWUYAyABKAkSDQoFdG9rZW4YBCABKAkSDQoFYWdlbnQYBSABKAkSEAoIaW5zdGFuY2UYBiABKAkSIAoHZGV2aWNlcxgHIAMoCzIPLnRhcG1sLnYxLk9mZmVyEhQKDGNhcGFiaWxpdGllcxgIIAMoCSIrCgpSZWdpc3RlcmVkEgwKBG5hbWUYASABKAkSDwoHdmVyc2lvbhgCIAEoDSILCglIZWFydGJlYXQiJwoET3BlbhIPCgdzZXNzaW9uGAEgASgJEg4KBnRhcmdldBgCIAEoCSIYCgVDbG9zZRIPCgdzZXNzaW9uGAEgASgJIioKB1JlZnVzZWQSDwoHc2Vzc2lvbhgBIAEoCRIOCgZyZWFzb24YAiABKAkqcwoLQWRhcHRlcktpbmQSFgoSQURBUFRFUl9LSU5EX09USEVSEAASGQoVQURBUFRFUl9LSU5EX0RJU0NSRVRFEAESGwoXQURBUFRFUl9LSU5EX0lOVEVHUkFURUQQAhIUChBBREFQVEVSX0tJTkRfQ1BVEAMqMAoITGFuZ3VhZ2USEQoNTEFOR1VBR0VfV0dTTBAAEhEKDUxBTkdVQUdFX0NVREEQASpbCgtCaW5kaW5nS2luZBIVChFCSU5ESU5HX0tJTkRfUkVBRBAAEhsKF0JJTkRJTkdfS0lORF9SRUFEX1dSSVRFEAESGAoUQklORElOR19LSU5EX1VOSUZPUk0QAir2AQoJRXJyb3JLaW5kEhIKDkVSUk9SX0tJTkRfQlVHEAASHAoYRVJST1JfS0lORF9JTlZBTElEX0lOUFVUEAESGgoWRVJST1JfS0lORF9VTlNVUFBPUlRFRBACEhEKDUVSUk9SX0tJTkRfSU8QAxIaChZFUlJPUl9LSU5EX1VOQVZBSUxBQkxFEAQSFgoSRVJST1JfS0lORF9DT01QSUxFEAUSHAoYRVJST1JfS0lORF9PVVRfT0ZfTUVNT1JZEAYSGgoWRVJST1JfS0lORF9ERVZJQ0VfTE9TVBAHEhoKFkVSUk9SX0tJTkRfSU5URVJSVVBURUQQCCqVAQoGUmVhc29uEhIKDlJFQVNPTl9DUkFTSEVEEAASEwoPUkVBU09OX0RFQURMSU5FEAESFAoQUkVBU09OX0NBTkNFTExFRBACEhEKDVJFQVNPTl9LSUxMRUQQAxIPCgtSRUFTT05fSURMRRAEEhMKD1JFQVNPTl9QUk9UT0NPTBAFEhMKD1JFQVNPTl9TSFVURE9XThAGYgZwcm90bzM");
-
-/**
- * From a client to an agent.
- *
- * @generated from message tapml.v1.ToAgent
- */
 export type ToAgent = Message<"tapml.v1.ToAgent"> & {
-  /**
-   * 1, 2, 3, … in the order of sending. Cancel and Ping have numbers as well.
-   *
-   * @generated from field: uint64 seq = 1;
-   */
   seq: bigint;
-
-  /**
-   * @generated from oneof tapml.v1.ToAgent.request
-   */
   request: {
-    /**
-     * @generated from field: tapml.v1.Hello hello = 2;
-     */
     value: Hello;
     case: "hello";
   } | {
-    /**
-     * @generated from field: tapml.v1.Ping ping = 3;
-     */
     value: Ping;
     case: "ping";
   } | {
-    /**
-     * @generated from field: tapml.v1.Cancel cancel = 4;
-     */
     value: Cancel;
     case: "cancel";
   } | {
-    /**
-     * @generated from field: tapml.v1.CreateBuffer create_buffer = 5;
-     */
     value: CreateBuffer;
     case: "createBuffer";
   } | {
-    /**
-     * @generated from field: tapml.v1.DestroyBuffer destroy_buffer = 6;
-     */
     value: DestroyBuffer;
     case: "destroyBuffer";
   } | {
-    /**
-     * @generated from field: tapml.v1.Write write = 7;
-     */
     value: Write;
     case: "write";
   } | {
-    /**
-     * @generated from field: tapml.v1.Read read = 8;
-     */
     value: Read;
     case: "read";
   } | {
-    /**
-     * @generated from field: tapml.v1.CreateKernel create_kernel = 9;
-     */
     value: CreateKernel;
     case: "createKernel";
   } | {
-    /**
-     * @generated from field: tapml.v1.DestroyKernel destroy_kernel = 10;
-     */
     value: DestroyKernel;
     case: "destroyKernel";
   } | {
-    /**
-     * @generated from field: tapml.v1.Record record = 11;
-     */
     value: Record;
     case: "record";
   } | {
-    /**
-     * @generated from field: tapml.v1.Replay replay = 12;
-     */
     value: Replay;
     case: "replay";
   } | {
-    /**
-     * @generated from field: tapml.v1.DestroyList destroy_list = 13;
-     */
     value: DestroyList;
     case: "destroyList";
   } | {
-    /**
-     * @generated from field: tapml.v1.Wait wait = 14;
-     */
     value: Wait;
     case: "wait";
   } | {
-    /**
-     * @generated from field: tapml.v1.TakeFindings take_findings = 15;
-     */
     value: TakeFindings;
     case: "takeFindings";
   } | {
-    /**
-     * @generated from field: tapml.v1.HasBlobs has_blobs = 16;
-     */
     value: HasBlobs;
     case: "hasBlobs";
   } | {
-    /**
-     * @generated from field: tapml.v1.PutBlob put_blob = 17;
-     */
     value: PutBlob;
     case: "putBlob";
   } | {
-    /**
-     * @generated from field: tapml.v1.WriteBlob write_blob = 18;
-     */
     value: WriteBlob;
     case: "writeBlob";
   } | {
-    /**
-     * @generated from field: tapml.v1.LoadProgram load_program = 19;
-     */
     value: LoadProgram;
     case: "loadProgram";
   } | {
-    /**
-     * @generated from field: tapml.v1.RunProgram run_program = 20;
-     */
     value: RunProgram;
     case: "runProgram";
   } | {
-    /**
-     * @generated from field: tapml.v1.UnloadProgram unload_program = 21;
-     */
     value: UnloadProgram;
     case: "unloadProgram";
   } | {
-    /**
-     * @generated from field: tapml.v1.Step step = 22;
-     */
     value: Step;
     case: "step";
   } | {
-    /**
-     * @generated from field: tapml.v1.Turns turns = 23;
-     */
     value: Turns;
     case: "turns";
   } | {
-    /**
-     * @generated from field: tapml.v1.PutTensor put_tensor = 30;
-     */
     value: PutTensor;
     case: "putTensor";
   } | {
-    /**
-     * @generated from field: tapml.v1.DropTensor drop_tensor = 31;
-     */
     value: DropTensor;
     case: "dropTensor";
   } | {
-    /**
-     * @generated from field: tapml.v1.CallNode call_node = 32;
-     */
     value: CallNode;
     case: "callNode";
   } | { case: undefined; value?: undefined };
 };
-
-/**
- * Describes the message tapml.v1.ToAgent.
- * Use `create(ToAgentSchema)` to create a new message.
- */
 export const ToAgentSchema: GenMessage<ToAgent> = /*@__PURE__*/
   messageDesc(file_tapml, 0);
-
-/**
- * From an agent to a client.
- *
- * @generated from message tapml.v1.ToClient
- */
 export type ToClient = Message<"tapml.v1.ToClient"> & {
-  /**
-   * The request that this answers; for news (Credit, PostMortem) the last request that is finished.
-   *
-   * @generated from field: uint64 seq = 1;
-   */
   seq: bigint;
-
-  /**
-   * @generated from oneof tapml.v1.ToClient.reply
-   */
   reply: {
-    /**
-     * @generated from field: tapml.v1.Welcome welcome = 2;
-     */
     value: Welcome;
     case: "welcome";
   } | {
-    /**
-     * @generated from field: tapml.v1.Failed failed = 3;
-     */
     value: Failed;
     case: "failed";
   } | {
-    /**
-     * @generated from field: tapml.v1.Pong pong = 4;
-     */
     value: Pong;
     case: "pong";
   } | {
-    /**
-     * @generated from field: tapml.v1.Credit credit = 5;
-     */
     value: Credit;
     case: "credit";
   } | {
-    /**
-     * @generated from field: tapml.v1.Done done = 6;
-     */
     value: Done;
     case: "done";
   } | {
-    /**
-     * @generated from field: tapml.v1.Data data = 7;
-     */
     value: Data;
     case: "data";
   } | {
-    /**
-     * @generated from field: tapml.v1.Findings findings = 8;
-     */
     value: Findings;
     case: "findings";
   } | {
-    /**
-     * @generated from field: tapml.v1.HeldBlobs held_blobs = 9;
-     */
     value: HeldBlobs;
     case: "heldBlobs";
   } | {
-    /**
-     * @generated from field: tapml.v1.PostMortem post_mortem = 10;
-     */
     value: PostMortem;
     case: "postMortem";
   } | {
-    /**
-     * @generated from field: tapml.v1.Queued queued = 11;
-     */
     value: Queued;
     case: "queued";
   } | {
-    /**
-     * @generated from field: tapml.v1.Leased leased = 12;
-     */
     value: Leased;
     case: "leased";
   } | {
-    /**
-     * @generated from field: tapml.v1.NodeResult node_result = 20;
-     */
     value: NodeResult;
     case: "nodeResult";
   } | { case: undefined; value?: undefined };
 };
-
-/**
- * Describes the message tapml.v1.ToClient.
- * Use `create(ToClientSchema)` to create a new message.
- */
 export const ToClientSchema: GenMessage<ToClient> = /*@__PURE__*/
   messageDesc(file_tapml, 1);
-
-/**
- * Opens a session with one device, or asks what there is.
- *
- * @generated from message tapml.v1.Hello
- */
 export type Hello = Message<"tapml.v1.Hello"> & {
-  /**
-   * The oldest and the newest version of this schema that the client speaks.
-   *
-   * @generated from field: uint32 version_min = 1;
-   */
   versionMin: number;
-
-  /**
-   * @generated from field: uint32 version_max = 2;
-   */
   versionMax: number;
-
-  /**
-   * Who the client is, for the agent's log.
-   *
-   * @generated from field: string client = 3;
-   */
   client: string;
-
-  /**
-   * The agent's token; empty if it wants none.
-   *
-   * @generated from field: string token = 4;
-   */
   token: string;
-
-  /**
-   * The device: a name of Welcome.devices with options after "?". Empty asks for the list of devices only.
-   *
-   * @generated from field: string target = 5;
-   */
   target: string;
-
-  /**
-   * How long a request may run, in milliseconds, if that is less than the agent allows; 0 for the agent's limit.
-   *
-   * @generated from field: uint64 deadline_ms = 6;
-   */
   deadlineMs: bigint;
-
-  /**
-   * Run the commands of a list one by one, so that a post-mortem names the one that was running.
-   *
-   * @generated from field: bool trace = 7;
-   */
   trace: boolean;
-
-  /**
-   * At a hub: who waits for the same device is served by falling priority, then in the order of arrival.
-   *
-   * @generated from field: int32 priority = 8;
-   */
   priority: number;
-
-  /**
-   * At a hub: how long to wait for a device, in milliseconds. 0: as long as it takes while a device that suits is there,
-   * and 10 s if none is.
-   *
-   * @generated from field: uint64 wait_ms = 9;
-   */
   waitMs: bigint;
 };
-
-/**
- * Describes the message tapml.v1.Hello.
- * Use `create(HelloSchema)` to create a new message.
- */
 export const HelloSchema: GenMessage<Hello> = /*@__PURE__*/
   messageDesc(file_tapml, 2);
-
-/**
- * The session is open.
- *
- * @generated from message tapml.v1.Welcome
- */
 export type Welcome = Message<"tapml.v1.Welcome"> & {
-  /**
-   * The version that is spoken from here on.
-   *
-   * @generated from field: uint32 version = 1;
-   */
   version: number;
-
-  /**
-   * Who the agent is.
-   *
-   * @generated from field: string agent = 2;
-   */
   agent: string;
-
-  /**
-   * What the device is like; absent if the Hello named none.
-   *
-   * @generated from field: tapml.v1.DeviceInfo device = 3;
-   */
   device?: DeviceInfo | undefined;
-
-  /**
-   * What there is, if the Hello named no device.
-   *
-   * @generated from field: repeated tapml.v1.Offer devices = 4;
-   */
   devices: Offer[];
-
-  /**
-   * @generated from field: tapml.v1.SessionLimits limits = 5;
-   */
   limits?: SessionLimits | undefined;
-
-  /**
-   * What the agent can do beside the commands of a device: "blobs", "programs", "steps", "turns", "trace".
-   *
-   * @generated from field: repeated string capabilities = 6;
-   */
   capabilities: string[];
 };
-
-/**
- * Describes the message tapml.v1.Welcome.
- * Use `create(WelcomeSchema)` to create a new message.
- */
 export const WelcomeSchema: GenMessage<Welcome> = /*@__PURE__*/
   messageDesc(file_tapml, 3);
-
-/**
- * A device that an agent offers.
- *
- * @generated from message tapml.v1.Offer
- */
 export type Offer = Message<"tapml.v1.Offer"> & {
-  /**
-   * The name to ask for, such as "vulkan:1".
-   *
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * Absent if the device cannot be used.
-   *
-   * @generated from field: tapml.v1.DeviceInfo info = 2;
-   */
   info?: DeviceInfo | undefined;
-
-  /**
-   * Why it cannot be used.
-   *
-   * @generated from field: string reason = 3;
-   */
   reason: string;
-
-  /**
-   * How many sessions the device takes at once. An agent that registers at a hub may leave it 0: 4 for an emulator or a CPU, else 1.
-   *
-   * @generated from field: uint32 sessions = 4;
-   */
   sessions: number;
-
-  /**
-   * Told by a hub: who serves the device, such as "tapml 0.1.0" or "Chrome 142 on Linux".
-   *
-   * @generated from field: string agent = 5;
-   */
   agent: string;
-
-  /**
-   * Told by a hub: sessions open now.
-   *
-   * @generated from field: uint32 busy = 6;
-   */
   busy: number;
 };
-
-/**
- * Describes the message tapml.v1.Offer.
- * Use `create(OfferSchema)` to create a new message.
- */
 export const OfferSchema: GenMessage<Offer> = /*@__PURE__*/
   messageDesc(file_tapml, 4);
-
-/**
- * From a hub, before a Welcome: no device that suits is free. Sent when the place changes and every few seconds.
- *
- * @generated from message tapml.v1.Queued
- */
 export type Queued = Message<"tapml.v1.Queued"> & {
-  /**
-   * 1 is next.
-   *
-   * @generated from field: uint32 place = 1;
-   */
   place: number;
-
-  /**
-   * How many devices suit, free or not.
-   *
-   * @generated from field: uint32 devices = 2;
-   */
   devices: number;
 };
-
-/**
- * Describes the message tapml.v1.Queued.
- * Use `create(QueuedSchema)` to create a new message.
- */
 export const QueuedSchema: GenMessage<Queued> = /*@__PURE__*/
   messageDesc(file_tapml, 5);
-
-/**
- * From a hub, before a Welcome: the device that this session has.
- *
- * @generated from message tapml.v1.Leased
- */
 export type Leased = Message<"tapml.v1.Leased"> & {
-  /**
-   * The name to ask for to get the same one again, such as "lab3/vulkan:1".
-   *
-   * @generated from field: string device = 1;
-   */
   device: string;
-
-  /**
-   * Who serves it.
-   *
-   * @generated from field: string agent = 2;
-   */
   agent: string;
 };
-
-/**
- * Describes the message tapml.v1.Leased.
- * Use `create(LeasedSchema)` to create a new message.
- */
 export const LeasedSchema: GenMessage<Leased> = /*@__PURE__*/
   messageDesc(file_tapml, 6);
-
-/**
- * What one session may do.
- *
- * @generated from message tapml.v1.SessionLimits
- */
 export type SessionLimits = Message<"tapml.v1.SessionLimits"> & {
-  /**
-   * Largest message in either direction.
-   *
-   * @generated from field: uint64 max_message = 1;
-   */
   maxMessage: bigint;
-
-  /**
-   * Bytes of messages under way.
-   *
-   * @generated from field: uint64 window = 2;
-   */
   window: bigint;
-
-  /**
-   * How long a request may run.
-   *
-   * @generated from field: uint64 deadline_ms = 3;
-   */
   deadlineMs: bigint;
-
-  /**
-   * How long a session may send nothing.
-   *
-   * @generated from field: uint64 idle_ms = 4;
-   */
   idleMs: bigint;
-
-  /**
-   * Bytes of buffers that a session may have.
-   *
-   * @generated from field: uint64 memory = 5;
-   */
   memory: bigint;
 };
-
-/**
- * Describes the message tapml.v1.SessionLimits.
- * Use `create(SessionLimitsSchema)` to create a new message.
- */
 export const SessionLimitsSchema: GenMessage<SessionLimits> = /*@__PURE__*/
   messageDesc(file_tapml, 7);
-
-/**
- * Identity, limits and features of a device.
- *
- * @generated from message tapml.v1.DeviceInfo
- */
 export type DeviceInfo = Message<"tapml.v1.DeviceInfo"> & {
-  /**
-   * @generated from field: string platform = 1;
-   */
   platform: string;
-
-  /**
-   * @generated from field: string name = 2;
-   */
   name: string;
-
-  /**
-   * @generated from field: string driver = 3;
-   */
   driver: string;
-
-  /**
-   * @generated from field: tapml.v1.AdapterKind kind = 4;
-   */
   kind: AdapterKind;
-
-  /**
-   * @generated from field: tapml.v1.Limits limits = 5;
-   */
   limits?: Limits | undefined;
-
-  /**
-   * @generated from field: bool f16 = 6;
-   */
   f16: boolean;
-
-  /**
-   * Smallest and largest subgroup; 0 if the device has none.
-   *
-   * @generated from field: uint32 subgroup_min = 7;
-   */
   subgroupMin: number;
-
-  /**
-   * @generated from field: uint32 subgroup_max = 8;
-   */
   subgroupMax: number;
-
-  /**
-   * The operators that the device runs itself. If there are any, it is asked for them (PutTensor, DropTensor, CallNode) and
-   * never for buffers and kernels; limits and features are then left out.
-   *
-   * @generated from field: repeated tapml.v1.ServedOp ops = 9;
-   */
   ops: ServedOp[];
-
-  /**
-   * Compute capability times ten of a device that takes kernels in CUDA C++; else 0.
-   *
-   * @generated from field: uint32 cuda = 10;
-   */
   cuda: number;
-
-  /**
-   * Whether storageBarrier orders what all workgroups of a dispatch write, not only those of one.
-   *
-   * @generated from field: bool device_barriers = 11;
-   */
   deviceBarriers: boolean;
-
-  /**
-   * Multiprocessors, where the agent knows how many there are; else 0.
-   *
-   * @generated from field: uint32 processors = 12;
-   */
   processors: number;
 };
-
-/**
- * Describes the message tapml.v1.DeviceInfo.
- * Use `create(DeviceInfoSchema)` to create a new message.
- */
 export const DeviceInfoSchema: GenMessage<DeviceInfo> = /*@__PURE__*/
   messageDesc(file_tapml, 8);
-
-/**
- * Limits as WebGPU defines them.
- *
- * @generated from message tapml.v1.Limits
- */
 export type Limits = Message<"tapml.v1.Limits"> & {
-  /**
-   * @generated from field: uint64 max_buffer_size = 1;
-   */
   maxBufferSize: bigint;
-
-  /**
-   * @generated from field: uint64 max_binding_size = 2;
-   */
   maxBindingSize: bigint;
-
-  /**
-   * @generated from field: uint64 max_uniform_size = 3;
-   */
   maxUniformSize: bigint;
-
-  /**
-   * @generated from field: uint32 max_storage_buffers = 4;
-   */
   maxStorageBuffers: number;
-
-  /**
-   * @generated from field: uint32 max_invocations = 5;
-   */
   maxInvocations: number;
-
-  /**
-   * @generated from field: uint32 max_workgroup_size_x = 6;
-   */
   maxWorkgroupSizeX: number;
-
-  /**
-   * @generated from field: uint32 max_workgroup_size_y = 7;
-   */
   maxWorkgroupSizeY: number;
-
-  /**
-   * @generated from field: uint32 max_workgroup_size_z = 8;
-   */
   maxWorkgroupSizeZ: number;
-
-  /**
-   * @generated from field: uint32 max_workgroup_memory = 9;
-   */
   maxWorkgroupMemory: number;
-
-  /**
-   * @generated from field: uint32 max_groups_per_dim = 10;
-   */
   maxGroupsPerDim: number;
-
-  /**
-   * @generated from field: uint32 min_offset_alignment = 11;
-   */
   minOffsetAlignment: number;
 };
-
-/**
- * Describes the message tapml.v1.Limits.
- * Use `create(LimitsSchema)` to create a new message.
- */
 export const LimitsSchema: GenMessage<Limits> = /*@__PURE__*/
   messageDesc(file_tapml, 9);
-
-/**
- * Is the agent there? Answered by a Pong at once, also while a request runs.
- *
- * @generated from message tapml.v1.Ping
- */
 export type Ping = Message<"tapml.v1.Ping"> & {
 };
-
-/**
- * Describes the message tapml.v1.Ping.
- * Use `create(PingSchema)` to create a new message.
- */
 export const PingSchema: GenMessage<Ping> = /*@__PURE__*/
   messageDesc(file_tapml, 10);
-
-/**
- * The answer to a Ping.
- *
- * @generated from message tapml.v1.Pong
- */
 export type Pong = Message<"tapml.v1.Pong"> & {
 };
-
-/**
- * Describes the message tapml.v1.Pong.
- * Use `create(PongSchema)` to create a new message.
- */
 export const PongSchema: GenMessage<Pong> = /*@__PURE__*/
   messageDesc(file_tapml, 11);
-
-/**
- * Gives up a request. What has not started is answered by a Failed of kind interrupted. What runs is given the grace,
- * then its process ends, and the session with it, by a PostMortem.
- *
- * @generated from message tapml.v1.Cancel
- */
 export type Cancel = Message<"tapml.v1.Cancel"> & {
-  /**
-   * The request.
-   *
-   * @generated from field: uint64 request = 1;
-   */
   request: bigint;
-
-  /**
-   * Milliseconds that a running request may go on.
-   *
-   * @generated from field: uint64 grace_ms = 2;
-   */
   graceMs: bigint;
 };
-
-/**
- * Describes the message tapml.v1.Cancel.
- * Use `create(CancelSchema)` to create a new message.
- */
 export const CancelSchema: GenMessage<Cancel> = /*@__PURE__*/
   messageDesc(file_tapml, 12);
-
-/**
- * A zeroed buffer. Its size counts in whole words of 4 bytes.
- *
- * @generated from message tapml.v1.CreateBuffer
- */
 export type CreateBuffer = Message<"tapml.v1.CreateBuffer"> & {
-  /**
-   * @generated from field: uint32 buffer = 1;
-   */
   buffer: number;
-
-  /**
-   * @generated from field: string label = 2;
-   */
   label: string;
-
-  /**
-   * @generated from field: uint64 size = 3;
-   */
   size: bigint;
 };
-
-/**
- * Describes the message tapml.v1.CreateBuffer.
- * Use `create(CreateBufferSchema)` to create a new message.
- */
 export const CreateBufferSchema: GenMessage<CreateBuffer> = /*@__PURE__*/
   messageDesc(file_tapml, 13);
-
-/**
- * Frees a buffer once the commands that use it have run.
- *
- * @generated from message tapml.v1.DestroyBuffer
- */
 export type DestroyBuffer = Message<"tapml.v1.DestroyBuffer"> & {
-  /**
-   * @generated from field: uint32 buffer = 1;
-   */
   buffer: number;
 };
-
-/**
- * Describes the message tapml.v1.DestroyBuffer.
- * Use `create(DestroyBufferSchema)` to create a new message.
- */
 export const DestroyBufferSchema: GenMessage<DestroyBuffer> = /*@__PURE__*/
   messageDesc(file_tapml, 14);
-
-/**
- * Writes bytes; offset and length are multiples of 4, except that a write may end at the buffer's end.
- *
- * @generated from message tapml.v1.Write
- */
 export type Write = Message<"tapml.v1.Write"> & {
-  /**
-   * @generated from field: uint32 buffer = 1;
-   */
   buffer: number;
-
-  /**
-   * @generated from field: uint64 offset = 2;
-   */
   offset: bigint;
-
-  /**
-   * @generated from field: bytes data = 3;
-   */
   data: Uint8Array;
 };
-
-/**
- * Describes the message tapml.v1.Write.
- * Use `create(WriteSchema)` to create a new message.
- */
 export const WriteSchema: GenMessage<Write> = /*@__PURE__*/
   messageDesc(file_tapml, 15);
-
-/**
- * Waits for all work so far and reads bytes. Answered by one Data or more, the last one marked, or by a Failed.
- *
- * @generated from message tapml.v1.Read
- */
 export type Read = Message<"tapml.v1.Read"> & {
-  /**
-   * @generated from field: uint32 buffer = 1;
-   */
   buffer: number;
-
-  /**
-   * @generated from field: uint64 offset = 2;
-   */
   offset: bigint;
-
-  /**
-   * @generated from field: uint64 size = 3;
-   */
   size: bigint;
 };
-
-/**
- * Describes the message tapml.v1.Read.
- * Use `create(ReadSchema)` to create a new message.
- */
 export const ReadSchema: GenMessage<Read> = /*@__PURE__*/
   messageDesc(file_tapml, 16);
-
-/**
- * Compiles a kernel. Answered by Done or Failed.
- *
- * @generated from message tapml.v1.CreateKernel
- */
 export type CreateKernel = Message<"tapml.v1.CreateKernel"> & {
-  /**
-   * @generated from field: uint32 kernel = 1;
-   */
   kernel: number;
-
-  /**
-   * @generated from field: string name = 2;
-   */
   name: string;
-
-  /**
-   * @generated from field: tapml.v1.Language language = 3;
-   */
   language: Language;
-
-  /**
-   * The source file's name, for messages.
-   *
-   * @generated from field: string file = 4;
-   */
   file: string;
-
-  /**
-   * Declarations in front of the text. Lines in messages count within the text alone.
-   *
-   * @generated from field: string prelude = 5;
-   */
   prelude: string;
-
-  /**
-   * @generated from field: string text = 6;
-   */
   text: string;
-
-  /**
-   * @generated from field: string entry = 7;
-   */
   entry: string;
-
-  /**
-   * @generated from field: repeated tapml.v1.Constant constants = 8;
-   */
   constants: Constant[];
-
-  /**
-   * @generated from field: repeated tapml.v1.BindingKind bindings = 9;
-   */
   bindings: BindingKind[];
-
-  /**
-   * @generated from field: uint32 workgroup_x = 10;
-   */
   workgroupX: number;
-
-  /**
-   * @generated from field: uint32 workgroup_y = 11;
-   */
   workgroupY: number;
-
-  /**
-   * @generated from field: uint32 workgroup_z = 12;
-   */
   workgroupZ: number;
-
-  /**
-   * @generated from field: uint32 workgroup_memory = 13;
-   */
   workgroupMemory: number;
-
-  /**
-   * @generated from field: bool needs_f16 = 14;
-   */
   needsF16: boolean;
-
-  /**
-   * @generated from field: bool needs_subgroups = 15;
-   */
   needsSubgroups: boolean;
-
-  /**
-   * The kernel waits itself for those in front of it and may be started before they have ended.
-   *
-   * @generated from field: bool overlaps = 16;
-   */
   overlaps: boolean;
 };
-
-/**
- * Describes the message tapml.v1.CreateKernel.
- * Use `create(CreateKernelSchema)` to create a new message.
- */
 export const CreateKernelSchema: GenMessage<CreateKernel> = /*@__PURE__*/
   messageDesc(file_tapml, 17);
-
-/**
- * The value of an override constant.
- *
- * @generated from message tapml.v1.Constant
- */
 export type Constant = Message<"tapml.v1.Constant"> & {
-  /**
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * @generated from field: double value = 2;
-   */
   value: number;
 };
-
-/**
- * Describes the message tapml.v1.Constant.
- * Use `create(ConstantSchema)` to create a new message.
- */
 export const ConstantSchema: GenMessage<Constant> = /*@__PURE__*/
   messageDesc(file_tapml, 18);
-
-/**
- * Frees a kernel. Lists that use it can no longer run.
- *
- * @generated from message tapml.v1.DestroyKernel
- */
 export type DestroyKernel = Message<"tapml.v1.DestroyKernel"> & {
-  /**
-   * @generated from field: uint32 kernel = 1;
-   */
   kernel: number;
 };
-
-/**
- * Describes the message tapml.v1.DestroyKernel.
- * Use `create(DestroyKernelSchema)` to create a new message.
- */
 export const DestroyKernelSchema: GenMessage<DestroyKernel> = /*@__PURE__*/
   messageDesc(file_tapml, 19);
-
-/**
- * Prepares a command list.
- *
- * @generated from message tapml.v1.Record
- */
 export type Record = Message<"tapml.v1.Record"> & {
-  /**
-   * @generated from field: uint32 list = 1;
-   */
   list: number;
-
-  /**
-   * @generated from field: repeated tapml.v1.Command commands = 2;
-   */
   commands: Command[];
-
-  /**
-   * More commands of this list follow in another Record.
-   *
-   * @generated from field: bool more = 3;
-   */
   more: boolean;
 };
-
-/**
- * Describes the message tapml.v1.Record.
- * Use `create(RecordSchema)` to create a new message.
- */
 export const RecordSchema: GenMessage<Record> = /*@__PURE__*/
   messageDesc(file_tapml, 20);
-
-/**
- * One command of a list.
- *
- * @generated from message tapml.v1.Command
- */
 export type Command = Message<"tapml.v1.Command"> & {
-  /**
-   * @generated from oneof tapml.v1.Command.work
-   */
   work: {
-    /**
-     * @generated from field: tapml.v1.Dispatch dispatch = 1;
-     */
     value: Dispatch;
     case: "dispatch";
   } | {
-    /**
-     * @generated from field: tapml.v1.Copy copy = 2;
-     */
     value: Copy;
     case: "copy";
   } | {
-    /**
-     * @generated from field: tapml.v1.Fill fill = 3;
-     */
     value: Fill;
     case: "fill";
   } | { case: undefined; value?: undefined };
 };
-
-/**
- * Describes the message tapml.v1.Command.
- * Use `create(CommandSchema)` to create a new message.
- */
 export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
   messageDesc(file_tapml, 21);
-
-/**
- * Runs a kernel on a grid of workgroups. A grid with a zero runs nothing.
- *
- * @generated from message tapml.v1.Dispatch
- */
 export type Dispatch = Message<"tapml.v1.Dispatch"> & {
-  /**
-   * @generated from field: string label = 1;
-   */
   label: string;
-
-  /**
-   * @generated from field: uint32 kernel = 2;
-   */
   kernel: number;
-
-  /**
-   * @generated from field: repeated tapml.v1.Binding bindings = 3;
-   */
   bindings: Binding[];
-
-  /**
-   * @generated from field: tapml.v1.Size x = 4;
-   */
   x?: Size | undefined;
-
-  /**
-   * @generated from field: tapml.v1.Size y = 5;
-   */
   y?: Size | undefined;
-
-  /**
-   * @generated from field: tapml.v1.Size z = 6;
-   */
   z?: Size | undefined;
 };
-
-/**
- * Describes the message tapml.v1.Dispatch.
- * Use `create(DispatchSchema)` to create a new message.
- */
 export const DispatchSchema: GenMessage<Dispatch> = /*@__PURE__*/
   messageDesc(file_tapml, 22);
-
-/**
- * A range of a buffer; size 0 means to its end.
- *
- * @generated from message tapml.v1.Binding
- */
 export type Binding = Message<"tapml.v1.Binding"> & {
-  /**
-   * @generated from field: uint32 buffer = 1;
-   */
   buffer: number;
-
-  /**
-   * @generated from field: uint64 offset = 2;
-   */
   offset: bigint;
-
-  /**
-   * @generated from field: uint64 size = 3;
-   */
   size: bigint;
 };
-
-/**
- * Describes the message tapml.v1.Binding.
- * Use `create(BindingSchema)` to create a new message.
- */
 export const BindingSchema: GenMessage<Binding> = /*@__PURE__*/
   messageDesc(file_tapml, 23);
-
-/**
- * ceil((constant + sum of factor * symbol) / divisor); a divisor of 0 counts as 1.
- *
- * @generated from message tapml.v1.Size
- */
 export type Size = Message<"tapml.v1.Size"> & {
-  /**
-   * @generated from field: uint64 constant = 1;
-   */
   constant: bigint;
-
-  /**
-   * @generated from field: repeated tapml.v1.Term terms = 2;
-   */
   terms: Term[];
-
-  /**
-   * @generated from field: uint32 divisor = 3;
-   */
   divisor: number;
 };
-
-/**
- * Describes the message tapml.v1.Size.
- * Use `create(SizeSchema)` to create a new message.
- */
 export const SizeSchema: GenMessage<Size> = /*@__PURE__*/
   messageDesc(file_tapml, 24);
-
-/**
- * A factor of a symbol.
- *
- * @generated from message tapml.v1.Term
- */
 export type Term = Message<"tapml.v1.Term"> & {
-  /**
-   * @generated from field: string symbol = 1;
-   */
   symbol: string;
-
-  /**
-   * @generated from field: uint64 factor = 2;
-   */
   factor: bigint;
 };
-
-/**
- * Describes the message tapml.v1.Term.
- * Use `create(TermSchema)` to create a new message.
- */
 export const TermSchema: GenMessage<Term> = /*@__PURE__*/
   messageDesc(file_tapml, 25);
-
-/**
- * Copies bytes between two buffers.
- *
- * @generated from message tapml.v1.Copy
- */
 export type Copy = Message<"tapml.v1.Copy"> & {
-  /**
-   * @generated from field: uint32 src = 1;
-   */
   src: number;
-
-  /**
-   * @generated from field: tapml.v1.Size src_offset = 2;
-   */
   srcOffset?: Size | undefined;
-
-  /**
-   * @generated from field: uint32 dst = 3;
-   */
   dst: number;
-
-  /**
-   * @generated from field: tapml.v1.Size dst_offset = 4;
-   */
   dstOffset?: Size | undefined;
-
-  /**
-   * @generated from field: tapml.v1.Size size = 5;
-   */
   size?: Size | undefined;
 };
-
-/**
- * Describes the message tapml.v1.Copy.
- * Use `create(CopySchema)` to create a new message.
- */
 export const CopySchema: GenMessage<Copy> = /*@__PURE__*/
   messageDesc(file_tapml, 26);
-
-/**
- * Fills a whole buffer with a word.
- *
- * @generated from message tapml.v1.Fill
- */
 export type Fill = Message<"tapml.v1.Fill"> & {
-  /**
-   * @generated from field: uint32 buffer = 1;
-   */
   buffer: number;
-
-  /**
-   * @generated from field: uint32 word = 2;
-   */
   word: number;
 };
-
-/**
- * Describes the message tapml.v1.Fill.
- * Use `create(FillSchema)` to create a new message.
- */
 export const FillSchema: GenMessage<Fill> = /*@__PURE__*/
   messageDesc(file_tapml, 27);
-
-/**
- * Runs a list as one submission.
- *
- * @generated from message tapml.v1.Replay
- */
 export type Replay = Message<"tapml.v1.Replay"> & {
-  /**
-   * @generated from field: uint32 list = 1;
-   */
   list: number;
-
-  /**
-   * @generated from field: repeated tapml.v1.Symbol symbols = 2;
-   */
   symbols: Symbol[];
 };
-
-/**
- * Describes the message tapml.v1.Replay.
- * Use `create(ReplaySchema)` to create a new message.
- */
 export const ReplaySchema: GenMessage<Replay> = /*@__PURE__*/
   messageDesc(file_tapml, 28);
-
-/**
- * Writes, runs a list, waits, and reads: a step of what was prepared once, in one round trip. Asked of agents that can do
- * "steps". Answered by Data, the bytes of the reads one after the other, or by a Failed; what follows the first failure is
- * not performed. At most 1,024 writes and as many reads.
- *
- * @generated from message tapml.v1.Step
- */
 export type Step = Message<"tapml.v1.Step"> & {
-  /**
-   * @generated from field: repeated tapml.v1.Write writes = 1;
-   */
   writes: Write[];
-
-  /**
-   * @generated from field: uint32 list = 2;
-   */
   list: number;
-
-  /**
-   * @generated from field: repeated tapml.v1.Symbol symbols = 3;
-   */
   symbols: Symbol[];
-
-  /**
-   * @generated from field: repeated tapml.v1.Read reads = 4;
-   */
   reads: Read[];
 };
-
-/**
- * Describes the message tapml.v1.Step.
- * Use `create(StepSchema)` to create a new message.
- */
 export const StepSchema: GenMessage<Step> = /*@__PURE__*/
   messageDesc(file_tapml, 29);
-
-/**
- * Several steps of one list that need no answer of the one before, such as those of a model that is fed with its own
- * tokens on the device; reads follow the last. Asked of agents that can do "turns". Answered as a Step; what follows the
- * first failure is not performed. The session's deadline is for each turn. At most 256 turns, 1,024 writes in each and
- * 1,024 reads.
- *
- * @generated from message tapml.v1.Turns
- */
 export type Turns = Message<"tapml.v1.Turns"> & {
-  /**
-   * @generated from field: uint32 list = 1;
-   */
   list: number;
-
-  /**
-   * @generated from field: repeated tapml.v1.Turn turns = 2;
-   */
   turns: Turn[];
-
-  /**
-   * @generated from field: repeated tapml.v1.Read reads = 3;
-   */
   reads: Read[];
 };
-
-/**
- * Describes the message tapml.v1.Turns.
- * Use `create(TurnsSchema)` to create a new message.
- */
 export const TurnsSchema: GenMessage<Turns> = /*@__PURE__*/
   messageDesc(file_tapml, 30);
-
-/**
- * One run of a list.
- *
- * @generated from message tapml.v1.Turn
- */
 export type Turn = Message<"tapml.v1.Turn"> & {
-  /**
-   * What is written before it.
-   *
-   * @generated from field: repeated tapml.v1.Write writes = 1;
-   */
   writes: Write[];
-
-  /**
-   * @generated from field: repeated tapml.v1.Symbol symbols = 2;
-   */
   symbols: Symbol[];
 };
-
-/**
- * Describes the message tapml.v1.Turn.
- * Use `create(TurnSchema)` to create a new message.
- */
 export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
   messageDesc(file_tapml, 31);
-
-/**
- * The value of a symbol: at most eight letters, digits or underscores, no digit first.
- *
- * @generated from message tapml.v1.Symbol
- */
 export type Symbol = Message<"tapml.v1.Symbol"> & {
-  /**
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * @generated from field: uint64 value = 2;
-   */
   value: bigint;
 };
-
-/**
- * Describes the message tapml.v1.Symbol.
- * Use `create(SymbolSchema)` to create a new message.
- */
 export const SymbolSchema: GenMessage<Symbol> = /*@__PURE__*/
   messageDesc(file_tapml, 32);
-
-/**
- * Frees a list.
- *
- * @generated from message tapml.v1.DestroyList
- */
 export type DestroyList = Message<"tapml.v1.DestroyList"> & {
-  /**
-   * @generated from field: uint32 list = 1;
-   */
   list: number;
 };
-
-/**
- * Describes the message tapml.v1.DestroyList.
- * Use `create(DestroyListSchema)` to create a new message.
- */
 export const DestroyListSchema: GenMessage<DestroyList> = /*@__PURE__*/
   messageDesc(file_tapml, 33);
-
-/**
- * Waits for all work so far. Answered by Done or Failed.
- *
- * @generated from message tapml.v1.Wait
- */
 export type Wait = Message<"tapml.v1.Wait"> & {
 };
-
-/**
- * Describes the message tapml.v1.Wait.
- * Use `create(WaitSchema)` to create a new message.
- */
 export const WaitSchema: GenMessage<Wait> = /*@__PURE__*/
   messageDesc(file_tapml, 34);
-
-/**
- * Asks what a checking device has found since the last time. Answered by Findings.
- *
- * @generated from message tapml.v1.TakeFindings
- */
 export type TakeFindings = Message<"tapml.v1.TakeFindings"> & {
 };
-
-/**
- * Describes the message tapml.v1.TakeFindings.
- * Use `create(TakeFindingsSchema)` to create a new message.
- */
 export const TakeFindingsSchema: GenMessage<TakeFindings> = /*@__PURE__*/
   messageDesc(file_tapml, 35);
-
-/**
- * What a checking device has found.
- *
- * @generated from message tapml.v1.Findings
- */
 export type Findings = Message<"tapml.v1.Findings"> & {
-  /**
-   * @generated from field: repeated tapml.v1.Finding findings = 1;
-   */
   findings: Finding[];
 };
-
-/**
- * Describes the message tapml.v1.Findings.
- * Use `create(FindingsSchema)` to create a new message.
- */
 export const FindingsSchema: GenMessage<Findings> = /*@__PURE__*/
   messageDesc(file_tapml, 36);
-
-/**
- * One defect at one place of a kernel.
- *
- * @generated from message tapml.v1.Finding
- */
 export type Finding = Message<"tapml.v1.Finding"> & {
-  /**
-   * "out_of_bounds", "uninitialized_read", "race_in_workgroup", "race_across_workgroups", "divergent_barrier",
-   * "non_finite" or "limit_exceeded".
-   *
-   * @generated from field: string kind = 1;
-   */
   kind: string;
-
-  /**
-   * @generated from field: string kernel = 2;
-   */
   kernel: string;
-
-  /**
-   * @generated from field: string label = 3;
-   */
   label: string;
-
-  /**
-   * @generated from field: string file = 4;
-   */
   file: string;
-
-  /**
-   * @generated from field: uint32 line = 5;
-   */
   line: number;
-
-  /**
-   * @generated from field: uint32 column = 6;
-   */
   column: number;
-
-  /**
-   * @generated from field: string source = 7;
-   */
   source: string;
-
-  /**
-   * @generated from field: string message = 8;
-   */
   message: string;
-
-  /**
-   * @generated from field: uint32 workgroup_x = 9;
-   */
   workgroupX: number;
-
-  /**
-   * @generated from field: uint32 workgroup_y = 10;
-   */
   workgroupY: number;
-
-  /**
-   * @generated from field: uint32 workgroup_z = 11;
-   */
   workgroupZ: number;
-
-  /**
-   * @generated from field: uint32 invocation = 12;
-   */
   invocation: number;
-
-  /**
-   * @generated from field: uint64 count = 13;
-   */
   count: bigint;
 };
-
-/**
- * Describes the message tapml.v1.Finding.
- * Use `create(FindingSchema)` to create a new message.
- */
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
   messageDesc(file_tapml, 37);
-
-/**
- * Which of these blobs the agent holds. Blobs are named by the BLAKE3 hash of their bytes (32 bytes) and are at most
- * 4 MiB. Those found stay until 16 more were asked for or put. At most 16 at once. Answered by HeldBlobs.
- *
- * @generated from message tapml.v1.HasBlobs
- */
 export type HasBlobs = Message<"tapml.v1.HasBlobs"> & {
-  /**
-   * @generated from field: repeated bytes hashes = 1;
-   */
   hashes: Uint8Array[];
 };
-
-/**
- * Describes the message tapml.v1.HasBlobs.
- * Use `create(HasBlobsSchema)` to create a new message.
- */
 export const HasBlobsSchema: GenMessage<HasBlobs> = /*@__PURE__*/
   messageDesc(file_tapml, 38);
-
-/**
- * One flag for each hash asked for.
- *
- * @generated from message tapml.v1.HeldBlobs
- */
 export type HeldBlobs = Message<"tapml.v1.HeldBlobs"> & {
-  /**
-   * @generated from field: repeated bool held = 1;
-   */
   held: boolean[];
 };
-
-/**
- * Describes the message tapml.v1.HeldBlobs.
- * Use `create(HeldBlobsSchema)` to create a new message.
- */
 export const HeldBlobsSchema: GenMessage<HeldBlobs> = /*@__PURE__*/
   messageDesc(file_tapml, 39);
-
-/**
- * Gives the agent a blob to keep. The hash that a client tells is believed in its own session; before the blob is of use to
- * another one, the agent computes it. Without one, the agent computes it at once.
- *
- * @generated from message tapml.v1.PutBlob
- */
 export type PutBlob = Message<"tapml.v1.PutBlob"> & {
-  /**
-   * @generated from field: bytes data = 1;
-   */
   data: Uint8Array;
-
-  /**
-   * @generated from field: bytes hash = 2;
-   */
   hash: Uint8Array;
 };
-
-/**
- * Describes the message tapml.v1.PutBlob.
- * Use `create(PutBlobSchema)` to create a new message.
- */
 export const PutBlobSchema: GenMessage<PutBlob> = /*@__PURE__*/
   messageDesc(file_tapml, 40);
-
-/**
- * Writes a blob into a buffer, as Write does.
- *
- * @generated from message tapml.v1.WriteBlob
- */
 export type WriteBlob = Message<"tapml.v1.WriteBlob"> & {
-  /**
-   * @generated from field: uint32 buffer = 1;
-   */
   buffer: number;
-
-  /**
-   * @generated from field: uint64 offset = 2;
-   */
   offset: bigint;
-
-  /**
-   * @generated from field: bytes hash = 3;
-   */
   hash: Uint8Array;
 };
-
-/**
- * Describes the message tapml.v1.WriteBlob.
- * Use `create(WriteBlobSchema)` to create a new message.
- */
 export const WriteBlobSchema: GenMessage<WriteBlob> = /*@__PURE__*/
   messageDesc(file_tapml, 41);
-
-/**
- * Compiles and allocates a program: the JSON of a compiled graph (crates/kernels/src/program.rs), cut into blobs, and its
- * weights. Answered by Done, or by Failed; the detail "missing" names the hash of a blob that is not held.
- *
- * @generated from message tapml.v1.LoadProgram
- */
 export type LoadProgram = Message<"tapml.v1.LoadProgram"> & {
-  /**
-   * @generated from field: uint32 program = 1;
-   */
   program: number;
-
-  /**
-   * @generated from field: repeated bytes pieces = 2;
-   */
   pieces: Uint8Array[];
-
-  /**
-   * @generated from field: repeated tapml.v1.Weight weights = 3;
-   */
   weights: Weight[];
 };
-
-/**
- * Describes the message tapml.v1.LoadProgram.
- * Use `create(LoadProgramSchema)` to create a new message.
- */
 export const LoadProgramSchema: GenMessage<LoadProgram> = /*@__PURE__*/
   messageDesc(file_tapml, 42);
-
-/**
- * A weight as the checkpoint stores it, cut into blobs.
- *
- * @generated from message tapml.v1.Weight
- */
 export type Weight = Message<"tapml.v1.Weight"> & {
-  /**
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * @generated from field: uint64 size = 2;
-   */
   size: bigint;
-
-  /**
-   * @generated from field: repeated bytes pieces = 3;
-   */
   pieces: Uint8Array[];
 };
-
-/**
- * Describes the message tapml.v1.Weight.
- * Use `create(WeightSchema)` to create a new message.
- */
 export const WeightSchema: GenMessage<Weight> = /*@__PURE__*/
   messageDesc(file_tapml, 43);
-
-/**
- * Runs a program once with these inputs and reads outputs. Answered by Data, the bytes of the outputs one after the
- * other in the order asked for, or by Failed.
- *
- * @generated from message tapml.v1.RunProgram
- */
 export type RunProgram = Message<"tapml.v1.RunProgram"> & {
-  /**
-   * @generated from field: uint32 program = 1;
-   */
   program: number;
-
-  /**
-   * @generated from field: repeated tapml.v1.Symbol symbols = 2;
-   */
   symbols: Symbol[];
-
-  /**
-   * @generated from field: repeated tapml.v1.Input inputs = 3;
-   */
   inputs: Input[];
-
-  /**
-   * @generated from field: repeated string outputs = 4;
-   */
   outputs: string[];
-
-  /**
-   * Zero the states of a fixed shape first.
-   *
-   * @generated from field: bool reset = 5;
-   */
   reset: boolean;
 };
-
-/**
- * Describes the message tapml.v1.RunProgram.
- * Use `create(RunProgramSchema)` to create a new message.
- */
 export const RunProgramSchema: GenMessage<RunProgram> = /*@__PURE__*/
   messageDesc(file_tapml, 44);
-
-/**
- * An input of a program: its elements one after the other, little-endian.
- *
- * @generated from message tapml.v1.Input
- */
 export type Input = Message<"tapml.v1.Input"> & {
-  /**
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * @generated from field: bytes data = 2;
-   */
   data: Uint8Array;
 };
-
-/**
- * Describes the message tapml.v1.Input.
- * Use `create(InputSchema)` to create a new message.
- */
 export const InputSchema: GenMessage<Input> = /*@__PURE__*/
   messageDesc(file_tapml, 45);
-
-/**
- * Frees a program.
- *
- * @generated from message tapml.v1.UnloadProgram
- */
 export type UnloadProgram = Message<"tapml.v1.UnloadProgram"> & {
-  /**
-   * @generated from field: uint32 program = 1;
-   */
   program: number;
 };
-
-/**
- * Describes the message tapml.v1.UnloadProgram.
- * Use `create(UnloadProgramSchema)` to create a new message.
- */
 export const UnloadProgramSchema: GenMessage<UnloadProgram> = /*@__PURE__*/
   messageDesc(file_tapml, 46);
-
-/**
- * An operator that a device runs itself.
- *
- * @generated from message tapml.v1.ServedOp
- */
 export type ServedOp = Message<"tapml.v1.ServedOp"> & {
-  /**
-   * Its name in the text form of graphs, such as "rms_norm".
-   *
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * The dtypes of inputs and outputs that it takes: "f64", "f32", "f16", "bf16", "i32", "u32", "u8".
-   *
-   * @generated from field: repeated string dtypes = 2;
-   */
   dtypes: string[];
-
-  /**
-   * The dtype in which it adds up, which decides how exact its results must be; "f32" if empty.
-   *
-   * @generated from field: string accumulate = 3;
-   */
   accumulate: string;
-
-  /**
-   * Changes whenever the operator's code changes, so that what is known of older code is not believed; at most 64 bytes.
-   * Empty: nothing is believed beyond the session.
-   *
-   * @generated from field: string version = 4;
-   */
   version: string;
 };
-
-/**
- * Describes the message tapml.v1.ServedOp.
- * Use `create(ServedOpSchema)` to create a new message.
- */
 export const ServedOpSchema: GenMessage<ServedOp> = /*@__PURE__*/
   messageDesc(file_tapml, 47);
-
-/**
- * Elements in row-major order, little-endian; or a tensor that the agent holds.
- *
- * @generated from message tapml.v1.Tensor
- */
 export type Tensor = Message<"tapml.v1.Tensor"> & {
-  /**
-   * The tensor that the agent holds under this handle, with no other field set; 0 if it is given here.
-   *
-   * @generated from field: uint32 handle = 1;
-   */
   handle: number;
-
-  /**
-   * One of the dtypes of ServedOp.
-   *
-   * @generated from field: string dtype = 2;
-   */
   dtype: string;
-
-  /**
-   * Sizes, outermost first; at most 8. A size may be 0.
-   *
-   * @generated from field: repeated uint64 shape = 3;
-   */
   shape: bigint[];
-
-  /**
-   * As many bytes as dtype and shape need.
-   *
-   * @generated from field: bytes data = 4;
-   */
   data: Uint8Array;
 };
-
-/**
- * Describes the message tapml.v1.Tensor.
- * Use `create(TensorSchema)` to create a new message.
- */
 export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/
   messageDesc(file_tapml, 48);
-
-/**
- * Gives the agent a tensor to hold under a handle, such as a weight. Large ones come in several PutTensor with the same
- * handle, dtype and shape, each with at most 4 MiB of the data, in order. Each is answered by Done or Failed.
- *
- * @generated from message tapml.v1.PutTensor
- */
 export type PutTensor = Message<"tapml.v1.PutTensor"> & {
-  /**
-   * @generated from field: tapml.v1.Tensor tensor = 1;
-   */
   tensor?: Tensor | undefined;
-
-  /**
-   * More of the data follows.
-   *
-   * @generated from field: bool more = 2;
-   */
   more: boolean;
 };
-
-/**
- * Describes the message tapml.v1.PutTensor.
- * Use `create(PutTensorSchema)` to create a new message.
- */
 export const PutTensorSchema: GenMessage<PutTensor> = /*@__PURE__*/
   messageDesc(file_tapml, 49);
-
-/**
- * Frees a held tensor; no error if there is none. Not answered.
- *
- * @generated from message tapml.v1.DropTensor
- */
 export type DropTensor = Message<"tapml.v1.DropTensor"> & {
-  /**
-   * @generated from field: uint32 handle = 1;
-   */
   handle: number;
 };
-
-/**
- * Describes the message tapml.v1.DropTensor.
- * Use `create(DropTensorSchema)` to create a new message.
- */
 export const DropTensorSchema: GenMessage<DropTensor> = /*@__PURE__*/
   messageDesc(file_tapml, 50);
-
-/**
- * Runs one node: outputs = op(inputs). Operators have no memory of their own: what a model keeps from one step to the next,
- * such as a KV cache, is an input (the state before) and an output (the state after). Answered by one NodeResult or more,
- * the last one marked, or by Failed; of kind unsupported if the agent does not serve this operator with these
- * attributes, which says nothing against it.
- *
- * @generated from message tapml.v1.CallNode
- */
 export type CallNode = Message<"tapml.v1.CallNode"> & {
-  /**
-   * The node's name, for the agent's log.
-   *
-   * @generated from field: string node = 1;
-   */
   node: string;
-
-  /**
-   * The operator's name.
-   *
-   * @generated from field: string op = 2;
-   */
   op: string;
-
-  /**
-   * Its attributes as a JSON object, such as {"eps":1e-5}; those that have their default may be absent.
-   *
-   * @generated from field: string attributes = 3;
-   */
   attributes: string;
-
-  /**
-   * The values of the sizes that graphs name: n rows in this step, p rows before it.
-   *
-   * @generated from field: repeated tapml.v1.Symbol symbols = 4;
-   */
   symbols: Symbol[];
-
-  /**
-   * @generated from field: repeated tapml.v1.Tensor inputs = 5;
-   */
   inputs: Tensor[];
-
-  /**
-   * For each output the handle under which the agent shall hold it, or 0 to send its data.
-   *
-   * @generated from field: repeated uint32 keep = 6;
-   */
   keep: number[];
 };
-
-/**
- * Describes the message tapml.v1.CallNode.
- * Use `create(CallNodeSchema)` to create a new message.
- */
 export const CallNodeSchema: GenMessage<CallNode> = /*@__PURE__*/
   messageDesc(file_tapml, 51);
-
-/**
- * What a node gave. The first message has the types; the data of all outputs that are not held, one after the other, is
- * cut into pieces of at most 4 MiB where it is long.
- *
- * @generated from message tapml.v1.NodeResult
- */
 export type NodeResult = Message<"tapml.v1.NodeResult"> & {
-  /**
-   * dtype and shape of each output; in the first message only.
-   *
-   * @generated from field: repeated tapml.v1.Tensor outputs = 1;
-   */
   outputs: Tensor[];
-
-  /**
-   * @generated from field: bytes data = 2;
-   */
   data: Uint8Array;
-
-  /**
-   * @generated from field: bool last = 3;
-   */
   last: boolean;
 };
-
-/**
- * Describes the message tapml.v1.NodeResult.
- * Use `create(NodeResultSchema)` to create a new message.
- */
 export const NodeResultSchema: GenMessage<NodeResult> = /*@__PURE__*/
   messageDesc(file_tapml, 52);
-
-/**
- * A request failed.
- *
- * @generated from message tapml.v1.Failed
- */
 export type Failed = Message<"tapml.v1.Failed"> & {
-  /**
-   * @generated from field: tapml.v1.ErrorKind kind = 1;
-   */
   kind: ErrorKind;
-
-  /**
-   * @generated from field: string message = 2;
-   */
   message: string;
-
-  /**
-   * What can be done about it; may be empty.
-   *
-   * @generated from field: string hint = 3;
-   */
   hint: string;
-
-  /**
-   * Such as kernel, line, log, limit, asked, offered.
-   *
-   * @generated from field: repeated tapml.v1.Detail details = 4;
-   */
   details: Detail[];
 };
-
-/**
- * Describes the message tapml.v1.Failed.
- * Use `create(FailedSchema)` to create a new message.
- */
 export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
   messageDesc(file_tapml, 53);
-
-/**
- * A named detail of a failure.
- *
- * @generated from message tapml.v1.Detail
- */
 export type Detail = Message<"tapml.v1.Detail"> & {
-  /**
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * @generated from field: string value = 2;
-   */
   value: string;
 };
-
-/**
- * Describes the message tapml.v1.Detail.
- * Use `create(DetailSchema)` to create a new message.
- */
 export const DetailSchema: GenMessage<Detail> = /*@__PURE__*/
   messageDesc(file_tapml, 54);
-
-/**
- * Every request up to the number of this message is finished, or has failed.
- *
- * @generated from message tapml.v1.Credit
- */
 export type Credit = Message<"tapml.v1.Credit"> & {
 };
-
-/**
- * Describes the message tapml.v1.Credit.
- * Use `create(CreditSchema)` to create a new message.
- */
 export const CreditSchema: GenMessage<Credit> = /*@__PURE__*/
   messageDesc(file_tapml, 55);
-
-/**
- * The request is finished.
- *
- * @generated from message tapml.v1.Done
- */
 export type Done = Message<"tapml.v1.Done"> & {
 };
-
-/**
- * Describes the message tapml.v1.Done.
- * Use `create(DoneSchema)` to create a new message.
- */
 export const DoneSchema: GenMessage<Done> = /*@__PURE__*/
   messageDesc(file_tapml, 56);
-
-/**
- * Some of the bytes asked for.
- *
- * @generated from message tapml.v1.Data
- */
 export type Data = Message<"tapml.v1.Data"> & {
-  /**
-   * @generated from field: bytes data = 1;
-   */
   data: Uint8Array;
-
-  /**
-   * @generated from field: bool last = 2;
-   */
   last: boolean;
 };
-
-/**
- * Describes the message tapml.v1.Data.
- * Use `create(DataSchema)` to create a new message.
- */
 export const DataSchema: GenMessage<Data> = /*@__PURE__*/
   messageDesc(file_tapml, 57);
-
-/**
- * The session's device is gone, and this is how. The agent closes the connection after it; a new one gets a new device.
- *
- * @generated from message tapml.v1.PostMortem
- */
 export type PostMortem = Message<"tapml.v1.PostMortem"> & {
-  /**
-   * @generated from field: tapml.v1.Reason reason = 1;
-   */
   reason: Reason;
-
-  /**
-   * One sentence.
-   *
-   * @generated from field: string summary = 2;
-   */
   summary: string;
-
-  /**
-   * The process's exit code, if it ended by itself.
-   *
-   * @generated from field: optional int32 exit_code = 3;
-   */
   exitCode?: number | undefined;
-
-  /**
-   * The signal that ended it; 0 if none.
-   *
-   * @generated from field: uint32 signal = 4;
-   */
   signal: number;
-
-  /**
-   * The request that was running; 0 if none was.
-   *
-   * @generated from field: uint64 request = 5;
-   */
   request: bigint;
-
-  /**
-   * The request in words.
-   *
-   * @generated from field: string running = 6;
-   */
   running: string;
-
-  /**
-   * The kernels of that request, the likeliest first.
-   *
-   * @generated from field: repeated tapml.v1.KernelRef kernels = 7;
-   */
   kernels: KernelRef[];
-
-  /**
-   * The last requests, oldest first, with their buffers.
-   *
-   * @generated from field: repeated string recent = 8;
-   */
   recent: string[];
-
-  /**
-   * The end of what the process printed.
-   *
-   * @generated from field: string output = 9;
-   */
   output: string;
-
-  /**
-   * Bytes of buffers that the session had.
-   *
-   * @generated from field: uint64 memory = 10;
-   */
   memory: bigint;
-
-  /**
-   * How long the request had been running.
-   *
-   * @generated from field: uint64 busy_ms = 11;
-   */
   busyMs: bigint;
 };
-
-/**
- * Describes the message tapml.v1.PostMortem.
- * Use `create(PostMortemSchema)` to create a new message.
- */
 export const PostMortemSchema: GenMessage<PostMortem> = /*@__PURE__*/
   messageDesc(file_tapml, 58);
-
-/**
- * A kernel that ran when a session ended.
- *
- * @generated from message tapml.v1.KernelRef
- */
 export type KernelRef = Message<"tapml.v1.KernelRef"> & {
-  /**
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * @generated from field: string file = 2;
-   */
   file: string;
-
-  /**
-   * The line in the file, if the process named one; else 0.
-   *
-   * @generated from field: uint32 line = 3;
-   */
   line: number;
-
-  /**
-   * The dispatch.
-   *
-   * @generated from field: string label = 4;
-   */
   label: string;
-
-  /**
-   * The kernel's text.
-   *
-   * @generated from field: string text = 5;
-   */
   text: string;
 };
-
-/**
- * Describes the message tapml.v1.KernelRef.
- * Use `create(KernelRefSchema)` to create a new message.
- */
 export const KernelRefSchema: GenMessage<KernelRef> = /*@__PURE__*/
   messageDesc(file_tapml, 59);
-
-/**
- * From an agent to its hub.
- *
- * @generated from message tapml.v1.AgentToHub
- */
 export type AgentToHub = Message<"tapml.v1.AgentToHub"> & {
-  /**
-   * @generated from oneof tapml.v1.AgentToHub.word
-   */
   word: {
-    /**
-     * @generated from field: tapml.v1.Register register = 1;
-     */
     value: Register;
     case: "register";
   } | {
-    /**
-     * @generated from field: tapml.v1.Heartbeat heartbeat = 2;
-     */
     value: Heartbeat;
     case: "heartbeat";
   } | {
-    /**
-     * @generated from field: tapml.v1.Refused refused = 3;
-     */
     value: Refused;
     case: "refused";
   } | { case: undefined; value?: undefined };
 };
-
-/**
- * Describes the message tapml.v1.AgentToHub.
- * Use `create(AgentToHubSchema)` to create a new message.
- */
 export const AgentToHubSchema: GenMessage<AgentToHub> = /*@__PURE__*/
   messageDesc(file_tapml, 60);
-
-/**
- * From a hub to an agent.
- *
- * @generated from message tapml.v1.HubToAgent
- */
 export type HubToAgent = Message<"tapml.v1.HubToAgent"> & {
-  /**
-   * @generated from oneof tapml.v1.HubToAgent.word
-   */
   word: {
-    /**
-     * @generated from field: tapml.v1.Registered registered = 1;
-     */
     value: Registered;
     case: "registered";
   } | {
-    /**
-     * @generated from field: tapml.v1.Open open = 2;
-     */
     value: Open;
     case: "open";
   } | {
-    /**
-     * @generated from field: tapml.v1.Close close = 3;
-     */
     value: Close;
     case: "close";
   } | {
-    /**
-     * @generated from field: tapml.v1.Heartbeat heartbeat = 4;
-     */
     value: Heartbeat;
     case: "heartbeat";
   } | {
-    /**
-     * The register was refused; the hub closes the connection after it.
-     *
-     * @generated from field: tapml.v1.Failed failed = 5;
-     */
     value: Failed;
     case: "failed";
   } | { case: undefined; value?: undefined };
 };
-
-/**
- * Describes the message tapml.v1.HubToAgent.
- * Use `create(HubToAgentSchema)` to create a new message.
- */
 export const HubToAgentSchema: GenMessage<HubToAgent> = /*@__PURE__*/
   messageDesc(file_tapml, 61);
-
-/**
- * Offers an agent's devices. Sent again on the same connection, it replaces what was offered before.
- *
- * @generated from message tapml.v1.Register
- */
 export type Register = Message<"tapml.v1.Register"> & {
-  /**
-   * The oldest and the newest version of this schema that the agent speaks.
-   *
-   * @generated from field: uint32 version_min = 1;
-   */
   versionMin: number;
-
-  /**
-   * @generated from field: uint32 version_max = 2;
-   */
   versionMax: number;
-
-  /**
-   * The name to be known by: 1 to 64 letters, digits, ".", "_" or "-", and no platform's word. Empty lets the hub choose.
-   *
-   * @generated from field: string name = 3;
-   */
   name: string;
-
-  /**
-   * The hub's token for agents; empty if it wants none.
-   *
-   * @generated from field: string token = 4;
-   */
   token: string;
-
-  /**
-   * Who the agent is, with its version: "tapml 0.1.0", "Chrome 142 on Linux".
-   *
-   * @generated from field: string agent = 5;
-   */
   agent: string;
-
-  /**
-   * Chosen at random when the agent starts. Who comes again with the same takes the place of its old connection; with another,
-   * a name in use is refused.
-   *
-   * @generated from field: string instance = 6;
-   */
   instance: string;
-
-  /**
-   * At most 64, with names of 1 to 64 letters, digits, ".", "_", "-" or ":", the first part a platform's word: "vulkan:1".
-   *
-   * @generated from field: repeated tapml.v1.Offer devices = 7;
-   */
   devices: Offer[];
-
-  /**
-   * As in Welcome.
-   *
-   * @generated from field: repeated string capabilities = 8;
-   */
   capabilities: string[];
 };
-
-/**
- * Describes the message tapml.v1.Register.
- * Use `create(RegisterSchema)` to create a new message.
- */
 export const RegisterSchema: GenMessage<Register> = /*@__PURE__*/
   messageDesc(file_tapml, 62);
-
-/**
- * The agent is known.
- *
- * @generated from message tapml.v1.Registered
- */
 export type Registered = Message<"tapml.v1.Registered"> & {
-  /**
-   * The name it has.
-   *
-   * @generated from field: string name = 1;
-   */
   name: string;
-
-  /**
-   * @generated from field: uint32 version = 2;
-   */
   version: number;
 };
-
-/**
- * Describes the message tapml.v1.Registered.
- * Use `create(RegisteredSchema)` to create a new message.
- */
 export const RegisteredSchema: GenMessage<Registered> = /*@__PURE__*/
   messageDesc(file_tapml, 63);
-
-/**
- * Is the other side there? A hub answers each by one of its own; an agent need not. For agents that cannot send WebSocket
- * pings.
- *
- * @generated from message tapml.v1.Heartbeat
- */
 export type Heartbeat = Message<"tapml.v1.Heartbeat"> & {
 };
-
-/**
- * Describes the message tapml.v1.Heartbeat.
- * Use `create(HeartbeatSchema)` to create a new message.
- */
 export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
   messageDesc(file_tapml, 64);
-
-/**
- * A client has leased a device: dial /session/ID within 15 s.
- *
- * @generated from message tapml.v1.Open
- */
 export type Open = Message<"tapml.v1.Open"> & {
-  /**
-   * @generated from field: string session = 1;
-   */
   session: string;
-
-  /**
-   * The device with options after "?", as in the Hello that follows on the session's connection.
-   *
-   * @generated from field: string target = 2;
-   */
   target: string;
 };
-
-/**
- * Describes the message tapml.v1.Open.
- * Use `create(OpenSchema)` to create a new message.
- */
 export const OpenSchema: GenMessage<Open> = /*@__PURE__*/
   messageDesc(file_tapml, 65);
-
-/**
- * The session that was to be opened is not wanted any more.
- *
- * @generated from message tapml.v1.Close
- */
 export type Close = Message<"tapml.v1.Close"> & {
-  /**
-   * @generated from field: string session = 1;
-   */
   session: string;
 };
-
-/**
- * Describes the message tapml.v1.Close.
- * Use `create(CloseSchema)` to create a new message.
- */
 export const CloseSchema: GenMessage<Close> = /*@__PURE__*/
   messageDesc(file_tapml, 66);
-
-/**
- * The agent does not open this session.
- *
- * @generated from message tapml.v1.Refused
- */
 export type Refused = Message<"tapml.v1.Refused"> & {
-  /**
-   * @generated from field: string session = 1;
-   */
   session: string;
-
-  /**
-   * @generated from field: string reason = 2;
-   */
   reason: string;
 };
-
-/**
- * Describes the message tapml.v1.Refused.
- * Use `create(RefusedSchema)` to create a new message.
- */
 export const RefusedSchema: GenMessage<Refused> = /*@__PURE__*/
   messageDesc(file_tapml, 67);
-
-/**
- * The sort of processor.
- *
- * @generated from enum tapml.v1.AdapterKind
- */
 export enum AdapterKind {
-  /**
-   * @generated from enum value: ADAPTER_KIND_OTHER = 0;
-   */
   OTHER = 0,
-
-  /**
-   * @generated from enum value: ADAPTER_KIND_DISCRETE = 1;
-   */
   DISCRETE = 1,
-
-  /**
-   * @generated from enum value: ADAPTER_KIND_INTEGRATED = 2;
-   */
   INTEGRATED = 2,
-
-  /**
-   * @generated from enum value: ADAPTER_KIND_CPU = 3;
-   */
   CPU = 3,
 }
-
-/**
- * Describes the enum tapml.v1.AdapterKind.
- */
 export const AdapterKindSchema: GenEnum<AdapterKind> = /*@__PURE__*/
   enumDesc(file_tapml, 0);
-
-/**
- * The source language of a kernel.
- *
- * @generated from enum tapml.v1.Language
- */
 export enum Language {
-  /**
-   * @generated from enum value: LANGUAGE_WGSL = 0;
-   */
   WGSL = 0,
-
-  /**
-   * CUDA C++ for NVRTC. Only devices that tell `cuda` take it.
-   *
-   * @generated from enum value: LANGUAGE_CUDA = 1;
-   */
   CUDA = 1,
 }
-
-/**
- * Describes the enum tapml.v1.Language.
- */
 export const LanguageSchema: GenEnum<Language> = /*@__PURE__*/
   enumDesc(file_tapml, 1);
-
-/**
- * Binding i of a kernel is @group(0) @binding(i).
- *
- * @generated from enum tapml.v1.BindingKind
- */
 export enum BindingKind {
-  /**
-   * @generated from enum value: BINDING_KIND_READ = 0;
-   */
   READ = 0,
-
-  /**
-   * @generated from enum value: BINDING_KIND_READ_WRITE = 1;
-   */
   READ_WRITE = 1,
-
-  /**
-   * @generated from enum value: BINDING_KIND_UNIFORM = 2;
-   */
   UNIFORM = 2,
 }
-
-/**
- * Describes the enum tapml.v1.BindingKind.
- */
 export const BindingKindSchema: GenEnum<BindingKind> = /*@__PURE__*/
   enumDesc(file_tapml, 2);
-
-/**
- * What sort of failure it is.
- *
- * @generated from enum tapml.v1.ErrorKind
- */
 export enum ErrorKind {
-  /**
-   * @generated from enum value: ERROR_KIND_BUG = 0;
-   */
   BUG = 0,
-
-  /**
-   * @generated from enum value: ERROR_KIND_INVALID_INPUT = 1;
-   */
   INVALID_INPUT = 1,
-
-  /**
-   * @generated from enum value: ERROR_KIND_UNSUPPORTED = 2;
-   */
   UNSUPPORTED = 2,
-
-  /**
-   * @generated from enum value: ERROR_KIND_IO = 3;
-   */
   IO = 3,
-
-  /**
-   * @generated from enum value: ERROR_KIND_UNAVAILABLE = 4;
-   */
   UNAVAILABLE = 4,
-
-  /**
-   * @generated from enum value: ERROR_KIND_COMPILE = 5;
-   */
   COMPILE = 5,
-
-  /**
-   * @generated from enum value: ERROR_KIND_OUT_OF_MEMORY = 6;
-   */
   OUT_OF_MEMORY = 6,
-
-  /**
-   * @generated from enum value: ERROR_KIND_DEVICE_LOST = 7;
-   */
   DEVICE_LOST = 7,
-
-  /**
-   * @generated from enum value: ERROR_KIND_INTERRUPTED = 8;
-   */
   INTERRUPTED = 8,
 }
-
-/**
- * Describes the enum tapml.v1.ErrorKind.
- */
 export const ErrorKindSchema: GenEnum<ErrorKind> = /*@__PURE__*/
   enumDesc(file_tapml, 3);
-
-/**
- * Why a session ended.
- *
- * @generated from enum tapml.v1.Reason
- */
 export enum Reason {
-  /**
-   * @generated from enum value: REASON_CRASHED = 0;
-   */
   CRASHED = 0,
-
-  /**
-   * @generated from enum value: REASON_DEADLINE = 1;
-   */
   DEADLINE = 1,
-
-  /**
-   * @generated from enum value: REASON_CANCELLED = 2;
-   */
   CANCELLED = 2,
-
-  /**
-   * @generated from enum value: REASON_KILLED = 3;
-   */
   KILLED = 3,
-
-  /**
-   * @generated from enum value: REASON_IDLE = 4;
-   */
   IDLE = 4,
-
-  /**
-   * @generated from enum value: REASON_PROTOCOL = 5;
-   */
   PROTOCOL = 5,
-
-  /**
-   * @generated from enum value: REASON_SHUTDOWN = 6;
-   */
   SHUTDOWN = 6,
 }
-
-/**
- * Describes the enum tapml.v1.Reason.
- */
 export const ReasonSchema: GenEnum<Reason> = /*@__PURE__*/
   enumDesc(file_tapml, 4);
 

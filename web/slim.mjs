@@ -1,0 +1,7 @@
+// Takes the comments out of the generated messages: they are those of the schema, where they are read and kept.
+
+import fs from "node:fs";
+
+const file = new URL("src/wire/gen/tapml_pb.ts", import.meta.url);
+const text = fs.readFileSync(file, "utf8");
+fs.writeFileSync(file, text.replace(/\n *\n?( *)\/\*\*\n(?: *\*.*\n)*? *\*\/\n/g, "\n"));
