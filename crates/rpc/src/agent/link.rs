@@ -15,6 +15,11 @@ const PLAIN: usize = 32 << 10;
 /// How long the other side may take no byte of what is sent to it.
 pub const SLOW: Duration = Duration::from_secs(30);
 
+/// How long the other side's system may answer nothing: a laptop whose lid is closed for less finds its session again, and a
+/// session whose connection is gone ends within a minute.
+#[cfg(target_os = "linux")]
+const GONE: Duration = Duration::from_secs(45);
+
 /// The writing side, shared.
 pub struct Link {
     tcp: TcpStream,
@@ -220,9 +225,11 @@ fn mask(bytes: &mut [u8], key: [u8; 4]) {
 /// A connection whose other side has gone without a word is found out by the system, also while nothing is said.
 fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
     let probes = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
+    #[cfg(unix)]
+    let probes = probes.with_retries(7);
     SockRef::from(tcp).set_tcp_keepalive(&probes)?;
     #[cfg(target_os = "linux")]
-    SockRef::from(tcp).set_tcp_user_timeout(Some(SLOW))?;
+    SockRef::from(tcp).set_tcp_user_timeout(Some(GONE))?;
     Ok(())
 }
 

@@ -35,6 +35,12 @@ impl Stream {
             Stream::Tls(tls) => &tls.sock.stream,
         }
     }
+
+    /// Ends the connection in both directions.
+    pub fn end(&self) {
+        // It may have ended.
+        let _ = self.tcp().shutdown(std::net::Shutdown::Both);
+    }
 }
 
 impl Read for Stream {

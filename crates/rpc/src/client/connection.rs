@@ -17,6 +17,36 @@ const RECENT: usize = 24;
 /// How long a request may go on that the user gave up, milliseconds.
 const GRACE_MS: u64 = 2000;
 
+/// Most of the time between two looks that counts as waiting. In the rest this process did not run: a laptop's lid was closed,
+/// or the user had stopped it, and what the agent has said meanwhile has yet to be read.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How a wait for the agent stands.
+struct Wait {
+    /// How long nothing has come while this process ran.
+    silent: Duration,
+    looked: Instant,
+    pinged: Instant,
+    /// Whether the agent has been told that the user has given up.
+    given_up: bool,
+}
+
+impl Wait {
+    fn new() -> Wait {
+        let now = Instant::now();
+        Wait { silent: Duration::ZERO, looked: now, pinged: now, given_up: false }
+    }
+
+    fn heard(&mut self) {
+        (self.silent, self.looked) = (Duration::ZERO, Instant::now());
+    }
+
+    fn look(&mut self) {
+        self.silent += self.looked.elapsed().min(LOOK);
+        self.looked = Instant::now();
+    }
+}
+
 /// See the module.
 pub struct Connection {
     socket: WebSocket<Stream>,
@@ -139,12 +169,12 @@ impl Connection {
 
     /// The next message of the agent that is no pong, whatever it is about.
     fn receive(&mut self) -> Result<(u64, Reply)> {
-        let (mut heard, mut pinged, mut given_up) = (Instant::now(), Instant::now(), false);
+        let mut wait = Wait::new();
         loop {
             match self.socket.read() {
                 Ok(Message::Binary(bytes)) => {
                     let message = wire::decode_reply(bytes).map_err(|e| self.lose(e.message()))?;
-                    heard = Instant::now();
+                    wait.heard();
                     match message.reply {
                         Some(Reply::Pong(_)) | None => {}
                         Some(Reply::Queued(queued)) => self.queued(&queued),
@@ -163,7 +193,7 @@ impl Connection {
                 Ok(Message::Close(_)) => return Err(self.lose("the agent closed the connection")),
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(e)) if is_tick(&e) => {
-                    self.tick(heard, &mut pinged, &mut given_up)?;
+                    self.tick(&mut wait)?;
                 }
                 Err(error) => return Err(self.broken(&error)),
             }
@@ -184,18 +214,19 @@ impl Connection {
     }
 
     /// While waiting: is the agent alive, does the user still want the answer?
-    fn tick(&mut self, heard: Instant, pinged: &mut Instant, given_up: &mut bool) -> Result<()> {
-        if heard.elapsed() > self.answer_within {
-            let text = format!("the agent gave no sign of life for {} s", heard.elapsed().as_secs());
+    fn tick(&mut self, wait: &mut Wait) -> Result<()> {
+        wait.look();
+        if wait.silent > self.answer_within {
+            let text = format!("the agent gave no sign of life for {} s", wait.silent.as_secs());
             return Err(self.lose(&text));
         }
-        if self.stop.load(Ordering::Acquire) && !*given_up {
-            *given_up = true;
+        if self.stop.load(Ordering::Acquire) && !wait.given_up {
+            wait.given_up = true;
             let request = self.unfinished.back().map_or(self.seq, |(seq, _)| *seq);
             return self.aside(Request::Cancel(wire::Cancel { request, grace_ms: GRACE_MS }));
         }
-        if pinged.elapsed() > self.answer_within / 4 {
-            *pinged = Instant::now();
+        if wait.pinged.elapsed() > self.answer_within / 4 {
+            wait.pinged = Instant::now();
             self.aside(Request::Ping(wire::Ping {}))?;
         }
         Ok(())
@@ -246,13 +277,14 @@ impl Connection {
         None
     }
 
-    /// Gives the device up; the error that tells so.
+    /// Gives the device up, so that the agent can end the session; the error that tells so.
     pub fn lose(&mut self, why: &str) -> Error {
         let recent = self.recent.iter().cloned().collect::<Vec<_>>().join("\n");
         let error = Error::new(ErrorKind::DeviceLost, format!("the device at {} is lost: {why}", self.place))
             .with_detail("recent", recent)
             .with_hint("what was on the device is gone; run the command again");
         self.lost = Some(error.clone());
+        self.socket.get_ref().end();
         error
     }
 

@@ -83,5 +83,8 @@ pub const BEAT: Duration = Duration::from_secs(5);
 /// See [`BEAT`].
 pub const SILENCE: Duration = Duration::from_secs(20);
 
+/// How long a client that waits at a hub may be silent: its computer may have been asleep.
+pub const ASLEEP: Duration = Duration::from_secs(50);
+
 /// How long an agent may take to dial the connection of a session.
 pub const COMING: Duration = Duration::from_secs(15);

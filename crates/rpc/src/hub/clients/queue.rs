@@ -3,7 +3,7 @@
 use super::Guest;
 use crate::hub::registry::{Lease, Want};
 use crate::hub::{House, gone, is_tick, lock};
-use crate::wire::limits::{BEAT, SILENCE};
+use crate::wire::limits::{ASLEEP, BEAT};
 use crate::wire::{self, Reply, Request};
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
@@ -136,8 +136,8 @@ impl Guest<'_> {
                 self.heard = Instant::now();
                 Ok(())
             }
-            Err(error) if is_tick(&error) => match self.heard.elapsed() > SILENCE {
-                true => Err(gone(&format!("silent for {} s", SILENCE.as_secs()))),
+            Err(error) if is_tick(&error) => match self.heard.elapsed() > ASLEEP {
+                true => Err(gone(&format!("silent for {} s", ASLEEP.as_secs()))),
                 false => Ok(()),
             },
             Err(error) => Err(gone(&error)),
