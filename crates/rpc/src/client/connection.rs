@@ -64,7 +64,7 @@ pub struct Connection {
     /// How long the agent may show no sign of life while it is waited for.
     answer_within: Duration,
     /// The place in a hub's queue that the user has been told.
-    told: Option<u32>,
+    told: Option<wire::Queued>,
 }
 
 impl Connection {
@@ -202,9 +202,13 @@ impl Connection {
 
     /// Says once per place how long the queue at a hub is.
     fn queued(&mut self, queued: &wire::Queued) {
-        if self.told != Some(queued.place) {
-            self.told = Some(queued.place);
+        let same = |told: &wire::Queued| (told.place, &told.trouble) == (queued.place, &queued.trouble);
+        if !self.told.as_ref().is_some_and(same) {
+            self.told = Some(queued.clone());
             match queued.devices {
+                _ if !queued.trouble.is_empty() => {
+                    log::warn!("{}: waiting: {}", self.place, queued.trouble.escape_debug());
+                }
                 0 => log::warn!("{}: no device that suits is there; waiting for one to come", self.place),
                 n => {
                     log::warn!("{}: waiting for a device: place {} for {n} of them", self.place, queued.place)

@@ -130,7 +130,8 @@ impl House {
                 if pending.get(&refused.session).is_some_and(|p| p.connection == connection)
                     && let Some(pending) = pending.remove(&refused.session)
                 {
-                    let _ = pending.tell.send(Arrival::Refused(refused.reason));
+                    let _ =
+                        pending.tell.send(Arrival::Refused { reason: refused.reason, busy: refused.busy });
                 }
                 Ok(())
             }

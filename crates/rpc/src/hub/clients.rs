@@ -147,6 +147,10 @@ impl Guest<'_> {
                     log::warn!("{}: {error}", lease.place);
                     self.release();
                     let mut registry = lock(&self.house.registry);
+                    if error.detail(relay::BUSY).is_some() {
+                        registry.rest(&lease.place.agent);
+                        continue;
+                    }
                     // An agent that has left may come back.
                     if registry.has(&lease.home) {
                         registry.exclude(self.id, &lease.place);

@@ -96,6 +96,7 @@ pub fn reply(message: &ToClient) -> Result<()> {
             at_most("outputs", r.outputs.len(), MAX_OUTPUTS)?;
             r.outputs.iter().try_for_each(tensor)
         }
+        Reply::Queued(r) => label("trouble", &r.trouble),
         Reply::Leased(r) => label("device", &r.device).and(label("agent", &r.agent)),
         Reply::PostMortem(r) => integer("request", r.request).and(integer("busy_ms", r.busy_ms)),
         _ => Ok(()),

@@ -71,6 +71,7 @@ impl Guest<'_> {
                 return Ok(lease);
             }
             let prospects = self.house.known().prospects(self.id);
+            let trouble = self.house.shared.as_ref().and_then(|shared| shared.table.trouble());
             let waited = self.since.elapsed();
             let limit = match (self.hello.wait_ms, prospects.devices) {
                 (0, 0) if !self.refusals.is_empty() => Duration::ZERO,
@@ -79,17 +80,26 @@ impl Guest<'_> {
                 (wait, _) => Duration::from_millis(wait),
             };
             if waited >= limit {
-                return Err(self.in_vain(prospects.devices));
+                return Err(self.in_vain(prospects.devices, trouble.as_deref()));
             }
-            self.tell_place(wire::Queued { place: prospects.place, devices: prospects.devices })?;
+            let trouble = trouble.unwrap_or_default();
+            self.tell_place(wire::Queued { place: prospects.place, devices: prospects.devices, trouble })?;
             self.look()?;
         }
     }
 
-    fn in_vain(&self, devices: u32) -> Error {
+    fn in_vain(&self, devices: u32, trouble: Option<&str>) -> Error {
         let known: Vec<String> =
             self.house.known().list().into_iter().take(16).map(|offer| offer.name).collect();
         let asked = self.hello.target.escape_debug();
+        if let Some(trouble) = trouble {
+            let text = format!(
+                "`{asked}` could not be leased: {trouble}, and without it this hub can neither lease devices nor see those of other hubs"
+            );
+            return Error::new(ErrorKind::Unavailable, text).with_hint(
+                "sessions that are open go on; ask again when the hubs' broker (--broker) answers",
+            );
+        }
         let text = match devices {
             0 if !self.refusals.is_empty() => {
                 format!("no device for `{asked}`: {}", self.refusals.join("; "))

@@ -16,6 +16,9 @@ use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::{Message, WebSocket};
 
+/// The detail of an error that says that an agent has no place for a session now; it goes from hub to hub.
+pub(super) const BUSY: &str = "busy";
+
 /// A session whose agent has yet to come.
 pub(in crate::hub) struct Pending {
     /// The agent's connection.
@@ -30,8 +33,8 @@ pub(in crate::hub) struct Pending {
 pub(in crate::hub) enum Arrival {
     /// It has dialled the session's connection.
     Here(Arc<Link>),
-    /// It does not want to, and why.
-    Refused(String),
+    /// It does not want to, and why; `busy` if it may want to later.
+    Refused { reason: String, busy: bool },
 }
 
 /// Where the messages of a session go, and where they come from if that is another hub's connection.
@@ -174,8 +177,9 @@ impl Guest<'_> {
         loop {
             match told.recv_timeout(TICK) {
                 Ok(Arrival::Here(link)) => return Ok(link),
-                Ok(Arrival::Refused(reason)) => {
-                    return Err(unavailable(format!("the agent refuses: {}", reason.escape_debug())));
+                Ok(Arrival::Refused { reason, busy }) => {
+                    let refused = unavailable(format!("the agent refuses: {}", reason.escape_debug()));
+                    return Err(if busy { refused.with_detail(BUSY, "yes") } else { refused });
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(unavailable("the agent's connection broke".into()));
