@@ -6,10 +6,11 @@ use tapml_graph::{Error, ErrorKind, Result};
 /// Shortest token accepted, bytes.
 const SHORTEST: usize = 16;
 
-/// The token of a file. A file that does not exist is made, readable by its owner alone, with a random token.
+/// The token of a file. A file that does not exist is made, readable by its owner alone, with a random token; one that others
+/// can read is told in a warning.
 pub fn token_file(path: &Path) -> Result<String> {
-    match std::fs::read_to_string(path) {
-        Ok(text) if text.trim().len() >= SHORTEST => Ok(text.trim().into()),
+    match crate::secret::read(path) {
+        Ok(token) if token.len() >= SHORTEST => Ok(token),
         Ok(_) => {
             Err(Error::invalid(format!("{} holds no token of {SHORTEST} bytes or more", path.display()))
                 .with_hint("remove the file: a new one is made"))

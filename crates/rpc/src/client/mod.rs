@@ -153,9 +153,7 @@ fn greet(address: &Address, socket: WebSocket<connect::Stream>) -> Result<(Conne
 /// The token for an agent: of the file, else of the variable. Never sent in plain text to another machine by accident.
 pub(crate) fn token(address: &Address) -> Result<String> {
     let token = match &address.token_file {
-        Some(file) => {
-            std::fs::read_to_string(file).map_err(|e| Error::io("read", file, &e))?.trim().to_string()
-        }
+        Some(file) => crate::secret::read(file).map_err(|e| Error::io("read", file, &e))?,
         None => std::env::var("TAPML_TOKEN").unwrap_or_default(),
     };
     if token.is_empty() || address.tls || address.insecure || is_here(&address.host) {
