@@ -88,3 +88,26 @@ fn an_agent_that_other_machines_can_reach_wants_a_token_and_tls() {
     let nobody = stderr(tapml(folder.path()).args(["device", "check", "ws://127.0.0.1:1/emulator"]), 2);
     assert!(nobody.contains("tapml device serve"), "{nobody}");
 }
+
+#[test]
+fn a_suite_is_checked_from_another_folder_than_it_was_carved_in() {
+    let folder = tempfile::tempdir().unwrap();
+    let models = tapml_testing::model("llama_draft").parent().unwrap().to_path_buf();
+    let (suite, prompts) = (folder.path().join("suite"), common::prompts(folder.path()));
+    let mut carve = tapml(&models);
+    carve.args(["carve", "llama_draft", "--steps", "1", "--prompts"]).arg(prompts);
+    carve.arg("--out").arg(&suite).assert().success();
+    let check = || {
+        let mut command = tapml(folder.path());
+        command.args(["check", "suite", "--op", "rms_norm", "--target", "emulator"]);
+        command
+    };
+    assert_eq!(json(&mut check(), 0)["failed"], 0);
+    // Where the model is gone, the error says where it was and what to do.
+    let manifest = std::fs::read_to_string(suite.join("suite.json")).unwrap();
+    let gone = manifest.replace(&models.display().to_string(), "/gone");
+    assert_ne!(gone, manifest, "{manifest}");
+    std::fs::write(suite.join("suite.json"), gone).unwrap();
+    let said = stderr(&mut check(), 2);
+    assert!(said.contains("carved from /gone/llama_draft") && said.contains("--model"), "{said}");
+}

@@ -7,7 +7,9 @@ use super::session::{Session, TICK};
 use super::worker::{Streams, Worker};
 use super::{Config, Isolation};
 use crate::pipe;
-use crate::wire::limits::{HANDSHAKE, MAX_HELLO, MAX_INTEGER, MAX_MESSAGE, PROTOCOL, VERSION, WINDOW};
+use crate::wire::limits::{
+    HANDSHAKE, MAX_HELLO, MAX_INTEGER, MAX_MESSAGE, PROTOCOL, VERSION, WINDOW, too_large,
+};
 use crate::wire::{self, Reply, Request, ToClient, convert};
 use bytes::Bytes;
 use prost::Message as _;
@@ -25,6 +27,9 @@ use tungstenite::{Message, WebSocket};
 
 /// How long a session's process may take to open its device.
 const OPENING: Duration = Duration::from_secs(60);
+
+/// How long a client that is not let in may take to read why.
+pub const LINGER: Duration = Duration::from_secs(2);
 
 /// What every connection goes through.
 pub struct Door {
@@ -58,7 +63,7 @@ impl Door {
             Err(error) => {
                 log::warn!("{from} is not let in: {error}");
                 refuse(&link, 1, &error);
-                drain(&mut socket);
+                socket.get_mut().drain(LINGER);
             }
         }
     }
@@ -213,7 +218,10 @@ impl Door {
 /// The hello of a client whose version is right.
 pub fn hello(socket: &mut WebSocket<Reader>) -> Result<(u64, wire::Hello)> {
     let message = loop {
-        match socket.read().map_err(|e| Error::invalid(format!("no hello: {e}")))? {
+        match socket
+            .read()
+            .map_err(|e| too_large(&e).unwrap_or_else(|| Error::invalid(format!("no hello: {e}"))))?
+        {
             Message::Binary(bytes) => break wire::decode_request(bytes)?,
             Message::Ping(_) | Message::Pong(_) => {}
             _ => return Err(Error::invalid("expected a hello in a binary message")),

@@ -181,7 +181,7 @@ pub fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Ar
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
     let config = WebSocketConfig::default().max_message_size(Some(MAX_HELLO)).max_frame_size(Some(MAX_HELLO));
     let (socket, _) = tungstenite::client::client_with_config(request, reader, Some(config))
-        .map_err(|e| dial::unavailable(address, &format!("no hub answers there: {e}")))?;
+        .map_err(|e| dial::unavailable(address, &dial::unanswered("hub", e)))?;
     Ok((link, socket))
 }
 

@@ -26,7 +26,9 @@ const ADDRESSES: usize = 4096;
 /// See the module.
 pub struct Gate {
     token: Option<blake3::Hash>,
-    sessions: usize,
+    most: usize,
+    /// What is counted, as the option that bounds it is called: `sessions` or `clients`.
+    counted: &'static str,
     waiting: Arc<Mutex<Vec<Stranger>>>,
     open: Arc<AtomicUsize>,
     wrong: Mutex<HashMap<IpAddr, (u32, Instant)>>,
@@ -80,11 +82,12 @@ impl Drop for Place {
 }
 
 impl Gate {
-    /// A gate that wants this token, if any, for at most so many sessions at once.
-    pub fn new(token: Option<&str>, sessions: usize) -> Gate {
+    /// A gate that wants this token, if any, for at most so many `sessions` or `clients` at once.
+    pub fn new(token: Option<&str>, most: usize, counted: &'static str) -> Gate {
         Gate {
             token: token.map(|t| blake3::hash(t.as_bytes())),
-            sessions,
+            most,
+            counted,
             waiting: Arc::default(),
             open: Arc::default(),
             wrong: Mutex::default(),
@@ -136,10 +139,11 @@ impl Gate {
 
     /// A place for a session, whose client somebody else has let in.
     pub fn admit(&self) -> Result<Place> {
-        Place::take(&self.open, self.sessions).ok_or_else(|| {
-            let text = format!("{} sessions are open already, which is the most", self.sessions);
-            Error::new(ErrorKind::Unavailable, text)
-                .with_hint("try again later, or let it serve more (--sessions)")
+        let Gate { open, most, counted, .. } = self;
+        Place::take(open, *most).ok_or_else(|| {
+            let text = format!("there are {most} {counted} already, which is the most");
+            let hint = format!("try again later, or let it serve more (--{counted})");
+            Error::new(ErrorKind::Unavailable, text).with_hint(hint)
         })
     }
 
@@ -188,7 +192,7 @@ mod tests {
 
     #[test]
     fn wrong_tokens_are_counted_and_places_are_given_back() {
-        let gate = Gate::new(Some("right"), 1);
+        let gate = Gate::new(Some("right"), 1, "sessions");
         let (one, two) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
         let place = gate.enter(one, "right").unwrap();
         assert_eq!(gate.enter(two, "right").err().map(|e| e.kind()), Some(ErrorKind::Unavailable));
@@ -204,7 +208,7 @@ mod tests {
 
     #[test]
     fn no_token_wanted_means_any_is_right() {
-        assert!(Gate::new(None, 1).enter(IpAddr::from([127, 0, 0, 1]), "").is_ok());
+        assert!(Gate::new(None, 1, "sessions").enter(IpAddr::from([127, 0, 0, 1]), "").is_ok());
     }
 
     #[test]
@@ -224,7 +228,7 @@ mod tests {
     #[test]
     fn places_go_to_those_who_speak_and_then_to_those_who_come() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let gate = Gate::new(None, 1);
+        let gate = Gate::new(None, 1, "sessions");
         let [one, two, three] = [1, 2, 3].map(|n| IpAddr::from([10, 0, 0, n]));
         let arrive = |from: IpAddr| {
             let (there, link) = pair(&listener);

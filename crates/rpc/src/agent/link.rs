@@ -272,6 +272,13 @@ impl Reader {
         Ok(have)
     }
 
+    /// Reads and forgets what still comes, so that the other side, which is told why it is not heard, gets to read that before
+    /// the connection ends; for a time at most.
+    pub fn drain(&mut self, within: Duration) {
+        self.link.allow(within);
+        while self.read(&mut [0; 16 << 10]).is_ok_and(|have| have > 0) {}
+    }
+
     /// One round of TLS: plain bytes if there are any, else `None` after some progress.
     fn open_some(&mut self, tls: &Mutex<Connection>, buffer: &mut [u8]) -> io::Result<Option<usize>> {
         {

@@ -123,7 +123,7 @@ impl Agent {
                 (made.path().to_path_buf(), Some(made))
             }
         };
-        let gate = Gate::new(config.token.as_deref(), config.sessions);
+        let gate = Gate::new(config.token.as_deref(), config.sessions, "sessions");
         let stop = Arc::new(AtomicBool::new(false));
         let door = Door { config, gate, isolation, blobs, _temporary: temporary, stop: stop.clone() };
         Ok(Agent { listener: None, hubs: Vec::new(), door: Arc::new(door), stop })

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::WebSocket;
 use tungstenite::client::IntoClientRequest;
+use tungstenite::handshake::{HandshakeError, HandshakeRole};
 use tungstenite::http::HeaderValue;
 use tungstenite::protocol::WebSocketConfig;
 
@@ -88,7 +89,7 @@ pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
         .max_frame_size(Some(MAX_MESSAGE))
         .read_buffer_size(256 << 10);
     let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(config))
-        .map_err(|e| unavailable(address, &format!("no agent answers there: {e}")))?;
+        .map_err(|e| unavailable(address, &unanswered("agent", e)))?;
     socket.get_ref().tcp().set_read_timeout(Some(TICK)).map_err(io)?;
     Ok(socket)
 }
@@ -119,12 +120,33 @@ fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientCon
     let mut tls = self::tls(address)?;
     while tls.is_handshaking() {
         tls.complete_io(&mut tcp).map_err(|e| {
+            if is_late(&e) {
+                return unavailable(address, &late());
+            }
             unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
                 "for an agent with a certificate of its own, give a copy of it: option `ca=FILE`; plain text is ws://",
             )
         })?;
     }
     Ok(StreamOwned::new(tls, Alert::new(tcp)))
+}
+
+/// Why a WebSocket's handshake has failed.
+pub fn unanswered<R: HandshakeRole>(who: &str, error: HandshakeError<R>) -> String {
+    match error {
+        HandshakeError::Interrupted(_) => late(),
+        HandshakeError::Failure(tungstenite::Error::Io(e)) if is_late(&e) => late(),
+        HandshakeError::Failure(error) => format!("no {who} answers there: {error}"),
+    }
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn late() -> String {
+    let time = HANDSHAKE.as_secs();
+    format!("it takes connections and has said nothing for {time} s: the program there hangs, or is another")
 }
 
 /// Nobody answers there as expected.

@@ -7,7 +7,7 @@ pub(super) use relay::{Arrival, Pending};
 
 use super::registry::{Lease, Want};
 use super::{House, TICK, gone, is_tick, lock};
-use crate::agent::accept::hello;
+use crate::agent::accept::{LINGER, hello};
 use crate::agent::gate::{Place, Waiting};
 use crate::agent::link::{Link, Reader};
 use crate::wire::limits::{MAX_MESSAGE, VERSION, WINDOW};
@@ -15,12 +15,9 @@ use crate::wire::{self, Hello, Reply, ToClient, convert};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::{Message, WebSocket};
-
-/// How long a client may take to read the last message.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// A client that has said hello.
 struct Guest<'a> {
@@ -58,7 +55,7 @@ impl House {
             Err(error) => {
                 log::warn!("client at {from} is not let in: {error}");
                 refuse(&link, 1, &error);
-                while socket.read().is_ok_and(|m| !m.is_close()) {}
+                socket.get_mut().drain(LINGER);
                 Ok(())
             }
         }

@@ -125,7 +125,7 @@ impl Hub {
         let house = House {
             shared: shared.transpose()?,
             agent_token: agent_token.map(|t| blake3::hash(t.as_bytes())),
-            gate: Gate::new(config.token.as_deref(), config.clients),
+            gate: Gate::new(config.token.as_deref(), config.clients, "clients"),
             config,
             agents: Arc::default(),
             registry: Mutex::default(),

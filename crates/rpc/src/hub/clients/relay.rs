@@ -1,13 +1,14 @@
 //! The messages of a session: the way to the device's agent, here or at another hub, and their copying both ways.
 
 use super::{Guest, random_id, refuse};
+use crate::agent::accept::LINGER;
 use crate::agent::dial;
 use crate::agent::link::{Link, Reader};
 use crate::client::Address;
 use crate::hub::agents::tell;
 use crate::hub::registry::{Home, Lease};
 use crate::hub::{House, TICK, gone, is_tick, lock};
-use crate::wire::limits::{COMING, HANDSHAKE, MAX_MESSAGE, PROTOCOL};
+use crate::wire::limits::{COMING, HANDSHAKE, MAX_MESSAGE, PROTOCOL, too_large};
 use crate::wire::{self, Hello, HubWord, Reply, Request, ToAgent, convert};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -143,7 +144,13 @@ impl Guest<'_> {
                 scope.spawn(move || house.relay(&mut peer, &client, over));
             }
             let how = begun.and_then(|()| copy(&mut self.socket, &agent, over, house));
-            over.store(true, Ordering::Release);
+            if !over.swap(true, Ordering::AcqRel)
+                && let Err(error) = how.as_ref()
+                && error.kind() == ErrorKind::InvalidInput
+            {
+                refuse(&self.link, 0, error);
+                self.socket.get_mut().drain(LINGER);
+            }
             agent.finish();
             agent.close();
             how
@@ -204,7 +211,7 @@ fn copy(from: &mut WebSocket<Reader>, to: &Link, over: &AtomicBool, house: &Hous
             Ok(Message::Close(_)) => return Ok(()),
             Ok(_) => {}
             Err(error) if is_tick(&error) => {}
-            Err(error) => return Err(gone(&error)),
+            Err(error) => return Err(too_large(&error).unwrap_or_else(|| gone(&error))),
         }
         if house.stopped() {
             return Err(Error::new(ErrorKind::Interrupted, "the hub was stopped"));
