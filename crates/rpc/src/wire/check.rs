@@ -104,6 +104,8 @@ pub fn reply(message: &ToClient) -> Result<()> {
 }
 
 fn info(info: &DeviceInfo) -> Result<()> {
+    few("features", info.features.len())?;
+    info.features.iter().try_for_each(|f| name("feature", &f.name).and(name("value", &f.value)))?;
     at_most("operators", info.ops.len(), MAX_OPS)?;
     info.ops.iter().try_for_each(|op| {
         name("op", &op.name)?;

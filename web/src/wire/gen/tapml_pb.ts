@@ -25,7 +25,7 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 export const file_tapml: GenFile = /*@__PURE__*/
-  fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEipggKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAEh4KBHN0ZXAYFiABKAsyDi50YXBtbC52MS5TdGVwSAASIAoFdHVybnMYFyABKAsyDy50YXBtbC52MS5UdXJuc0gAEikKCnB1dF90ZW5zb3IYHiABKAsyEy50YXBtbC52MS5QdXRUZW5zb3JIABIrCgtkcm9wX3RlbnNvchgfIAEoCzIULnRhcG1sLnYxLkRyb3BUZW5zb3JIABInCgljYWxsX25vZGUYICABKAsyEi50YXBtbC52MS5DYWxsTm9kZUgAQgkKB3JlcXVlc3Qi4wMKCFRvQ2xpZW50EgsKA3NlcRgBIAEoBBIkCgd3ZWxjb21lGAIgASgLMhEudGFwbWwudjEuV2VsY29tZUgAEiIKBmZhaWxlZBgDIAEoCzIQLnRhcG1sLnYxLkZhaWxlZEgAEh4KBHBvbmcYBCABKAsyDi50YXBtbC52MS5Qb25nSAASIgoGY3JlZGl0GAUgASgLMhAudGFwbWwudjEuQ3JlZGl0SAASHgoEZG9uZRgGIAEoCzIOLnRhcG1sLnYxLkRvbmVIABIeCgRkYXRhGAcgASgLMg4udGFwbWwudjEuRGF0YUgAEiYKCGZpbmRpbmdzGAggASgLMhIudGFwbWwudjEuRmluZGluZ3NIABIpCgpoZWxkX2Jsb2JzGAkgASgLMhMudGFwbWwudjEuSGVsZEJsb2JzSAASKwoLcG9zdF9tb3J0ZW0YCiABKAsyFC50YXBtbC52MS5Qb3N0TW9ydGVtSAASIgoGcXVldWVkGAsgASgLMhAudGFwbWwudjEuUXVldWVkSAASIgoGbGVhc2VkGAwgASgLMhAudGFwbWwudjEuTGVhc2VkSAASKwoLbm9kZV9yZXN1bHQYFCABKAsyFC50YXBtbC52MS5Ob2RlUmVzdWx0SABCBwoFcmVwbHkipwEKBUhlbGxvEhMKC3ZlcnNpb25fbWluGAEgASgNEhMKC3ZlcnNpb25fbWF4GAIgASgNEg4KBmNsaWVudBgDIAEoCRINCgV0b2tlbhgEIAEoCRIOCgZ0YXJnZXQYBSABKAkSEwoLZGVhZGxpbmVfbXMYBiABKAQSDQoFdHJhY2UYByABKAgSEAoIcHJpb3JpdHkYCCABKAUSDwoHd2FpdF9tcxgJIAEoBCKwAQoHV2VsY29tZRIPCgd2ZXJzaW9uGAEgASgNEg0KBWFnZW50GAIgASgJEiQKBmRldmljZRgDIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SIAoHZGV2aWNlcxgEIAMoCzIPLnRhcG1sLnYxLk9mZmVyEicKBmxpbWl0cxgFIAEoCzIXLnRhcG1sLnYxLlNlc3Npb25MaW1pdHMSFAoMY2FwYWJpbGl0aWVzGAYgAygJIngKBU9mZmVyEgwKBG5hbWUYASABKAkSIgoEaW5mbxgCIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SDgoGcmVhc29uGAMgASgJEhAKCHNlc3Npb25zGAQgASgNEg0KBWFnZW50GAUgASgJEgwKBGJ1c3kYBiABKA0iOQoGUXVldWVkEg0KBXBsYWNlGAEgASgNEg8KB2RldmljZXMYAiABKA0SDwoHdHJvdWJsZRgDIAEoCSInCgZMZWFzZWQSDgoGZGV2aWNlGAEgASgJEg0KBWFnZW50GAIgASgJImoKDVNlc3Npb25MaW1pdHMSEwoLbWF4X21lc3NhZ2UYASABKAQSDgoGd2luZG93GAIgASgEEhMKC2RlYWRsaW5lX21zGAMgASgEEg8KB2lkbGVfbXMYBCABKAQSDgoGbWVtb3J5GAUgASgEIpgCCgpEZXZpY2VJbmZvEhAKCHBsYXRmb3JtGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGZHJpdmVyGAMgASgJEiMKBGtpbmQYBCABKA4yFS50YXBtbC52MS5BZGFwdGVyS2luZBIgCgZsaW1pdHMYBSABKAsyEC50YXBtbC52MS5MaW1pdHMSCwoDZjE2GAYgASgIEhQKDHN1Ymdyb3VwX21pbhgHIAEoDRIUCgxzdWJncm91cF9tYXgYCCABKA0SHwoDb3BzGAkgAygLMhIudGFwbWwudjEuU2VydmVkT3ASDAoEY3VkYRgKIAEoDRIXCg9kZXZpY2VfYmFycmllcnMYCyABKAgSEgoKcHJvY2Vzc29ycxgMIAEoDSK9AgoGTGltaXRzEhcKD21heF9idWZmZXJfc2l6ZRgBIAEoBBIYChBtYXhfYmluZGluZ19zaXplGAIgASgEEhgKEG1heF91bmlmb3JtX3NpemUYAyABKAQSGwoTbWF4X3N0b3JhZ2VfYnVmZmVycxgEIAEoDRIXCg9tYXhfaW52b2NhdGlvbnMYBSABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3gYBiABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3kYByABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3oYCCABKA0SHAoUbWF4X3dvcmtncm91cF9tZW1vcnkYCSABKA0SGgoSbWF4X2dyb3Vwc19wZXJfZGltGAogASgNEhwKFG1pbl9vZmZzZXRfYWxpZ25tZW50GAsgASgNIgYKBFBpbmciBgoEUG9uZyIrCgZDYW5jZWwSDwoHcmVxdWVzdBgBIAEoBBIQCghncmFjZV9tcxgCIAEoBCI7CgxDcmVhdGVCdWZmZXISDgoGYnVmZmVyGAEgASgNEg0KBWxhYmVsGAIgASgJEgwKBHNpemUYAyABKAQiHwoNRGVzdHJveUJ1ZmZlchIOCgZidWZmZXIYASABKA0iNQoFV3JpdGUSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRkYXRhGAMgASgMIjQKBFJlYWQSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRzaXplGAMgASgEIvUCCgxDcmVhdGVLZXJuZWwSDgoGa2VybmVsGAEgASgNEgwKBG5hbWUYAiABKAkSJAoIbGFuZ3VhZ2UYAyABKA4yEi50YXBtbC52MS5MYW5ndWFnZRIMCgRmaWxlGAQgASgJEg8KB3ByZWx1ZGUYBSABKAkSDAoEdGV4dBgGIAEoCRINCgVlbnRyeRgHIAEoCRIlCgljb25zdGFudHMYCCADKAsyEi50YXBtbC52MS5Db25zdGFudBInCghiaW5kaW5ncxgJIAMoDjIVLnRhcG1sLnYxLkJpbmRpbmdLaW5kEhMKC3dvcmtncm91cF94GAogASgNEhMKC3dvcmtncm91cF95GAsgASgNEhMKC3dvcmtncm91cF96GAwgASgNEhgKEHdvcmtncm91cF9tZW1vcnkYDSABKA0SEQoJbmVlZHNfZjE2GA4gASgIEhcKD25lZWRzX3N1Ymdyb3VwcxgPIAEoCBIQCghvdmVybGFwcxgQIAEoCCInCghDb25zdGFudBIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgBIh8KDURlc3Ryb3lLZXJuZWwSDgoGa2VybmVsGAEgASgNIkkKBlJlY29yZBIMCgRsaXN0GAEgASgNEiMKCGNvbW1hbmRzGAIgAygLMhEudGFwbWwudjEuQ29tbWFuZBIMCgRtb3JlGAMgASgIInkKB0NvbW1hbmQSJgoIZGlzcGF0Y2gYASABKAsyEi50YXBtbC52MS5EaXNwYXRjaEgAEh4KBGNvcHkYAiABKAsyDi50YXBtbC52MS5Db3B5SAASHgoEZmlsbBgDIAEoCzIOLnRhcG1sLnYxLkZpbGxIAEIGCgR3b3JrIp8BCghEaXNwYXRjaBINCgVsYWJlbBgBIAEoCRIOCgZrZXJuZWwYAiABKA0SIwoIYmluZGluZ3MYAyADKAsyES50YXBtbC52MS5CaW5kaW5nEhkKAXgYBCABKAsyDi50YXBtbC52MS5TaXplEhkKAXkYBSABKAsyDi50YXBtbC52MS5TaXplEhkKAXoYBiABKAsyDi50YXBtbC52MS5TaXplIjcKB0JpbmRpbmcSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRzaXplGAMgASgEIkgKBFNpemUSEAoIY29uc3RhbnQYASABKAQSHQoFdGVybXMYAiADKAsyDi50YXBtbC52MS5UZXJtEg8KB2Rpdmlzb3IYAyABKA0iJgoEVGVybRIOCgZzeW1ib2wYASABKAkSDgoGZmFjdG9yGAIgASgEIoYBCgRDb3B5EgsKA3NyYxgBIAEoDRIiCgpzcmNfb2Zmc2V0GAIgASgLMg4udGFwbWwudjEuU2l6ZRILCgNkc3QYAyABKA0SIgoKZHN0X29mZnNldBgEIAEoCzIOLnRhcG1sLnYxLlNpemUSHAoEc2l6ZRgFIAEoCzIOLnRhcG1sLnYxLlNpemUiJAoERmlsbBIOCgZidWZmZXIYASABKA0SDAoEd29yZBgCIAEoDSI5CgZSZXBsYXkSDAoEbGlzdBgBIAEoDRIhCgdzeW1ib2xzGAIgAygLMhAudGFwbWwudjEuU3ltYm9sIncKBFN0ZXASHwoGd3JpdGVzGAEgAygLMg8udGFwbWwudjEuV3JpdGUSDAoEbGlzdBgCIAEoDRIhCgdzeW1ib2xzGAMgAygLMhAudGFwbWwudjEuU3ltYm9sEh0KBXJlYWRzGAQgAygLMg4udGFwbWwudjEuUmVhZCJTCgVUdXJucxIMCgRsaXN0GAEgASgNEh0KBXR1cm5zGAIgAygLMg4udGFwbWwudjEuVHVybhIdCgVyZWFkcxgDIAMoCzIOLnRhcG1sLnYxLlJlYWQiSgoEVHVybhIfCgZ3cml0ZXMYASADKAsyDy50YXBtbC52MS5Xcml0ZRIhCgdzeW1ib2xzGAIgAygLMhAudGFwbWwudjEuU3ltYm9sIiUKBlN5bWJvbBIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgEIhsKC0Rlc3Ryb3lMaXN0EgwKBGxpc3QYASABKA0iBgoEV2FpdCIOCgxUYWtlRmluZGluZ3MiLwoIRmluZGluZ3MSIwoIZmluZGluZ3MYASADKAsyES50YXBtbC52MS5GaW5kaW5nIuUBCgdGaW5kaW5nEgwKBGtpbmQYASABKAkSDgoGa2VybmVsGAIgASgJEg0KBWxhYmVsGAMgASgJEgwKBGZpbGUYBCABKAkSDAoEbGluZRgFIAEoDRIOCgZjb2x1bW4YBiABKA0SDgoGc291cmNlGAcgASgJEg8KB21lc3NhZ2UYCCABKAkSEwoLd29ya2dyb3VwX3gYCSABKA0SEwoLd29ya2dyb3VwX3kYCiABKA0SEwoLd29ya2dyb3VwX3oYCyABKA0SEgoKaW52b2NhdGlvbhgMIAEoDRINCgVjb3VudBgNIAEoBCIaCghIYXNCbG9icxIOCgZoYXNoZXMYASADKAwiGQoJSGVsZEJsb2JzEgwKBGhlbGQYASADKAgiJQoHUHV0QmxvYhIMCgRkYXRhGAEgASgMEgwKBGhhc2gYAiABKAwiOQoJV3JpdGVCbG9iEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEaGFzaBgDIAEoDCJRCgtMb2FkUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNEg4KBnBpZWNlcxgCIAMoDBIhCgd3ZWlnaHRzGAMgAygLMhAudGFwbWwudjEuV2VpZ2h0IjQKBldlaWdodBIMCgRuYW1lGAEgASgJEgwKBHNpemUYAiABKAQSDgoGcGllY2VzGAMgAygMIoEBCgpSdW5Qcm9ncmFtEg8KB3Byb2dyYW0YASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIfCgZpbnB1dHMYAyADKAsyDy50YXBtbC52MS5JbnB1dBIPCgdvdXRwdXRzGAQgAygJEg0KBXJlc2V0GAUgASgIIiMKBUlucHV0EgwKBG5hbWUYASABKAkSDAoEZGF0YRgCIAEoDCIgCg1VbmxvYWRQcm9ncmFtEg8KB3Byb2dyYW0YASABKA0iTQoIU2VydmVkT3ASDAoEbmFtZRgBIAEoCRIOCgZkdHlwZXMYAiADKAkSEgoKYWNjdW11bGF0ZRgDIAEoCRIPCgd2ZXJzaW9uGAQgASgJIkQKBlRlbnNvchIOCgZoYW5kbGUYASABKA0SDQoFZHR5cGUYAiABKAkSDQoFc2hhcGUYAyADKAQSDAoEZGF0YRgEIAEoDCI7CglQdXRUZW5zb3ISIAoGdGVuc29yGAEgASgLMhAudGFwbWwudjEuVGVuc29yEgwKBG1vcmUYAiABKAgiHAoKRHJvcFRlbnNvchIOCgZoYW5kbGUYASABKA0iiwEKCENhbGxOb2RlEgwKBG5vZGUYASABKAkSCgoCb3AYAiABKAkSEgoKYXR0cmlidXRlcxgDIAEoCRIhCgdzeW1ib2xzGAQgAygLMhAudGFwbWwudjEuU3ltYm9sEiAKBmlucHV0cxgFIAMoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRrZWVwGAYgAygNIksKCk5vZGVSZXN1bHQSIQoHb3V0cHV0cxgBIAMoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRkYXRhGAIgASgMEgwKBGxhc3QYAyABKAgibQoGRmFpbGVkEiEKBGtpbmQYASABKA4yEy50YXBtbC52MS5FcnJvcktpbmQSDwoHbWVzc2FnZRgCIAEoCRIMCgRoaW50GAMgASgJEiEKB2RldGFpbHMYBCADKAsyEC50YXBtbC52MS5EZXRhaWwiJQoGRGV0YWlsEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkiCAoGQ3JlZGl0IgYKBERvbmUiIgoERGF0YRIMCgRkYXRhGAEgASgMEgwKBGxhc3QYAiABKAgi/gEKClBvc3RNb3J0ZW0SIAoGcmVhc29uGAEgASgOMhAudGFwbWwudjEuUmVhc29uEg8KB3N1bW1hcnkYAiABKAkSFgoJZXhpdF9jb2RlGAMgASgFSACIAQESDgoGc2lnbmFsGAQgASgNEg8KB3JlcXVlc3QYBSABKAQSDwoHcnVubmluZxgGIAEoCRIkCgdrZXJuZWxzGAcgAygLMhMudGFwbWwudjEuS2VybmVsUmVmEg4KBnJlY2VudBgIIAMoCRIOCgZvdXRwdXQYCSABKAkSDgoGbWVtb3J5GAogASgEEg8KB2J1c3lfbXMYCyABKARCDAoKX2V4aXRfY29kZSJSCglLZXJuZWxSZWYSDAoEbmFtZRgBIAEoCRIMCgRmaWxlGAIgASgJEgwKBGxpbmUYAyABKA0SDQoFbGFiZWwYBCABKAkSDAoEdGV4dBgFIAEoCSKMAQoKQWdlbnRUb0h1YhImCghyZWdpc3RlchgBIAEoCzISLnRhcG1sLnYxLlJlZ2lzdGVySAASKAoJaGVhcnRiZWF0GAIgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASJAoHcmVmdXNlZBgDIAEoCzIRLnRhcG1sLnYxLlJlZnVzZWRIAEIGCgR3b3JkItABCgpIdWJUb0FnZW50EioKCnJlZ2lzdGVyZWQYASABKAsyFC50YXBtbC52MS5SZWdpc3RlcmVkSAASHgoEb3BlbhgCIAEoCzIOLnRhcG1sLnYxLk9wZW5IABIgCgVjbG9zZRgDIAEoCzIPLnRhcG1sLnYxLkNsb3NlSAASKAoJaGVhcnRiZWF0GAQgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASIgoGZmFpbGVkGAUgASgLMhAudGFwbWwudjEuRmFpbGVkSABCBgoEd29yZCK8AQoIUmVnaXN0ZXISEwoLdmVyc2lvbl9taW4YASABKA0SEwoLdmVyc2lvbl9tYXgYAiABKA0SDAoEbmFtZRgDIAEoCRINCgV0b2tlbhgEIAEoCRINCgVhZ2VudBgFIAEoCRIQCghpbnN0YW5jZRgGIAEoCRIgCgdkZXZpY2VzGAcgAygLMg8udGFwbWwudjEuT2ZmZXISFAoMY2FwYWJpbGl0aWVzGAggAygJEhAKCHNlc3Npb25zGAkgASgNIisKClJlZ2lzdGVyZWQSDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgNIgsKCUhlYXJ0YmVhdCInCgRPcGVuEg8KB3Nlc3Npb24YASABKAkSDgoGdGFyZ2V0GAIgASgJIhgKBUNsb3NlEg8KB3Nlc3Npb24YASABKAkiOAoHUmVmdXNlZBIPCgdzZXNzaW9uGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIMCgRidXN5GAMgASgIKnMKC0FkYXB0ZXJLaW5kEhYKEkFEQVBURVJfS0lORF9PVEhFUhAAEhkKFUFEQVBURVJfS0lORF9ESVNDUkVURRABEhsKF0FEQVBURVJfS0lORF9JTlRFR1JBVEVEEAISFAoQQURBUFRFUl9LSU5EX0NQVRADKjAKCExhbmd1YWdlEhEKDUxBTkdVQUdFX1dHU0wQABIRCg1MQU5HVUFHRV9DVURBEAEqWwoLQmluZGluZ0tpbmQSFQoRQklORElOR19LSU5EX1JFQUQQABIbChdCSU5ESU5HX0tJTkRfUkVBRF9XUklURRABEhgKFEJJTkRJTkdfS0lORF9VTklGT1JNEAIq9gEKCUVycm9yS2luZBISCg5FUlJPUl9LSU5EX0JVRxAAEhwKGEVSUk9SX0tJTkRfSU5WQUxJRF9JTlBVVBABEhoKFkVSUk9SX0tJTkRfVU5TVVBQT1JURUQQAhIRCg1FUlJPUl9LSU5EX0lPEAMSGgoWRVJST1JfS0lORF9VTkFWQUlMQUJMRRAEEhYKEkVSUk9SX0tJTkRfQ09NUElMRRAFEhwKGEVSUk9SX0tJTkRfT1VUX09GX01FTU9SWRAGEhoKFkVSUk9SX0tJTkRfREVWSUNFX0xPU1QQBxIaChZFUlJPUl9LSU5EX0lOVEVSUlVQVEVEEAgqlQEKBlJlYXNvbhISCg5SRUFTT05fQ1JBU0hFRBAAEhMKD1JFQVNPTl9ERUFETElORRABEhQKEFJFQVNPTl9DQU5DRUxMRUQQAhIRCg1SRUFTT05fS0lMTEVEEAMSDwoLUkVBU09OX0lETEUQBBITCg9SRUFTT05fUFJPVE9DT0wQBRITCg9SRUFTT05fU0hVVERPV04QBmIGcHJvdG8z");
+  fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEipggKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAEh4KBHN0ZXAYFiABKAsyDi50YXBtbC52MS5TdGVwSAASIAoFdHVybnMYFyABKAsyDy50YXBtbC52MS5UdXJuc0gAEikKCnB1dF90ZW5zb3IYHiABKAsyEy50YXBtbC52MS5QdXRUZW5zb3JIABIrCgtkcm9wX3RlbnNvchgfIAEoCzIULnRhcG1sLnYxLkRyb3BUZW5zb3JIABInCgljYWxsX25vZGUYICABKAsyEi50YXBtbC52MS5DYWxsTm9kZUgAQgkKB3JlcXVlc3Qi4wMKCFRvQ2xpZW50EgsKA3NlcRgBIAEoBBIkCgd3ZWxjb21lGAIgASgLMhEudGFwbWwudjEuV2VsY29tZUgAEiIKBmZhaWxlZBgDIAEoCzIQLnRhcG1sLnYxLkZhaWxlZEgAEh4KBHBvbmcYBCABKAsyDi50YXBtbC52MS5Qb25nSAASIgoGY3JlZGl0GAUgASgLMhAudGFwbWwudjEuQ3JlZGl0SAASHgoEZG9uZRgGIAEoCzIOLnRhcG1sLnYxLkRvbmVIABIeCgRkYXRhGAcgASgLMg4udGFwbWwudjEuRGF0YUgAEiYKCGZpbmRpbmdzGAggASgLMhIudGFwbWwudjEuRmluZGluZ3NIABIpCgpoZWxkX2Jsb2JzGAkgASgLMhMudGFwbWwudjEuSGVsZEJsb2JzSAASKwoLcG9zdF9tb3J0ZW0YCiABKAsyFC50YXBtbC52MS5Qb3N0TW9ydGVtSAASIgoGcXVldWVkGAsgASgLMhAudGFwbWwudjEuUXVldWVkSAASIgoGbGVhc2VkGAwgASgLMhAudGFwbWwudjEuTGVhc2VkSAASKwoLbm9kZV9yZXN1bHQYFCABKAsyFC50YXBtbC52MS5Ob2RlUmVzdWx0SABCBwoFcmVwbHkipwEKBUhlbGxvEhMKC3ZlcnNpb25fbWluGAEgASgNEhMKC3ZlcnNpb25fbWF4GAIgASgNEg4KBmNsaWVudBgDIAEoCRINCgV0b2tlbhgEIAEoCRIOCgZ0YXJnZXQYBSABKAkSEwoLZGVhZGxpbmVfbXMYBiABKAQSDQoFdHJhY2UYByABKAgSEAoIcHJpb3JpdHkYCCABKAUSDwoHd2FpdF9tcxgJIAEoBCKwAQoHV2VsY29tZRIPCgd2ZXJzaW9uGAEgASgNEg0KBWFnZW50GAIgASgJEiQKBmRldmljZRgDIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SIAoHZGV2aWNlcxgEIAMoCzIPLnRhcG1sLnYxLk9mZmVyEicKBmxpbWl0cxgFIAEoCzIXLnRhcG1sLnYxLlNlc3Npb25MaW1pdHMSFAoMY2FwYWJpbGl0aWVzGAYgAygJIngKBU9mZmVyEgwKBG5hbWUYASABKAkSIgoEaW5mbxgCIAEoCzIULnRhcG1sLnYxLkRldmljZUluZm8SDgoGcmVhc29uGAMgASgJEhAKCHNlc3Npb25zGAQgASgNEg0KBWFnZW50GAUgASgJEgwKBGJ1c3kYBiABKA0iOQoGUXVldWVkEg0KBXBsYWNlGAEgASgNEg8KB2RldmljZXMYAiABKA0SDwoHdHJvdWJsZRgDIAEoCSInCgZMZWFzZWQSDgoGZGV2aWNlGAEgASgJEg0KBWFnZW50GAIgASgJImoKDVNlc3Npb25MaW1pdHMSEwoLbWF4X21lc3NhZ2UYASABKAQSDgoGd2luZG93GAIgASgEEhMKC2RlYWRsaW5lX21zGAMgASgEEg8KB2lkbGVfbXMYBCABKAQSDgoGbWVtb3J5GAUgASgEIu0BCgpEZXZpY2VJbmZvEhAKCHBsYXRmb3JtGAEgASgJEgwKBG5hbWUYAiABKAkSDgoGZHJpdmVyGAMgASgJEiMKBGtpbmQYBCABKA4yFS50YXBtbC52MS5BZGFwdGVyS2luZBIgCgZsaW1pdHMYBSABKAsyEC50YXBtbC52MS5MaW1pdHMSHwoDb3BzGAkgAygLMhIudGFwbWwudjEuU2VydmVkT3ASIwoIZmVhdHVyZXMYDSADKAsyES50YXBtbC52MS5GZWF0dXJlSgQIBhAHSgQIBxAISgQICBAJSgQIChALSgQICxAMSgQIDBANIiYKB0ZlYXR1cmUSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCSK9AgoGTGltaXRzEhcKD21heF9idWZmZXJfc2l6ZRgBIAEoBBIYChBtYXhfYmluZGluZ19zaXplGAIgASgEEhgKEG1heF91bmlmb3JtX3NpemUYAyABKAQSGwoTbWF4X3N0b3JhZ2VfYnVmZmVycxgEIAEoDRIXCg9tYXhfaW52b2NhdGlvbnMYBSABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3gYBiABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3kYByABKA0SHAoUbWF4X3dvcmtncm91cF9zaXplX3oYCCABKA0SHAoUbWF4X3dvcmtncm91cF9tZW1vcnkYCSABKA0SGgoSbWF4X2dyb3Vwc19wZXJfZGltGAogASgNEhwKFG1pbl9vZmZzZXRfYWxpZ25tZW50GAsgASgNIgYKBFBpbmciBgoEUG9uZyIrCgZDYW5jZWwSDwoHcmVxdWVzdBgBIAEoBBIQCghncmFjZV9tcxgCIAEoBCI7CgxDcmVhdGVCdWZmZXISDgoGYnVmZmVyGAEgASgNEg0KBWxhYmVsGAIgASgJEgwKBHNpemUYAyABKAQiHwoNRGVzdHJveUJ1ZmZlchIOCgZidWZmZXIYASABKA0iNQoFV3JpdGUSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRkYXRhGAMgASgMIjQKBFJlYWQSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRzaXplGAMgASgEIvUCCgxDcmVhdGVLZXJuZWwSDgoGa2VybmVsGAEgASgNEgwKBG5hbWUYAiABKAkSJAoIbGFuZ3VhZ2UYAyABKA4yEi50YXBtbC52MS5MYW5ndWFnZRIMCgRmaWxlGAQgASgJEg8KB3ByZWx1ZGUYBSABKAkSDAoEdGV4dBgGIAEoCRINCgVlbnRyeRgHIAEoCRIlCgljb25zdGFudHMYCCADKAsyEi50YXBtbC52MS5Db25zdGFudBInCghiaW5kaW5ncxgJIAMoDjIVLnRhcG1sLnYxLkJpbmRpbmdLaW5kEhMKC3dvcmtncm91cF94GAogASgNEhMKC3dvcmtncm91cF95GAsgASgNEhMKC3dvcmtncm91cF96GAwgASgNEhgKEHdvcmtncm91cF9tZW1vcnkYDSABKA0SEQoJbmVlZHNfZjE2GA4gASgIEhcKD25lZWRzX3N1Ymdyb3VwcxgPIAEoCBIQCghvdmVybGFwcxgQIAEoCCInCghDb25zdGFudBIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgBIh8KDURlc3Ryb3lLZXJuZWwSDgoGa2VybmVsGAEgASgNIkkKBlJlY29yZBIMCgRsaXN0GAEgASgNEiMKCGNvbW1hbmRzGAIgAygLMhEudGFwbWwudjEuQ29tbWFuZBIMCgRtb3JlGAMgASgIInkKB0NvbW1hbmQSJgoIZGlzcGF0Y2gYASABKAsyEi50YXBtbC52MS5EaXNwYXRjaEgAEh4KBGNvcHkYAiABKAsyDi50YXBtbC52MS5Db3B5SAASHgoEZmlsbBgDIAEoCzIOLnRhcG1sLnYxLkZpbGxIAEIGCgR3b3JrIp8BCghEaXNwYXRjaBINCgVsYWJlbBgBIAEoCRIOCgZrZXJuZWwYAiABKA0SIwoIYmluZGluZ3MYAyADKAsyES50YXBtbC52MS5CaW5kaW5nEhkKAXgYBCABKAsyDi50YXBtbC52MS5TaXplEhkKAXkYBSABKAsyDi50YXBtbC52MS5TaXplEhkKAXoYBiABKAsyDi50YXBtbC52MS5TaXplIjcKB0JpbmRpbmcSDgoGYnVmZmVyGAEgASgNEg4KBm9mZnNldBgCIAEoBBIMCgRzaXplGAMgASgEIkgKBFNpemUSEAoIY29uc3RhbnQYASABKAQSHQoFdGVybXMYAiADKAsyDi50YXBtbC52MS5UZXJtEg8KB2Rpdmlzb3IYAyABKA0iJgoEVGVybRIOCgZzeW1ib2wYASABKAkSDgoGZmFjdG9yGAIgASgEIoYBCgRDb3B5EgsKA3NyYxgBIAEoDRIiCgpzcmNfb2Zmc2V0GAIgASgLMg4udGFwbWwudjEuU2l6ZRILCgNkc3QYAyABKA0SIgoKZHN0X29mZnNldBgEIAEoCzIOLnRhcG1sLnYxLlNpemUSHAoEc2l6ZRgFIAEoCzIOLnRhcG1sLnYxLlNpemUiJAoERmlsbBIOCgZidWZmZXIYASABKA0SDAoEd29yZBgCIAEoDSI5CgZSZXBsYXkSDAoEbGlzdBgBIAEoDRIhCgdzeW1ib2xzGAIgAygLMhAudGFwbWwudjEuU3ltYm9sIncKBFN0ZXASHwoGd3JpdGVzGAEgAygLMg8udGFwbWwudjEuV3JpdGUSDAoEbGlzdBgCIAEoDRIhCgdzeW1ib2xzGAMgAygLMhAudGFwbWwudjEuU3ltYm9sEh0KBXJlYWRzGAQgAygLMg4udGFwbWwudjEuUmVhZCJTCgVUdXJucxIMCgRsaXN0GAEgASgNEh0KBXR1cm5zGAIgAygLMg4udGFwbWwudjEuVHVybhIdCgVyZWFkcxgDIAMoCzIOLnRhcG1sLnYxLlJlYWQiSgoEVHVybhIfCgZ3cml0ZXMYASADKAsyDy50YXBtbC52MS5Xcml0ZRIhCgdzeW1ib2xzGAIgAygLMhAudGFwbWwudjEuU3ltYm9sIiUKBlN5bWJvbBIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgEIhsKC0Rlc3Ryb3lMaXN0EgwKBGxpc3QYASABKA0iBgoEV2FpdCIOCgxUYWtlRmluZGluZ3MiLwoIRmluZGluZ3MSIwoIZmluZGluZ3MYASADKAsyES50YXBtbC52MS5GaW5kaW5nIuUBCgdGaW5kaW5nEgwKBGtpbmQYASABKAkSDgoGa2VybmVsGAIgASgJEg0KBWxhYmVsGAMgASgJEgwKBGZpbGUYBCABKAkSDAoEbGluZRgFIAEoDRIOCgZjb2x1bW4YBiABKA0SDgoGc291cmNlGAcgASgJEg8KB21lc3NhZ2UYCCABKAkSEwoLd29ya2dyb3VwX3gYCSABKA0SEwoLd29ya2dyb3VwX3kYCiABKA0SEwoLd29ya2dyb3VwX3oYCyABKA0SEgoKaW52b2NhdGlvbhgMIAEoDRINCgVjb3VudBgNIAEoBCIaCghIYXNCbG9icxIOCgZoYXNoZXMYASADKAwiGQoJSGVsZEJsb2JzEgwKBGhlbGQYASADKAgiJQoHUHV0QmxvYhIMCgRkYXRhGAEgASgMEgwKBGhhc2gYAiABKAwiOQoJV3JpdGVCbG9iEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEaGFzaBgDIAEoDCJRCgtMb2FkUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNEg4KBnBpZWNlcxgCIAMoDBIhCgd3ZWlnaHRzGAMgAygLMhAudGFwbWwudjEuV2VpZ2h0IjQKBldlaWdodBIMCgRuYW1lGAEgASgJEgwKBHNpemUYAiABKAQSDgoGcGllY2VzGAMgAygMIoEBCgpSdW5Qcm9ncmFtEg8KB3Byb2dyYW0YASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIfCgZpbnB1dHMYAyADKAsyDy50YXBtbC52MS5JbnB1dBIPCgdvdXRwdXRzGAQgAygJEg0KBXJlc2V0GAUgASgIIiMKBUlucHV0EgwKBG5hbWUYASABKAkSDAoEZGF0YRgCIAEoDCIgCg1VbmxvYWRQcm9ncmFtEg8KB3Byb2dyYW0YASABKA0iTQoIU2VydmVkT3ASDAoEbmFtZRgBIAEoCRIOCgZkdHlwZXMYAiADKAkSEgoKYWNjdW11bGF0ZRgDIAEoCRIPCgd2ZXJzaW9uGAQgASgJIkQKBlRlbnNvchIOCgZoYW5kbGUYASABKA0SDQoFZHR5cGUYAiABKAkSDQoFc2hhcGUYAyADKAQSDAoEZGF0YRgEIAEoDCI7CglQdXRUZW5zb3ISIAoGdGVuc29yGAEgASgLMhAudGFwbWwudjEuVGVuc29yEgwKBG1vcmUYAiABKAgiHAoKRHJvcFRlbnNvchIOCgZoYW5kbGUYASABKA0iiwEKCENhbGxOb2RlEgwKBG5vZGUYASABKAkSCgoCb3AYAiABKAkSEgoKYXR0cmlidXRlcxgDIAEoCRIhCgdzeW1ib2xzGAQgAygLMhAudGFwbWwudjEuU3ltYm9sEiAKBmlucHV0cxgFIAMoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRrZWVwGAYgAygNIksKCk5vZGVSZXN1bHQSIQoHb3V0cHV0cxgBIAMoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRkYXRhGAIgASgMEgwKBGxhc3QYAyABKAgibQoGRmFpbGVkEiEKBGtpbmQYASABKA4yEy50YXBtbC52MS5FcnJvcktpbmQSDwoHbWVzc2FnZRgCIAEoCRIMCgRoaW50GAMgASgJEiEKB2RldGFpbHMYBCADKAsyEC50YXBtbC52MS5EZXRhaWwiJQoGRGV0YWlsEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkiCAoGQ3JlZGl0IgYKBERvbmUiIgoERGF0YRIMCgRkYXRhGAEgASgMEgwKBGxhc3QYAiABKAgi/gEKClBvc3RNb3J0ZW0SIAoGcmVhc29uGAEgASgOMhAudGFwbWwudjEuUmVhc29uEg8KB3N1bW1hcnkYAiABKAkSFgoJZXhpdF9jb2RlGAMgASgFSACIAQESDgoGc2lnbmFsGAQgASgNEg8KB3JlcXVlc3QYBSABKAQSDwoHcnVubmluZxgGIAEoCRIkCgdrZXJuZWxzGAcgAygLMhMudGFwbWwudjEuS2VybmVsUmVmEg4KBnJlY2VudBgIIAMoCRIOCgZvdXRwdXQYCSABKAkSDgoGbWVtb3J5GAogASgEEg8KB2J1c3lfbXMYCyABKARCDAoKX2V4aXRfY29kZSJSCglLZXJuZWxSZWYSDAoEbmFtZRgBIAEoCRIMCgRmaWxlGAIgASgJEgwKBGxpbmUYAyABKA0SDQoFbGFiZWwYBCABKAkSDAoEdGV4dBgFIAEoCSKMAQoKQWdlbnRUb0h1YhImCghyZWdpc3RlchgBIAEoCzISLnRhcG1sLnYxLlJlZ2lzdGVySAASKAoJaGVhcnRiZWF0GAIgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASJAoHcmVmdXNlZBgDIAEoCzIRLnRhcG1sLnYxLlJlZnVzZWRIAEIGCgR3b3JkItABCgpIdWJUb0FnZW50EioKCnJlZ2lzdGVyZWQYASABKAsyFC50YXBtbC52MS5SZWdpc3RlcmVkSAASHgoEb3BlbhgCIAEoCzIOLnRhcG1sLnYxLk9wZW5IABIgCgVjbG9zZRgDIAEoCzIPLnRhcG1sLnYxLkNsb3NlSAASKAoJaGVhcnRiZWF0GAQgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASIgoGZmFpbGVkGAUgASgLMhAudGFwbWwudjEuRmFpbGVkSABCBgoEd29yZCK8AQoIUmVnaXN0ZXISEwoLdmVyc2lvbl9taW4YASABKA0SEwoLdmVyc2lvbl9tYXgYAiABKA0SDAoEbmFtZRgDIAEoCRINCgV0b2tlbhgEIAEoCRINCgVhZ2VudBgFIAEoCRIQCghpbnN0YW5jZRgGIAEoCRIgCgdkZXZpY2VzGAcgAygLMg8udGFwbWwudjEuT2ZmZXISFAoMY2FwYWJpbGl0aWVzGAggAygJEhAKCHNlc3Npb25zGAkgASgNIisKClJlZ2lzdGVyZWQSDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgNIgsKCUhlYXJ0YmVhdCInCgRPcGVuEg8KB3Nlc3Npb24YASABKAkSDgoGdGFyZ2V0GAIgASgJIhgKBUNsb3NlEg8KB3Nlc3Npb24YASABKAkiOAoHUmVmdXNlZBIPCgdzZXNzaW9uGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIMCgRidXN5GAMgASgIKnMKC0FkYXB0ZXJLaW5kEhYKEkFEQVBURVJfS0lORF9PVEhFUhAAEhkKFUFEQVBURVJfS0lORF9ESVNDUkVURRABEhsKF0FEQVBURVJfS0lORF9JTlRFR1JBVEVEEAISFAoQQURBUFRFUl9LSU5EX0NQVRADKjAKCExhbmd1YWdlEhEKDUxBTkdVQUdFX1dHU0wQABIRCg1MQU5HVUFHRV9DVURBEAEqWwoLQmluZGluZ0tpbmQSFQoRQklORElOR19LSU5EX1JFQUQQABIbChdCSU5ESU5HX0tJTkRfUkVBRF9XUklURRABEhgKFEJJTkRJTkdfS0lORF9VTklGT1JNEAIq9gEKCUVycm9yS2luZBISCg5FUlJPUl9LSU5EX0JVRxAAEhwKGEVSUk9SX0tJTkRfSU5WQUxJRF9JTlBVVBABEhoKFkVSUk9SX0tJTkRfVU5TVVBQT1JURUQQAhIRCg1FUlJPUl9LSU5EX0lPEAMSGgoWRVJST1JfS0lORF9VTkFWQUlMQUJMRRAEEhYKEkVSUk9SX0tJTkRfQ09NUElMRRAFEhwKGEVSUk9SX0tJTkRfT1VUX09GX01FTU9SWRAGEhoKFkVSUk9SX0tJTkRfREVWSUNFX0xPU1QQBxIaChZFUlJPUl9LSU5EX0lOVEVSUlVQVEVEEAgqlQEKBlJlYXNvbhISCg5SRUFTT05fQ1JBU0hFRBAAEhMKD1JFQVNPTl9ERUFETElORRABEhQKEFJFQVNPTl9DQU5DRUxMRUQQAhIRCg1SRUFTT05fS0lMTEVEEAMSDwoLUkVBU09OX0lETEUQBBITCg9SRUFTT05fUFJPVE9DT0wQBRITCg9SRUFTT05fU0hVVERPV04QBmIGcHJvdG8z");
 export type ToAgent = Message<"tapml.v1.ToAgent"> & {
   seq: bigint;
   request: {
@@ -210,16 +210,17 @@ export type DeviceInfo = Message<"tapml.v1.DeviceInfo"> & {
   driver: string;
   kind: AdapterKind;
   limits?: Limits | undefined;
-  f16: boolean;
-  subgroupMin: number;
-  subgroupMax: number;
   ops: ServedOp[];
-  cuda: number;
-  deviceBarriers: boolean;
-  processors: number;
+  features: Feature[];
 };
 export const DeviceInfoSchema: GenMessage<DeviceInfo> = /*@__PURE__*/
   messageDesc(file_tapml, 8);
+export type Feature = Message<"tapml.v1.Feature"> & {
+  name: string;
+  value: string;
+};
+export const FeatureSchema: GenMessage<Feature> = /*@__PURE__*/
+  messageDesc(file_tapml, 9);
 export type Limits = Message<"tapml.v1.Limits"> & {
   maxBufferSize: bigint;
   maxBindingSize: bigint;
@@ -234,47 +235,47 @@ export type Limits = Message<"tapml.v1.Limits"> & {
   minOffsetAlignment: number;
 };
 export const LimitsSchema: GenMessage<Limits> = /*@__PURE__*/
-  messageDesc(file_tapml, 9);
+  messageDesc(file_tapml, 10);
 export type Ping = Message<"tapml.v1.Ping"> & {
 };
 export const PingSchema: GenMessage<Ping> = /*@__PURE__*/
-  messageDesc(file_tapml, 10);
+  messageDesc(file_tapml, 11);
 export type Pong = Message<"tapml.v1.Pong"> & {
 };
 export const PongSchema: GenMessage<Pong> = /*@__PURE__*/
-  messageDesc(file_tapml, 11);
+  messageDesc(file_tapml, 12);
 export type Cancel = Message<"tapml.v1.Cancel"> & {
   request: bigint;
   graceMs: bigint;
 };
 export const CancelSchema: GenMessage<Cancel> = /*@__PURE__*/
-  messageDesc(file_tapml, 12);
+  messageDesc(file_tapml, 13);
 export type CreateBuffer = Message<"tapml.v1.CreateBuffer"> & {
   buffer: number;
   label: string;
   size: bigint;
 };
 export const CreateBufferSchema: GenMessage<CreateBuffer> = /*@__PURE__*/
-  messageDesc(file_tapml, 13);
+  messageDesc(file_tapml, 14);
 export type DestroyBuffer = Message<"tapml.v1.DestroyBuffer"> & {
   buffer: number;
 };
 export const DestroyBufferSchema: GenMessage<DestroyBuffer> = /*@__PURE__*/
-  messageDesc(file_tapml, 14);
+  messageDesc(file_tapml, 15);
 export type Write = Message<"tapml.v1.Write"> & {
   buffer: number;
   offset: bigint;
   data: Uint8Array;
 };
 export const WriteSchema: GenMessage<Write> = /*@__PURE__*/
-  messageDesc(file_tapml, 15);
+  messageDesc(file_tapml, 16);
 export type Read = Message<"tapml.v1.Read"> & {
   buffer: number;
   offset: bigint;
   size: bigint;
 };
 export const ReadSchema: GenMessage<Read> = /*@__PURE__*/
-  messageDesc(file_tapml, 16);
+  messageDesc(file_tapml, 17);
 export type CreateKernel = Message<"tapml.v1.CreateKernel"> & {
   kernel: number;
   name: string;
@@ -294,25 +295,25 @@ export type CreateKernel = Message<"tapml.v1.CreateKernel"> & {
   overlaps: boolean;
 };
 export const CreateKernelSchema: GenMessage<CreateKernel> = /*@__PURE__*/
-  messageDesc(file_tapml, 17);
+  messageDesc(file_tapml, 18);
 export type Constant = Message<"tapml.v1.Constant"> & {
   name: string;
   value: number;
 };
 export const ConstantSchema: GenMessage<Constant> = /*@__PURE__*/
-  messageDesc(file_tapml, 18);
+  messageDesc(file_tapml, 19);
 export type DestroyKernel = Message<"tapml.v1.DestroyKernel"> & {
   kernel: number;
 };
 export const DestroyKernelSchema: GenMessage<DestroyKernel> = /*@__PURE__*/
-  messageDesc(file_tapml, 19);
+  messageDesc(file_tapml, 20);
 export type Record = Message<"tapml.v1.Record"> & {
   list: number;
   commands: Command[];
   more: boolean;
 };
 export const RecordSchema: GenMessage<Record> = /*@__PURE__*/
-  messageDesc(file_tapml, 20);
+  messageDesc(file_tapml, 21);
 export type Command = Message<"tapml.v1.Command"> & {
   work: {
     value: Dispatch;
@@ -326,7 +327,7 @@ export type Command = Message<"tapml.v1.Command"> & {
   } | { case: undefined; value?: undefined };
 };
 export const CommandSchema: GenMessage<Command> = /*@__PURE__*/
-  messageDesc(file_tapml, 21);
+  messageDesc(file_tapml, 22);
 export type Dispatch = Message<"tapml.v1.Dispatch"> & {
   label: string;
   kernel: number;
@@ -336,27 +337,27 @@ export type Dispatch = Message<"tapml.v1.Dispatch"> & {
   z?: Size | undefined;
 };
 export const DispatchSchema: GenMessage<Dispatch> = /*@__PURE__*/
-  messageDesc(file_tapml, 22);
+  messageDesc(file_tapml, 23);
 export type Binding = Message<"tapml.v1.Binding"> & {
   buffer: number;
   offset: bigint;
   size: bigint;
 };
 export const BindingSchema: GenMessage<Binding> = /*@__PURE__*/
-  messageDesc(file_tapml, 23);
+  messageDesc(file_tapml, 24);
 export type Size = Message<"tapml.v1.Size"> & {
   constant: bigint;
   terms: Term[];
   divisor: number;
 };
 export const SizeSchema: GenMessage<Size> = /*@__PURE__*/
-  messageDesc(file_tapml, 24);
+  messageDesc(file_tapml, 25);
 export type Term = Message<"tapml.v1.Term"> & {
   symbol: string;
   factor: bigint;
 };
 export const TermSchema: GenMessage<Term> = /*@__PURE__*/
-  messageDesc(file_tapml, 25);
+  messageDesc(file_tapml, 26);
 export type Copy = Message<"tapml.v1.Copy"> & {
   src: number;
   srcOffset?: Size | undefined;
@@ -365,19 +366,19 @@ export type Copy = Message<"tapml.v1.Copy"> & {
   size?: Size | undefined;
 };
 export const CopySchema: GenMessage<Copy> = /*@__PURE__*/
-  messageDesc(file_tapml, 26);
+  messageDesc(file_tapml, 27);
 export type Fill = Message<"tapml.v1.Fill"> & {
   buffer: number;
   word: number;
 };
 export const FillSchema: GenMessage<Fill> = /*@__PURE__*/
-  messageDesc(file_tapml, 27);
+  messageDesc(file_tapml, 28);
 export type Replay = Message<"tapml.v1.Replay"> & {
   list: number;
   symbols: Symbol[];
 };
 export const ReplaySchema: GenMessage<Replay> = /*@__PURE__*/
-  messageDesc(file_tapml, 28);
+  messageDesc(file_tapml, 29);
 export type Step = Message<"tapml.v1.Step"> & {
   writes: Write[];
   list: number;
@@ -385,44 +386,44 @@ export type Step = Message<"tapml.v1.Step"> & {
   reads: Read[];
 };
 export const StepSchema: GenMessage<Step> = /*@__PURE__*/
-  messageDesc(file_tapml, 29);
+  messageDesc(file_tapml, 30);
 export type Turns = Message<"tapml.v1.Turns"> & {
   list: number;
   turns: Turn[];
   reads: Read[];
 };
 export const TurnsSchema: GenMessage<Turns> = /*@__PURE__*/
-  messageDesc(file_tapml, 30);
+  messageDesc(file_tapml, 31);
 export type Turn = Message<"tapml.v1.Turn"> & {
   writes: Write[];
   symbols: Symbol[];
 };
 export const TurnSchema: GenMessage<Turn> = /*@__PURE__*/
-  messageDesc(file_tapml, 31);
+  messageDesc(file_tapml, 32);
 export type Symbol = Message<"tapml.v1.Symbol"> & {
   name: string;
   value: bigint;
 };
 export const SymbolSchema: GenMessage<Symbol> = /*@__PURE__*/
-  messageDesc(file_tapml, 32);
+  messageDesc(file_tapml, 33);
 export type DestroyList = Message<"tapml.v1.DestroyList"> & {
   list: number;
 };
 export const DestroyListSchema: GenMessage<DestroyList> = /*@__PURE__*/
-  messageDesc(file_tapml, 33);
+  messageDesc(file_tapml, 34);
 export type Wait = Message<"tapml.v1.Wait"> & {
 };
 export const WaitSchema: GenMessage<Wait> = /*@__PURE__*/
-  messageDesc(file_tapml, 34);
+  messageDesc(file_tapml, 35);
 export type TakeFindings = Message<"tapml.v1.TakeFindings"> & {
 };
 export const TakeFindingsSchema: GenMessage<TakeFindings> = /*@__PURE__*/
-  messageDesc(file_tapml, 35);
+  messageDesc(file_tapml, 36);
 export type Findings = Message<"tapml.v1.Findings"> & {
   findings: Finding[];
 };
 export const FindingsSchema: GenMessage<Findings> = /*@__PURE__*/
-  messageDesc(file_tapml, 36);
+  messageDesc(file_tapml, 37);
 export type Finding = Message<"tapml.v1.Finding"> & {
   kind: string;
   kernel: string;
@@ -439,44 +440,44 @@ export type Finding = Message<"tapml.v1.Finding"> & {
   count: bigint;
 };
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_tapml, 37);
+  messageDesc(file_tapml, 38);
 export type HasBlobs = Message<"tapml.v1.HasBlobs"> & {
   hashes: Uint8Array[];
 };
 export const HasBlobsSchema: GenMessage<HasBlobs> = /*@__PURE__*/
-  messageDesc(file_tapml, 38);
+  messageDesc(file_tapml, 39);
 export type HeldBlobs = Message<"tapml.v1.HeldBlobs"> & {
   held: boolean[];
 };
 export const HeldBlobsSchema: GenMessage<HeldBlobs> = /*@__PURE__*/
-  messageDesc(file_tapml, 39);
+  messageDesc(file_tapml, 40);
 export type PutBlob = Message<"tapml.v1.PutBlob"> & {
   data: Uint8Array;
   hash: Uint8Array;
 };
 export const PutBlobSchema: GenMessage<PutBlob> = /*@__PURE__*/
-  messageDesc(file_tapml, 40);
+  messageDesc(file_tapml, 41);
 export type WriteBlob = Message<"tapml.v1.WriteBlob"> & {
   buffer: number;
   offset: bigint;
   hash: Uint8Array;
 };
 export const WriteBlobSchema: GenMessage<WriteBlob> = /*@__PURE__*/
-  messageDesc(file_tapml, 41);
+  messageDesc(file_tapml, 42);
 export type LoadProgram = Message<"tapml.v1.LoadProgram"> & {
   program: number;
   pieces: Uint8Array[];
   weights: Weight[];
 };
 export const LoadProgramSchema: GenMessage<LoadProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 42);
+  messageDesc(file_tapml, 43);
 export type Weight = Message<"tapml.v1.Weight"> & {
   name: string;
   size: bigint;
   pieces: Uint8Array[];
 };
 export const WeightSchema: GenMessage<Weight> = /*@__PURE__*/
-  messageDesc(file_tapml, 43);
+  messageDesc(file_tapml, 44);
 export type RunProgram = Message<"tapml.v1.RunProgram"> & {
   program: number;
   symbols: Symbol[];
@@ -485,18 +486,18 @@ export type RunProgram = Message<"tapml.v1.RunProgram"> & {
   reset: boolean;
 };
 export const RunProgramSchema: GenMessage<RunProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 44);
+  messageDesc(file_tapml, 45);
 export type Input = Message<"tapml.v1.Input"> & {
   name: string;
   data: Uint8Array;
 };
 export const InputSchema: GenMessage<Input> = /*@__PURE__*/
-  messageDesc(file_tapml, 45);
+  messageDesc(file_tapml, 46);
 export type UnloadProgram = Message<"tapml.v1.UnloadProgram"> & {
   program: number;
 };
 export const UnloadProgramSchema: GenMessage<UnloadProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 46);
+  messageDesc(file_tapml, 47);
 export type ServedOp = Message<"tapml.v1.ServedOp"> & {
   name: string;
   dtypes: string[];
@@ -504,7 +505,7 @@ export type ServedOp = Message<"tapml.v1.ServedOp"> & {
   version: string;
 };
 export const ServedOpSchema: GenMessage<ServedOp> = /*@__PURE__*/
-  messageDesc(file_tapml, 47);
+  messageDesc(file_tapml, 48);
 export type Tensor = Message<"tapml.v1.Tensor"> & {
   handle: number;
   dtype: string;
@@ -512,18 +513,18 @@ export type Tensor = Message<"tapml.v1.Tensor"> & {
   data: Uint8Array;
 };
 export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 48);
+  messageDesc(file_tapml, 49);
 export type PutTensor = Message<"tapml.v1.PutTensor"> & {
   tensor?: Tensor | undefined;
   more: boolean;
 };
 export const PutTensorSchema: GenMessage<PutTensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 49);
+  messageDesc(file_tapml, 50);
 export type DropTensor = Message<"tapml.v1.DropTensor"> & {
   handle: number;
 };
 export const DropTensorSchema: GenMessage<DropTensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 50);
+  messageDesc(file_tapml, 51);
 export type CallNode = Message<"tapml.v1.CallNode"> & {
   node: string;
   op: string;
@@ -533,14 +534,14 @@ export type CallNode = Message<"tapml.v1.CallNode"> & {
   keep: number[];
 };
 export const CallNodeSchema: GenMessage<CallNode> = /*@__PURE__*/
-  messageDesc(file_tapml, 51);
+  messageDesc(file_tapml, 52);
 export type NodeResult = Message<"tapml.v1.NodeResult"> & {
   outputs: Tensor[];
   data: Uint8Array;
   last: boolean;
 };
 export const NodeResultSchema: GenMessage<NodeResult> = /*@__PURE__*/
-  messageDesc(file_tapml, 52);
+  messageDesc(file_tapml, 53);
 export type Failed = Message<"tapml.v1.Failed"> & {
   kind: ErrorKind;
   message: string;
@@ -548,27 +549,27 @@ export type Failed = Message<"tapml.v1.Failed"> & {
   details: Detail[];
 };
 export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
-  messageDesc(file_tapml, 53);
+  messageDesc(file_tapml, 54);
 export type Detail = Message<"tapml.v1.Detail"> & {
   name: string;
   value: string;
 };
 export const DetailSchema: GenMessage<Detail> = /*@__PURE__*/
-  messageDesc(file_tapml, 54);
+  messageDesc(file_tapml, 55);
 export type Credit = Message<"tapml.v1.Credit"> & {
 };
 export const CreditSchema: GenMessage<Credit> = /*@__PURE__*/
-  messageDesc(file_tapml, 55);
+  messageDesc(file_tapml, 56);
 export type Done = Message<"tapml.v1.Done"> & {
 };
 export const DoneSchema: GenMessage<Done> = /*@__PURE__*/
-  messageDesc(file_tapml, 56);
+  messageDesc(file_tapml, 57);
 export type Data = Message<"tapml.v1.Data"> & {
   data: Uint8Array;
   last: boolean;
 };
 export const DataSchema: GenMessage<Data> = /*@__PURE__*/
-  messageDesc(file_tapml, 57);
+  messageDesc(file_tapml, 58);
 export type PostMortem = Message<"tapml.v1.PostMortem"> & {
   reason: Reason;
   summary: string;
@@ -583,7 +584,7 @@ export type PostMortem = Message<"tapml.v1.PostMortem"> & {
   busyMs: bigint;
 };
 export const PostMortemSchema: GenMessage<PostMortem> = /*@__PURE__*/
-  messageDesc(file_tapml, 58);
+  messageDesc(file_tapml, 59);
 export type KernelRef = Message<"tapml.v1.KernelRef"> & {
   name: string;
   file: string;
@@ -592,7 +593,7 @@ export type KernelRef = Message<"tapml.v1.KernelRef"> & {
   text: string;
 };
 export const KernelRefSchema: GenMessage<KernelRef> = /*@__PURE__*/
-  messageDesc(file_tapml, 59);
+  messageDesc(file_tapml, 60);
 export type AgentToHub = Message<"tapml.v1.AgentToHub"> & {
   word: {
     value: Register;
@@ -606,7 +607,7 @@ export type AgentToHub = Message<"tapml.v1.AgentToHub"> & {
   } | { case: undefined; value?: undefined };
 };
 export const AgentToHubSchema: GenMessage<AgentToHub> = /*@__PURE__*/
-  messageDesc(file_tapml, 60);
+  messageDesc(file_tapml, 61);
 export type HubToAgent = Message<"tapml.v1.HubToAgent"> & {
   word: {
     value: Registered;
@@ -626,7 +627,7 @@ export type HubToAgent = Message<"tapml.v1.HubToAgent"> & {
   } | { case: undefined; value?: undefined };
 };
 export const HubToAgentSchema: GenMessage<HubToAgent> = /*@__PURE__*/
-  messageDesc(file_tapml, 61);
+  messageDesc(file_tapml, 62);
 export type Register = Message<"tapml.v1.Register"> & {
   versionMin: number;
   versionMax: number;
@@ -639,35 +640,35 @@ export type Register = Message<"tapml.v1.Register"> & {
   sessions: number;
 };
 export const RegisterSchema: GenMessage<Register> = /*@__PURE__*/
-  messageDesc(file_tapml, 62);
+  messageDesc(file_tapml, 63);
 export type Registered = Message<"tapml.v1.Registered"> & {
   name: string;
   version: number;
 };
 export const RegisteredSchema: GenMessage<Registered> = /*@__PURE__*/
-  messageDesc(file_tapml, 63);
+  messageDesc(file_tapml, 64);
 export type Heartbeat = Message<"tapml.v1.Heartbeat"> & {
 };
 export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
-  messageDesc(file_tapml, 64);
+  messageDesc(file_tapml, 65);
 export type Open = Message<"tapml.v1.Open"> & {
   session: string;
   target: string;
 };
 export const OpenSchema: GenMessage<Open> = /*@__PURE__*/
-  messageDesc(file_tapml, 65);
+  messageDesc(file_tapml, 66);
 export type Close = Message<"tapml.v1.Close"> & {
   session: string;
 };
 export const CloseSchema: GenMessage<Close> = /*@__PURE__*/
-  messageDesc(file_tapml, 66);
+  messageDesc(file_tapml, 67);
 export type Refused = Message<"tapml.v1.Refused"> & {
   session: string;
   reason: string;
   busy: boolean;
 };
 export const RefusedSchema: GenMessage<Refused> = /*@__PURE__*/
-  messageDesc(file_tapml, 67);
+  messageDesc(file_tapml, 68);
 export enum AdapterKind {
   OTHER = 0,
   DISCRETE = 1,
