@@ -4,4 +4,5 @@ import fs from "node:fs";
 
 const file = new URL("src/wire/gen/tapml_pb.ts", import.meta.url);
 const text = fs.readFileSync(file, "utf8");
-fs.writeFileSync(file, text.replace(/\n *\n?( *)\/\*\*\n(?: *\*.*\n)*? *\*\/\n/g, "\n"));
+const bare = text.replace(/\n *\n?( *)\/\*\*\n(?: *\*.*\n)*? *\*\/\n/g, "\n");
+fs.writeFileSync(file, bare.slice(bare.indexOf("// @generated")));
