@@ -7,7 +7,7 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::WebSocket;
 use tungstenite::client::IntoClientRequest;
@@ -15,25 +15,66 @@ use tungstenite::handshake::{HandshakeError, HandshakeRole};
 use tungstenite::http::HeaderValue;
 use tungstenite::protocol::WebSocketConfig;
 
-/// How long a read waits before the caller looks around.
+/// How long a read or a write waits before the caller looks around.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How long the agent may take no byte of what is sent to it.
+/// How long the agent may take no byte of what is sent to it, unless it is expected to answer sooner.
 const SLOW: Duration = Duration::from_secs(60);
+
+/// TCP whose other side may be slow, but not for ever.
+pub struct Patient {
+    tcp: Alert<TcpStream>,
+    /// How long the other side may take no byte.
+    slow: Duration,
+}
+
+impl Read for Patient {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.tcp.read(buffer)
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let start = Instant::now();
+        loop {
+            match self.tcp.write(bytes) {
+                Err(e) if is_late(&e) && start.elapsed() < self.slow => {}
+                done => return done,
+            }
+            // The system may keep what is written for one that has closed and says no more.
+            if matches!(self.tcp.stream.peek(&mut [0]), Ok(0)) {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
+}
 
 /// TCP, or TLS on top of it.
 pub enum Stream {
     /// Plain text.
-    Plain(Alert<TcpStream>),
+    Plain(Patient),
     /// TLS.
-    Tls(Box<StreamOwned<ClientConnection, Alert<TcpStream>>>),
+    Tls(Box<StreamOwned<ClientConnection, Patient>>),
 }
 
 impl Stream {
     fn tcp(&self) -> &TcpStream {
         match self {
-            Stream::Plain(tcp) => &tcp.stream,
-            Stream::Tls(tls) => &tls.sock.stream,
+            Stream::Plain(patient) => &patient.tcp.stream,
+            Stream::Tls(tls) => &tls.sock.tcp.stream,
+        }
+    }
+
+    /// How long the agent may take no byte of what is sent to it from here on.
+    pub fn expect_within(&mut self, time: Duration) {
+        match self {
+            Stream::Plain(patient) => patient.slow = time,
+            Stream::Tls(tls) => tls.sock.slow = time,
         }
     }
 
@@ -75,9 +116,9 @@ pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
     let io = |e: io::Error| unavailable(address, &e.to_string());
     tcp.set_nodelay(true).map_err(io)?;
     tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
-    tcp.set_write_timeout(Some(SLOW)).map_err(io)?;
+    tcp.set_write_timeout(Some(TICK)).map_err(io)?;
     let stream = match address.tls {
-        false => Stream::Plain(Alert::new(tcp)),
+        false => Stream::Plain(Patient { tcp: Alert::new(tcp), slow: SLOW }),
         true => Stream::Tls(Box::new(secure(address, tcp)?)),
     };
     let url = format!("{}://{}/", if address.tls { "wss" } else { "ws" }, address.place());
@@ -116,7 +157,7 @@ pub fn tls(address: &Address) -> Result<ClientConnection> {
     ClientConnection::new(config, name).map_err(|e| Error::bug(format!("TLS: {e}")))
 }
 
-fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, Alert<TcpStream>>> {
+fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, Patient>> {
     let mut tls = self::tls(address)?;
     while tls.is_handshaking() {
         tls.complete_io(&mut tcp).map_err(|e| {
@@ -128,7 +169,7 @@ fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientCon
             )
         })?;
     }
-    Ok(StreamOwned::new(tls, Alert::new(tcp)))
+    Ok(StreamOwned::new(tls, Patient { tcp: Alert::new(tcp), slow: SLOW }))
 }
 
 /// Why a WebSocket's handshake has failed.
@@ -136,7 +177,20 @@ pub fn unanswered<R: HandshakeRole>(who: &str, error: HandshakeError<R>) -> Stri
     match error {
         HandshakeError::Interrupted(_) => late(),
         HandshakeError::Failure(tungstenite::Error::Io(e)) if is_late(&e) => late(),
+        HandshakeError::Failure(error) if has_ended(&error) => {
+            format!("the connection ended before the {who} had answered")
+        }
         HandshakeError::Failure(error) => format!("no {who} answers there: {error}"),
+    }
+}
+
+fn has_ended(error: &tungstenite::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    use tungstenite::error::{Error, ProtocolError};
+    match error {
+        Error::Protocol(broken) => matches!(broken, ProtocolError::HandshakeIncomplete),
+        Error::Io(e) => matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof),
+        other => matches!(other, Error::ConnectionClosed),
     }
 }
 

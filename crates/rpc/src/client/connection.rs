@@ -95,9 +95,10 @@ impl Connection {
         self.window = bytes.min(WINDOW);
     }
 
-    /// How long the agent may show no sign of life from here on.
+    /// How long the agent may show no sign of life from here on, and three times of which it may take nothing of what is sent.
     pub fn set_answer_within(&mut self, time: Duration) {
         self.answer_within = time;
+        self.socket.get_mut().expect_within(3 * time);
     }
 
     /// What the user sets to give up.
@@ -262,12 +263,18 @@ impl Connection {
             tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
                 "the connection is closed".into()
             }
+            tungstenite::Error::Io(e) if is_tick(e) => {
+                let time = (3 * self.answer_within).as_secs();
+                format!("the agent has taken nothing of what was sent to it for {time} s")
+            }
             other => format!("the connection broke: {other}"),
         };
         self.lose(&text)
     }
 
     fn last_words(&mut self) -> Option<Error> {
+        // A read sends first what could not be sent: nobody waits for that any more.
+        self.socket.get_mut().expect_within(Duration::ZERO);
         for _ in 0..WINDOW_COUNT {
             let Ok(Message::Binary(bytes)) = self.socket.read() else { return None };
             let error = match wire::decode_reply(bytes).ok()?.reply {
