@@ -172,8 +172,8 @@ fn begin(
 
 /// Dials a path of the hub.
 pub fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Arc<Link>, WebSocket<Reader>)> {
-    let tcp = dial::tcp(address)?;
     let tls = address.tls.then(|| dial::tls(address)).transpose()?;
+    let tcp = dial::tcp(address)?;
     let (link, reader) = Link::dialled(tcp, tls, HANDSHAKE).map_err(|e| gone(&e))?;
     let url = format!("{}://{}/{path}", if address.tls { "wss" } else { "ws" }, address.place());
     let request = url.as_str().into_client_request();

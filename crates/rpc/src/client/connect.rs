@@ -18,6 +18,11 @@ use tungstenite::protocol::WebSocketConfig;
 /// How long a read or a write waits before the caller looks around.
 const TICK: Duration = Duration::from_millis(200);
 
+/// Pauses before a connection is tried again that was closed before anything was said on it: an agent that strangers besiege
+/// may have no place for a moment.
+const AGAIN: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(80), Duration::from_millis(320)];
+
 /// How long the agent may take no byte of what is sent to it, unless it is expected to answer sooner.
 const SLOW: Duration = Duration::from_secs(60);
 
@@ -110,17 +115,32 @@ impl Write for Stream {
     }
 }
 
+/// Why there is no connection.
+enum Refusal {
+    /// The other side has closed before it had answered: it may have had no place at that moment.
+    Dropped(Error),
+    Other(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Other(error)
+    }
+}
+
 /// Opens the connection. Fails with [`ErrorKind::Unavailable`] if nobody answers.
 pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
-    let tcp = self::tcp(address)?;
-    let io = |e: io::Error| unavailable(address, &e.to_string());
-    tcp.set_nodelay(true).map_err(io)?;
-    tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
-    tcp.set_write_timeout(Some(TICK)).map_err(io)?;
-    let stream = match address.tls {
-        false => Stream::Plain(Patient { tcp: Alert::new(tcp), slow: SLOW }),
-        true => Stream::Tls(Box::new(secure(address, tcp)?)),
-    };
+    let mut pauses = AGAIN.into_iter();
+    loop {
+        match (dial(address), pauses.next()) {
+            (Ok(socket), _) => return Ok(socket),
+            (Err(Refusal::Dropped(_)), Some(pause)) => std::thread::sleep(pause),
+            (Err(Refusal::Dropped(error) | Refusal::Other(error)), _) => return Err(error),
+        }
+    }
+}
+
+fn dial(address: &Address) -> std::result::Result<WebSocket<Stream>, Refusal> {
     let url = format!("{}://{}/", if address.tls { "wss" } else { "ws" }, address.place());
     let request = url.as_str().into_client_request();
     let mut request = request.map_err(|e| Error::invalid(format!("`{url}` is no address: {e}")))?;
@@ -129,8 +149,23 @@ pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE))
         .read_buffer_size(256 << 10);
-    let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(config))
-        .map_err(|e| unavailable(address, &unanswered("agent", e)))?;
+    // All is ready before the connection is made: who says nothing at first is the first to be closed.
+    let tls = address.tls.then(|| tls(address)).transpose()?;
+    let tcp = self::tcp(address)?;
+    let io = |e: io::Error| unavailable(address, &e.to_string());
+    tcp.set_nodelay(true).map_err(io)?;
+    tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
+    tcp.set_write_timeout(Some(TICK)).map_err(io)?;
+    let stream = match tls {
+        None => Stream::Plain(Patient { tcp: Alert::new(tcp), slow: SLOW }),
+        Some(tls) => Stream::Tls(Box::new(secure(address, tls, tcp)?)),
+    };
+    let (socket, _) =
+        tungstenite::client::client_with_config(request, stream, Some(config)).map_err(|e| {
+            let dropped = matches!(&e, HandshakeError::Failure(error) if has_ended(error));
+            let error = unavailable(address, &unanswered("agent", e));
+            if dropped { Refusal::Dropped(error) } else { Refusal::Other(error) }
+        })?;
     socket.get_ref().tcp().set_read_timeout(Some(TICK)).map_err(io)?;
     Ok(socket)
 }
@@ -157,16 +192,19 @@ pub fn tls(address: &Address) -> Result<ClientConnection> {
     ClientConnection::new(config, name).map_err(|e| Error::bug(format!("TLS: {e}")))
 }
 
-fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, Patient>> {
-    let mut tls = self::tls(address)?;
+fn secure(
+    address: &Address,
+    mut tls: ClientConnection,
+    mut tcp: TcpStream,
+) -> std::result::Result<StreamOwned<ClientConnection, Patient>, Refusal> {
     while tls.is_handshaking() {
-        tls.complete_io(&mut tcp).map_err(|e| {
-            if is_late(&e) {
-                return unavailable(address, &late());
-            }
-            unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
+        let done = tls.complete_io(&mut tcp);
+        done.map_err(|e| match e {
+            e if is_late(&e) => Refusal::Other(unavailable(address, &late())),
+            e if is_end(&e) => Refusal::Dropped(unavailable(address, &ended("agent"))),
+            e => Refusal::Other(unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
                 "for an agent with a certificate of its own, give a copy of it: option `ca=FILE`; plain text is ws://",
-            )
+            )),
         })?;
     }
     Ok(StreamOwned::new(tls, Patient { tcp: Alert::new(tcp), slow: SLOW }))
@@ -177,19 +215,25 @@ pub fn unanswered<R: HandshakeRole>(who: &str, error: HandshakeError<R>) -> Stri
     match error {
         HandshakeError::Interrupted(_) => late(),
         HandshakeError::Failure(tungstenite::Error::Io(e)) if is_late(&e) => late(),
-        HandshakeError::Failure(error) if has_ended(&error) => {
-            format!("the connection ended before the {who} had answered")
-        }
+        HandshakeError::Failure(error) if has_ended(&error) => ended(who),
         HandshakeError::Failure(error) => format!("no {who} answers there: {error}"),
     }
 }
 
-fn has_ended(error: &tungstenite::Error) -> bool {
+fn ended(who: &str) -> String {
+    format!("the connection ended before the {who} had answered")
+}
+
+fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+fn has_ended(error: &tungstenite::Error) -> bool {
     use tungstenite::error::{Error, ProtocolError};
     match error {
         Error::Protocol(broken) => matches!(broken, ProtocolError::HandshakeIncomplete),
-        Error::Io(e) => matches!(e.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof),
+        Error::Io(e) => is_end(e),
         other => matches!(other, Error::ConnectionClosed),
     }
 }
