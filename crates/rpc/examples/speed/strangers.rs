@@ -1,4 +1,4 @@
-//! Sessions of an agent with a token, 1,000 of them and 50 at once, with and without 300 idle strangers that come again as
+//! Sessions of an agent or hub with a token, 1,000 of them and 50 at once, with and without 300 idle strangers that come again as
 //! soon as they are dropped; and what the agent's process holds meanwhile.
 
 use super::{TOKEN, open, show};
@@ -16,6 +16,7 @@ const ROUNDS: usize = 5;
 /// An agent of this program in a process of its own.
 struct Agent {
     process: Child,
+    place: String,
     word: String,
 }
 
@@ -28,10 +29,10 @@ impl Drop for Agent {
 }
 
 impl Agent {
-    fn start(folder: &Path) -> Result<Agent> {
+    fn start(kind: &str, folder: &Path) -> Result<Agent> {
         let failed = |e: std::io::Error| Error::bug(format!("no agent: {e}"));
         let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-        command.arg("agent").env("TMPDIR", folder).stdout(Stdio::piped());
+        command.args(["agent", kind]).env("TMPDIR", folder).stdout(Stdio::piped());
         let mut process = command.spawn().map_err(failed)?;
         let mut line = String::new();
         if let Some(out) = process.stdout.take() {
@@ -39,7 +40,9 @@ impl Agent {
         }
         let token = folder.join("token");
         std::fs::write(&token, TOKEN).map_err(|e| Error::io("write", &token, &e))?;
-        Ok(Agent { process, word: format!("{}?token-file={}", line.trim(), token.display()) })
+        let (place, word) = line.trim().split_once(' ').unwrap_or_default();
+        let word = format!("{word}&token-file={}", token.display());
+        Ok(Agent { process, place: place.into(), word })
     }
 
     /// Memory in KiB, open files, threads, temporary files.
@@ -90,10 +93,11 @@ fn sessions(word: &str) -> Result<Vec<f64>> {
 }
 
 /// See the module.
-pub fn compare() -> Result<()> {
+pub fn compare(kind: &str) -> Result<()> {
+    println!("\n{kind}");
     let folder = tempfile::tempdir().map_err(|e| Error::bug(format!("no folder: {e}")))?;
-    let agent = Agent::start(folder.path())?;
-    let address = agent.word.split(['/', '?']).nth(2).unwrap_or_default().to_string();
+    let agent = Agent::start(kind, folder.path())?;
+    let address = agent.place.clone();
     sessions(&agent.word)?;
     let say = |when: &str| {
         std::thread::sleep(Duration::from_secs(1));
