@@ -77,6 +77,7 @@ fn a_fault_in_a_fused_operator_is_diagnosed_and_reduced() {
     assert_eq!((&fault["op"], &fault["kernel"]), (&"norm_linear".into(), &"norm_linear/wrong.wgsl".into()));
     let evidence = fault["evidence"].as_str().unwrap();
     assert!(evidence.contains("the kernel stands for rms_norm, linear"), "{evidence}");
+    assert_eq!(fault["inner_operator"], "rms_norm", "{evidence}");
     assert_eq!(report["not_run"], serde_json::json!([]), "the kernel was run");
     let clean: Vec<&str> =
         report["clean_ops"].as_array().unwrap().iter().map(|op| op.as_str().unwrap()).collect();

@@ -30,7 +30,9 @@ pub(crate) fn explain(run: &mut Run<'_>, failed: &[&CaseResult], fault: &mut Fau
     };
     if let Some(lost) = failed.iter().find_map(|r| r.outcome.as_ref().ok()?.lost.as_ref()) {
         // No element is wrong, so no hypothesis about wrong elements is left to test.
-        fault.cause = tapml_cause::of_left_out(&call.op, &lost.attribute).name().into();
+        let left_out = || tapml_cause::of_left_out(&call.op, &lost.attribute);
+        let cause = if lost.is_rounding() { Cause::Rounding } else { left_out() };
+        fault.cause = cause.name().into();
         (fault.fit, fault.evidence) = (lost.share.min(1.0), lost.text());
         return Ok(());
     }

@@ -9,6 +9,7 @@ mod explain;
 mod functions;
 mod harm;
 mod html;
+mod inner;
 mod made;
 mod not_run;
 mod operators;

@@ -3,7 +3,7 @@
 use crate::diagnose::Run;
 use crate::operators::same_code;
 use crate::report::{Fault, FaultKind};
-use crate::{explain, functions};
+use crate::{explain, functions, inner};
 use tapml_cause::Cause;
 use tapml_graph::{NodeId, Result};
 use tapml_migrate::{MadeCall, MadeFailure};
@@ -85,5 +85,5 @@ fn explain_call(run: &mut Run<'_>, made: &MadeCall, fault: &mut Fault) -> Result
     if let Some(poor) = functions::poor(run, made.case.node)?.filter(|_| !fault.certain) {
         fault.evidence += &format!("; {poor}");
     }
-    Ok(())
+    inner::tell(run, call, made.case.node, fault)
 }

@@ -2,12 +2,12 @@
 
 use crate::diagnose::Run;
 use crate::report::{Fault, FaultKind, UNKNOWN, Variant};
-use crate::{explain, functions, harm, made, not_run};
+use crate::{explain, functions, harm, inner, made, not_run};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use tapml_cause::Cause;
 use tapml_exec::Phase;
-use tapml_graph::{NodeId, Op, Result};
+use tapml_graph::{NodeId, Result};
 use tapml_migrate::probe::Beyond;
 use tapml_migrate::report::{OpCheck, SkippedNode};
 use tapml_migrate::suite::{Case, Suite};
@@ -58,16 +58,7 @@ pub(crate) fn find_lowered<'a>(run: &mut Run<'a>, suite: &'a Suite, oracles: &'a
             run.lowered.push((op, kernel.to_string()));
         }
     }
-    let known = run.faults.len();
-    let done = run.on((suite, oracles, choices), |run| of_kinds(run, &kinds));
-    for fault in &mut run.faults[known..] {
-        let node = fault.nodes.first().and_then(|name| suite.graph().find_node(name));
-        if let Some(Op::Fused(fused)) = node.map(|id| &suite.graph().node(id).op) {
-            let inner: Vec<&str> = fused.body().nodes().iter().map(|node| node.op.name()).collect();
-            fault.evidence += &format!("; the kernel stands for {}", inner.join(", "));
-        }
-    }
-    done
+    run.on((suite, oracles, choices), |run| of_kinds(run, &kinds))
 }
 
 /// Checks operators of the suite at hand and explains what fails.
@@ -212,6 +203,10 @@ fn fault(run: &mut Run<'_>, op: &str, group: &Group) -> Result<Fault> {
     if let Some(poor) = judged.map(|r| functions::poor(run, r.case.node)).transpose()?.flatten() {
         fault.evidence += &format!("; {poor}");
     }
+    if let Some(case) = failed.iter().find(|r| r.outcome.is_ok()).map(|r| r.case) {
+        let (call, _) = run.suite.call(case, run.model)?;
+        inner::tell(run, &call, case.node, &mut fault)?;
+    }
     if run.options.harm {
         fault.output_impact = harm::of_worst(run, &failed)?;
     }
@@ -237,6 +232,7 @@ fn describe(run: &Run<'_>, op: &str, group: &Group) -> Fault {
         cause: UNKNOWN.into(),
         certain: false,
         evidence: String::new(),
+        inner_operator: None,
         first_bad_case: first.map(|r| case(r.case)).unwrap_or_default(),
         worst_case: worst.map(|r| case(r.case)),
         worst_ratio: worst.map_or(0.0, |r| r.ratio()),

@@ -124,6 +124,9 @@ pub struct Fault {
     pub certain: bool,
     /// A sentence that a person can act on.
     pub evidence: String,
+    /// Of a fused operator the one within that is at fault; absent for others, and where more than one may be.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub inner_operator: Option<String>,
     /// Name of the first call that fails, in the order of execution. Not a case of the suite if the fault shows only in
     /// a run that the suite does not hold; then the name tells which.
     pub first_bad_case: String,
@@ -230,6 +233,7 @@ impl Fault {
             cause: UNKNOWN.into(),
             certain: false,
             evidence: String::new(),
+            inner_operator: None,
             first_bad_case,
             worst_case: None,
             worst_ratio: 0.0,

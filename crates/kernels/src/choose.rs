@@ -4,7 +4,7 @@
 use crate::kernel::settings::{self, Setting};
 use crate::kernel::{KERNELS, KernelRow, Request};
 use crate::overrides::Overrides;
-use crate::plan::{NodePlan, Phase};
+use crate::plan::{Launch, NodePlan, Phase};
 use tapml_device::DeviceInfo;
 use tapml_graph::{Context, Error, ErrorKind, Op, Result, TensorType};
 
@@ -108,6 +108,13 @@ impl KernelRow {
             return Err(Error::unsupported(format!("`{}` does not serve {count}", self.name)));
         }
         let mut plan = (self.plan)(request)?;
+        if let Some(own) = self.text {
+            let main = plan.launches.iter_mut().filter(|launch| launch.desc.name == plan.kernel);
+            main.for_each(|Launch { desc, .. }| {
+                (desc.source.file, desc.source.text) = (own.file.into(), own.text.into());
+                desc.needs_subgroups = self.needs.subgroups;
+            });
+        }
         plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
         if !self.names(&plan.kernel) {
             // Rows that share a planner have its launch under their own name.

@@ -17,6 +17,14 @@
 //! Only rows count in which the loss moves elements by at least [`SHOWS`] roundings in the root mean square: what moves
 //! less may be a bias of a function that the platform computes within its limits. The attribute counts as lost if `c` is 1
 //! within [`NEAR`] and at least [`ERRORS`] of its standard errors.
+//!
+//! Rounding to nearest can be lost, too: a result that is cut is off by no more than one in its last place, and half of
+//! that, always toward zero, in the mean. So `d` is minus half a unit in the last place of each result of 16 bits, and in a
+//! second signal what results when the values within a fused operator move so. Errors to either side give `c = 0`. How much
+//! of either shows depends on which stores are cut, so that any `c` above [`CUT`] counts which noise reaches with probability
+//! [`CHANCE`]: its standard errors follow Student's distribution, of which `P(T > t) < (1 + t²/ν)^(−(ν − 1)/2)` for `t ≥ 1` and
+//! `ν ≥ 2` (its density is below 0.4 of the same to the power `−(ν + 1)/2`; times `x / t` it can be integrated), with `ν` one
+//! less than the effective number of rows.
 
 use crate::attributes::left_out;
 use crate::verdict::{Allowed, Exact, Precision};
@@ -24,13 +32,17 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use tapml_exec::Call;
-use tapml_graph::{Result, Tensor};
-use tapml_reference::{Value, eval};
+use tapml_graph::{DType, Op, Result, Tensor};
+use tapml_reference::{Value, cut_within, eval};
 
 /// Roundings, in units of the sensitivity, by which a loss must move a row's elements.
 pub const SHOWS: f64 = 2.0;
 /// How far `c` may be from 1.
 pub const NEAR: f64 = 0.3;
+/// Least `c` of results, or of values within a fused operator, that are cut instead of rounded.
+pub const CUT: f64 = 0.1;
+/// Probability with which noise alone makes results seem cut.
+pub const CHANCE: f64 = 1e-9;
 /// Standard errors that `c` must have: a normal deviate exceeds 8 with probability 10⁻¹⁵.
 pub const ERRORS: f64 = 8.0;
 /// Rows, weighted by what the loss moves, that are needed for a standard error.
@@ -40,7 +52,11 @@ const PLAIN: f64 = 4.0;
 /// Calls of an operator that are looked at: their number bounds the cost.
 const CALLS: usize = 24;
 
-/// An attribute that a kernel has lost.
+/// The names of rounding to nearest in the place of an attribute's: of results, and of values within a fused operator.
+/// Attributes have no spaces in their names.
+const ROUNDING: [&str; 2] = ["rounding of results", "rounding of inner values"];
+
+/// An attribute that a kernel has lost, or its rounding to nearest.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Lost {
     /// Its name.
@@ -51,15 +67,44 @@ pub struct Lost {
     pub error: f64,
     /// Rows in which the loss shows.
     pub rows: usize,
+    /// Their effective number, weighted by what shows in each.
+    #[serde(skip)]
+    effective: f64,
     /// The call in which it shows most, as it was named to the filter.
     #[serde(skip)]
     pub call: usize,
 }
 
 impl Lost {
+    /// Whether values are cut instead of rounded, and no attribute is lost.
+    pub fn is_rounding(&self) -> bool {
+        ROUNDING.contains(&self.attribute.as_str())
+    }
+
+    /// The least `c` that counts.
+    pub fn least(&self) -> f64 {
+        if self.is_rounding() { CUT } else { 1.0 - NEAR }
+    }
+
+    /// Whether it counts.
+    fn counts(&self) -> bool {
+        let (most, errors) = match self.is_rounding() {
+            true => (f64::INFINITY, student(self.effective - 1.0)),
+            false => (1.0 + NEAR, ERRORS),
+        };
+        (self.least()..=most).contains(&self.share) && self.share >= errors * self.error
+    }
+
     /// One sentence.
     pub fn text(&self) -> String {
         let Lost { attribute, share, error, rows, .. } = self;
+        if self.is_rounding() {
+            let what = attribute.trim_start_matches("rounding of ");
+            return format!(
+                "as if {what} were cut instead of rounded to the nearest: over {rows} rows the results are off toward zero by \
+                 {share:.2} ± {error:.2} of what that gives in the mean"
+            );
+        }
         format!(
             "as if `{attribute}` were left out: over {rows} rows the results show {share:.2} ± {error:.2} of what that would change"
         )
@@ -116,37 +161,70 @@ impl Filter {
         precision: Precision,
     ) -> Result<()> {
         let Call { op, symbols, .. } = call;
-        let mut known: Option<(Vec<Value<f64>>, Vec<Found>)> = None;
-        for (name, without) in left_out(op) {
+        let both = exact.iter().zip(observed);
+        let found: Vec<Found> =
+            both.map(|(e, o)| (Allowed::new(e, o.dtype(), precision, None), o.to_f64())).collect();
+        let narrow = observed.iter().any(|o| matches!(o.dtype(), DType::F16 | DType::BF16));
+        if narrow {
+            let key = (op.attributes().to_string(), ROUNDING[0].to_string());
+            let outputs = exact.iter().zip(observed).zip(&found);
+            let cut = outputs.map(|((exact, observed), (allowed, _))| {
+                Some(cut(exact, &allowed.rounded, observed.dtype()))
+            });
+            self.put(key, index, exact, &found, precision, cut);
+        }
+        let mut known: Option<Vec<Value<f64>>> = None;
+        let mut changes: Vec<(String, Option<Op>)> =
+            left_out(op).into_iter().map(|(name, without)| (name, Some(without))).collect();
+        if matches!(op, Op::Fused(_)) {
+            changes.push((ROUNDING[1].to_string(), None));
+        }
+        for (name, without) in changes {
             let key = (op.attributes().to_string(), name);
             if self.with(&key, |signal| signal.plain) {
                 continue;
             }
-            let (inputs, outputs) = match &mut known {
+            let inputs = match &mut known {
                 Some(known) => known,
-                None => {
-                    let both = exact.iter().zip(observed);
-                    let outputs =
-                        both.map(|(e, o)| (Allowed::new(e, o.dtype(), precision, None), o.to_f64()));
-                    known.insert((inputs()?, outputs.collect()))
-                }
+                None => known.insert(inputs()?),
             };
-            // An attribute that these inputs do not allow to be left out says nothing.
-            let Ok(changed) = eval(&without, symbols, inputs) else { continue };
-            let (mut rows, mut plain) = (Vec::new(), false);
-            for ((exact, (allowed, observed)), changed) in exact.iter().zip(outputs.iter()).zip(&changed) {
-                let Value::Float(changed) = changed else { continue };
-                if changed.len() == exact.values.len() && !allowed.indices() {
-                    plain |= rows_of(exact, allowed, observed, changed.values(), precision, &mut rows);
-                }
-            }
-            rows.iter_mut().for_each(|row: &mut Row| row.call = index);
-            self.with(&key, |signal| {
-                signal.plain |= plain;
-                signal.rows.extend(rows);
+            let changed = match &without {
+                // An attribute that these inputs do not allow to be left out says nothing.
+                Some(without) => eval(without, symbols, inputs).ok(),
+                None => cut_within(op, symbols, inputs)?,
+            };
+            let Some(changed) = changed else { continue };
+            let floats = changed.iter().map(|value| match value {
+                Value::Float(array) => Some(array.values().to_vec()),
+                Value::Uint(_) => None,
             });
+            self.put(key, index, exact, &found, precision, floats);
         }
         Ok(())
+    }
+
+    /// Adds the rows of a call in which a change to `changed` shows. Outputs without numbers have none.
+    fn put(
+        &self,
+        key: (String, String),
+        index: usize,
+        exact: &[Exact],
+        found: &[Found],
+        precision: Precision,
+        changed: impl Iterator<Item = Option<Vec<f64>>>,
+    ) {
+        let (mut rows, mut plain) = (Vec::new(), false);
+        for ((exact, (allowed, observed)), changed) in exact.iter().zip(found).zip(changed) {
+            let Some(changed) = changed else { continue };
+            if changed.len() == exact.values.len() && !allowed.indices() {
+                plain |= rows_of(exact, allowed, observed, &changed, precision, &mut rows);
+            }
+        }
+        rows.iter_mut().for_each(|row: &mut Row| row.call = index);
+        self.with(&key, |signal| {
+            signal.plain |= plain;
+            signal.rows.extend(rows);
+        });
     }
 
     fn with<T>(&self, key: &(String, String), change: impl FnOnce(&mut Signal) -> T) -> T {
@@ -159,7 +237,7 @@ impl Filter {
         let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         let found =
             signals.iter().filter(|(_, s)| !s.plain).filter_map(|((_, name), s)| share(name, &s.rows));
-        found.filter(|l| (l.share - 1.0).abs() <= NEAR && l.share >= ERRORS * l.error).collect()
+        found.filter(Lost::counts).collect()
     }
 
     /// What the filter measured of every attribute whose loss shows anywhere.
@@ -167,6 +245,14 @@ impl Filter {
         let signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
         signals.iter().filter(|(_, s)| !s.plain).filter_map(|((_, name), s)| share(name, &s.rows)).collect()
     }
+}
+
+/// What results would be in the mean if they were cut to the dtype: half a unit in the last place nearer to zero. Numbers
+/// that the dtype holds, such as rows that are copied, stay.
+fn cut(exact: &Exact, rounded: &[f64], dtype: DType) -> Vec<f64> {
+    let half = |y: f64| dtype.unit_roundoff() * 2f64.powf(y.abs().max(dtype.min_normal()).log2().floor());
+    let values = exact.values.iter().zip(rounded);
+    values.map(|(&y, &rounded)| if y == rounded { y } else { y - y.signum() * half(y) }).collect()
 }
 
 /// Adds the rows in which a loss shows; whether elements alone would tell it.
@@ -216,7 +302,16 @@ fn share(name: &str, rows: &[Row]) -> Option<Lost> {
     let count = rows.len() as f64;
     let error = (count / (count - 1.0) * scatter).sqrt() / size;
     let most = rows.iter().max_by(|a, b| a.size.total_cmp(&b.size))?;
-    Some(Lost { attribute: name.into(), share, error, rows: rows.len(), call: most.call })
+    let effective = size * size / squares;
+    Some(Lost { attribute: name.into(), share, error, rows: rows.len(), effective, call: most.call })
+}
+
+/// Standard errors that noise of so many degrees of freedom reaches with probability [`CHANCE`] at most.
+fn student(freedom: f64) -> f64 {
+    if freedom < 2.0 {
+        return f64::INFINITY;
+    }
+    (freedom * (CHANCE.powf(-2.0 / (freedom - 1.0)) - 1.0)).sqrt()
 }
 
 #[cfg(test)]
@@ -252,6 +347,53 @@ mod tests {
         let mut one_row = rows(20, 0.0, 0.3);
         one_row.push(Row { call: 20, size: 1e4, projection: 1e4 });
         assert!(lost(one_row).is_empty(), "what one row shows");
+    }
+
+    #[test]
+    fn results_that_are_cut_are_told_from_rounded_ones() {
+        let mut random = fastrand::Rng::with_seed(7);
+        let values: Vec<f64> = (0..1280).map(|_| 8.0 * (random.f64() - 0.5)).collect();
+        let exact = [Exact { deviation: vec![1e-8; 1280], values, inner: Vec::new(), row_len: 64 }];
+        let precision = Precision { accumulate: DType::F32, terms: 64 };
+        let call = Call {
+            node: "norm".into(),
+            op: tapml_graph::op::RmsNorm::new(0.0).into(),
+            symbols: Default::default(),
+            inputs: Vec::new(),
+            input_types: Vec::new(),
+            weights: Vec::new(),
+            output_types: Vec::new(),
+        };
+        let lost = |store: fn(f64) -> f64| {
+            let observed: Vec<f64> = exact[0].values.iter().map(|&y| store(y)).collect();
+            let observed = [Tensor::from_f64(DType::F16, vec![20, 64], &observed).unwrap()];
+            let filter = Filter::default();
+            filter.add((0, &call), &|| Ok(Vec::new()), &exact, &observed, precision).unwrap();
+            filter.lost()
+        };
+        assert!(lost(|y| y).is_empty(), "rounded to the nearest");
+        let found = lost(|y| {
+            let ulp = 2f64.powf(y.abs().log2().floor() - 10.0);
+            (y / ulp).trunc() * ulp
+        });
+        assert!(
+            found.len() == 1 && found[0].is_rounding() && (found[0].share - 1.0).abs() < 0.1,
+            "{found:?}"
+        );
+        assert!(found[0].text().starts_with("as if results were cut"), "{}", found[0].text());
+    }
+
+    #[test]
+    fn few_rows_take_more_standard_errors() {
+        // With three degrees of freedom P(T > t) = 1/2 - (atan(x) + x / (1 + x²)) / π for x = t / √3.
+        let tail = |t: f64| {
+            let x = t / 3f64.sqrt();
+            0.5 - (x.atan() + x / (1.0 + x * x)) / std::f64::consts::PI
+        };
+        assert!(tail(student(3.0)) < CHANCE);
+        assert!(student(1.0).is_infinite() && student(7.0) > student(15.0));
+        // The normal distribution's quantile is 6.0.
+        assert!((6.0..6.5).contains(&student(1e6)), "{}", student(1e6));
     }
 
     #[test]

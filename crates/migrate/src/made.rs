@@ -21,7 +21,7 @@ use crate::progress::Stop;
 use crate::reached::{KernelRegimes, RowRegimes, Unreached};
 use crate::report::Failure;
 use crate::suite::{Case, Suite};
-use crate::verdict::{Criterion, Exact, Judgement, Precision, judge};
+use crate::verdict::{Constants, Criterion, Exact, Judgement, Precision, judge_with};
 use plan::{Plan, Reach, Source, Variant};
 use std::fmt;
 use tapml_exec::{Call, Platform};
@@ -81,18 +81,19 @@ impl MadeCall {
     /// The verdict of a kernel's outputs.
     pub fn judge(&self, exact: &[Exact], outputs: &[Tensor], target: Precision) -> Result<Judgement> {
         check_types(&self.call, outputs)?;
-        judge(exact, outputs, target, None)
+        // Tests on the distribution of errors take elements for independent, and rows that no prompt gives have ties.
+        let constants = match self.purpose {
+            Purpose::Regime(_) => &Constants::DECIDING,
+            Purpose::Extremes => &Constants::ELEMENTS,
+        };
+        judge_with(constants, exact, outputs, target, None)
     }
 
-    /// Whether the call is right by its verdict. Tests on the distribution of errors take elements for independent, and
-    /// rows that no prompt gives have ties. Another choice than the exact one is wrong there if no rounding reaches it.
+    /// Whether the call is right by its verdict. Of rows that no prompt gives another choice than the exact one is wrong if no
+    /// rounding reaches it.
     pub fn passes(&self, judged: &Judgement) -> bool {
-        let telling = match judged.criterion {
-            Criterion::Element | Criterion::NonFinite => true,
-            Criterion::Choice => judged.worst.allowed == 0.0,
-            _ => false,
-        };
-        judged.passed() || self.purpose == Purpose::Extremes && !telling
+        let undecided = judged.criterion == Criterion::Choice && judged.worst.allowed > 0.0;
+        judged.passed() || self.purpose == Purpose::Extremes && undecided
     }
 }
 

@@ -32,9 +32,7 @@ pub(crate) fn inner_deviation(
     seed: u64,
 ) -> Result<Option<Vec<Array<f64>>>> {
     let body = fused.body();
-    let handed = body.nodes().iter().flat_map(|node| &node.inputs);
-    let computed = |value: &&ValueId| !body.inputs().any(|(id, _)| id == **value);
-    if !handed.filter(computed).any(|&value| is_narrow(body.value(value).ty.dtype)) {
+    if !hands_narrow(body) {
         return Ok(None);
     }
     let moved: Vec<Vec<Array<f64>>> = (0..copies)
@@ -48,6 +46,32 @@ pub(crate) fn inner_deviation(
         found.push(Array::new(exact.shape().to_vec(), largest)?);
     }
     Ok(Some(found))
+}
+
+/// The outputs of a fused operator if the values that its nodes hand to each other were cut to their dtypes and not
+/// rounded, in the mean: each is half a unit in the last place nearer to zero. `None` for other operators, and if no value
+/// has fewer digits than f32.
+pub fn cut_within(op: &Op, symbols: &Symbols, inputs: &[Value<f64>]) -> Result<Option<Vec<Value<f64>>>> {
+    let Op::Fused(fused) = op else { return Ok(None) };
+    let body = fused.body();
+    if !hands_narrow(body) {
+        return Ok(None);
+    }
+    let cut = |id: ValueId, value: &Value<f64>| {
+        let dtype = body.value(id).ty.dtype;
+        let (Value::Float(array), true) = (value, is_narrow(dtype)) else { return Ok(value.clone()) };
+        let half = |v: f64| dtype.unit_roundoff() * v.abs().max(dtype.min_normal()).log2().floor().exp2();
+        let nearer = |&v: &f64| if v == 0.0 { v } else { v - v.signum() * half(v) };
+        Value::float(array.shape().to_vec(), array.values().iter().map(nearer).collect())
+    };
+    run(body, symbols, inputs, &cut).map(Some)
+}
+
+/// Whether a node hands a value of fewer digits than f32 to another.
+fn hands_narrow(body: &Graph) -> bool {
+    let handed = body.nodes().iter().flat_map(|node| &node.inputs);
+    let computed = |value: &&ValueId| !body.inputs().any(|(id, _)| id == **value);
+    handed.filter(computed).any(|&value| is_narrow(body.value(value).ty.dtype))
 }
 
 /// A value as a kernel could have rounded it. Below the normal numbers steps have one size; 0 is exact.

@@ -131,14 +131,28 @@ impl Run {
 
     /// Writes the file beside its name and renames it: whoever reads it, at any time, finds a whole one.
     pub fn write(&self, path: &Path) -> Result<()> {
-        let mut text = serde_json::to_string_pretty(self)?;
-        text.push('\n');
+        let text = self.text()?;
         let mut name = path.file_name().context("the output needs a file name")?.to_os_string();
         name.push(".tmp");
         let temporary = path.with_file_name(name);
         std::fs::write(&temporary, text)
             .with_context(|| format!("could not write {}", temporary.display()))?;
         std::fs::rename(&temporary, path).with_context(|| format!("could not write {}", path.display()))
+    }
+
+    /// The file: a line for each field and for each step, so that a step that changed is a line that changed.
+    fn text(&self) -> Result<String> {
+        let serde_json::Value::Object(fields) = serde_json::to_value(self)? else {
+            bail!("a run is an object");
+        };
+        let lines = fields.iter().map(|(name, value)| match value {
+            serde_json::Value::Array(items) if !items.is_empty() => {
+                let items: Vec<String> = items.iter().map(|item| format!("    {item}")).collect();
+                format!("  {name:?}: [\n{}\n  ]", items.join(",\n"))
+            }
+            value => format!("  {name:?}: {value}"),
+        });
+        Ok(format!("{{\n{}\n}}\n", lines.collect::<Vec<_>>().join(",\n")))
     }
 
     /// Puts a record in the place of the one of the same name, or at the end.

@@ -19,7 +19,8 @@ DEV f32 round_to_half_(const f32 v_)
     const u32 bits_ = AS_U32(v_);
     const f32 rounded_ = AS_F32(((bits_ + 4095u) + ((bits_ >> (13u & 31u)) & 1u)) & 4294959104u);
     const f32 tiny_ = m_rint(v_ * 16777216.0f) * 5.9604645e-8f;
-    return (m_abs(v_) < 6.1035156e-5f) ? tiny_ : rounded_;
+    const bool is_nan_ = (bits_ & 2147483647u) > 2139095040u;
+    return is_nan_ ? v_ : ((m_abs(v_) < 6.1035156e-5f) ? tiny_ : rounded_);
 }
 DEV h16 to_act_(const f32 v_)
 {

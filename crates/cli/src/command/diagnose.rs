@@ -158,6 +158,10 @@ fn block(number: usize, fault: &Fault) -> String {
         FaultKind::Operator => format!("operator {} ({})", fault.op, fault.kernel),
         FaultKind::Between => format!("between operators: {}", fault.op),
     };
+    let what = match &fault.inner_operator {
+        Some(inner) => format!("{what}: {inner} within it"),
+        None => what,
+    };
     let heading = console::style(format!("fault {number}: {what}")).red().bold().to_string();
     let mut lines = vec![("where", nodes(fault))];
     let sure = fault.sure();

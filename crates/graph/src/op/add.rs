@@ -1,7 +1,7 @@
 //! `add`: element-wise sum.
 
 use super::shape::expect_inputs;
-use super::{Broadcast, Operator, Sample, broadcast};
+use super::{Broadcast, Neutral, Operator, Sample, broadcast};
 use crate::error::Result;
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,10 @@ impl Operator for Add {
 
     fn samples() -> Vec<Sample> {
         broadcast::samples(&Add {}.into())
+    }
+
+    fn neutral(&self) -> &'static [&'static [(usize, Neutral)]] {
+        &[&[(1, Neutral::Zeros)], &[(0, Neutral::Zeros)]]
     }
 
     fn row_wise(&self) -> bool {

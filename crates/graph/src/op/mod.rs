@@ -17,6 +17,7 @@ mod activation;
 mod broadcast;
 mod elementwise;
 mod extreme;
+mod neutral;
 mod sample;
 mod saturation;
 mod shape;
@@ -24,6 +25,7 @@ pub use activation::Activation;
 pub use broadcast::Broadcast;
 pub use extreme::Extreme;
 pub use gelu::GeluForm;
+pub use neutral::Neutral;
 pub use position_scale::PositionForm;
 pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};
@@ -76,6 +78,17 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     /// The input that decides how large the output is.
     fn size_from(&self) -> usize {
         0
+    }
+
+    /// Each an input or several, with values by which the operator changes nothing that matters: faults of its own do not
+    /// show, unless it [gives rows a factor](Operator::gives_factors).
+    fn neutral(&self) -> &'static [&'static [(usize, Neutral)]] {
+        &[]
+    }
+
+    /// Whether it multiplies each row by one number, as norms do: a wrong one shows in all that follows from the row.
+    fn gives_factors(&self) -> bool {
+        false
     }
 }
 
@@ -185,6 +198,16 @@ macro_rules! operators {
             /// See [`Operator::size_from`].
             pub fn size_from(&self) -> usize {
                 match self { $(Op::$ty(op) => op.size_from(),)+ Op::Fused(_) => 0 }
+            }
+
+            /// See [`Operator::neutral`].
+            pub fn neutral(&self) -> &'static [&'static [(usize, Neutral)]] {
+                match self { $(Op::$ty(op) => op.neutral(),)+ Op::Fused(_) => &[] }
+            }
+
+            /// See [`Operator::gives_factors`].
+            pub fn gives_factors(&self) -> bool {
+                match self { $(Op::$ty(op) => op.gives_factors(),)+ Op::Fused(_) => false }
             }
         }
     };

@@ -1,7 +1,7 @@
 //! `mul`: element-wise product.
 
 use super::shape::expect_inputs;
-use super::{Broadcast, Operator, Sample, broadcast};
+use super::{Broadcast, Neutral, Operator, Sample, broadcast};
 use crate::error::Result;
 use crate::graph::TensorType;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,10 @@ impl Operator for Mul {
 
     fn samples() -> Vec<Sample> {
         broadcast::samples(&Mul {}.into())
+    }
+
+    fn neutral(&self) -> &'static [&'static [(usize, Neutral)]] {
+        &[&[(1, Neutral::Ones)], &[(0, Neutral::Ones)]]
     }
 
     fn row_wise(&self) -> bool {

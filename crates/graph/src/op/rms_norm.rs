@@ -1,7 +1,7 @@
 //! `rms_norm`: root-mean-square normalisation of rows, or of each head of a row.
 
 use super::shape::{expect_group, expect_inputs, expect_norm_weight, matrix};
-use super::{Fill, Operator, Sample, is_default};
+use super::{Fill, Neutral, Operator, Sample, is_default};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
@@ -89,6 +89,14 @@ impl Operator for RmsNorm {
             grouped("groups wider than a tile", 2, 1200, 600, 0.0, f32, "2,600", bf16),
             grouped("f16 heads", 3, 80, 16, 0.0, f16, "16", f16),
         ]
+    }
+
+    fn gives_factors(&self) -> bool {
+        true
+    }
+
+    fn neutral(&self) -> &'static [&'static [(usize, Neutral)]] {
+        &[&[(0, Neutral::Signs)]]
     }
 
     fn row_wise(&self) -> bool {

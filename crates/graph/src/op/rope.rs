@@ -1,7 +1,7 @@
 //! `rope`: rotates pairs of each head by the angles of its row.
 
 use super::shape::{expect_dim, expect_inputs, matrix};
-use super::{Fill, Operator, Sample};
+use super::{Fill, Neutral, Operator, Sample};
 use crate::dim::Dim;
 use crate::dtype::DType;
 use crate::error::{Error, Result};
@@ -55,6 +55,10 @@ impl Operator for Rope {
             case("interleaved", 5, 2, 10, 10, true, DType::F32),
             case("f16, partial, interleaved", 2, 2, 16, 8, true, DType::F16),
         ]
+    }
+
+    fn neutral(&self) -> &'static [&'static [(usize, Neutral)]] {
+        &[&[(0, Neutral::Ones), (1, Neutral::Unturned)]]
     }
 
     fn row_wise(&self) -> bool {

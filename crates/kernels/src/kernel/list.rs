@@ -6,21 +6,21 @@ use super::cuda::{COPIES, HOPPER, OVERLAP};
 use super::{
     KernelRow, Needs, Request, RowCount, add, add_rms_norm, anywhere, append, argmax, attention, causal_conv,
     clamp, columns, combine, concat, cuda, dequantize, embedding, expert_gated_linear, expert_linear,
-    gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, on_gpu, patches,
-    position_scale, positions, product, relu, relu_squared, rms_norm, rope, rope_angles, route, rows, scale,
-    selective_scan, sigmoid, silu, softcap, softplus, tanh, token_shift, wkv, wkv_bonus, wkv7,
+    gated_linear, gelu, last_row, layer_norm, lerp, linear, merge_rows, merge_squares, mul, on_gpu, own_text,
+    patches, position_scale, positions, product, relu, relu_squared, rms_norm, rope, rope_angles, route,
+    rows, scale, selective_scan, sigmoid, silu, softcap, softplus, tanh, token_shift, wkv, wkv_bonus, wkv7,
 };
 use crate::plan::NodePlan;
 use tapml_graph::Result;
 
 /// A kernel that every device can take.
 const fn portable(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { name, also: None, needs: Needs::NOTHING, rows: Any, plan, preferred: anywhere }
+    KernelRow { name, also: None, needs: Needs::NOTHING, rows: Any, plan, preferred: anywhere, text: None }
 }
 
 /// A kernel with subgroup operations.
 const fn subgroup(name: &'static str, rows: RowCount, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
-    KernelRow { name, also: None, needs: Needs::SUBGROUPS, rows, plan, preferred: on_gpu }
+    KernelRow { name, also: None, needs: Needs::SUBGROUPS, rows, plan, preferred: on_gpu, text: None }
 }
 
 /// A kernel on tensor cores, in WGSL.
@@ -110,6 +110,10 @@ pub const KERNELS: &[KernelRow] = &[
     portable("argmax/portable", argmax::plan),
     cuda("add_rms_norm/row_cuda", COPIES, One, cuda::rms_norm::plan),
     cuda("add_rms_norm/rows_cuda", COPIES, Any, cuda::normalise::plan),
+    KernelRow {
+        text: own_text!("add_rms_norm/subgroup.wgsl"),
+        ..subgroup("add_rms_norm/subgroup", Any, add_rms_norm::plan)
+    },
     portable("add_rms_norm/portable", add_rms_norm::plan),
     cuda("gated_linear/gemv_cuda", COPIES, One, cuda::linear::plan),
     hopper("gated_linear/gemm_hopper", Many, cuda::matmul::plan),

@@ -138,7 +138,29 @@ pub struct KernelRow {
     pub plan: fn(&Request) -> Result<NodePlan>,
     /// Whether it is taken on such a device, where it serves a node, unless a measurement says otherwise.
     pub preferred: fn(&DeviceInfo) -> bool,
+    /// The text in the place of the planner's own, if it has another with the same bindings, constants and grid.
+    pub text: Option<OwnText>,
 }
+
+/// A text in WGSL of a row that plans as another does.
+#[derive(Clone, Copy)]
+pub struct OwnText {
+    /// The file's name in messages.
+    pub file: &'static str,
+    /// What is in it.
+    pub text: &'static str,
+}
+
+/// The text in a file of the kernels.
+macro_rules! own_text {
+    ($file:literal) => {
+        Some($crate::kernel::OwnText {
+            file: $file,
+            text: include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/src/kernel/", $file)),
+        })
+    };
+}
+use own_text;
 
 impl KernelRow {
     /// The operator's name.

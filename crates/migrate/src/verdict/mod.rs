@@ -58,7 +58,7 @@ pub use bound::Allowed;
 pub use distribution::SumTest;
 pub use pattern::Pattern;
 
-use crate::filter::{Lost, NEAR};
+use crate::filter::Lost;
 use serde::{Deserialize, Serialize};
 use tapml_graph::{DType, Error, Result, Tensor};
 use tapml_reference::Oracle;
@@ -103,6 +103,8 @@ impl Constants {
     /// Those that decide.
     pub const DECIDING: Constants =
         Constants { base: BASE, chain: CHAIN, shared: SHARED, lambda: LAMBDA, storage: STORAGE };
+    /// Those by which single elements decide, and no test on the distribution of errors.
+    pub const ELEMENTS: Constants = Constants { lambda: f64::INFINITY, ..Constants::DECIDING };
 }
 
 /// What the oracle found for one output.
@@ -162,6 +164,8 @@ pub enum Criterion {
     Column,
     /// The results of many calls together show that an attribute is left out.
     Attribute,
+    /// The results of many calls together show that they are cut instead of rounded to the nearest.
+    Rounding,
 }
 
 impl Criterion {
@@ -176,6 +180,7 @@ impl Criterion {
             Criterion::Spread => "size of all residuals",
             Criterion::Column => "shift of one column",
             Criterion::Attribute => "an attribute left out",
+            Criterion::Rounding => "results cut instead of rounded",
         }
     }
 }
@@ -249,8 +254,9 @@ impl Judgement {
     /// The verdict of a call whose elements pass, after the matched filter found an attribute lost.
     pub fn without(self, lost: Lost) -> Judgement {
         let pattern = Some(Pattern::of_rows(lost.rows, lost.text()));
-        let ratio = lost.share / (1.0 - NEAR);
-        Judgement { ratio, criterion: Criterion::Attribute, pattern, lost: Some(lost), ..self }
+        let ratio = lost.share / lost.least();
+        let criterion = if lost.is_rounding() { Criterion::Rounding } else { Criterion::Attribute };
+        Judgement { ratio, criterion, pattern, lost: Some(lost), ..self }
     }
 }
 

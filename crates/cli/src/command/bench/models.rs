@@ -3,9 +3,9 @@
 use super::super::common::{Activation, GraphArgs};
 use anyhow::{Context, Result};
 use std::path::{Path, PathBuf};
-use tapml::bugs::bench::{Bed, BedOptions};
+use tapml::bugs::bench::{Bed, BedOptions, Sampling};
 use tapml::engine::Tokenizer;
-use tapml::graph::{Model, Node};
+use tapml::graph::{Model, Node, Op};
 use tapml::import::Rows;
 use tapml::migrate::{Quiet, Stop};
 
@@ -15,8 +15,9 @@ const SHORT: [usize; 2] = [12, 7];
 const BEYOND: usize = 9;
 /// Ids that stand for a text where there is no tokenizer.
 const TOKENS: u32 = 512;
-/// Decode steps after each prompt.
-const STEPS: u32 = 2;
+/// Rows in calls of one row, of one operator that each layer has, over both short prompts and the nodes that are replayed: what
+/// shows in many rows together, such as results that are cut, needs as many.
+const ROWS: u32 = 16;
 
 /// A model of the bench.
 pub struct BenchModel {
@@ -145,7 +146,14 @@ impl BenchModel {
     /// Tokens of a prompt that is longer than the window, if the context is long enough for it.
     fn beyond(&self) -> Option<usize> {
         let len = Bed::window(&self.model).map(|window| window as usize + BEYOND);
-        len.filter(|len| len + STEPS as usize <= self.context)
+        len.filter(|len| len + self.steps() as usize <= self.context)
+    }
+
+    /// Decode steps after each prompt.
+    fn steps(&self) -> u32 {
+        let layers =
+            self.model.graph().nodes().iter().filter(|node| matches!(node.op, Op::Attention(_))).count();
+        ROWS.div_ceil(2 * layers.clamp(1, Sampling::default().nodes) as u32)
     }
 
     /// Whether there is a long prompt.
@@ -162,7 +170,7 @@ impl BenchModel {
         folder: &Path,
         stop: &Stop,
     ) -> Result<Bed> {
-        let options = BedOptions { prompts: self.prompts(seed, long), steps: STEPS };
+        let options = BedOptions { prompts: self.prompts(seed, long), steps: self.steps() };
         let model = self.with(activation)?;
         let length = if long { "long" } else { "short" };
         let out = folder.join(format!("{}-{activation:?}-{seed}-{length}", self.name));

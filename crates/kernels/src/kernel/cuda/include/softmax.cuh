@@ -93,8 +93,9 @@ template <class P> struct Softmax {
         highest = fmaxf(highest, __shfl_xor_sync(~0u, highest, 2));
         fade[h] = exp2_(top[h] - highest);
         top[h] = highest;
-        // Where no key was seen yet, all scores are the lowest.
-        const float shift = highest == -1e30f ? 0 : highest;
+        // Where no key was seen yet, all scores are the lowest. Weights are up to 2^15 in the place of 1, which cancels out in the
+        // end: f16 has few digits below 2^-14, and a small weight may meet a large value.
+        const float shift = highest == -1e30f ? 0 : highest - 15;
         float sum = 0;
 #pragma unroll
         for (int j = 0; j < KEYS / 8; j++) {

@@ -1,0 +1,210 @@
+//! Which of the operators within a fused one is at fault. Outputs that are right clear what leads to them. Rows that are wrong
+//! by one factor accuse the operator that [gives rows factors](tapml_graph::op::Operator::gives_factors). A call that becomes
+//! right with one of them made [neutral](Neutral) accuses that one; one that stays wrong clears it.
+
+use crate::diagnose::Run;
+use crate::explain;
+use crate::report::Fault;
+use std::collections::{BTreeMap, HashSet};
+use tapml_exec::Call;
+use tapml_graph::op::{Fused, Neutral};
+use tapml_graph::{Graph, Node, NodeId, Op, Origin, Result, Tensor, ValueId};
+use tapml_migrate::verdict::{Exact, judge};
+
+/// The operator at fault within a fused one.
+struct Inner {
+    /// Its name.
+    op: String,
+    /// How that is known.
+    evidence: String,
+}
+
+/// Adds to a fault of a fused operator's kernel, which fails this call, what the kernel stands for and which of that is at
+/// fault.
+pub(crate) fn tell(run: &mut Run<'_>, call: &Call, node: NodeId, fault: &mut Fault) -> Result<()> {
+    let Op::Fused(fused) = &call.op else { return Ok(()) };
+    let names: Vec<&str> = fused.body().nodes().iter().map(|node| node.op.name()).collect();
+    fault.evidence += &format!("; the kernel stands for {}", names.join(", "));
+    if let Some(Inner { op, evidence }) = locate(run, call, node)? {
+        fault.evidence += &format!(", of which `{op}` is at fault: {evidence}");
+        fault.inner_operator = Some(op);
+    }
+    Ok(())
+}
+
+/// The operator at fault within the fused operator of a node whose kernel fails this call; `None` for other operators, and
+/// where more than one is left.
+fn locate(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Option<Inner>> {
+    let Op::Fused(fused) = &call.op else { return Ok(None) };
+    let Some(shown) = Shown::of(run, call, node)? else { return Ok(None) };
+    let body = fused.body();
+    let (mut suspects, mut evidence) = by_outputs(body, &shown.wrong);
+    let gives_factors = |op: &str| body.nodes().iter().any(|n| n.op.name() == op && n.op.gives_factors());
+    if let (Some(factor), Some(&op)) = (shown.factor, suspects.iter().find(|op| gives_factors(op))) {
+        let evidence =
+            format!("each row of what is wrong is the exact one times one number, such as {factor:.4}");
+        return Ok(Some(Inner { op: op.into(), evidence }));
+    }
+    for op in suspects.clone() {
+        let Some(inputs) = neutral_inputs(fused, op).filter(|_| suspects.len() > 1) else { continue };
+        let Some(now) = Shown::of(run, &with_neutral(call, &inputs)?, node)? else { continue };
+        let wrong = now.wrong.iter().zip(&shown.wrong).any(|(now, before)| *now && *before);
+        // Other inputs may hide a fault of another operator, too, if more than what this one adds is gone.
+        if !wrong && inputs.len() == 1 {
+            suspects = vec![op];
+            evidence = vec![format!("the call is right with a neutral `{op}`")];
+        } else if wrong && !gives_factors(op) {
+            suspects.retain(|name| *name != op);
+            evidence.push(format!("the call stays wrong with a neutral `{op}`"));
+        }
+    }
+    let [op] = suspects[..] else { return Ok(None) };
+    if evidence.is_empty() {
+        evidence.push("no other leads to what is wrong".into());
+    }
+    Ok(Some(Inner { op: op.into(), evidence: evidence.join(", ") }))
+}
+
+/// What a call shows.
+struct Shown {
+    /// Which outputs are wrong.
+    wrong: Vec<bool>,
+    /// If each row of these outputs is the exact one times one number: that of the row that is off most.
+    factor: Option<f64>,
+}
+
+impl Shown {
+    /// What the target gives for a call; `None` if it could not be run.
+    fn of(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Option<Shown>> {
+        let observed = explain::repeats(run, call)?;
+        let exact = run.oracles.exact(call, 0)?;
+        let precision = run.choices.precision(node, &call.symbols)?;
+        let Some(outputs) = observed.first() else { return Ok(None) };
+        let wrong = |(exact, output): (&Exact, &Tensor)| {
+            let judged = judge(std::slice::from_ref(exact), std::slice::from_ref(output), precision, None)?;
+            Ok(judged.element_ratio > 1.0 || judged.element_ratio.is_nan())
+        };
+        let wrong: Vec<bool> = exact.iter().zip(outputs).map(wrong).collect::<Result<_>>()?;
+        let pairs = exact.iter().zip(outputs).zip(&wrong).filter(|(_, wrong)| **wrong);
+        let pairs =
+            pairs.map(|((exact, output), _)| (exact.values.as_slice(), output.to_f64(), exact.row_len));
+        Ok(Some(Shown { factor: common_factor(pairs.collect()), wrong }))
+    }
+}
+
+/// The factor of the row that is off most, if every row of all outputs that is off by a hundredth is the exact one times one
+/// number, the same in all outputs, to a twentieth of what it is off. Each output is given by its exact and its observed
+/// values and the elements of a row.
+fn common_factor(outputs: Vec<(&[f64], Vec<f64>, usize)>) -> Option<f64> {
+    let rows = outputs.first().map(|(exact, _, width)| exact.len() / (*width).max(1))?;
+    let mut most: Option<f64> = None;
+    for row in 0..rows {
+        let (mut dot, mut size, mut off, mut squares) = (0.0, 0.0, 0.0, 0.0);
+        for (exact, observed, width) in &outputs {
+            let of_row = row * width..(row + 1) * width;
+            for (e, o) in exact.get(of_row.clone())?.iter().zip(observed.get(of_row)?) {
+                dot += e * o;
+                size += e * e;
+                squares += o * o;
+                off += (o - e).powi(2);
+            }
+        }
+        if !(size > 0.0 && off.is_finite()) || off < 1e-4 * size {
+            continue;
+        }
+        let factor = dot / size;
+        let rest = squares - dot * factor;
+        if rest > 0.0025 * off {
+            return None;
+        }
+        if most.is_none_or(|most| (factor - 1.0).abs() > (most - 1.0).abs()) {
+            most = Some(factor);
+        }
+    }
+    most
+}
+
+/// The operators that lead to a wrong output and to no right one, each once, and what clears the others.
+fn by_outputs(body: &Graph, wrong: &[bool]) -> (Vec<&'static str>, Vec<String>) {
+    let mut behind: [HashSet<NodeId>; 2] = Default::default();
+    for (output, &wrong) in body.outputs().iter().zip(wrong) {
+        nodes_behind(body, output.value, &mut behind[usize::from(wrong)]);
+    }
+    let [right, wrong] = behind;
+    let name = |id: &NodeId| body.node(*id).op.name();
+    let left: HashSet<NodeId> = wrong.difference(&right).copied().collect();
+    // One code serves all nodes of an operator: where one of them leads to what is right, so would the others.
+    let right_names: HashSet<&str> = right.iter().map(name).collect();
+    let names_of = |ids: &mut dyn Iterator<Item = &NodeId>| {
+        let mut ids: Vec<&NodeId> = ids.collect();
+        ids.sort();
+        let mut seen = HashSet::new();
+        ids.into_iter().map(name).filter(|name| seen.insert(*name)).collect::<Vec<&'static str>>()
+    };
+    let mut names = names_of(&mut left.iter().filter(|id| !right_names.contains(name(id))));
+    if names.is_empty() {
+        names = names_of(&mut if left.is_empty() { wrong.iter() } else { left.iter() });
+    }
+    let mut cleared: Vec<&str> = right.iter().map(name).filter(|op| !names.contains(op)).collect();
+    cleared.sort_unstable();
+    cleared.dedup();
+    let evidence = cleared.iter().map(|op| format!("what `{op}` leads to is right"));
+    (names, evidence.collect())
+}
+
+fn nodes_behind(body: &Graph, value: ValueId, found: &mut HashSet<NodeId>) {
+    let Origin::Node { node, .. } = body.value(value).origin else { return };
+    if found.insert(node) {
+        body.node(node).inputs.iter().for_each(|&input| nodes_behind(body, input, found));
+    }
+}
+
+/// The inputs of a fused operator, and their values, that make all nodes of one operator within it neutral and reach no
+/// node of another; `None` if there are none for one of them.
+fn neutral_inputs(fused: &Fused, op: &str) -> Option<BTreeMap<usize, Neutral>> {
+    let body = fused.body();
+    let given: Vec<ValueId> = body.inputs().map(|(id, _)| id).collect();
+    let own = |value: ValueId| {
+        let mut readers = body.nodes().iter().filter(|node| node.inputs.contains(&value));
+        readers.all(|node| node.op.name() == op)
+    };
+    let of_node = |node: &Node| {
+        let place = |&(input, neutral): &(usize, Neutral)| {
+            let value = *node.inputs.get(input)?;
+            let at = given.iter().position(|id| *id == value).filter(|_| own(value))?;
+            Some((at, neutral))
+        };
+        node.op.neutral().iter().find_map(|all| all.iter().map(place).collect::<Option<Vec<_>>>())
+    };
+    let nodes = body.nodes().iter().filter(|node| node.op.name() == op);
+    let found: Option<Vec<Vec<(usize, Neutral)>>> = nodes.map(of_node).collect();
+    found.map(|all| all.into_iter().flatten().collect())
+}
+
+fn with_neutral(call: &Call, inputs: &BTreeMap<usize, Neutral>) -> Result<Call> {
+    let mut changed = call.clone();
+    for (&at, neutral) in inputs {
+        changed.inputs[at] = neutral.of(&call.inputs[at])?;
+        changed.weights[at] = None;
+    }
+    Ok(changed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_times_one_number_have_a_common_factor() {
+        let exact = [[1.0, -2.0, 3.0, 4.0], [5.0, 6.0, -7.0, 8.0]];
+        let observed = |change: fn(f64, usize) -> f64| {
+            let outputs = exact
+                .iter()
+                .map(|e| (e.as_slice(), e.iter().enumerate().map(|(i, &v)| change(v, i)).collect(), 2));
+            common_factor(outputs.collect())
+        };
+        assert_eq!(observed(|v, i| if i < 2 { v } else { 2.0 * v }), Some(2.0), "one row of two");
+        assert_eq!(observed(|v, _| v), None, "nothing is off");
+        assert_eq!(observed(|v, i| if i == 1 { 2.0 * v } else { v }), None, "one element of a row");
+    }
+}
