@@ -6,7 +6,7 @@ import test from "node:test";
 import { Failure } from "../src/core/failure";
 import { parseOptions } from "../src/core/gpu";
 import { Handles } from "../src/core/handles";
-import type { Info } from "../src/core/info";
+import { infoToWire, type Info, type Limits } from "../src/core/info";
 import { Journal } from "../src/core/journal";
 import { front } from "../src/core/kernels";
 import { Blobs } from "../src/core/blobs";
@@ -68,6 +68,13 @@ test("sizes are affine in symbols", () => {
   fails(() => evaluate(dim("q"), symbols), /`q` has no value/);
   fails(() => evaluate(dim("9007199254740991*n"), symbols), /overflows/);
   for (const bad of ["", "n+", "-1", "2*3", "toolongsymbol", "1.5", "18446744073709551616"]) fails(() => dim(bad), /./);
+});
+
+test("features go over the wire by name, and those that are not there are left out", () => {
+  const told = (f16: boolean, subgroups: [number, number]) =>
+    infoToWire({ name: "", driver: "", kind: 0, limits: { max_workgroup_size: [1, 1, 1], max_buffer_size: 4, max_binding_size: 4, max_uniform_size: 4 } as Limits, f16, subgroups }).features.map(({ name, value }) => [name, value]);
+  assert.deepEqual(told(true, [4, 32]), [["f16", "true"], ["subgroups", "[4,32]"]]);
+  assert.deepEqual(told(false, [0, 0]), []);
 });
 
 const info = (subgroups: [number, number]): Info => ({ subgroups }) as Info;

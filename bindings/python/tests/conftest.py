@@ -42,7 +42,7 @@ def serving(*arguments: str) -> Iterator[str]:
     try:
         assert process.stdout is not None
         for line in process.stdout:
-            found = re.search(r"ws://[0-9.]+:[0-9]+", line)
+            found = re.search(r"wss?://[0-9.]+:[0-9]+", line)
             if found:
                 yield found.group()
                 break

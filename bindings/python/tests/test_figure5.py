@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import re
+import shutil
+from pathlib import Path
+
 import numpy as np
 import pytest
+from conftest import ROOT, serving
 
 import tapml as tml
 
@@ -23,6 +28,19 @@ def test_the_script_runs(place: str, request: pytest.FixtureRequest) -> None:
     f = remote_lib.get_function("add")
     f(a, b, c)
     np.testing.assert_array_equal(c.numpy(), a_np + b_np)
+
+
+def test_the_script_of_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (ROOT / "docs" / "python.md").read_text()
+    command = re.search(r"\$ tapml device (serve .*)", page)
+    script = re.search(r"```python\n(.*?)```", page, re.DOTALL)
+    assert command and script
+    for name in ("cert.pem", "key.pem"):
+        shutil.copy(ROOT / "crates" / "rpc" / "tests" / "data" / name, tmp_path)
+    monkeypatch.chdir(tmp_path)
+    for place in serving(*command[1].replace(":7070", ":0").split(), "--target", "emulator"):
+        port = place.rsplit(":", 1)[1]
+        exec(script[1].replace("phone:7070/vulkan", f"localhost:{port}/emulator"), {})
 
 
 def test_a_device_that_is_lost_tells_why(agent: str) -> None:

@@ -42,6 +42,16 @@ struct Mirror {
     rows: Mutex<BTreeMap<String, Entry>>,
     version: AtomicU64,
     over: AtomicBool,
+    /// How often the whole bucket was read, and when last; none while it cannot be read.
+    read: Mutex<(u64, Option<Instant>)>,
+}
+
+/// What is made and followed.
+struct Followed {
+    client: Arc<Client>,
+    name: String,
+    prefix: String,
+    max_age: Duration,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -52,24 +62,17 @@ impl Bucket {
     /// Opens a bucket, which is made if there is none, and mirrors the keys that begin with `prefix` (empty: all; else it
     /// ends with a dot). Rows that nobody writes again for `max_age` go.
     pub fn open(client: Arc<Client>, name: &str, prefix: &str, max_age: Duration) -> Result<Bucket> {
-        let config = json!({
-            "name": format!("KV_{name}"), "subjects": [format!("$KV.{name}.>")], "retention": "limits",
-            "max_msgs_per_subject": 1, "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1, "max_consumers": -1,
-            "max_age": max_age.as_nanos() as u64, "duplicate_window": max_age.min(DUPLICATES).as_nanos() as u64,
-            "storage": "file", "discard": "new", "num_replicas": 1, "allow_rollup_hdrs": true, "deny_delete": true,
-        });
-        match client.api(&format!("STREAM.CREATE.KV_{name}"), &config)? {
-            Ok(_) | Err(EXISTS) => {}
-            Err(code) => return Err(unavailable(&format!("the bucket {name} cannot be made: error {code}"))),
-        }
+        let of = Followed { client: client.clone(), name: name.into(), prefix: prefix.into(), max_age };
+        of.make()?;
         let mirror = Arc::new(Mirror {
             rows: Mutex::default(),
             version: AtomicU64::new(1),
             over: AtomicBool::new(false),
+            read: Mutex::default(),
         });
-        let (own, of, what, prefix) = (mirror.clone(), client.clone(), name.to_string(), prefix.to_string());
+        let own = mirror.clone();
         let (tell, ready) = mpsc::channel();
-        let run = move || follow(&of, &what, &prefix, &own, &tell);
+        let run = move || follow(&of, &own, &tell);
         std::thread::Builder::new().name("bucket".into()).spawn(run).map_err(|e| unavailable(&e))?;
         ready.recv_timeout(BEAT.1).map_err(|_| unavailable(&format!("the bucket {name} cannot be read")))?;
         Ok(Bucket { client, name: name.into(), mirror })
@@ -78,6 +81,13 @@ impl Bucket {
     /// Changes whenever a row does.
     pub fn version(&self) -> u64 {
         self.mirror.version.load(Ordering::Acquire)
+    }
+
+    /// How often the whole bucket was read, and when last; none while the broker is away. What others have written before a broker
+    /// went away may be missing from it until they have written it again.
+    pub fn read(&self) -> (u64, Option<Instant>) {
+        let (count, when) = *lock(&self.mirror.read);
+        (count, when.filter(|_| self.client.is_connected()))
     }
 
     /// Looks at all rows.
@@ -138,12 +148,34 @@ impl Drop for Bucket {
     }
 }
 
-/// Keeps the mirror true until the bucket is dropped.
-fn follow(client: &Client, name: &str, prefix: &str, mirror: &Mirror, ready: &mpsc::Sender<()>) {
+impl Followed {
+    /// Makes the bucket if there is none.
+    fn make(&self) -> Result<()> {
+        let Followed { client, name, max_age, .. } = self;
+        let config = json!({
+            "name": format!("KV_{name}"), "subjects": [format!("$KV.{name}.>")], "retention": "limits",
+            "max_msgs_per_subject": 1, "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1, "max_consumers": -1,
+            "max_age": max_age.as_nanos() as u64, "duplicate_window": max_age.min(&DUPLICATES).as_nanos() as u64,
+            "storage": "file", "discard": "new", "num_replicas": 1, "allow_rollup_hdrs": true, "deny_delete": true,
+        });
+        match client.api(&format!("STREAM.CREATE.KV_{name}"), &config)? {
+            Ok(_) | Err(EXISTS) => Ok(()),
+            Err(code) => Err(unavailable(&format!("the bucket {name} cannot be made: error {code}"))),
+        }
+    }
+}
+
+/// Keeps the mirror true until the bucket is dropped. A broker that has lost its store gets the bucket again.
+fn follow(of: &Followed, mirror: &Mirror, ready: &mpsc::Sender<()>) {
     while !mirror.over.load(Ordering::Acquire) {
+        let Followed { client, name, prefix, .. } = of;
         if let Err(error) = round(client, name, prefix, mirror, ready) {
             log::debug!("the mirror of {name}: {error}");
+            if let Err(error) = of.make() {
+                log::debug!("{error}");
+            }
         }
+        lock(&mirror.read).1 = None;
         std::thread::sleep(Duration::from_millis(200));
     }
 }
@@ -212,6 +244,9 @@ fn round(client: &Client, name: &str, prefix: &str, mirror: &Mirror, ready: &mps
 fn replace(mirror: &Mirror, rows: BTreeMap<String, Entry>, ready: &mpsc::Sender<()>) {
     *lock(&mirror.rows) = rows;
     mirror.version.fetch_add(1, Ordering::AcqRel);
+    let mut read = lock(&mirror.read);
+    *read = (read.0 + 1, Some(Instant::now()));
+    drop(read);
     // Whoever opened the bucket may have given up.
     let _ = ready.send(());
 }

@@ -109,6 +109,11 @@ impl Client {
         self.inner.made.load(Ordering::Acquire)
     }
 
+    /// Whether there is a connection.
+    pub fn is_connected(&self) -> bool {
+        lock(&self.inner.out).is_some()
+    }
+
     /// Publishes a message with headers (`Name: value`), and where an answer shall go.
     pub fn publish(
         &self,

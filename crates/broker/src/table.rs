@@ -15,6 +15,9 @@ const LIFE: Duration = Duration::from_secs(15);
 /// See [`LIFE`].
 const REFRESH: Duration = Duration::from_secs(4);
 
+/// How long nobody leases after a broker was away: it may have lost rows, which their hubs write again within this.
+const SETTLE: Duration = Duration::from_secs(5);
+
 /// One hub's view of the shared table.
 pub struct HubTable {
     bucket: Arc<Bucket>,
@@ -93,6 +96,9 @@ impl Table for HubTable {
     }
 
     fn create(&self, key: &str, value: &[u8]) -> Result<bool> {
+        if let Some(trouble) = self.trouble() {
+            return Err(crate::client::unavailable(&trouble));
+        }
         let Some(seq) = self.bucket.create(key, value)? else { return Ok(false) };
         self.own.state().rows.insert(key.into(), (value.to_vec(), Some(seq)));
         Ok(true)
@@ -101,11 +107,20 @@ impl Table for HubTable {
     fn remove(&self, key: &str) {
         self.due(key, |state| drop(state.rows.remove(key)));
     }
+
+    fn trouble(&self) -> Option<String> {
+        match self.bucket.read() {
+            (_, None) => Some("the hubs' broker is away".into()),
+            (1, _) => None,
+            (_, Some(when)) if when.elapsed() > SETTLE => None,
+            _ => Some("the hubs' broker has just come back".into()),
+        }
+    }
 }
 
 /// Writes what is due, and everything now and then, until the table is dropped.
 fn keep(own: &Own, bucket: &Bucket) {
-    let mut refreshed = Instant::now();
+    let (mut refreshed, mut known) = (Instant::now(), bucket.read().0);
     while !own.over.load(Ordering::Acquire) {
         let mut state = own.state();
         if state.due.is_empty() {
@@ -113,7 +128,10 @@ fn keep(own: &Own, bucket: &Bucket) {
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         let mut due = std::mem::take(&mut state.due);
-        if refreshed.elapsed() > REFRESH {
+        // A broker that was away may have lost everything.
+        let read = bucket.read().0;
+        if refreshed.elapsed() > REFRESH || read != known {
+            known = read;
             refreshed = Instant::now();
             due.extend(state.rows.keys().cloned());
         }

@@ -54,6 +54,12 @@ impl Server {
         self.ready();
     }
 
+    /// Starts it again with nothing that it knew.
+    fn again_empty(&mut self) {
+        self.folder = tempfile::tempdir().unwrap();
+        self.again();
+    }
+
     fn client(&self) -> Arc<Client> {
         let until = Instant::now() + Duration::from_secs(20);
         loop {
@@ -163,4 +169,34 @@ fn hubs_see_each_others_rows_and_those_of_a_killed_hub_go() {
     drop(two);
     eventually(|| has(&one, "l.x").is_none().then_some(()));
     assert!(has(&one, "a.x").is_some(), "its own rows stay");
+}
+
+#[test]
+fn a_broker_that_comes_back_empty_is_told_everything_again() {
+    let Some(mut server) = Server::start() else { return };
+    let tables = || HubTable::connect(&server.url, "lab").unwrap();
+    let (one, two) = (tables(), tables());
+    let has = |table: &HubTable, key: &str| table.rows().iter().any(|(k, _)| k == key).then_some(());
+    assert_eq!((one.trouble(), two.trouble()), (None, None));
+    one.put("a.x", b"agent");
+    assert!(one.create("l.x", b"lease").unwrap());
+    eventually(|| has(&two, "a.x").and(has(&two, "l.x")));
+    server.kill();
+    eventually(|| two.trouble().filter(|trouble| trouble.contains("away")));
+    server.again_empty();
+    // At no moment could the other hub lease what is leased.
+    eventually(|| match two.create("l.x", b"mine") {
+        Ok(created) => {
+            assert!(!created, "two have it");
+            Some(())
+        }
+        Err(error) => {
+            assert!(error.to_string().contains("broker"), "{error}");
+            None
+        }
+    });
+    eventually(|| has(&two, "a.x").and(has(&two, "l.x")));
+    assert_eq!((one.trouble(), two.trouble()), (None, None));
+    one.remove("l.x");
+    eventually(|| two.create("l.x", b"mine").unwrap().then_some(()));
 }

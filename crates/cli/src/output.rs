@@ -74,8 +74,10 @@ pub fn print_error(error: &anyhow::Error) {
     let label = console::style("error").red().bold().for_stderr();
     let _ = writeln!(err, "{label}: {}", clipped(&format!("{error:#}")));
     let Some(inner) = error.downcast_ref::<tapml::Error>() else { return };
+    let line = inner.detail("line").and_then(|line| line.parse().ok());
     for (name, value) in inner.details() {
         let (name, value) = (clipped(name), clipped(value));
+        let value = if name == "source" { excerpt(&value, line) } else { value };
         match value.contains('\n') {
             true => {
                 let _ = writeln!(err, "  {name}:");
@@ -87,6 +89,24 @@ pub fn print_error(error: &anyhow::Error) {
     if let Some(hint) = inner.hint() {
         let _ = writeln!(err, "{}: {}", console::style("hint").cyan().bold().for_stderr(), clipped(hint));
     }
+}
+
+/// Lines shown on each side of the one that matters.
+const AROUND: usize = 5;
+
+/// The lines of a kernel around the one of a fault, or around its beginning if nobody knows which, with their numbers.
+fn excerpt(text: &str, line: Option<usize>) -> String {
+    let lines: Vec<&str> = text.lines().collect();
+    if lines.len() <= 2 * AROUND {
+        return text.into();
+    }
+    let known = line.filter(|line| (1..=lines.len()).contains(line));
+    let begins = || lines.iter().position(|line| line.contains("@compute")).map_or(1, |at| at + 1);
+    let at = known.unwrap_or_else(begins);
+    let shown = at.saturating_sub(AROUND).max(1)..=(at + AROUND).min(lines.len());
+    let mark = |n: usize| if known == Some(n) { '>' } else { ' ' };
+    let rows = shown.map(|n| format!("{}{n:5} | {}\n", mark(n), lines[n - 1]));
+    format!("{}({} lines in all)", rows.collect::<String>(), lines.len())
 }
 
 /// Whether the reader of our output went away, which is no failure (`tapml … | head`).
@@ -123,4 +143,26 @@ pub fn is_terminal(stderr: bool) -> bool {
 /// Whether it is one that shows styles.
 pub fn is_styled(stderr: bool) -> bool {
     is_terminal(stderr) && if stderr { console::colors_enabled_stderr() } else { console::colors_enabled() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_source_is_shown_around_its_fault() {
+        let text: String =
+            (1..=185).map(|n| if n == 40 { "@compute\n".into() } else { format!("line {n}\n") }).collect();
+        let shown = excerpt(&text, Some(100));
+        assert!(
+            shown.contains(">  100 | line 100\n") && shown.contains("   95 | ") && shown.contains("  105 | ")
+        );
+        assert_eq!(shown.lines().count(), 12, "{shown}");
+        assert!(shown.ends_with("(185 lines in all)"));
+        let unknown = excerpt(&text, None);
+        assert!(unknown.contains("   40 | @compute") && !unknown.contains('>'), "{unknown}");
+        assert_eq!(excerpt(&text, Some(1)).lines().count(), 7);
+        assert_eq!(excerpt(&text, Some(185)).lines().count(), 7);
+        assert_eq!(excerpt("one\ntwo", Some(2)), "one\ntwo");
+    }
 }

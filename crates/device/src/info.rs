@@ -56,24 +56,22 @@ impl Limits {
 
 /// Optional abilities.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct Features {
     /// `f16` in kernels and in storage.
     pub f16: bool,
     /// Subgroup operations, with the range of subgroup sizes.
     pub subgroups: Option<(u32, u32)>,
     /// Kernels in CUDA C++, with the compute capability times ten: 90 on Hopper.
-    #[serde(default)]
     pub cuda: Option<u32>,
     /// Products of 16 by 16 by 16 on matrix units, of f16 with sums in f32, by subgroups of 32: kernels may
     /// `enable wgpu_cooperative_matrix`.
-    #[serde(default)]
     pub matrices: bool,
     /// Whether `storageBarrier` orders what all workgroups of a dispatch write, not only those of one: the last workgroup
     /// that is done can then read what the others have left.
-    #[serde(default)]
     pub device_barriers: bool,
     /// Multiprocessors, where the backend knows how many there are and kernels are made to fit.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub processors: Option<u32>,
 }
 

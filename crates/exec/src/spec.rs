@@ -27,7 +27,9 @@ impl PlatformSpec {
 
     /// Reads `WORD[:INDEX][?NAME=VALUE[&NAME=VALUE]…]`. The index of a remote device is part of its name. An option without `=VALUE` has the value `on`.
     pub fn parse(text: &str) -> Result<PlatformSpec> {
-        PlatformSpec::parts(text).map_err(|e| e.context(format!("platform `{text}`")))
+        // Options may hold what nobody shall see.
+        let shown = if text.contains("token=") { text.split('?').next().unwrap_or_default() } else { text };
+        PlatformSpec::parts(text).map_err(|e| e.context(format!("platform `{shown}`")))
     }
 
     fn parts(text: &str) -> Result<PlatformSpec> {
@@ -54,7 +56,8 @@ impl PlatformSpec {
             let (name, value) = part.split_once('=').unwrap_or((part, "on"));
             if name.is_empty() || options.iter().any(|(n, _)| n == name) {
                 let what = if name.is_empty() { "an option has no name" } else { "an option is given twice" };
-                return Err(Error::invalid(format!("{what}: `{part}`"))
+                let shown = if name.is_empty() { part } else { name };
+                return Err(Error::invalid(format!("{what}: `{shown}`"))
                     .with_hint("options look like `?check=all&profile=mobile`"));
             }
             options.push((name.into(), value.into()));

@@ -2,10 +2,13 @@
 //! Without an address, agents of its own with the emulator, in a process for each session: in plain text, then with TLS, then
 //! 1,000 sessions one after the other and 50 at once. With `steps`, what the wire adds to steps of a device whose kernels take
 //! 1 ms. With `hub`, an agent behind a hub; with `browser`, a tab of Chromium behind one
-//! (`browser http://127.0.0.1:8000` takes the page that is served there). Prints medians and ranges.
+//! (`browser http://127.0.0.1:8000` takes the page that is served there). With `strangers`, sessions of an agent, one with TLS and a
+//! hub beside 300 idle connections without a token. Prints medians and ranges.
 
 #[path = "speed/sleeper.rs"]
 mod sleeper;
+#[path = "speed/strangers.rs"]
+mod strangers;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -75,6 +78,38 @@ fn own_agent(tls: Option<[&Path; 2]>) -> Result<String> {
     Ok(word)
 }
 
+/// The token of [`lone_agent`].
+const TOKEN: &str = "a token for this program";
+
+/// An agent that wants a token and does nothing else, `plain`, with `tls`, or behind a `hub` that wants it; prints its word.
+fn lone_agent() -> Result<()> {
+    let kind = std::env::args().nth(2).unwrap_or_default();
+    let (folder, [cert, key]) = certificate()?;
+    let mut config = Config { token: Some(TOKEN.into()), sessions: 128, ..Config::default() };
+    if kind == "tls" {
+        config.tls = Some(tapml_rpc::tls::server(&cert, &key)?);
+    }
+    if kind != "hub" {
+        let agent = Agent::bind("127.0.0.1:0", config, sessions_of_this_program())?;
+        let (scheme, ca) =
+            if kind == "tls" { ("wss", format!("ca={}", cert.display())) } else { ("ws", String::new()) };
+        println!("{} {scheme}://{}/emulator?{ca}", agent.address(), agent.address());
+        return agent.serve();
+    }
+    let hub = tapml_rpc::hub::Config { token: Some(TOKEN.into()), ..Default::default() };
+    let hub = Hub::bind("127.0.0.1:0", hub)?;
+    let place = hub.address();
+    println!("{place} hub/emulator?hub=ws://{place}");
+    let token = folder.path().join("token");
+    std::fs::write(&token, TOKEN).map_err(|e| Error::io("write", &token, &e))?;
+    let mut agent = Agent::new(config, sessions_of_this_program())?;
+    let options =
+        [("hub".into(), format!("ws://{place}")), ("token-file".into(), token.display().to_string())];
+    agent.join(tapml_rpc::agent::Hub { address: Address::parse("hub", &options)?, name: "here".into() });
+    std::thread::spawn(move || agent.serve());
+    hub.serve()
+}
+
 /// Where a browser's page is served, if not by the hub: another build of `web/`, to compare both.
 fn page() -> Option<String> {
     std::env::args().nth(2)
@@ -114,6 +149,8 @@ const MIB: usize = 1 << 20;
 fn main() {
     let done = match std::env::args().nth(1).as_deref() {
         Some("session") => run_session(&Emulators),
+        Some("agent") => lone_agent(),
+        Some("strangers") => ["plain", "tls", "hub"].iter().try_for_each(|kind| strangers::compare(kind)),
         Some("steps") => own_agent(None).and_then(|word| steps(&word)),
         Some("hub") => behind_a_hub(|hub| agent_of(&hub)),
         Some("browser") => behind_a_hub(|hub| {

@@ -57,7 +57,7 @@ impl Awake {
 
 /// Whether a read would return at once.
 #[cfg(unix)]
-fn has_something(socket: &SockRef<'_>) -> bool {
+pub fn has_something(socket: &SockRef<'_>) -> bool {
     let mut byte = [MaybeUninit::uninit()];
     let looked = socket.recv_with_flags(&mut byte, libc::MSG_PEEK | libc::MSG_DONTWAIT);
     !looked.is_err_and(|e| e.kind() == io::ErrorKind::WouldBlock)
@@ -65,7 +65,7 @@ fn has_something(socket: &SockRef<'_>) -> bool {
 
 /// Elsewhere a socket cannot be asked without waiting.
 #[cfg(not(unix))]
-fn has_something(_: &SockRef<'_>) -> bool {
+pub fn has_something(_: &SockRef<'_>) -> bool {
     true
 }
 

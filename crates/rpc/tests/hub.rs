@@ -199,7 +199,11 @@ fn an_agent_that_refuses_or_does_not_come_is_told() {
     assert_eq!((asked.target.as_str(), asked.session.len()), ("vulkan", 32));
     say(
         &mut rude,
-        AgentWord::Refused(wire::Refused { session: asked.session, reason: "no\u{1b}[31m".into() }),
+        AgentWord::Refused(wire::Refused {
+            session: asked.session,
+            reason: "no\u{1b}[31m".into(),
+            busy: false,
+        }),
     );
     let error = client.join().unwrap().err().unwrap();
     assert!(error.to_string().contains("rude/vulkan: the agent refuses: no\\u{1b}"), "{error}");
@@ -394,6 +398,9 @@ impl Table for Alone {
         Ok(true)
     }
     fn remove(&self, _: &str) {}
+    fn trouble(&self) -> Option<String> {
+        None
+    }
 }
 
 #[test]

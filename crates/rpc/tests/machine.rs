@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::hubs;
 use common::outer::{Outer, TOKEN, again};
 use common::{Running, children, count, listed, processes_after, quick};
 use std::io::{BufRead, BufReader, Write};
@@ -212,14 +213,16 @@ fn ip(arguments: &[&str]) -> bool {
 }
 
 impl Cable {
-    fn new() -> Option<Cable> {
-        let cable = Cable { names: ["l", "r"].map(|side| format!("tapml-{}-{side}", std::process::id())) };
+    /// With a name of its own, and a network `10.213.N.0`.
+    fn new(name: &str, net: u8) -> Option<Cable> {
+        let names = ["l", "r"].map(|side| format!("tapml-{}-{name}{side}", std::process::id()));
+        let (cable, ends) = (Cable { names }, [1, 2].map(|end| format!("10.213.{net}.{end}/30")));
         let [left, right] = &cable.names;
         let made = ip(&["netns", "add", left])
             && ip(&["netns", "add", right])
             && ip(&["-n", left, "link", "add", "v0", "type", "veth", "peer", "name", "v0", "netns", right])
-            && ip(&["-n", left, "addr", "add", "10.213.77.1/30", "dev", "v0"])
-            && ip(&["-n", right, "addr", "add", "10.213.77.2/30", "dev", "v0"])
+            && ip(&["-n", left, "addr", "add", &ends[0], "dev", "v0"])
+            && ip(&["-n", right, "addr", "add", &ends[1], "dev", "v0"])
             && cable.set(0, "up")
             && cable.set(1, "up");
         made.then_some(cable)
@@ -257,9 +260,112 @@ fn network_client() {
     }
 }
 
+/// Stops or continues a process.
+fn signal(id: u32, which: &str) {
+    assert!(Command::new("kill").args([which, &id.to_string()]).status().unwrap().success());
+}
+
+/// The body of a client that is suspended: says when each run of four slow kernels begins, and what it gave.
+#[test]
+fn sleepy_client() {
+    let Ok(word) = std::env::var("TAPML_TEST_SLEEPY") else { return };
+    let (word, more) = word.split_once('?').unwrap_or((&word, ""));
+    let mut options = vec![("insecure".to_string(), "on".to_string())];
+    options.extend(more.split_once('=').map(|(name, value)| (name.into(), value.into())));
+    eprintln!("client: begins");
+    let mut device = RemoteDevice::open(&Address::parse(word, &options).unwrap()).unwrap();
+    for _ in 0..2 {
+        eprintln!("client: waits");
+        let done = count(&mut device, &["slow"; 4]);
+        eprintln!("client: {done:?}");
+    }
+}
+
+/// A client at this address, and what it says.
+fn sleepy(word: &str, within: &[&str]) -> (std::process::Child, impl FnMut() -> String + use<>) {
+    let mut command = again("sleepy_client", within);
+    command.env("TAPML_TEST_SLEEPY", word).env("TAPML_TOKEN", TOKEN);
+    let mut client = command.stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(client.stderr.take().unwrap()).lines();
+    let mut says = move || lines.find_map(|l| l.unwrap().strip_prefix("client: ").map(str::to_string));
+    (client, move || says().unwrap_or_default())
+}
+
+#[test]
+fn a_client_that_was_suspended_goes_on_when_it_wakes() {
+    let Some(agent) = Outer::start("processes", &[]) else { return };
+    let (mut client, mut says) = sleepy(&format!("ws://{}/trap?answer-within=2", agent.address), &[]);
+    assert_eq!((says(), says()), ("begins".into(), "waits".into()));
+    // In the middle of the wait, for longer than the agent may be silent and for longer than the work takes.
+    std::thread::sleep(Duration::from_millis(1000));
+    signal(client.id(), "-STOP");
+    std::thread::sleep(Duration::from_secs(6));
+    signal(client.id(), "-CONT");
+    assert_eq!([says(), says(), says()], ["Ok(4)", "waits", "Ok(4)"]);
+    assert!(client.wait().unwrap().success());
+}
+
+#[test]
+fn a_laptop_that_slept_for_twenty_seconds_finds_its_session_again() {
+    let Some(cable) = Cable::new("s", 78) else {
+        return tapml_testing::skip("netns", "network namespaces need Linux, root and iproute2");
+    };
+    let [left, right] = &cable.names;
+    let Some(agent) = Outer::start("network", &["ip", "netns", "exec", left]) else { return };
+    let port = agent.address.rsplit(':').next().unwrap();
+    let (mut client, mut says) =
+        sleepy(&format!("ws://10.213.78.1:{port}/trap"), &["ip", "netns", "exec", right]);
+    assert_eq!((says(), says()), ("begins".into(), "waits".into()));
+    std::thread::sleep(Duration::from_millis(1000));
+    // Neither the program nor its system answers while the lid is closed.
+    signal(client.id(), "-STOP");
+    assert!(cable.set(1, "down"));
+    std::thread::sleep(Duration::from_secs(20));
+    assert!(cable.set(1, "up"));
+    signal(client.id(), "-CONT");
+    assert_eq!([says(), says(), says()], ["Ok(4)", "waits", "Ok(4)"]);
+    assert!(client.wait().unwrap().success());
+}
+
+#[test]
+fn a_client_that_slept_in_a_hubs_queue_is_still_in_it() {
+    if !cfg!(unix) {
+        return tapml_testing::skip("unix", "processes are stopped by signals");
+    }
+    let (place, _hub) = hubs::hub(tapml_rpc::hub::Config::default());
+    let _agent = hubs::single(place);
+    hubs::known(place, 1);
+    let first = hubs::open(place, "lab/emulator").unwrap();
+    let (mut client, mut says) = sleepy(&format!("hub/lab/emulator?hub=ws://{place}"), &[]);
+    assert_eq!(says(), "begins");
+    std::thread::sleep(Duration::from_secs(1));
+    signal(client.id(), "-STOP");
+    std::thread::sleep(Duration::from_secs(22));
+    signal(client.id(), "-CONT");
+    drop(first);
+    assert_eq!([says(), says()], ["waits", "Ok(4)"]);
+    assert_eq!([says(), says()], ["waits", "Ok(4)"]);
+    assert!(client.wait().unwrap().success());
+}
+
+#[test]
+fn a_client_that_gives_its_agent_up_leaves_it_no_session() {
+    let Some(agent) = Outer::start("processes", &[]) else { return };
+    let options = [("answer-within".to_string(), "2".to_string())];
+    let address = Address::parse(&format!("ws://{}/emulator", agent.address), &options).unwrap();
+    let mut device = RemoteDevice::open(&address).unwrap();
+    signal(agent.process.id(), "-STOP");
+    let lost = device.wait().unwrap_err();
+    signal(agent.process.id(), "-CONT");
+    assert!(lost.to_string().contains("no sign of life"), "{lost}");
+    // The program goes on, and holds on to the device that it has lost.
+    assert_eq!(agent.sessions(0, Duration::from_secs(20)), Vec::<u32>::new());
+    drop(device);
+}
+
 #[test]
 fn a_network_that_falls_silent_is_noticed_at_both_ends() {
-    let Some(cable) = Cable::new() else {
+    let Some(cable) = Cable::new("f", 77) else {
         return tapml_testing::skip("netns", "network namespaces need Linux, root and iproute2");
     };
     let [left, right] = &cable.names;

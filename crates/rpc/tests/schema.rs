@@ -59,6 +59,7 @@ fn of_proto() -> (BTreeMap<String, Fields>, BTreeMap<String, Fields>) {
                     statement.clear();
                 }
                 "}" => depth -= 1,
+                ";" if statement[0] == "reserved" => statement.clear(),
                 ";" => {
                     let (number, field) = (statement[statement.len() - 1], statement[statement.len() - 3]);
                     let ty = statement[..statement.len() - 3].join(" ");

@@ -83,9 +83,11 @@ pub fn identity(checkpoint: &Checkpoint) -> Result<ModelIdentity> {
         false => serde_json::to_vec(checkpoint.config().json())
             .map_err(|e| Error::bug(format!("a configuration does not serialise: {e}")))?,
     };
+    // A suite is checked from other folders than the one in which it was carved.
+    let path = std::path::absolute(checkpoint.dir()).unwrap_or_else(|_| checkpoint.dir().to_path_buf());
     Ok(ModelIdentity {
-        name: checkpoint.dir().file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
-        path: checkpoint.dir().display().to_string(),
+        name: path.file_name().map(|n| n.to_string_lossy().into_owned()).unwrap_or_default(),
+        path: path.display().to_string(),
         config: Hash::of(&bytes).to_string(),
         ..ModelIdentity::default()
     })
@@ -100,7 +102,7 @@ pub fn suite_model(suite: &Suite, given: Option<&Path>) -> Result<Model> {
         Some(path) => path,
     };
     let checkpoint = Checkpoint::open(path).map_err(|e| {
-        e.context("the suite's weights")
+        e.context(format!("the suite's weights, carved from {}", manifest.model.path))
             .with_hint("name the checkpoint with --model, or carve with --self-contained")
     })?;
     let model = checkpoint.model();

@@ -122,6 +122,7 @@ export class Agent {
         instance: this.instance,
         devices: [create(OfferSchema, { name: this.house.device, info: infoToWire(info), sessions: 1 })],
         capabilities: CAPABILITIES,
+        sessions: 0,
       },
     });
     const beat = setInterval(() => {
@@ -182,7 +183,7 @@ export class Agent {
     try {
       await opened(socket);
     } catch (thrown) {
-      this.say({ case: "refused", value: { $typeName: "tapml.v1.Refused", session: id, reason: messageOf(thrown) } });
+      this.say({ case: "refused", value: { $typeName: "tapml.v1.Refused", session: id, reason: messageOf(thrown), busy: false } });
     }
     await closed(socket);
     session.left();

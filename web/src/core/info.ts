@@ -86,9 +86,10 @@ export function infoToWire(info: Info): DeviceInfo {
       maxGroupsPerDim: l.max_groups_per_dim,
       minOffsetAlignment: l.min_offset_alignment,
     },
-    f16: info.f16,
-    subgroupMin: info.subgroups[0],
-    subgroupMax: info.subgroups[1],
+    features: [
+      ...(info.f16 ? [{ name: "f16", value: "true" }] : []),
+      ...(info.subgroups[1] > 0 ? [{ name: "subgroups", value: JSON.stringify(info.subgroups) }] : []),
+    ],
   });
 }
 

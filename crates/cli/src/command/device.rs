@@ -4,6 +4,7 @@ mod check;
 mod hub;
 mod operators;
 mod serve;
+mod speed;
 
 use crate::Outcome;
 use crate::output::{JsonArg, bytes, table};
@@ -47,6 +48,9 @@ enum Action {
         /// calls are
         #[arg(long)]
         ops: bool,
+        /// Also measure how soon it answers and how fast 16 MiB go there and back
+        #[arg(long)]
+        speed: bool,
         #[command(flatten)]
         json: JsonArg,
     },
@@ -106,7 +110,7 @@ impl DeviceCommand {
             Action::Serve(serve) => serve.run(),
             Action::Hub(hub) => hub.run(),
             Action::Session(session) => session.run(),
-            Action::Check { target, ops, json } => check::check(&target, ops, &json),
+            Action::Check { target, ops, speed, json } => check::check(&target, ops, speed, &json),
         }
     }
 }

@@ -2,16 +2,19 @@
 
 use super::gate::{Gate, Place};
 use super::link::{Link, Reader};
+use super::listen::Arrived;
 use super::session::{Session, TICK};
 use super::worker::{Streams, Worker};
 use super::{Config, Isolation};
 use crate::pipe;
-use crate::wire::limits::{HANDSHAKE, MAX_HELLO, MAX_INTEGER, MAX_MESSAGE, PROTOCOL, VERSION, WINDOW};
+use crate::wire::limits::{
+    HANDSHAKE, MAX_HELLO, MAX_INTEGER, MAX_MESSAGE, PROTOCOL, VERSION, WINDOW, too_large,
+};
 use crate::wire::{self, Reply, Request, ToClient, convert};
 use bytes::Bytes;
 use prost::Message as _;
 use std::io::Read;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, mpsc};
@@ -26,6 +29,9 @@ use tungstenite::{Message, WebSocket};
 /// How long a session's process may take to open its device.
 const OPENING: Duration = Duration::from_secs(60);
 
+/// How long a client that is not let in may take to read why.
+pub const LINGER: Duration = Duration::from_secs(2);
+
 /// What every connection goes through.
 pub struct Door {
     pub config: Config,
@@ -39,15 +45,11 @@ pub struct Door {
 
 impl Door {
     /// Serves one connection to its end.
-    pub fn serve(&self, tcp: TcpStream, from: SocketAddr, waiting: Place) {
-        let opened = Link::open(tcp, self.config.tls.as_ref(), HANDSHAKE);
-        let upgraded = opened.map_err(|e| lost(&e)).and_then(|(link, reader)| {
-            link.expect_within(self.config.slow).map_err(|e| lost(&e))?;
-            let socket = self.upgrade(reader)?;
-            Ok((link, socket))
-        });
-        let (link, mut socket) = match upgraded {
-            Ok(upgraded) => upgraded,
+    pub fn serve(&self, arrived: Arrived) {
+        let Arrived { link, reader, from, place: waiting } = arrived;
+        link.expect_within(self.config.slow);
+        let mut socket = match self.upgrade(reader) {
+            Ok(socket) => socket,
             // Port scans and spare connections of browsers end here.
             Err(error) => return log::debug!("{from}: {error}"),
         };
@@ -63,7 +65,7 @@ impl Door {
             Err(error) => {
                 log::warn!("{from} is not let in: {error}");
                 refuse(&link, 1, &error);
-                drain(&mut socket);
+                socket.get_mut().drain(LINGER);
             }
         }
     }
@@ -125,6 +127,7 @@ impl Door {
         link: Arc<Link>,
         mut socket: WebSocket<Reader>,
     ) -> Result<()> {
+        link.allow(OPENING + HANDSHAKE);
         let recorder = self.recorder()?;
         let mut settings = self.config.settings.clone();
         if hello.deadline_ms > 0 {
@@ -221,7 +224,10 @@ impl Door {
 /// The hello of a client whose version is right.
 pub fn hello(socket: &mut WebSocket<Reader>) -> Result<(u64, wire::Hello)> {
     let message = loop {
-        match socket.read().map_err(|e| Error::invalid(format!("no hello: {e}")))? {
+        match socket
+            .read()
+            .map_err(|e| too_large(&e).unwrap_or_else(|| Error::invalid(format!("no hello: {e}"))))?
+        {
             Message::Binary(bytes) => break wire::decode_request(bytes)?,
             Message::Ping(_) | Message::Pong(_) => {}
             _ => return Err(Error::invalid("expected a hello in a binary message")),

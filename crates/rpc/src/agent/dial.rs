@@ -86,6 +86,7 @@ fn visit(door: &Arc<Door>, hub: &Hub, instance: &str) -> Result<()> {
         instance: instance.into(),
         devices: devices.collect(),
         capabilities: Vec::new(),
+        sessions: door.config.sessions.try_into().unwrap_or(u32::MAX),
     };
     let (link, mut socket) = open(&hub.address, "agent", HUB_PROTOCOL)?;
     say(&link, AgentWord::Register(register))?;
@@ -146,16 +147,16 @@ fn begin(
     link: &Link,
     open: wire::Open,
 ) -> Result<Option<std::thread::JoinHandle<()>>> {
-    let refuse = |reason: String| {
+    let refuse = |reason: String, busy: bool| {
         let session = open.session.clone();
-        say(link, AgentWord::Refused(wire::Refused { session, reason })).map(|()| None)
+        say(link, AgentWord::Refused(wire::Refused { session, reason, busy })).map(|()| None)
     };
     if open.session.is_empty() || !open.session.bytes().all(|b| b.is_ascii_alphanumeric()) {
-        return refuse("that is no name of a session".into());
+        return refuse("that is no name of a session".into(), false);
     }
     let place = match door.gate.admit() {
         Ok(place) => place,
-        Err(error) => return refuse(error.to_string()),
+        Err(error) => return refuse(error.to_string(), true),
     };
     let (door, address, path) = (door.clone(), hub.address.clone(), format!("session/{}", open.session));
     let serve = move || match self::open(&address, &path, PROTOCOL) {
@@ -165,14 +166,14 @@ fn begin(
     };
     match std::thread::Builder::new().name("session".into()).spawn(serve) {
         Ok(thread) => Ok(Some(thread)),
-        Err(error) => refuse(format!("could not start a thread: {error}")),
+        Err(error) => refuse(format!("could not start a thread: {error}"), true),
     }
 }
 
 /// Dials a path of the hub.
 pub fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Arc<Link>, WebSocket<Reader>)> {
-    let tcp = dial::tcp(address)?;
     let tls = address.tls.then(|| dial::tls(address)).transpose()?;
+    let tcp = dial::tcp(address)?;
     let (link, reader) = Link::dialled(tcp, tls, HANDSHAKE).map_err(|e| gone(&e))?;
     let url = format!("{}://{}/{path}", if address.tls { "wss" } else { "ws" }, address.place());
     let request = url.as_str().into_client_request();
@@ -180,7 +181,7 @@ pub fn open(address: &Address, path: &str, protocol: &'static str) -> Result<(Ar
     request.headers_mut().insert("sec-websocket-protocol", HeaderValue::from_static(protocol));
     let config = WebSocketConfig::default().max_message_size(Some(MAX_HELLO)).max_frame_size(Some(MAX_HELLO));
     let (socket, _) = tungstenite::client::client_with_config(request, reader, Some(config))
-        .map_err(|e| dial::unavailable(address, &format!("no hub answers there: {e}")))?;
+        .map_err(|e| dial::unavailable(address, &dial::unanswered("hub", e)))?;
     Ok((link, socket))
 }
 

@@ -1,10 +1,11 @@
 //! A connection that is read by one thread and written by others: TCP, or TLS on top of it.
 
-use crate::awake::Awake;
+use crate::awake::{Awake, has_something};
 use rustls::{ClientConnection, Connection, ServerConnection};
 use socket2::{SockRef, TcpKeepalive};
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,6 +15,11 @@ const PLAIN: usize = 32 << 10;
 /// How long the other side may take no byte of what is sent to it.
 pub const SLOW: Duration = Duration::from_secs(30);
 
+/// How long the other side's system may answer nothing: a laptop whose lid is closed for less finds its session again, and a
+/// session whose connection is gone ends within a minute.
+#[cfg(target_os = "linux")]
+const GONE: Duration = Duration::from_secs(45);
+
 /// The writing side, shared.
 pub struct Link {
     tcp: TcpStream,
@@ -22,6 +28,18 @@ pub struct Link {
     dialled: bool,
     /// Held while a frame is written.
     out: Mutex<()>,
+    patience: Mutex<Patience>,
+    /// Whether the other side has sent anything.
+    heard: AtomicBool,
+}
+
+/// How long the other side is waited for.
+#[derive(Clone, Copy)]
+struct Patience {
+    /// When it must have been let in: until then no read and no write goes on for longer.
+    until: Option<Instant>,
+    /// How long it may take no byte of what is sent to it afterwards.
+    slow: Duration,
 }
 
 /// The reading side. What it writes (a WebSocket's own answers) goes through the shared side.
@@ -29,8 +47,6 @@ pub struct Reader {
     link: Arc<Link>,
     /// Bytes received and not yet given to TLS.
     raw: Vec<u8>,
-    /// When the other side must have been let in.
-    until: Option<Instant>,
     awake: Awake,
 }
 
@@ -66,17 +82,50 @@ impl Link {
         within: Duration,
     ) -> io::Result<(Arc<Link>, Reader)> {
         tcp.set_nodelay(true)?;
-        tcp.set_write_timeout(Some(SLOW))?;
         keep_alive(&tcp)?;
-        let link = Arc::new(Link { tcp, tls: tls.map(Mutex::new), dialled, out: Mutex::new(()) });
-        let until = Some(Instant::now() + within);
-        let reader = Reader { link: link.clone(), raw: Vec::new(), until, awake: Awake::default() };
+        let patience = Mutex::new(Patience { until: Some(Instant::now() + within), slow: SLOW });
+        let (out, heard) = (Mutex::default(), AtomicBool::new(false));
+        let link = Arc::new(Link { tcp, tls: tls.map(Mutex::new), dialled, out, patience, heard });
+        let reader = Reader { link: link.clone(), raw: Vec::new(), awake: Awake::default() };
         Ok((link, reader))
     }
 
-    /// How long the other side may take no byte of what is sent to it, if that is not [`SLOW`].
-    pub fn expect_within(&self, time: Duration) -> io::Result<()> {
-        self.tcp.set_write_timeout(Some(time))
+    /// How long the other side may take no byte of what is sent to it once it is let in, if that is not [`SLOW`].
+    pub fn expect_within(&self, time: Duration) {
+        lock(&self.patience).slow = time;
+    }
+
+    /// What comes next must end within a time from now.
+    pub fn allow(&self, within: Duration) {
+        lock(&self.patience).until = Some(Instant::now() + within);
+    }
+
+    /// Whether the other side has sent nothing.
+    pub fn is_silent(&self) -> bool {
+        !self.heard.load(Ordering::Acquire) && !has_something(&SockRef::from(&self.tcp))
+    }
+
+    /// What is left of the time until the other side must have been let in; `None` if it is.
+    fn left(&self) -> io::Result<Option<Duration>> {
+        let Some(until) = lock(&self.patience).until else { return Ok(None) };
+        let left = until.saturating_duration_since(Instant::now());
+        if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(Some(left)) }
+    }
+
+    /// Writes all of this. Who takes a byte now and then gets no more time than who takes none.
+    fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            if let Some(left) = self.left()? {
+                self.tcp.set_write_timeout(Some(left))?;
+            }
+            match (&self.tcp).write(bytes) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(taken) => bytes = &bytes[taken..],
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
     }
 
     /// Sends one binary WebSocket message.
@@ -143,19 +192,19 @@ impl Link {
     fn write(&self, parts: &[&[u8]]) -> io::Result<()> {
         let _held = lock(&self.out);
         let Some(tls) = &self.tls else {
-            return parts.iter().try_for_each(|part| (&self.tcp).write_all(part));
+            return parts.iter().try_for_each(|part| self.write_all(part));
         };
         let mut sealed = Vec::new();
         for part in parts {
             for plain in part.chunks(PLAIN) {
                 seal(&mut lock(tls), plain, &mut sealed)?;
                 // The lock is not held while the network takes its time: the reader needs it.
-                (&self.tcp).write_all(&sealed)?;
+                self.write_all(&sealed)?;
                 sealed.clear();
             }
         }
         seal(&mut lock(tls), &[], &mut sealed)?;
-        (&self.tcp).write_all(&sealed)
+        self.write_all(&sealed)
     }
 }
 
@@ -176,9 +225,11 @@ fn mask(bytes: &mut [u8], key: [u8; 4]) {
 /// A connection whose other side has gone without a word is found out by the system, also while nothing is said.
 fn keep_alive(tcp: &TcpStream) -> io::Result<()> {
     let probes = TcpKeepalive::new().with_time(Duration::from_secs(10)).with_interval(Duration::from_secs(5));
+    #[cfg(unix)]
+    let probes = probes.with_retries(7);
     SockRef::from(tcp).set_tcp_keepalive(&probes)?;
     #[cfg(target_os = "linux")]
-    SockRef::from(tcp).set_tcp_user_timeout(Some(SLOW))?;
+    SockRef::from(tcp).set_tcp_user_timeout(Some(GONE))?;
     Ok(())
 }
 
@@ -201,20 +252,31 @@ fn seal(tls: &mut Connection, mut plain: &[u8], sealed: &mut Vec<u8>) -> io::Res
 impl Reader {
     /// The other side is let in: from here on a read returns after `tick` at the latest.
     pub fn let_in(&mut self, tick: Duration) -> io::Result<()> {
-        self.until = None;
+        let slow = {
+            let mut patience = lock(&self.link.patience);
+            patience.until = None;
+            patience.slow
+        };
+        self.link.tcp.set_write_timeout(Some(slow))?;
         self.link.tcp.set_read_timeout(Some(tick))
     }
 
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if let Some(until) = self.until {
-            let left = until.saturating_duration_since(Instant::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            self.link.tcp.set_read_timeout(Some(left))?;
-        }
+        let left = self.link.left()?;
         let tcp = &self.link.tcp;
-        self.awake.read(&SockRef::from(tcp), || (&*tcp).read(buffer))
+        if left.is_some() {
+            tcp.set_read_timeout(left)?;
+        }
+        let have = self.awake.read(&SockRef::from(tcp), || (&*tcp).read(buffer))?;
+        self.link.heard.store(true, Ordering::Release);
+        Ok(have)
+    }
+
+    /// Reads and forgets what still comes, so that the other side, which is told why it is not heard, gets to read that before
+    /// the connection ends; for a time at most.
+    pub fn drain(&mut self, within: Duration) {
+        self.link.allow(within);
+        while self.read(&mut [0; 16 << 10]).is_ok_and(|have| have > 0) {}
     }
 
     /// One round of TLS: plain bytes if there are any, else `None` after some progress.

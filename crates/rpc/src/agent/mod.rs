@@ -6,12 +6,12 @@ pub(crate) mod dial;
 pub(crate) mod gate;
 mod journal;
 pub(crate) mod link;
+pub(crate) mod listen;
 mod session;
 mod token;
 mod worker;
 
 pub use dial::{Hub, default_name};
-pub(crate) use token::LONGEST as LONGEST_TOKEN;
 pub use token::token_file;
 pub use worker::Isolation;
 
@@ -118,7 +118,7 @@ impl Agent {
     pub fn new(config: Config, isolation: Isolation) -> Result<Agent> {
         let temporary = Temporary::new("tapml-agent-")?;
         let blobs = config.blobs.clone().unwrap_or_else(|| temporary.path().join("blobs"));
-        let gate = Gate::new(config.token.as_deref(), config.sessions);
+        let gate = Gate::new(config.token.as_deref(), config.sessions, "sessions");
         let stop = Arc::new(AtomicBool::new(false));
         let door = Door { config, gate, isolation, blobs, temporary, stop: stop.clone() };
         Ok(Agent { listener: None, hubs: Vec::new(), door: Arc::new(door), stop })
@@ -164,30 +164,10 @@ impl Agent {
     }
 
     fn accept(&self, listener: &TcpListener) {
-        let mut threads = Vec::new();
-        while !self.stop.load(Ordering::Acquire) {
-            let (tcp, from) = match listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    log::warn!("could not accept a connection: {error}");
-                    std::thread::sleep(Duration::from_millis(50));
-                    continue;
-                }
-            };
-            if self.stop.load(Ordering::Acquire) {
-                break;
-            }
-            // A connection above the bounds is dropped without a word, which costs the least.
-            let Some(place) = self.door.gate.knock(from.ip()) else { continue };
-            let door = self.door.clone();
-            let serve = move || door.serve(tcp, from, place);
-            match std::thread::Builder::new().name("client".into()).spawn(serve) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => log::warn!("could not start a thread: {error}"),
-            }
-            threads.retain(|t| !t.is_finished());
-        }
-        threads.into_iter().for_each(|thread| drop(thread.join()));
+        let door = self.door.clone();
+        let serve: Arc<dyn Fn(listen::Arrived) + Send + Sync> = Arc::new(move |arrived| door.serve(arrived));
+        let Door { gate, config, .. } = &*self.door;
+        listen::listen(listener, gate, config.tls.as_ref(), &self.stop, &serve);
     }
 }
 

@@ -8,7 +8,7 @@ use super::worker::{Streams, Worker};
 use crate::executor::blobs::Blobs;
 use crate::pipe;
 use crate::recorder::{self, Doing};
-use crate::wire::limits::{MAX_MESSAGE, PIECE, WINDOW, WINDOW_COUNT};
+use crate::wire::limits::{MAX_MESSAGE, PIECE, WINDOW, WINDOW_COUNT, too_large};
 use crate::wire::{self, Reason, Reply, Request, ToClient, convert};
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -244,12 +244,7 @@ impl Front {
                 Ok(Message::Binary(bytes)) => {
                     self.heard = Instant::now();
                     if let Err(error) = self.receive(bytes) {
-                        log::warn!("a client broke the protocol: {error}");
-                        let failed = convert::error_to_wire(&error);
-                        let _ = self.shared.send(0, Reply::Failed(failed));
-                        self.shared.link.finish();
-                        self.shared.end();
-                        self.shared.worker.kill();
+                        self.refuse(&error);
                         return false;
                     }
                 }
@@ -257,6 +252,11 @@ impl Front {
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(e)) if is_tick(&e) => {}
                 Err(error) => {
+                    if let Some(error) = too_large(&error) {
+                        self.refuse(&error);
+                        self.socket.get_mut().drain(LINGER);
+                        return false;
+                    }
                     if breaks_the_protocol(&error) {
                         log::warn!("a client broke the protocol: {error}");
                     }
@@ -269,6 +269,17 @@ impl Front {
             }
         }
         false
+    }
+
+    /// Ends the session because of what the client has sent, and tells it so.
+    fn refuse(&self, error: &Error) {
+        log::warn!("a client broke the protocol: {error}");
+        let failed = convert::error_to_wire(error);
+        // It may be gone.
+        let _ = self.shared.send(0, Reply::Failed(failed));
+        self.shared.link.finish();
+        self.shared.end();
+        self.shared.worker.kill();
     }
 
     /// Lets the client read what was sent last: a connection closed over unread bytes would lose it.

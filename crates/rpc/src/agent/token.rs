@@ -5,16 +5,15 @@ use tapml_graph::{Error, ErrorKind, Result};
 
 /// Shortest token accepted, bytes.
 const SHORTEST: usize = 16;
-/// Larger files hold no token, bytes.
-pub(crate) const LONGEST: u64 = 4096;
 
-/// The token of a file. A file that does not exist is made, readable by its owner alone, with a random token.
+/// The token of a file. A file that does not exist is made, readable by its owner alone, with a random token; one that others
+/// can read is told in a warning.
 pub fn token_file(path: &Path) -> Result<String> {
     if std::fs::metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         return make(path);
     }
-    match tapml_files::read_text(path, LONGEST, "a token")? {
-        text if text.trim().len() >= SHORTEST => Ok(text.trim().into()),
+    match crate::secret::read(path)? {
+        token if token.len() >= SHORTEST => Ok(token),
         _ => Err(Error::invalid(format!("{} holds no token of {SHORTEST} bytes or more", path.display()))
             .with_hint("remove the file: a new one is made")),
     }

@@ -73,12 +73,14 @@ impl Address {
             }
         }
         let address = Address::direct(&format!("{}/{name}", url.trim_end_matches('/')), &all);
-        address.map(|address| Address { hub: true, ..address }).map_err(|e| e.context(format!("hub `{hub}`")))
+        address
+            .map(|address| Address { hub: true, ..address })
+            .map_err(|e| e.context(format!("hub `{}`", without_secret(url))))
     }
 
     fn direct(word: &str, options: &[(String, String)]) -> Result<Address> {
         let hint = "remote devices look like `ws://host:port/NAME` or `wss://host:port/NAME`";
-        let bad = |what: &str| Error::invalid(format!("`{word}`: {what}")).with_hint(hint);
+        let bad = |what: &str| Error::invalid(format!("`{}`: {what}", without_secret(word))).with_hint(hint);
         let (scheme, rest) = word.split_once("://").ok_or_else(|| bad("no remote device"))?;
         let tls = match scheme {
             "ws" => false,
@@ -86,12 +88,15 @@ impl Address {
             _ => return Err(bad("expected ws:// or wss://")),
         };
         let (place, name) = rest.split_once('/').unwrap_or((rest, ""));
+        if place.contains('@') {
+            return Err(secret(&bad("a name and password stand before `@`")));
+        }
         let (host, port) = match place.strip_prefix('[') {
             Some(v6) => v6.split_once("]:").ok_or_else(|| bad("expected `[address]:port`"))?,
             None => place.rsplit_once(':').ok_or_else(|| bad("the port is missing"))?,
         };
         let port = port.parse().map_err(|_| bad(&format!("`{port}` is no port")))?;
-        if host.is_empty() || host.contains(['@', ' ']) {
+        if host.is_empty() || host.contains(' ') {
             return Err(bad("expected a host name or address"));
         }
         let mut address = Address {
@@ -120,6 +125,8 @@ impl Address {
                 "insecure" => address.insecure = on(value),
                 "deadline" => address.deadline = seconds()?,
                 "trace" => address.trace = on(value),
+                // It would go to the device with the other options, and be shown wherever the target is.
+                "token" => return Err(secret(&bad("`token` is no option"))),
                 "answer-within" => address.answer_within = seconds()?,
                 "wait" => address.wait = seconds()?,
                 "priority" => {
@@ -147,6 +154,24 @@ impl Address {
             true => format!("[{}]:{}", self.host, self.port),
             false => format!("{}:{}", self.host, self.port),
         }
+    }
+}
+
+/// The error of an address that holds what must not be in it.
+fn secret(error: &Error) -> Error {
+    Error::invalid(format!("{}: a word on the command line is no place for a secret", error.message()))
+        .with_hint("write the token into a file and give `token-file=FILE`, or set the variable TAPML_TOKEN")
+}
+
+/// An address without what stands before `@`.
+fn without_secret(word: &str) -> String {
+    let (scheme, rest) = word.split_once("://").unwrap_or(("", word));
+    let (place, name) = rest.split_once('/').map_or((rest, None), |(place, name)| (place, Some(name)));
+    match place.rsplit_once('@') {
+        Some((_, host)) => {
+            format!("{scheme}://…@{host}{}", name.map_or(String::new(), |name| format!("/{name}")))
+        }
+        None => word.into(),
     }
 }
 
@@ -201,18 +226,19 @@ mod tests {
 
     #[test]
     fn bad_words_say_what_is_expected() {
-        for bad in [
-            "ws://",
-            "ws://host",
-            "ws://host:x/a",
-            "ws://:1/a",
-            "http://a:1/b",
-            "ws://[::1:1/a",
-            "ws://u@h:1/a",
-        ] {
+        for bad in ["ws://", "ws://host", "ws://host:x/a", "ws://:1/a", "http://a:1/b", "ws://[::1:1/a"] {
             let error = parse(bad, &[]).unwrap_err();
             assert!(error.hint().is_some_and(|h| h.contains("ws://host:port/NAME")), "{bad}: {error}");
         }
         assert!(parse("ws://h:1/a", &[("deadline", "soon")]).is_err());
+    }
+
+    #[test]
+    fn secrets_are_refused_and_not_repeated() {
+        for error in [parse("ws://h:1/a", &[("token", "S3CRET")]), parse("ws://u:S3CRET@h/a", &[])] {
+            let error = error.unwrap_err();
+            assert!(error.hint().is_some_and(|hint| hint.contains("token-file=FILE")), "{error}");
+            assert!(!format!("{error:?}").contains("S3CRET"), "{error:?}");
+        }
     }
 }

@@ -7,33 +7,86 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, StreamOwned};
 use std::io::{self, Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::WebSocket;
 use tungstenite::client::IntoClientRequest;
+use tungstenite::handshake::{HandshakeError, HandshakeRole};
 use tungstenite::http::HeaderValue;
 use tungstenite::protocol::WebSocketConfig;
 
-/// How long a read waits before the caller looks around.
+/// How long a read or a write waits before the caller looks around.
 const TICK: Duration = Duration::from_millis(200);
 
-/// How long the agent may take no byte of what is sent to it.
+/// Pauses before a connection is tried again that was closed before anything was said on it: an agent that strangers besiege
+/// may have no place for a moment.
+const AGAIN: [Duration; 3] =
+    [Duration::from_millis(20), Duration::from_millis(80), Duration::from_millis(320)];
+
+/// How long the agent may take no byte of what is sent to it, unless it is expected to answer sooner.
 const SLOW: Duration = Duration::from_secs(60);
+
+/// TCP whose other side may be slow, but not for ever.
+pub struct Patient {
+    tcp: Alert<TcpStream>,
+    /// How long the other side may take no byte.
+    slow: Duration,
+}
+
+impl Read for Patient {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.tcp.read(buffer)
+    }
+}
+
+impl Write for Patient {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let start = Instant::now();
+        loop {
+            match self.tcp.write(bytes) {
+                Err(e) if is_late(&e) && start.elapsed() < self.slow => {}
+                done => return done,
+            }
+            // The system may keep what is written for one that has closed and says no more.
+            if matches!(self.tcp.stream.peek(&mut [0]), Ok(0)) {
+                return Err(io::ErrorKind::ConnectionReset.into());
+            }
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.tcp.flush()
+    }
+}
 
 /// TCP, or TLS on top of it.
 pub enum Stream {
     /// Plain text.
-    Plain(Alert<TcpStream>),
+    Plain(Patient),
     /// TLS.
-    Tls(Box<StreamOwned<ClientConnection, Alert<TcpStream>>>),
+    Tls(Box<StreamOwned<ClientConnection, Patient>>),
 }
 
 impl Stream {
     fn tcp(&self) -> &TcpStream {
         match self {
-            Stream::Plain(tcp) => &tcp.stream,
-            Stream::Tls(tls) => &tls.sock.stream,
+            Stream::Plain(patient) => &patient.tcp.stream,
+            Stream::Tls(tls) => &tls.sock.tcp.stream,
         }
+    }
+
+    /// How long the agent may take no byte of what is sent to it from here on.
+    pub fn expect_within(&mut self, time: Duration) {
+        match self {
+            Stream::Plain(patient) => patient.slow = time,
+            Stream::Tls(tls) => tls.sock.slow = time,
+        }
+    }
+
+    /// Ends the connection in both directions.
+    pub fn end(&self) {
+        // It may have ended.
+        let _ = self.tcp().shutdown(std::net::Shutdown::Both);
     }
 }
 
@@ -62,17 +115,32 @@ impl Write for Stream {
     }
 }
 
+/// Why there is no connection.
+enum Refusal {
+    /// The other side has closed before it had answered: it may have had no place at that moment.
+    Dropped(Error),
+    Other(Error),
+}
+
+impl From<Error> for Refusal {
+    fn from(error: Error) -> Refusal {
+        Refusal::Other(error)
+    }
+}
+
 /// Opens the connection. Fails with [`ErrorKind::Unavailable`] if nobody answers.
 pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
-    let tcp = self::tcp(address)?;
-    let io = |e: io::Error| unavailable(address, &e.to_string());
-    tcp.set_nodelay(true).map_err(io)?;
-    tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
-    tcp.set_write_timeout(Some(SLOW)).map_err(io)?;
-    let stream = match address.tls {
-        false => Stream::Plain(Alert::new(tcp)),
-        true => Stream::Tls(Box::new(secure(address, tcp)?)),
-    };
+    let mut pauses = AGAIN.into_iter();
+    loop {
+        match (dial(address), pauses.next()) {
+            (Ok(socket), _) => return Ok(socket),
+            (Err(Refusal::Dropped(_)), Some(pause)) => std::thread::sleep(pause),
+            (Err(Refusal::Dropped(error) | Refusal::Other(error)), _) => return Err(error),
+        }
+    }
+}
+
+fn dial(address: &Address) -> std::result::Result<WebSocket<Stream>, Refusal> {
     let url = format!("{}://{}/", if address.tls { "wss" } else { "ws" }, address.place());
     let request = url.as_str().into_client_request();
     let mut request = request.map_err(|e| Error::invalid(format!("`{url}` is no address: {e}")))?;
@@ -81,8 +149,23 @@ pub fn connect(address: &Address) -> Result<WebSocket<Stream>> {
         .max_message_size(Some(MAX_MESSAGE))
         .max_frame_size(Some(MAX_MESSAGE))
         .read_buffer_size(256 << 10);
-    let (socket, _) = tungstenite::client::client_with_config(request, stream, Some(config))
-        .map_err(|e| unavailable(address, &format!("no agent answers there: {e}")))?;
+    // All is ready before the connection is made: who says nothing at first is the first to be closed.
+    let tls = address.tls.then(|| tls(address)).transpose()?;
+    let tcp = self::tcp(address)?;
+    let io = |e: io::Error| unavailable(address, &e.to_string());
+    tcp.set_nodelay(true).map_err(io)?;
+    tcp.set_read_timeout(Some(HANDSHAKE)).map_err(io)?;
+    tcp.set_write_timeout(Some(TICK)).map_err(io)?;
+    let stream = match tls {
+        None => Stream::Plain(Patient { tcp: Alert::new(tcp), slow: SLOW }),
+        Some(tls) => Stream::Tls(Box::new(secure(address, tls, tcp)?)),
+    };
+    let (socket, _) =
+        tungstenite::client::client_with_config(request, stream, Some(config)).map_err(|e| {
+            let dropped = matches!(&e, HandshakeError::Failure(error) if has_ended(error));
+            let error = unavailable(address, &unanswered("agent", e));
+            if dropped { Refusal::Dropped(error) } else { Refusal::Other(error) }
+        })?;
     socket.get_ref().tcp().set_read_timeout(Some(TICK)).map_err(io)?;
     Ok(socket)
 }
@@ -109,16 +192,59 @@ pub fn tls(address: &Address) -> Result<ClientConnection> {
     ClientConnection::new(config, name).map_err(|e| Error::bug(format!("TLS: {e}")))
 }
 
-fn secure(address: &Address, mut tcp: TcpStream) -> Result<StreamOwned<ClientConnection, Alert<TcpStream>>> {
-    let mut tls = self::tls(address)?;
+fn secure(
+    address: &Address,
+    mut tls: ClientConnection,
+    mut tcp: TcpStream,
+) -> std::result::Result<StreamOwned<ClientConnection, Patient>, Refusal> {
     while tls.is_handshaking() {
-        tls.complete_io(&mut tcp).map_err(|e| {
-            unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
+        let done = tls.complete_io(&mut tcp);
+        done.map_err(|e| match e {
+            e if is_late(&e) => Refusal::Other(unavailable(address, &late())),
+            e if is_end(&e) => Refusal::Dropped(unavailable(address, &ended("agent"))),
+            e => Refusal::Other(unavailable(address, &format!("the TLS handshake failed: {e}")).with_hint(
                 "for an agent with a certificate of its own, give a copy of it: option `ca=FILE`; plain text is ws://",
-            )
+            )),
         })?;
     }
-    Ok(StreamOwned::new(tls, Alert::new(tcp)))
+    Ok(StreamOwned::new(tls, Patient { tcp: Alert::new(tcp), slow: SLOW }))
+}
+
+/// Why a WebSocket's handshake has failed.
+pub fn unanswered<R: HandshakeRole>(who: &str, error: HandshakeError<R>) -> String {
+    match error {
+        HandshakeError::Interrupted(_) => late(),
+        HandshakeError::Failure(tungstenite::Error::Io(e)) if is_late(&e) => late(),
+        HandshakeError::Failure(error) if has_ended(&error) => ended(who),
+        HandshakeError::Failure(error) => format!("no {who} answers there: {error}"),
+    }
+}
+
+fn ended(who: &str) -> String {
+    format!("the connection ended before the {who} had answered")
+}
+
+fn is_end(error: &io::Error) -> bool {
+    use io::ErrorKind::{BrokenPipe, ConnectionAborted, ConnectionReset, UnexpectedEof};
+    matches!(error.kind(), BrokenPipe | ConnectionAborted | ConnectionReset | UnexpectedEof)
+}
+
+fn has_ended(error: &tungstenite::Error) -> bool {
+    use tungstenite::error::{Error, ProtocolError};
+    match error {
+        Error::Protocol(broken) => matches!(broken, ProtocolError::HandshakeIncomplete),
+        Error::Io(e) => is_end(e),
+        other => matches!(other, Error::ConnectionClosed),
+    }
+}
+
+fn is_late(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
+}
+
+fn late() -> String {
+    let time = HANDSHAKE.as_secs();
+    format!("it takes connections and has said nothing for {time} s: the program there hangs, or is another")
 }
 
 /// Nobody answers there as expected.

@@ -17,6 +17,36 @@ const RECENT: usize = 24;
 /// How long a request may go on that the user gave up, milliseconds.
 const GRACE_MS: u64 = 2000;
 
+/// Most of the time between two looks that counts as waiting. In the rest this process did not run: a laptop's lid was closed,
+/// or the user had stopped it, and what the agent has said meanwhile has yet to be read.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// How a wait for the agent stands.
+struct Wait {
+    /// How long nothing has come while this process ran.
+    silent: Duration,
+    looked: Instant,
+    pinged: Instant,
+    /// Whether the agent has been told that the user has given up.
+    given_up: bool,
+}
+
+impl Wait {
+    fn new() -> Wait {
+        let now = Instant::now();
+        Wait { silent: Duration::ZERO, looked: now, pinged: now, given_up: false }
+    }
+
+    fn heard(&mut self) {
+        (self.silent, self.looked) = (Duration::ZERO, Instant::now());
+    }
+
+    fn look(&mut self) {
+        self.silent += self.looked.elapsed().min(LOOK);
+        self.looked = Instant::now();
+    }
+}
+
 /// See the module.
 pub struct Connection {
     socket: WebSocket<Stream>,
@@ -34,7 +64,7 @@ pub struct Connection {
     /// How long the agent may show no sign of life while it is waited for.
     answer_within: Duration,
     /// The place in a hub's queue that the user has been told.
-    told: Option<u32>,
+    told: Option<wire::Queued>,
 }
 
 impl Connection {
@@ -65,9 +95,10 @@ impl Connection {
         self.window = bytes.min(WINDOW);
     }
 
-    /// How long the agent may show no sign of life from here on.
+    /// How long the agent may show no sign of life from here on, and three times of which it may take nothing of what is sent.
     pub fn set_answer_within(&mut self, time: Duration) {
         self.answer_within = time;
+        self.socket.get_mut().expect_within(3 * time);
     }
 
     /// What the user sets to give up.
@@ -139,12 +170,12 @@ impl Connection {
 
     /// The next message of the agent that is no pong, whatever it is about.
     fn receive(&mut self) -> Result<(u64, Reply)> {
-        let (mut heard, mut pinged, mut given_up) = (Instant::now(), Instant::now(), false);
+        let mut wait = Wait::new();
         loop {
             match self.socket.read() {
                 Ok(Message::Binary(bytes)) => {
                     let message = wire::decode_reply(bytes).map_err(|e| self.lose(e.message()))?;
-                    heard = Instant::now();
+                    wait.heard();
                     match message.reply {
                         Some(Reply::Pong(_)) | None => {}
                         Some(Reply::Queued(queued)) => self.queued(&queued),
@@ -163,7 +194,7 @@ impl Connection {
                 Ok(Message::Close(_)) => return Err(self.lose("the agent closed the connection")),
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(e)) if is_tick(&e) => {
-                    self.tick(heard, &mut pinged, &mut given_up)?;
+                    self.tick(&mut wait)?;
                 }
                 Err(error) => return Err(self.broken(&error)),
             }
@@ -172,9 +203,13 @@ impl Connection {
 
     /// Says once per place how long the queue at a hub is.
     fn queued(&mut self, queued: &wire::Queued) {
-        if self.told != Some(queued.place) {
-            self.told = Some(queued.place);
+        let same = |told: &wire::Queued| (told.place, &told.trouble) == (queued.place, &queued.trouble);
+        if !self.told.as_ref().is_some_and(same) {
+            self.told = Some(queued.clone());
             match queued.devices {
+                _ if !queued.trouble.is_empty() => {
+                    log::warn!("{}: waiting: {}", self.place, queued.trouble.escape_debug());
+                }
                 0 => log::warn!("{}: no device that suits is there; waiting for one to come", self.place),
                 n => {
                     log::warn!("{}: waiting for a device: place {} for {n} of them", self.place, queued.place)
@@ -184,18 +219,19 @@ impl Connection {
     }
 
     /// While waiting: is the agent alive, does the user still want the answer?
-    fn tick(&mut self, heard: Instant, pinged: &mut Instant, given_up: &mut bool) -> Result<()> {
-        if heard.elapsed() > self.answer_within {
-            let text = format!("the agent gave no sign of life for {} s", heard.elapsed().as_secs());
+    fn tick(&mut self, wait: &mut Wait) -> Result<()> {
+        wait.look();
+        if wait.silent > self.answer_within {
+            let text = format!("the agent gave no sign of life for {} s", wait.silent.as_secs());
             return Err(self.lose(&text));
         }
-        if self.stop.load(Ordering::Acquire) && !*given_up {
-            *given_up = true;
+        if self.stop.load(Ordering::Acquire) && !wait.given_up {
+            wait.given_up = true;
             let request = self.unfinished.back().map_or(self.seq, |(seq, _)| *seq);
             return self.aside(Request::Cancel(wire::Cancel { request, grace_ms: GRACE_MS }));
         }
-        if pinged.elapsed() > self.answer_within / 4 {
-            *pinged = Instant::now();
+        if wait.pinged.elapsed() > self.answer_within / 4 {
+            wait.pinged = Instant::now();
             self.aside(Request::Ping(wire::Ping {}))?;
         }
         Ok(())
@@ -227,12 +263,18 @@ impl Connection {
             tungstenite::Error::ConnectionClosed | tungstenite::Error::AlreadyClosed => {
                 "the connection is closed".into()
             }
+            tungstenite::Error::Io(e) if is_tick(e) => {
+                let time = (3 * self.answer_within).as_secs();
+                format!("the agent has taken nothing of what was sent to it for {time} s")
+            }
             other => format!("the connection broke: {other}"),
         };
         self.lose(&text)
     }
 
     fn last_words(&mut self) -> Option<Error> {
+        // A read sends first what could not be sent: nobody waits for that any more.
+        self.socket.get_mut().expect_within(Duration::ZERO);
         for _ in 0..WINDOW_COUNT {
             let Ok(Message::Binary(bytes)) = self.socket.read() else { return None };
             let error = match wire::decode_reply(bytes).ok()?.reply {
@@ -246,13 +288,14 @@ impl Connection {
         None
     }
 
-    /// Gives the device up; the error that tells so.
+    /// Gives the device up, so that the agent can end the session; the error that tells so.
     pub fn lose(&mut self, why: &str) -> Error {
         let recent = self.recent.iter().cloned().collect::<Vec<_>>().join("\n");
         let error = Error::new(ErrorKind::DeviceLost, format!("the device at {} is lost: {why}", self.place))
             .with_detail("recent", recent)
             .with_hint("what was on the device is gone; run the command again");
         self.lost = Some(error.clone());
+        self.socket.get_ref().end();
         error
     }
 

@@ -153,9 +153,7 @@ fn greet(address: &Address, socket: WebSocket<connect::Stream>) -> Result<(Conne
 /// The token for an agent: of the file, else of the variable. Never sent in plain text to another machine by accident.
 pub(crate) fn token(address: &Address) -> Result<String> {
     let token = match &address.token_file {
-        Some(file) => {
-            tapml_files::read_text(file, crate::agent::LONGEST_TOKEN, "a token")?.trim().to_string()
-        }
+        Some(file) => crate::secret::read(file)?,
         None => std::env::var("TAPML_TOKEN").unwrap_or_default(),
     };
     if token.is_empty() || address.tls || address.insecure || is_here(&address.host) {

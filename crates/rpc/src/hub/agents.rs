@@ -2,7 +2,7 @@
 
 use super::clients::Arrival;
 use super::{AGENTS, House, TICK, gone, is_tick, lock};
-use crate::agent::gate::Place;
+use crate::agent::gate::{Place, Waiting};
 use crate::agent::link::{Link, Reader};
 use crate::wire::limits::{BEAT, SILENCE, VERSION};
 use crate::wire::{self, AgentWord, HubToAgent, HubWord, Register, convert};
@@ -20,7 +20,7 @@ impl House {
         mut socket: WebSocket<Reader>,
         link: Arc<Link>,
         from: SocketAddr,
-        waiting: Place,
+        waiting: Waiting,
     ) -> Result<()> {
         let connection = self.next.fetch_add(1, Ordering::Relaxed);
         let outcome = self.let_in_agent(&mut socket, &link, from, connection);
@@ -130,7 +130,8 @@ impl House {
                 if pending.get(&refused.session).is_some_and(|p| p.connection == connection)
                     && let Some(pending) = pending.remove(&refused.session)
                 {
-                    let _ = pending.tell.send(Arrival::Refused(refused.reason));
+                    let _ =
+                        pending.tell.send(Arrival::Refused { reason: refused.reason, busy: refused.busy });
                 }
                 Ok(())
             }

@@ -7,20 +7,17 @@ pub(super) use relay::{Arrival, Pending};
 
 use super::registry::{Lease, Want};
 use super::{House, TICK, gone, is_tick, lock};
-use crate::agent::accept::hello;
-use crate::agent::gate::Place;
+use crate::agent::accept::{LINGER, hello};
+use crate::agent::gate::{Place, Waiting};
 use crate::agent::link::{Link, Reader};
 use crate::wire::limits::{MAX_MESSAGE, VERSION, WINDOW};
 use crate::wire::{self, Hello, Reply, ToClient, convert};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::{Message, WebSocket};
-
-/// How long a client may take to read the last message.
-const LINGER: Duration = Duration::from_secs(2);
 
 /// A client that has said hello.
 struct Guest<'a> {
@@ -48,7 +45,7 @@ impl House {
         mut socket: WebSocket<Reader>,
         link: Arc<Link>,
         from: SocketAddr,
-        waiting: Place,
+        waiting: Waiting,
         forwarded: bool,
     ) -> Result<()> {
         let outcome = self.let_in_client(&mut socket, from);
@@ -58,7 +55,7 @@ impl House {
             Err(error) => {
                 log::warn!("client at {from} is not let in: {error}");
                 refuse(&link, 1, &error);
-                while socket.read().is_ok_and(|m| !m.is_close()) {}
+                socket.get_mut().drain(LINGER);
                 Ok(())
             }
         }
@@ -147,6 +144,10 @@ impl Guest<'_> {
                     log::warn!("{}: {error}", lease.place);
                     self.release();
                     let mut registry = lock(&self.house.registry);
+                    if error.detail(relay::BUSY).is_some() {
+                        registry.rest(&lease.place.agent);
+                        continue;
+                    }
                     // An agent that has left may come back.
                     if registry.has(&lease.home) {
                         registry.exclude(self.id, &lease.place);

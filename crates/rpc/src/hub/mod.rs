@@ -11,16 +11,17 @@ mod shared;
 pub use http::Page;
 pub use shared::Table;
 
-use crate::agent::gate::{Gate, Place};
+use crate::agent::gate::{Gate, Waiting};
 use crate::agent::link::{Link, Reader};
+use crate::agent::listen::{Arrived, listen};
 use crate::agent::{Stopper, not_listening, policy, resolve};
-use crate::wire::limits::{HANDSHAKE, HUB_PROTOCOL, PROTOCOL};
+use crate::wire::limits::{HUB_PROTOCOL, PROTOCOL};
 use clients::Pending;
 use http::Head;
 use registry::Registry;
 use shared::Shared;
 use std::collections::HashMap;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -124,7 +125,7 @@ impl Hub {
         let house = House {
             shared: shared.transpose()?,
             agent_token: agent_token.map(|t| blake3::hash(t.as_bytes())),
-            gate: Gate::new(config.token.as_deref(), config.clients),
+            gate: Gate::new(config.token.as_deref(), config.clients, "clients"),
             config,
             agents: Arc::default(),
             registry: Mutex::default(),
@@ -148,30 +149,10 @@ impl Hub {
 
     /// Serves until stopped. What goes wrong with one connection is logged and concerns that one alone.
     pub fn serve(&self) -> Result<()> {
-        let mut threads = Vec::new();
-        while !self.house.stop.load(Ordering::Acquire) {
-            let (tcp, from) = match self.listener.accept() {
-                Ok(accepted) => accepted,
-                Err(error) => {
-                    log::warn!("could not accept a connection: {error}");
-                    std::thread::sleep(Duration::from_millis(50));
-                    continue;
-                }
-            };
-            if self.house.stop.load(Ordering::Acquire) {
-                break;
-            }
-            // A connection above the bounds is dropped without a word, which costs the least.
-            let Some(place) = self.house.gate.knock(from.ip()) else { continue };
-            let house = self.house.clone();
-            let serve = move || house.receive(tcp, from, place);
-            match std::thread::Builder::new().name("hub".into()).spawn(serve) {
-                Ok(thread) => threads.push(thread),
-                Err(error) => log::warn!("could not start a thread: {error}"),
-            }
-            threads.retain(|t| !t.is_finished());
-        }
-        threads.into_iter().for_each(|thread| drop(thread.join()));
+        let House { gate, config, stop, .. } = &*self.house;
+        let house = self.house.clone();
+        let serve: Arc<dyn Fn(Arrived) + Send + Sync> = Arc::new(move |arrived| house.receive(arrived));
+        listen(&self.listener, gate, config.tls.as_ref(), stop, &serve);
         Ok(())
     }
 }
@@ -185,12 +166,11 @@ fn nowhere(scheme: &str, port: u16) -> Error {
 
 impl House {
     /// Serves one connection to its end.
-    fn receive(&self, tcp: TcpStream, from: SocketAddr, waiting: Place) {
-        let opened = Link::open(tcp, self.config.tls.as_ref(), HANDSHAKE);
-        let opened = opened.map_err(|e| Error::new(ErrorKind::Io, e.to_string()));
-        let served = opened.and_then(|(link, mut reader)| {
-            let head = Head::read(&mut reader)?;
-            let served = self.route(head, link.clone(), reader, from, waiting);
+    fn receive(&self, arrived: Arrived) {
+        let Arrived { link, mut reader, from, place } = arrived;
+        let head = Head::read(&mut reader);
+        let served = head.and_then(|head| {
+            let served = self.route(head, link.clone(), reader, from, place);
             link.close();
             served
         });
@@ -205,7 +185,7 @@ impl House {
         link: Arc<Link>,
         mut reader: Reader,
         from: SocketAddr,
-        waiting: Place,
+        waiting: Waiting,
     ) -> Result<()> {
         let path = head.path.clone();
         if !head.is_upgrade() {

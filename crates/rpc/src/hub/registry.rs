@@ -10,7 +10,7 @@ use crate::wire::limits::MAX_LABEL;
 use crate::wire::{AdapterKind, Offer, Register, ServedOp};
 use queue::Waiter;
 use std::collections::{BTreeMap, HashSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
 use want::WORDS;
 
@@ -25,6 +25,9 @@ const OPERATORS: usize = 8192;
 
 /// Most sessions that one device may say to take.
 const SESSIONS: u32 = 64;
+
+/// How long an agent is left alone that had no place for a session.
+const REST: Duration = Duration::from_millis(500);
 
 /// Sessions of an emulator or a CPU that does not say how many it takes.
 const SHARED: u32 = 4;
@@ -45,6 +48,10 @@ struct Agent {
     /// Who it is.
     agent: String,
     devices: Vec<Offer>,
+    /// How many sessions it takes, of all devices together.
+    sessions: u32,
+    /// Until when it is not asked again: it had no place for a session.
+    rests: Option<Instant>,
 }
 
 /// A device that a client has.
@@ -84,7 +91,7 @@ impl Registry {
                 asked.name
             )));
         }
-        let name = if asked.name.is_empty() { self.free_name(&asked.instance) } else { asked.name };
+        let name = if asked.name.is_empty() { self.free_name(&asked.instance) } else { asked.name.clone() };
         let old = self.agents.get(&name);
         if old.is_some_and(|old| old.home != Home::Here(connection) && old.instance != asked.instance) {
             let text = format!("another agent is named `{name}`");
@@ -114,7 +121,7 @@ impl Registry {
             _ => None,
         };
         let home = Home::Here(connection);
-        let mut agent = Agent { home, instance: asked.instance, agent: asked.agent, devices: asked.devices };
+        let mut agent = Agent::new(home, asked);
         // A list tells which operators a device has, a session what it takes.
         let infos = agent.devices.iter_mut().filter_map(|d| d.info.as_mut());
         infos.flat_map(|info| &mut info.ops).for_each(|op| {
@@ -152,7 +159,7 @@ impl Registry {
     pub fn here(&self, place: &Place) -> Option<Lease> {
         let agent = self.agents.get(&place.agent).filter(|agent| matches!(agent.home, Home::Here(_)))?;
         let offer = agent.devices.iter().find(|offer| offer.name == place.device && offer.info.is_some())?;
-        Some(agent.lease(place, sessions(offer)))
+        Some(agent.lease(place, agent.sessions_of(offer)))
     }
 
     /// What an agent that is here has registered, for other hubs.
@@ -163,6 +170,7 @@ impl Registry {
             agent: agent.agent.clone(),
             instance: agent.instance.clone(),
             devices: agent.devices.clone(),
+            sessions: agent.sessions,
             ..Register::default()
         })
     }
@@ -172,10 +180,9 @@ impl Registry {
         self.agents.retain(|_, agent| matches!(agent.home, Home::Here(_)));
         for AgentRow { url, register, .. } in rows.agents {
             let Some(r) = register else { continue };
-            let home = Home::Away(url);
-            let agent = Agent { home, instance: r.instance, agent: r.agent, devices: r.devices };
+            let (name, agent) = (r.name.clone(), Agent::new(Home::Away(url), r));
             // An agent of this hub's own that has moved is found out by its connection.
-            self.agents.entry(r.name).or_insert(agent);
+            self.agents.entry(name).or_insert(agent);
         }
         let place = |LeaseRow { agent, device, .. }| Place { agent, device };
         self.away_leases = rows.leases.into_iter().map(place).collect();
@@ -196,8 +203,8 @@ impl Registry {
             let named = |offer: &Offer| {
                 let place = Place { agent: name.clone(), device: offer.name.clone() };
                 let busy = self.busy(&place);
-                let (name, agent) = (place.to_string(), agent.agent.clone());
-                Offer { name, agent, busy, sessions: sessions(offer), ..offer.clone() }
+                let (name, sessions) = (place.to_string(), agent.sessions_of(offer));
+                Offer { name, agent: agent.agent.clone(), busy, sessions, ..offer.clone() }
             };
             agent.devices.iter().map(named).collect::<Vec<_>>()
         };
@@ -208,9 +215,10 @@ impl Registry {
     fn places(&self) -> Vec<(Place, u32)> {
         let of = |(name, agent): (&String, &Agent)| {
             let usable = agent.devices.iter().filter(|offer| offer.info.is_some());
+            let left = self.left(name, agent);
             let room = |offer: &Offer| {
                 let place = Place { agent: name.clone(), device: offer.name.clone() };
-                let room = sessions(offer).saturating_sub(self.busy(&place));
+                let room = sessions(offer).saturating_sub(self.busy(&place)).min(left);
                 (place, room)
             };
             usable.map(room).collect::<Vec<_>>()
@@ -218,12 +226,42 @@ impl Registry {
         self.agents.iter().flat_map(of).collect()
     }
 
+    fn leased(&self) -> impl Iterator<Item = &Place> {
+        self.leases.values().chain(&self.away_leases)
+    }
+
     fn busy(&self, place: &Place) -> u32 {
-        self.leases.values().chain(&self.away_leases).filter(|leased| *leased == place).count() as u32
+        self.leased().filter(|leased| *leased == place).count() as u32
+    }
+
+    /// How many more sessions an agent takes.
+    fn left(&self, name: &str, agent: &Agent) -> u32 {
+        if agent.rests.is_some_and(|until| Instant::now() < until) {
+            return 0;
+        }
+        let busy = self.leased().filter(|leased| leased.agent == name).count();
+        agent.sessions.saturating_sub(busy as u32)
+    }
+
+    /// An agent had no place for a session: it is asked again a little later.
+    pub fn rest(&mut self, name: &str) {
+        if let Some(agent) = self.agents.get_mut(name) {
+            agent.rests = Some(Instant::now() + REST);
+        }
     }
 }
 
 impl Agent {
+    fn new(home: Home, register: Register) -> Agent {
+        let Register { instance, agent, devices, sessions, .. } = register;
+        let sessions = if sessions == 0 { u32::MAX } else { sessions };
+        Agent { home, instance, agent, devices, sessions, rests: None }
+    }
+
+    fn sessions_of(&self, offer: &Offer) -> u32 {
+        sessions(offer).min(self.sessions)
+    }
+
     fn lease(&self, place: &Place, sessions: u32) -> Lease {
         let (home, agent) = (self.home.clone(), self.agent.clone());
         Lease { place: place.clone(), home, agent, sessions }

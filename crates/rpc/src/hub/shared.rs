@@ -20,6 +20,8 @@ pub trait Table: Send + Sync {
     fn create(&self, key: &str, value: &[u8]) -> Result<bool>;
     /// Removes a row that this hub has written.
     fn remove(&self, key: &str);
+    /// Why rows can neither be read nor written now, in words for clients; `None` if they can.
+    fn trouble(&self) -> Option<String>;
 }
 
 /// An agent, at the hub that it has dialled.

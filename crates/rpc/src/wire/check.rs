@@ -96,6 +96,7 @@ pub fn reply(message: &ToClient) -> Result<()> {
             at_most("outputs", r.outputs.len(), MAX_OUTPUTS)?;
             r.outputs.iter().try_for_each(tensor)
         }
+        Reply::Queued(r) => label("trouble", &r.trouble),
         Reply::Leased(r) => label("device", &r.device).and(label("agent", &r.agent)),
         Reply::PostMortem(r) => integer("request", r.request).and(integer("busy_ms", r.busy_ms)),
         _ => Ok(()),
@@ -106,6 +107,8 @@ fn info(info: &DeviceInfo) -> Result<()> {
     name("name", &info.name)?;
     name("driver", &info.driver)?;
     name("platform", &info.platform)?;
+    few("features", info.features.len())?;
+    info.features.iter().try_for_each(|f| name("feature", &f.name).and(name("value", &f.value)))?;
     at_most("operators", info.ops.len(), MAX_OPS)?;
     info.ops.iter().try_for_each(|op| {
         name("op", &op.name)?;

@@ -17,20 +17,19 @@ pub struct DeviceInfo {
     pub kind: i32,
     #[prost(message, optional, tag = "5")]
     pub limits: Option<Limits>,
-    #[prost(bool, tag = "6")]
-    pub f16: bool,
-    #[prost(uint32, tag = "7")]
-    pub subgroup_min: u32,
-    #[prost(uint32, tag = "8")]
-    pub subgroup_max: u32,
     #[prost(message, repeated, tag = "9")]
     pub ops: Vec<ServedOp>,
-    #[prost(uint32, tag = "10")]
-    pub cuda: u32,
-    #[prost(bool, tag = "11")]
-    pub device_barriers: bool,
-    #[prost(uint32, tag = "12")]
-    pub processors: u32,
+    #[prost(message, repeated, tag = "13")]
+    pub features: Vec<Feature>,
+}
+
+/// An ability of a device.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct Feature {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    pub value: String,
 }
 
 /// The sort of processor.

@@ -34,7 +34,6 @@ pub fn info_to_wire(info: &device::DeviceInfo) -> wire::DeviceInfo {
     };
     let l = &info.limits;
     let [x, y, z] = l.max_workgroup_size;
-    let (subgroup_min, subgroup_max) = info.features.subgroups.unwrap_or((0, 0));
     wire::DeviceInfo {
         platform: info.platform.clone(),
         name: info.name.clone(),
@@ -53,12 +52,7 @@ pub fn info_to_wire(info: &device::DeviceInfo) -> wire::DeviceInfo {
             max_groups_per_dim: l.max_groups_per_dim,
             min_offset_alignment: l.min_offset_alignment,
         }),
-        f16: info.features.f16,
-        subgroup_min,
-        subgroup_max,
-        cuda: info.features.cuda.unwrap_or(0),
-        device_barriers: info.features.device_barriers,
-        processors: info.features.processors.unwrap_or(0),
+        features: features_to_wire(&info.features),
         ops: Vec::new(),
     }
 }
@@ -87,16 +81,32 @@ pub fn info_from_wire(info: &wire::DeviceInfo) -> Result<device::DeviceInfo> {
             max_groups_per_dim: l.max_groups_per_dim,
             min_offset_alignment: l.min_offset_alignment,
         },
-        features: device::Features {
-            f16: info.f16,
-            subgroups: (info.subgroup_max > 0).then_some((info.subgroup_min, info.subgroup_max)),
-            cuda: (info.cuda > 0).then_some(info.cuda),
-            // Agents elsewhere are asked for kernels that do without.
-            matrices: false,
-            device_barriers: info.device_barriers,
-            processors: (info.processors > 0).then_some(info.processors),
-        },
+        features: features_from_wire(&info.features)?,
     })
+}
+
+/// All features that the device has: they have names and values by being serialised, so that none is forgotten here.
+fn features_to_wire(features: &device::Features) -> Vec<wire::Feature> {
+    let all = serde_json::to_value(features).unwrap_or_default();
+    let there = all.as_object().into_iter().flatten().filter(|(_, v)| !v.is_null() && **v != false);
+    there.map(|(name, value)| wire::Feature { name: name.clone(), value: value.to_string() }).collect()
+}
+
+fn features_from_wire(features: &[wire::Feature]) -> Result<device::Features> {
+    let bad = |name: &str, value: &str, e: serde_json::Error| {
+        let [name, value] =
+            [name, value].map(|text| text.chars().take(60).collect::<String>().escape_debug().to_string());
+        Error::invalid(format!("the device's feature `{name}` is `{value}`: {e}"))
+            .with_hint("the schema (crates/rpc/proto/tapml.proto) says how each feature is written")
+    };
+    let mut all = serde_json::Map::new();
+    for wire::Feature { name, value } in features {
+        let read = serde_json::from_str(value).map_err(|e| bad(name, value, e))?;
+        let one = serde_json::Map::from_iter([(name.clone(), read)]);
+        serde_json::from_value::<device::Features>(one.clone().into()).map_err(|e| bad(name, value, e))?;
+        all.extend(one);
+    }
+    serde_json::from_value(all.into()).map_err(|e| Error::invalid(format!("the device's features: {e}")))
 }
 
 /// A kernel, for the wire.

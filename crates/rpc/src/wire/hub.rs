@@ -63,6 +63,8 @@ pub struct Register {
     pub devices: Vec<Offer>,
     #[prost(string, repeated, tag = "8")]
     pub capabilities: Vec<String>,
+    #[prost(uint32, tag = "9")]
+    pub sessions: u32,
 }
 
 /// The agent is known.
@@ -101,4 +103,6 @@ pub struct Refused {
     pub session: String,
     #[prost(string, tag = "2")]
     pub reason: String,
+    #[prost(bool, tag = "3")]
+    pub busy: bool,
 }

@@ -1,6 +1,7 @@
 //! Bounds of the wire. A decoder refuses what exceeds them before it allocates for it.
 
 use std::time::Duration;
+use tapml_graph::Error;
 
 /// The version of the schema that this build speaks.
 pub const VERSION: u32 = 1;
@@ -13,6 +14,15 @@ pub const HUB_PROTOCOL: &str = "tapml.hub.v1";
 
 /// Largest message.
 pub const MAX_MESSAGE: usize = 16 << 20;
+
+/// What to say to whoever has sent a message that is larger than it may be; `None` if that is not what went wrong.
+pub(crate) fn too_large(error: &tungstenite::Error) -> Option<Error> {
+    use tungstenite::error::{CapacityError, Error::Capacity};
+    let Capacity(CapacityError::MessageTooLong { size, max_size }) = error else { return None };
+    let text = format!("a message of {size} bytes: here they have at most {max_size}");
+    let hint = format!("large data goes in pieces of {PIECE} bytes (`Write`, `PutBlob`, `PutTensor`)");
+    Some(Error::invalid(text).with_hint(hint))
+}
 
 /// Largest message of a client that has not been let in.
 pub const MAX_HELLO: usize = 64 << 10;
@@ -88,6 +98,9 @@ pub const BEAT: Duration = Duration::from_secs(5);
 
 /// See [`BEAT`].
 pub const SILENCE: Duration = Duration::from_secs(20);
+
+/// How long a client that waits at a hub may be silent: its computer may have been asleep.
+pub const ASLEEP: Duration = Duration::from_secs(50);
 
 /// How long an agent may take to dial the connection of a session.
 pub const COMING: Duration = Duration::from_secs(15);

@@ -11,8 +11,8 @@ mod session;
 
 pub use commands::{
     AdapterKind, Binding, BindingKind, Command, Constant, Copy, CreateBuffer, CreateKernel, DestroyBuffer,
-    DestroyKernel, DestroyList, DeviceInfo, Dispatch, Fill, Finding, Findings, HasBlobs, HeldBlobs, Input,
-    Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Step, Symbol,
+    DestroyKernel, DestroyList, DeviceInfo, Dispatch, Feature, Fill, Finding, Findings, HasBlobs, HeldBlobs,
+    Input, Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Step, Symbol,
     TakeFindings, Term, Turn, Turns, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
 };
 pub use hub::{

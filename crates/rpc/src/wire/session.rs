@@ -178,6 +178,8 @@ pub struct Queued {
     pub place: u32,
     #[prost(uint32, tag = "2")]
     pub devices: u32,
+    #[prost(string, tag = "3")]
+    pub trouble: String,
 }
 
 /// From a hub, before a Welcome: the device that this session has.

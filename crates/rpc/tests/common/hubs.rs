@@ -2,6 +2,7 @@
 
 use super::Emulators;
 use std::net::SocketAddr;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -66,8 +67,13 @@ pub fn open(hub: SocketAddr, name: &str) -> tapml_device::Result<RemoteDevice> {
 }
 
 pub fn agent(hub: SocketAddr, name: &str, isolation: Isolation) -> Serving {
-    let mut agent = Agent::new(agent::Config::default(), isolation).unwrap();
-    agent.join(agent::Hub { address: at(hub, "", &[]), name: name.into() });
+    agent_at(at(hub, "", &[]), name, agent::Config::default(), isolation)
+}
+
+/// An agent that dials this hub.
+pub fn agent_at(hub: Address, name: &str, config: agent::Config, isolation: Isolation) -> Serving {
+    let mut agent = Agent::new(config, isolation).unwrap();
+    agent.join(agent::Hub { address: hub, name: name.into() });
     let stopper = agent.stopper();
     let thread = Some(std::thread::spawn(move || agent.serve().unwrap()));
     Serving { stopper, thread }
@@ -75,6 +81,12 @@ pub fn agent(hub: SocketAddr, name: &str, isolation: Isolation) -> Serving {
 
 pub fn threads(hub: SocketAddr, name: &str) -> Serving {
     agent(hub, name, Isolation::Thread(Arc::new(Emulators)))
+}
+
+/// The same for a hub that wants the token of this file.
+pub fn threads_with(hub: SocketAddr, name: &str, token: &Path) -> Serving {
+    let address = at(hub, "", &[("token-file", &token.display().to_string())]);
+    agent_at(address, name, agent::Config::default(), Isolation::Thread(Arc::new(Emulators)))
 }
 
 /// Waits until the hub knows so many devices.

@@ -1,6 +1,7 @@
 //! `tapml device check`: the conformance suite, and for a device behind an agent the rules of the wire.
 
 use super::operators;
+use super::speed::{self, Speed};
 use crate::Outcome;
 use crate::output::JsonArg;
 use anyhow::Result;
@@ -27,6 +28,9 @@ struct Report {
     /// Every operator on its samples, if asked for; each sample counts above.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     ops: Vec<SampleCheck>,
+    /// How fast it is to be reached, if asked for.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    speed: Option<Speed>,
 }
 
 #[derive(Serialize)]
@@ -61,7 +65,7 @@ impl CaseReport {
 }
 
 /// Runs all cases, and with `ops` the samples of all operators; one that fails does not end the others.
-pub fn check(target: &str, ops: bool, json: &JsonArg) -> Result<Outcome> {
+pub fn check(target: &str, ops: bool, speed: bool, json: &JsonArg) -> Result<Outcome> {
     let mut spec = PlatformSpec::parse(target)?;
     if spec.is_remote() {
         // At a hub: a device that somebody else has is no reason to wait for ever.
@@ -71,6 +75,9 @@ pub fn check(target: &str, ops: bool, json: &JsonArg) -> Result<Outcome> {
         let address = Address::parse(&spec.word, &spec.options)?;
         // Where there is none, the rules of the wire say more.
         if let Ok(Remote::Operators(operators)) = Remote::open(&address) {
+            if speed {
+                json.say("skipped  speed: the device runs operators and has no buffers to fill")?;
+            }
             return operators::check(&address, *operators, json);
         }
     }
@@ -84,8 +91,9 @@ pub fn check(target: &str, ops: bool, json: &JsonArg) -> Result<Outcome> {
         wire(&Address::parse(&spec.word, &spec.options)?, json, &mut cases)?;
         opened = platform::open_device(&spec);
     }
-    let device = opened?;
+    let mut device = opened?;
     let target = device.info().clone();
+    let speed = speed.then(|| speed::measure(device.as_mut(), json)).transpose()?;
     commands(&spec, device, json, &mut cases)?;
     let count = |outcome: &str| cases.iter().filter(|c| c.outcome == outcome).count();
     let (mut passed, mut failed, mut skipped) = (count("passed"), count("failed"), count("skipped"));
@@ -95,7 +103,7 @@ pub fn check(target: &str, ops: bool, json: &JsonArg) -> Result<Outcome> {
         skipped += op.skipped.len();
     }
     json.say(&format!("{passed} passed, {failed} failed, {skipped} skipped"))?;
-    json.write(&Report { schema: 1, target, passed, failed, skipped, cases, ops })?;
+    json.write(&Report { schema: 1, target, passed, failed, skipped, cases, ops, speed })?;
     Ok(if failed == 0 { Outcome::Holds } else { Outcome::Fails })
 }
 

@@ -3,7 +3,7 @@
 use super::Guest;
 use crate::hub::registry::{Lease, Want};
 use crate::hub::{House, gone, is_tick, lock};
-use crate::wire::limits::{BEAT, SILENCE};
+use crate::wire::limits::{ASLEEP, BEAT};
 use crate::wire::{self, Reply, Request};
 use std::time::{Duration, Instant};
 use tapml_graph::{Error, ErrorKind, Result};
@@ -71,6 +71,7 @@ impl Guest<'_> {
                 return Ok(lease);
             }
             let prospects = self.house.known().prospects(self.id);
+            let trouble = self.house.shared.as_ref().and_then(|shared| shared.table.trouble());
             let waited = self.since.elapsed();
             let limit = match (self.hello.wait_ms, prospects.devices) {
                 (0, 0) if !self.refusals.is_empty() => Duration::ZERO,
@@ -79,17 +80,26 @@ impl Guest<'_> {
                 (wait, _) => Duration::from_millis(wait),
             };
             if waited >= limit {
-                return Err(self.in_vain(prospects.devices));
+                return Err(self.in_vain(prospects.devices, trouble.as_deref()));
             }
-            self.tell_place(wire::Queued { place: prospects.place, devices: prospects.devices })?;
+            let trouble = trouble.unwrap_or_default();
+            self.tell_place(wire::Queued { place: prospects.place, devices: prospects.devices, trouble })?;
             self.look()?;
         }
     }
 
-    fn in_vain(&self, devices: u32) -> Error {
+    fn in_vain(&self, devices: u32, trouble: Option<&str>) -> Error {
         let known: Vec<String> =
             self.house.known().list().into_iter().take(16).map(|offer| offer.name).collect();
         let asked = self.hello.target.escape_debug();
+        if let Some(trouble) = trouble {
+            let text = format!(
+                "`{asked}` could not be leased: {trouble}, and without it this hub can neither lease devices nor see those of other hubs"
+            );
+            return Error::new(ErrorKind::Unavailable, text).with_hint(
+                "sessions that are open go on; ask again when the hubs' broker (--broker) answers",
+            );
+        }
         let text = match devices {
             0 if !self.refusals.is_empty() => {
                 format!("no device for `{asked}`: {}", self.refusals.join("; "))
@@ -136,8 +146,8 @@ impl Guest<'_> {
                 self.heard = Instant::now();
                 Ok(())
             }
-            Err(error) if is_tick(&error) => match self.heard.elapsed() > SILENCE {
-                true => Err(gone(&format!("silent for {} s", SILENCE.as_secs()))),
+            Err(error) if is_tick(&error) => match self.heard.elapsed() > ASLEEP {
+                true => Err(gone(&format!("silent for {} s", ASLEEP.as_secs()))),
                 false => Ok(()),
             },
             Err(error) => Err(gone(&error)),

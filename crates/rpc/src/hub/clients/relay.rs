@@ -1,13 +1,14 @@
 //! The messages of a session: the way to the device's agent, here or at another hub, and their copying both ways.
 
 use super::{Guest, random_id, refuse};
+use crate::agent::accept::LINGER;
 use crate::agent::dial;
 use crate::agent::link::{Link, Reader};
 use crate::client::Address;
 use crate::hub::agents::tell;
 use crate::hub::registry::{Home, Lease};
 use crate::hub::{House, TICK, gone, is_tick, lock};
-use crate::wire::limits::{COMING, MAX_MESSAGE, PROTOCOL};
+use crate::wire::limits::{COMING, HANDSHAKE, MAX_MESSAGE, PROTOCOL, too_large};
 use crate::wire::{self, Hello, HubWord, Reply, Request, ToAgent, convert};
 use bytes::Bytes;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,6 +16,9 @@ use std::sync::{Arc, mpsc};
 use std::time::Instant;
 use tapml_graph::{Error, ErrorKind, Result};
 use tungstenite::{Message, WebSocket};
+
+/// The detail of an error that says that an agent has no place for a session now; it goes from hub to hub.
+pub(super) const BUSY: &str = "busy";
 
 /// A session whose agent has yet to come.
 pub(in crate::hub) struct Pending {
@@ -30,8 +34,8 @@ pub(in crate::hub) struct Pending {
 pub(in crate::hub) enum Arrival {
     /// It has dialled the session's connection.
     Here(Arc<Link>),
-    /// It does not want to, and why.
-    Refused(String),
+    /// It does not want to, and why; `busy` if it may want to later.
+    Refused { reason: String, busy: bool },
 }
 
 /// Where the messages of a session go, and where they come from if that is another hub's connection.
@@ -99,6 +103,8 @@ impl Guest<'_> {
         let hello = Hello { target, token, ..self.hello.clone() };
         let hello = ToAgent { seq: self.seq, request: Some(Request::Hello(hello)) };
         link.send(&wire::encode(&hello)).map_err(|e| gone(&e))?;
+        // The agent may take its time to come to that hub.
+        link.allow(COMING + HANDSHAKE);
         loop {
             match socket.read().map_err(|e| gone(&e))? {
                 Message::Binary(bytes) => match wire::decode_reply(bytes)?.reply {
@@ -138,7 +144,13 @@ impl Guest<'_> {
                 scope.spawn(move || house.relay(&mut peer, &client, over));
             }
             let how = begun.and_then(|()| copy(&mut self.socket, &agent, over, house));
-            over.store(true, Ordering::Release);
+            if !over.swap(true, Ordering::AcqRel)
+                && let Err(error) = how.as_ref()
+                && error.kind() == ErrorKind::InvalidInput
+            {
+                refuse(&self.link, 0, error);
+                self.socket.get_mut().drain(LINGER);
+            }
             agent.finish();
             agent.close();
             how
@@ -172,8 +184,9 @@ impl Guest<'_> {
         loop {
             match told.recv_timeout(TICK) {
                 Ok(Arrival::Here(link)) => return Ok(link),
-                Ok(Arrival::Refused(reason)) => {
-                    return Err(unavailable(format!("the agent refuses: {}", reason.escape_debug())));
+                Ok(Arrival::Refused { reason, busy }) => {
+                    let refused = unavailable(format!("the agent refuses: {}", reason.escape_debug()));
+                    return Err(if busy { refused.with_detail(BUSY, "yes") } else { refused });
                 }
                 Err(mpsc::RecvTimeoutError::Disconnected) => {
                     return Err(unavailable("the agent's connection broke".into()));
@@ -198,7 +211,7 @@ fn copy(from: &mut WebSocket<Reader>, to: &Link, over: &AtomicBool, house: &Hous
             Ok(Message::Close(_)) => return Ok(()),
             Ok(_) => {}
             Err(error) if is_tick(&error) => {}
-            Err(error) => return Err(gone(&error)),
+            Err(error) => return Err(too_large(&error).unwrap_or_else(|| gone(&error))),
         }
         if house.stopped() {
             return Err(Error::new(ErrorKind::Interrupted, "the hub was stopped"));

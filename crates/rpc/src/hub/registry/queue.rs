@@ -1,8 +1,8 @@
 //! The queue: who waits for a device, in which order, and who gets which.
 
-use super::{Lease, Place, Registry, Want, sessions};
+use super::{Lease, Place, Registry, Want};
 use std::cmp::Reverse;
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::time::{Instant, SystemTime};
 
 /// A client that waits.
@@ -74,7 +74,7 @@ impl Registry {
         let place = self.allot().into_iter().find(|(waiter, _)| *waiter == id)?.1;
         let agent = self.agents.get(&place.agent)?;
         let offer = agent.devices.iter().find(|offer| offer.name == place.device)?;
-        let lease = agent.lease(&place, sessions(offer));
+        let lease = agent.lease(&place, agent.sessions_of(offer));
         self.leases.insert(id, lease.place.clone());
         self.used.insert(lease.place.clone(), Instant::now());
         Some(lease)
@@ -102,15 +102,21 @@ impl Registry {
         let mut free = self.places();
         free.retain(|(_, room)| *room > 0);
         free.sort_by_key(|(place, room)| (u32::MAX - room, self.used.get(place).copied()));
+        let mut left: BTreeMap<&str, u32> =
+            self.agents.iter().map(|(name, agent)| (name.as_str(), self.left(name, agent))).collect();
         let mut allotted = Vec::new();
         for waiter in self.line() {
             let Some(at) = free.iter().position(|(place, _)| waiter.takes(place)) else { continue };
-            if waiter.hub.is_empty() {
-                allotted.push((waiter.id, free[at].0.clone()));
-            }
+            let place = free[at].0.clone();
             free[at].1 -= 1;
-            if free[at].1 == 0 {
-                free.remove(at);
+            let left = left.get_mut(place.agent.as_str());
+            let full = left.is_none_or(|left| {
+                *left -= 1;
+                *left == 0
+            });
+            free.retain(|(other, room)| *room > 0 && !(full && other.agent == place.agent));
+            if waiter.hub.is_empty() {
+                allotted.push((waiter.id, place));
             }
         }
         allotted

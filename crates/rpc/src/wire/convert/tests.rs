@@ -46,12 +46,13 @@ fn infos_kernels_and_symbols_round_trip() {
         f16: true,
         subgroups: Some((8, 32)),
         cuda: Some(90),
-        matrices: false,
+        matrices: true,
         device_barriers: true,
         processors: Some(132),
     };
-    let device = NullDevice::new(Limits::WEBGPU, features);
+    let device = NullDevice::new(Limits::WEBGPU, features.clone());
     assert_eq!(info_from_wire(&info_to_wire(device.info())).unwrap(), *device.info());
+    every_feature_travels(&features);
     let source = |text: &str| Source {
         language: device::Language::Wgsl,
         file: "k.wgsl".into(),
@@ -83,6 +84,29 @@ fn infos_kernels_and_symbols_round_trip() {
     let symbols = Symbols::np(3, 1 << 40);
     assert_eq!(symbols_from_wire(&symbols_to_wire(&symbols).unwrap()).unwrap(), symbols);
     assert!(symbols_to_wire(&Symbols::np(1 << 60, 0)).is_err());
+}
+
+/// Each of these features, all of which are there, goes over the wire alone and with the others.
+fn every_feature_travels(all: &Features) {
+    let there = features_to_wire(all);
+    let names = serde_json::to_value(all).unwrap();
+    assert_eq!(there.len(), names.as_object().unwrap().len(), "{there:?}");
+    for feature in &there {
+        let one = features_from_wire(std::slice::from_ref(feature)).unwrap();
+        assert!(one != Features::default(), "{feature:?}");
+        assert_eq!(features_to_wire(&one), std::slice::from_ref(feature));
+        let others: Vec<_> = there.iter().filter(|other| *other != feature).cloned().collect();
+        assert!(features_from_wire(&others).unwrap() != *all, "{feature:?}");
+    }
+    assert_eq!(features_to_wire(&Features::default()), []);
+    // Names of later releases are passed over, values that cannot be are told.
+    let named = |name: &str, value: &str| wire::Feature { name: name.into(), value: value.into() };
+    let later = [there.clone(), vec![named("quantum", "[1]")]].concat();
+    assert_eq!(features_from_wire(&later).unwrap(), *all);
+    for (name, value) in [("f16", "7"), ("subgroups", "[4]"), ("cuda", "-1"), ("matrices", "yes")] {
+        let error = features_from_wire(&[named(name, value)]).unwrap_err();
+        assert!(error.to_string().contains(&format!("`{name}` is `{value}`")), "{error}");
+    }
 }
 
 #[test]

@@ -1,0 +1,60 @@
+//! Checks through networks that delay, lose packets and break: their verdict is right, or there is none and the error says why.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+#[path = "../../rpc/tests/common/proxy.rs"]
+#[allow(dead_code, reason = "the tests of the wire use all of it")]
+mod proxy;
+
+use common::{Agent, carved, json, tapml};
+use proxy::{Proxy, Weather};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// A check of two operators on a device behind such a network.
+fn check(folder: &Path, suite: &Path, port: u16, device: &str) -> assert_cmd::Command {
+    let mut command = tapml(folder);
+    command.arg("check").arg(suite).args(["--op", "rms_norm", "--op", "rope"]);
+    command.args(["--target", &format!("ws://127.0.0.1:{port}/{device}")]);
+    command
+}
+
+#[test]
+fn a_check_through_a_bad_network_has_the_verdict_of_a_good_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (suite, agent) = (carved(folder.path()), Agent::start(folder.path(), &["--target", "emulator"]));
+    let port = agent.place.rsplit(':').next().unwrap().parse().unwrap();
+    let cases = |report: serde_json::Value| (report["cases"].clone(), report["failed"].clone());
+    let direct = cases(json(&mut check(folder.path(), &suite, port, "emulator"), 0));
+    let loss = (20, Duration::from_millis(200));
+    let bad = Proxy::with(port, Weather { delay: Duration::from_millis(100), loss, ..Weather::default() });
+    assert_eq!(cases(json(&mut check(folder.path(), &suite, bad.port, "emulator"), 0)), direct);
+    bad.cut();
+}
+
+#[test]
+fn a_check_whose_connection_is_cut_has_no_verdict() {
+    let folder = tempfile::tempdir().unwrap();
+    let (suite, agent) = (carved(folder.path()), Agent::start(folder.path(), &["--target", "emulator"]));
+    let port = agent.place.rsplit(':').next().unwrap().parse().unwrap();
+    for at in [100, 1_500, 6_000, 20_000] {
+        for (silent, after) in
+            [(false, [Some(at), None]), (false, [None, Some(at)]), (true, [Some(at), None])]
+        {
+            let proxy = Proxy::with(port, Weather { after, silent, ..Weather::default() });
+            let mut command = check(folder.path(), &suite, proxy.port, "emulator?answer-within=2");
+            let start = Instant::now();
+            let output = command.output().unwrap();
+            let said = String::from_utf8(output.stderr).unwrap();
+            let printed = String::from_utf8(output.stdout).unwrap();
+            assert!(start.elapsed() < Duration::from_secs(60), "{after:?} {silent}: {said}");
+            assert_eq!(output.status.code(), Some(2), "{after:?} {silent}: {printed}\n{said}");
+            let why = ["lost", "ended before", "has said nothing"];
+            assert!(
+                why.iter().any(|why| said.contains(why)) && said.contains("hint"),
+                "{after:?} {silent}: {said}"
+            );
+            proxy.cut();
+        }
+    }
+}

@@ -1,0 +1,67 @@
+//! Tokens stay where they belong: in files that their owner alone reads, and out of words, messages and the wire.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{Agent, stderr, tapml};
+
+const SECRET: &str = "do-not-tell-0123456789";
+
+#[test]
+fn a_token_in_a_target_goes_nowhere() {
+    let folder = tempfile::tempdir().unwrap();
+    let said = |arguments: &[&str], hub: Option<&str>| {
+        let mut command = tapml(folder.path());
+        command.args(arguments).args(["-v", "-v"]);
+        if let Some(hub) = hub {
+            command.env("TAPML_HUB", hub);
+        }
+        stderr(&mut command, 2)
+    };
+    let word = format!("ws://127.0.0.1:1/emulator?check=all&token={SECRET}");
+    let twice = format!("{word}&token={SECRET}");
+    let hub = format!("ws://127.0.0.1:1?token={SECRET}");
+    let user = format!("ws://me:{SECRET}@127.0.0.1:1/emulator");
+    let at_hub = format!("hub/emulator?hub={hub}");
+    for (arguments, env) in [
+        (["device", "check", &word], None),
+        (["device", "list", &word], None),
+        (["device", "check", &twice], None),
+        (["device", "check", &user], None),
+        (["device", "list", "hub"], Some(hub.as_str())),
+        (["device", "check", &at_hub], None),
+    ] {
+        let text = said(&arguments, env);
+        assert!(!text.contains(SECRET), "{text}");
+        assert!(text.contains("token-file") || text.contains("given twice"), "{text}");
+    }
+    let text = said(&["device", "serve", "--hub", &hub], None);
+    assert!(!text.contains(SECRET) && text.contains("token-file"), "{text}");
+}
+
+#[cfg(unix)]
+#[test]
+fn a_token_file_that_others_can_read_is_told() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let token = folder.path().join("token");
+    std::fs::write(&token, SECRET).unwrap();
+    let allow = |mode| std::fs::set_permissions(&token, std::fs::Permissions::from_mode(mode)).unwrap();
+    allow(0o600);
+    let agent = Agent::start(folder.path(), &["--target", "emulator", "--token-file", "token"]);
+    let place = format!("{}?token-file=token", agent.place);
+    let list = || {
+        let mut command = tapml(folder.path());
+        stderr(command.args(["device", "list", &place]), 0)
+    };
+    assert_eq!(list(), "");
+    for mode in [0o644, 0o640, 0o604] {
+        allow(mode);
+        let said = list();
+        assert!(said.contains("chmod 600 token") && !said.contains(SECRET), "{said}");
+    }
+    // Both sides say so; this one cannot listen there.
+    let mut serve = tapml(folder.path());
+    serve.args(["device", "serve", "--listen", "192.0.2.1:1", "--insecure", "--token-file", "token"]);
+    assert!(stderr(&mut serve, 2).contains("chmod 600 token"));
+}
