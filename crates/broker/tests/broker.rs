@@ -38,8 +38,9 @@ impl Server {
 
     fn ready(&self) {
         let until = Instant::now() + Duration::from_secs(20);
-        while std::net::TcpStream::connect(("127.0.0.1", self.port)).is_err() {
-            assert!(Instant::now() < until, "the server does not start");
+        // It takes connections before it speaks, and resets some of them.
+        while let Err(error) = Client::connect(&self.url) {
+            assert!(Instant::now() < until, "the server does not start: {error}");
             std::thread::sleep(Duration::from_millis(20));
         }
     }
