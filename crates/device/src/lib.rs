@@ -9,6 +9,7 @@ mod forward;
 mod info;
 mod kernel;
 mod mirror;
+mod nesting;
 pub mod null;
 mod user_cache;
 

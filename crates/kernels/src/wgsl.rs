@@ -31,6 +31,7 @@ pub fn declared(source: &Source, f16: bool) -> Result<Declared> {
 /// As [`declared`]: the module itself, with what its validation found out.
 pub fn parse(source: &Source, f16: bool) -> Result<(Module, ModuleInfo)> {
     const MATRICES: &str = "enable wgpu_cooperative_matrix;";
+    source.check_nesting()?;
     let front = if f16 { "enable f16;" } else { "" };
     let full = source.full();
     // Directives stand in front of everything; lines keep their numbers.

@@ -224,6 +224,7 @@ impl Device for WgpuDevice {
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         self.gpu.alive()?;
         desc.check_limits(&self.info)?;
+        desc.source.check_nesting()?;
         let checks = self.options.checks.unwrap_or_else(|| !(self.trusted)(desc));
         let kernel = compile::compile(&self.gpu, &mut self.layouts, desc, checks)?;
         let id = KernelId(self.fresh());

@@ -56,6 +56,7 @@ pub fn compile<T: Send>(
     back: impl FnOnce(&Module) -> std::result::Result<T, Fail> + Send,
 ) -> Result<(Module, T)> {
     desc.check_limits(info)?;
+    desc.source.check_nesting().map_err(|e| e.with_detail("kernel", &desc.name))?;
     let work = || {
         let module = Front { desc, info, source: SourceMap::new(&desc.source, desc.needs_f16) }.module()?;
         let made = back(&module).map_err(|fail| {
