@@ -45,7 +45,8 @@ float round_to_half(
     uint bits = as_type<uint>(v);
     float rounded = as_type<float>(((bits + 4095u) + ((bits >> 13u) & 1u)) & 4294959104u);
     float tiny = metal::rint(v * 16777216.0) * 0.000000059604645;
-    return (metal::abs(v) < 0.000061035156) ? tiny : rounded;
+    bool is_nan = (bits & 2147483647u) > 2139095040u;
+    return is_nan ? v : ((metal::abs(v) < 0.000061035156) ? tiny : rounded);
 }
 
 act to_act(
