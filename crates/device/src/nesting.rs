@@ -61,7 +61,8 @@ fn too_deep(text: &str) -> Option<usize> {
                 }
             }
             b';' | b',' => depth -= std::mem::take(own),
-            b'+' | b'-' | b'*' | b'/' | b'%' | b'&' | b'|' | b'^' | b'!' | b'~' | b'<' | b'>' | b'=' | b'.' => {
+            b'+' | b'-' | b'*' | b'/' | b'%' | b'&' | b'|' | b'^' | b'!' | b'~' | b'<' | b'>' | b'='
+            | b'.' => {
                 *own += 1;
                 depth += 1;
             }
@@ -113,7 +114,16 @@ mod tests {
 
     #[test]
     fn what_front_ends_would_recurse_over_is_refused() {
-        for (piece, end) in [("!", "true"), ("1+", "1"), ("*&", "x"), ("-", "1"), ("(", "1"), ("a[", "0"), ("vec2<", "f32"), ("a.", "x")] {
+        for (piece, end) in [
+            ("!", "true"),
+            ("1+", "1"),
+            ("*&", "x"),
+            ("-", "1"),
+            ("(", "1"),
+            ("a[", "0"),
+            ("vec2<", "f32"),
+            ("a.", "x"),
+        ] {
             assert_eq!(within(&format!("{}{end}", piece.repeat(8000))), Some(2), "{piece}");
         }
         let chain = format!("fn f() {{\n{}{{}}\n}}", "if a {} else ".repeat(8000));
@@ -127,7 +137,10 @@ mod tests {
         let blocks = "if x > 1 { y += 1; } else { y -= 1; }\n".repeat(5000);
         assert_eq!(too_deep(&format!("fn f() {{\n{statements}{blocks}}}\n")), None);
         let list = "1.0, ".repeat(10_000);
-        assert_eq!(within(&format!("array({list})[0] /* {} */ // {}", "!".repeat(9000), "-".repeat(9000))), None);
+        assert_eq!(
+            within(&format!("array({list})[0] /* {} */ // {}", "!".repeat(9000), "-".repeat(9000))),
+            None
+        );
         for odd in [")", "}}}", "*/", "/*", "else", ""] {
             assert_eq!(too_deep(odd), None, "{odd}");
         }
