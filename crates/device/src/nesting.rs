@@ -16,13 +16,16 @@ impl Source {
         }
         let full = self.full();
         let Some(line) = too_deep(&full) else { return Ok(()) };
-        let place = match self.line_in_text(line as u32) {
+        let within = self.line_in_text(line as u32);
+        let place = match within {
             Some(line) => format!("{}:{line}", self.file),
             None => format!("{} (what stands before it, line {line})", self.file),
         };
         let text = format!("{place}: more than {MAX_DEPTH} operators, brackets or blocks within each other");
         let error = Error::new(ErrorKind::Compile, text).with_detail("file", &self.file);
-        Err(error.with_detail("line", line.to_string()).with_hint("take the expression apart with `let`"))
+        Err(error
+            .with_detail("line", within.unwrap_or(line as u32).to_string())
+            .with_hint("take the expression apart with `let`"))
     }
 }
 
