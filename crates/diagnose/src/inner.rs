@@ -11,6 +11,9 @@ use tapml_graph::op::{Fused, Neutral};
 use tapml_graph::{Graph, Node, NodeId, Op, Origin, Result, Tensor, ValueId};
 use tapml_migrate::verdict::{Exact, judge};
 
+/// Rows with fewer elements do not tell a factor from chance.
+const FEW: usize = 8;
+
 /// The operator at fault within a fused one.
 struct Inner {
     /// Its name.
@@ -26,7 +29,7 @@ pub(crate) fn tell(run: &mut Run<'_>, call: &Call, node: NodeId, fault: &mut Fau
     let names: Vec<&str> = fused.body().nodes().iter().map(|node| node.op.name()).collect();
     fault.evidence += &format!("; the kernel stands for {}", names.join(", "));
     if let Some(Inner { op, evidence }) = locate(run, call, node)? {
-        fault.evidence += &format!(", of which `{op}` is at fault: {evidence}");
+        fault.evidence += &format!(", of which `{op}` is probably at fault: {evidence}");
         fault.inner_operator = Some(op);
     }
     Ok(())
@@ -94,12 +97,12 @@ impl Shown {
 
 /// The factor of the row that is off most, if every row of all outputs that is off by a hundredth is the exact one times one
 /// number, the same in all outputs, to a twentieth of what it is off. Each output is given by its exact and its observed
-/// values and the elements of a row.
+/// values and the elements of a row. Rows of few elements say nothing: one element is always the exact one times a number.
 fn common_factor(outputs: Vec<(&[f64], Vec<f64>, usize)>) -> Option<f64> {
     let rows = outputs.first().map(|(exact, _, width)| exact.len() / (*width).max(1))?;
     let mut most: Option<f64> = None;
     for row in 0..rows {
-        let (mut dot, mut size, mut off, mut squares) = (0.0, 0.0, 0.0, 0.0);
+        let (mut dot, mut size, mut off, mut squares, mut count) = (0.0, 0.0, 0.0, 0.0, 0);
         for (exact, observed, width) in &outputs {
             let of_row = row * width..(row + 1) * width;
             for (e, o) in exact.get(of_row.clone())?.iter().zip(observed.get(of_row)?) {
@@ -107,9 +110,10 @@ fn common_factor(outputs: Vec<(&[f64], Vec<f64>, usize)>) -> Option<f64> {
                 size += e * e;
                 squares += o * o;
                 off += (o - e).powi(2);
+                count += 1;
             }
         }
-        if !(size > 0.0 && off.is_finite()) || off < 1e-4 * size {
+        if count < FEW || !(size > 0.0 && off.is_finite()) || off < 1e-4 * size {
             continue;
         }
         let factor = dot / size;
@@ -196,15 +200,14 @@ mod tests {
 
     #[test]
     fn rows_times_one_number_have_a_common_factor() {
-        let exact = [[1.0, -2.0, 3.0, 4.0], [5.0, 6.0, -7.0, 8.0]];
-        let observed = |change: fn(f64, usize) -> f64| {
-            let outputs = exact
-                .iter()
-                .map(|e| (e.as_slice(), e.iter().enumerate().map(|(i, &v)| change(v, i)).collect(), 2));
-            common_factor(outputs.collect())
+        let exact: Vec<f64> = (1..=16).map(|i| f64::from(i) * if i % 3 == 0 { -1.0 } else { 1.0 }).collect();
+        let shown = |width: usize, change: fn(f64, usize) -> f64| {
+            let observed = exact.iter().enumerate().map(|(i, &v)| change(v, i)).collect();
+            common_factor(vec![(&exact, observed, width)])
         };
-        assert_eq!(observed(|v, i| if i < 2 { v } else { 2.0 * v }), Some(2.0), "one row of two");
-        assert_eq!(observed(|v, _| v), None, "nothing is off");
-        assert_eq!(observed(|v, i| if i == 1 { 2.0 * v } else { v }), None, "one element of a row");
+        assert_eq!(shown(8, |v, i| if i < 8 { v } else { 2.0 * v }), Some(2.0), "one row of two");
+        assert_eq!(shown(8, |v, _| v), None, "nothing is off");
+        assert_eq!(shown(8, |v, i| if i == 1 { 2.0 * v } else { v }), None, "one element of a row");
+        assert_eq!(shown(1, |v, i| v * i as f64), None, "rows of one element");
     }
 }

@@ -22,18 +22,18 @@ fn weight(j: u32) -> f32 {
     return OFFSET + weight_value(w[weight_word(j)], j);
 }
 
-// The sum over the workgroup's subgroups.
-fn sum_of_row(subgroup: u32, within: u32, subgroups: u32, value: f32) -> f32 {
+// The sum over the workgroup's subgroups of this size. Each subgroup adds up what all of them have.
+fn sum_of_row(subgroup: u32, within: u32, size: u32, value: f32) -> f32 {
     let own = subgroupAdd(value);
     if within == 0u {
         sums[subgroup] = own;
     }
     workgroupBarrier();
     var total = 0.0;
-    for (var s = 0u; s < subgroups; s++) {
+    for (var s = within; s < 256u / size; s += size) {
         total += sums[s];
     }
-    return total;
+    return subgroupAdd(total);
 }
 
 @compute @workgroup_size(256)
@@ -63,7 +63,7 @@ fn main(
         sum[row + j] = to_act(v);
         squares = fma(v, v, squares);
     }
-    let factor = inverse_root(sum_of_row(subgroup, within, 256u / size, squares) / f32(K) + EPS);
+    let factor = inverse_root(sum_of_row(subgroup, within, size, squares) / f32(K) + EPS);
     for (var i = 0u; i < KEPT; i++) {
         let j = lane + 256u * i;
         if j < K {
