@@ -23,7 +23,7 @@ def with_positions(tensors):
 
 LLAMA = {
     "llama_tiny_llama3": Tiny(complete(
-        model_type="llama", vocab_size=97, hidden_size=36, intermediate_size=52, num_hidden_layers=3,
+        model_type="llama", vocab_size=97, hidden_size=36, intermediate_size=52, num_hidden_layers=2,
         num_attention_heads=6, num_key_value_heads=2, head_dim=10, max_position_embeddings=256,
         tie_word_embeddings=False, attention_bias=True, mlp_bias=True, rms_norm_eps=1e-6,
         rope_parameters=dict(rope_type="llama3", rope_theta=2000.0, factor=8.0, low_freq_factor=1.0,
@@ -72,9 +72,9 @@ GPT = {
         model_type="phi", vocab_size=83, hidden_size=40, intermediate_size=52, num_hidden_layers=2,
         num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=96, hidden_act="gelu_new",
         rope_parameters=dict(rope_type="default", rope_theta=10000.0, partial_rotary_factor=0.4)),
-        torch.float32, (1, 9, 80), seed=5, complete=True),
+        torch.float16, (1, 9, 80), seed=5, complete=True),
     "starcoder2_tiny": Tiny(complete(
-        model_type="starcoder2", vocab_size=79, hidden_size=36, intermediate_size=60, num_hidden_layers=3,
+        model_type="starcoder2", vocab_size=79, hidden_size=36, intermediate_size=60, num_hidden_layers=2,
         num_attention_heads=6, num_key_value_heads=2, max_position_embeddings=96, sliding_window=7, use_bias=True,
         hidden_act="gelu_pytorch_tanh", rope_parameters=dict(rope_type="default", rope_theta=100000.0)),
         torch.bfloat16, (1, 9, 80), seed=6, complete=True),
@@ -117,7 +117,7 @@ QWEN = {
     "qwen2_tiny": Tiny(published(
         "Qwen2ForCausalLM", "qwen2", attention_dropout=0.0, hidden_act="silu", hidden_size=36, initializer_range=0.02,
         intermediate_size=52, max_position_embeddings=96, max_window_layers=1, num_attention_heads=6,
-        num_hidden_layers=3, num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=7,
+        num_hidden_layers=2, num_key_value_heads=2, rms_norm_eps=1e-6, rope_theta=1000000.0, sliding_window=7,
         tie_word_embeddings=True, use_sliding_window=True, vocab_size=79),
         torch.bfloat16, (1, 9, 60), seed=0, gain=2.4),
     # As Qwen1.5: untied, a head of keys for each of queries, a window that is switched off.
@@ -147,7 +147,7 @@ GEMMA = {
         "Gemma2ForCausalLM", "gemma2", attention_bias=False, attention_dropout=0.0, attn_logit_softcapping=2.0,
         cache_implementation="hybrid", final_logit_softcapping=3.0, head_dim=10, hidden_act="gelu_pytorch_tanh",
         hidden_activation="gelu_pytorch_tanh", hidden_size=32, initializer_range=0.02, intermediate_size=48,
-        max_position_embeddings=96, num_attention_heads=4, num_hidden_layers=3, num_key_value_heads=2, pad_token_id=0,
+        max_position_embeddings=96, num_attention_heads=4, num_hidden_layers=2, num_key_value_heads=2, pad_token_id=0,
         query_pre_attn_scalar=8, rms_norm_eps=1e-6, rope_theta=10000.0, sliding_window=7, vocab_size=79),
         torch.bfloat16, (1, 9, 60), seed=0, norm_offset=1.0, post_norm=3.0),
     # Windows with angles of their own, except on every second layer, whose angles are scaled.

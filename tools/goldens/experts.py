@@ -24,7 +24,7 @@ EXPERTS = {
         "Qwen2MoeForCausalLM", "qwen2_moe", attention_dropout=0.0, decoder_sparse_step=1, hidden_act="silu",
         hidden_size=32, initializer_range=0.02, intermediate_size=40, max_position_embeddings=96, max_window_layers=1,
         mlp_only_layers=[1], moe_intermediate_size=12, norm_topk_prob=False, num_attention_heads=4, num_experts=5,
-        num_experts_per_tok=2, num_hidden_layers=3, num_key_value_heads=2, output_router_logits=False,
+        num_experts_per_tok=2, num_hidden_layers=2, num_key_value_heads=2, output_router_logits=False,
         rms_norm_eps=1e-6, rope_theta=1000000.0, router_aux_loss_coef=0.001, shared_expert_intermediate_size=20,
         sliding_window=7, tie_word_embeddings=False, use_sliding_window=False, vocab_size=61),
         torch.bfloat16, (1, 9, 60), seed=0),
