@@ -55,3 +55,24 @@ fn a_fault_behind_a_border_is_found_by_a_made_call() {
     let evidence = fault["evidence"].as_str().unwrap();
     assert!(evidence.contains("rows > 32 with a rest"), "{evidence}");
 }
+
+#[test]
+fn a_fault_of_the_kernel_for_one_row_is_told_of_that_kernel() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, suite) = (folder.path(), carved(folder.path()));
+    let file = path.join("one_row.wgsl");
+    tapml(path).args(["kernel", "linear/gemv", "--out"]).arg(&file).assert().success();
+    let text = std::fs::read_to_string(&file).unwrap();
+    // Recorded results are smaller.
+    let faulty = text.replace("to_out(total(i, column)", "to_out(clamp(total(i, column), -200.0, 200.0)");
+    assert_ne!(text, faulty);
+    std::fs::write(&file, faulty).unwrap();
+    let mut command = tapml(path);
+    command.args(["diagnose", &draft(), "--target", "emulator?kind=gpu", "--operators", "--suite"]).arg(&suite);
+    let report = json(command.args(["--kernel", &format!("linear/gemv={}", file.display())]), 1);
+    let [fault] = report["faults"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
+    assert_eq!((&fault["op"], &fault["kernel"]), (&"linear".into(), &"linear/one_row.wgsl".into()));
+    assert!(fault["evidence"].as_str().unwrap().contains("tiny and large numbers"), "{fault:#}");
+    let not_run = report["not_run"].as_array().unwrap();
+    assert!(not_run.iter().all(|missing| missing["op"] != "linear"), "it ran for single rows: {not_run:#?}");
+}

@@ -73,7 +73,7 @@ fn watch(run: &mut Run<'_>, case: Case) -> Result<Option<String>> {
 }
 
 fn left_out(run: &Run<'_>, case: Case, reason: String) -> LeftOut {
-    let kernel = run.choices.get(case.node).map(|c| c.name.clone()).unwrap_or_default();
+    let kernel = run.choices.of_case(run.suite, case).map(|c| c.name.clone()).unwrap_or_default();
     LeftOut { kernel, case: run.suite.case_id(case), rows: size(run, case, Symbol::N), reason }
 }
 

@@ -39,6 +39,8 @@ fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
     let told = failures.iter().find(|f| f.outcome.is_ok()).unwrap_or(&failures[0]);
     let mut fault = Fault::between(run, &ids, told.made.id());
     fault.kind = FaultKind::Operator;
+    // The other phase of these nodes may run another kernel.
+    fault.kernel = told.made.kernel.clone();
     fault.failed = failures.len() as u64;
     fault.worst_ratio = failures.iter().map(MadeFailure::ratio).fold(0.0, f64::max);
     fault.evidence = format!(

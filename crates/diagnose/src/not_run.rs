@@ -42,7 +42,7 @@ fn reason(run: &Run<'_>, given: &GivenKernel) -> Option<String> {
     let nodes = run.suite.graph().nodes();
     let of_op = (0u32..).zip(nodes).filter(|(_, node)| node.op.name() == given.op);
     let mut used: Vec<&str> =
-        of_op.filter_map(|(i, _)| Some(run.choices.get(NodeId(i)).ok()?.name.as_str())).collect();
+        of_op.flat_map(|(i, _)| run.choices.kernels(NodeId(i))).map(|choice| choice.name.as_str()).collect();
     used.extend(run.lowered.iter().filter(|(op, _)| *op == given.op).map(|(_, kernel)| kernel.as_str()));
     used.sort_unstable();
     used.dedup();

@@ -138,6 +138,10 @@ fn overflows(run: &mut Run<'_>, beyond: &Beyond) {
     run.barred.extend(nodes);
     let mut fault = Fault::between(run, &ids, format!("probe.{}", beyond.node));
     fault.kind = FaultKind::Operator;
+    let kernel = |&id: &NodeId| run.choices.kernels(id).find(|choice| choice.hash == beyond.kernel_hash);
+    if let Some(choice) = ids.iter().find_map(kernel) {
+        fault.kernel = choice.name.clone();
+    }
     let sum = beyond.chain.is_some();
     fault.cause = if sum { Cause::LongSum } else { Cause::Overflow }.name().into();
     // A sum errs beyond its bound for other reasons, too.

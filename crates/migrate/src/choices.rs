@@ -61,6 +61,16 @@ impl Choices {
         }
     }
 
+    /// The kernel that runs a case, or why there is none.
+    pub fn of_case(&self, suite: &Suite, case: Case) -> std::result::Result<&KernelChoice, &str> {
+        self.at(case.node, suite.phase(case))
+    }
+
+    /// The kernels of a node in all phases that were asked for.
+    pub fn kernels(&self, node: NodeId) -> impl Iterator<Item = &KernelChoice> {
+        Phase::ALL.into_iter().filter_map(move |phase| self.at(node, phase).ok())
+    }
+
     /// A kernel of a node that was asked for: the one of prompts if there is one, else that of single rows; or why the
     /// node has none in a phase that was asked for.
     pub fn get(&self, node: NodeId) -> std::result::Result<&KernelChoice, &str> {
@@ -75,10 +85,7 @@ impl Choices {
 
     /// The hashes of a node's kernels in all phases that were asked for, which change with any of them.
     pub fn hash(&self, node: NodeId) -> Option<String> {
-        let hashes: Vec<&str> = Phase::ALL
-            .iter()
-            .filter_map(|phase| Some(self.by_node.get(&(node, *phase))?.as_ref().ok()?.hash.as_str()))
-            .collect();
+        let hashes: Vec<&str> = self.kernels(node).map(|choice| choice.hash.as_str()).collect();
         (!hashes.is_empty()).then(|| hashes.join("+"))
     }
 
@@ -86,7 +93,7 @@ impl Choices {
     pub fn split(&self, suite: &Suite, cases: Vec<Case>) -> (Vec<Case>, Vec<(Case, String)>) {
         let (mut run, mut skipped) = (Vec::new(), Vec::new());
         for case in cases {
-            match self.at(case.node, suite.phase(case)) {
+            match self.of_case(suite, case) {
                 Err(reason) => skipped.push((case, reason.to_string())),
                 Ok(_) => run.push(case),
             }

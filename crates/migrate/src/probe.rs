@@ -212,7 +212,7 @@ pub(crate) fn run(
     for (hash, case, recorded) in &variants {
         probes.extend(probe(recorded)?.map(|call| (hash, case, recorded, call)));
         let several = call_rows(recorded) > 1;
-        if several && choices.get(case.node).is_ok_and(|choice| serial::declares(&choice.name)) {
+        if several && choices.of_case(suite, *case).is_ok_and(|choice| serial::declares(&choice.name)) {
             probes.extend(serial::probe(recorded)?.map(|call| (hash, case, recorded, call)));
         }
     }
@@ -259,7 +259,7 @@ fn widest(suite: &Suite, cases: &[Case], choices: &Choices) -> Vec<(String, Case
     let mut order: Vec<(String, Case)> = Vec::new();
     let mut index: HashMap<&str, usize> = HashMap::new();
     for case in cases {
-        let Ok(choice) = choices.get(case.node) else { continue };
+        let Ok(choice) = choices.of_case(suite, *case) else { continue };
         let at = *index.entry(&choice.hash).or_insert_with(|| {
             order.push((choice.hash.clone(), *case));
             order.len() - 1

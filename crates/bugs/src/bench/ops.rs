@@ -261,7 +261,9 @@ fn probes(view: &View<'_>, choices: &Choices, calls: &[Call]) -> Result<Vec<Prob
     let rows = calls.iter().any(|call| several(&call));
     let calls = calls.iter().filter(|call| !rows || several(call));
     let graph = view.suite.graph();
-    let node = |call: &Call| graph.find_node(&call.node).and_then(|id| choices.get(id).ok());
+    let node = |call: &Call| {
+        graph.find_node(&call.node).and_then(|id| choices.at(id, Phase::of_run(&call.symbols)).ok())
+    };
     let serial = |call: &Call| rows && node(call).is_some_and(|choice| serial::declares(&choice.name));
     let made = |call: &Call| match probe::probe(call)? {
         None if serial(call) => serial::probe(call),

@@ -41,9 +41,9 @@ fn nodes(run: &Run<'_>) -> Vec<NodeId> {
     let kernels: HashSet<&str> =
         faults.clone().filter(|f| f.cause == crash).map(|f| f.kernel.as_str()).collect();
     without.extend(faults.flat_map(|f| f.nodes.iter().map(String::as_str)));
-    let kernel = |id: NodeId| run.choices.get(id).map_or("", |c| c.name.as_str());
+    let crashes = |id: NodeId| run.choices.kernels(id).any(|choice| kernels.contains(choice.name.as_str()));
     let all = (0..run.suite.graph().nodes().len() as u32).map(NodeId);
-    all.filter(|&id| !without.contains(run.name(id)) && !kernels.contains(kernel(id))).collect()
+    all.filter(|&id| !without.contains(run.name(id)) && !crashes(id)).collect()
 }
 
 /// How often the texts are run again without the nodes that nothing was said of.

@@ -8,7 +8,7 @@ use super::traced::Values;
 use crate::diagnose::Run;
 use crate::explain;
 use crate::report::FaultKind;
-use tapml_exec::{Call, TracedNode, UNWRITTEN};
+use tapml_exec::{Call, Phase, TracedNode, UNWRITTEN};
 use tapml_graph::{NodeId, Origin, Result, Symbol, Symbols, Tensor, ValueId};
 use tapml_migrate::verdict::judge;
 
@@ -42,7 +42,8 @@ pub(super) fn of(run: &mut Run<'_>, scene: &Scene, node: NodeId, wrong: &Wrong) 
         .first()
         .is_some_and(|outputs| judge(&wrong.exact, outputs, wrong.precision, None).is_ok_and(|j| j.passed()));
     if !right {
-        let kernel = run.choices.get(node).map(|c| c.name.clone()).unwrap_or_default();
+        let phase = Phase::of_run(&wrong.call.symbols);
+        let kernel = run.choices.at(node, phase).map(|c| c.name.clone()).unwrap_or_default();
         let (cause, certain, evidence) = hypothesis(run, wrong, &alone)?;
         let evidence = format!("`{name}` is wrong on inputs that no recorded call has: {evidence}");
         return Ok(Why { kind: FaultKind::Operator, kernel, ..Why::between(cause, certain, evidence) });
