@@ -45,7 +45,7 @@ fn a_fault_behind_a_border_is_found_by_a_made_call() {
     let wrong = check(&["--kernel", &linear], 1);
     assert_eq!(wrong["failed"], 0, "no recorded call shows it: {wrong:#}");
     let failures = wrong["made_failures"].as_array().unwrap();
-    assert!(failures[0]["case"].as_str().unwrap().starts_with("made.n33.p0."), "{failures:#?}");
+    assert!(failures[0]["case"].as_str().unwrap().starts_with("made.n48.p0."), "{failures:#?}");
 
     let mut command = tapml(path);
     command.args(["diagnose", &draft(), "--target", "emulator", "--operators", "--kernel", &linear]);
@@ -68,7 +68,9 @@ fn a_fault_of_the_kernel_for_one_row_is_told_of_that_kernel() {
     assert_ne!(text, faulty);
     std::fs::write(&file, faulty).unwrap();
     let mut command = tapml(path);
-    command.args(["diagnose", &draft(), "--target", "emulator?kind=gpu", "--operators", "--suite"]).arg(&suite);
+    command
+        .args(["diagnose", &draft(), "--target", "emulator?kind=gpu", "--operators", "--suite"])
+        .arg(&suite);
     let report = json(command.args(["--kernel", &format!("linear/gemv={}", file.display())]), 1);
     let [fault] = report["faults"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
     assert_eq!((&fault["op"], &fault["kernel"]), (&"linear".into(), &"linear/one_row.wgsl".into()));

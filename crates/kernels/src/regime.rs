@@ -27,6 +27,8 @@ pub struct Axis {
     pub size: Dim,
     /// Where the work changes.
     pub border: Border,
+    /// The border is there for sizes above this one only.
+    pub above: u64,
 }
 
 /// On which side of a border a size is.
@@ -47,12 +49,17 @@ pub struct Regime(Vec<(Axis, Side)>);
 impl Axis {
     /// Steps of this length.
     pub fn steps(what: &'static str, size: Dim, length: u64) -> Axis {
-        Axis { what, size, border: Border::Steps(length) }
+        Axis { what, size, border: Border::Steps(length), above: 0 }
+    }
+
+    /// The same border, for sizes above this one only: smaller ones are treated in another way.
+    pub fn above(self, above: u64) -> Axis {
+        Axis { above, ..self }
     }
 
     /// One way up to the limit, another beyond it.
     pub fn limit(what: &'static str, size: Dim, most: u64) -> Axis {
-        Axis { what, size, border: Border::Limit(most) }
+        Axis { what, size, border: Border::Limit(most), above: 0 }
     }
 
     /// One row or several.
@@ -72,15 +79,17 @@ impl Axis {
 
     fn sides(&self) -> &'static [Side] {
         match self.border {
+            Border::Steps(length) if self.above >= length => &[Side::Whole, Side::Beyond],
             Border::Steps(_) => &[Side::Below, Side::Whole, Side::Beyond],
             Border::Limit(_) => &[Side::Below, Side::Beyond],
         }
     }
 
-    /// The side on which the size is; `None` if there is nothing to do, or if a symbol is not bound.
+    /// The side on which the size is; `None` if there is nothing to do or no border, or if a symbol is not bound.
     fn side(&self, symbols: &Symbols) -> Option<Side> {
         let size = self.size.eval(symbols).ok()?;
         match self.border {
+            _ if self.above > 0 && size <= self.above => None,
             Border::Limit(most) => Some(if size <= most { Side::Below } else { Side::Beyond }),
             Border::Steps(_) if size == 0 => None,
             Border::Steps(length) if size < length => Some(Side::Below),
@@ -92,15 +101,31 @@ impl Axis {
     /// Sizes up to which every side that can be reached is reached: all remainders of the steps stand below it.
     fn enough(&self) -> u64 {
         let (Border::Steps(border) | Border::Limit(border)) = self.border;
-        border.saturating_mul(2).saturating_add(4)
+        border.saturating_mul(2).saturating_add(4).saturating_add(self.above)
+    }
+
+    /// Whether a call of this side shows what is wrong with it: a rest of a single row or key may weigh too little.
+    fn shows(&self, symbols: &Symbols) -> bool {
+        match (&self.border, self.size.eval(symbols)) {
+            (Border::Steps(length), Ok(size)) => {
+                size < *length || size % length == 0 || size % length >= length / 2
+            }
+            _ => true,
+        }
     }
 }
 
 impl fmt::Display for Regime {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (at, (Axis { what, border, .. }, side)) in self.0.iter().enumerate() {
+        for (at, (Axis { what, border, above, .. }, side)) in self.0.iter().enumerate() {
             f.write_str(if at > 0 { ", " } else { "" })?;
             match (border, side) {
+                (Border::Steps(length), Side::Whole) if *above > 0 => {
+                    write!(f, "{what} > {above} in whole {length}s")?;
+                }
+                (Border::Steps(length), _) if *above > 0 => {
+                    write!(f, "{what} > {above} with a rest of {length}s")?;
+                }
                 (Border::Limit(0), Side::Below) => write!(f, "no {what}")?,
                 (Border::Limit(0), _) => write!(f, "{what}")?,
                 (Border::Limit(most), Side::Below) => write!(f, "{what} <= {most}")?,
@@ -121,17 +146,21 @@ impl Regime {
     }
 
     /// The smallest sizes at which a run of one of these phases is of this regime, with no more than `context` rows in
-    /// all; `None` if no run is.
-    pub fn smallest(&self, phases: &[Phase], context: u64) -> Option<Symbols> {
+    /// all, a rest of half a step at least if there are such sizes; `None` if no run is.
+    pub fn representative(&self, phases: &[Phase], context: u64) -> Option<Symbols> {
         let enough = self.0.iter().map(|(axis, _)| axis.enough()).max().unwrap_or(0);
         let found = |(n, p): (u64, u64)| {
             let symbols = Symbols::np(n, p);
             (phases.contains(&Phase::of_run(&symbols)) && self.holds(&symbols)).then_some(symbols)
         };
-        (1..=context.min(enough)).find_map(|total| {
-            let new = if total > 1 { [1, 2, total] } else { [1; 3] };
-            new.into_iter().find_map(|n| found((n, total - n)))
-        })
+        let runs = || {
+            (1..=context.min(enough)).flat_map(|total| {
+                let new = if total > 1 { [1, 2, total] } else { [1; 3] };
+                new.into_iter().map(move |n| (n, total - n))
+            })
+        };
+        let shows = |symbols: &Symbols| self.0.iter().all(|(axis, _)| axis.shows(symbols));
+        runs().filter_map(found).find(shows).or_else(|| runs().find_map(found))
     }
 }
 
@@ -218,25 +247,35 @@ mod tests {
     fn the_smallest_run_of_a_regime_is_found_within_the_context() {
         let regimes = all(&Axis::steps("keys", keys(), 64));
         assert_eq!(texts(&regimes), ["keys < 64", "keys in whole 64s", "keys > 64 with a rest"]);
-        let smallest = |phases: &[Phase], context| -> Vec<Option<Symbols>> {
-            regimes.iter().map(|regime| regime.smallest(phases, context)).collect()
+        let found = |phases: &[Phase], context| -> Vec<Option<Symbols>> {
+            regimes.iter().map(|regime| regime.representative(phases, context)).collect()
         };
         let np = |n, p| Some(Symbols::np(n, p));
-        assert_eq!(smallest(&BOTH, 512), [np(1, 0), np(1, 63), np(1, 64)]);
-        assert_eq!(smallest(&[Phase::Prefill], 512), [np(2, 0), np(2, 62), np(2, 63)]);
-        assert_eq!(smallest(&BOTH, 64), [np(1, 0), np(1, 63), None], "a context of 64");
+        assert_eq!(found(&BOTH, 512), [np(1, 0), np(1, 63), np(1, 95)]);
+        assert_eq!(found(&[Phase::Prefill], 512), [np(2, 0), np(2, 62), np(2, 94)]);
+        assert_eq!(found(&BOTH, 64), [np(1, 0), np(1, 63), None], "a context of 64");
         let rows = all(&Axis::steps("rows", Dim::symbol(Symbol::N), 32));
-        assert_eq!(rows[1].smallest(&[Phase::Decode], 512), None, "one row is less than 32");
-        assert_eq!(rows[1].smallest(&BOTH, 512), np(32, 0));
+        assert_eq!(rows[1].representative(&[Phase::Decode], 512), None, "one row is less than 32");
+        assert_eq!(rows[1].representative(&BOTH, 512), np(32, 0));
         let elements = all(&Axis::steps("elements", "320*n".parse().unwrap(), 256));
-        assert_eq!(elements[1].smallest(&BOTH, 512), np(4, 0));
-        assert_eq!(elements[0].smallest(&BOTH, 512), None, "a row is longer");
+        assert_eq!(elements[1].representative(&BOTH, 512), np(4, 0));
+        assert_eq!(elements[0].representative(&BOTH, 512), None, "a row is longer");
+    }
+
+    #[test]
+    fn a_border_may_be_there_for_large_sizes_only() {
+        let regimes = all(&Axis::steps("keys", keys(), 128).above(256));
+        assert_eq!(texts(&regimes), ["keys > 256 in whole 128s", "keys > 256 with a rest of 128s"]);
+        let of = |p| regimes.iter().filter(|regime| regime.holds(&Symbols::np(1, p))).count();
+        assert_eq!([100, 200, 255, 256, 383].map(of), [0, 0, 0, 1, 1]);
+        let found = regimes.iter().map(|regime| regime.representative(&[Phase::Decode], 4096));
+        assert_eq!(found.collect::<Vec<_>>(), [383, 319].map(|p| Some(Symbols::np(1, p))));
     }
 
     #[test]
     fn a_window_has_two_sides() {
         let regimes = all(&Axis::limit("keys", keys(), 512));
         assert_eq!(texts(&regimes), ["keys <= 512", "keys > 512"]);
-        assert_eq!(regimes[1].smallest(&[Phase::Decode], 4096), Some(Symbols::np(1, 512)));
+        assert_eq!(regimes[1].representative(&[Phase::Decode], 4096), Some(Symbols::np(1, 512)));
     }
 }

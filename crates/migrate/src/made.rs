@@ -1,6 +1,7 @@
 //! Made calls: what recorded calls do not reach. A kernel works in several ways ([`tapml_exec::Regime`]), and prompts of
 //! twenty tokens know nothing of what happens behind a tile of 64 rows or 256 keys. For each regime that no recorded call
-//! of a kernel reaches, a call of the same node is made at the smallest sizes that do.
+//! of a kernel reaches, a call of the same node is made at the smallest sizes that do; where a rest of a step is left, it is half
+//! a step at least, so that what is wrong with it weighs enough to be seen.
 //!
 //! A made call has the operator, attributes, weights and types of a recorded one. Each row of an input is a recorded row of
 //! it, in turn, and a cache without recorded rows takes those of another value of the same width. Every number is scaled by

@@ -87,7 +87,7 @@ impl Source<'_> {
     pub fn plan(&self, variant: &Variant) -> Plan {
         let mut plan = Plan::default();
         for regime in &variant.regimes {
-            let Some(sizes) = regime.smallest(&variant.phases, LONGEST) else { continue };
+            let Some(sizes) = regime.representative(&variant.phases, LONGEST) else { continue };
             let reach = if variant.cases.iter().any(|&case| regime.holds(self.symbols(case))) {
                 Reach::Recorded
             } else if let Some(at) = plan.calls.iter().position(|call| call.reaches(regime)) {

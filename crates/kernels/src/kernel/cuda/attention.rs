@@ -86,14 +86,14 @@ fn kernel(op: &Attention, joined: bool, info: &DeviceInfo) -> Option<(KernelDesc
     Some((desc, [Extent::of(CLUSTER), Extent::of(u64::from(op.kv_heads)), one()]))
 }
 
-/// What changes along the cached rows: one block alone or a cluster of them, each in whole sixteens, and turns of all warps
-/// until their rings begin anew.
+/// What changes along the cached rows: one block alone, whose warps take sixteens, or a cluster of them, each with its share
+/// in whole sixteens, and turns of all warps until their rings begin anew.
 fn axes() -> [Axis; 4] {
     let cached = Dim::symbol(Symbol::P);
     let steps = |length| Axis::steps("cached rows", cached.clone(), length);
     let rings = KEYS * CLUSTER * u64::from(WARPS * DEPTH);
     let limit = |most| Axis::limit("cached rows", cached.clone(), most);
-    [limit(FEW), limit(rings), steps(KEYS), steps(KEYS * CLUSTER)]
+    [limit(FEW), limit(rings), steps(KEYS), steps(KEYS * CLUSTER).above(FEW)]
 }
 
 /// The longest chain of additions over a context of a thousand: a warp's keys, 16 at a time, then the warps and blocks.
