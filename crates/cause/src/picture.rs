@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 
 /// Which elements of the output that departs most are wrong.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Picture {
     /// In words: which rows, columns, heads, lanes or tiles.
     pub text: String,
@@ -17,7 +17,7 @@ pub struct Picture {
 }
 
 /// Ratios of observed to allowed error, the largest of each cell.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Grid {
     /// Which output.
     pub output: usize,

@@ -69,6 +69,24 @@ fn long_or_unknown(found: Explanation, failed: &[&CaseResult]) -> Explanation {
     Explanation { cause: Cause::Unknown, certain: false, evidence, ..found }
 }
 
+/// A share of what is wrong in another call from which on a cause explains that call, too.
+const EXPLAINS: f64 = 0.9;
+
+/// The cause of a failing call, given up if it does not explain another failing call of the kernel; then it is one that
+/// explains both, if there is one.
+pub(crate) fn held_against(found: Explanation, other: &Explanation, name: &str) -> Explanation {
+    let fit = |e: &Explanation, cause| e.tested.iter().find(|t| t.cause == cause).map(|t| t.fit);
+    let explains = |e: &Explanation, cause| fit(e, cause).is_some_and(|fit| fit >= EXPLAINS);
+    let Some(share) = fit(other, found.cause).filter(|share| *share < EXPLAINS) else { return found };
+    let rest = format!("but of what is wrong in `{name}` that explains {:.0} %", 100.0 * share);
+    let both = found.tested.iter().find(|t| explains(&found, t.cause) && explains(other, t.cause));
+    let (cause, evidence) = match both {
+        Some(t) => (t.cause, format!("{}; {rest}, while this explains both: {}", found.evidence, t.note)),
+        None => (Cause::Unknown, format!("no hypothesis fits all calls; here {}; {rest}", found.evidence)),
+    };
+    Explanation { cause, certain: false, evidence, ..found }
+}
+
 /// The calls whose cause is sought: the first of several rows that fails, the one that fails most, and the smallest.
 fn chosen(run: &Run<'_>, main: Case, judged: &[Case], failed: &[&CaseResult]) -> Vec<Case> {
     let worst = failed.iter().filter(|r| r.outcome.is_ok()).max_by(|a, b| a.ratio().total_cmp(&b.ratio()));
@@ -228,4 +246,34 @@ pub(crate) fn look(run: &mut Run<'_>, call: &Call, node: NodeId) -> Result<Look>
     let lost = error.as_ref().is_some_and(|e| e.kind() == ErrorKind::DeviceLost);
     let findings = if lost { Vec::new() } else { checker.take_findings() };
     Ok(Look { findings, missed: error.map(|e| e.to_string()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_cause::{Picture, Tested};
+
+    fn explained(tested: &[(Cause, f64)]) -> Explanation {
+        let tested = tested.iter().map(|&(cause, fit)| Tested { cause, fit, note: cause.name().into() });
+        let tested: Vec<Tested> = tested.collect();
+        let (cause, picture) = (tested[0].cause, Picture::default());
+        Explanation { cause, certain: true, evidence: "that is it".into(), fit: 1.0, tested, picture }
+    }
+
+    #[test]
+    fn a_cause_has_to_explain_other_calls_too() {
+        let found =
+            || explained(&[(Cause::WrongCast, 1.0), (Cause::MaskShifted, 0.95), (Cause::WrongScale, 0.1)]);
+        let against = |other: &[(Cause, f64)]| {
+            let held = held_against(found(), &explained(other), "made.n64.p7.a");
+            (held.cause, held.certain, held.evidence)
+        };
+        assert_eq!(against(&[(Cause::WrongCast, 0.97)]), (Cause::WrongCast, true, "that is it".into()));
+        assert_eq!(against(&[(Cause::Race, 1.0)]).0, Cause::WrongCast, "nothing is said of it");
+        let (cause, certain, evidence) = against(&[(Cause::MaskShifted, 1.0), (Cause::WrongCast, 0.2)]);
+        assert_eq!((cause, certain), (Cause::MaskShifted, false));
+        assert!(evidence.contains("in `made.n64.p7.a` that explains 20 %"), "{evidence}");
+        let (cause, certain, _) = against(&[(Cause::WrongScale, 1.0), (Cause::WrongCast, 0.2)]);
+        assert_eq!((cause, certain), (Cause::Unknown, false));
+    }
 }

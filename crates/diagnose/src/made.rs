@@ -4,7 +4,7 @@ use crate::diagnose::Run;
 use crate::operators::same_code;
 use crate::report::{Fault, FaultKind};
 use crate::{explain, functions, inner};
-use tapml_cause::Cause;
+use tapml_cause::{Cause, Explanation};
 use tapml_graph::{NodeId, Result};
 use tapml_migrate::{MadeCall, MadeFailure};
 
@@ -53,7 +53,7 @@ fn fault(run: &mut Run<'_>, failures: &[MadeFailure]) -> Result<Fault> {
             fault.criterion = judged.criterion.name().into();
             (fault.element, fault.pattern) =
                 (Some(judged.worst), judged.pattern.as_ref().map(|p| p.text.clone()).unwrap_or_default());
-            explain_call(run, &told.made, &mut fault)?;
+            explain_calls(run, failures, &told.made, &mut fault)?;
         }
         Err(error) => {
             fault.criterion = error.kind().name().into();
@@ -71,14 +71,25 @@ fn regimes(failures: &[MadeFailure]) -> String {
     all.join("; ")
 }
 
-/// Adds the cause of a made call that was judged.
-fn explain_call(run: &mut Run<'_>, made: &MadeCall, fault: &mut Fault) -> Result<()> {
+/// Adds the cause of a made call that was judged. The smallest sizes may look like something else by chance, so that a
+/// cause has to explain the largest of the failing calls, too.
+fn explain_calls(
+    run: &mut Run<'_>,
+    failures: &[MadeFailure],
+    made: &MadeCall,
+    fault: &mut Fault,
+) -> Result<()> {
     let call = &made.call;
     fault.findings = explain::look(run, call, made.case.node)?.findings;
-    let observed = explain::repeats(run, call)?;
-    let exact = run.oracles.exact(call, 0)?;
-    let precision = run.choices.precision(made.case.node, &call.symbols)?;
-    if let Some(found) = explain::of_call(run, call, &exact, &observed, precision)? {
+    if let Some(mut found) = cause(run, made)? {
+        let elements = |made: &MadeCall| made.call.inputs.iter().map(|input| input.len()).sum::<usize>();
+        let judged = failures.iter().filter(|failure| failure.outcome.is_ok()).map(|failure| &failure.made);
+        let largest = judged.max_by_key(|made| elements(made)).filter(|other| other.id() != made.id());
+        if let Some(other) = largest.filter(|_| found.cause != Cause::Unknown)
+            && let Some(of_other) = cause(run, other)?
+        {
+            found = explain::held_against(found, &of_other, &other.id());
+        }
         (fault.cause, fault.certain) = (found.cause.name().into(), found.certain);
         (fault.fit, fault.tested) = (found.fit, found.tested);
         fault.evidence += &format!("; {}", found.evidence);
@@ -88,4 +99,11 @@ fn explain_call(run: &mut Run<'_>, made: &MadeCall, fault: &mut Fault) -> Result
         fault.evidence += &format!("; {poor}");
     }
     inner::tell(run, call, made.case.node, fault)
+}
+
+fn cause(run: &mut Run<'_>, made: &MadeCall) -> Result<Option<Explanation>> {
+    let observed = explain::repeats(run, &made.call)?;
+    let exact = run.oracles.exact(&made.call, 0)?;
+    let precision = run.choices.precision(made.case.node, &made.call.symbols)?;
+    explain::of_call(run, &made.call, &exact, &observed, precision)
 }
