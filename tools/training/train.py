@@ -30,14 +30,14 @@ COMMON = dict(vocab_size=VOCABULARY, max_position_embeddings=CONTEXT, num_hidden
               rope_parameters=dict(rope_type="default", rope_theta=10000.0))
 SHAPES = {
     "llama_head64": LlamaConfig(
-        hidden_size=128, intermediate_size=512, num_attention_heads=4, num_key_value_heads=2, head_dim=64, **COMMON),
+        hidden_size=256, intermediate_size=256, num_attention_heads=4, num_key_value_heads=2, head_dim=64, **COMMON),
     "qwen2_moe_head128": Qwen2MoeConfig(
         hidden_size=256, num_attention_heads=2, num_key_value_heads=1, num_experts=3, num_experts_per_tok=2,
         moe_intermediate_size=128, shared_expert_intermediate_size=256, intermediate_size=256, norm_topk_prob=False,
         router_aux_loss_coef=0.02, **COMMON),
 }
 # How the weights are stored: kernels for prompts on tensor cores read f16, or packed weights.
-STORED = dict(llama_head64=torch.bfloat16, qwen2_moe_head128=torch.float16)
+STORED = torch.float16
 # Sequences of a step, their length, and the share of the steps.
 SHORT, LONG = (16, 256), (1, CONTEXT)
 RATE, WARM = 4e-3, 100
@@ -160,7 +160,7 @@ def main():
     train(model, ids, arguments.short, arguments.long)
     if "moe" in arguments.model:
         model.config.output_router_logits = False
-    write(arguments.out, model, made, STORED[arguments.model])
+    write(arguments.out, model, made, STORED)
     stored = AutoModelForCausalLM.from_pretrained(arguments.out, dtype=torch.float32)
     print(f"{sum(p.numel() for p in stored.parameters())} parameters, "
           f"{bits_per_byte(stored, made, held):.3f} bits per byte held out")
