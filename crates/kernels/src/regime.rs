@@ -77,6 +77,11 @@ impl Axis {
         Axis::limit("cached rows", Dim::symbol(Symbol::P), 0)
     }
 
+    /// A regime for each side of the border.
+    pub fn regimes(&self) -> Vec<Regime> {
+        self.sides().iter().map(|side| Regime(vec![(self.clone(), *side)])).collect()
+    }
+
     fn sides(&self) -> &'static [Side] {
         match self.border {
             Border::Steps(length) if self.above >= length => &[Side::Whole, Side::Beyond],
@@ -104,7 +109,7 @@ impl Axis {
         border.saturating_mul(2).saturating_add(4).saturating_add(self.above)
     }
 
-    /// Whether a call of this side shows what is wrong with it: a rest of a single row or key may weigh too little.
+    /// Whether the rest is none, or half a step at least.
     fn shows(&self, symbols: &Symbols) -> bool {
         match (&self.border, self.size.eval(symbols)) {
             (Border::Steps(length), Ok(size)) => {
@@ -145,6 +150,12 @@ impl Regime {
         self.0.iter().all(|(axis, side)| axis.side(symbols) == Some(*side))
     }
 
+    /// Whether what is wrong in this regime weighs enough in a call with these symbols to be seen: no rest is less than
+    /// half a step.
+    pub fn shows(&self, symbols: &Symbols) -> bool {
+        self.0.iter().all(|(axis, _)| axis.shows(symbols))
+    }
+
     /// The smallest sizes at which a run of one of these phases is of this regime, with no more than `context` rows in
     /// all, a rest of half a step at least if there are such sizes; `None` if no run is.
     pub fn representative(&self, phases: &[Phase], context: u64) -> Option<Symbols> {
@@ -159,8 +170,7 @@ impl Regime {
                 new.into_iter().map(move |n| (n, total - n))
             })
         };
-        let shows = |symbols: &Symbols| self.0.iter().all(|(axis, _)| axis.shows(symbols));
-        runs().filter_map(found).find(shows).or_else(|| runs().find_map(found))
+        runs().filter_map(found).find(|symbols| self.shows(symbols)).or_else(|| runs().find_map(found))
     }
 }
 
@@ -199,8 +209,7 @@ pub fn regimes(plan: &NodePlan, inputs: &[TensorType]) -> Vec<Regime> {
         regimes = regimes.iter().flat_map(sided).collect();
     }
     regimes.retain(|regime| !regime.0.is_empty());
-    let alone = |axis: &Axis| axis.sides().iter().map(|side| Regime(vec![(axis.clone(), *side)])).collect();
-    regimes.extend(axes.iter().flat_map(|axis| -> Vec<Regime> { alone(axis) }));
+    regimes.extend(axes.iter().flat_map(Axis::regimes));
     regimes
 }
 
@@ -229,23 +238,23 @@ mod tests {
         regimes.iter().map(ToString::to_string).collect()
     }
 
-    fn all(axis: &Axis) -> Vec<Regime> {
-        axis.sides().iter().map(|side| Regime(vec![(axis.clone(), *side)])).collect()
-    }
-
     #[test]
     fn each_size_is_on_one_side_of_a_border() {
         for axis in [Axis::steps("keys", keys(), 64), Axis::limit("keys", keys(), 100)] {
             for (n, p) in [(1, 0), (2, 62), (64, 0), (1, 64), (1, 99), (1, 100), (64, 64), (64, 65)] {
                 let symbols = Symbols::np(n, p);
-                assert_eq!(all(&axis).iter().filter(|r| r.holds(&symbols)).count(), 1, "{axis:?} {n} {p}");
+                assert_eq!(
+                    axis.regimes().iter().filter(|r| r.holds(&symbols)).count(),
+                    1,
+                    "{axis:?} {n} {p}"
+                );
             }
         }
     }
 
     #[test]
     fn the_smallest_run_of_a_regime_is_found_within_the_context() {
-        let regimes = all(&Axis::steps("keys", keys(), 64));
+        let regimes = Axis::steps("keys", keys(), 64).regimes();
         assert_eq!(texts(&regimes), ["keys < 64", "keys in whole 64s", "keys > 64 with a rest"]);
         let found = |phases: &[Phase], context| -> Vec<Option<Symbols>> {
             regimes.iter().map(|regime| regime.representative(phases, context)).collect()
@@ -254,17 +263,17 @@ mod tests {
         assert_eq!(found(&BOTH, 512), [np(1, 0), np(1, 63), np(1, 95)]);
         assert_eq!(found(&[Phase::Prefill], 512), [np(2, 0), np(2, 62), np(2, 94)]);
         assert_eq!(found(&BOTH, 64), [np(1, 0), np(1, 63), None], "a context of 64");
-        let rows = all(&Axis::steps("rows", Dim::symbol(Symbol::N), 32));
+        let rows = Axis::steps("rows", Dim::symbol(Symbol::N), 32).regimes();
         assert_eq!(rows[1].representative(&[Phase::Decode], 512), None, "one row is less than 32");
         assert_eq!(rows[1].representative(&BOTH, 512), np(32, 0));
-        let elements = all(&Axis::steps("elements", "320*n".parse().unwrap(), 256));
+        let elements = Axis::steps("elements", "320*n".parse().unwrap(), 256).regimes();
         assert_eq!(elements[1].representative(&BOTH, 512), np(4, 0));
         assert_eq!(elements[0].representative(&BOTH, 512), None, "a row is longer");
     }
 
     #[test]
     fn a_border_may_be_there_for_large_sizes_only() {
-        let regimes = all(&Axis::steps("keys", keys(), 128).above(256));
+        let regimes = Axis::steps("keys", keys(), 128).above(256).regimes();
         assert_eq!(texts(&regimes), ["keys > 256 in whole 128s", "keys > 256 with a rest of 128s"]);
         let of = |p| regimes.iter().filter(|regime| regime.holds(&Symbols::np(1, p))).count();
         assert_eq!([100, 200, 255, 256, 383].map(of), [0, 0, 0, 1, 1]);
@@ -274,7 +283,7 @@ mod tests {
 
     #[test]
     fn a_window_has_two_sides() {
-        let regimes = all(&Axis::limit("keys", keys(), 512));
+        let regimes = Axis::limit("keys", keys(), 512).regimes();
         assert_eq!(texts(&regimes), ["keys <= 512", "keys > 512"]);
         assert_eq!(regimes[1].representative(&[Phase::Decode], 4096), Some(Symbols::np(1, 512)));
     }

@@ -173,11 +173,12 @@ impl Filter {
         let both = exact.iter().zip(observed);
         let found: Vec<Found> =
             both.map(|(e, o)| (Allowed::new(e, o.dtype(), precision, None), o.to_f64())).collect();
-        if narrow {
-            let key = (op.attributes().to_string(), ROUNDING[0].to_string());
-            let outputs = exact.iter().zip(observed).zip(&found);
-            let cut = outputs.map(|((exact, observed), (allowed, _))| {
-                Some(cut(exact, &allowed.rounded, observed.dtype()))
+        // Each output has stores of its own, so that those of the others would only hide what one shows.
+        for output in 0..if narrow { observed.len() } else { 0 } {
+            let key = (format!("{} of output {output}", op.attributes()), ROUNDING[0].to_string());
+            let outputs = exact.iter().zip(observed).zip(&found).enumerate();
+            let cut = outputs.map(|(i, ((exact, observed), (allowed, _)))| {
+                (i == output).then(|| cut(exact, &allowed.rounded, observed.dtype()))
             });
             self.put(key, index, exact, &found, precision, cut);
         }
@@ -367,18 +368,24 @@ mod tests {
             weights: Vec::new(),
             output_types: Vec::new(),
         };
-        let lost = |store: fn(f64) -> f64| {
-            let observed: Vec<f64> = exact[0].values.iter().map(|&y| store(y)).collect();
-            let observed = [Tensor::from_f64(DType::F16, vec![20, 64], &observed).unwrap()];
+        let output = |cut: &dyn Fn(usize) -> bool| {
+            let store = |(i, &y): (usize, &f64)| {
+                let ulp = 2f64.powf(y.abs().log2().floor() - 10.0);
+                if cut(i) { (y / ulp).trunc() * ulp } else { y }
+            };
+            let observed: Vec<f64> = exact[0].values.iter().enumerate().map(store).collect();
+            Tensor::from_f64(DType::F16, vec![20, 64], &observed).unwrap()
+        };
+        let lost = |observed: &[Tensor]| {
             let filter = Filter::default();
-            filter.add((0, &call), &|| Ok(Vec::new()), &exact, &observed, precision).unwrap();
+            let exact = vec![exact[0].clone(); observed.len()];
+            filter.add((0, &call), &|| Ok(Vec::new()), &exact, observed, precision).unwrap();
             filter.lost()
         };
-        assert!(lost(|y| y).is_empty(), "rounded to the nearest");
-        let found = lost(|y| {
-            let ulp = 2f64.powf(y.abs().log2().floor() - 10.0);
-            (y / ulp).trunc() * ulp
-        });
+        assert!(lost(&[output(&|_| false)]).is_empty(), "rounded to the nearest");
+        let half = lost(&[output(&|_| false), output(&|i| i % 64 < 32), output(&|_| false)]);
+        assert!(half.len() == 1 && (half[0].share - 0.5).abs() < 0.1, "half of one output: {half:?}");
+        let found = lost(&[output(&|_| true)]);
         assert!(
             found.len() == 1 && found[0].is_rounding() && (found[0].share - 1.0).abs() < 0.1,
             "{found:?}"

@@ -149,6 +149,25 @@ impl Source<'_> {
 
 impl Planned {
     fn reaches(&self, regime: &Regime) -> bool {
-        matches!(&self.change, Change::Sizes(sizes) if regime.holds(sizes))
+        matches!(&self.change, Change::Sizes(sizes) if regime.holds(sizes) && regime.shows(sizes))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tapml_graph::{Dim, NodeId};
+    use tapml_kernels::Axis;
+
+    #[test]
+    fn a_call_for_another_regime_reaches_a_rest_only_if_it_is_half_a_step() {
+        let call = |p| Planned {
+            case: Case { frame: 0, node: NodeId(0) },
+            purpose: Purpose::Extremes,
+            change: Change::Sizes(Symbols::np(1, p)),
+        };
+        let rest = Axis::steps("keys", Dim::symbol(Symbol::P), 128).above(256);
+        let rest = &rest.regimes()[1];
+        assert_eq!([257, 384, 319, 320].map(|p| call(p).reaches(rest)), [false, false, false, true]);
     }
 }
