@@ -33,6 +33,9 @@ use tapml_graph::{ErrorKind, Model, Result, Symbol, Tensor};
 pub enum Purpose {
     /// A regime that no recorded call reaches.
     Regime(String),
+    /// The same with inputs near zero, for operators that [rest on few rows](tapml_graph::op::Operator::rests_on_few) of
+    /// others.
+    Spread(String),
     /// Rows that no prompt gives.
     Extremes,
 }
@@ -41,6 +44,7 @@ impl fmt::Display for Purpose {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Purpose::Regime(regime) => f.write_str(regime),
+            Purpose::Spread(regime) => write!(f, "{regime}, small numbers"),
             Purpose::Extremes => {
                 f.write_str("rows of zeros, tiny and large numbers, ties, one dominant element")
             }
@@ -67,6 +71,7 @@ impl MadeCall {
         let size = |symbol| self.call.symbols.get(symbol).unwrap_or(0);
         let kind = match self.purpose {
             Purpose::Regime(_) => "made",
+            Purpose::Spread(_) => "spread",
             Purpose::Extremes => "extremes",
         };
         format!("{kind}.n{}.p{}.{}", size(Symbol::N), size(Symbol::P), self.call.node)
@@ -84,7 +89,7 @@ impl MadeCall {
         check_types(&self.call, outputs)?;
         // Tests on the distribution of errors take elements for independent, and rows that no prompt gives have ties.
         let constants = match self.purpose {
-            Purpose::Regime(_) => &Constants::DECIDING,
+            Purpose::Regime(_) | Purpose::Spread(_) => &Constants::DECIDING,
             Purpose::Extremes => &Constants::ELEMENTS,
         };
         judge_with(constants, exact, outputs, target, None)

@@ -138,6 +138,10 @@ impl Operator for Attention {
         Ok(vec![TensorType::new(inputs[0].dtype, [rows.clone(), columns(self.heads, self.value_size())])])
     }
 
+    fn rests_on_few(&self) -> bool {
+        true
+    }
+
     fn saturation(&self) -> Option<Saturation> {
         self.softcap.map(|_| Saturation { input: 0, reach: Reach::Scaled })
     }

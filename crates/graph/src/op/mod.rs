@@ -90,6 +90,12 @@ pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {
     fn gives_factors(&self) -> bool {
         false
     }
+
+    /// Whether results may rest on few of the rows that they are made of, as those of a softmax do: only inputs near zero
+    /// weigh all of them.
+    fn rests_on_few(&self) -> bool {
+        false
+    }
 }
 
 /// What is known of an operator by its name alone.
@@ -208,6 +214,14 @@ macro_rules! operators {
             /// See [`Operator::gives_factors`].
             pub fn gives_factors(&self) -> bool {
                 match self { $(Op::$ty(op) => op.gives_factors(),)+ Op::Fused(_) => false }
+            }
+
+            /// See [`Operator::rests_on_few`].
+            pub fn rests_on_few(&self) -> bool {
+                match self {
+                    $(Op::$ty(op) => op.rests_on_few(),)+
+                    Op::Fused(fused) => fused.body().nodes().iter().any(|node| node.op.rests_on_few()),
+                }
             }
         }
     };

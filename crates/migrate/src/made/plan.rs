@@ -13,6 +13,9 @@ use tapml_graph::{Model, Result, Symbol, Symbols};
 /// Rows of a run at most: regimes beyond are told as not reached.
 const LONGEST: u64 = 1 << 14;
 
+/// What numbers near zero are of recorded ones: a product of three is a 500th.
+const SMALL: f64 = 0.125;
+
 /// What made calls are made of.
 #[derive(Clone, Copy)]
 pub(super) struct Source<'a> {
@@ -57,6 +60,8 @@ pub(super) struct Planned {
 /// What is other than in the recorded call.
 enum Change {
     Sizes(Symbols),
+    /// Sizes, and numbers near zero.
+    Small(Symbols),
     /// The first of the extreme rows.
     Extremes(usize),
 }
@@ -93,12 +98,15 @@ impl Source<'_> {
             } else if let Some(at) = plan.calls.iter().position(|call| call.reaches(regime)) {
                 Reach::Made(at)
             } else {
-                plan.calls.push(Planned {
-                    case: self.base(&variant.cases, &sizes),
-                    purpose: Purpose::Regime(regime.to_string()),
-                    change: Change::Sizes(sizes),
-                });
-                Reach::Made(plan.calls.len() - 1)
+                let case = self.base(&variant.cases, &sizes);
+                let (at, text) = (plan.calls.len(), regime.to_string());
+                if self.suite.graph().node(case.node).op.rests_on_few() {
+                    let purpose = Purpose::Spread(text.clone());
+                    plan.calls.push(Planned { case, purpose, change: Change::Small(sizes.clone()) });
+                }
+                let purpose = Purpose::Regime(text);
+                plan.calls.insert(at, Planned { case, purpose, change: Change::Sizes(sizes) });
+                Reach::Made(at)
             };
             plan.regimes.push((regime.clone(), reach));
         }
@@ -121,7 +129,8 @@ impl Source<'_> {
     ) -> Result<std::result::Result<MadeCall, String>> {
         let (recorded, outputs) = self.suite.call(planned.case, self.model)?;
         let call = match &planned.change {
-            Change::Sizes(sizes) => resized(&recorded, &outputs, sizes)?,
+            Change::Sizes(sizes) => resized(&recorded, &outputs, sizes, 1.0)?,
+            Change::Small(sizes) => resized(&recorded, &outputs, sizes, SMALL)?,
             Change::Extremes(first) => {
                 extremes::of(&recorded, *first)?.ok_or_else(|| "no input has rows of numbers".to_string())
             }
