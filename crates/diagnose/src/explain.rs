@@ -73,11 +73,14 @@ fn long_or_unknown(found: Explanation, failed: &[&CaseResult]) -> Explanation {
 const EXPLAINS: f64 = 0.9;
 
 /// The cause of a failing call, given up if it does not explain another failing call of the kernel; then it is one that
-/// explains both, if there is one.
+/// explains both, if there is one. It is not certain where it was not tested on the other.
 pub(crate) fn held_against(found: Explanation, other: &Explanation, name: &str) -> Explanation {
     let fit = |e: &Explanation, cause| e.tested.iter().find(|t| t.cause == cause).map(|t| t.fit);
     let explains = |e: &Explanation, cause| fit(e, cause).is_some_and(|fit| fit >= EXPLAINS);
-    let Some(share) = fit(other, found.cause).filter(|share| *share < EXPLAINS) else { return found };
+    let share = match fit(other, found.cause) {
+        Some(share) if share < EXPLAINS => share,
+        tested => return Explanation { certain: found.certain && tested.is_some(), ..found },
+    };
     let rest = format!("but of what is wrong in `{name}` that explains {:.0} %", 100.0 * share);
     let both = found.tested.iter().find(|t| explains(&found, t.cause) && explains(other, t.cause));
     let (cause, evidence) = match both {
@@ -269,7 +272,8 @@ mod tests {
             (held.cause, held.certain, held.evidence)
         };
         assert_eq!(against(&[(Cause::WrongCast, 0.97)]), (Cause::WrongCast, true, "that is it".into()));
-        assert_eq!(against(&[(Cause::Race, 1.0)]).0, Cause::WrongCast, "nothing is said of it");
+        let (cause, certain, _) = against(&[(Cause::Race, 1.0)]);
+        assert_eq!((cause, certain), (Cause::WrongCast, false), "nothing is said of it");
         let (cause, certain, evidence) = against(&[(Cause::MaskShifted, 1.0), (Cause::WrongCast, 0.2)]);
         assert_eq!((cause, certain), (Cause::MaskShifted, false));
         assert!(evidence.contains("in `made.n64.p7.a` that explains 20 %"), "{evidence}");

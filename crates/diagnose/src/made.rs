@@ -8,6 +8,9 @@ use tapml_cause::{Cause, Explanation};
 use tapml_graph::{NodeId, Result};
 use tapml_migrate::{MadeCall, MadeFailure};
 
+/// Most further failing calls that a cause has to explain, the largest first.
+const OTHERS: usize = 2;
+
 /// One fault for each kernel, explained by the first of its made calls that was judged.
 pub(crate) fn find(run: &mut Run<'_>, failures: Vec<MadeFailure>) -> Result<()> {
     let mut kernels: Vec<(String, Vec<MadeFailure>)> = Vec::new();
@@ -82,13 +85,16 @@ fn explain_calls(
     let call = &made.call;
     fault.findings = explain::look(run, call, made.case.node)?.findings;
     if let Some(mut found) = cause(run, made)? {
-        let elements = |made: &MadeCall| made.call.inputs.iter().map(|input| input.len()).sum::<usize>();
         let judged = failures.iter().filter(|failure| failure.outcome.is_ok()).map(|failure| &failure.made);
-        let largest = judged.max_by_key(|made| elements(made)).filter(|other| other.id() != made.id());
-        if let Some(other) = largest.filter(|_| found.cause != Cause::Unknown)
-            && let Some(of_other) = cause(run, other)?
-        {
-            found = explain::held_against(found, &of_other, &other.id());
+        let mut others: Vec<&MadeCall> = judged.filter(|other| other.id() != made.id()).collect();
+        let elements = |made: &MadeCall| made.call.inputs.iter().map(|input| input.len()).sum::<usize>();
+        others.sort_by_key(|made| std::cmp::Reverse(elements(made)));
+        for other in others.into_iter().take(OTHERS) {
+            if found.cause != Cause::Unknown
+                && let Some(of_other) = cause(run, other)?
+            {
+                found = explain::held_against(found, &of_other, &other.id());
+            }
         }
         (fault.cause, fault.certain) = (found.cause.name().into(), found.certain);
         (fault.fit, fault.tested) = (found.fit, found.tested);
