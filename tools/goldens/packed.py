@@ -57,7 +57,7 @@ PACKED = {
     "llama_tiny_gptq": (LLAMA, gptq(4, 32), 1),
     "llama_tiny_gptq_8bit": (LLAMA, gptq(8, -1, checkpoint_format="gptq_v2"), 2),
     "llama_tiny_awq": (LLAMA, awq(16), 3),
-    "mixtral_tiny_awq": (MIXTRAL, awq(32), 5),
+    "mixtral_tiny_awq": (MIXTRAL | dict(num_hidden_layers=1), awq(32), 5),
     "llama_tiny_fp8": (LLAMA, fp8(fmt="e4m3", weight_block_size=[40, 32]), 6),
     "gpt_oss_tiny_mxfp4": (GPT_OSS, dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn"]), 8),
     "mixtral_tiny_fp8_rows": (MIXTRAL | dict(num_hidden_layers=1), fp8(), 7),
