@@ -21,11 +21,11 @@ SMALLEST_GAP = 1e-3
 
 LLAMA = dict(
     architectures=["LlamaForCausalLM"], model_type="llama", vocab_size=67, hidden_size=64, intermediate_size=96,
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=96,
+    num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=96,
     rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu", attention_bias=True, tie_word_embeddings=False)
 MIXTRAL = dict(
     architectures=["MixtralForCausalLM"], model_type="mixtral", vocab_size=67, hidden_size=64, intermediate_size=64,
-    num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=96,
+    num_hidden_layers=1, num_attention_heads=4, num_key_value_heads=2, head_dim=16, max_position_embeddings=96,
     rms_norm_eps=1e-5, rope_theta=10000.0, hidden_act="silu", num_local_experts=4, num_experts_per_tok=2,
     sliding_window=None, tie_word_embeddings=False)
 
@@ -57,10 +57,10 @@ PACKED = {
     "llama_tiny_gptq": (LLAMA, gptq(4, 32), 1),
     "llama_tiny_gptq_8bit": (LLAMA, gptq(8, -1, checkpoint_format="gptq_v2"), 2),
     "llama_tiny_awq": (LLAMA, awq(16), 3),
-    "mixtral_tiny_awq": (MIXTRAL | dict(num_hidden_layers=1), awq(32), 5),
+    "mixtral_tiny_awq": (MIXTRAL, awq(32), 5),
     "llama_tiny_fp8": (LLAMA, fp8(fmt="e4m3", weight_block_size=[40, 32]), 6),
     "gpt_oss_tiny_mxfp4": (GPT_OSS, dict(quant_method="mxfp4", modules_to_not_convert=["model.layers.*.self_attn"]), 8),
-    "mixtral_tiny_fp8_rows": (MIXTRAL | dict(num_hidden_layers=1), fp8(), 7),
+    "mixtral_tiny_fp8_rows": (MIXTRAL, fp8(), 7),
 }
 
 
