@@ -9,7 +9,7 @@ use crate::engine::{GenerateOptions, Generation, Generator, Sampling};
 use crate::exec::{DevicePlatform, Platform, PlatformInfo, PlatformSpec, Session};
 use crate::graph::{Graph, Model, Symbols};
 use crate::kernels::{CompileOptions, Memory, Overrides, Phase, compile};
-use crate::{Error, Result, platform};
+use crate::{Error, ErrorKind, Result, platform};
 pub use profile::KernelTime;
 use profile::{Profiler, Recording};
 use serde::Serialize;
@@ -145,7 +145,9 @@ pub fn measure(
     }
     note("measuring the memory's speed");
     // On a device of its own, so that its buffer is no part of the model's memory.
-    let bandwidth = bandwidth::of_device(platform::open_device(spec)?.as_mut())?;
+    let mut alone = platform::open_device(spec)?;
+    let bandwidth = tapml_exec::repeat(&mut alone, |device| bandwidth::of_device(device.as_mut()))?;
+    drop(alone);
     let device = platform::open_for_plans(spec)?;
     let compiled = CompileOptions { overrides: overrides.clone(), ..CompileOptions::new(symbols) };
     let planned = compile(model.graph(), device.info(), &compiled)?.memory();
@@ -196,11 +198,13 @@ impl Bench<'_> {
         note("prefill");
         let mut prefill = Vec::new();
         for run in 0..=options.runs {
-            let prompt = feeder.prompt(options.prefill_tokens);
-            let rate = match prompt.is_empty() {
-                true => 0.0,
-                false => prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64(),
-            };
+            let rate = undisturbed(|| {
+                let prompt = feeder.prompt(options.prefill_tokens);
+                Ok(match prompt.is_empty() {
+                    true => 0.0,
+                    false => prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64(),
+                })
+            })?;
             if run > 0 {
                 prefill.push(rate);
             }
@@ -208,10 +212,12 @@ impl Bench<'_> {
         note("decode");
         let mut decode = Vec::new();
         for run in 0..=options.runs {
-            if options.depth == 0 {
-                text = feeder.prompt(options.prompt_tokens);
-            }
-            let made = feeder.generate(&text, options.tokens + 1)?;
+            let made = undisturbed(|| {
+                if options.depth == 0 {
+                    text = feeder.prompt(options.prompt_tokens);
+                }
+                feeder.generate(&text, options.tokens + 1)
+            })?;
             text.extend(&made.ids);
             if run > 0 {
                 decode.push(options.tokens as f64 / made.decode.as_secs_f64());
@@ -282,6 +288,23 @@ impl Bench<'_> {
         let lowered = self.platform.lower(self.model.graph(), phase)?;
         Ok(lowered.unwrap_or_else(|| self.model.graph().clone()))
     }
+}
+
+/// Runs of which one shall go without a lost connection: the time of another is that of opening the device again, too.
+const TRIES: usize = 5;
+
+/// Does it until no connection to a device is lost meanwhile.
+fn undisturbed<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..TRIES {
+        let before = platform::reopened();
+        let done = run()?;
+        if platform::reopened() == before {
+            return Ok(done);
+        }
+    }
+    let text =
+        format!("the connection to the device was lost in each of {TRIES} runs, so that none could be timed");
+    Err(Error::new(ErrorKind::Unavailable, text))
 }
 
 /// Feeds prompts that no earlier one begins with.
