@@ -5,7 +5,7 @@ mod common;
 
 use common::hubs::{agent, at, hub, hub_at, known, threads};
 use common::outer::Outer;
-use common::proxy::Proxy;
+use common::proxy::{Proxy, Weather};
 use common::{Emulators, Running, count, quick};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -74,6 +74,30 @@ fn a_client_that_comes_by_another_way_opens_its_session_again() {
     proxy.lead_to(agent.address.port());
     assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 2));
     proxy.cut();
+}
+
+#[test]
+fn a_place_that_the_old_session_still_has_is_waited_for() {
+    let settings = Settings { idle: Duration::from_secs(4), ..Config::default().settings };
+    let agent = Running::processes(Config { sessions: 1, settings, ..Config::default() });
+    let through = |proxy: &Proxy| {
+        let mut address = agent.at("emulator", "answer-within=1");
+        address.port = proxy.port;
+        Work::on(&address)
+    };
+    let probe = Proxy::start(agent.address.port());
+    let mut work = through(&probe);
+    assert_eq!(work.run(&["a", "b"]).unwrap(), 2);
+    let once = probe.passed();
+    drop(work);
+    // In the second run the way falls silent, so that the agent knows of nothing until its session has been idle for long.
+    let weather = Weather { after: [Some(once + once / 4), None], silent: true, ..Weather::default() };
+    let proxy = Proxy::with(agent.address.port(), weather);
+    let mut work = through(&proxy);
+    assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 1));
+    assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 2));
+    proxy.cut();
+    probe.cut();
 }
 
 #[test]
