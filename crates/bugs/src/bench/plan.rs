@@ -7,7 +7,7 @@ use super::sight::platform;
 use super::whole::{Diagnosed, diagnosed, logits, matters, shows};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
 use tapml_migrate::{Progress, Stop};
@@ -64,6 +64,12 @@ impl Case {
 }
 
 impl Case {
+    /// Whether these are the case's faults: what several faults are depends on those that there are.
+    pub fn is_of(&self, diagnosed: &Diagnosed) -> bool {
+        let told: BTreeSet<&String> = diagnosed.bugs.iter().chain(&diagnosed.equivalent).collect();
+        self.mutants.iter().map(|mutant| &mutant.id).collect::<BTreeSet<_>>() == told
+    }
+
     /// Whether a prompt longer than the attention window may be needed to see the faults, or belongs to a clean run.
     pub fn long(&self) -> bool {
         self.mutants.is_empty() || self.mutants.iter().any(|m| m.op == "attention")
