@@ -18,14 +18,19 @@ use std::time::{Duration, Instant};
 struct Way {
     folder: PathBuf,
     cache: bool,
+    hub: Option<Serving>,
     agent: Serving,
     proxy: Proxy,
     /// Whether the agent has the weights of earlier commands.
     warm: bool,
 }
 
-fn agent(folder: &Path, cache: bool) -> Serving {
-    let mut arguments = vec!["serve", "--listen", "127.0.0.1:0", "--target", "emulator", "--idle", "2"];
+fn agent(folder: &Path, cache: bool, hub: Option<&Serving>) -> Serving {
+    let mut arguments = vec!["serve", "--target", "emulator", "--idle", "2"];
+    match hub {
+        Some(hub) => arguments.extend(["--hub", &hub.place, "--name", "lab"]),
+        None => arguments.extend(["--listen", "127.0.0.1:0"]),
+    }
     if cache {
         arguments.extend(["--cache", "kept"]);
     }
@@ -49,14 +54,29 @@ enum Event {
 
 impl Way {
     fn new(folder: &Path, cache: bool) -> Way {
-        let agent = agent(folder, cache);
+        let agent = agent(folder, cache, None);
         let proxy = Proxy::start(port(&agent));
-        Way { folder: folder.into(), cache, agent, proxy, warm: false }
+        Way { folder: folder.into(), cache, hub: None, agent, proxy, warm: false }
+    }
+
+    /// The same with a hub between the way and the agent.
+    fn through_hub(folder: &Path) -> Way {
+        let hub = Serving::hub(folder, "127.0.0.1:0");
+        let (agent, proxy) = (agent(folder, false, Some(&hub)), Proxy::start(port(&hub)));
+        Way { folder: folder.into(), cache: false, hub: Some(hub), agent, proxy, warm: false }
+    }
+
+    fn port(&self) -> u16 {
+        port(self.hub.as_ref().unwrap_or(&self.agent))
     }
 
     fn start(&self, arguments: &[&str]) -> Child {
         let mut command = Command::new(env!("CARGO_BIN_EXE_tapml"));
-        let target = format!("ws://127.0.0.1:{}/emulator", self.proxy.port);
+        let place = format!("ws://127.0.0.1:{}", self.proxy.port);
+        let target = match self.hub {
+            Some(_) => format!("hub/lab/emulator?hub={place}"),
+            None => format!("{place}/emulator"),
+        };
         command.args(arguments).args(["--target", &target, "--json", "-"]).current_dir(&self.folder);
         command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
     }
@@ -93,11 +113,13 @@ impl Way {
                 std::thread::sleep(Duration::from_secs(4));
                 signal("-CONT");
             }
-            Event::Cut => self.proxy.lead_to(port(&self.agent)),
+            Event::Cut => self.proxy.lead_to(self.port()),
             Event::Restart => {
                 self.warm = self.cache;
-                self.agent = agent(&self.folder, self.cache);
-                self.proxy.lead_to(port(&self.agent));
+                self.agent.process.kill().unwrap();
+                self.agent.process.wait().unwrap();
+                self.agent = agent(&self.folder, self.cache, self.hub.as_ref());
+                self.proxy.lead_to(self.port());
             }
         }
     }
@@ -135,6 +157,17 @@ fn a_check_goes_on_after_sleep_and_restart() {
     let folder = tempfile::tempdir().unwrap();
     let suite = carved(folder.path()).display().to_string();
     let mut way = Way::new(folder.path(), false);
+    for (event, part) in [(Event::Sleep, 5), (Event::Restart, 7), (Event::Cut, 2)] {
+        way.same(&["check", &suite], event, |bytes| bytes / 10 * part);
+    }
+    way.proxy.cut();
+}
+
+#[test]
+fn a_check_through_a_hub_goes_on_after_sleep_and_restart() {
+    let folder = tempfile::tempdir().unwrap();
+    let suite = carved(folder.path()).display().to_string();
+    let mut way = Way::through_hub(folder.path());
     for (event, part) in [(Event::Sleep, 5), (Event::Restart, 7), (Event::Cut, 2)] {
         way.same(&["check", &suite], event, |bytes| bytes / 10 * part);
     }
@@ -189,5 +222,19 @@ fn migrations_and_the_rest_go_on() {
     way.same(&["eval", &model, "--tokens", "256", "--window", "64"], Event::Restart, |bytes| bytes / 10 * 8);
     let logits = ["logits", &model, "--ids", "1,2,3,4", "--out", "logits.safetensors"];
     way.same(&logits, Event::Cut, |bytes| bytes / 2);
+    // What is measured is another number each time.
+    let bench = ["bench", "decode", &model, "--prefill", "32", "--tokens", "16", "--runs", "2"];
+    let tune = ["tune", &model, "--suite", &suite, "--out", "tuned.json"];
+    for (arguments, event) in [(&bench[..], Event::Restart), (&bench, Event::Sleep), (&tune, Event::Restart)]
+    {
+        let (bytes, expected, _) = way.run(arguments, None);
+        for part in [3, 8] {
+            let (_, found, said) = way.run(arguments, Some((event, bytes / 10 * part)));
+            assert!(found["reconnects"].as_u64() >= Some(1), "{arguments:?}: {said}");
+            let count = |report: &Value, what: &str| report[what].as_array().map(Vec::len);
+            assert_eq!(count(&found, "runs"), count(&expected, "runs"), "{found}");
+            assert_eq!(count(&found, "ops"), count(&expected, "ops"), "{found}");
+        }
+    }
     way.proxy.cut();
 }
