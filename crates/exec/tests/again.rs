@@ -105,7 +105,7 @@ impl Device for Far {
     }
     fn reopen(&mut self, lost: Error) -> Result<()> {
         assert_eq!(lost.kind(), ErrorKind::DeviceLost);
-        self.device = Emulator::new(self.options.clone())?;
+        self.device = Emulator::new(self.options)?;
         while self.device.create_buffer("used up", 4)?.0 < self.last {}
         let mut plan = self.plan.lock().unwrap();
         (plan.lost, plan.reopened) = (false, plan.reopened + 1);
@@ -115,7 +115,7 @@ impl Device for Far {
 
 fn far(options: Options, overrides: Overrides, plan: Plan) -> (DevicePlatform, Arc<Mutex<Plan>>) {
     let plan = Arc::new(Mutex::new(plan));
-    let device = Emulator::new(options.clone()).unwrap();
+    let device = Emulator::new(options).unwrap();
     let device = Far { device, options, plan: plan.clone(), lists: Vec::new(), last: 0 };
     (DevicePlatform::new(Box::new(device), overrides), plan)
 }
@@ -219,7 +219,7 @@ fn replays_and_their_findings_are_the_same_wherever_the_device_was_lost() {
     same_wherever_lost(3, &|plan| {
         let mut overrides = Overrides::default();
         overrides.add_text("silu", Path::new("beyond.wgsl"), READS_BEYOND).unwrap();
-        let (mut platform, plan) = far(options.clone(), overrides, plan);
+        let (mut platform, plan) = far(options, overrides, plan);
         let outputs = replay(&mut platform, &calls).unwrap();
         let found: u64 = platform.take_findings().iter().map(|finding| finding.count).sum();
         assert_eq!(found, 1003, "findings of all calls, once each");

@@ -204,40 +204,9 @@ impl Bench<'_> {
         feeder.generate(&text[..1], 1)?;
         let load_seconds = start.elapsed().as_secs_f64();
         note("prefill");
-        let mut prefill = Vec::new();
-        for run in 0..=options.runs {
-            let rate = undisturbed(|| {
-                let prompt = feeder.prompt(options.prefill_tokens);
-                Ok(match prompt.is_empty() {
-                    true => 0.0,
-                    false => prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64(),
-                })
-            })?;
-            if run > 0 {
-                prefill.push(rate);
-            }
-        }
+        let prefill = self.time_prefill(&mut feeder)?;
         note("decode");
-        let (mut decode, mut stopped) = (Vec::new(), false);
-        for run in 0..=options.runs {
-            let made = undisturbed(|| {
-                if options.depth == 0 {
-                    text = feeder.prompt(options.prompt_tokens);
-                }
-                feeder.generate(&text, options.tokens + 1)
-            });
-            let made = match made {
-                Err(error) if error.kind() == ErrorKind::Interrupted && !decode.is_empty() => {
-                    stopped = true;
-                    break;
-                }
-                made => made?,
-            };
-            text.extend(&made.ids);
-            if run > 0 {
-                decode.push(options.tokens as f64 / made.decode.as_secs_f64());
-            }
-        }
+        let (decode, stopped) = self.time_decode(&mut feeder, &mut text)?;
         let peak_bytes = self.platform.memory().1;
         let middle = (options.prompt_tokens.max(options.depth) + options.tokens / 2) as u64;
         let symbols = Symbols::np(1, middle);
@@ -281,6 +250,43 @@ impl Bench<'_> {
             profile,
             prefill_profile,
         })
+    }
+
+    /// Tokens a second of each run over the long prompt.
+    fn time_prefill(&self, feeder: &mut Feeder<'_>) -> Result<Vec<f64>> {
+        let mut run = || {
+            let prompt = feeder.prompt(self.options.prefill_tokens);
+            Ok(match prompt.is_empty() {
+                true => 0.0,
+                false => prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64(),
+            })
+        };
+        undisturbed(&mut run)?;
+        (0..self.options.runs).map(|_| undisturbed(&mut run)).collect()
+    }
+
+    /// Tokens a second of each run behind `text`, and whether someone asked to stop before all were done.
+    fn time_decode(&self, feeder: &mut Feeder<'_>, text: &mut Vec<u32>) -> Result<(Vec<f64>, bool)> {
+        let (options, mut rates) = (self.options, Vec::new());
+        for run in 0..=options.runs {
+            let made = undisturbed(|| {
+                if options.depth == 0 {
+                    *text = feeder.prompt(options.prompt_tokens);
+                }
+                feeder.generate(text, options.tokens + 1)
+            });
+            let made = match made {
+                Err(e) if e.kind() == ErrorKind::Interrupted && !rates.is_empty() => {
+                    return Ok((rates, true));
+                }
+                made => made?,
+            };
+            text.extend(&made.ids);
+            if run > 0 {
+                rates.push(options.tokens as f64 / made.decode.as_secs_f64());
+            }
+        }
+        Ok((rates, false))
     }
 
     /// The kernels of the long prompt, if they are asked for and it is one step.
