@@ -54,16 +54,18 @@ enum Event {
 
 impl Way {
     fn new(folder: &Path, cache: bool) -> Way {
-        let agent = agent(folder, cache, None);
-        let proxy = Proxy::start(port(&agent));
-        Way { folder: folder.into(), cache, hub: None, agent, proxy, warm: false }
+        Way::with(folder, cache, None)
     }
 
     /// The same with a hub between the way and the agent.
     fn through_hub(folder: &Path) -> Way {
-        let hub = Serving::hub(folder, "127.0.0.1:0");
-        let (agent, proxy) = (agent(folder, false, Some(&hub)), Proxy::start(port(&hub)));
-        Way { folder: folder.into(), cache: false, hub: Some(hub), agent, proxy, warm: false }
+        Way::with(folder, false, Some(Serving::hub(folder, "127.0.0.1:0")))
+    }
+
+    fn with(folder: &Path, cache: bool, hub: Option<Serving>) -> Way {
+        let agent = agent(folder, cache, hub.as_ref());
+        let proxy = Proxy::start(port(hub.as_ref().unwrap_or(&agent)));
+        Way { folder: folder.into(), cache, hub, agent, proxy, warm: false }
     }
 
     fn port(&self) -> u16 {
@@ -153,25 +155,15 @@ fn untime(value: &mut Value) {
 }
 
 #[test]
-fn a_check_goes_on_after_sleep_and_restart() {
+fn checks_go_on_after_sleep_and_restart_also_through_a_hub() {
     let folder = tempfile::tempdir().unwrap();
     let suite = carved(folder.path()).display().to_string();
-    let mut way = Way::new(folder.path(), false);
-    for (event, part) in [(Event::Sleep, 5), (Event::Restart, 7), (Event::Cut, 2)] {
-        way.same(&["check", &suite], event, |bytes| bytes / 10 * part);
+    for mut way in [Way::new(folder.path(), false), Way::through_hub(folder.path())] {
+        for (event, part) in [(Event::Sleep, 5), (Event::Restart, 7), (Event::Cut, 2)] {
+            way.same(&["check", &suite], event, |bytes| bytes / 10 * part);
+        }
+        way.proxy.cut();
     }
-    way.proxy.cut();
-}
-
-#[test]
-fn a_check_through_a_hub_goes_on_after_sleep_and_restart() {
-    let folder = tempfile::tempdir().unwrap();
-    let suite = carved(folder.path()).display().to_string();
-    let mut way = Way::through_hub(folder.path());
-    for (event, part) in [(Event::Sleep, 5), (Event::Restart, 7), (Event::Cut, 2)] {
-        way.same(&["check", &suite], event, |bytes| bytes / 10 * part);
-    }
-    way.proxy.cut();
 }
 
 #[test]

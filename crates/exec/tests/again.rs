@@ -8,7 +8,7 @@ use common::{FUSED, PLAIN, ids, model};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tapml_device::{
-    BufferId, Command, Device, DeviceInfo, Error, ErrorKind, Finding, KernelDesc, KernelId, ListId, Result,
+    BufferId, Command, Device, Error, ErrorKind, Finding, KernelDesc, KernelId, ListId, Result,
 };
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_exec::{Call, DevicePlatform, Interface, LoadOptions, Overrides, Platform, Session};
@@ -18,12 +18,9 @@ use tapml_graph::{DType, Dim, Symbol, Symbols, Tensor, TensorType};
 /// What a [`Far`] device is to do, and has done.
 #[derive(Default)]
 struct Plan {
-    /// Calls so far.
     calls: usize,
     /// The calls at which it is lost.
     cuts: Vec<usize>,
-    /// Every list is lost that has a dispatch of this label.
-    deadly: Option<&'static str>,
     lost: bool,
     reopened: usize,
 }
@@ -33,9 +30,6 @@ struct Far {
     device: Emulator,
     options: Options,
     plan: Arc<Mutex<Plan>>,
-    lists: Vec<(ListId, bool)>,
-    /// The greatest handle so far: none is given twice.
-    last: u64,
 }
 
 impl Far {
@@ -43,71 +37,43 @@ impl Far {
         let mut plan = self.plan.lock().unwrap();
         plan.calls += 1;
         plan.lost |= plan.cuts.contains(&plan.calls);
-        match plan.lost {
-            true => Err(Error::new(ErrorKind::DeviceLost, "the way is gone")),
-            false => Ok(&mut self.device),
-        }
+        let lost = || Error::new(ErrorKind::DeviceLost, "the way is gone");
+        if plan.lost { Err(lost()) } else { Ok(&mut self.device) }
     }
 }
 
+macro_rules! calls {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)+) => {
+        $(fn $name(&mut self, $($arg: $ty),*) -> Result<$out> { self.call()?.$name($($arg),*) })+
+    };
+}
+
 impl Device for Far {
-    fn info(&self) -> &DeviceInfo {
-        self.device.info()
-    }
-    fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
-        let id = self.call()?.create_buffer(label, size)?;
-        self.last = id.0;
-        Ok(id)
-    }
-    fn destroy_buffer(&mut self, buffer: BufferId) -> Result<()> {
-        self.call()?.destroy_buffer(buffer)
-    }
-    fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
-        self.call()?.write(buffer, offset, data)
-    }
-    fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
-        self.call()?.read(buffer, offset, out)
-    }
-    fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
-        let id = self.call()?.create_kernel(desc)?;
-        self.last = id.0;
-        Ok(id)
-    }
-    fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
-        self.call()?.destroy_kernel(kernel)
-    }
-    fn record(&mut self, commands: &[Command]) -> Result<ListId> {
-        let id = self.call()?.record(commands)?;
-        let deadly = self.plan.lock().unwrap().deadly;
-        let of = |c: &Command| matches!(c, Command::Dispatch { label, .. } if Some(label.as_str()) == deadly);
-        self.lists.push((id, commands.iter().any(of)));
-        self.last = id.0;
-        Ok(id)
-    }
-    fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
-        self.plan.lock().unwrap().lost |= self.lists.contains(&(list, true));
-        self.call()?.replay(list, symbols)
-    }
-    fn destroy_list(&mut self, list: ListId) -> Result<()> {
-        self.call()?.destroy_list(list)
-    }
-    fn wait(&mut self) -> Result<()> {
-        self.call()?.wait()
+    tapml_device::forward!(device: info, memory);
+    calls! {
+        create_buffer(label: &str, size: u64) -> BufferId;
+        destroy_buffer(buffer: BufferId) -> ();
+        write(buffer: BufferId, offset: u64, data: &[u8]) -> ();
+        read(buffer: BufferId, offset: u64, out: &mut [u8]) -> ();
+        create_kernel(desc: &KernelDesc) -> KernelId;
+        destroy_kernel(kernel: KernelId) -> ();
+        record(commands: &[Command]) -> ListId;
+        replay(list: ListId, symbols: &Symbols) -> ();
+        destroy_list(list: ListId) -> ();
+        wait() -> ();
     }
     fn take_findings(&mut self) -> Vec<Finding> {
         self.call().map_or(Vec::new(), |device| device.take_findings())
-    }
-    fn memory(&self) -> (u64, u64) {
-        self.device.memory()
     }
     fn reopens(&self) -> bool {
         true
     }
     fn reopen(&mut self, lost: Error) -> Result<()> {
         assert_eq!(lost.kind(), ErrorKind::DeviceLost);
-        self.device = Emulator::new(self.options)?;
-        while self.device.create_buffer("used up", 4)?.0 < self.last {}
         let mut plan = self.plan.lock().unwrap();
+        self.device = Emulator::new(self.options)?;
+        // No handle is given twice.
+        while self.device.create_buffer("used up", 4)?.0 < plan.calls as u64 {}
         (plan.lost, plan.reopened) = (false, plan.reopened + 1);
         Ok(())
     }
@@ -116,7 +82,7 @@ impl Device for Far {
 fn far(options: Options, overrides: Overrides, plan: Plan) -> (DevicePlatform, Arc<Mutex<Plan>>) {
     let plan = Arc::new(Mutex::new(plan));
     let device = Emulator::new(options).unwrap();
-    let device = Far { device, options, plan: plan.clone(), lists: Vec::new(), last: 0 };
+    let device = Far { device, options, plan: plan.clone() };
     (DevicePlatform::new(Box::new(device), overrides), plan)
 }
 
@@ -230,11 +196,10 @@ fn replays_and_their_findings_are_the_same_wherever_the_device_was_lost() {
 }
 
 #[test]
-fn a_call_that_loses_its_device_each_time_ends_with_the_loss() {
-    let calls = [silu("good", 1), silu("bad", 2)];
-    let plan = Plan { deadly: Some("bad"), ..Plan::default() };
-    let (mut platform, plan) = far(Options::default(), Overrides::default(), plan);
-    let error = replay(&mut platform, &calls).unwrap_err();
+fn a_replay_that_loses_its_device_each_time_ends_with_the_loss() {
+    let (mut platform, plan) =
+        far(Options::default(), Overrides::default(), Plan { cuts: (1..100).collect(), ..Plan::default() });
+    let error = replay(&mut platform, &[silu("a", 1)]).unwrap_err();
     assert_eq!((error.kind(), error.message()), (ErrorKind::DeviceLost, "the way is gone"));
     assert!(error.detail("repeated").is_some_and(|text| text.contains("3 times")), "{error:?}");
     assert_eq!(plan.lock().unwrap().reopened, 2);

@@ -10,7 +10,7 @@ use common::{Emulators, Running, count, quick};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tapml_device::{Device, DeviceInfo, Error, ErrorKind, Result};
+use tapml_device::{Device, Error, ErrorKind, Result};
 use tapml_exec::repeat;
 use tapml_rpc::agent::{Config, Isolation, Settings};
 use tapml_rpc::{Address, Offer, Offered, RemoteDevice};
@@ -64,58 +64,41 @@ fn a_session_that_the_agent_has_ended_is_opened_again() {
 }
 
 #[test]
-fn a_client_that_comes_by_another_way_opens_its_session_again() {
-    let agent = Running::processes(Config { sessions: 1, ..Config::default() });
-    let proxy = Proxy::start(agent.address.port());
-    let mut address = agent.at("emulator", "");
-    address.port = proxy.port;
-    let mut work = Work::on(&address);
-    assert_eq!(work.run(&["a"]).unwrap(), 1);
-    proxy.lead_to(agent.address.port());
-    assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 2));
-    proxy.cut();
-}
-
-#[test]
 fn a_place_that_the_old_session_still_has_is_waited_for() {
     let settings = Settings { idle: Duration::from_secs(4), ..Config::default().settings };
     let agent = Running::processes(Config { sessions: 1, settings, ..Config::default() });
-    let through = |proxy: &Proxy| {
+    let through = |agent: &Running, proxy: &Proxy| {
         let mut address = agent.at("emulator", "answer-within=1");
         address.port = proxy.port;
         Work::on(&address)
     };
-    let probe = Proxy::start(agent.address.port());
-    let mut work = through(&probe);
-    assert_eq!(work.run(&["a", "b"]).unwrap(), 2);
+    let other = Running::threads(Config::default());
+    let probe = Proxy::start(other.address.port());
+    assert_eq!(through(&other, &probe).run(&["a", "b"]).unwrap(), 2);
     let once = probe.passed();
-    drop(work);
+    probe.cut();
     // In the second run the way falls silent, so that the agent knows of nothing until its session has been idle for long.
     let weather = Weather { after: [Some(once + once / 4), None], silent: true, ..Weather::default() };
     let proxy = Proxy::with(agent.address.port(), weather);
-    let mut work = through(&proxy);
+    let mut work = through(&agent, &proxy);
     assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 1));
     assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 2));
     proxy.cut();
-    probe.cut();
 }
 
 #[test]
 fn an_agent_that_is_started_again_is_waited_for() {
-    let processes = || Running::processes(Config::default());
-    for pause in [0, 1500] {
-        let mut agent = processes();
-        let place = agent.address.to_string();
-        let mut work = Work::on(&agent.at("emulator", ""));
-        assert_eq!(work.run(&["a"]).unwrap(), 1);
-        agent.stop();
-        let later = std::thread::spawn(move || {
-            std::thread::sleep(Duration::from_millis(pause));
-            Running::listen(&place, Config::default(), Isolation::Thread(Arc::new(Emulators)))
-        });
-        assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 2));
-        drop(later.join().unwrap());
-    }
+    let mut agent = Running::processes(Config::default());
+    let place = agent.address.to_string();
+    let mut work = Work::on(&agent.at("emulator", ""));
+    assert_eq!(work.run(&["a"]).unwrap(), 1);
+    agent.stop();
+    let later = std::thread::spawn(move || {
+        std::thread::sleep(Duration::from_millis(1500));
+        Running::listen(&place, Config::default(), Isolation::Thread(Arc::new(Emulators)))
+    });
+    assert_eq!((work.run(&["a", "b"]).unwrap(), work.times), (2, 2));
+    drop(later.join().unwrap());
 }
 
 #[test]
@@ -183,30 +166,15 @@ fn a_kernel_that_ends_the_agent_itself_each_time_is_not_tried_for_ever() {
     Arc::into_inner(proxy).unwrap().cut();
 }
 
-/// An emulator under another driver.
-struct Other;
+/// Emulators of another profile.
+struct Mobile;
 
-impl Offer for Other {
+impl Offer for Mobile {
     fn list(&self) -> Vec<Offered> {
-        let newer = |info: DeviceInfo| DeviceInfo { driver: "newer".into(), ..info };
-        Emulators.list().into_iter().map(|(name, info)| (name, info.map(newer))).collect()
+        Emulators.list()
     }
-
-    fn open(&self, name: &str, options: &str) -> Result<Box<dyn Device>> {
-        struct Newer {
-            device: Box<dyn Device>,
-            info: DeviceInfo,
-        }
-        impl Device for Newer {
-            tapml_device::forward!(device: create_buffer, destroy_buffer, write, read, create_kernel, destroy_kernel,
-                record, replay, destroy_list, wait, take_findings, memory);
-            fn info(&self) -> &DeviceInfo {
-                &self.info
-            }
-        }
-        let device = Emulators.open(name, options)?;
-        let info = DeviceInfo { driver: "newer".into(), ..device.info().clone() };
-        Ok(Box::new(Newer { device, info }))
+    fn open(&self, name: &str, _: &str) -> Result<Box<dyn Device>> {
+        Emulators.open(name, "profile=mobile")
     }
 }
 
@@ -217,11 +185,11 @@ fn another_device_is_not_taken_for_the_one_that_was_lost() {
     let mut work = Work::on(&agent.at("emulator", ""));
     assert_eq!(work.run(&["a"]).unwrap(), 1);
     agent.stop();
-    let _other = Running::listen(&place, Config::default(), Isolation::Thread(Arc::new(Other)));
+    let _mobile = Running::listen(&place, Config::default(), Isolation::Thread(Arc::new(Mobile)));
     let error: Error = work.run(&["a"]).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost);
     let told = error.detail("connecting again").unwrap();
-    assert!(told.contains("another device") && told.contains("newer"), "{told}");
+    assert!(told.contains("another device") && told.contains("mobile"), "{told}");
 }
 
 #[test]
