@@ -167,6 +167,27 @@ fn checks_go_on_after_sleep_and_restart_also_through_a_hub() {
 }
 
 #[test]
+fn a_lost_connection_is_not_counted_as_a_fault() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut way = Way::new(folder.path(), false);
+    let model = draft();
+    let bench = ["bench", "bugs", "--models", &model, "--op", "append", "--limit", "6", "--checker", "none"];
+    let bench = [&bench[..], &["--workers", "1"]].concat();
+    let (bytes, ..) = way.run(&bench, None);
+    let before = way.proxy.passed();
+    let child = way.start(&bench);
+    while way.proxy.passed() < before + bytes / 2 {
+        std::thread::yield_now();
+    }
+    way.happen(Event::Cut, &child);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("is lost"), "{said}");
+    way.proxy.cut();
+}
+
+#[test]
 fn text_goes_on_after_sleep_and_restart() {
     let folder = tempfile::tempdir().unwrap();
     let mut way = Way::new(folder.path(), false);

@@ -313,7 +313,10 @@ impl Connection {
     /// As [`Connection::lose`], where it is the way to the device that is lost.
     fn cut(&mut self, why: &str) -> Error {
         self.cut = true;
-        self.lose(why)
+        // Who looks for faults of devices shall not take it for one.
+        let error = self.lose(why).with_detail("connection", "lost");
+        self.lost = Some(error.clone());
+        error
     }
 
     /// Gives the device up, so that the agent can end the session; the error that tells so.

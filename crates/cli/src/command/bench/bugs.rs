@@ -202,7 +202,13 @@ impl BugsCommand {
             {
                 output::note("stopped", "the same command with the same --json file goes on");
             }
-            done => done?,
+            Err(error) => {
+                if self.json.file().is_some() {
+                    self.json.write(&kept.report())?;
+                }
+                return Err(error);
+            }
+            Ok(()) => {}
         }
         stopping::forget_last_words();
         self.finish(&kept)
