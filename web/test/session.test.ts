@@ -248,6 +248,42 @@ device("more than the session's memory is refused", async () => {
   client.leave();
 });
 
+device("kernels, lists and programs count towards the session's memory, until they are destroyed", async () => {
+  const text = `${ADD}${"// a comment\n".repeat(20)}`;
+  const kernel = 4 * text.length;
+  const client = new Client({ memory: 4 + 2 * kernel + 256 });
+  await client.open();
+  client.send("createBuffer", { buffer: 1, label: "out", size: 4n });
+  assert.equal((await client.kernel(1, text)).case, "done");
+  assert.equal(failure(await client.kernel(2, text.replace("1u", "1.5"))).kind, ErrorKind.COMPILE);
+  assert.equal((await client.kernel(3, text)).case, "done");
+  const most = new RegExp(`kernel \`mine/kernel\` of ${kernel} bytes: the session has ${4 + 2 * kernel} bytes and may have`);
+  const refused = failure(await client.kernel(4, text));
+  assert.equal(refused.kind, ErrorKind.OUT_OF_MEMORY);
+  assert.match(refused.message, most);
+  client.record(1, 1, 1);
+  client.record(2, 1, 1);
+  assert.match(failure(await client.ask("wait")).message, /a list of 256 bytes: the session has/);
+  client.send("destroyList", { list: 1 });
+  client.send("destroyKernel", { kernel: 3 });
+  client.send("destroyList", { list: 2 });
+  client.record(3, 1, 1);
+  assert.equal((await client.kernel(5, text)).case, "done");
+  client.send("replay", { list: 3 });
+  assert.equal((await client.ask("wait")).case, "done");
+  client.leave();
+  const json = new TextEncoder().encode(JSON.stringify(program()));
+  const small = new Client({ memory: 4 * json.length });
+  await small.open();
+  small.send("putBlob", { data: json });
+  const hash = Uint8Array.from((await createBLAKE3()).init().update(json).digest("binary"));
+  const load = { program: 1, pieces: [hash], weights: [] };
+  assert.equal(failure(await small.ask("loadProgram", load)).kind, ErrorKind.OUT_OF_MEMORY);
+  small.send("createBuffer", { buffer: 1, label: "all", size: BigInt(4 * json.length) });
+  assert.equal((await small.ask("wait")).case, "done", "what could not be loaded counts for nothing");
+  small.leave();
+});
+
 device("large reads come in pieces, in order", async () => {
   const client = new Client();
   await client.open();

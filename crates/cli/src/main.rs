@@ -39,7 +39,12 @@ fn main() -> ExitCode {
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
         .format(log_line)
         .init();
-    match cli.command.run() {
+    // Agents stop their sessions, and servers are stopped in their own way.
+    let listening = match cli.command {
+        command::Command::Device(_) => Ok(()),
+        _ => stopping::listen().map(drop),
+    };
+    match listening.and_then(|()| cli.command.run()) {
         Ok(Outcome::Holds) => ExitCode::SUCCESS,
         Ok(Outcome::Fails) => ExitCode::from(1),
         Ok(Outcome::NotRun) => ExitCode::from(2),

@@ -5,7 +5,7 @@ use clap::builder::{PathBufValueParser, TypedValueParser};
 use serde::Serialize;
 use std::io::{IsTerminal, Write};
 use std::path::{Path, PathBuf};
-use tapml::{files, shown};
+use tapml::{files, platform, shown};
 
 /// Where a report goes as JSON.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -13,6 +13,15 @@ pub struct JsonArg {
     /// Write the report as JSON to this file; `-` for standard output
     #[arg(long, value_name = "FILE", value_parser = writable())]
     pub json: Option<PathBuf>,
+}
+
+/// A report of work in which connections to devices were lost and opened again.
+#[derive(Serialize)]
+struct Reconnected<'a, T: Serialize> {
+    #[serde(flatten)]
+    report: &'a T,
+    /// How often.
+    reconnects: u64,
 }
 
 impl JsonArg {
@@ -29,7 +38,14 @@ impl JsonArg {
     /// Writes the report if it was asked for. A file is written beside its name first and then renamed.
     pub fn write(&self, report: &impl Serialize) -> Result<()> {
         let Some(path) = &self.json else { return Ok(()) };
-        let mut text = shown::json(&serde_json::to_string_pretty(report)?);
+        let reconnects = platform::reopened();
+        let told = match reconnects {
+            0 => serde_json::to_string_pretty(report),
+            // A report that is a list has no place for it.
+            _ => serde_json::to_string_pretty(&Reconnected { report, reconnects })
+                .or_else(|_| serde_json::to_string_pretty(report)),
+        };
+        let mut text = shown::json(&told?);
         text.push('\n');
         if self.on_stdout() {
             std::io::stdout().write_all(text.as_bytes())?;

@@ -3,6 +3,7 @@
 use crate::output;
 use anyhow::{Context, Result};
 use std::process::exit;
+use std::sync::atomic::{AtomicBool, AtomicI32, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 use tapml::migrate::Stop;
@@ -18,33 +19,43 @@ type LastWords = Box<dyn FnOnce() + Send>;
 
 static LAST_WORDS: Mutex<Option<LastWords>> = Mutex::new(None);
 
+/// Whether the work at hand looks at the request, so that it is given time to end in order.
+static HEEDED: AtomicBool = AtomicBool::new(false);
+/// How the process ends.
+static CODE: AtomicI32 = AtomicI32::new(2);
+
 /// A stop request that Ctrl-C and SIGTERM make. If the work at hand does not end, the process does: it says its last
 /// words, nothing half written stays, exit code 2. A second request ends the process at once.
 pub fn stop_on_signal() -> Result<Stop> {
-    ending_with(2)
+    HEEDED.store(true, Ordering::Release);
+    Ok(listen()?.clone())
 }
 
 /// As [`stop_on_signal`], of a server: to be stopped is how it ends, with exit code 0.
 pub fn stop_server_on_signal() -> Result<Stop> {
-    ending_with(0)
+    CODE.store(0, Ordering::Release);
+    stop_on_signal()
 }
 
-fn ending_with(code: i32) -> Result<Stop> {
+/// Ctrl-C and SIGTERM end the process from here on as [`stop_on_signal`] says, at once as long as that has not been called.
+pub fn listen() -> Result<&'static Stop> {
     static STOP: OnceLock<Stop> = OnceLock::new();
     if let Some(stop) = STOP.get() {
-        return Ok(stop.clone());
+        return Ok(stop);
     }
-    let stop = STOP.get_or_init(Stop::new).clone();
-    let handler = stop.clone();
+    let stop = STOP.get_or_init(Stop::new);
     let mut asked = false;
     ctrlc::set_handler(move || {
         if std::mem::replace(&mut asked, true) {
             tapml::files::abandon();
             exit(130);
         }
-        handler.request();
-        std::thread::spawn(move || end(code));
-        output::note("stopping", "what is done so far is kept; again to stop at once");
+        stop.request();
+        let heeded = HEEDED.load(Ordering::Acquire);
+        std::thread::spawn(move || end(if heeded { GRACE } else { Duration::ZERO }));
+        if heeded {
+            output::note("stopping", "what is done so far is kept; again to stop at once");
+        }
     })
     .context("could not install the signal handler")?;
     Ok(stop)
@@ -82,14 +93,15 @@ fn lock() -> std::sync::MutexGuard<'static, Option<LastWords>> {
 }
 
 /// Ends the process, unless the work at hand ends it before.
-fn end(code: i32) {
-    std::thread::sleep(GRACE);
+fn end(grace: Duration) {
+    std::thread::sleep(grace);
     say_last_words();
     tapml::files::abandon();
     std::thread::spawn(|| {
         std::thread::sleep(ENDING);
         std::process::abort();
     });
+    let code = CODE.load(Ordering::Acquire);
     if code != 0 {
         let text = "stopped on request, in the middle of a kernel or a computation; nothing is half written";
         let error = Error::new(ErrorKind::Interrupted, text);

@@ -191,3 +191,92 @@ fn a_kernel_that_does_not_end_on_a_gpu_is_ended_with_its_process() {
     assert_eq!((errors.len(), report["mutants"].as_array().unwrap().len()), (1, tried.len()), "{report}");
     assert!(errors[0].starts_with("did not end"), "{errors:?}");
 }
+
+/// A copy of a model that the test may change.
+fn copied(folder: &std::path::Path) -> std::path::PathBuf {
+    let model = folder.join("models/draft");
+    std::fs::create_dir_all(&model).unwrap();
+    for entry in std::fs::read_dir(draft()).unwrap() {
+        let path = entry.unwrap().path();
+        std::fs::write(model.join(path.file_name().unwrap()), std::fs::read(&path).unwrap()).unwrap();
+    }
+    model
+}
+
+#[test]
+fn results_are_kept_for_the_same_work_only() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, model) = (folder.path(), copied(folder.path()));
+    // Options given twice are refused: each of these stands once.
+    let run = |changed: &[&str]| {
+        let options = [
+            ["--target", "emulator?kind=cpu"],
+            ["--checker", "emulator?check=all"],
+            ["--activation", "f32"],
+            ["--seed", "0"],
+            ["--deadline", "60"],
+            ["--limit", "1"],
+            ["--workers", "1"],
+            ["--op", "append"],
+        ];
+        let mut command = tapml(path);
+        command.args(["bench", "bugs", "--models", "models/draft", "--json", "bugs.json"]).args(changed);
+        command.args(options.iter().filter(|[name, _]| !changed.contains(name)).flatten());
+        command.assert().code(0);
+        let report: Value = serde_json::from_slice(&std::fs::read(path.join("bugs.json")).unwrap()).unwrap();
+        report["mutants"].as_array().unwrap().len()
+    };
+    let now = ["--minutes", "0"];
+    assert_eq!(run(&[]), 1);
+    let kept = std::fs::read(path.join("bugs.json")).unwrap();
+    let again = |changed: &[&str]| {
+        std::fs::write(path.join("bugs.json"), &kept).unwrap();
+        run(&[changed, &now].concat())
+    };
+    // What chooses what is tried, or how fast, keeps results.
+    for changed in
+        [&[][..], &["--limit", "3"], &["--workers", "2"], &["--op", "rope"], &["--family", "indexing"]]
+    {
+        assert_eq!(again(changed), 1, "{changed:?}");
+    }
+    for changed in [
+        &["--target", "emulator?kind=gpu"][..],
+        &["--target", "emulator?kind=cpu&profile=mobile"],
+        &["--checker", "none"],
+        &["--checker", "emulator?check=bounds"],
+        &["--checker", "emulator?check=all&profile=mobile"],
+        &["--activation", "f16"],
+        &["--no-fuse"],
+        &["--quantize", "q4"],
+        &["--seed", "1"],
+        &["--each-operator", "1"],
+        &["--deadline", "30"],
+        &["--grid"],
+    ] {
+        assert_eq!(again(changed), 0, "{changed:?}");
+    }
+    // What the files of the model say.
+    let differs = |file: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let file = model.join(file);
+        let old = std::fs::read(&file).unwrap();
+        let mut new = old.clone();
+        change(&mut new);
+        assert!(new != old, "{file:?}");
+        std::fs::write(&file, new).unwrap();
+        assert_eq!(again(&[]), 0, "{file:?}");
+        std::fs::write(&file, old).unwrap();
+    };
+    differs("model.safetensors", &|bytes| *bytes.last_mut().unwrap() ^= 1);
+    let replaced = |bytes: &mut Vec<u8>, from: &str, to: &str| {
+        *bytes = String::from_utf8(bytes.clone()).unwrap().replace(from, to).into_bytes();
+    };
+    differs("config.json", &|bytes| replaced(bytes, "\"rms_norm_eps\": 1e-05", "\"rms_norm_eps\": 2e-05"));
+    differs("config.json", &|bytes| replaced(bytes, "_embeddings\": 512", "_embeddings\": 256"));
+    differs("tokenizer.json", &|bytes| {
+        let mut tokenizer: Value = serde_json::from_slice(bytes).unwrap();
+        let merges = tokenizer["model"]["merges"].as_array_mut().unwrap();
+        merges.truncate(merges.len() / 2);
+        *bytes = tokenizer.to_string().into_bytes();
+    });
+    assert_eq!(again(&[]), 1, "everything is as it was");
+}

@@ -43,12 +43,19 @@ fn the_first_request_to_stop_ends_a_diagnosis_within_such_a_kernel() {
 
 /// Asks a command to stop once it has worked for so long that it is within the kernel that never ends.
 fn stopped_when_busy(child: Child) {
+    stopped_after(child, 600);
+}
+
+/// Asks a command to stop once it has used so many hundredths of a second of a processor.
+fn stopped_after(mut child: Child, hundredths: u64) {
+    let id = child.id();
     let used = || {
-        let stat = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).unwrap();
+        let stat = std::fs::read_to_string(format!("/proc/{id}/stat")).unwrap();
         let ticks: Vec<u64> = stat.split_whitespace().skip(13).take(2).map(|t| t.parse().unwrap()).collect();
         ticks.iter().sum::<u64>()
     };
-    while used() < 600 {
+    while used() < hundredths {
+        assert!(child.try_wait().unwrap().is_none(), "it ends by itself");
         std::thread::sleep(Duration::from_millis(20));
     }
     stops(child, Duration::from_millis(3500));
@@ -97,4 +104,38 @@ fn a_migration_that_is_stopped_keeps_its_ledger_and_nothing_half_written() {
         .collect();
     names.sort();
     assert_eq!(names, ["ledger.json", "suite"]);
+}
+
+#[test]
+fn every_other_command_that_is_stopped_ends_in_order_too() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, model) = (folder.path(), draft());
+    let found = |name: &str| -> serde_json::Value {
+        serde_json::from_str(&std::fs::read_to_string(path.join(name)).unwrap()).unwrap()
+    };
+    let text = ["--text", "text.txt", "--tokens", "100000", "--window", "32", "--json", "eval.json"];
+    std::fs::write(path.join("text.txt"), "Once upon a time there was an old man. ".repeat(4000)).unwrap();
+    stopped_after(start(path, &[&["eval", &model], &text[..]].concat()), 300);
+    let eval = found("eval.json");
+    assert!(eval["stopped"] == true && eval["tokens"].as_u64() > Some(0), "{eval}");
+    let ids = (0..500).map(|id| id.to_string()).collect::<Vec<_>>().join(",");
+    let slow = ["--ids", &ids, "--target", "emulator?check=all"];
+    stopped_after(
+        start(path, &[&["logits", &model, "--out", "logits.safetensors"], &slow[..]].concat()),
+        100,
+    );
+    let many = ["--ids", "1,2,3", "--max-tokens", "500", "--target", "emulator?check=all", "--ignore-eos"];
+    stopped_after(start(path, &[&["generate", &model], &many[..]].concat()), 200);
+    let runs = ["--target", "emulator", "--prefill", "0", "--tokens", "4", "--runs", "1000000"];
+    stopped_after(
+        start(path, &[&["bench", "decode", &model, "--json", "bench.json"], &runs[..]].concat()),
+        400,
+    );
+    let bench = found("bench.json");
+    assert!(bench["stopped"] == true && !bench["runs"].as_array().unwrap().is_empty(), "{bench}");
+    let list = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/models.tsv");
+    stopped_after(start(path, &["compile", "--dry-run", "--list", list, "--json", "compiled.json"]), 50);
+    let mut left: Vec<_> = std::fs::read_dir(path).unwrap().map(|e| e.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["bench.json", "eval.json", "text.txt"]);
 }

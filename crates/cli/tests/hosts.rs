@@ -139,7 +139,7 @@ fn known(net: &Net, host: usize, folder: &Path, count: usize) {
 }
 
 fn token(folder: &Path) {
-    std::fs::write(folder.join("token"), "a token for this test").unwrap();
+    tapml_testing::write_secret(&folder.join("token"), "a token for this test").unwrap();
 }
 
 const HUB: &str = "device hub --listen 0.0.0.0:7071 --token-file token --insecure";
@@ -156,7 +156,7 @@ fn a_network_that_falls_silent_costs_its_session_only() {
     known(&net, 3, folder, 1);
     let suite = carved(folder);
     let check = format!("check {} --target hub/far?answer-within=3", suite.display());
-    let running = net.tapml(3, folder, &check);
+    let running = net.tapml(3, folder, &format!("{check}&reconnect=0"));
     devices(&net, 3, folder, |all| all[0]["hub"]["busy"] == 1);
     net.plug(2, "down");
     // It may have been done in time; else it is told that the device is lost.
@@ -174,6 +174,17 @@ fn a_network_that_falls_silent_costs_its_session_only() {
         assert!(Instant::now() < until, "{code} {report}");
     };
     assert_eq!(report["failed"], 0, "{report}");
+    // A network that comes back lets the check go on.
+    let running = net.tapml(3, folder, &format!("{check} --json after.json"));
+    devices(&net, 3, folder, |all| all[0]["hub"]["busy"] == 1);
+    net.plug(2, "down");
+    std::thread::sleep(Duration::from_secs(8));
+    net.plug(2, "up");
+    let (code, _) = running.report();
+    assert_eq!(code, 0);
+    let after = std::fs::read_to_string(folder.join("after.json")).unwrap();
+    let after: serde_json::Value = serde_json::from_str(&after).unwrap();
+    assert_eq!([&after["cases"], &after["failed"]], [&report["cases"], &report["failed"]], "{after}");
 }
 
 /// Hosts with a broker's program, or a counted skip.

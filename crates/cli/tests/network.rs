@@ -1,4 +1,5 @@
-//! Checks through networks that delay, lose packets and break: their verdict is right, or there is none and the error says why.
+//! Checks through networks that delay, lose packets and break, and through hubs between them: their verdict is right, or there is
+//! none and the error says why.
 #![allow(clippy::unwrap_used)]
 
 mod common;
@@ -6,7 +7,7 @@ mod common;
 #[allow(dead_code, reason = "the tests of the wire use all of it")]
 mod proxy;
 
-use common::{Agent, carved, json, tapml};
+use common::{Agent, Serving, carved, json, tapml};
 use proxy::{Proxy, Weather};
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,6 +31,34 @@ fn a_check_through_a_bad_network_has_the_verdict_of_a_good_one() {
     let bad = Proxy::with(port, Weather { delay: Duration::from_millis(100), loss, ..Weather::default() });
     assert_eq!(cases(json(&mut check(folder.path(), &suite, bad.port, "emulator"), 0)), direct);
     bad.cut();
+}
+
+#[test]
+fn a_check_through_bad_networks_and_a_hub_has_the_verdict_of_a_good_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (suite, hub) = (carved(folder.path()), Serving::hub(folder.path(), "127.0.0.1:0"));
+    let port: u16 = hub.place.rsplit(':').next().unwrap().parse().unwrap();
+    let loss = (20, Duration::from_millis(200));
+    let weather = Weather { delay: Duration::from_millis(200), loss, ..Weather::default() };
+    let [near, far] = [(); 2].map(|()| Proxy::with(port, weather));
+    let _agent = Serving::agent(folder.path(), &format!("ws://127.0.0.1:{}", far.port), "far", "emulator");
+    let check = |port: u16| {
+        let mut command = tapml(folder.path());
+        command.arg("check").arg(&suite).args([
+            "--op",
+            "rms_norm",
+            "--op",
+            "rope",
+            "--target",
+            "hub/far/emulator",
+        ]);
+        let report = json(command.env("TAPML_HUB", format!("ws://127.0.0.1:{port}")), 0);
+        (report["cases"].clone(), report["failed"].clone(), report["reconnects"].clone())
+    };
+    let good = check(port);
+    assert_eq!(check(near.port), good);
+    near.cut();
+    far.cut();
 }
 
 #[test]

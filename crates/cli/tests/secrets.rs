@@ -41,7 +41,7 @@ fn a_token_in_a_target_goes_nowhere() {
 
 #[cfg(unix)]
 #[test]
-fn a_token_file_that_others_can_read_is_told() {
+fn a_token_file_that_others_may_use_is_refused_at_both_ends() {
     use std::os::unix::fs::PermissionsExt;
     let folder = tempfile::tempdir().unwrap();
     let token = folder.path().join("token");
@@ -50,18 +50,22 @@ fn a_token_file_that_others_can_read_is_told() {
     allow(0o600);
     let agent = Agent::start(folder.path(), &["--target", "emulator", "--token-file", "token"]);
     let place = format!("{}?token-file=token", agent.place);
-    let list = || {
+    let list = |code| {
         let mut command = tapml(folder.path());
-        stderr(command.args(["device", "list", &place]), 0)
+        stderr(command.args(["device", "list", &place]), code)
     };
-    assert_eq!(list(), "");
-    for mode in [0o644, 0o640, 0o604] {
+    assert_eq!(list(0), "");
+    for mode in [0o644, 0o640, 0o604, 0o620, 0o602] {
         allow(mode);
-        let said = list();
-        assert!(said.contains("chmod 600 token") && !said.contains(SECRET), "{said}");
+        let said = list(2);
+        assert!(said.contains("`chmod 600 token`") && said.contains(&format!("mode {mode:04o}")), "{said}");
+        assert!(!said.contains(SECRET), "{said}");
+        for server in ["serve", "hub"] {
+            let mut serve = tapml(folder.path());
+            serve.args(["device", server, "--listen", "127.0.0.1:0", "--token-file", "token"]);
+            assert!(stderr(&mut serve, 2).contains("`chmod 600 token`"), "{server} at {mode:o}");
+        }
     }
-    // Both sides say so; this one cannot listen there.
-    let mut serve = tapml(folder.path());
-    serve.args(["device", "serve", "--listen", "192.0.2.1:1", "--insecure", "--token-file", "token"]);
-    assert!(stderr(&mut serve, 2).contains("chmod 600 token"));
+    allow(0o400);
+    assert_eq!(list(0), "");
 }

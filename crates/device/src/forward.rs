@@ -67,6 +67,16 @@ macro_rules! forward {
             self.$to.take_findings()
         }
     };
+    (@ $to:ident reopens) => {
+        fn reopens(&self) -> bool {
+            self.$to.reopens()
+        }
+    };
+    (@ $to:ident reopen) => {
+        fn reopen(&mut self, lost: $crate::Error) -> $crate::Result<()> {
+            self.$to.reopen(lost)
+        }
+    };
     (@ $to:ident memory) => {
         fn memory(&self) -> (u64, u64) {
             self.$to.memory()

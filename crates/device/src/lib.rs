@@ -148,6 +148,18 @@ pub trait Device: Send {
 
     /// Bytes of device memory in use by buffers, and the most that were in use at once.
     fn memory(&self) -> (u64, u64);
+
+    /// Whether [`Device::reopen`] can do anything: the device is elsewhere, and a connection to it may be lost.
+    fn reopens(&self) -> bool {
+        false
+    }
+
+    /// After `lost`, an error of kind [`ErrorKind::DeviceLost`]: opens the same device again if only the way to it was lost.
+    /// Nothing is on it then, and handles from before are those of nothing. Fails with `lost` if the device itself is what
+    /// failed, or if it does not come back as it was.
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        Err(lost)
+    }
 }
 
 /// What [`Device::turns`] does where a device does nothing of its own: single steps.

@@ -59,6 +59,14 @@ impl Mirror {
         &self.info
     }
 
+    /// Strikes everything out: the device holds nothing any more. Handles are not given again.
+    pub fn clear(&mut self) {
+        self.buffers.clear();
+        self.kernels.clear();
+        self.lists.clear();
+        self.used = 0;
+    }
+
     /// Bytes of buffers, and the most that there were at once.
     pub fn memory(&self) -> (u64, u64) {
         (self.used, self.peak)

@@ -2,6 +2,7 @@
 //! Knows no GPU API, reads no files and judges no numbers.
 #![warn(missing_docs)]
 
+mod again;
 mod call;
 mod cpu;
 mod device;
@@ -16,6 +17,7 @@ mod spec;
 mod staged;
 mod trace;
 
+pub use again::{Reopen, repeat};
 pub use call::Call;
 pub use cpu::CpuPlatform;
 pub use device::{DevicePlatform, UNWRITTEN};

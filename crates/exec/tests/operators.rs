@@ -24,6 +24,20 @@ struct Seen {
     calls: usize,
     /// Fail from this call on with this kind of error.
     fails: Option<(usize, ErrorKind)>,
+    /// Whether a lost server can be opened again, which has happened so often.
+    reopens: bool,
+    reopened: usize,
+}
+
+impl Seen {
+    /// Counts a call or a put; fails if it is to.
+    fn count(&mut self) -> Result<()> {
+        self.calls += 1;
+        match self.fails.filter(|(from, _)| self.calls >= *from) {
+            Some((_, kind)) => Err(Error::new(kind, "fails as it was told to")),
+            None => Ok(()),
+        }
+    }
 }
 
 /// The reference as a server of nodes.
@@ -57,9 +71,26 @@ impl NodeServer for Reference {
         &self.ops
     }
 
+    fn reopens(&self) -> bool {
+        self.seen.lock().unwrap().reopens
+    }
+
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        let mut seen = self.seen.lock().unwrap();
+        if !seen.reopens {
+            return Err(lost);
+        }
+        seen.held.clear();
+        (seen.fails, seen.reopened) = (None, seen.reopened + 1);
+        Ok(())
+    }
+
     fn put(&mut self, tensor: &Tensor) -> Result<u32> {
         self.next += 1;
         let mut seen = self.seen.lock().unwrap();
+        if seen.reopens {
+            seen.count()?;
+        }
         seen.puts += 1;
         seen.held.insert(self.next, tensor.clone());
         Ok(self.next)
@@ -72,10 +103,7 @@ impl NodeServer for Reference {
 
     fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>> {
         let mut seen = self.seen.lock().unwrap();
-        seen.calls += 1;
-        if let Some((_, kind)) = seen.fails.filter(|(from, _)| seen.calls >= *from) {
-            return Err(Error::new(kind, "fails as it was told to"));
-        }
+        seen.count()?;
         let input = |given: &Given<'_>| match given {
             Given::Here(tensor) => (*tensor).clone(),
             Given::Held(handle) => seen.held[handle].clone(),
@@ -235,4 +263,34 @@ fn replay_tells_each_call_and_ends_with_a_lost_server() {
     seen.lock().unwrap().fails = Some((1, ErrorKind::DeviceLost));
     let error = there.replay(&calls, &mut |_, _| panic!("no call can be run")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::DeviceLost);
+}
+
+#[test]
+fn a_server_that_is_opened_again_gives_the_same_bits_wherever_it_was_lost() {
+    let model = model(FUSED);
+    let weights = model.graph().weights().count();
+    let work = |fails: usize| {
+        let (mut there, seen) = reference(&[], &DType::ALL);
+        {
+            let mut seen = seen.lock().unwrap();
+            (seen.reopens, seen.fails) = (true, Some((fails, ErrorKind::DeviceLost)));
+        }
+        let mut session = Session::new(&mut there, &model, 32).unwrap();
+        let mut logits = Vec::new();
+        for step in [&ids(5)[..], &[1], &[2, 3]] {
+            logits.push(session.forward(step).unwrap().bytes().to_vec());
+        }
+        session.reset().unwrap();
+        logits.push(session.forward(&[4]).unwrap().bytes().to_vec());
+        drop(session);
+        let seen = seen.lock().unwrap();
+        assert_eq!(seen.held.len(), weights, "lost at {fails}: what is held beyond the weights");
+        (logits, seen.calls, seen.reopened)
+    };
+    let (expected, calls, _) = work(usize::MAX);
+    for fails in 1..=calls {
+        let (found, _, reopened) = work(fails);
+        assert!(found == expected, "lost at {fails} of {calls}");
+        assert_eq!(reopened, 1, "lost at {fails} of {calls}");
+    }
 }

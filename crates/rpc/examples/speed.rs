@@ -101,7 +101,7 @@ fn lone_agent() -> Result<()> {
     let place = hub.address();
     println!("{place} hub/emulator?hub=ws://{place}");
     let token = folder.path().join("token");
-    std::fs::write(&token, TOKEN).map_err(|e| Error::io("write", &token, &e))?;
+    tapml_testing::write_secret(&token, TOKEN).map_err(|e| Error::io("write", &token, &e))?;
     let mut agent = Agent::new(config, sessions_of_this_program())?;
     let options =
         [("hub".into(), format!("ws://{place}")), ("token-file".into(), token.display().to_string())];

@@ -1,29 +1,39 @@
 //! Tokens in files.
 
 use std::path::Path;
-use tapml_graph::Result;
+use tapml_graph::{Error, Result};
 
 /// Larger files hold no token, bytes.
 const LONGEST: u64 = 4096;
 
-/// The text of a token's file, without white space around it. If other users can read the file, a warning says so.
+/// The text of a token's file, without white space around it. A file of this user's own that others may read or write is refused,
+/// as ssh does with keys: who may see it is not the user's to decide where the file is somebody else's.
 pub fn read(path: &Path) -> Result<String> {
     let text = tapml_files::read_text(path, LONGEST, "a token")?;
-    if is_open(path) {
+    if let Some(mode) = open_to_others(path) {
         let file = path.display();
-        log::warn!("{file}: other users of this machine can read the token; `chmod 600 {file}` keeps it");
+        return Err(Error::invalid(format!(
+            "{file}: other users of this machine may read or change the token (mode {mode:04o}); expected a file of its owner alone"
+        ))
+        .with_hint(format!("`chmod 600 {file}`; take a new token if others may have seen this one")));
     }
     Ok(text.trim().into())
 }
 
+/// The permissions of a file of this user's own, if they let others in.
 #[cfg(unix)]
-fn is_open(path: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
-    std::fs::metadata(path).is_ok_and(|about| about.permissions().mode() & 0o044 != 0)
+fn open_to_others(path: &Path) -> Option<u32> {
+    use std::os::unix::fs::MetadataExt;
+    let about = std::fs::metadata(path).ok()?;
+    let mode = about.mode() & 0o777;
+    // What this process makes is this user's.
+    let own =
+        || tempfile::tempfile().and_then(|file| file.metadata()).is_ok_and(|own| own.uid() == about.uid());
+    (mode & 0o077 != 0 && own()).then_some(mode)
 }
 
 /// Elsewhere permissions are no bits of a file.
 #[cfg(not(unix))]
-fn is_open(_: &Path) -> bool {
-    false
+fn open_to_others(_: &Path) -> Option<u32> {
+    None
 }

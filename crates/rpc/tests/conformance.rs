@@ -46,7 +46,7 @@ fn the_rules_of_the_wire_are_kept() {
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
-    std::fs::write(&file, "a token of some length").unwrap();
+    tapml_testing::write_secret(&file, "a token of some length").unwrap();
     let agent =
         Running::threads(Config { token: Some("a token of some length".into()), ..Config::default() });
     let rule = tapml_rpc::conformance::rules().iter().find(|r| r.name == "wire_wrong_token").unwrap();

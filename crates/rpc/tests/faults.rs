@@ -291,7 +291,7 @@ fn another_version_and_a_wrong_token_are_refused_with_the_reason() {
     }
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("token");
-    std::fs::write(&file, "the right token\n").unwrap();
+    tapml_testing::write_secret(&file, "the right token\n").unwrap();
     let right = agent.at("emulator", &format!("token-file={}", file.display()));
     assert_eq!(count(&mut RemoteDevice::open(&right).unwrap(), &["fine"]).unwrap(), 1);
     assert!(RemoteDevice::open(&agent.at("emulator", "")).is_err());

@@ -4,8 +4,9 @@
 
 mod common;
 
-use common::Running;
 use common::proxy::{Proxy, Weather};
+use common::{Running, hubs};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 use tapml_device::{Device, ErrorKind, Result, Symbols};
 use tapml_rpc::agent::Config;
@@ -56,6 +57,22 @@ fn a_network_that_delays_and_loses_packets_gives_what_a_good_one_gives() {
     let (done, took) = through(&agent, weather, "20");
     done.unwrap();
     assert!(took > Duration::from_secs(2), "the network was not bad: {took:?}");
+}
+
+#[test]
+fn bad_networks_on_both_sides_of_a_hub_give_what_good_ones_give() {
+    let loss = (20, Duration::from_millis(200));
+    let weather = Weather { delay: Duration::from_millis(200), loss, ..Weather::default() };
+    let (place, _hub) = hubs::hub(tapml_rpc::hub::Config::default());
+    let [near, far] = [(); 2].map(|()| Proxy::with(place.port(), weather));
+    let through = |proxy: &Proxy| SocketAddr::new(place.ip(), proxy.port);
+    let _agent = hubs::threads(through(&far), "far");
+    hubs::known(place, 1);
+    let start = Instant::now();
+    work(&hubs::at(through(&near), "far", &[])).unwrap();
+    assert!(start.elapsed() > Duration::from_secs(4), "the networks were not bad: {:?}", start.elapsed());
+    near.cut();
+    far.cut();
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use crate::exec::{Platform, Session};
 use crate::graph::Model;
+use crate::migrate::Stop;
 use crate::{Error, Result};
 use serde::Serialize;
 
@@ -34,13 +35,16 @@ pub struct Side<'a> {
 }
 
 /// Compares two models over windows of `window` of these tokens, each of which begins anew. `begin` stands in front of
-/// each window if the vocabulary has such a token. Fails if the vocabularies differ in size.
+/// each window if the vocabulary has such a token; `so_far` is told what holds after each. Fails if the vocabularies differ in
+/// size, and between two windows if someone has asked to stop.
 pub fn compare(
     source: Side<'_>,
     tested: Side<'_>,
     ids: &[u32],
     window: usize,
     begin: Option<u32>,
+    stop: &Stop,
+    so_far: &mut dyn FnMut(Comparison),
 ) -> Result<Comparison> {
     if window < 2 || ids.len() < 2 {
         return Err(Error::invalid(format!(
@@ -50,13 +54,13 @@ pub fn compare(
     }
     let mut source = Session::new(source.platform, source.model, window)?;
     let mut tested = Session::new(tested.platform, tested.model, window)?;
-    let (mut sum, mut source_loss, mut loss) = (Comparison::default(), 0.0, 0.0);
-    let mut agreed = 0usize;
+    let mut sums = Sums::default();
     for piece in ids.chunks(window - begin.iter().len()) {
         let fed: Vec<u32> = begin.into_iter().chain(piece.iter().copied()).collect();
         if fed.len() < 2 {
             continue;
         }
+        stop.check()?;
         source.reset()?;
         tested.reset()?;
         let (expected, found) = (source.forward(&fed)?, tested.forward(&fed)?);
@@ -70,24 +74,47 @@ pub fn compare(
         let width = expected.len() / fed.len();
         let rows = expected.chunks_exact(width).zip(found.chunks_exact(width));
         for ((p, q), &next) in rows.zip(&fed[UNJUDGED..]) {
-            let (p, q) = (log_softmax(p), log_softmax(q));
-            let kl: f64 = p.iter().zip(&q).map(|(p, q)| p.exp() * (p - q)).sum();
-            source_loss -= p.get(next as usize).copied().unwrap_or(f64::NAN);
-            loss -= q.get(next as usize).copied().unwrap_or(f64::NAN);
-            sum.kl += kl.max(0.0);
-            sum.kl_most = sum.kl_most.max(kl);
-            agreed += usize::from(largest(&p) == largest(&q));
-            sum.tokens += 1;
+            sums.add(&log_softmax(p), &log_softmax(q), next);
+        }
+        so_far(sums.comparison());
+    }
+    Ok(sums.comparison())
+}
+
+/// What a comparison is made of.
+#[derive(Default)]
+struct Sums {
+    tokens: usize,
+    source_loss: f64,
+    loss: f64,
+    kl: f64,
+    kl_most: f64,
+    agreed: usize,
+}
+
+impl Sums {
+    /// One token, `next`, that the source and the model under test predict with these logarithms of probabilities.
+    fn add(&mut self, p: &[f64], q: &[f64], next: u32) {
+        let kl: f64 = p.iter().zip(q).map(|(p, q)| p.exp() * (p - q)).sum();
+        self.source_loss -= p.get(next as usize).copied().unwrap_or(f64::NAN);
+        self.loss -= q.get(next as usize).copied().unwrap_or(f64::NAN);
+        self.kl += kl.max(0.0);
+        self.kl_most = self.kl_most.max(kl);
+        self.agreed += usize::from(largest(p) == largest(q));
+        self.tokens += 1;
+    }
+
+    fn comparison(&self) -> Comparison {
+        let count = self.tokens as f64;
+        Comparison {
+            tokens: self.tokens,
+            source_perplexity: (self.source_loss / count).exp(),
+            perplexity: (self.loss / count).exp(),
+            kl: self.kl / count,
+            kl_most: self.kl_most,
+            top1_agreement: self.agreed as f64 / count,
         }
     }
-    let count = sum.tokens as f64;
-    Ok(Comparison {
-        source_perplexity: (source_loss / count).exp(),
-        perplexity: (loss / count).exp(),
-        kl: sum.kl / count,
-        top1_agreement: agreed as f64 / count,
-        ..sum
-    })
 }
 
 /// Logarithms of the probabilities that these logits mean.

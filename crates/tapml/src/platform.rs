@@ -40,6 +40,11 @@ pub fn devices(word: &str) -> Result<Vec<DeviceInfo>> {
     (backend(word)?.list)()
 }
 
+/// How often this process has opened a device elsewhere again whose connection was lost.
+pub fn reopened() -> u64 {
+    remote::reopened()
+}
+
 /// Opens a device by word, index and options, such as `vulkan:1`, `emulator?check=all` or `ws://host:port/vulkan`.
 pub fn open_device(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
     if spec.is_remote() {
@@ -183,7 +188,7 @@ mod remote {
     use super::{Device, Error, Overrides, Platform, PlatformSpec, Result, with_kernels, without_memory};
     use tapml_exec::OperatorPlatform;
     use tapml_rpc::client::OPTIONS;
-    pub use tapml_rpc::client::own_name;
+    pub use tapml_rpc::client::{own_name, reopened};
     use tapml_rpc::{Address, Remote, RemoteDevice};
 
     /// The platform of a device elsewhere, whichever sort it is of.
@@ -237,6 +242,10 @@ mod remote {
 
     pub fn own_name(shown: &str) -> &str {
         shown
+    }
+
+    pub fn reopened() -> u64 {
+        0
     }
 }
 

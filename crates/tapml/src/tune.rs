@@ -252,7 +252,7 @@ fn time(
     progress.stage("time", keys.len() as u64);
     for key in keys {
         stop.check()?;
-        key.time(views, model, device.as_mut())?;
+        tapml_exec::repeat(&mut device, |device| key.time(views, model, device.as_mut()))?;
         progress.advance(1);
     }
     Ok(())

@@ -11,6 +11,14 @@ pub use nvrtc::Nvrtc;
 use std::io::Write;
 use std::path::PathBuf;
 
+/// Writes a file that its owner alone may read, such as one with a token.
+pub fn write_secret(path: &std::path::Path, text: &str) -> std::io::Result<()> {
+    let mut options = std::fs::OpenOptions::new();
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.create(true).write(true).truncate(true).open(path)?.write_all(text.as_bytes())
+}
+
 /// Notes that a test is skipped because `what` (`vulkan`, `chromium`, `models`, …) is not here.
 ///
 /// The line goes to standard error and, when `TAPML_SKIP_LOG` names a file, is added to it, so that the test command can

@@ -12,7 +12,7 @@ import { Fill } from "./fill";
 import type { Gpu } from "./gpu";
 import { Handles } from "./handles";
 import { compile, Layouts, type Kernel } from "./kernels";
-import { MAX_COMMANDS, MAX_HASHES, MAX_TURNS, PIECE } from "./limits";
+import { COMMAND_BYTES, MAX_COMMANDS, MAX_HASHES, MAX_TURNS, PIECE, TEXT_BYTES } from "./limits";
 import { List, type Command, type Parts } from "./lists";
 import { Instance, parseProgram, type Workshop } from "./program";
 import { sizeFromWire, symbolsFromWire } from "./sizes";
@@ -56,6 +56,8 @@ export class Executor implements Parts {
   /** Commands of a list of which more are to come. */
   private partial: { list: number; commands: WireCommand[] } | undefined;
   private memory = 0;
+  /** What kernels, lists, and the texts of programs count for, bytes. */
+  private readonly counted = new Map<Kernel | List | Instance, number>();
 
   constructor(
     private readonly gpu: Gpu,
@@ -121,13 +123,13 @@ export class Executor implements Parts {
         await this.createKernel(request.value);
         return this.done();
       case "destroyKernel":
-        return this.forget(this.kernels.remove(request.value.kernel));
+        return this.forget(this.discount(this.kernels.remove(request.value.kernel)));
       case "record":
         return this.record(seq, request.value);
       case "replay":
         return this.replay(seq, request.value.list, request.value.symbols);
       case "destroyList":
-        this.lists.remove(request.value.list);
+        this.discount(this.lists.remove(request.value.list));
         return;
       case "wait":
         await Promise.all([this.gpu.device.queue.onSubmittedWorkDone(), this.gpu.settled()]);
@@ -174,26 +176,61 @@ export class Executor implements Parts {
       case "callNode":
         throw unsupported("this device runs kernels, not operators");
       case "unloadProgram":
-        return this.programs.remove(request.value.program)?.unload();
+        return this.discount(this.programs.remove(request.value.program))?.unload();
       default:
         throw invalid("a request that has no place here");
     }
   }
 
-  private reserve(label: string, size: number): void {
+  private reserve(what: string, size: number): void {
     if (this.memory + size > this.memoryLimit) {
       throw new Failure(
         ErrorKind.OUT_OF_MEMORY,
-        `buffer \`${label}\` of ${size} bytes: the session has ${this.memory} bytes and may have ${this.memoryLimit}`,
+        `${what} of ${size} bytes: the session has ${this.memory} bytes and may have ${this.memoryLimit}`,
       );
     }
     this.memory += size;
   }
 
+  /** What a part that is made counts for, from before it is made; nothing if that fails. */
+  private count<T extends Kernel | List | Instance>(what: string, size: number, make: () => T): T {
+    this.reserve(what, size);
+    try {
+      return this.keep(make(), size);
+    } catch (thrown) {
+      this.memory -= size;
+      throw thrown;
+    }
+  }
+
+  /** As `count`, of a part that takes time to make. */
+  private async countLater<T extends Kernel | Instance>(what: string, size: number, make: () => Promise<T>): Promise<T> {
+    this.reserve(what, size);
+    try {
+      return this.keep(await make(), size);
+    } catch (thrown) {
+      this.memory -= size;
+      throw thrown;
+    }
+  }
+
+  private keep<T extends Kernel | List | Instance>(part: T, size: number): T {
+    this.counted.set(part, size);
+    return part;
+  }
+
+  private discount<T extends Kernel | List | Instance>(part: T | undefined): T | undefined {
+    if (part) {
+      this.memory -= this.counted.get(part) ?? 0;
+      this.counted.delete(part);
+    }
+    return part;
+  }
+
   private createBuffer(seq: number, r: CreateBuffer): void {
     const size = integer("size", r.size);
     const made = this.buffers.make(r.buffer, () => {
-      this.reserve(name("label", r.label), size);
+      this.reserve(`buffer \`${name("label", r.label)}\``, size);
       try {
         return createBuffer(this.gpu, seq, r.buffer, r.label, size);
       } catch (thrown) {
@@ -218,7 +255,8 @@ export class Executor implements Parts {
 
   private async createKernel(r: CreateKernel): Promise<void> {
     this.kernels.expectFree(r.kernel);
-    const kernel = await compile(this.gpu, this.layouts, r.kernel, r);
+    const size = TEXT_BYTES * new TextEncoder().encode(r.prelude + r.text).length;
+    const kernel = await this.countLater(`kernel \`${name("kernel", r.name)}\``, size, () => compile(this.gpu, this.layouts, r.kernel, r));
     this.kernels.set(r.kernel, kernel);
     this.alive.add(kernel);
     this.listener.compiled(r.name);
@@ -234,8 +272,9 @@ export class Executor implements Parts {
       this.partial = { list: r.list, commands };
       return;
     }
+    const size = COMMAND_BYTES * commands.length;
     this.lists.make(r.list, () => {
-      return new List(this.gpu, this, this.fill, seq, r.list, commands.map((c) => this.command(c)));
+      return this.count("a list", size, () => new List(this.gpu, this, this.fill, seq, r.list, commands.map((c) => this.command(c))));
     });
   }
 
@@ -316,7 +355,8 @@ export class Executor implements Parts {
 
   private async loadProgram(seq: number, r: LoadProgram): Promise<void> {
     this.programs.expectFree(r.program);
-    const program = parseProgram(this.gather("a program", r.pieces, MAX_PROGRAM));
+    const text = this.gather("a program", r.pieces, MAX_PROGRAM);
+    const program = parseProgram(text);
     // All weights are looked for before any is loaded, so that a client learns early what is missing.
     const weights = new Map(r.weights.map((w) => [name("weight", w.name), w]));
     weights.forEach((w) => doing(w.name, () => w.pieces.forEach((hash) => this.blobs.need(hash, this))));
@@ -333,10 +373,11 @@ export class Executor implements Parts {
       gpu: this.gpu,
       layouts: this.layouts,
       fill: this.fill,
-      reserve: (label, size) => this.reserve(label, size),
+      reserve: (label, size) => this.reserve(`buffer \`${label}\``, size),
       release: (size) => (this.memory -= size),
     };
-    this.programs.set(r.program, await Instance.load(seq, program, workshop, weight));
+    const load = () => Instance.load(seq, program, workshop, weight);
+    this.programs.set(r.program, await this.countLater(`program \`${String(program.name)}\``, TEXT_BYTES * text.length, load));
     program.kernels.forEach((k) => this.listener.compiled(k.name));
   }
 

@@ -30,3 +30,9 @@ export const MAX_HASHES = 16;
 export const ACKNOWLEDGE = 6 << 20;
 /** Unanswered requests after which they are acknowledged. */
 export const ACKNOWLEDGE_COUNT = 1024;
+
+/** What a byte of a kernel's text counts for: the text, its parsed form, and what is compiled from it. */
+export const TEXT_BYTES = 4;
+
+/** What a command of a list counts for, bytes. */
+export const COMMAND_BYTES = 256;

@@ -19,7 +19,7 @@ usage: node node-agent.mjs [OPTIONS] ws://HOST:PORT | wss://HOST:PORT[?token-fil
 
   --name NAME         the name to be known by: hub/NAME/webgpu; the hub chooses one if there is none
   --deadline SECONDS  how long one request may run (300)
-  --memory BYTES      how much a session may have in buffers (1 TiB)
+  --memory BYTES      how much a session may have in buffers, kernels and lists (1 TiB)
   --dawn OPTION       an option of Dawn, such as backend=vulkan, adapter=NAME or
                       enable-dawn-features=vulkan_enable_f16_on_nvidia; may repeat
 
@@ -52,6 +52,15 @@ async function installed<T>(name: string): Promise<{ module: T; version: string 
   return undefined;
 }
 
+/** The token of a file; one of this user's own that others may read or change is refused. */
+function secret(file: string): string {
+  const { mode, uid } = fs.statSync(file);
+  if (process.platform !== "win32" && (mode & 0o077) !== 0 && uid === process.getuid?.()) {
+    throw new Told(`${file}: other users of this machine may read or change the token; \`chmod 600 ${file}\` keeps it`);
+  }
+  return fs.readFileSync(file, "utf8").trim();
+}
+
 /** Where the hub is, and the token for it, from `wss://HOST:PORT?token-file=FILE`. */
 function address(text: string): { hub: string; token: string } {
   const url = ((): URL => {
@@ -63,7 +72,7 @@ function address(text: string): { hub: string; token: string } {
   })();
   if (!/^wss?:$/.test(url.protocol)) throw new Told(`\`${text}\` is no address of a hub; expected ws:// or wss://`);
   const file = url.searchParams.get("token-file");
-  const token = file === null ? (process.env["TAPML_TOKEN"] ?? "") : fs.readFileSync(file, "utf8").trim();
+  const token = file === null ? (process.env["TAPML_TOKEN"] ?? "") : secret(file);
   const near = /^(localhost|127\.\d+\.\d+\.\d+|\[::1\])$/.test(url.hostname);
   if (token !== "" && url.protocol === "ws:" && !near && !url.searchParams.has("insecure")) {
     throw new Told("the token would go to another machine in plain text; use wss://, or add ?insecure");

@@ -2,14 +2,14 @@
 
 use super::bed::Bed;
 use super::crew::{Hands, each};
-use super::run::RunOptions;
+use super::run::{RunOptions, costs_the_device};
 use super::sight::platform;
 use super::whole::{Diagnosed, diagnosed, logits, matters, shows};
 use crate::device::Workbench;
 use crate::mutant::Mutant;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use tapml_graph::{Context, Error, ErrorKind, Result, Tensor};
+use tapml_graph::{Context, Error, Result, Tensor};
 use tapml_migrate::{Progress, Stop};
 
 /// One diagnosis to make.
@@ -64,6 +64,12 @@ impl Case {
 }
 
 impl Case {
+    /// Whether these are the case's faults: what several faults are depends on those that there are.
+    pub fn is_of(&self, diagnosed: &Diagnosed) -> bool {
+        let told: BTreeSet<&String> = diagnosed.bugs.iter().chain(&diagnosed.equivalent).collect();
+        self.mutants.iter().map(|mutant| &mutant.id).collect::<BTreeSet<_>>() == told
+    }
+
     /// Whether a prompt longer than the attention window may be needed to see the faults, or belongs to a clean run.
     pub fn long(&self) -> bool {
         self.mutants.is_empty() || self.mutants.iter().any(|m| m.op == "attention")
@@ -86,7 +92,7 @@ pub fn diagnoses(
         let bed = beds.iter().filter(|b| b.name == case.model).min_by_key(|b| b.long != case.long());
         let bed = bed.ok_or_else(|| Error::invalid(format!("there is no model `{}` here", case.model)))?;
         let done = match one(bed, case, hands, &clean, stop) {
-            Err(e) if e.kind() == ErrorKind::DeviceLost && !case.mutants.is_empty() => {
+            Err(e) if costs_the_device(&e) && !case.mutants.is_empty() => {
                 hands.renew()?;
                 // Without a fault it must work.
                 logits(bed, &mut platform(&hands.bench, &[]))?;

@@ -147,6 +147,11 @@ impl<'a> Prepared<'a> {
     }
 }
 
+/// Whether a mutant may be why its device is lost. That the way to a device elsewhere is gone says nothing about it.
+pub(super) fn costs_the_device(error: &Error) -> bool {
+    error.kind() == ErrorKind::DeviceLost && error.detail("connection").is_none()
+}
+
 /// Tries mutants of kernels in their order, and calls `found` for each, from any thread, as soon as it is done. A mutant
 /// that costs the device, because it does not end or for another reason, is a fault. The result tells whether all were
 /// tried: the time may have been too short.
@@ -163,7 +168,7 @@ pub fn kernels(
         let start = Instant::now();
         let eyes = Sight { bench: &hands.bench, checker: hands.checker.as_ref(), grid: options.grid };
         let seen = match sight(&eyes, &cases, std::slice::from_ref(mutant)) {
-            Err(e) if e.kind() == ErrorKind::DeviceLost => {
+            Err(e) if costs_the_device(&e) => {
                 let seen = Sighting::lost(&cases, &e, start.elapsed());
                 hands.renew().and_then(|()| hands.prove(&cases)).context(|| mutant.id.clone())?;
                 seen

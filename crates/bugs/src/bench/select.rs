@@ -69,7 +69,26 @@ impl Selection {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::bench::{Case, Diagnosed};
     use crate::mutant::Edit;
+
+    #[test]
+    fn a_diagnosis_is_kept_for_the_same_faults_only() {
+        let mutants = vec![mutant("a", "linear", 1), mutant("a", "append", 2)];
+        let case = Case { name: "several/a/0.0".into(), model: "a".into(), mutants };
+        let told = |bugs: &[&str], equivalent: &[&str]| {
+            let ids = |ids: &[&str]| ids.iter().map(|id| format!("a/{id}")).collect::<Vec<_>>();
+            let (bugs, equivalent) = (ids(bugs), ids(equivalent));
+            let told = serde_json::json!({ "name": case.name, "model": "a", "tuned_on": false, "reports": [],
+                "named": 0, "seconds": 0.0, "bugs": bugs, "equivalent": equivalent });
+            case.is_of(&serde_json::from_value::<Diagnosed>(told).unwrap())
+        };
+        assert!(
+            told(&["append/late/2", "linear/late/1"], &[]) && told(&["linear/late/1"], &["append/late/2"])
+        );
+        assert!(!told(&["linear/late/1"], &[]) && !told(&["linear/late/1", "append/late/3"], &[]));
+        assert!(!told(&["linear/late/1", "append/late/2", "append/late/3"], &[]));
+    }
 
     fn mutant(model: &str, op: &str, number: usize) -> Mutant {
         Mutant {

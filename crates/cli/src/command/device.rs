@@ -8,6 +8,7 @@ mod speed;
 
 use crate::Outcome;
 use crate::output::{JsonArg, bytes, table};
+use crate::stopping;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
@@ -105,6 +106,9 @@ struct Unavailable {
 
 impl DeviceCommand {
     pub fn run(self) -> Result<Outcome> {
+        if let Action::List { .. } | Action::Check { .. } = self.action {
+            stopping::listen()?;
+        }
         match self.action {
             Action::List { agent, json } => list(agent.as_deref(), &json),
             Action::Serve(serve) => serve.run(),

@@ -2,7 +2,8 @@
 
 use super::common::{self, GraphArgs};
 use crate::Outcome;
-use crate::output::{JsonArg, bytes};
+use crate::output::{self, JsonArg, bytes};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -46,7 +47,7 @@ pub struct EvalCommand {
     json: JsonArg,
 }
 
-#[derive(Serialize)]
+#[derive(Clone, Serialize)]
 struct Report {
     schema: u32,
     model: String,
@@ -60,11 +61,14 @@ struct Report {
     source_weight_bytes: u64,
     weight_bytes: u64,
     seconds: f64,
+    /// Someone asked to stop before the end of the text.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    stopped: bool,
 }
 
 impl EvalCommand {
     pub fn run(self) -> Result<Outcome> {
-        let start = Instant::now();
+        let (start, stop) = (Instant::now(), stopping::stop_on_signal()?);
         let reference = self.reference.as_deref().unwrap_or(&self.model);
         let (source, plain) = GraphOptions::default().open(reference, Rows::All)?;
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
@@ -75,8 +79,7 @@ impl EvalCommand {
         let mut target = common::open_platform(&self.target, &[])?;
         let source = Side { model: &plain, platform: cpu.as_mut() };
         let tested = Side { model: &model, platform: target.as_mut() };
-        let comparison = compare(source, tested, &ids, window, begin)?;
-        let report = Report {
+        let mut report = Report {
             schema: 1,
             model: self.model.display().to_string(),
             reference: reference.display().to_string(),
@@ -84,13 +87,24 @@ impl EvalCommand {
             text: self.text.as_deref().map(|path: &Path| path.display().to_string()),
             target: self.target.clone(),
             window,
-            comparison,
+            comparison: Comparison::default(),
             source_weight_bytes: weight_bytes(&plain)?,
             weight_bytes: weight_bytes(&model)?,
-            seconds: start.elapsed().as_secs_f64(),
+            seconds: 0.0,
+            stopped: false,
         };
-        self.json.say(&render(&report))?;
-        self.json.write(&report)?;
+        let mut so_far = |comparison| {
+            report.comparison = comparison;
+            report.seconds = start.elapsed().as_secs_f64();
+            let (last, json) = (Report { stopped: true, ..report.clone() }, self.json.clone());
+            stopping::set_last_words(move || {
+                if let Err(error) = tell(&last, &json) {
+                    output::print_error(&error);
+                }
+            });
+        };
+        stopping::or_last_words(compare(source, tested, &ids, window, begin, &stop, &mut so_far))?;
+        tell(&report, &self.json)?;
         Ok(Outcome::Holds)
     }
 
@@ -106,6 +120,12 @@ impl EvalCommand {
         let count = (self.tokens as usize).min(ids.len());
         Ok((ids[..count].to_vec(), front.first().copied()))
     }
+}
+
+/// Shows the report, and writes it.
+fn tell(report: &Report, json: &JsonArg) -> Result<()> {
+    json.say(&render(report))?;
+    json.write(report)
 }
 
 fn weight_bytes(model: &Model) -> Result<u64> {

@@ -15,6 +15,7 @@ use tapml::engine::{
 };
 use tapml::exec::{Interface, Session};
 use tapml::import::{Checkpoint, Rows};
+use tapml::migrate::Stop;
 use tapml::model::expect_context;
 use tapml::prompts::Given;
 use tapml::shown;
@@ -98,6 +99,7 @@ struct Seconds {
 
 impl GenerateCommand {
     pub fn run(self) -> Result<Outcome> {
+        let stop = stopping::stop_on_signal()?;
         let (checkpoint, model) = self.graph.open(&self.model, Rows::Last)?;
         Interface::of(model.graph())?.expect_logits()?;
         let tokenizer = match self.ids {
@@ -124,12 +126,17 @@ impl GenerateCommand {
         generator.look_at(image)?;
         Sampler::new(options.sampling.clone())?;
         let (text, generation) = match &tokenizer {
-            None => (
-                String::new(),
-                generator.generate(&prompt, &options, &mut |_| Ok(ControlFlow::Continue(())))?,
-            ),
-            Some(tokenizer) => self.stream(&mut generator, tokenizer, &prompt, &options)?,
+            None => {
+                let go_on =
+                    |stopped: bool| if stopped { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
+                let mut each = |_| Ok(go_on(stop.check().is_err()));
+                let generation = generator.generate(&prompt, &options, &mut each)?;
+                self.say_ids(&generation)?;
+                (String::new(), generation)
+            }
+            Some(tokenizer) => self.stream(&mut generator, tokenizer, (&prompt, &options), &stop)?,
         };
+        stop.check()?;
         self.finish(&target, prompt, text, generation)
     }
 
@@ -153,10 +160,9 @@ impl GenerateCommand {
         &self,
         generator: &mut Generator<Session>,
         tokenizer: &Tokenizer,
-        prompt: &[u32],
-        options: &GenerateOptions,
+        (prompt, options): (&[u32], &GenerateOptions),
+        stop: &Stop,
     ) -> Result<(String, Generation)> {
-        let stop = stopping::stop_on_signal()?;
         let on_stdout = self.json.on_stdout();
         // A file or a pipe is given every character.
         let safe = output::is_terminal(on_stdout);
@@ -180,8 +186,12 @@ impl GenerateCommand {
             return Err(error.into());
         }
         print("\n")?;
-        stop.check()?;
         Ok((result.text, result.generation))
+    }
+
+    fn say_ids(&self, generation: &Generation) -> Result<()> {
+        let ids: Vec<String> = generation.ids.iter().map(u32::to_string).collect();
+        self.json.say(&ids.join(","))
     }
 
     fn finish(
@@ -191,10 +201,6 @@ impl GenerateCommand {
         text: String,
         generation: Generation,
     ) -> Result<Outcome> {
-        if self.ids.is_some() {
-            let ids: Vec<String> = generation.ids.iter().map(u32::to_string).collect();
-            self.json.say(&ids.join(","))?;
-        }
         let count = generation.ids.len();
         let (prefill, decode) = (generation.prefill.as_secs_f64(), generation.decode.as_secs_f64());
         let rate = |tokens: usize, seconds: f64| if seconds > 0.0 { tokens as f64 / seconds } else { 0.0 };

@@ -3,6 +3,7 @@
 use super::common::{self, GraphArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -61,6 +62,7 @@ struct Report {
 
 impl LogitsCommand {
     pub fn run(self) -> Result<Outcome> {
+        let stop = stopping::stop_on_signal()?;
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
         Interface::of(model.graph())?.expect_logits()?;
         let tokenizer = match self.ids {
@@ -82,6 +84,7 @@ impl LogitsCommand {
         let more = names.iter().map(String::as_str).zip(hidden.iter().map(String::as_str));
         let mut platform = common::open_platform(&self.target, &[])?;
         let tensors = teacher_forced(&model, prompt, platform.as_mut(), more)?;
+        stop.check()?;
         let seconds = start.elapsed().as_secs_f64();
         let list: Vec<(&str, Tensor)> =
             tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();

@@ -2,6 +2,7 @@
 
 use super::trace::Trace;
 use super::{Inner, Shared, lock};
+use crate::again::repeat;
 use crate::{Loaded, NodeEvent, Observer, TracedNode};
 use std::collections::HashMap;
 use tapml_graph::{Error, ErrorKind, Model, NodeId, Result, Symbol, Symbols, Tensor, ValueId};
@@ -10,28 +11,117 @@ use tapml_kernels::{Instance, Program, is_trace};
 /// See the module.
 pub(super) struct DeviceLoaded {
     shared: Shared,
+    /// The model, if the device may be lost and opened again, or if every node is traced.
+    model: Option<Model>,
     /// Present until the drop.
     instance: Option<Instance>,
+    /// The device's generation that holds the instance.
+    generation: u64,
+    /// What made the states and the traces what they are, of a device that may be lost.
+    history: Vec<Ran>,
     /// Rows that went into the states, which growing ones hold; `None` after a failed run.
     rows: Option<u64>,
     trace: Trace,
-    /// The model, if every node of it is traced.
-    watched: Option<Model>,
+    /// Whether every node is traced.
+    watched: bool,
     /// The symbols of the last run; `None` before the first and after a failed one.
     ran: Option<Symbols>,
+}
+
+/// A run that succeeded.
+enum Ran {
+    Step(Symbols, HashMap<String, Tensor>),
+    /// Steps from a position and a token on, and the tokens that they gave.
+    Follow((u64, u32), Vec<u32>),
 }
 
 impl DeviceLoaded {
     pub fn new(shared: &Shared, program: &Program, model: &Model) -> Result<DeviceLoaded> {
         let mut inner = lock(shared);
-        let Inner { device, kernels, .. } = &mut *inner;
-        let weight = |name: &str| model.weight(name);
-        let instance = Instance::load_with(device.as_mut(), kernels, program, &weight)?;
+        let instance = repeat(&mut *inner, |inner| place(inner, program, model))?;
         let trace = Trace::of(program, model.graph());
-        let watched = (trace.len() == model.graph().nodes().len()).then(|| model.clone());
-        let (shared, instance) = (shared.clone(), Some(instance));
-        Ok(DeviceLoaded { shared, instance, rows: Some(0), trace, watched, ran: None })
+        let watched = trace.len() == model.graph().nodes().len();
+        Ok(DeviceLoaded {
+            shared: shared.clone(),
+            model: (watched || inner.device.reopens()).then(|| model.clone()),
+            instance: Some(instance),
+            generation: inner.generation,
+            history: Vec::new(),
+            rows: Some(0),
+            trace,
+            watched,
+            ran: None,
+        })
     }
+
+    /// Works with the instance, which is loaded again, and its runs repeated, if the device has been opened again.
+    fn with<T>(&mut self, mut work: impl FnMut(&mut Instance, &mut Inner) -> Result<T>) -> Result<T> {
+        let shared = self.shared.clone();
+        repeat(&mut *lock(&shared), |inner| {
+            if self.generation != inner.generation {
+                self.restore(inner)?;
+            }
+            work(self.instance.as_mut().ok_or_else(gone)?, inner)
+        })
+    }
+
+    fn restore(&mut self, inner: &mut Inner) -> Result<()> {
+        let program = self.instance.as_ref().ok_or_else(gone)?.program();
+        let mut instance = place(inner, program, self.model.as_ref().ok_or_else(gone)?)?;
+        match again(&mut instance, inner, &self.history) {
+            Ok(()) => {
+                (self.instance, self.generation) = (Some(instance), inner.generation);
+                Ok(())
+            }
+            Err(error) => {
+                // A lost device has freed everything already.
+                drop(instance.unload(inner.device.as_mut()));
+                Err(error)
+            }
+        }
+    }
+
+    /// Notes a run that succeeded, if it may have to be repeated.
+    fn note(&mut self, ran: Ran) {
+        if !lock(&self.shared).device.reopens() {
+            return;
+        }
+        if self.instance.as_ref().is_none_or(|instance| instance.program().states.is_empty()) {
+            self.history.clear();
+        }
+        self.history.push(ran);
+    }
+}
+
+/// Puts the program and its weights on the device.
+fn place(inner: &mut Inner, program: &Program, model: &Model) -> Result<Instance> {
+    let Inner { device, kernels, .. } = inner;
+    Instance::load_with(device.as_mut(), kernels, program, &|name: &str| model.weight(name))
+}
+
+/// Runs again what has run, in the same order and pieces, so that the states have the same bits.
+fn again(instance: &mut Instance, inner: &mut Inner, history: &[Ran]) -> Result<()> {
+    let Inner { device, kernels, .. } = inner;
+    for ran in history {
+        match ran {
+            Ran::Step(symbols, inputs) => {
+                let inputs: Vec<(&str, &Tensor)> =
+                    inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+                instance.run(device.as_mut(), symbols, &inputs)?;
+            }
+            Ran::Follow(at, tokens) => {
+                let count = tokens.len() as u64;
+                if instance.follow(device.as_mut(), kernels, *at, count)? != *tokens {
+                    let text =
+                        "the device gave other tokens when its steps were repeated after a lost connection";
+                    return Err(
+                        Error::invalid(text).with_hint("`tapml diagnose` finds what is not repeatable")
+                    );
+                }
+            }
+        }
+    }
+    device.wait()
 }
 
 fn gone() -> Error {
@@ -45,7 +135,7 @@ impl Loaded for DeviceLoaded {
         inputs: &HashMap<String, Tensor>,
         observer: Option<&mut dyn Observer>,
     ) -> Result<HashMap<String, Tensor>> {
-        if observer.is_some() && self.watched.is_none() {
+        if observer.is_some() && !self.watched {
             return Err(Error::unsupported(
                 "a device runs a graph as one submission and shows no single nodes",
             )
@@ -59,15 +149,17 @@ impl Loaded for DeviceLoaded {
     }
 
     fn follow(&mut self, (p, first): (u64, u32), count: u64) -> Result<Option<Vec<u32>>> {
-        let instance = self.instance.as_mut().ok_or_else(gone)?;
         if self.rows != Some(p) || count == 0 {
             return Ok(None);
         }
         (self.rows, self.ran) = (None, None);
-        let mut inner = lock(&self.shared);
-        let Inner { device, kernels, .. } = &mut *inner;
-        match instance.follow(device.as_mut(), kernels, (p, first), count) {
+        let followed = self.with(|instance, inner| {
+            let Inner { device, kernels, .. } = inner;
+            instance.follow(device.as_mut(), kernels, (p, first), count)
+        });
+        match followed {
             Ok(tokens) => {
+                self.note(Ran::Follow((p, first), tokens.clone()));
                 self.rows = Some(p.saturating_add(count));
                 self.ran = Some(Symbols::np(1, p.saturating_add(count).saturating_sub(1)));
                 Ok(Some(tokens))
@@ -81,19 +173,19 @@ impl Loaded for DeviceLoaded {
     }
 
     fn reset(&mut self) -> Result<()> {
-        let instance = self.instance.as_mut().ok_or_else(gone)?;
-        instance.zero_states(lock(&self.shared).device.as_mut())?;
+        self.history.clear();
+        self.with(|instance, inner| instance.zero_states(inner.device.as_mut()))?;
         self.rows = Some(0);
         Ok(())
     }
 
     fn traced(&mut self) -> Result<Vec<TracedNode>> {
-        let instance = self.instance.as_ref().ok_or_else(gone)?;
-        let ran = self
-            .ran
-            .as_ref()
-            .ok_or_else(|| Error::invalid("there was no run whose values could be shown"))?;
-        self.trace.read(instance, lock(&self.shared).device.as_mut(), ran)
+        let none = || Error::invalid("there was no run whose values could be shown");
+        let ran = self.ran.clone().ok_or_else(none)?;
+        let trace = std::mem::take(&mut self.trace);
+        let read = self.with(|instance, inner| trace.read(instance, inner.device.as_mut(), &ran));
+        self.trace = trace;
+        read
     }
 }
 
@@ -103,22 +195,22 @@ impl DeviceLoaded {
         symbols: &Symbols,
         inputs: &HashMap<String, Tensor>,
     ) -> Result<HashMap<String, Tensor>> {
-        let instance = self.instance.as_mut().ok_or_else(gone)?;
+        let program = self.instance.as_ref().ok_or_else(gone)?.program();
         let p = symbols.get(Symbol::P);
-        if !instance.program().states.is_empty() && self.rows != p {
+        if !program.states.is_empty() && self.rows != p {
             let p = p.map_or("unbound".into(), |p| p.to_string());
             let held = self.rows.map_or("an undefined number of rows".into(), |r| format!("{r} rows"));
             return Err(Error::invalid(format!("p is {p}, but the states hold {held}")));
         }
-        (self.rows, self.ran) = (None, None);
-        let mut inner = lock(&self.shared);
-        let device = inner.device.as_mut();
-        let inputs: Vec<(&str, &Tensor)> =
-            inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
-        let outputs = instance.program().outputs.iter().filter(|o| !is_trace(&o.name));
+        let outputs = program.outputs.iter().filter(|o| !is_trace(&o.name));
         let names: Vec<String> = outputs.map(|o| o.name.clone()).collect();
         let wanted: Vec<&str> = names.iter().map(String::as_str).collect();
-        let tensors = instance.step(device, symbols, &inputs, &wanted)?;
+        (self.rows, self.ran) = (None, None);
+        let given: Vec<(&str, &Tensor)> =
+            inputs.iter().map(|(name, tensor)| (name.as_str(), tensor)).collect();
+        let tensors =
+            self.with(|instance, inner| instance.step(inner.device.as_mut(), symbols, &given, &wanted))?;
+        self.note(Ran::Step(symbols.clone(), inputs.clone()));
         let outputs = names.into_iter().zip(tensors).collect();
         self.rows = p.zip(symbols.get(Symbol::N)).map(|(p, n)| p.saturating_add(n));
         self.ran = Some(symbols.clone());
@@ -128,7 +220,7 @@ impl DeviceLoaded {
     /// Shows an observer every node of the last run.
     fn show(&mut self, symbols: &Symbols, observer: &mut dyn Observer) -> Result<()> {
         let traced = self.traced()?;
-        let model = self.watched.as_ref().ok_or_else(gone)?;
+        let model = self.model.as_ref().ok_or_else(gone)?;
         let graph = model.graph();
         for ((node, traced), id) in graph.nodes().iter().zip(traced).zip(0..) {
             let input = |(found, value): (Option<Tensor>, &ValueId)| match found {
@@ -147,8 +239,11 @@ impl DeviceLoaded {
 impl Drop for DeviceLoaded {
     fn drop(&mut self) {
         if let Some(instance) = self.instance.take() {
+            let mut inner = lock(&self.shared);
             // A lost device has freed everything already; there is nobody to tell.
-            drop(instance.unload(lock(&self.shared).device.as_mut()));
+            if self.generation == inner.generation {
+                drop(instance.unload(inner.device.as_mut()));
+            }
         }
     }
 }

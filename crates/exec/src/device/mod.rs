@@ -6,13 +6,15 @@ mod replay;
 mod trace;
 mod weights;
 
+use crate::again::{Reopen, repeat, repeat_from};
 use crate::platform::reduction;
 use crate::{Call, KernelChoice, Launched, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
 use plans::Plans;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_device::{Device, DeviceInfo, Finding};
-use tapml_graph::{Dim, Graph, Model, Op, Result, Symbols, TensorType};
+use tapml_graph::{Dim, Error, Graph, Model, Op, Result, Symbols, TensorType};
 use tapml_kernels::{
     Accumulate, CompileOptions, DeclaredChain, Fusing, KernelCache, NodePlan, Overrides, Phase, Planner,
     Step, compile, lower, plan_node, regimes,
@@ -39,6 +41,34 @@ struct Inner {
     kernels: KernelCache,
     plans: Plans,
     weights: WeightBuffers,
+    /// What a device that may be lost has found in calls whose results are known.
+    findings: Vec<Finding>,
+    /// How often the device was opened again: what was loaded before is gone.
+    generation: u64,
+}
+
+impl Reopen for Inner {
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        self.device.reopen(lost)?;
+        self.kernels = KernelCache::new();
+        self.plans = Plans::default();
+        self.weights = WeightBuffers::new(weights::BUDGET);
+        self.generation += 1;
+        Ok(())
+    }
+}
+
+impl Inner {
+    /// What has been found so far, as far as it can be lost with the device.
+    fn keep_findings(&mut self) -> Result<()> {
+        if self.device.reopens() {
+            let found = self.device.take_findings();
+            // A device that cannot tell them says so in the next call.
+            self.device.wait()?;
+            self.findings.extend(found);
+        }
+        Ok(())
+    }
 }
 
 type Shared = Arc<Mutex<Inner>>;
@@ -57,6 +87,8 @@ impl DevicePlatform {
             kernels: KernelCache::new(),
             plans: Plans::default(),
             weights: WeightBuffers::new(weights::BUDGET),
+            findings: Vec::new(),
+            generation: 0,
         };
         DevicePlatform {
             info,
@@ -85,9 +117,10 @@ impl DevicePlatform {
     /// Other overrides from now on. What is loaded keeps the kernels it has.
     pub fn set_overrides(&mut self, overrides: Overrides) -> Result<()> {
         self.overrides = overrides;
-        let mut inner = lock(&self.shared);
-        let Inner { device, plans, .. } = &mut *inner;
-        plans.clear(device.as_mut())
+        repeat(&mut *lock(&self.shared), |inner| {
+            let Inner { device, plans, .. } = inner;
+            plans.clear(device.as_mut())
+        })
     }
 
     /// What the device tells about itself.
@@ -169,7 +202,16 @@ impl Platform for DevicePlatform {
     }
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
-        replay::replay(&mut lock(&self.shared), &self.info, &self.overrides, calls, sink)
+        let seen: Vec<Cell<bool>> = vec![Cell::new(false); calls.len()];
+        let mut sink = |index: usize, outputs| {
+            seen[index].set(true);
+            sink(index, outputs);
+        };
+        let progress = || seen.iter().filter(|seen| seen.get()).count();
+        repeat_from(&mut *lock(&self.shared), &progress, |inner| {
+            let rest = calls.iter().enumerate().filter(|(index, _)| !seen[*index].get());
+            replay::replay(inner, &self.info, &self.overrides, rest, &mut sink)
+        })
     }
 
     fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
@@ -198,7 +240,10 @@ impl Platform for DevicePlatform {
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {
-        lock(&self.shared).device.take_findings()
+        let mut inner = lock(&self.shared);
+        let mut found = std::mem::take(&mut inner.findings);
+        found.extend(inner.device.take_findings());
+        found
     }
 
     fn memory(&self) -> (u64, u64) {

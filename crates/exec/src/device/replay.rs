@@ -32,12 +32,12 @@ struct Item<'a> {
     planned: Arc<Planned>,
 }
 
-/// See [`crate::Platform::replay`].
-pub(super) fn replay(
+/// See [`crate::Platform::replay`]. Each call comes with its index.
+pub(super) fn replay<'a>(
     inner: &mut Inner,
     info: &DeviceInfo,
     overrides: &Overrides,
-    calls: &[Call],
+    calls: impl Iterator<Item = (usize, &'a Call)>,
     sink: &mut Sink<'_>,
 ) -> Result<()> {
     let items = plan(inner, info, overrides, calls, sink)?;
@@ -56,12 +56,12 @@ fn plan<'a>(
     inner: &mut Inner,
     info: &DeviceInfo,
     overrides: &Overrides,
-    calls: &'a [Call],
+    calls: impl Iterator<Item = (usize, &'a Call)>,
     sink: &mut Sink<'_>,
 ) -> Result<Vec<Item<'a>>> {
     let mut groups: HashMap<PlanKey, (usize, Result<Arc<Planned>>)> = HashMap::new();
-    let mut items = Vec::with_capacity(calls.len());
-    for (index, call) in calls.iter().enumerate() {
+    let mut items = Vec::new();
+    for (index, call) in calls {
         if let Err(e) = call.check() {
             sink(index, Err(e));
             continue;
@@ -116,7 +116,8 @@ fn item_bytes(item: &Item<'_>) -> u64 {
 
 /// Runs a batch; halves it if it fails. Fails itself only when the device is lost.
 fn run(inner: &mut Inner, info: &DeviceInfo, items: &[Item<'_>], sink: &mut Sink<'_>) -> Result<()> {
-    let error = match batch::run(inner, info, items) {
+    let ran = batch::run(inner, info, items).and_then(|outputs| inner.keep_findings().map(|()| outputs));
+    let error = match ran {
         Ok(outputs) => {
             deliver(items, outputs, sink);
             return Ok(());
@@ -129,7 +130,9 @@ fn run(inner: &mut Inner, info: &DeviceInfo, items: &[Item<'_>], sink: &mut Sink
     }
     if let [item] = items {
         let retried = match error.kind() {
-            ErrorKind::OutOfMemory => batch::run(inner, info, items),
+            ErrorKind::OutOfMemory => {
+                batch::run(inner, info, items).and_then(|outputs| inner.keep_findings().map(|()| outputs))
+            }
             _ => Err(error),
         };
         match retried.context(|| format!("node `{}`", item.call.node)) {

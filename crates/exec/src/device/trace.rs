@@ -6,6 +6,7 @@ use tapml_graph::{Bytes, Context, Error, Graph, Result, Symbols, Tensor, TensorT
 use tapml_kernels::{Content, Instance, POISON, Program, Step, Traced, trace_port};
 
 /// The traces that a program takes, by node.
+#[derive(Default)]
 pub(super) struct Trace {
     nodes: Vec<NodeTrace>,
 }

@@ -1,7 +1,9 @@
 //! Tensors that a server holds: freed when nobody here needs them any more.
 
 use super::{Gave, NodeCall, NodeServer};
+use crate::again::Reopen;
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tapml_graph::{Context, Error, Result, Tensor};
 
@@ -17,6 +19,16 @@ fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 pub(super) struct Shared {
     server: Server,
     weights: Arc<Mutex<HashMap<String, Weight>>>,
+    generation: Arc<AtomicU64>,
+}
+
+impl Reopen for Shared {
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        lock(&self.server).reopen(lost)?;
+        self.generation.fetch_add(1, Ordering::Relaxed);
+        lock(&self.weights).clear();
+        Ok(())
+    }
 }
 
 struct Weight {
@@ -30,6 +42,9 @@ struct Weight {
 pub(super) struct Held {
     server: Server,
     id: u32,
+    /// The server's generation that holds it, and the one that it is in now.
+    held_in: u64,
+    generation: Arc<AtomicU64>,
 }
 
 impl Held {
@@ -41,7 +56,9 @@ impl Held {
 impl Drop for Held {
     fn drop(&mut self) {
         // A lost server has freed everything already; there is nobody to tell.
-        drop(lock(&self.server).release(self.id));
+        if self.held_in == self.generation.load(Ordering::Relaxed) {
+            drop(lock(&self.server).release(self.id));
+        }
     }
 }
 
@@ -64,7 +81,22 @@ impl Place {
 
 impl Shared {
     pub fn new(server: Box<dyn NodeServer>) -> Shared {
-        Shared { server: Arc::new(Mutex::new(server)), weights: Arc::default() }
+        Shared { server: Arc::new(Mutex::new(server)), weights: Arc::default(), generation: Arc::default() }
+    }
+
+    fn held(&self, id: u32) -> Held {
+        let (server, generation) = (self.server.clone(), self.generation.clone());
+        Held { server, id, held_in: self.generation(), generation }
+    }
+
+    /// How often the server was opened again: what it held before is gone.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server may be lost and opened again.
+    pub fn reopens(&self) -> bool {
+        lock(&self.server).reopens()
     }
 
     /// The weight of this name, put unless it is there.
@@ -76,7 +108,7 @@ impl Shared {
             return Ok(weight.held.clone());
         }
         let id = lock(&self.server).put(tensor).context(|| format!("weight `{name}`"))?;
-        let held = Arc::new(Held { server: self.server.clone(), id });
+        let held = Arc::new(self.held(id));
         weights.insert(name.into(), Weight { tensor: tensor.clone(), held: held.clone() });
         Ok(held)
     }
@@ -86,7 +118,7 @@ impl Shared {
         let gave = lock(&self.server).call(call)?;
         let place = |gave| match gave {
             Gave::Here(tensor) => Place::Here(tensor),
-            Gave::Held(id) => Place::There(Arc::new(Held { server: self.server.clone(), id })),
+            Gave::Held(id) => Place::There(Arc::new(self.held(id))),
         };
         Ok(gave.into_iter().map(place).collect())
     }

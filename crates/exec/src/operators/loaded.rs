@@ -3,6 +3,7 @@
 use super::held::{Held, Place, Shared};
 use super::plan::Plan;
 use super::{Given, NodeCall};
+use crate::again::{Reopen, repeat};
 use crate::{Loaded, Observer, TracedNode};
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -23,6 +24,16 @@ pub(super) struct OperatorLoaded {
     trace: HashSet<String>,
     /// `None` before the first run and after a failed one.
     traced: Option<Vec<TracedNode>>,
+    /// The server's generation that holds weights and states.
+    generation: u64,
+    /// The runs that made the states what they are, of a server that may be lost.
+    history: Vec<(Symbols, HashMap<String, Tensor>)>,
+}
+
+impl Reopen for OperatorLoaded {
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        self.shared.reopen(lost)
+    }
 }
 
 /// The values of one run, by value id.
@@ -30,23 +41,60 @@ type Values = Vec<Option<Place>>;
 
 impl OperatorLoaded {
     pub fn new(model: &Model, shared: &Shared, trace: &HashSet<String>) -> Result<OperatorLoaded> {
-        let graph = model.graph();
-        let mut weights = vec![None; graph.values().len()];
-        for (id, value) in graph.weights() {
-            weights[id.0 as usize] = Some(shared.weight(&value.name, &model.weight(&value.name)?)?);
-        }
         let mut loaded = OperatorLoaded {
             model: model.clone(),
             shared: shared.clone(),
-            weights,
-            plan: Plan::of(graph, trace),
+            weights: put(model, shared)?,
+            plan: Plan::of(model.graph(), trace),
             states: Vec::new(),
             rows: None,
             trace: trace.clone(),
             traced: None,
+            generation: shared.generation(),
+            history: Vec::new(),
         };
         loaded.reset()?;
         Ok(loaded)
+    }
+
+    /// Brings weights and states back to a server that was opened again: by the same runs, so that they have the same bits.
+    fn restore(&mut self) -> Result<()> {
+        let generation = self.shared.generation();
+        self.weights = put(&self.model, &self.shared)?;
+        let history = std::mem::take(&mut self.history);
+        let again = self.reset().and_then(|()| {
+            history.iter().try_for_each(|(symbols, inputs)| self.step(symbols, inputs).map(drop))
+        });
+        self.history = history;
+        again.inspect(|()| self.generation = generation)
+    }
+
+    fn step(
+        &mut self,
+        symbols: &Symbols,
+        inputs: &HashMap<String, Tensor>,
+    ) -> Result<HashMap<String, Tensor>> {
+        let mut values = self.start(symbols, inputs)?;
+        (self.rows, self.traced) = (None, None);
+        let model = self.model.clone();
+        let graph = model.graph();
+        for (node, dead) in graph.nodes().iter().zip(&self.plan.dead) {
+            self.node(node, &mut values, symbols).context(|| format!("node `{}`", node.name))?;
+            for id in dead {
+                values[id.0 as usize] = None;
+            }
+        }
+        let outputs = graph.outputs().iter();
+        let outputs = outputs.map(|o| Ok((o.name.clone(), self.tensor(&values, o.value)?)));
+        let outputs = outputs.collect::<Result<_>>()?;
+        self.traced = Some(self.trace(&values)?);
+        for (state, held) in graph.states().iter().zip(&mut self.states) {
+            let value = values[state.output.0 as usize].clone();
+            *held = value.ok_or_else(|| missing(graph, state.output))?;
+        }
+        let (n, p) = (symbols.get(Symbol::N), symbols.get(Symbol::P));
+        self.rows = n.zip(p).map(|(n, p)| n.saturating_add(p));
+        Ok(outputs)
     }
 
     /// Inputs and states, if they are those that the graph asks for.
@@ -133,6 +181,16 @@ impl OperatorLoaded {
     }
 }
 
+/// The weights of a model, where the server holds them.
+fn put(model: &Model, shared: &Shared) -> Result<Vec<Option<Arc<Held>>>> {
+    let graph = model.graph();
+    let mut weights = vec![None; graph.values().len()];
+    for (id, value) in graph.weights() {
+        weights[id.0 as usize] = Some(shared.weight(&value.name, &model.weight(&value.name)?)?);
+    }
+    Ok(weights)
+}
+
 fn missing(graph: &Graph, id: ValueId) -> Error {
     Error::bug(format!("value `{}` is not there when it is needed", graph.value(id).name))
 }
@@ -148,30 +206,20 @@ impl Loaded for OperatorLoaded {
             return Err(Error::unsupported("a device that runs operators itself shows no single nodes")
                 .with_hint("record on the platform `cpu`"));
         }
-        let mut values = self.start(symbols, inputs)?;
-        (self.rows, self.traced) = (None, None);
-        let model = self.model.clone();
-        let graph = model.graph();
-        for (node, dead) in graph.nodes().iter().zip(&self.plan.dead) {
-            self.node(node, &mut values, symbols).context(|| format!("node `{}`", node.name))?;
-            for id in dead {
-                values[id.0 as usize] = None;
+        let outputs = repeat(self, |loaded| {
+            if loaded.generation != loaded.shared.generation() {
+                loaded.restore()?;
             }
+            loaded.step(symbols, inputs)
+        })?;
+        if self.shared.reopens() && !self.states.is_empty() {
+            self.history.push((symbols.clone(), inputs.clone()));
         }
-        let outputs = graph.outputs().iter();
-        let outputs = outputs.map(|o| Ok((o.name.clone(), self.tensor(&values, o.value)?)));
-        let outputs = outputs.collect::<Result<_>>()?;
-        self.traced = Some(self.trace(&values)?);
-        for (state, held) in graph.states().iter().zip(&mut self.states) {
-            let value = values[state.output.0 as usize].clone();
-            *held = value.ok_or_else(|| missing(graph, state.output))?;
-        }
-        let (n, p) = (symbols.get(Symbol::N), symbols.get(Symbol::P));
-        self.rows = n.zip(p).map(|(n, p)| n.saturating_add(p));
         Ok(outputs)
     }
 
     fn reset(&mut self) -> Result<()> {
+        self.history.clear();
         let graph = self.model.graph();
         let empty = |state: &State| {
             let ty = &graph.value(state.input).ty;

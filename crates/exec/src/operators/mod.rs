@@ -5,6 +5,7 @@ mod held;
 mod loaded;
 mod plan;
 
+use crate::again::repeat;
 use crate::platform::longest_chain;
 use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
 use held::Shared;
@@ -71,6 +72,16 @@ pub trait NodeServer: Send {
 
     /// The operators that it runs.
     fn ops(&self) -> &[ServedOp];
+
+    /// Whether [`NodeServer::reopen`] can do anything.
+    fn reopens(&self) -> bool {
+        false
+    }
+
+    /// As [`tapml_device::Device::reopen`]: the server holds nothing then.
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        Err(lost)
+    }
 
     /// Holds a tensor; gives its handle.
     fn put(&mut self, tensor: &Tensor) -> Result<u32>;
@@ -155,7 +166,8 @@ impl Platform for OperatorPlatform {
 
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()> {
         for (i, call) in calls.iter().enumerate() {
-            match self.one(call).context(|| format!("node `{}`", call.node)) {
+            let outputs = repeat(&mut self.shared.clone(), |_| self.one(call));
+            match outputs.context(|| format!("node `{}`", call.node)) {
                 Err(error) if error.kind() == ErrorKind::DeviceLost => return Err(error),
                 outputs => sink(i, outputs),
             }
@@ -177,7 +189,8 @@ impl Platform for OperatorPlatform {
             let choice = self.kernel_for(&node.op, &model.graph().input_types(node), Phase::Prefill);
             choice.context(|| format!("node `{}`", node.name))?;
         }
-        Ok(Box::new(loaded::OperatorLoaded::new(model, &self.shared, &options.trace)?))
+        let new = |shared: &mut Shared| loaded::OperatorLoaded::new(model, shared, &options.trace);
+        Ok(Box::new(repeat(&mut self.shared.clone(), new)?))
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {

@@ -39,7 +39,7 @@ impl Agent {
             BufReader::new(out).read_line(&mut line).map_err(failed)?;
         }
         let token = folder.join("token");
-        std::fs::write(&token, TOKEN).map_err(|e| Error::io("write", &token, &e))?;
+        tapml_testing::write_secret(&token, TOKEN).map_err(|e| Error::io("write", &token, &e))?;
         let (place, word) = line.trim().split_once(' ').unwrap_or_default();
         let word = format!("{word}&token-file={}", token.display());
         Ok(Agent { process, place: place.into(), word })

@@ -6,8 +6,8 @@ use tapml_graph::{Error, ErrorKind, Result};
 /// Shortest token accepted, bytes.
 const SHORTEST: usize = 16;
 
-/// The token of a file. A file that does not exist is made, readable by its owner alone, with a random token; one that others
-/// can read is told in a warning.
+/// The token of a file. A file that does not exist is made, readable by its owner alone, with a random token; one of this user's
+/// own that others may read or change is refused.
 pub fn token_file(path: &Path) -> Result<String> {
     if std::fs::metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         return make(path);
@@ -60,6 +60,6 @@ mod tests {
         });
         assert!(all.iter().all(|token| *token == all[0]), "{all:?}");
         std::fs::write(&path, "short\n").unwrap();
-        assert!(token_file(&path).is_err());
+        assert!(token_file(&path).unwrap_err().to_string().contains("no token of 16 bytes"));
     }
 }

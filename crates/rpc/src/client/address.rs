@@ -4,8 +4,22 @@ use std::path::PathBuf;
 use tapml_graph::{Error, Result};
 
 /// Names of options that concern the connection; all others go to the device.
-pub const OPTIONS: [&str; 9] =
-    ["token-file", "ca", "insecure", "deadline", "trace", "answer-within", "hub", "priority", "wait"];
+pub const OPTIONS: [&str; 10] = [
+    "token-file",
+    "ca",
+    "insecure",
+    "deadline",
+    "trace",
+    "answer-within",
+    "reconnect",
+    "hub",
+    "priority",
+    "wait",
+];
+
+/// Seconds for which a lost connection is tried again, unless the option says otherwise: an agent may need one minute to
+/// notice that the old one is gone, and has no place before.
+const RECONNECT: u64 = 180;
 
 /// The hub, if neither the option `hub` nor the variable `TAPML_HUB` names one.
 const HUB: &str = "ws://127.0.0.1:7071";
@@ -33,6 +47,8 @@ pub struct Address {
     pub trace: bool,
     /// Seconds without any sign of life after which the agent is given up; 0 for 20.
     pub answer_within: u64,
+    /// Seconds for which a lost connection is tried again.
+    pub reconnect: u64,
     /// Whether the word was `hub/NAME`.
     pub hub: bool,
     /// Other hubs to try when this one does not answer.
@@ -110,6 +126,7 @@ impl Address {
             deadline: 0,
             trace: false,
             answer_within: 0,
+            reconnect: RECONNECT,
             hub: false,
             also: Vec::new(),
             priority: 0,
@@ -128,6 +145,7 @@ impl Address {
                 // It would go to the device with the other options, and be shown wherever the target is.
                 "token" => return Err(secret(&bad("`token` is no option"))),
                 "answer-within" => address.answer_within = seconds()?,
+                "reconnect" => address.reconnect = seconds()?,
                 "wait" => address.wait = seconds()?,
                 "priority" => {
                     let number = value.parse();
@@ -146,6 +164,13 @@ impl Address {
     pub(super) fn for_list(self) -> Address {
         let also = self.also.into_iter().map(Address::for_list).collect();
         Address { target: String::new(), also, ..self }
+    }
+
+    /// The same for this device, with the same options.
+    pub(super) fn for_device(self, name: &str) -> Address {
+        let also = self.also.into_iter().map(|other| other.for_device(name)).collect();
+        let options = self.target.split_once('?').map_or(String::new(), |(_, options)| format!("?{options}"));
+        Address { target: format!("{name}{options}"), also, ..self }
     }
 
     /// `host:port`, with brackets where they are needed.

@@ -3,7 +3,7 @@
 use super::connect::Stream;
 use super::post_mortem;
 use crate::wire::limits::{WINDOW, WINDOW_COUNT};
-use crate::wire::{self, Reply, Request, ToAgent, convert};
+use crate::wire::{self, Reason, Reply, Request, ToAgent, convert};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -59,6 +59,8 @@ pub struct Connection {
     recent: VecDeque<String>,
     /// Why the device is gone.
     lost: Option<Error>,
+    /// Whether it is gone because the way to it is: nothing says that it has failed itself.
+    cut: bool,
     /// Set by the user to give up the request that is waited for.
     stop: Arc<AtomicBool>,
     /// How long the agent may show no sign of life while it is waited for.
@@ -79,6 +81,7 @@ impl Connection {
             under_way: 0,
             recent: VecDeque::new(),
             lost: None,
+            cut: false,
             stop: Arc::default(),
             answer_within,
             told: None,
@@ -104,6 +107,16 @@ impl Connection {
     /// What the user sets to give up.
     pub fn stop_flag(&self) -> Arc<AtomicBool> {
         self.stop.clone()
+    }
+
+    /// Lets the user give up by this flag.
+    pub fn set_stop_flag(&mut self, stop: Arc<AtomicBool>) {
+        self.stop = stop;
+    }
+
+    /// Whether only the way to the device was lost.
+    pub fn is_cut(&self) -> bool {
+        self.cut
     }
 
     /// Sends a request; `flush` if the agent shall see it now. `note` tells it when the connection is lost.
@@ -155,7 +168,7 @@ impl Connection {
                     let error = convert::error_from_wire(failed);
                     // It is no answer to a request: a hub tells that its agent has gone, or the protocol was broken.
                     if of == 0 && error.kind() == ErrorKind::DeviceLost {
-                        return Err(self.lose(error.message()));
+                        return Err(self.cut(error.message()));
                     }
                     if of == 0 || error.kind() == ErrorKind::DeviceLost {
                         self.lost = Some(as_lost(&error));
@@ -180,18 +193,14 @@ impl Connection {
                         Some(Reply::Pong(_)) | None => {}
                         Some(Reply::Queued(queued)) => self.queued(&queued),
                         Some(Reply::Leased(leased)) => self.place = format!("hub/{}", leased.device),
-                        Some(Reply::PostMortem(report)) => {
-                            let error = post_mortem::error(&self.place, report);
-                            self.lost = Some(error.clone());
-                            return Err(error);
-                        }
+                        Some(Reply::PostMortem(report)) => return Err(self.ended(report)),
                         Some(reply) => {
                             self.finish(message.seq);
                             return Ok((message.seq, reply));
                         }
                     }
                 }
-                Ok(Message::Close(_)) => return Err(self.lose("the agent closed the connection")),
+                Ok(Message::Close(_)) => return Err(self.cut("the agent closed the connection")),
                 Ok(_) => {}
                 Err(tungstenite::Error::Io(e)) if is_tick(&e) => {
                     self.tick(&mut wait)?;
@@ -223,7 +232,7 @@ impl Connection {
         wait.look();
         if wait.silent > self.answer_within {
             let text = format!("the agent gave no sign of life for {} s", wait.silent.as_secs());
-            return Err(self.lose(&text));
+            return Err(self.cut(&text));
         }
         if self.stop.load(Ordering::Acquire) && !wait.given_up {
             wait.given_up = true;
@@ -269,7 +278,7 @@ impl Connection {
             }
             other => format!("the connection broke: {other}"),
         };
-        self.lose(&text)
+        self.cut(&text)
     }
 
     fn last_words(&mut self) -> Option<Error> {
@@ -277,15 +286,37 @@ impl Connection {
         self.socket.get_mut().expect_within(Duration::ZERO);
         for _ in 0..WINDOW_COUNT {
             let Ok(Message::Binary(bytes)) = self.socket.read() else { return None };
-            let error = match wire::decode_reply(bytes).ok()?.reply {
-                Some(Reply::PostMortem(report)) => post_mortem::error(&self.place, report),
-                Some(Reply::Failed(failed)) => as_lost(&convert::error_from_wire(failed)),
+            let message = wire::decode_reply(bytes).ok()?;
+            let error = match message.reply {
+                Some(Reply::PostMortem(report)) => return Some(self.ended(report)),
+                Some(Reply::Failed(failed)) => convert::error_from_wire(failed),
                 _ => continue,
             };
+            // As in `wait`: a hub's agent has gone.
+            self.cut = message.seq == 0 && error.kind() == ErrorKind::DeviceLost;
+            let error = as_lost(&error);
             self.lost = Some(error.clone());
             return Some(error);
         }
         None
+    }
+
+    /// The session has ended, and the agent tells how; the error that tells so.
+    fn ended(&mut self, report: wire::PostMortem) -> Error {
+        // Both say nothing against the device: the client was away, or the agent is started again.
+        self.cut = matches!(report.reason(), Reason::Idle | Reason::Shutdown);
+        let error = post_mortem::error(&self.place, report);
+        self.lost = Some(error.clone());
+        error
+    }
+
+    /// As [`Connection::lose`], where it is the way to the device that is lost.
+    fn cut(&mut self, why: &str) -> Error {
+        self.cut = true;
+        // Who looks for faults of devices shall not take it for one.
+        let error = self.lose(why).with_detail("connection", "lost");
+        self.lost = Some(error.clone());
+        error
     }
 
     /// Gives the device up, so that the agent can end the session; the error that tells so.

@@ -2,6 +2,7 @@
 
 use super::Remote;
 use super::address::Address;
+use super::again::Origin;
 use super::blobs::{self, Saved};
 use super::connection::Connection;
 use super::described;
@@ -27,6 +28,7 @@ use tapml_graph::{Error, Result, Symbols};
 /// a post-mortem in the error's details.
 pub struct RemoteDevice {
     pub(super) connection: Connection,
+    origin: Origin,
     mirror: Mirror,
     /// Buffers that nothing was written to: their first contents are likely to be the same the next time.
     fresh: HashSet<BufferId>,
@@ -75,6 +77,7 @@ impl RemoteDevice {
     /// The device that a welcome describes.
     pub(super) fn new(
         connection: Connection,
+        origin: Origin,
         info: &wire::DeviceInfo,
         capabilities: &[String],
     ) -> Result<RemoteDevice> {
@@ -83,6 +86,7 @@ impl RemoteDevice {
         info.name = format!("{}{AT}{}", info.name, connection.place());
         Ok(RemoteDevice {
             connection,
+            origin,
             mirror: Mirror::new(info),
             fresh: HashSet::new(),
             blobs: can("blobs"),
@@ -371,6 +375,18 @@ impl Device for RemoteDevice {
 
     fn memory(&self) -> (u64, u64) {
         self.mirror.memory()
+    }
+
+    fn reopens(&self) -> bool {
+        true
+    }
+
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        self.connection = self.origin.open(&self.connection, lost)?;
+        self.mirror.clear();
+        self.fresh.clear();
+        self.pending = None;
+        Ok(())
     }
 }
 

@@ -1,6 +1,7 @@
 //! A client: a remote device is a [`tapml_device::Device`], or a [`tapml_exec::NodeServer`] if it runs operators itself.
 
 mod address;
+mod again;
 mod blobs;
 pub(crate) mod connect;
 mod connection;
@@ -12,6 +13,7 @@ mod post_mortem;
 mod program;
 
 pub use address::{Address, OPTIONS};
+pub use again::reopened;
 pub use device::{RemoteDevice, Stopper, own_name};
 pub use nodes::RemoteOperators;
 pub use program::RemoteProgram;
@@ -19,6 +21,7 @@ pub use program::RemoteProgram;
 use crate::offer::Offered;
 use crate::wire::limits::VERSION;
 use crate::wire::{self, Reply, Request, convert};
+use again::Origin;
 use connection::Connection;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::time::Duration;
@@ -70,15 +73,18 @@ impl Remote {
         }
         let at = || format!("{} at {place}", if address.hub { "hub" } else { "agent" });
         let (connection, welcome) = open(address).context(at)?;
-        let capabilities = welcome.capabilities;
         let info = welcome
             .device
             .ok_or_else(|| Error::invalid("the agent's welcome describes no device"))
             .context(at)?;
+        let origin = Origin::new(address, &connection, welcome.agent, info.clone());
         Ok(match info.ops.is_empty() {
-            true => Remote::Device(Box::new(RemoteDevice::new(connection, &info, &capabilities)?)),
+            true => {
+                let device = RemoteDevice::new(connection, origin, &info, &welcome.capabilities)?;
+                Remote::Device(Box::new(device))
+            }
             false => {
-                let operators = RemoteOperators::new(connection, &info).context(at)?;
+                let operators = RemoteOperators::new(connection, origin, &info).context(at)?;
                 Remote::Operators(Box::new(operators))
             }
         })

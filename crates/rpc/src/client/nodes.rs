@@ -1,5 +1,6 @@
 //! A device that runs operators itself: nodes are sent to it, and tensors to hold for them.
 
+use super::again::Origin;
 use super::connection::Connection;
 use crate::wire::limits::{MAX_MESSAGE, PIECE};
 use crate::wire::{self, Reply, Request, convert};
@@ -21,8 +22,11 @@ const FORGIVEN: u64 = 1 << 30;
 /// not end are [`tapml_graph::ErrorKind::DeviceLost`].
 pub struct RemoteOperators {
     connection: Connection,
+    origin: Origin,
     info: PlatformInfo,
     ops: Vec<ServedOp>,
+    /// Whether each operator's code is told: else another session's may be of other code.
+    versioned: bool,
     /// Handles given so far.
     handles: u32,
 }
@@ -39,10 +43,15 @@ impl fmt::Display for Shown<'_> {
 
 impl RemoteOperators {
     /// The operators that the welcome announces.
-    pub(super) fn new(connection: Connection, info: &wire::DeviceInfo) -> Result<RemoteOperators> {
+    pub(super) fn new(
+        connection: Connection,
+        origin: Origin,
+        info: &wire::DeviceInfo,
+    ) -> Result<RemoteOperators> {
+        let versioned = info.ops.iter().all(|op| !op.version.is_empty());
         let (mut info, ops) = announced(info)?;
         info.device = format!("{} at {}", info.device, connection.place());
-        Ok(RemoteOperators { connection, info, ops, handles: 0 })
+        Ok(RemoteOperators { connection, origin, info, ops, versioned, handles: 0 })
     }
 
     fn handle(&mut self) -> Result<u32> {
@@ -189,6 +198,21 @@ impl NodeServer for RemoteOperators {
 
     fn ops(&self) -> &[ServedOp] {
         &self.ops
+    }
+
+    fn reopens(&self) -> bool {
+        self.versioned
+    }
+
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        if !self.versioned {
+            return Err(lost.with_detail(
+                "connecting again",
+                "not tried: operators without a version may be others then",
+            ));
+        }
+        self.connection = self.origin.open(&self.connection, lost)?;
+        Ok(())
     }
 
     fn put(&mut self, tensor: &Tensor) -> Result<u32> {

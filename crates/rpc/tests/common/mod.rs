@@ -11,7 +11,7 @@ use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tapml_device::{
     Binding, BindingKind, BufferId, Command as Do, Device, Error, ErrorKind, Extent, KernelDesc, KernelId,
     Language, ListId, Result, Source, Symbols,
@@ -108,8 +108,16 @@ impl Running {
         Running::listen("0.0.0.0:0", config, Isolation::Process(Arc::new(session_command)))
     }
 
-    fn listen(place: &str, config: Config, isolation: Isolation) -> Running {
-        let agent = Agent::bind(place, config, isolation).unwrap();
+    /// An agent at this address, as soon as nobody else has it.
+    pub fn listen(place: &str, config: Config, isolation: Isolation) -> Running {
+        let until = Instant::now() + Duration::from_secs(10);
+        let agent = loop {
+            match Agent::bind(place, config.clone(), isolation.clone()) {
+                Ok(agent) => break agent,
+                Err(error) => assert!(Instant::now() < until, "{error}"),
+            }
+            std::thread::sleep(Duration::from_millis(20));
+        };
         let (address, stopper) = (agent.address(), agent.stopper());
         let thread = Some(std::thread::spawn(move || agent.serve().unwrap()));
         Running { address, stopper, thread }

@@ -2,7 +2,7 @@
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -31,6 +31,8 @@ pub struct Proxy {
 #[derive(Default)]
 struct Line {
     over: AtomicBool,
+    to: AtomicU16,
+    passed: AtomicU64,
     ends: Mutex<Vec<TcpStream>>,
 }
 
@@ -54,10 +56,11 @@ impl Proxy {
     pub fn with(to: u16, weather: Weather) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
-        let line = Arc::new(Line::default());
+        let line = Arc::new(Line { to: AtomicU16::new(to), ..Line::default() });
         let own = line.clone();
         let thread = std::thread::spawn(move || {
             for client in listener.incoming() {
+                let to = own.to.load(Ordering::Acquire);
                 let (client, agent) = (client.unwrap(), TcpStream::connect(("127.0.0.1", to)));
                 if own.over.load(Ordering::Acquire) {
                     return;
@@ -71,6 +74,17 @@ impl Proxy {
             }
         });
         Proxy { port, line, thread }
+    }
+
+    /// Ends all connections; new ones go to this port.
+    pub fn lead_to(&self, port: u16) {
+        self.line.to.store(port, Ordering::Release);
+        self.line.end();
+    }
+
+    /// Bytes that went towards the agent so far.
+    pub fn passed(&self) -> u64 {
+        self.line.passed.load(Ordering::Acquire)
     }
 
     /// Ends all connections, and takes none any more.
@@ -112,6 +126,9 @@ fn pass(from: &TcpStream, to: &TcpStream, weather: Weather, direction: usize, li
                 break;
             }
             passed += now as u64;
+            if direction == 0 {
+                line.passed.fetch_add(now as u64, Ordering::AcqRel);
+            }
             if weather.after[direction] == Some(passed) {
                 if weather.silent {
                     // Nothing is taken any more, and nothing told.

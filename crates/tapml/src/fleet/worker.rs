@@ -208,6 +208,10 @@ pub(super) fn open(fleet: &Fleet<'_>, member: &Member) -> Result<Box<dyn Platfor
         // Others may finish the lane while the device is away.
         spec.options.push(("wait".into(), "2".into()));
     }
+    if spec.is_remote() && spec.option("reconnect").is_none() {
+        // The pieces of a device that is lost go to others at once.
+        spec.options.push(("reconnect".into(), "0".into()));
+    }
     platform::open(&spec, fleet.kernels.clone())
 }
 

@@ -9,7 +9,8 @@ use crate::engine::{GenerateOptions, Generation, Generator, Sampling};
 use crate::exec::{DevicePlatform, Platform, PlatformInfo, PlatformSpec, Session};
 use crate::graph::{Graph, Model, Symbols};
 use crate::kernels::{CompileOptions, Memory, Overrides, Phase, compile};
-use crate::{Error, Result, platform};
+use crate::migrate::Stop;
+use crate::{Error, ErrorKind, Result, platform};
 pub use profile::KernelTime;
 use profile::{Profiler, Recording};
 use serde::Serialize;
@@ -108,6 +109,9 @@ pub struct SpeedReport {
     pub load_seconds: f64,
     /// One by one.
     pub runs: Vec<Run>,
+    /// Whether someone asked to stop before all runs were done; kernels were not timed then.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub stopped: bool,
     /// Kernels by the time that they lose against their own floors, if asked for. Each kernel is timed alone, so that the
     /// sum is more than a step takes in which they overlap.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -117,13 +121,15 @@ pub struct SpeedReport {
     pub prefill_profile: Vec<KernelTime>,
 }
 
-/// Measures a language model with logits of the last row on a platform. `note` is told what is being done.
+/// Measures a language model with logits of the last row on a platform. `note` is told what is being done. Whoever asks to
+/// stop once a run has been timed gets what the runs so far tell.
 pub fn measure(
     spec: &PlatformSpec,
     overrides: Overrides,
     model: &Model,
     options: &SpeedOptions,
     note: &mut dyn FnMut(&str),
+    stop: &Stop,
 ) -> Result<SpeedReport> {
     if options.prompt_tokens == 0 || options.tokens == 0 || options.runs == 0 {
         return Err(Error::invalid("prompt, tokens and runs must be at least 1"));
@@ -140,19 +146,22 @@ pub fn measure(
             recording: None,
             model,
             options,
+            stop,
         }
         .run(note);
     }
     note("measuring the memory's speed");
     // On a device of its own, so that its buffer is no part of the model's memory.
-    let bandwidth = bandwidth::of_device(platform::open_device(spec)?.as_mut())?;
+    let mut alone = platform::open_device(spec)?;
+    let bandwidth = tapml_exec::repeat(&mut alone, |device| bandwidth::of_device(device.as_mut()))?;
+    drop(alone);
     let device = platform::open_for_plans(spec)?;
     let compiled = CompileOptions { overrides: overrides.clone(), ..CompileOptions::new(symbols) };
     let planned = compile(model.graph(), device.info(), &compiled)?.memory();
     let (profiler, recording) = Profiler::new(device);
     let mut platform = DevicePlatform::new(Box::new(profiler), overrides);
     let (planned, recording) = (Some(planned), Some(recording));
-    Bench { platform: &mut platform, bandwidth, planned, recording, model, options }.run(note)
+    Bench { platform: &mut platform, bandwidth, planned, recording, model, options, stop }.run(note)
 }
 
 /// The largest sizes of the runs.
@@ -179,6 +188,7 @@ struct Bench<'a> {
     recording: Option<Recording>,
     model: &'a Model,
     options: &'a SpeedOptions,
+    stop: &'a Stop,
 }
 
 impl Bench<'_> {
@@ -189,39 +199,19 @@ impl Bench<'_> {
         let (context, chunk) = sizes(options);
         let session = Session::greedy(self.platform, self.model, context, Some(chunk))?;
         let vocab = session.vocab().unwrap_or(1).max(1);
-        let mut feeder = Feeder { generator: Generator::new(session), vocab, turn: 0 };
+        let mut feeder = Feeder { generator: Generator::new(session), vocab, turn: 0, stop: self.stop };
         let mut text = feeder.prompt(options.prompt_tokens.max(options.depth));
         feeder.generate(&text[..1], 1)?;
         let load_seconds = start.elapsed().as_secs_f64();
         note("prefill");
-        let mut prefill = Vec::new();
-        for run in 0..=options.runs {
-            let prompt = feeder.prompt(options.prefill_tokens);
-            let rate = match prompt.is_empty() {
-                true => 0.0,
-                false => prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64(),
-            };
-            if run > 0 {
-                prefill.push(rate);
-            }
-        }
+        let prefill = self.time_prefill(&mut feeder)?;
         note("decode");
-        let mut decode = Vec::new();
-        for run in 0..=options.runs {
-            if options.depth == 0 {
-                text = feeder.prompt(options.prompt_tokens);
-            }
-            let made = feeder.generate(&text, options.tokens + 1)?;
-            text.extend(&made.ids);
-            if run > 0 {
-                decode.push(options.tokens as f64 / made.decode.as_secs_f64());
-            }
-        }
+        let (decode, stopped) = self.time_decode(&mut feeder, &mut text)?;
         let peak_bytes = self.platform.memory().1;
         let middle = (options.prompt_tokens.max(options.depth) + options.tokens / 2) as u64;
         let symbols = Symbols::np(1, middle);
         let profile = match &self.recording {
-            Some(recording) if options.profile > 0 => {
+            Some(recording) if options.profile > 0 && !stopped => {
                 note("timing the kernels");
                 if options.depth == 0 {
                     text = feeder.prompt(options.prompt_tokens);
@@ -233,7 +223,7 @@ impl Bench<'_> {
             }
             _ => Vec::new(),
         };
-        let prefill_profile = self.profile_prefill(&mut feeder)?;
+        let prefill_profile = if stopped { Vec::new() } else { self.profile_prefill(&mut feeder)? };
         let bytes_per_token = traffic::of_step(self.model.graph(), &symbols)?;
         let (decode_rate, prefill_rate) = (Rate::of(&decode), Rate::of(&prefill));
         let floor = if self.bandwidth > 0.0 { bytes_per_token as f64 / self.bandwidth } else { 0.0 };
@@ -256,13 +246,51 @@ impl Bench<'_> {
             planned: self.planned,
             load_seconds,
             runs: prefill.iter().zip(&decode).map(run).collect(),
+            stopped,
             profile,
             prefill_profile,
         })
     }
 
+    /// Tokens a second of each run over the long prompt.
+    fn time_prefill(&self, feeder: &mut Feeder<'_>) -> Result<Vec<f64>> {
+        let mut run = || {
+            let prompt = feeder.prompt(self.options.prefill_tokens);
+            Ok(match prompt.is_empty() {
+                true => 0.0,
+                false => prompt.len() as f64 / feeder.generate(&prompt, 1)?.prefill.as_secs_f64(),
+            })
+        };
+        undisturbed(&mut run)?;
+        (0..self.options.runs).map(|_| undisturbed(&mut run)).collect()
+    }
+
+    /// Tokens a second of each run behind `text`, and whether someone asked to stop before all were done.
+    fn time_decode(&self, feeder: &mut Feeder<'_>, text: &mut Vec<u32>) -> Result<(Vec<f64>, bool)> {
+        let (options, mut rates) = (self.options, Vec::new());
+        for run in 0..=options.runs {
+            let made = undisturbed(|| {
+                if options.depth == 0 {
+                    *text = feeder.prompt(options.prompt_tokens);
+                }
+                feeder.generate(text, options.tokens + 1)
+            });
+            let made = match made {
+                Err(e) if e.kind() == ErrorKind::Interrupted && !rates.is_empty() => {
+                    return Ok((rates, true));
+                }
+                made => made?,
+            };
+            text.extend(&made.ids);
+            if run > 0 {
+                rates.push(options.tokens as f64 / made.decode.as_secs_f64());
+            }
+        }
+        Ok((rates, false))
+    }
+
     /// The kernels of the long prompt, if they are asked for and it is one step.
-    fn profile_prefill(&self, feeder: &mut Feeder) -> Result<Vec<KernelTime>> {
+    fn profile_prefill(&self, feeder: &mut Feeder<'_>) -> Result<Vec<KernelTime>> {
         let tokens = self.options.prefill_tokens;
         let Some(recording) = self.recording.as_ref().filter(|_| self.options.profile > 0 && tokens > 0)
         else {
@@ -284,14 +312,32 @@ impl Bench<'_> {
     }
 }
 
+/// Runs of which one shall go without a lost connection: the time of another is that of opening the device again, too.
+const TRIES: usize = 5;
+
+/// Does it until no connection to a device is lost meanwhile.
+fn undisturbed<T>(mut run: impl FnMut() -> Result<T>) -> Result<T> {
+    for _ in 0..TRIES {
+        let before = platform::reopened();
+        let done = run()?;
+        if platform::reopened() == before {
+            return Ok(done);
+        }
+    }
+    let text =
+        format!("the connection to the device was lost in each of {TRIES} runs, so that none could be timed");
+    Err(Error::new(ErrorKind::Unavailable, text))
+}
+
 /// Feeds prompts that no earlier one begins with.
-struct Feeder {
+struct Feeder<'a> {
     generator: Generator<Session>,
     vocab: u64,
     turn: u64,
+    stop: &'a Stop,
 }
 
-impl Feeder {
+impl Feeder<'_> {
     fn prompt(&mut self, len: usize) -> Vec<u32> {
         self.turn += 1;
         let id =
@@ -303,7 +349,8 @@ impl Feeder {
     fn generate(&mut self, prompt: &[u32], tokens: usize) -> Result<Generation> {
         let sampling = Sampling { temperature: 0.0, ..Sampling::default() };
         let options = GenerateOptions { max_tokens: tokens, sampling, stop_ids: Vec::new() };
-        self.generator.generate(prompt, &options, &mut |_| Ok(ControlFlow::Continue(())))
+        let mut each = |_| self.stop.check().map(ControlFlow::Continue);
+        self.generator.generate(prompt, &options, &mut each)
     }
 }
 

@@ -2,9 +2,9 @@
 //! timed one by one.
 
 use super::traffic;
-use crate::Result;
 use crate::device::{Command, Device, Get, KernelDesc, KernelId, ListId, Put, Turn, one_by_one};
 use crate::graph::{Graph, Symbols};
+use crate::{Error, Result};
 use serde::Serialize;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -131,7 +131,13 @@ impl Profiler {
 
 impl Device for Profiler {
     crate::device::forward!(device: info, create_buffer, destroy_buffer, write, read, wait, take_findings,
-        memory);
+        memory, reopens);
+
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        self.kernels.clear();
+        self.lists.clear();
+        self.device.reopen(lost)
+    }
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
         let id = self.device.create_kernel(desc)?;

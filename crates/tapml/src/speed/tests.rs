@@ -56,10 +56,9 @@ fn a_model_is_measured_on_the_emulator_kernel_by_kernel() {
     for (word, depth) in [("emulator", 0), ("emulator", 7), ("emulator?kind=gpu", 0), ("cpu", 0)] {
         let options = SpeedOptions { depth, ..options.clone() };
         let spec = PlatformSpec::parse(word).unwrap();
-        let report = measure(&spec, Overrides::default(), model.model(), &options, &mut |text| {
-            told.push(text.to_string())
-        })
-        .unwrap();
+        let mut tell = |text: &str| told.push(text.to_string());
+        let report = measure(&spec, Overrides::default(), model.model(), &options, &mut tell, &Stop::new());
+        let report = report.unwrap();
         assert!(report.decode_tps > 0.0 && report.prefill_tps > 0.0 && report.runs.len() == 2);
         assert!(report.decode.min <= report.decode_tps && report.decode_tps <= report.decode.max);
         assert!(report.bandwidth > 0.0 && report.share_of_floor > 0.0 && report.share_of_floor.is_finite());

@@ -96,9 +96,9 @@ impl Key {
     /// Times the kernels that passed.
     pub fn time(&mut self, views: &Views<'_>, model: &Model, device: &mut dyn Device) -> Result<()> {
         let call = views.get(self.view).call(self.call, model)?.0;
-        for plan in self.plans.iter().filter(|plan| self.passed.contains(&plan.kernel)) {
-            self.seconds.push((plan.kernel.clone(), time::plan(device, plan, &call)?));
-        }
+        let passed = self.plans.iter().filter(|plan| self.passed.contains(&plan.kernel));
+        let seconds = passed.map(|plan| Ok((plan.kernel.clone(), time::plan(device, plan, &call)?)));
+        self.seconds = seconds.collect::<Result<_>>()?;
         Ok(())
     }
 

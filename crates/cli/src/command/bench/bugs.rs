@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tapml::ErrorKind;
-use tapml::bugs::bench::{self, Bed, Case, Prepared, Report, RunOptions, Sampling, Selection};
+use tapml::bugs::bench::{self, Bed, Case, Diagnosed, Prepared, Report, RunOptions, Sampling, Selection};
 use tapml::bugs::{Catalogue, Family, Mutant, RowMutants};
 use tapml::device::{AdapterKind, Device, DeviceInfo};
 use tapml::files::Lock;
@@ -179,7 +179,7 @@ impl BugsCommand {
         let guard = Guard::new(spec, info, workers, self.deadline)?;
         let open = || -> tapml::Result<Box<dyn Device>> { guard.open() };
         let checker = (self.checker != "none").then(|| self.checking(workers, info)).transpose()?;
-        let open_checker = || checker.as_ref().unwrap_or(&guard).open();
+        let open_checker = || checker.as_ref().map_or(&guard, |(guard, _)| guard).open();
         let options = RunOptions {
             open: &open,
             checker: checker.is_some().then_some(&open_checker as bench::Opener<'_>),
@@ -188,22 +188,11 @@ impl BugsCommand {
             grid: self.grid,
             until: bench::deadline(self.minutes),
         };
-        let names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
-        let each = self.each_operator.map_or(String::new(), |n| format!(" each {n}"));
-        let graph = match &self.graph {
-            GraphArgs { activation: Activation::F32, no_fuse: false, quantize: None } => String::new(),
-            GraphArgs { activation, no_fuse, quantize } => {
-                let packed = quantize.as_ref().map_or(String::new(), |scheme| format!(" {scheme}"));
-                format!(" {activation:?} fused {}{packed}", !no_fuse).to_lowercase()
-            }
-        };
-        let of = models.iter().map(BenchModel::hash).collect::<tapml::Result<Vec<String>>>()?.join(",");
-        let version = env!("CARGO_PKG_VERSION");
-        let settings = format!("{} ({of}) seed {}{each}{graph}, tapml {version}", names.join(","), self.seed);
+        let settings = self.settings(models, checker.as_ref().map(|(_, info)| info))?;
         let target = format!("{} ({}, {})", self.target, info.name, info.driver);
         // The report is continued and saved meanwhile.
         let _writer = self.json.file().map(Lock::writer).transpose()?;
-        let kept = Kept::open(self, target, settings, start)?;
+        let kept = Kept::open(self, (target, settings), start)?;
         kept.lock().0.rows = rows;
         let work = Work { models, mutants, info, options, folder: folder.path(), stop: &stop, kept: &kept };
         match self.all(&work) {
@@ -213,14 +202,68 @@ impl BugsCommand {
             {
                 output::note("stopped", "the same command with the same --json file goes on");
             }
-            done => done?,
+            Err(error) => {
+                if self.json.file().is_some() {
+                    self.json.write(&kept.report())?;
+                }
+                return Err(error);
+            }
+            Ok(()) => {}
         }
         stopping::forget_last_words();
         self.finish(&kept)
     }
 
-    /// The devices that check kernels while they run: an emulator is of the target's kind, so that it gets its kernels.
-    fn checking(&self, workers: usize, target: &DeviceInfo) -> Result<Guard> {
+    /// What decides a mutant's result beside the target and what its id says, the kernel's text among it: results are kept under
+    /// it.
+    fn settings(&self, models: &[BenchModel], checking: Option<&DeviceInfo>) -> Result<String> {
+        // A new option stands here, or is among those that choose what is tried, and when, or where it is told.
+        let BugsCommand {
+            checker,
+            graph,
+            each_operator,
+            seed,
+            deadline,
+            grid,
+            models: _,
+            target: _,
+            family: _,
+            op: _,
+            only: _,
+            limit: _,
+            clean: _,
+            diagnose: _,
+            several: _,
+            minutes: _,
+            workers: _,
+            list: _,
+            show: _,
+            markdown: _,
+            json: _,
+        } = self;
+        let names: Vec<&str> = models.iter().map(|m| m.name.as_str()).collect();
+        let of = models.iter().map(BenchModel::hash).collect::<tapml::Result<Vec<String>>>()?.join(",");
+        let each = each_operator.map_or(String::new(), |n| format!(" each {n}"));
+        let graph = match graph {
+            GraphArgs { activation: Activation::F32, no_fuse: false, quantize: None } => String::new(),
+            GraphArgs { activation, no_fuse, quantize } => {
+                let packed = quantize.as_ref().map_or(String::new(), |scheme| format!(" {scheme}"));
+                format!(" {activation:?} fused {}{packed}", !no_fuse).to_lowercase()
+            }
+        };
+        let checked = checking
+            .map_or(String::new(), |info| format!(", checked by {checker} ({}, {})", info.name, info.driver));
+        let grid = if *grid { ", other constants too" } else { "" };
+        let version = env!("CARGO_PKG_VERSION");
+        Ok(format!(
+            "{} ({of}) seed {seed}{each}{graph}{checked}, {deadline} s for a kernel{grid}, tapml {version}",
+            names.join(",")
+        ))
+    }
+
+    /// The devices that check kernels while they run, and what they are: an emulator is of the target's kind, so that it gets its
+    /// kernels.
+    fn checking(&self, workers: usize, target: &DeviceInfo) -> Result<(Guard, DeviceInfo)> {
         let mut spec = device_spec(&self.checker)?;
         if spec.word == "emulator" && spec.option("kind").is_none() {
             let kind = if target.kind == AdapterKind::Cpu { "cpu" } else { "gpu" };
@@ -230,7 +273,7 @@ impl BugsCommand {
             }
         }
         let info = platform::open_device(&spec)?.info().clone();
-        Guard::new(&spec, &info, workers, self.deadline)
+        Ok((Guard::new(&spec, &info, workers, self.deadline)?, info))
     }
 
     /// Mutants of kernels, then clean runs, then full diagnoses, as far as the time reaches.
@@ -273,6 +316,8 @@ impl BugsCommand {
                 models.iter().map(|m| Case::clean(&m.name, &format!("{}/seed {}", m.name, self.seed))),
             );
         }
+        let stale = |d: &Diagnosed| cases.iter().any(|case| case.name == d.name && !case.is_of(d));
+        kept.lock().0.diagnosed.retain(|d| !stale(d));
         cases.retain(|case| !kept.lock().0.diagnosed.iter().any(|d| d.name == case.name));
         // Long prompts take long: they are for those that need them.
         let mut beds: Vec<Bed> = Vec::new();
@@ -367,7 +412,11 @@ struct Kept<'a> {
 }
 
 impl<'a> Kept<'a> {
-    fn open(command: &'a BugsCommand, target: String, settings: String, start: Instant) -> Result<Kept<'a>> {
+    fn open(
+        command: &'a BugsCommand,
+        (target, settings): (String, String),
+        start: Instant,
+    ) -> Result<Kept<'a>> {
         let fresh = Report { schema: bench::SCHEMA, target, settings, ..Report::default() };
         let old = command.json.json.as_deref().filter(|p| p.exists());
         let old = old.map(|path| tapml::files::read(path, MOST_BYTES, "a report")).transpose()?;

@@ -3,6 +3,7 @@
 use crate::Outcome;
 use crate::command::common::{self, GraphArgs};
 use crate::output::{self, JsonArg, bytes, table};
+use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -70,6 +71,7 @@ struct Report<'a> {
 
 impl DecodeCommand {
     pub fn run(self) -> Result<Outcome> {
+        let stop = stopping::stop_on_signal()?;
         let model = match self.random {
             true => self.graph.open_random(&self.model, Rows::Last)?,
             false => self.graph.open(&self.model, Rows::Last)?.1,
@@ -86,7 +88,8 @@ impl DecodeCommand {
         };
         let spec = PlatformSpec::parse(&target)?;
         let overrides = common::overrides(&self.kernel)?;
-        let speed = measure(&spec, overrides, &model, &options, &mut |text| output::note("bench", text))?;
+        let mut note = |text: &str| output::note("bench", text);
+        let speed = measure(&spec, overrides, &model, &options, &mut note, &stop)?;
         self.say(&speed)?;
         self.json.write(&Report {
             schema: 1,
@@ -96,6 +99,9 @@ impl DecodeCommand {
             activation: self.graph.options().activation,
             speed: &speed,
         })?;
+        if speed.stopped {
+            stop.check()?;
+        }
         Ok(Outcome::Holds)
     }
 

@@ -81,10 +81,12 @@ fn name_of(path: &Path) -> String {
 }
 
 impl BenchModel {
-    /// What its graph and its weights are, in twelve digits.
+    /// What its graph, its weights and its prompts are, in twelve digits.
     pub fn hash(&self) -> tapml::Result<String> {
         let weights = weights_hash(&weight_entries(&self.model)?);
-        Ok(Hash::of(format!("{} {weights}", graph_hash(self.model.graph())).as_bytes()).short())
+        let BenchModel { name: _, model, args: _, path: _, context, tokens, begin } = self;
+        let text = format!("{} {weights} {context} {tokens:?} {begin:?}", graph_hash(model.graph()));
+        Ok(Hash::of(text.as_bytes()).short())
     }
 
     /// Opens a model and its tokenizer. A folder with a configuration alone is a model of random weights, and any ids are

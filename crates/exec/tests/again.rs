@@ -1,0 +1,206 @@
+//! Devices whose connection is lost and that open again: results have the same bits wherever it was, findings are complete,
+//! and work that loses its device each time ends with the loss.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{FUSED, PLAIN, ids, model};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use tapml_device::{
+    BufferId, Command, Device, Error, ErrorKind, Finding, KernelDesc, KernelId, ListId, Result,
+};
+use tapml_emulator::{Checks, Emulator, Options};
+use tapml_exec::{Call, DevicePlatform, Interface, LoadOptions, Overrides, Platform, Session};
+use tapml_graph::op::Silu;
+use tapml_graph::{DType, Dim, Symbol, Symbols, Tensor, TensorType};
+
+/// What a [`Far`] device is to do, and has done.
+#[derive(Default)]
+struct Plan {
+    calls: usize,
+    /// The calls at which it is lost.
+    cuts: Vec<usize>,
+    lost: bool,
+    reopened: usize,
+}
+
+/// An emulator that is lost as its plan says, with all that is on it, and opens again.
+struct Far {
+    device: Emulator,
+    options: Options,
+    plan: Arc<Mutex<Plan>>,
+}
+
+impl Far {
+    fn call(&mut self) -> Result<&mut Emulator> {
+        let mut plan = self.plan.lock().unwrap();
+        plan.calls += 1;
+        plan.lost |= plan.cuts.contains(&plan.calls);
+        let lost = || Error::new(ErrorKind::DeviceLost, "the way is gone");
+        if plan.lost { Err(lost()) } else { Ok(&mut self.device) }
+    }
+}
+
+macro_rules! calls {
+    ($($name:ident($($arg:ident: $ty:ty),*) -> $out:ty;)+) => {
+        $(fn $name(&mut self, $($arg: $ty),*) -> Result<$out> { self.call()?.$name($($arg),*) })+
+    };
+}
+
+impl Device for Far {
+    tapml_device::forward!(device: info, memory);
+    calls! {
+        create_buffer(label: &str, size: u64) -> BufferId;
+        destroy_buffer(buffer: BufferId) -> ();
+        write(buffer: BufferId, offset: u64, data: &[u8]) -> ();
+        read(buffer: BufferId, offset: u64, out: &mut [u8]) -> ();
+        create_kernel(desc: &KernelDesc) -> KernelId;
+        destroy_kernel(kernel: KernelId) -> ();
+        record(commands: &[Command]) -> ListId;
+        replay(list: ListId, symbols: &Symbols) -> ();
+        destroy_list(list: ListId) -> ();
+        wait() -> ();
+    }
+    fn take_findings(&mut self) -> Vec<Finding> {
+        self.call().map_or(Vec::new(), |device| device.take_findings())
+    }
+    fn reopens(&self) -> bool {
+        true
+    }
+    fn reopen(&mut self, lost: Error) -> Result<()> {
+        assert_eq!(lost.kind(), ErrorKind::DeviceLost);
+        let mut plan = self.plan.lock().unwrap();
+        self.device = Emulator::new(self.options)?;
+        // No handle is given twice.
+        while self.device.create_buffer("used up", 4)?.0 < plan.calls as u64 {}
+        (plan.lost, plan.reopened) = (false, plan.reopened + 1);
+        Ok(())
+    }
+}
+
+fn far(options: Options, overrides: Overrides, plan: Plan) -> (DevicePlatform, Arc<Mutex<Plan>>) {
+    let plan = Arc::new(Mutex::new(plan));
+    let device = Emulator::new(options).unwrap();
+    let device = Far { device, options, plan: plan.clone() };
+    (DevicePlatform::new(Box::new(device), overrides), plan)
+}
+
+/// Does the work once without a loss, and once with a loss at each call of the device (every `stride` of them); all give the
+/// same.
+fn same_wherever_lost<T: PartialEq>(stride: usize, work: &dyn Fn(Plan) -> (T, Arc<Mutex<Plan>>)) {
+    let (expected, plan) = work(Plan::default());
+    let calls = plan.lock().unwrap().calls;
+    for cut in (1..=calls).step_by(stride) {
+        let (found, plan) = work(Plan { cuts: vec![cut], ..Plan::default() });
+        assert!(found == expected, "lost at call {cut} of {calls}");
+        assert!(plan.lock().unwrap().reopened <= 1, "lost at call {cut} of {calls}");
+    }
+    // The second loss comes while things are brought back after the first, or soon after.
+    let (found, plan) = work(Plan { cuts: vec![calls / 2, calls / 2 + calls / 3], ..Plan::default() });
+    assert!(found == expected && plan.lock().unwrap().reopened == 2, "lost twice");
+}
+
+#[test]
+fn sessions_give_the_same_bits_wherever_the_device_was_lost() {
+    let model = model(FUSED);
+    same_wherever_lost(2, &|plan| {
+        let (mut platform, plan) = far(Options::default(), Overrides::default(), plan);
+        let mut session = Session::greedy(&mut platform, &model, 48, Some(4)).unwrap();
+        let mut found = Vec::new();
+        for ids in [&ids(6)[..], &[1]] {
+            found.push(session.forward(ids).unwrap().bytes().to_vec());
+        }
+        let tokens = session.follow(3, 5).unwrap().unwrap();
+        found.push(session.forward(&tokens).unwrap().bytes().to_vec());
+        session.reset().unwrap();
+        found.push(session.forward(&[2, 3]).unwrap().bytes().to_vec());
+        ((found, tokens), plan)
+    });
+}
+
+#[test]
+fn traced_values_are_the_same_wherever_the_device_was_lost() {
+    let model = model(PLAIN);
+    let interface = Interface::of(model.graph()).unwrap();
+    let trace = model.graph().nodes().iter().map(|node| node.name.clone()).collect();
+    let options = LoadOptions { trace, ..LoadOptions::default() };
+    same_wherever_lost(7, &|plan| {
+        let (mut platform, plan) = far(Options::default(), Overrides::default(), plan);
+        let mut loaded = platform.load_with(&model, &Symbols::np(4, 8), &options).unwrap();
+        let mut found = Vec::new();
+        for (tokens, p) in [(3, 0), (2, 3)] {
+            let inputs = interface.inputs(&ids(tokens)).unwrap();
+            loaded.run(&Symbols::np(tokens as u64, p), &inputs, None).unwrap();
+            let traced = loaded.traced().unwrap();
+            found.extend(traced.iter().flat_map(|node| &node.outputs).map(|t| t.bytes().to_vec()));
+        }
+        (found, plan)
+    });
+}
+
+/// SiLU that reads one element behind its own.
+const READS_BEYOND: &str = "
+override K: u32;
+@group(0) @binding(0) var<storage, read> x: array<act>;
+@group(0) @binding(1) var<storage, read_write> y: array<act>;
+@group(0) @binding(2) var<uniform> symbols: Symbols;
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let count = row_count(symbols) * K;
+    for (var i = 0u; i < 4u; i++) {
+        let at = group.x * 1024u + i * 256u + lane;
+        if at < count { y[at] = x[at + select(0u, arrayLength(&x), at == 7u)]; }
+    }
+}
+";
+
+fn silu(node: &str, seed: u64) -> Call {
+    let ty = TensorType::new(DType::F32, [Dim::symbol(Symbol::N), Dim::from(40u64)]);
+    Call {
+        node: node.into(),
+        op: Silu {}.into(),
+        symbols: Symbols::np(3, 0),
+        inputs: vec![Tensor::from_f32(vec![3, 40], common::noise(seed, 120)).unwrap()],
+        input_types: vec![ty.clone()],
+        weights: vec![None],
+        output_types: vec![ty],
+    }
+}
+
+/// Replays calls; their outputs in their order.
+fn replay(platform: &mut DevicePlatform, calls: &[Call]) -> Result<Vec<Vec<u8>>> {
+    let mut outputs = vec![None; calls.len()];
+    platform.replay(calls, &mut |i, found| {
+        assert!(outputs[i].replace(found.unwrap()[0].bytes().to_vec()).is_none(), "call {i} twice");
+    })?;
+    Ok(outputs.into_iter().map(Option::unwrap).collect())
+}
+
+#[test]
+fn replays_and_their_findings_are_the_same_wherever_the_device_was_lost() {
+    let options = Options { check: Checks { bounds: true, ..Checks::NONE }, ..Options::default() };
+    // Two batches.
+    let calls: Vec<Call> = (0..1003).map(|i| silu("one", i % 7)).collect();
+    same_wherever_lost(3, &|plan| {
+        let mut overrides = Overrides::default();
+        overrides.add_text("silu", Path::new("beyond.wgsl"), READS_BEYOND).unwrap();
+        let (mut platform, plan) = far(options, overrides, plan);
+        let outputs = replay(&mut platform, &calls).unwrap();
+        let found: u64 = platform.take_findings().iter().map(|finding| finding.count).sum();
+        assert_eq!(found, 1003, "findings of all calls, once each");
+        platform.set_overrides(Overrides::default()).unwrap();
+        let after = replay(&mut platform, &calls[..3]).unwrap();
+        ((outputs, after), plan)
+    });
+}
+
+#[test]
+fn a_replay_that_loses_its_device_each_time_ends_with_the_loss() {
+    let (mut platform, plan) =
+        far(Options::default(), Overrides::default(), Plan { cuts: (1..100).collect(), ..Plan::default() });
+    let error = replay(&mut platform, &[silu("a", 1)]).unwrap_err();
+    assert_eq!((error.kind(), error.message()), (ErrorKind::DeviceLost, "the way is gone"));
+    assert!(error.detail("repeated").is_some_and(|text| text.contains("3 times")), "{error:?}");
+    assert_eq!(plan.lock().unwrap().reopened, 2);
+}
