@@ -78,3 +78,43 @@ fn a_fault_of_the_kernel_for_one_row_is_told_of_that_kernel() {
     let not_run = report["not_run"].as_array().unwrap();
     assert!(not_run.iter().all(|missing| missing["op"] != "linear"), "it ran for single rows: {not_run:#?}");
 }
+
+#[test]
+fn what_is_wrong_within_a_fused_kernel_is_told_in_words_of_its_operator() {
+    let Some(model) = tapml_testing::extra_model("gemma2") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path();
+    let file = path.join("window.wgsl");
+    let mut command = tapml(path);
+    command
+        .args(["kernel", "rope_append_attention/gemv", "--dtype", "f16", "--out"])
+        .arg(&file)
+        .assert()
+        .success();
+    let text = std::fs::read_to_string(&file).unwrap();
+    let faulty = text.replace("first = position + 1u - WINDOW;", "first = position + 2u - WINDOW;");
+    assert_ne!(text, faulty);
+    std::fs::write(&file, faulty).unwrap();
+    let prompts = path.join("prompts.txt");
+    std::fs::write(&prompts, "It was late\n").unwrap();
+    let mut command = tapml(path);
+    command.arg("diagnose").arg(model).args([
+        "--target",
+        "emulator?kind=gpu",
+        "--activation",
+        "f16",
+        "--operators",
+    ]);
+    command
+        .args(["--kernel", &format!("rope_append_attention/gemv={}", file.display()), "--prompts"])
+        .arg(&prompts);
+    let report = json(&mut command, 1);
+    let [fault] = report["faults"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
+    assert_eq!(
+        (&fault["inner_operator"], &fault["cause"]),
+        (&"attention".into(), &"mask_shifted".into()),
+        "{fault:#}"
+    );
+    let evidence = fault["evidence"].as_str().unwrap();
+    assert!(evidence.contains("`window` is 127, where the operator says 128"), "{evidence}");
+}

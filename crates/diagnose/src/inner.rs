@@ -3,8 +3,8 @@
 //! right with one of them made [neutral](Neutral) accuses that one; one that stays wrong clears it.
 
 use crate::diagnose::Run;
-use crate::explain;
-use crate::report::Fault;
+use crate::report::{Fault, UNKNOWN};
+use crate::{explain, within};
 use std::collections::{BTreeMap, HashSet};
 use tapml_exec::Call;
 use tapml_graph::op::{Fused, Neutral};
@@ -22,14 +22,22 @@ struct Inner {
     evidence: String,
 }
 
-/// Adds to a fault of a fused operator's kernel, which fails this call, what the kernel stands for and which of that is at
-/// fault.
-pub(crate) fn tell(run: &mut Run<'_>, call: &Call, node: NodeId, fault: &mut Fault) -> Result<()> {
+/// Adds to a fault of a fused operator's kernel, which fails these calls, what the kernel stands for, which of that is at
+/// fault by the first call, and why if nothing else says so.
+pub(crate) fn tell(run: &mut Run<'_>, calls: &[&Call], node: NodeId, fault: &mut Fault) -> Result<()> {
+    let Some(&call) = calls.first() else { return Ok(()) };
     let Op::Fused(fused) = &call.op else { return Ok(()) };
     let names: Vec<&str> = fused.body().nodes().iter().map(|node| node.op.name()).collect();
     fault.evidence += &format!("; the kernel stands for {}", names.join(", "));
     if let Some(Inner { op, evidence }) = locate(run, call, node)? {
         fault.evidence += &format!(", of which `{op}` is probably at fault: {evidence}");
+        if fault.cause == UNKNOWN
+            && let Some(found) = within::cause(run, calls, node, &op)?
+        {
+            fault.cause = found.cause.name().into();
+            (fault.fit, fault.tested) = (found.fit, found.tested);
+            fault.evidence += &format!("; as a call of `{op}` alone: {}", found.evidence);
+        }
         fault.inner_operator = Some(op);
     }
     Ok(())

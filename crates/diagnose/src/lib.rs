@@ -15,6 +15,7 @@ mod not_run;
 mod operators;
 mod report;
 mod shell;
+mod within;
 
 pub use diagnose::{DiagnoseOptions, Reopen, Subject, diagnose};
 pub use html::html;

@@ -5,6 +5,7 @@ use crate::operators::same_code;
 use crate::report::{Fault, FaultKind};
 use crate::{explain, functions, inner};
 use tapml_cause::{Cause, Explanation};
+use tapml_exec::Call;
 use tapml_graph::{NodeId, Result};
 use tapml_migrate::{MadeCall, MadeFailure};
 
@@ -84,12 +85,13 @@ fn explain_calls(
 ) -> Result<()> {
     let call = &made.call;
     fault.findings = explain::look(run, call, made.case.node)?.findings;
+    let judged = failures.iter().filter(|failure| failure.outcome.is_ok()).map(|failure| &failure.made);
+    let mut others: Vec<&MadeCall> = judged.filter(|other| other.id() != made.id()).collect();
+    let elements = |made: &MadeCall| made.call.inputs.iter().map(|input| input.len()).sum::<usize>();
+    others.sort_by_key(|made| std::cmp::Reverse(elements(made)));
+    others.truncate(OTHERS);
     if let Some(mut found) = cause(run, made)? {
-        let judged = failures.iter().filter(|failure| failure.outcome.is_ok()).map(|failure| &failure.made);
-        let mut others: Vec<&MadeCall> = judged.filter(|other| other.id() != made.id()).collect();
-        let elements = |made: &MadeCall| made.call.inputs.iter().map(|input| input.len()).sum::<usize>();
-        others.sort_by_key(|made| std::cmp::Reverse(elements(made)));
-        for other in others.into_iter().take(OTHERS) {
+        for other in &others {
             if found.cause != Cause::Unknown
                 && let Some(of_other) = cause(run, other)?
             {
@@ -104,7 +106,8 @@ fn explain_calls(
     if let Some(poor) = functions::poor(run, made.case.node)?.filter(|_| !fault.certain) {
         fault.evidence += &format!("; {poor}");
     }
-    inner::tell(run, call, made.case.node, fault)
+    let calls: Vec<&Call> = std::iter::once(call).chain(others.iter().map(|other| &other.call)).collect();
+    inner::tell(run, &calls, made.case.node, fault)
 }
 
 fn cause(run: &mut Run<'_>, made: &MadeCall) -> Result<Option<Explanation>> {

@@ -67,6 +67,23 @@ pub fn cut_within(op: &Op, symbols: &Symbols, inputs: &[Value<f64>]) -> Result<O
     run(body, symbols, inputs, &cut).map(Some)
 }
 
+/// Every value of a fused operator's body, its inputs among them.
+pub fn values_within(
+    fused: &Fused,
+    symbols: &Symbols,
+    inputs: &[Value<f64>],
+) -> Result<HashMap<ValueId, Value<f64>>> {
+    let body = fused.body();
+    let kept = std::sync::Mutex::new(HashMap::new());
+    run(body, symbols, inputs, &|id, value| {
+        kept.lock().map_err(|_| Error::bug("an evaluation failed"))?.insert(id, value.clone());
+        Ok(value.clone())
+    })?;
+    let mut kept: HashMap<_, _> = kept.into_inner().map_err(|_| Error::bug("an evaluation failed"))?;
+    kept.extend(body.inputs().map(|(id, _)| id).zip(inputs.iter().cloned()));
+    Ok(kept)
+}
+
 /// Whether a node hands a value of fewer digits than f32 to another.
 fn hands_narrow(body: &Graph) -> bool {
     let handed = body.nodes().iter().flat_map(|node| &node.inputs);
@@ -131,14 +148,7 @@ pub(crate) fn jumps_within(
         return Ok(found);
     };
     let read = |inputs: &[Value<f64>]| -> Result<Vec<Value<f64>>> {
-        let kept = std::sync::Mutex::new(HashMap::new());
-        run(body, symbols, inputs, &|id, value| {
-            let mut kept = kept.lock().map_err(|_| Error::bug("an evaluation failed"))?;
-            kept.insert(id, value.clone());
-            Ok(value.clone())
-        })?;
-        let mut kept = kept.into_inner().map_err(|_| Error::bug("an evaluation failed"))?;
-        kept.extend(body.inputs().map(|(id, _)| id).zip(inputs.iter().cloned()));
+        let kept = values_within(fused, symbols, inputs)?;
         let read = node.inputs.iter().map(|value| kept.get(value).cloned());
         read.collect::<Option<Vec<_>>>().ok_or_else(|| Error::bug("a choice reads what is not there"))
     };

@@ -31,7 +31,7 @@ mod value;
 mod weights;
 
 pub use eval::{eval, run_node};
-pub use fused::cut_within;
+pub use fused::{cut_within, values_within};
 pub use oracle::{Oracle, oracle};
 pub use packed::{PackedRows, Quantized};
 pub use real::Real;
