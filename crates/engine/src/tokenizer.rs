@@ -58,8 +58,8 @@ impl Tokenizer {
     /// A tokenizer from another file than `tokenizer.json`.
     fn of(path: &Path, opened: Opened) -> Result<Tokenizer> {
         let Opened { inner, special, bos, eos, template } = opened;
-        let template = template.map(|source| ChatTemplate::new(&source, &special)).transpose();
-        let template = template.map_err(|e| e.context(path.display().to_string()))?;
+        let file = path.display().to_string();
+        let template = template.map(|source| ChatTemplate::of(&file, &source, &special)).transpose()?;
         let inner = Inner::Json(Box::new(inner));
         Ok(Tokenizer { path: path.to_path_buf(), inner, special, bos, eos, template })
     }

@@ -55,8 +55,8 @@ fn templates_that_refuse_say_why() {
 
 #[test]
 fn endless_templates_end() {
-    let loops = "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}";
-    assert!(render(loops, &[]).unwrap_err().to_string().contains("fuel"));
+    let loops = "{% set r = range(9000) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}";
+    assert!(render(loops, &[]).unwrap_err().to_string().contains("million steps"));
     let recursion = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
     assert!(render(recursion, &[]).is_err());
 }
