@@ -24,7 +24,8 @@ fn generates(name: &str, text: &str, expected: &[&str]) {
 
 #[test]
 fn templates_of_a_stranger_are_refused_by_name() {
-    let doubling = "{% set n = namespace(x='aa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}";
+    let doubling =
+        "{% set n = namespace(x='aa') %}{% for i in range(60) %}{% set n.x = n.x ~ n.x %}{% endfor %}";
     for (text, limit) in [
         (format!("{{{{ {}1 }}}}", "-".repeat(20_000)), "nests more than 400"),
         ("{% set n = namespace() %}{% set n.n = n %}{{ n|tojson }}".into(), "stores a namespace"),
