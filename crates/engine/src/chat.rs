@@ -147,9 +147,9 @@ impl ChatTemplate {
             return Err(unfit(&found));
         }
         let source = without_generation_marks(source);
-        nesting::check(&source, syntax()?).map_err(|found| unfit(&found))?;
         let template = ChatTemplate { source, special: special.clone(), file: None };
         apart(|| {
+            nesting::check(&template.source, syntax()?).map_err(|found| unfit(&found))?;
             let config = template.config()?;
             CompiledTemplate::new(NAME, &template.source, &config).map_err(|e| failed("is not valid", &e))?;
             Ok(())

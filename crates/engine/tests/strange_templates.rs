@@ -137,6 +137,14 @@ fn texts_and_lists_that_grow_end() {
 }
 
 #[test]
+fn many_lines_are_read() {
+    let _turn = turn();
+    assert_eq!(render(&"\n".repeat(200_000)).unwrap().len(), 199_999);
+    let error = render(&("\n".repeat(100_000) + "{{ ( }}")).unwrap_err().to_string();
+    assert!(error.contains("is not valid"), "{error}");
+}
+
+#[test]
 fn values_that_hold_themselves_or_nest_are_refused() {
     let _turn = turn();
     let itself = "stores a namespace or a loop within another value";
@@ -176,6 +184,9 @@ fn endless_work_ends() {
         "{{ n.r|select('in', n.x)|list }}",
         "{% for i in n.r %}{% if n.r|sort == 1 %}{% endif %}{% endfor %}",
         "{{ n.x.strip(n.x ~ 'b') }}",
+        "{% for i in n.r %}{% if n.x|length + n.x|length == i %}{% endif %}{% endfor %}",
+        "{% for i in n.r %}{% if n.x[1000000] == n.x[1:2] %}{% endif %}{% endfor %}",
+        "{% set m = n.r|batch(1) %}{% for i in n.r %}{% for j in m %}{% break %}{% endfor %}{% endfor %}",
     ] {
         refuses(body, &format!("{big}{body}"), "more than");
     }

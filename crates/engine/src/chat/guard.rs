@@ -3,40 +3,46 @@
 
 use super::budget::{self, Result};
 use minijinja::machinery::{CompiledTemplate, Instruction, Instructions};
-use minijinja::value::{Value, ValueKind};
+use minijinja::value::{Rest, Value, ValueKind};
 use minijinja::{AutoEscape, Environment, Error, Output, State, escape_formatter};
 
 /// Names of the checks. `!` cannot be part of a template's names.
-const COMPARE: &str = "!compare";
+const LOOK: &str = "!look";
+const INDEX: &str = "!index";
 const MULTIPLY: &str = "!multiply";
 const MADE: &str = "!made";
 const SET: &str = "!set";
 
 /// Adds the checks to an environment.
 pub fn add_checks(environment: &mut Environment) {
-    environment.add_function(COMPARE, |a: Value, b: Value| -> Result<Value> {
-        budget::measure(&a)?;
-        budget::measure(&b)?;
-        Ok(operands(a, b))
+    environment.add_function(LOOK, |operands: Rest<Value>| -> Result<Value> {
+        operands.iter().try_for_each(|operand| budget::measure(operand).map(drop))?;
+        Ok(put_back(operands.0))
+    });
+    environment.add_function(INDEX, |value: Value, index: Value| -> Result<Value> {
+        // A character is looked for from the text's beginning; a list is not looked through.
+        budget::work(value.as_str().map_or(0, str::len) / 64)?;
+        Ok(put_back(vec![value, index]))
     });
     environment.add_function(MULTIPLY, |a: Value, b: Value| -> Result<Value> {
         check_product(&a, &b)?;
         check_product(&b, &a)?;
-        Ok(operands(a, b))
+        Ok(put_back(vec![a, b]))
     });
     environment.add_function(MADE, |value: Value| budget::made(value, false));
     environment.add_function(SET, |value: Value, namespace: Value| -> Result<Value> {
         // As a part: a namespace that holds a namespace could come to hold itself.
         budget::measure(&Value::from(vec![value.clone()]))?;
         budget::make(budget::SLOT)?;
-        Ok(operands(value, namespace))
+        Ok(put_back(vec![value, namespace]))
     });
     environment.set_formatter(print);
 }
 
-/// Two operands as the list that `UnpackList` puts back: it reverses.
-fn operands(first: Value, second: Value) -> Value {
-    Value::from(vec![second, first])
+/// Operands as the list that `UnpackList` puts back on the stack: it reverses.
+fn put_back(mut operands: Vec<Value>) -> Value {
+    operands.reverse();
+    Value::from(operands)
 }
 
 fn check_product(value: &Value, times: &Value) -> Result<()> {
@@ -78,9 +84,9 @@ fn with_checks<'s>(old: &Instructions<'s>) -> Instructions<'s> {
         let line = old.get_line(at as u32).unwrap_or(0) as u16;
         let (before, after) = checks(instruction);
         let mut add = |instruction| new.add_with_line(instruction, line);
-        if let Some(check) = before {
-            add(Instruction::CallFunction(check, Some(2)));
-            add(Instruction::UnpackList(2));
+        if let Some((check, operands)) = before {
+            add(Instruction::CallFunction(check, Some(operands as u16)));
+            add(Instruction::UnpackList(operands));
         }
         if let Instruction::EmitRaw(text) = instruction {
             // Printed like a value, so that it counts.
@@ -96,17 +102,21 @@ fn with_checks<'s>(old: &Instructions<'s>) -> Instructions<'s> {
     new
 }
 
-/// The check of an instruction's two operands, and whether its result is one that it made.
-fn checks(instruction: &Instruction<'_>) -> (Option<&'static str>, bool) {
+/// The check of an instruction's operands with their number, and whether its result is one that it made.
+fn checks(instruction: &Instruction<'_>) -> (Option<(&'static str, usize)>, bool) {
     use Instruction as I;
     match instruction {
         I::Eq | I::Ne | I::Gt | I::Gte | I::Lt | I::Lte | I::In | I::CompareAndPreserve(_) => {
-            (Some(COMPARE), false)
+            (Some((LOOK, 2)), false)
         }
-        I::Add | I::StringConcat => (Some(COMPARE), true),
-        I::Mul => (Some(MULTIPLY), true),
-        I::SetAttr(_) => (Some(SET), false),
-        I::Slice | I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) => (None, true),
+        I::Add | I::StringConcat => (Some((LOOK, 2)), true),
+        I::Mul => (Some((MULTIPLY, 2)), true),
+        I::Slice => (Some((LOOK, 4)), true),
+        I::GetItem => (Some((INDEX, 2)), false),
+        I::SetAttr(_) => (Some((SET, 2)), false),
+        I::PushLoop(_) => (Some((LOOK, 1)), false),
+        I::UnpackLists(count) => (Some((LOOK, *count)), false),
+        I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::MergeKwargs(_) => (None, true),
         _ => (None, false),
     }
 }
