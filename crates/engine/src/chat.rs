@@ -295,8 +295,9 @@ fn without_generation_marks(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else { break };
-        let end = start + length + 2;
+        // `{%}` opens a block and does not close it.
+        let Some(length) = rest[start + 2..].find("%}") else { break };
+        let end = start + 2 + length + 2;
         let tag = &rest[start..end];
         let name = tag[2..tag.len() - 2].trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+'));
         text.push_str(&rest[..start]);

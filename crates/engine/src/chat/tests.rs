@@ -43,6 +43,10 @@ fn tojson_is_pythons() {
 fn training_marks_do_nothing() {
     let source = "a{% generation %}b{%- endgeneration -%} c";
     assert_eq!(render(source, &[]).unwrap(), "abc");
+    // What is no block is for the parser to tell.
+    for broken in ["{%}", "a{%}{% generation %}", "{% generation", "{%"] {
+        assert!(render(broken, &[]).unwrap_err().to_string().contains("is not valid"), "{broken}");
+    }
 }
 
 #[test]

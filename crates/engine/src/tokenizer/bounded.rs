@@ -34,7 +34,7 @@ thread_local! {
 }
 
 /// Begins to work on a text of so many bytes in this thread.
-fn begin(bytes: usize) {
+pub fn begin(bytes: usize) {
     LEFT.set(GROWTH.max(bytes.saturating_mul(4)));
     EXCEEDED.set(false);
 }
