@@ -35,6 +35,11 @@ pub fn run(folder: &Path, name: &str, binary: &Path, seconds: u64) -> Result<Ran
     if dictionary.is_file() {
         command.arg(format!("-dict={}", dictionary.display()));
     }
+    // Targets that read files write one for each input.
+    let memory = Path::new("/dev/shm");
+    if memory.is_dir() {
+        command.env("TMPDIR", memory);
+    }
     let begin = Instant::now();
     let started = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn();
     let mut process = started.with_context(|| binary.display().to_string())?;
