@@ -175,6 +175,8 @@ fn endless_work_ends() {
     refuses(steps, steps, "takes more than 20 million steps");
     let calls = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
     refuses(calls, calls, "recursion limit");
+    let blocks = "{% block a %}{{ self.a() }}{% endblock %}";
+    refuses(blocks, blocks, "recursion limit");
     let big = "{% set n = namespace(x='a', r=range(50000)) %}{% for i in range(20) %}{% set n.x = n.x ~ n.x %}{% endfor %}";
     for body in [
         "{% for i in n.r %}{% if n.x == n.x ~ 'a' %}{% endif %}{% endfor %}",
@@ -184,6 +186,8 @@ fn endless_work_ends() {
         "{{ n.r|select('in', n.x)|list }}",
         "{% for i in n.r %}{% if n.r|sort == 1 %}{% endif %}{% endfor %}",
         "{{ n.x.strip(n.x ~ 'b') }}",
+        "{% set s = [{}] * 1000 %}{% for i in range(20) %}{{ s|sort(attribute=n.x|replace('a', 'a,')) }}{% endfor %}",
+        "{% for i in n.r %}{% for j in n.r %}{% macro f() %}{{ i + j }}{% endmacro %}{% endfor %}{% endfor %}",
         "{% for i in n.r %}{% if n.x|length + n.x|length == i %}{% endif %}{% endfor %}",
         "{% for i in n.r %}{% if n.x[1000000] == n.x[1:2] %}{% endif %}{% endfor %}",
         "{% set m = n.r|batch(1) %}{% for i in n.r %}{% for j in m %}{% break %}{% endfor %}{% endfor %}",

@@ -12,6 +12,7 @@ const INDEX: &str = "!index";
 const MULTIPLY: &str = "!multiply";
 const MADE: &str = "!made";
 const SET: &str = "!set";
+const ENCLOSE: &str = "!enclose";
 
 /// Adds the checks to an environment.
 pub fn add_checks(environment: &mut Environment) {
@@ -35,6 +36,11 @@ pub fn add_checks(environment: &mut Environment) {
         budget::measure(&Value::from(vec![value.clone()]))?;
         budget::make(budget::SLOT)?;
         Ok(put_back(vec![value, namespace]))
+    });
+    // What a macro encloses is kept to the end.
+    environment.add_function(ENCLOSE, || -> Result<Value> {
+        budget::make(2 * budget::SLOT)?;
+        Ok(put_back(Vec::new()))
     });
     environment.set_formatter(print);
 }
@@ -114,6 +120,7 @@ fn checks(instruction: &Instruction<'_>) -> (Option<(&'static str, usize)>, bool
         I::Slice => (Some((LOOK, 4)), true),
         I::GetItem => (Some((INDEX, 2)), false),
         I::SetAttr(_) => (Some((SET, 2)), false),
+        I::Enclose(_) | I::BuildMacro(..) => (Some((ENCLOSE, 0)), false),
         I::PushLoop(_) => (Some((LOOK, 1)), false),
         I::UnpackLists(count) => (Some((LOOK, *count)), false),
         I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::MergeKwargs(_) => (None, true),

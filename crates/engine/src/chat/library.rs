@@ -146,8 +146,12 @@ fn check(cost: Cost, args: &[Value]) -> Result<()> {
     let total: usize = sizes.iter().sum();
     let len = |at: usize| args.get(at).map_or(Ok(0), budget::printed_len);
     match cost {
-        // Sorting compares an item some twenty times.
-        Cost::Shares => budget::work(total / 4),
+        // Sorting compares an item some twenty times, by each of the attributes in a text.
+        Cost::Shares => {
+            let items = args.first().and_then(Value::len).unwrap_or(0);
+            let names: usize = args.iter().skip(1).map(budget::printed_len).sum::<Result<usize>>()?;
+            budget::work((total / 4).saturating_add(items.saturating_mul(names) / 4))
+        }
         Cost::Strips => budget::work(len(0)?.saturating_mul(len(1)?) / 64),
         Cost::Replaces => {
             let text = args.first().map(Value::to_string).unwrap_or_default();
