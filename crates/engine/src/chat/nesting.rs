@@ -89,13 +89,17 @@ struct Tag {
     multiplies: bool,
     powers: bool,
     collects: bool,
+    /// Whether an argument begins here, so that a `*` would hand over a list.
+    begins: bool,
     /// No product of the numbers is larger.
     product: Option<f64>,
 }
 
 impl Tag {
     fn enter(&mut self, token: &Token) {
+        let splats = std::mem::replace(&mut self.begins, matches!(token, Token::ParenOpen | Token::Comma));
         let number = match token {
+            Token::Mul | Token::Pow if splats => return,
             Token::Int(n) => *n as f64,
             Token::Int128(n) => **n as f64,
             Token::Float(n) => n.max(n.recip()),
