@@ -3,7 +3,7 @@
 
 use super::budget::{self, Result};
 use minijinja::machinery::{CompiledTemplate, Instruction, Instructions};
-use minijinja::value::{Rest, Value, ValueKind};
+use minijinja::value::{Rest, Value, ValueKind, ValueOrKwargs};
 use minijinja::{AutoEscape, Environment, Error, Output, State, escape_formatter};
 
 /// Names of the checks. `!` cannot be part of a template's names.
@@ -16,9 +16,10 @@ const ENCLOSE: &str = "!enclose";
 
 /// Adds the checks to an environment.
 pub fn add_checks(environment: &mut Environment) {
-    environment.add_function(LOOK, |operands: Rest<Value>| -> Result<Value> {
+    environment.add_function(LOOK, |operands: Rest<ValueOrKwargs>| -> Result<Value> {
+        let operands = operands.into_values();
         operands.iter().try_for_each(|operand| budget::measure(operand).map(drop))?;
-        Ok(put_back(operands.0))
+        Ok(put_back(operands))
     });
     environment.add_function(INDEX, |value: Value, index: Value| -> Result<Value> {
         // A character is looked for from the text's beginning; a list is not looked through.
@@ -30,7 +31,7 @@ pub fn add_checks(environment: &mut Environment) {
         check_product(&b, &a)?;
         Ok(put_back(vec![a, b]))
     });
-    environment.add_function(MADE, |value: Value| budget::made(value, false));
+    environment.add_function(MADE, |value: ValueOrKwargs| budget::made(value.into(), false));
     environment.add_function(SET, |value: Value, namespace: Value| -> Result<Value> {
         // As a part: a namespace that holds a namespace could come to hold itself.
         budget::measure(&Value::from(vec![value.clone()]))?;
