@@ -232,12 +232,12 @@ impl ChatTemplate {
 fn apart<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
     std::thread::scope(|scope| {
         let builder = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);
-        let thread = builder.spawn_scoped(scope, run);
+        let thread = builder.spawn_scoped(scope, || crate::panics::catch(run));
         let thread = thread.map_err(|e| {
             Error::new(ErrorKind::Unavailable, format!("no thread for the chat template: {e}"))
         })?;
-        let panicked = |_| Error::invalid("the template library panicked on the chat template");
-        thread.join().map_err(panicked).and_then(|outcome| outcome)
+        let panicked = || Err(Error::invalid("the template library panicked on the chat template"));
+        thread.join().ok().flatten().unwrap_or_else(panicked)
     })
 }
 

@@ -231,6 +231,6 @@ fn parse(bytes: Vec<u8>) -> tokenizers::Result<BoundedTokenizer> {
 /// Runs the tokenizer library, which panics on some damaged files; a panic becomes an error.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
     bounded::begin(0);
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-    outcome.unwrap_or_else(|_| Err("the tokenizer library panicked, so that the file must be damaged".into()))
+    let damaged = || Err("the tokenizer library panicked, so that the file must be damaged".into());
+    crate::panics::catch(run).unwrap_or_else(damaged)
 }
