@@ -134,7 +134,10 @@ def write(out, model, made, dtype):
     }
     for name, content in texts.items():
         (out / name).write_text(json.dumps(content, indent=2, sort_keys=True) + "\n")
-    (out / "tokenizer.json").write_text(json.dumps(json.loads(made.to_str()), separators=(",", ":"), ensure_ascii=False))
+    file = json.loads(made.to_str())
+    # Pieces of bytes hold no spaces, so that a pair can be written as one text, which is shorter.
+    file["model"]["merges"] = [" ".join(pair) for pair in file["model"]["merges"]]
+    (out / "tokenizer.json").write_text(json.dumps(file, separators=(",", ":"), ensure_ascii=False))
 
 
 def main():

@@ -1,7 +1,8 @@
 //! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask packages` installs what tests need as far as it
 //! may; `cargo xtask test` does so and runs every test, `cargo xtask python` those of the Python package, `cargo xtask gpu`
-//! all that needs a GPU. Nothing here ships to users.
+//! all that needs a GPU, `cargo xtask fuzz` what reads bytes of strangers. Nothing here ships to users.
 
+mod fuzz;
 mod gpu;
 mod packages;
 mod python;
@@ -11,7 +12,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help]";
+const USAGE: &str = "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
         }
         Some("test") => test::run(&root(), &arguments[1..]),
         Some("gpu") => return gpu::main(&root(), &arguments[1..]),
+        Some("fuzz") => fuzz::run(&root(), &arguments[1..]),
         Some("python") => python::run(&root(), &arguments[1..]),
         _ => Err(anyhow::anyhow!(USAGE)),
     };

@@ -1,12 +1,23 @@
 //! Chat templates: the checkpoint's Jinja text that turns messages into a prompt.
+//!
+//! A template is a program of a stranger. It runs in a thread with a stack of known size, and within a budget of steps, work,
+//! depth and bytes ([`budget`]): what exceeds it is an error, and no rendering takes more than some 200 MB.
+
+mod budget;
+mod guard;
+mod json;
+mod library;
+mod nesting;
 
 use crate::special::SpecialTokens;
+use minijinja::machinery::{self, CompiledTemplate, TemplateConfig};
 use minijinja::syntax::SyntaxConfig;
-use minijinja::value::{Kwargs, Serde, Value};
-use minijinja::{Environment, ErrorKind as JinjaError, context};
+use minijinja::value::{Serde, Value};
+use minijinja::{AutoEscape, Environment, ErrorKind as JinjaError, context};
 use serde::{Deserialize, Serialize};
 use std::path::Path;
-use tapml_graph::{Error, Result};
+use std::sync::Arc;
+use tapml_graph::{Error, ErrorKind, Result};
 use tapml_import::{Config, is_present};
 
 /// The file with nothing but the template.
@@ -15,10 +26,14 @@ const FILE: &str = "chat_template.jinja";
 const JSON: [&str; 2] = ["chat_template.json", "tokenizer_config.json"];
 /// Name of the template within its environment and in messages.
 const NAME: &str = "chat_template";
-/// Steps that a template may take: enough for long chats, little enough that an endless loop ends.
-const FUEL: u64 = 10_000_000;
-/// The largest template file that is read, in bytes.
+/// The largest file that holds a template, in bytes.
 const MAX_FILE: u64 = 4 << 20;
+/// The largest template, in bytes: ten times the longest that models have.
+const MAX_SOURCE: usize = 256 << 10;
+/// Characters of a template's own message that are shown.
+const MAX_DETAIL: usize = 2000;
+/// Stack of the thread that a template is parsed and rendered in, in bytes: for the deepest nesting, without optimisation.
+const STACK: usize = 64 << 20;
 
 /// One message of a chat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -70,6 +85,21 @@ impl Message {
         Message { role: role.into(), content: content.into() }
     }
 
+    /// Bytes of its texts.
+    fn len(&self) -> usize {
+        let parts = match &self.content {
+            Content::Text(text) => text.len(),
+            Content::Parts(parts) => parts
+                .iter()
+                .map(|part| match part {
+                    Part::Image => 0,
+                    Part::Text { text } => text.len(),
+                })
+                .sum(),
+        };
+        self.role.len() + parts
+    }
+
     /// A message for a model that sees: perhaps an image, then a text.
     pub fn with_image(role: impl Into<String>, image: bool, text: impl Into<String>) -> Message {
         let image = image.then_some(Part::Image);
@@ -78,9 +108,12 @@ impl Message {
     }
 }
 
-/// A checkpoint's chat template, parsed.
+/// A checkpoint's chat template.
 pub struct ChatTemplate {
-    environment: Environment<'static>,
+    source: String,
+    special: SpecialTokens,
+    /// The file that it came from, for messages.
+    file: Option<String>,
 }
 
 impl ChatTemplate {
@@ -90,52 +123,128 @@ impl ChatTemplate {
         let path = dir.join(FILE);
         if is_present(&path)? {
             let source = tapml_files::read_text(&path, MAX_FILE, "a chat template")?;
-            return ChatTemplate::new(&source, special)
-                .map(Some)
-                .map_err(|e| e.context(path.display().to_string()));
+            return ChatTemplate::of(&path.display().to_string(), &source, special).map(Some);
         }
         for path in JSON.map(|file| dir.join(file)) {
             let Some(config) = Config::read_if_present(&path)? else { continue };
             if let Some(source) = source(&config)? {
-                let template = ChatTemplate::new(&source, special);
-                return template.map(Some).map_err(|e| e.context(path.display().to_string()));
+                return ChatTemplate::of(&path.display().to_string(), &source, special).map(Some);
             }
         }
         Ok(None)
     }
 
-    /// Parses a template, with the functions, filters and settings that Transformers gives to it.
+    /// The template of a file; errors name the file.
+    pub(crate) fn of(file: &str, source: &str, special: &SpecialTokens) -> Result<ChatTemplate> {
+        let template = ChatTemplate::new(source, special).map_err(|e| e.context(file))?;
+        Ok(ChatTemplate { file: Some(file.to_string()), ..template })
+    }
+
+    /// Looks at a template. Fails if it is no template, or too long or too deep to be read.
     pub fn new(source: &str, special: &SpecialTokens) -> Result<ChatTemplate> {
+        if source.len() > MAX_SOURCE {
+            let found = format!("has {} bytes, at most {MAX_SOURCE} are read", source.len());
+            return Err(unfit(&found));
+        }
+        let source = without_generation_marks(source);
+        let template = ChatTemplate { source, special: special.clone(), file: None };
+        apart(|| {
+            nesting::check(&template.source, syntax()?).map_err(|found| unfit(&found))?;
+            let config = template.config()?;
+            CompiledTemplate::new(NAME, &template.source, &config).map_err(|e| failed("is not valid", &e))?;
+            Ok(())
+        })?;
+        Ok(template)
+    }
+
+    /// The prompt for these messages; with `add_generation_prompt` it ends where the assistant's answer begins. Fails with the
+    /// template's own message if it refuses them, and if it goes beyond a limit.
+    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        let rendered = apart(|| self.render_here(messages, add_generation_prompt));
+        rendered.map_err(|e| match &self.file {
+            Some(file) => e.context(file.clone()),
+            None => e,
+        })
+    }
+
+    fn render_here(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
+        let bytes: usize = messages.iter().map(Message::len).sum();
+        if bytes > budget::VALUE {
+            let found = format!("the messages have {bytes} bytes, a chat may have {}", budget::VALUE);
+            return Err(Error::invalid(found).with_hint("give a shorter chat"));
+        }
+        let invalid = |e: minijinja::Error| failed("is not valid", &e);
+        let mut template = CompiledTemplate::new(NAME, &self.source, &self.config()?).map_err(invalid)?;
+        guard::guard(&mut template);
+        let environment = self.environment();
+        let context = context! { messages => Value::from(Serde(messages)), add_generation_prompt };
+        let mut text = String::new();
+        let outcome = machinery::eval(
+            &environment,
+            &template.instructions,
+            context,
+            &template.blocks,
+            &mut machinery::make_string_output(&mut text),
+            AutoEscape::None,
+        );
+        // A template may go on after an operation that failed.
+        if let Some(limit) = budget::exceeded() {
+            return Err(unfit(&limit));
+        }
+        match outcome {
+            Ok(_) => Ok(text),
+            Err(e) if e.kind() == JinjaError::OutOfFuel => {
+                Err(unfit(&format!("takes more than {} million steps", budget::STEPS / 1_000_000)))
+            }
+            Err(e) => Err(failed("refused the messages", &e)),
+        }
+    }
+
+    /// The functions, filters and settings that Transformers gives to a template.
+    fn environment(&self) -> Environment<'_> {
         let mut environment = Environment::new();
-        environment.set_syntax(syntax()?);
-        environment.set_fuel(Some(FUEL));
-        environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
-        environment.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        environment.set_fuel(Some(budget::STEPS));
+        environment.set_auto_escape_callback(|_| AutoEscape::None);
+        guard::add_checks(&mut environment);
+        library::add_library(&mut environment);
         environment.add_function("raise_exception", raise_exception);
-        environment.add_filter("tojson", to_json);
         let tokens = [
-            ("bos_token", &special.bos),
-            ("eos_token", &special.eos),
-            ("pad_token", &special.pad),
-            ("unk_token", &special.unk),
+            ("bos_token", &self.special.bos),
+            ("eos_token", &self.special.eos),
+            ("pad_token", &self.special.pad),
+            ("unk_token", &self.special.unk),
         ];
         for (name, token) in tokens {
             if let Some(token) = token {
                 environment.add_global(name, token.clone());
             }
         }
-        let source = without_generation_marks(source);
-        environment.add_template_owned(NAME, source).map_err(|e| failed("is not valid", &e))?;
-        Ok(ChatTemplate { environment })
+        environment
     }
 
-    /// The prompt for these messages; with `add_generation_prompt` it ends where the assistant's answer begins.
-    pub fn render(&self, messages: &[Message], add_generation_prompt: bool) -> Result<String> {
-        let template = self.environment.get_template(NAME).map_err(|e| failed("is not valid", &e))?;
-        template
-            .render(context! { messages => Value::from(Serde(messages)), add_generation_prompt })
-            .map_err(|e| failed("refused the messages", &e))
+    fn config(&self) -> Result<TemplateConfig> {
+        Ok(TemplateConfig { syntax_config: syntax()?, default_auto_escape: Arc::new(|_| AutoEscape::None) })
     }
+}
+
+/// Runs what deals with a template in a thread of its own: with a stack that is large enough for the deepest template, and
+/// counters that start at zero.
+fn apart<T: Send>(run: impl FnOnce() -> Result<T> + Send) -> Result<T> {
+    std::thread::scope(|scope| {
+        let builder = std::thread::Builder::new().name("chat template".into()).stack_size(STACK);
+        let thread = builder.spawn_scoped(scope, || crate::panics::catch(run));
+        let thread = thread.map_err(|e| {
+            Error::new(ErrorKind::Unavailable, format!("no thread for the chat template: {e}"))
+        })?;
+        let panicked = || Err(Error::invalid("the template library panicked on the chat template"));
+        thread.join().ok().flatten().unwrap_or_else(panicked)
+    })
+}
+
+/// A template beyond a limit.
+fn unfit(found: &str) -> Error {
+    let hint = "a template of a chat needs far less: take the one that came with the weights, or give a plain prompt";
+    Error::invalid(format!("the chat template {found}")).with_hint(hint)
 }
 
 impl std::fmt::Debug for ChatTemplate {
@@ -169,6 +278,7 @@ fn source(config: &Config) -> Result<Option<String>> {
 
 fn failed(what: &str, error: &minijinja::Error) -> Error {
     let detail = error.detail().map_or_else(|| error.kind().to_string(), str::to_string);
+    let detail: String = detail.chars().take(MAX_DETAIL).collect();
     let line = error.line().map_or(String::new(), |line| format!(" (line {line})"));
     Error::invalid(format!("the chat template {what}: {detail}{line}")).with_hint(
         "give the messages in the order that the template expects, or a plain prompt instead of a chat",
@@ -179,57 +289,15 @@ fn raise_exception(message: String) -> std::result::Result<Value, minijinja::Err
     Err(minijinja::Error::new(JinjaError::InvalidOperation, message))
 }
 
-/// `tojson` as Transformers defines it: Python's `json.dumps` without escapes for HTML.
-fn to_json(value: &Value, options: Kwargs) -> std::result::Result<String, minijinja::Error> {
-    let indent: Option<usize> = options.get("indent")?;
-    options.assert_all_used()?;
-    let mut text = Vec::new();
-    let written = match indent {
-        None => value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, Spaced)),
-        Some(width) => {
-            let indent = " ".repeat(width.min(16));
-            let pretty = serde_json::ser::PrettyFormatter::with_indent(indent.as_bytes());
-            value.serialize(&mut serde_json::Serializer::with_formatter(&mut text, pretty))
-        }
-    };
-    let bad = |e: String| minijinja::Error::new(JinjaError::InvalidOperation, e);
-    written.map_err(|e| bad(e.to_string()))?;
-    String::from_utf8(text).map_err(|e| bad(e.to_string()))
-}
-
-/// JSON with a space after `,` and `:`, as Python writes it.
-struct Spaced;
-
-impl serde_json::ser::Formatter for Spaced {
-    fn begin_array_value<W: std::io::Write + ?Sized>(
-        &mut self,
-        out: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { out.write_all(b", ") }
-    }
-
-    fn begin_object_key<W: std::io::Write + ?Sized>(
-        &mut self,
-        out: &mut W,
-        first: bool,
-    ) -> std::io::Result<()> {
-        if first { Ok(()) } else { out.write_all(b", ") }
-    }
-
-    fn begin_object_value<W: std::io::Write + ?Sized>(&mut self, out: &mut W) -> std::io::Result<()> {
-        out.write_all(b": ")
-    }
-}
-
 /// Replaces the block `generation`, by which Transformers marks the assistant's text for training, by one that does
 /// nothing.
 fn without_generation_marks(source: &str) -> String {
     let mut text = String::with_capacity(source.len());
     let mut rest = source;
     while let Some(start) = rest.find("{%") {
-        let Some(length) = rest[start..].find("%}") else { break };
-        let end = start + length + 2;
+        // `{%}` opens a block and does not close it.
+        let Some(length) = rest[start + 2..].find("%}") else { break };
+        let end = start + 2 + length + 2;
         let tag = &rest[start..end];
         let name = tag[2..tag.len() - 2].trim_matches(|c: char| c.is_whitespace() || matches!(c, '-' | '+'));
         text.push_str(&rest[..start]);

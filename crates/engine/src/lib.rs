@@ -7,6 +7,7 @@
 mod chat;
 mod generate;
 mod image;
+mod panics;
 mod prompts;
 mod runner;
 mod sampler;

@@ -1,5 +1,11 @@
 //! Text to token ids and back, as the checkpoint's `tokenizer.json` says, or the vocabulary that it has instead.
 
+mod bounded;
+mod shape;
+
+pub(crate) use bounded::BoundedTokenizer;
+pub(crate) use shape::check_table;
+
 use crate::chat::ChatTemplate;
 use crate::special::SpecialTokens;
 use crate::stream::TextStream;
@@ -7,11 +13,16 @@ use crate::vocabulary::{self, Opened, World};
 use std::path::{Path, PathBuf};
 use tapml_graph::{Error, Result};
 use tapml_import::{gguf, is_present};
+use tokenizers::models::ModelWrapper;
 
 /// The file in a model folder.
 const FILE: &str = "tokenizer.json";
-/// The largest `tokenizer.json` that is read, in bytes.
-const MAX_FILE: u64 = 512 << 20;
+/// The largest `tokenizer.json` that is read, in bytes: four times the largest that models have.
+const MAX_FILE: u64 = 128 << 20;
+/// The longest text that is cut into tokens at once, in bytes.
+const MAX_TEXT: usize = 64 << 20;
+/// The longest word that WordPiece may be asked to look at, in characters: its work grows with the square.
+const MAX_WORD: usize = 1000;
 
 /// A checkpoint's tokenizer.
 pub struct Tokenizer {
@@ -26,7 +37,7 @@ pub struct Tokenizer {
 /// How text is cut into tokens.
 enum Inner {
     /// As a `tokenizer.json` says, or what was made into one.
-    Json(Box<tokenizers::Tokenizer>),
+    Json(Box<BoundedTokenizer>),
     /// By the vocabulary of RWKV's World models.
     World(World),
 }
@@ -58,8 +69,8 @@ impl Tokenizer {
     /// A tokenizer from another file than `tokenizer.json`.
     fn of(path: &Path, opened: Opened) -> Result<Tokenizer> {
         let Opened { inner, special, bos, eos, template } = opened;
-        let template = template.map(|source| ChatTemplate::new(&source, &special)).transpose();
-        let template = template.map_err(|e| e.context(path.display().to_string()))?;
+        let file = path.display().to_string();
+        let template = template.map(|source| ChatTemplate::of(&file, &source, &special)).transpose()?;
         let inner = Inner::Json(Box::new(inner));
         Ok(Tokenizer { path: path.to_path_buf(), inner, special, bos, eos, template })
     }
@@ -165,13 +176,18 @@ impl Tokenizer {
             Inner::Json(inner) => inner,
             Inner::World(world) => return Ok(world.encode(text)),
         };
-        let encoding = guarded(|| inner.encode_fast(text, special));
+        if text.len() > MAX_TEXT {
+            let found = format!("expected a text of at most {MAX_TEXT} bytes, found {}", text.len());
+            return Err(Error::invalid(found).with_hint("give it in parts"));
+        }
+        let encoding = guarded(|| bounded::within(text.len(), || inner.encode_fast(text, special)));
         let encoding = encoding.map_err(|e| self.failed("encode the text", &e))?;
         Ok(encoding.get_ids().to_vec())
     }
 
     fn failed(&self, doing: &str, error: &tokenizers::Error) -> Error {
         Error::invalid(format!("{}: could not {doing}: {error}", self.path.display()))
+            .with_hint("take the tokenizer that came with the weights")
     }
 }
 
@@ -184,29 +200,37 @@ impl std::fmt::Debug for Tokenizer {
     }
 }
 
-fn read(path: &Path) -> Result<tokenizers::Tokenizer> {
+fn read(path: &Path) -> Result<BoundedTokenizer> {
     if std::fs::metadata(path).is_err_and(|e| e.kind() == std::io::ErrorKind::NotFound) {
         let hint = "text needs the checkpoint's tokenizer.json, tokenizer.model or rwkv_vocab_*.txt; without it, give token ids";
         return Err(Error::invalid(format!("{} is missing", path.display())).with_hint(hint));
     }
     let bytes = tapml_files::read(path, MAX_FILE, "a tokenizer")?;
-    let invalid = |e: tokenizers::Error| {
+    parse(bytes).map_err(|e| {
         Error::invalid(format!("{} is no valid tokenizer: {e}", path.display()))
             .with_hint("take the file that came with the weights, in the format of Hugging Face tokenizers")
-    };
-    // The library takes it for granted that the text is JSON.
-    serde_json::from_slice::<serde::de::IgnoredAny>(&bytes).map_err(|e| invalid(e.into()))?;
+    })
+}
+
+fn parse(bytes: Vec<u8>) -> tokenizers::Result<BoundedTokenizer> {
+    shape::check(&bytes)?;
     guarded(|| {
-        let mut tokenizer = tokenizers::Tokenizer::from_bytes(bytes)?;
+        let mut tokenizer: BoundedTokenizer =
+            bounded::within(bytes.len(), || Ok(serde_json::from_slice(&bytes)?))?;
+        if let ModelWrapper::WordPiece(model) = tokenizer.get_model()
+            && model.max_input_chars_per_word > MAX_WORD
+        {
+            return Err(format!("`max_input_chars_per_word` is above {MAX_WORD}").into());
+        }
         // A file may ask for cutting or filling up to a training length, which is wrong for prompts.
         tokenizer.with_padding(None).with_truncation(None)?;
         Ok(tokenizer)
     })
-    .map_err(invalid)
 }
 
 /// Runs the tokenizer library, which panics on some damaged files; a panic becomes an error.
 pub(crate) fn guarded<T>(run: impl FnOnce() -> tokenizers::Result<T>) -> tokenizers::Result<T> {
-    let outcome = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run));
-    outcome.unwrap_or_else(|_| Err("the tokenizer library panicked, so that the file must be damaged".into()))
+    bounded::begin(0);
+    let damaged = || Err("the tokenizer library panicked, so that the file must be damaged".into());
+    crate::panics::catch(run).unwrap_or_else(damaged)
 }

@@ -100,8 +100,7 @@ fn llama_gguf(pre: &str) -> Writer {
     tokens.sort();
     let kinds: Vec<i32> = tokens.iter().map(|(id, _)| if *id < 3 { 3 } else { 1 }).collect();
     let tokens: Vec<String> = tokens.into_iter().map(|(_, token)| token).collect();
-    let merges: Vec<String> =
-        json["model"]["merges"].as_array().unwrap().iter().map(|merge| strings(merge).join(" ")).collect();
+    let merges: Vec<String> = strings(&json["model"]["merges"]);
     let mut writer = Writer::new();
     writer.text("tokenizer.ggml.model", "gpt2").text("tokenizer.ggml.pre", pre);
     writer.texts("tokenizer.ggml.tokens", &tokens).wholes("tokenizer.ggml.token_type", &kinds);

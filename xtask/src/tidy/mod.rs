@@ -17,11 +17,12 @@ pub struct File {
 }
 
 impl File {
-    /// Whether the file holds tests, benches or examples only.
+    /// Whether the file holds tests, fuzz targets, benches or examples only.
     pub fn is_test(&self) -> bool {
-        self.path
-            .components()
-            .any(|c| matches!(c.as_os_str().to_str(), Some("tests" | "benches" | "examples" | "tests.rs")))
+        self.path.starts_with("fuzz")
+            || self.path.components().any(|c| {
+                matches!(c.as_os_str().to_str(), Some("tests" | "benches" | "examples" | "tests.rs"))
+            })
     }
 }
 
@@ -48,7 +49,7 @@ pub fn run(root: &Path) -> Result<()> {
 
 fn sources(root: &Path) -> Result<Vec<File>> {
     let mut files = Vec::new();
-    for top in ["bindings", "crates", "xtask"] {
+    for top in ["bindings", "crates", "fuzz", "xtask"] {
         let walk = WalkDir::new(root.join(top)).sort_by_file_name().into_iter();
         for entry in walk.filter_entry(|e| e.file_name() != "target" && e.file_name() != "node_modules") {
             let entry = entry?;

@@ -43,6 +43,30 @@ fn tojson_is_pythons() {
 fn training_marks_do_nothing() {
     let source = "a{% generation %}b{%- endgeneration -%} c";
     assert_eq!(render(source, &[]).unwrap(), "abc");
+    // What is no block is for the parser to tell.
+    for broken in ["{%}", "a{%}{% generation %}", "{% generation", "{%"] {
+        assert!(render(broken, &[]).unwrap_err().to_string().contains("is not valid"), "{broken}");
+    }
+}
+
+#[test]
+fn checked_operations_give_what_they_gave() {
+    let source = concat!(
+        "{% for key, value in {'z': [1, 'x', none, true], 'b': 2.5, 'c': {'d': 'e'}} | dictsort %}{% if k",
+        "ey not in ['a', 'b'] %}{{ key ~ ':' ~ value|tojson }}{% if not loop.last %},{% endif %}{% endif ",
+        "%}{% endfor %}|{{ (messages | selectattr('role', 'equalto', 'user') | map(attribute='content') |",
+        " list)[-1] }}|{{ messages[1:]|length }}|{{ ['a','b'] + ['c'] }}|{{ 'x' * 3 }}|{{ ('a,b'.split(',",
+        "') | join('+')) }}|{% for m in messages[::-1] %}{{ loop.index }}{{ m.role[0] }}{% endfor %}|{{ 7",
+        " // 2 }}|{{ -7 % 3 }}|{{ 1 < 2 < 3 }}|{{ 'b' in 'abc' and 1 not in [2] }}|{{ {'a': 1}.get('b', '",
+        "none') }}|{{ {'a': [1, 'x']}|string }}|{{ messages[0].content[3:5] ~ messages[-1]['role'].upper(",
+        ") }}|{% macro f(a, b=2) %}{{ a }}{{ b }}{% endmacro %}{{ f(*['x'], **{'b': 3}) }}|{% set a, b = ",
+        "(1, 2) %}{{ a - b }}",
+    );
+    let expected = concat!(
+        "c:{\"d\": \"e\"},z:[1, \"x\", null, true]|  Hé?  |1|['a', 'b', 'c']|xxx|a+b|1u2s|3|2|True|True|none|{'",
+        "a': [1, 'x']}|<bUSER|x3|-1",
+    );
+    assert_eq!(render(source, &talk()).unwrap(), expected);
 }
 
 #[test]
@@ -55,8 +79,8 @@ fn templates_that_refuse_say_why() {
 
 #[test]
 fn endless_templates_end() {
-    let loops = "{% for i in range(90000) %}{% for j in range(90000) %}{% endfor %}{% endfor %}";
-    assert!(render(loops, &[]).unwrap_err().to_string().contains("fuel"));
+    let loops = "{% set r = range(9000) %}{% for i in r %}{% for j in r %}{% endfor %}{% endfor %}";
+    assert!(render(loops, &[]).unwrap_err().to_string().contains("million steps"));
     let recursion = "{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}";
     assert!(render(recursion, &[]).is_err());
 }

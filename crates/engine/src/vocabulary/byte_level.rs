@@ -3,7 +3,7 @@
 
 use super::pre_tokenizer::PreTokenizer;
 use super::{Token, add_whole_tokens, check_count, failed};
-use crate::tokenizer::guarded;
+use crate::tokenizer::{BoundedTokenizer, guarded};
 use tapml_graph::{Error, Result};
 use tokenizers::models::bpe::{BPE, Vocab};
 use tokenizers::pre_tokenizers::byte_level::ByteLevel;
@@ -20,14 +20,14 @@ pub struct ByteBpe<'a> {
 
 impl ByteBpe<'_> {
     /// The tokenizer.
-    pub fn tokenizer(&self) -> Result<tokenizers::Tokenizer> {
+    pub fn tokenizer(&self) -> Result<BoundedTokenizer> {
         check_count(self.tokens)?;
         let vocab: Vocab = (0u32..).zip(self.tokens).map(|(id, token)| (token.text.clone(), id)).collect();
         let merges = self.merges.iter().map(|merge| pair(merge, &vocab)).collect::<Result<_>>()?;
         guarded(|| {
             let model = BPE::builder().vocab_and_merges(vocab, merges);
             let model = model.ignore_merges(self.pre_tokenizer.whole_words).build()?;
-            let mut tokenizer = tokenizers::Tokenizer::new(model);
+            let mut tokenizer = BoundedTokenizer::new(model.into());
             tokenizer.with_normalizer(self.pre_tokenizer.normalizer())?;
             tokenizer.with_pre_tokenizer(Some(self.pre_tokenizer.build()?));
             tokenizer.with_decoder(Some(ByteLevel::new(false, true, true)));

@@ -5,6 +5,7 @@ use super::pieces::{Algorithm, Normalizer, Pieces};
 use super::pre_tokenizer::PreTokenizer;
 use super::{Kind, Opened, Token, word_piece};
 use crate::special::SpecialTokens;
+use crate::tokenizer::BoundedTokenizer;
 use std::path::Path;
 use tapml_graph::{Context, Error, Result};
 use tapml_import::gguf::{Metadata, Model};
@@ -132,7 +133,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The tokenizer with its special tokens and template.
-    fn opened(&self, inner: tokenizers::Tokenizer, tokens: &[Token], defaults: Defaults) -> Result<Opened> {
+    fn opened(&self, inner: BoundedTokenizer, tokens: &[Token], defaults: Defaults) -> Result<Opened> {
         let bos = self.id("bos_token_id", defaults.bos, tokens)?;
         // What BERT puts behind a text has a name of its own.
         let separator = self.id("seperator_token_id", defaults.separator, tokens)?;

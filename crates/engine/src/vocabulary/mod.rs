@@ -15,6 +15,7 @@ pub use sentencepiece::{FILE as SENTENCEPIECE, open as open_sentencepiece};
 pub use world::World;
 
 use crate::special::SpecialTokens;
+use crate::tokenizer::BoundedTokenizer;
 use tapml_graph::{Error, Result};
 use tokenizers::AddedToken;
 
@@ -24,7 +25,7 @@ const MOST_TOKENS: usize = 1 << 24;
 /// What a file without `tokenizer.json` says.
 pub struct Opened {
     /// The tokenizer.
-    pub inner: tokenizers::Tokenizer,
+    pub inner: BoundedTokenizer,
     /// Texts of the special tokens, and whether they are put around a text.
     pub special: SpecialTokens,
     /// The id that begins a text.
@@ -88,7 +89,7 @@ fn check_count(tokens: &[Token]) -> Result<()> {
 /// Registers the tokens that are cut out of a text before all else: special ones, and those that are always whole.
 /// `normalized` says which of the latter are looked for after the normalizer ran.
 fn add_whole_tokens(
-    tokenizer: &mut tokenizers::Tokenizer,
+    tokenizer: &mut BoundedTokenizer,
     tokens: &[Token],
     normalized: impl Fn(&str) -> bool,
 ) -> tokenizers::Result<()> {

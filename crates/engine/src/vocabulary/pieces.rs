@@ -2,7 +2,7 @@
 //! likeliest sequence (unigram), with single bytes as the last resort.
 
 use super::{Kind, Token, add_whole_tokens, check_count, failed};
-use crate::tokenizer::guarded;
+use crate::tokenizer::{BoundedTokenizer, check_table, guarded};
 use std::collections::HashMap;
 use tapml_graph::{Error, Result};
 use tokenizers::decoders::byte_fallback::ByteFallback;
@@ -55,7 +55,7 @@ pub struct Normalizer {
 
 impl Pieces {
     /// The tokenizer.
-    pub fn tokenizer(&self) -> Result<tokenizers::Tokenizer> {
+    pub fn tokenizer(&self) -> Result<BoundedTokenizer> {
         check_count(&self.tokens)?;
         let byte_fallback = self.tokens.iter().any(|token| token.kind == Kind::Byte);
         let model = match self.algorithm {
@@ -64,7 +64,7 @@ impl Pieces {
         };
         self.normalizer.check()?;
         guarded(|| {
-            let mut tokenizer = tokenizers::Tokenizer::new(model);
+            let mut tokenizer = BoundedTokenizer::new(model);
             tokenizer.with_normalizer(Some(self.normalizer.build()?))?;
             tokenizer.with_decoder(Some(self.decoder()?));
             // Runs of spaces are found in the text after spaces became `▁`.
@@ -109,16 +109,8 @@ impl Pieces {
 }
 
 impl Normalizer {
-    /// The library believes the size that the table claims for its first part.
     fn check(&self) -> Result<()> {
-        let size = self.table.first_chunk::<4>().map(|size| u32::from_le_bytes(*size) as usize);
-        let fits = size.is_some_and(|size| size.is_multiple_of(4) && size <= self.table.len() - 4);
-        match self.table.is_empty() || fits {
-            true => Ok(()),
-            false => Err(Error::invalid(
-                "the table of characters is damaged: its size contradicts its first bytes",
-            )),
-        }
+        if self.table.is_empty() { Ok(()) } else { check_table(&self.table).map_err(Error::invalid) }
     }
 
     fn build(&self) -> tokenizers::Result<Sequence> {

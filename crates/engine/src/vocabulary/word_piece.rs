@@ -1,7 +1,7 @@
 //! WordPiece, as in BERT: words at spaces and punctuation, then the longest pieces from the left.
 
 use super::{Kind, Token, add_whole_tokens, check_count, failed};
-use crate::tokenizer::guarded;
+use crate::tokenizer::{BoundedTokenizer, guarded};
 use tapml_graph::Result;
 use tokenizers::decoders::wordpiece::WordPiece as Decoder;
 use tokenizers::models::wordpiece::WordPiece;
@@ -14,7 +14,7 @@ const WITHIN: &str = "##";
 const BEGINS: char = '▁';
 
 /// The tokenizer of a GGUF vocabulary, whose unknown words become `unknown`.
-pub fn tokenizer(tokens: &[Token], unknown: &str) -> Result<tokenizers::Tokenizer> {
+pub fn tokenizer(tokens: &[Token], unknown: &str) -> Result<BoundedTokenizer> {
     check_count(tokens)?;
     let tokens: Vec<Token> = tokens.iter().map(marked).collect();
     let ordinary = || tokens.iter().filter(|token| token.kind == Kind::Normal);
@@ -25,7 +25,7 @@ pub fn tokenizer(tokens: &[Token], unknown: &str) -> Result<tokenizers::Tokenize
         let vocab: tokenizers::models::bpe::Vocab = vocab.collect();
         let model = WordPiece::builder().vocab(vocab).unk_token(unknown.into());
         let mut tokenizer =
-            tokenizers::Tokenizer::new(model.continuing_subword_prefix(WITHIN.into()).build()?);
+            BoundedTokenizer::new(model.continuing_subword_prefix(WITHIN.into()).build()?.into());
         tokenizer.with_normalizer(Some(BertNormalizer::new(true, true, None, lowercase)))?;
         tokenizer.with_pre_tokenizer(Some(BertPreTokenizer));
         tokenizer.with_decoder(Some(Decoder::new(WITHIN.into(), true)));
