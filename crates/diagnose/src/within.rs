@@ -48,16 +48,16 @@ fn of_call(run: &mut Run<'_>, call: &Call, node: NodeId, op: &str) -> Result<Opt
     explain::of_call(run, &within.call, &exact, &observed, precision)
 }
 
-/// The first node of this operator all of whose outputs are outputs of the fused one; `None` if there is none.
+/// The last node of this operator all of whose outputs are outputs of the fused one; `None` if there is none.
 fn within(call: &Call, fused: &Fused, op: &str, inputs: &[Value<f64>]) -> Result<Option<Within>> {
     let body = fused.body();
     let place = |value| body.outputs().iter().position(|output| output.value == value);
     let of_op = body.nodes().iter().filter(|node| node.op.name() == op);
-    let placed = of_op.filter_map(|node| {
+    let mut placed = of_op.filter_map(|node| {
         let places: Option<Vec<usize>> = node.outputs.iter().map(|&value| place(value)).collect();
         Some((node, places?))
     });
-    let Some((node, outputs)) = placed.last() else { return Ok(None) };
+    let Some((node, outputs)) = placed.next_back() else { return Ok(None) };
     let values = values_within(fused, &call.symbols, inputs)?;
     let given: Vec<_> = body.inputs().map(|(id, _)| id).collect();
     let (mut tensors, mut weights) = (Vec::new(), Vec::new());
