@@ -319,7 +319,7 @@ fn tokens_keep_clients_and_agents_apart() {
     let folder = tempfile::tempdir().unwrap();
     let file = |text: &str| {
         let path = folder.path().join(text.replace(' ', "-"));
-        std::fs::write(&path, text).unwrap();
+        tapml_testing::write_secret(&path, text).unwrap();
         path.display().to_string()
     };
     let (clients, agents) = (file("the token of clients"), file("the token of agents"));

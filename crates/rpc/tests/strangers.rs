@@ -69,10 +69,11 @@ impl Files {
         for (name, bytes) in [
             ("cert.pem", include_bytes!("data/cert.pem").as_slice()),
             ("key.pem", include_bytes!("data/key.pem")),
-            ("right", TOKEN.as_bytes()),
-            ("wrong", b"another token altogether"),
         ] {
             std::fs::write(folder.path().join(name), bytes).unwrap();
+        }
+        for (name, token) in [("right", TOKEN), ("wrong", "another token altogether")] {
+            tapml_testing::write_secret(&folder.path().join(name), token).unwrap();
         }
         Files(folder)
     }
