@@ -223,8 +223,10 @@ pub fn read_config(dir: &Path) -> Result<Config> {
     if dir.is_file() {
         return Err(match dir.extension().and_then(|e| e.to_str()) {
             Some("safetensors" | "json") => fail("expected the folder that holds this file".into()),
-            Some("onnx") => Error::unsupported(format!("{}: onnx files are not supported", dir.display()))
-                .with_hint(FOLDER),
+            Some("onnx") => {
+                let text = "onnx files are not supported here; `tapml inspect` tells what they consist of";
+                Error::unsupported(format!("{}: {text}", dir.display())).with_hint(FOLDER)
+            }
             _ => fail("expected a model folder, found a file".into()),
         });
     }

@@ -1,0 +1,72 @@
+//! ONNX models: a memory-mapped reader that checks every claim of the file before anything is made of it.
+//!
+//! A model is one protobuf message. It is walked first, so that neither its depth nor the number of its parts can exhaust the
+//! stack or memory; then it is decoded, tensors sharing the map; then names, domains, sizes and external files are checked.
+//! Format: <https://github.com/onnx/onnx/blob/main/docs/IR.md>, <https://github.com/onnx/onnx/blob/main/docs/ExternalData.md>.
+
+mod check;
+mod messages;
+mod outline;
+mod tensor;
+mod walk;
+
+pub use outline::{OperatorOutline, OpsetOutline, Outline, ValueOutline, WeightOutline};
+
+use crate::mapped::map;
+use prost::Message;
+use std::path::{Path, PathBuf};
+use tapml_graph::{Bytes, Context, Error, Result};
+
+/// Whether a path is that of an ONNX model, by its name.
+pub fn is_onnx(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("onnx"))
+}
+
+/// An open model whose names, types and sizes hold.
+#[derive(Clone, Debug)]
+pub struct File {
+    path: PathBuf,
+    model: messages::Model,
+}
+
+impl File {
+    /// Maps a model and checks it. External data is looked for in the model's folder, and only its size is read.
+    ///
+    /// # Errors
+    /// Name the file, the node or tensor, what was expected and what was found.
+    pub fn open(path: &Path) -> Result<File> {
+        let model = decoded(&map(path)?).context(|| path.display().to_string())?;
+        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        check::model(&model, folder).context(|| path.display().to_string())?;
+        Ok(File { path: path.to_path_buf(), model })
+    }
+
+    /// Where the model lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What the model consists of.
+    pub fn outline(&self) -> Outline {
+        Outline::of(&self.model)
+    }
+}
+
+/// Keeps the map alive for the tensors that share it.
+struct Mapped(Bytes);
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+fn decoded(bytes: &Bytes) -> Result<messages::Model> {
+    let not_onnx = |reason: String| Error::invalid(format!("this is no ONNX model: {reason}"));
+    walk::model(bytes).map_err(not_onnx)?;
+    let shared = prost::bytes::Bytes::from_owner(Mapped(bytes.clone()));
+    messages::Model::decode(shared).map_err(|e| not_onnx(e.to_string()))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,183 @@
+//! What a model consists of, in numbers and names.
+
+use super::check::domain;
+use super::messages::{Graph, Model, Node, Tensor, Type, ValueInfo};
+use super::tensor;
+use serde::Serialize;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// What an ONNX model consists of.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Outline {
+    /// Version of the format.
+    pub ir_version: i64,
+    /// Name and version of the program that wrote it; may be empty.
+    pub producer: String,
+    /// The operators' domains and their versions, in the order of the file.
+    pub opsets: Vec<OpsetOutline>,
+    /// The inputs that are no initialisers.
+    pub inputs: Vec<ValueOutline>,
+    /// The outputs.
+    pub outputs: Vec<ValueOutline>,
+    /// Operators with the number of their nodes, the most frequent first, those of subgraphs among them.
+    pub operators: Vec<OperatorOutline>,
+    /// Nodes of all graphs.
+    pub nodes: usize,
+    /// Graphs within nodes, such as the branches of an `If`.
+    pub subgraphs: usize,
+    /// Names of the functions that the model brings.
+    pub functions: Vec<String>,
+    /// Initialisers and the tensors of attributes, by the type of their elements.
+    pub weights: Vec<WeightOutline>,
+    /// Files that hold tensors, as the model names them.
+    pub external_files: Vec<String>,
+}
+
+/// A domain of operators.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OpsetOutline {
+    /// `ai.onnx` for the standard's own.
+    pub domain: String,
+    /// Its version.
+    pub version: i64,
+}
+
+/// An input or output.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ValueOutline {
+    /// Its name.
+    pub name: String,
+    /// Type and sizes in words: `f32[batch, 3, ?, 640]`, `sequence(f32)`.
+    #[serde(rename = "type")]
+    pub ty: String,
+}
+
+/// An operator.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct OperatorOutline {
+    /// Domain, name and version: `onnx.Conv@17`.
+    pub operator: String,
+    /// Its nodes.
+    pub nodes: usize,
+}
+
+/// Tensors of one type.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct WeightOutline {
+    /// The type of the elements.
+    pub dtype: String,
+    /// Tensors.
+    pub tensors: usize,
+    /// Elements of all.
+    pub elements: u64,
+    /// Bytes of all; 0 for texts.
+    pub bytes: u64,
+}
+
+/// Counts over all graphs of a model.
+#[derive(Default)]
+struct Counts {
+    operators: BTreeMap<(String, String), usize>,
+    nodes: usize,
+    subgraphs: usize,
+    weights: BTreeMap<i32, (usize, u64, u64)>,
+    files: BTreeSet<String>,
+}
+
+impl Counts {
+    fn graph(&mut self, graph: &Graph) {
+        let sparse = graph.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
+        graph.initializer.iter().chain(sparse).for_each(|tensor| self.tensor(tensor));
+        graph.node.iter().for_each(|node| self.node(node));
+    }
+
+    fn node(&mut self, node: &Node) {
+        self.nodes += 1;
+        *self.operators.entry((domain(&node.domain).into(), node.op_type.clone())).or_default() += 1;
+        for attribute in &node.attribute {
+            attribute.t.iter().chain(&attribute.tensors).for_each(|tensor| self.tensor(tensor));
+            for graph in attribute.g.iter().chain(&attribute.graphs) {
+                self.subgraphs += 1;
+                self.graph(graph);
+            }
+        }
+    }
+
+    fn tensor(&mut self, tensor: &Tensor) {
+        let (elements, bytes) = tensor::len(tensor).unwrap_or_default();
+        let sum = self.weights.entry(tensor.data_type).or_default();
+        *sum = (sum.0 + 1, sum.1.saturating_add(elements), sum.2.saturating_add(bytes));
+        self.files.extend(tensor::external(tensor).map(str::to_string));
+    }
+}
+
+impl Outline {
+    pub(super) fn of(model: &Model) -> Outline {
+        let mut counts = Counts::default();
+        let graph = model.graph.clone().unwrap_or_default();
+        counts.graph(&graph);
+        let functions = model.functions.iter();
+        functions.clone().flat_map(|function| &function.node).for_each(|node| counts.node(node));
+        let version = |of: &str| {
+            let set = model.opset_import.iter().find(|set| domain(&set.domain) == of);
+            set.map(|set| format!("@{}", set.version)).unwrap_or_default()
+        };
+        let mut operators: Vec<OperatorOutline> = (counts.operators.iter())
+            .map(|((of, name), &nodes)| {
+                let shown = if of.is_empty() { "onnx" } else { of };
+                OperatorOutline { operator: format!("{shown}.{name}{}", version(of)), nodes }
+            })
+            .collect();
+        operators.sort_by(|a, b| b.nodes.cmp(&a.nodes).then_with(|| a.operator.cmp(&b.operator)));
+        let opsets = model.opset_import.iter().map(|set| OpsetOutline {
+            domain: if domain(&set.domain).is_empty() { "ai.onnx".into() } else { set.domain.clone() },
+            version: set.version,
+        });
+        let given: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let inputs = graph.input.iter().filter(|value| !given.contains(value.name.as_str()));
+        let weights = counts.weights.iter().map(|(&code, &(tensors, elements, bytes))| WeightOutline {
+            dtype: tensor::element_name(code),
+            tensors,
+            elements,
+            bytes,
+        });
+        Outline {
+            ir_version: model.ir_version,
+            producer: format!("{} {}", model.producer_name, model.producer_version).trim().into(),
+            opsets: opsets.collect(),
+            inputs: inputs.map(value).collect(),
+            outputs: graph.output.iter().map(value).collect(),
+            operators,
+            nodes: counts.nodes,
+            subgraphs: counts.subgraphs,
+            functions: functions.map(|function| function.name.clone()).collect(),
+            weights: weights.collect(),
+            external_files: counts.files.into_iter().collect(),
+        }
+    }
+}
+
+fn value(value: &ValueInfo) -> ValueOutline {
+    ValueOutline { name: value.name.clone(), ty: value.r#type.as_ref().map_or_else(|| "?".into(), type_text) }
+}
+
+fn type_text(ty: &Type) -> String {
+    if let Some(tensor) = &ty.tensor_type {
+        let name = tensor::element_name(tensor.elem_type);
+        let Some(shape) = &tensor.shape else { return name };
+        let size = |dim: &super::messages::Dimension| match (dim.dim_value, &dim.dim_param) {
+            (Some(size), _) => size.to_string(),
+            (None, Some(name)) if !name.is_empty() => name.clone(),
+            _ => "?".into(),
+        };
+        return format!("{name}[{}]", shape.dim.iter().map(size).collect::<Vec<_>>().join(", "));
+    }
+    let of = |word: &str, element: &super::messages::Element| {
+        format!("{word}({})", element.elem_type.as_deref().map_or_else(|| "?".into(), type_text))
+    };
+    match (&ty.sequence_type, &ty.optional_type) {
+        (Some(element), _) => of("sequence", element),
+        (None, Some(element)) => of("optional", element),
+        (None, None) => "?".into(),
+    }
+}

@@ -1,0 +1,155 @@
+//! Types of elements, and whether a tensor has the bytes that it claims.
+
+use super::messages::Tensor;
+use std::path::{Component, Path};
+use tapml_graph::{Error, Result};
+
+/// Where the numbers of a type stand if not in `raw_data`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Field {
+    Float,
+    Int32,
+    Int64,
+    Double,
+    Uint64,
+    Text,
+}
+
+/// `TensorProto.DataType`: number, name, bits of an element, field, and numbers of the field for each element.
+const ELEMENTS: &[(i32, &str, usize, Field, usize)] = &[
+    (1, "f32", 32, Field::Float, 1),
+    (2, "u8", 8, Field::Int32, 1),
+    (3, "i8", 8, Field::Int32, 1),
+    (4, "u16", 16, Field::Int32, 1),
+    (5, "i16", 16, Field::Int32, 1),
+    (6, "i32", 32, Field::Int32, 1),
+    (7, "i64", 64, Field::Int64, 1),
+    (8, "string", 0, Field::Text, 1),
+    (9, "bool", 8, Field::Int32, 1),
+    (10, "f16", 16, Field::Int32, 1),
+    (11, "f64", 64, Field::Double, 1),
+    (12, "u32", 32, Field::Uint64, 1),
+    (13, "u64", 64, Field::Uint64, 1),
+    (14, "c64", 64, Field::Float, 2),
+    (15, "c128", 128, Field::Double, 2),
+    (16, "bf16", 16, Field::Int32, 1),
+    (17, "e4m3fn", 8, Field::Int32, 1),
+    (18, "e4m3fnuz", 8, Field::Int32, 1),
+    (19, "e5m2", 8, Field::Int32, 1),
+    (20, "e5m2fnuz", 8, Field::Int32, 1),
+    (21, "u4", 4, Field::Int32, 1),
+    (22, "i4", 4, Field::Int32, 1),
+    (23, "e2m1", 4, Field::Int32, 1),
+    (24, "e8m0", 8, Field::Int32, 1),
+    (25, "u2", 2, Field::Int32, 1),
+    (26, "i2", 2, Field::Int32, 1),
+    (27, "e2m3", 6, Field::Int32, 1),
+    (28, "e3m2", 6, Field::Int32, 1),
+];
+
+fn element(code: i32) -> Option<(&'static str, usize, Field, usize)> {
+    let found = ELEMENTS.iter().find(|(own, ..)| *own == code);
+    found.map(|&(_, name, bits, field, numbers)| (name, bits, field, numbers))
+}
+
+/// The name of a type of elements; its number if there is none of this number.
+pub fn element_name(code: i32) -> String {
+    element(code).map_or_else(|| format!("type {code}"), |(name, ..)| name.into())
+}
+
+/// Elements and bytes of a tensor. Fails if the product of its sizes is no number of elements.
+pub fn len(tensor: &Tensor) -> Result<(u64, u64)> {
+    let wrong = || Error::invalid(format!("tensor `{}` has the sizes {:?}", tensor.name, tensor.dims));
+    let mut elements = 1u64;
+    for &size in &tensor.dims {
+        let size = u64::try_from(size).map_err(|_| wrong())?;
+        elements = elements.checked_mul(size).ok_or_else(wrong)?;
+    }
+    let bits = element(tensor.data_type).map_or(0, |(_, bits, ..)| bits as u64);
+    let bytes = elements.checked_mul(bits).ok_or_else(wrong)?.div_ceil(8);
+    Ok((elements, bytes))
+}
+
+/// The file of a tensor's bytes, if it is another one.
+pub fn external(tensor: &Tensor) -> Option<&str> {
+    (tensor.data_location == 1).then(|| value(tensor, "location").unwrap_or_default())
+}
+
+fn value<'t>(tensor: &'t Tensor, key: &str) -> Option<&'t str> {
+    tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
+}
+
+/// Checks that a tensor's bytes are there, in the model or in a file of its folder.
+pub fn check(tensor: &Tensor, folder: &Path) -> Result<()> {
+    let name = &tensor.name;
+    let invalid = |text: String| Error::invalid(format!("tensor `{name}`: {text}"));
+    let Some((type_name, bits, field, each)) = element(tensor.data_type) else {
+        return Err(invalid(format!("there is no type of elements {}", tensor.data_type)));
+    };
+    let (elements, bytes) = len(tensor)?;
+    if let Some(location) = external(tensor) {
+        if field == Field::Text {
+            return Err(invalid("texts cannot be in another file".into()));
+        }
+        return check_external(tensor, (location, bytes), folder)
+            .map_err(|e| e.context(format!("tensor `{name}`")));
+    }
+    if let Some(raw) = &tensor.raw_data {
+        let held = raw.len() as u64;
+        return match held == bytes && field != Field::Text {
+            true => Ok(()),
+            false => Err(invalid(format!(
+                "{type_name}{:?} takes {bytes} bytes, and `raw_data` has {held}",
+                tensor.dims
+            ))),
+        };
+    }
+    let held = match field {
+        Field::Float => tensor.float_data.len(),
+        Field::Int32 => tensor.int32_data.len(),
+        Field::Int64 => tensor.int64_data.len(),
+        Field::Double => tensor.double_data.len(),
+        Field::Uint64 => tensor.uint64_data.len(),
+        Field::Text => tensor.string_data.len(),
+    } as u64;
+    // Numbers of fewer than eight bits share one of the field.
+    let expected = match bits {
+        2 | 4 | 6 => bytes,
+        _ => elements.saturating_mul(each as u64),
+    };
+    match held == expected {
+        true => Ok(()),
+        false => Err(invalid(format!(
+            "{type_name}{:?} takes {expected} numbers, and there are {held}",
+            tensor.dims
+        ))),
+    }
+}
+
+fn check_external(tensor: &Tensor, (location, bytes): (&str, u64), folder: &Path) -> Result<()> {
+    let number = |key: &str| {
+        let parsed = value(tensor, key).map(|text| {
+            let wrong = |_| Error::invalid(format!("`{key}` of its external data is no number: `{text}`"));
+            text.parse::<u64>().map_err(wrong)
+        });
+        parsed.transpose()
+    };
+    let (offset, length) = (number("offset")?.unwrap_or(0), number("length")?);
+    if length.is_some_and(|length| length != bytes) {
+        let text = format!("it takes {bytes} bytes, and its external data claims {}", length.unwrap_or(0));
+        return Err(Error::invalid(text));
+    }
+    let path = Path::new(location);
+    let below = |part| matches!(part, Component::Normal(_) | Component::CurDir);
+    if location.is_empty() || !path.components().all(below) {
+        let text = format!("its external data is at `{location}`, which is no path below the model's folder");
+        return Err(Error::invalid(text));
+    }
+    let path = folder.join(path);
+    let held = tapml_files::open(&path)?.metadata().map_err(|e| Error::io("read", &path, &e))?.len();
+    if offset.checked_add(bytes).is_none_or(|end| end > held) {
+        let text = format!("bytes {offset} to {offset} + {bytes} of {}, which has {held}", path.display());
+        return Err(Error::invalid(text));
+    }
+    Ok(())
+}
