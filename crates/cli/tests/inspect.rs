@@ -118,3 +118,33 @@ fn what_has_no_lowered_graph_is_told() {
     assert!(none.contains("there is one emulator"), "{none}");
     assert!(error(&["--lowered", "--target", "warp"]).contains("warp"));
 }
+
+/// A field of a protobuf message that holds bytes of fewer than 128.
+fn field(tag: u8, bytes: &[u8]) -> Vec<u8> {
+    [&[tag << 3 | 2, bytes.len() as u8], bytes].concat()
+}
+
+#[test]
+fn an_onnx_model_is_told_by_its_parts() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("small.onnx");
+    let node = [field(1, b"x"), field(2, b"y"), field(4, b"Relu")].concat();
+    let graph = [field(1, &node), field(11, &field(1, b"x")), field(12, &field(1, b"y"))].concat();
+    let model = [vec![8, 8], field(7, &graph), field(8, &[16, 17])].concat();
+    std::fs::write(&path, &model).unwrap();
+    let inspect = |more: &[&str]| {
+        let mut command = tapml(folder.path());
+        command.arg("inspect").arg(&path).args(more);
+        command
+    };
+    let report = json(&mut inspect(&[]), 0);
+    assert_eq!(
+        (&report["format"], &report["operators"][0]["operator"]),
+        (&"onnx".into(), &"onnx.Relu@17".into())
+    );
+    let text = inspect(&[]).assert().success().get_output().stdout.clone();
+    assert!(String::from_utf8(text).unwrap().contains("ai.onnx 17"));
+    assert!(stderr(&mut inspect(&["--text"]), 2).contains("leave out --text"));
+    std::fs::write(&path, &model[..model.len() - 1]).unwrap();
+    assert!(stderr(&mut inspect(&[]), 2).contains("this is no ONNX model"));
+}

@@ -3,20 +3,22 @@
 use super::common::{self, GraphArgs};
 use crate::Outcome;
 use crate::output::{JsonArg, bytes, table};
-use anyhow::Result;
+use anyhow::{Result, bail};
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
 use tapml::graph::Summary;
 
 mod lowered;
+mod onnx;
 
-/// Show a model's graph: operator kinds, parameters, memory; or what a device runs of it, kernel by kernel.
+/// Show a model's graph: operator kinds, parameters, memory; or what a device runs of it, kernel by kernel. Of an ONNX
+/// model: inputs, outputs, operators, weights.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  tapml inspect models/llama\n  \
                         tapml inspect models/llama --lowered --target 'emulator?kind=gpu' --phase decode")]
 pub struct InspectCommand {
-    /// Folder in Hugging Face layout, or a GGUF file
+    /// Folder in Hugging Face layout, a GGUF file, or an ONNX model
     model: PathBuf,
     /// Print the graph's text form instead
     #[arg(long, conflicts_with = "json")]
@@ -53,6 +55,15 @@ struct Report {
 
 impl InspectCommand {
     pub fn run(self) -> Result<Outcome> {
+        if tapml::import::onnx::is_onnx(&self.model) {
+            if self.text || self.lowered {
+                bail!(
+                    "{} is an ONNX model, of which inspect tells the parts only: leave out --text and --lowered",
+                    self.model.display()
+                );
+            }
+            return onnx::show(&self.model, &self.json);
+        }
         if let Some(target) = &self.target {
             // A device that is not there is told before a large model is read.
             let platform = common::open_platform(target, &self.kernel)?;
