@@ -211,6 +211,15 @@ fn check_format(args: &[Value], total: usize) -> Result<()> {
     if wide || format.contains('*') {
         return Err(refuse(format!("widths in a format must have at most {WIDTH_DIGITS} digits")));
     }
+    // The library goes through a key byte by byte, and ends in a panic within a character.
+    let key = |text: &str, [open, close]: [&str; 2]| {
+        let mut keys = text.split(open).skip(1).map(|rest| rest.split(close).next().unwrap_or(rest));
+        keys.any(|key| !key.is_ascii())
+    };
+    let places = || format.split('{').skip(1).map(|rest| rest.split('}').next().unwrap_or(rest));
+    if key(&format.replace("%%", ""), ["%(", ")"]) || places().any(|place| key(place, ["[", "]"])) {
+        return Err(refuse("keys in a format must be ASCII".into()));
+    }
     let places = format.matches(['%', '{']).count();
     budget::check_size(places.saturating_mul(total.saturating_add(10_000)))
 }

@@ -50,6 +50,16 @@ fn training_marks_do_nothing() {
 }
 
 #[test]
+fn keys_of_a_format_that_the_library_would_cut_within_a_character_are_refused() {
+    for key in ["{{ '%(é)s'|format({'é': 1}) }}", "{{ '%(䒞'|format(3) }}"] {
+        let said = render(key, &[]).unwrap_err().to_string();
+        assert!(said.contains("keys in a format must be ASCII"), "{said}");
+    }
+    let literal = render("{{ 'é %%(é) %s {é}'|format('ü') }}", &[]).unwrap();
+    assert_eq!(literal, "é %(é) ü {é}");
+}
+
+#[test]
 fn checked_operations_give_what_they_gave() {
     let source = concat!(
         "{% for key, value in {'z': [1, 'x', none, true], 'b': 2.5, 'c': {'d': 'e'}} | dictsort %}{% if k",
