@@ -6,6 +6,7 @@ use crate::config::Config;
 use crate::gguf;
 use crate::image::ImageTokens;
 use crate::net::Net;
+use crate::onnx;
 use crate::options::ImportOptions;
 use crate::packed::{Method, Packed};
 use crate::present::is_present;
@@ -223,7 +224,7 @@ pub fn read_config(dir: &Path) -> Result<Config> {
     if dir.is_file() {
         return Err(match dir.extension().and_then(|e| e.to_str()) {
             Some("safetensors" | "json") => fail("expected the folder that holds this file".into()),
-            Some("onnx") => {
+            _ if onnx::is_onnx(dir) => {
                 let text = "onnx files are not supported here; `tapml inspect` tells what they consist of";
                 Error::unsupported(format!("{}: {text}", dir.display())).with_hint(FOLDER)
             }

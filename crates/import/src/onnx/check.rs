@@ -1,6 +1,6 @@
 //! Whether the parts of a model fit together: names that are read are made before, domains have a version, tensors their bytes.
 
-use super::messages::{Attribute, Graph, Model, Node, OperatorSet, Tensor};
+use super::messages::{Attribute, Graph, Model, Node, OperatorSet};
 use super::tensor;
 use std::collections::HashSet;
 use std::path::Path;
@@ -29,21 +29,33 @@ pub fn model(model: &Model, folder: &Path) -> Result<()> {
         let imported = sets.iter().map(|set| domain(&set.domain).to_string());
         Checker { domains: imported.chain(own.iter().map(|name| name.to_string())).collect(), folder }
     };
-    checker(&model.opset_import).graph(graph, &HashSet::new())?;
+    checker(&model.opset_import).graph(graph, None)?;
     for function in &model.functions {
         let of_function = checker(&function.opset_import);
-        let mut known: HashSet<&str> = function.input.iter().map(String::as_str).collect();
+        let mut scope = Scope { names: function.input.iter().map(String::as_str).collect(), outer: None };
         let context = || format!("function `{}`", function.name);
-        of_function.nodes(&function.node, &mut known).context(context)?;
-        all_known(&function.output, &known).context(context)?;
+        of_function.nodes(&function.node, &mut scope).context(context)?;
+        scope.has_all(function.output.iter()).context(context)?;
     }
     Ok(())
 }
 
-fn all_known(outputs: &[String], known: &HashSet<&str>) -> Result<()> {
-    match outputs.iter().find(|name| !known.contains(name.as_str())) {
-        Some(name) => Err(Error::invalid(format!("nothing makes the output `{name}`"))),
-        None => Ok(()),
+/// The names that nodes of a graph may read. Graphs within nodes see those around them.
+struct Scope<'s, 'm> {
+    names: HashSet<&'m str>,
+    outer: Option<&'s Scope<'s, 'm>>,
+}
+
+impl Scope<'_, '_> {
+    fn has(&self, name: &str) -> bool {
+        self.names.contains(name) || self.outer.is_some_and(|outer| outer.has(name))
+    }
+
+    fn has_all<'n>(&self, mut outputs: impl Iterator<Item = &'n String>) -> Result<()> {
+        match outputs.find(|name| !self.has(name)) {
+            Some(name) => Err(Error::invalid(format!("nothing makes the output `{name}`"))),
+            None => Ok(()),
+        }
     }
 }
 
@@ -56,21 +68,19 @@ fn called(node: &Node) -> String {
 }
 
 impl Checker<'_> {
-    /// Checks a graph within a scope of names.
-    fn graph<'g>(&self, graph: &'g Graph, outer: &HashSet<&'g str>) -> Result<()> {
-        let mut known = outer.clone();
+    /// Checks a graph, within a node if there is a scope around it.
+    fn graph<'m>(&self, graph: &'m Graph, outer: Option<&Scope<'_, 'm>>) -> Result<()> {
         let sparse = graph.sparse_initializer.iter().filter_map(|sparse| sparse.values.as_ref());
         let tensors = || graph.initializer.iter().chain(sparse.clone());
-        known.extend(graph.input.iter().map(|value| value.name.as_str()));
-        known.extend(tensors().map(|tensor| tensor.name.as_str()));
         tensors().try_for_each(|tensor| tensor::check(tensor, self.folder))?;
-        self.nodes(&graph.node, &mut known)?;
-        let outputs: Vec<String> = graph.output.iter().map(|value| value.name.clone()).collect();
-        all_known(&outputs, &known)
+        let inputs = graph.input.iter().map(|value| value.name.as_str());
+        let names = inputs.chain(tensors().map(|tensor| tensor.name.as_str())).collect();
+        let mut scope = Scope { names, outer };
+        self.nodes(&graph.node, &mut scope)?;
+        scope.has_all(graph.output.iter().map(|value| &value.name))
     }
 
-    fn nodes<'g>(&self, nodes: &'g [Node], known: &mut HashSet<&'g str>) -> Result<()> {
-        let mut made = HashSet::new();
+    fn nodes<'m>(&self, nodes: &'m [Node], scope: &mut Scope<'_, 'm>) -> Result<()> {
         for node in nodes {
             if !self.domains.contains(domain(&node.domain)) {
                 let text = format!(
@@ -80,31 +90,27 @@ impl Checker<'_> {
                 );
                 return Err(Error::invalid(text));
             }
-            let unknown = |name: &&String| !name.is_empty() && !known.contains(name.as_str());
+            let unknown = |name: &&String| !name.is_empty() && !scope.has(name);
             if let Some(name) = node.input.iter().find(unknown) {
                 let text = format!("{} reads `{name}`, which nothing before it makes", called(node));
                 return Err(Error::invalid(text));
             }
-            node.attribute
-                .iter()
-                .try_for_each(|attribute| self.attribute(attribute, known))
-                .context(|| called(node))?;
+            for attribute in &node.attribute {
+                self.attribute(attribute, scope).context(|| called(node))?;
+            }
             for name in node.output.iter().filter(|name| !name.is_empty()) {
-                if !made.insert(name.as_str()) {
-                    return Err(Error::invalid(format!(
-                        "{} makes `{name}`, which is made before",
-                        called(node)
-                    )));
+                if !scope.names.insert(name) {
+                    let text = format!("{} makes `{name}`, which is made before", called(node));
+                    return Err(Error::invalid(text));
                 }
-                known.insert(name);
             }
         }
         Ok(())
     }
 
-    fn attribute<'g>(&self, attribute: &'g Attribute, known: &HashSet<&'g str>) -> Result<()> {
-        let tensors: Vec<&Tensor> = attribute.t.iter().chain(&attribute.tensors).collect();
-        tensors.into_iter().try_for_each(|tensor| tensor::check(tensor, self.folder))?;
-        attribute.g.iter().chain(&attribute.graphs).try_for_each(|graph| self.graph(graph, known))
+    fn attribute<'m>(&self, attribute: &'m Attribute, scope: &Scope<'_, 'm>) -> Result<()> {
+        let mut tensors = attribute.t.iter().chain(&attribute.tensors);
+        tensors.try_for_each(|tensor| tensor::check(tensor, self.folder))?;
+        attribute.g.iter().chain(&attribute.graphs).try_for_each(|graph| self.graph(graph, Some(scope)))
     }
 }

@@ -14,7 +14,7 @@ pub use outline::{OperatorOutline, OpsetOutline, Outline, ValueOutline, WeightOu
 
 use crate::mapped::map;
 use prost::Message;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tapml_graph::{Bytes, Context, Error, Result};
 
 /// Whether a path is that of an ONNX model, by its name.
@@ -24,10 +24,7 @@ pub fn is_onnx(path: &Path) -> bool {
 
 /// An open model whose names, types and sizes hold.
 #[derive(Clone, Debug)]
-pub struct File {
-    path: PathBuf,
-    model: messages::Model,
-}
+pub struct File(messages::Model);
 
 impl File {
     /// Maps a model and checks it. External data is looked for in the model's folder, and only its size is read.
@@ -38,17 +35,12 @@ impl File {
         let model = decoded(&map(path)?).context(|| path.display().to_string())?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         check::model(&model, folder).context(|| path.display().to_string())?;
-        Ok(File { path: path.to_path_buf(), model })
-    }
-
-    /// Where the model lies.
-    pub fn path(&self) -> &Path {
-        &self.path
+        Ok(File(model))
     }
 
     /// What the model consists of.
     pub fn outline(&self) -> Outline {
-        Outline::of(&self.model)
+        Outline::of(&self.0)
     }
 }
 

@@ -114,8 +114,9 @@ impl Counts {
 impl Outline {
     pub(super) fn of(model: &Model) -> Outline {
         let mut counts = Counts::default();
-        let graph = model.graph.clone().unwrap_or_default();
-        counts.graph(&graph);
+        let none = Graph::default();
+        let graph = model.graph.as_ref().unwrap_or(&none);
+        counts.graph(graph);
         let functions = model.functions.iter();
         functions.clone().flat_map(|function| &function.node).for_each(|node| counts.node(node));
         let version = |of: &str| {

@@ -112,9 +112,9 @@ pub fn check(tensor: &Tensor, folder: &Path) -> Result<()> {
         Field::Uint64 => tensor.uint64_data.len(),
         Field::Text => tensor.string_data.len(),
     } as u64;
-    // Numbers of fewer than eight bits share one of the field.
+    // Numbers of two and of four bits share one of the field, those of six do not.
     let expected = match bits {
-        2 | 4 | 6 => bytes,
+        2 | 4 => bytes,
         _ => elements.saturating_mul(each as u64),
     };
     match held == expected {

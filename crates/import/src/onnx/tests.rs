@@ -108,7 +108,7 @@ fn a_model_is_told_by_its_parts() {
 
 #[test]
 fn parts_that_do_not_fit_together_are_refused() {
-    let cases: [(&str, Change); 11] = [
+    let cases: [(&str, Change); 12] = [
         ("it has no graph", |m| m.graph = None),
         ("nothing makes the output `other`", |m| graph(m).output[0].name = "other".into()),
         ("a node `Conv` reads `features`, which nothing before it makes", |m| {
@@ -116,6 +116,9 @@ fn parts_that_do_not_fit_together_are_refused() {
         }),
         ("a node `Neg` makes `features`, which is made before", |m| {
             graph(m).node.insert(1, node("Neg", &["image"], &["features"]));
+        }),
+        ("a node `Neg` makes `image`, which is made before", |m| {
+            graph(m).node.insert(0, node("Neg", &["kernel"], &["image"]));
         }),
         ("a node `Relu`: the model imports no version of the operators of `far`", |m| {
             graph(m).node[1].attribute[0].g.as_mut().unwrap().node[0].domain = "far".into();
@@ -210,4 +213,36 @@ fn many_parts_and_graphs_within_graphs_are_refused_before_they_are_decoded() {
     assert!(
         said(&Model { graph: Some(deep), ..Model::default() }.encode_to_vec()).contains("more than 16 deep")
     );
+}
+
+#[test]
+fn numbers_share_a_field_as_the_format_says() {
+    let of = |data_type, numbers| {
+        refused(|model| {
+            let kernel = &mut graph(model).initializer[0];
+            kernel.float_data.clear();
+            (kernel.data_type, kernel.int32_data) = (data_type, vec![0; numbers]);
+        })
+    };
+    // i4, i2, e2m3 and f16 of six elements.
+    for (data_type, numbers) in [(22, 3), (26, 2), (27, 6), (10, 6)] {
+        assert!(of(data_type, numbers).starts_with("Outline"), "{data_type}");
+        let said = of(data_type, numbers + 1);
+        assert!(said.contains(&format!("takes {numbers} numbers, and there are {}", numbers + 1)), "{said}");
+    }
+}
+
+#[test]
+fn many_graphs_within_one_of_many_names_are_soon_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let branch = Attribute { g: Some(Graph::default()), ..Attribute::default() };
+    let mut model = model();
+    let wide = graph(&mut model);
+    for i in 0..100_000 {
+        let choice =
+            Node { attribute: vec![branch.clone()], ..node("If", &["flag"], &[&format!("made {i}")]) };
+        wide.node.push(choice);
+    }
+    // With a copy of the names for each graph, five thousand million would be copied.
+    assert_eq!(opened(folder.path(), &model.encode_to_vec()).unwrap().subgraphs, 100_002);
 }
