@@ -2,21 +2,11 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use peak_alloc::PeakAlloc;
-use std::sync::{Mutex, PoisonError};
+mod common;
+
+use common::{bounded, turn};
 use tapml_engine::{ChatTemplate, Message, SpecialTokens};
 use tapml_graph::Result;
-
-#[global_allocator]
-static MEMORY: PeakAlloc = PeakAlloc;
-/// Bytes that a rendering may hold at any time.
-const MOST: usize = 256 << 20;
-/// The allocator counts for all threads: tests that look at it take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-fn turn() -> impl Drop {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn render(source: &str) -> Result<String> {
     let special = SpecialTokens { bos: Some("<s>".into()), ..SpecialTokens::default() };
@@ -25,14 +15,9 @@ fn render(source: &str) -> Result<String> {
 
 /// Renders what must be refused with these words.
 fn refuses(what: &str, source: &str, words: &str) {
-    MEMORY.reset_peak_usage();
-    let before = MEMORY.current_usage();
-    let error = render(source).expect_err(what).to_string();
-    let taken = MEMORY.peak_usage().saturating_sub(before);
+    let (error, kept) = bounded(what, || render(source).expect_err(what).to_string());
     assert!(error.contains("the chat template") && error.contains(words), "{what}: {error}");
     assert!(error.len() < 4000, "{what}: {} bytes of message", error.len());
-    assert!(taken < MOST, "{what}: {} MiB", taken >> 20);
-    let kept = MEMORY.current_usage().saturating_sub(before);
     assert!(kept < 1 << 20, "{what}: {kept} bytes stay");
 }
 

@@ -2,23 +2,13 @@
 
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
-use peak_alloc::PeakAlloc;
+mod common;
+
+use common::{bounded, turn};
 use serde_json::{Value, json};
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
 use tapml_engine::Tokenizer;
 use tapml_graph::Result;
-
-#[global_allocator]
-static MEMORY: PeakAlloc = PeakAlloc;
-/// Bytes that work on a short text may hold at any time.
-const MOST: usize = 256 << 20;
-/// The allocator counts for all threads: tests take turns.
-static TURN: Mutex<()> = Mutex::new(());
-
-fn turn() -> impl Drop {
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// The bundled tokenizer with another part.
 fn with(part: &str, value: Value) -> Result<Tokenizer> {
@@ -32,16 +22,14 @@ fn with(part: &str, value: Value) -> Result<Tokenizer> {
 
 /// Loads a tokenizer with another part and works with it, which must be refused with these words.
 fn refuses(what: &str, part: &str, value: Value, words: &str) {
-    MEMORY.reset_peak_usage();
-    let before = MEMORY.current_usage();
-    let outcome = with(part, value).and_then(|tokenizer| {
-        let ids = tokenizer.encode("The old man said <|begin|> é \u{FDFA} a a a aaaaaaaaaaaaaaaaaaaa")?;
-        tokenizer.decode(&ids.repeat(4)).map(|text| text.len())
-    });
-    let taken = MEMORY.peak_usage().saturating_sub(before);
-    let error = outcome.expect_err(what).to_string();
+    let work = || {
+        with(part, value).and_then(|tokenizer| {
+            let ids = tokenizer.encode("The old man said <|begin|> é \u{FDFA} a a a aaaaaaaaaaaaaaaaaaaa")?;
+            tokenizer.decode(&ids.repeat(4)).map(|text| text.len())
+        })
+    };
+    let error = bounded(what, work).0.expect_err(what).to_string();
     assert!(error.contains("tokenizer.json") && error.contains(words), "{what}: {error}");
-    assert!(taken < MOST, "{what}: {} MiB", taken >> 20);
 }
 
 fn sequence(part: &str, step: Value, count: usize) -> Value {

@@ -4,16 +4,15 @@
 
 mod common;
 
+use common::silu::{silu, silu_kernel};
 use common::{FUSED, PLAIN, ids, model};
-use std::path::Path;
 use std::sync::{Arc, Mutex};
 use tapml_device::{
     BufferId, Command, Device, Error, ErrorKind, Finding, KernelDesc, KernelId, ListId, Result,
 };
 use tapml_emulator::{Checks, Emulator, Options};
 use tapml_exec::{Call, DevicePlatform, Interface, LoadOptions, Overrides, Platform, Session};
-use tapml_graph::op::Silu;
-use tapml_graph::{DType, Dim, Symbol, Symbols, Tensor, TensorType};
+use tapml_graph::Symbols;
 
 /// What a [`Far`] device is to do, and has done.
 #[derive(Default)]
@@ -140,32 +139,8 @@ fn traced_values_are_the_same_wherever_the_device_was_lost() {
 }
 
 /// SiLU that reads one element behind its own.
-const READS_BEYOND: &str = "
-override K: u32;
-@group(0) @binding(0) var<storage, read> x: array<act>;
-@group(0) @binding(1) var<storage, read_write> y: array<act>;
-@group(0) @binding(2) var<uniform> symbols: Symbols;
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let count = row_count(symbols) * K;
-    for (var i = 0u; i < 4u; i++) {
-        let at = group.x * 1024u + i * 256u + lane;
-        if at < count { y[at] = x[at + select(0u, arrayLength(&x), at == 7u)]; }
-    }
-}
-";
-
-fn silu(node: &str, seed: u64) -> Call {
-    let ty = TensorType::new(DType::F32, [Dim::symbol(Symbol::N), Dim::from(40u64)]);
-    Call {
-        node: node.into(),
-        op: Silu {}.into(),
-        symbols: Symbols::np(3, 0),
-        inputs: vec![Tensor::from_f32(vec![3, 40], common::noise(seed, 120)).unwrap()],
-        input_types: vec![ty.clone()],
-        weights: vec![None],
-        output_types: vec![ty],
-    }
+fn reads_beyond() -> Overrides {
+    silu_kernel("if at < count { y[at] = x[at + select(0u, arrayLength(&x), at == 7u)]; }")
 }
 
 /// Replays calls; their outputs in their order.
@@ -183,9 +158,7 @@ fn replays_and_their_findings_are_the_same_wherever_the_device_was_lost() {
     // Two batches.
     let calls: Vec<Call> = (0..1003).map(|i| silu("one", i % 7)).collect();
     same_wherever_lost(3, &|plan| {
-        let mut overrides = Overrides::default();
-        overrides.add_text("silu", Path::new("beyond.wgsl"), READS_BEYOND).unwrap();
-        let (mut platform, plan) = far(options, overrides, plan);
+        let (mut platform, plan) = far(options, reads_beyond(), plan);
         let outputs = replay(&mut platform, &calls).unwrap();
         let found: u64 = platform.take_findings().iter().map(|finding| finding.count).sum();
         assert_eq!(found, 1003, "findings of all calls, once each");

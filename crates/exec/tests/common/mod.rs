@@ -2,6 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 pub mod recurrent;
+pub mod silu;
 
 use std::collections::HashMap;
 use tapml_graph::op::{
