@@ -16,6 +16,16 @@ fn one_tile(folder: &Path) -> String {
     format!("linear={}", file.display())
 }
 
+/// `--kernel` with the printed text of this kernel, a piece of it replaced.
+fn changed(folder: &Path, kernel: &str, dtype: &str, [old, new]: [&str; 2]) -> String {
+    let file = folder.join("changed.wgsl");
+    tapml(folder).args(["kernel", kernel, "--dtype", dtype, "--out"]).arg(&file).assert().success();
+    let text = std::fs::read_to_string(&file).unwrap();
+    assert!(text.contains(old), "{kernel} has no `{old}`");
+    std::fs::write(&file, text.replace(old, new)).unwrap();
+    format!("{kernel}={}", file.display())
+}
+
 #[test]
 fn a_fault_behind_a_border_is_found_by_a_made_call() {
     let folder = tempfile::tempdir().unwrap();
@@ -60,61 +70,52 @@ fn a_fault_behind_a_border_is_found_by_a_made_call() {
 fn a_fault_of_the_kernel_for_one_row_is_told_of_that_kernel() {
     let folder = tempfile::tempdir().unwrap();
     let (path, suite) = (folder.path(), carved(folder.path()));
-    let file = path.join("one_row.wgsl");
-    tapml(path).args(["kernel", "linear/gemv", "--out"]).arg(&file).assert().success();
-    let text = std::fs::read_to_string(&file).unwrap();
     // Recorded results are smaller.
-    let faulty = text.replace("to_out(total(i, column)", "to_out(clamp(total(i, column), -200.0, 200.0)");
-    assert_ne!(text, faulty);
-    std::fs::write(&file, faulty).unwrap();
+    let clamped = ["to_out(total(i, column)", "to_out(clamp(total(i, column), -200.0, 200.0)"];
+    let kernel = changed(path, "linear/gemv", "f32", clamped);
     let mut command = tapml(path);
     command
         .args(["diagnose", &draft(), "--target", "emulator?kind=gpu", "--operators", "--suite"])
         .arg(&suite);
-    let report = json(command.args(["--kernel", &format!("linear/gemv={}", file.display())]), 1);
+    let report = json(command.args(["--kernel", &kernel]), 1);
     let [fault] = report["faults"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
-    assert_eq!((&fault["op"], &fault["kernel"]), (&"linear".into(), &"linear/one_row.wgsl".into()));
+    assert_eq!((&fault["op"], &fault["kernel"]), (&"linear".into(), &"linear/changed.wgsl".into()));
     assert!(fault["evidence"].as_str().unwrap().contains("tiny and large numbers"), "{fault:#}");
     let not_run = report["not_run"].as_array().unwrap();
     assert!(not_run.iter().all(|missing| missing["op"] != "linear"), "it ran for single rows: {not_run:#?}");
+}
+
+/// The one fault of a model whose fused decode attention is changed so.
+fn fault_of_attention(model: &Path, arguments: &[&str], change: [&str; 2]) -> serde_json::Value {
+    let folder = tempfile::tempdir().unwrap();
+    let kernel = changed(folder.path(), "rope_append_attention/gemv", "f16", change);
+    let mut command = tapml(folder.path());
+    command.arg("diagnose").arg(model).args(["--target", "emulator?kind=gpu", "--activation", "f16"]);
+    let report = json(command.args(["--operators", "--kernel", &kernel]).args(arguments), 1);
+    let [fault] = report["faults"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
+    assert_eq!(fault["inner_operator"], "attention", "{fault:#}");
+    fault.clone()
+}
+
+#[test]
+fn keys_that_are_left_out_are_found_by_small_numbers_although_the_softmax_rests_on_others() {
+    let seen = "let seen = keys < vec4<u32>(end)";
+    let gap = "(keys < vec4<u32>(512u)) | (keys >= vec4<u32>(576u)) | vec4<bool>(p < 1000u)";
+    let gap = format!("let seen = (keys < vec4<u32>(end)) & ({gap})");
+    let fault = fault_of_attention(&tapml_testing::model("llama_head64"), &[], [seen, &gap]);
+    assert_eq!(fault["failed"], 1, "{fault:#}");
+    assert!(fault["first_bad_case"].as_str().unwrap().starts_with("spread.n1.p1024."), "{fault:#}");
 }
 
 #[test]
 fn what_is_wrong_within_a_fused_kernel_is_told_in_words_of_its_operator() {
     let Some(model) = tapml_testing::extra_model("gemma2") else { return };
     let folder = tempfile::tempdir().unwrap();
-    let path = folder.path();
-    let file = path.join("window.wgsl");
-    let mut command = tapml(path);
-    command
-        .args(["kernel", "rope_append_attention/gemv", "--dtype", "f16", "--out"])
-        .arg(&file)
-        .assert()
-        .success();
-    let text = std::fs::read_to_string(&file).unwrap();
-    let faulty = text.replace("first = position + 1u - WINDOW;", "first = position + 2u - WINDOW;");
-    assert_ne!(text, faulty);
-    std::fs::write(&file, faulty).unwrap();
-    let prompts = path.join("prompts.txt");
+    let prompts = folder.path().join("prompts.txt");
     std::fs::write(&prompts, "It was late\n").unwrap();
-    let mut command = tapml(path);
-    command.arg("diagnose").arg(model).args([
-        "--target",
-        "emulator?kind=gpu",
-        "--activation",
-        "f16",
-        "--operators",
-    ]);
-    command
-        .args(["--kernel", &format!("rope_append_attention/gemv={}", file.display()), "--prompts"])
-        .arg(&prompts);
-    let report = json(&mut command, 1);
-    let [fault] = report["faults"].as_array().unwrap().as_slice() else { panic!("{report:#}") };
-    assert_eq!(
-        (&fault["inner_operator"], &fault["cause"]),
-        (&"attention".into(), &"mask_shifted".into()),
-        "{fault:#}"
-    );
+    let window = ["first = position + 1u - WINDOW;", "first = position + 2u - WINDOW;"];
+    let fault = fault_of_attention(&model, &["--prompts", &prompts.display().to_string()], window);
+    assert_eq!(fault["cause"], "mask_shifted", "{fault:#}");
     let evidence = fault["evidence"].as_str().unwrap();
     assert!(evidence.contains("`window` is 127, where the operator says 128"), "{evidence}");
 }

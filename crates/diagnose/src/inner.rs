@@ -24,8 +24,13 @@ struct Inner {
 
 /// Adds to a fault of a fused operator's kernel, which fails these calls, what the kernel stands for, which of that is at
 /// fault by the first call, and why if nothing else says so.
-pub(crate) fn tell(run: &mut Run<'_>, calls: &[&Call], node: NodeId, fault: &mut Fault) -> Result<()> {
-    let Some(&call) = calls.first() else { return Ok(()) };
+pub(crate) fn tell(
+    run: &mut Run<'_>,
+    calls: &[(String, &Call)],
+    node: NodeId,
+    fault: &mut Fault,
+) -> Result<()> {
+    let Some((_, call)) = calls.first() else { return Ok(()) };
     let Op::Fused(fused) = &call.op else { return Ok(()) };
     let names: Vec<&str> = fused.body().nodes().iter().map(|node| node.op.name()).collect();
     fault.evidence += &format!("; the kernel stands for {}", names.join(", "));

@@ -106,7 +106,8 @@ fn explain_calls(
     if let Some(poor) = functions::poor(run, made.case.node)?.filter(|_| !fault.certain) {
         fault.evidence += &format!("; {poor}");
     }
-    let calls: Vec<&Call> = std::iter::once(call).chain(others.iter().map(|other| &other.call)).collect();
+    let all = std::iter::once(made).chain(others);
+    let calls: Vec<(String, &Call)> = all.map(|made| (made.id(), &made.call)).collect();
     inner::tell(run, &calls, made.case.node, fault)
 }
 

@@ -209,7 +209,7 @@ fn fault(run: &mut Run<'_>, op: &str, group: &Group) -> Result<Fault> {
     }
     if let Some(case) = failed.iter().find(|r| r.outcome.is_ok()).map(|r| r.case) {
         let (call, _) = run.suite.call(case, run.model)?;
-        inner::tell(run, &[&call], case.node, &mut fault)?;
+        inner::tell(run, &[(run.suite.case_id(case), &call)], case.node, &mut fault)?;
     }
     if run.options.harm {
         fault.output_impact = harm::of_worst(run, &failed)?;

@@ -15,19 +15,19 @@ struct Within {
     outputs: Vec<usize>,
 }
 
-/// Why these calls of a fused operator's node fail, of which the operator named `op` is at fault: the cause of the first
-/// that explains the others, too. Never certain, because what a kernel hands from one operator to the next is not seen.
+/// Why these calls of a fused operator's node, each with its name, fail, if the operator named `op` is at fault: the cause of
+/// the first that explains the others, too. Never certain, because what a kernel hands from one operator to the next is not seen.
 pub(crate) fn cause(
     run: &mut Run<'_>,
-    calls: &[&Call],
+    calls: &[(String, &Call)],
     node: NodeId,
     op: &str,
 ) -> Result<Option<Explanation>> {
     let mut found: Option<Explanation> = None;
-    for call in calls {
+    for (name, call) in calls {
         let Some(of_call) = of_call(run, call, node, op)? else { return Ok(None) };
         found = Some(match found {
-            Some(found) => explain::held_against(found, &of_call, &call.node),
+            Some(found) => explain::held_against(found, &of_call, name),
             None => of_call,
         });
         if found.as_ref().is_none_or(|found| found.cause == Cause::Unknown) {

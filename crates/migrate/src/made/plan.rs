@@ -100,12 +100,12 @@ impl Source<'_> {
             } else {
                 let case = self.base(&variant.cases, &sizes);
                 let (at, text) = (plan.calls.len(), regime.to_string());
+                let (purpose, change) = (Purpose::Regime(text.clone()), Change::Sizes(sizes.clone()));
+                plan.calls.push(Planned { case, purpose, change });
                 if self.suite.graph().node(case.node).op.rests_on_few() {
-                    let purpose = Purpose::Spread(text.clone());
-                    plan.calls.push(Planned { case, purpose, change: Change::Small(sizes.clone()) });
+                    let (purpose, change) = (Purpose::Spread(text), Change::Small(sizes));
+                    plan.calls.push(Planned { case, purpose, change });
                 }
-                let purpose = Purpose::Regime(text);
-                plan.calls.insert(at, Planned { case, purpose, change: Change::Sizes(sizes) });
                 Reach::Made(at)
             };
             plan.regimes.push((regime.clone(), reach));
