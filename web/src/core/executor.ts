@@ -174,6 +174,7 @@ export class Executor implements Parts {
       case "putTensor":
       case "dropTensor":
       case "callNode":
+      case "callGraph":
         throw unsupported("this device runs kernels, not operators");
       case "unloadProgram":
         return this.discount(this.programs.remove(request.value.program))?.unload();
@@ -450,6 +451,7 @@ function isAnswered(request: Request): boolean {
     case "putTensor":
     case "dropTensor":
     case "callNode":
+    case "callGraph":
       return true;
     default:
       return false;

@@ -143,6 +143,7 @@ impl Journal {
             }
             Request::PutTensor(_) | Request::DropTensor(_) => What::Text("hold or free a tensor".into()),
             Request::CallNode(r) => What::Text(format!("node `{}`", r.node)),
+            Request::CallGraph(r) => What::Text(format!("graph `{}`", r.name)),
             Request::Wait(_) => What::Text("wait".into()),
             Request::TakeFindings(_) => What::Text("take findings".into()),
             Request::HasBlobs(_) => What::Text("ask for blobs".into()),

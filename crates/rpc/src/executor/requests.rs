@@ -89,7 +89,7 @@ impl Executor {
                 Ok(Reply::Findings(wire::Findings { findings }))
             }
             Request::HasBlobs(r) => Ok(Reply::HeldBlobs(self.has_blobs(&r))),
-            Request::PutTensor(_) | Request::CallNode(_) => {
+            Request::PutTensor(_) | Request::CallNode(_) | Request::CallGraph(_) => {
                 Err(Error::unsupported("this device runs kernels, no operators"))
             }
             other => {

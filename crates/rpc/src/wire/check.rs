@@ -5,8 +5,8 @@ use super::limits::{
     MAX_OUTPUTS, MAX_RANK, MAX_TEXT, MAX_TURNS, MAX_VERSION, PIECE,
 };
 use super::{
-    AgentWord, Command, CreateKernel, DeviceInfo, Offer, Read, Register, Reply, Request, Size, Symbol,
-    Tensor, ToAgent, ToClient, Work, Write,
+    AgentWord, CallGraph, Command, CreateKernel, DeviceInfo, Offer, Read, Register, Reply, Request, Size,
+    Symbol, Tensor, ToAgent, ToClient, Work, Write,
 };
 use tapml_graph::{Context, Error, Result};
 
@@ -73,8 +73,10 @@ pub fn request(message: &ToAgent) -> Result<()> {
             symbols(&r.symbols)?;
             few("inputs", r.inputs.len())?;
             at_most("outputs to keep", r.keep.len(), MAX_OUTPUTS)?;
-            r.inputs.iter().try_for_each(tensor)
+            at_most("outputs", r.outputs.len(), MAX_OUTPUTS)?;
+            r.inputs.iter().chain(&r.outputs).try_for_each(tensor)
         }
+        Request::CallGraph(r) => graph(r),
         _ => Ok(()),
     }
 }
@@ -116,6 +118,26 @@ fn info(info: &DeviceInfo) -> Result<()> {
         name("accumulate", &op.accumulate)?;
         at_most("bytes of version", op.version.len(), MAX_VERSION)
     })
+}
+
+fn graph(r: &CallGraph) -> Result<()> {
+    name("graph", &r.name)?;
+    symbols(&r.symbols)?;
+    for node in &r.nodes {
+        name("node", &node.node)?;
+        name("op", &node.op)?;
+        at_most("bytes of attributes", node.attributes.len(), MAX_ATTRIBUTES)?;
+        node.inputs.iter().chain(&node.outputs).try_for_each(|value| name("value", value))?;
+    }
+    r.inputs.iter().chain(&r.outputs).try_for_each(|value| name("value", value))?;
+    for (what, names, values) in [("inputs", &r.inputs, &r.values), ("outputs", &r.outputs, &r.types)] {
+        if names.len() != values.len() {
+            let text = format!("{} names of {what}, {} of their tensors", names.len(), values.len());
+            return Err(Error::invalid(text));
+        }
+    }
+    at_most("outputs to keep", r.keep.len(), r.outputs.len())?;
+    r.values.iter().chain(&r.types).try_for_each(tensor)
 }
 
 fn tensor(tensor: &Tensor) -> Result<()> {

@@ -18,7 +18,7 @@ pub use commands::{
 pub use hub::{
     AgentToHub, AgentWord, Close, Heartbeat, HubToAgent, HubWord, Open, Refused, Register, Registered,
 };
-pub use nodes::{CallNode, DropTensor, NodeResult, PutTensor, ServedOp, Tensor};
+pub use nodes::{CallGraph, CallNode, DropTensor, GraphNode, NodeResult, PutTensor, ServedOp, Tensor};
 pub use session::{
     Cancel, Credit, Data, Detail, Done, ErrorKind, Failed, Hello, KernelRef, Leased, Offer, Ping, Pong,
     PostMortem, Queued, Reason, Reply, Request, SessionLimits, ToAgent, ToClient, Welcome,

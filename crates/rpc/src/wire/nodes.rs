@@ -29,6 +29,10 @@ pub struct Tensor {
     pub shape: Vec<u64>,
     #[prost(bytes = "bytes", tag = "4")]
     pub data: Bytes,
+    #[prost(bool, tag = "5")]
+    pub absent: bool,
+    #[prost(bool, tag = "6")]
+    pub constant: bool,
 }
 
 /// Gives the agent a tensor to hold under a handle, such as a weight.
@@ -62,6 +66,44 @@ pub struct CallNode {
     pub inputs: Vec<Tensor>,
     #[prost(uint32, repeated, tag = "6")]
     pub keep: Vec<u32>,
+    #[prost(message, repeated, tag = "7")]
+    pub outputs: Vec<Tensor>,
+}
+
+/// Runs several nodes as one model.
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct CallGraph {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(message, repeated, tag = "2")]
+    pub nodes: Vec<GraphNode>,
+    #[prost(string, repeated, tag = "3")]
+    pub inputs: Vec<String>,
+    #[prost(message, repeated, tag = "4")]
+    pub values: Vec<Tensor>,
+    #[prost(string, repeated, tag = "5")]
+    pub outputs: Vec<String>,
+    #[prost(message, repeated, tag = "6")]
+    pub types: Vec<Tensor>,
+    #[prost(uint32, repeated, tag = "7")]
+    pub keep: Vec<u32>,
+    #[prost(message, repeated, tag = "8")]
+    pub symbols: Vec<Symbol>,
+}
+
+/// One node of a [`CallGraph`].
+#[derive(Clone, PartialEq, prost::Message)]
+pub struct GraphNode {
+    #[prost(string, tag = "1")]
+    pub node: String,
+    #[prost(string, tag = "2")]
+    pub op: String,
+    #[prost(string, tag = "3")]
+    pub attributes: String,
+    #[prost(string, repeated, tag = "4")]
+    pub inputs: Vec<String>,
+    #[prost(string, repeated, tag = "5")]
+    pub outputs: Vec<String>,
 }
 
 /// What a node gave.

@@ -38,6 +38,7 @@ pub static TO_AGENT: Shape = Shape(&[
     (30, &PUT_TENSOR),
     (31, &LEAF),
     (32, &CALL_NODE),
+    (33, &CALL_GRAPH),
 ]);
 pub static TO_CLIENT: Shape = Shape(&[
     (2, &WELCOME),
@@ -75,7 +76,8 @@ static RUN_PROGRAM: Shape = Shape(&[(2, &LEAF), (3, &LEAF)]);
 static HELD_BLOBS: Shape = Shape(&[(1, &PACKED)]);
 static TENSOR: Shape = Shape(&[(3, &PACKED)]);
 static PUT_TENSOR: Shape = Shape(&[(1, &TENSOR)]);
-static CALL_NODE: Shape = Shape(&[(4, &LEAF), (5, &TENSOR), (6, &PACKED)]);
+static CALL_NODE: Shape = Shape(&[(4, &LEAF), (5, &TENSOR), (6, &PACKED), (7, &TENSOR)]);
+static CALL_GRAPH: Shape = Shape(&[(2, &LEAF), (4, &TENSOR), (6, &TENSOR), (7, &PACKED), (8, &LEAF)]);
 static NODE_RESULT: Shape = Shape(&[(1, &TENSOR)]);
 static FAILED: Shape = Shape(&[(4, &LEAF)]);
 static POST_MORTEM: Shape = Shape(&[(7, &LEAF)]);

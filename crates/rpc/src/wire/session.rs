@@ -6,7 +6,7 @@ use super::commands::{
     HeldBlobs, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Step, TakeFindings, Turns,
     UnloadProgram, Wait, Write, WriteBlob,
 };
-use super::nodes::{CallNode, DropTensor, NodeResult, PutTensor};
+use super::nodes::{CallGraph, CallNode, DropTensor, NodeResult, PutTensor};
 use bytes::Bytes;
 
 /// From a client to an agent.
@@ -16,7 +16,7 @@ pub struct ToAgent {
     pub seq: u64,
     #[prost(
         oneof = "Request",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 30, 31, 32"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 30, 31, 32, 33"
     )]
     pub request: Option<Request>,
 }
@@ -74,6 +74,8 @@ pub enum Request {
     DropTensor(DropTensor),
     #[prost(message, tag = "32")]
     CallNode(CallNode),
+    #[prost(message, tag = "33")]
+    CallGraph(CallGraph),
 }
 
 /// From an agent to a client.
