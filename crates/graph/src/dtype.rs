@@ -8,7 +8,7 @@ use std::fmt;
 /// Element type of a tensor, as stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum DType {
-    /// IEEE 754 binary64; used by the oracle only.
+    /// IEEE 754 binary64; of foreign operators and the oracle only.
     F64,
     /// IEEE 754 binary32.
     F32,
@@ -22,23 +22,48 @@ pub enum DType {
     U32,
     /// Unsigned byte.
     U8,
+    /// Signed 64-bit integer; of foreign operators only, as are those that follow.
+    I64,
+    /// Signed 16-bit integer.
+    I16,
+    /// Signed byte.
+    I8,
+    /// Unsigned 64-bit integer.
+    U64,
+    /// Unsigned 16-bit integer.
+    U16,
+    /// Truth: one byte, 0 or 1.
+    Bool,
     /// Numbers of a few bits with scales that groups of a row share; of weights only.
     Packed(Packing),
 }
 
 impl DType {
     /// Every dtype that is not packed.
-    pub const ALL: [DType; 7] =
-        [DType::F64, DType::F32, DType::F16, DType::BF16, DType::I32, DType::U32, DType::U8];
+    pub const ALL: [DType; 13] = [
+        DType::F64,
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::I32,
+        DType::U32,
+        DType::U8,
+        DType::I64,
+        DType::I16,
+        DType::I8,
+        DType::U64,
+        DType::U16,
+        DType::Bool,
+    ];
 
     /// Size of one element in bytes; 0 for packed elements, which have no bytes of their own: see [`crate::byte_len`].
     pub fn size(self) -> usize {
         match self {
             DType::Packed(_) => 0,
-            DType::F64 => 8,
+            DType::F64 | DType::I64 | DType::U64 => 8,
             DType::F32 | DType::I32 | DType::U32 => 4,
-            DType::F16 | DType::BF16 => 2,
-            DType::U8 => 1,
+            DType::F16 | DType::BF16 | DType::I16 | DType::U16 => 2,
+            DType::U8 | DType::I8 | DType::Bool => 1,
         }
     }
 
@@ -52,6 +77,12 @@ impl DType {
             DType::I32 => "i32",
             DType::U32 => "u32",
             DType::U8 => "u8",
+            DType::I64 => "i64",
+            DType::I16 => "i16",
+            DType::I8 => "i8",
+            DType::U64 => "u64",
+            DType::U16 => "u16",
+            DType::Bool => "bool",
             DType::Packed(packing) => return Cow::Owned(packing.to_string()),
         })
     }
@@ -83,7 +114,7 @@ impl DType {
             DType::F32 => (-24f64).exp2(),
             DType::F16 => (-11f64).exp2(),
             DType::BF16 => (-8f64).exp2(),
-            DType::I32 | DType::U32 | DType::U8 | DType::Packed(_) => 0.0,
+            _ => 0.0,
         }
     }
 
@@ -93,7 +124,7 @@ impl DType {
             DType::F64 => f64::MIN_POSITIVE,
             DType::F32 | DType::BF16 => f64::from(f32::MIN_POSITIVE),
             DType::F16 => (-14f64).exp2(),
-            DType::I32 | DType::U32 | DType::U8 | DType::Packed(_) => 0.0,
+            _ => 0.0,
         }
     }
 }

@@ -135,6 +135,12 @@ impl Tensor {
             DType::I32 => Bytes::new(Pod(values.iter().map(|&v| v as i32).collect::<Vec<i32>>())),
             DType::U32 => Bytes::new(Pod(values.iter().map(|&v| v as u32).collect::<Vec<u32>>())),
             DType::U8 => Bytes::new(values.iter().map(|&v| v as u8).collect::<Vec<u8>>()),
+            DType::I64 => Bytes::new(Pod(values.iter().map(|&v| v as i64).collect::<Vec<i64>>())),
+            DType::I16 => Bytes::new(Pod(values.iter().map(|&v| v as i16).collect::<Vec<i16>>())),
+            DType::I8 => Bytes::new(Pod(values.iter().map(|&v| v as i8).collect::<Vec<i8>>())),
+            DType::U64 => Bytes::new(Pod(values.iter().map(|&v| v as u64).collect::<Vec<u64>>())),
+            DType::U16 => Bytes::new(Pod(values.iter().map(|&v| v as u16).collect::<Vec<u16>>())),
+            DType::Bool => Bytes::new(values.iter().map(|&v| u8::from(v != 0.0)).collect::<Vec<u8>>()),
             DType::Packed(_) => return Err(Error::bug(format!("numbers are not rounded to {dtype}"))),
         };
         Tensor::new(dtype, shape, bytes)
@@ -271,17 +277,25 @@ impl Tensor {
             DType::I32 => self.map(|b| i32::from_le_bytes(b) as f32),
             DType::U32 => self.map(|b| u32::from_le_bytes(b) as f32),
             DType::U8 => self.map(|[b]: [u8; 1]| f32::from(b)),
+            DType::I64 => self.map(|b| i64::from_le_bytes(b) as f32),
+            DType::I16 => self.map(|b| f32::from(i16::from_le_bytes(b))),
+            DType::I8 => self.map(|b| f32::from(i8::from_le_bytes(b))),
+            DType::U64 => self.map(|b| u64::from_le_bytes(b) as f32),
+            DType::U16 => self.map(|b| f32::from(u16::from_le_bytes(b))),
+            DType::Bool => self.map(|[b]: [u8; 1]| f32::from(u8::from(b != 0))),
             // A tensor has the bytes that its shape needs, so that this does not fail.
             DType::Packed(packing) => packing.numbers(&self.shape, &self.data).unwrap_or_default(),
         })
     }
 
-    /// The values as `f64`, exactly.
+    /// The values as `f64`, exactly; integers of 64 bits beyond 2⁵³ are rounded.
     pub fn to_f64(&self) -> Vec<f64> {
         match self.dtype {
             DType::F64 => self.map(f64::from_le_bytes),
             DType::I32 => self.map(|b| f64::from(i32::from_le_bytes(b))),
             DType::U32 => self.map(|b| f64::from(u32::from_le_bytes(b))),
+            DType::I64 => self.map(|b| i64::from_le_bytes(b) as f64),
+            DType::U64 => self.map(|b| u64::from_le_bytes(b) as f64),
             _ => self.to_f32().iter().map(|&v| f64::from(v)).collect(),
         }
     }
@@ -292,6 +306,49 @@ impl Tensor {
             DType::U32 => Ok(self.map(u32::from_le_bytes)),
             other => Err(Error::invalid(format!("expected u32 values, found {other}"))),
         }
+    }
+
+    /// The values of a tensor of integers or truths, each as `i64`; those of `u64` above its range saturate. Fails on any other
+    /// dtype.
+    pub fn to_i64(&self) -> Result<Vec<i64>> {
+        Ok(match self.dtype {
+            DType::I64 => self.map(i64::from_le_bytes),
+            DType::I32 => self.map(|b| i64::from(i32::from_le_bytes(b))),
+            DType::I16 => self.map(|b| i64::from(i16::from_le_bytes(b))),
+            DType::I8 => self.map(|b| i64::from(i8::from_le_bytes(b))),
+            DType::U64 => self.map(|b| i64::try_from(u64::from_le_bytes(b)).unwrap_or(i64::MAX)),
+            DType::U32 => self.map(|b| i64::from(u32::from_le_bytes(b))),
+            DType::U16 => self.map(|b| i64::from(u16::from_le_bytes(b))),
+            DType::U8 => self.map(|[b]: [u8; 1]| i64::from(b)),
+            DType::Bool => self.map(|[b]: [u8; 1]| i64::from(b != 0)),
+            other => return Err(Error::invalid(format!("expected integers, found {other}"))),
+        })
+    }
+
+    /// An integer tensor of these values, which saturate. Fails if the count is not that of the shape, or the dtype is none of
+    /// integers or truths.
+    pub fn from_i64(dtype: DType, shape: Vec<usize>, values: &[i64]) -> Result<Tensor> {
+        fn cast<T: bytemuck::NoUninit + Send + Sync + TryFrom<i64>>(
+            values: &[i64],
+            least: T,
+            most: T,
+        ) -> Bytes {
+            let one = |&v: &i64| T::try_from(v).unwrap_or(if v < 0 { least } else { most });
+            Bytes::new(Pod(values.iter().map(one).collect::<Vec<T>>()))
+        }
+        let bytes = match dtype {
+            DType::I64 => Bytes::new(Pod(values.to_vec())),
+            DType::I32 => cast(values, i32::MIN, i32::MAX),
+            DType::I16 => cast(values, i16::MIN, i16::MAX),
+            DType::I8 => cast(values, i8::MIN, i8::MAX),
+            DType::U64 => cast(values, u64::MIN, u64::MAX),
+            DType::U32 => cast(values, u32::MIN, u32::MAX),
+            DType::U16 => cast(values, u16::MIN, u16::MAX),
+            DType::U8 => cast(values, u8::MIN, u8::MAX),
+            DType::Bool => Bytes::new(values.iter().map(|&v| u8::from(v != 0)).collect::<Vec<u8>>()),
+            other => return Err(Error::bug(format!("integers are not stored as {other}"))),
+        };
+        Tensor::new(dtype, shape, bytes)
     }
 
     fn map<const W: usize, T>(&self, f: impl Fn([u8; W]) -> T) -> Vec<T> {

@@ -113,7 +113,11 @@ fn nodes(graph: &Graph, errors: &mut Vec<String>) {
 /// Attributes must survive the text form; NaN and infinities, which JSON cannot hold, do not.
 fn attributes(node: &Node, errors: &mut Vec<String>) {
     let text = node.op.attributes_text();
-    if !Op::parse_text(node.op.name(), &text).is_ok_and(|op| op == node.op) {
+    let (inputs, outputs) = match &node.op {
+        Op::Foreign(op) => (op.inputs().to_vec(), op.outputs().to_vec()),
+        _ => Default::default(),
+    };
+    if !Op::parse_node(node.op.name(), &text, inputs, outputs).is_ok_and(|op| op == node.op) {
         errors.push(format!(
             "node `{}`: the attributes of {} hold a number that is not finite: {:?}",
             node.name,

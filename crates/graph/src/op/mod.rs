@@ -17,6 +17,7 @@ mod activation;
 mod broadcast;
 mod elementwise;
 mod extreme;
+mod foreign;
 mod neutral;
 mod sample;
 mod saturation;
@@ -24,6 +25,7 @@ mod shape;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
 pub use extreme::Extreme;
+pub use foreign::{Declared, Foreign};
 pub use gelu::GeluForm;
 pub use neutral::Neutral;
 pub use position_scale::PositionForm;
@@ -120,6 +122,8 @@ macro_rules! operators {
             $(#[doc = concat!("See [`", stringify!($ty), "`].")] $ty($ty),)+
             /// Several operators as one; see [`Fused`].
             Fused(Fused),
+            /// An operator of others; see [`Foreign`].
+            Foreign(Foreign),
         }
 
         impl From<Fused> for Op { fn from(op: Fused) -> Op { Op::Fused(op) } }
@@ -137,7 +141,7 @@ macro_rules! operators {
         impl Op {
             /// The operator's name.
             pub fn name(&self) -> &'static str {
-                match self { $(Op::$ty(_) => <$ty as Operator>::NAME,)+ Op::Fused(op) => op.name() }
+                match self { $(Op::$ty(_) => <$ty as Operator>::NAME,)+ Op::Fused(op) => op.name(), Op::Foreign(op) => op.kind() }
             }
 
             /// See [`Operator::infer`]; the operator's name is added to errors.
@@ -145,13 +149,14 @@ macro_rules! operators {
                 let types = match self {
                     $(Op::$ty(op) => unpacked(inputs, op.packed_inputs()).and_then(|inputs| op.infer(&inputs)),)+
                     Op::Fused(op) => op.infer(inputs),
+                    Op::Foreign(op) => op.infer(inputs),
                 };
                 types.context(|| self.name().to_string())
             }
 
             /// See [`Operator::packed_inputs`]; a fused operator takes what its body says.
             pub fn packed_inputs(&self) -> Range<usize> {
-                match self { $(Op::$ty(op) => op.packed_inputs(),)+ Op::Fused(op) => 0..op.body().inputs().count() }
+                match self { $(Op::$ty(op) => op.packed_inputs(),)+ Op::Fused(op) => 0..op.body().inputs().count(), Op::Foreign(_) => 0..0 }
             }
 
             /// The attributes as a JSON object.
@@ -159,6 +164,7 @@ macro_rules! operators {
                 let json = match self {
                     $(Op::$ty(op) => serde_json::to_value(op),)+
                     Op::Fused(op) => serde_json::to_value(op),
+                    Op::Foreign(op) => serde_json::to_value(op.attributes()),
                 };
                 json.unwrap_or_default()
             }
@@ -168,6 +174,7 @@ macro_rules! operators {
                 let text = match self {
                     $(Op::$ty(op) => serde_json::to_string(op),)+
                     Op::Fused(op) => serde_json::to_string(op),
+                    Op::Foreign(op) => serde_json::to_string(op.attributes()),
                 };
                 text.unwrap_or_default()
             }
@@ -177,43 +184,44 @@ macro_rules! operators {
                 match self {
                     $(Op::$ty(op) => op.definition(inputs),)+
                     Op::Fused(op) => Some(Ok(op.body().clone())),
+                    Op::Foreign(_) => None,
                 }
             }
 
             /// See [`Operator::appends`].
             pub fn appends(&self) -> bool {
-                match self { $(Op::$ty(op) => op.appends(),)+ Op::Fused(_) => false }
+                match self { $(Op::$ty(op) => op.appends(),)+ Op::Fused(_) | Op::Foreign(_) => false }
             }
 
             /// See [`Operator::row_wise`].
             pub fn row_wise(&self) -> bool {
-                match self { $(Op::$ty(op) => op.row_wise(),)+ Op::Fused(op) => op.row_wise() }
+                match self { $(Op::$ty(op) => op.row_wise(),)+ Op::Fused(op) => op.row_wise(), Op::Foreign(_) => false }
             }
 
             /// See [`Operator::extremes`].
             pub fn extremes(&self) -> &'static [Extreme] {
-                match self { $(Op::$ty(op) => op.extremes(),)+ Op::Fused(op) => op.extremes() }
+                match self { $(Op::$ty(op) => op.extremes(),)+ Op::Fused(op) => op.extremes(), Op::Foreign(op) => op.extremes() }
             }
 
             /// The input by which a function of the operator, or of those that it is defined by, saturates.
             pub fn saturation(&self, inputs: &[TensorType]) -> Option<Saturation> {
-                let own = match self { $(Op::$ty(op) => op.saturation(),)+ Op::Fused(_) => None };
+                let own = match self { $(Op::$ty(op) => op.saturation(),)+ Op::Fused(_) | Op::Foreign(_) => None };
                 own.or_else(|| Saturation::within(&self.definition(inputs)?.ok()?))
             }
 
             /// See [`Operator::size_from`].
             pub fn size_from(&self) -> usize {
-                match self { $(Op::$ty(op) => op.size_from(),)+ Op::Fused(_) => 0 }
+                match self { $(Op::$ty(op) => op.size_from(),)+ Op::Fused(_) | Op::Foreign(_) => 0 }
             }
 
             /// See [`Operator::neutral`].
             pub fn neutral(&self) -> &'static [&'static [(usize, Neutral)]] {
-                match self { $(Op::$ty(op) => op.neutral(),)+ Op::Fused(_) => &[] }
+                match self { $(Op::$ty(op) => op.neutral(),)+ Op::Fused(_) | Op::Foreign(_) => &[] }
             }
 
             /// See [`Operator::gives_factors`].
             pub fn gives_factors(&self) -> bool {
-                match self { $(Op::$ty(op) => op.gives_factors(),)+ Op::Fused(_) => false }
+                match self { $(Op::$ty(op) => op.gives_factors(),)+ Op::Fused(_) | Op::Foreign(_) => false }
             }
 
             /// See [`Operator::rests_on_few`].
@@ -221,6 +229,7 @@ macro_rules! operators {
                 match self {
                     $(Op::$ty(op) => op.rests_on_few(),)+
                     Op::Fused(fused) => fused.body().nodes().iter().any(|node| node.op.rests_on_few()),
+                    Op::Foreign(_) => false,
                 }
             }
         }
@@ -324,6 +333,19 @@ impl Op {
             let text = text.strip_suffix(&place).unwrap_or(&text);
             Error::invalid(format!("attributes of `{name}`: {text}"))
         })
+    }
+
+    /// As [`Op::parse_text`], of a node with these places of inputs and outputs: those of an operator of others belong to it.
+    /// Any other operator has no places that are not taken.
+    pub fn parse_node(name: &str, attributes: &str, inputs: Vec<bool>, outputs: Vec<Declared>) -> Result<Op> {
+        if Foreign::is_kind(name) {
+            return Foreign::parse(name, attributes, inputs, outputs).map(Op::Foreign);
+        }
+        if inputs.contains(&false) || !outputs.iter().all(Declared::is_asked) {
+            let text = format!("`{name}` takes all its inputs and outputs, found `_`");
+            return Err(Error::invalid(text).with_hint("write a value that is named `_` as \"_\""));
+        }
+        Op::parse_text(name, attributes)
     }
 
     /// The types of the outputs when the symbols have these values: every size becomes constant.

@@ -1,6 +1,6 @@
 //! Reading the pieces of one line: names, types, attributes; errors with line and column.
 
-use super::{KEYWORDS, is_bare};
+use super::{KEYWORDS, NOTHING, is_bare};
 use crate::dtype::DType;
 use crate::error::{Error, Result};
 use crate::graph::TensorType;
@@ -90,6 +90,11 @@ impl<'a> Cursor<'a> {
             true => Ok(()),
             false => Err(self.expected(expected)),
         }
+    }
+
+    /// Steps over the sign that nothing stands here, if it is next.
+    pub fn nothing(&mut self) -> bool {
+        self.bare_word() == NOTHING && self.eat(NOTHING)
     }
 
     fn bare_word(&self) -> &'a str {

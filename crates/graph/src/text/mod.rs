@@ -14,8 +14,11 @@
 //! output hidden = "y 1"
 //! ```
 //!
+//! Operators of others, `onnx.Conv@11`, declare the types of their outputs. `_` stands in the place of an optional input or
+//! output of theirs that is not there.
+//!
 //! A node is named as its only output unless `as NAME` says otherwise; with several outputs `as` is required. A name
-//! is written bare if it consists of ASCII letters, digits and `_ . / -` and is no keyword, else as a JSON string.
+//! is written bare if it consists of ASCII letters, digits and `_ . / - @`, is no keyword and not `_`, else as a JSON string.
 //! Attributes are a JSON object, left out when empty. `#` starts a comment; blank lines are ignored.
 
 mod cursor;
@@ -30,12 +33,15 @@ use std::str::FromStr;
 /// Words that start a line or a clause; as names they are quoted.
 const KEYWORDS: [&str; 6] = ["graph", "input", "weight", "state", "output", "as"];
 
+/// Stands in the place of an input or output that is not there; as a name it is quoted.
+const NOTHING: &str = "_";
+
 /// Longest text that is read, in bytes. Bounds what a hostile text can make the parser allocate.
 pub(crate) const MAX_TEXT: usize = 16 << 20;
 
 /// Whether a name may hold this character without quotes.
 fn is_bare(c: char) -> bool {
-    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-')
+    c.is_ascii_alphanumeric() || matches!(c, '_' | '.' | '/' | '-' | '@')
 }
 
 impl Graph {

@@ -5,7 +5,7 @@ use super::MAX_TEXT;
 use super::cursor::Cursor;
 use crate::error::{Error, Result};
 use crate::graph::{Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId};
-use crate::op::Op;
+use crate::op::{Declared, Op};
 use crate::verify::{self, MAX_INPUTS, MAX_VALUES};
 use std::collections::HashMap;
 
@@ -95,10 +95,19 @@ impl<'a> Parser<'a> {
     fn node(&mut self, line: &mut Cursor<'a>) -> Result<()> {
         let node = NodeId(self.graph.nodes.len() as u32);
         let mut given = Vec::new();
+        let mut types = Vec::new();
         loop {
             let place = *line;
-            let (name, ty) = typed(line)?;
-            given.push((place, name, ty));
+            if line.nothing() {
+                types.push(Declared::Absent);
+            } else {
+                let (name, ty) = typed(line)?;
+                types.push(Declared::As(ty.clone()));
+                given.push((place, name, ty));
+            }
+            if types.len() > MAX_INPUTS {
+                return Err(place.expected(&format!("`=` after at most {MAX_INPUTS} outputs")));
+            }
             if !line.eat(",") {
                 break;
             }
@@ -106,11 +115,13 @@ impl<'a> Parser<'a> {
         line.expect("=")?;
         let op_place = *line;
         let op_name = line.name("an operator")?;
-        let inputs = self.inputs(line)?;
-        let op = Op::parse_text(&op_name, line.attributes()?).map_err(|e| op_place.place(e))?;
+        let places = self.inputs(line)?;
+        let (inputs, one) = (places.iter().copied().flatten().collect(), types.len() == 1);
+        let taken = places.iter().map(Option::is_some).collect();
+        let op = Op::parse_node(&op_name, line.attributes()?, taken, types).map_err(|e| op_place.place(e))?;
         let name = match (line.keyword(), &given[..]) {
             (Some("as"), _) => line.name("the node's name")?,
-            (None, [(_, only, _)]) => only.clone(),
+            (None, [(_, only, _)]) if one => only.clone(),
             _ => return Err(line.expected("`as NAME`, which a node with several outputs needs")),
         };
         let mut outputs = Vec::new();
@@ -121,7 +132,7 @@ impl<'a> Parser<'a> {
         Ok(())
     }
 
-    fn inputs(&self, line: &mut Cursor<'a>) -> Result<Vec<ValueId>> {
+    fn inputs(&self, line: &mut Cursor<'a>) -> Result<Vec<Option<ValueId>>> {
         line.expect("(")?;
         let mut inputs = Vec::new();
         while !line.eat(")") {
@@ -132,8 +143,12 @@ impl<'a> Parser<'a> {
                 return Err(line.expected(&format!("`)` after at most {MAX_INPUTS} inputs")));
             }
             let place = *line;
+            if line.nothing() {
+                inputs.push(None);
+                continue;
+            }
             let name = line.name("a value's name or `)`")?;
-            inputs.push(self.find(&Later { name, place }, "above this line")?);
+            inputs.push(Some(self.find(&Later { name, place }, "above this line")?));
         }
         Ok(inputs)
     }

@@ -1,7 +1,8 @@
 //! Printing a graph as text.
 
-use super::{KEYWORDS, is_bare};
-use crate::graph::{Graph, Node, Origin, Value};
+use super::{KEYWORDS, NOTHING, is_bare};
+use crate::graph::{Graph, Node, Origin, Value, ValueId};
+use crate::op::{Declared, Op};
 use std::fmt;
 
 impl fmt::Display for Graph {
@@ -54,24 +55,45 @@ impl Graph {
     }
 
     fn print_node(&self, node: &Node, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (i, &output) in node.outputs.iter().enumerate() {
-            write!(f, "{}{}", if i == 0 { "" } else { ", " }, Typed(self.value(output)))?;
+        let (inputs, outputs) = places(node);
+        for (i, output) in outputs.into_iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            match output {
+                Some(output) => write!(f, "{}", Typed(self.value(output)))?,
+                None => f.write_str(NOTHING)?,
+            }
         }
         write!(f, " = {}(", node.op.name())?;
-        for (i, &input) in node.inputs.iter().enumerate() {
-            write!(f, "{}{}", if i == 0 { "" } else { ", " }, Name(&self.value(input).name))?;
+        for (i, input) in inputs.into_iter().enumerate() {
+            f.write_str(if i == 0 { "" } else { ", " })?;
+            match input {
+                Some(input) => write!(f, "{}", Name(&self.value(input).name))?,
+                None => f.write_str(NOTHING)?,
+            }
         }
         f.write_str(")")?;
         let attributes = node.op.attributes_text();
         if attributes != "{}" {
             write!(f, " {attributes}")?;
         }
-        let named_as_output = matches!(node.outputs[..], [only] if self.value(only).name == node.name);
+        let whole = !matches!(&node.op, Op::Foreign(op) if op.outputs().len() > 1);
+        let named_as_output =
+            whole && matches!(node.outputs[..], [only] if self.value(only).name == node.name);
         if !named_as_output {
             write!(f, " as {}", Name(&node.name))?;
         }
         Ok(())
     }
+}
+
+/// The values at the places of a node's inputs and outputs.
+fn places(node: &Node) -> (Vec<Option<ValueId>>, Vec<Option<ValueId>>) {
+    let all = |ids: &[ValueId]| ids.iter().copied().map(Some).collect();
+    let Op::Foreign(op) = &node.op else { return (all(&node.inputs), all(&node.outputs)) };
+    let mut outputs = node.outputs.iter().copied();
+    let output = |declared: &Declared| if declared.is_asked() { outputs.next() } else { None };
+    let outputs = op.outputs().iter().map(output).collect();
+    (op.placed(node.inputs.iter().copied()), outputs)
 }
 
 /// Writes a name, quoted if needed.
@@ -80,7 +102,7 @@ struct Name<'a>(&'a str);
 impl fmt::Display for Name<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let name = self.0;
-        if !name.is_empty() && name.chars().all(is_bare) && !KEYWORDS.contains(&name) {
+        if !name.is_empty() && name.chars().all(is_bare) && !KEYWORDS.contains(&name) && name != NOTHING {
             return f.write_str(name);
         }
         f.write_str(&serde_json::to_string(name).map_err(|_| fmt::Error)?)

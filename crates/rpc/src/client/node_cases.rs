@@ -204,6 +204,7 @@ fn node(sample: &Sample) -> Result<CallNode> {
         symbols: convert::symbols_to_wire(&sample.symbols)?,
         inputs: tensors.iter().map(input).collect(),
         keep: vec![0],
+        outputs: Vec::new(),
     })
 }
 

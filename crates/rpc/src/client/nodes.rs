@@ -114,6 +114,7 @@ impl RemoteOperators {
             symbols: convert::symbols_to_wire(call.symbols)?,
             inputs,
             keep: keep.clone(),
+            outputs: Vec::new(),
         };
         let note = || format!("node `{}` ({})", call.node, call.op.name());
         let seq = self.connection.send(Request::CallNode(node), true, note)?;
