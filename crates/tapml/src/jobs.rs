@@ -4,6 +4,7 @@
 use crate::diagnose::{DiagnoseOptions, Diagnosis, Subject};
 use crate::engine::Tokenizer;
 use crate::graph::{Model, Node};
+use crate::import::onnx::is_onnx;
 use crate::import::{Checkpoint, Rows};
 use crate::kernels::{Overrides, Phase};
 use crate::migrate::ledger::LedgerFolder;
@@ -14,9 +15,10 @@ use crate::migrate::{
     weights_hash,
 };
 use crate::model::{GraphOptions, default_ledger, identity, suite_model};
+use crate::onnx::{Inputs, TracedModel};
 use crate::platform::{self, Platform, PlatformSpec};
 use crate::prompts::Prompts;
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -61,8 +63,11 @@ pub fn overrides(kernels: &[String]) -> Result<Overrides> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CarveJob {
-    /// Checkpoint folder or GGUF file.
+    /// Checkpoint folder, GGUF or ONNX file.
     pub model: PathBuf,
+    /// Arrays for the inputs of an ONNX model, in the place of prompts.
+    #[serde(default)]
+    pub inputs: Inputs,
     /// The suite's folder; must not exist unless `overwrite`.
     pub out: PathBuf,
     /// What the model reads.
@@ -104,6 +109,9 @@ pub struct CarveReport {
     pub totals: Totals,
     /// Nodes of the graph.
     pub nodes: usize,
+    /// What of an ONNX model was unrolled: a sentence for each node with graphs within it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unrolled: Vec<String>,
     /// Wall-clock time.
     pub seconds: CarveSeconds,
 }
@@ -120,6 +128,12 @@ pub struct CarveSeconds {
 impl CarveJob {
     /// Carves. What the checkpoint has to say (see [`Checkpoint::notes`]) goes to `progress`.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
+        if is_onnx(&self.model) {
+            return self.run_onnx(progress, stop);
+        }
+        if !self.inputs.is_empty() {
+            return Err(Error::invalid("arrays are inputs of ONNX models; this model reads prompts"));
+        }
         let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
         let prompts = self.prompts.read(&checkpoint, &tokenizer)?;
@@ -144,7 +158,28 @@ impl CarveJob {
             steps: carved.manifest.settings.steps,
             totals: carved.manifest.totals.clone(),
             nodes: model.graph().nodes().len(),
+            unrolled: Vec::new(),
             seconds,
+        })
+    }
+
+    fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
+        let start = Instant::now();
+        let mut source = open_platform(&self.source, &[])?;
+        let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
+        let run = start.elapsed().as_secs_f64();
+        let manifest = traced.write(&self.model, source.as_ref(), (&self.out, self.overwrite))?;
+        Ok(CarveReport {
+            schema: 1,
+            model: self.model.display().to_string(),
+            source: self.source.clone(),
+            suite: self.out.display().to_string(),
+            prompts: traced.labels.len(),
+            steps: 0,
+            totals: manifest.totals,
+            nodes: traced.first.model.graph().nodes().len(),
+            unrolled: traced.first.unrolled,
+            seconds: CarveSeconds { run, total: start.elapsed().as_secs_f64() },
         })
     }
 }
