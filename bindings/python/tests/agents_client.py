@@ -55,7 +55,7 @@ class Client:
 
         self.pb, self.seq = load_schema(), 0
         place, target = address.rsplit("/", 1)
-        self.socket = connect(place, subprotocols=["tapml.v1"], max_size=16 << 20, compression=None)
+        self.socket = connect(place, subprotocols=["tapml.v1"], max_size=16 << 20, compression=None).__enter__()
         hello = self.pb.Hello(version_min=1, version_max=1, client="test", token=token, target=target)
         self.welcome = self.request(hello=hello).welcome
 

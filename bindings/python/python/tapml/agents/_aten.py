@@ -6,6 +6,7 @@ inputs, all that are left if nothing is said. dtypes are TapML's names."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,7 +38,10 @@ class AtenRuntime(Runtime):
         for node in call.nodes:
             if node.domain != "aten":
                 raise Unsupported(f"{self.name} serves aten.*, not {node}")
-            self.bind(node, [object() for _ in node.inputs])
+            self.bind(node, [object() if name else None for name in node.inputs])
+        if not call.results:  # Nothing says how many outputs there are: all that the operator has.
+            names = tuple(f"y{i}" for i in range(len(self.find(call.nodes[-1])._schema.returns)))
+            call = replace(call, nodes=(replace(call.nodes[-1], outputs=names),), results=tuple((n, None) for n in names))
         return call
 
     def find(self, node: Node) -> Any:
