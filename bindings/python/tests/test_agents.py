@@ -100,6 +100,10 @@ def test_constants_give_what_inputs_give(client: Client) -> None:
 
 @pytest.mark.parametrize("dtype", [name for name in DTYPES])
 def test_every_dtype_goes_there_and_back(client: Client, dtype: str) -> None:
+    import onnxruntime
+
+    if dtype == "bf16" and not hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} takes no bf16 from Python")
     x = np.array([0, 1, 1, 0]).astype(DTYPES[dtype])
     (y,) = client.node("onnx.Identity@14", [x])
     assert y is not None and y.dtype == x.dtype
@@ -435,10 +439,18 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 @pytest.fixture(scope="module")
 def tried() -> tuple[Executor, list]:
     """An executor, and the sample calls with their true results."""
+    import onnxruntime
+
     from tapml.agents.__main__ import ALL
 
     executor = Executor(ALL["ort"](), entries=4096)
-    return executor, [(call, executor.run(call)) for call in samples()]
+    try:
+        return executor, [(call, executor.run(call)) for call in samples()]
+    except (Unsupported, ValueError) as error:
+        version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+        if version >= (1, 32):
+            raise
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} does not run all sample calls: {error}")
 
 
 def test_there_are_many_faults() -> None:

@@ -141,7 +141,7 @@ class Executor:
 def explain(error: BaseException, limit: int = 400) -> str:
     """The first line of an error that says something, without places in the runtime's own sources."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith(PREFIXES)]
-    lines = [line for line in lines if not line.endswith(":")] or lines
+    lines = [line for line in lines if not (line.endswith(":") and len(line) < 80)] or lines
     compilers = [line.split(" error: ")[1] for line in lines if " error: " in line]
     return (compilers + lines + [type(error).__name__])[0][:limit]
 

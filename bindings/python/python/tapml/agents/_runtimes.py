@@ -73,6 +73,8 @@ def contrib() -> list[Any]:
 def to_ort(ort: Any, array: np.ndarray) -> Any:
     """The array as ONNX Runtime has it; NumPy has no bf16 of its own."""
     if array.dtype == BFLOAT16:
+        if not hasattr(ort.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+            raise NotImplementedError("this version of ONNX Runtime takes no bf16 from Python")
         return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16), 16)
     return ort.OrtValue.ortvalue_from_numpy(array)
 
@@ -204,16 +206,24 @@ class Iree(OnnxRuntime):
             source, mlir = os.path.join(folder, "model.onnx"), os.path.join(folder, "model.mlir")
             pathlib.Path(source).write_bytes(model.SerializeToString())
             importer.main(importer.parse_arguments([source, "-o", mlir]))
-            flags = ["--iree-llvmcpu-target-cpu=host"] if self.backends[driver] == "llvm-cpu" else []
+            flags = ["--iree-input-demote-f64-to-f32=false"]
+            flags += ["--iree-llvmcpu-target-cpu=host"] if self.backends[driver] == "llvm-cpu" else []
             code = tools.compile_file(mlir, input_type="onnx", target_backends=[self.backends[driver]], extra_args=flags)
         program = runtime.load_vm_flatbuffer(code, driver=driver)
         main = program[model.graph.name]
 
         def run(arrays: list[np.ndarray]) -> list[np.ndarray]:
             found = main(*arrays)
-            return [r.to_host() for r in (found if isinstance(found, (list, tuple)) else [found])]
+            hosts = [r.to_host() for r in (found if isinstance(found, (list, tuple)) else [found])]
+            return [set_sign(host, declared) for host, (_, declared) in zip(hosts, call.results)]
 
         return run
+
+
+def set_sign(array: np.ndarray, declared: Any) -> np.ndarray:
+    """IREE's integers have no signs: those of a declared unsigned dtype of the same width are read as such."""
+    wanted = DTYPES[declared[0]] if declared else array.dtype
+    return array.view(wanted) if wanted.kind == "u" and array.dtype == f"i{wanted.itemsize}" else array
 
 
 class Reference(OnnxRuntime):
