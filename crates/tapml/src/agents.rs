@@ -30,6 +30,8 @@ impl Process {
         let python = std::env::var_os("TAPML_PYTHON").unwrap_or_else(|| "python3".into());
         let mut command = Command::new(&python);
         command.args(["-m", "tapml.agents", &spec.word, "--listen", "127.0.0.1:0", "--until-stdin-closes"]);
+        // A file of the current folder must not take the place of a module.
+        command.env("PYTHONSAFEPATH", "1");
         for (name, value) in &spec.options {
             command.arg(format!("--{}", name.replace('_', "-"))).arg(value);
         }

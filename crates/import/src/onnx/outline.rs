@@ -181,7 +181,9 @@ pub(super) fn expect(of: &ValueInfo, tensor: &Given) -> Result<()> {
     }
     let Some(shape) = &declared.shape else { return Ok(()) };
     let fits = |(dim, &size): (&Dimension, &usize)| {
-        dim.dim_value.is_none_or(|wanted| usize::try_from(wanted).is_ok_and(|wanted| wanted == size))
+        // Some exporters write -1 where a size is free.
+        let wanted = dim.dim_value.and_then(|wanted| usize::try_from(wanted).ok());
+        wanted.is_none_or(|wanted| wanted == size)
     };
     match shape.dim.len() == tensor.shape().len() && shape.dim.iter().zip(tensor.shape()).all(fits) {
         true => Ok(()),

@@ -197,7 +197,7 @@ def parse_graph(request: Any, values: list[Optional[Value]]) -> Call:
 
 def declare(tensor: Any) -> Optional[tuple[str, tuple[int, ...]]]:
     """The type of a declared output; None for an absent one."""
-    if tensor.absent:
+    if tensor.absent or not tensor.dtype:  # Nobody asks for it, or the runtime tells.
         return None
     find_dtype(tensor.dtype)
     return tensor.dtype, tuple(int(size) for size in tensor.shape)
