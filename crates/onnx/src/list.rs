@@ -1,0 +1,56 @@
+//! The list of operators. One row says all of an operator: domain, name, versions, function, facts.
+
+use crate::NEWEST;
+use crate::call::{Call, Outputs};
+use crate::facts::{Facts, Sizes, each, exact};
+use crate::op::{elementwise, matmul, movement};
+
+/// How an operator is evaluated.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// One function, for `f32` and for `f64`.
+    Float {
+        /// In `f32`.
+        single: fn(&Call<'_>) -> Outputs,
+        /// In `f64`.
+        double: fn(&Call<'_>) -> Outputs,
+    },
+    /// A function that looks at the dtypes itself.
+    Any(fn(&Call<'_>) -> Outputs),
+}
+
+/// One operator, or some versions of it.
+pub struct Row {
+    pub domain: &'static str,
+    pub name: &'static str,
+    /// First and last version that the function serves.
+    pub since: u32,
+    pub until: u32,
+    pub run: Run,
+    pub facts: fn(&Sizes<'_>) -> Facts,
+}
+
+impl Row {
+    /// The row for some versions only.
+    #[allow(dead_code)]
+    const fn versions(self, since: u32, until: u32) -> Row {
+        Row { since, until, ..self }
+    }
+}
+
+/// An operator of the standard that looks at the dtypes itself, in all versions.
+const fn any(name: &'static str, run: fn(&Call<'_>) -> Outputs, facts: fn(&Sizes<'_>) -> Facts) -> Row {
+    Row { domain: "onnx", name, since: 1, until: NEWEST, run: Run::Any(run), facts }
+}
+
+/// Every operator, by families; rows of one name stand together.
+pub const ROWS: &[Row] = &[
+    // Elementwise.
+    any("Add", elementwise::add, each),
+    any("Relu", elementwise::relu, exact),
+    // Movement.
+    any("Reshape", movement::reshape, exact),
+    any("Transpose", movement::transpose, exact),
+    // Products.
+    any("MatMul", matmul::matmul, matmul::matmul_terms),
+];
