@@ -21,6 +21,7 @@ mod list;
 mod op;
 mod product;
 mod real;
+mod window;
 
 pub use facts::Facts;
 

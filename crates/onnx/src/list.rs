@@ -3,7 +3,7 @@
 use crate::NEWEST;
 use crate::call::{Call, Outputs};
 use crate::facts::{Facts, Sizes, each, exact};
-use crate::op::{elementwise, matmul, movement};
+use crate::op::{conv, elementwise, matmul, movement, pool};
 
 /// How an operator is evaluated.
 #[derive(Clone, Copy)]
@@ -43,6 +43,20 @@ const fn any(name: &'static str, run: fn(&Call<'_>) -> Outputs, facts: fn(&Sizes
     Row { domain: "onnx", name, since: 1, until: NEWEST, run: Run::Any(run), facts }
 }
 
+/// An operator of the standard that computes floats, in all versions.
+macro_rules! float {
+    ($name:literal, $family:ident :: $function:ident, $facts:expr) => {
+        Row {
+            domain: "onnx",
+            name: $name,
+            since: 1,
+            until: NEWEST,
+            run: Run::Float { single: $family::$function::<f32>, double: $family::$function::<f64> },
+            facts: $facts,
+        }
+    };
+}
+
 /// Every operator, by families; rows of one name stand together.
 pub const ROWS: &[Row] = &[
     // Elementwise.
@@ -53,4 +67,15 @@ pub const ROWS: &[Row] = &[
     any("Transpose", movement::transpose, exact),
     // Products.
     any("MatMul", matmul::matmul, matmul::matmul_terms),
+    float!("Gemm", matmul::gemm, matmul::gemm_terms),
+    // Convolutions and pools.
+    float!("Conv", conv::conv, conv::conv_terms),
+    float!("ConvTranspose", conv::conv_transpose, conv::conv_transpose_terms),
+    any("MaxPool", pool::max_pool, exact),
+    float!("MaxUnpool", pool::max_unpool, exact),
+    float!("AveragePool", pool::average_pool, pool::window_terms),
+    float!("LpPool", pool::lp_pool, pool::window_terms),
+    float!("GlobalAveragePool", pool::global_average_pool, pool::channel_terms),
+    float!("GlobalMaxPool", pool::global_max_pool, exact),
+    float!("GlobalLpPool", pool::global_lp_pool, pool::channel_terms),
 ];

@@ -89,6 +89,32 @@ pub fn matmul(call: &Call<'_>) -> Outputs {
     }
 }
 
+/// `Gemm`: `alpha·A·B + beta·C`; before version 7, `C` is broadcast by `broadcast` alone.
+pub fn gemm<T: Real>(call: &Call<'_>) -> Outputs {
+    let side = |place: usize, name| {
+        let matrix = call.array::<T>(place)?;
+        match (matrix.rank(), call.flag(name, false)?) {
+            (2, true) => Ok(matrix.transposed(&[1, 0])),
+            (2, false) => Ok(matrix),
+            _ => Err(Error::invalid(format!("input {place}: expected a matrix, found {:?}", matrix.shape))),
+        }
+    };
+    call.ignore(&["broadcast"]);
+    let (alpha, beta) = (T::of(call.float_or("alpha", 1.0)?), T::of(call.float_or("beta", 1.0)?));
+    let mut y = stacked(&side(0, "transA")?, &side(1, "transB")?)?;
+    y.data.iter_mut().for_each(|y| *y = alpha * *y);
+    if let Some(c) = call.optional_array::<T>(2)? {
+        let c = c.broadcast(&y.shape)?;
+        y.data.iter_mut().zip(&c.data).for_each(|(y, &c)| *y += beta * c);
+    }
+    call.like_first(y)
+}
+
+/// `Gemm`: the inner size, and the matrix that is added.
+pub fn gemm_terms(sizes: &Sizes<'_>) -> Facts {
+    terms(sizes.size(0, if sizes.int("transA", 0) != 0 { 0 } else { 1 }).saturating_add(usize::from(sizes.has(2))))
+}
+
 /// Terms of a product: the last size of the first operand.
 pub fn matmul_terms(sizes: &Sizes<'_>) -> Facts {
     Facts { exact: sizes.dtype(0).is_some_and(|dtype| !dtype.is_float()), ..terms(sizes.size(0, -1)) }
