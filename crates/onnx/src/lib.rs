@@ -1,24 +1,85 @@
-//! Evaluations of ONNX operators.
+//! Evaluations of ONNX operators on the host, in `f32` and in `f64`: what a verdict compares a target's outputs with.
+//! It reads no files and knows no graphs: an operator comes as a [`Foreign`] with tensors at the places of its inputs.
+//!
+//! Every operator is one row of [`list`]: its name, its versions, its function and what a verdict has to know of it.
+//!
+//! ```
+//! use tapml_graph::{Tensor, op::{Declared, Foreign}};
+//!
+//! let relu = Foreign::new("onnx.Relu@14", Default::default(), vec![true], vec![Declared::Unknown])?;
+//! let x = Tensor::from_f32(vec![2], vec![-1.0, 3.0])?;
+//! let y = tapml_onnx::evaluate(&relu, &[Some(x)], false)?.remove(0).expect("it is asked for");
+//! assert_eq!(y.to_f64(), [0.0, 3.0]);
+//! # Ok::<(), tapml_graph::Error>(())
+//! ```
 #![warn(missing_docs)]
 
+mod array;
+mod call;
+mod facts;
+mod list;
+mod op;
+mod product;
+mod real;
+mod window;
+
+pub use facts::Facts;
+
+use call::Call;
+use list::Run;
 use tapml_graph::op::Foreign;
-use tapml_graph::{Error, Result, Tensor, TensorType};
+use tapml_graph::{Context, Error, Result, Tensor, TensorType};
 
-/// What a verdict has to know of an operator.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Facts {
-    /// Whether it only moves or chooses data, so that nothing is rounded.
-    pub exact: bool,
-    /// Terms of its longest sum.
-    pub terms: usize,
+/// Version that an operator without one has: the newest.
+const NEWEST: u32 = u32::MAX;
+
+fn find(op: &Foreign) -> Option<&'static list::Row> {
+    let version = op.version().unwrap_or(NEWEST);
+    let row = |row: &&list::Row| row.domain == op.domain() && row.name == op.name();
+    list::ROWS.iter().filter(row).find(|row| row.since <= version && version <= row.until)
 }
 
-/// The outputs at their places. [`tapml_graph::ErrorKind::Unsupported`] if the operator is not served.
-pub fn evaluate(op: &Foreign, _inputs: &[Option<Tensor>], _wide: bool) -> Result<Vec<Option<Tensor>>> {
-    Err(Error::unsupported(format!("`{}` has no evaluation", op.kind())))
+/// Evaluates one operator.
+///
+/// `inputs` stand at their places, `None` where an optional one is absent. The result has a place for every output of `op`
+/// and a tensor at every place that is asked for.
+///
+/// Floats are computed in `f64` if `wide` or if an input is `f64`, else in `f32`; `f16` and `bf16` are computed in `f32` and
+/// rounded once. With `wide`, every float of the result is `f64` and is not rounded to the dtype that the operator would
+/// store it in. Integers wrap in their own width.
+///
+/// # Errors
+/// Of kind `Unsupported`, with the operator and what is not served, if there is no evaluation. Of kind `InvalidInput` if the
+/// inputs do not fit the operator, or if a result would have more than 2³¹ elements.
+pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<Vec<Option<Tensor>>> {
+    let row = find(op).ok_or_else(|| {
+        let error = Error::unsupported(format!("`{}` has no evaluation", op.kind()));
+        error.with_hint("evaluate it with another oracle, such as ONNX's reference evaluator")
+    })?;
+    let call = Call::new(op, inputs, wide);
+    let run = || {
+        let outputs = match row.run {
+            Run::Float { single, double } => match call.is_double() {
+                true => double(&call)?,
+                false => single(&call)?,
+            },
+            Run::Any(function) => function(&call)?,
+        };
+        call.check_attributes()?;
+        call.place(outputs)
+    };
+    run().context(|| format!("`{}`", op.kind()))
 }
 
-/// What is known of an operator on inputs of these types.
-pub fn facts(_op: &Foreign, _inputs: &[Option<TensorType>]) -> Option<Facts> {
-    None
+/// What a verdict has to know of an operator with inputs of these types. `None` if there is no evaluation of it, or if a
+/// size is not constant.
+pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<Facts> {
+    let row = find(op)?;
+    facts::Sizes::new(op, inputs).map(|sizes| (row.facts)(&sizes))
+}
+
+/// Names of the operators that have an evaluation in some version, with their domains: `onnx.Conv`.
+pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
+    let mut last = None;
+    list::ROWS.iter().map(|row| (row.domain, row.name)).filter(move |&name| last.replace(name) != Some(name))
 }

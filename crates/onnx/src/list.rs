@@ -1,0 +1,81 @@
+//! The list of operators. One row says all of an operator: domain, name, versions, function, facts.
+
+use crate::NEWEST;
+use crate::call::{Call, Outputs};
+use crate::facts::{Facts, Sizes, each, exact};
+use crate::op::{conv, elementwise, matmul, movement, pool};
+
+/// How an operator is evaluated.
+#[derive(Clone, Copy)]
+pub enum Run {
+    /// One function, for `f32` and for `f64`.
+    Float {
+        /// In `f32`.
+        single: fn(&Call<'_>) -> Outputs,
+        /// In `f64`.
+        double: fn(&Call<'_>) -> Outputs,
+    },
+    /// A function that looks at the dtypes itself.
+    Any(fn(&Call<'_>) -> Outputs),
+}
+
+/// One operator, or some versions of it.
+pub struct Row {
+    pub domain: &'static str,
+    pub name: &'static str,
+    /// First and last version that the function serves.
+    pub since: u32,
+    pub until: u32,
+    pub run: Run,
+    pub facts: fn(&Sizes<'_>) -> Facts,
+}
+
+impl Row {
+    /// The row for some versions only.
+    #[allow(dead_code)]
+    const fn versions(self, since: u32, until: u32) -> Row {
+        Row { since, until, ..self }
+    }
+}
+
+/// An operator of the standard that looks at the dtypes itself, in all versions.
+const fn any(name: &'static str, run: fn(&Call<'_>) -> Outputs, facts: fn(&Sizes<'_>) -> Facts) -> Row {
+    Row { domain: "onnx", name, since: 1, until: NEWEST, run: Run::Any(run), facts }
+}
+
+/// An operator of the standard that computes floats, in all versions.
+macro_rules! float {
+    ($name:literal, $family:ident :: $function:ident, $facts:expr) => {
+        Row {
+            domain: "onnx",
+            name: $name,
+            since: 1,
+            until: NEWEST,
+            run: Run::Float { single: $family::$function::<f32>, double: $family::$function::<f64> },
+            facts: $facts,
+        }
+    };
+}
+
+/// Every operator, by families; rows of one name stand together.
+pub const ROWS: &[Row] = &[
+    // Elementwise.
+    any("Add", elementwise::add, each),
+    any("Relu", elementwise::relu, exact),
+    // Movement.
+    any("Reshape", movement::reshape, exact),
+    any("Transpose", movement::transpose, exact),
+    // Products.
+    any("MatMul", matmul::matmul, matmul::matmul_terms),
+    float!("Gemm", matmul::gemm, matmul::gemm_terms),
+    // Convolutions and pools.
+    float!("Conv", conv::conv, conv::conv_terms),
+    float!("ConvTranspose", conv::conv_transpose, conv::conv_transpose_terms),
+    any("MaxPool", pool::max_pool, exact),
+    float!("MaxUnpool", pool::max_unpool, exact),
+    float!("AveragePool", pool::average_pool, pool::window_terms),
+    float!("LpPool", pool::lp_pool, pool::window_terms),
+    float!("GlobalAveragePool", pool::global_average_pool, pool::channel_terms),
+    float!("GlobalMaxPool", pool::global_max_pool, exact),
+    float!("GlobalLpPool", pool::global_lp_pool, pool::channel_terms),
+];

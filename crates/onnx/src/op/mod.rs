@@ -1,0 +1,7 @@
+//! The operators by families: functions only, which [`crate::list`] names.
+
+pub mod conv;
+pub mod elementwise;
+pub mod matmul;
+pub mod movement;
+pub mod pool;

@@ -1,0 +1,96 @@
+//! Softmax and its relatives.
+
+use crate::array::{Array, around, axis};
+use crate::call::{Call, Outputs};
+use crate::facts::{Facts, Sizes, terms};
+use crate::real::Real;
+use tapml_graph::Result;
+
+/// Before version 13 the axes from `axis` on are one; from it on, one axis is meant.
+fn rows(call: &Call<'_>, shape: &[usize]) -> Result<[usize; 3]> {
+    if call.version() < 13 {
+        // An axis equal to the rank leaves rows of one element.
+        let at = call.int_or("axis", 1)?;
+        let at = if at == shape.len() as i64 { shape.len() } else { axis(at, shape.len())? };
+        return Ok([shape[..at].iter().product(), shape[at..].iter().product(), 1]);
+    }
+    match shape {
+        [] => Ok([1, 1, 1]),
+        _ => Ok(around(shape, axis(call.int_or("axis", -1)?, shape.len())?)),
+    }
+}
+
+/// Replaces each row along the axis.
+fn each_row<T: Real>(call: &Call<'_>, f: impl Fn(&mut [T])) -> Outputs {
+    let mut x = call.array::<T>(0)?;
+    let [before, size, behind] = rows(call, &x.shape)?;
+    let mut row = vec![T::zero(); size];
+    for (outer, inner) in (0..before).flat_map(|outer| (0..behind).map(move |inner| (outer, inner))) {
+        let place = |at: usize| (outer * size + at) * behind + inner;
+        (0..size).for_each(|at| row[at] = x.data[place(at)]);
+        f(&mut row);
+        (0..size).for_each(|at| x.data[place(at)] = row[at]);
+    }
+    call.like_first(x)
+}
+
+/// `exp(x − max) / Σ exp(x − max)` in place. Rows of −∞ alone give NaN, as their definition does.
+pub fn softmax_row<T: Real>(row: &mut [T]) {
+    let most = row.iter().copied().fold(T::neg_infinity(), T::max);
+    row.iter_mut().for_each(|v| *v = (*v - most).exp());
+    let sum = row.iter().copied().sum::<T>();
+    row.iter_mut().for_each(|v| *v = *v / sum);
+}
+
+/// `x − max − ln Σ exp(x − max)` in place.
+pub fn log_softmax_row<T: Real>(row: &mut [T]) {
+    let most = row.iter().copied().fold(T::neg_infinity(), T::max);
+    let sum = row.iter().map(|&v| (v - most).exp()).sum::<T>().ln();
+    row.iter_mut().for_each(|v| *v = *v - most - sum);
+}
+
+/// `Softmax`.
+pub fn softmax<T: Real>(call: &Call<'_>) -> Outputs {
+    each_row::<T>(call, softmax_row)
+}
+
+/// `LogSoftmax`.
+pub fn log_softmax<T: Real>(call: &Call<'_>) -> Outputs {
+    each_row::<T>(call, log_softmax_row)
+}
+
+/// `Hardmax`: 1 for the first of the largest, 0 for the others.
+pub fn hardmax<T: Real>(call: &Call<'_>) -> Outputs {
+    each_row::<T>(call, |row| {
+        let mut best = 0;
+        for at in 1..row.len() {
+            if row[at] > row[best] {
+                best = at;
+            }
+        }
+        row.iter_mut().enumerate().for_each(|(at, v)| *v = if at == best { T::one() } else { T::zero() });
+    })
+}
+
+/// The elements of a row.
+pub fn row_terms(sizes: &Sizes<'_>) -> Facts {
+    if sizes.op.version().unwrap_or(crate::NEWEST) >= 13 {
+        return terms(sizes.size(0, sizes.int("axis", -1)));
+    }
+    let rank = sizes.shape(0).len();
+    terms(axis(sizes.int("axis", 1), rank).map_or(1, |axis| sizes.volume_from(0, axis)))
+}
+
+/// Log-probabilities of `[batch, classes, …]` along the classes.
+pub fn log_probabilities<T: Real>(x: &Array<T>) -> Array<T> {
+    let [before, size, behind] = around(&x.shape, 1);
+    let mut y = x.clone();
+    let mut row = vec![T::zero(); size];
+    for (outer, inner) in (0..before).flat_map(|outer| (0..behind).map(move |inner| (outer, inner))) {
+        let place = |at: usize| (outer * size + at) * behind + inner;
+        (0..size).for_each(|at| row[at] = x.data[place(at)]);
+        log_softmax_row(&mut row);
+        (0..size).for_each(|at| y.data[place(at)] = row[at]);
+    }
+    y
+}

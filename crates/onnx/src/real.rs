@@ -1,0 +1,193 @@
+//! The numbers that operators compute with: floats in two precisions and integers that wrap.
+
+use std::fmt::Debug;
+use std::ops::AddAssign;
+use tapml_graph::{DType, Error, Result, Tensor};
+
+/// `f32` or `f64`.
+pub trait Real: num_traits::Float + num_traits::FloatConst + AddAssign + std::iter::Sum + Element {
+    /// The number nearest to this one.
+    fn of(value: f64) -> Self;
+    /// The same number.
+    fn wide(self) -> f64;
+    /// The error function.
+    fn erf(self) -> Self;
+    /// `c[i, j] = Σ_k a[i, k]·b[k, j] + (c[i, j] if keep)`; see [`crate::product`].
+    fn gemm(gemm: crate::product::Gemm<'_, Self>);
+
+    /// A count as a number.
+    fn count(value: usize) -> Self {
+        Self::of(value as f64)
+    }
+}
+
+impl Real for f32 {
+    fn of(value: f64) -> f32 {
+        value as f32
+    }
+
+    fn wide(self) -> f64 {
+        f64::from(self)
+    }
+
+    fn erf(self) -> f32 {
+        libm::erff(self)
+    }
+
+    fn gemm(gemm: crate::product::Gemm<'_, f32>) {
+        gemm.run(matrixmultiply::sgemm);
+    }
+}
+
+impl Real for f64 {
+    fn of(value: f64) -> f64 {
+        value
+    }
+
+    fn wide(self) -> f64 {
+        self
+    }
+
+    fn erf(self) -> f64 {
+        libm::erf(self)
+    }
+
+    fn gemm(gemm: crate::product::Gemm<'_, f64>) {
+        gemm.run(matrixmultiply::dgemm);
+    }
+}
+
+/// What an array holds.
+pub trait Element: Copy + Default + PartialOrd + PartialEq + Debug + Send + Sync + 'static {
+    /// Its dtype in memory.
+    const DTYPE: DType;
+
+    /// The numbers of a tensor: of any float for a float, of this dtype alone for an integer.
+    fn read(tensor: &Tensor) -> Result<Vec<Self>>;
+
+    /// A tensor of these numbers, rounded to `dtype`, which is a float for a float, else this one.
+    fn store(values: Vec<Self>, shape: Vec<usize>, dtype: DType) -> Result<Tensor>;
+}
+
+macro_rules! float_element {
+    ($type:ty, $dtype:expr, $read:expr, $store:expr) => {
+        impl Element for $type {
+            const DTYPE: DType = $dtype;
+
+            fn read(tensor: &Tensor) -> Result<Vec<$type>> {
+                match tensor.dtype().is_float() {
+                    true => Ok($read(tensor)),
+                    false => Err(Error::unsupported(format!("expected floats, found {}", tensor.dtype()))),
+                }
+            }
+
+            fn store(values: Vec<$type>, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
+                match dtype.is_float() {
+                    true => $store(dtype, shape, values),
+                    false => Err(Error::bug(format!("floats are not stored as {dtype}"))),
+                }
+            }
+        }
+    };
+}
+
+float_element!(f32, DType::F32, |tensor: &Tensor| tensor.to_f32().into_owned(), Tensor::from_f32_as);
+float_element!(f64, DType::F64, |tensor: &Tensor| tensor.to_f64(), |dtype, shape, values: Vec<f64>| {
+    Tensor::from_f64(dtype, shape, &values)
+});
+
+/// Arithmetic of integers, which wraps.
+pub trait Int: Element + num_traits::PrimInt + num_traits::WrappingAdd + num_traits::WrappingSub {
+    /// The product modulo two to the power of the width.
+    fn times(self, other: Self) -> Self;
+    /// The low bits of this number.
+    fn wrap(value: i128) -> Self;
+    /// The same number.
+    fn wide(self) -> i128;
+}
+
+macro_rules! int_element {
+    ($($type:ident $dtype:ident),*) => {$(
+        impl Element for $type {
+            const DTYPE: DType = DType::$dtype;
+
+            fn read(tensor: &Tensor) -> Result<Vec<$type>> {
+                if tensor.dtype() != DType::$dtype {
+                    return Err(Error::invalid(format!("expected {}, found {}", DType::$dtype, tensor.dtype())));
+                }
+                let (chunks, _) = tensor.bytes().as_chunks::<{ size_of::<$type>() }>();
+                Ok(chunks.iter().map(|&bytes| $type::from_le_bytes(bytes)).collect())
+            }
+
+            fn store(values: Vec<$type>, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
+                if dtype != DType::$dtype {
+                    return Err(Error::bug(format!("{} are not stored as {dtype}", DType::$dtype)));
+                }
+                let bytes = bytemuck::cast_slice::<$type, u8>(&values).to_vec();
+                Tensor::new(dtype, shape, tapml_graph::Bytes::new(bytes))
+            }
+        }
+
+        impl Int for $type {
+            fn times(self, other: $type) -> $type {
+                self.wrapping_mul(other)
+            }
+
+            fn wrap(value: i128) -> $type {
+                value as $type
+            }
+
+            fn wide(self) -> i128 {
+                i128::from(self)
+            }
+        }
+    )*};
+}
+
+int_element!(i8 I8, u8 U8, i16 I16, u16 U16, i32 I32, u32 U32, i64 I64, u64 U64);
+
+impl Element for bool {
+    const DTYPE: DType = DType::Bool;
+
+    fn read(tensor: &Tensor) -> Result<Vec<bool>> {
+        match tensor.dtype() {
+            DType::Bool => Ok(tensor.bytes().iter().map(|&b| b != 0).collect()),
+            other => Err(Error::invalid(format!("expected bool, found {other}"))),
+        }
+    }
+
+    fn store(values: Vec<bool>, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
+        match dtype {
+            DType::Bool => {
+                let bytes = values.into_iter().map(u8::from).collect::<Vec<u8>>();
+                Tensor::new(dtype, shape, tapml_graph::Bytes::new(bytes))
+            }
+            other => Err(Error::bug(format!("truths are not stored as {other}"))),
+        }
+    }
+}
+
+/// Calls a function generic over [`Int`] for an integer dtype.
+macro_rules! with_int {
+    ($dtype:expr, $name:ident => $body:expr) => {{
+        use tapml_graph::DType;
+        macro_rules! arm {
+            ($type:ty) => {{
+                type $name = $type;
+                $body
+            }};
+        }
+        match $dtype {
+            DType::I8 => arm!(i8),
+            DType::U8 => arm!(u8),
+            DType::I16 => arm!(i16),
+            DType::U16 => arm!(u16),
+            DType::I32 => arm!(i32),
+            DType::U32 => arm!(u32),
+            DType::I64 => arm!(i64),
+            DType::U64 => arm!(u64),
+            other => Err(tapml_graph::Error::unsupported(format!("not served for {other}"))),
+        }
+    }};
+}
+pub(crate) use with_int;
