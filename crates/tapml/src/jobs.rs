@@ -15,7 +15,7 @@ use crate::migrate::{
     weights_hash,
 };
 use crate::model::{GraphOptions, default_ledger, identity, suite_model};
-use crate::onnx::{Inputs, TracedModel};
+use crate::onnx::{Inputs, PlatformEvaluator, TracedModel};
 use crate::platform::{self, Platform, PlatformSpec};
 use crate::prompts::Prompts;
 use crate::{Error, ErrorKind, Result};
@@ -50,6 +50,18 @@ fn yes() -> bool {
 /// Opens a platform by its word with the user's kernels, given as `OP=FILE`.
 pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>> {
     platform::open(&PlatformSpec::parse(word)?, overrides(kernels)?)
+}
+
+/// Exact results of one suite; `oracle` names a platform that evaluates in `f64` what TapML does not.
+pub fn oracles(oracle: Option<&str>) -> Result<Oracles> {
+    let own = Oracles::new(ORACLE_BYTES);
+    match oracle {
+        None => Ok(own),
+        Some(word) => {
+            let platform = open_platform(word, &[]).map_err(|e| e.context("the oracle"))?;
+            Ok(own.with_evaluator(Box::new(PlatformEvaluator::new(platform))))
+        }
+    }
 }
 
 /// Reads the user's kernels, given as `OP=FILE`.
@@ -204,6 +216,9 @@ pub struct CheckJob {
     /// The checkpoint, if it is no longer where it was.
     #[serde(default)]
     pub model: Option<PathBuf>,
+    /// Who evaluates operators of others that TapML does not.
+    #[serde(default)]
+    pub oracle: Option<String>,
 }
 
 impl CheckJob {
@@ -213,7 +228,7 @@ impl CheckJob {
         let model = suite_model(&suite, self.model.as_deref())?;
         let mut target = open_platform(&self.target, &self.kernels)?;
         let options = CheckOptions { ops: self.ops.clone(), cases: self.cases.clone() };
-        let oracles = Oracles::new(ORACLE_BYTES);
+        let oracles = oracles(self.oracle.as_deref())?;
         Ok(migrate::check(&suite, &model, target.as_mut(), &oracles, &options, progress, stop)?.report)
     }
 }

@@ -1,14 +1,16 @@
 //! ONNX models as jobs take them: arrays for their inputs, and the run on a source that makes them graphs.
 
 use crate::exec::Platform;
-use crate::graph::op::Foreign;
+use crate::graph::op::{Declared, Foreign};
 use crate::graph::{Bytes, Context, DType, Tensor};
 use crate::import::onnx::{File, Runner, Traced};
-use crate::migrate::{Progress, RecordedRun, Stop, identity_of_file, record};
+use crate::migrate::{Progress, RecordedRun, Stop, identity_of_file, record, tensor_type};
+use crate::reference::foreign::Evaluator;
 use crate::{Error, Result};
 use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 /// Bytes of an array at most.
 const MAX_ARRAY: u64 = 4 << 30;
@@ -165,6 +167,33 @@ impl Runner for OnSource<'_> {
         let gave = self.source.discover(node, op, inputs);
         self.progress.advance(1);
         gave
+    }
+}
+
+/// A platform that evaluates operators of others in `f64`.
+pub struct PlatformEvaluator(Mutex<Box<dyn Platform>>);
+
+impl PlatformEvaluator {
+    /// Of this platform, such as `reference`.
+    pub fn new(platform: Box<dyn Platform>) -> PlatformEvaluator {
+        PlatformEvaluator(Mutex::new(platform))
+    }
+}
+
+impl Evaluator for PlatformEvaluator {
+    fn evaluate(&self, op: &Foreign, inputs: &[Tensor], constants: &[bool]) -> Result<Vec<Tensor>> {
+        let inputs: Vec<(Tensor, bool)> =
+            inputs.iter().zip(constants).map(|(tensor, &constant)| (tensor.clone(), constant)).collect();
+        let mut platform = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let outputs = platform.discover("oracle", op, &inputs)?;
+        let declared = op.outputs().iter().filter_map(Declared::ty);
+        for (ty, output) in declared.zip(&outputs) {
+            let found = tensor_type(output);
+            if found != *ty {
+                return Err(Error::invalid(format!("the oracle gives {found}, expected {ty}")));
+            }
+        }
+        Ok(outputs)
     }
 }
 
