@@ -57,8 +57,8 @@ fn ready(name: &str) -> Result<PathBuf, String> {
     }
     let files = files(&stored)?;
     let hash = files.iter().fold(FNV_START, |hash, (name, bytes)| fnv1a(fnv1a(hash, name.as_bytes()), bytes));
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root().join("target"), PathBuf::from);
-    let shared = target.join("goldens").join(format!("{hash:016x}"));
+    let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
+    let shared = root().join(target).join("goldens").join(format!("{hash:016x}"));
     let ready = shared.join(name);
     if ready.is_dir() {
         return Ok(ready);
