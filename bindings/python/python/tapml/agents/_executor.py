@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import hashlib
 import importlib
 import pathlib
@@ -17,6 +18,9 @@ from ._calls import DTYPES, FLOATS, NAMES, Call, Invalid, Unsupported
 Executable = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 PREFIXES = ("Exception from ", "Traceback ", "  File ", "Check '", "    ")
+
+#: How runtimes say while they run that they do not serve what is asked.
+NOT_SERVED = re.compile(r"(?i)\bunsupported|not supported|not implemented|unimplemented")
 
 
 class Runtime:
@@ -105,6 +109,8 @@ class Executor:
         except (MemoryError, Unsupported):
             raise
         except Exception as error:
+            if NOT_SERVED.search(str(error)):  # Some runtimes find out only while they run.
+                raise Unsupported(f"{self.runtime.name}: {explain(error)}") from error
             raise ValueError(f"{self.runtime.name} failed to run it: {explain(error)}") from error
         results = self.runtime.finish(asked, call, list(results))
         if len(results) != len(call.results):
