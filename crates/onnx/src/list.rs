@@ -2,8 +2,8 @@
 
 use crate::NEWEST;
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, each, exact};
-use crate::op::{conv, elementwise, matmul, movement, pool};
+use crate::facts::{Facts, Sizes, each, exact, last_axis};
+use crate::op::{conv, elementwise, matmul, movement, norm, pool, resize, softmax};
 
 /// How an operator is evaluated.
 #[derive(Clone, Copy)]
@@ -32,7 +32,6 @@ pub struct Row {
 
 impl Row {
     /// The row for some versions only.
-    #[allow(dead_code)]
     const fn versions(self, since: u32, until: u32) -> Row {
         Row { since, until, ..self }
     }
@@ -46,8 +45,11 @@ const fn any(name: &'static str, run: fn(&Call<'_>) -> Outputs, facts: fn(&Sizes
 /// An operator of the standard that computes floats, in all versions.
 macro_rules! float {
     ($name:literal, $family:ident :: $function:ident, $facts:expr) => {
+        float!("onnx", $name, $family::$function, $facts)
+    };
+    ($domain:literal, $name:literal, $family:ident :: $function:ident, $facts:expr) => {
         Row {
-            domain: "onnx",
+            domain: $domain,
             name: $name,
             since: 1,
             until: NEWEST,
@@ -78,4 +80,22 @@ pub const ROWS: &[Row] = &[
     float!("GlobalAveragePool", pool::global_average_pool, pool::channel_terms),
     float!("GlobalMaxPool", pool::global_max_pool, exact),
     float!("GlobalLpPool", pool::global_lp_pool, pool::channel_terms),
+    // Sizes of images.
+    any("Resize", resize::resize, resize::facts).versions(10, NEWEST),
+    any("Upsample", resize::resize, resize::facts).versions(7, 9),
+    // Normalizations.
+    float!("BatchNormalization", norm::batch, norm::batch_terms),
+    float!("LayerNormalization", norm::layer, norm::layer_terms),
+    float!("RMSNormalization", norm::rms, norm::layer_terms),
+    float!("SimplifiedLayerNormalization", norm::rms, norm::layer_terms),
+    float!("com.microsoft", "SkipLayerNormalization", norm::skip_layer, last_axis),
+    float!("com.microsoft", "SkipSimplifiedLayerNormalization", norm::skip_rms, last_axis),
+    float!("InstanceNormalization", norm::instance, norm::image_terms),
+    float!("GroupNormalization", norm::group, norm::group_terms),
+    float!("LRN", norm::local_response, norm::local_terms),
+    float!("LpNormalization", norm::lp, last_axis),
+    float!("MeanVarianceNormalization", norm::mean_variance, norm::axes_terms),
+    float!("Softmax", softmax::softmax, softmax::row_terms),
+    float!("LogSoftmax", softmax::log_softmax, softmax::row_terms),
+    float!("Hardmax", softmax::hardmax, exact),
 ];

@@ -4,4 +4,7 @@ pub mod conv;
 pub mod elementwise;
 pub mod matmul;
 pub mod movement;
+pub mod norm;
 pub mod pool;
+pub mod resize;
+pub mod softmax;
