@@ -3,7 +3,9 @@
 use crate::NEWEST;
 use crate::call::{Call, Outputs};
 use crate::facts::{Facts, Sizes, each, exact, last_axis};
-use crate::op::{conv, elementwise, matmul, movement, norm, pool, resize, softmax};
+use crate::op::{
+    attention, conv, einsum, elementwise, matmul, movement, norm, pool, recurrent, resize, softmax,
+};
 
 /// How an operator is evaluated.
 #[derive(Clone, Copy)]
@@ -98,4 +100,11 @@ pub const ROWS: &[Row] = &[
     float!("Softmax", softmax::softmax, softmax::row_terms),
     float!("LogSoftmax", softmax::log_softmax, softmax::row_terms),
     float!("Hardmax", softmax::hardmax, exact),
+    // Sequences.
+    float!("LSTM", recurrent::lstm, recurrent::step_terms),
+    float!("GRU", recurrent::gru, recurrent::step_terms),
+    float!("RNN", recurrent::rnn, recurrent::step_terms),
+    float!("Attention", attention::attention, attention::attention_terms).versions(23, NEWEST),
+    float!("RotaryEmbedding", attention::rotary, each).versions(23, NEWEST),
+    float!("Einsum", einsum::einsum, einsum::einsum_terms),
 ];

@@ -38,7 +38,12 @@ impl AutoPad {
             "VALID" => AutoPad::Valid,
             "SAME_UPPER" => AutoPad::SameUpper,
             "SAME_LOWER" => AutoPad::SameLower,
-            other => return Err(Error::invalid(format!("attribute `auto_pad`: there is no `{}`", other.escape_debug()))),
+            other => {
+                return Err(Error::invalid(format!(
+                    "attribute `auto_pad`: there is no `{}`",
+                    other.escape_debug()
+                )));
+            }
         })
     }
 
@@ -50,12 +55,23 @@ impl AutoPad {
 }
 
 /// An attribute that is a list of sizes, of at least `least` each; `default` if it is absent.
-pub fn sizes(call: &Call<'_>, name: &'static str, count: usize, least: usize, default: usize) -> Result<Vec<usize>> {
+pub fn sizes(
+    call: &Call<'_>,
+    name: &'static str,
+    count: usize,
+    least: usize,
+    default: usize,
+) -> Result<Vec<usize>> {
     let Some(list) = call.ints(name)? else { return Ok(vec![default; count]) };
-    let size = |&value: &i64| usize::try_from(value).ok().filter(|size| (least..=MAX_ELEMENTS).contains(size));
-    list.iter().map(size).collect::<Option<Vec<usize>>>().filter(|list| list.len() == count).ok_or_else(|| {
-        Error::invalid(format!("attribute `{name}`: expected {count} integers of at least {least}, found {list:?}"))
-    })
+    let size =
+        |&value: &i64| usize::try_from(value).ok().filter(|size| (least..=MAX_ELEMENTS).contains(size));
+    list.iter().map(size).collect::<Option<Vec<usize>>>().filter(|list| list.len() == count).ok_or_else(
+        || {
+            Error::invalid(format!(
+                "attribute `{name}`: expected {count} integers of at least {least}, found {list:?}"
+            ))
+        },
+    )
 }
 
 impl Windows {
@@ -89,7 +105,10 @@ impl Windows {
                 continue;
             }
             let room = (size + begin[axis] + end[axis]).checked_sub(span).ok_or_else(|| {
-                let text = format!("a window of {span} elements does not fit in {size} with padding {} and {}", begin[axis], end[axis]);
+                let text = format!(
+                    "a window of {span} elements does not fit in {size} with padding {} and {}",
+                    begin[axis], end[axis]
+                );
                 Error::invalid(text)
             })?;
             let mut windows = if ceil { room.div_ceil(stride) } else { room / stride } + 1;
@@ -158,7 +177,9 @@ impl Windows {
 /// From the first element of a window to the last.
 pub fn span(kernel: usize, dilation: usize) -> Result<usize> {
     let span = (kernel - 1).checked_mul(dilation).filter(|&span| span < MAX_ELEMENTS);
-    span.map(|span| span + 1).ok_or_else(|| Error::invalid(format!("a window of {kernel} elements, {dilation} apart, is too large")))
+    span.map(|span| span + 1).ok_or_else(|| {
+        Error::invalid(format!("a window of {kernel} elements, {dilation} apart, is too large"))
+    })
 }
 
 /// The next index in row-major order; the first one after the last.

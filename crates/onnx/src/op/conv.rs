@@ -18,7 +18,9 @@ const RUN: usize = 512;
 fn groups(call: &Call<'_>, channels: usize) -> Result<usize> {
     let group = call.int_or("group", 1)?;
     let groups = usize::try_from(group).ok().filter(|&group| group > 0 && channels.is_multiple_of(group));
-    groups.ok_or_else(|| Error::invalid(format!("attribute `group`: {channels} channels are not {group} groups")))
+    groups.ok_or_else(|| {
+        Error::invalid(format!("attribute `group`: {channels} channels are not {group} groups"))
+    })
 }
 
 /// Windows whose kernel is that of a weight `[outputs, inputs, …]`, which `kernel_shape` has to repeat.
@@ -71,7 +73,9 @@ fn columns<T: Real>(x: &[T], windows: &Windows, runs: &[Run], width: usize) -> V
                 for at in 0..run.count {
                     let place = match rank {
                         0 => Some(0),
-                        _ => windows.at(outer, run.first[outer] + at, tap[outer]).map(|last| base * windows.input[outer] + last),
+                        _ => windows
+                            .at(outer, run.first[outer] + at, tap[outer])
+                            .map(|last| base * windows.input[outer] + last),
                     };
                     let Some(place) = place else { continue };
                     for channel in 0..channels {
@@ -158,7 +162,9 @@ pub fn add_bias<T: Real>(y: &mut Array<T>, bias: Option<Array<T>>) -> Result<()>
 fn check_ranks(x: &[usize], w: &[usize]) -> Result<()> {
     match x.len() >= 2 && x.len() == w.len() {
         true => Ok(()),
-        false => Err(Error::invalid(format!("expected a tensor and a weight of one rank from 2, found {x:?} and {w:?}"))),
+        false => Err(Error::invalid(format!(
+            "expected a tensor and a weight of one rank from 2, found {x:?} and {w:?}"
+        ))),
     }
 }
 
@@ -191,16 +197,21 @@ fn transposed_windows(call: &Call<'_>, input: &[usize], kernel: Vec<usize>) -> R
     let told = call.has("output_shape").then(|| {
         let shape = call.ints("output_shape")?.unwrap_or_default();
         let spatial = shape.len().checked_sub(rank).map(|first| &shape[first..]);
-        let sizes = spatial.and_then(|spatial| spatial.iter().map(|&size| usize::try_from(size).ok()).collect());
-        sizes.ok_or_else(|| Error::invalid(format!("attribute `output_shape`: {shape:?} for {rank} spatial axes")))
+        let sizes =
+            spatial.and_then(|spatial| spatial.iter().map(|&size| usize::try_from(size).ok()).collect());
+        sizes.ok_or_else(|| {
+            Error::invalid(format!("attribute `output_shape`: {shape:?} for {rank} spatial axes"))
+        })
     });
     let told: Option<Vec<usize>> = told.transpose()?;
     let auto = AutoPad::read(call)?;
     let (mut begin, mut end) = (pads[..rank].to_vec(), pads[rank..].to_vec());
     let mut result = Vec::with_capacity(rank);
     for axis in 0..rank {
-        let steps = input[axis].saturating_sub(1).checked_mul(strides[axis]).filter(|&steps| steps <= MAX_ELEMENTS);
-        let steps = steps.ok_or_else(|| Error::invalid(format!("strides {strides:?} over {input:?} are too large")))?;
+        let steps =
+            input[axis].saturating_sub(1).checked_mul(strides[axis]).filter(|&steps| steps <= MAX_ELEMENTS);
+        let steps = steps
+            .ok_or_else(|| Error::invalid(format!("strides {strides:?} over {input:?} are too large")))?;
         let full = steps + extra[axis] + span(kernel[axis], dilations[axis])?;
         let same = matches!(auto, AutoPad::SameUpper | AutoPad::SameLower);
         let size = match &told {

@@ -112,7 +112,11 @@ pub fn gemm<T: Real>(call: &Call<'_>) -> Outputs {
 
 /// `Gemm`: the inner size, and the matrix that is added.
 pub fn gemm_terms(sizes: &Sizes<'_>) -> Facts {
-    terms(sizes.size(0, if sizes.int("transA", 0) != 0 { 0 } else { 1 }).saturating_add(usize::from(sizes.has(2))))
+    terms(
+        sizes
+            .size(0, if sizes.int("transA", 0) != 0 { 0 } else { 1 })
+            .saturating_add(usize::from(sizes.has(2))),
+    )
 }
 
 /// Terms of a product: the last size of the first operand.

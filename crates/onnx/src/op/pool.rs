@@ -10,7 +10,9 @@ use tapml_graph::{DType, Error, Result};
 
 /// Batch and channels in one, and the windows over the rest.
 fn windows(call: &Call<'_>, shape: &[usize]) -> Result<(usize, Windows)> {
-    let spatial = shape.get(2..).ok_or_else(|| Error::invalid(format!("a pool over {shape:?}: expected batch and channels")))?;
+    let spatial = shape
+        .get(2..)
+        .ok_or_else(|| Error::invalid(format!("a pool over {shape:?}: expected batch and channels")))?;
     if !call.has("kernel_shape") {
         return Err(Error::invalid("the attribute `kernel_shape` is missing"));
     }
@@ -58,13 +60,17 @@ pub fn max_pool(call: &Call<'_>) -> Outputs {
         let mut data = Vec::with_capacity(best.len());
         let mut chosen = Vec::with_capacity(best.len());
         for (at, best) in best.into_iter().enumerate() {
-            let (value, place) = best.ok_or_else(|| Error::unsupported("a window lies in the padding alone"))?;
+            let (value, place) =
+                best.ok_or_else(|| Error::unsupported("a window lies in the padding alone"))?;
             data.push(value);
             let place = if by_column { column_major(place, &windows.input) } else { place };
             chosen.push((at / places * image + place) as i64);
         }
         let chosen = Array { shape: shape.clone(), data: chosen };
-        Ok(vec![Some(call.store(Array { shape, data }, call.dtype(0)?)?), Some(call.store(chosen, DType::I64)?)])
+        Ok(vec![
+            Some(call.store(Array { shape, data }, call.dtype(0)?)?),
+            Some(call.store(chosen, DType::I64)?),
+        ])
     }
     match call.dtype(0)? {
         dtype if !dtype.is_float() => with_int!(dtype, T => typed::<T>(call)),
@@ -168,11 +174,15 @@ pub fn max_unpool<T: Real>(call: &Call<'_>) -> Outputs {
     // The places count within the shape that the attributes give, also if the result is larger.
     let own = shape.clone();
     if let Some(told) = call.optional_integers(2)? {
-        let size = |&size: &i64| usize::try_from(size).map_err(|_| Error::invalid(format!("a size of {size}")));
+        let size =
+            |&size: &i64| usize::try_from(size).map_err(|_| Error::invalid(format!("a size of {size}")));
         shape = told.iter().map(size).collect::<Result<_>>()?;
     }
     let count = volume(&own)?;
-    if shape.len() != own.len() || shape.iter().zip(&own).any(|(to, from)| to < from) || places.len() != x.data.len() {
+    if shape.len() != own.len()
+        || shape.iter().zip(&own).any(|(to, from)| to < from)
+        || places.len() != x.data.len()
+    {
         return Err(Error::invalid(format!("a result of {shape:?} for places in {own:?}")));
     }
     let mut y = Array::<T>::zeros(shape)?;
