@@ -2,9 +2,10 @@
 
 use crate::NEWEST;
 use crate::call::{Call, Outputs};
-use crate::facts::{Facts, Sizes, each, exact, last_axis};
+use crate::facts::{Facts, Sizes, each, exact, last_axis, rounded};
 use crate::op::{
-    attention, conv, einsum, elementwise, matmul, movement, norm, pool, recurrent, resize, softmax,
+    attention, boxes, conv, einsum, elementwise, gelu, loss, matmul, movement, norm, pool, quantized,
+    recurrent, resize, sampling, softmax, spectrum,
 };
 
 /// How an operator is evaluated.
@@ -106,5 +107,34 @@ pub const ROWS: &[Row] = &[
     float!("RNN", recurrent::rnn, recurrent::step_terms),
     float!("Attention", attention::attention, attention::attention_terms).versions(23, NEWEST),
     float!("RotaryEmbedding", attention::rotary, each).versions(23, NEWEST),
+    // Images and signals.
+    float!("GridSample", sampling::grid_sample, sampling::grid_terms).versions(16, NEWEST),
+    float!("AffineGrid", sampling::affine_grid, sampling::affine_terms).versions(20, NEWEST),
+    float!("DeformConv", sampling::deform_conv, conv::conv_terms).versions(19, NEWEST),
+    float!("RoiAlign", sampling::roi_align, sampling::roi_terms).versions(10, NEWEST),
+    float!("Col2Im", sampling::col2im, sampling::col2im_terms).versions(18, NEWEST),
+    any("CenterCropPad", sampling::center_crop_pad, exact).versions(18, NEWEST),
+    float!("NonMaxSuppression", boxes::non_max_suppression, exact).versions(10, NEWEST),
+    float!("DFT", spectrum::dft, spectrum::axis_terms).versions(17, NEWEST),
+    float!("STFT", spectrum::stft, spectrum::frame_terms).versions(17, NEWEST),
+    float!("HannWindow", spectrum::hann, rounded).versions(17, NEWEST),
+    float!("HammingWindow", spectrum::hamming, rounded).versions(17, NEWEST),
+    float!("BlackmanWindow", spectrum::blackman, rounded).versions(17, NEWEST),
+    float!("MelWeightMatrix", spectrum::mel_weight_matrix, rounded).versions(17, NEWEST),
+    // Losses.
+    float!("NegativeLogLikelihoodLoss", loss::negative_log_likelihood, loss::loss_terms).versions(12, NEWEST),
+    float!("SoftmaxCrossEntropyLoss", loss::softmax_cross_entropy, loss::loss_terms).versions(12, NEWEST),
+    // Activations of attention's relatives.
+    float!("Gelu", gelu::gelu, each).versions(20, NEWEST),
+    float!("com.microsoft", "Gelu", gelu::bias_gelu, each),
+    float!("com.microsoft", "BiasGelu", gelu::bias_gelu, each),
+    float!("com.microsoft", "FastGelu", gelu::fast_gelu, each),
+    float!("com.microsoft", "QuickGelu", gelu::quick_gelu, each),
+    // Products of integers.
+    any("MatMulInteger", quantized::matmul_integer, exact).versions(10, NEWEST),
+    any("ConvInteger", quantized::conv_integer, exact).versions(10, NEWEST),
+    any("QLinearMatMul", quantized::qlinear_matmul, rounded).versions(10, NEWEST),
+    any("QLinearConv", quantized::qlinear_conv, rounded).versions(10, NEWEST),
+    float!("com.microsoft", "FusedMatMul", matmul::fused, matmul::fused_terms),
     float!("Einsum", einsum::einsum, einsum::einsum_terms),
 ];

@@ -1,7 +1,7 @@
 //! Normalizations: means and variances over axes, scaled and shifted.
 
 use crate::array::{Array, Walk, around, axis, broadcast_strides, strides};
-use crate::call::{Call, Outputs};
+use crate::call::{Call, Outputs, element_type};
 use crate::facts::{Facts, Sizes, product, terms};
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
@@ -113,12 +113,10 @@ fn normalize_rows<T: Real>(data: &mut [T], width: usize, epsilon: T, centred: bo
 
 /// The dtype that mean and deviation are stored in.
 fn stash(call: &Call<'_>) -> Result<DType> {
-    match call.int_or("stash_type", 1)? {
-        1 => Ok(DType::F32),
-        10 => Ok(DType::F16),
-        11 => Ok(DType::F64),
-        16 => Ok(DType::BF16),
-        other => Err(Error::unsupported(format!("the attribute `stash_type` = {other} is not served"))),
+    let dtype = element_type(call.int_or("stash_type", 1)?)?;
+    match dtype.is_float() {
+        true => Ok(dtype),
+        false => Err(Error::invalid(format!("attribute `stash_type`: {dtype} is no float"))),
     }
 }
 
