@@ -8,9 +8,10 @@
 `blocks`: for each quantised type, u8 `TYPE.blocks` [n, bytes of a block] and f32 `TYPE.values` [n, elements of a block],
 the latter by `gguf.quants.dequantize`. Scales are chosen, codes random.
 
-`convert`: a checkpoint as llama.cpp's converter lays it out: names by `gguf.TensorNameMap`, vectors and norms in f32,
-matrices in the checkpoint's dtype, rows of rotated pairs interleaved where the architecture wants it. What Transformers reads from
-such a file is compared with the checkpoint, where it reads the architecture.
+`convert`: a checkpoint, or one that `weights.json` describes, as llama.cpp's converter lays it out: names by
+`gguf.TensorNameMap`, vectors and norms in f32, matrices in the checkpoint's dtype, rows of rotated pairs interleaved where
+the architecture wants it. What Transformers reads from such a file is compared with the checkpoint, where it reads the
+architecture.
 
 `quantized`: `quantized.gguf`, a small Llama with weights of every quantised type and with divisors of its rotary
 frequencies, and `quantized.safetensors`: i32 `p{i}.input_ids` [T] and f32 `p{i}.logits` [T, V] of Transformers for the
@@ -29,6 +30,8 @@ from gguf import GGMLQuantizationType as Type
 from safetensors.numpy import save_file
 from safetensors.torch import load_file
 from transformers import AutoConfig, AutoModelForCausalLM
+
+import weights
 
 # Types of blocks, and where in a block its f16 scales are.
 SCALES = {
@@ -230,6 +233,14 @@ def convert(folder, out):
     print(f"{out}: {out.stat().st_size / 1024:.0f} KiB, {checked}")
 
 
+def convert_described(folder, out):
+    """The same of a golden, whose weights are described instead of stored."""
+    with tempfile.TemporaryDirectory() as scratch:
+        whole = pathlib.Path(scratch) / folder.name
+        weights.materialise(folder, whole)
+        convert(whole, out)
+
+
 def compare(folder, out):
     """Transformers must read the same weights from the file as from the checkpoint."""
     ours = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).state_dict()
@@ -343,7 +354,8 @@ def main():
     if arguments.command == "blocks":
         make_blocks(arguments.out)
     elif arguments.command == "convert":
-        convert(arguments.model, arguments.out)
+        described = (arguments.model / weights.DESCRIPTION).exists()
+        (convert_described if described else convert)(arguments.model, arguments.out)
     else:
         quantized(arguments.out)
 

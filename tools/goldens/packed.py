@@ -1,7 +1,8 @@
 """Makes small random checkpoints whose weights are packed as AutoGPTQ and AutoAWQ pack them, stored as numbers of fp8 as
 DeepSeek's and other releases are, or in MXFP4 as gpt-oss, and their goldens: what Transformers computes in float32 with the numbers that the packed weights stand for.
 
-Packing follows the published formats word by word: `pack` of AutoGPTQ's `qlinear_cuda.py` and of AutoAWQ's `gemm.py`."""
+Codes and zero points are random bits. What they stand for follows the published formats word by word: `pack` of AutoGPTQ's
+`qlinear_cuda.py` and of AutoAWQ's `gemm.py`."""
 import json
 import pathlib
 import tempfile
@@ -13,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from transformers.integrations.mxfp4 import convert_moe_packed_tensors
 
 import record
+import weights
 from kept import ROWS
 from models import Transformers
 
@@ -37,6 +39,8 @@ GPT_OSS = dict(
     tie_word_embeddings=False, rope_theta=1000.0, rope_scaling=dict(
         rope_type="yarn", factor=4.0, beta_fast=4.0, beta_slow=1.0, original_max_position_embeddings=16, truncate=False))
 
+# Of the codes of fp8: their largest numbers are below the largest of e4m3.
+FP8_DEVIATION = 120.0
 AWQ_ORDER = [0, 2, 4, 6, 1, 3, 5, 7]
 
 
@@ -64,101 +68,118 @@ PACKED = {
 }
 
 
-def quantised(weight, bits, group):
-    """Codes `[o, k]`, scales and zero points `[o, groups]`: the range of each group, rounded to nearest."""
-    outputs, k = weight.shape
-    group = k if group == -1 else group
-    grouped = weight.reshape(outputs, k // group, group)
-    low, high = grouped.amin(-1).clamp(max=0), grouped.amax(-1).clamp(min=0)
-    scales = ((high - low) / (2**bits - 1)).half().float()
-    # AutoGPTQ stores zero points less one, so that none may be 0.
-    zeros = (-low / scales).round().clamp(1, 2**bits - 1)
-    codes = (grouped / scales[..., None] + zeros[..., None]).round().clamp(0, 2**bits - 1)
-    numbers = ((codes - zeros[..., None]) * scales[..., None]).reshape(outputs, k)
-    return codes.reshape(outputs, k).long(), scales, zeros.long(), numbers
+def words_described(rows, columns, bits, mask=0xFFFFFFFF):
+    return ["I32", [rows, columns * bits // 32], "bits"] + ([] if mask == 0xFFFFFFFF else [mask])
 
 
-def words(values, bits, order):
-    """Rows of values to rows of words: value `order[i]` of a word's is in bits `bits·i` and up."""
-    per_word = 32 // bits
-    rows, columns = values.shape
-    packed = numpy.zeros((rows, columns // per_word), dtype=numpy.uint32)
-    for column in range(columns // per_word):
-        for i in range(per_word):
-            value = values[:, column * per_word + order[i]].numpy().astype(numpy.uint32)
-            packed[:, column] |= value << numpy.uint32(bits * i)
-    return torch.from_numpy(packed.astype(numpy.int32))
+def unpacked(words, bits, order):
+    """Rows of words to rows of values: value `order[i]` of a word's is in bits `bits·i` and up."""
+    values = torch.empty(*words.shape, 32 // bits, dtype=torch.int64)
+    for i, place in enumerate(order):
+        values[..., place] = words.long() >> bits * i & (1 << bits) - 1
+    return values.flatten(-2)
 
 
-def pack_gptq(base, weight, config):
+def scales_described(groups, outputs, k, levels):
+    """Scales with which random codes and zero points have the deviation 1.2 / sqrt(k)."""
+    scale = 1.2 / k**0.5 / (levels * (2 / 12) ** 0.5)
+    return ["F16", [groups, outputs], weights.rounded(scale), weights.rounded(scale / 5)]
+
+
+def describe_gptq(base, shape, config):
+    bits, (outputs, k) = config["bits"], shape
+    group = k if config["group_size"] == -1 else config["group_size"]
+    # AutoGPTQ stores zero points less one, so that none may be 0: the largest number of 4 bits is not among these.
+    mask = 0xFFFFFFFF if config.get("checkpoint_format") == "gptq_v2" else 0xEEEEEEEE
+    return {
+        # Words run along the inputs, which are rows.
+        f"{base}.qweight": ["I32", [k * bits // 32, outputs], "bits"],
+        f"{base}.qzeros": words_described(k // group, outputs, bits, mask),
+        f"{base}.scales": scales_described(k // group, outputs, k, 2**bits),
+        f"{base}.g_idx": ["I32", [k], [[i, group] for i in range(k // group)]],
+    }
+
+
+def unpack_gptq(base, stored, config):
     bits = config["bits"]
     plain = list(range(32 // bits))
-    codes, scales, zeros, numbers = quantised(weight, bits, config["group_size"])
-    stored = zeros - (0 if config.get("checkpoint_format") == "gptq_v2" else 1)
-    k = weight.shape[1]
-    group = k if config["group_size"] == -1 else config["group_size"]
-    return numbers, {
-        # Words run along the inputs, which are rows.
-        f"{base}.qweight": words(codes, bits, plain).t().contiguous(),
-        f"{base}.qzeros": words(stored.t(), bits, plain).contiguous(),
-        f"{base}.scales": scales.t().half().contiguous(),
-        f"{base}.g_idx": (torch.arange(k) // group).int(),
-    }
+    codes = unpacked(stored[f"{base}.qweight"].t(), bits, plain)
+    zeros = unpacked(stored[f"{base}.qzeros"], bits, plain) + (config.get("checkpoint_format") != "gptq_v2")
+    groups = stored[f"{base}.g_idx"].long()
+    return (codes - zeros[groups].t()) * stored[f"{base}.scales"].float()[groups].t()
 
 
-def pack_awq(base, weight, config):
-    codes, scales, zeros, numbers = quantised(weight, 4, config["group_size"])
-    return numbers, {
+def describe_awq(base, shape, config):
+    outputs, k = shape
+    return {
         # Words run along the outputs, which are columns.
-        f"{base}.qweight": words(codes.t(), 4, AWQ_ORDER).contiguous(),
-        f"{base}.qzeros": words(zeros.t(), 4, AWQ_ORDER).contiguous(),
-        f"{base}.scales": scales.t().half().contiguous(),
+        f"{base}.qweight": words_described(k, outputs, 4),
+        f"{base}.qzeros": words_described(k // config["group_size"], outputs, 4),
+        f"{base}.scales": scales_described(k // config["group_size"], outputs, k, 16),
     }
 
 
-def pack_fp8(base, weight, config):
+def unpack_awq(base, stored, config):
+    codes = unpacked(stored[f"{base}.qweight"], 4, AWQ_ORDER)
+    zeros = unpacked(stored[f"{base}.qzeros"], 4, AWQ_ORDER)
+    spread = lambda rows: rows.repeat_interleave(config["group_size"], 0)
+    return ((codes - spread(zeros)) * spread(stored[f"{base}.scales"].float())).t()
+
+
+def describe_fp8(base, shape, config):
     """Numbers of e4m3 with a scale in bf16 for each block, as DeepSeek and Qwen release them, or in f32 for each row. Those of
     rows are numbers that f16 holds 256 times, so that nothing of them is lost."""
-    outputs, k = weight.shape
+    outputs, k = shape
     rows, columns = config.get("weight_block_size", [1, k])
-    blocks = torch.nn.functional.pad(weight, (0, -k % columns, 0, -outputs % rows))
-    blocks = blocks.reshape(blocks.shape[0] // rows, rows, blocks.shape[1] // columns, columns)
-    scales = blocks.abs().amax((1, 3)) / 448
+    size = weights.rounded(1.2 / k**0.5 / FP8_DEVIATION)
+    scales, sizes = [-(-outputs // rows), -(-k // columns)], [size, weights.rounded(size / 5)]
     blocked = "weight_block_size" in config
-    scales = scales.bfloat16().float() if blocked else (256 * scales).half().float() / 256
-    spread = scales.repeat_interleave(rows, 0)[:outputs].repeat_interleave(columns, 1)[:, :k]
-    codes = (weight / spread).clamp(-448, 448).to(torch.float8_e4m3fn)
-    scale = {f"{base}.weight_scale_inv": scales.bfloat16()} if blocked else {f"{base}.weight_scale": scales}
-    return codes.float() * spread, {f"{base}.weight": codes} | scale
+    scale = {f"{base}.weight_scale_inv": ["BF16", scales, *sizes]} if blocked else {
+        f"{base}.weight_scale": ["F32", scales, *sizes, "BF16"]}
+    return {f"{base}.weight": ["F8_E4M3", [outputs, k], 0.0, FP8_DEVIATION]} | scale
 
 
-def pack_mxfp4(base, weight, config):
-    """Experts `[count, inputs, outputs]` in blocks of 32 inputs: the exponent of the largest number less that of 6, as section 6.3
-    of the OCP Microscaling Formats specification says. The numbers are what Transformers makes of the blocks."""
-    turned = weight.transpose(1, 2)
-    count, outputs, k = turned.shape
-    blocks = turned.reshape(count, outputs, k // 32, 32)
-    exponents = blocks.abs().amax(-1).log2().floor() - 2
-    sizes = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
-    scaled = blocks / exponents.exp2()[..., None]
-    codes = (scaled.abs()[..., None] - sizes).abs().argmin(-1) + 8 * (scaled < 0)
-    pairs = codes.reshape(count, outputs, k // 32, 16, 2)
-    stored = (pairs[..., 0] + 16 * pairs[..., 1]).to(torch.uint8)
-    scales = (exponents + 127).to(torch.uint8)
-    numbers = convert_moe_packed_tensors(stored, scales, dtype=torch.float32)
-    return numbers, {f"{base}_blocks": stored, f"{base}_scales": scales}
+def unpack_fp8(base, stored, config):
+    codes = stored[f"{base}.weight"].float()
+    scales = stored.get(f"{base}.weight_scale_inv", stored.get(f"{base}.weight_scale")).float()
+    rows, columns = config.get("weight_block_size", [1, codes.shape[1]])
+    return codes * scales.repeat_interleave(rows, 0)[:len(codes)].repeat_interleave(columns, 1)[:, :codes.shape[1]]
 
 
-def is_packed(name, tensor, method):
+def describe_mxfp4(base, shape, config):
+    """Experts `[count, inputs, outputs]` in blocks of 32 inputs, as section 6.3 of the OCP Microscaling Formats specification
+    says: codes of two numbers in a byte, and exponents."""
+    count, k, outputs = shape
+    return {f"{base}_blocks": ["U8", [count, outputs, k // 32, 16], "bits"],
+            f"{base}_scales": ["U8", [count, outputs, k // 32], 122.0, 0.8]}
+
+
+def unpack_mxfp4(base, stored, config):
+    """What Transformers makes of the blocks."""
+    return convert_moe_packed_tensors(stored[f"{base}_blocks"], stored[f"{base}_scales"], dtype=torch.float32)
+
+
+METHODS = {
+    "gptq": (describe_gptq, unpack_gptq), "awq": (describe_awq, unpack_awq), "fp8": (describe_fp8, unpack_fp8),
+    "mxfp4": (describe_mxfp4, unpack_mxfp4)}
+
+
+def is_packed(name, shape, method):
     if method == "mxfp4":
         return name.endswith(("experts.gate_up_proj", "experts.down_proj"))
     kept = ("embed_tokens", "lm_head", "norm", "block_sparse_moe.gate.")
-    return tensor.dim() == 2 and name.endswith(".weight") and not any(part in name for part in kept)
+    return len(shape) == 2 and name.endswith(".weight") and not any(part in name for part in kept)
 
 
-def tensors_of(keys, seed):
-    """Random tensors under the checkpoint's names."""
-    torch.manual_seed(seed)
+def plain(name, shape):
+    """The description of a tensor that is not packed."""
+    if len(shape) == 1:
+        return ["F16", shape, *((1.0, 0.2) if name.endswith(".weight") else (0.0, 0.3))]
+    return ["F16", shape, 0.0, weights.rounded(1.2 / shape[-1] ** 0.5)]
+
+
+def shapes_of(keys):
+    """Shapes under the checkpoint's names."""
     with tempfile.TemporaryDirectory() as scratch:
         (pathlib.Path(scratch) / "config.json").write_text(json.dumps(keys))
         model = AutoModelForCausalLM.from_config(AutoConfig.from_pretrained(scratch), dtype=torch.float32)
@@ -166,40 +187,46 @@ def tensors_of(keys, seed):
         tensors = {}
         for path in record.weight_files(pathlib.Path(scratch)):
             tensors |= load_file(path)
-    for name in sorted(tensors):
-        tensor = tensors[name]
-        if tensor.dim() == 1 and name.endswith(".weight"):
-            tensor.normal_(1.0, 0.2)
-        elif tensor.dim() == 1:
-            tensor.normal_(0.0, 0.3)
-        else:
-            tensor.normal_(0.0, 1.2 / tensor.shape[-1] ** 0.5)
-    return {name: tensor.half().float() for name, tensor in tensors.items()}
+    return {name: list(tensors[name].shape) for name in sorted(tensors)}
+
+
+def write_checkpoint(keys, config, shapes, folder):
+    """Writes config.json; the description of the weights."""
+    (folder / "config.json").write_text(
+        json.dumps(keys | dict(torch_dtype="float16", quantization_config=config), indent=2) + "\n")
+    method, described = config["quant_method"], {}
+    for name, shape in shapes.items():
+        packed = is_packed(name, shape, method)
+        described |= METHODS[method][0](name.removesuffix(".weight"), shape, config) if packed else {
+            name: plain(name, shape)}
+    # As in published files, wider numbers come first, so that each is aligned.
+    size = lambda name: -weights.DTYPES[described[name][0]].itemsize
+    return {"model.safetensors": {name: described[name] for name in sorted(described, key=lambda n: (size(n), n))}}
+
+
+def run(keys, config, shapes, seed, folder):
+    """Tensors and metadata of the golden of a checkpoint, by the numbers that it stands for."""
+    stored, method = load_file(folder / "model.safetensors"), config["quant_method"]
+    numbers = {
+        name: METHODS[method][1](name.removesuffix(".weight"), stored, config).contiguous()
+        if is_packed(name, shape, method) else stored[name].float() for name, shape in shapes.items()}
+    assert all(list(numbers[name].shape) == shape for name, shape in shapes.items())
+    random = numpy.random.default_rng(seed)
+    prompts = [random.integers(0, keys["vocab_size"], length).tolist() for length in (1, 9, 40)]
+    with tempfile.TemporaryDirectory() as scratch:
+        scratch = pathlib.Path(scratch) / folder.name
+        scratch.mkdir()
+        save_file(numbers, scratch / "model.safetensors", metadata=dict(format="pt"))
+        (scratch / "config.json").write_text(json.dumps(keys | dict(torch_dtype="float32")))
+        tensors, metadata = record.decoder(Transformers, scratch, prompts, ROWS, STEPS)
+    if record.smallest_gap(tensors) < SMALLEST_GAP:
+        raise weights.Refused("a near tie decides the greedy text")
+    return tensors, metadata
 
 
 def make(name, folder):
     """Writes the checkpoint; tensors and metadata of its golden."""
     keys, config, seed = PACKED[name]
-    pack = {"gptq": pack_gptq, "awq": pack_awq, "fp8": pack_fp8, "mxfp4": pack_mxfp4}[config["quant_method"]]
-    stored, numbers = {}, {}
-    for tensor_name, tensor in tensors_of(keys, seed).items():
-        if is_packed(tensor_name, tensor, config["quant_method"]):
-            numbers[tensor_name], parts = pack(tensor_name.removesuffix(".weight"), tensor, config)
-            stored |= parts
-        else:
-            numbers[tensor_name] = tensor
-            stored[tensor_name] = tensor.half()
-    folder.mkdir(parents=True, exist_ok=True)
-    save_file(stored, folder / "model.safetensors", metadata=dict(format="pt"))
-    full = keys | dict(torch_dtype="float16", quantization_config=config)
-    (folder / "config.json").write_text(json.dumps(full, indent=2) + "\n")
-    random = numpy.random.default_rng(seed)
-    prompts = [random.integers(0, keys["vocab_size"], length).tolist() for length in (1, 9, 40)]
-    with tempfile.TemporaryDirectory() as scratch:
-        scratch = pathlib.Path(scratch)
-        save_file(numbers, scratch / "model.safetensors", metadata=dict(format="pt"))
-        (scratch / "config.json").write_text(json.dumps(keys | dict(torch_dtype="float32")))
-        tensors, metadata = record.decoder(Transformers, scratch, prompts, ROWS, STEPS)
-    if record.smallest_gap(tensors) < SMALLEST_GAP:
-        raise SystemExit(f"{name}: a near tie decides the greedy text; choose another seed")
-    return tensors, metadata
+    shapes = shapes_of(keys)
+    return weights.make(folder, seed, lambda out: write_checkpoint(keys, config, shapes, out),
+                        lambda out: run(keys, config, shapes, seed, out))

@@ -11,6 +11,7 @@ from transformers import AutoConfig
 from transformers.pytorch_utils import Conv1D
 
 import record
+import weights
 from kept import ROWS
 from models import TransformersEncoder
 from table import TINY
@@ -86,8 +87,8 @@ def checkpoint(tiny, folder):
         (folder / "generation_config.json").unlink(missing_ok=True)
     path.write_text(json.dumps(keys, indent=2) + "\n")
     if tiny.finish:
-        weights = folder / "model.safetensors"
-        save_file(tiny.finish(load_file(weights)), weights, metadata=dict(format="pt"))
+        file = folder / "model.safetensors"
+        save_file(tiny.finish(load_file(file)), file, metadata=dict(format="pt"))
 
 
 @torch.no_grad()
@@ -114,21 +115,26 @@ def effects(load, folder, prompts):
             yield f"{name}[{index}]", float((results({name: changed}) - before).abs().max())
 
 
-def make(name, folder):
-    """Writes the checkpoint; tensors and metadata of its golden."""
+def run(name, folder):
+    """Tensors and metadata of the golden of a checkpoint."""
     tiny = TINY[name]
-    checkpoint(tiny, folder)
     random = numpy.random.default_rng(tiny.seed)
     keys = tiny.config.get("text_config", tiny.config)
     vocab = keys.get("vocab_size") or keys["padded_vocab_size"]
     prompts = [random.integers(0, vocab, length).tolist() for length in tiny.lengths]
+    encodes = tiny.load is TransformersEncoder
+    options = (tiny.load, folder, prompts, ROWS)
+    tensors, metadata = record.encoder(*options) if encodes else record.decoder(*options, STEPS)
+    if record.smallest_gap(tensors) < SMALLEST_GAP:
+        raise weights.Refused("a near tie decides the greedy text")
     if not tiny.complete:
         for part, effect in effects(tiny.load, folder, prompts):
             if effect < SMALLEST_EFFECT and not any(idle in part for idle in tiny.idle):
-                raise SystemExit(f"{name}: {part} hardly matters: it changes a result by {effect:.1e} at most")
-    if tiny.load is TransformersEncoder:
-        return record.encoder(tiny.load, folder, prompts, ROWS)
-    tensors, metadata = record.decoder(tiny.load, folder, prompts, ROWS, STEPS)
-    if record.smallest_gap(tensors) < SMALLEST_GAP:
-        raise SystemExit(f"{name}: a near tie decides the greedy text; choose another seed")
+                raise weights.Refused(f"{part} hardly matters: it changes a result by {effect:.1e} at most")
     return tensors, metadata
+
+
+def make(name, folder):
+    """Writes the checkpoint; tensors and metadata of its golden."""
+    tiny = TINY[name]
+    return weights.make(folder, tiny.seed, lambda out: checkpoint(tiny, out), lambda out: run(name, out))

@@ -20,7 +20,9 @@ from transformers import AutoConfig, LlavaForConditionalGeneration
 
 import models
 import record
+import weights
 from kept import ROWS
+from tiny import SMALLEST_GAP
 
 IMAGE_TOKEN = 97
 VOCAB = 99
@@ -116,10 +118,8 @@ class Llava(models.Transformers):
             yield output.logits[0, -1]
 
 
-@torch.no_grad()
-def make(name, folder):
-    """Writes the checkpoint; tensors and metadata of its golden."""
-    made = LLAVA[name]
+def checkpoint(made, folder):
+    """Writes weights, configuration, tokenizer, image and what reads it."""
     torch.manual_seed(made["seed"])
     config = transformers.LlavaConfig(
         vision_config=AutoConfig.for_model(**made["vision"]), text_config=AutoConfig.for_model(**made["text"]),
@@ -129,16 +129,28 @@ def make(name, folder):
     model.to(made["dtype"]).save_pretrained(folder)
     write_tokenizer(folder)
     write_image(folder / "image.png", made["seed"])
-    processor = made["processor"](**made["sizes"])
-    processor.save_pretrained(folder)
-    pixels = processor(images=PIL.Image.open(folder / "image.png"), return_tensors="pt")["pixel_values"]
+    made["processor"](**made["sizes"]).save_pretrained(folder)
 
+
+def run(made, folder):
+    """Tensors and metadata of the golden of a checkpoint."""
+    processor = made["processor"](**made["sizes"])
+    pixels = processor(images=PIL.Image.open(folder / "image.png"), return_tensors="pt")["pixel_values"]
     random = numpy.random.default_rng(made["seed"])
     words = lambda count: random.integers(3, IMAGE_TOKEN, count).tolist()
     image = [IMAGE_TOKEN] * 16
     prompts = [[0] + words(6), [0] + image + words(5), [0] + words(20) + image + words(33)]
     tensors, metadata = record.decoder(lambda folder: Llava(folder, pixels), folder, prompts, ROWS, 16)
+    if record.smallest_gap(tensors) < SMALLEST_GAP:
+        raise weights.Refused("a near tie decides the greedy text")
     return tensors | dict(pixels=pixels[0]), metadata | dict(image_token=str(IMAGE_TOKEN))
+
+
+@torch.no_grad()
+def make(name, folder):
+    """Writes the checkpoint; tensors and metadata of its golden."""
+    made = LLAVA[name]
+    return weights.make(folder, made["seed"], lambda out: checkpoint(made, out), lambda out: run(made, out))
 
 
 def main():

@@ -1,6 +1,7 @@
 //! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask packages` installs what tests need as far as it
 //! may; `cargo xtask test` does so and runs every test, `cargo xtask python` those of the Python package, `cargo xtask gpu`
-//! all that needs a GPU, `cargo xtask fuzz` what reads bytes of strangers. Nothing here ships to users.
+//! all that needs a GPU, `cargo xtask fuzz` what reads bytes of strangers. `cargo xtask goldens` writes a small checkpoint of `tests/goldens` with
+//! its weights. Nothing here ships to users.
 
 mod fuzz;
 mod gpu;
@@ -12,7 +13,7 @@ mod tidy;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help]";
+const USAGE: &str = "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help] | goldens NAME --out DIR";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Some("gpu") => return gpu::main(&root(), &arguments[1..]),
         Some("fuzz") => fuzz::run(&root(), &arguments[1..]),
         Some("python") => python::run(&root(), &arguments[1..]),
+        Some("goldens") => goldens(&arguments[1..]),
         _ => Err(anyhow::anyhow!(USAGE)),
     };
     match result {
@@ -35,6 +37,13 @@ fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// Writes the folder of a golden with its weights, which the repository holds as a description.
+fn goldens(arguments: &[String]) -> anyhow::Result<()> {
+    let [name, option, out] = arguments else { anyhow::bail!(USAGE) };
+    anyhow::ensure!(option == "--out", USAGE);
+    tapml_testing::write_golden(name, Path::new(out)).map_err(anyhow::Error::msg)
 }
 
 fn root() -> PathBuf {

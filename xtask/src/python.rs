@@ -9,6 +9,19 @@ use std::process::Command;
 /// `.ci/run` does, has built most of what this needs.
 const FEATURE: &str = "tapml-python/extension";
 
+/// What agents of other runtimes need, with the runtime that most of their tests run on.
+const AGENTS: &[&str] = &["onnx", "onnxruntime", "websockets", "grpcio-tools", "ml_dtypes"];
+
+/// Further runtimes, with their packages: tested only where `TAPML_RUNTIMES` names them, as in `TAPML_RUNTIMES=openvino,tvm`,
+/// since most of them are large.
+const RUNTIMES: &[(&str, &[&str])] = &[
+    ("openvino", &["openvino"]),
+    ("tract", &["tract"]),
+    ("tvm", &["apache-tvm"]),
+    ("iree", &["iree-base-compiler", "iree-base-runtime"]),
+    ("torch", &["torch"]),
+];
+
 pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let folder = root.join("target").join("python");
     std::fs::create_dir_all(root.join("target")).context("could not create target/")?;
@@ -22,6 +35,13 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
     let mut pip = Command::new(&python);
     if !succeeds(pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check", "numpy", "pytest"])) {
         bail!("pip could not install numpy and pytest into {}", folder.display());
+    }
+    let mut pip = Command::new(&python);
+    if !succeeds(pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(agents()?)) {
+        println!(
+            "pip could not install {}: the tests of agents that need them are skipped",
+            agents()?.join(", ")
+        );
     }
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--workspace", "--lib", "--examples", "--features", FEATURE]).current_dir(root);
@@ -41,6 +61,20 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
         bail!("tests of the Python package failed");
     }
     Ok(())
+}
+
+/// The packages for the tests of agents.
+fn agents() -> Result<Vec<&'static str>> {
+    let mut packages = AGENTS.to_vec();
+    let asked = std::env::var("TAPML_RUNTIMES").unwrap_or_default();
+    for word in asked.split([',', ' ']).filter(|word| !word.is_empty()) {
+        let Some((_, more)) = RUNTIMES.iter().find(|(name, _)| *name == word) else {
+            let known: Vec<_> = RUNTIMES.iter().map(|(name, _)| *name).collect();
+            bail!("TAPML_RUNTIMES names `{word}`; known: {}", known.join(", "));
+        };
+        packages.extend_from_slice(more);
+    }
+    Ok(packages)
 }
 
 fn succeeds(command: &mut Command) -> bool {

@@ -330,8 +330,7 @@ fn migrate_accepts_trained_models_of_other_architectures() {
 #[test]
 fn align_names_the_first_value_that_departs() {
     let folder = tempfile::tempdir().unwrap();
-    let root = tapml_testing::root();
-    let tiny = root.join("tests/goldens/llama_tiny_plain");
+    let tiny = tapml_testing::golden("llama_tiny_plain");
     let golden = tiny.join("golden.safetensors").display().to_string();
     let good =
         json(tapml(folder.path()).args(["align", &tiny.display().to_string(), "--golden", &golden]), 0);

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// A copy of a small golden model whose configuration is edited.
 fn copied(folder: &Path, edit: impl Fn(String) -> String) -> PathBuf {
-    let (tiny, copy) = (tapml_testing::root().join("tests/goldens/llama_tiny_plain"), folder.join("model"));
+    let (tiny, copy) = (tapml_testing::golden("llama_tiny_plain"), folder.join("model"));
     std::fs::create_dir(&copy).unwrap();
     std::fs::copy(tiny.join("model.safetensors"), copy.join("model.safetensors")).unwrap();
     let config = std::fs::read_to_string(tiny.join("config.json")).unwrap();
@@ -26,7 +26,7 @@ fn a_class_that_does_not_go_with_the_model_type_is_named() {
     let odd = copied(folder.path(), |config| config.replace("LlamaForCausalLM", "AbacusForCausalLM"));
     let said = inspect(&odd);
     assert!(said.contains("`AbacusForCausalLM`") && said.contains("config.json"), "{said}");
-    assert_eq!(inspect(&tapml_testing::root().join("tests/goldens/llama_tiny_plain")), "");
+    assert_eq!(inspect(&tapml_testing::golden("llama_tiny_plain")), "");
 }
 
 /// A link to itself stands for every file that is there and cannot be looked at, such as without permission.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use tapml::import::safetensors::File;
 
 fn tiny(name: &str) -> PathBuf {
-    tapml_testing::root().join("tests/goldens").join(name)
+    tapml_testing::golden(name)
 }
 
 fn text(path: PathBuf) -> String {

@@ -52,7 +52,7 @@ fn rwkv_models_generate_text_with_the_vocabulary_beside_them() {
     let golden = texts["texts"].as_array().unwrap().iter().find(|t| t["text"] == CHINESE).unwrap();
     for name in ["rwkv5_tiny", "rwkv6_tiny", "rwkv7_tiny"] {
         let folder = tempfile::tempdir().unwrap();
-        let (tiny, model) = (goldens.join(name), folder.path().join("model"));
+        let (tiny, model) = (tapml_testing::golden(name), folder.path().join("model"));
         std::fs::create_dir(&model).unwrap();
         let tokens = with_vocabulary(&tiny, &model);
         let generate = |model: &Path, prompt: [&str; 2]| {
@@ -80,7 +80,7 @@ fn a_broken_vocabulary_is_told_with_file_and_line() {
     let folder = tempfile::tempdir().unwrap();
     let model = folder.path().join("model");
     std::fs::create_dir(&model).unwrap();
-    with_vocabulary(&tapml_testing::root().join("tests/goldens/rwkv6_tiny"), &model);
+    with_vocabulary(&tapml_testing::golden("rwkv6_tiny"), &model);
     std::fs::write(model.join(VOCABULARY), "1 '\\x00' 1\n2 '\\x01' 7\n").unwrap();
     let mut command = tapml(folder.path());
     command.arg("generate").arg(&model).args(["--prompt", "a", "--target", "cpu"]);

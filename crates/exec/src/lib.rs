@@ -28,7 +28,7 @@ pub use observer::{NodeEvent, Observer};
 pub use operators::{Gave, Given, NodeCall, NodeServer, OperatorPlatform, ServedOp};
 pub use platform::{KernelChoice, Launched, Loaded, Platform, PlatformInfo, Sink};
 pub use session::{CHUNK, Session};
-pub use spec::{PlatformSpec, WORDS};
+pub use spec::{PlatformSpec, RUNTIMES, WORDS};
 pub use staged::{load, load_watched};
 pub use tapml_kernels::{Accumulate, Fusing, GivenKernel, NodePlan, Overrides, POISON, Phase, Regime};
 pub use trace::{LoadOptions, TracedNode};

@@ -4,6 +4,7 @@ use crate::{Call, LoadOptions, Observer, TracedNode};
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
 use tapml_device::Finding;
+use tapml_graph::op::Foreign;
 use tapml_graph::{Dim, Error, Graph, Model, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::{Accumulate, NodePlan, Phase, Regime};
 
@@ -98,6 +99,15 @@ pub trait Platform: Send {
     /// any order. Fails as a whole only if no call can be run any more, such as after device loss; the indices that
     /// `sink` has not seen by then were not run. `sink` must not use what the platform has loaded: the device is busy.
     fn replay(&mut self, calls: &[Call], sink: &mut Sink<'_>) -> Result<()>;
+
+    /// Runs an operator of others whose outputs' types are not known. `inputs` are those that are there, each with whether it is
+    /// the same in every call of the node; gives the outputs that are asked for.
+    /// [`tapml_graph::ErrorKind::Unsupported`] if the platform does not run such operators.
+    fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
+        let (_, _) = (node, inputs);
+        Err(Error::unsupported(format!("`{}` is no source of `{}`", self.word(), op.kind()))
+            .with_hint("a source is `cpu`, or a runtime behind an agent, such as `ort`"))
+    }
 
     /// Prepares a graph with its weights for runs of at most `capacity` (largest `n`, largest `p`). States start empty.
     fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>>;

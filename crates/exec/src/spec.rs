@@ -8,10 +8,14 @@ use tapml_graph::{Error, Result};
 pub const WORDS: [&str; 9] =
     ["cpu", "emulator", "vulkan", "metal", "dx12", "cuda", "hip", "opencl", "webgpu"];
 
+/// The words of other people's runtimes, which run in a Python process of their own: `python -m tapml.agents WORD`.
+pub const RUNTIMES: [&str; 9] =
+    ["ort", "openvino", "iree", "tvm", "tract", "litert", "executorch", "reference", "torch"];
+
 /// A platform's word, the index of a device on it, and options.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct PlatformSpec {
-    /// One of [`WORDS`], or the address of a remote device: `ws://host:port/NAME`, `wss://host:port/NAME` or `hub/NAME`.
+    /// One of [`WORDS`] or of [`RUNTIMES`], or the address of a remote device: `ws://host:port/NAME`, `wss://host:port/NAME` or `hub/NAME`.
     pub word: String,
     /// Which of the platform's devices, from 0.
     pub index: usize,
@@ -23,6 +27,11 @@ impl PlatformSpec {
     /// Whether this is a device behind an agent.
     pub fn is_remote(&self) -> bool {
         is_remote(&self.word)
+    }
+
+    /// Whether this is another runtime, in a process of its own.
+    pub fn is_runtime(&self) -> bool {
+        RUNTIMES.contains(&self.word.as_str())
     }
 
     /// Reads `WORD[:INDEX][?NAME=VALUE[&NAME=VALUE]…]`. The index of a remote device is part of its name. An option without `=VALUE` has the value `on`.
@@ -38,10 +47,11 @@ impl PlatformSpec {
             true => (head, None),
             false => head.split_once(':').map_or((head, None), |(word, index)| (word, Some(index))),
         };
-        if !WORDS.contains(&word) && !is_remote(word) {
+        if !WORDS.contains(&word) && !RUNTIMES.contains(&word) && !is_remote(word) {
             return Err(Error::invalid(format!("unknown platform `{word}`")).with_hint(format!(
-                "known: {}; `:N` chooses a device, options follow `?`; `ws://host:port/NAME` and `hub/NAME` are devices elsewhere",
-                WORDS.join(", ")
+                "known: {}; runtimes: {}; `:N` chooses a device, options follow `?`; `ws://host:port/NAME` and `hub/NAME` are devices elsewhere",
+                WORDS.join(", "),
+                RUNTIMES.join(", ")
             )));
         }
         let index = match index {

@@ -55,7 +55,7 @@ const UNSAID: &[(&str, &str, Value)] = &[
 
 /// The checkpoint that a file was made from, with what files do not say set to what they mean.
 fn checkpoint(name: &str) -> Checkpoint {
-    let folder = goldens().join(name);
+    let folder = tapml_testing::golden(name);
     let text = std::fs::read_to_string(folder.join("config.json")).unwrap();
     let mut config: serde_json::Map<String, Value> = serde_json::from_str(&text).unwrap();
     for (_, key, value) in UNSAID.iter().filter(|(model, ..)| *model == name) {

@@ -369,7 +369,7 @@ fn goldens() -> Vec<String> {
 
 /// Where the checkpoint of a golden lies; skips it if it is not here.
 fn checkpoint_of(name: &str) -> Option<PathBuf> {
-    let own = [root().join("tests/goldens").join(name), root().join("models").join(name)];
+    let own = [tapml_testing::golden(name), root().join("models").join(name)];
     let found = own.into_iter().find(|dir| dir.join("config.json").is_file());
     found.or_else(|| tapml_testing::extra_model(name))
 }
@@ -418,7 +418,7 @@ fn every_architecture_has_a_golden() {
 
 #[test]
 fn last_row_and_f16_graphs_compute_the_same() {
-    let dir = root().join("tests/goldens/llama_tiny_linear");
+    let dir = tapml_testing::golden("llama_tiny_linear");
     let all = Runner::new(&dir);
     let ids = [3, 1, 4, 1, 5, 9];
     let (expected, _) = all.prefill(all.checkpoint.graph(), &ids);

@@ -3,15 +3,11 @@
 #![allow(clippy::unwrap_used, reason = "helpers of tests")]
 
 use serde_json::json;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use tapml_graph::{DType, ErrorKind, Graph, Model, Tensor, fuse};
 use tapml_import::Checkpoint;
 use tapml_import::quantize::{Scheme, Written, derive, quantize};
 use tapml_import::testing::TinyLlama;
-
-fn goldens() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens")
-}
 
 fn scheme(text: &str) -> Scheme {
     text.parse().unwrap()
@@ -83,9 +79,9 @@ fn what_is_written_opens_as_it_is() {
 fn stacks_of_experts_and_transposed_matrices_survive_a_folder() {
     for (name, operators) in [("mixtral_tiny", &["expert_gated_linear"][..]), ("gpt2_tiny", &["linear"])] {
         let out = tempfile::tempdir().unwrap();
-        let plain = Checkpoint::open(goldens().join(name)).unwrap();
+        let plain = Checkpoint::open(tapml_testing::golden(name)).unwrap();
         let (expected, _) = quantize(plain.model(), &scheme("q8,embedding=q4,head=q4")).unwrap();
-        write(&goldens().join(name), &scheme("q8,embedding=q4,head=q4"), out.path()).unwrap();
+        write(&tapml_testing::golden(name), &scheme("q8,embedding=q4,head=q4"), out.path()).unwrap();
         let opened = Checkpoint::open(out.path()).unwrap();
         same(&expected.with_graph(opened.graph().clone()).unwrap(), opened.model());
         let found = kinds(opened.graph());
@@ -173,7 +169,7 @@ fn changed(
 ) -> tempfile::TempDir {
     use tapml_import::safetensors::{File, write};
     let dir = tempfile::tempdir().unwrap();
-    let from = goldens().join(name);
+    let from = tapml_testing::golden(name);
     let mut json: serde_json::Value =
         serde_json::from_slice(&std::fs::read(from.join("config.json")).unwrap()).unwrap();
     config(&mut json);
@@ -225,7 +221,7 @@ fn rewritten(
     name: &str,
     change: impl Fn(&mut String, &mut Vec<u8>, &dyn Fn(&str) -> usize),
 ) -> tempfile::TempDir {
-    let (dir, from) = (tempfile::tempdir().unwrap(), goldens().join(name));
+    let (dir, from) = (tempfile::tempdir().unwrap(), tapml_testing::golden(name));
     let mut config = std::fs::read_to_string(from.join("config.json")).unwrap();
     let mut bytes = std::fs::read(from.join("model.safetensors")).unwrap();
     let file = tapml_import::safetensors::File::open(&from.join("model.safetensors")).unwrap();
@@ -244,7 +240,7 @@ fn renamed(bytes: &mut [u8], from: &str, to: &str) {
 
 #[test]
 fn numbers_of_fp8_are_kept_to_the_bit() {
-    let from = goldens().join("llama_tiny_fp8");
+    let from = tapml_testing::golden("llama_tiny_fp8");
     let opened = Checkpoint::open(&from).unwrap();
     assert!(opened.notes().is_empty() && opened.unused_tensors().is_empty(), "{:?}", opened.notes());
     let file = tapml_import::safetensors::File::open(&from.join("model.safetensors")).unwrap();

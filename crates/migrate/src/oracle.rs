@@ -6,7 +6,9 @@ use crate::verdict::{AMPLITUDE, COPIES, Exact};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tapml_exec::Call;
-use tapml_graph::{Context, Result};
+use tapml_graph::op::Foreign;
+use tapml_graph::{Context, ErrorKind, Op, Result};
+use tapml_reference::foreign::{self, Evaluator};
 use tapml_reference::{Value, WeightCache, oracle};
 
 /// Bytes of weights that are kept in f64: all of a small model. Those beyond are converted as products read them, which for
@@ -17,6 +19,8 @@ const WEIGHTS: usize = 1 << 30;
 /// such as one after a kernel was edited, computes nothing.
 pub struct Oracles {
     weights: WeightCache<f64>,
+    /// Who evaluates operators of others that TapML does not; what it says is believed as TapML's own evaluations are.
+    evaluator: Option<Box<dyn Evaluator>>,
     known: Mutex<Known>,
     budget: usize,
 }
@@ -30,7 +34,13 @@ struct Known {
 impl Oracles {
     /// Keeps results of up to `budget` bytes in memory.
     pub fn new(budget: usize) -> Oracles {
-        Oracles { weights: WeightCache::bounded(WEIGHTS), known: Mutex::default(), budget }
+        let (weights, known) = (WeightCache::bounded(WEIGHTS), Mutex::default());
+        Oracles { weights, evaluator: None, known, budget }
+    }
+
+    /// With somebody who evaluates the operators of others that TapML does not evaluate itself.
+    pub fn with_evaluator(self, evaluator: Box<dyn Evaluator>) -> Oracles {
+        Oracles { evaluator: Some(evaluator), ..self }
     }
 
     /// Bytes of results that are kept at most.
@@ -82,17 +92,56 @@ impl Oracles {
     }
 
     fn compute(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
+        if let Op::Foreign(op) = &call.op {
+            return self.compute_foreign(op, call, seed);
+        }
         let inputs = self.inputs(call)?;
         let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
         let found = oracle(&call.op, &call.symbols, &inputs, &is_weight, AMPLITUDE, COPIES, seed)?;
         Ok(Exact::of_outputs(&found))
     }
+
+    fn compute_foreign(&self, op: &Foreign, call: &Call, seed: u64) -> Result<Vec<Exact>> {
+        let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
+        let by = |evaluator: &dyn Evaluator| {
+            foreign::oracle(evaluator, op, &call.inputs, &is_weight, (AMPLITUDE, COPIES, seed))
+        };
+        let found = match (by(&foreign::OwnEvaluator), &self.evaluator) {
+            (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => by(other.as_ref())?,
+            (Err(error), None) if error.kind() == ErrorKind::Unsupported => {
+                return Err(error.with_hint("name a runtime that evaluates it in f64: --oracle reference"));
+            }
+            (found, _) => found?,
+        };
+        let mut exact = Exact::of_outputs(&found);
+        for (exact, output) in exact.iter_mut().zip(&found.exact) {
+            exact.row_len = row_len(output.shape());
+        }
+        Ok(exact)
+    }
+}
+
+/// Elements that share their floor of sensitivity: those of the last sizes, so many that chance makes not all of their
+/// deviations small.
+fn row_len(shape: &[usize]) -> usize {
+    const ENOUGH: usize = 16;
+    let mut len = 1;
+    for &size in shape.iter().rev() {
+        if len >= ENOUGH {
+            break;
+        }
+        len *= size;
+    }
+    len.max(1)
 }
 
 /// Terms of the longest sum that an operator forms for one output element, from the shapes of its inputs: 0 if every
 /// input has the output's shape (element-wise), else the longest row, or the rows of an input that are summed over, or
 /// all rows if they see each other.
 pub fn terms(call: &Call) -> usize {
+    if let Op::Foreign(op) = &call.op {
+        return usize::try_from(foreign::terms(op, &call.input_types)).unwrap_or(usize::MAX);
+    }
     let output = call.output_types.first().and_then(|t| t.sizes(&call.symbols).ok()).unwrap_or_default();
     let floats = || call.inputs.iter().zip(&call.weights).filter(|(t, _)| t.dtype().is_float());
     // A weight is summed over even where all sizes are equal.

@@ -22,11 +22,9 @@ use tapml_wgpu::WgpuDevice;
 const LONGEST: usize = 24;
 
 fn checkpoints() -> Vec<PathBuf> {
-    let folders = std::fs::read_dir(tapml_testing::root().join("tests/goldens")).unwrap();
-    let folders = folders.map(|folder| folder.unwrap().path());
-    let mut found: Vec<PathBuf> = folders.filter(|dir| dir.join("config.json").is_file()).collect();
-    found.sort();
-    found
+    let mut folders = tapml_testing::goldens();
+    folders.retain(|dir| dir.join("config.json").is_file());
+    folders
 }
 
 /// The prompts of the golden beside a checkpoint but the first, the shortest, cut short; with the golden's image if they

@@ -18,6 +18,7 @@
 
 mod chained;
 mod eval;
+pub mod foreign;
 mod fused;
 mod matmul;
 mod op;

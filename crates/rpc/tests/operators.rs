@@ -179,6 +179,7 @@ fn call_with(operators: &mut RemoteOperators, sample: &Sample, keep: bool) -> Re
         op: &sample.op,
         symbols: &sample.symbols,
         inputs: tensors.iter().map(Given::Here).collect(),
+        constants: vec![false; tensors.len()],
         keep: vec![keep; outputs.len()],
         outputs,
     })
@@ -217,6 +218,7 @@ fn nodes_run_with_tensors_from_here_and_held_ones() {
         op: &silu,
         symbols: &symbols,
         inputs: vec![Given::Here(&tensor)],
+        constants: vec![false],
         outputs: vec![ty],
         keep: vec![true],
     });

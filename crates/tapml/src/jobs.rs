@@ -4,6 +4,7 @@
 use crate::diagnose::{DiagnoseOptions, Diagnosis, Subject};
 use crate::engine::Tokenizer;
 use crate::graph::{Model, Node};
+use crate::import::onnx::is_onnx;
 use crate::import::{Checkpoint, Rows};
 use crate::kernels::{Overrides, Phase};
 use crate::migrate::ledger::LedgerFolder;
@@ -14,9 +15,10 @@ use crate::migrate::{
     weights_hash,
 };
 use crate::model::{GraphOptions, default_ledger, identity, suite_model};
+use crate::onnx::{Inputs, PlatformEvaluator, TracedModel};
 use crate::platform::{self, Platform, PlatformSpec};
 use crate::prompts::Prompts;
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -50,6 +52,18 @@ pub fn open_platform(word: &str, kernels: &[String]) -> Result<Box<dyn Platform>
     platform::open(&PlatformSpec::parse(word)?, overrides(kernels)?)
 }
 
+/// Exact results of one suite; `oracle` names a platform that evaluates in `f64` what TapML does not.
+pub fn oracles(oracle: Option<&str>) -> Result<Oracles> {
+    let own = Oracles::new(ORACLE_BYTES);
+    match oracle {
+        None => Ok(own),
+        Some(word) => {
+            let platform = open_platform(word, &[]).map_err(|e| e.context("the oracle"))?;
+            Ok(own.with_evaluator(Box::new(PlatformEvaluator::new(platform))))
+        }
+    }
+}
+
 /// Reads the user's kernels, given as `OP=FILE`.
 pub fn overrides(kernels: &[String]) -> Result<Overrides> {
     let mut overrides = Overrides::default();
@@ -61,8 +75,11 @@ pub fn overrides(kernels: &[String]) -> Result<Overrides> {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct CarveJob {
-    /// Checkpoint folder or GGUF file.
+    /// Checkpoint folder, GGUF or ONNX file.
     pub model: PathBuf,
+    /// Arrays for the inputs of an ONNX model, in the place of prompts.
+    #[serde(default)]
+    pub inputs: Inputs,
     /// The suite's folder; must not exist unless `overwrite`.
     pub out: PathBuf,
     /// What the model reads.
@@ -104,6 +121,9 @@ pub struct CarveReport {
     pub totals: Totals,
     /// Nodes of the graph.
     pub nodes: usize,
+    /// What of an ONNX model was unrolled: a sentence for each node with graphs within it.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unrolled: Vec<String>,
     /// Wall-clock time.
     pub seconds: CarveSeconds,
 }
@@ -120,6 +140,12 @@ pub struct CarveSeconds {
 impl CarveJob {
     /// Carves. What the checkpoint has to say (see [`Checkpoint::notes`]) goes to `progress`.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
+        if is_onnx(&self.model) {
+            return self.run_onnx(progress, stop);
+        }
+        if !self.inputs.is_empty() {
+            return Err(Error::invalid("arrays are inputs of ONNX models; this model reads prompts"));
+        }
         let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
         let tokenizer = Tokenizer::open(checkpoint.dir())?;
         let prompts = self.prompts.read(&checkpoint, &tokenizer)?;
@@ -144,7 +170,28 @@ impl CarveJob {
             steps: carved.manifest.settings.steps,
             totals: carved.manifest.totals.clone(),
             nodes: model.graph().nodes().len(),
+            unrolled: Vec::new(),
             seconds,
+        })
+    }
+
+    fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<CarveReport> {
+        let start = Instant::now();
+        let mut source = open_platform(&self.source, &[])?;
+        let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
+        let run = start.elapsed().as_secs_f64();
+        let manifest = traced.write(&self.model, source.as_ref(), (&self.out, self.overwrite))?;
+        Ok(CarveReport {
+            schema: 1,
+            model: self.model.display().to_string(),
+            source: self.source.clone(),
+            suite: self.out.display().to_string(),
+            prompts: traced.labels.len(),
+            steps: 0,
+            totals: manifest.totals,
+            nodes: traced.first.model.graph().nodes().len(),
+            unrolled: traced.first.unrolled,
+            seconds: CarveSeconds { run, total: start.elapsed().as_secs_f64() },
         })
     }
 }
@@ -169,6 +216,9 @@ pub struct CheckJob {
     /// The checkpoint, if it is no longer where it was.
     #[serde(default)]
     pub model: Option<PathBuf>,
+    /// Who evaluates operators of others that TapML does not.
+    #[serde(default)]
+    pub oracle: Option<String>,
 }
 
 impl CheckJob {
@@ -178,7 +228,7 @@ impl CheckJob {
         let model = suite_model(&suite, self.model.as_deref())?;
         let mut target = open_platform(&self.target, &self.kernels)?;
         let options = CheckOptions { ops: self.ops.clone(), cases: self.cases.clone() };
-        let oracles = Oracles::new(ORACLE_BYTES);
+        let oracles = oracles(self.oracle.as_deref())?;
         Ok(migrate::check(&suite, &model, target.as_mut(), &oracles, &options, progress, stop)?.report)
     }
 }

@@ -1,6 +1,8 @@
 //! TapML's public Rust API. Backends meet here and nowhere else; cargo features choose them.
 #![warn(missing_docs)]
 
+#[cfg(feature = "remote")]
+mod agents;
 pub mod align;
 pub mod dry_run;
 pub mod eval;
@@ -11,6 +13,7 @@ pub mod lowered;
 pub mod model;
 #[cfg(feature = "remote")]
 pub mod offer;
+pub mod onnx;
 pub mod platform;
 pub mod prompts;
 pub mod runtime;

@@ -71,6 +71,9 @@ pub fn open(spec: &PlatformSpec, overrides: Overrides) -> Result<Box<dyn Platfor
     if spec.is_remote() {
         return remote::platform(spec, overrides).map_err(|e| e.context(format!("platform `{spec}`")));
     }
+    if spec.is_runtime() {
+        return remote::runtime(spec, &overrides).map_err(|e| e.context(format!("platform `{spec}`")));
+    }
     if spec.word != "cpu" {
         return Ok(Box::new(open_with_kernels(spec, overrides)?));
     }
@@ -206,6 +209,18 @@ mod remote {
         }
     }
 
+    /// Another runtime in a process of its own.
+    pub fn runtime(spec: &PlatformSpec, overrides: &Overrides) -> Result<Box<dyn Platform>> {
+        if !overrides.is_empty() {
+            return Err(Error::invalid("the runtime runs operators itself and has no kernels to replace"));
+        }
+        if spec.index > 0 {
+            let text = format!("`{}` has no devices by number, found `:{}`", spec.word, spec.index);
+            return Err(Error::invalid(text).with_hint(format!("name it: `{}?device=NAME`", spec.word)));
+        }
+        Ok(Box::new(OperatorPlatform::new(Box::new(crate::agents::RuntimeServer::start(spec)?))))
+    }
+
     pub fn open(spec: &PlatformSpec) -> Result<Box<dyn Device>> {
         Ok(Box::new(RemoteDevice::open(&Address::parse(&spec.word, &spec.options)?)?))
     }
@@ -225,6 +240,10 @@ mod remote {
     use super::{Device, Error, ErrorKind, Overrides, Platform, PlatformSpec, Result};
 
     pub fn platform(_: &PlatformSpec, _: Overrides) -> Result<Box<dyn Platform>> {
+        none()
+    }
+
+    pub fn runtime(_: &PlatformSpec, _: &Overrides) -> Result<Box<dyn Platform>> {
         none()
     }
 

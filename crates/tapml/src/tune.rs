@@ -96,6 +96,7 @@ impl TuneJob {
 
     fn carve(&self, out: &Path, progress: &dyn Progress, stop: &Stop) -> Result<()> {
         let job = CarveJob {
+            inputs: Default::default(),
             model: self.model.clone(),
             out: out.to_path_buf(),
             prompts: self.prompts.clone(),

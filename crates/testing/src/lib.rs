@@ -1,11 +1,13 @@
 //! Helpers for tests that need something the machine may lack: a counted, named skip, and paths of bundled data.
-//! Only dev-dependencies point here.
+//! Only dev-dependencies and `xtask` point here.
 #![warn(missing_docs)]
 
 mod browser;
+mod golden;
 mod nvrtc;
 
 pub use browser::Browser;
+pub use golden::{golden, goldens, write_golden};
 pub use nvrtc::Nvrtc;
 
 use std::io::Write;

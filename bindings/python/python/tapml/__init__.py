@@ -17,7 +17,7 @@
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -25,41 +25,40 @@ if "XDG_RUNTIME_DIR" not in os.environ:
     # Mesa's device-selection layer asks a desktop session for its device and complains where none runs.
     os.environ.setdefault("NODEVICE_SELECT", "1")
 
-from ._devices import Device, cuda, device, dx12, emulator, metal, remote, vulkan, webgpu
-from ._errors import (
-    Bug,
-    CompileError,
-    DeviceLost,
-    Error,
-    FileError,
-    Interrupted,
-    InvalidInput,
-    OutOfMemory,
-    Unavailable,
-    Unsupported,
-)
-from ._jobs import align, carve, check, diagnose, migrate
-from ._modules import (
-    Argument,
-    Function,
-    Library,
-    Model,
-    Module,
-    RemoteLibrary,
-    compile,
-    graph,
-    kernel,
-    load,
-    op,
-    upload,
-)
-from ._native import __version__
-from ._progress import Progress
-from ._records import Record, Report
-from ._tensors import Tensor, allocate, tensor
-
 if TYPE_CHECKING:
     from . import torch
+    from ._devices import Device, cuda, device, dx12, emulator, metal, remote, vulkan, webgpu
+    from ._errors import (
+        Bug,
+        CompileError,
+        DeviceLost,
+        Error,
+        FileError,
+        Interrupted,
+        InvalidInput,
+        OutOfMemory,
+        Unavailable,
+        Unsupported,
+    )
+    from ._jobs import align, carve, check, diagnose, migrate
+    from ._modules import (
+        Argument,
+        Function,
+        Library,
+        Model,
+        Module,
+        RemoteLibrary,
+        compile,
+        graph,
+        kernel,
+        load,
+        op,
+        upload,
+    )
+    from ._native import __version__
+    from ._progress import Progress
+    from ._records import Record, Report
+    from ._tensors import Tensor, allocate, tensor
 
 __all__ = [
     "Argument",
@@ -109,8 +108,61 @@ __all__ = [
 ]
 
 
+#: Which module has which of the names above. They are imported when they are used: the agents (`tapml.agents`) run where
+#: there is no extension module, and nobody but the models of PyTorch needs PyTorch.
+_PLACES = {
+    "_devices": ("Device", "cuda", "device", "dx12", "emulator", "metal", "remote", "vulkan", "webgpu"),
+    "_errors": (
+        "Bug",
+        "CompileError",
+        "DeviceLost",
+        "Error",
+        "FileError",
+        "Interrupted",
+        "InvalidInput",
+        "OutOfMemory",
+        "Unavailable",
+        "Unsupported",
+    ),
+    "_jobs": ("align", "carve", "check", "diagnose", "migrate"),
+    "_modules": (
+        "Argument",
+        "Function",
+        "Library",
+        "Model",
+        "Module",
+        "RemoteLibrary",
+        "compile",
+        "graph",
+        "kernel",
+        "load",
+        "op",
+        "upload",
+    ),
+    "_native": ("__version__",),
+    "_progress": ("Progress",),
+    "_records": ("Record", "Report"),
+    "_tensors": ("Tensor", "allocate", "tensor"),
+}
+_HOMES = {name: module for module, names in _PLACES.items() for name in names}
+
+
 def __getattr__(name: str) -> Any:
-    # `tapml.torch` is imported when it is used: nobody else needs PyTorch.
-    if name == "torch":
-        return importlib.import_module("tapml.torch")
-    raise AttributeError(f"module 'tapml' has no attribute {name!r}")
+    if name in ("agents", "torch"):
+        return importlib.import_module(f"tapml.{name}")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'tapml' has no attribute {name!r}")
+    try:
+        value = getattr(importlib.import_module(f"tapml.{_HOMES[name]}"), name)
+    except ImportError:
+        if importlib.util.find_spec("tapml._native"):
+            raise
+        raise ImportError(
+            f"tapml.{name} needs the extension module, which is not built: `pip install ./bindings/python`"
+        ) from None
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

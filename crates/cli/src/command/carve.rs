@@ -1,6 +1,6 @@
 //! `tapml carve`: record every node call of real runs on the source.
 
-use super::common::GraphArgs;
+use super::common::{GraphArgs, InputArgs};
 use crate::Outcome;
 use crate::output::{JsonArg, bytes};
 use crate::progress::Bar;
@@ -14,14 +14,16 @@ use tapml::prompts::Prompts;
 /// Run a model on the source with real prompts and record every operator call as a test.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tapml carve models/llama --prompts prompts.txt --out llama.suite --steps 8"
+    after_help = "Example:\n  tapml carve models/llama --prompts prompts.txt --out llama.suite --steps 8\n  tapml carve detector.onnx --input image=photo.npy --source ort --out detector.suite"
 )]
 pub struct CarveCommand {
-    /// Folder in Hugging Face layout, or a GGUF file
+    /// Folder in Hugging Face layout, a GGUF or an ONNX file
     model: PathBuf,
     /// Prompts, one per line, ![](FILE) before one for an image; bundled ones if not given
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: InputArgs,
     /// The suite's folder; must not exist unless --overwrite is given
     #[arg(long, value_name = "SUITE")]
     out: PathBuf,
@@ -48,6 +50,7 @@ impl CarveCommand {
         let job = CarveJob {
             model: self.model,
             out: self.out,
+            inputs: self.inputs.data(),
             prompts: Prompts::of(self.prompts.as_deref()),
             overwrite: self.overwrite,
             source: self.source,
@@ -70,6 +73,7 @@ impl CarveCommand {
             bytes(totals.tensor_bytes),
             carved.seconds.total
         ))?;
+        carved.unrolled.iter().for_each(|note| crate::output::note("unrolled", note));
         self.json.write(&carved)?;
         Ok(Outcome::Holds)
     }

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 use tapml::graph::Model;
+use tapml::jobs;
 use tapml::kernels::Overrides;
 use tapml::migrate::report::{CheckReport, Failure, OpCheck, RegimeCount, Unreached, is_defect};
 use tapml::migrate::suite::Suite;
@@ -40,6 +41,9 @@ pub struct CheckCommand {
     /// The checkpoint, if it is no longer where it was carved from
     #[arg(long)]
     model: Option<PathBuf>,
+    /// Platform that evaluates in f64 the operators of others that TapML does not evaluate itself
+    #[arg(long, value_name = "PLATFORM")]
+    oracle: Option<String>,
     /// Stay, and check again whenever a --kernel file is saved
     #[arg(long, requires = "kernel")]
     watch: bool,
@@ -59,14 +63,11 @@ struct Reports {
     json: JsonArg,
 }
 
-/// Bytes of exact results kept between checks of one process.
-const ORACLE_BYTES: usize = 1 << 30;
-
 impl CheckCommand {
     pub fn run(self) -> Result<Outcome> {
         let suite = Arc::new(Suite::open(&self.suite)?);
         let model = suite_model(&suite, self.model.as_deref())?;
-        let oracles = Oracles::new(ORACLE_BYTES);
+        let oracles = jobs::oracles(self.oracle.as_deref())?;
         let stop = stopping::stop_on_signal()?;
         if self.fleet.fleet.is_some() {
             return self.spread(&suite, &model, &oracles, &stop);

@@ -3,13 +3,14 @@
 use crate::output;
 use anyhow::Result;
 use clap::Args;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tapml::graph::{DType, Model};
 use tapml::import::quantize::{FORMS_HELP, Scheme};
 use tapml::import::{Checkpoint, Rows};
 use tapml::jobs;
 use tapml::kernels::Overrides;
 use tapml::model::GraphOptions;
+use tapml::onnx::Inputs;
 use tapml::platform::Platform;
 
 /// Dtype of activations on the command line.
@@ -63,6 +64,24 @@ impl GraphArgs {
 fn noted((checkpoint, model): (Checkpoint, Model)) -> Result<(Checkpoint, Model)> {
     checkpoint.notes().iter().for_each(|note| output::note("note", note));
     Ok((checkpoint, model))
+}
+
+/// Arrays for the inputs of an ONNX model.
+#[derive(Args, Clone, Debug, Default)]
+pub struct InputArgs {
+    /// Array for an input of an ONNX model, as NumPy saves it; may repeat
+    #[arg(long, value_name = "NAME=FILE.npy")]
+    pub input: Vec<String>,
+    /// Folder with NAME.npy for each input, or with a folder of these for each of several runs
+    #[arg(long, value_name = "DIR")]
+    pub inputs: Option<PathBuf>,
+}
+
+impl InputArgs {
+    /// The same as plain data.
+    pub fn data(&self) -> Inputs {
+        Inputs { files: self.input.clone(), folder: self.inputs.clone() }
+    }
 }
 
 /// The platform under test and the user's kernels for it.

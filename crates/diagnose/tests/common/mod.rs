@@ -61,8 +61,7 @@ pub fn draft() -> Carved {
 
 /// A small checkpoint of `tests/goldens` with two prompts.
 pub fn tiny(name: &str) -> Carved {
-    let folder = tapml_testing::root().join("tests/goldens").join(name);
-    carved(&folder, &[&[3, 14, 15, 9, 26, 5, 35], &[41, 7, 30]], 2)
+    carved(&tapml_testing::golden(name), &[&[3, 14, 15, 9, 26, 5, 35], &[41, 7, 30]], 2)
 }
 
 pub fn emulator(options: &str) -> Box<dyn Device> {

@@ -2,15 +2,10 @@
 
 use super::*;
 use serde_json::json;
-use std::path::PathBuf;
 use tapml_import::safetensors::File;
 
 /// A layout of images that are not cut.
 const WHOLE: Layout = Layout::Whole { rows: 1 };
-
-fn golden(name: &str) -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/goldens").join(name)
-}
 
 fn processor(config: serde_json::Value) -> Result<ImageProcessor> {
     let dir = tempfile::tempdir().unwrap();
@@ -21,7 +16,7 @@ fn processor(config: serde_json::Value) -> Result<ImageProcessor> {
 #[test]
 fn images_are_those_of_transformers() {
     for name in ["llava_tiny", "llava_siglip_tiny"] {
-        let dir = golden(name);
+        let dir = tapml_testing::golden(name);
         let processor = ImageProcessor::open(&dir, WHOLE).unwrap();
         let found = processor.file(&dir.join("image.png")).unwrap().values;
         let expected = File::open(&dir.join("golden.safetensors")).unwrap().tensor("pixels").unwrap();
@@ -40,7 +35,7 @@ fn images_are_those_of_transformers() {
 
 #[test]
 fn crops_are_those_of_their_authors() {
-    let dir = golden("phi3_v_tiny");
+    let dir = tapml_testing::golden("phi3_v_tiny");
     let processor = ImageProcessor::open(&dir, Layout::Crops { most: 8, pixels: 28, side: 2 }).unwrap();
     let found = processor.file(&dir.join("image.png")).unwrap();
     let file = File::open(&dir.join("golden.safetensors")).unwrap();
@@ -95,7 +90,7 @@ fn png(width: u32, height: u32) -> Vec<u8> {
 #[test]
 fn hostile_images_are_refused() {
     let processor = processor(json!({"size": 8, "do_normalize": false})).unwrap();
-    let whole = std::fs::read(golden("llava_tiny").join("image.png")).unwrap();
+    let whole = std::fs::read(tapml_testing::golden("llava_tiny").join("image.png")).unwrap();
     for length in (0..whole.len()).step_by(61) {
         assert!(processor.bytes(&whole[..length]).is_err(), "cut to {length} bytes");
     }

@@ -1,15 +1,17 @@
 //! The `cpu` platform: the reference in `f32`, threaded. The source of most migrations, and the only platform that an
 //! observer can watch.
 
+mod foreign;
 mod loaded;
 mod quantized;
 mod rows;
 mod weights;
 
 use crate::platform::longest_chain;
-use crate::{Call, KernelChoice, Loaded, Platform, PlatformInfo, Sink};
+use crate::{Call, KernelChoice, Loaded, OperatorPlatform, Platform, PlatformInfo, Sink};
 use tapml_device::Finding;
-use tapml_graph::{Context, DType, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_graph::op::Foreign;
+use tapml_graph::{Context, DType, Dim, Model, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::{Accumulate, Phase};
 use tapml_reference::{Value, eval};
 use weights::Weights;
@@ -30,6 +32,9 @@ impl CpuPlatform {
 /// The outputs of one call, each rounded to its dtype.
 fn one(weights: &Weights, call: &Call) -> Result<Vec<Tensor>> {
     call.check()?;
+    if let Op::Foreign(op) = &call.op {
+        return tapml_reference::foreign::evaluate(op, &call.inputs);
+    }
     let named = call.inputs.iter().zip(&call.weights);
     let inputs = named.map(|(tensor, name)| match name {
         Some(name) => weights.get(name, tensor),
@@ -57,7 +62,11 @@ impl Platform for CpuPlatform {
         op.infer(inputs)?;
         let hash = concat!("reference-", env!("CARGO_PKG_VERSION")).into();
         // The reference adds up in blocks, which err less than a chain.
-        let accumulate = Accumulate { dtype: DType::F32, chain: longest_chain(op, inputs) };
+        let chain = match op {
+            Op::Foreign(op) => Dim::from(tapml_reference::foreign::terms(op, inputs)),
+            op => longest_chain(op, inputs),
+        };
+        let accumulate = Accumulate { dtype: DType::F32, chain };
         Ok(KernelChoice { name: format!("{}/reference", op.name()), hash, accumulate, regimes: Vec::new() })
     }
 
@@ -68,7 +77,16 @@ impl Platform for CpuPlatform {
         Ok(())
     }
 
-    fn load(&mut self, model: &Model, _capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+    fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
+        let inputs: Vec<Tensor> = inputs.iter().map(|(tensor, _)| tensor.clone()).collect();
+        tapml_reference::foreign::evaluate(op, &inputs).context(|| format!("node `{node}` ({})", op.kind()))
+    }
+
+    fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>> {
+        if foreign::is_in(model.graph()) {
+            let server = foreign::CpuServer::new(self.describe(), model.graph());
+            return OperatorPlatform::new(Box::new(server)).load(model, capacity);
+        }
         Ok(Box::new(loaded::CpuLoaded::new(model, &self.weights)?))
     }
 

@@ -5,6 +5,7 @@ use crate::again::Reopen;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tapml_graph::op::Foreign;
 use tapml_graph::{Context, Error, Result, Tensor};
 
 type Server = Arc<Mutex<Box<dyn NodeServer>>>;
@@ -111,6 +112,11 @@ impl Shared {
         let held = Arc::new(self.held(id));
         weights.insert(name.into(), Weight { tensor: tensor.clone(), held: held.clone() });
         Ok(held)
+    }
+
+    /// See [`NodeServer::discover`].
+    pub fn discover(&self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
+        lock(&self.server).discover(node, op, inputs)
     }
 
     /// Runs a node.

@@ -143,6 +143,7 @@ impl OperatorLoaded {
             op: &node.op,
             symbols,
             inputs: node.inputs.iter().map(input).collect::<Result<_>>()?,
+            constants: node.inputs.iter().map(|id| graph.value(*id).origin == Origin::Weight).collect(),
             outputs: outputs.collect::<Result<_>>()?,
             keep: node.outputs.iter().map(|id| !self.plan.here[id.0 as usize]).collect(),
         };

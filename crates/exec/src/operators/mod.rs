@@ -11,13 +11,14 @@ use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Sin
 use held::Shared;
 use std::fmt;
 use tapml_device::Finding;
-use tapml_graph::{Context, DType, Error, ErrorKind, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_graph::op::Foreign;
+use tapml_graph::{Context, DType, Dim, Error, ErrorKind, Model, Op, Result, Symbols, Tensor, TensorType};
 use tapml_kernels::{Accumulate, Phase};
 
 /// An operator that a server of nodes runs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedOp {
-    /// The operator's name.
+    /// The operator's name; `onnx.*` for all operators of a domain, which it may refuse one by one.
     pub name: String,
     /// Dtypes of inputs and outputs that it takes.
     pub dtypes: Vec<DType>,
@@ -56,6 +57,8 @@ pub struct NodeCall<'a> {
     pub symbols: &'a Symbols,
     /// The inputs.
     pub inputs: Vec<Given<'a>>,
+    /// For each input, whether it is the same in every call of the node.
+    pub constants: Vec<bool>,
     /// Types of the outputs; every size is constant.
     pub outputs: Vec<TensorType>,
     /// For each output, whether the server shall hold it.
@@ -91,6 +94,23 @@ pub trait NodeServer: Send {
 
     /// Runs a node. The outputs are of the types that the call names, here or held as it asks; anything else is an error.
     fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>>;
+
+    /// Runs an operator whose outputs' types are not known; see [`Platform::discover`].
+    fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
+        let (_, _, name) = (node, inputs, op.kind());
+        Err(Error::unsupported(format!("`{name}` does not run before the types of its outputs are known")))
+    }
+}
+
+impl ServedOp {
+    /// Whether an operator of this name is meant.
+    fn is(&self, name: &str) -> bool {
+        match self.name.strip_suffix(".*") {
+            // The rest has no version with a point, and no further domain in front of the name.
+            Some(domain) => name.strip_prefix(domain).is_some_and(|rest| rest.starts_with('.')),
+            None => self.name == name,
+        }
+    }
 }
 
 /// The platform made of a server of nodes. What it has loaded shares the server and keeps it alive.
@@ -130,6 +150,7 @@ impl OperatorPlatform {
             op: &call.op,
             symbols: &call.symbols,
             inputs: inputs.collect(),
+            constants: call.weights.iter().map(Option::is_some).collect(),
             keep: vec![false; outputs.len()],
             outputs,
         })?;
@@ -148,7 +169,7 @@ impl Platform for OperatorPlatform {
 
     fn kernel_for(&self, op: &Op, inputs: &[TensorType], _phase: Phase) -> Result<KernelChoice> {
         let (word, name) = (self.word(), op.name());
-        let served = self.ops.iter().find(|served| served.name == name).ok_or_else(|| {
+        let served = self.ops.iter().find(|served| served.is(name)).ok_or_else(|| {
             let known: Vec<&str> = self.ops.iter().map(|served| served.name.as_str()).collect();
             Error::unsupported(format!("`{word}` does not serve `{name}`"))
                 .with_hint(format!("it serves: {}", known.join(", ")))
@@ -159,7 +180,11 @@ impl Platform for OperatorPlatform {
             let (dtypes, found) = (Names(&served.dtypes), ty.dtype);
             return Err(Error::unsupported(format!("`{word}` serves `{name}` on {dtypes}, not on {found}")));
         }
-        let accumulate = Accumulate { dtype: served.accumulate, chain: longest_chain(op, inputs) };
+        let chain = match op {
+            Op::Foreign(foreign) => Dim::from(tapml_reference::foreign::terms(foreign, inputs)),
+            _ => longest_chain(op, inputs),
+        };
+        let accumulate = Accumulate { dtype: served.accumulate, chain };
         let (name, hash) = (format!("{name}/{word}"), served.version.clone());
         Ok(KernelChoice { name, hash, accumulate, regimes: Vec::new() })
     }
@@ -191,6 +216,10 @@ impl Platform for OperatorPlatform {
         }
         let new = |shared: &mut Shared| loaded::OperatorLoaded::new(model, shared, &options.trace);
         Ok(Box::new(repeat(&mut self.shared.clone(), new)?))
+    }
+
+    fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
+        self.shared.discover(node, op, inputs)
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {

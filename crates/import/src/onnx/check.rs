@@ -60,7 +60,7 @@ impl Scope<'_, '_> {
 }
 
 /// A node in words, for errors; names may be empty.
-fn called(node: &Node) -> String {
+pub(super) fn called(node: &Node) -> String {
     match node.name.is_empty() {
         true => format!("a node `{}`", node.op_type),
         false => format!("node `{}` (`{}`)", node.name, node.op_type),

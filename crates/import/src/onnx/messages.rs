@@ -64,19 +64,37 @@ pub struct Node {
     pub domain: String,
 }
 
-/// `AttributeProto`, of which only what holds graphs and tensors is read.
+/// `AttributeProto`.
 #[derive(Clone, PartialEq, Message)]
 pub struct Attribute {
     #[prost(string, tag = "1")]
     pub name: String,
+    #[prost(float, tag = "2")]
+    pub f: f32,
+    #[prost(int64, tag = "3")]
+    pub i: i64,
+    #[prost(bytes = "bytes", tag = "4")]
+    pub s: Bytes,
     #[prost(message, optional, tag = "5")]
     pub t: Option<Tensor>,
     #[prost(message, optional, tag = "6")]
     pub g: Option<Graph>,
+    #[prost(float, repeated, tag = "7")]
+    pub floats: Vec<f32>,
+    #[prost(int64, repeated, tag = "8")]
+    pub ints: Vec<i64>,
+    #[prost(bytes = "bytes", repeated, tag = "9")]
+    pub strings: Vec<Bytes>,
     #[prost(message, repeated, tag = "10")]
     pub tensors: Vec<Tensor>,
     #[prost(message, repeated, tag = "11")]
     pub graphs: Vec<Graph>,
+    /// `AttributeType`.
+    #[prost(int32, tag = "20")]
+    pub r#type: i32,
+    /// Within a function: the attribute of the calling node that this one stands for.
+    #[prost(string, tag = "21")]
+    pub ref_attr_name: String,
 }
 
 /// `FunctionProto`.
@@ -88,6 +106,9 @@ pub struct Function {
     pub input: Vec<String>,
     #[prost(string, repeated, tag = "5")]
     pub output: Vec<String>,
+    /// Defaults of attributes.
+    #[prost(message, repeated, tag = "11")]
+    pub attribute_proto: Vec<Attribute>,
     #[prost(message, repeated, tag = "7")]
     pub node: Vec<Node>,
     #[prost(message, repeated, tag = "9")]

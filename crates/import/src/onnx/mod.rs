@@ -4,17 +4,20 @@
 //! stack or memory; then it is decoded, tensors sharing the map; then names, domains, sizes and external files are checked.
 //! Format: <https://github.com/onnx/onnx/blob/main/docs/IR.md>, <https://github.com/onnx/onnx/blob/main/docs/ExternalData.md>.
 
+mod attribute;
 mod check;
 mod messages;
 mod outline;
 mod tensor;
+mod trace;
 mod walk;
 
 pub use outline::{OperatorOutline, OpsetOutline, Outline, ValueOutline, WeightOutline};
+pub use trace::{Runner, Traced};
 
 use crate::mapped::map;
 use prost::Message;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use tapml_graph::{Bytes, Context, Error, Result};
 
 /// Whether a path is that of an ONNX model, by its name.
@@ -24,7 +27,11 @@ pub fn is_onnx(path: &Path) -> bool {
 
 /// An open model whose names, types and sizes hold.
 #[derive(Clone, Debug)]
-pub struct File(messages::Model);
+pub struct File {
+    model: messages::Model,
+    /// Where external data lies.
+    folder: PathBuf,
+}
 
 impl File {
     /// Maps a model and checks it. External data is looked for in the model's folder, and only its size is read.
@@ -35,12 +42,12 @@ impl File {
         let model = decoded(&map(path)?).context(|| path.display().to_string())?;
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
         check::model(&model, folder).context(|| path.display().to_string())?;
-        Ok(File(model))
+        Ok(File { model, folder: folder.into() })
     }
 
     /// What the model consists of.
     pub fn outline(&self) -> Outline {
-        Outline::of(&self.0)
+        Outline::of(&self.model)
     }
 }
 

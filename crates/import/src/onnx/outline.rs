@@ -1,10 +1,11 @@
 //! What a model consists of, in numbers and names.
 
 use super::check::domain;
-use super::messages::{Graph, Model, Node, Tensor, Type, ValueInfo};
+use super::messages::{Dimension, Graph, Model, Node, Tensor, Type, ValueInfo};
 use super::tensor;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
+use tapml_graph::{Error, Result, Tensor as Given};
 
 /// What an ONNX model consists of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -155,6 +156,38 @@ impl Outline {
             weights: weights.collect(),
             external_files: counts.files.into_iter().collect(),
         }
+    }
+}
+
+/// Type and sizes of an input in words.
+pub(super) fn value_type(of: &ValueInfo) -> String {
+    value(of).ty
+}
+
+/// Fails unless a tensor is of the type and the sizes that the model says.
+pub(super) fn expect(of: &ValueInfo, tensor: &Given) -> Result<()> {
+    let declared = of.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref());
+    let found = || format!("{}{:?}", tensor.dtype(), tensor.shape());
+    let wrong = || {
+        let text = format!("input `{}`: the model takes {}, found {}", of.name, value_type(of), found());
+        Error::invalid(text)
+    };
+    let Some(declared) = declared else {
+        let text = format!("input `{}` is {}: graphs hold tensors only", of.name, value_type(of));
+        return Err(Error::unsupported(text));
+    };
+    if tensor::dtype(declared.elem_type) != Some(tensor.dtype()) {
+        return Err(wrong());
+    }
+    let Some(shape) = &declared.shape else { return Ok(()) };
+    let fits = |(dim, &size): (&Dimension, &usize)| {
+        // Some exporters write -1 where a size is free.
+        let wanted = dim.dim_value.and_then(|wanted| usize::try_from(wanted).ok());
+        wanted.is_none_or(|wanted| wanted == size)
+    };
+    match shape.dim.len() == tensor.shape().len() && shape.dim.iter().zip(tensor.shape()).all(fits) {
+        true => Ok(()),
+        false => Err(wrong()),
     }
 }
 

@@ -1,8 +1,9 @@
 //! Types of elements, and whether a tensor has the bytes that it claims.
 
 use super::messages::Tensor;
+use crate::mapped::map;
 use std::path::{Component, Path};
-use tapml_graph::{Error, Result};
+use tapml_graph::{Bytes, Context, DType, Error, Result};
 
 /// Where the numbers of a type stand if not in `raw_data`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -152,4 +153,52 @@ fn check_external(tensor: &Tensor, (location, bytes): (&str, u64), folder: &Path
         return Err(Error::invalid(text));
     }
     Ok(())
+}
+
+/// The dtype of elements, if a graph can hold them.
+pub fn dtype(code: i32) -> Option<DType> {
+    element(code).and_then(|(name, ..)| DType::parse(name))
+}
+
+/// The tensor with its elements, which share the model's file, or that of its external data. It has been checked.
+pub fn read(tensor: &Tensor, folder: &Path) -> Result<tapml_graph::Tensor> {
+    let context = || format!("tensor `{}`", tensor.name);
+    let dtype = dtype(tensor.data_type).ok_or_else(|| {
+        let name = element_name(tensor.data_type);
+        Error::unsupported(format!("its elements are {name}, which no graph holds")).context(context())
+    })?;
+    let shape: Vec<usize> =
+        tensor.dims.iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
+    let bytes = bytes(tensor, folder).context(context)?;
+    if dtype == DType::Bool && bytes.iter().any(|&byte| byte > 1) {
+        return Err(Error::invalid("a truth is neither 0 nor 1").context(context()));
+    }
+    tapml_graph::Tensor::new(dtype, shape, bytes).context(context)
+}
+
+fn bytes(tensor: &Tensor, folder: &Path) -> Result<Bytes> {
+    if let Some(location) = external(tensor) {
+        let (_, len) = len(tensor)?;
+        let offset = value(tensor, "offset").and_then(|text| text.parse::<u64>().ok()).unwrap_or(0);
+        let file = map(&folder.join(location))?;
+        let place = usize::try_from(offset).ok().zip(usize::try_from(len).ok());
+        let part = place.and_then(|(offset, len)| file.slice(offset, len));
+        return part.ok_or_else(|| Error::invalid(format!("`{location}` ends early")));
+    }
+    if let Some(raw) = &tensor.raw_data {
+        return Ok(Bytes::new(raw.clone()));
+    }
+    let bits = element(tensor.data_type).map_or(0, |(_, bits, ..)| bits);
+    // Every typed field holds numbers that are at least as wide as the elements.
+    let narrow = |wide: &mut dyn Iterator<Item = [u8; 8]>| -> Vec<u8> {
+        wide.flat_map(|number| number.into_iter().take(bits / 8)).collect()
+    };
+    Ok(Bytes::new(match element(tensor.data_type).map(|(_, _, field, _)| field) {
+        Some(Field::Float) => tensor.float_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        Some(Field::Double) => tensor.double_data.iter().flat_map(|v| v.to_le_bytes()).collect(),
+        Some(Field::Int32) => narrow(&mut tensor.int32_data.iter().map(|&v| i64::from(v).to_le_bytes())),
+        Some(Field::Int64) => narrow(&mut tensor.int64_data.iter().map(|v| v.to_le_bytes())),
+        Some(Field::Uint64) => narrow(&mut tensor.uint64_data.iter().map(|v| v.to_le_bytes())),
+        Some(Field::Text) | None => return Err(Error::unsupported("its elements are texts")),
+    }))
 }

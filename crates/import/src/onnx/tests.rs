@@ -56,6 +56,7 @@ fn model() -> Model {
         output: vec!["y".into()],
         node: vec![node("Add", &["x", "x"], &["y"])],
         opset_import: vec![standard.clone()],
+        ..Function::default()
     };
     Model {
         ir_version: 8,

@@ -30,7 +30,7 @@ impl Kind {
             (Kind::Model, 7) | (Kind::Attribute, 6 | 11) => Kind::Graph,
             (Kind::Model, 25) => Kind::Function,
             (Kind::Graph, 1) | (Kind::Function, 7) => Kind::Node,
-            (Kind::Node, 5) => Kind::Attribute,
+            (Kind::Node, 5) | (Kind::Function, 11) => Kind::Attribute,
             (Kind::Graph, 5) | (Kind::Attribute, 5 | 10) | (Kind::SparseTensor, 1) => Kind::Tensor,
             (Kind::Graph, 15) => Kind::SparseTensor,
             (Kind::Graph, 11 | 12) => Kind::Type,

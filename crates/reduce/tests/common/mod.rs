@@ -92,7 +92,7 @@ fn carved(name: &str) -> (tempfile::TempDir, Suite, Model) {
     let bundled = tapml_testing::model(name);
     let path: PathBuf = match bundled.is_dir() {
         true => bundled,
-        false => tapml_testing::root().join("tests/goldens").join(name),
+        false => tapml_testing::golden(name),
     };
     let checkpoint = Checkpoint::open(&path).unwrap();
     let model = checkpoint.model().with_graph(fuse(checkpoint.graph()).unwrap()).unwrap();

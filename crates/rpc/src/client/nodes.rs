@@ -7,7 +7,8 @@ use crate::wire::{self, Reply, Request, convert};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
 use tapml_exec::{Gave, Given, NodeCall, NodeServer, PlatformInfo, ServedOp};
-use tapml_graph::{Context, DType, Error, ErrorKind, Result, Tensor, TensorType, byte_len};
+use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::{Context, DType, Error, ErrorKind, Op, Result, Symbols, Tensor, TensorType, byte_len};
 
 /// Bytes of inputs that travel with a call; further ones are put first.
 const WITH_CALL: usize = MAX_MESSAGE / 2;
@@ -86,9 +87,9 @@ impl RemoteOperators {
     /// Inputs for the wire, and handles of those that were put for this call alone.
     fn inputs(&mut self, call: &NodeCall<'_>) -> Result<(Vec<wire::Tensor>, Vec<u32>)> {
         let (mut inputs, mut put, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for given in &call.inputs {
+        for (given, &constant) in call.inputs.iter().zip(&call.constants) {
             let held = |handle| wire::Tensor { handle, ..wire::Tensor::default() };
-            inputs.push(match given {
+            let input = match given {
                 Given::Held(handle) => held(*handle),
                 Given::Here(tensor) if bytes + tensor.bytes().len() <= WITH_CALL => {
                     bytes += tensor.bytes().len();
@@ -99,7 +100,11 @@ impl RemoteOperators {
                     put.push(handle);
                     held(handle)
                 }
-            });
+            };
+            inputs.push(wire::Tensor { constant, ..input });
+        }
+        if let Op::Foreign(op) = call.op {
+            inputs = op.placed(inputs).into_iter().map(|input| input.unwrap_or_else(absent)).collect();
         }
         Ok((inputs, put))
     }
@@ -107,14 +112,15 @@ impl RemoteOperators {
     fn run(&mut self, call: &NodeCall<'_>, inputs: Vec<wire::Tensor>) -> Result<Vec<Gave>> {
         let keep = call.keep.iter().map(|&keep| if keep { self.handle() } else { Ok(0) });
         let keep = keep.collect::<Result<Vec<u32>>>()?;
+        let places = Places::of(call.op);
         let node = wire::CallNode {
             node: call.node.into(),
             op: call.op.name().into(),
             attributes: call.op.attributes_text(),
             symbols: convert::symbols_to_wire(call.symbols)?,
             inputs,
-            keep: keep.clone(),
-            outputs: Vec::new(),
+            keep: places.spread(&keep, 0),
+            outputs: places.declared(),
         };
         let note = || format!("node `{}` ({})", call.node, call.op.name());
         let seq = self.connection.send(Request::CallNode(node), true, note)?;
@@ -136,6 +142,7 @@ impl RemoteOperators {
     /// Receives the outputs of a call that are not held.
     fn results(&mut self, seq: u64, call: &NodeCall<'_>) -> Result<Vec<Tensor>> {
         let mut part = self.part(seq)?;
+        part.outputs.retain(|output| !output.absent);
         let sent: Vec<&TensorType> =
             call.outputs.iter().zip(&call.keep).filter(|(_, keep)| !**keep).map(|(ty, _)| ty).collect();
         let sizes = sent.iter().map(|ty| Ok((ty.dtype, ty.sizes(call.symbols)?)));
@@ -182,6 +189,48 @@ impl RemoteOperators {
             Tensor::new(dtype, shape, part)
         };
         sizes.into_iter().zip(lens).map(cut).collect()
+    }
+
+    /// Receives outputs of types that the agent tells, at most [`FORGIVEN`] bytes.
+    fn told(&mut self, seq: u64, asked: usize) -> Result<Vec<Tensor>> {
+        let mut part = self.part(seq)?;
+        let types: Vec<wire::Tensor> = part.outputs.drain(..).filter(|output| !output.absent).collect();
+        let mut sizes = Vec::new();
+        for found in &types {
+            let unknown = || Error::invalid(format!("an output is {}, which no graph holds", Shown(found)));
+            let dtype = DType::parse(&found.dtype).filter(|d| d.packing().is_none()).ok_or_else(unknown)?;
+            let shape = found.shape.iter().map(|&size| usize::try_from(size).map_err(|_| unknown()));
+            let shape = shape.collect::<Result<Vec<_>>>()?;
+            let len = byte_len(dtype, &shape).filter(|&len| len as u64 <= FORGIVEN).ok_or_else(unknown)?;
+            sizes.push((dtype, shape, len));
+        }
+        let need = sizes.iter().fold(0usize, |sum, (_, _, len)| sum.saturating_add(*len));
+        let mut data = BytesMut::new();
+        loop {
+            if data.len() + part.data.len() > need.min(FORGIVEN as usize) {
+                return Err(self.connection.lose("the agent sent more results than it announced"));
+            }
+            data.extend_from_slice(&part.data);
+            if part.last {
+                break;
+            }
+            part = self.part(seq)?;
+            if part.data.is_empty() && !part.last {
+                return Err(self.connection.lose("the agent sends results without data and without end"));
+            }
+        }
+        if (sizes.len(), data.len()) != (asked, need) {
+            let (count, bytes) = (sizes.len(), data.len());
+            let text = format!("expected {asked} outputs of {need} bytes, found {count} of {bytes}");
+            return Err(Error::invalid(text));
+        }
+        let (bytes, mut at) = (tapml_graph::Bytes::new(data.freeze()), 0);
+        let cut = |(dtype, shape, len): (DType, Vec<usize>, usize)| {
+            let part = bytes.slice(at, len).ok_or_else(|| Error::bug("results end early"))?;
+            at += len;
+            Tensor::new(dtype, shape, part)
+        };
+        sizes.into_iter().map(cut).collect()
     }
 
     fn part(&mut self, seq: u64) -> Result<wire::NodeResult> {
@@ -239,6 +288,40 @@ impl NodeServer for RemoteOperators {
         self.connection.send(request, false, || format!("free tensor {handle}")).map(drop)
     }
 
+    fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
+        let (name, op) = (op.kind(), Op::Foreign(op.clone()));
+        let symbols = Symbols::new();
+        let call = NodeCall {
+            node,
+            op: &op,
+            symbols: &symbols,
+            inputs: inputs.iter().map(|(tensor, _)| Given::Here(tensor)).collect(),
+            constants: inputs.iter().map(|(_, constant)| *constant).collect(),
+            outputs: Vec::new(),
+            keep: Vec::new(),
+        };
+        let (inputs, put) = self.inputs(&call)?;
+        let places = Places::of(&op);
+        let asked = places.0.iter().flat_map(|places| places.iter()).filter(|place| place.is_asked()).count();
+        let request = wire::CallNode {
+            node: node.into(),
+            op: name.into(),
+            attributes: op.attributes_text(),
+            symbols: Vec::new(),
+            inputs,
+            keep: places.spread(&vec![0; asked], 0),
+            outputs: places.declared(),
+        };
+        let seq =
+            self.connection.send(Request::CallNode(request), true, || format!("node `{node}` ({name})"));
+        let gave = seq.and_then(|seq| self.told(seq, asked));
+        for handle in put {
+            // If the connection is lost, the call's own error says so.
+            drop(self.release(handle));
+        }
+        gave
+    }
+
     fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>> {
         let (inputs, put) = self.inputs(call)?;
         let gave = self.run(call, inputs);
@@ -248,6 +331,43 @@ impl NodeServer for RemoteOperators {
         }
         gave
     }
+}
+
+/// The places of a node's outputs on the wire: those of an operator of others that nobody asks for are marked.
+struct Places<'a>(Option<&'a [Declared]>);
+
+impl<'a> Places<'a> {
+    fn of(op: &'a Op) -> Places<'a> {
+        match op {
+            Op::Foreign(op) => Places(Some(op.outputs())),
+            _ => Places(None),
+        }
+    }
+
+    /// What belongs to the outputs that are asked for, at their places.
+    fn spread<T: Copy>(&self, given: &[T], none: T) -> Vec<T> {
+        let Some(places) = self.0 else { return given.to_vec() };
+        let mut given = given.iter().copied();
+        places.iter().map(|p| if p.is_asked() { given.next().unwrap_or(none) } else { none }).collect()
+    }
+
+    /// Types at their places; nothing of operators whose types are inferred at both ends.
+    fn declared(&self) -> Vec<wire::Tensor> {
+        let one = |place: &Declared| match place {
+            Declared::As(ty) => wire::Tensor {
+                dtype: ty.dtype.name().into(),
+                shape: ty.shape.iter().filter_map(|size| size.as_const()).collect(),
+                ..wire::Tensor::default()
+            },
+            Declared::Unknown => wire::Tensor::default(),
+            Declared::Absent => absent(),
+        };
+        self.0.map(|places| places.iter().map(one).collect()).unwrap_or_default()
+    }
+}
+
+fn absent() -> wire::Tensor {
+    wire::Tensor { absent: true, ..wire::Tensor::default() }
 }
 
 impl Drop for RemoteOperators {

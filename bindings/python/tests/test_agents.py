@@ -1,0 +1,533 @@
+"""Agents of other people's runtimes, in processes of their own, over the wire. What a test needs and is not installed is
+named where it is skipped; `cargo xtask python` installs ONNX Runtime, and the others that TAPML_RUNTIMES lists."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+for package in ("onnx", "onnxruntime", "websockets", "grpc_tools"):
+    pytest.importorskip(package, reason=f"{package} is not installed: agents of other runtimes are not tested")
+
+from agents_client import PACKAGE, Agent, Client, Refused, encode_node  # noqa: E402
+from agents_samples import samples  # noqa: E402
+
+from tapml.agents import Executor, Unsupported  # noqa: E402
+from tapml.agents._calls import DTYPES  # noqa: E402
+from tapml.agents.faults import FAULTS  # noqa: E402
+
+F, I = np.float32, np.int64
+X = np.array([[-1.5, 0, 2.5]], F)
+
+
+@pytest.fixture(scope="module")
+def ort() -> Iterator[str]:
+    """The address of an agent with ONNX Runtime."""
+    agent = Agent("ort")
+    yield agent.address
+    agent.close()
+
+
+@pytest.fixture
+def client(ort: str) -> Client:
+    """A session with it."""
+    return Client(ort)
+
+
+def start(name: str, module: str, *options: str) -> Agent:
+    """An agent with a runtime that may not be installed."""
+    pytest.importorskip(module, reason=f"{module} is not installed (TAPML_RUNTIMES): `{name}` is not tested")
+    return Agent(name, *options)
+
+
+def run_python(code: str) -> subprocess.CompletedProcess[str]:
+    """A Python process with the package in its path."""
+    environment = {"PYTHONPATH": str(PACKAGE), "PATH": ""}
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, timeout=60)
+
+
+def test_the_agent_says_what_it_serves(client: Client) -> None:
+    device = client.welcome.device
+    assert device.platform == "ort" and list(client.welcome.capabilities) == ["graphs"]
+    served = {op.name: op for op in device.ops}
+    assert set(served) == {"onnx.*", "com.microsoft.*", "ai.onnx.ml.*"}
+    assert set(served["onnx.*"].dtypes) == set(DTYPES) and served["onnx.*"].accumulate == "f32"
+    assert 0 < len(served["onnx.*"].version) <= 64
+
+
+def test_one_node(client: Client) -> None:
+    (y,) = client.node("onnx.Relu@14", [X])
+    np.testing.assert_array_equal(y, [[0, 0, 2.5]])
+    (y,) = client.node("onnx.LeakyRelu@16", [X], alpha=0.5)
+    np.testing.assert_array_equal(y, [[-0.75, 0, 2.5]])
+    (y,) = client.node("com.microsoft.FusedMatMul@1", [X, X], transB=1, alpha=2.0)
+    np.testing.assert_array_equal(y, [[17]])
+
+
+def test_rank_0_stays_rank_0(client: Client) -> None:
+    (y,) = client.node("onnx.Add@14", [np.array(2, F), np.array(3, F)])
+    assert y is not None and y.shape == () and y == 5
+    (y,) = client.node("onnx.Identity@14", [np.zeros((0, 3), F)])
+    assert y is not None and y.shape == (0, 3)
+
+
+def test_absent_inputs_and_outputs(client: Client) -> None:
+    (y,) = client.node("onnx.Clip@13", [X, None, np.array(1, F)])
+    np.testing.assert_array_equal(y, [[-1.5, 0, 1]])
+    y, mask = client.node("onnx.Dropout@13", [X], outputs=[("f32", X.shape), None])
+    np.testing.assert_array_equal(y, X)
+    assert mask is None
+    # The values are not asked for, but stand in front of what is.
+    values, places = client.node("onnx.TopK@11", [X, np.array([1], I)], outputs=[None, ("i64", (1, 1))])
+    assert values is None
+    np.testing.assert_array_equal(places, [[2]])
+
+
+def test_constants_give_what_inputs_give(client: Client) -> None:
+    axes = np.array([1], I)
+    for constants in ((), (1,), (0, 1)):
+        (y,) = client.node("onnx.ReduceSum@13", [X, axes], constants)
+        np.testing.assert_array_equal(y, [[1]])
+    (y,) = client.node("onnx.ReduceSum@13", [X, np.array([0], I)], (1,))
+    np.testing.assert_array_equal(y, X)  # Another constant is another program.
+
+
+@pytest.mark.parametrize("dtype", [name for name in DTYPES])
+def test_every_dtype_goes_there_and_back(client: Client, dtype: str) -> None:
+    import onnxruntime
+
+    if dtype == "bf16" and not hasattr(onnxruntime.OrtValue, "ortvalue_from_numpy_with_onnx_type"):
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} takes no bf16 from Python")
+    x = np.array([0, 1, 1, 0]).astype(DTYPES[dtype])
+    (y,) = client.node("onnx.Identity@14", [x])
+    assert y is not None and y.dtype == x.dtype
+    np.testing.assert_array_equal(y, x)
+
+
+def test_bool_and_i64(client: Client) -> None:
+    (y,) = client.node("onnx.Greater@13", [np.array([1 << 40, 0], I), np.array([1, 1], I)])
+    assert y is not None and y.dtype == np.bool_
+    np.testing.assert_array_equal(y, [True, False])
+    (y,) = client.node("onnx.Where@16", [y, np.array([1, 2], I), np.array([3, 4], I)])
+    np.testing.assert_array_equal(y, [1, 4])
+
+
+def test_attributes_of_every_type(client: Client) -> None:
+    import onnx
+
+    (y,) = client.node("onnx.Constant@13", [], value={"tensor": {"dtype": "f32", "shape": [2], "data": [1.5, "-inf"]}})
+    np.testing.assert_array_equal(y, [1.5, -np.inf])
+    (y,) = client.node("onnx.Constant@13", [], value_floats={"floats": ["nan", 1.0]})
+    np.testing.assert_array_equal(y, np.array([np.nan, 1], F))
+    (y,) = client.node("onnx.Constant@13", [], value_float={"float": "inf"})
+    assert y is not None and np.isposinf(y) and y.shape == ()
+    (y,) = client.node("onnx.Constant@13", [], value_ints={"ints": []})
+    assert y is not None and y.shape == (0,)
+    tensor = onnx.numpy_helper.from_array(np.array([True, False]))
+    op, attributes = encode_node(onnx.helper.make_node("Constant", [], ["y"], value=tensor), {"": 13})
+    (y,) = client.node(op, [], **attributes)
+    np.testing.assert_array_equal(y, [True, False])
+
+
+def test_tensors_are_held(client: Client) -> None:
+    client.put(7, X)
+    held = client.pb.Tensor(handle=7)
+    assert client.node("onnx.Relu@14", [held], keep=(8,)) == [None]
+    (y,) = client.node("onnx.Add@14", [held, client.pb.Tensor(handle=8)])
+    np.testing.assert_array_equal(y, X + np.maximum(X, 0))
+    client.send(drop_tensor=client.pb.DropTensor(handle=7))
+    with pytest.raises(Refused, match="handle 7"):
+        client.node("onnx.Relu@14", [held])
+
+
+def test_long_results_come_in_pieces(client: Client) -> None:
+    (y,) = client.node("onnx.Expand@13", [np.array([3], F), np.array([3 << 20], I)])
+    assert y is not None and y.shape == (3 << 20,) and np.all(y == 3)
+
+
+def test_a_graph(client: Client) -> None:
+    nodes = [("onnx.MatMul@13", {}, ["x:0", "w"], ["a/b"]), ("onnx.Relu@14", {}, ["a/b"], ["r"]),
+             ("onnx.Clip@13", {}, ["r", "", "top"], ["c"])]  # fmt: skip
+    values = {"x:0": X, "w": np.eye(3, dtype=F), "top": np.array(1, F)}
+    for constants in ((), ("w", "top")):
+        c, r = client.graph(nodes, values, ["c", "r"], constants)
+        np.testing.assert_array_equal(c, [[0, 0, 1]])
+        np.testing.assert_array_equal(r, [[0, 0, 2.5]])
+
+
+def test_graphs_that_make_no_sense(client: Client) -> None:
+    relu = ("onnx.Relu@14", {}, ["x"], ["y"])
+    for nodes, outputs, said in [
+        ([relu], ["z"], "nothing makes the result `z`"),
+        ([("onnx.Relu@14", {}, ["q"], ["y"])], ["y"], "nothing before it makes"),
+        ([relu, relu], ["y"], "made twice"),
+        ([relu, ("onnx.Relu@5", {}, ["y"], ["z"])], ["z"], "means something else in opset 14"),
+    ]:
+        with pytest.raises(Refused, match=said):
+            client.graph(nodes, {"x": X}, outputs)
+    (y,) = client.graph([relu], {"x": X}, ["y"])
+    np.testing.assert_array_equal(y, [[0, 0, 2.5]])
+
+
+@pytest.mark.parametrize(
+    "op, attributes, said",
+    [
+        ("onnx.Relu@14", {"alpha": 0.5}, "no attribute `alpha`"),
+        ("onnx.Conv@11", {"dilation": [2, 2]}, "no attribute `dilation`; it has: auto_pad"),
+        ("onnx.NoSuch@14", {}, "no operator"),
+        ("onnx.Relu@999", {}, "opsets up to"),
+        ("com.microsoft.NoSuch@1", {}, "no operator"),
+        ("org.example.Relu@1", {}, "serves onnx"),
+        ("rms_norm", {}, "DOMAIN.NAME@VERSION"),
+        ("aten.relu.default", {}, "serves onnx"),
+        ("onnx.ImageDecoder@20", {}, "NOT_IMPLEMENTED"),
+        ("onnx.If@16", {"then_branch": {}, "else_branch": {}}, "type graph"),
+    ],
+)
+def test_not_served(client: Client, op: str, attributes: dict[str, object], said: str) -> None:
+    x = np.zeros(3, np.uint8) if "Image" in op else np.array(True) if "If" in op else np.zeros((1, 1, 4, 4), F)
+    with pytest.raises(Refused, match=said) as error:
+        client.node(op, [x, x] if "Conv" in op else [x], **attributes)
+    assert error.value.kind == "UNSUPPORTED"
+
+
+def hostile(client: Client) -> list[tuple[object, str]]:
+    """Calls that can never be right."""
+    pb = client.pb
+
+    def call(tensor: object = None, attributes: str = "{}", op: str = "onnx.Relu@14", **more: object) -> object:
+        return pb.CallNode(op=op, attributes=attributes, inputs=[tensor or client.tensor(X)], **more)
+
+    return [
+        (call(pb.Tensor(dtype="f33", shape=[1], data=b"1234")), "unknown dtype `f33`"),
+        (call(pb.Tensor(dtype="f32", shape=[3], data=b"1234")), r"f32\[3\] needs 12 bytes, found 4"),
+        (call(pb.Tensor(dtype="f32", shape=[1 << 40, 1 << 40], data=b"1234")), "needs .* bytes, found 4"),
+        (call(pb.Tensor(dtype="f32", shape=[0, 1 << 62, 1 << 62])), "."),
+        (call(pb.Tensor(dtype="f32", shape=[1] * 9, data=b"1234")), "at most 8 sizes"),
+        (call(pb.Tensor(dtype="bool", shape=[1], data=b"\2")), "byte of 0 or 1"),
+        (call(pb.Tensor(handle=99)), "handle 99"),
+        (call(pb.Tensor(absent=True)), "not optional"),
+        (call(attributes="[]"), "JSON object, found list"),
+        (call(attributes="{"), "line 1"),
+        (call(attributes="[" * 100_000), "nested too deeply"),
+        (call(attributes='{"a":1,"a":2}'), "stands twice"),
+        (call(attributes='{"alpha":NaN}', op="onnx.Elu@6"), "NaN is no JSON"),
+        (call(attributes='{"alpha":"x"}', op="onnx.Elu@6"), "type float, found x"),
+        (call(attributes='{"alpha":1e300}', op="onnx.Elu@6"), "type float"),
+        (call(attributes='{"axis":%d}' % (1 << 63), op="onnx.Softmax@13"), "type int"),
+        (call(attributes='{"axis":true}', op="onnx.Softmax@13"), "type int"),
+        (call(attributes='{"kernel_shape":[1,"2"]}', op="onnx.MaxPool@12"), "type ints"),
+        (call(op="onnx.MaxPool@12"), "needs the attribute `kernel_shape`"),
+        (call(attributes='{"value":{"tensor":{"dtype":"u8","shape":[1],"data":[256]}}}', op="onnx.ConstantOfShape@9"), "type tensor"),
+        (call(attributes='{"value":{"tensor":{"dtype":"f32","shape":[9],"data":[1]}}}', op="onnx.ConstantOfShape@9"), "type tensor"),
+        (call(op="onnx.Add@14"), "takes 2 to 2 inputs, found 1"),
+        (call(op="onnx.Gather@13", outputs=[pb.Tensor(dtype="x")]), "unknown dtype"),
+        (call(keep=[0, 0, 0]), "at most 1 outputs, found 3"),
+    ]  # fmt: skip
+
+
+def test_hostile_requests_are_answered(client: Client) -> None:
+    for request, said in hostile(client):
+        with pytest.raises(Refused, match=said) as error:
+            client.results(client.request(call_node=request), ())
+        assert error.value.kind in ("INVALID_INPUT", "UNSUPPORTED"), said
+        (y,) = client.node("onnx.Relu@14", [X])
+        np.testing.assert_array_equal(y, [[0, 0, 2.5]])
+    put = client.pb.PutTensor(tensor=client.pb.Tensor(handle=1, dtype="f32", shape=[1 << 50], data=b"1"), more=True)
+    with pytest.raises(Refused, match="at most") as error:
+        client.request(put_tensor=put)
+    assert error.value.kind == "OUT_OF_MEMORY"
+
+
+def test_a_call_that_fails_while_it_runs_is_no_refusal(client: Client) -> None:
+    with pytest.raises(Refused, match="failed to run") as error:
+        client.node("onnx.Gather@13", [X, np.array([99], I)])
+    assert error.value.kind == "INVALID_INPUT"
+
+
+def test_strangers(ort: str) -> None:
+    from websockets.sync.client import connect
+
+    place = ort.rsplit("/", 1)[0]
+    for frame in (b"\xff" * 40, b"", "text"):
+        with connect(place, subprotocols=["tapml.v1"]) as socket:
+            socket.send(frame)
+            assert b"" != socket.recv(timeout=20)
+    with pytest.raises(Refused, match="does not offer"):
+        Client(ort + "x")
+    assert Client(ort).node("onnx.Relu@14", [X])
+
+
+def test_it_ends_with_its_standard_input() -> None:
+    agent = Agent("reference")
+    assert agent.process.poll() is None
+    agent.close()
+    assert agent.process.returncode == 0
+
+
+def test_a_runtime_that_is_not_installed() -> None:
+    hidden = "import sys, runpy; sys.modules['onnxruntime'] = None; sys.argv = ['', 'ort']; runpy.run_module('tapml.agents', run_name='__main__')"
+    done = run_python(hidden)
+    assert done.returncode == 2 and done.stderr == "error: ort is not installed: `pip install onnxruntime`\n"
+
+
+def test_agents_need_no_extension_module() -> None:
+    code = "import sys; sys.modules['tapml._native'] = None; import tapml.agents.__main__, tapml; print('loaded'); tapml.tensor"
+    done = run_python(code)
+    assert done.stdout == "loaded\n" and "tapml.tensor needs the extension module" in done.stderr
+    done = run_python("import sys, tapml.agents; sys.exit('tapml._native' in sys.modules)")
+    assert done.returncode == 0
+
+
+def test_an_address_that_others_reach_needs_a_token(tmp_path: Path) -> None:
+    agents = [sys.executable, "-m", "tapml.agents", "reference", "--listen", "0.0.0.0:0"]
+    done = subprocess.run(agents, capture_output=True, text=True, env={"PYTHONPATH": str(PACKAGE)}, timeout=60)
+    assert done.returncode == 2 and "--token-file" in done.stderr
+    token = tmp_path / "token"
+    token.write_text("secret\n")
+    agent = Agent("reference", "--token-file", str(token))
+    with pytest.raises(Refused, match="token"):
+        Client(agent.address)
+    (y,) = Client(agent.address, token="secret").node("onnx.Relu@14", [X])
+    np.testing.assert_array_equal(y, [[0, 0, 2.5]])
+    agent.close()
+
+
+def test_a_runtime_of_ones_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import time, numpy as np\n"
+        "from tapml.agents import OnnxRuntime, serve\n"
+        "class Mine(OnnxRuntime):\n"
+        "    name, dtypes = 'mine', ('f32',)\n"
+        "    def build(self, model, call):\n"
+        "        if model.graph.node[0].op_type != 'Relu':\n"
+        "            raise NotImplementedError('Relu is all that mine runs')\n"
+        "        return lambda arrays: [time.sleep(1) or np.maximum(arrays[0], 0)]\n"
+        "serve(Mine())\n"
+    )
+    agent = Agent(entry=(str(tmp_path / "mine.py"),))
+    client = Client(agent.address)
+    pb = client.pb
+    # A ping is answered while the operator runs.
+    call = pb.CallNode(op="onnx.Relu@14", attributes="{}", inputs=[client.tensor(X)])
+    client.send(call_node=call)
+    client.send(ping=pb.Ping())
+    assert client.receive().WhichOneof("reply") == "pong"
+    assert client.receive().WhichOneof("reply") == "node_result"
+    with pytest.raises(Refused, match="Relu is all") as error:
+        client.node("onnx.Abs@13", [X])
+    assert error.value.kind == "UNSUPPORTED"
+    with pytest.raises(Refused, match="takes no i64"):
+        client.node("onnx.Relu@14", [np.zeros(2, I)])
+    agent.close()
+
+
+def test_behind_a_hub() -> None:
+    """A hub of a few lines: it registers the agent, asks for a session, and is its client."""
+    from websockets.sync.server import serve
+
+    from tapml.agents._wire import load_schema
+
+    pb, heard, answered = load_schema(), {}, threading.Event()
+
+    def hub(socket: object) -> None:
+        path = socket.request.path  # type: ignore[attr-defined]
+        if path == "/agent":
+            heard["register"] = pb.AgentToHub.FromString(socket.recv()).register  # type: ignore[attr-defined]
+            for word in (pb.HubToAgent(registered=pb.Registered(name="lab")), pb.HubToAgent(open=pb.Open(session="s1", target="ort"))):
+                socket.send(word.SerializeToString())  # type: ignore[attr-defined]
+            answered.wait(20)
+        else:
+            heard["path"] = path
+            hello = pb.Hello(version_min=1, version_max=1, target="ort")
+            socket.send(pb.ToAgent(seq=1, hello=hello).SerializeToString())  # type: ignore[attr-defined]
+            heard["welcome"] = pb.ToClient.FromString(socket.recv()).welcome  # type: ignore[attr-defined]
+            answered.set()
+
+    with serve(hub, "127.0.0.1", 0) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        address = f"ws://127.0.0.1:{server.socket.getsockname()[1]}"
+        command = [sys.executable, "-m", "tapml.agents", "ort", "--hub", address, "--until-stdin-closes"]
+        agent = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={"PYTHONPATH": str(PACKAGE)})
+        assert answered.wait(30)
+        assert agent.stdout and agent.stdin
+        assert agent.stdout.readline() == f"serving at {address} as hub/lab/ort\n"
+        agent.stdin.close()
+        assert agent.wait(20) == 0
+        server.shutdown()
+    assert heard["path"] == "/session/s1" and heard["welcome"].device.platform == "ort"
+    assert [offer.name for offer in heard["register"].devices] == ["ort"] and heard["register"].capabilities == ["graphs"]
+
+
+def test_the_reference_computes_in_f64() -> None:
+    agent = Agent("reference")
+    client = Client(agent.address)
+    assert {op.accumulate for op in client.welcome.device.ops} == {"f64"}
+    third = np.array([1 / 3], np.float64)
+    (y,) = client.node("onnx.Exp@13", [third], outputs=[("f64", (1,))])
+    np.testing.assert_array_equal(y, np.exp(third))
+    # What the node itself rounds is rounded, and widened again.
+    for word, dtype in [(1, np.float32), (10, np.float16)]:
+        (y,) = client.node("onnx.Cast@13", [third], outputs=[("f64", (1,))], to=word)
+        assert y is not None and y.dtype == np.float64
+        np.testing.assert_array_equal(y, third.astype(dtype).astype(np.float64))
+    (y,) = client.node("onnx.EyeLike@9", [np.zeros((1, 1))], outputs=[("f64", (1, 1))], dtype=1)
+    assert y is not None and y.dtype == np.float64
+    # f32 is widened before it is summed: in f32 the ones would be lost.
+    many = np.array([1 << 24, 1, 1, 1, -(1 << 24)], F)
+    (y,) = client.node("onnx.ReduceSum@13", [many], outputs=[("f32", (1,))])
+    assert y is not None and y.dtype == F
+    np.testing.assert_array_equal(y, [3])
+    nodes = [("onnx.Cast@13", {"to": 1}, ["x"], ["a"]), ("onnx.Mul@14", {}, ["a", "x"], ["y"])]
+    (y,) = client.graph(nodes, {"x": third}, ["y"])
+    np.testing.assert_array_equal(y, third.astype(F).astype(np.float64) * third)
+    agent.close()
+
+
+@pytest.mark.parametrize("name, module", [("openvino", "openvino"), ("tract", "tract"), ("tvm", "tvm"), ("iree", "iree.compiler")])
+def test_other_runtimes(name: str, module: str) -> None:
+    agent = start(name, module)
+    client = Client(agent.address)
+    (y,) = client.node("onnx.Relu@14", [X])
+    np.testing.assert_array_equal(y, [[0, 0, 2.5]])
+    (y,) = client.node("onnx.Add@14", [np.array(2, F), np.array(3, F)])
+    assert y is not None and y.shape == () and y == 5
+    (y,) = client.node("onnx.ReduceSum@13", [X, np.array([1], I)], (1,), outputs=[("f32", (1, 1))])
+    np.testing.assert_array_equal(y, [[1]])
+    with pytest.raises(Refused) as error:
+        client.node("onnx.ImageDecoder@20", [np.zeros(3, np.uint8)])
+    assert error.value.kind == "UNSUPPORTED"
+    (y,) = client.graph([("onnx.Relu@14", {}, ["x"], ["y"]), ("onnx.Neg@13", {}, ["y"], ["z"])], {"x": X}, ["z"])
+    np.testing.assert_array_equal(y, -np.maximum(X, 0))
+    agent.close()
+
+
+def test_torch() -> None:
+    agent = start("torch", "torch")
+    client = Client(agent.address)
+    x, w = np.ones((1, 1, 4, 4)), np.ones((1, 1, 3, 3))
+    more = {"stride": [1, 1], "padding": [1, 1], "dilation": [1, 1], "transposed": False, "output_padding": [0, 0], "groups": 1}
+    for dtype in (F, np.float64):
+        (y,) = client.node("aten.convolution.default", [x.astype(dtype), w.astype(dtype), None], **more)
+        assert y is not None and y.dtype == dtype and y[0, 0, 0, 0] == 4 and y[0, 0, 1, 1] == 9
+    (y,) = client.node("aten.cat.default", [X, X], dim=0)
+    assert y is not None and y.shape == (2, 3)
+    (y,) = client.node("aten.sum.dim_IntList", [X], dim=[1], keepdim=True, dtype="f64")
+    assert y is not None and y.dtype == np.float64 and y.shape == (1, 1)
+    (y,) = client.node("aten.add.Tensor", [np.array(1, F), np.array(2, F)], alpha=2)
+    assert y is not None and y.shape == () and y == 5
+    values, places = client.node("aten.topk.default", [X], k=1, keep=(0, 0))
+    np.testing.assert_array_equal(places, [[2]])
+    for op, more, said in [("aten.nosuch.default", {}, "no operator"), ("aten.relu.default", {"x": 1}, "no argument `x`"),
+                           ("aten.relu_.default", {}, "writes to its inputs"), ("onnx.Relu@14", {}, "serves aten")]:  # fmt: skip
+        with pytest.raises(Refused, match=said):
+            client.node(op, [X], **more)
+    agent.close()
+
+
+def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
+    """Whether results are equal in every bit."""
+    return [(a.dtype, a.shape, a.tobytes()) for a in one] == [(a.dtype, a.shape, a.tobytes()) for a in other]
+
+
+@pytest.fixture(scope="module")
+def tried() -> tuple[Executor, list]:
+    """An executor, and the sample calls with their true results."""
+    import onnxruntime
+
+    from tapml.agents.__main__ import ALL
+
+    executor = Executor(ALL["ort"](), entries=4096)
+    try:
+        return executor, [(call, executor.run(call)) for call in samples()]
+    except (Unsupported, ValueError) as error:
+        version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
+        if version >= (1, 32):
+            raise
+        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} does not run all sample calls: {error}")
+
+
+def test_there_are_many_faults() -> None:
+    assert len(FAULTS) >= 100
+    assert {"attribute", "padding", "stride", "ceil", "axis", "layout", "rounding", "dtype", "overflow", "stale", "fusion"} <= {
+        fault.kind for fault in FAULTS.values()
+    }
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_a_fault_shows_within_its_rule_only(name: str, tried: tuple[Executor, list]) -> None:
+    fault, (executor, calls), shown, others = FAULTS[name], tried, 0, 0
+    fault.memory.clear()
+    for call, true in calls:
+        if fault.operator != "*" and all(node.name != fault.operator for node in call.nodes):
+            assert not fault.matches(call)  # Such a call runs as it is.
+            continue
+        found = fault.run(call, executor._run)
+        if fault.matches(call):
+            shown += not same(found, true)
+            assert fault.reshapes or [r.shape for r in found] == [r.shape for r in true]
+        else:
+            others += 1
+            assert same(found, true)
+    assert shown, "no call shows the fault"
+    assert others or fault.operator == "*", "no call of the operator lies outside the rule"
+
+
+def test_an_agent_with_a_fault() -> None:
+    agent = Agent("ort", "--fault", "leakyrelu-alpha-ignored")
+    client = Client(agent.address)
+    assert "leakyrelu-alpha-ignored" in client.welcome.device.name
+    (y,) = client.node("onnx.LeakyRelu@16", [X], alpha=0.5)
+    np.testing.assert_array_equal(y, np.array([[F(-1.5) * F(0.01), 0, 2.5]], F))
+    (y,) = client.node("onnx.LeakyRelu@16", [X])
+    np.testing.assert_array_equal(y, np.array([[F(-1.5) * F(0.01), 0, 2.5]], F))
+    agent.close()
+
+
+def test_executables_are_kept_and_bounded() -> None:
+    from tapml.agents.__main__ import ALL
+
+    executor = Executor(ALL["ort"](), entries=3)
+    calls = samples()[:6]
+    for call in [*calls, *calls]:
+        executor.run(call)
+        assert len(executor._built) <= 3
+    held = dict(executor._built)
+    executor.run(calls[-1])
+    assert dict(executor._built) == held
+    small = Executor(ALL["ort"](), constants=10)
+    for call in calls:
+        small.run(call)
+    assert len(small._built) == 1
+
+
+def test_what_a_runtime_refuses_is_told_from_what_fails() -> None:
+    from tapml.agents import OnnxRuntime
+
+    class Odd(OnnxRuntime):
+        name, mood = "odd", "build"
+
+        def build(self, model: object, call: object) -> object:
+            if self.mood == "build":
+                raise RuntimeError("Exception from somewhere.cpp:1\nnot today\nat line 3")
+
+            def run(arrays: list[np.ndarray]) -> list[np.ndarray]:
+                if self.mood == "run":
+                    raise RuntimeError("broken")
+                return [arrays[0]] * 2 if self.mood == "two" else [arrays[0].astype(np.complex64)]
+
+            return run
+
+    odd = Odd()
+    call = next(call for call in samples() if call.nodes[0].name == "Relu")
+    for mood, error, said in [("build", Unsupported, "odd: not today"), ("run", ValueError, "odd failed to run it: broken"),
+                              ("two", ValueError, "2 results"), ("complex", Unsupported, "complex64")]:  # fmt: skip
+        odd.mood = mood
+        with pytest.raises(error, match=said):
+            Executor(odd).run(call)

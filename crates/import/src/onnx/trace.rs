@@ -1,0 +1,403 @@
+//! A model becomes a graph by running it once: sizes are those of the given inputs, branches are those that were taken, loops
+//! are as long as they ran, and functions stand where they are called.
+
+mod control;
+
+use super::check::domain;
+use super::messages::{self, Attribute, Function, Node, OperatorSet};
+use super::{File, attribute, tensor};
+use std::collections::{HashMap, HashSet};
+use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::{
+    Builder, Context, DType, Error, ErrorKind, Model, Op, Result, Tensor, TensorType, ValueId,
+};
+
+/// Functions within functions at most.
+const MAX_DEPTH: usize = 64;
+/// Nodes of the graph at most, those of unrolled loops counted.
+const MAX_NODES: usize = 1 << 17;
+/// Operators on sequences and optional values, which no graph holds.
+const REFUSED: [&str; 12] = [
+    "SequenceConstruct",
+    "SequenceEmpty",
+    "SequenceInsert",
+    "SequenceErase",
+    "SequenceAt",
+    "SequenceLength",
+    "SequenceMap",
+    "SplitToSequence",
+    "ConcatFromSequence",
+    "Optional",
+    "OptionalGetElement",
+    "OptionalHasElement",
+];
+
+/// Runs operators whose outputs' types are not known yet.
+pub trait Runner {
+    /// Runs one. `inputs` are those that are there, in the order of their places, each with whether it is a constant. Gives the
+    /// outputs that are asked for, in the order of theirs.
+    fn run(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>>;
+}
+
+/// A model that has been run once.
+#[derive(Clone, Debug)]
+pub struct Traced {
+    /// Its graph, with the weights.
+    pub model: Model,
+    /// The value of every value of the graph, by its id.
+    pub values: Vec<Tensor>,
+    /// What was unrolled: a sentence for each node with graphs within it.
+    pub unrolled: Vec<String>,
+}
+
+impl File {
+    /// Runs the model with these inputs, by name, on `runner`, and gives what it was: its graph for inputs of these sizes.
+    ///
+    /// # Errors
+    /// An input is missing, unknown, or of another type than the model says; the model holds texts, sequences or optional values;
+    /// `runner` does not serve an operator. Errors name node and operator.
+    pub fn trace(&self, inputs: &HashMap<String, Tensor>, runner: &mut dyn Runner) -> Result<Traced> {
+        let none = messages::Graph::default();
+        let graph = self.model.graph.as_ref().unwrap_or(&none);
+        let functions = self.model.functions.iter();
+        let functions = functions.map(|f| ((domain(&f.domain), f.name.as_str()), f)).collect();
+        let mut tracer = Tracer {
+            file: self,
+            functions,
+            runner,
+            builder: Builder::new(if graph.name.is_empty() { "onnx" } else { &graph.name }),
+            values: Vec::new(),
+            weights: HashMap::new(),
+            stored: HashMap::new(),
+            names: HashSet::new(),
+            node_names: HashSet::new(),
+            nodes: 0,
+            depth: 0,
+            unrolled: Vec::new(),
+        };
+        let versions = Versions::of(&self.model.opset_import);
+        let mut scope = Scope { names: HashMap::new(), outer: None, prefix: String::new() };
+        tracer.given(graph, inputs, &mut scope)?;
+        tracer.initializers(graph, &mut scope)?;
+        tracer.nodes(&graph.node, &mut scope, &versions)?;
+        for output in &graph.output {
+            let value = tracer.value(&output.name, &scope)?;
+            tracer.builder.output(&output.name, value);
+        }
+        let Tracer { builder, values, weights, unrolled, .. } = tracer;
+        let graph = builder.finish()?;
+        Ok(Traced { model: Model::new(graph, weights)?, values, unrolled })
+    }
+}
+
+/// The versions of domains of operators.
+struct Versions<'m>(HashMap<&'m str, i64>);
+
+impl<'m> Versions<'m> {
+    fn of(sets: &'m [OperatorSet]) -> Versions<'m> {
+        Versions(sets.iter().map(|set| (domain(&set.domain), set.version)).collect())
+    }
+
+    fn get(&self, of: &str) -> i64 {
+        self.0.get(of).copied().unwrap_or(1)
+    }
+
+    /// Domain, name and version of a node's operator.
+    fn kind(&self, node: &Node) -> String {
+        let of = domain(&node.domain);
+        let shown = if of.is_empty() { "onnx" } else { of };
+        format!("{shown}.{}@{}", node.op_type, self.get(of))
+    }
+}
+
+/// What the names of a graph, or of a function, stand for.
+struct Scope<'s, 'm> {
+    names: HashMap<&'m str, Place<'m>>,
+    outer: Option<&'s Scope<'s, 'm>>,
+    /// In front of the names of values and nodes of a graph within another.
+    prefix: String,
+}
+
+/// A value, or an initialiser that becomes one when it is used.
+#[derive(Clone, Copy)]
+enum Place<'m> {
+    Value(ValueId),
+    Stored(&'m messages::Tensor),
+}
+
+impl<'m> Scope<'_, 'm> {
+    fn get(&self, name: &str) -> Option<Place<'m>> {
+        self.names.get(name).copied().or_else(|| self.outer?.get(name))
+    }
+}
+
+struct Tracer<'t, 'm> {
+    file: &'m File,
+    functions: HashMap<(&'m str, &'m str), &'m Function>,
+    runner: &'t mut dyn Runner,
+    builder: Builder,
+    values: Vec<Tensor>,
+    weights: HashMap<String, Tensor>,
+    /// Initialisers that have become values, by their places in memory.
+    stored: HashMap<*const messages::Tensor, ValueId>,
+    names: HashSet<String>,
+    node_names: HashSet<String>,
+    nodes: usize,
+    depth: usize,
+    unrolled: Vec<String>,
+}
+
+/// A node of a function with the attributes of the node that calls it in the places that stand for them.
+fn bound(inner: &Node, caller: &Node, function: &Function) -> Node {
+    let resolved = |attribute: &Attribute| {
+        let own = |list: &[Attribute]| list.iter().find(|a| a.name == attribute.ref_attr_name).cloned();
+        let mut given = match attribute.ref_attr_name.is_empty() {
+            true => attribute.clone(),
+            false => own(&caller.attribute).or_else(|| own(&function.attribute_proto))?,
+        };
+        given.name = attribute.name.clone();
+        for graph in given.g.iter_mut().chain(&mut given.graphs) {
+            graph.node = graph.node.iter().map(|node| bound(node, caller, function)).collect();
+        }
+        Some(given)
+    };
+    Node { attribute: inner.attribute.iter().filter_map(resolved).collect(), ..inner.clone() }
+}
+
+/// A type as the graph has it.
+fn typed(tensor: &Tensor) -> TensorType {
+    TensorType::new(tensor.dtype(), tensor.shape().iter().copied())
+}
+
+/// A name that no other has: this one, or this one with a number.
+fn unique(known: &mut HashSet<String>, name: &str) -> String {
+    let mut own = if name.is_empty() { "unnamed".to_string() } else { name.to_string() };
+    let mut count = 1;
+    while !known.insert(own.clone()) {
+        count += 1;
+        own = format!("{name}#{count}");
+    }
+    own
+}
+
+impl<'m> Tracer<'_, 'm> {
+    /// The inputs, which must be those that the model takes.
+    fn given(
+        &mut self,
+        graph: &'m messages::Graph,
+        inputs: &HashMap<String, Tensor>,
+        scope: &mut Scope<'_, 'm>,
+    ) -> Result<()> {
+        let stored: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+        let taken = |name: &str| graph.input.iter().any(|value| value.name == name);
+        let words = || {
+            let wanted = graph.input.iter().filter(|value| !stored.contains(value.name.as_str()));
+            let wanted = wanted.map(|value| format!("{}: {}", value.name, super::outline::value_type(value)));
+            format!("it takes {}", wanted.collect::<Vec<_>>().join(", "))
+        };
+        if let Some(unknown) = inputs.keys().find(|name| !taken(name)) {
+            return Err(Error::invalid(format!("the model has no input `{unknown}`")).with_hint(words()));
+        }
+        for value in &graph.input {
+            let Some(tensor) = inputs.get(&value.name) else {
+                // An initialiser is the default of an input of its name.
+                if stored.contains(value.name.as_str()) {
+                    continue;
+                }
+                let error = Error::invalid(format!("input `{}` is missing", value.name));
+                return Err(error.with_hint(words()));
+            };
+            super::outline::expect(value, tensor)?;
+            let name = unique(&mut self.names, &value.name);
+            let id = self.builder.input(name, typed(tensor))?;
+            self.values.push(tensor.clone());
+            scope.names.insert(&value.name, Place::Value(id));
+        }
+        Ok(())
+    }
+
+    fn initializers<'n>(&mut self, graph: &'n messages::Graph, scope: &mut Scope<'_, 'n>) -> Result<()> {
+        if let Some(sparse) = graph.sparse_initializer.first() {
+            let name = sparse.values.as_ref().map_or("", |values| &values.name);
+            return Err(Error::unsupported(format!(
+                "the initialiser `{name}` is sparse, which is not served"
+            )));
+        }
+        for tensor in &graph.initializer {
+            scope.names.entry(&tensor.name).or_insert(Place::Stored(tensor));
+        }
+        Ok(())
+    }
+
+    /// The value of a name, which the checks have found to be made.
+    fn value(&mut self, name: &str, scope: &Scope<'_, '_>) -> Result<ValueId> {
+        match scope.get(name) {
+            Some(Place::Value(id)) => Ok(id),
+            Some(Place::Stored(stored)) => {
+                // One weight for each initialiser, wherever it is read.
+                let key = std::ptr::from_ref(stored);
+                if let Some(&id) = self.stored.get(&key) {
+                    return Ok(id);
+                }
+                let tensor = tensor::read(stored, &self.file.folder)?;
+                let id = self.weight(name, tensor)?;
+                self.stored.insert(key, id);
+                Ok(id)
+            }
+            None => Err(Error::invalid(format!("nothing makes `{name}`"))),
+        }
+    }
+
+    fn weight(&mut self, name: &str, tensor: Tensor) -> Result<ValueId> {
+        let name = unique(&mut self.names, name);
+        let id = self.builder.weight(&name, typed(&tensor))?;
+        self.values.push(tensor.clone());
+        self.weights.insert(name, tensor);
+        Ok(id)
+    }
+
+    fn tensor(&self, id: ValueId) -> &Tensor {
+        &self.values[id.0 as usize]
+    }
+
+    fn nodes<'n>(
+        &mut self,
+        nodes: &'n [Node],
+        scope: &mut Scope<'_, 'n>,
+        versions: &Versions<'_>,
+    ) -> Result<()> {
+        for node in nodes {
+            self.node(node, scope, versions).context(|| super::check::called(node))?;
+        }
+        Ok(())
+    }
+
+    fn node<'n>(&mut self, node: &'n Node, scope: &mut Scope<'_, 'n>, versions: &Versions<'_>) -> Result<()> {
+        let of = domain(&node.domain);
+        if let Some(function) = self.functions.get(&(of, node.op_type.as_str())).copied() {
+            return self.function(node, function, scope);
+        }
+        let standard = of.is_empty();
+        match node.op_type.as_str() {
+            "Constant" if standard => return self.constant(node, scope),
+            "If" | "Loop" | "Scan" if standard => return self.control(node, scope, versions),
+            name if standard && REFUSED.contains(&name) => {
+                let text = "it makes or reads a sequence or an optional value, which no graph holds";
+                return Err(Error::unsupported(text));
+            }
+            _ => {}
+        }
+        let ids: Vec<Option<ValueId>> = (node.input.iter())
+            .map(|name| if name.is_empty() { Ok(None) } else { self.value(name, scope).map(Some) })
+            .collect::<Result<_>>()?;
+        let attributes = attribute::read(node, &self.file.folder)?;
+        let names: Vec<&'n str> = node.output.iter().map(String::as_str).collect();
+        let made = self.run(node, &versions.kind(node), attributes, &ids, &names, scope)?;
+        let names = names.iter().filter(|name| !name.is_empty());
+        scope.names.extend(names.zip(made).map(|(&name, id)| (name, Place::Value(id))));
+        Ok(())
+    }
+
+    /// Runs one operator and adds its node; gives the outputs that are asked for.
+    fn run(
+        &mut self,
+        node: &Node,
+        kind: &str,
+        attributes: serde_json::Map<String, serde_json::Value>,
+        inputs: &[Option<ValueId>],
+        outputs: &[&str],
+        scope: &Scope<'_, '_>,
+    ) -> Result<Vec<ValueId>> {
+        self.nodes += 1;
+        if self.nodes > MAX_NODES {
+            return Err(Error::unsupported(format!("more than {MAX_NODES} nodes, unrolled ones counted")));
+        }
+        let asked = |name: &&str| if name.is_empty() { Declared::Absent } else { Declared::Unknown };
+        let places = inputs.iter().map(Option::is_some).collect();
+        let op = Foreign::new(kind, attributes, places, outputs.iter().map(asked).collect())?;
+        let ids: Vec<ValueId> = inputs.iter().copied().flatten().collect();
+        let given: Vec<(Tensor, bool)> = (ids.iter())
+            .map(|&id| (self.tensor(id).clone(), self.weights.contains_key(self.builder.name(id))))
+            .collect();
+        let first = outputs.iter().find(|name| !name.is_empty()).copied().unwrap_or_default();
+        let name = if node.name.is_empty() { first } else { &node.name };
+        let name = unique(&mut self.node_names, &format!("{}{name}", scope.prefix));
+        let gave = self.runner.run(&name, &op, &given)?;
+        let wanted = outputs.iter().filter(|name| !name.is_empty()).count();
+        if gave.len() != wanted {
+            let text = format!("the source gave {} outputs of `{kind}`, expected {wanted}", gave.len());
+            return Err(Error::new(ErrorKind::InvalidInput, text));
+        }
+        let mut types = gave.iter().map(typed);
+        let declare = |name: &&str| match name.is_empty() {
+            true => Declared::Absent,
+            false => types.next().map_or(Declared::Absent, Declared::As),
+        };
+        let op = op.with_outputs(outputs.iter().map(declare).collect())?;
+        let called = outputs.iter().filter(|name| !name.is_empty());
+        let called: Vec<String> =
+            called.map(|name| unique(&mut self.names, &format!("{}{name}", scope.prefix))).collect();
+        let made = self.builder.node_multi(name, Op::Foreign(op), &ids, &called)?;
+        self.values.extend(gave);
+        Ok(made)
+    }
+
+    /// A `Constant` is a weight.
+    fn constant<'n>(&mut self, node: &'n Node, scope: &mut Scope<'_, 'n>) -> Result<()> {
+        let [attribute] = &node.attribute[..] else {
+            let text = format!("expected one attribute, the value, found {}", node.attribute.len());
+            return Err(Error::invalid(text));
+        };
+        let ints = |shape: Vec<usize>, values: &[i64]| Tensor::from_i64(DType::I64, shape, values);
+        let tensor = match (attribute.name.as_str(), &attribute.t) {
+            ("value", Some(tensor)) => tensor::read(tensor, &self.file.folder)?,
+            ("value_int", _) => ints(vec![], &[attribute.i])?,
+            ("value_ints", _) => ints(vec![attribute.ints.len()], &attribute.ints)?,
+            ("value_float", _) => Tensor::from_f32(vec![], vec![attribute.f])?,
+            ("value_floats", _) => Tensor::from_f32(vec![attribute.floats.len()], attribute.floats.clone())?,
+            (name, _) => {
+                return Err(Error::unsupported(format!("a constant by `{name}`, which is not served")));
+            }
+        };
+        let Some(output) = node.output.first() else { return Ok(()) };
+        let id = self.weight(&format!("{}{output}", scope.prefix), tensor)?;
+        scope.names.insert(output, Place::Value(id));
+        Ok(())
+    }
+
+    /// The nodes of a function in the place of the node that calls it.
+    fn function<'n>(
+        &mut self,
+        node: &'n Node,
+        function: &'m Function,
+        scope: &mut Scope<'_, 'n>,
+    ) -> Result<()> {
+        self.nodes += 1;
+        if self.depth == MAX_DEPTH {
+            return Err(Error::invalid(format!("functions call each other more than {MAX_DEPTH} deep")));
+        }
+        let mut inner = Scope { names: HashMap::new(), outer: None, prefix: self.prefix(node, scope) };
+        for (own, given) in function.input.iter().zip(&node.input).filter(|(_, given)| !given.is_empty()) {
+            inner.names.insert(own, Place::Value(self.value(given, scope)?));
+        }
+        let nodes: Vec<Node> = function.node.iter().map(|inner| bound(inner, node, function)).collect();
+        // These nodes are no longer in memory when others take their places.
+        let stored = std::mem::take(&mut self.stored);
+        self.depth += 1;
+        let done = self.nodes(&nodes, &mut inner, &Versions::of(&function.opset_import));
+        self.depth -= 1;
+        self.stored = stored;
+        done.context(|| format!("function `{}`", function.name))?;
+        for (own, name) in function.output.iter().zip(&node.output).filter(|(_, name)| !name.is_empty()) {
+            let id = self.value(own, &inner)?;
+            scope.names.insert(name, Place::Value(id));
+        }
+        Ok(())
+    }
+
+    /// What stands in front of names within a node.
+    fn prefix(&self, node: &Node, scope: &Scope<'_, '_>) -> String {
+        let first = node.output.iter().find(|name| !name.is_empty()).map_or("", String::as_str);
+        format!("{}{}/", scope.prefix, if node.name.is_empty() { first } else { &node.name })
+    }
+}
