@@ -249,6 +249,29 @@ impl<'a> Call<'a> {
     }
 }
 
+/// The dtype of a code of `TensorProto.DataType`.
+///
+/// # Errors
+/// Of kind `Unsupported` if TapML has no such dtype.
+pub fn element_type(code: i64) -> Result<DType> {
+    Ok(match code {
+        1 => DType::F32,
+        2 => DType::U8,
+        3 => DType::I8,
+        4 => DType::U16,
+        5 => DType::I16,
+        6 => DType::I32,
+        7 => DType::I64,
+        9 => DType::Bool,
+        10 => DType::F16,
+        11 => DType::F64,
+        12 => DType::U32,
+        13 => DType::U64,
+        16 => DType::BF16,
+        other => return Err(Error::unsupported(format!("elements of type {other} are not served"))),
+    })
+}
+
 fn float(value: &Value) -> Option<f64> {
     match value {
         Value::String(text) if matches!(text.as_str(), "inf" | "-inf" | "nan") => text.parse().ok(),

@@ -93,3 +93,8 @@ pub fn terms(count: usize) -> Facts {
 pub fn last_axis(sizes: &Sizes<'_>) -> Facts {
     terms(sizes.size(0, sizes.int("axis", -1)))
 }
+
+/// Facts of an operator that rounds and adds up nothing that is not exact.
+pub fn rounded(_: &Sizes<'_>) -> Facts {
+    terms(1)
+}

@@ -78,8 +78,11 @@ pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<Facts> {
     facts::Sizes::new(op, inputs).map(|sizes| (row.facts)(&sizes))
 }
 
-/// Names of the operators that have an evaluation in some version, with their domains: `onnx.Conv`.
-pub fn names() -> impl Iterator<Item = (&'static str, &'static str)> {
-    let mut last = None;
-    list::ROWS.iter().map(|row| (row.domain, row.name)).filter(move |&name| last.replace(name) != Some(name))
+/// Names of the operators that have an evaluation in some version and domain, each once.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    let first = |(at, row): (usize, &'static list::Row)| {
+        let earlier = list::ROWS[..at].iter().any(|other| other.name == row.name);
+        (!earlier).then_some(row.name)
+    };
+    list::ROWS.iter().enumerate().filter_map(first)
 }

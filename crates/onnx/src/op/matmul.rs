@@ -110,6 +110,33 @@ pub fn gemm<T: Real>(call: &Call<'_>) -> Outputs {
     call.like_first(y)
 }
 
+/// `FusedMatMul` of ONNX Runtime: NumPy's `matmul` of perhaps transposed matrices, times `alpha`.
+pub fn fused<T: Real>(call: &Call<'_>) -> Outputs {
+    if call.flag("transBatchA", false)? || call.flag("transBatchB", false)? {
+        return Err(Error::unsupported("transposed batches are not served"));
+    }
+    let side = |place: usize, name| {
+        let matrix = call.array::<T>(place)?;
+        let rank = matrix.rank();
+        match call.flag(name, false)? && rank > 1 {
+            true => {
+                let order: Vec<usize> = (0..rank - 2).chain([rank - 1, rank - 2]).collect();
+                Ok(matrix.transposed(&order))
+            }
+            false => Ok(matrix),
+        }
+    };
+    let alpha = T::of(call.float_or("alpha", 1.0)?);
+    let mut y = stacked(&side(0, "transA")?, &side(1, "transB")?)?;
+    y.data.iter_mut().for_each(|y| *y = alpha * *y);
+    call.like_first(y)
+}
+
+/// `FusedMatMul`: the inner size.
+pub fn fused_terms(sizes: &Sizes<'_>) -> Facts {
+    terms(sizes.size(0, if sizes.int("transA", 0) != 0 { -2 } else { -1 }))
+}
+
 /// `Gemm`: the inner size, and the matrix that is added.
 pub fn gemm_terms(sizes: &Sizes<'_>) -> Facts {
     terms(

@@ -1,7 +1,7 @@
 //! Normalizations: means and variances over axes, scaled and shifted.
 
 use crate::array::{Array, Walk, around, axis, broadcast_strides, strides};
-use crate::call::{Call, Outputs};
+use crate::call::{Call, Outputs, element_type};
 use crate::facts::{Facts, Sizes, product, terms};
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
@@ -19,7 +19,9 @@ fn per_channel<T: Real>(call: &Call<'_>, place: usize, channels: usize) -> Resul
     let values = call.array::<T>(place)?.data;
     match values.len() == channels {
         true => Ok(values),
-        false => Err(Error::invalid(format!("input {place}: {} numbers for {channels} channels", values.len()))),
+        false => {
+            Err(Error::invalid(format!("input {place}: {} numbers for {channels} channels", values.len())))
+        }
     }
 }
 
@@ -111,12 +113,10 @@ fn normalize_rows<T: Real>(data: &mut [T], width: usize, epsilon: T, centred: bo
 
 /// The dtype that mean and deviation are stored in.
 fn stash(call: &Call<'_>) -> Result<DType> {
-    match call.int_or("stash_type", 1)? {
-        1 => Ok(DType::F32),
-        10 => Ok(DType::F16),
-        11 => Ok(DType::F64),
-        16 => Ok(DType::BF16),
-        other => Err(Error::unsupported(format!("the attribute `stash_type` = {other} is not served"))),
+    let dtype = element_type(call.int_or("stash_type", 1)?)?;
+    match dtype.is_float() {
+        true => Ok(dtype),
+        false => Err(Error::invalid(format!("attribute `stash_type`: {dtype} is no float"))),
     }
 }
 
@@ -142,7 +142,9 @@ fn over_last_axes<T: Real>(call: &Call<'_>, centred: bool, epsilon: f64) -> Outp
     let mut shape = x.shape.clone();
     shape[axis..].fill(1);
     let mut outputs = vec![Some(call.store(x, call.dtype(0)?)?)];
-    for (place, (kept, data)) in [(centred, mean), (true, inverse)].into_iter().filter(|(kept, _)| *kept).enumerate() {
+    for (place, (kept, data)) in
+        [(centred, mean), (true, inverse)].into_iter().filter(|(kept, _)| *kept).enumerate()
+    {
         if kept && call.asks(place + 1) {
             outputs.push(Some(call.store(Array { shape: shape.clone(), data }, stash)?));
         } else {
@@ -203,7 +205,9 @@ pub fn group<T: Real>(call: &Call<'_>) -> Outputs {
     let (channels, image) = channels(&x.shape)?;
     let groups = call.int_or("num_groups", 0)?;
     let groups = usize::try_from(groups).ok().filter(|&groups| groups > 0 && channels.is_multiple_of(groups));
-    let groups = groups.ok_or_else(|| Error::invalid(format!("attribute `num_groups` does not divide {channels} channels")))?;
+    let groups = groups.ok_or_else(|| {
+        Error::invalid(format!("attribute `num_groups` does not divide {channels} channels"))
+    })?;
     let scaled = if call.version() < 21 { groups } else { channels };
     let (scale, shift) = (per_channel::<T>(call, 1, scaled)?, per_channel::<T>(call, 2, scaled)?);
     if channels > 0 && image > 0 {

@@ -198,7 +198,9 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
         (None, Some(sizes)) => by_sizes(shape, &axes, &sizes.to_i64()?, policy)?,
         _ => return Err(Error::invalid("expected either `scales` or `sizes`")),
     };
-    if call.version() >= 11 && let Some(roi) = given(1) {
+    if call.version() >= 11
+        && let Some(roi) = given(1)
+    {
         let roi = roi.to_f64();
         if roi.len() != 2 * axes.len() {
             return Err(Error::invalid(format!("`roi` has {} numbers for {} axes", roi.len(), axes.len())));

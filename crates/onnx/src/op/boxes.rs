@@ -1,0 +1,63 @@
+//! `NonMaxSuppression`.
+
+use crate::array::Array;
+use crate::call::{Call, Outputs};
+use crate::real::Real;
+use tapml_graph::{DType, Error};
+
+/// Lower and upper corner of a box along the two axes.
+fn corners<T: Real>(b: &[T], centred: bool) -> [[T; 2]; 2] {
+    let half = T::of(0.5);
+    match centred {
+        true => [[b[0] - b[2] * half, b[0] + b[2] * half], [b[1] - b[3] * half, b[1] + b[3] * half]],
+        false => [[b[0].min(b[2]), b[0].max(b[2])], [b[1].min(b[3]), b[1].max(b[3])]],
+    }
+}
+
+/// Whether the part that two boxes share is more than `threshold` of both.
+fn overlaps<T: Real>(a: [[T; 2]; 2], b: [[T; 2]; 2], threshold: T) -> bool {
+    let area = |of: [[T; 2]; 2]| (of[0][1] - of[0][0]) * (of[1][1] - of[1][0]);
+    let shared = |axis: usize| [a[axis][0].max(b[axis][0]), a[axis][1].min(b[axis][1])];
+    let shared = [shared(0), shared(1)];
+    let empty = shared.iter().any(|[least, most]| most <= least);
+    if empty || area(a) <= T::zero() || area(b) <= T::zero() {
+        return false;
+    }
+    area(shared) / (area(a) + area(b) - area(shared)) > threshold
+}
+
+/// `NonMaxSuppression`: batch, class and box of what is kept, the best of each class first.
+pub fn non_max_suppression<T: Real>(call: &Call<'_>) -> Outputs {
+    let (boxes, scores) = (call.array::<T>(0)?, call.array::<T>(1)?);
+    let centred = call.flag("center_point_box", false)?;
+    let most = if call.optional(2).is_some() { call.integer(2)? } else { 0 };
+    let most = usize::try_from(most.max(0)).unwrap_or(usize::MAX);
+    let overlap = if call.optional(3).is_some() { call.number(3)? } else { T::zero() };
+    let least: Option<T> = call.optional(4).map(|_| call.number(4)).transpose()?;
+    let fits = boxes.rank() == 3 && scores.rank() == 3 && boxes.shape[2] == 4;
+    if !fits || boxes.shape[0] != scores.shape[0] || boxes.shape[1] != scores.shape[2] {
+        return Err(Error::invalid(format!("boxes {:?} with scores {:?}", boxes.shape, scores.shape)));
+    }
+    let (classes, count) = (scores.shape[1], scores.shape[2]);
+    let mut kept = Vec::new();
+    if count > 0 {
+        for (at, scores) in scores.data.chunks(count).enumerate() {
+            let (n, class) = (at / classes, at % classes);
+            let corner = |i: usize| corners(&boxes.data[(n * count + i) * 4..][..4], centred);
+            let mut order: Vec<usize> =
+                (0..count).filter(|&i| least.is_none_or(|least| scores[i] > least)).collect();
+            order.sort_by(|&a, &b| scores[b].wide().total_cmp(&scores[a].wide()));
+            let mut chosen: Vec<usize> = Vec::new();
+            for i in order {
+                if chosen.len() >= most {
+                    break;
+                }
+                if !chosen.iter().any(|&other| overlaps(corner(i), corner(other), overlap)) {
+                    chosen.push(i);
+                    kept.extend([n as i64, class as i64, i as i64]);
+                }
+            }
+        }
+    }
+    call.one(Array { shape: vec![kept.len() / 3, 3], data: kept }, DType::I64)
+}

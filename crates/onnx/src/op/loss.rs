@@ -1,0 +1,77 @@
+//! `NegativeLogLikelihoodLoss` and `SoftmaxCrossEntropyLoss`.
+
+use super::softmax::log_probabilities;
+use crate::array::{Array, around};
+use crate::call::{Call, Outputs};
+use crate::facts::{Facts, Sizes, terms};
+use crate::real::Real;
+use tapml_graph::{Error, Result, Tensor};
+
+/// The loss of `[batch, classes, …]` log-probabilities: `−weight[class]·x[class]` at each place, reduced.
+fn loss<T: Real>(call: &Call<'_>, x: &Array<T>) -> Result<Tensor> {
+    let target = call.input(1)?;
+    let weights = call.optional_array::<T>(2)?;
+    let ignored = call.int("ignore_index")?;
+    let (classes, own) = (x.shape[1], [&x.shape[..1], &x.shape[2..]].concat());
+    if target.shape() != own || weights.as_ref().is_some_and(|weights| weights.data.len() != classes) {
+        return Err(Error::invalid(format!(
+            "targets {:?} or weights do not fit {:?}",
+            target.shape(),
+            x.shape
+        )));
+    }
+    let [_, _, behind] = around(&x.shape, 1);
+    let mut weight_sum = T::zero();
+    let mut losses = Vec::with_capacity(target.len());
+    for (at, &class) in target.to_i64()?.iter().enumerate() {
+        if ignored == Some(class) {
+            losses.push(T::zero());
+            continue;
+        }
+        let class = usize::try_from(class).ok().filter(|&class| class < classes);
+        let class = class.ok_or_else(|| Error::invalid(format!("a target outside of {classes} classes")))?;
+        let weight = weights.as_ref().map_or(T::one(), |weights| weights.data[class]);
+        weight_sum += weight;
+        losses.push(-weight * x.data[(at / behind * classes + class) * behind + at % behind]);
+    }
+    let sum = losses.iter().copied().sum::<T>();
+    let result = match call.text_or("reduction", "mean")? {
+        "none" => Array { shape: own, data: losses },
+        "sum" => Array { shape: vec![], data: vec![sum] },
+        "mean" => Array { shape: vec![], data: vec![sum / weight_sum] },
+        other => {
+            return Err(Error::invalid(format!(
+                "attribute `reduction`: there is no `{}`",
+                other.escape_debug()
+            )));
+        }
+    };
+    call.store(result, call.dtype(0)?)
+}
+
+fn scores<T: Real>(call: &Call<'_>) -> Result<Array<T>> {
+    let x = call.array::<T>(0)?;
+    match x.rank() {
+        2.. => Ok(x),
+        _ => Err(Error::invalid(format!("expected batch and classes, found {:?}", x.shape))),
+    }
+}
+
+/// `NegativeLogLikelihoodLoss`.
+pub fn negative_log_likelihood<T: Real>(call: &Call<'_>) -> Outputs {
+    Ok(vec![Some(loss(call, &scores::<T>(call)?)?)])
+}
+
+/// `SoftmaxCrossEntropyLoss`, with the log-probabilities as a further output.
+pub fn softmax_cross_entropy<T: Real>(call: &Call<'_>) -> Outputs {
+    let x = log_probabilities(&scores::<T>(call)?);
+    let loss = loss(call, &x)?;
+    Ok(vec![Some(loss), Some(call.store(x, call.dtype(0)?)?)])
+}
+
+/// The classes, and all places unless nothing is reduced.
+pub fn loss_terms(sizes: &Sizes<'_>) -> Facts {
+    let reduced = sizes.op.attributes().get("reduction").and_then(serde_json::Value::as_str) != Some("none");
+    let places = crate::facts::product(sizes.shape(1));
+    terms(if reduced { places } else { 1 }.max(sizes.size(0, 1)))
+}

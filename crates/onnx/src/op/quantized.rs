@@ -1,0 +1,112 @@
+//! Products and convolutions of integers. Sums are computed in `f64`, which holds them exactly: operands have 8 bits, and a
+//! sum has fewer than 2³¹ terms.
+
+use super::conv::{add_bias, convolve_as};
+use super::matmul::stacked;
+use crate::array::{Array, Walk, broadcast_strides};
+use crate::call::{Call, Outputs};
+use tapml_graph::{DType, Error, Result, Tensor};
+
+/// Where a parameter of each row, column or channel stands in the shape that it belongs to.
+#[derive(Clone, Copy)]
+enum Along {
+    /// The rows of a matrix.
+    Rows,
+    /// The columns of a matrix.
+    Columns,
+    /// The first axis.
+    First,
+}
+
+/// The numbers of a parameter in a shape that broadcasts.
+fn parameter(tensor: &Tensor, along: Along, rank: usize) -> Array<f64> {
+    let count = tensor.len();
+    let shape = match (tensor.shape().len(), along) {
+        (0 | 1, _) if count == 1 => vec![],
+        (1, Along::Rows) => vec![count, 1],
+        (1, Along::First) => [vec![count], vec![1; rank.saturating_sub(1)]].concat(),
+        _ => tensor.shape().to_vec(),
+    };
+    Array { shape, data: tensor.to_f64() }
+}
+
+/// The numbers of an input of 8 bits with its zero point taken off.
+fn centred(call: &Call<'_>, place: usize, zero: usize, along: Along) -> Result<Array<f64>> {
+    let tensor = call.input(place)?;
+    if !matches!(tensor.dtype(), DType::I8 | DType::U8) {
+        return Err(Error::unsupported(format!(
+            "input {place}: expected i8 or u8, found {}",
+            tensor.dtype()
+        )));
+    }
+    let mut x = Array { shape: tensor.shape().to_vec(), data: tensor.to_f64() };
+    if let Some(zero) = call.optional(zero) {
+        if zero.dtype() != tensor.dtype() {
+            return Err(Error::invalid(format!("a zero point in {} for {}", zero.dtype(), tensor.dtype())));
+        }
+        let zero = parameter(zero, along, x.rank());
+        let places = Walk::new(&x.shape, &broadcast_strides(&zero.shape, &x.shape)?);
+        x.data.iter_mut().zip(places).for_each(|(x, at)| *x -= zero.data[at]);
+    }
+    Ok(x)
+}
+
+/// A sum as the accumulator holds it, which wraps.
+fn accumulated(value: f64) -> i32 {
+    value as i64 as i32
+}
+
+/// `MatMulInteger`.
+pub fn matmul_integer(call: &Call<'_>) -> Outputs {
+    let (a, b) = (centred(call, 0, 2, Along::Rows)?, centred(call, 1, 3, Along::Columns)?);
+    call.one(stacked(&a, &b)?.map(accumulated), DType::I32)
+}
+
+/// `ConvInteger`.
+pub fn conv_integer(call: &Call<'_>) -> Outputs {
+    let (x, w) = (centred(call, 0, 2, Along::First)?, centred(call, 1, 3, Along::First)?);
+    call.one(convolve_as(call, &x, &w)?.map(accumulated), DType::I32)
+}
+
+/// The scale of sums, `a_scale · b_scale / y_scale`, applied, rounded to even and moved to the zero point.
+fn requantized(call: &Call<'_>, mut y: Array<f64>, scales: [Array<f64>; 3]) -> Outputs {
+    let [a, b, out] = scales;
+    for (at, scale) in [&a, &b, &out].into_iter().enumerate() {
+        let places = Walk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
+        for (y, place) in y.data.iter_mut().zip(places) {
+            *y = if at < 2 { *y * scale.data[place] } else { *y / scale.data[place] };
+        }
+    }
+    let zero = call.input(7)?;
+    let (least, most) = match zero.dtype() {
+        DType::I8 => (-128.0, 127.0),
+        DType::U8 => (0.0, 255.0),
+        other => return Err(Error::unsupported(format!("an output in {other} is not served"))),
+    };
+    let offset = parameter(zero, Along::Rows, y.rank());
+    let places = Walk::new(&y.shape, &broadcast_strides(&offset.shape, &y.shape)?);
+    let round = |(y, at): (&f64, usize)| (y.round_ties_even() + offset.data[at]).clamp(least, most) as i64;
+    let values: Vec<i64> = y.data.iter().zip(places).map(round).collect();
+    Ok(vec![Some(Tensor::from_i64(zero.dtype(), y.shape, &values)?)])
+}
+
+/// `QLinearMatMul`.
+pub fn qlinear_matmul(call: &Call<'_>) -> Outputs {
+    let (a, b) = (centred(call, 0, 2, Along::Rows)?, centred(call, 3, 5, Along::Columns)?);
+    let y = stacked(&a, &b)?;
+    let scale = |place, along| Ok(parameter(call.input(place)?, along, y.rank()));
+    let scales = [scale(1, Along::Rows)?, scale(4, Along::Columns)?, scale(6, Along::Rows)?];
+    requantized(call, y, scales)
+}
+
+/// `QLinearConv`; the bias is in the scale of the sums.
+pub fn qlinear_conv(call: &Call<'_>) -> Outputs {
+    let (x, w) = (centred(call, 0, 2, Along::First)?, centred(call, 3, 5, Along::First)?);
+    let mut y = convolve_as(call, &x, &w)?;
+    let bias = call.optional_array::<i32>(8)?.map(|bias| bias.map(f64::from));
+    add_bias(&mut y, bias)?;
+    // A scale of each channel of the result stands on its second axis.
+    let scale = |place| Ok(parameter(call.input(place)?, Along::First, y.rank().saturating_sub(1)));
+    let scales = [scale(1)?, scale(4)?, scale(6)?];
+    requantized(call, y, scales)
+}

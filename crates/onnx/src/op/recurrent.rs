@@ -1,0 +1,426 @@
+//! `LSTM`, `GRU` and `RNN`.
+
+use crate::array::{Array, volume};
+use crate::call::{Call, Outputs};
+use crate::facts::{Facts, Sizes, terms};
+use crate::product::{Gemm, Matrix, multiply};
+use crate::real::Real;
+use tapml_graph::{Error, Result};
+
+/// An activation with its parameters.
+#[derive(Clone, Copy)]
+struct Activation<T> {
+    kind: Kind,
+    alpha: T,
+    beta: T,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    Relu,
+    Tanh,
+    Sigmoid,
+    Affine,
+    LeakyRelu,
+    ThresholdedRelu,
+    ScaledTanh,
+    HardSigmoid,
+    Elu,
+    Softsign,
+    Softplus,
+}
+
+/// Name, kind, and the defaults of alpha and beta if the activation has them.
+const ACTIVATIONS: &[(&str, Kind, Option<f64>, Option<f64>)] = &[
+    ("relu", Kind::Relu, None, None),
+    ("tanh", Kind::Tanh, None, None),
+    ("sigmoid", Kind::Sigmoid, None, None),
+    ("affine", Kind::Affine, Some(1.0), Some(0.0)),
+    ("leakyrelu", Kind::LeakyRelu, Some(0.01), None),
+    ("thresholdedrelu", Kind::ThresholdedRelu, Some(1.0), None),
+    ("scaledtanh", Kind::ScaledTanh, Some(1.0), Some(1.0)),
+    ("hardsigmoid", Kind::HardSigmoid, Some(0.2), Some(0.5)),
+    ("elu", Kind::Elu, Some(1.0), None),
+    ("softsign", Kind::Softsign, None, None),
+    ("softplus", Kind::Softplus, None, None),
+];
+
+impl<T: Real> Activation<T> {
+    fn of(self, x: T) -> T {
+        let Activation { alpha, beta, .. } = self;
+        let (zero, one) = (T::zero(), T::one());
+        match self.kind {
+            Kind::Relu => x.max(zero),
+            Kind::Tanh => x.tanh(),
+            Kind::Sigmoid => sigmoid(x),
+            Kind::Affine => alpha * x + beta,
+            Kind::LeakyRelu => {
+                if x < zero {
+                    alpha * x
+                } else {
+                    x
+                }
+            }
+            Kind::ThresholdedRelu => {
+                if x > alpha {
+                    x
+                } else {
+                    zero
+                }
+            }
+            Kind::ScaledTanh => alpha * (beta * x).tanh(),
+            Kind::HardSigmoid => (alpha * x + beta).max(zero).min(one),
+            Kind::Elu => {
+                if x < zero {
+                    alpha * x.exp_m1()
+                } else {
+                    x
+                }
+            }
+            Kind::Softsign => x / (one + x.abs()),
+            Kind::Softplus => x.max(zero) + (-x.abs()).exp().ln_1p(),
+        }
+    }
+}
+
+fn sigmoid<T: Real>(x: T) -> T {
+    // Neither branch computes the exponential of a large number.
+    if x >= T::zero() { T::one() / (T::one() + (-x).exp()) } else { x.exp() / (T::one() + x.exp()) }
+}
+
+/// The activations of all directions: from the attributes, else these.
+fn activations<T: Real>(call: &Call<'_>, directions: usize, default: &[&str]) -> Result<Vec<Activation<T>>> {
+    let names = call.texts("activations")?.unwrap_or_else(|| default.repeat(directions));
+    let mut alphas = call.floats("activation_alpha")?.unwrap_or_default().into_iter();
+    let mut betas = call.floats("activation_beta")?.unwrap_or_default().into_iter();
+    if names.len() != default.len() * directions {
+        return Err(Error::invalid(format!(
+            "attribute `activations`: expected {}, found {}",
+            default.len() * directions,
+            names.len()
+        )));
+    }
+    let read = |name: &&str| {
+        let found = ACTIVATIONS.iter().find(|(own, ..)| own.eq_ignore_ascii_case(name));
+        let &(_, kind, alpha, beta) = found.ok_or_else(|| {
+            let name: String = name.chars().take(40).collect();
+            Error::unsupported(format!("the activation `{}` is not served", name.escape_debug()))
+        })?;
+        // The lists hold numbers of the activations that have such a parameter, in order.
+        let mut take = |default: Option<f64>, list: &mut std::vec::IntoIter<f64>| {
+            default.map_or(0.0, |default| list.next().unwrap_or(default))
+        };
+        let (alpha, beta) = (take(alpha, &mut alphas), take(beta, &mut betas));
+        Ok(Activation { kind, alpha: T::of(alpha), beta: T::of(beta) })
+    };
+    let mut read = read;
+    names.iter().map(&mut read).collect()
+}
+
+/// Which operator.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Cell {
+    Lstm,
+    Gru,
+    Rnn,
+}
+
+impl Cell {
+    fn gates(self) -> usize {
+        match self {
+            Cell::Lstm => 4,
+            Cell::Gru => 3,
+            Cell::Rnn => 1,
+        }
+    }
+
+    fn activations(self) -> &'static [&'static str] {
+        match self {
+            Cell::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+            Cell::Gru => &["Sigmoid", "Tanh"],
+            Cell::Rnn => &["Tanh"],
+        }
+    }
+}
+
+/// A call with everything in the layout of sequences first.
+struct Problem<T> {
+    cell: Cell,
+    steps: usize,
+    batch: usize,
+    width: usize,
+    hidden: usize,
+    /// Whether each direction runs backwards.
+    reverse: Vec<bool>,
+    /// `[steps, batch, width]`.
+    x: Array<T>,
+    /// `[directions, gates · hidden, width]` and `[directions, gates · hidden, hidden]`.
+    w: Array<T>,
+    r: Array<T>,
+    /// `[directions, 2 · gates · hidden]`, if any.
+    bias: Option<Array<T>>,
+    /// Steps of each of the batch.
+    lengths: Vec<usize>,
+    /// `[directions, batch, hidden]`.
+    h: Array<T>,
+    c: Array<T>,
+    peepholes: Option<Array<T>>,
+    activations: Vec<Activation<T>>,
+    clip: Option<T>,
+    input_forget: bool,
+    linear_before_reset: bool,
+    batch_first: bool,
+}
+
+fn fits<T>(array: &Array<T>, shape: &[usize], what: &str) -> Result<()> {
+    match array.shape == shape {
+        true => Ok(()),
+        false => Err(Error::invalid(format!("{what}: expected {shape:?}, found {:?}", array.shape))),
+    }
+}
+
+impl<T: Real> Problem<T> {
+    fn read(call: &Call<'_>, cell: Cell) -> Result<Problem<T>> {
+        let reverse = match call.text_or("direction", "forward")? {
+            "forward" => vec![false],
+            "reverse" => vec![true],
+            "bidirectional" => vec![false, true],
+            other => {
+                return Err(Error::invalid(format!(
+                    "attribute `direction`: there is no `{}`",
+                    other.escape_debug()
+                )));
+            }
+        };
+        let directions = reverse.len();
+        let batch_first = call.flag("layout", false)?;
+        let mut x = call.array::<T>(0)?;
+        let (w, r) = (call.array::<T>(1)?, call.array::<T>(2)?);
+        if x.rank() != 3 || r.rank() != 3 {
+            return Err(Error::invalid(format!(
+                "expected inputs of rank 3, found {:?} and {:?}",
+                x.shape, r.shape
+            )));
+        }
+        if batch_first {
+            x = x.transposed(&[1, 0, 2]);
+        }
+        let [steps, batch, width] = [x.shape[0], x.shape[1], x.shape[2]];
+        let hidden = r.shape[2];
+        if hidden == 0 || call.int_or("hidden_size", hidden as i64)? != hidden as i64 {
+            return Err(Error::invalid(format!("`hidden_size` is not that of the weight {:?}", r.shape)));
+        }
+        let gates = cell.gates() * hidden;
+        fits(&w, &[directions, gates, width], "input 1")?;
+        fits(&r, &[directions, gates, hidden], "input 2")?;
+        let bias = call.optional_array(3)?;
+        if let Some(bias) = &bias {
+            fits(bias, &[directions, 2 * gates], "input 3")?;
+        }
+        let lengths = match call.optional_integers(4)? {
+            None => vec![steps; batch],
+            Some(list) => {
+                let length = |&length: &i64| usize::try_from(length).ok().filter(|&length| length <= steps);
+                let lengths = list.iter().map(length).collect::<Option<Vec<usize>>>();
+                lengths.filter(|list| list.len() == batch).ok_or_else(|| {
+                    Error::invalid(format!("input 4: expected {batch} lengths up to {steps}, found {list:?}"))
+                })?
+            }
+        };
+        let state = |place: usize| -> Result<Array<T>> {
+            let Some(state) = call.optional_array::<T>(place)? else {
+                return Array::zeros(vec![directions, batch, hidden]);
+            };
+            let state = if batch_first && state.rank() == 3 { state.transposed(&[1, 0, 2]) } else { state };
+            fits(&state, &[directions, batch, hidden], &format!("input {place}"))?;
+            Ok(state)
+        };
+        let lstm = cell == Cell::Lstm;
+        let h = state(5)?;
+        let c = if lstm { state(6)? } else { Array::zeros(vec![directions, batch, hidden])? };
+        let peepholes = if lstm { call.optional_array(7)? } else { None };
+        if let Some(peepholes) = &peepholes {
+            fits(peepholes, &[directions, 3 * hidden], "input 7")?;
+        }
+        call.ignore(&["output_sequence"]);
+        Ok(Problem {
+            activations: activations(call, directions, cell.activations())?,
+            clip: call.float("clip")?.map(T::of),
+            input_forget: lstm && call.flag("input_forget", false)?,
+            linear_before_reset: cell == Cell::Gru && call.flag("linear_before_reset", false)?,
+            cell,
+            steps,
+            batch,
+            width,
+            hidden,
+            reverse,
+            x,
+            w,
+            r,
+            bias,
+            lengths,
+            h,
+            c,
+            peepholes,
+            batch_first,
+        })
+    }
+
+    fn clipped(&self, x: T) -> T {
+        self.clip.map_or(x, |clip| x.max(-clip).min(clip))
+    }
+
+    /// Runs one direction: `y` is given every hidden state of it, and the states are left as they are at the end.
+    fn run(&self, direction: usize, h: &mut [T], c: &mut [T], y: &mut [T]) -> Result<()> {
+        let (hidden, gates) = (self.hidden, self.cell.gates() * self.hidden);
+        let directions = self.reverse.len();
+        let part =
+            |array: &Array<T>, size: usize| array.data[direction * size..(direction + 1) * size].to_vec();
+        let (w, r) = (part(&self.w, gates * self.width), part(&self.r, gates * hidden));
+        let bias =
+            self.bias.as_ref().map_or_else(|| vec![T::zero(); 2 * gates], |bias| part(bias, 2 * gates));
+        let peepholes =
+            self.peepholes.as_ref().map_or_else(|| vec![T::zero(); 3 * hidden], |p| part(p, 3 * hidden));
+        let mut inputs = vec![T::zero(); volume(&[self.steps, self.batch, gates])?];
+        let b = Matrix::new(&w, self.width).transposed();
+        multiply(Gemm {
+            a: Matrix::new(&self.x.data, self.width),
+            b,
+            c: &mut inputs,
+            k: self.width,
+            n: gates,
+        });
+        let mut recurrent = vec![T::zero(); self.batch * gates];
+        for step in 0..self.steps {
+            let (a, b) = (Matrix::new(h, hidden), Matrix::new(&r, hidden).transposed());
+            multiply(Gemm { a, b, c: &mut recurrent, k: hidden, n: gates });
+            for n in 0..self.batch {
+                if step >= self.lengths[n] {
+                    continue;
+                }
+                let at = if self.reverse[direction] { self.lengths[n] - 1 - step } else { step };
+                let gate = Gates {
+                    x: &inputs[(at * self.batch + n) * gates..][..gates],
+                    h: &recurrent[n * gates..][..gates],
+                    r: &r,
+                    bias: &bias,
+                    peepholes: &peepholes,
+                    activations: &self.activations[direction * self.cell.activations().len()..],
+                };
+                let (h, c) = (&mut h[n * hidden..][..hidden], &mut c[n * hidden..][..hidden]);
+                match self.cell {
+                    Cell::Lstm => self.lstm(&gate, h, c),
+                    Cell::Gru => self.gru(&gate, h),
+                    Cell::Rnn => {
+                        for (i, h) in h.iter_mut().enumerate() {
+                            *h = gate.activations[0].of(self.clipped(gate.sum(i)));
+                        }
+                    }
+                }
+                y[((at * directions + direction) * self.batch + n) * hidden..][..hidden].copy_from_slice(h);
+            }
+        }
+        Ok(())
+    }
+
+    /// Gates in the order input, output, forget, cell.
+    fn lstm(&self, gate: &Gates<'_, T>, h: &mut [T], c: &mut [T]) {
+        let size = self.hidden;
+        let [f, g, last] = [gate.activations[0], gate.activations[1], gate.activations[2]];
+        for i in 0..size {
+            let input = f.of(self.clipped(gate.sum(i) + gate.peepholes[i] * c[i]));
+            let forget = match self.input_forget {
+                true => T::one() - input,
+                false => f.of(self.clipped(gate.sum(2 * size + i) + gate.peepholes[2 * size + i] * c[i])),
+            };
+            c[i] = forget * c[i] + input * g.of(self.clipped(gate.sum(3 * size + i)));
+            let output = f.of(self.clipped(gate.sum(size + i) + gate.peepholes[size + i] * c[i]));
+            h[i] = output * last.of(c[i]);
+        }
+    }
+
+    /// Gates in the order update, reset, hidden.
+    fn gru(&self, gate: &Gates<'_, T>, h: &mut [T]) {
+        let size = self.hidden;
+        let (f, g) = (gate.activations[0], gate.activations[1]);
+        let reset: Vec<T> = (0..size).map(|i| f.of(self.clipped(gate.sum(size + i)))).collect();
+        let kept: Vec<T> = h.iter().zip(&reset).map(|(&h, &reset)| h * reset).collect();
+        let next: Vec<T> = (0..size)
+            .map(|i| {
+                let row = 2 * size + i;
+                let behind = gate.bias[3 * size + row];
+                let recurrent = match self.linear_before_reset {
+                    true => reset[i] * (gate.h[row] + behind),
+                    false => {
+                        let weights = &gate.r[row * size..(row + 1) * size];
+                        kept.iter().zip(weights).map(|(&h, &r)| h * r).sum::<T>() + behind
+                    }
+                };
+                let new = g.of(self.clipped(gate.x[row] + recurrent + gate.bias[row]));
+                let update = f.of(self.clipped(gate.sum(i)));
+                (T::one() - update) * new + update * h[i]
+            })
+            .collect();
+        h.copy_from_slice(&next);
+    }
+}
+
+/// What one step of one of the batch is computed from.
+struct Gates<'a, T> {
+    /// Products of the input and of the last hidden state with the weights.
+    x: &'a [T],
+    h: &'a [T],
+    r: &'a [T],
+    bias: &'a [T],
+    peepholes: &'a [T],
+    activations: &'a [Activation<T>],
+}
+
+impl<T: Real> Gates<'_, T> {
+    fn sum(&self, i: usize) -> T {
+        self.x[i] + self.h[i] + self.bias[i] + self.bias[self.x.len() + i]
+    }
+}
+
+fn run<T: Real>(call: &Call<'_>, cell: Cell) -> Outputs {
+    let problem = Problem::<T>::read(call, cell)?;
+    let (directions, batch, hidden) = (problem.reverse.len(), problem.batch, problem.hidden);
+    let mut y = Array::<T>::zeros(vec![problem.steps, directions, batch, hidden])?;
+    let (mut h, mut c) = (problem.h.clone(), problem.c.clone());
+    for direction in 0..directions {
+        let states = direction * batch * hidden..(direction + 1) * batch * hidden;
+        problem.run(direction, &mut h.data[states.clone()], &mut c.data[states], &mut y.data)?;
+    }
+    if problem.batch_first {
+        y = y.transposed(&[2, 0, 1, 3]);
+        h = h.transposed(&[1, 0, 2]);
+        c = c.transposed(&[1, 0, 2]);
+    }
+    let dtype = call.dtype(0)?;
+    let mut outputs = vec![Some(call.store(y, dtype)?), Some(call.store(h, dtype)?)];
+    if cell == Cell::Lstm {
+        outputs.push(Some(call.store(c, dtype)?));
+    }
+    Ok(outputs)
+}
+
+/// `LSTM`.
+pub fn lstm<T: Real>(call: &Call<'_>) -> Outputs {
+    run::<T>(call, Cell::Lstm)
+}
+
+/// `GRU`.
+pub fn gru<T: Real>(call: &Call<'_>) -> Outputs {
+    run::<T>(call, Cell::Gru)
+}
+
+/// `RNN`.
+pub fn rnn<T: Real>(call: &Call<'_>) -> Outputs {
+    run::<T>(call, Cell::Rnn)
+}
+
+/// Input and hidden size, for each step: errors of one step reach all later ones.
+pub fn step_terms(sizes: &Sizes<'_>) -> Facts {
+    let steps = sizes.size(0, if sizes.int("layout", 0) != 0 { 1 } else { 0 });
+    terms(sizes.size(0, 2).saturating_add(sizes.size(2, 2)).saturating_mul(steps))
+}

@@ -1,0 +1,229 @@
+//! Fourier transforms by their definition, windows of signals, and the weights of mel filters.
+
+use crate::array::{Array, around, axis, volume};
+use crate::call::{Call, Outputs, element_type};
+use crate::facts::{Facts, Sizes, terms};
+use crate::real::Real;
+use rayon::prelude::*;
+use tapml_graph::{Error, Result};
+
+/// `exp(−2πi·k/n)` for every `k`.
+fn roots<T: Real>(n: usize) -> Result<Vec<(T, T)>> {
+    volume(&[n])?;
+    let root = |k: usize| {
+        let (sin, cos) = (-std::f64::consts::TAU * k as f64 / n as f64).sin_cos();
+        (T::of(cos), T::of(sin))
+    };
+    Ok((0..n).map(root).collect())
+}
+
+/// `Σ_j x[j]·exp(∓2πi·j·k/n)` for each `k` below `count`; with `inverse` divided by `n`.
+fn transform<T: Real>(x: &[(T, T)], roots: &[(T, T)], count: usize, inverse: bool) -> Vec<(T, T)> {
+    let n = roots.len();
+    let one = |k: usize| {
+        let mut sum = (T::zero(), T::zero());
+        let mut at = 0;
+        for &(re, im) in x {
+            let (cos, sin) = roots[at];
+            let sin = if inverse { -sin } else { sin };
+            sum = (sum.0 + re * cos - im * sin, sum.1 + re * sin + im * cos);
+            at = (at + k) % n;
+        }
+        if inverse { (sum.0 / T::count(n), sum.1 / T::count(n)) } else { sum }
+    };
+    (0..count).map(one).collect()
+}
+
+/// A size from an input of one element.
+fn size(call: &Call<'_>, place: usize, least: i64) -> Result<usize> {
+    let value = call.integer(place)?;
+    let size = usize::try_from(value).ok().filter(|_| (least..1 << 31).contains(&value));
+    size.ok_or_else(|| {
+        Error::invalid(format!("input {place}: expected a size of at least {least}, found {value}"))
+    })
+}
+
+/// `DFT` along an axis of `[…, 1]` (real) or `[…, 2]` (complex).
+pub fn dft<T: Real>(call: &Call<'_>) -> Outputs {
+    let x = call.array::<T>(0)?;
+    let (inverse, onesided) = (call.flag("inverse", false)?, call.flag("onesided", false)?);
+    let parts = x.shape.last().copied().filter(|parts| (1..=2).contains(parts) && x.rank() > 1);
+    let parts = parts
+        .ok_or_else(|| Error::invalid(format!("expected a last axis of 1 or 2, found {:?}", x.shape)))?;
+    let at = match call.version() < 20 {
+        true => call.int_or("axis", 1)?,
+        false if call.optional(2).is_some() => call.integer(2)?,
+        false => -2,
+    };
+    let at = axis(at, x.rank())?;
+    if at + 1 == x.rank() {
+        return Err(Error::invalid("the last axis holds real and imaginary parts"));
+    }
+    let [before, own, behind] = around(&x.shape, at);
+    let behind = behind / parts;
+    let n = match call.optional(1) {
+        Some(_) => size(call, 1, 1)?,
+        None if inverse && onesided => 2 * own.saturating_sub(1),
+        None => own,
+    };
+    if n == 0 {
+        return Err(Error::invalid("a transform of no elements"));
+    }
+    let real = inverse && onesided;
+    let count = if onesided && !inverse { n / 2 + 1 } else { n };
+    let mut shape = x.shape.clone();
+    shape[at] = count;
+    shape[x.rank() - 1] = if real { 1 } else { 2 };
+    let width = if real { 1 } else { 2 };
+    let mut y = Array::<T>::zeros(shape)?;
+    let roots = roots::<T>(n)?;
+    let rows: Vec<(usize, usize)> =
+        (0..before).flat_map(|outer| (0..behind).map(move |inner| (outer, inner))).collect();
+    let done: Vec<Vec<(T, T)>> = rows
+        .par_iter()
+        .map(|&(outer, inner)| {
+            let read = |j: usize| {
+                let at = ((outer * own + j) * behind + inner) * parts;
+                (x.data[at], if parts == 2 { x.data[at + 1] } else { T::zero() })
+            };
+            let zero = (T::zero(), T::zero());
+            let row: Vec<(T, T)> = match real {
+                false => (0..n.min(own)).map(read).collect(),
+                // The other half of the spectrum of a real signal is the conjugate of this one; its ends are real.
+                true => (0..n)
+                    .map(|k| {
+                        let half = k.min(n - k);
+                        let (re, im) = if half < own { read(half) } else { zero };
+                        if half == 0 || 2 * half == n {
+                            (re, T::zero())
+                        } else {
+                            (re, if k == half { im } else { -im })
+                        }
+                    })
+                    .collect(),
+            };
+            transform(&row, &roots, count, inverse)
+        })
+        .collect();
+    for (&(outer, inner), row) in rows.iter().zip(&done) {
+        for (k, &(re, im)) in row.iter().enumerate() {
+            let at = ((outer * count + k) * behind + inner) * width;
+            y.data[at] = re;
+            if !real {
+                y.data[at + 1] = im;
+            }
+        }
+    }
+    call.like_first(y)
+}
+
+/// `STFT`: transforms of frames, weighted by a window.
+pub fn stft<T: Real>(call: &Call<'_>) -> Outputs {
+    let x = call.array::<T>(0)?;
+    let onesided = call.flag("onesided", true)?;
+    let step = size(call, 1, 1)?;
+    let window = call.optional_array::<T>(2)?;
+    let (batch, length, parts) = match x.shape.as_slice() {
+        &[batch, length, parts @ 1..=2] => (batch, length, parts),
+        &[batch, length] => (batch, length, 1),
+        other => {
+            return Err(Error::invalid(format!("expected a signal [batch, length, 1 or 2], found {other:?}")));
+        }
+    };
+    let n = match (call.optional(3), &window) {
+        (Some(_), _) => size(call, 3, 1)?,
+        (None, Some(window)) => window.data.len(),
+        (None, None) => length,
+    };
+    let room = length.checked_sub(n).filter(|_| n > 0);
+    let room =
+        room.ok_or_else(|| Error::invalid(format!("a frame of {n} elements does not fit in {length}")))?;
+    if let Some(window) = window.as_ref().filter(|window| window.data.len() != n) {
+        return Err(Error::invalid(format!("a window of {} elements for frames of {n}", window.data.len())));
+    }
+    let frames = room / step + 1;
+    let bins = if onesided { n / 2 + 1 } else { n };
+    let mut y = Array::<T>::zeros(vec![batch, frames, bins, 2])?;
+    let roots = roots::<T>(n)?;
+    y.data.par_chunks_mut(bins * 2).enumerate().for_each(|(at, y)| {
+        let first = at / frames * length + at % frames * step;
+        let read = |j: usize| {
+            let weight = window.as_ref().map_or(T::one(), |window| window.data[j]);
+            let at = (first + j) * parts;
+            (x.data[at] * weight, if parts == 2 { x.data[at + 1] * weight } else { T::zero() })
+        };
+        let frame: Vec<(T, T)> = (0..n).map(read).collect();
+        for (y, (re, im)) in y.chunks_mut(2).zip(transform(&frame, &roots, bins, false)) {
+            y.copy_from_slice(&[re, im]);
+        }
+    });
+    call.like_first(y)
+}
+
+/// The elements of a transform, which is at most as long as the axis unless an input says so.
+pub fn axis_terms(sizes: &Sizes<'_>) -> Facts {
+    let at = if sizes.op.version().unwrap_or(crate::NEWEST) < 20 { sizes.int("axis", 1) } else { -2 };
+    terms(sizes.size(0, at).saturating_mul(2))
+}
+
+/// The elements of the window, else of the signal.
+pub fn frame_terms(sizes: &Sizes<'_>) -> Facts {
+    terms(if sizes.has(2) { sizes.size(2, 0) } else { sizes.size(0, 1) }.saturating_mul(2))
+}
+
+/// A sum of cosines, `Σ_i a_i·cos(2π·i·k/n)`.
+fn window<T: Real>(call: &Call<'_>, cosines: &[f64]) -> Outputs {
+    let dtype = element_type(call.int_or("output_datatype", 1)?)?;
+    let length = size(call, 0, 0)?;
+    let periodic = call.flag("periodic", true)?;
+    let n = if periodic { length } else { length.saturating_sub(1).max(1) } as f64;
+    let value = |k: usize| {
+        let angle = std::f64::consts::TAU * k as f64 / n;
+        cosines.iter().enumerate().map(|(i, a)| a * (i as f64 * angle).cos()).sum::<f64>()
+    };
+    volume(&[length])?;
+    // A window of one element, or its first one, has no shape yet: the whole sum is exact there.
+    call.one(Array { shape: vec![length], data: (0..length).map(|k| T::of(value(k))).collect() }, dtype)
+}
+
+/// `HannWindow`.
+pub fn hann<T: Real>(call: &Call<'_>) -> Outputs {
+    window::<T>(call, &[0.5, -0.5])
+}
+
+/// `HammingWindow`.
+pub fn hamming<T: Real>(call: &Call<'_>) -> Outputs {
+    window::<T>(call, &[25.0 / 46.0, -21.0 / 46.0])
+}
+
+/// `BlackmanWindow`.
+pub fn blackman<T: Real>(call: &Call<'_>) -> Outputs {
+    window::<T>(call, &[0.42, -0.5, 0.08])
+}
+
+/// `MelWeightMatrix`: triangles between neighbouring edges on the mel scale.
+pub fn mel_weight_matrix<T: Real>(call: &Call<'_>) -> Outputs {
+    let dtype = element_type(call.int_or("output_datatype", 1)?)?;
+    let (bins, length, rate) = (size(call, 0, 1)?, size(call, 1, 1)?, size(call, 2, 1)?);
+    let (low, high): (f64, f64) = (call.number(3)?, call.number(4)?);
+    let mel = |hertz: f64| 2595.0 * (1.0 + hertz / 700.0).log10();
+    let step = (mel(high) - mel(low)) / (bins + 2) as f64;
+    let rows = length / 2 + 1;
+    let mut y = Array::<T>::zeros(vec![rows, bins])?;
+    let edge = |i: usize| {
+        let hertz = 700.0 * (10f64.powf((i as f64 * step + mel(low)) / 2595.0) - 1.0);
+        let at = ((length + 1) as f64 * hertz / rate as f64).floor();
+        let row = (0.0..rows as f64).contains(&at).then_some(at as usize);
+        row.ok_or_else(|| Error::invalid(format!("the edge {hertz} Hz lies outside of the spectrum")))
+    };
+    for i in 0..bins {
+        let (left, centre, right) = (edge(i)?, edge(i + 1)?, edge(i + 2)?);
+        let part = |at: usize, of: usize| T::count(at) / T::count(of);
+        match centre.checked_sub(left).filter(|&rise| rise > 0) {
+            None => y.data[centre * bins + i] = T::one(),
+            Some(rise) => (left..=centre).for_each(|j| y.data[j * bins + i] = part(j - left, rise)),
+        }
+        (centre..right).for_each(|j| y.data[j * bins + i] = part(right - j, right - centre));
+    }
+    call.one(y, dtype)
+}
