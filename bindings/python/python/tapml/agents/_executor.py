@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import hashlib
 import importlib
 import pathlib
+import re
 import threading
 from collections import OrderedDict
 from typing import Any, Callable, Optional
