@@ -38,7 +38,10 @@ pub fn run(root: &Path, arguments: &[String]) -> Result<()> {
     }
     let mut pip = Command::new(&python);
     if !succeeds(pip.args(["-m", "pip", "install", "-q", "--disable-pip-version-check"]).args(agents()?)) {
-        println!("pip could not install {}: the tests of agents that need them are skipped", agents()?.join(", "));
+        println!(
+            "pip could not install {}: the tests of agents that need them are skipped",
+            agents()?.join(", ")
+        );
     }
     let mut build = Command::new(env!("CARGO"));
     build.args(["build", "--workspace", "--lib", "--examples", "--features", FEATURE]).current_dir(root);

@@ -147,15 +147,15 @@ def to_torch(array: np.ndarray) -> Any:
 
 
 def from_torch(tensor: Any) -> np.ndarray:
-    """The array of a result."""
+    """A copy of a result: runtimes use the memory of their results again."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):
         raise Unsupported(f"a result is a {type(tensor).__name__}, which is no tensor")
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(DTYPES["bf16"])
-    return tensor.numpy()
+        return tensor.view(torch.int16).numpy().copy().view(DTYPES["bf16"])
+    return tensor.numpy().copy()
 
 
 class Torch(AtenRuntime):
