@@ -154,6 +154,8 @@ def test_a_graph(client: Client) -> None:
     nodes = [("onnx.MatMul@13", {}, ["x:0", "w"], ["a/b"]), ("onnx.Relu@14", {}, ["a/b"], ["r"]),
              ("onnx.Clip@13", {}, ["r", "", "top"], ["c"])]  # fmt: skip
     values = {"x:0": X, "w": np.eye(3, dtype=F), "top": np.array(1, F)}
+    (places,) = client.graph([("onnx.TopK@11", {}, ["x", "k"], ["", "i"])], {"x": X, "k": np.array([1], I)}, ["i"])
+    np.testing.assert_array_equal(places, [[2]])
     for constants in ((), ("w", "top")):
         c, r = client.graph(nodes, values, ["c", "r"], constants)
         np.testing.assert_array_equal(c, [[0, 0, 1]])
@@ -274,6 +276,11 @@ def test_a_runtime_that_is_not_installed() -> None:
     hidden = "import sys, runpy; sys.modules['onnxruntime'] = None; sys.argv = ['', 'ort']; runpy.run_module('tapml.agents', run_name='__main__')"
     done = run_python(hidden)
     assert done.returncode == 2 and done.stderr == "error: ort is not installed: `pip install onnxruntime`\n"
+
+
+def test_a_provider_that_is_not_there() -> None:
+    done = run_python("import sys, runpy; sys.argv = ['', 'ort', '--provider', 'Nope']; runpy.run_module('tapml.agents', run_name='__main__')")
+    assert done.returncode == 2 and "no execution provider `Nope` here; it has: " in done.stderr
 
 
 def test_agents_need_no_extension_module() -> None:
@@ -404,6 +411,23 @@ def test_other_runtimes(name: str, module: str) -> None:
     assert error.value.kind == "UNSUPPORTED"
     (y,) = client.graph([("onnx.Relu@14", {}, ["x"], ["y"]), ("onnx.Neg@13", {}, ["y"], ["z"])], {"x": X}, ["z"])
     np.testing.assert_array_equal(y, -np.maximum(X, 0))
+    agent.close()
+
+
+@pytest.mark.parametrize("name, module", [("executorch", "executorch"), ("litert", "litert_torch")])
+def test_what_compiles_modules_of_torch(name: str, module: str) -> None:
+    pytest.importorskip("torch", reason=f"torch is not installed (TAPML_RUNTIMES): `{name}` is not tested")
+    agent = start(name, module)
+    client = Client(agent.address)
+    client.node("aten.relu.default", [X], keep=(5,))
+    (y,) = client.node("aten.relu.default", [-X])
+    np.testing.assert_array_equal(y, [[1.5, 0, 0]])
+    # What is held is not overwritten by the next call of the same program.
+    (y,) = client.node("aten.neg.default", [client.pb.Tensor(handle=5)])
+    np.testing.assert_array_equal(y, [[0, 0, -2.5]])
+    nodes = [("aten.mm.default", {}, ["x", "w"], ["y"]), ("aten.relu.default", {}, ["y"], ["z"])]
+    (y,) = client.graph(nodes, {"x": X, "w": np.eye(3, dtype=F)}, ["z"], ("w",))
+    np.testing.assert_array_equal(y, [[0, 0, 2.5]])
     agent.close()
 
 
