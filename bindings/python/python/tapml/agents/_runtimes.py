@@ -116,8 +116,11 @@ class OpenVino(OnnxRuntime):
         program = self.core.compile_model(loaded, self.device, {"INFERENCE_PRECISION_HINT": "f32"})
         request = program.create_infer_request()
 
-        # An input that the program does not look at is not among its inputs.
-        ports = [next((p for p in program.inputs if name in p.get_names()), None) for name in call.given()]
+        # Inputs keep their order, except that one which the program does not look at may be none of its own. Names alone do
+        # not do: an input that is handed on bears the name of the result.
+        ports, names = list(program.inputs), call.given()
+        if len(ports) != len(names):
+            ports = [next((port for port in ports if name in port.get_names()), None) for name in names]
 
         def run(arrays: list[np.ndarray]) -> list[np.ndarray]:
             for port, array in zip(ports, arrays):
