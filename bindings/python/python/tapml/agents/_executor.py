@@ -47,7 +47,7 @@ class Runtime:
             self.module = importlib.import_module(self.package) if self.package else None
         except ImportError as error:
             # Something else may be missing: the runtime is there, but one of its own packages is not.
-            cause = "" if error.name == self.package else f" ({error})"
+            cause = "" if error.name and self.package.startswith(error.name) else f" ({error})"
             raise LookupError(f"{self.name} is not installed{cause}: `pip install {self.install or self.package}`") from None
 
     @property

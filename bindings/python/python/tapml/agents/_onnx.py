@@ -51,14 +51,14 @@ class OnnxRuntime(Runtime):
             if node.domain == "onnx" and node.version > limit:
                 raise Unsupported(f"{self.name} serves opsets up to {limit}, not {node}")
         nodes, newest = [], opsets(call)
-        for node in call.nodes:
+        for number, node in enumerate(call.nodes):
             schema = self.find_schema(node.domain, node.name, node.version)
             check_node(node, schema)
             # A model has one opset for each domain, in which every node must mean what its own version says.
             used = self.find_schema(node.domain, node.name, newest[node.domain])
             if used.since_version != schema.since_version:
                 raise Unsupported(f"{node} means something else in opset {newest[node.domain]}, which others here ask for")
-            nodes.append(node if call.graph else fill_outputs(node, schema))
+            nodes.append(fill_outputs(node, schema, f"u{number}_"))
         call = replace(call, nodes=tuple(nodes))
         if not call.results:  # Neither types nor handles say how many outputs there are: all that are not optional.
             call = replace(call, results=tuple((name, None) for name in call.nodes[-1].outputs if name))
@@ -80,11 +80,11 @@ def opsets(call: Call) -> dict[str, int]:
     return found
 
 
-def fill_outputs(node: Node, schema: Any) -> Node:
+def fill_outputs(node: Node, schema: Any, prefix: str) -> Node:
     """The node with names for outputs that must exist, whether anybody asks for them or not."""
-    count = max(len(node.outputs), schema.min_output)
-    names = [*node.outputs, *[""] * (count - len(node.outputs))]
-    return replace(node, outputs=tuple(n or (f"y{i}" if i < schema.min_output else "") for i, n in enumerate(names)))
+    names = [*node.outputs, *[""] * (schema.min_output - len(node.outputs))]
+    outputs = tuple(name or (f"{prefix}{i}" if i < schema.min_output else "") for i, name in enumerate(names))
+    return replace(node, outputs=outputs)
 
 
 def check_node(node: Node, schema: Any) -> None:
