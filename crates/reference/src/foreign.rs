@@ -79,6 +79,23 @@ fn partial_sums(exact: &[Array<f64>], magnitudes: &[Array<f64>]) -> Vec<Vec<f64>
     exact.iter().zip(magnitudes).map(one).collect()
 }
 
+/// The operator with `f64` in the place of other floats among its declared outputs.
+pub fn widened(op: &Foreign) -> Result<Foreign> {
+    let declare = |declared: &Declared| match declared {
+        Declared::As(ty) => Declared::As(wide(ty)),
+        other => other.clone(),
+    };
+    op.with_outputs(op.outputs().iter().map(declare).collect())
+}
+
+/// The tensor with `f64` in the place of another float.
+pub fn widened_tensor(tensor: &Tensor) -> Result<Tensor> {
+    match tensor.dtype().is_float() {
+        true => Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &tensor.to_f64()),
+        false => Ok(tensor.clone()),
+    }
+}
+
 /// The same type with `f64` in the place of another float.
 fn wide(ty: &TensorType) -> TensorType {
     TensorType { dtype: if ty.dtype.is_float() { DType::F64 } else { ty.dtype }, shape: ty.shape.clone() }
@@ -94,16 +111,8 @@ pub fn oracle(
 ) -> Result<Oracle> {
     let types: Vec<TensorType> =
         inputs.iter().map(|t| TensorType::new(t.dtype(), t.shape().iter().copied())).collect();
-    let declare = |declared: &Declared| match declared {
-        Declared::As(ty) => Declared::As(wide(ty)),
-        other => other.clone(),
-    };
-    let op = op.with_outputs(op.outputs().iter().map(declare).collect())?;
-    let widened = |tensor: &Tensor| match tensor.dtype().is_float() {
-        true => Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &tensor.to_f64()),
-        false => Ok(tensor.clone()),
-    };
-    let exact: Vec<Tensor> = inputs.iter().map(widened).collect::<Result<_>>()?;
+    let op = widened(op)?;
+    let exact: Vec<Tensor> = inputs.iter().map(widened_tensor).collect::<Result<_>>()?;
     let run = |inputs: &[Tensor]| {
         let outputs = evaluator.evaluate(&op, inputs, is_weight)?;
         outputs.iter().map(|t| Array::new(t.shape().to_vec(), t.to_f64())).collect::<Result<Vec<_>>>()
