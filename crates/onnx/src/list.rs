@@ -138,3 +138,33 @@ pub const ROWS: &[Row] = &[
     float!("com.microsoft", "FusedMatMul", matmul::fused, matmul::fused_terms),
     float!("Einsum", einsum::einsum, einsum::einsum_terms),
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each version of an operator has one row, and its rows stand together.
+    #[test]
+    fn rows_do_not_overlap() {
+        for (at, row) in ROWS.iter().enumerate() {
+            assert!(row.since <= row.until, "{}.{}", row.domain, row.name);
+            let later = ROWS[at + 1..].iter().enumerate();
+            for (gap, other) in
+                later.filter(|(_, other)| (other.domain, other.name) == (row.domain, row.name))
+            {
+                let between = &ROWS[at + 1..at + 1 + gap];
+                assert!(
+                    between.iter().all(|b| (b.domain, b.name) == (row.domain, row.name)),
+                    "{} stands twice",
+                    row.name
+                );
+                assert!(
+                    row.until < other.since || other.until < row.since,
+                    "{}.{} overlaps",
+                    row.domain,
+                    row.name
+                );
+            }
+        }
+    }
+}

@@ -59,9 +59,6 @@ impl Real for f64 {
 
 /// What an array holds.
 pub trait Element: Copy + Default + PartialOrd + PartialEq + Debug + Send + Sync + 'static {
-    /// Its dtype in memory.
-    const DTYPE: DType;
-
     /// The numbers of a tensor: of any float for a float, of this dtype alone for an integer.
     fn read(tensor: &Tensor) -> Result<Vec<Self>>;
 
@@ -70,10 +67,8 @@ pub trait Element: Copy + Default + PartialOrd + PartialEq + Debug + Send + Sync
 }
 
 macro_rules! float_element {
-    ($type:ty, $dtype:expr, $read:expr, $store:expr) => {
+    ($type:ty, $read:expr, $store:expr) => {
         impl Element for $type {
-            const DTYPE: DType = $dtype;
-
             fn read(tensor: &Tensor) -> Result<Vec<$type>> {
                 match tensor.dtype().is_float() {
                     true => Ok($read(tensor)),
@@ -91,8 +86,8 @@ macro_rules! float_element {
     };
 }
 
-float_element!(f32, DType::F32, |tensor: &Tensor| tensor.to_f32().into_owned(), Tensor::from_f32_as);
-float_element!(f64, DType::F64, |tensor: &Tensor| tensor.to_f64(), |dtype, shape, values: Vec<f64>| {
+float_element!(f32, |tensor: &Tensor| tensor.to_f32().into_owned(), Tensor::from_f32_as);
+float_element!(f64, |tensor: &Tensor| tensor.to_f64(), |dtype, shape, values: Vec<f64>| {
     Tensor::from_f64(dtype, shape, &values)
 });
 
@@ -109,8 +104,6 @@ pub trait Int: Element + num_traits::PrimInt + num_traits::WrappingAdd + num_tra
 macro_rules! int_element {
     ($($type:ident $dtype:ident),*) => {$(
         impl Element for $type {
-            const DTYPE: DType = DType::$dtype;
-
             fn read(tensor: &Tensor) -> Result<Vec<$type>> {
                 if tensor.dtype() != DType::$dtype {
                     return Err(Error::invalid(format!("expected {}, found {}", DType::$dtype, tensor.dtype())));
@@ -147,8 +140,6 @@ macro_rules! int_element {
 int_element!(i8 I8, u8 U8, i16 I16, u16 U16, i32 I32, u32 U32, i64 I64, u64 U64);
 
 impl Element for bool {
-    const DTYPE: DType = DType::Bool;
-
     fn read(tensor: &Tensor) -> Result<Vec<bool>> {
         match tensor.dtype() {
             DType::Bool => Ok(tensor.bytes().iter().map(|&b| b != 0).collect()),

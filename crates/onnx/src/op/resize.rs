@@ -28,6 +28,9 @@ struct Axis {
     region: (f64, f64),
 }
 
+/// Most elements of an axis of the result that is not copied: each has a list of neighbours.
+const MAX_AXIS: usize = 1 << 26;
+
 /// The neighbours of a place with their weights; none if it lies outside of the input and is extrapolated.
 type Neighbours = Vec<(usize, f64)>;
 
@@ -210,6 +213,10 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
         }
     }
     let to: Vec<usize> = plan.iter().map(|axis| axis.to).collect();
+    let changed = to.iter().zip(shape).filter(|(to, from)| to != from).map(|(to, _)| *to);
+    if let Some(size) = changed.into_iter().find(|&to| to > MAX_AXIS) {
+        return Err(Error::invalid(format!("an axis of {size} elements, at most 2^26 are served")));
+    }
     let empty = |axis: &Axis| axis.from == 0 && axis.to != 0;
     match volume(&to)? > 0 && plan.iter().any(empty) {
         true => Err(Error::invalid(format!("{shape:?} has no elements to make {to:?} of"))),
@@ -219,6 +226,10 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
 
 /// Neighbours of each place along an axis; `None` if the axis stays as it is.
 fn table(mapping: &Mapping<'_>, axis: &Axis) -> Result<Option<Vec<Neighbours>>> {
+    let moves = matches!(mapping.coordinates, "tf_crop_and_resize" | "tf_half_pixel_for_nn");
+    if axis.from == axis.to && axis.scale == 1.0 && !moves {
+        return Ok(None);
+    }
     let table = (0..axis.to).map(|x| mapping.neighbours(axis, x)).collect::<Result<Vec<Neighbours>>>()?;
     let same = |(x, list): (usize, &Neighbours)| matches!(list.as_slice(), [(at, weight)] if *at == x && *weight == 1.0);
     Ok((axis.from != axis.to || !table.iter().enumerate().all(same)).then_some(table))

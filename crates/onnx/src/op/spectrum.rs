@@ -127,7 +127,9 @@ pub fn stft<T: Real>(call: &Call<'_>) -> Outputs {
         &[batch, length, parts @ 1..=2] => (batch, length, parts),
         &[batch, length] => (batch, length, 1),
         other => {
-            return Err(Error::invalid(format!("expected a signal [batch, length, 1 or 2], found {other:?}")));
+            return Err(Error::invalid(format!(
+                "expected a signal [batch, length, 1 or 2], found {other:?}"
+            )));
         }
     };
     let n = match (call.optional(3), &window) {
