@@ -1,4 +1,5 @@
 //! What verdicts are told of operators: whether they round, and how long their sums are.
+#![allow(clippy::unwrap_used)]
 
 use serde_json::{Value, json};
 use tapml_graph::op::{Declared, Foreign};

@@ -1,5 +1,6 @@
 //! Inputs and attributes that do not fit: an error that says what is wrong, and neither a panic nor an allocation without
 //! bound.
+#![allow(clippy::unwrap_used)]
 
 use serde_json::{Map, Value, json};
 use tapml_graph::op::{Declared, Foreign};

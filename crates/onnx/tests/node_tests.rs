@@ -1,6 +1,7 @@
 //! ONNX's own node tests, read by TapML's reader: every operator with an evaluation gives what the standard's tests expect,
 //! in `f32` and in `f64`. `TAPML_ONNX_NODES` names the folder `onnx/backend/test/data/node` of the Python package
 //! onnx 1.21.0, the last one that has it.
+#![allow(clippy::unwrap_used)]
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};

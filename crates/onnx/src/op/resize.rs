@@ -28,6 +28,9 @@ struct Axis {
     region: (f64, f64),
 }
 
+/// Most neighbours of a place.
+const MAX_NEIGHBOURS: f64 = (1 << 24) as f64;
+
 /// Most elements of an axis of the result that is not copied: each has a list of neighbours.
 const MAX_AXIS: usize = 1 << 26;
 
@@ -102,7 +105,7 @@ impl<'a> Mapping<'a> {
         let reach = if self.mode == "linear" { 1.0 } else { 2.0 };
         let first = (-reach / squeeze).floor() + 1.0;
         let count = 2.0 - 2.0 * first;
-        if !(count <= (1u32 << 24) as f64) {
+        if count.is_nan() || count > MAX_NEIGHBOURS {
             return Err(Error::invalid(format!("a scale of {} is too small", axis.scale)));
         }
         let (floor, ratio) = (place.floor(), place - place.floor());
