@@ -251,7 +251,6 @@ pub const ROWS: &[Row] = &[
     float!("NegativeLogLikelihoodLoss", loss::negative_log_likelihood, loss::loss_terms).versions(12, NEWEST),
     float!("SoftmaxCrossEntropyLoss", loss::softmax_cross_entropy, loss::loss_terms).versions(12, NEWEST),
     // Activations of attention's relatives.
-    float!("Gelu", gelu::gelu, each).versions(20, NEWEST),
     float!("com.microsoft", "Gelu", gelu::bias_gelu, each),
     float!("com.microsoft", "BiasGelu", gelu::bias_gelu, each),
     float!("com.microsoft", "FastGelu", gelu::fast_gelu, each),
@@ -268,3 +267,33 @@ pub const ROWS: &[Row] = &[
 /// Operators of the standard that draw random numbers, so that there is no value to compare with.
 pub const RANDOM: &[&str] =
     &["Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Each version of an operator has one row, and its rows stand together.
+    #[test]
+    fn rows_do_not_overlap() {
+        for (at, row) in ROWS.iter().enumerate() {
+            assert!(row.since <= row.until, "{}.{}", row.domain, row.name);
+            let later = ROWS[at + 1..].iter().enumerate();
+            for (gap, other) in
+                later.filter(|(_, other)| (other.domain, other.name) == (row.domain, row.name))
+            {
+                let between = &ROWS[at + 1..at + 1 + gap];
+                assert!(
+                    between.iter().all(|b| (b.domain, b.name) == (row.domain, row.name)),
+                    "{} stands twice",
+                    row.name
+                );
+                assert!(
+                    row.until < other.since || other.until < row.since,
+                    "{}.{} overlaps",
+                    row.domain,
+                    row.name
+                );
+            }
+        }
+    }
+}

@@ -18,7 +18,7 @@ pub use trace::{Runner, Traced};
 use crate::mapped::map;
 use prost::Message;
 use std::path::{Path, PathBuf};
-use tapml_graph::{Bytes, Context, Error, Result};
+use tapml_graph::{Bytes, Context, Error, Result, Tensor};
 
 /// Whether a path is that of an ONNX model, by its name.
 pub fn is_onnx(path: &Path) -> bool {
@@ -40,7 +40,7 @@ impl File {
     /// Name the file, the node or tensor, what was expected and what was found.
     pub fn open(path: &Path) -> Result<File> {
         let model = decoded(&map(path)?).context(|| path.display().to_string())?;
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder(path);
         check::model(&model, folder).context(|| path.display().to_string())?;
         Ok(File { model, folder: folder.into() })
     }
@@ -49,6 +49,29 @@ impl File {
     pub fn outline(&self) -> Outline {
         Outline::of(&self.model)
     }
+}
+
+/// A tensor in a file of its own (`.pb`), as the node tests of ONNX hold inputs and outputs: its name and its elements.
+///
+/// # Errors
+/// If the file holds no tensor, one that claims what it has not, or one whose elements no graph holds.
+pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
+    let read = || {
+        let bytes = map(path)?;
+        let no_tensor = |reason: String| Error::invalid(format!("this is no ONNX tensor: {reason}"));
+        walk::tensor(&bytes).map_err(no_tensor)?;
+        let shared = prost::bytes::Bytes::from_owner(Mapped(bytes));
+        let decoded = messages::Tensor::decode(shared).map_err(|e| no_tensor(e.to_string()))?;
+        let folder = folder(path);
+        tensor::check(&decoded, folder)?;
+        let elements = tensor::read(&decoded, folder)?;
+        Ok((decoded.name, elements))
+    };
+    read().context(|| path.display().to_string())
+}
+
+fn folder(path: &Path) -> &Path {
+    path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
 /// Keeps the map alive for the tensors that share it.

@@ -247,3 +247,25 @@ fn many_graphs_within_one_of_many_names_are_soon_checked() {
     // With a copy of the names for each graph, five thousand million would be copied.
     assert_eq!(opened(folder.path(), &model.encode_to_vec()).unwrap().subgraphs, 100_002);
 }
+
+#[test]
+fn tensors_in_files_of_their_own_are_checked() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("input_0.pb");
+    let bytes = tensor("x", &[2, 3]).encode_to_vec();
+    std::fs::write(&path, &bytes).unwrap();
+    let (name, read) = super::read_tensor(&path).unwrap();
+    assert_eq!((name.as_str(), read.shape(), read.to_f64()), ("x", [2, 3].as_slice(), vec![1.0; 6]));
+    let larger = Tensor { dims: vec![2, 4], ..tensor("x", &[2, 3]) }.encode_to_vec();
+    let texts =
+        Tensor { data_type: 8, string_data: vec![Default::default()], dims: vec![1], ..Tensor::default() };
+    for (bytes, told) in [
+        (larger, "8 numbers, and there are 6"),
+        (bytes[..bytes.len() - 1].to_vec(), "no ONNX tensor"),
+        (texts.encode_to_vec(), "string"),
+    ] {
+        std::fs::write(&path, bytes).unwrap();
+        let error = super::read_tensor(&path).unwrap_err().to_string();
+        assert!(error.contains(told) && error.contains("input_0.pb"), "{error}");
+    }
+}

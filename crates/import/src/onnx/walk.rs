@@ -47,6 +47,11 @@ pub fn model(bytes: &[u8]) -> Result<(), String> {
     message(bytes, Kind::Model, 0, &mut 0)
 }
 
+/// Checks the parts of a tensor in a file of its own; says what is wrong.
+pub fn tensor(bytes: &[u8]) -> Result<(), String> {
+    message(bytes, Kind::Tensor, 0, &mut 0)
+}
+
 fn message(mut bytes: &[u8], kind: Kind, graphs: usize, parts: &mut usize) -> Result<(), String> {
     let failed = |e: prost::DecodeError| e.to_string();
     while !bytes.is_empty() {

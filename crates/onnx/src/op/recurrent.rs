@@ -107,14 +107,13 @@ fn activations<T: Real>(call: &Call<'_>, directions: usize, default: &[&str]) ->
             Error::unsupported(format!("the activation `{}` is not served", name.escape_debug()))
         })?;
         // The lists hold numbers of the activations that have such a parameter, in order.
-        let mut take = |default: Option<f64>, list: &mut std::vec::IntoIter<f64>| {
+        let take = |default: Option<f64>, list: &mut std::vec::IntoIter<f64>| {
             default.map_or(0.0, |default| list.next().unwrap_or(default))
         };
         let (alpha, beta) = (take(alpha, &mut alphas), take(beta, &mut betas));
         Ok(Activation { kind, alpha: T::of(alpha), beta: T::of(beta) })
     };
-    let mut read = read;
-    names.iter().map(&mut read).collect()
+    names.iter().map(read).collect()
 }
 
 /// Which operator.

@@ -28,6 +28,12 @@ struct Axis {
     region: (f64, f64),
 }
 
+/// Most neighbours of a place.
+const MAX_NEIGHBOURS: f64 = (1 << 24) as f64;
+
+/// Most elements of an axis of the result that is not copied: each has a list of neighbours.
+const MAX_AXIS: usize = 1 << 26;
+
 /// The neighbours of a place with their weights; none if it lies outside of the input and is extrapolated.
 type Neighbours = Vec<(usize, f64)>;
 
@@ -99,7 +105,7 @@ impl<'a> Mapping<'a> {
         let reach = if self.mode == "linear" { 1.0 } else { 2.0 };
         let first = (-reach / squeeze).floor() + 1.0;
         let count = 2.0 - 2.0 * first;
-        if !(count <= (1u32 << 24) as f64) {
+        if count.is_nan() || count > MAX_NEIGHBOURS {
             return Err(Error::invalid(format!("a scale of {} is too small", axis.scale)));
         }
         let (floor, ratio) = (place.floor(), place - place.floor());
@@ -210,6 +216,10 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
         }
     }
     let to: Vec<usize> = plan.iter().map(|axis| axis.to).collect();
+    let changed = to.iter().zip(shape).filter(|(to, from)| to != from).map(|(to, _)| *to);
+    if let Some(size) = changed.into_iter().find(|&to| to > MAX_AXIS) {
+        return Err(Error::invalid(format!("an axis of {size} elements, at most 2^26 are served")));
+    }
     let empty = |axis: &Axis| axis.from == 0 && axis.to != 0;
     match volume(&to)? > 0 && plan.iter().any(empty) {
         true => Err(Error::invalid(format!("{shape:?} has no elements to make {to:?} of"))),
@@ -219,6 +229,10 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
 
 /// Neighbours of each place along an axis; `None` if the axis stays as it is.
 fn table(mapping: &Mapping<'_>, axis: &Axis) -> Result<Option<Vec<Neighbours>>> {
+    let moves = matches!(mapping.coordinates, "tf_crop_and_resize" | "tf_half_pixel_for_nn");
+    if axis.from == axis.to && axis.scale == 1.0 && !moves {
+        return Ok(None);
+    }
     let table = (0..axis.to).map(|x| mapping.neighbours(axis, x)).collect::<Result<Vec<Neighbours>>>()?;
     let same = |(x, list): (usize, &Neighbours)| matches!(list.as_slice(), [(at, weight)] if *at == x && *weight == 1.0);
     Ok((axis.from != axis.to || !table.iter().enumerate().all(same)).then_some(table))

@@ -338,7 +338,7 @@ pub fn roi_align<T: Real>(call: &Call<'_>) -> Outputs {
             let samples = if ratio > 0 { ratio as f64 } else { size.ceil() };
             (start, size, samples)
         });
-        if bins.iter().any(|&(start, _, samples)| !start.is_finite() || !(samples <= MAX_SAMPLES)) {
+        if bins.iter().any(|&(start, _, samples)| !(start + samples).is_finite() || samples > MAX_SAMPLES) {
             return Err(Error::invalid(format!(
                 "a region {roi:?} needs more than {MAX_SAMPLES} samples in a bin"
             )));
