@@ -20,7 +20,7 @@ FLOAT_MAX = float(np.finfo(np.float32).max)
 class OnnxRuntime(Runtime):
     """A runtime that takes ONNX models. A subclass says in ``build`` how one becomes a function."""
 
-    operators = ("onnx.*",)
+    operators: tuple[str, ...] = ("onnx.*",)
     #: The newest opset of ai.onnx that it serves; 0: as new as the installed onnx package.
     opset = 0
 
