@@ -44,7 +44,7 @@ class Runtime:
     def __init__(self, **options: Any) -> None:
         self.options = {name: value for name, value in options.items() if value is not None}
         try:
-            self.module = importlib.import_module(self.package) if self.package else None
+            self.module: Any = importlib.import_module(self.package) if self.package else None
         except ImportError as error:
             # Something else may be missing: the runtime is there, but one of its own packages is not.
             cause = "" if error.name and self.package.startswith(error.name) else f" ({error})"

@@ -20,7 +20,7 @@ FLOAT_MAX = float(np.finfo(np.float32).max)
 class OnnxRuntime(Runtime):
     """A runtime that takes ONNX models. A subclass says in ``build`` how one becomes a function."""
 
-    operators = ("onnx.*",)
+    operators: tuple[str, ...] = ("onnx.*",)
     #: The newest opset of ai.onnx that it serves; 0: as new as the installed onnx package.
     opset = 0
 
@@ -137,10 +137,10 @@ def make_model(call: Call, find_schema: Any) -> Any:
     graph = onnx.GraphProto(name="call", node=nodes, input=inputs, output=outputs, initializer=constants)
     # A model of another domain alone still names an opset of ai.onnx, which runtimes ask for.
     imports = {"onnx": min(17, newest_opset()), **opsets(call)}
-    made = [onnx.helper.make_opsetid("" if d == "onnx" else d, v) for d, v in imports.items()]
+    sets = [onnx.helper.make_opsetid("" if d == "onnx" else d, v) for d, v in imports.items()]
     # From version 4 on, initialisers need not be inputs as well.
-    version = max(4, onnx.helper.find_min_ir_version_for(made, ignore_unknown=True))
-    model = onnx.ModelProto(ir_version=version, opset_import=made, graph=graph, producer_name="tapml")
+    version = max(4, onnx.helper.find_min_ir_version_for(sets, ignore_unknown=True))
+    model = onnx.ModelProto(ir_version=version, opset_import=sets, graph=graph, producer_name="tapml")
     # Where nothing is declared, the types of the results are inferred: most importers want them.
     return model if all(declared for _, declared in call.results) else onnx.shape_inference.infer_shapes(model)
 
