@@ -3,7 +3,6 @@
 use crate::array::{Walk, broadcast_strides};
 use crate::call::{Call, Outputs};
 use crate::real::Real;
-use tapml_graph::Error;
 
 /// `x/2 · (1 + erf(x/√2))`.
 fn exact<T: Real>(x: T) -> T {
@@ -23,18 +22,6 @@ fn with_bias<T: Real>(call: &Call<'_>, f: impl Fn(T) -> T) -> Outputs {
         x.data.iter_mut().zip(places).for_each(|(x, at)| *x += bias.data[at]);
     }
     call.like_first(x.map(f))
-}
-
-/// `Gelu`, by `approximate`.
-pub fn gelu<T: Real>(call: &Call<'_>) -> Outputs {
-    let x = call.array::<T>(0)?;
-    match call.text_or("approximate", "none")? {
-        "none" => call.like_first(x.map(exact)),
-        "tanh" => call.like_first(x.map(by_tanh)),
-        other => {
-            Err(Error::invalid(format!("attribute `approximate`: there is no `{}`", other.escape_debug())))
-        }
-    }
 }
 
 /// `BiasGelu` of ONNX Runtime.

@@ -1,0 +1,103 @@
+"""Measures what `tapml check` finds of the planted faults of agents.
+
+    python tools/fault_bench.py --tapml target/debug/tapml --out faults.tsv
+
+The sample calls of the faults' tests become one ONNX model for each opset, which is carved on ONNX Runtime. A check of ONNX
+Runtime as it is must find nothing. Each fault is then planted in an agent, and the suites with calls that show it are checked:
+found is a fault whose operator fails and no other does. Faults between nodes show in calls of several nodes only, and are left
+out. Writes a table: fault, kind, operator, calls within its rule, found or why not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+from collections import defaultdict
+
+import numpy as np
+import onnx
+import onnx.compose
+from onnx import helper
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "bindings/python/python"), str(ROOT / "bindings/python/tests")]
+
+from agents_samples import samples  # noqa: E402
+from tapml.agents.__main__ import ALL  # noqa: E402
+from tapml.agents._onnx import make_model  # noqa: E402
+from tapml.agents.faults import FAULTS  # noqa: E402
+
+
+def write(folder: pathlib.Path, version: int, calls: list) -> None:
+    """A model of these calls side by side, and its inputs."""
+    graph = onnx.GraphProto(name="samples")
+    (folder / f"v{version}").mkdir()
+    for number, call in enumerate(calls):
+        one = onnx.compose.add_prefix(make_model(call, ALL["ort"]().find_schema), f"c{number}_").graph
+        for field in ("node", "input", "output", "initializer"):
+            getattr(graph, field).extend(getattr(one, field))
+        for name in call.given():
+            np.save(folder / f"v{version}" / f"c{number}_{name}.npy", call.values[name].array)
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8), folder / f"v{version}.onnx")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tapml", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    options = parser.parse_args()
+    tapml = options.tapml.resolve()
+    environment = {**os.environ, "TAPML_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "bindings/python/python")}
+
+    def run(*arguments: str) -> dict:
+        done = subprocess.run([tapml, *arguments, "--json", "-"], capture_output=True, env=environment, text=True, cwd=folder)
+        if done.returncode == 2:
+            raise SystemExit(f"{' '.join(arguments)}: {done.stderr}")
+        return json.loads(done.stdout)
+
+    groups = defaultdict(list)
+    for call in samples():
+        if not call.graph and call.nodes[0].domain == "onnx":
+            groups[call.nodes[0].version].append(call)
+    rows, counts, known = [], defaultdict(int), defaultdict(set)
+    with tempfile.TemporaryDirectory() as made:
+        folder = pathlib.Path(made)
+        for version, calls in sorted(groups.items()):
+            write(folder, version, calls)
+            run("carve", f"v{version}.onnx", "--inputs", f"v{version}", "--source", "ort", "--out", f"s{version}")
+            report = run("check", f"s{version}", "--target", "ort")
+            counts["calls"] += report["cases"]
+            counts["clean, not checked"] += len(report["skipped"])
+            for skipped in report["skipped"]:
+                print(f"clean, opset {version}: {skipped}", file=sys.stderr)
+            for op in report["ops"]:
+                counts["clean, failed"] += op["failed"]
+                if op["failed"]:  # A fault of ONNX Runtime's own, which is no planted one.
+                    known[version].add(op["op"])
+                    print(f"clean, opset {version}: {op['op']}: {op['failures'][:2]}", file=sys.stderr)
+        for fault in FAULTS.values():
+            shown = {v: sum(bool(fault.matches(c)) for c in calls) for v, calls in groups.items()}
+            if not any(shown.values()):
+                counts["between nodes"] += 1
+                continue
+            failed = set()
+            for version in (v for v, count in shown.items() if count):
+                report = run("check", f"s{version}", "--target", f"ort?fault={fault.name}")
+                failed |= {op["op"].split(".")[1].split("@")[0] for op in report["ops"] if op["failed"] and op["op"] not in known[version]}
+            wanted = failed if fault.operator == "*" else {fault.operator}
+            verdict = "found" if failed and failed == wanted else "missed" if not failed else f"others: {sorted(failed - wanted)}"
+            counts[verdict.split(":")[0]] += 1
+            rows.append((fault.name, fault.kind, fault.operator, str(sum(shown.values())), verdict))
+            if verdict != "found":
+                print("\t".join(rows[-1]), file=sys.stderr)
+    options.out.write_text("fault\tkind\toperator\tcalls\tverdict\n" + "".join("\t".join(row) + "\n" for row in rows))
+    print(json.dumps(counts))
+
+
+if __name__ == "__main__":
+    main()
