@@ -18,6 +18,7 @@ mod array;
 mod call;
 mod facts;
 mod list;
+mod number;
 mod op;
 mod product;
 mod real;
@@ -53,11 +54,19 @@ fn find(op: &Foreign) -> Option<&'static list::Row> {
 /// inputs do not fit the operator, or if a result would have more than 2³¹ elements.
 pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<Vec<Option<Tensor>>> {
     let row = find(op).ok_or_else(|| {
+        if op.domain() == "onnx" && list::RANDOM.contains(&op.name()) {
+            let text = format!("`{}` has no evaluation: it draws random numbers", op.kind());
+            return Error::unsupported(text);
+        }
         let error = Error::unsupported(format!("`{}` has no evaluation", op.kind()));
         error.with_hint("evaluate it with another oracle, such as ONNX's reference evaluator")
     })?;
     let call = Call::new(op, inputs, wide);
     let run = || {
+        for (place, tensor) in inputs.iter().enumerate() {
+            let volume = tensor.as_ref().map_or(Ok(0), |tensor| array::volume(tensor.shape()));
+            volume.context(|| format!("input {place}"))?;
+        }
         let outputs = match row.run {
             Run::Float { single, double } => match call.is_double() {
                 true => double(&call)?,

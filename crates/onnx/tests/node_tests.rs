@@ -14,7 +14,7 @@ const RTOL: f64 = 1e-3;
 const ATOL: f64 = 1e-7;
 
 /// Core cases that have to be right, so that none is lost unseen.
-const LEAST_RIGHT: usize = 449;
+const LEAST_RIGHT: usize = 1005;
 
 /// Parts of the names of cases that are apart: types that no graph holds, texts, sequences and optional values, random
 /// numbers, training, previews, and expansions of functions, which other cases test.
@@ -77,6 +77,10 @@ const DISPUTED: &[(&str, &str)] = &[
     ("test_qlinearmatmul_2D_int8_float32", "as the one in f16"),
     ("test_qlinearmatmul_3D_int8_float16", "as the one of two axes"),
     ("test_qlinearmatmul_3D_int8_float32", "as the one of two axes"),
+    (
+        "test_dynamicquantizelinear",
+        "in f64 alone: −2.5 is −127.5 of the exact scale 5/255, a tie, and less of the scale in f32, which the test expects",
+    ),
 ];
 
 /// Evaluates each node as it comes.

@@ -1,9 +1,8 @@
-//! `Gelu` of the standard and its relatives of ONNX Runtime.
+//! `Gelu` of ONNX Runtime and its relatives.
 
 use crate::array::{Walk, broadcast_strides};
 use crate::call::{Call, Outputs};
 use crate::real::Real;
-use tapml_graph::Error;
 
 /// `x/2 · (1 + erf(x/√2))`.
 fn exact<T: Real>(x: T) -> T {
@@ -25,19 +24,7 @@ fn with_bias<T: Real>(call: &Call<'_>, f: impl Fn(T) -> T) -> Outputs {
     call.like_first(x.map(f))
 }
 
-/// `Gelu`, by `approximate`.
-pub fn gelu<T: Real>(call: &Call<'_>) -> Outputs {
-    let x = call.array::<T>(0)?;
-    match call.text_or("approximate", "none")? {
-        "none" => call.like_first(x.map(exact)),
-        "tanh" => call.like_first(x.map(by_tanh)),
-        other => {
-            Err(Error::invalid(format!("attribute `approximate`: there is no `{}`", other.escape_debug())))
-        }
-    }
-}
-
-/// `BiasGelu` of ONNX Runtime.
+/// `BiasGelu` and `Gelu` of ONNX Runtime.
 pub fn bias_gelu<T: Real>(call: &Call<'_>) -> Outputs {
     with_bias::<T>(call, exact)
 }

@@ -1,0 +1,187 @@
+//! Numbers of any dtype: floats in the precision of a call, integers of every width and truths as `i128`.
+
+use crate::array::Array;
+use crate::call::{Call, Outputs};
+use crate::real::{Element, Int, with_int};
+use tapml_graph::{DType, Error, Result, Tensor};
+
+/// Integers of every width, and truths as 0 and 1. They are stored with the low bits of their dtype.
+impl Element for i128 {
+    fn read(tensor: &Tensor) -> Result<Vec<i128>> {
+        fn wide<T: Int>(tensor: &Tensor) -> Result<Vec<i128>> {
+            Ok(T::read(tensor)?.into_iter().map(Int::wide).collect())
+        }
+        match tensor.dtype() {
+            DType::Bool => Ok(bool::read(tensor)?.into_iter().map(i128::from).collect()),
+            dtype => with_int!(dtype, T => wide::<T>(tensor)),
+        }
+    }
+
+    fn store(values: Vec<i128>, shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
+        fn narrow<T: Int>(values: &[i128], shape: Vec<usize>, dtype: DType) -> Result<Tensor> {
+            T::store(values.iter().map(|&v| T::wrap(v)).collect(), shape, dtype)
+        }
+        match dtype {
+            DType::Bool => bool::store(values.into_iter().map(|v| v != 0).collect(), shape, dtype),
+            dtype => with_int!(dtype, T => narrow::<T>(&values, shape, dtype)),
+        }
+    }
+}
+
+/// What an operator adds, multiplies and compares. Integers wrap when they are stored.
+pub trait Number: Element {
+    /// The least and the greatest number of a dtype.
+    fn bounds(dtype: DType) -> (Self, Self);
+    fn plus(self, other: Self) -> Self;
+    fn times(self, other: Self) -> Self;
+    fn one() -> Self;
+
+    /// Whether it is not a number.
+    fn is_nan(self) -> bool {
+        self.partial_cmp(&self).is_none()
+    }
+
+    /// The greater of two; a NaN if one is.
+    fn greater(self, other: Self) -> Self {
+        if self.is_nan() || self >= other { self } else { other }
+    }
+
+    /// The lesser of two; a NaN if one is.
+    fn lesser(self, other: Self) -> Self {
+        if self.is_nan() || self <= other { self } else { other }
+    }
+}
+
+macro_rules! float_number {
+    ($($type:ty),*) => {$(
+        impl Number for $type {
+            fn bounds(_: DType) -> ($type, $type) {
+                (<$type>::NEG_INFINITY, <$type>::INFINITY)
+            }
+
+            fn plus(self, other: $type) -> $type {
+                self + other
+            }
+
+            fn times(self, other: $type) -> $type {
+                self * other
+            }
+
+            fn one() -> $type {
+                1.0
+            }
+        }
+    )*};
+}
+
+float_number!(f32, f64);
+
+impl Number for i128 {
+    fn bounds(dtype: DType) -> (i128, i128) {
+        integer_bounds(dtype)
+    }
+
+    fn plus(self, other: i128) -> i128 {
+        self.wrapping_add(other)
+    }
+
+    fn times(self, other: i128) -> i128 {
+        self.wrapping_mul(other)
+    }
+
+    fn one() -> i128 {
+        1
+    }
+}
+
+/// The least and the greatest integer of a dtype; 0 and 1 of truths.
+pub fn integer_bounds(dtype: DType) -> (i128, i128) {
+    let bits = 8 * dtype.size() as u32;
+    match dtype {
+        DType::Bool => (0, 1),
+        DType::U8 | DType::U16 | DType::U32 | DType::U64 => (0, (1 << bits) - 1),
+        _ => (-(1 << (bits.max(1) - 1)), (1 << (bits.max(1) - 1)) - 1),
+    }
+}
+
+/// Calls a function generic over [`Number`]: in the precision of the call for floats, in `i128` for integers and truths.
+macro_rules! with_number {
+    ($call:expr, $dtype:expr, $name:ident => $body:expr) => {
+        match $dtype {
+            dtype if !dtype.is_float() => {
+                type $name = i128;
+                $body
+            }
+            _ if $call.is_double() => {
+                type $name = f64;
+                $body
+            }
+            _ => {
+                type $name = f32;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_number;
+
+/// Calls a function generic over [`Number`] that rounds nothing: in `f64` for floats, in `i128` for integers and truths.
+macro_rules! with_exact {
+    ($dtype:expr, $name:ident => $body:expr) => {
+        match $dtype {
+            dtype if dtype.is_float() => {
+                type $name = f64;
+                $body
+            }
+            _ => {
+                type $name = i128;
+                $body
+            }
+        }
+    };
+}
+pub(crate) use with_exact;
+
+impl Call<'_> {
+    /// One output of truths.
+    pub fn truths(&self, array: Array<bool>) -> Outputs {
+        self.one(array, DType::Bool)
+    }
+
+    /// One output that was moved, or made without rounding.
+    pub fn one_moved(&self, tensor: Tensor) -> Outputs {
+        Ok(vec![Some(self.moved(tensor)?)])
+    }
+
+    /// A float attribute whose default the standard gives in `f32`.
+    pub fn single<T: crate::real::Real>(&self, name: &'static str, default: f32) -> Result<T> {
+        Ok(T::of(self.float_or(name, f64::from(default))?))
+    }
+
+    /// An attribute that has to be there.
+    pub fn required<T>(&self, name: &'static str, value: Option<T>) -> Result<T> {
+        value.ok_or_else(|| Error::invalid(format!("the attribute `{name}` is missing")))
+    }
+}
+
+/// The dtype of a number of `TensorProto.DataType` (onnx.proto).
+pub fn dtype_of(number: i64) -> Result<DType> {
+    Ok(match number {
+        1 => DType::F32,
+        2 => DType::U8,
+        3 => DType::I8,
+        4 => DType::U16,
+        5 => DType::I16,
+        6 => DType::I32,
+        7 => DType::I64,
+        9 => DType::Bool,
+        10 => DType::F16,
+        11 => DType::F64,
+        12 => DType::U32,
+        13 => DType::U64,
+        16 => DType::BF16,
+        other => {
+            return Err(Error::unsupported(format!("the element type {other} of onnx.proto is not served")));
+        }
+    })
+}

@@ -1,0 +1,94 @@
+//! Numbers in another dtype: converted, or with the same bits.
+
+use crate::call::{Call, Outputs};
+use crate::number::{dtype_of, integer_bounds};
+use tapml_graph::{Bytes, DType, Error, Result, Tensor};
+
+/// The elements as `dtype`. Floats are rounded once; integers keep their low bits. A float becomes an integer towards zero; one
+/// outside the dtype, for which the standard has no rule, becomes the nearest.
+fn converted(call: &Call<'_>, dtype: DType) -> Outputs {
+    if !call.dtype(0)?.is_float() {
+        let x = call.array::<i128>(0)?;
+        return match dtype {
+            dtype if !dtype.is_float() => call.one(x, dtype),
+            // `f64` between would round a second time.
+            DType::F32 if !call.is_wide() => call.one(x.map(|x| x as f32), dtype),
+            dtype => call.one(x.map(|x| x as f64), dtype),
+        };
+    }
+    let x = call.array::<f64>(0)?;
+    match dtype {
+        DType::Bool => call.truths(x.map(|x| x != 0.0)),
+        dtype if dtype.is_float() => call.one(x, dtype),
+        dtype => {
+            let (least, most) = integer_bounds(dtype);
+            call.one(x.map(|x| (x as i128).clamp(least, most)), dtype)
+        }
+    }
+}
+
+/// The dtype of the attribute `to`: its name before version 6, its number from it on.
+fn target(call: &Call<'_>) -> Result<DType> {
+    if call.version() >= 6 {
+        return dtype_of(call.required("to", call.int("to")?)?);
+    }
+    let name = call.required("to", call.text("to")?)?;
+    let numbers = [
+        ("FLOAT", 1),
+        ("UINT8", 2),
+        ("INT8", 3),
+        ("UINT16", 4),
+        ("INT16", 5),
+        ("INT32", 6),
+        ("INT64", 7),
+        ("BOOL", 9),
+        ("FLOAT16", 10),
+        ("DOUBLE", 11),
+        ("UINT32", 12),
+        ("UINT64", 13),
+    ];
+    let number = numbers.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+    dtype_of(
+        number.ok_or_else(|| Error::unsupported(format!("no conversion to `{}`", name.escape_debug())))?.1,
+    )
+}
+
+/// `Cast`.
+pub fn cast(call: &Call<'_>) -> Outputs {
+    // They concern floats of 8 bits.
+    call.ignore(&["saturate", "round_mode"]);
+    converted(call, target(call)?)
+}
+
+/// `CastLike`: to the dtype of the second input.
+pub fn cast_like(call: &Call<'_>) -> Outputs {
+    call.ignore(&["saturate", "round_mode"]);
+    converted(call, call.dtype(1)?)
+}
+
+/// The same bits as another dtype of as many.
+///
+/// # Errors
+/// If a wide evaluation does not say which float of 16 bits its input was.
+pub fn bit_cast(call: &Call<'_>) -> Outputs {
+    let (x, dtype) = (call.input(0)?, dtype_of(call.required("to", call.int("to")?)?)?);
+    // A wide input holds numbers of a float with as many bits as the result.
+    let own = match (call.is_wide() && x.dtype() == DType::F64, dtype.size()) {
+        (true, 4) => DType::F32,
+        (true, 2) => return Err(Error::unsupported("floats of 16 bits are not told apart in f64")),
+        _ => x.dtype(),
+    };
+    let narrow =
+        if own == x.dtype() { x.clone() } else { Tensor::from_f64(own, x.shape().to_vec(), &x.to_f64())? };
+    if own.size() != dtype.size() {
+        return Err(Error::invalid(format!("{own} and {dtype} have different widths")));
+    }
+    // A truth is one byte, of which every value but 0 is true.
+    let bytes = match dtype {
+        DType::Bool => {
+            Bytes::new(narrow.bytes().iter().map(|&byte| u8::from(byte != 0)).collect::<Vec<u8>>())
+        }
+        _ => narrow.bytes().clone(),
+    };
+    call.one_moved(Tensor::new(dtype, x.shape().to_vec(), bytes)?)
+}

@@ -1,0 +1,90 @@
+//! Numbers as integers with scales and zero points, and back.
+
+use crate::array::{Array, around, axis};
+use crate::call::{Call, Outputs};
+use crate::number::{dtype_of, integer_bounds};
+use crate::real::Real;
+use tapml_graph::{DType, Error, Result};
+
+/// The place of each element's scale: one scale for all, one for each index of an axis, or one for each block along it.
+fn scale_places(call: &Call<'_>, x: &[usize], scale: &[usize]) -> Result<Vec<usize>> {
+    let (given, block) = (call.int_or("axis", 1)?, call.int_or("block_size", 0)?);
+    let count = x.iter().product::<usize>();
+    if scale.iter().all(|&size| size == 1) && scale.len() <= 1 {
+        return Ok(vec![0; count]);
+    }
+    let at = axis(given, x.len())?;
+    let [_, size, behind] = around(x, at);
+    let wrong = || Error::invalid(format!("scales {scale:?} for {x:?} along axis {at} in blocks of {block}"));
+    if block == 0 {
+        let fits = scale == [size];
+        return fits.then(|| (0..count).map(|flat| flat / behind % size).collect()).ok_or_else(wrong);
+    }
+    let block = usize::try_from(block).ok().filter(|&block| block > 0).ok_or_else(wrong)?;
+    let blocks = size.div_ceil(block);
+    let mut expected = x.to_vec();
+    expected[at] = blocks;
+    let place = |flat: usize| {
+        let (outer, index, inner) = (flat / behind / size, flat / behind % size, flat % behind);
+        (outer * blocks + index / block) * behind + inner
+    };
+    (scale == expected).then(|| (0..count).map(place).collect()).ok_or_else(wrong)
+}
+
+/// Zero points, as many as there are scales; zeros by default.
+fn zero_points(call: &Call<'_>, scale: &[usize], count: usize) -> Result<Vec<i128>> {
+    match call.optional_array::<i128>(2)? {
+        None => Ok(vec![0; count]),
+        Some(zero) if zero.data.len() == count => Ok(zero.data),
+        Some(zero) => Err(Error::invalid(format!("zero points {:?} for scales {scale:?}", zero.shape))),
+    }
+}
+
+/// The integer nearest to `value`, the even one of two, moved by the zero point and kept within the dtype.
+fn saturated<T: Real>(value: T, zero: i128, dtype: DType) -> i128 {
+    let (least, most) = integer_bounds(dtype);
+    (value.wide().round_ties_even() as i128).saturating_add(zero).clamp(least, most)
+}
+
+/// `saturate(round(x / scale) + zero point)`.
+pub fn quantize<T: Real>(call: &Call<'_>) -> Outputs {
+    // `saturate` concerns floats of 8 bits; division is done in the precision of the evaluation.
+    call.ignore(&["saturate", "precision"]);
+    let x = call.input(0)?;
+    let scale = call.array::<T>(1)?;
+    let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(dtype_of).transpose()?;
+    let dtype = call.optional(2).map(|zero| zero.dtype()).or(asked).unwrap_or(DType::U8);
+    let zero = zero_points(call, &scale.shape, scale.data.len())?;
+    let places = scale_places(call, x.shape(), &scale.shape)?;
+    let values = x.to_f64();
+    let one = |(&x, &at): (&f64, &usize)| saturated(T::of(x) / scale.data[at], zero[at], dtype);
+    let data = values.iter().zip(&places).map(one).collect();
+    call.one(Array { shape: x.shape().to_vec(), data }, dtype)
+}
+
+/// `(x − zero point) · scale`.
+pub fn dequantize<T: Real>(call: &Call<'_>) -> Outputs {
+    let (x, scale) = (call.array::<i128>(0)?, call.array::<T>(1)?);
+    let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(dtype_of).transpose()?;
+    let zero = zero_points(call, &scale.shape, scale.data.len())?;
+    let places = scale_places(call, &x.shape, &scale.shape)?;
+    let one = |(&x, &at): (&i128, &usize)| T::of((x - zero[at]) as f64) * scale.data[at];
+    let data = x.data.iter().zip(&places).map(one).collect();
+    call.one(Array { shape: x.shape, data }, asked.unwrap_or(call.dtype(1)?))
+}
+
+/// `u8` with a scale and a zero point such that the least and the greatest element, and 0, lie within:
+/// `scale = (max(0, max x) − min(0, min x)) / 255`, `zero point = saturate(round(−min(0, min x) / scale))`.
+pub fn dynamic_quantize<T: Real>(call: &Call<'_>) -> Outputs {
+    let x = call.array::<T>(0)?;
+    let most = x.data.iter().copied().fold(T::zero(), T::max);
+    let least = x.data.iter().copied().fold(T::zero(), T::min);
+    let scale = (most - least) / T::of(255.0);
+    let zero = saturated(-least / scale, 0, DType::U8);
+    let y = x.map(|x| saturated(x / scale, zero, DType::U8));
+    Ok(vec![
+        Some(call.store(y, DType::U8)?),
+        Some(call.store(Array { shape: Vec::new(), data: vec![scale] }, call.dtype(0)?)?),
+        Some(call.store(Array { shape: Vec::new(), data: vec![zero] }, DType::U8)?),
+    ])
+}
