@@ -39,7 +39,7 @@ type Neighbours = Vec<(usize, f64)>;
 
 impl<'a> Mapping<'a> {
     fn read(call: &Call<'a>) -> Result<Mapping<'a>> {
-        // Before version 11 places are `x / scale`, and the nearest is below.
+        // Before version 11 places are `x / scale`, and the nearest is above in a smaller result, below in a larger one.
         let old = call.version() < 11;
         Ok(Mapping {
             mode: match call.text_or("mode", "nearest")? {
@@ -47,7 +47,7 @@ impl<'a> Mapping<'a> {
                 mode @ ("nearest" | "linear" | "cubic") => mode,
                 mode => return Err(unknown("mode", mode)),
             },
-            nearest: call.text_or("nearest_mode", if old { "floor" } else { "round_prefer_floor" })?,
+            nearest: call.text_or("nearest_mode", if old { "simple" } else { "round_prefer_floor" })?,
             coordinates: call
                 .text_or("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" })?,
             cubic: call.float_or("cubic_coeff_a", -0.75)?,
@@ -94,7 +94,8 @@ impl<'a> Mapping<'a> {
             let at = match self.nearest {
                 "round_prefer_floor" => (place - 0.5).ceil(),
                 "round_prefer_ceil" => (place + 0.5).floor(),
-                "floor" => place.floor(),
+                "simple" if axis.scale < 1.0 => place.ceil(),
+                "floor" | "simple" => place.floor(),
                 "ceil" => place.ceil(),
                 other => return Err(unknown("nearest_mode", other)),
             };
@@ -229,8 +230,8 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
 
 /// Neighbours of each place along an axis; `None` if the axis stays as it is.
 fn table(mapping: &Mapping<'_>, axis: &Axis) -> Result<Option<Vec<Neighbours>>> {
-    let moves = matches!(mapping.coordinates, "tf_crop_and_resize" | "tf_half_pixel_for_nn");
-    if axis.from == axis.to && axis.scale == 1.0 && !moves {
+    // `tf_half_pixel_for_nn` would move axes that are not resized, such as the batch, by half an element.
+    if axis.from == axis.to && axis.scale == 1.0 && mapping.coordinates != "tf_crop_and_resize" {
         return Ok(None);
     }
     let table = (0..axis.to).map(|x| mapping.neighbours(axis, x)).collect::<Result<Vec<Neighbours>>>()?;
