@@ -21,7 +21,7 @@ from tapml.agents.__main__ import ALL  # noqa: E402
 from tapml.agents._calls import NAMES, parse_graph, parse_node  # noqa: E402
 
 # What models in practice do not have, or what has no one right result.
-APART = re.compile("bfloat16|float8|float4|FLOAT8|FLOAT4|int4|INT4|int2|INT2|E8M0|string|sequence|optional|bernoulli|random"
+APART = re.compile("bfloat16|bf16|float8|float4|FLOAT8|FLOAT4|int4|INT4|int2|INT2|E8M0|string|sequence|optional|bernoulli|random"
                    "|dropout_.*training|training_dropout|adam|adagrad|momentum|_expanded|ai_onnx_ml|gradient|flex")
 
 

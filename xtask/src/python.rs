@@ -20,6 +20,8 @@ const RUNTIMES: &[(&str, &[&str])] = &[
     ("tvm", &["apache-tvm"]),
     ("iree", &["iree-base-compiler", "iree-base-runtime"]),
     ("torch", &["torch"]),
+    ("executorch", &["executorch"]),
+    ("litert", &["litert-torch"]),
 ];
 
 pub fn run(root: &Path, arguments: &[String]) -> Result<()> {

@@ -20,7 +20,6 @@ from agents_samples import samples  # noqa: E402
 
 from tapml.agents import Executor, Unsupported  # noqa: E402
 from tapml.agents._calls import DTYPES  # noqa: E402
-from tapml.agents.faults import FAULTS  # noqa: E402
 
 F, I = np.float32, np.int64
 X = np.array([[-1.5, 0, 2.5]], F)
@@ -155,6 +154,8 @@ def test_a_graph(client: Client) -> None:
     nodes = [("onnx.MatMul@13", {}, ["x:0", "w"], ["a/b"]), ("onnx.Relu@14", {}, ["a/b"], ["r"]),
              ("onnx.Clip@13", {}, ["r", "", "top"], ["c"])]  # fmt: skip
     values = {"x:0": X, "w": np.eye(3, dtype=F), "top": np.array(1, F)}
+    (places,) = client.graph([("onnx.TopK@11", {}, ["x", "k"], ["", "i"])], {"x": X, "k": np.array([1], I)}, ["i"])
+    np.testing.assert_array_equal(places, [[2]])
     for constants in ((), ("w", "top")):
         c, r = client.graph(nodes, values, ["c", "r"], constants)
         np.testing.assert_array_equal(c, [[0, 0, 1]])
@@ -275,6 +276,11 @@ def test_a_runtime_that_is_not_installed() -> None:
     hidden = "import sys, runpy; sys.modules['onnxruntime'] = None; sys.argv = ['', 'ort']; runpy.run_module('tapml.agents', run_name='__main__')"
     done = run_python(hidden)
     assert done.returncode == 2 and done.stderr == "error: ort is not installed: `pip install onnxruntime`\n"
+
+
+def test_a_provider_that_is_not_there() -> None:
+    done = run_python("import sys, runpy; sys.argv = ['', 'ort', '--provider', 'Nope']; runpy.run_module('tapml.agents', run_name='__main__')")
+    assert done.returncode == 2 and "no execution provider `Nope` here; it has: " in done.stderr
 
 
 def test_agents_need_no_extension_module() -> None:
@@ -408,6 +414,23 @@ def test_other_runtimes(name: str, module: str) -> None:
     agent.close()
 
 
+@pytest.mark.parametrize("name, module", [("executorch", "executorch"), ("litert", "litert_torch")])
+def test_what_compiles_modules_of_torch(name: str, module: str) -> None:
+    pytest.importorskip("torch", reason=f"torch is not installed (TAPML_RUNTIMES): `{name}` is not tested")
+    agent = start(name, module)
+    client = Client(agent.address)
+    client.node("aten.relu.default", [X], keep=(5,))
+    (y,) = client.node("aten.relu.default", [-X])
+    np.testing.assert_array_equal(y, [[1.5, 0, 0]])
+    # What is held is not overwritten by the next call of the same program.
+    (y,) = client.node("aten.neg.default", [client.pb.Tensor(handle=5)])
+    np.testing.assert_array_equal(y, [[0, 0, -2.5]])
+    nodes = [("aten.mm.default", {}, ["x", "w"], ["y"]), ("aten.relu.default", {}, ["y"], ["z"])]
+    (y,) = client.graph(nodes, {"x": X, "w": np.eye(3, dtype=F)}, ["z"], ("w",))
+    np.testing.assert_array_equal(y, [[0, 0, 2.5]])
+    agent.close()
+
+
 def test_torch() -> None:
     agent = start("torch", "torch")
     client = Client(agent.address)
@@ -428,65 +451,6 @@ def test_torch() -> None:
                            ("aten.relu_.default", {}, "writes to its inputs"), ("onnx.Relu@14", {}, "serves aten")]:  # fmt: skip
         with pytest.raises(Refused, match=said):
             client.node(op, [X], **more)
-    agent.close()
-
-
-def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
-    """Whether results are equal in every bit."""
-    return [(a.dtype, a.shape, a.tobytes()) for a in one] == [(a.dtype, a.shape, a.tobytes()) for a in other]
-
-
-@pytest.fixture(scope="module")
-def tried() -> tuple[Executor, list]:
-    """An executor, and the sample calls with their true results."""
-    import onnxruntime
-
-    from tapml.agents.__main__ import ALL
-
-    executor = Executor(ALL["ort"](), entries=4096)
-    try:
-        return executor, [(call, executor.run(call)) for call in samples()]
-    except (Unsupported, ValueError) as error:
-        version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
-        if version >= (1, 32):
-            raise
-        pytest.skip(f"ONNX Runtime {onnxruntime.__version__} does not run all sample calls: {error}")
-
-
-def test_there_are_many_faults() -> None:
-    assert len(FAULTS) >= 100
-    assert {"attribute", "padding", "stride", "ceil", "axis", "layout", "rounding", "dtype", "overflow", "stale", "fusion"} <= {
-        fault.kind for fault in FAULTS.values()
-    }
-
-
-@pytest.mark.parametrize("name", list(FAULTS))
-def test_a_fault_shows_within_its_rule_only(name: str, tried: tuple[Executor, list]) -> None:
-    fault, (executor, calls), shown, others = FAULTS[name], tried, 0, 0
-    fault.memory.clear()
-    for call, true in calls:
-        if fault.operator != "*" and all(node.name != fault.operator for node in call.nodes):
-            assert not fault.matches(call)  # Such a call runs as it is.
-            continue
-        found = fault.run(call, executor._run)
-        if fault.matches(call):
-            shown += not same(found, true)
-            assert fault.reshapes or [r.shape for r in found] == [r.shape for r in true]
-        else:
-            others += 1
-            assert same(found, true)
-    assert shown, "no call shows the fault"
-    assert others or fault.operator == "*", "no call of the operator lies outside the rule"
-
-
-def test_an_agent_with_a_fault() -> None:
-    agent = Agent("ort", "--fault", "leakyrelu-alpha-ignored")
-    client = Client(agent.address)
-    assert "leakyrelu-alpha-ignored" in client.welcome.device.name
-    (y,) = client.node("onnx.LeakyRelu@16", [X], alpha=0.5)
-    np.testing.assert_array_equal(y, np.array([[F(-1.5) * F(0.01), 0, 2.5]], F))
-    (y,) = client.node("onnx.LeakyRelu@16", [X])
-    np.testing.assert_array_equal(y, np.array([[F(-1.5) * F(0.01), 0, 2.5]], F))
     agent.close()
 
 

@@ -17,7 +17,8 @@ pub const SLOTS: &str = "slots";
 /// The parts of a model's graph that a step needs.
 #[derive(Clone, Debug)]
 pub struct Interface {
-    ids: String,
+    /// `None` for a model that takes arrays of constant sizes and no tokens.
+    ids: Option<String>,
     vocab: Option<u64>,
     /// Whether logits are computed for the last position only; `None` if there are no logits.
     last_only: Option<bool>,
@@ -35,12 +36,15 @@ struct Place {
 
 impl Interface {
     /// Fails unless the graph has an input for token ids, `u32[n]`, and beside it none, or `pixels` and `slots`; and an
-    /// output `logits` of `[n, vocab]` or `[1, vocab]`, or no growing state.
+    /// output `logits` of `[n, vocab]` or `[1, vocab]`, or no growing state. A graph with operators of others takes arrays.
     pub fn of(graph: &Graph) -> Result<Interface> {
         Interface::read(graph).context(|| format!("graph `{}`", graph.name()))
     }
 
     fn read(graph: &Graph) -> Result<Interface> {
+        if graph.nodes().iter().any(|node| matches!(node.op, Op::Foreign(_))) {
+            return Ok(Interface::of_arrays(graph));
+        }
         let (mut id, mut pixels, mut slots) = (None, None, None);
         for (value, input) in graph.inputs() {
             let place = match input.name.as_str() {
@@ -65,7 +69,12 @@ impl Interface {
         };
         let outputs = graph.outputs().iter().map(|o| o.name.clone()).collect();
         let last_only = last_only(graph)?;
-        Ok(Interface { ids: ids.name.clone(), vocab: table_rows(graph, id), last_only, outputs, image })
+        Ok(Interface { ids: Some(ids.name.clone()), vocab: table_rows(graph, id), last_only, outputs, image })
+    }
+
+    fn of_arrays(graph: &Graph) -> Interface {
+        let outputs = graph.outputs().iter().map(|o| o.name.clone()).collect();
+        Interface { ids: None, vocab: None, last_only: None, outputs, image: None }
     }
 
     /// Whether logits are computed for the last position of a step only.
@@ -95,9 +104,9 @@ impl Interface {
         self.vocab
     }
 
-    /// Name of the input for token ids.
-    pub fn ids(&self) -> &str {
-        &self.ids
+    /// Name of the input for token ids; `None` for a model that takes arrays.
+    pub fn ids(&self) -> Option<&str> {
+        self.ids.as_deref()
     }
 
     /// Whether the model takes an image.
@@ -107,6 +116,9 @@ impl Interface {
 
     /// Fails on the first id outside the vocabulary, and if there are no ids.
     pub fn check(&self, ids: &[u32]) -> Result<()> {
+        if self.ids.is_none() {
+            return Err(Error::unsupported("the model takes arrays, and no tokens"));
+        }
         if ids.is_empty() {
             return Err(Error::invalid("no token ids given"));
         }
@@ -155,7 +167,9 @@ impl Interface {
         image: Option<&Image>,
     ) -> Result<HashMap<String, Tensor>> {
         let ids_of_step = Tensor::from_u32(vec![ids.len()], ids.to_vec())?;
-        let mut inputs = HashMap::from([(self.ids.clone(), ids_of_step)]);
+        let name =
+            self.ids.clone().ok_or_else(|| Error::unsupported("the model takes arrays, and no tokens"))?;
+        let mut inputs = HashMap::from([(name, ids_of_step)]);
         if self.image.is_some() {
             let known = image.and_then(|image| image.slots.get(position..)).unwrap_or_default();
             let slots = known.iter().copied().chain(std::iter::repeat(NOWHERE)).take(ids.len());

@@ -51,6 +51,11 @@ impl CaseResult {
         self.outcome.as_ref().map_or(f64::INFINITY, |j| j.ratio)
     }
 
+    /// Whether nobody knows the exact result, so that the call says nothing for or against the platform.
+    fn is_unjudged(&self) -> bool {
+        self.outcome.as_ref().is_err_and(|error| error.kind() == ErrorKind::Unsupported)
+    }
+
     /// Whether the call was wrong or could not be run.
     pub fn failed(&self) -> bool {
         !self.outcome.as_ref().is_ok_and(Judgement::passed)
@@ -283,7 +288,9 @@ impl<'a> Checker<'a> {
                     let index = looked_of.get(&case).copied();
                     let outcome = self.judge(job, choices, index.map(|i| (i, filter_of)));
                     let result = CaseResult { case, outcome };
-                    self.progress.judged(&self.judged(&result, choices));
+                    if !result.is_unjudged() {
+                        self.progress.judged(&self.judged(&result, choices));
+                    }
                     let mut results = results_of.lock().unwrap_or_else(PoisonError::into_inner);
                     results.push(result);
                     drop(results);
@@ -294,7 +301,11 @@ impl<'a> Checker<'a> {
             useless.store(done.is_err(), Ordering::Relaxed);
             done
         })?;
-        let mut results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let results = results.into_inner().unwrap_or_else(PoisonError::into_inner);
+        let (unjudged, mut results): (Vec<_>, Vec<_>) =
+            results.into_iter().partition(CaseResult::is_unjudged);
+        let reason = |result: CaseResult| Some((result.case, result.outcome.err()?.to_string()));
+        skipped.extend(unjudged.into_iter().filter_map(reason));
         if !results.iter().any(CaseResult::failed) {
             accuse(&mut results, cases, &filter);
         }

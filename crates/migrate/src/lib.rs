@@ -40,7 +40,7 @@ pub use html::html;
 pub use identity::{Hash, ModelIdentity, WeightEntry, graph_hash, tensor_type, weight_entries, weights_hash};
 pub use junit::junit;
 pub use made::{Made, MadeCall, MadeFailure, Purpose, made_calls, regimes};
-pub use migrate::{MigrateOptions, Migrated, migrate, obtain_suite};
+pub use migrate::{MigrateOptions, Migrated, ObtainSuite, migrate, migrate_suite, obtain_suite};
 pub use noise::{Declared, Limits};
 pub use oracle::{Oracles, terms};
 pub use progress::{JudgedCall, Progress, Quiet, Stop};

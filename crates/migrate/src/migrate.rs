@@ -65,6 +65,40 @@ pub fn migrate(
     progress: &dyn Progress,
     stop: &Stop,
 ) -> Result<Migrated> {
+    let carving = |identity: &ModelIdentity, source: &mut dyn Platform, folder: &LedgerFolder| {
+        let carving = CarveOptions {
+            out: &folder.suite(),
+            overwrite: true,
+            steps: options.steps,
+            self_contained: false,
+            context: options.context,
+            decode: options.decode,
+        };
+        obtain_suite(model, identity, prompts, source, &carving, progress, stop)
+    };
+    let oracles = Oracles::new(ORACLE_BYTES);
+    migrate_suite(model, identity, &carving, &oracles, source, target, options, progress, stop)
+}
+
+/// Gives the suite in a ledger's folder, carved if it is not there.
+pub type ObtainSuite<'a> = dyn Fn(&ModelIdentity, &mut dyn Platform, &LedgerFolder) -> Result<Suite> + 'a;
+
+/// As [`migrate`], with a suite that is obtained in another way, and with exact results from elsewhere.
+#[expect(
+    clippy::too_many_arguments,
+    reason = "the model, the two platforms and the caller's hooks are all needed"
+)]
+pub fn migrate_suite(
+    model: &Model,
+    identity: ModelIdentity,
+    obtain: &ObtainSuite<'_>,
+    oracles: &Oracles,
+    source: &mut dyn Platform,
+    target: &mut dyn Platform,
+    options: &MigrateOptions<'_>,
+    progress: &dyn Progress,
+    stop: &Stop,
+) -> Result<Migrated> {
     let start = Instant::now();
     let folder = LedgerFolder::take(options.ledger)?;
     let mut identity = identity;
@@ -72,16 +106,7 @@ pub fn migrate(
     let graph = identity::graph_hash(model.graph());
     let old = folder.load(graph, &identity, progress)?;
     let mut seconds = Seconds { import: options.import_seconds, ..Seconds::default() };
-    let carving = CarveOptions {
-        out: &folder.suite(),
-        overwrite: true,
-        steps: options.steps,
-        self_contained: false,
-        context: options.context,
-        decode: options.decode,
-    };
-    let suite = Timed::new(&mut seconds.carve)
-        .run(|| obtain_suite(model, &identity, prompts, source, &carving, progress, stop))?;
+    let suite = Timed::new(&mut seconds.carve).run(|| obtain(&identity, source, &folder))?;
     let composed = composed_suites(&suite, target)?;
     let mut ledger = Ledger {
         version: VERSION,
@@ -94,13 +119,12 @@ pub fn migrate(
         limits: old.and_then(|o| o.limits),
     };
     folder.save(&ledger)?;
-    let oracles = Oracles::new(ORACLE_BYTES);
     let nodes = (0..model.graph().nodes().len() as u32).map(NodeId);
     let choices = Choices::of(model.graph(), target, nodes)?;
     let mut run = Migration {
         suite: &suite,
         model,
-        oracles: &oracles,
+        oracles,
         source,
         target,
         progress,

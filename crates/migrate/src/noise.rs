@@ -14,6 +14,8 @@
 //! takes the other expert there wherever the last one that is chosen and the first one that is not lie nearer to each other
 //! than [`HEADROOM`] times what the disturbed runs show. What these runs move is added to the limits.
 
+mod foreign;
+
 use crate::oracle::Oracles;
 use crate::suite::{Case, Suite};
 use crate::verdict::{Allowed, Precision, SHARED};
@@ -68,8 +70,9 @@ impl Limits {
         let kept = model.graph().kept();
         let run = Noisy { suite, model, oracles, precision, results: &results, kept: &kept };
         let prompts = suite.manifest().prompts.len() as u32;
-        let found: Vec<Vec<Results>> =
-            (0..prompts).into_par_iter().map(|prompt| run.prompt(prompt)).collect::<Result<_>>()?;
+        let others = model.graph().nodes().iter().any(|node| matches!(node.op, Op::Foreign(_)));
+        let prompt = |prompt| if others { run.arrays(prompt) } else { run.prompt(prompt) };
+        let found: Vec<Vec<Results>> = (0..prompts).into_par_iter().map(prompt).collect::<Result<_>>()?;
         let frames = suite.frames().len();
         let mut sources = vec![Vec::new(); frames];
         let mut moved: Vec<Vec<Vec<f64>>> = vec![vec![Vec::new(); results.len()]; frames];
@@ -372,19 +375,33 @@ impl Noisy<'_> {
         let (Some(precision), Value::Float(array)) = (declared, &output) else {
             return Ok(output);
         };
+        match self.moved(case, (k, id), array.values(), (precision, seed))? {
+            Some(moved) => Value::float(array.shape().to_vec(), moved),
+            None => Ok(output),
+        }
+    }
+
+    /// The values of output `k` of a call, each moved by what its verdict allows; `None` if nothing of it moves.
+    fn moved(
+        &self,
+        case: Case,
+        (k, id): (usize, ValueId),
+        values: &[f64],
+        (precision, seed): (Precision, u64),
+    ) -> Result<Option<Vec<f64>>> {
         let exact = self.oracles.of(case, || Ok(self.suite.call(case, self.model)?.0))?;
         let exact = &exact[k];
-        if exact.values.len() != array.len() || exact.deviation.iter().all(|&d| d == 0.0) {
-            return Ok(output);
+        if exact.values.len() != values.len() || exact.deviation.iter().all(|&d| d == 0.0) {
+            return Ok(None);
         }
         let dtype = self.model.graph().value(id).ty.dtype;
         let allowed = Allowed::new(exact, dtype, precision, None);
         let stream = (case.frame as u64) << 40 | u64::from(case.node.0) << 8 | k as u64;
         let mut random = fastrand::Rng::with_seed(stream.wrapping_mul(2 * RUNS + 1).wrapping_add(seed));
         let mut uniform = || 2.0 * random.f64() - 1.0;
-        let mut moved = Vec::with_capacity(array.len());
+        let mut moved = Vec::with_capacity(values.len());
         let mut shared = 0.0;
-        for (i, &y) in array.values().iter().enumerate() {
+        for (i, &y) in values.iter().enumerate() {
             if i % exact.row_len.max(1) == 0 {
                 shared = uniform();
             }
@@ -392,7 +409,7 @@ impl Noisy<'_> {
             let own = (1.0 - SHARED) * uniform() + SHARED * shared * y.signum();
             moved.push(y + allowed.storage[i] * uniform() + computing * own);
         }
-        Value::float(array.shape().to_vec(), moved)
+        Ok(Some(moved))
     }
 }
 

@@ -250,6 +250,12 @@ pub struct MigrateJob {
     /// What the model reads.
     #[serde(default)]
     pub prompts: Prompts,
+    /// Arrays for the inputs of an ONNX model, in the place of prompts.
+    #[serde(default)]
+    pub inputs: Inputs,
+    /// Who evaluates operators of others that TapML does not.
+    #[serde(default)]
+    pub oracle: Option<String>,
     /// Decode steps after each prompt.
     #[serde(default = "eight")]
     pub steps: u32,
@@ -269,6 +275,9 @@ impl MigrateJob {
 
     /// Migrates, going on from the ledger. Also gives the model, which the report's page shows.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(MigrateReport, Model)> {
+        if is_onnx(&self.model) {
+            return self.run_onnx(progress, stop);
+        }
         let start = Instant::now();
         let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
         let import_seconds = start.elapsed().as_secs_f64();
@@ -286,6 +295,31 @@ impl MigrateJob {
         let (source, target) = (source.as_mut(), target.as_mut());
         let identity = identity(&checkpoint)?;
         let done = migrate::migrate(&model, identity, &prompts, source, target, &options, progress, stop)?;
+        Ok((done.report, model))
+    }
+
+    fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<(MigrateReport, Model)> {
+        let mut target = open_platform(&self.target, &self.kernels)?;
+        let mut source = open_platform(&self.source, &[])?;
+        let oracles = oracles(self.oracle.as_deref())?;
+        let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
+        let model = traced.first.model.clone();
+        let identity = migrate::identity_of_file(&self.model, &model);
+        let options = MigrateOptions {
+            ledger: &self.ledger(),
+            steps: 0,
+            context: 0,
+            import_seconds: 0.0,
+            decode: &|_| String::new(),
+        };
+        let obtain = |_: &migrate::ModelIdentity, source: &mut dyn Platform, folder: &LedgerFolder| {
+            traced.write(&self.model, source, (&folder.suite(), true))?;
+            Suite::open(&folder.suite())
+        };
+        let (source, target) = (source.as_mut(), target.as_mut());
+        let done = migrate::migrate_suite(
+            &model, identity, &obtain, &oracles, source, target, &options, progress, stop,
+        )?;
         Ok((done.report, model))
     }
 }

@@ -1,7 +1,7 @@
 //! `tapml migrate`: move a model to a target, one operator kind at a time.
 
 use super::check::{details, regimes};
-use super::common::{self, GraphArgs, TargetArgs};
+use super::common::{self, GraphArgs, InputArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
@@ -32,6 +32,11 @@ pub struct MigrateCommand {
     /// Prompts, one per line, ![](FILE) before one for an image; bundled ones if not given
     #[arg(long, value_name = "FILE")]
     prompts: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Platform that evaluates in f64 the operators of others that TapML does not evaluate itself
+    #[arg(long, value_name = "PLATFORM")]
+    oracle: Option<String>,
     /// Decode steps after each prompt
     #[arg(long, default_value_t = 8)]
     steps: u32,
@@ -55,6 +60,8 @@ impl MigrateCommand {
             kernels: self.target.kernel.clone(),
             source: self.source,
             prompts: Prompts::of(self.prompts.as_deref()),
+            inputs: self.inputs.data(),
+            oracle: self.oracle,
             steps: self.steps,
             ledger: self.ledger,
             graph: self.graph.options(),

@@ -203,7 +203,11 @@ impl Hybrid {
             return Err(Error::invalid("an earlier step failed, so that the hybrid's state is undefined")
                 .with_hint("reset the hybrid and feed the tokens again"));
         }
-        let name = self.interface.ids();
+        let Some(name) = self.interface.ids() else {
+            let result = self.step(0, inputs);
+            self.broken = result.is_err();
+            return result;
+        };
         let ids = inputs.get(name).ok_or_else(|| Error::invalid(format!("input `{name}` is missing")))?;
         let ids = ids.to_u32()?;
         self.interface.check(&ids)?;
@@ -255,7 +259,8 @@ impl Hybrid {
     fn step(&mut self, tokens: usize, inputs: HashMap<String, Tensor>) -> Result<HashMap<String, Tensor>> {
         let graph = self.model.graph();
         let symbols = self.interface.symbols(tokens, self.position);
-        let image = inputs.contains_key(PIXELS);
+        // All nodes of a model that takes arrays run in every step.
+        let image = inputs.contains_key(PIXELS) || self.interface.ids().is_none();
         self.encoded = image;
         let mut values = inputs;
         values.extend(self.kept.clone());

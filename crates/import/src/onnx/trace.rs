@@ -401,3 +401,6 @@ impl<'m> Tracer<'_, 'm> {
         format!("{}{}/", scope.prefix, if node.name.is_empty() { first } else { &node.name })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -147,15 +147,15 @@ def to_torch(array: np.ndarray) -> Any:
 
 
 def from_torch(tensor: Any) -> np.ndarray:
-    """The array of a result."""
+    """A copy of a result: runtimes use the memory of their results again."""
     import torch
 
     if not isinstance(tensor, torch.Tensor):
         raise Unsupported(f"a result is a {type(tensor).__name__}, which is no tensor")
     tensor = tensor.detach().cpu().contiguous()
     if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.int16).numpy().view(DTYPES["bf16"])
-    return tensor.numpy()
+        return tensor.view(torch.int16).numpy().copy().view(DTYPES["bf16"])
+    return tensor.numpy().copy()
 
 
 class Torch(AtenRuntime):
@@ -174,7 +174,7 @@ class Torch(AtenRuntime):
 class ExecuTorch(AtenRuntime):
     """ExecuTorch: exported, lowered to XNNPACK where that takes the operator, and to the portable kernels where not."""
 
-    name, package, install = "executorch", "executorch", "executorch"
+    name, package, install = "executorch", "executorch.exir", "executorch"
 
     @property
     def version(self) -> str:
@@ -197,23 +197,22 @@ class ExecuTorch(AtenRuntime):
 class LiteRt(AtenRuntime):
     """LiteRT: exported, and converted by litert-torch."""
 
-    name, package, install = "litert", "ai_edge_litert", "litert-torch"
+    name, package, install = "litert", "litert_torch", "litert-torch"
 
     @property
     def version(self) -> str:
         from importlib.metadata import version
 
-        return version("ai-edge-litert")
+        return version("litert-torch")
 
     def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
-        import litert_torch
-
-        program = litert_torch.convert(module, example)
+        program = self.module.convert(module, example)
 
         def run(*tensors: Any) -> list[Any]:
             found = program(*tensors)
             return [to_torch(np.asarray(f)) for f in (found if isinstance(found, (list, tuple)) else [found])]
 
+        run(*example)  # What LiteRT itself does not know is refused in the first run.
         return run
 
 

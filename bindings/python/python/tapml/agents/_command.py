@@ -60,10 +60,10 @@ def run(options: argparse.Namespace, make_runtime: Any) -> None:
     if options.list_faults:
         from .faults import FAULTS
 
-        for fault in FAULTS.values():
-            print(json.dumps(fault.describe()))
+        for known in FAULTS.values():
+            print(json.dumps(known.describe()))
         return
-    fault = None
+    fault: Any = None
     if options.fault:
         from .faults import FAULTS
 

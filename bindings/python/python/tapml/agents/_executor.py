@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import importlib
 import pathlib
+import re
 import threading
 from collections import OrderedDict
 from typing import Any, Callable, Optional
@@ -17,6 +18,9 @@ from ._calls import DTYPES, FLOATS, NAMES, Call, Invalid, Unsupported
 Executable = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 PREFIXES = ("Exception from ", "Traceback ", "  File ", "Check '", "    ")
+
+#: How runtimes say while they run that they do not serve what is asked.
+NOT_SERVED = re.compile(r"(?i)\bunsupported|not supported|not implemented|unimplemented")
 
 
 class Runtime:
@@ -40,10 +44,10 @@ class Runtime:
     def __init__(self, **options: Any) -> None:
         self.options = {name: value for name, value in options.items() if value is not None}
         try:
-            self.module = importlib.import_module(self.package) if self.package else None
+            self.module: Any = importlib.import_module(self.package) if self.package else None
         except ImportError as error:
             # Something else may be missing: the runtime is there, but one of its own packages is not.
-            cause = "" if error.name == self.package else f" ({error})"
+            cause = "" if error.name and self.package.startswith(error.name) else f" ({error})"
             raise LookupError(f"{self.name} is not installed{cause}: `pip install {self.install or self.package}`") from None
 
     @property
@@ -105,6 +109,8 @@ class Executor:
         except (MemoryError, Unsupported):
             raise
         except Exception as error:
+            if NOT_SERVED.search(str(error)):  # Some runtimes find out only while they run.
+                raise Unsupported(f"{self.runtime.name}: {explain(error)}") from error
             raise ValueError(f"{self.runtime.name} failed to run it: {explain(error)}") from error
         results = self.runtime.finish(asked, call, list(results))
         if len(results) != len(call.results):

@@ -20,7 +20,7 @@ FLOAT_MAX = float(np.finfo(np.float32).max)
 class OnnxRuntime(Runtime):
     """A runtime that takes ONNX models. A subclass says in ``build`` how one becomes a function."""
 
-    operators = ("onnx.*",)
+    operators: tuple[str, ...] = ("onnx.*",)
     #: The newest opset of ai.onnx that it serves; 0: as new as the installed onnx package.
     opset = 0
 
@@ -51,14 +51,14 @@ class OnnxRuntime(Runtime):
             if node.domain == "onnx" and node.version > limit:
                 raise Unsupported(f"{self.name} serves opsets up to {limit}, not {node}")
         nodes, newest = [], opsets(call)
-        for node in call.nodes:
+        for number, node in enumerate(call.nodes):
             schema = self.find_schema(node.domain, node.name, node.version)
             check_node(node, schema)
             # A model has one opset for each domain, in which every node must mean what its own version says.
             used = self.find_schema(node.domain, node.name, newest[node.domain])
             if used.since_version != schema.since_version:
                 raise Unsupported(f"{node} means something else in opset {newest[node.domain]}, which others here ask for")
-            nodes.append(node if call.graph else fill_outputs(node, schema))
+            nodes.append(fill_outputs(node, schema, f"u{number}_"))
         call = replace(call, nodes=tuple(nodes))
         if not call.results:  # Neither types nor handles say how many outputs there are: all that are not optional.
             call = replace(call, results=tuple((name, None) for name in call.nodes[-1].outputs if name))
@@ -80,11 +80,11 @@ def opsets(call: Call) -> dict[str, int]:
     return found
 
 
-def fill_outputs(node: Node, schema: Any) -> Node:
+def fill_outputs(node: Node, schema: Any, prefix: str) -> Node:
     """The node with names for outputs that must exist, whether anybody asks for them or not."""
-    count = max(len(node.outputs), schema.min_output)
-    names = [*node.outputs, *[""] * (count - len(node.outputs))]
-    return replace(node, outputs=tuple(n or (f"y{i}" if i < schema.min_output else "") for i, n in enumerate(names)))
+    names = [*node.outputs, *[""] * (schema.min_output - len(node.outputs))]
+    outputs = tuple(name or (f"{prefix}{i}" if i < schema.min_output else "") for i, name in enumerate(names))
+    return replace(node, outputs=outputs)
 
 
 def check_node(node: Node, schema: Any) -> None:
@@ -137,10 +137,10 @@ def make_model(call: Call, find_schema: Any) -> Any:
     graph = onnx.GraphProto(name="call", node=nodes, input=inputs, output=outputs, initializer=constants)
     # A model of another domain alone still names an opset of ai.onnx, which runtimes ask for.
     imports = {"onnx": min(17, newest_opset()), **opsets(call)}
-    made = [onnx.helper.make_opsetid("" if d == "onnx" else d, v) for d, v in imports.items()]
+    sets = [onnx.helper.make_opsetid("" if d == "onnx" else d, v) for d, v in imports.items()]
     # From version 4 on, initialisers need not be inputs as well.
-    version = max(4, onnx.helper.find_min_ir_version_for(made, ignore_unknown=True))
-    model = onnx.ModelProto(ir_version=version, opset_import=made, graph=graph, producer_name="tapml")
+    version = max(4, onnx.helper.find_min_ir_version_for(sets, ignore_unknown=True))
+    model = onnx.ModelProto(ir_version=version, opset_import=sets, graph=graph, producer_name="tapml")
     # Where nothing is declared, the types of the results are inferred: most importers want them.
     return model if all(declared for _, declared in call.results) else onnx.shape_inference.infer_shapes(model)
 

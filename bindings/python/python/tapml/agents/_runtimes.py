@@ -7,6 +7,7 @@ import functools
 import os
 import pathlib
 import tempfile
+from collections.abc import Iterable
 from typing import Any
 
 import ml_dtypes
@@ -17,6 +18,13 @@ from ._executor import Executable, cast
 from ._onnx import OnnxRuntime
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
+CPU = "CPUExecutionProvider"
+
+
+def require(title: str, sort: str, name: str, there: Iterable[str]) -> None:
+    """Ends an agent that is asked for what this machine or this build does not have."""
+    if name not in there:
+        raise LookupError(f"{title} has no {sort} `{name}` here; it has: {', '.join(there)}")
 
 
 class Ort(OnnxRuntime):
@@ -26,19 +34,21 @@ class Ort(OnnxRuntime):
     name, package = "ort", "onnxruntime"
     operators = ("onnx.*", "com.microsoft.*", "ai.onnx.ml.*")
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.provider = self.options.get("provider", CPU)
+        require("ONNX Runtime", "execution provider", self.provider, self.module.get_available_providers())
+
     def build(self, model: Any, call: Call) -> Executable:
         ort = self.module
         options = ort.SessionOptions()
         levels = ort.GraphOptimizationLevel
         options.graph_optimization_level = levels.ORT_ENABLE_ALL if call.graph else levels.ORT_DISABLE_ALL
         options.log_severity_level = 4
-        provider = self.options.get("provider", "CPUExecutionProvider")
-        if provider not in ort.get_available_providers():
-            raise Unsupported(f"this build of ONNX Runtime has {', '.join(ort.get_available_providers())}, not {provider}")
-        if provider != "CPUExecutionProvider":
+        if self.provider != CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
-        settings = {"device_id": self.options["device"]} if "device" in self.options else {}
-        session = ort.InferenceSession(model.SerializeToString(), options, providers=[(provider, settings)])
+        settings = {"device_id": self.options["device"]} if "device" in self.options and self.provider != CPU else {}
+        session = ort.InferenceSession(model.SerializeToString(), options, providers=[(self.provider, settings)])
         names, outputs = [i.name for i in model.graph.input], [o.name for o in model.graph.output]
 
         def run(arrays: list[np.ndarray]) -> list[np.ndarray]:
@@ -96,14 +106,21 @@ class OpenVino(OnnxRuntime):
     #: That of the ONNX library inside OpenVINO 2026.4. OpenVINO itself reads newer models as if they were older.
     opset = 27
 
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.core, self.device = self.module.Core(), self.options.get("device", "CPU")
+        require("OpenVINO", "device", self.device, self.core.available_devices)
+
     def build(self, model: Any, call: Call) -> Executable:
-        ov = self.module
-        core, device = self._core, self.options.get("device", "CPU")
-        program = core.compile_model(core.read_model(model.SerializeToString()), device, {"INFERENCE_PRECISION_HINT": "f32"})
+        ov, loaded = self.module, self.core.read_model(model.SerializeToString())
+        program = self.core.compile_model(loaded, self.device, {"INFERENCE_PRECISION_HINT": "f32"})
         request = program.create_infer_request()
 
-        # An input that the program does not look at is not among its inputs.
-        ports = [next((p for p in program.inputs if name in p.get_names()), None) for name in call.given()]
+        # Inputs keep their order, except that one which the program does not look at may be none of its own. Names alone do
+        # not do: an input that is handed on bears the name of the result.
+        ports, names = list(program.inputs), call.given()
+        if len(ports) != len(names):
+            ports = [next((port for port in ports if name in port.get_names()), None) for name in names]
 
         def run(arrays: list[np.ndarray]) -> list[np.ndarray]:
             for port, array in zip(ports, arrays):
@@ -113,10 +130,6 @@ class OpenVino(OnnxRuntime):
             return [from_openvino(ov, request.get_output_tensor(i)) for i in range(len(call.results))]
 
         return run
-
-    @functools.cached_property
-    def _core(self) -> Any:
-        return self.module.Core()
 
 
 def to_openvino(ov: Any, array: np.ndarray) -> Any:
@@ -184,6 +197,10 @@ class Iree(OnnxRuntime):
 
     name, package, install = "iree", "iree.compiler", "iree-base-compiler iree-base-runtime"
     backends = {"local-task": "llvm-cpu", "local-sync": "llvm-cpu", "vulkan": "vulkan-spirv", "cuda": "cuda"}
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        require("IREE", "driver", self.options.get("device", "local-task"), self.backends)
 
     @property
     def version(self) -> str:

@@ -157,7 +157,7 @@ class Session:
 
     def _request(self, message: Any) -> None:
         kind = message.WhichOneof("request")
-        request = getattr(message, kind) if kind else None
+        request: Any = getattr(message, kind) if kind else None
         if not self.open:
             if kind != "hello":
                 raise ValueError("the first message must be a Hello")
@@ -255,6 +255,14 @@ class Session:
         self.reply(seq, failed=self.pb.Failed(kind=kind, message=text[:2000]))
 
 
+def claim_output() -> Callable[[str], None]:
+    """A function that prints a line to the standard output. What runtimes print there goes to the standard error instead:
+    whoever started the agent may read no further than the line that says where it serves."""
+    output = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)
+    return lambda line: print(line, file=output, flush=True)
+
+
 def listen(agent: Agent, address: str) -> None:
     """Serves clients that dial; says where in one line."""
     from websockets.sync.server import serve
@@ -264,9 +272,7 @@ def listen(agent: Agent, address: str) -> None:
     settings: dict[str, Any] = {"subprotocols": ["tapml.v1"], "max_size": MESSAGE, "compression": None, "origins": [None]}
     with serve(agent.serve, host.strip("[]"), int(port), **settings) as server:
         place = server.socket.getsockname()[1]
-        print(f"serving at ws://{host}:{place}/{agent.runtime.name}", flush=True)
-        # Whoever started the agent may not read on: what runtimes print goes to the standard error.
-        os.dup2(2, 1)
+        claim_output()(f"serving at ws://{host}:{place}/{agent.runtime.name}")
         server.serve_forever()
 
 
@@ -278,24 +284,26 @@ def dial(agent: Agent, hub: str, name: str, token: str, sessions: int) -> None:
 
     pb, hub, known, pause = agent.pb, hub.rstrip("/"), False, 1.0
     settings: dict[str, Any] = {"max_size": MESSAGE, "compression": None}
+    for_hub, for_session = {"subprotocols": ["tapml.hub.v1"], **settings}, {"subprotocols": ["tapml.v1"], **settings}
+    say = claim_output()
     register = pb.Register(
         version_min=1, version_max=1, name=name, token=token, agent="tapml.agents", instance=uuid.uuid4().hex,
         devices=[pb.Offer(name=agent.runtime.name, info=agent.info, sessions=sessions)], capabilities=agent.capabilities,
     )  # fmt: skip
 
     def visit(session: str) -> None:
-        with connect(f"{hub}/session/{session}", subprotocols=["tapml.v1"], **settings) as socket:
+        with connect(f"{hub}/session/{session}", **for_session) as socket:
             agent.serve(socket, trusted=True)
 
     while True:
         try:
-            with connect(f"{hub}/agent", subprotocols=["tapml.hub.v1"], **settings) as socket:
+            with connect(f"{hub}/agent", **for_hub) as socket:
                 socket.send(pb.AgentToHub(register=register).SerializeToString())
                 for frame in socket:
                     word = pb.HubToAgent.FromString(frame)
                     if word.HasField("registered"):
                         known, pause = True, 1.0
-                        print(f"serving at {hub} as hub/{word.registered.name}/{agent.runtime.name}", flush=True)
+                        say(f"serving at {hub} as hub/{word.registered.name}/{agent.runtime.name}")
                     elif word.HasField("open"):
                         threading.Thread(target=visit, args=[word.open.session], daemon=True).start()
                     elif word.HasField("failed"):

@@ -23,8 +23,8 @@ class View:
         """An attribute as plain JSON."""
         return self.node.attributes.get(name, default)
 
-    def array(self, place: int) -> Optional[np.ndarray]:
-        """The value of an input; None where it is absent, or made by another node of the call."""
+    def array(self, place: int) -> Any:
+        """The array of an input; None where it is absent, or made by another node of the call."""
         name = self.node.inputs[place] if place < len(self.node.inputs) else ""
         return self.call.values[name].array if name in self.call.values else None
 

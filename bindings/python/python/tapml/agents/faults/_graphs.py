@@ -9,7 +9,7 @@ import numpy as np
 
 from .._calls import Node
 from ._fault import Change, Fault, Shows, View
-from ._values import away, halves
+from ._values import away, halves, has_uneven_pads
 
 
 def after(*makers: str, place: int = 0) -> Shows:
@@ -52,7 +52,7 @@ def drop_max(view: View) -> Any:
 
 
 def double_bias(view: View) -> Any:
-    return view.node, {2: 2 * view.array(2)}  # type: ignore[operator]
+    return view.node, {2: 2 * view.array(2)}
 
 
 def has_bias(view: View) -> bool:
@@ -71,12 +71,7 @@ def is_residual(view: View) -> bool:
 
 
 def swap_ends(view: View) -> Any:
-    return view.node, {1: np.concatenate(np.split(view.array(1), 2)[::-1])}  # type: ignore[arg-type]
-
-
-def has_uneven_pads(view: View) -> bool:
-    pads = view.array(1)
-    return pads is not None and not np.array_equal(*np.split(pads, 2)) and feeds("Conv")(view)
+    return view.node, {1: np.concatenate(np.split(view.array(1), 2)[::-1])}
 
 
 def zero_mean(view: View) -> Any:
@@ -95,7 +90,7 @@ def reaches_halves(view: View) -> bool:
 
 def round_away(view: View) -> Any:
     scale = view.array(1)
-    return view.node, {0: away(view.array(0) / scale) * scale}  # type: ignore[operator]
+    return view.node, {0: away(view.array(0) / scale) * scale}
 
 
 def fault(name: str, operator: str, rule: str, shows: Shows, change: Change) -> Fault:
@@ -118,7 +113,8 @@ GRAPHS = [
         "fused-clip-without-max", "Clip", "a Clip with `max` follows a Conv or Gemm",
         lambda v: after("Conv", "Gemm")(v) and len(v.node.inputs) > 2, drop_max,
     ),
-    fault("fused-pad-swapped", "Pad", "a Pad in front of a Conv differs at beginning and end", has_uneven_pads, swap_ends),
+    fault("fused-pad-swapped", "Pad", "a Pad in front of a Conv differs at beginning and end",
+          lambda v: has_uneven_pads(v) and feeds("Conv")(v), swap_ends),
     fault("fused-transpose-dropped", "Transpose", "a MatMul uses a Transpose", feeds("MatMul"), forward()),
     fault("fused-scale-dropped", "Mul", "a Mul stands in front of a Softmax", scales_scores, forward()),
     fault("fused-silu-hard", "Sigmoid", "a Mul uses a Sigmoid", feeds("Mul"), become("HardSigmoid", alpha=1 / 6, beta=0.5)),

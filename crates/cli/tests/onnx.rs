@@ -1,0 +1,142 @@
+//! ONNX models: carved on ONNX Runtime and on TapML's own evaluations, checked on both, and on runtimes that are wrong, that
+//! die, or that are not there.
+#![allow(clippy::unwrap_used)]
+
+mod common;
+
+use common::{json, stderr};
+use std::path::Path;
+use std::process::Command;
+
+/// Writes a model of a few layers with a branch, and its input.
+const MODEL: &str = r#"
+import sys, numpy as np, onnx
+from onnx import helper as h, numpy_helper as nh, TensorProto as T
+folder, rng = sys.argv[1], np.random.default_rng(1)
+weights = {"w": rng.standard_normal((8, 3, 3, 3)), "b": rng.standard_normal(8), "v": rng.standard_normal((5, 8 * 16)), "c": rng.standard_normal(5)}
+weights = [nh.from_array(a.astype("float32"), n) for n, a in weights.items()] + [nh.from_array(np.array(True), "flag")]
+branch = lambda op: h.make_graph([h.make_node(op, ["pooled"], [f"{op}_out"])], op, [], [h.make_tensor_value_info(f"{op}_out", T.FLOAT, None)])
+nodes = [
+    h.make_node("Conv", ["x", "w", "b"], ["h"], name="conv", pads=[1, 1, 0, 0], strides=[1, 1]),
+    h.make_node("LeakyRelu", ["h"], ["a"], name="act", alpha=0.2),
+    h.make_node("MaxPool", ["a"], ["pooled"], name="pool", kernel_shape=[2, 2], strides=[2, 2], ceil_mode=1),
+    h.make_node("If", ["flag"], ["chosen"], then_branch=branch("Neg"), else_branch=branch("Relu")),
+    h.make_node("Flatten", ["chosen"], ["flat"], name="flat"),
+    h.make_node("Gemm", ["flat", "v", "c"], ["scores"], name="gemm", transB=1, alpha=0.5),
+    h.make_node("Softmax", ["scores"], ["y"], name="softmax", axis=-1),
+    h.make_node("ArgMax", ["y"], ["best"], name="best", axis=1, keepdims=0),
+]
+x = h.make_tensor_value_info("x", T.FLOAT, [1, 3, 8, 8])
+out = [h.make_tensor_value_info("y", T.FLOAT, [1, 5]), h.make_tensor_value_info("best", T.INT64, [1])]
+model = h.make_model(h.make_graph(nodes, "small", [x], out, weights), opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+onnx.checker.check_model(model)
+onnx.save(model, f"{folder}/small.onnx")
+np.save(f"{folder}/x.npy", rng.standard_normal((1, 3, 8, 8)).astype("float32"))
+np.save(f"{folder}/wide.npy", rng.standard_normal((1, 3, 8, 9)).astype("float32"))
+"#;
+
+/// A folder with the model; `None`, and a skip, if Python lacks its packages.
+fn folder() -> Option<tempfile::TempDir> {
+    let packages = "import numpy, websockets, grpc_tools, onnx, onnxruntime, ml_dtypes";
+    if !python().args(["-c", packages]).output().is_ok_and(|output| output.status.success()) {
+        let reason = "TAPML_AGENT_PYTHON names no Python with onnx, onnxruntime, ml_dtypes, websockets and grpcio-tools";
+        tapml_testing::skip("ONNX Runtime", reason);
+        return None;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let made = python().args(["-c", MODEL]).arg(folder.path()).output().unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    Some(folder)
+}
+
+fn python() -> Command {
+    Command::new(std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into()))
+}
+
+fn tapml(folder: &Path) -> assert_cmd::Command {
+    let mut command = common::tapml(folder);
+    command.env("PYTHONPATH", tapml_testing::root().join("bindings/python/python"));
+    if let Ok(python) = std::env::var("TAPML_AGENT_PYTHON") {
+        command.env("TAPML_PYTHON", python);
+    }
+    command
+}
+
+fn carved(folder: &Path, source: &str, out: &str) -> serde_json::Value {
+    let mut carve = tapml(folder);
+    carve.args(["carve", "small.onnx", "--input", "x=x.npy", "--source", source, "--out", out]);
+    json(&mut carve, 0)
+}
+
+#[test]
+fn a_model_is_carved_on_either_source_and_passes_on_either_target() {
+    let Some(folder) = folder() else { return };
+    for source in ["ort", "cpu"] {
+        let report = carved(folder.path(), source, &format!("{source}.suite"));
+        assert_eq!((&report["nodes"], &report["totals"]["calls"]), (&8.into(), &8.into()), "{report}");
+        let unrolled = report["unrolled"][0].as_str().unwrap();
+        assert!(unrolled.contains("`then_branch`"), "{unrolled}");
+        for target in ["ort", "cpu"] {
+            let mut check = tapml(folder.path());
+            check.args(["check", &format!("{source}.suite"), "--target", target]);
+            let report = json(&mut check, 0);
+            assert_eq!((&report["cases"], &report["failed"]), (&8.into(), &0.into()), "{report}");
+            assert_eq!(report["skipped"].as_array().unwrap().len(), 0, "{report}");
+            let ops: Vec<&str> =
+                report["ops"].as_array().unwrap().iter().map(|op| op["op"].as_str().unwrap()).collect();
+            assert!(ops.contains(&"onnx.Conv@17") && ops.contains(&"onnx.Neg@17"), "{ops:?}");
+        }
+    }
+}
+
+#[test]
+fn faults_are_found_by_the_operators_name_and_no_other_fails() {
+    let Some(folder) = folder() else { return };
+    carved(folder.path(), "ort", "suite");
+    for (fault, op) in [
+        ("conv-pads-swapped", "onnx.Conv@17"),
+        ("conv-in-bf16", "onnx.Conv@17"),
+        ("leakyrelu-alpha-ignored", "onnx.LeakyRelu@17"),
+        ("maxpool-ceil-mode-ignored", "onnx.MaxPool@17"),
+        ("gemm-alpha-ignored", "onnx.Gemm@17"),
+        ("argmax-axis-ignored", "onnx.ArgMax@17"),
+    ] {
+        let mut check = tapml(folder.path());
+        check.args(["check", "suite", "--target", &format!("ort?fault={fault}")]);
+        let report = json(&mut check, 1);
+        let failed: Vec<&str> = (report["ops"].as_array().unwrap().iter())
+            .filter(|row| row["failed"].as_u64() > Some(0))
+            .map(|row| row["op"].as_str().unwrap())
+            .collect();
+        assert_eq!(failed, [op], "{fault}: {report}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_is_told() {
+    let Some(folder) = folder() else { return };
+    let told = |arguments: &[&str]| stderr(tapml(folder.path()).args(arguments), 2);
+    let carve =
+        |input: &str| told(&["carve", "small.onnx", "--input", input, "--source", "ort", "--out", "s"]);
+    assert!(carve("x=wide.npy").contains("takes f32[1, 3, 8, 8], found f32[1, 3, 8, 9]"));
+    assert!(carve("z=x.npy").contains("no input `z`"));
+    assert!(carve("x=none.npy").contains("none.npy"));
+    assert!(carve("x=small.onnx").contains("no `.npy` array"));
+    assert!(carve("x.npy").contains("expected NAME=FILE"));
+    let none = told(&["carve", "small.onnx", "--source", "ort", "--out", "s"]);
+    assert!(none.contains("no inputs given"), "{none}");
+    let unknown =
+        told(&["carve", "small.onnx", "--input", "x=x.npy", "--source", "ort?colour=red", "--out", "s"]);
+    assert!(unknown.contains("--colour"), "{unknown}");
+    assert!(!folder.path().join("s").exists());
+    let mut missing = tapml(folder.path());
+    missing.env("TAPML_PYTHON", "no-such-python");
+    let missing = stderr(
+        missing.args(["carve", "small.onnx", "--input", "x=x.npy", "--source", "ort", "--out", "s"]),
+        2,
+    );
+    assert!(
+        missing.contains("could not start `no-such-python`") && missing.contains("tapml[agents]"),
+        "{missing}"
+    );
+}
