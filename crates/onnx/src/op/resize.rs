@@ -25,7 +25,16 @@ struct Axis {
     from: usize,
     to: usize,
     scale: f64,
+    /// Whether the scale is `to / from`, which is then not rounded.
+    sized: bool,
     region: (f64, f64),
+}
+
+impl Axis {
+    /// `x / scale`.
+    fn unscaled(&self, x: f64) -> f64 {
+        if self.sized { x * self.from as f64 / self.to as f64 } else { x / self.scale }
+    }
 }
 
 /// Most neighbours of a place.
@@ -61,17 +70,17 @@ impl<'a> Mapping<'a> {
     fn place(&self, axis: &Axis, x: usize) -> Result<f64> {
         let (x, from, to, scale) = (x as f64, axis.from as f64, axis.to as f64, axis.scale);
         Ok(match self.coordinates {
-            "half_pixel" => (x + 0.5) / scale - 0.5,
+            "half_pixel" => axis.unscaled(x + 0.5) - 0.5,
             "half_pixel_symmetric" => {
                 let offset = from / 2.0 * (1.0 - to / (scale * from));
-                offset + (x + 0.5) / scale - 0.5
+                offset + axis.unscaled(x + 0.5) - 0.5
             }
             "pytorch_half_pixel" if axis.to == 1 => 0.0,
-            "pytorch_half_pixel" => (x + 0.5) / scale - 0.5,
+            "pytorch_half_pixel" => axis.unscaled(x + 0.5) - 0.5,
             "align_corners" if axis.to == 1 => 0.0,
             "align_corners" => x * (from - 1.0) / (to - 1.0),
-            "asymmetric" => x / scale,
-            "tf_half_pixel_for_nn" => (x + 0.5) / scale,
+            "asymmetric" => axis.unscaled(x),
+            "tf_half_pixel_for_nn" => axis.unscaled(x + 0.5),
             "tf_crop_and_resize" => {
                 let (start, end) = axis.region;
                 match axis.to {
@@ -150,8 +159,10 @@ fn by_scales(shape: &[usize], axes: &[usize], scales: &[f64]) -> Result<Vec<Axis
     if scales.len() != axes.len() {
         return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), axes.len())));
     }
-    let mut result: Vec<Axis> =
-        shape.iter().map(|&size| Axis { from: size, to: size, scale: 1.0, region: (0.0, 1.0) }).collect();
+    let mut result: Vec<Axis> = shape
+        .iter()
+        .map(|&size| Axis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
+        .collect();
     for (&axis, &scale) in axes.iter().zip(scales) {
         let size = (shape[axis] as f32 * scale as f32).floor();
         if !(scale > 0.0 && scale.is_finite()) || size >= 2f32.powi(31) {
@@ -170,8 +181,10 @@ fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Res
     }
     let scale = |(&axis, &size): (&usize, &i64)| size as f64 / shape[axis] as f64;
     let scales: Vec<f64> = axes.iter().zip(sizes).map(scale).collect();
-    let mut result: Vec<Axis> =
-        shape.iter().map(|&size| Axis { from: size, to: size, scale: 1.0, region: (0.0, 1.0) }).collect();
+    let mut result: Vec<Axis> = shape
+        .iter()
+        .map(|&size| Axis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
+        .collect();
     let common = match policy {
         "stretch" => None,
         "not_larger" => Some(scales.iter().copied().fold(f64::INFINITY, f64::min)),
@@ -181,6 +194,7 @@ fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Res
     for ((&axis, &size), scale) in axes.iter().zip(sizes).zip(scales) {
         let own = &mut result[axis];
         own.scale = common.unwrap_or(scale);
+        own.sized = common.is_none();
         own.to = common.map_or(size as usize, |scale| (scale * shape[axis] as f64 + 0.5).floor() as usize);
     }
     Ok(result)
