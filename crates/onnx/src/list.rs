@@ -4,10 +4,10 @@ use crate::NEWEST;
 use crate::call::{Call, Outputs};
 use crate::facts::{Facts, Sizes, each, exact, last_axis, rounded};
 use crate::op::{
-    attention, boxes, conv, einsum, elementwise, gelu, loss, matmul, movement, norm, pool, quantized,
-    recurrent, resize, sampling, softmax, spectrum,
+    attention, binary, boxes, cast, conv, einsum, elementwise, gelu, index, loss, matmul, movement, norm,
+    order, pool, quantize, quantized, recurrent, reduce, resize, sampling, shape, slice, softmax, spectrum,
+    unary,
 };
-use crate::op::{binary, cast, index, order, quantize, reduce, shape, slice, unary};
 
 /// How an operator is evaluated.
 #[derive(Clone, Copy)]

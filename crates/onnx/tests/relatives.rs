@@ -84,3 +84,24 @@ fn relatives_of_gelu_have_the_values_of_their_definitions() {
     let tanh = one("onnx.Gelu@20", json!({"approximate": "tanh"}), &[&sum]);
     same(&one("com.microsoft.FastGelu@1", json!({}), &[&x, &bias]), &tanh);
 }
+
+/// Of 1, 2, 3, 4: twice as many, each twice; six tenths of them, the nearest above.
+#[test]
+fn the_first_resize_takes_the_nearest_above_in_smaller_results() {
+    let x = Tensor::from_f64(DType::F64, vec![4], &[1.0, 2.0, 3.0, 4.0]).unwrap();
+    for (scale, expected) in [(2.0, vec![1.0, 1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]), (0.6, vec![1.0, 3.0])] {
+        let scales = Tensor::from_f64(DType::F32, vec![1], &[scale]).unwrap();
+        assert_eq!(one("onnx.Resize@10", json!({}), &[&x, &scales]).to_f64(), expected);
+    }
+}
+
+/// Of an image 0, 1, before its border: a cubic through the numbers that its border continues.
+#[test]
+fn cubic_samples_read_the_border_on() {
+    let x = Tensor::from_f64(DType::F64, vec![1, 1, 1, 2], &[0.0, 1.0]).unwrap();
+    // At −0.75 the neighbours are 0, 0, 0, 1; Keys' weight of the last, 1.75 away, with a = −0.75.
+    let grid = Tensor::from_f64(DType::F64, vec![1, 1, 1, 2], &[-1.25, 0.0]).unwrap();
+    let attributes = json!({"mode": "cubic", "padding_mode": "border"});
+    let y = one("onnx.GridSample@20", attributes, &[&x, &grid]).to_f64();
+    assert!((y[0] + 0.03515625).abs() < 1e-12, "{y:?}");
+}

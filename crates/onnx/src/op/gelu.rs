@@ -1,4 +1,4 @@
-//! `Gelu` of the standard and its relatives of ONNX Runtime.
+//! `Gelu` of ONNX Runtime and its relatives.
 
 use crate::array::{Walk, broadcast_strides};
 use crate::call::{Call, Outputs};
@@ -24,7 +24,7 @@ fn with_bias<T: Real>(call: &Call<'_>, f: impl Fn(T) -> T) -> Outputs {
     call.like_first(x.map(f))
 }
 
-/// `BiasGelu` of ONNX Runtime.
+/// `BiasGelu` and `Gelu` of ONNX Runtime.
 pub fn bias_gelu<T: Real>(call: &Call<'_>) -> Outputs {
     with_bias::<T>(call, exact)
 }

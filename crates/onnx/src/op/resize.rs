@@ -25,7 +25,16 @@ struct Axis {
     from: usize,
     to: usize,
     scale: f64,
+    /// Whether the scale is `to / from`, which is then not rounded.
+    sized: bool,
     region: (f64, f64),
+}
+
+impl Axis {
+    /// `x / scale`.
+    fn unscaled(&self, x: f64) -> f64 {
+        if self.sized { x * self.from as f64 / self.to as f64 } else { x / self.scale }
+    }
 }
 
 /// Most neighbours of a place.
@@ -39,7 +48,7 @@ type Neighbours = Vec<(usize, f64)>;
 
 impl<'a> Mapping<'a> {
     fn read(call: &Call<'a>) -> Result<Mapping<'a>> {
-        // Before version 11 places are `x / scale`, and the nearest is below.
+        // Before version 11 places are `x / scale`, and the nearest is above in a smaller result, below in a larger one.
         let old = call.version() < 11;
         Ok(Mapping {
             mode: match call.text_or("mode", "nearest")? {
@@ -47,7 +56,7 @@ impl<'a> Mapping<'a> {
                 mode @ ("nearest" | "linear" | "cubic") => mode,
                 mode => return Err(unknown("mode", mode)),
             },
-            nearest: call.text_or("nearest_mode", if old { "floor" } else { "round_prefer_floor" })?,
+            nearest: call.text_or("nearest_mode", if old { "simple" } else { "round_prefer_floor" })?,
             coordinates: call
                 .text_or("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" })?,
             cubic: call.float_or("cubic_coeff_a", -0.75)?,
@@ -61,17 +70,17 @@ impl<'a> Mapping<'a> {
     fn place(&self, axis: &Axis, x: usize) -> Result<f64> {
         let (x, from, to, scale) = (x as f64, axis.from as f64, axis.to as f64, axis.scale);
         Ok(match self.coordinates {
-            "half_pixel" => (x + 0.5) / scale - 0.5,
+            "half_pixel" => axis.unscaled(x + 0.5) - 0.5,
             "half_pixel_symmetric" => {
                 let offset = from / 2.0 * (1.0 - to / (scale * from));
-                offset + (x + 0.5) / scale - 0.5
+                offset + axis.unscaled(x + 0.5) - 0.5
             }
             "pytorch_half_pixel" if axis.to == 1 => 0.0,
-            "pytorch_half_pixel" => (x + 0.5) / scale - 0.5,
+            "pytorch_half_pixel" => axis.unscaled(x + 0.5) - 0.5,
             "align_corners" if axis.to == 1 => 0.0,
             "align_corners" => x * (from - 1.0) / (to - 1.0),
-            "asymmetric" => x / scale,
-            "tf_half_pixel_for_nn" => (x + 0.5) / scale,
+            "asymmetric" => axis.unscaled(x),
+            "tf_half_pixel_for_nn" => axis.unscaled(x + 0.5),
             "tf_crop_and_resize" => {
                 let (start, end) = axis.region;
                 match axis.to {
@@ -94,7 +103,8 @@ impl<'a> Mapping<'a> {
             let at = match self.nearest {
                 "round_prefer_floor" => (place - 0.5).ceil(),
                 "round_prefer_ceil" => (place + 0.5).floor(),
-                "floor" => place.floor(),
+                "simple" if axis.scale < 1.0 => place.ceil(),
+                "floor" | "simple" => place.floor(),
                 "ceil" => place.ceil(),
                 other => return Err(unknown("nearest_mode", other)),
             };
@@ -149,8 +159,10 @@ fn by_scales(shape: &[usize], axes: &[usize], scales: &[f64]) -> Result<Vec<Axis
     if scales.len() != axes.len() {
         return Err(Error::invalid(format!("{} scales for {} axes", scales.len(), axes.len())));
     }
-    let mut result: Vec<Axis> =
-        shape.iter().map(|&size| Axis { from: size, to: size, scale: 1.0, region: (0.0, 1.0) }).collect();
+    let mut result: Vec<Axis> = shape
+        .iter()
+        .map(|&size| Axis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
+        .collect();
     for (&axis, &scale) in axes.iter().zip(scales) {
         let size = (shape[axis] as f32 * scale as f32).floor();
         if !(scale > 0.0 && scale.is_finite()) || size >= 2f32.powi(31) {
@@ -169,8 +181,10 @@ fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Res
     }
     let scale = |(&axis, &size): (&usize, &i64)| size as f64 / shape[axis] as f64;
     let scales: Vec<f64> = axes.iter().zip(sizes).map(scale).collect();
-    let mut result: Vec<Axis> =
-        shape.iter().map(|&size| Axis { from: size, to: size, scale: 1.0, region: (0.0, 1.0) }).collect();
+    let mut result: Vec<Axis> = shape
+        .iter()
+        .map(|&size| Axis { from: size, to: size, scale: 1.0, sized: false, region: (0.0, 1.0) })
+        .collect();
     let common = match policy {
         "stretch" => None,
         "not_larger" => Some(scales.iter().copied().fold(f64::INFINITY, f64::min)),
@@ -180,6 +194,7 @@ fn by_sizes(shape: &[usize], axes: &[usize], sizes: &[i64], policy: &str) -> Res
     for ((&axis, &size), scale) in axes.iter().zip(sizes).zip(scales) {
         let own = &mut result[axis];
         own.scale = common.unwrap_or(scale);
+        own.sized = common.is_none();
         own.to = common.map_or(size as usize, |scale| (scale * shape[axis] as f64 + 0.5).floor() as usize);
     }
     Ok(result)
@@ -229,8 +244,8 @@ fn plan(call: &Call<'_>, shape: &[usize]) -> Result<Vec<Axis>> {
 
 /// Neighbours of each place along an axis; `None` if the axis stays as it is.
 fn table(mapping: &Mapping<'_>, axis: &Axis) -> Result<Option<Vec<Neighbours>>> {
-    let moves = matches!(mapping.coordinates, "tf_crop_and_resize" | "tf_half_pixel_for_nn");
-    if axis.from == axis.to && axis.scale == 1.0 && !moves {
+    // `tf_half_pixel_for_nn` would move axes that are not resized, such as the batch, by half an element.
+    if axis.from == axis.to && axis.scale == 1.0 && mapping.coordinates != "tf_crop_and_resize" {
         return Ok(None);
     }
     let table = (0..axis.to).map(|x| mapping.neighbours(axis, x)).collect::<Result<Vec<Neighbours>>>()?;

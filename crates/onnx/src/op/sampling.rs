@@ -127,6 +127,8 @@ pub fn grid_sample<T: Real>(call: &Call<'_>) -> Outputs {
                 if !(least..=most).contains(&x) {
                     x = match padding {
                         Padding::Zeros => x,
+                        // A cubic reads the image as its border continues it, as PyTorch does.
+                        Padding::Border if mode.ends_with("cubic") => x,
                         Padding::Border => x.clamp(0.0, size - 1.0),
                         Padding::Reflection => reflect(x, least, most),
                     };
