@@ -178,6 +178,16 @@ fn fits<T>(array: &Array<T>, shape: &[usize], what: &str) -> Result<()> {
     }
 }
 
+/// Steps of each of the batch; all if they are not given.
+fn lengths(call: &Call<'_>, steps: usize, batch: usize) -> Result<Vec<usize>> {
+    let Some(list) = call.optional_integers(4)? else { return Ok(vec![steps; batch]) };
+    let length = |&length: &i64| usize::try_from(length).ok().filter(|&length| length <= steps);
+    let lengths = list.iter().map(length).collect::<Option<Vec<usize>>>();
+    lengths.filter(|list| list.len() == batch).ok_or_else(|| {
+        Error::invalid(format!("input 4: expected {batch} lengths up to {steps}, found {list:?}"))
+    })
+}
+
 impl<T: Real> Problem<T> {
     fn read(call: &Call<'_>, cell: Cell) -> Result<Problem<T>> {
         let reverse = match call.text_or("direction", "forward")? {
@@ -216,16 +226,7 @@ impl<T: Real> Problem<T> {
         if let Some(bias) = &bias {
             fits(bias, &[directions, 2 * gates], "input 3")?;
         }
-        let lengths = match call.optional_integers(4)? {
-            None => vec![steps; batch],
-            Some(list) => {
-                let length = |&length: &i64| usize::try_from(length).ok().filter(|&length| length <= steps);
-                let lengths = list.iter().map(length).collect::<Option<Vec<usize>>>();
-                lengths.filter(|list| list.len() == batch).ok_or_else(|| {
-                    Error::invalid(format!("input 4: expected {batch} lengths up to {steps}, found {list:?}"))
-                })?
-            }
-        };
+        let lengths = lengths(call, steps, batch)?;
         let state = |place: usize| -> Result<Array<T>> {
             let Some(state) = call.optional_array::<T>(place)? else {
                 return Array::zeros(vec![directions, batch, hidden]);

@@ -290,6 +290,13 @@ pub fn deform_conv<T: Real>(call: &Call<'_>) -> Outputs {
 /// Most samples along an axis of a bin.
 const MAX_SAMPLES: f64 = 4096.0;
 
+/// An attribute that is a size of at least `least`, which is its default.
+fn size(call: &Call<'_>, name: &'static str, least: i64) -> Result<usize> {
+    let value = call.int_or(name, least)?;
+    let size = usize::try_from(value).ok().filter(|_| (least..1 << 31).contains(&value));
+    size.ok_or_else(|| Error::invalid(format!("attribute `{name}` is {value}")))
+}
+
 /// `RoiAlign`: the mean of samples within the bins of regions. The largest is that of the four weighted neighbours of all
 /// samples, as ONNX's own tests have it.
 pub fn roi_align<T: Real>(call: &Call<'_>) -> Outputs {
@@ -314,15 +321,8 @@ pub fn roi_align<T: Real>(call: &Call<'_>) -> Outputs {
             )));
         }
     };
-    let count = |name, least: i64| {
-        let value = call.int_or(name, least)?;
-        usize::try_from(value)
-            .ok()
-            .filter(|_| (least..1 << 31).contains(&value))
-            .ok_or_else(|| Error::invalid(format!("attribute `{name}` is {value}")))
-    };
-    let pooled = [count("output_height", 1)?, count("output_width", 1)?];
-    let ratio = count("sampling_ratio", 0)?;
+    let pooled = [size(call, "output_height", 1)?, size(call, "output_width", 1)?];
+    let ratio = size(call, "sampling_ratio", 0)?;
     let scale = call.float_or("spatial_scale", 1.0)?;
     if x.rank() != 4 || rois.shape() != [batches.len(), 4] {
         return Err(Error::invalid(format!("regions {:?} of images {:?}", rois.shape(), x.shape)));
