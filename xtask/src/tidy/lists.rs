@@ -14,6 +14,7 @@ const HELPERS: &[&str] = &[
     "mod",
     "packing",
     "sample",
+    "foreign",
     "saturation",
     "shape",
     "tests",
