@@ -10,7 +10,7 @@ use crate::{Error, Result};
 use std::collections::HashMap;
 use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, ChildStderr, Command, Stdio};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 use tapml_rpc::{Address, Remote};
 
@@ -53,10 +53,7 @@ impl Process {
             drop(std::io::copy(&mut reader, &mut std::io::sink()));
         });
         let mut process = Process { child, address: String::new() };
-        let line = match receiver.recv_timeout(START) {
-            Ok(line) => line,
-            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => String::new(),
-        };
+        let line = receiver.recv_timeout(START).unwrap_or_default();
         match line.trim().strip_prefix("serving at ") {
             Some(address) => {
                 process.address = address.into();
