@@ -25,8 +25,20 @@ fn pair<A: Element, B: Element>(call: &Call<'_>) -> Result<(Array<A>, Array<B>)>
     Ok((a, b))
 }
 
+/// Refuses inputs of different dtypes, which the standard does not convert.
+fn check_dtypes(call: &Call<'_>) -> Result<()> {
+    let first = call.dtype(0)?;
+    match call.all()?.iter().find(|other| other.dtype() != first) {
+        None => Ok(()),
+        Some(other) => {
+            Err(Error::invalid(format!("inputs of {first} and {}: expected one dtype", other.dtype())))
+        }
+    }
+}
+
 /// A function of two numbers of one dtype.
 fn arithmetic<T: Element>(call: &Call<'_>, f: impl Fn(T, T) -> T) -> Outputs {
+    check_dtypes(call)?;
     let (a, b) = pair::<T, T>(call)?;
     call.like_first(binary(&a, &b, f)?)
 }
@@ -93,7 +105,8 @@ pub fn pow(call: &Call<'_>) -> Outputs {
     }
     fn float<T: Real>(call: &Call<'_>) -> Outputs {
         if call.dtype(1)?.is_float() {
-            return arithmetic(call, T::powf);
+            let (a, b) = pair::<T, T>(call)?;
+            return call.like_first(binary(&a, &b, T::powf)?);
         }
         let (a, b) = pair::<T, i128>(call)?;
         call.like_first(binary(&a, &b, |a, b| a.powf(T::of(b as f64)))?)
@@ -222,6 +235,7 @@ truths! {
 }
 
 fn compare<T: Element>(call: &Call<'_>, f: impl Fn(&T, &T) -> bool) -> Outputs {
+    check_dtypes(call)?;
     let (a, b) = pair::<T, T>(call)?;
     call.truths(binary(&a, &b, |a, b| f(&a, &b))?)
 }
@@ -250,6 +264,7 @@ comparisons! {
 
 /// All inputs taken together, from the first on.
 fn fold<T: Number>(call: &Call<'_>, f: impl Fn(T, T) -> T) -> Result<Array<T>> {
+    check_dtypes(call)?;
     call.ignore(&["consumed_inputs"]);
     let mut result = call.array::<T>(0)?;
     for place in 1..call.places() {

@@ -184,7 +184,7 @@ pub fn tensor_scatter(call: &Call<'_>) -> Outputs {
     };
     let mut expected = cache.to_vec();
     expected[at] = update.shape().get(at).copied().unwrap_or(0);
-    if at == 0 || update.shape() != expected || expected[at] > cache[at] {
+    if at == 0 || update.dtype() != call.dtype(0)? || update.shape() != expected || expected[at] > cache[at] {
         return Err(Error::invalid(format!(
             "an update {:?} of a cache {cache:?} along axis {at}",
             update.shape()

@@ -66,6 +66,9 @@ pub fn quantize<T: Real>(call: &Call<'_>) -> Outputs {
 pub fn dequantize<T: Real>(call: &Call<'_>) -> Outputs {
     let (x, scale) = (call.array::<i128>(0)?, call.array::<T>(1)?);
     let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(dtype_of).transpose()?;
+    if let Some(other) = asked.filter(|dtype| !dtype.is_float()) {
+        return Err(Error::invalid(format!("attribute `output_dtype`: expected a float, found {other}")));
+    }
     let zero = zero_points(call, &scale.shape, scale.data.len())?;
     let places = scale_places(call, &x.shape, &scale.shape)?;
     let one = |(&x, &at): (&i128, &usize)| T::of((x - zero[at]) as f64) * scale.data[at];

@@ -256,7 +256,8 @@ pub fn dropout(call: &Call<'_>) -> Outputs {
     if call.asks(1) {
         let shape = x.shape().to_vec();
         outputs.push(Some(match call.version() < 10 {
-            true => call.store(Array::<f64>::filled(shape, 1.0)?, x.dtype())?,
+            true if x.dtype().is_float() => call.store(Array::<f64>::filled(shape, 1.0)?, x.dtype())?,
+            true => call.store(Array::<i128>::filled(shape, 1)?, x.dtype())?,
             false => call.store(Array::filled(shape, true)?, DType::Bool)?,
         }));
     }
