@@ -15,15 +15,13 @@ pub fn volume(shape: &[usize]) -> Result<usize> {
     // A size of zero hides the others from the product, but not from those who compute with the shape.
     let largest =
         shape.iter().filter(|&&size| size > 0).try_fold(1usize, |count, &size| count.checked_mul(size));
-    count
-        .zip(largest)
-        .filter(|&(count, largest)| count <= MAX_ELEMENTS && largest <= isize::MAX as usize)
-        .map(|(count, _)| count)
-        .ok_or_else(|| {
+    count.zip(largest).filter(|&(_, largest)| largest <= MAX_ELEMENTS).map(|(count, _)| count).ok_or_else(
+        || {
             let error =
                 Error::invalid(format!("a result of the shape {shape:?} has more than 2^31 elements"));
             error.with_hint("such tensors are not evaluated on the host: record the call with smaller sizes")
-        })
+        },
+    )
 }
 
 /// Numbers with a shape.
