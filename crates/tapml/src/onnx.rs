@@ -113,17 +113,12 @@ pub fn read_array(path: &Path) -> Result<Tensor> {
 fn array(bytes: &[u8]) -> Result<Tensor> {
     let invalid =
         |text: String| Error::invalid(text).with_hint("`numpy.save(FILE, array)` writes what is read");
-    let mut rest = bytes;
-    let header = npyz::NpyHeader::from_reader(&mut rest)
-        .map_err(|e| invalid(format!("this is no `.npy` array: {e}")))?;
-    let shape: Vec<usize> =
-        header.shape().iter().map(|&size| usize::try_from(size).unwrap_or(usize::MAX)).collect();
-    if header.order() == npyz::Order::Fortran && shape.len() > 1 {
+    let (header, rest) = Header::read(bytes).ok_or_else(|| invalid("this is no `.npy` array".into()))?;
+    let Header { code, by_columns, shape } = header;
+    if by_columns && shape.len() > 1 {
         return Err(Error::unsupported("the array is stored column by column")
             .with_hint("save `numpy.ascontiguousarray(array)`"));
     }
-    let text = header.dtype().descr();
-    let code = text.trim_matches(['\'', '"']);
     let dtype = dtype_of(code).ok_or_else(|| {
         Error::unsupported(format!("its elements are {code}, which no graph holds"))
             .with_hint("served are little-endian floats, integers and bool")
@@ -132,6 +127,43 @@ fn array(bytes: &[u8]) -> Result<Tensor> {
     match dtype == DType::Bool && tensor.bytes().iter().any(|&byte| byte > 1) {
         true => Err(invalid("a truth is neither 0 nor 1".into())),
         false => Ok(tensor),
+    }
+}
+
+/// What stands in front of an array's elements: a literal of a Python dictionary with three entries.
+struct Header<'a> {
+    code: &'a str,
+    by_columns: bool,
+    shape: Vec<usize>,
+}
+
+impl<'a> Header<'a> {
+    /// The header, and the bytes behind it.
+    fn read(bytes: &'a [u8]) -> Option<(Header<'a>, &'a [u8])> {
+        let rest = bytes.strip_prefix(b"\x93NUMPY")?;
+        let (version, rest) = rest.split_at_checked(2)?;
+        let (len, rest) = match version[0] {
+            1 => rest
+                .split_first_chunk::<2>()
+                .map(|(len, rest)| (usize::from(u16::from_le_bytes(*len)), rest))?,
+            2 | 3 => {
+                rest.split_first_chunk::<4>().map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest))?
+            }
+            _ => return None,
+        };
+        let (text, rest) = rest.split_at_checked(len)?;
+        let text = std::str::from_utf8(text).ok()?.trim().strip_prefix('{')?.strip_suffix('}')?;
+        let entry = |name: &str| Some(text.split_once(&format!("'{name}':"))?.1.trim_start());
+        let code = entry("descr")?.strip_prefix('\'')?.split_once('\'')?.0;
+        let order = entry("fortran_order")?;
+        let by_columns = order.starts_with("True");
+        if !by_columns && !order.starts_with("False") {
+            return None;
+        }
+        let sizes = entry("shape")?.strip_prefix('(')?.split_once(')')?.0;
+        let sizes = sizes.split(',').map(str::trim).filter(|size| !size.is_empty());
+        let shape = sizes.map(|size| size.parse().ok()).collect::<Option<Vec<usize>>>()?;
+        Some((Header { code, by_columns, shape }, rest))
     }
 }
 
