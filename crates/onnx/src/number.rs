@@ -163,25 +163,3 @@ impl Call<'_> {
         value.ok_or_else(|| Error::invalid(format!("the attribute `{name}` is missing")))
     }
 }
-
-/// The dtype of a number of `TensorProto.DataType` (onnx.proto).
-pub fn dtype_of(number: i64) -> Result<DType> {
-    Ok(match number {
-        1 => DType::F32,
-        2 => DType::U8,
-        3 => DType::I8,
-        4 => DType::U16,
-        5 => DType::I16,
-        6 => DType::I32,
-        7 => DType::I64,
-        9 => DType::Bool,
-        10 => DType::F16,
-        11 => DType::F64,
-        12 => DType::U32,
-        13 => DType::U64,
-        16 => DType::BF16,
-        other => {
-            return Err(Error::unsupported(format!("the element type {other} of onnx.proto is not served")));
-        }
-    })
-}

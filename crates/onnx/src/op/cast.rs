@@ -1,7 +1,8 @@
 //! Numbers in another dtype: converted, or with the same bits.
 
+use crate::call::element_type;
 use crate::call::{Call, Outputs};
-use crate::number::{dtype_of, integer_bounds};
+use crate::number::integer_bounds;
 use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
 /// The elements as `dtype`. Floats are rounded once; integers keep their low bits. A float becomes an integer towards zero; one
@@ -30,7 +31,7 @@ fn converted(call: &Call<'_>, dtype: DType) -> Outputs {
 /// The dtype of the attribute `to`: its name before version 6, its number from it on.
 fn target(call: &Call<'_>) -> Result<DType> {
     if call.version() >= 6 {
-        return dtype_of(call.required("to", call.int("to")?)?);
+        return element_type(call.required("to", call.int("to")?)?);
     }
     let name = call.required("to", call.text("to")?)?;
     let numbers = [
@@ -48,7 +49,7 @@ fn target(call: &Call<'_>) -> Result<DType> {
         ("UINT64", 13),
     ];
     let number = numbers.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
-    dtype_of(
+    element_type(
         number.ok_or_else(|| Error::unsupported(format!("no conversion to `{}`", name.escape_debug())))?.1,
     )
 }
@@ -71,7 +72,7 @@ pub fn cast_like(call: &Call<'_>) -> Outputs {
 /// # Errors
 /// If a wide evaluation does not say which float of 16 bits its input was.
 pub fn bit_cast(call: &Call<'_>) -> Outputs {
-    let (x, dtype) = (call.input(0)?, dtype_of(call.required("to", call.int("to")?)?)?);
+    let (x, dtype) = (call.input(0)?, element_type(call.required("to", call.int("to")?)?)?);
     // A wide input holds numbers of a float with as many bits as the result.
     let own = match (call.is_wide() && x.dtype() == DType::F64, dtype.size()) {
         (true, 4) => DType::F32,

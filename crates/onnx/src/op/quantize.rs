@@ -1,8 +1,9 @@
 //! Numbers as integers with scales and zero points, and back.
 
 use crate::array::{Array, around, axis};
+use crate::call::element_type;
 use crate::call::{Call, Outputs};
-use crate::number::{dtype_of, integer_bounds};
+use crate::number::integer_bounds;
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
 
@@ -52,7 +53,7 @@ pub fn quantize<T: Real>(call: &Call<'_>) -> Outputs {
     call.ignore(&["saturate", "precision"]);
     let x = call.input(0)?;
     let scale = call.array::<T>(1)?;
-    let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(dtype_of).transpose()?;
+    let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(element_type).transpose()?;
     let dtype = call.optional(2).map(|zero| zero.dtype()).or(asked).unwrap_or(DType::U8);
     let zero = zero_points(call, &scale.shape, scale.data.len())?;
     let places = scale_places(call, x.shape(), &scale.shape)?;
@@ -65,7 +66,7 @@ pub fn quantize<T: Real>(call: &Call<'_>) -> Outputs {
 /// `(x − zero point) · scale`.
 pub fn dequantize<T: Real>(call: &Call<'_>) -> Outputs {
     let (x, scale) = (call.array::<i128>(0)?, call.array::<T>(1)?);
-    let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(dtype_of).transpose()?;
+    let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(element_type).transpose()?;
     if let Some(other) = asked.filter(|dtype| !dtype.is_float()) {
         return Err(Error::invalid(format!("attribute `output_dtype`: expected a float, found {other}")));
     }

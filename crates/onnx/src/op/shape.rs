@@ -1,8 +1,9 @@
 //! Operators on shapes: asked for, changed without moving an element, and tensors made of a shape alone.
 
 use crate::array::{Array, MAX_ELEMENTS, Walk, axes, axis, broadcast_shape, broadcast_strides, volume};
+use crate::call::element_type;
 use crate::call::{Call, Outputs};
-use crate::number::{Number, dtype_of, with_exact};
+use crate::number::{Number, with_exact};
 use crate::op::movement::gather;
 use crate::real::{Element, Real};
 use tapml_graph::{DType, Error, Result, Tensor};
@@ -144,7 +145,7 @@ pub fn eye_like(call: &Call<'_>) -> Outputs {
         }
         call.one(eye, dtype)
     }
-    let dtype = call.int("dtype")?.map_or_else(|| call.dtype(0), dtype_of)?;
+    let dtype = call.int("dtype")?.map_or_else(|| call.dtype(0), element_type)?;
     with_exact!(dtype, T => run::<T>(call, dtype))
 }
 
