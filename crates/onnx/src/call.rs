@@ -268,7 +268,9 @@ pub fn element_type(code: i64) -> Result<DType> {
         12 => DType::U32,
         13 => DType::U64,
         16 => DType::BF16,
-        other => return Err(Error::unsupported(format!("elements of type {other} are not served"))),
+        other => {
+            return Err(Error::unsupported(format!("the element type {other} of onnx.proto is not served")));
+        }
     })
 }
 
