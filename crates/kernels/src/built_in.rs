@@ -8,7 +8,7 @@ use crate::plan::{Launch, NodePlan, Phase};
 use std::collections::HashSet;
 use std::sync::OnceLock;
 use tapml_device::{AdapterKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
-use tapml_graph::op::{Sample, samples_of};
+use tapml_graph::op::Sample;
 use tapml_graph::{DType, Error, Result, TensorType};
 
 /// The kernel that every operator has.
@@ -144,7 +144,7 @@ impl BuiltIn {
     ) -> (Vec<BuiltIn>, Option<Error>) {
         let info = row.needs.met_by(info);
         let (mut served, mut refused) = (Vec::new(), None);
-        for sample in samples_of(row.op()) {
+        for sample in row.samples() {
             let (inputs, phase) = (sample.types(), Phase::of_run(&sample.symbols));
             let planned = plan_by(row, kernel, (&sample.op, &inputs), phase, &info, setting);
             match planned.and_then(|plan| Ok((plan, sample.op.infer(&inputs)?))) {

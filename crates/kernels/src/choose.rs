@@ -91,8 +91,9 @@ pub(crate) fn plan_by(
     finished(plan, &request, &Overrides::default())
 }
 
-/// The rows that implement an operator, in the order of the list.
+/// The rows that implement an operator, in the order of the list; its version is the planner's to tell apart.
 pub fn rows_of(op: &str) -> impl Iterator<Item = &'static KernelRow> {
+    let op = op.split('@').next().unwrap_or(op);
     KERNELS.iter().filter(move |row| row.op() == op)
 }
 

@@ -23,6 +23,8 @@ pub enum Fill {
     NotFinite(u32),
     /// Random codes and zero points of a packed weight, and scales around a usual one.
     Codes,
+    /// These numbers, separated by commas.
+    Values(&'static str),
 }
 
 /// One input of a sample.
@@ -122,9 +124,13 @@ impl Random {
             return self.packed(packing, shape);
         }
         let count = shape.iter().product();
+        if let Fill::Values(text) = input.fill {
+            let values: Vec<f64> = text.split(',').filter_map(|value| value.parse().ok()).collect();
+            return Tensor::from_f64(input.ty.dtype, shape, &values);
+        }
         let values: Vec<f64> = (0..count)
             .map(|i: usize| match input.fill {
-                Fill::Codes => 0.0,
+                Fill::Codes | Fill::Values(_) => 0.0,
                 Fill::Normal(scale) => self.normal() * f64::from(scale),
                 Fill::Around(mean, scale) => f64::from(mean) + self.normal() * f64::from(scale),
                 Fill::Below(limit) => (self.next() % u64::from(limit.max(1))) as f64,

@@ -10,6 +10,7 @@ pub use needs::{Needs, RowCount};
 use crate::plan::{Arg, NodePlan, Phase};
 use settings::Setting;
 use tapml_device::{AdapterKind, DeviceInfo};
+use tapml_graph::op::{Foreign, Sample, samples_of};
 use tapml_graph::{Dim, Op, Result, Symbol, Symbols, TensorType, byte_len};
 
 mod add;
@@ -41,6 +42,7 @@ mod merge_rows;
 mod merge_squares;
 mod mul;
 mod norm;
+mod onnx;
 mod patches;
 mod position_scale;
 mod positions;
@@ -163,9 +165,14 @@ macro_rules! own_text {
 use own_text;
 
 impl KernelRow {
-    /// The operator's name.
+    /// The operator's name; that of an operator of others without its version.
     pub fn op(&self) -> &'static str {
         self.name.split_once('/').map_or(self.name, |(op, _)| op)
+    }
+
+    /// The sample cases of the operator.
+    pub fn samples(&self) -> Vec<Sample> {
+        if Foreign::is_kind(self.op()) { onnx::samples_of(self.op()) } else { samples_of(self.op()) }
     }
 }
 

@@ -187,6 +187,12 @@ impl LaunchBuilder {
         self
     }
 
+    /// Takes a text that was put together in the place of the kernel's own.
+    pub fn text(mut self, text: String) -> LaunchBuilder {
+        self.desc.source.text = text;
+        self
+    }
+
     /// Says that the kernel uses subgroup operations.
     pub fn subgroups(mut self) -> LaunchBuilder {
         self.desc.needs_subgroups = true;

@@ -1,0 +1,74 @@
+//! Comparisons and truths, and casts: elements of all dtypes as bits in words.
+
+use super::layout::words_of;
+use super::pairs::Walk;
+use super::{Node, launch, layout, plan_with, whole};
+use crate::kernel::Request;
+use crate::kernel::source::Kernel;
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{DType, Dim, Result};
+
+const COMPARE: Kernel = Kernel::flat("onnx/compare", "onnx/compare.wgsl", include_str!("compare.wgsl"));
+/// The text of halves stands in front of it: casts round to them without a device's f16.
+const CAST: Kernel = Kernel::flat("onnx/cast", "onnx/cast.wgsl", "");
+
+/// The number by which the kernels know a dtype.
+fn code(node: &Node, dtype: DType) -> Result<u32> {
+    Ok(match dtype {
+        DType::F32 => 0,
+        DType::I32 => 1,
+        DType::U32 => 2,
+        DType::I64 => 3,
+        DType::Bool => 4,
+        DType::F16 => 5,
+        DType::U8 => 6,
+        DType::I8 => 7,
+        other => return Err(node.unserved(&format!("{other}"))),
+    })
+}
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    if node.op.name() == "Cast" {
+        return plan_cast(request, &node);
+    }
+    node.reads(&[])?;
+    let relation = match node.op.name() {
+        "Equal" => 0u32,
+        "Less" => 1,
+        "LessOrEqual" => 2,
+        "Greater" => 3,
+        "GreaterOrEqual" => 4,
+        "And" => 5,
+        "Or" => 6,
+        "Xor" => 7,
+        "Not" => 8,
+        _ => return Err(node.unserved("it")),
+    };
+    let (a, y) = (node.input(0)?, node.output(0)?);
+    let b = if relation == 8 { a } else { node.input(1)? };
+    let code = code(&node, a.dtype())?;
+    if node.version() < 7 && relation != 8 || code > 5 || a.dtype() != b.dtype() {
+        return Err(node.unserved(&format!("{} and {}", a.ty, b.ty)));
+    }
+    let walk = Walk::of(&y.sizes()?, &[&a.sizes()?, &b.sizes()?])?;
+    let launch = COMPARE.launch(DType::F32, DType::F32)?.read(whole(a)).read(whole(b)).read(Arg::Constant(0));
+    let launch = launch.output(y.index).set("COUNT", y.count()?).set("RANK", walk.rank());
+    let launch = launch.set("TYPE", code).set("RELATION", relation);
+    let launches = vec![launch.flat(Dim::from(u64::from(words_of(&y)?)))];
+    Ok(plan_with(&COMPARE, launches, vec![walk.words()], 0))
+}
+
+fn plan_cast(request: &Request, node: &Node) -> Result<NodePlan> {
+    node.reads(&["to", "saturate"])?;
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    if x.dtype() == y.dtype() {
+        return layout::plan_copy(request);
+    }
+    let words = words_of(&y)?;
+    let text = format!("{}{}", include_str!("../../prelude/half.wgsl"), include_str!("cast.wgsl"));
+    let launch = launch(&CAST, DType::F32, text)?.read(whole(x)).output(y.index).set("COUNT", y.count()?);
+    let launch = launch.set("WORDS", words).set("FROM", code(node, x.dtype())?);
+    let launch = launch.set("TO", code(node, y.dtype())?).flat(Dim::from(u64::from(words)));
+    Ok(plan_with(&CAST, vec![launch], Vec::new(), 1))
+}

@@ -1,0 +1,89 @@
+// A long short-term memory: https://onnx.ai/onnx/operators/onnx__LSTM.html, with its default activations. Workgroup (b, d)
+// treats sequence b of the batch in direction d; its lanes share the hidden units.
+override STEPS: u32; // elements of a sequence
+override BATCH: u32;
+override INPUTS: u32;
+override HIDDEN: u32; // up to 1024
+override DIRECTIONS: u32;
+override REVERSE: u32; // 1: the first direction is backwards
+override HAS_BIAS: u32;
+override HAS_H: u32;
+override HAS_C: u32;
+
+@group(0) @binding(0) var<storage, read> x: array<act>; // [STEPS, BATCH, INPUTS]
+@group(0) @binding(1) var<storage, read> w: array<act>; // [DIRECTIONS, 4 HIDDEN, INPUTS]: gates i, o, f, c
+@group(0) @binding(2) var<storage, read> r: array<act>; // [DIRECTIONS, 4 HIDDEN, HIDDEN]
+@group(0) @binding(3) var<storage, read> bias: array<act>; // [DIRECTIONS, 8 HIDDEN]; not read unless HAS_BIAS
+@group(0) @binding(4) var<storage, read> first_h: array<act>; // [DIRECTIONS, BATCH, HIDDEN]; not read unless HAS_H
+@group(0) @binding(5) var<storage, read> first_c: array<act>; // as first_h; not read unless HAS_C
+@group(0) @binding(6) var<storage, read_write> y: array<act>; // [STEPS, DIRECTIONS, BATCH, HIDDEN], last h, last c
+@group(0) @binding(7) var<uniform> symbols: Symbols;
+
+var<workgroup> hidden: array<f32, 1024>;
+var<workgroup> cell: array<f32, 1024>;
+
+fn logistic(v: f32) -> f32 {
+    let e = exp_accurate(-abs(v));
+    return select(1.0, e, v < 0.0) / (1.0 + e);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    let b = group.x;
+    let d = group.y;
+    let state = (d * BATCH + b) * HIDDEN;
+    for (var j = lane; j < HIDDEN; j += 256u) {
+        var h = 0.0;
+        if HAS_H == 1u {
+            h = f32(first_h[state + j]);
+        }
+        var c = 0.0;
+        if HAS_C == 1u {
+            c = f32(first_c[state + j]);
+        }
+        hidden[j] = h;
+        cell[j] = c;
+    }
+    workgroupBarrier();
+    for (var t = 0u; t < STEPS; t++) {
+        let step = select(t, STEPS - 1u - t, d == 1u || REVERSE == 1u);
+        var next = vec4<f32>();
+        var slot = 0u;
+        for (var j = lane; j < HIDDEN; j += 256u) {
+            var gates = vec4<f32>();
+            for (var g = 0u; g < 4u; g++) {
+                let row = (d * 4u + g) * HIDDEN + j;
+                var sum = 0.0;
+                if HAS_BIAS == 1u {
+                    let at = d * 8u * HIDDEN + g * HIDDEN + j;
+                    sum = f32(bias[at]) + f32(bias[at + 4u * HIDDEN]);
+                }
+                for (var k = 0u; k < INPUTS; k++) {
+                    sum = fma(f32(x[(step * BATCH + b) * INPUTS + k]), f32(w[row * INPUTS + k]), sum);
+                }
+                for (var k = 0u; k < HIDDEN; k++) {
+                    sum = fma(hidden[k], f32(r[row * HIDDEN + k]), sum);
+                }
+                gates[g] = sum;
+            }
+            let c = fma(logistic(gates.z), cell[j], logistic(gates.x) * tanh_accurate(gates.w));
+            cell[j] = c;
+            next[slot] = logistic(gates.y) * tanh_accurate(c);
+            slot += 1u;
+        }
+        // All have read the state of this step before any writes the next.
+        workgroupBarrier();
+        slot = 0u;
+        for (var j = lane; j < HIDDEN; j += 256u) {
+            hidden[j] = next[slot];
+            y[((step * DIRECTIONS + d) * BATCH + b) * HIDDEN + j] = to_act(next[slot]);
+            slot += 1u;
+        }
+        workgroupBarrier();
+    }
+    let all = STEPS * DIRECTIONS * BATCH * HIDDEN;
+    for (var j = lane; j < HIDDEN; j += 256u) {
+        y[all + state + j] = to_act(hidden[j]);
+        y[all + DIRECTIONS * BATCH * HIDDEN + state + j] = to_act(cell[j]);
+    }
+}

@@ -1,0 +1,17 @@
+// y = COUNT elements of x from FROM on.
+override FROM: u32;
+override COUNT: u32;
+
+@group(0) @binding(0) var<storage, read> x: array<act>;
+@group(0) @binding(1) var<storage, read_write> y: array<act>;
+@group(0) @binding(2) var<uniform> symbols: Symbols;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+    for (var i = 0u; i < 4u; i++) {
+        let e = group.x * 1024u + i * 256u + lane;
+        if e < COUNT {
+            y[e] = x[FROM + e];
+        }
+    }
+}

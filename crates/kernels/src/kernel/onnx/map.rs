@@ -1,0 +1,102 @@
+//! Functions of one number.
+
+use super::{Node, plan_with, whole};
+use crate::kernel::Request;
+use crate::kernel::elementwise::{self, Formula};
+use crate::kernel::source::Kernel;
+use crate::kernel::{gelu, sigmoid, softplus, tanh};
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::op::GeluForm;
+use tapml_graph::{Dim, Result};
+
+/// A function: its operator, its text, its attributes with the constants that they become and their defaults.
+type Function = (&'static str, &'static str, &'static [(&'static str, &'static str, f64)]);
+
+/// WGSL leaves what becomes of NaN in `min`, `max` and `clamp` open; comparisons keep it.
+const FUNCTIONS: &[Function] = &[
+    ("Relu", "fn formula(v: f32) -> f32 { return select(v, 0.0, v < 0.0); }", &[]),
+    (
+        "LeakyRelu",
+        "override ALPHA: f32;\nfn formula(v: f32) -> f32 { return select(v, ALPHA * v, v < 0.0); }",
+        &[("alpha", "ALPHA", 0.01)],
+    ),
+    (
+        "ThresholdedRelu",
+        "override ALPHA: f32;\nfn formula(v: f32) -> f32 { return select(v, 0.0, v <= ALPHA); }",
+        &[("alpha", "ALPHA", 1.0)],
+    ),
+    ("Elu", include_str!("elu.wgsl"), &[("alpha", "ALPHA", 1.0)]),
+    (
+        "Selu",
+        include_str!("elu.wgsl"),
+        &[("alpha", "ALPHA", 1.673_263_192_176_818_8), ("gamma", "GAMMA", 1.050_701_022_148_132_3)],
+    ),
+    ("HardSigmoid", include_str!("hard_sigmoid.wgsl"), &[("alpha", "ALPHA", 0.2), ("beta", "BETA", 0.5)]),
+    ("HardSwish", include_str!("hard_swish.wgsl"), &[]),
+    ("Softsign", "fn formula(v: f32) -> f32 { return v / (1.0 + abs(v)); }", &[]),
+    ("Exp", "fn formula(v: f32) -> f32 { return select(exp_accurate(v), v, v != v); }", &[]),
+    ("Log", include_str!("log.wgsl"), &[]),
+    ("Sqrt", "fn formula(v: f32) -> f32 { return sqrt(v); }", &[]),
+    ("Reciprocal", "fn formula(v: f32) -> f32 { return 1.0 / v; }", &[]),
+    ("Abs", "fn formula(v: f32) -> f32 { return abs(v); }", &[]),
+    ("Neg", "fn formula(v: f32) -> f32 { return -v; }", &[]),
+    ("Floor", "fn formula(v: f32) -> f32 { return floor(v); }", &[]),
+    ("Ceil", "fn formula(v: f32) -> f32 { return ceil(v); }", &[]),
+    ("Round", "fn formula(v: f32) -> f32 { return round(v); }", &[]),
+    ("Sign", "fn formula(v: f32) -> f32 { return sign(v); }", &[]),
+    ("Erf", include_str!("erf.wgsl"), &[]),
+];
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.float_dtype()?;
+    if node.op.name() == "Clip" {
+        return plan_clip(&node);
+    }
+    let formula = match node.op.name() {
+        "Sigmoid" => sigmoid::formula(),
+        "Tanh" => tanh::formula(),
+        "Softplus" => softplus::formula(),
+        "Gelu" => {
+            node.reads(&["approximate"])?;
+            return match node.text("approximate", "none") {
+                "none" => elementwise::plan(request, "onnx/gelu", &gelu::formula(GeluForm::None)),
+                "tanh" => elementwise::plan(request, "onnx/gelu", &gelu::formula(GeluForm::Tanh)),
+                other => Err(node.unserved(&format!("`approximate` of `{other}`"))),
+            };
+        }
+        name => {
+            let &(_, text, attributes) =
+                FUNCTIONS.iter().find(|row| row.0 == name).ok_or_else(|| node.unserved("it"))?;
+            node.reads(&attributes.iter().map(|row| row.0).collect::<Vec<_>>())?;
+            let set = |formula: Formula, &(attribute, constant, default): &(&str, &'static str, f64)| {
+                Ok(formula.set(constant, node.float(attribute, default)?))
+            };
+            return elementwise::plan(
+                request,
+                "onnx/map",
+                &attributes.iter().try_fold(Formula::new(text), set)?,
+            );
+        }
+    };
+    node.reads(&[])?;
+    elementwise::plan(request, "onnx/map", &formula)
+}
+
+const CLIP: Kernel = Kernel::flat("onnx/clip", "onnx/clip.wgsl", include_str!("clip.wgsl"));
+
+/// The limits are attributes up to version 10, inputs of one element after it.
+fn plan_clip(node: &Node) -> Result<NodePlan> {
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let given = |place: usize, name: &str| match node.optional(place) {
+        Some(limit) => (whole(limit), 1u32),
+        None => (Arg::Constant(0), if node.op.attributes().contains_key(name) { 2 } else { 0 }),
+    };
+    let ((low, has_low), (high, has_high)) = (given(1, "min"), given(2, "max"));
+    node.reads(&["min", "max"])?;
+    let launch = CLIP.launch(x.dtype(), x.dtype())?.read(whole(x)).read(low).read(high).output(y.index);
+    let launch = launch.set("COUNT", y.count()?).set("HAS_LOW", has_low).set("HAS_HIGH", has_high);
+    let launch = launch.set("LOW", node.float("min", 0.0)?).set("HIGH", node.float("max", 0.0)?);
+    let launches = vec![launch.flat(Dim::from(u64::from(y.count()?)))];
+    Ok(plan_with(&CLIP, launches, vec![vec![0; 4]], 0))
+}

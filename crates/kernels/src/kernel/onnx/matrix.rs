@@ -1,0 +1,130 @@
+//! Products of matrices: `MatMul` of batches, and `Gemm`.
+
+use super::{Node, Placed, count, plan_with, stretched, strides, whole, words};
+use crate::kernel::Request;
+use crate::kernel::source::Kernel;
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{Error, Extent, Result};
+
+const KERNEL: Kernel = Kernel {
+    workgroup_memory: 2048,
+    ..Kernel::flat("onnx/matrix", "onnx/matrix.wgsl", include_str!("matrix.wgsl"))
+};
+
+/// Rows and columns of a workgroup's part of the product.
+const TILE: u32 = 16;
+
+/// One product of a batch, or many.
+struct Product {
+    m: u32,
+    n: u32,
+    k: u32,
+    /// Elements from one row to the next and from one column to the next.
+    a: [u32; 2],
+    b: [u32; 2],
+    /// Sizes of the batch, and the strides of both along it.
+    batch: [Vec<u32>; 3],
+    alpha: f64,
+    beta: f64,
+    c: Option<[u32; 2]>,
+}
+
+impl Product {
+    fn plan(&self, node: &Node) -> Result<NodePlan> {
+        let dtype = node.float_dtype()?;
+        let (a, b, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
+        if b.dtype() != dtype || node.optional(2).is_some_and(|c| c.dtype() != dtype) {
+            return Err(node.unserved("operands of several dtypes"));
+        }
+        let launch = KERNEL.launch(dtype, dtype)?.read(whole(a)).read(whole(b));
+        let launch = launch.read(node.optional(2).map_or(Arg::Constant(0), whole)).read(Arg::Constant(0));
+        let launch = launch.output(y.index).set("M", self.m).set("N", self.n).set("K", self.k);
+        let launch = launch.set("A_ROW", self.a[0]).set("A_COLUMN", self.a[1]);
+        let launch = launch.set("B_ROW", self.b[0]).set("B_COLUMN", self.b[1]);
+        let launch = launch.set("BATCH_RANK", self.batch[0].len() as u32);
+        let launch = launch.set("ALPHA", self.alpha).set("BETA", self.beta);
+        let [row, column] = self.c.unwrap_or_default();
+        let launch =
+            launch.set("HAS_C", u32::from(self.c.is_some())).set("C_ROW", row).set("C_COLUMN", column);
+        let batch = count(&self.batch[0])?;
+        let groups = |size: u32| Extent::of(u64::from(size.div_ceil(TILE)));
+        let grid = [groups(self.n), groups(self.m), Extent::of(u64::from(batch))];
+        let constant = words(self.batch.iter().flatten().copied());
+        Ok(plan_with(&KERNEL, vec![launch.groups(grid)], vec![constant], self.k.saturating_add(1)))
+    }
+}
+
+/// A matrix of the last two dimensions: a vector is one row, or one column.
+fn matrix(of: &Placed, is_column: bool) -> Result<Vec<u32>> {
+    let sizes = of.sizes()?;
+    Ok(match sizes.as_slice() {
+        [only] if is_column => vec![*only, 1],
+        [only] => vec![1, *only],
+        _ => sizes,
+    })
+}
+
+pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&[])?;
+    let (a, b) = (matrix(&node.input(0)?, false)?, matrix(&node.input(1)?, true)?);
+    let ([batch_a @ .., m, k], [batch_b @ .., rows, n]) = (a.as_slice(), b.as_slice()) else {
+        return Err(Error::invalid("a product needs dimensions"));
+    };
+    if k != rows {
+        return Err(Error::invalid(format!("a product of {a:?} and {b:?}")));
+    }
+    let rank = batch_a.len().max(batch_b.len());
+    let at = |sizes: &[u32], d: usize| (d + sizes.len()).checked_sub(rank).map_or(1, |at| sizes[at]);
+    let size = |d: usize| match at(batch_a, d) {
+        1 => at(batch_b, d),
+        size => size,
+    };
+    let batch: Vec<u32> = (0..rank).map(size).collect();
+    // The strides along the batch are those of whole matrices.
+    let along = |sizes: &[u32], volume: u32| -> Result<Vec<u32>> {
+        let of_matrices = stretched(sizes, &batch)?;
+        Ok(of_matrices.into_iter().map(|stride| stride.wrapping_mul(volume)).collect())
+    };
+    let product = Product {
+        m: *m,
+        n: *n,
+        k: *k,
+        a: [*k, 1],
+        b: [*n, 1],
+        batch: [batch.clone(), along(batch_a, m.wrapping_mul(*k))?, along(batch_b, k.wrapping_mul(*n))?],
+        alpha: 1.0,
+        beta: 1.0,
+        c: None,
+    };
+    product.plan(&node)
+}
+
+pub fn plan_gemm(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["alpha", "beta", "transA", "transB", "broadcast"])?;
+    let sizes = |place: usize, name: &str| -> Result<([u32; 2], [u32; 2])> {
+        let sizes = node.input(place)?.sizes()?;
+        let own = strides(&sizes);
+        let ([rows, columns], [row, column]) = (sizes.as_slice(), own.as_slice()) else {
+            return Err(Error::invalid(format!("{sizes:?} is no matrix")));
+        };
+        Ok(match node.int(name, 0)? {
+            0 => ([*rows, *columns], [*row, *column]),
+            _ => ([*columns, *rows], [*column, *row]),
+        })
+    };
+    let (([m, k], a), ([rows, n], b)) = (sizes(0, "transA")?, sizes(1, "transB")?);
+    if k != rows {
+        return Err(Error::invalid(format!("a product of {m} × {k} and {rows} × {n}")));
+    }
+    let c = match node.optional(2) {
+        Some(c) => match stretched(&c.sizes()?, &[m, n])?.as_slice() {
+            &[row, column] => Some([row, column]),
+            _ => None,
+        },
+        None => None,
+    };
+    let (alpha, beta) = (node.float("alpha", 1.0)?, node.float("beta", 1.0)?);
+    Product { m, n, k, a, b, batch: [vec![], vec![], vec![]], alpha, beta, c }.plan(&node)
+}

@@ -1,0 +1,225 @@
+//! Kernels of ONNX operators, by families: what computes each element from the same place of its inputs, what moves elements,
+//! what reduces them. Names and meanings are those of <https://onnx.ai/onnx/operators/>; the versions that a planner knows are
+//! told apart there. All sizes are constant: a graph with such operators is recorded for the sizes of its inputs.
+//!
+//! Integers that decide where elements go, such as the starts of `Slice`, are read by the kernel as it runs: they are inputs.
+
+mod compare;
+mod convolution;
+mod joining;
+mod layout;
+mod map;
+mod matrix;
+mod movement;
+mod normalise;
+mod pairs;
+mod pool;
+mod recurrent;
+mod reduce;
+mod resize;
+mod samples;
+mod softmax;
+mod window;
+
+pub use samples::samples_of;
+
+pub mod plans {
+    //! The planners, for the kernel list.
+    pub use super::compare::plan as compare;
+    pub use super::convolution::{plan as convolution, plan_transposed as transposed_convolution};
+    pub use super::joining::{plan_concat as concat, plan_split as split};
+    pub use super::layout::plan as copy;
+    pub use super::map::plan as map;
+    pub use super::matrix::{plan_gemm as gemm, plan_matmul as matmul};
+    pub use super::movement::{
+        plan_expand as expand, plan_gather as gather, plan_pad as pad, plan_slice as slice,
+        plan_transpose as transpose, plan_where as choose,
+    };
+    pub use super::normalise::{plan_batch as batch_norm, plan_layer as layer_norm};
+    pub use super::pairs::plan as pairs;
+    pub use super::pool::plan as pool;
+    pub use super::recurrent::plan_lstm as lstm;
+    pub use super::reduce::plan as reduce;
+    pub use super::resize::plan as resize;
+    pub use super::softmax::plan as softmax;
+}
+
+use super::Request;
+use super::source::{Kernel, LaunchBuilder, wrong_op};
+use crate::plan::{Arg, Launch, NodePlan};
+use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::{DType, Dim, Error, Op, Result, TensorType};
+
+/// Most dimensions of a tensor whose elements a kernel tells apart by their coordinates.
+const MAX_RANK: usize = 8;
+
+/// A node of an operator of the standard: inputs and outputs by their places.
+struct Node<'a> {
+    op: &'a Foreign,
+    inputs: Vec<Option<Placed<'a>>>,
+    outputs: Vec<Option<Placed<'a>>>,
+}
+
+/// An input or output: its number among those that are there, and its type.
+#[derive(Clone, Copy)]
+struct Placed<'a> {
+    index: usize,
+    ty: &'a TensorType,
+}
+
+impl Placed<'_> {
+    fn dtype(&self) -> DType {
+        self.ty.dtype
+    }
+
+    fn sizes(&self) -> Result<Vec<u32>> {
+        sizes_of(self.ty)
+    }
+
+    fn count(&self) -> Result<u32> {
+        count(&self.sizes()?)
+    }
+}
+
+/// Sizes that fit 32 bits.
+fn sizes_of(ty: &TensorType) -> Result<Vec<u32>> {
+    if ty.shape.len() > MAX_RANK {
+        return Err(Error::unsupported(format!("{ty}: kernels take at most {MAX_RANK} dimensions")));
+    }
+    let size = |dim: &Dim| dim.as_const().and_then(|size| u32::try_from(size).ok());
+    let sizes = ty.shape.iter().map(size).collect::<Option<Vec<u32>>>();
+    sizes.ok_or_else(|| Error::unsupported(format!("{ty}: kernels need sizes of 32 bits")))
+}
+
+/// Elements of these sizes.
+fn count(sizes: &[u32]) -> Result<u32> {
+    let count = sizes.iter().try_fold(1u32, |all, &size| all.checked_mul(size));
+    count.ok_or_else(|| Error::unsupported(format!("{sizes:?}: more than 2³² elements")))
+}
+
+/// The distance in elements from one index to the next, of each dimension.
+fn strides(sizes: &[u32]) -> Vec<u32> {
+    let mut strides = vec![1u32; sizes.len()];
+    for at in (1..sizes.len()).rev() {
+        strides[at - 1] = strides[at].wrapping_mul(sizes[at]);
+    }
+    strides
+}
+
+/// The strides of an operand that stretches to these sizes: 0 along a dimension where all read the same.
+fn stretched(from: &[u32], to: &[u32]) -> Result<Vec<u32>> {
+    let missing = to.len().checked_sub(from.len());
+    let missing = missing.ok_or_else(|| Error::invalid(format!("{from:?} does not stretch to {to:?}")))?;
+    let own = strides(from);
+    let stride = |(at, &to): (usize, &u32)| match at.checked_sub(missing).map(|at| (from[at], own[at])) {
+        None | Some((1, _)) => Ok(0),
+        Some((size, stride)) if size == to => Ok(stride),
+        Some((size, _)) => Err(Error::invalid(format!("a size of {size} does not stretch to {to}"))),
+    };
+    to.iter().enumerate().map(stride).collect()
+}
+
+impl<'a> Node<'a> {
+    fn of(request: &'a Request) -> Result<Node<'a>> {
+        let Op::Foreign(op) = request.op else { return Err(wrong_op(request)) };
+        let number = |types: &'a [TensorType]| {
+            types.iter().enumerate().map(|(index, ty)| Placed { index, ty }).collect::<Vec<_>>()
+        };
+        let mut outputs = number(request.outputs).into_iter();
+        let taken = op.outputs().iter().map(Declared::is_asked);
+        let outputs = taken.map(|asked| if asked { outputs.next() } else { None }).collect();
+        Ok(Node { op, inputs: op.placed(number(request.inputs)), outputs })
+    }
+
+    fn version(&self) -> u32 {
+        self.op.version().unwrap_or(u32::MAX)
+    }
+
+    fn input(&self, place: usize) -> Result<Placed<'a>> {
+        self.optional(place).ok_or_else(|| Error::invalid(format!("input {place} is missing")))
+    }
+
+    fn optional(&self, place: usize) -> Option<Placed<'a>> {
+        self.inputs.get(place).copied().flatten()
+    }
+
+    fn output(&self, place: usize) -> Result<Placed<'a>> {
+        let output = self.outputs.get(place).copied().flatten();
+        output.ok_or_else(|| self.unserved(&format!("output {place} is not asked for")))
+    }
+
+    /// Fails on an attribute that the planner does not read.
+    fn reads(&self, known: &[&str]) -> Result<()> {
+        match self.op.attributes().keys().find(|name| !known.contains(&name.as_str())) {
+            Some(name) => Err(self.unserved(&format!("the attribute `{name}`"))),
+            None => Ok(()),
+        }
+    }
+
+    fn int(&self, name: &str, default: i64) -> Result<i64> {
+        let Some(value) = self.op.attributes().get(name) else { return Ok(default) };
+        value
+            .as_i64()
+            .ok_or_else(|| Error::invalid(format!("attribute `{name}` is {value}, expected an integer")))
+    }
+
+    fn float(&self, name: &str, default: f64) -> Result<f64> {
+        let Some(value) = self.op.attributes().get(name) else { return Ok(default) };
+        value.as_f64().ok_or_else(|| self.unserved(&format!("attribute `{name}` of {value}")))
+    }
+
+    fn text(&self, name: &str, default: &'static str) -> &str {
+        self.op.attributes().get(name).and_then(|value| value.as_str()).unwrap_or(default)
+    }
+
+    fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
+        let Some(value) = self.op.attributes().get(name) else { return Ok(None) };
+        let list = value.as_array().or_else(|| value.get("ints")?.as_array());
+        let ints = list.and_then(|list| list.iter().map(|value| value.as_i64()).collect());
+        let wrong = || Error::invalid(format!("attribute `{name}` is {value}, expected integers"));
+        ints.ok_or_else(wrong).map(Some)
+    }
+
+    /// An attribute that counts from the end if it is negative.
+    fn axis(&self, value: i64, rank: usize) -> Result<usize> {
+        let rank = rank as i64;
+        let from_front = if value < 0 { value + rank } else { value };
+        let found = usize::try_from(from_front).ok().filter(|_| from_front < rank);
+        found.ok_or_else(|| Error::invalid(format!("axis {value} of a tensor of {rank} dimensions")))
+    }
+
+    fn unserved(&self, what: &str) -> Error {
+        Error::unsupported(format!("the kernel of `{}` does not serve {what}", self.op.kind()))
+    }
+
+    /// Fails unless all these are of one dtype that kernels compute with.
+    fn float_dtype(&self) -> Result<DType> {
+        let dtype = self.input(0)?.dtype();
+        match dtype {
+            DType::F32 | DType::F16 => Ok(dtype),
+            other => Err(self.unserved(&format!("{other}"))),
+        }
+    }
+}
+
+/// A launch of a kernel whose text is put together.
+fn launch(kernel: &Kernel, dtype: DType, text: String) -> Result<LaunchBuilder> {
+    Ok(kernel.launch(dtype, dtype)?.text(text))
+}
+
+/// 32-bit words as bytes of a constant; an empty list has one word.
+fn words(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
+    let mut bytes: Vec<u8> = values.into_iter().flat_map(u32::to_le_bytes).collect();
+    bytes.resize(bytes.len().max(4), 0);
+    bytes
+}
+
+/// A plan of these launches with these constants and a chain of so many additions.
+fn plan_with(kernel: &Kernel, launches: Vec<Launch>, constants: Vec<Vec<u8>>, chain: u32) -> NodePlan {
+    NodePlan { constants, ..super::source::plan(kernel, launches, chain) }
+}
+
+/// All of an input.
+fn whole(input: Placed) -> Arg {
+    Arg::whole_input(input.index)
+}

@@ -1,0 +1,194 @@
+//! Operators that move elements of any dtype: one text writes words, behind it stands where each element comes from.
+
+use super::layout::words_of;
+use super::pairs::Walk;
+use super::{Node, Placed, plan_with, stretched, strides, whole, words};
+use crate::kernel::Request;
+use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{DType, Dim, Error, Result};
+
+/// The text that writes, behind one that says where elements come from.
+macro_rules! moved {
+    ($name:literal, $file:literal) => {
+        Kernel::flat(
+            concat!("onnx/", $name),
+            concat!("onnx/integers.wgsl+onnx/", $file, "+onnx/move.wgsl"),
+            concat!(include_str!("integers.wgsl"), include_str!($file), include_str!("move.wgsl")),
+        )
+    };
+}
+
+const STRIDED: Kernel = moved!("strided", "strided.wgsl");
+const SLICE: Kernel = moved!("slice", "slice.wgsl");
+const PAD: Kernel = moved!("pad", "pad.wgsl");
+const GATHER: Kernel = moved!("gather", "gather.wgsl");
+const WHERE: Kernel = Kernel::flat("onnx/where", "onnx/where.wgsl", include_str!("where.wgsl"));
+
+/// The launch of a text that moves words.
+fn finish(kernel: &Kernel, launch: LaunchBuilder, y: &Placed, constants: Vec<Vec<u8>>) -> Result<NodePlan> {
+    let words = words_of(y)?;
+    let launch = launch.output(y.index).set("COUNT", y.count()?).set("WORDS", words);
+    let launch = launch.set("BYTES", y.dtype().size() as u32);
+    Ok(plan_with(kernel, vec![launch.flat(Dim::from(u64::from(words)))], constants, 0))
+}
+
+fn start(kernel: &Kernel) -> Result<LaunchBuilder> {
+    kernel.launch(DType::F32, DType::F32)
+}
+
+/// The words of an integer of an input.
+fn int_words(node: &Node, input: &Placed) -> Result<u32> {
+    match input.dtype() {
+        DType::I64 => Ok(2),
+        DType::I32 => Ok(1),
+        other => Err(node.unserved(&format!("indices of {other}"))),
+    }
+}
+
+/// A plan by strides of the first input along the dimensions of the output.
+fn strided(node: &Node, along: Vec<u32>) -> Result<NodePlan> {
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let walk = Walk::by(&y.sizes()?, vec![along]);
+    let launch = start(&STRIDED)?.read(whole(x)).read(Arg::Constant(0)).set("RANK", walk.rank());
+    finish(&STRIDED, launch, &y, vec![walk.words()])
+}
+
+pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["perm"])?;
+    let own = strides(&node.input(0)?.sizes()?);
+    let order = match node.ints("perm")? {
+        Some(order) => order.iter().map(|&d| node.axis(d, own.len())).collect::<Result<Vec<_>>>()?,
+        None => (0..own.len()).rev().collect(),
+    };
+    match order.len() == own.len() {
+        true => strided(&node, order.iter().map(|&d| own[d]).collect()),
+        false => {
+            Err(Error::invalid(format!("`perm` has {} dimensions, expected {}", order.len(), own.len())))
+        }
+    }
+}
+
+pub fn plan_expand(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&[])?;
+    let along = stretched(&node.input(0)?.sizes()?, &node.output(0)?.sizes()?)?;
+    strided(&node, along)
+}
+
+/// Sizes of the output, sizes of the input, strides of the input.
+fn shapes(x: &Placed, y: &Placed) -> Result<Vec<u8>> {
+    let (from, to) = (x.sizes()?, y.sizes()?);
+    let along = strides(&from);
+    match from.len() == to.len() {
+        true => Ok(words(to.into_iter().chain(from).chain(along))),
+        false => Err(Error::invalid(format!("{} from {}", y.ty, x.ty))),
+    }
+}
+
+/// Integers that are an input, or an attribute in early versions.
+struct Integers {
+    arg: Arg,
+    words: u32,
+    count: u32,
+}
+
+/// Constants of a plan that grow as they are asked for.
+struct Constants(Vec<Vec<u8>>);
+
+impl Constants {
+    fn add(&mut self, bytes: Vec<u8>) -> Arg {
+        self.0.push(bytes);
+        Arg::Constant(self.0.len() - 1)
+    }
+
+    /// The integers of an input, or of an attribute; none if there is neither.
+    fn integers(&mut self, node: &Node, place: usize, name: &str) -> Result<Option<Integers>> {
+        if let Some(list) = node.ints(name)? {
+            let count = list.len() as u32;
+            let bytes: Vec<u8> = list.iter().flat_map(|value| value.to_le_bytes()).collect();
+            return Ok(Some(Integers { arg: self.add(bytes), words: 2, count }));
+        }
+        let Some(input) = node.optional(place) else { return Ok(None) };
+        Ok(Some(Integers { arg: whole(input), words: int_words(node, &input)?, count: input.count()? }))
+    }
+}
+
+pub fn plan_slice(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["starts", "ends", "axes"])?;
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let mut constants = Constants(vec![shapes(&x, &y)?]);
+    let starts = constants.integers(&node, 1, "starts")?.ok_or_else(|| node.unserved("no starts"))?;
+    let (axes, steps) = (constants.integers(&node, 3, "axes")?, constants.integers(&node, 4, "steps")?);
+    let alike = |given: &Option<Integers>| {
+        given.as_ref().is_none_or(|given| given.words == starts.words && given.count == starts.count)
+    };
+    if !alike(&axes) || !alike(&steps) {
+        return Err(node.unserved("integers of several dtypes"));
+    }
+    let arg = |given: &Option<Integers>| given.as_ref().map_or(Arg::Constant(0), |given| given.arg);
+    let launch = start(&SLICE)?.read(whole(x)).read(starts.arg).read(arg(&axes)).read(arg(&steps));
+    let launch = launch.read(Arg::Constant(0)).set("RANK", x.sizes()?.len() as u32);
+    let launch = launch.set("AXES", starts.count).set("INT_WORDS", starts.words);
+    let launch =
+        launch.set("HAS_AXES", u32::from(axes.is_some())).set("HAS_STEPS", u32::from(steps.is_some()));
+    finish(&SLICE, launch, &y, constants.0)
+}
+
+pub fn plan_pad(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["mode", "pads", "value"])?;
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let mode = match node.text("mode", "constant") {
+        "constant" => 0u32,
+        "reflect" => 1,
+        "edge" => 2,
+        "wrap" => 3,
+        other => return Err(node.unserved(&format!("the mode `{other}`"))),
+    };
+    let mut constants = Constants(vec![shapes(&x, &y)?]);
+    let pads = constants.integers(&node, 1, "pads")?.ok_or_else(|| node.unserved("no pads"))?;
+    let axes = constants.integers(&node, 3, "axes")?;
+    let value = node.float("value", 0.0)? as f32;
+    if axes.as_ref().is_some_and(|axes| axes.words != pads.words || 2 * axes.count != pads.count)
+        || (value != 0.0 && x.dtype() != DType::F32)
+    {
+        return Err(node.unserved("such pads"));
+    }
+    let given = node.optional(2);
+    let launch = start(&PAD)?.read(whole(x)).read(pads.arg).read(given.map_or(Arg::Constant(0), whole));
+    let launch = launch.read(axes.as_ref().map_or(Arg::Constant(0), |axes| axes.arg)).read(Arg::Constant(0));
+    let launch = launch.set("RANK", x.sizes()?.len() as u32).set("MODE", mode).set("AXES", pads.count / 2);
+    let launch = launch.set("HAS_AXES", u32::from(axes.is_some())).set("INT_WORDS", pads.words);
+    let launch = launch.set("HAS_VALUE", u32::from(given.is_some())).set("LOW", value.to_bits());
+    finish(&PAD, launch, &y, constants.0)
+}
+
+pub fn plan_gather(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["axis"])?;
+    let (x, indices, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
+    let sizes = x.sizes()?;
+    let axis = node.axis(node.int("axis", 0)?, sizes.len())?;
+    let launch = start(&GATHER)?.read(whole(x)).read(whole(indices)).set("AXIS_SIZE", sizes[axis]);
+    let launch = launch.set("INNER", super::count(&sizes[axis + 1..])?.max(1));
+    let launch = launch.set("INDICES", indices.count()?.max(1)).set("INT_WORDS", int_words(&node, &indices)?);
+    finish(&GATHER, launch, &y, Vec::new())
+}
+
+pub fn plan_where(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&[])?;
+    let (condition, x, z, y) = (node.input(0)?, node.input(1)?, node.input(2)?, node.output(0)?);
+    if y.dtype().size() < 4 {
+        return Err(node.unserved(&format!("{}", y.dtype())));
+    }
+    let walk = Walk::of(&y.sizes()?, &[&condition.sizes()?, &x.sizes()?, &z.sizes()?])?;
+    let words = words_of(&y)?;
+    let launch = start(&WHERE)?.read(whole(condition)).read(whole(x)).read(whole(z)).read(Arg::Constant(0));
+    let launch = launch.output(y.index).set("RANK", walk.rank()).set("WORDS", words);
+    let launch = launch.set("BYTES", y.dtype().size() as u32).flat(Dim::from(u64::from(words)));
+    Ok(plan_with(&WHERE, vec![launch], vec![walk.words()], 0))
+}

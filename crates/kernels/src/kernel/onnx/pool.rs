@@ -1,0 +1,42 @@
+//! `MaxPool` and `AveragePool`.
+
+use super::window::Window;
+use super::{Node, plan_with, whole};
+use crate::kernel::Request;
+use crate::kernel::source::Kernel;
+use crate::plan::NodePlan;
+use tapml_graph::{Dim, Error, Result};
+
+const KERNEL: Kernel = Kernel::flat("onnx/pool", "onnx/pool.wgsl", include_str!("pool.wgsl"));
+
+const SIZES: [&str; 21] = [
+    "X0", "X1", "X2", "Y0", "Y1", "Y2", "K0", "K1", "K2", "S0", "S1", "S2", "D0", "D1", "D2", "P0", "P1",
+    "P2", "E0", "E1", "E2",
+];
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    let mean = node.op.name() == "AveragePool";
+    let read = ["auto_pad", "ceil_mode", "count_include_pad", "dilations", "kernel_shape", "pads", "strides"];
+    node.reads(&[&read[..], &["storage_order"]].concat())?;
+    let dtype = node.float_dtype()?;
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let (from, to) = (x.sizes()?, y.sizes()?);
+    let kernel = node.ints("kernel_shape")?.unwrap_or_default();
+    let kernel: Option<Vec<u32>> = kernel
+        .iter()
+        .map(|&size| u32::try_from(size).ok().filter(|size| (1..32768).contains(size)))
+        .collect();
+    let kernel = kernel
+        .ok_or_else(|| Error::invalid("`kernel_shape` has a size that is no small positive integer"))?;
+    if from.len() < 3 || to.len() != from.len() || node.outputs.iter().skip(1).any(Option::is_some) {
+        return Err(node.unserved(&format!("{} with such outputs", x.ty)));
+    }
+    let window = Window::of(&node, (&from[2..], &to[2..], &kernel), false)?;
+    let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("COUNT", y.count()?);
+    let counts = mean && node.int("count_include_pad", 0)? != 0;
+    let launch = launch.set("MEAN", u32::from(mean)).set("COUNT_PADS", u32::from(counts));
+    let launch = window.set(launch, &SIZES).flat(Dim::from(u64::from(y.count()?)));
+    let chain = if mean { super::count(&kernel)? } else { 0 };
+    Ok(plan_with(&KERNEL, vec![launch], Vec::new(), chain))
+}

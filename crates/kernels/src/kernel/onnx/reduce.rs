@@ -1,0 +1,121 @@
+//! Reductions along some dimensions, and the global pools, which reduce all behind the second.
+
+use super::{Node, launch, plan_with, strides, whole, words};
+use crate::kernel::Request;
+use crate::kernel::source::{Kernel, one};
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{Error, Extent, Result};
+
+const KERNEL: Kernel =
+    Kernel { math: true, workgroup_memory: 1024, ..Kernel::flat("onnx/reduce", "onnx/reduce.wgsl", "") };
+
+/// How a reduction works: what a lane begins with, what a term is, how two come together, what becomes of the whole.
+struct Reduction {
+    start: &'static str,
+    term: &'static str,
+    join: &'static str,
+    finish: &'static str,
+}
+
+const SUM: Reduction = Reduction { start: "0.0", term: "v", join: "a + b", finish: "v" };
+const MEAN: Reduction = Reduction { finish: "v / f32(TERMS)", ..SUM };
+/// The first term again: it changes nothing. What is not a number stays so.
+const MAX: Reduction =
+    Reduction { start: "v", term: "v", join: "select(select(b, a, a > b), a, a != a)", finish: "v" };
+const MIN: Reduction = Reduction { join: "select(select(b, a, a < b), a, a != a)", ..MAX };
+
+fn reduction(name: &str) -> Option<Reduction> {
+    Some(match name {
+        "ReduceSum" => SUM,
+        "ReduceMean" | "GlobalAveragePool" => MEAN,
+        "ReduceMax" | "GlobalMaxPool" => MAX,
+        "ReduceMin" => MIN,
+        "ReduceProd" => Reduction { start: "1.0", join: "a * b", ..SUM },
+        "ReduceL1" => Reduction { term: "abs(v)", ..SUM },
+        "ReduceL2" => Reduction { term: "v * v", finish: "sqrt(v)", ..SUM },
+        "ReduceSumSquare" => Reduction { term: "v * v", ..SUM },
+        _ => return None,
+    })
+}
+
+impl Reduction {
+    fn text(&self) -> String {
+        let Reduction { start, term, join, finish } = self;
+        let functions = [("start", "v: f32", start), ("term", "v: f32", term), ("finish", "v: f32", finish)];
+        let mut text = include_str!("reduce.wgsl").to_string();
+        for (name, given, value) in functions {
+            text += &format!("fn {name}({given}) -> f32 {{ return {value}; }}\n");
+        }
+        text + &format!("fn join(a: f32, b: f32) -> f32 {{ return {join}; }}\n")
+    }
+}
+
+/// The dimensions that a node reduces: by its attribute, or told from the sizes of input and output. They are an input in new
+/// versions, which a planner does not see; a dimension of one element counts for nothing.
+fn axes(node: &Node, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
+    let rank = from.len();
+    if node.op.name().starts_with("Global") {
+        return Ok((0..rank).map(|d| d >= 2).collect());
+    }
+    if let Some(axes) = node.ints("axes")? {
+        let mut reduced = vec![false; rank];
+        axes.iter().try_for_each(|&axis| Ok(reduced[node.axis(axis, rank)?] = true))?;
+        return Ok(reduced);
+    }
+    let given = if node.op.name() == "ReduceSum" { node.version() >= 13 } else { node.version() >= 18 };
+    if node.optional(1).is_none() && (!given || node.int("noop_with_empty_axes", 0)? == 0) {
+        return Ok(vec![true; rank]);
+    }
+    let keeps = node.int("keepdims", 1)? != 0;
+    let fits = |reduced: &[bool]| -> bool {
+        let left = from.iter().zip(reduced).filter_map(|(&size, &reduced)| match (reduced, keeps) {
+            (false, _) => Some(size),
+            (true, true) => Some(1),
+            (true, false) => None,
+        });
+        left.eq(to.iter().copied())
+    };
+    let all = (0..1usize << rank).map(|bits| (0..rank).map(|d| bits >> d & 1 == 1).collect::<Vec<bool>>());
+    let found: Vec<Vec<bool>> = all.filter(|reduced| fits(reduced)).collect();
+    let matter = |reduced: &[bool]| -> Vec<bool> {
+        reduced.iter().zip(from).map(|(&r, &size)| r && size != 1).collect()
+    };
+    let mut kinds: Vec<Vec<bool>> = found.iter().map(|reduced| matter(reduced)).collect();
+    kinds.sort();
+    kinds.dedup();
+    match kinds.as_slice() {
+        [only] => Ok(only.clone()),
+        [] => Err(Error::invalid(format!("{to:?} is no reduction of {from:?}"))),
+        _ => Err(node.unserved(&format!("axes that {to:?} from {from:?} does not tell"))),
+    }
+}
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["axes", "keepdims", "noop_with_empty_axes"])?;
+    let dtype = node.float_dtype()?;
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let reduction = reduction(node.op.name()).ok_or_else(|| node.unserved("it"))?;
+    let from = x.sizes()?;
+    let reduced = axes(&node, &from, &y.sizes()?)?;
+    let own = strides(&from);
+    let dims = |wanted: bool| -> Vec<usize> {
+        (0..from.len()).filter(|&d| reduced[d] == wanted && from[d] != 1).collect()
+    };
+    let (kept, gone) = (dims(false), dims(true));
+    let terms = super::count(&gone.iter().map(|&d| from[d]).collect::<Vec<_>>())?;
+    let outputs = y.count()?;
+    if terms == 0 || outputs == 0 {
+        return Err(node.unserved("an empty tensor"));
+    }
+    let order: Vec<usize> = kept.iter().chain(&gone).copied().collect();
+    let sizes = words(order.iter().map(|&d| from[d]).chain(order.iter().map(|&d| own[d])));
+    let team = terms.div_ceil(4).next_power_of_two().min(256);
+    let launch = launch(&KERNEL, dtype, reduction.text())?.read(whole(x)).read(Arg::Constant(0));
+    let launch = launch.output(y.index).set("OUTPUTS", outputs).set("TERMS", terms);
+    let launch = launch.set("KEPT", kept.len() as u32).set("DIMS", order.len() as u32).set("TEAM", team);
+    let groups = outputs.div_ceil(256 / team);
+    let grid =
+        [Extent::of(u64::from(groups.min(65535))), Extent::of(u64::from(groups.div_ceil(65535))), one()];
+    Ok(plan_with(&KERNEL, vec![launch.groups(grid)], vec![sizes], terms.div_ceil(team)))
+}

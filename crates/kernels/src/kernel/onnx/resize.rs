@@ -1,0 +1,68 @@
+//! `Resize` and `Upsample`, by the nearest neighbour or linear.
+
+use super::{Node, plan_with, strides, whole, words};
+use crate::kernel::Request;
+use crate::kernel::source::Kernel;
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{DType, Dim, Result};
+
+const KERNEL: Kernel = Kernel::flat("onnx/resize", "onnx/resize.wgsl", include_str!("resize.wgsl"));
+
+const READ: [&str; 8] = [
+    "mode",
+    "nearest_mode",
+    "coordinate_transformation_mode",
+    "antialias",
+    "exclude_outside",
+    "extrapolation_value",
+    "cubic_coeff_a",
+    "keep_aspect_ratio_policy",
+];
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&READ)?;
+    let dtype = node.float_dtype()?;
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let old = node.version() < 11;
+    let linear = match node.text("mode", "nearest") {
+        "nearest" => 0u32,
+        "linear" | "bilinear" | "trilinear" => 1,
+        other => return Err(node.unserved(&format!("`mode` of `{other}`"))),
+    };
+    let nearest = match node.text("nearest_mode", if old { "simple" } else { "round_prefer_floor" }) {
+        "round_prefer_floor" => 0u32,
+        "round_prefer_ceil" => 1,
+        "floor" => 2,
+        "ceil" => 3,
+        "simple" => 4,
+        other => return Err(node.unserved(&format!("`nearest_mode` of `{other}`"))),
+    };
+    let mode = node.text("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" });
+    let coordinates = match mode {
+        "half_pixel" => 0u32,
+        "pytorch_half_pixel" => 1,
+        "align_corners" => 2,
+        "asymmetric" => 3,
+        other => return Err(node.unserved(&format!("`coordinate_transformation_mode` of `{other}`"))),
+    };
+    let filled =
+        |place: usize| node.optional(place).filter(|given| given.count().is_ok_and(|count| count > 0));
+    let scales = filled(if old { 1 } else { 2 });
+    let stretches = node.text("keep_aspect_ratio_policy", "stretch") == "stretch";
+    let (from, to) = (x.sizes()?, y.sizes()?);
+    let wide = scales
+        .is_some_and(|scales| scales.dtype() != DType::F32 || scales.count().ok() != Some(from.len() as u32));
+    let flags = node.int("antialias", 0)? != 0 || node.int("exclude_outside", 0)? != 0;
+    if from.len() != to.len() || from.len() > 5 || flags || wide || !stretches {
+        return Err(node.unserved("such attributes or sizes"));
+    }
+    let own = strides(&from);
+    let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).read(scales.map_or(Arg::Constant(0), whole));
+    let launch = launch.read(Arg::Constant(0)).output(y.index).set("COUNT", y.count()?);
+    let launch = launch.set("RANK", from.len() as u32).set("LINEAR", linear).set("NEAREST", nearest);
+    let launch = launch.set("COORDINATES", coordinates).set("HAS_SCALES", u32::from(scales.is_some()));
+    let constant = words(to.iter().chain(&from).chain(&own).copied());
+    let launches = vec![launch.flat(Dim::from(u64::from(y.count()?)))];
+    Ok(plan_with(&KERNEL, launches, vec![constant], if linear == 1 { 8 } else { 0 }))
+}

@@ -1,0 +1,39 @@
+//! `Softmax` and `LogSoftmax`: along one dimension, and up to version 12 along all behind one.
+
+use super::{Node, count, plan_with, whole};
+use crate::kernel::Request;
+use crate::kernel::source::{Kernel, one};
+use crate::plan::NodePlan;
+use tapml_graph::{Extent, Result};
+
+const KERNEL: Kernel = Kernel {
+    math: true,
+    workgroup_memory: 1024,
+    ..Kernel::flat("onnx/softmax", "onnx/softmax.wgsl", include_str!("softmax.wgsl"))
+};
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["axis"])?;
+    let dtype = node.float_dtype()?;
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let sizes = x.sizes()?;
+    let flat = node.version() < 13;
+    let axis = node.axis(node.int("axis", if flat { 1 } else { -1 })?, sizes.len())?;
+    let (k, step) = match flat {
+        true => (count(&sizes[axis..])?, 1),
+        false => (sizes[axis], count(&sizes[axis + 1..])?),
+    };
+    let total = x.count()?;
+    if total == 0 {
+        return Err(node.unserved("an empty tensor"));
+    }
+    let (lines, team) = (total / k, k.div_ceil(4).next_power_of_two().min(256));
+    let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("LINES", lines).set("K", k);
+    let is_log = u32::from(node.op.name() == "LogSoftmax");
+    let launch = launch.set("STEP", step).set("LOGARITHM", is_log).set("TEAM", team);
+    let groups = lines.div_ceil(256 / team);
+    let grid =
+        [Extent::of(u64::from(groups.min(65535))), Extent::of(u64::from(groups.div_ceil(65535))), one()];
+    Ok(plan_with(&KERNEL, vec![launch.groups(grid)], Vec::new(), k.div_ceil(team)))
+}

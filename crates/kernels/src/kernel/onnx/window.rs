@@ -1,0 +1,107 @@
+//! Windows of convolutions and pools, in up to three dimensions: <https://onnx.ai/onnx/operators/onnx__Conv.html>.
+
+use super::Node;
+use crate::kernel::source::LaunchBuilder;
+use tapml_graph::{Error, Result};
+
+/// Dimensions of the kernels; fewer are led by sizes of 1.
+const DIMS: usize = 3;
+
+/// A window along each dimension.
+pub struct Window {
+    pub input: Vec<u32>,
+    pub output: Vec<u32>,
+    pub kernel: Vec<u32>,
+    pub strides: Vec<u32>,
+    pub dilations: Vec<u32>,
+    /// In front.
+    pub pads: Vec<i64>,
+    /// Behind.
+    pub ends: Vec<i64>,
+}
+
+impl Window {
+    /// Of a node with these sizes behind batch and channels; `transposed` where the input is what the window writes to.
+    pub fn of(
+        node: &Node,
+        (input, output, kernel): (&[u32], &[u32], &[u32]),
+        transposed: bool,
+    ) -> Result<Window> {
+        let rank = input.len();
+        if rank > DIMS || output.len() != rank || kernel.len() != rank {
+            return Err(node.unserved(&format!("windows of {rank} dimensions")));
+        }
+        let list = |name: &str, count: usize, default: i64| -> Result<Vec<i64>> {
+            let list = node.ints(name)?.unwrap_or_else(|| vec![default; count]);
+            let fits = list.len() == count && list.iter().all(|v| i64::from(*v as i16) == *v);
+            match fits {
+                true => Ok(list),
+                false => {
+                    Err(Error::invalid(format!("`{name}` is {list:?}, expected {count} small integers")))
+                }
+            }
+        };
+        let steps = |name: &str| -> Result<Vec<u32>> {
+            let list = list(name, rank, 1)?;
+            match list.iter().all(|&v| v > 0) {
+                true => Ok(list.iter().map(|&v| v as u32).collect()),
+                false => Err(Error::invalid(format!("`{name}` is {list:?}, expected positive integers"))),
+            }
+        };
+        let (strides, dilations) = (steps("strides")?, steps("dilations")?);
+        let given = list("pads", 2 * rank, 0)?;
+        let (mut pads, mut ends) = (given[..rank].to_vec(), given[rank..].to_vec());
+        let auto = node.text("auto_pad", "NOTSET");
+        let upper = match auto {
+            "NOTSET" | "VALID" => None,
+            "SAME_UPPER" => Some(true),
+            "SAME_LOWER" => Some(false),
+            other => return Err(node.unserved(&format!("`auto_pad` of `{other}`"))),
+        };
+        if auto == "VALID" {
+            (pads, ends) = (vec![0; rank], vec![0; rank]);
+        }
+        if upper.is_some() || (transposed && node.op.attributes().contains_key("output_shape")) {
+            let extra = list("output_padding", rank, 0)?;
+            for d in 0..rank {
+                let span = i64::from(kernel[d].saturating_sub(1)) * i64::from(dilations[d]) + 1;
+                let (large, small) = if transposed { (output[d], input[d]) } else { (input[d], output[d]) };
+                let reach = i64::from(small.saturating_sub(1)) * i64::from(strides[d]) + span;
+                let total = reach - i64::from(large) + if transposed { extra[d] } else { 0 };
+                let total = total.max(0);
+                // An odd rest goes behind, for SAME_LOWER in front; a transposed convolution without a word has it in front.
+                let less = total / 2;
+                let front = if upper == Some(true) { less } else { total - less };
+                (pads[d], ends[d]) = (front, total - front);
+            }
+        }
+        let (input, output, kernel) = (input.to_vec(), output.to_vec(), kernel.to_vec());
+        Ok(Window { input, output, kernel, strides, dilations, pads, ends })
+    }
+
+    /// Sets the constants of the window.
+    pub fn set(&self, mut launch: LaunchBuilder, names: &[&str]) -> LaunchBuilder {
+        let missing = DIMS - self.input.len();
+        for d in 0..DIMS {
+            let at = d.checked_sub(missing);
+            let of = |list: &[u32]| at.map_or(1.0, |at| f64::from(list[at]));
+            let pad = |list: &[i64]| at.map_or(0.0, |at| list[at] as f64);
+            let values = [
+                ("X", of(&self.input)),
+                ("Y", of(&self.output)),
+                ("K", of(&self.kernel)),
+                ("S", of(&self.strides)),
+                ("D", of(&self.dilations)),
+                ("P", pad(&self.pads)),
+                ("E", pad(&self.ends)),
+            ];
+            for (name, value) in values {
+                let name = format!("{name}{d}");
+                if names.contains(&name.as_str()) {
+                    launch = launch.set(&name, value);
+                }
+            }
+        }
+        launch
+    }
+}
