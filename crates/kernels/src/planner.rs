@@ -19,8 +19,7 @@ pub struct Planner {
 /// What decides a plan on one device.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
-    op: &'static str,
-    attributes: String,
+    op: String,
     inputs: Vec<TensorType>,
     phase: Phase,
 }
@@ -44,7 +43,7 @@ impl Planner {
     /// As [`plan_node`], made at the first request.
     pub fn plan(&mut self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<Arc<NodePlan>> {
         let Planner { info, overrides, plans } = self;
-        let key = Key { op: op.name(), attributes: op.attributes_text(), inputs: inputs.to_vec(), phase };
+        let key = Key { op: op.identity(), inputs: inputs.to_vec(), phase };
         let plan =
             plans.entry(key).or_insert_with(|| plan_node(op, inputs, phase, info, overrides).map(Arc::new));
         plan.clone()

@@ -64,8 +64,15 @@ fn samples_agree_with_the_exact_evaluations_and_nothing_is_found() {
                 }
             };
             for plan in plans {
-                let run =
-                    run_plan(device.as_mut(), &mut cache, &plan, &sample.op, &types, &sample.symbols, &inputs);
+                let run = run_plan(
+                    device.as_mut(),
+                    &mut cache,
+                    &plan,
+                    &sample.op,
+                    &types,
+                    &sample.symbols,
+                    &inputs,
+                );
                 let findings = device.take_findings();
                 match run {
                     Err(e) => wrong.push(format!("{label}: {e}")),
@@ -81,4 +88,27 @@ fn samples_agree_with_the_exact_evaluations_and_nothing_is_found() {
         }
     }
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// What a node declares tells its plan from that of another with the same inputs: the integers of a slice are inputs.
+#[test]
+fn plans_are_told_apart_by_the_declared_outputs() {
+    let graph = |end: usize| {
+        let text = format!(
+            "graph g\ninput x: f32[8]\nweight s: i64[1]\nweight e: i64[1]\ny: f32[{end}] = onnx.Slice@13(x, s, e)\noutput y = y\n"
+        );
+        tapml_graph::Graph::parse(&text).unwrap()
+    };
+    let device = common::emulator("check=all");
+    let mut planner = tapml_kernels::Planner::new(
+        tapml_device::Device::info(&device).clone(),
+        tapml_kernels::Overrides::default(),
+    );
+    let mut hash = |graph: &tapml_graph::Graph| {
+        let node = &graph.nodes()[0];
+        let types: Vec<_> = node.inputs.iter().map(|&id| graph.value(id).ty.clone()).collect();
+        planner.plan(&node.op, &types, Phase::Decode).unwrap().hash.clone()
+    };
+    assert_ne!(hash(&graph(5)), hash(&graph(3)));
+    assert_eq!(hash(&graph(5)), hash(&graph(5)));
 }

@@ -27,8 +27,11 @@ pub(super) struct PlanKey {
 impl PlanKey {
     /// That of a call.
     pub fn of_call(call: &Call) -> PlanKey {
-        let op = format!("{}{}", call.op.name(), call.op.attributes_text());
-        PlanKey { op, inputs: call.input_types.clone(), phase: Phase::of_run(&call.symbols) }
+        PlanKey {
+            op: call.op.identity(),
+            inputs: call.input_types.clone(),
+            phase: Phase::of_run(&call.symbols),
+        }
     }
 }
 

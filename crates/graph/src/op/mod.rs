@@ -314,6 +314,16 @@ operators! {
 }
 
 impl Op {
+    /// Text that tells this operator from any other on the same types of inputs: name, attributes, and what the node declares of
+    /// an operator of others, such as the sizes that a slice leaves.
+    pub fn identity(&self) -> String {
+        let declared = match self {
+            Op::Foreign(op) => format!(" {:?} {:?}", op.inputs(), op.outputs()),
+            _ => String::new(),
+        };
+        format!("{}{}{declared}", self.name(), self.attributes_text())
+    }
+
     /// The operator of this name with these attributes.
     pub fn parse(name: &str, attributes: serde_json::Value) -> Result<Op> {
         if let Some(fusion) = fusion::find(name) {
