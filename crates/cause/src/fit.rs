@@ -162,7 +162,13 @@ fn judged(view: &View, prediction: &Prediction, precision: Precision) -> f64 {
     for (out, values) in view.outs.iter().zip(prediction) {
         let factors = growth(out, values);
         let deviation = out.deviation.iter().enumerate().map(|(i, d)| d * factors[i / out.width]).collect();
-        let exact = Exact { values: values.clone(), deviation, inner: Vec::new(), row_len: out.width };
+        let exact = Exact {
+            values: values.clone(),
+            deviation,
+            inner: Vec::new(),
+            row_len: out.width,
+            integers: None,
+        };
         let observed = Tensor::from_f64(out.dtype, vec![values.len()], &out.observed);
         let judged = observed.and_then(|o| judge(std::slice::from_ref(&exact), &[o], precision, None));
         worst = worst.max(judged.map_or(f64::INFINITY, |j| j.ratio));

@@ -357,7 +357,8 @@ mod tests {
     fn results_that_are_cut_are_told_from_rounded_ones() {
         let mut random = fastrand::Rng::with_seed(7);
         let values: Vec<f64> = (0..1280).map(|_| 8.0 * (random.f64() - 0.5)).collect();
-        let exact = [Exact { deviation: vec![1e-8; 1280], values, inner: Vec::new(), row_len: 64 }];
+        let exact =
+            [Exact { deviation: vec![1e-8; 1280], values, inner: Vec::new(), row_len: 64, integers: None }];
         let precision = Precision { accumulate: DType::F32, terms: 64 };
         let call = Call {
             node: "norm".into(),

@@ -2,13 +2,13 @@
 //! checked: they depend on the recorded inputs alone.
 
 use crate::suite::Case;
-use crate::verdict::{AMPLITUDE, COPIES, Exact};
+use crate::verdict::{AMPLITUDE, Allowed, COPIES, Exact, Precision};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tapml_exec::Call;
 use tapml_graph::op::Foreign;
-use tapml_graph::{Context, ErrorKind, Op, Result, Tensor};
-use tapml_reference::foreign::{self, Evaluator};
+use tapml_graph::{Context, DType, ErrorKind, Op, Result, Tensor};
+use tapml_reference::foreign::{self, Disturbance, Evaluator};
 use tapml_reference::{Value, WeightCache, oracle};
 
 /// Bytes of weights that are kept in f64: all of a small model. Those beyond are converted as products read them, which for
@@ -118,9 +118,11 @@ impl Oracles {
 
     fn compute_foreign(&self, op: &Foreign, call: &Call, seed: u64) -> Result<Vec<Exact>> {
         let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
-        let by = |evaluator: &dyn Evaluator| {
-            foreign::oracle(evaluator, op, &call.inputs, &is_weight, (AMPLITUDE, COPIES, seed))
-        };
+        let (accumulate, terms) = (DType::F32, terms(call));
+        let reach = accumulate.unit_roundoff() * Allowed::roundings(Precision { accumulate, terms });
+        let disturbance = Disturbance { amplitude: AMPLITUDE, reach, copies: COPIES, seed };
+        let by =
+            |evaluator: &dyn Evaluator| foreign::oracle(evaluator, op, &call.inputs, &is_weight, disturbance);
         let found = match (by(&foreign::OwnEvaluator), &self.evaluator) {
             (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => by(other.as_ref())?,
             (Err(error), None) if error.kind() == ErrorKind::Unsupported => {
@@ -128,9 +130,10 @@ impl Oracles {
             }
             (found, _) => found?,
         };
-        let mut exact = Exact::of_outputs(&found);
-        for (exact, output) in exact.iter_mut().zip(&found.exact) {
+        let mut exact = Exact::of_outputs(&found.found);
+        for ((exact, output), integers) in exact.iter_mut().zip(&found.found.exact).zip(found.integers) {
             exact.row_len = row_len(output.shape());
+            exact.integers = integers;
         }
         Ok(exact)
     }

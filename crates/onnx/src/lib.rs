@@ -17,6 +17,7 @@
 mod array;
 mod call;
 mod facts;
+mod integers;
 mod list;
 mod number;
 mod op;
@@ -25,6 +26,7 @@ mod real;
 mod window;
 
 pub use facts::Facts;
+pub use integers::{Integers, integers};
 
 use call::Call;
 use list::Run;

@@ -3,11 +3,13 @@
 use crate::NEWEST;
 use crate::call::{Call, Outputs};
 use crate::facts::{Facts, Sizes, each, exact, last_axis, rounded};
+use crate::integers::Integers;
 use crate::op::{
     attention, binary, boxes, cast, conv, einsum, elementwise, gelu, index, loss, matmul, movement, norm,
     order, pool, quantize, quantized, recurrent, reduce, resize, sampling, shape, slice, softmax, spectrum,
     unary,
 };
+use tapml_graph::Result;
 
 /// How an operator is evaluated.
 #[derive(Clone, Copy)]
@@ -32,9 +34,16 @@ pub struct Row {
     pub until: u32,
     pub run: Run,
     pub facts: fn(&Sizes<'_>) -> Facts,
+    /// What its outputs of integers leave open, where it rounds to them.
+    pub integers: Option<fn(&Call<'_>) -> Result<Vec<Option<Integers>>>>,
 }
 
 impl Row {
+    /// The row of an operator that rounds to integers.
+    const fn rounds(self, integers: fn(&Call<'_>) -> Result<Vec<Option<Integers>>>) -> Row {
+        Row { integers: Some(integers), ..self }
+    }
+
     /// The row for some versions only.
     const fn versions(self, since: u32, until: u32) -> Row {
         Row { since, until, ..self }
@@ -43,7 +52,7 @@ impl Row {
 
 /// An operator of the standard that looks at the dtypes itself, in all versions.
 const fn any(name: &'static str, run: fn(&Call<'_>) -> Outputs, facts: fn(&Sizes<'_>) -> Facts) -> Row {
-    Row { domain: "onnx", name, since: 1, until: NEWEST, run: Run::Any(run), facts }
+    Row { domain: "onnx", name, since: 1, until: NEWEST, run: Run::Any(run), facts, integers: None }
 }
 
 /// An operator of the standard that computes floats, in all versions.
@@ -59,6 +68,7 @@ macro_rules! float {
             until: NEWEST,
             run: Run::Float { single: $family::$function::<f32>, double: $family::$function::<f64> },
             facts: $facts,
+            integers: None,
         }
     };
 }
@@ -190,12 +200,13 @@ pub const ROWS: &[Row] = &[
     any("TopK", order::top_k, exact),
     any("Unique", order::unique, exact),
     // Dtypes.
-    any("Cast", cast::cast, exact),
-    any("CastLike", cast::cast_like, exact),
+    any("Cast", cast::cast, exact).rounds(cast::cast_integers),
+    any("CastLike", cast::cast_like, exact).rounds(cast::cast_like_integers),
     any("BitCast", cast::bit_cast, exact),
-    float!("QuantizeLinear", quantize::quantize, each),
+    float!("QuantizeLinear", quantize::quantize, each).rounds(quantize::quantize_integers),
     float!("DequantizeLinear", quantize::dequantize, each),
-    float!("DynamicQuantizeLinear", quantize::dynamic_quantize, each),
+    float!("DynamicQuantizeLinear", quantize::dynamic_quantize, each)
+        .rounds(quantize::dynamic_quantize_integers),
     // Products.
     any("MatMul", matmul::matmul, matmul::matmul_terms),
     float!("Gemm", matmul::gemm, matmul::gemm_terms),
@@ -258,8 +269,12 @@ pub const ROWS: &[Row] = &[
     // Products of integers.
     any("MatMulInteger", quantized::matmul_integer, exact).versions(10, NEWEST),
     any("ConvInteger", quantized::conv_integer, exact).versions(10, NEWEST),
-    any("QLinearMatMul", quantized::qlinear_matmul, rounded).versions(10, NEWEST),
-    any("QLinearConv", quantized::qlinear_conv, rounded).versions(10, NEWEST),
+    any("QLinearMatMul", quantized::qlinear_matmul, rounded)
+        .versions(10, NEWEST)
+        .rounds(quantized::qlinear_matmul_integers),
+    any("QLinearConv", quantized::qlinear_conv, rounded)
+        .versions(10, NEWEST)
+        .rounds(quantized::qlinear_conv_integers),
     float!("com.microsoft", "FusedMatMul", matmul::fused, matmul::fused_terms),
     float!("Einsum", einsum::einsum, einsum::einsum_terms),
 ];

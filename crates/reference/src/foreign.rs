@@ -4,9 +4,11 @@ use crate::oracle::{Oracle, widen};
 use crate::random::Uniform;
 use crate::value::Array;
 use rayon::prelude::*;
+use std::collections::BTreeMap;
 use tapml_graph::op::{Declared, Foreign};
 use tapml_graph::{Context, DType, Dim, Error, Op, Result, Symbols, Tensor, TensorType};
 use tapml_onnx::Facts;
+pub use tapml_onnx::Integers;
 
 /// Terms of a sum where nothing is known of an operator but the sizes of its inputs: the longest of them.
 fn longest(inputs: &[TensorType]) -> u64 {
@@ -101,34 +103,68 @@ fn wide(ty: &TensorType) -> TensorType {
     TensorType { dtype: if ty.dtype.is_float() { DType::F64 } else { ty.dtype }, shape: ty.shape.clone() }
 }
 
-/// As [`crate::oracle`], for an operator of others. Inputs that are weights are disturbed only where all are.
-pub fn oracle(
-    evaluator: &dyn Evaluator,
-    op: &Foreign,
-    inputs: &[Tensor],
-    is_weight: &[bool],
-    (amplitude, copies, seed): (f64, usize, u64),
-) -> Result<Oracle> {
-    let types: Vec<TensorType> =
-        inputs.iter().map(|t| TensorType::new(t.dtype(), t.shape().iter().copied())).collect();
-    let op = widened(op)?;
-    let exact: Vec<Tensor> = inputs.iter().map(widened_tensor).collect::<Result<_>>()?;
-    let run = |inputs: &[Tensor]| {
-        let outputs = evaluator.evaluate(&op, inputs, is_weight)?;
-        outputs.iter().map(|t| Array::new(t.shape().to_vec(), t.to_f64())).collect::<Result<Vec<_>>>()
-    };
-    let outputs = run(&exact)?;
-    let still = facts(&op, &types).is_some_and(|facts| facts.exact);
-    let copies = if still { 0 } else { copies };
-    let floats = |tensor: &Tensor| tensor.dtype().is_float();
-    let only_weights = exact.iter().zip(is_weight).all(|(tensor, weight)| *weight || !floats(tensor));
-    let disturbed = |copy: usize| {
+/// How the inputs of a call are disturbed.
+#[derive(Clone, Copy, Debug)]
+pub struct Disturbance {
+    /// Relative amplitude for outputs of floats.
+    pub amplitude: f64,
+    /// Relative amplitude for outputs of integers: all that a platform may err before it rounds to them.
+    pub reach: f64,
+    /// Disturbed evaluations.
+    pub copies: usize,
+    /// What decides the random numbers.
+    pub seed: u64,
+}
+
+/// What an output of integers may be besides its exact integers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum OpenIntegers {
+    /// Real numbers are rounded, which are known.
+    Rounded {
+        /// The real numbers.
+        integers: Integers,
+        /// The unit roundoff of the coarsest float among the inputs, in which the operator may be computed.
+        roundoff: f64,
+    },
+    /// What disturbed evaluations gave, at elements where one of them differs.
+    Reached(BTreeMap<usize, Vec<f64>>),
+}
+
+/// Exact results of a call of an operator of others.
+#[derive(Clone, Debug)]
+pub struct ForeignOracle {
+    /// The outputs and their sensitivity.
+    pub found: Oracle,
+    /// What each output of integers leaves open.
+    pub integers: Vec<Option<OpenIntegers>>,
+}
+
+/// A call in `f64`, evaluated with its inputs as they are, or disturbed.
+struct Evaluation<'a> {
+    evaluator: &'a dyn Evaluator,
+    op: &'a Foreign,
+    inputs: &'a [Tensor],
+    is_weight: &'a [bool],
+    seed: u64,
+}
+
+impl Evaluation<'_> {
+    fn of(&self, inputs: &[Tensor]) -> Result<Vec<Array<f64>>> {
+        let outputs = self.evaluator.evaluate(self.op, inputs, self.is_weight)?;
+        outputs.iter().map(|t| Array::new(t.shape().to_vec(), t.to_f64())).collect()
+    }
+
+    /// One copy of the inputs, each float times `1 + amplitude · U(−1, 1)`. Weights are disturbed only where all floats are.
+    fn disturbed(&self, amplitude: f64, copy: usize) -> Result<Vec<Tensor>> {
+        let floats = |tensor: &Tensor| tensor.dtype().is_float();
+        let only_weights =
+            self.inputs.iter().zip(self.is_weight).all(|(tensor, weight)| *weight || !floats(tensor));
         let one = |(at, tensor): (usize, &Tensor)| {
             // The numbers of `Range` decide the size of its output, and not their last digits.
-            if !floats(tensor) || op.name() == "Range" || (is_weight[at] && !only_weights) {
+            if !floats(tensor) || self.op.name() == "Range" || (self.is_weight[at] && !only_weights) {
                 return Ok(tensor.clone());
             }
-            let stream = Uniform::new(seed, &[at as u64, copy as u64]);
+            let stream = Uniform::new(self.seed, &[at as u64, copy as u64]);
             let mut values = tensor.to_f64();
             let mut rest = values.iter_mut();
             for piece in stream.pieces(0, tensor.len()) {
@@ -138,38 +174,106 @@ pub fn oracle(
             }
             Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &values)
         };
-        exact.iter().enumerate().map(one).collect::<Result<Vec<Tensor>>>()
-    };
-    let moved: Vec<Vec<Array<f64>>> =
-        (0..copies).into_par_iter().map(|copy| run(&disturbed(copy)?)).collect::<Result<_>>()?;
-    let mut deviation = Vec::new();
-    for (at, exact) in outputs.iter().enumerate() {
-        let mut largest = vec![0.0; exact.len()];
-        for copy in &moved {
-            let copy = copy.get(at).filter(|copy| copy.shape() == exact.shape()).ok_or_else(|| {
-                Error::unsupported("the sizes of its outputs depend on the last digits of its inputs")
-            })?;
-            widen(&mut largest, exact.values(), copy.values());
-        }
-        deviation.push(largest);
+        self.inputs.iter().enumerate().map(one).collect()
+    }
+
+    /// The outputs of disturbed copies, each of the shapes that the exact ones have.
+    fn copies(&self, exact: &[Array<f64>], amplitude: f64, copies: usize) -> Result<Vec<Vec<Array<f64>>>> {
+        let copy = |copy: usize| {
+            let outputs = self.of(&self.disturbed(amplitude, copy)?)?;
+            match outputs.iter().map(Array::shape).eq(exact.iter().map(Array::shape)) {
+                true => Ok(outputs),
+                false => Err(Error::unsupported(
+                    "the sizes of its outputs depend on the last digits of its inputs",
+                )),
+            }
+        };
+        (0..copies).into_par_iter().map(copy).collect()
+    }
+}
+
+/// As [`crate::oracle`], for an operator of others. Inputs that are weights are disturbed only where all are.
+pub fn oracle(
+    evaluator: &dyn Evaluator,
+    op: &Foreign,
+    inputs: &[Tensor],
+    is_weight: &[bool],
+    disturbance: Disturbance,
+) -> Result<ForeignOracle> {
+    let Disturbance { amplitude, reach, copies, seed } = disturbance;
+    let types: Vec<TensorType> =
+        inputs.iter().map(|t| TensorType::new(t.dtype(), t.shape().iter().copied())).collect();
+    let floats = |tensor: &&Tensor| tensor.dtype().is_float();
+    let roundoff = inputs.iter().filter(floats).map(|t| t.dtype().unit_roundoff()).fold(0.0, f64::max);
+    let op = &widened(op)?;
+    let exact: Vec<Tensor> = inputs.iter().map(widened_tensor).collect::<Result<_>>()?;
+    let evaluation = Evaluation { evaluator, op, inputs: &exact, is_weight, seed };
+    let outputs = evaluation.of(&exact)?;
+    // Integers alone are computed exactly.
+    let still = roundoff == 0.0 || facts(op, &types).is_some_and(|facts| facts.exact);
+    let declared: Vec<bool> =
+        op.outputs().iter().filter_map(Declared::ty).map(|ty| ty.dtype.is_float()).collect();
+    let is_float = |at: usize| declared.get(at).copied().unwrap_or(true);
+    let copies_of_floats = if still || !declared.contains(&true) { 0 } else { copies };
+    let moved = evaluation.copies(&outputs, amplitude, copies_of_floats)?;
+    let mut deviation: Vec<Vec<f64>> = outputs.iter().map(|exact| vec![0.0; exact.len()]).collect();
+    for (at, (largest, exact)) in deviation.iter_mut().zip(&outputs).enumerate() {
+        moved
+            .iter()
+            .filter(|_| is_float(at))
+            .for_each(|copy| widen(largest, exact.values(), copy[at].values()));
     }
     if !still && op.domain() == "onnx" && SUMS.contains(&op.name()) {
-        let magnitude = |tensor: &Tensor| match floats(tensor) {
+        let magnitude = |tensor: &Tensor| match tensor.dtype().is_float() {
             true => {
                 let values: Vec<f64> = tensor.to_f64().iter().map(|v| v.abs()).collect();
                 Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &values)
             }
             false => Ok(tensor.clone()),
         };
-        let magnitudes = run(&exact.iter().map(magnitude).collect::<Result<Vec<_>>>()?)?;
+        let magnitudes = evaluation.of(&exact.iter().map(magnitude).collect::<Result<Vec<_>>>()?)?;
         for (deviation, partial) in deviation.iter_mut().zip(partial_sums(&outputs, &magnitudes)) {
             deviation.iter_mut().zip(partial).for_each(|(d, partial)| *d = d.max(amplitude * partial));
+        }
+    }
+    let mut integers: Vec<Option<OpenIntegers>> = vec![None; outputs.len()];
+    if declared.contains(&false) {
+        let rounded = tapml_onnx::integers(op, &op.placed(exact.iter().cloned()))?;
+        let asked = op.outputs().iter().enumerate().filter(|(_, output)| output.is_asked());
+        let rounded: Vec<Option<Integers>> =
+            asked.map(|(place, _)| rounded.get(place).cloned().flatten()).collect();
+        let known = |at: usize| is_float(at) || rounded.get(at).is_some_and(Option::is_some);
+        if !still && !(0..outputs.len()).all(known) {
+            let amplitude = reach * (roundoff / DType::F32.unit_roundoff()).max(1.0);
+            let reached = evaluation.copies(&outputs, amplitude, copies)?;
+            for at in (0..outputs.len()).filter(|&at| !known(at)) {
+                integers[at] = Some(OpenIntegers::Reached(differing(&outputs[at], at, &reached)));
+            }
+        }
+        for (open, rounded) in integers.iter_mut().zip(rounded) {
+            let rounded = rounded.map(|integers| OpenIntegers::Rounded { integers, roundoff });
+            *open = rounded.or_else(|| open.take());
         }
     }
     let shaped = deviation.into_iter().zip(&outputs);
     let deviation = shaped.map(|(values, exact)| Array::new(exact.shape().to_vec(), values));
     let deviation = deviation.collect::<Result<Vec<_>>>()?;
-    Ok(Oracle { exact: outputs, deviation, inner: Vec::new() })
+    Ok(ForeignOracle { found: Oracle { exact: outputs, deviation, inner: Vec::new() }, integers })
+}
+
+/// The values of an output that copies gave and the exact evaluation did not, each once.
+fn differing(exact: &Array<f64>, at: usize, copies: &[Vec<Array<f64>>]) -> BTreeMap<usize, Vec<f64>> {
+    let mut found: BTreeMap<usize, Vec<f64>> = BTreeMap::new();
+    for copy in copies {
+        let pairs = exact.values().iter().zip(copy[at].values()).enumerate();
+        for (i, (_, &value)) in pairs.filter(|(_, (exact, value))| exact != value) {
+            let known = found.entry(i).or_default();
+            if !known.contains(&value) {
+                known.push(value);
+            }
+        }
+    }
+    found
 }
 
 /// Runs a node of any kind in `f32`: one of TapML's own operators by the reference, any other by its evaluation.

@@ -254,7 +254,7 @@ fn narrow_beside(out: &Out, bias: &[f64], narrow: DType) -> Narrowed {
 /// The share of wrong elements that are right if this precision is declared.
 fn allowed(out: &Out, precision: Precision) -> f64 {
     let (values, deviation) = (out.exact.clone(), out.deviation.clone());
-    let exact = Exact { values, deviation, inner: Vec::new(), row_len: out.width };
+    let exact = Exact { values, deviation, inner: Vec::new(), row_len: out.width, integers: None };
     let observed = Tensor::from_f64(out.dtype, vec![out.exact.len()], &out.observed);
     let Ok(judged) = observed.and_then(|o| judge(&[exact], &[o], precision, None)) else { return 0.0 };
     let wrong = out.wrong().count().max(1);

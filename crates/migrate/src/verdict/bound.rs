@@ -1,7 +1,9 @@
 //! The allowed error of each element, and the worst element.
 
 use super::{Constants, Element, Exact, INNER, Precision};
+use std::collections::HashMap;
 use tapml_graph::{DType, Tensor};
+use tapml_reference::foreign::OpenIntegers;
 
 /// Allowed errors of the elements of one output.
 #[derive(Clone, Debug)]
@@ -14,6 +16,35 @@ pub struct Allowed {
     pub rounded: Vec<f64>,
     /// Whether the values are indices: any difference counts as 1.
     indices: bool,
+    /// Other integers that are right; `None` where `computing` decides.
+    open: Option<HashMap<usize, Open>>,
+}
+
+/// The integers besides the exact one that are right at one element.
+#[derive(Clone, Debug)]
+enum Open {
+    /// All from the least to the greatest.
+    Range(f64, f64),
+    /// Some.
+    Some(Vec<f64>),
+}
+
+impl Open {
+    fn holds(&self, value: f64) -> bool {
+        match self {
+            Open::Range(least, greatest) => (*least..=*greatest).contains(&value),
+            Open::Some(values) => values.contains(&value),
+        }
+    }
+
+    /// The largest distance of a right integer from the exact one.
+    fn reach(&self, exact: f64) -> f64 {
+        let distance = |value: &f64| (value - exact).abs();
+        match self {
+            Open::Range(least, greatest) => distance(least).max(distance(greatest)),
+            Open::Some(values) => values.iter().map(distance).fold(0.0, f64::max),
+        }
+    }
 }
 
 impl Allowed {
@@ -32,7 +63,12 @@ impl Allowed {
     ) -> Allowed {
         let factor = precision.accumulate.unit_roundoff() * roundings(constants, precision);
         if !dtype.is_float() {
-            return Allowed::of_indices(exact, factor);
+            return match &exact.integers {
+                Some(integers) => {
+                    Allowed::of_integers(exact, integers, precision, roundings(constants, precision))
+                }
+                None => Allowed::of_indices(exact, factor),
+            };
         }
         let storage: Vec<f64> = exact.values.iter().map(|&y| storage(constants.storage, dtype, y)).collect();
         let row_len = exact.row_len.max(1);
@@ -55,7 +91,7 @@ impl Allowed {
                 own + noise.min(own)
             }));
         }
-        Allowed { storage, computing, rounded: round(dtype, &exact.values), indices: false }
+        Allowed { storage, computing, rounded: round(dtype, &exact.values), indices: false, open: None }
     }
 
     /// Indices are not rounded: they stay, or jump where the disturbance reaches another choice.
@@ -64,7 +100,28 @@ impl Allowed {
         let deviation = exact.deviation.iter().enumerate();
         let computing = deviation.map(|(at, d)| factor * (d / super::AMPLITUDE) + inner(at)).collect();
         let (storage, rounded) = (vec![0.0; exact.values.len()], exact.values.clone());
-        Allowed { storage, computing, rounded, indices: true }
+        Allowed { storage, computing, rounded, indices: true, open: None }
+    }
+
+    /// Integers of an operator of others: the exact ones, and those that its rounding may reach.
+    fn of_integers(exact: &Exact, integers: &OpenIntegers, precision: Precision, roundings: f64) -> Allowed {
+        let open: HashMap<usize, Open> = match integers {
+            OpenIntegers::Rounded { integers, roundoff } => {
+                let noise = roundings * precision.accumulate.unit_roundoff().max(*roundoff);
+                let ranges = (0..exact.values.len()).map(|i| (i, integers.range(i, noise)));
+                let wide = ranges.filter(|(_, (least, greatest))| least < greatest);
+                wide.map(|(i, (least, greatest))| (i, Open::Range(least, greatest))).collect()
+            }
+            OpenIntegers::Reached(found) => {
+                found.iter().map(|(&i, values)| (i, Open::Some(values.clone()))).collect()
+            }
+        };
+        let mut computing = vec![0.0; exact.values.len()];
+        for (&i, open) in &open {
+            computing[i] = open.reach(exact.values[i]);
+        }
+        let (storage, rounded) = (vec![0.0; exact.values.len()], exact.values.clone());
+        Allowed { storage, computing, rounded, indices: true, open: Some(open) }
     }
 
     /// How many roundings, in units of the sensitivity, a kernel may make.
@@ -92,7 +149,12 @@ impl Allowed {
     pub fn ratio(&self, exact: &Exact, i: usize, observed: f64) -> f64 {
         let (y, rounded) = (exact.values[i], self.rounded[i]);
         if self.indices {
-            return if observed == y { 0.0 } else { self.at(i).recip() };
+            return match &self.open {
+                _ if observed == y => 0.0,
+                None => self.at(i).recip(),
+                Some(open) if open.get(&i).is_some_and(|open| open.holds(observed)) => 0.0,
+                Some(_) => f64::INFINITY,
+            };
         }
         let error = (observed - y).abs();
         if !observed.is_finite() || !rounded.is_finite() {

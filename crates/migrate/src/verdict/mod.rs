@@ -49,6 +49,12 @@
 //! `D = min(1, ε / r)` where a relative disturbance of `r` lets another choice win: so an index is decided, and must be
 //! the exact one, unless the roundings that are allowed reach the other choice. Numbers that depend on the choice have
 //! the jump in their `D`. What reads an index that may go either way is judged on the recorded one.
+//!
+//! Integers of operators of others are right or wrong. Where a real number `v` is rounded to them (`QuantizeLinear`), all
+//! integers are right that are nearest to a number in `v · (1 ± u · (BASE + CHAIN · √L))`, `u` the larger of `u_a` and the unit
+//! roundoff of the coarsest input: near a tie the two neighbours. A tie in the quotient of two recorded numbers is told in every
+//! precision, since a division rounds correctly (IEEE 754), and has one right integer. Where it is not known what is rounded,
+//! those integers are right that a disturbed evaluation gave, at that amplitude.
 
 mod bound;
 mod distribution;
@@ -62,6 +68,7 @@ use crate::filter::Lost;
 use serde::{Deserialize, Serialize};
 use tapml_graph::{DType, Error, Result, Tensor};
 use tapml_reference::Oracle;
+use tapml_reference::foreign::OpenIntegers;
 
 /// Relative amplitude `ε` of the oracle's disturbances: four units of roundoff of f32.
 pub const AMPLITUDE: f64 = 4.0 / 16_777_216.0;
@@ -118,6 +125,8 @@ pub struct Exact {
     pub inner: Vec<f64>,
     /// Elements of a row.
     pub row_len: usize,
+    /// What integers of an operator of others leave open.
+    pub integers: Option<OpenIntegers>,
 }
 
 impl Exact {
@@ -130,6 +139,7 @@ impl Exact {
                 deviation: deviation.values().to_vec(),
                 inner: found.inner.get(at).map(|inner| inner.values().to_vec()).unwrap_or_default(),
                 row_len: exact.row_len(),
+                integers: None,
             })
             .collect()
     }
@@ -375,5 +385,7 @@ fn values(exact: &Exact, tensor: &Tensor) -> Result<Vec<f64>> {
     Ok(tensor.to_f64())
 }
 
+#[cfg(test)]
+mod integer_tests;
 #[cfg(test)]
 mod tests;

@@ -10,7 +10,7 @@ const F32: Precision = Precision { accumulate: DType::F32, terms: 0 };
 
 fn exact(values: Vec<f64>, row_len: usize) -> Exact {
     let deviation = values.iter().map(|v| v.abs() * AMPLITUDE * 0.8).collect();
-    Exact { values, deviation, inner: Vec::new(), row_len }
+    Exact { values, deviation, inner: Vec::new(), row_len, integers: None }
 }
 
 fn wave(count: usize) -> Vec<f64> {
@@ -83,7 +83,7 @@ fn nan_and_infinity_must_be_where_the_oracle_has_them() {
 #[test]
 fn what_only_moves_data_gets_no_room() {
     let values: Vec<f64> = wave(64).iter().map(|&v| f64::from(v as f32)).collect();
-    let e = Exact { deviation: vec![0.0; 64], values, inner: Vec::new(), row_len: 64 };
+    let e = Exact { deviation: vec![0.0; 64], values, inner: Vec::new(), row_len: 64, integers: None };
     assert!(verdict(&e, DType::F32, &e.values).passed());
     let mut moved = e.values.clone();
     moved[7] = f64::from((moved[7] as f32).next_up().next_up());
@@ -114,7 +114,7 @@ proptest! {
         let scale = 10f64.powi(exponent);
         let values: Vec<f64> = (0..rows * width).map(|_| normal() * scale * normal().exp()).collect();
         let deviation = values.iter().map(|v| v.abs() * AMPLITUDE * (0.1 + 0.1 * normal().abs())).collect();
-        let exact = Exact { values, deviation, inner: Vec::new(), row_len: width };
+        let exact = Exact { values, deviation, inner: Vec::new(), row_len: width, integers: None };
         let noise = DType::F32.unit_roundoff();
         let mut observed: Vec<f64> = exact.values.iter().map(|v| v * (1.0 + noise * normal())).collect();
         let verdict_of_right = verdict(&exact, dtype, &observed);
@@ -145,6 +145,7 @@ fn routed(op: &Route, logits: &[f32], bias: &[f32], experts: &[u32], weights: &[
             deviation: d.values().to_vec(),
             inner: Vec::new(),
             row_len: k,
+            integers: None,
         })
         .collect();
     let experts = Tensor::from_u32(vec![1, k], experts.to_vec()).unwrap();
@@ -201,7 +202,13 @@ fn a_wrong_choice_is_found_however_near_it_is_beyond_rounding() {
 
 #[test]
 fn indices_without_a_choice_must_be_equal() {
-    let e = Exact { values: vec![3.0, 7.0], deviation: vec![0.0; 2], inner: Vec::new(), row_len: 1 };
+    let e = Exact {
+        values: vec![3.0, 7.0],
+        deviation: vec![0.0; 2],
+        inner: Vec::new(),
+        row_len: 1,
+        integers: None,
+    };
     let verdict = |indices: Vec<u32>| {
         let tensor = Tensor::from_u32(vec![2], indices).unwrap();
         judge(std::slice::from_ref(&e), &[tensor], F32, None).unwrap()

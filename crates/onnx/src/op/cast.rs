@@ -2,6 +2,7 @@
 
 use crate::call::element_type;
 use crate::call::{Call, Outputs};
+use crate::integers::Integers;
 use crate::number::integer_bounds;
 use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
@@ -65,6 +66,27 @@ pub fn cast(call: &Call<'_>) -> Outputs {
 pub fn cast_like(call: &Call<'_>) -> Outputs {
     call.ignore(&["saturate", "round_mode"]);
     converted(call, call.dtype(1)?)
+}
+
+/// What a conversion to `dtype` leaves open: a float that is NaN or outside an integer's dtype becomes any integer (ONNX,
+/// `Cast`: "fixed point: undefined if OOR"; no rule for NaN).
+fn converted_integers(call: &Call<'_>, dtype: DType) -> Result<Vec<Option<Integers>>> {
+    if !call.dtype(0)?.is_float() || dtype.is_float() || dtype == DType::Bool {
+        return Ok(vec![None]);
+    }
+    let open = Integers::new(call.array::<f64>(0)?.data, vec![0.0], dtype).with_decided_ties();
+    let cut = |x: &f64| Some(x.trunc()).filter(|x| (open.least..=open.most).contains(x)).unwrap_or(f64::NAN);
+    Ok(vec![Some(Integers { before: open.before.iter().map(cut).collect(), ..open })])
+}
+
+/// What [`cast`] leaves open.
+pub fn cast_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+    converted_integers(call, target(call)?)
+}
+
+/// What [`cast_like`] leaves open.
+pub fn cast_like_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+    converted_integers(call, call.dtype(1)?)
 }
 
 /// The same bits as another dtype of as many.

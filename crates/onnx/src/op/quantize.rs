@@ -3,6 +3,7 @@
 use crate::array::{Array, around, axis};
 use crate::call::element_type;
 use crate::call::{Call, Outputs};
+use crate::integers::Integers;
 use crate::number::integer_bounds;
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
@@ -47,20 +48,43 @@ fn saturated<T: Real>(value: T, zero: i128, dtype: DType) -> i128 {
     (value.wide().round_ties_even() as i128).saturating_add(zero).clamp(least, most)
 }
 
+/// `x / scale` with the zero point of each element.
+struct Quotients<T> {
+    shape: Vec<usize>,
+    values: Vec<T>,
+    zeros: Vec<i128>,
+    dtype: DType,
+}
+
+impl<T: Real> Quotients<T> {
+    fn of(call: &Call<'_>) -> Result<Quotients<T>> {
+        // `saturate` concerns floats of 8 bits; division is done in the precision of the evaluation.
+        call.ignore(&["saturate", "precision"]);
+        let x = call.input(0)?;
+        let scale = call.array::<T>(1)?;
+        let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(element_type).transpose()?;
+        let dtype = call.optional(2).map(|zero| zero.dtype()).or(asked).unwrap_or(DType::U8);
+        let zero = zero_points(call, &scale.shape, scale.data.len())?;
+        let places = scale_places(call, x.shape(), &scale.shape)?;
+        let values = x.to_f64();
+        let values = values.iter().zip(&places).map(|(&x, &at)| T::of(x) / scale.data[at]).collect();
+        let zeros = places.iter().map(|&at| zero[at]).collect();
+        Ok(Quotients { shape: x.shape().to_vec(), values, zeros, dtype })
+    }
+}
+
 /// `saturate(round(x / scale) + zero point)`.
 pub fn quantize<T: Real>(call: &Call<'_>) -> Outputs {
-    // `saturate` concerns floats of 8 bits; division is done in the precision of the evaluation.
-    call.ignore(&["saturate", "precision"]);
-    let x = call.input(0)?;
-    let scale = call.array::<T>(1)?;
-    let asked = call.int("output_dtype")?.filter(|&number| number != 0).map(element_type).transpose()?;
-    let dtype = call.optional(2).map(|zero| zero.dtype()).or(asked).unwrap_or(DType::U8);
-    let zero = zero_points(call, &scale.shape, scale.data.len())?;
-    let places = scale_places(call, x.shape(), &scale.shape)?;
-    let values = x.to_f64();
-    let one = |(&x, &at): (&f64, &usize)| saturated(T::of(x) / scale.data[at], zero[at], dtype);
-    let data = values.iter().zip(&places).map(one).collect();
-    call.one(Array { shape: x.shape().to_vec(), data }, dtype)
+    let Quotients { shape, values, zeros, dtype } = Quotients::<T>::of(call)?;
+    let data = values.iter().zip(&zeros).map(|(&value, &zero)| saturated(value, zero, dtype)).collect();
+    call.one(Array { shape, data }, dtype)
+}
+
+/// What [`quantize`] leaves open.
+pub fn quantize_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+    let Quotients { values, zeros, dtype, .. } = Quotients::<f64>::of(call)?;
+    let zeros = zeros.into_iter().map(|zero| zero as f64).collect();
+    Ok(vec![Some(Integers::new(values, zeros, dtype).with_decided_ties())])
 }
 
 /// `(x − zero point) · scale`.
@@ -77,18 +101,33 @@ pub fn dequantize<T: Real>(call: &Call<'_>) -> Outputs {
     call.one(Array { shape: x.shape, data }, asked.unwrap_or(call.dtype(1)?))
 }
 
+/// The scale with which all of `x`, and 0, lie within `u8`, and the zero point before it is rounded.
+fn dynamic_scale<T: Real>(x: &Array<T>) -> (T, T) {
+    let most = x.data.iter().copied().fold(T::zero(), T::max);
+    let least = x.data.iter().copied().fold(T::zero(), T::min);
+    let scale = (most - least) / T::of(255.0);
+    (scale, -least / scale)
+}
+
 /// `u8` with a scale and a zero point such that the least and the greatest element, and 0, lie within:
 /// `scale = (max(0, max x) − min(0, min x)) / 255`, `zero point = saturate(round(−min(0, min x) / scale))`.
 pub fn dynamic_quantize<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
-    let most = x.data.iter().copied().fold(T::zero(), T::max);
-    let least = x.data.iter().copied().fold(T::zero(), T::min);
-    let scale = (most - least) / T::of(255.0);
-    let zero = saturated(-least / scale, 0, DType::U8);
+    let (scale, zero) = dynamic_scale(&x);
+    let zero = saturated(zero, 0, DType::U8);
     let y = x.map(|x| saturated(x / scale, zero, DType::U8));
     Ok(vec![
         Some(call.store(y, DType::U8)?),
         Some(call.store(Array { shape: Vec::new(), data: vec![scale] }, call.dtype(0)?)?),
         Some(call.store(Array { shape: Vec::new(), data: vec![zero] }, DType::U8)?),
     ])
+}
+
+/// What [`dynamic_quantize`] leaves open.
+pub fn dynamic_quantize_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+    let x = call.array::<f64>(0)?;
+    let (scale, zero) = dynamic_scale(&x);
+    let quotients = x.data.iter().map(|x| x / scale).collect();
+    let zeros = Integers::new(vec![zero], vec![0.0], DType::U8);
+    Ok(vec![Some(Integers::new(quotients, vec![zero], DType::U8)), None, Some(zeros)])
 }

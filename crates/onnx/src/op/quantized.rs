@@ -5,6 +5,8 @@ use super::conv::{add_bias, convolve_as};
 use super::matmul::stacked;
 use crate::array::{Array, Walk, broadcast_strides};
 use crate::call::{Call, Outputs};
+use crate::integers::Integers;
+use crate::number::integer_bounds;
 use tapml_graph::{DType, Error, Result, Tensor};
 
 /// Where a parameter of each row, column or channel stands in the shape that it belongs to.
@@ -68,39 +70,65 @@ pub fn conv_integer(call: &Call<'_>) -> Outputs {
     call.one(convolve_as(call, &x, &w)?.map(accumulated), DType::I32)
 }
 
-/// The scale of sums, `a_scale · b_scale / y_scale`, applied, rounded to even and moved to the zero point.
-fn requantized(call: &Call<'_>, mut y: Array<f64>, scales: [Array<f64>; 3]) -> Outputs {
-    let [a, b, out] = scales;
-    for (at, scale) in [&a, &b, &out].into_iter().enumerate() {
-        let places = Walk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
-        for (y, place) in y.data.iter_mut().zip(places) {
-            *y = if at < 2 { *y * scale.data[place] } else { *y / scale.data[place] };
-        }
-    }
-    let zero = call.input(7)?;
-    let (least, most) = match zero.dtype() {
-        DType::I8 => (-128.0, 127.0),
-        DType::U8 => (0.0, 255.0),
-        other => return Err(Error::unsupported(format!("an output in {other} is not served"))),
-    };
-    let offset = parameter(zero, Along::Rows, y.rank());
-    let places = Walk::new(&y.shape, &broadcast_strides(&offset.shape, &y.shape)?);
-    let round = |(y, at): (&f64, usize)| (y.round_ties_even() + offset.data[at]).clamp(least, most) as i64;
-    let values: Vec<i64> = y.data.iter().zip(places).map(round).collect();
-    Ok(vec![Some(Tensor::from_i64(zero.dtype(), y.shape, &values)?)])
+/// Sums times `a_scale · b_scale / y_scale`, and the zero point of each.
+struct Scaled {
+    values: Array<f64>,
+    zeros: Vec<f64>,
+    dtype: DType,
 }
 
-/// `QLinearMatMul`.
-pub fn qlinear_matmul(call: &Call<'_>) -> Outputs {
+impl Scaled {
+    fn of(call: &Call<'_>, mut y: Array<f64>, scales: [Array<f64>; 3]) -> Result<Scaled> {
+        for (at, scale) in scales.iter().enumerate() {
+            let places = Walk::new(&y.shape, &broadcast_strides(&scale.shape, &y.shape)?);
+            for (y, place) in y.data.iter_mut().zip(places) {
+                *y = if at < 2 { *y * scale.data[place] } else { *y / scale.data[place] };
+            }
+        }
+        let zero = call.input(7)?;
+        if !matches!(zero.dtype(), DType::I8 | DType::U8) {
+            return Err(Error::unsupported(format!("an output in {} is not served", zero.dtype())));
+        }
+        let offset = parameter(zero, Along::Rows, y.rank());
+        let places = Walk::new(&y.shape, &broadcast_strides(&offset.shape, &y.shape)?);
+        let zeros = places.map(|at| offset.data[at]).collect();
+        Ok(Scaled { values: y, zeros, dtype: zero.dtype() })
+    }
+
+    /// Rounded to even and moved to the zero point.
+    fn rounded(self) -> Outputs {
+        let (least, most) = integer_bounds(self.dtype);
+        let round =
+            |(y, zero): (&f64, &f64)| (y.round_ties_even() + zero).clamp(least as f64, most as f64) as i64;
+        let values: Vec<i64> = self.values.data.iter().zip(&self.zeros).map(round).collect();
+        Ok(vec![Some(Tensor::from_i64(self.dtype, self.values.shape, &values)?)])
+    }
+
+    /// What [`Scaled::rounded`] leaves open.
+    fn integers(self) -> Vec<Option<Integers>> {
+        vec![Some(Integers::new(self.values.data, self.zeros, self.dtype))]
+    }
+}
+
+fn scaled_matmul(call: &Call<'_>) -> Result<Scaled> {
     let (a, b) = (centred(call, 0, 2, Along::Rows)?, centred(call, 3, 5, Along::Columns)?);
     let y = stacked(&a, &b)?;
     let scale = |place, along| Ok(parameter(call.input(place)?, along, y.rank()));
     let scales = [scale(1, Along::Rows)?, scale(4, Along::Columns)?, scale(6, Along::Rows)?];
-    requantized(call, y, scales)
+    Scaled::of(call, y, scales)
 }
 
-/// `QLinearConv`; the bias is in the scale of the sums.
-pub fn qlinear_conv(call: &Call<'_>) -> Outputs {
+/// `QLinearMatMul`.
+pub fn qlinear_matmul(call: &Call<'_>) -> Outputs {
+    scaled_matmul(call)?.rounded()
+}
+
+/// What [`qlinear_matmul`] leaves open.
+pub fn qlinear_matmul_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+    Ok(scaled_matmul(call)?.integers())
+}
+
+fn scaled_conv(call: &Call<'_>) -> Result<Scaled> {
     let (x, w) = (centred(call, 0, 2, Along::First)?, centred(call, 3, 5, Along::First)?);
     let mut y = convolve_as(call, &x, &w)?;
     let bias = call.optional_array::<i32>(8)?.map(|bias| bias.map(f64::from));
@@ -108,5 +136,15 @@ pub fn qlinear_conv(call: &Call<'_>) -> Outputs {
     // A scale of each channel of the result stands on its second axis.
     let scale = |place| Ok(parameter(call.input(place)?, Along::First, y.rank().saturating_sub(1)));
     let scales = [scale(1)?, scale(4)?, scale(6)?];
-    requantized(call, y, scales)
+    Scaled::of(call, y, scales)
+}
+
+/// `QLinearConv`; the bias is in the scale of the sums.
+pub fn qlinear_conv(call: &Call<'_>) -> Outputs {
+    scaled_conv(call)?.rounded()
+}
+
+/// What [`qlinear_conv`] leaves open.
+pub fn qlinear_conv_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+    Ok(scaled_conv(call)?.integers())
 }

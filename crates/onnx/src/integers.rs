@@ -1,0 +1,73 @@
+//! What an output of integers leaves open: which elements are real numbers that were rounded, and for which the standard has no
+//! rule.
+
+use crate::call::Call;
+use crate::find;
+use crate::number::integer_bounds;
+use tapml_graph::op::Foreign;
+use tapml_graph::{Context, DType, Result, Tensor};
+
+/// An output of integers, `clamp(round(before) + round(offset), least, most)`, rounded to the even one of two equally near.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Integers {
+    /// The real number of each element; NaN where the standard has no rule.
+    pub before: Vec<f64>,
+    /// What is added to it: one number for each element, or one for all.
+    pub offset: Vec<f64>,
+    /// Whether one division or nothing gives `before`. A number that lies exactly between two integers is then told from its
+    /// neighbours in every precision, because a division rounds correctly.
+    pub ties_decided: bool,
+    /// The least integer of the dtype.
+    pub least: f64,
+    /// The greatest integer of the dtype.
+    pub most: f64,
+}
+
+impl Integers {
+    /// An output of this dtype.
+    pub(crate) fn new(before: Vec<f64>, offset: Vec<f64>, dtype: DType) -> Integers {
+        let (least, most) = integer_bounds(dtype);
+        Integers { before, offset, ties_decided: false, least: least as f64, most: most as f64 }
+    }
+
+    /// The same, with ties that every precision tells.
+    pub(crate) fn with_decided_ties(self) -> Integers {
+        Integers { ties_decided: true, ..self }
+    }
+
+    /// The least and the greatest integer that element `i` may be if the real numbers err by `noise` of their own magnitude.
+    pub fn range(&self, i: usize, noise: f64) -> (f64, f64) {
+        let Some(&before) = self.before.get(i) else { return (self.least, self.most) };
+        if before.is_nan() {
+            return (self.least, self.most);
+        }
+        let offset = self.offset.get(if self.offset.len() == 1 { 0 } else { i }).copied().unwrap_or(0.0);
+        let (low, high) = match self.ties_decided && (before - before.trunc()).abs() == 0.5 {
+            true => (before.round_ties_even(), before.round_ties_even()),
+            false => nearest(before, noise),
+        };
+        let (under, over) = nearest(offset, noise);
+        let clamp = |value: f64| value.clamp(self.least, self.most);
+        (clamp(low + under), clamp(high + over))
+    }
+}
+
+/// The least and the greatest integer that is nearest to a number within `noise` of the magnitude of `value`.
+fn nearest(value: f64, noise: f64) -> (f64, f64) {
+    let reach = noise * value.abs();
+    if value.is_infinite() || reach == 0.0 {
+        return (value.round_ties_even(), value.round_ties_even());
+    }
+    // Of two equally near both are reached.
+    ((value - reach - 0.5).ceil(), (value + reach + 0.5).floor())
+}
+
+/// What the outputs of an operator leave open, at the places of its outputs; `None` for floats, and for integers that are not
+/// rounded. The inputs' floats may be `f64` in the place of others.
+///
+/// # Errors
+/// As [`crate::evaluate`].
+pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Integers>>> {
+    let Some(open) = find(op).and_then(|row| row.integers) else { return Ok(Vec::new()) };
+    open(&Call::new(op, inputs, true)).context(|| format!("`{}`", op.kind()))
+}
