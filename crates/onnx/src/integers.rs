@@ -7,6 +7,9 @@ use crate::number::integer_bounds;
 use tapml_graph::op::Foreign;
 use tapml_graph::{Context, DType, Result, Tensor};
 
+/// What each output of an operator leaves open, at the places of its outputs.
+pub type OpenOutputs = Result<Vec<Option<Integers>>>;
+
 /// An output of integers, `clamp(round(before) + round(offset), least, most)`, rounded to the even one of two equally near.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Integers {
@@ -67,7 +70,7 @@ fn nearest(value: f64, noise: f64) -> (f64, f64) {
 ///
 /// # Errors
 /// As [`crate::evaluate`].
-pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> Result<Vec<Option<Integers>>> {
+pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
     let Some(open) = find(op).and_then(|row| row.integers) else { return Ok(Vec::new()) };
     open(&Call::new(op, inputs, true)).context(|| format!("`{}`", op.kind()))
 }

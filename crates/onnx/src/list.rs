@@ -3,13 +3,12 @@
 use crate::NEWEST;
 use crate::call::{Call, Outputs};
 use crate::facts::{Facts, Sizes, each, exact, last_axis, rounded};
-use crate::integers::Integers;
+use crate::integers::OpenOutputs;
 use crate::op::{
     attention, binary, boxes, cast, conv, einsum, elementwise, gelu, index, loss, matmul, movement, norm,
     order, pool, quantize, quantized, recurrent, reduce, resize, sampling, shape, slice, softmax, spectrum,
     unary,
 };
-use tapml_graph::Result;
 
 /// How an operator is evaluated.
 #[derive(Clone, Copy)]
@@ -35,12 +34,12 @@ pub struct Row {
     pub run: Run,
     pub facts: fn(&Sizes<'_>) -> Facts,
     /// What its outputs of integers leave open, where it rounds to them.
-    pub integers: Option<fn(&Call<'_>) -> Result<Vec<Option<Integers>>>>,
+    pub integers: Option<fn(&Call<'_>) -> OpenOutputs>,
 }
 
 impl Row {
     /// The row of an operator that rounds to integers.
-    const fn rounds(self, integers: fn(&Call<'_>) -> Result<Vec<Option<Integers>>>) -> Row {
+    const fn rounds(self, integers: fn(&Call<'_>) -> OpenOutputs) -> Row {
         Row { integers: Some(integers), ..self }
     }
 

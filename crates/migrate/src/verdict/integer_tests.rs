@@ -1,9 +1,9 @@
 //! Verdicts on integers of operators of others: at ties and near them, indices, conversions.
 
-use super::*;
+use super::{AMPLITUDE, Allowed, COPIES, Exact, Precision, judge};
 use serde_json::{Value as Json, json};
 use tapml_graph::op::{Declared, Foreign};
-use tapml_graph::{Bytes, TensorType};
+use tapml_graph::{Bytes, DType, Tensor, TensorType};
 use tapml_reference::foreign::{Disturbance, OwnEvaluator, oracle};
 
 const F32: Precision = Precision { accumulate: DType::F32, terms: 1 };

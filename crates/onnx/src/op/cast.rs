@@ -2,7 +2,7 @@
 
 use crate::call::element_type;
 use crate::call::{Call, Outputs};
-use crate::integers::Integers;
+use crate::integers::{Integers, OpenOutputs};
 use crate::number::integer_bounds;
 use tapml_graph::{Bytes, DType, Error, Result, Tensor};
 
@@ -70,7 +70,7 @@ pub fn cast_like(call: &Call<'_>) -> Outputs {
 
 /// What a conversion to `dtype` leaves open: a float that is NaN or outside an integer's dtype becomes any integer (ONNX,
 /// `Cast`: "fixed point: undefined if OOR"; no rule for NaN).
-fn converted_integers(call: &Call<'_>, dtype: DType) -> Result<Vec<Option<Integers>>> {
+fn converted_integers(call: &Call<'_>, dtype: DType) -> OpenOutputs {
     if !call.dtype(0)?.is_float() || dtype.is_float() || dtype == DType::Bool {
         return Ok(vec![None]);
     }
@@ -80,12 +80,12 @@ fn converted_integers(call: &Call<'_>, dtype: DType) -> Result<Vec<Option<Intege
 }
 
 /// What [`cast`] leaves open.
-pub fn cast_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+pub fn cast_integers(call: &Call<'_>) -> OpenOutputs {
     converted_integers(call, target(call)?)
 }
 
 /// What [`cast_like`] leaves open.
-pub fn cast_like_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+pub fn cast_like_integers(call: &Call<'_>) -> OpenOutputs {
     converted_integers(call, call.dtype(1)?)
 }
 

@@ -3,7 +3,7 @@
 use crate::array::{Array, around, axis};
 use crate::call::element_type;
 use crate::call::{Call, Outputs};
-use crate::integers::Integers;
+use crate::integers::{Integers, OpenOutputs};
 use crate::number::integer_bounds;
 use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
@@ -81,7 +81,7 @@ pub fn quantize<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// What [`quantize`] leaves open.
-pub fn quantize_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+pub fn quantize_integers(call: &Call<'_>) -> OpenOutputs {
     let Quotients { values, zeros, dtype, .. } = Quotients::<f64>::of(call)?;
     let zeros = zeros.into_iter().map(|zero| zero as f64).collect();
     Ok(vec![Some(Integers::new(values, zeros, dtype).with_decided_ties())])
@@ -124,7 +124,7 @@ pub fn dynamic_quantize<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// What [`dynamic_quantize`] leaves open.
-pub fn dynamic_quantize_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+pub fn dynamic_quantize_integers(call: &Call<'_>) -> OpenOutputs {
     let x = call.array::<f64>(0)?;
     let (scale, zero) = dynamic_scale(&x);
     let quotients = x.data.iter().map(|x| x / scale).collect();

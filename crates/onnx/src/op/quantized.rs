@@ -5,7 +5,7 @@ use super::conv::{add_bias, convolve_as};
 use super::matmul::stacked;
 use crate::array::{Array, Walk, broadcast_strides};
 use crate::call::{Call, Outputs};
-use crate::integers::Integers;
+use crate::integers::{Integers, OpenOutputs};
 use crate::number::integer_bounds;
 use tapml_graph::{DType, Error, Result, Tensor};
 
@@ -124,7 +124,7 @@ pub fn qlinear_matmul(call: &Call<'_>) -> Outputs {
 }
 
 /// What [`qlinear_matmul`] leaves open.
-pub fn qlinear_matmul_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+pub fn qlinear_matmul_integers(call: &Call<'_>) -> OpenOutputs {
     Ok(scaled_matmul(call)?.integers())
 }
 
@@ -145,6 +145,6 @@ pub fn qlinear_conv(call: &Call<'_>) -> Outputs {
 }
 
 /// What [`qlinear_conv`] leaves open.
-pub fn qlinear_conv_integers(call: &Call<'_>) -> Result<Vec<Option<Integers>>> {
+pub fn qlinear_conv_integers(call: &Call<'_>) -> OpenOutputs {
     Ok(scaled_conv(call)?.integers())
 }
