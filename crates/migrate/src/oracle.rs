@@ -126,7 +126,10 @@ impl Oracles {
         let found = match (by(&foreign::OwnEvaluator), &self.evaluator) {
             (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => by(other.as_ref())?,
             (Err(error), None) if error.kind() == ErrorKind::Unsupported => {
-                return Err(error.with_hint("name a runtime that evaluates it in f64: --oracle reference"));
+                let known = if op.domain() == "aten" { "torch-f64" } else { "reference" };
+                return Err(
+                    error.with_hint(format!("name a runtime that evaluates it in f64: --oracle {known}"))
+                );
             }
             (found, _) => found?,
         };

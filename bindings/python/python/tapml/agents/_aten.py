@@ -11,15 +11,19 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import DTYPES, Call, Node, Unsupported
-from ._executor import Executable, Runtime
+from ._calls import DTYPES, FLOATS, Call, Node, Unsupported, Value
+from ._executor import Executable, Runtime, cast
 from ._onnx import WORDS
+from ._runtimes import widen
 
 #: TapML's dtypes as PyTorch names them.
 TORCH = {
     "f64": "float64", "f32": "float32", "f16": "float16", "bf16": "bfloat16", "i64": "int64", "i32": "int32",
     "i16": "int16", "i8": "int8", "u8": "uint8", "bool": "bool",
 }  # fmt: skip
+
+#: PyTorch's memory formats.
+FORMATS = ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d")
 
 
 class AtenRuntime(Runtime):
@@ -66,7 +70,9 @@ class AtenRuntime(Runtime):
         rest, positional, keywords, skipped = list(tensors), [], {}, False
         for argument in schema.arguments:
             kind, given = str(argument.type), node.attributes.get(argument.name)
-            if kind in ("Tensor", "Optional[Tensor]"):
+            if kind in ("Tensor", "Optional[Tensor]") and argument.name in node.attributes:
+                value = read_argument(given, kind, node)  # A number in the place of a tensor.
+            elif kind in ("Tensor", "Optional[Tensor]"):
                 value = rest.pop(0) if rest else None
                 if value is None and kind == "Tensor":
                     raise ValueError(f"{node} needs the tensor `{argument.name}`")
@@ -88,6 +94,10 @@ class AtenRuntime(Runtime):
             raise ValueError(f"{node} takes {len(tensors) - len(rest)} tensors, found {len(tensors)}")
         return positional, keywords
 
+    def keep(self, tensor: Any) -> Any:
+        """What a node gave, as the next node is given it."""
+        return tensor
+
     def prepare(self, call: Call) -> Executable:
         import torch
 
@@ -108,7 +118,7 @@ class AtenRuntime(Runtime):
                     positional, keywords = runtime.bind(node, [values[name] for name in node.inputs])
                     found = runtime.find(node)(*positional, **keywords)
                     found = found if isinstance(found, (tuple, list)) else (found,)
-                    values.update(zip(node.outputs, found))
+                    values.update((name, runtime.keep(f)) for name, f in zip(node.outputs, found) if name)
                 return tuple(values[name] for name, _ in call.results)
 
         example = tuple(to_torch(call.values[name].array) for name in given)
@@ -128,10 +138,12 @@ def read_argument(value: Any, kind: str, node: Node) -> Any:
 
     if isinstance(value, str) and value in TORCH and "int" in kind:  # The schema calls a dtype an int.
         return getattr(torch, TORCH[value])
+    if isinstance(value, str) and value in FORMATS and "int" in kind:  # A memory format as well.
+        return getattr(torch, value)
     if isinstance(value, dict):
         if set(value) == {"float"} and value["float"] in WORDS:
             return WORDS[value["float"]]
-        if len(value) == 1 and next(iter(value)) in ("ints", "floats"):
+        if len(value) == 1 and next(iter(value)) in ("ints", "floats", "bools"):
             return [WORDS.get(v, v) if isinstance(v, str) else v for v in next(iter(value.values()))]
         raise ValueError(f"an argument of {node} is {str(value)[:80]}, which is no number, list or dtype")
     return value
@@ -169,6 +181,28 @@ class Torch(AtenRuntime):
         device = torch.device(self.options.get("device", "cpu"))
         module = module.to(device)
         return lambda *tensors: module(*(tensor.to(device) for tensor in tensors))
+
+
+class TorchF64(Torch):
+    """PyTorch in f64: the oracle. Floats are widened before a node computes, and results have their declared dtypes. What a
+    node itself rounds (a ``dtype``) is rounded before that."""
+
+    name, accumulate = "torch-f64", "f64"
+
+    def keep(self, tensor: Any) -> Any:
+        return tensor.double() if tensor.is_floating_point() else tensor
+
+    def prepare(self, call: Call) -> Executable:
+        wide = {n: Value(widen(v.array), v.constant) for n, v in call.values.items()}
+        return super().prepare(replace(call, values=wide))
+
+    def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
+        program = super().build(module, example, call)
+        return lambda *tensors: program(*map(self.keep, tensors))
+
+    def finish(self, asked: Call, call: Call, results: list[np.ndarray]) -> list[np.ndarray]:
+        floats = [value.array.dtype for value in asked.values.values() if value.dtype in FLOATS]
+        return cast(results, call, floats[0] if floats else None)
 
 
 class ExecuTorch(AtenRuntime):
@@ -216,4 +250,4 @@ class LiteRt(AtenRuntime):
         return run
 
 
-ATEN_RUNTIMES = {runtime.name: runtime for runtime in (Torch, ExecuTorch, LiteRt)}
+ATEN_RUNTIMES = {runtime.name: runtime for runtime in (Torch, TorchF64, ExecuTorch, LiteRt)}
