@@ -8,7 +8,7 @@ use common::{devices, run_plan};
 use tapml_graph::op::Sample;
 use tapml_graph::{DType, Op, Tensor};
 use tapml_kernels::{KERNELS, KernelCache, Phase, plan_variants};
-use tapml_reference::foreign::{OwnEvaluator, oracle};
+use tapml_reference::foreign::{Disturbance, OwnEvaluator, oracle};
 
 /// Multiples of the oracle's deviation under disturbances of one rounding of f32 that a kernel may be off by.
 const FACTOR: f64 = 16.0;
@@ -18,7 +18,8 @@ const COPIES: usize = 8;
 fn worst(sample: &Sample, inputs: &[Tensor], outputs: &[Tensor]) -> (f64, String) {
     let Op::Foreign(op) = &sample.op else { panic!("{:?}", sample.op) };
     let unit = DType::F32.unit_roundoff();
-    let oracle = oracle(&OwnEvaluator, op, inputs, &vec![false; inputs.len()], (unit, COPIES, 7)).unwrap();
+    let disturbance = Disturbance { amplitude: unit, reach: unit, copies: COPIES, seed: 7 };
+    let oracle = oracle(&OwnEvaluator, op, inputs, &vec![false; inputs.len()], disturbance).unwrap().found;
     let mut worst = (0.0, String::new());
     for (k, output) in outputs.iter().enumerate() {
         let (exact, deviation) = (&oracle.exact[k], &oracle.deviation[k]);

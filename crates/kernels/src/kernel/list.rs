@@ -225,4 +225,8 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.Gemm/portable", onnx::plans::gemm),
     portable("onnx.Resize/portable", onnx::plans::resize),
     portable("onnx.LSTM/portable", onnx::plans::lstm),
+    portable("onnx.Shape/portable", onnx::plans::sizes),
+    portable("onnx.Size/portable", onnx::plans::sizes),
+    portable("onnx.ConstantOfShape/portable", onnx::plans::filled),
+    portable("onnx.Range/portable", onnx::plans::range),
 ];

@@ -21,6 +21,7 @@ override HAS_C: u32;
 
 var<workgroup> hidden: array<f32, 1024>;
 var<workgroup> cell: array<f32, 1024>;
+var<workgroup> next: array<f32, 1024>;
 
 fn logistic(v: f32) -> f32 {
     let e = exp_accurate(-abs(v));
@@ -47,37 +48,34 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     workgroupBarrier();
     for (var t = 0u; t < STEPS; t++) {
         let step = select(t, STEPS - 1u - t, d == 1u || REVERSE == 1u);
-        var next = vec4<f32>();
-        var slot = 0u;
         for (var j = lane; j < HIDDEN; j += 256u) {
+            let row = vec4<u32>(0u, 1u, 2u, 3u) * HIDDEN + 4u * d * HIDDEN + j;
             var gates = vec4<f32>();
-            for (var g = 0u; g < 4u; g++) {
-                let row = (d * 4u + g) * HIDDEN + j;
-                var sum = 0.0;
-                if HAS_BIAS == 1u {
-                    let at = d * 8u * HIDDEN + g * HIDDEN + j;
-                    sum = f32(bias[at]) + f32(bias[at + 4u * HIDDEN]);
-                }
-                for (var k = 0u; k < INPUTS; k++) {
-                    sum = fma(f32(x[(step * BATCH + b) * INPUTS + k]), f32(w[row * INPUTS + k]), sum);
-                }
-                for (var k = 0u; k < HIDDEN; k++) {
-                    sum = fma(hidden[k], f32(r[row * HIDDEN + k]), sum);
-                }
-                gates[g] = sum;
+            if HAS_BIAS == 1u {
+                let at = vec4<u32>(0u, 1u, 2u, 3u) * HIDDEN + 8u * d * HIDDEN + j;
+                let again = at + 4u * HIDDEN;
+                gates = vec4<f32>(f32(bias[at.x]), f32(bias[at.y]), f32(bias[at.z]), f32(bias[at.w]));
+                gates += vec4<f32>(f32(bias[again.x]), f32(bias[again.y]), f32(bias[again.z]), f32(bias[again.w]));
+            }
+            for (var k = 0u; k < INPUTS; k++) {
+                let at = row * INPUTS + k;
+                let weights = vec4<f32>(f32(w[at.x]), f32(w[at.y]), f32(w[at.z]), f32(w[at.w]));
+                gates = fma(vec4<f32>(f32(x[(step * BATCH + b) * INPUTS + k])), weights, gates);
+            }
+            for (var k = 0u; k < HIDDEN; k++) {
+                let at = row * HIDDEN + k;
+                let weights = vec4<f32>(f32(r[at.x]), f32(r[at.y]), f32(r[at.z]), f32(r[at.w]));
+                gates = fma(vec4<f32>(hidden[k]), weights, gates);
             }
             let c = fma(logistic(gates.z), cell[j], logistic(gates.x) * tanh_accurate(gates.w));
             cell[j] = c;
-            next[slot] = logistic(gates.y) * tanh_accurate(c);
-            slot += 1u;
+            next[j] = logistic(gates.y) * tanh_accurate(c);
         }
         // All have read the state of this step before any writes the next.
         workgroupBarrier();
-        slot = 0u;
         for (var j = lane; j < HIDDEN; j += 256u) {
-            hidden[j] = next[slot];
-            y[((step * DIRECTIONS + d) * BATCH + b) * HIDDEN + j] = to_act(next[slot]);
-            slot += 1u;
+            hidden[j] = next[j];
+            y[((step * DIRECTIONS + d) * BATCH + b) * HIDDEN + j] = to_act(next[j]);
         }
         workgroupBarrier();
     }

@@ -5,6 +5,7 @@
 //! Integers that decide where elements go, such as the starts of `Slice`, are read by the kernel as it runs: they are inputs.
 
 mod compare;
+mod constants;
 mod convolution;
 mod joining;
 mod layout;
@@ -26,6 +27,7 @@ pub use samples::samples_of;
 pub mod plans {
     //! The planners, for the kernel list.
     pub use super::compare::plan as compare;
+    pub use super::constants::{plan_filled as filled, plan_range as range, plan_sizes as sizes};
     pub use super::convolution::{plan as convolution, plan_transposed as transposed_convolution};
     pub use super::joining::{plan_concat as concat, plan_split as split};
     pub use super::layout::plan as copy;

@@ -54,6 +54,14 @@ fn strided(node: &Node, along: Vec<u32>) -> Result<NodePlan> {
     finish(&STRIDED, launch, &y, vec![walk.words()])
 }
 
+/// A plan that fills the output with the one element in these words.
+pub fn plan_repeated(y: &Placed, element: Vec<u8>) -> Result<NodePlan> {
+    let sizes = y.sizes()?;
+    let walk = Walk::by(&sizes, vec![vec![0; sizes.len()]]);
+    let launch = start(&STRIDED)?.read(Arg::Constant(1)).read(Arg::Constant(0)).set("RANK", walk.rank());
+    finish(&STRIDED, launch, y, vec![walk.words(), element])
+}
+
 pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&["perm"])?;

@@ -21,6 +21,13 @@ const FORMULAS: &[(&str, &str, Option<&str>)] = &[
     ("Min", LEAST, Some("fn formula(a: val, b: val) -> val { return min(a, b); }")),
 ];
 
+/// The formulas of integers of 64 bits.
+const LONG: &[(&str, &str)] = &[
+    ("Add", "fn formula(a: val, b: val) -> val { return sum64(a, b); }"),
+    ("Sub", "fn formula(a: val, b: val) -> val { return difference64(a, b); }"),
+    ("Mul", "fn formula(a: val, b: val) -> val { return product64(a, b); }"),
+];
+
 /// Towards zero; a zero divisor has no result.
 const DIVIDE: &str =
     "fn formula(a: val, b: val) -> val { return select(a / select(b, 1, b == 0), 0, b == 0); }";
@@ -41,13 +48,17 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         (DType::F32 | DType::F16, _) => (include_str!("numbers_float.wgsl"), floats),
         (DType::I32, Some("")) => (include_str!("numbers_i32.wgsl"), floats),
         (DType::I32, Some(own)) => (include_str!("numbers_i32.wgsl"), own),
+        (DType::I64, _) => {
+            let formula = LONG.iter().find(|row| row.0 == node.op.name());
+            (include_str!("numbers_i64.wgsl"), formula.ok_or_else(|| node.unserved("i64"))?.1)
+        }
         (dtype, _) => return Err(node.unserved(&format!("{dtype}"))),
     };
     if a.dtype() != y.dtype() || b.dtype() != y.dtype() {
         return Err(node.unserved("operands of several dtypes"));
     }
     let walk = Walk::of(&y.sizes()?, &[&a.sizes()?, &b.sizes()?])?;
-    let dtype = if y.dtype() == DType::I32 { DType::F32 } else { y.dtype() };
+    let dtype = if y.dtype() == DType::F16 { DType::F16 } else { DType::F32 };
     let text = format!("{numbers}{}{formula}\n", include_str!("pairs.wgsl"));
     let launch = launch(&KERNEL, dtype, text)?.read(whole(a)).read(whole(b)).read(Arg::Constant(0));
     let launch = launch.output(y.index).set("COUNT", y.count()?).set("RANK", walk.rank());

@@ -10,7 +10,7 @@ use tapml_graph::{DType, Dim, Error, Extent, Result};
 
 const KERNEL: Kernel = Kernel {
     math: true,
-    workgroup_memory: 8192,
+    workgroup_memory: 12288,
     ..Kernel::flat("onnx/lstm", "onnx/lstm.wgsl", include_str!("lstm.wgsl"))
 };
 const COPY: Kernel = Kernel::flat("onnx/lstm_copy", "onnx/lstm_copy.wgsl", include_str!("lstm_copy.wgsl"));

@@ -1,0 +1,80 @@
+//! Operators whose results a planner knows: `Shape` and `Size` from the type of their input, `ConstantOfShape` from its
+//! attribute and the declared output. `Range` stands here too: it makes numbers of two.
+
+use super::layout::words_of;
+use super::{Node, launch, movement, plan_with, whole, words};
+use crate::kernel::Request;
+use crate::kernel::source::Kernel;
+use crate::plan::{Arg, NodePlan};
+use tapml_graph::{DType, Dim, Error, Result, Tensor};
+
+const SIZES: Kernel = Kernel::flat("onnx/sizes", "onnx/layout.wgsl", include_str!("layout.wgsl"));
+const RANGE: Kernel = Kernel::flat("onnx/range", "onnx/range.wgsl", "");
+
+/// `Shape` and `Size`.
+pub fn plan_sizes(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["start", "end"])?;
+    let (sizes, y) = (node.input(0)?.sizes()?, node.output(0)?);
+    let found = match node.op.name() {
+        "Size" => vec![super::count(&sizes)?],
+        _ => {
+            let rank = sizes.len() as i64;
+            let place = |at: i64| if at < 0 { at + rank } else { at }.clamp(0, rank) as usize;
+            let (start, end) = (place(node.int("start", 0)?), place(node.int("end", rank)?));
+            sizes.get(start..end).unwrap_or_default().to_vec()
+        }
+    };
+    if y.dtype() != DType::I64 || y.count()? as usize != found.len() {
+        return Err(Error::invalid(format!("the sizes {found:?} as {}", y.ty)));
+    }
+    let count = words_of(&y)?;
+    let launch = SIZES.launch(DType::F32, DType::F32)?.read(Arg::Constant(0)).output(y.index);
+    let launch = launch.set("WORDS", count).flat(Dim::from(u64::from(count)));
+    let constant = words(found.into_iter().flat_map(|size| [size, 0]));
+    Ok(plan_with(&SIZES, vec![launch], vec![constant], 0))
+}
+
+pub fn plan_filled(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["value"])?;
+    let y = node.output(0)?;
+    let number = match node.op.attributes().get("value") {
+        None => 0.0,
+        Some(value) => {
+            let data = value.get("tensor").and_then(|tensor| tensor.get("data"));
+            let first = data.and_then(|data| data.as_array()).and_then(|data| data.first());
+            let number = first.and_then(|first| {
+                first.as_f64().or_else(|| first.as_bool().map(|truth| f64::from(u8::from(truth))))
+            });
+            // A larger integer would not be this one.
+            let number = number.filter(|number| number.abs() <= 9e15);
+            number.ok_or_else(|| node.unserved(&format!("the value {value}")))?
+        }
+    };
+    let element = Tensor::from_f64(y.dtype(), vec![1], &[number])?;
+    let mut bytes = element.bytes().to_vec();
+    bytes.resize(bytes.len().next_multiple_of(4), 0);
+    movement::plan_repeated(&y, bytes)
+}
+
+pub fn plan_range(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&[])?;
+    let (start, delta, y) = (node.input(0)?, node.input(2)?, node.output(0)?);
+    let (numbers, element) = match y.dtype() {
+        DType::F32 => (include_str!("numbers_float.wgsl"), "return fma(f32(e), delta, start);"),
+        DType::I32 => (include_str!("numbers_i32.wgsl"), "return start + i32(e) * delta;"),
+        DType::I64 => {
+            (include_str!("numbers_i64.wgsl"), "return sum64(start, product64(vec2<u32>(e, 0u), delta));")
+        }
+        other => return Err(node.unserved(&format!("{other}"))),
+    };
+    let text = format!(
+        "{numbers}{}fn element(e: u32, start: val, delta: val) -> val {{ {element} }}\n",
+        include_str!("range.wgsl")
+    );
+    let launch = launch(&RANGE, DType::F32, text)?.read(whole(start)).read(whole(delta)).output(y.index);
+    let launches = vec![launch.set("COUNT", y.count()?).flat(Dim::from(u64::from(y.count()?)))];
+    Ok(plan_with(&RANGE, launches, Vec::new(), 1))
+}
