@@ -22,7 +22,9 @@ fn the_list_names_every_operator_with_its_files() {
     let report = json(tapml(folder.path()).arg("kernel"), 0);
     let kernels = report["kernels"].as_array().unwrap();
     let ops: BTreeSet<&str> = kernels.iter().map(|k| k["op"].as_str().unwrap()).collect();
-    assert_eq!(ops, tapml::graph::op::names().collect());
+    let (others, own): (BTreeSet<&str>, BTreeSet<&str>) = ops.iter().partition(|op| op.contains('.'));
+    assert_eq!(own, tapml::graph::op::names().collect());
+    assert!(others.contains("onnx.Conv"), "{others:?}");
     let sources = tapml_testing::root().join("crates/kernels/src/kernel");
     for kernel in kernels {
         assert_eq!(kernel["accumulate"]["dtype"], "f32");

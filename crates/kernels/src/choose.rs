@@ -91,9 +91,15 @@ pub(crate) fn plan_by(
     finished(plan, &request, &Overrides::default())
 }
 
-/// The rows that implement an operator, in the order of the list; its version is the planner's to tell apart.
+/// The name by which kernels serve an operator: that of an operator of others without its version, which is the planner's to
+/// tell apart.
+fn served_name(op: &str) -> &str {
+    op.split_once('@').map_or(op, |(name, _)| name)
+}
+
+/// The rows that implement an operator, in the order of the list.
 pub fn rows_of(op: &str) -> impl Iterator<Item = &'static KernelRow> {
-    let op = op.split('@').next().unwrap_or(op);
+    let op = served_name(op);
     KERNELS.iter().filter(move |row| row.op() == op)
 }
 
@@ -164,7 +170,7 @@ fn chosen(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
 
 /// The plan of the row that a user's kernel takes the place of, if there is such a kernel and the row serves the node.
 fn users(request: &Request, overrides: &Overrides) -> Result<Option<NodePlan>> {
-    let op = request.op.name();
+    let op = served_name(request.op.name());
     if !overrides.serves(op) {
         return Ok(None);
     }
@@ -208,7 +214,7 @@ fn with_setting(
 }
 
 fn finished(mut plan: NodePlan, request: &Request, overrides: &Overrides) -> Result<NodePlan> {
-    overrides.apply(request.op.name(), &mut plan)?;
+    overrides.apply(served_name(request.op.name()), &mut plan)?;
     plan.launches.iter().try_for_each(|launch| launch.desc.check_limits(request.info))?;
     plan.hash = NodePlan::hash_of(&plan.launches, &plan.constants)?;
     Ok(plan)

@@ -7,7 +7,7 @@ use common::{emulator, run_plan};
 use std::path::Path;
 use tapml_device::{Device, Language, Limits};
 use tapml_graph::fusion;
-use tapml_graph::op::{OPS, Sample, samples_of};
+use tapml_graph::op::{OPS, Sample};
 use tapml_graph::{DType, ErrorKind, Tensor};
 use tapml_kernels::{
     BuiltIn, Choice, Choices, KernelCache, Overrides, Phase, SETTINGS, any_device, kernel_text, plan_node,
@@ -79,7 +79,7 @@ fn every_printed_kernel_serves_in_its_place() {
         let text = one.text().unwrap();
         let own = overrides(one.choice(), &text);
         let mut replaced = 0;
-        for sample in samples_of(one.op) {
+        for sample in one.row().unwrap().samples() {
             let chosen = chosen(&one, &sample);
             let phase = Phase::of_run(&sample.symbols);
             let plan = |own: &Overrides| plan_node(&sample.op, &sample.types(), phase, &info, own);

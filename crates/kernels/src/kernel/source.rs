@@ -124,6 +124,9 @@ impl Kernel {
     fn own(&self) -> (String, String) {
         match (self.formula, self.name.split_once('/')) {
             ("", _) | (_, None) => (self.file.into(), self.text.into()),
+            (formula, Some(("onnx", _))) => {
+                (format!("{}+onnx/map.rs", self.file), format!("{}\n{formula}", self.text))
+            }
             (formula, Some((op, _))) => {
                 (format!("{}+{op}/formula.wgsl", self.file), format!("{}\n{formula}", self.text))
             }

@@ -8,8 +8,8 @@ use anyhow::Result;
 use serde::Serialize;
 use tapml::device::{Device, DeviceInfo, ErrorKind, conformance};
 use tapml::graph::fusion::FUSIONS;
-use tapml::graph::op::OPS;
-use tapml::kernels::Overrides;
+use tapml::graph::op::{Foreign, OPS};
+use tapml::kernels::{KERNELS, Overrides};
 use tapml::migrate::{SampleCheck, check_rows};
 use tapml::platform::{self, PlatformSpec};
 use tapml::rpc::{self, Address, Remote};
@@ -111,10 +111,12 @@ pub fn check(target: &str, ops: bool, speed: bool, json: &JsonArg) -> Result<Out
 fn samples(spec: &PlatformSpec, json: &JsonArg) -> Result<Vec<SampleCheck>> {
     let mut platform = platform::open_with_kernels(spec, Overrides::default())?;
     let mut checks = Vec::new();
-    let operators = OPS.iter().map(|info| (info.name, info.samples));
-    for (name, samples) in operators.chain(FUSIONS.iter().map(|fusion| (fusion.name, fusion.samples))) {
-        let check = check_rows(&mut platform, name, &samples())
-            .map_err(|e| e.context(format!("operator `{name}`")))?;
+    let own = OPS.iter().map(|info| (info.name, (info.samples)()));
+    let fused = FUSIONS.iter().map(|fusion| (fusion.name, (fusion.samples)()));
+    let others = KERNELS.iter().filter(|row| Foreign::is_kind(row.op())).map(|row| (row.op(), row.samples()));
+    for (name, samples) in own.chain(fused).chain(others) {
+        let check =
+            check_rows(&mut platform, name, &samples).map_err(|e| e.context(format!("operator `{name}`")))?;
         operators::say(&check, name, json)?;
         checks.push(check);
     }
