@@ -7,8 +7,8 @@ use std::collections::HashSet;
 use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::DType;
 use tapml_graph::fusion::FUSIONS;
-use tapml_graph::op::{OPS, Sample};
-use tapml_kernels::{BuiltIn, Phase, plan_variants};
+use tapml_graph::op::{Foreign, OPS, Sample};
+use tapml_kernels::{BuiltIn, KERNELS, Phase, plan_variants};
 
 /// A device with every feature and the limits of a desktop card.
 pub fn device() -> DeviceInfo {
@@ -124,13 +124,14 @@ pub fn built_in(name: &str, dtype: DType) -> KernelDesc {
     BuiltIn::find(name, dtype, &device()).unwrap().desc().unwrap().clone()
 }
 
-/// The samples of all operators, as they are and with every f32 value stored as f16.
+/// The samples of all operators, as they are and those of TapML's own with every f32 value stored as f16.
 fn samples() -> Vec<Sample> {
     let plain: Vec<Sample> = OPS.iter().flat_map(|info| (info.samples)()).collect();
     let mut halves = plain.clone();
     let inputs = halves.iter_mut().flat_map(|sample| &mut sample.inputs);
     inputs.filter(|input| input.ty.dtype == DType::F32).for_each(|input| input.ty.dtype = DType::F16);
-    plain.into_iter().chain(halves).collect()
+    let others = KERNELS.iter().filter(|row| Foreign::is_kind(row.op())).flat_map(|row| row.samples());
+    plain.into_iter().chain(halves).chain(others).collect()
 }
 
 /// Every text that is launched: for each operator, variant and kind of activations one kernel, and those beside it; and
@@ -161,10 +162,11 @@ pub fn all() -> Vec<KernelDesc> {
             all.push(desc);
         }
     }
-    let names: HashSet<&str> = all.iter().map(|desc| desc.name.as_str()).collect();
+    // Rows of a family share texts.
+    let launched = |desc: &KernelDesc| seen.contains(&(desc.source.full(), desc.needs_f16));
     let kernels = BuiltIn::all(&info).unwrap();
     let mut own = kernels.iter().filter(|one| one.desc().unwrap().source.language == Language::Wgsl);
     let of_tensor_cores = |name: &str| name.ends_with("_coopmat");
-    assert!(own.all(|one| names.contains(one.kernel.as_str()) || of_tensor_cores(&one.kernel)));
+    assert!(own.all(|one| launched(one.desc().unwrap()) || of_tensor_cores(&one.kernel)));
     all
 }
