@@ -59,7 +59,9 @@ fn axes(node: &Node, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
     }
     if let Some(axes) = node.ints("axes")? {
         let mut reduced = vec![false; rank];
-        axes.iter().try_for_each(|&axis| Ok(reduced[node.axis(axis, rank)?] = true))?;
+        for axis in axes {
+            reduced[node.axis(axis, rank)?] = true;
+        }
         return Ok(reduced);
     }
     let given = if node.op.name() == "ReduceSum" { node.version() >= 13 } else { node.version() >= 18 };
