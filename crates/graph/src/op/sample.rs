@@ -23,7 +23,7 @@ pub enum Fill {
     NotFinite(u32),
     /// Random codes and zero points of a packed weight, and scales around a usual one.
     Codes,
-    /// These numbers, separated by commas.
+    /// These numbers, separated by commas; again from the first where there are more elements.
     Values(&'static str),
 }
 
@@ -123,13 +123,14 @@ impl Random {
         if let DType::Packed(packing) = input.ty.dtype {
             return self.packed(packing, shape);
         }
-        let count = shape.iter().product();
+        let count: usize = shape.iter().product();
         if let Fill::Values(text) = input.fill {
-            let values: Vec<f64> = text.split(',').filter_map(|value| value.parse().ok()).collect();
+            let given: Vec<f64> = text.split(',').filter_map(|value| value.parse().ok()).collect();
+            let values: Vec<f64> = given.into_iter().cycle().take(count).collect();
             return Tensor::from_f64(input.ty.dtype, shape, &values);
         }
         let values: Vec<f64> = (0..count)
-            .map(|i: usize| match input.fill {
+            .map(|i| match input.fill {
                 Fill::Codes | Fill::Values(_) => 0.0,
                 Fill::Normal(scale) => self.normal() * f64::from(scale),
                 Fill::Around(mean, scale) => f64::from(mean) + self.normal() * f64::from(scale),

@@ -216,7 +216,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.LogSoftmax/portable", onnx::plans::softmax),
     portable("onnx.BatchNormalization/portable", onnx::plans::batch_norm),
     portable("onnx.LayerNormalization/portable", onnx::plans::layer_norm),
-    portable("onnx.InstanceNormalization/portable", onnx::plans::layer_norm),
+    portable("onnx.InstanceNormalization/portable", onnx::plans::instance_norm),
     portable("onnx.Conv/portable", onnx::plans::convolution),
     portable("onnx.ConvTranspose/portable", onnx::plans::transposed_convolution),
     portable("onnx.MaxPool/portable", onnx::plans::pool),

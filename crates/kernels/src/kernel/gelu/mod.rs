@@ -18,5 +18,5 @@ pub fn formula(form: GeluForm) -> Formula {
         GeluForm::Tanh => 1,
         GeluForm::Quick => 2,
     };
-    Formula::new(include_str!("formula.wgsl")).set("FORM", code)
+    Formula::new(concat!(include_str!("formula.wgsl"), include_str!("tail.wgsl"))).set("FORM", code)
 }

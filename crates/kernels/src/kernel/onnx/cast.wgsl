@@ -64,7 +64,14 @@ fn is_float() -> bool {
 fn bits_of(e: u32, half: u32) -> u32 {
     switch TO {
         case 0u: { return bitcast<u32>(number(e)); }
-        case 5u: { return pack2x16float(vec2<f32>(round_to_half(number(e)), 0.0)); }
+        case 5u: {
+            let v = round_to_half(number(e));
+            // WGSL leaves open what becomes of numbers beyond binary16.
+            let sign = (bitcast<u32>(v) >> 16u) & 0x8000u;
+            let beyond = sign | select(0x7c00u, 0x7e00u, is_nan(v));
+            let within = !is_nan(v) && abs(v) < 65520.0;
+            return select(beyond, pack2x16float(vec2<f32>(select(0.0, v, within), 0.0)) & 0xffffu, within);
+        }
         case 4u: {
             if is_float() {
                 return u32(number(e) != 0.0);

@@ -1,12 +1,12 @@
 //! Comparisons and truths, and casts: elements of all dtypes as bits in words.
 
-use super::layout::words_of;
+use super::joining::{self, words_of};
 use super::pairs::Walk;
-use super::{Node, launch, layout, plan_with, whole};
+use super::{Node, launch, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::source::Kernel;
 use crate::plan::{Arg, NodePlan};
-use tapml_graph::{DType, Dim, Result};
+use tapml_graph::{DType, Dim, Error, Result};
 
 const COMPARE: Kernel = Kernel::flat("onnx/compare", "onnx/compare.wgsl", include_str!("compare.wgsl"));
 /// The text of halves stands in front of it: casts round to them without a device's f16.
@@ -30,7 +30,7 @@ fn code(node: &Node, dtype: DType) -> Result<u32> {
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     if node.op.name() == "Cast" {
-        return plan_cast(request, &node);
+        return plan_cast(&node);
     }
     node.reads(&[])?;
     let relation = match node.op.name() {
@@ -48,8 +48,15 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let (a, y) = (node.input(0)?, node.output(0)?);
     let b = if relation == 8 { a } else { node.input(1)? };
     let code = code(&node, a.dtype())?;
+    let is_logical = relation >= 5;
+    if is_logical != (code == 4) && relation != 0 {
+        return Err(Error::invalid(format!("`{}` of {}", node.op.kind(), a.ty)));
+    }
     if node.version() < 7 && relation != 8 || code > 5 || a.dtype() != b.dtype() {
         return Err(node.unserved(&format!("{} and {}", a.ty, b.ty)));
+    }
+    if y.dtype() != DType::Bool {
+        return Err(Error::invalid(format!("`{}` declares {}, expected bool", node.op.kind(), y.ty)));
     }
     let walk = Walk::of(&y.sizes()?, &[&a.sizes()?, &b.sizes()?])?;
     let launch = COMPARE.launch(DType::F32, DType::F32)?.read(whole(a)).read(whole(b)).read(Arg::Constant(0));
@@ -59,15 +66,18 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     Ok(plan_with(&COMPARE, launches, vec![walk.words()], 0))
 }
 
-fn plan_cast(request: &Request, node: &Node) -> Result<NodePlan> {
+fn plan_cast(node: &Node) -> Result<NodePlan> {
     node.reads(&["to", "saturate"])?;
-    let (x, y) = (node.input(0)?, node.output(0)?);
+    let x = node.input(0)?;
+    let y = node.gives(0, node.output(0)?.dtype(), &x.sizes()?)?;
     if x.dtype() == y.dtype() {
-        return layout::plan_copy(request);
+        return joining::plan_copied(node, &y);
     }
     let words = words_of(&y)?;
-    let text = format!("{}{}", include_str!("../../prelude/half.wgsl"), include_str!("cast.wgsl"));
-    let launch = launch(&CAST, DType::F32, text)?.read(whole(x)).output(y.index).set("COUNT", y.count()?);
+    let text =
+        [include_str!("../../prelude/half.wgsl"), include_str!("order.wgsl"), include_str!("cast.wgsl")];
+    let launch =
+        launch(&CAST, DType::F32, text.concat())?.read(whole(x)).output(y.index).set("COUNT", y.count()?);
     let launch = launch.set("WORDS", words).set("FROM", code(node, x.dtype())?);
     let launch = launch.set("TO", code(node, y.dtype())?).flat(Dim::from(u64::from(words)));
     Ok(plan_with(&CAST, vec![launch], Vec::new(), 1))

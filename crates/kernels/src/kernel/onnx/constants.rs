@@ -1,21 +1,19 @@
 //! Operators whose results a planner knows: `Shape` and `Size` from the type of their input, `ConstantOfShape` from its
 //! attribute and the declared output. `Range` stands here too: it makes numbers of two.
 
-use super::layout::words_of;
-use super::{Node, launch, movement, plan_with, whole, words};
+use super::{Node, joining, launch, movement, plan_with, whole, words};
 use crate::kernel::Request;
 use crate::kernel::source::Kernel;
 use crate::plan::{Arg, NodePlan};
-use tapml_graph::{DType, Dim, Error, Result, Tensor};
+use tapml_graph::{DType, Dim, Result, Tensor};
 
-const SIZES: Kernel = Kernel::flat("onnx/sizes", "onnx/layout.wgsl", include_str!("layout.wgsl"));
 const RANGE: Kernel = Kernel::flat("onnx/range", "onnx/range.wgsl", "");
 
 /// `Shape` and `Size`.
 pub fn plan_sizes(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&["start", "end"])?;
-    let (sizes, y) = (node.input(0)?.sizes()?, node.output(0)?);
+    let sizes = node.input(0)?.sizes()?;
     let found = match node.op.name() {
         "Size" => vec![super::count(&sizes)?],
         _ => {
@@ -25,14 +23,9 @@ pub fn plan_sizes(request: &Request) -> Result<NodePlan> {
             sizes.get(start..end).unwrap_or_default().to_vec()
         }
     };
-    if y.dtype() != DType::I64 || y.count()? as usize != found.len() {
-        return Err(Error::invalid(format!("the sizes {found:?} as {}", y.ty)));
-    }
-    let count = words_of(&y)?;
-    let launch = SIZES.launch(DType::F32, DType::F32)?.read(Arg::Constant(0)).output(y.index);
-    let launch = launch.set("WORDS", count).flat(Dim::from(u64::from(count)));
-    let constant = words(found.into_iter().flat_map(|size| [size, 0]));
-    Ok(plan_with(&SIZES, vec![launch], vec![constant], 0))
+    let declared = if node.op.name() == "Size" { vec![] } else { vec![found.len() as u32] };
+    let y = node.gives(0, DType::I64, &declared)?;
+    joining::plan_words(Arg::Constant(0), &y, vec![words(found.into_iter().flat_map(|size| [size, 0]))])
 }
 
 pub fn plan_filled(request: &Request) -> Result<NodePlan> {
@@ -61,7 +54,11 @@ pub fn plan_filled(request: &Request) -> Result<NodePlan> {
 pub fn plan_range(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&[])?;
-    let (start, delta, y) = (node.input(0)?, node.input(2)?, node.output(0)?);
+    let y = node.output(0)?;
+    let (start, delta) = (node.takes(0, y.dtype(), &[])?, node.takes(2, y.dtype(), &[])?);
+    if y.count()? == 0 {
+        return Ok(plan_with(&RANGE, Vec::new(), Vec::new(), 0));
+    }
     let (numbers, element) = match y.dtype() {
         DType::F32 => (include_str!("numbers_float.wgsl"), "return fma(f32(e), delta, start);"),
         DType::I32 => (include_str!("numbers_i32.wgsl"), "return start + i32(e) * delta;"),

@@ -7,23 +7,6 @@ override GROUPS: u32;
 override TILES: u32; // tiles of channels in a group
 override PLACES: u32; // of a channel of y
 override HAS_BIAS: u32;
-override X0: u32;
-override X1: u32;
-override X2: u32;
-override Y1: u32;
-override Y2: u32;
-override K0: u32;
-override K1: u32;
-override K2: u32;
-override S0: i32;
-override S1: i32;
-override S2: i32;
-override D0: i32;
-override D1: i32;
-override D2: i32;
-override P0: i32;
-override P1: i32;
-override P2: i32;
 const TILE = 4u;
 
 @group(0) @binding(0) var<storage, read> x: array<act>;

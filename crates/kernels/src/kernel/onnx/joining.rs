@@ -1,62 +1,137 @@
-//! `Concat` and `Split`: a launch for each part, which copies runs of it.
+//! Operators that copy runs of elements: `Concat` and `Split` with a launch for each part, and those that give the elements of
+//! their first input in the same order, `Reshape`, `Squeeze`, `Unsqueeze`, `Flatten`, `Identity`, and `Dropout` where nothing
+//! is dropped, with one run of all. Sizes are those that the node declares; inputs that hold sizes are not read.
 
 use super::{Node, Placed, count, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
+use crate::kernel::source::{Kernel, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan};
-use tapml_graph::{DType, Dim, Result};
+use tapml_graph::{DType, Dim, Error, Result};
 
 const KERNEL: Kernel = Kernel::flat("onnx/joining", "onnx/joining.wgsl", "");
 
-/// What is copied as one: a word, or a number of f16; and how many of them an element has.
-fn cell(node: &Node, dtype: DType) -> Result<(DType, &'static str, u32)> {
-    match dtype.size() {
-        4 | 8 => Ok((DType::F32, "alias cell = u32;\n", dtype.size() as u32 / 4)),
-        _ if dtype == DType::F16 => Ok((DType::F16, "alias cell = act;\n", 1)),
-        _ => Err(node.unserved(&format!("{dtype}"))),
+/// What is copied as one.
+#[derive(Clone, Copy)]
+pub enum Cell {
+    /// 32 bits.
+    Word,
+    /// A number of f16.
+    Half,
+}
+
+/// Runs of cells: how many cells in all, and of each run; where they begin in x and in y, each with the distance of two.
+#[derive(Clone, Copy)]
+pub struct Runs {
+    pub cells: u32,
+    pub run: u32,
+    pub x: (u32, u32),
+    pub y: (u32, u32),
+}
+
+impl Runs {
+    /// One run of all, from a cell of x on.
+    pub fn one(cells: u32, from: u32) -> Runs {
+        Runs { cells, run: cells, x: (0, from), y: (0, 0) }
     }
+
+    /// The launch that copies them, from what `bind` binds first to what it binds second.
+    pub fn launch(&self, cell: Cell, bind: impl FnOnce(LaunchBuilder) -> LaunchBuilder) -> Result<Launch> {
+        let (dtype, alias) = match cell {
+            Cell::Word => (DType::F32, "alias cell = u32;\n"),
+            Cell::Half => (DType::F16, "alias cell = act;\n"),
+        };
+        let text = format!("{alias}{}", include_str!("joining.wgsl"));
+        let launch = bind(super::launch(&KERNEL, dtype, text)?);
+        let launch = launch.set("CELLS", self.cells).set("RUN", self.run.max(1));
+        let launch = launch.set("X_STEP", self.x.0).set("X_FROM", self.x.1);
+        let launch = launch.set("Y_STEP", self.y.0).set("Y_FROM", self.y.1);
+        Ok(launch.flat(Dim::from(u64::from(self.cells))))
+    }
+}
+
+/// Words of 32 bits that hold a tensor.
+pub fn words_of(value: &Placed) -> Result<u32> {
+    let bytes = u64::from(value.count()?) * value.dtype().size() as u64;
+    let words = u32::try_from(bytes.div_ceil(4));
+    words.map_err(|_| Error::unsupported(format!("{} takes {bytes} bytes", value.ty)))
+}
+
+/// The plan that copies words from an input or a constant.
+pub fn plan_words(from: Arg, y: &Placed, constants: Vec<Vec<u8>>) -> Result<NodePlan> {
+    let launch = Runs::one(words_of(y)?, 0).launch(Cell::Word, |launch| launch.read(from).output(y.index))?;
+    Ok(plan_with(&KERNEL, vec![launch], constants, 0))
+}
+
+/// The plan that gives the first input's elements in the same order.
+pub fn plan_copied(node: &Node, y: &Placed) -> Result<NodePlan> {
+    let x = node.input(0)?;
+    match x.dtype() == y.dtype() && x.count()? == y.count()? {
+        true => plan_words(whole(x), y, Vec::new()),
+        false => Err(Error::invalid(format!("`{}` declares {} from {}", node.op.kind(), y.ty, x.ty))),
+    }
+}
+
+pub fn plan_copy(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["axis", "axes", "shape", "allowzero", "ratio", "seed"])?;
+    let asks_more = node.outputs.iter().skip(1).any(Option::is_some);
+    // Early versions drop unless they are told that they test; late ones are told by an input.
+    let drops = node.op.name() == "Dropout" && (node.version() < 7 || node.optional(2).is_some());
+    if asks_more || drops {
+        return Err(node.unserved("further outputs, or training"));
+    }
+    plan_copied(&node, &node.output(0)?)
 }
 
 /// Where the parts of a tensor along an axis are, in cells: the length of a run of each, and of one of the whole.
 struct Parts {
+    cell: Cell,
     runs: Vec<u32>,
     whole: u32,
     outer: u32,
 }
 
-fn parts(node: &Node, whole: &Placed, parts: &[Placed], cells: u32) -> Result<Parts> {
-    let sizes = whole.sizes()?;
-    let axis = node.axis(node.int("axis", 0)?, sizes.len())?;
-    let inner = count(&sizes[axis + 1..])?.saturating_mul(cells);
-    let run = |part: &Placed| {
-        let sizes = part.sizes()?;
-        Ok(sizes.get(axis).copied().unwrap_or(0).saturating_mul(inner))
-    };
-    let runs = parts.iter().map(run).collect::<Result<_>>()?;
-    Ok(Parts { runs, whole: sizes[axis].saturating_mul(inner), outer: count(&sizes[..axis])? })
-}
-
 impl Parts {
-    /// A launch for each part that is not empty; `ends` binds one.
+    fn of(node: &Node, whole: &Placed, parts: &[Placed]) -> Result<Parts> {
+        let (dtype, sizes) = (whole.dtype(), whole.sizes()?);
+        let (cell, cells) = match dtype.size() {
+            4 | 8 => (Cell::Word, dtype.size() as u32 / 4),
+            _ if dtype == DType::F16 => (Cell::Half, 1),
+            _ => return Err(node.unserved(&format!("{dtype}"))),
+        };
+        let axis = node.axis(node.int("axis", 0)?, sizes.len())?;
+        let (mut along, mut rest) = (Vec::new(), sizes[axis]);
+        for part in parts {
+            let mut own = part.sizes()?;
+            let size = own.get(axis).copied().unwrap_or(0);
+            own.splice(axis.min(own.len())..(axis + 1).min(own.len()), [sizes[axis]]);
+            match rest.checked_sub(size).filter(|_| own == sizes && part.dtype() == dtype) {
+                Some(left) => rest = left,
+                None => return Err(Error::invalid(format!("{} is no part of {}", part.ty, whole.ty))),
+            }
+            along.push(size);
+        }
+        if rest > 0 {
+            return Err(Error::invalid(format!("{rest} elements of {} are in no part", whole.ty)));
+        }
+        let inner = count(&sizes[axis + 1..])?.saturating_mul(cells);
+        let runs = along.into_iter().map(|size| size.saturating_mul(inner)).collect();
+        Ok(Parts { cell, runs, whole: sizes[axis].saturating_mul(inner), outer: count(&sizes[..axis])? })
+    }
+
+    /// A launch for each part that is not empty. `runs` makes its runs of where the part is and where the whole, `bind` binds.
     fn launches(
         &self,
-        (dtype, alias): (DType, &str),
-        ends: impl Fn(usize) -> (Arg, usize),
-        is_split: bool,
+        runs: impl Fn((u32, u32), (u32, u32)) -> [(u32, u32); 2],
+        bind: impl Fn(usize, LaunchBuilder) -> LaunchBuilder,
     ) -> Result<Vec<Launch>> {
         let mut launches = Vec::new();
         let mut from = 0;
         for (at, &run) in self.runs.iter().enumerate() {
-            let words = self.outer.saturating_mul(run);
-            if words > 0 {
-                let text = format!("{alias}{}", include_str!("joining.wgsl"));
-                let (x, y) = ends(at);
-                let launch = super::launch(&KERNEL, dtype, text)?.read(x).output(y);
-                let (part, whole) = ((run, 0), (self.whole, from));
-                let (x, y) = if is_split { (whole, part) } else { (part, whole) };
-                let launch = launch.set("WORDS", words).set("RUN", run).set("X_STEP", x.0).set("X_FROM", x.1);
-                let launch = launch.set("Y_STEP", y.0).set("Y_FROM", y.1);
-                launches.push(launch.flat(Dim::from(u64::from(words))));
+            let cells = self.outer.saturating_mul(run);
+            if cells > 0 {
+                let [x, y] = runs((run, 0), (self.whole, from));
+                launches.push(Runs { cells, run, x, y }.launch(self.cell, |launch| bind(at, launch))?);
             }
             from += run;
         }
@@ -69,9 +144,8 @@ pub fn plan_concat(request: &Request) -> Result<NodePlan> {
     node.reads(&["axis"])?;
     let y = node.output(0)?;
     let inputs: Vec<Placed> = node.inputs.iter().copied().flatten().collect();
-    let (dtype, alias, cells) = cell(&node, y.dtype())?;
-    let joined = parts(&node, &y, &inputs, cells)?;
-    let launches = joined.launches((dtype, alias), |at| (whole(inputs[at]), y.index), false)?;
+    let bind = |at: usize, launch: LaunchBuilder| launch.read(whole(inputs[at])).output(y.index);
+    let launches = Parts::of(&node, &y, &inputs)?.launches(|part, whole| [part, whole], bind)?;
     Ok(plan_with(&KERNEL, launches, Vec::new(), 0))
 }
 
@@ -81,8 +155,7 @@ pub fn plan_split(request: &Request) -> Result<NodePlan> {
     let x = node.input(0)?;
     let outputs: Option<Vec<Placed>> = node.outputs.iter().copied().collect();
     let outputs = outputs.ok_or_else(|| node.unserved("a part that nobody asks for"))?;
-    let (dtype, alias, cells) = cell(&node, x.dtype())?;
-    let split = parts(&node, &x, &outputs, cells)?;
-    let launches = split.launches((dtype, alias), |at| (whole(x), outputs[at].index), true)?;
+    let bind = |at: usize, launch: LaunchBuilder| launch.read(whole(x)).output(outputs[at].index);
+    let launches = Parts::of(&node, &x, &outputs)?.launches(|part, whole| [whole, part], bind)?;
     Ok(plan_with(&KERNEL, launches, Vec::new(), 0))
 }

@@ -1,5 +1,5 @@
-// Runs of x behind one another in y: run r of so many words begins at r * X_STEP + X_FROM in x and at r * Y_STEP + Y_FROM in y.
-override WORDS: u32; // of all runs
+// Runs of cells: run r of them begins at r * X_STEP + X_FROM in x and at r * Y_STEP + Y_FROM in y.
+override CELLS: u32; // of all runs
 override RUN: u32;
 override X_STEP: u32;
 override X_FROM: u32;
@@ -13,10 +13,10 @@ override Y_FROM: u32;
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     for (var i = 0u; i < 4u; i++) {
-        let w = group.x * 1024u + i * 256u + lane;
-        if w < WORDS {
-            let run = w / RUN;
-            y[run * Y_STEP + Y_FROM + w % RUN] = x[run * X_STEP + X_FROM + w % RUN];
+        let e = group.x * 1024u + i * 256u + lane;
+        if e < CELLS {
+            let run = e / RUN;
+            y[run * Y_STEP + Y_FROM + e % RUN] = x[run * X_STEP + X_FROM + e % RUN];
         }
     }
 }

@@ -7,7 +7,7 @@ use crate::kernel::source::Kernel;
 use crate::kernel::{gelu, sigmoid, softplus, tanh};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::op::GeluForm;
-use tapml_graph::{Dim, Result};
+use tapml_graph::{Dim, Error, Result};
 
 /// A function: its operator, its text, its attributes with the constants that they become and their defaults.
 type Function = (&'static str, &'static str, &'static [(&'static str, &'static str, f64)]);
@@ -34,7 +34,14 @@ const FUNCTIONS: &[Function] = &[
     ("HardSigmoid", include_str!("hard_sigmoid.wgsl"), &[("alpha", "ALPHA", 0.2), ("beta", "BETA", 0.5)]),
     ("HardSwish", include_str!("hard_swish.wgsl"), &[]),
     ("Softsign", "fn formula(v: f32) -> f32 { return v / (1.0 + abs(v)); }", &[]),
-    ("Exp", "fn formula(v: f32) -> f32 { return select(exp_accurate(v), v, v != v); }", &[]),
+    (
+        "Exp",
+        concat!(
+            include_str!("order.wgsl"),
+            "fn formula(v: f32) -> f32 { return select(exp_accurate(v), v, is_nan(v)); }"
+        ),
+        &[],
+    ),
     ("Log", include_str!("log.wgsl"), &[]),
     ("Sqrt", "fn formula(v: f32) -> f32 { return sqrt(v); }", &[]),
     ("Reciprocal", "fn formula(v: f32) -> f32 { return 1.0 / v; }", &[]),
@@ -44,12 +51,16 @@ const FUNCTIONS: &[Function] = &[
     ("Ceil", "fn formula(v: f32) -> f32 { return ceil(v); }", &[]),
     ("Round", "fn formula(v: f32) -> f32 { return round(v); }", &[]),
     ("Sign", "fn formula(v: f32) -> f32 { return sign(v); }", &[]),
-    ("Erf", include_str!("erf.wgsl"), &[]),
+    (
+        "Erf",
+        concat!(include_str!("order.wgsl"), include_str!("../gelu/tail.wgsl"), include_str!("erf.wgsl")),
+        &[],
+    ),
 ];
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
-    node.float_dtype()?;
+    node.gives(0, node.float_dtype()?, &node.input(0)?.sizes()?)?;
     if node.op.name() == "Clip" {
         return plan_clip(&node);
     }
@@ -59,7 +70,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         "Softplus" => softplus::formula(),
         "Gelu" => {
             node.reads(&["approximate"])?;
-            return match node.text("approximate", "none") {
+            return match node.text("approximate", "none")? {
                 "none" => elementwise::plan(request, "onnx/gelu", &gelu::formula(GeluForm::None)),
                 "tanh" => elementwise::plan(request, "onnx/gelu", &gelu::formula(GeluForm::Tanh)),
                 other => Err(node.unserved(&format!("`approximate` of `{other}`"))),
@@ -89,10 +100,13 @@ const CLIP: Kernel = Kernel::flat("onnx/clip", "onnx/clip.wgsl", include_str!("c
 fn plan_clip(node: &Node) -> Result<NodePlan> {
     let (x, y) = (node.input(0)?, node.output(0)?);
     let given = |place: usize, name: &str| match node.optional(place) {
-        Some(limit) => (whole(limit), 1u32),
-        None => (Arg::Constant(0), if node.op.attributes().contains_key(name) { 2 } else { 0 }),
+        Some(limit) if limit.dtype() != x.dtype() || limit.count()? != 1 => {
+            Err(Error::invalid(format!("a limit of {} for {}", limit.ty, x.ty)))
+        }
+        Some(limit) => Ok((whole(limit), 1u32)),
+        None => Ok((Arg::Constant(0), if node.op.attributes().contains_key(name) { 2 } else { 0 })),
     };
-    let ((low, has_low), (high, has_high)) = (given(1, "min"), given(2, "max"));
+    let ((low, has_low), (high, has_high)) = (given(1, "min")?, given(2, "max")?);
     node.reads(&["min", "max"])?;
     let launch = CLIP.launch(x.dtype(), x.dtype())?.read(whole(x)).read(low).read(high).output(y.index);
     let launch = launch.set("COUNT", y.count()?).set("HAS_LOW", has_low).set("HAS_HIGH", has_high);

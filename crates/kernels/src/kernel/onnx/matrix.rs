@@ -26,13 +26,15 @@ struct Product {
     batch: [Vec<u32>; 3],
     alpha: f64,
     beta: f64,
+    /// Sizes of the output.
+    output: Vec<u32>,
     c: Option<[u32; 2]>,
 }
 
 impl Product {
     fn plan(&self, node: &Node) -> Result<NodePlan> {
         let dtype = node.float_dtype()?;
-        let (a, b, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
+        let (a, b, y) = (node.input(0)?, node.input(1)?, node.gives(0, dtype, &self.output)?);
         if b.dtype() != dtype || node.optional(2).is_some_and(|c| c.dtype() != dtype) {
             return Err(node.unserved("operands of several dtypes"));
         }
@@ -86,6 +88,11 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
         let of_matrices = stretched(sizes, &batch)?;
         Ok(of_matrices.into_iter().map(|stride| stride.wrapping_mul(volume)).collect())
     };
+    // A vector has no rows, or no columns.
+    let ranks = [node.input(0)?.sizes()?.len(), node.input(1)?.sizes()?.len()];
+    let rows_and_columns = [(ranks[0] > 1, *m), (ranks[1] > 1, *n)];
+    let own = rows_and_columns.into_iter().filter_map(|(there, size)| there.then_some(size));
+    let output = batch.iter().copied().chain(own).collect();
     let product = Product {
         m: *m,
         n: *n,
@@ -95,6 +102,7 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
         batch: [batch.clone(), along(batch_a, m.wrapping_mul(*k))?, along(batch_b, k.wrapping_mul(*n))?],
         alpha: 1.0,
         beta: 1.0,
+        output,
         c: None,
     };
     product.plan(&node)
@@ -126,5 +134,5 @@ pub fn plan_gemm(request: &Request) -> Result<NodePlan> {
         None => None,
     };
     let (alpha, beta) = (node.float("alpha", 1.0)?, node.float("beta", 1.0)?);
-    Product { m, n, k, a, b, batch: [vec![], vec![], vec![]], alpha, beta, c }.plan(&node)
+    Product { m, n, k, a, b, batch: [vec![], vec![], vec![]], alpha, beta, output: vec![m, n], c }.plan(&node)
 }

@@ -8,7 +8,6 @@ mod compare;
 mod constants;
 mod convolution;
 mod joining;
-mod layout;
 mod map;
 mod matrix;
 mod movement;
@@ -29,15 +28,16 @@ pub mod plans {
     pub use super::compare::plan as compare;
     pub use super::constants::{plan_filled as filled, plan_range as range, plan_sizes as sizes};
     pub use super::convolution::{plan as convolution, plan_transposed as transposed_convolution};
-    pub use super::joining::{plan_concat as concat, plan_split as split};
-    pub use super::layout::plan as copy;
+    pub use super::joining::{plan_concat as concat, plan_copy as copy, plan_split as split};
     pub use super::map::plan as map;
     pub use super::matrix::{plan_gemm as gemm, plan_matmul as matmul};
     pub use super::movement::{
         plan_expand as expand, plan_gather as gather, plan_pad as pad, plan_slice as slice,
         plan_transpose as transpose, plan_where as choose,
     };
-    pub use super::normalise::{plan_batch as batch_norm, plan_layer as layer_norm};
+    pub use super::normalise::{
+        plan_batch as batch_norm, plan_instance as instance_norm, plan_layer as layer_norm,
+    };
     pub use super::pairs::plan as pairs;
     pub use super::pool::plan as pool;
     pub use super::recurrent::plan_lstm as lstm;
@@ -150,6 +150,32 @@ impl<'a> Node<'a> {
         output.ok_or_else(|| self.unserved(&format!("output {place} is not asked for")))
     }
 
+    /// An output, which must have these sizes and this dtype: what a node declares comes from a file, and kernels read and write
+    /// what the planner believes.
+    fn gives(&self, place: usize, dtype: DType, sizes: &[u32]) -> Result<Placed<'a>> {
+        let output = self.output(place)?;
+        self.expect(output, "declares", dtype, sizes).map(|()| output)
+    }
+
+    /// An input, which must have these sizes and this dtype.
+    fn takes(&self, place: usize, dtype: DType, sizes: &[u32]) -> Result<Placed<'a>> {
+        let input = self.input(place)?;
+        self.expect(input, "takes", dtype, sizes).map(|()| input)
+    }
+
+    /// As [`Node::takes`], of an input that may be absent.
+    fn may_take(&self, place: usize, dtype: DType, sizes: &[u32]) -> Result<Option<Placed<'a>>> {
+        self.optional(place).map(|_| self.takes(place, dtype, sizes)).transpose()
+    }
+
+    fn expect(&self, found: Placed, what: &str, dtype: DType, sizes: &[u32]) -> Result<()> {
+        if found.dtype() == dtype && found.sizes()? == sizes {
+            return Ok(());
+        }
+        let expected = TensorType::new(dtype, sizes.iter().map(|&size| u64::from(size)));
+        Err(Error::invalid(format!("`{}` {what} {}, expected {expected}", self.op.kind(), found.ty)))
+    }
+
     /// Fails on an attribute that the planner does not read.
     fn reads(&self, known: &[&str]) -> Result<()> {
         match self.op.attributes().keys().find(|name| !known.contains(&name.as_str())) {
@@ -170,8 +196,11 @@ impl<'a> Node<'a> {
         value.as_f64().ok_or_else(|| self.unserved(&format!("attribute `{name}` of {value}")))
     }
 
-    fn text(&self, name: &str, default: &'static str) -> &str {
-        self.op.attributes().get(name).and_then(|value| value.as_str()).unwrap_or(default)
+    fn text(&self, name: &str, default: &'static str) -> Result<&str> {
+        let Some(value) = self.op.attributes().get(name) else { return Ok(default) };
+        value
+            .as_str()
+            .ok_or_else(|| Error::invalid(format!("attribute `{name}` is {value}, expected a text")))
     }
 
     fn ints(&self, name: &str) -> Result<Option<Vec<i64>>> {
@@ -194,7 +223,7 @@ impl<'a> Node<'a> {
         Error::unsupported(format!("the kernel of `{}` does not serve {what}", self.op.kind()))
     }
 
-    /// Fails unless all these are of one dtype that kernels compute with.
+    /// The dtype of the first input, one that kernels compute with.
     fn float_dtype(&self) -> Result<DType> {
         let dtype = self.input(0)?.dtype();
         match dtype {

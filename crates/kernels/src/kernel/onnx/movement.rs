@@ -1,6 +1,6 @@
 //! Operators that move elements of any dtype: one text writes words, behind it stands where each element comes from.
 
-use super::layout::words_of;
+use super::joining::words_of;
 use super::pairs::Walk;
 use super::{Node, Placed, plan_with, stretched, strides, whole, words};
 use crate::kernel::Request;
@@ -10,19 +10,19 @@ use tapml_graph::{DType, Dim, Error, Result};
 
 /// The text that writes, behind one that says where elements come from.
 macro_rules! moved {
-    ($name:literal, $file:literal) => {
+    ($name:literal, $($file:literal),+) => {
         Kernel::flat(
             concat!("onnx/", $name),
-            concat!("onnx/integers.wgsl+onnx/", $file, "+onnx/move.wgsl"),
-            concat!(include_str!("integers.wgsl"), include_str!($file), include_str!("move.wgsl")),
+            concat!($("onnx/", $file, "+",)+ "onnx/move.wgsl"),
+            concat!($(include_str!($file),)+ include_str!("move.wgsl")),
         )
     };
 }
 
 const STRIDED: Kernel = moved!("strided", "strided.wgsl");
-const SLICE: Kernel = moved!("slice", "slice.wgsl");
-const PAD: Kernel = moved!("pad", "pad.wgsl");
-const GATHER: Kernel = moved!("gather", "gather.wgsl");
+const SLICE: Kernel = moved!("slice", "integers.wgsl", "axes.wgsl", "slice.wgsl");
+const PAD: Kernel = moved!("pad", "integers.wgsl", "axes.wgsl", "pad.wgsl");
+const GATHER: Kernel = moved!("gather", "integers.wgsl", "gather.wgsl");
 const WHERE: Kernel = Kernel::flat("onnx/where", "onnx/where.wgsl", include_str!("where.wgsl"));
 
 /// The launch of a text that moves words.
@@ -66,11 +66,13 @@ pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&["perm"])?;
     let own = strides(&node.input(0)?.sizes()?);
+    let sizes = node.input(0)?.sizes()?;
     let order = match node.ints("perm")? {
         Some(order) => order.iter().map(|&d| node.axis(d, own.len())).collect::<Result<Vec<_>>>()?,
         None => (0..own.len()).rev().collect(),
     };
-    match order.len() == own.len() {
+    node.gives(0, node.input(0)?.dtype(), &order.iter().map(|&d| sizes[d]).collect::<Vec<_>>())?;
+    match (0..own.len()).all(|d| order.contains(&d)) && order.len() == own.len() {
         true => strided(&node, order.iter().map(|&d| own[d]).collect()),
         false => {
             Err(Error::invalid(format!("`perm` has {} dimensions, expected {}", order.len(), own.len())))
@@ -81,7 +83,11 @@ pub fn plan_transpose(request: &Request) -> Result<NodePlan> {
 pub fn plan_expand(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&[])?;
-    let along = stretched(&node.input(0)?.sizes()?, &node.output(0)?.sizes()?)?;
+    let (x, y) = (node.input(0)?, node.output(0)?);
+    let along = stretched(&x.sizes()?, &y.sizes()?)?;
+    if x.dtype() != y.dtype() {
+        return Err(Error::invalid(format!("{} from {}", y.ty, x.ty)));
+    }
     strided(&node, along)
 }
 
@@ -89,7 +95,8 @@ pub fn plan_expand(request: &Request) -> Result<NodePlan> {
 fn shapes(x: &Placed, y: &Placed) -> Result<Vec<u8>> {
     let (from, to) = (x.sizes()?, y.sizes()?);
     let along = strides(&from);
-    match from.len() == to.len() {
+    let empty = from.contains(&0) && !to.contains(&0);
+    match from.len() == to.len() && x.dtype() == y.dtype() && !empty {
         true => Ok(words(to.into_iter().chain(from).chain(along))),
         false => Err(Error::invalid(format!("{} from {}", y.ty, x.ty))),
     }
@@ -136,7 +143,12 @@ pub fn plan_slice(request: &Request) -> Result<NodePlan> {
     if !alike(&axes) || !alike(&steps) {
         return Err(node.unserved("integers of several dtypes"));
     }
+    // A dimension that is not sliced stays as it is; of one that is, the kernel keeps within x.
     let arg = |given: &Option<Integers>| given.as_ref().map_or(Arg::Constant(0), |given| given.arg);
+    let larger = x.sizes()?.iter().zip(y.sizes()?).any(|(from, to)| to > *from);
+    if larger {
+        return Err(Error::invalid(format!("a slice of {} is {}", x.ty, y.ty)));
+    }
     let launch = start(&SLICE)?.read(whole(x)).read(starts.arg).read(arg(&axes)).read(arg(&steps));
     let launch = launch.read(Arg::Constant(0)).set("RANK", x.sizes()?.len() as u32);
     let launch = launch.set("AXES", starts.count).set("INT_WORDS", starts.words);
@@ -149,7 +161,7 @@ pub fn plan_pad(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&["mode", "pads", "value"])?;
     let (x, y) = (node.input(0)?, node.output(0)?);
-    let mode = match node.text("mode", "constant") {
+    let mode = match node.text("mode", "constant")? {
         "constant" => 0u32,
         "reflect" => 1,
         "edge" => 2,
@@ -165,7 +177,7 @@ pub fn plan_pad(request: &Request) -> Result<NodePlan> {
     {
         return Err(node.unserved("such pads"));
     }
-    let given = node.optional(2);
+    let given = node.may_take(2, x.dtype(), &[])?;
     let launch = start(&PAD)?.read(whole(x)).read(pads.arg).read(given.map_or(Arg::Constant(0), whole));
     let launch = launch.read(axes.as_ref().map_or(Arg::Constant(0), |axes| axes.arg)).read(Arg::Constant(0));
     let launch = launch.set("RANK", x.sizes()?.len() as u32).set("MODE", mode).set("AXES", pads.count / 2);
@@ -177,9 +189,11 @@ pub fn plan_pad(request: &Request) -> Result<NodePlan> {
 pub fn plan_gather(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&["axis"])?;
-    let (x, indices, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
+    let (x, indices) = (node.input(0)?, node.input(1)?);
     let sizes = x.sizes()?;
     let axis = node.axis(node.int("axis", 0)?, sizes.len())?;
+    let picked = [&sizes[..axis], &indices.sizes()?, &sizes[axis + 1..]].concat();
+    let y = node.gives(0, x.dtype(), &picked)?;
     let launch = start(&GATHER)?.read(whole(x)).read(whole(indices)).set("AXIS_SIZE", sizes[axis]);
     let launch = launch.set("INNER", super::count(&sizes[axis + 1..])?.max(1));
     let launch = launch.set("INDICES", indices.count()?.max(1)).set("INT_WORDS", int_words(&node, &indices)?);
@@ -190,6 +204,9 @@ pub fn plan_where(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&[])?;
     let (condition, x, z, y) = (node.input(0)?, node.input(1)?, node.input(2)?, node.output(0)?);
+    if condition.dtype() != DType::Bool || x.dtype() != y.dtype() || z.dtype() != y.dtype() {
+        return Err(Error::invalid(format!("{} of {}, {} and {}", y.ty, condition.ty, x.ty, z.ty)));
+    }
     if y.dtype().size() < 4 {
         return Err(node.unserved(&format!("{}", y.dtype())));
     }

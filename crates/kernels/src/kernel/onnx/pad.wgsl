@@ -1,10 +1,6 @@
 // Source: x with so many elements in front of it along each dimension, fewer than none to cut some off.
-override RANK: u32;
 override MODE: u32; // 0: a number, 1: reflected at the first and last element, 2: the edge, 3: x again
-override AXES: u32; // how many have pads
-override HAS_AXES: u32; // 0: all
 override HAS_VALUE: u32; // 0: the word LOW
-
 override LOW: u32; // what fills, if it is no input
 
 @group(0) @binding(0) var<storage, read> x: array<u32>;
@@ -24,18 +20,11 @@ fn fill(half: u32) -> u32 {
 
 // What stands in front of x along dimension d.
 fn front(d: u32) -> i32 {
-    for (var k = 0u; k < AXES; k++) {
-        let at = k * INT_WORDS;
-        var axis = i32(k);
-        if HAS_AXES == 1u {
-            axis = narrowed(axes[at], axes[at + INT_WORDS - 1u]);
-            axis = select(axis, axis + i32(RANK), axis < 0);
-        }
-        if u32(axis) == d {
-            return narrowed(pads[at], pads[at + INT_WORDS - 1u]);
-        }
+    let slot = slot_of(d);
+    if slot == AXES {
+        return 0;
     }
-    return 0;
+    return narrowed(pads[slot * INT_WORDS], pads[slot * INT_WORDS + INT_WORDS - 1u]);
 }
 
 fn source(e: u32) -> u32 {

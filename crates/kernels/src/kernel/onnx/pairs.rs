@@ -32,8 +32,10 @@ const LONG: &[(&str, &str)] = &[
 const DIVIDE: &str =
     "fn formula(a: val, b: val) -> val { return select(a / select(b, 1, b == 0), 0, b == 0); }";
 /// What is not a number stays so.
-const MOST: &str = "fn formula(a: val, b: val) -> val { return select(select(b, a, a > b), a, a != a); }";
-const LEAST: &str = "fn formula(a: val, b: val) -> val { return select(select(b, a, a < b), a, a != a); }";
+const MOST: &str =
+    concat!(include_str!("order.wgsl"), "fn formula(a: val, b: val) -> val { return larger(a, b); }");
+const LEAST: &str =
+    concat!(include_str!("order.wgsl"), "fn formula(a: val, b: val) -> val { return smaller(a, b); }");
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
@@ -58,6 +60,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         return Err(node.unserved("operands of several dtypes"));
     }
     let walk = Walk::of(&y.sizes()?, &[&a.sizes()?, &b.sizes()?])?;
+    if y.count()? == 0 {
+        return Ok(plan_with(&KERNEL, Vec::new(), Vec::new(), 0));
+    }
     let dtype = if y.dtype() == DType::F16 { DType::F16 } else { DType::F32 };
     let text = format!("{numbers}{}{formula}\n", include_str!("pairs.wgsl"));
     let launch = launch(&KERNEL, dtype, text)?.read(whole(a)).read(whole(b)).read(Arg::Constant(0));
@@ -80,7 +85,7 @@ impl Walk {
         Ok(Walk::by(to, strides))
     }
 
-    /// Of operands with these strides.
+    /// Of operands with these strides, one for each dimension.
     pub fn by(to: &[u32], strides: Vec<Vec<u32>>) -> Walk {
         let mut walk = Walk { sizes: Vec::new(), strides: vec![Vec::new(); strides.len()] };
         for (d, &size) in to.iter().enumerate().filter(|(_, size)| **size != 1) {

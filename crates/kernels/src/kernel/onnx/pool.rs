@@ -1,18 +1,13 @@
 //! `MaxPool` and `AveragePool`.
 
-use super::window::Window;
+use super::window::{Window, windowed};
 use super::{Node, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::source::Kernel;
 use crate::plan::NodePlan;
 use tapml_graph::{Dim, Error, Result};
 
-const KERNEL: Kernel = Kernel::flat("onnx/pool", "onnx/pool.wgsl", include_str!("pool.wgsl"));
-
-const SIZES: [&str; 21] = [
-    "X0", "X1", "X2", "Y0", "Y1", "Y2", "K0", "K1", "K2", "S0", "S1", "S2", "D0", "D1", "D2", "P0", "P1",
-    "P2", "E0", "E1", "E2",
-];
+const KERNEL: Kernel = windowed!("pool", "order.wgsl", "pool.wgsl");
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
@@ -29,14 +24,18 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         .collect();
     let kernel = kernel
         .ok_or_else(|| Error::invalid("`kernel_shape` has a size that is no small positive integer"))?;
-    if from.len() < 3 || to.len() != from.len() || node.outputs.iter().skip(1).any(Option::is_some) {
+    if from.len() < 3
+        || to.get(..2) != from.get(..2)
+        || y.dtype() != dtype
+        || node.outputs.iter().skip(1).any(Option::is_some)
+    {
         return Err(node.unserved(&format!("{} with such outputs", x.ty)));
     }
     let window = Window::of(&node, (&from[2..], &to[2..], &kernel), false)?;
     let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).output(y.index).set("COUNT", y.count()?);
     let counts = mean && node.int("count_include_pad", 0)? != 0;
     let launch = launch.set("MEAN", u32::from(mean)).set("COUNT_PADS", u32::from(counts));
-    let launch = window.set(launch, &SIZES).flat(Dim::from(u64::from(y.count()?)));
+    let launch = window.set(launch).flat(Dim::from(u64::from(y.count()?)));
     let chain = if mean { super::count(&kernel)? } else { 0 };
     Ok(plan_with(&KERNEL, vec![launch], Vec::new(), chain))
 }

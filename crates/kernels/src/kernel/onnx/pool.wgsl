@@ -3,27 +3,6 @@
 override COUNT: u32; // elements of y
 override MEAN: u32;
 override COUNT_PADS: u32;
-override X0: u32;
-override X1: u32;
-override X2: u32;
-override Y0: u32;
-override Y1: u32;
-override Y2: u32;
-override K0: u32;
-override K1: u32;
-override K2: u32;
-override S0: i32;
-override S1: i32;
-override S2: i32;
-override D0: i32;
-override D1: i32;
-override D2: i32;
-override P0: i32;
-override P1: i32;
-override P2: i32;
-override E0: i32;
-override E1: i32;
-override E2: i32;
 
 @group(0) @binding(0) var<storage, read> x: array<act>;
 @group(0) @binding(1) var<storage, read_write> y: array<act>;
@@ -61,7 +40,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                     if i0 < X0 && i1 < X1 && i2 < X2 {
                         let v = f32(x[((plane + i0) * X1 + i1) * X2 + i2]);
                         sum += v;
-                        most = select(most, v, found == 0u || v > most || v != v);
+                        most = select(larger_number(most, v), v, found == 0u);
                         found += 1u;
                     }
                 }

@@ -1,19 +1,19 @@
 //! `LSTM`: one workgroup for each sequence and direction, which keeps the state in its memory. The three outputs are made as
 //! one and copied to where they belong, as each may be missing.
 
+use super::joining::{Cell, Runs};
 use super::{Node, Placed, count, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, one};
+use crate::kernel::source::{Kernel, LaunchBuilder, one};
 use crate::plan::{Arg, NodePlan, Scratch};
 use tapml_device::BindingKind;
-use tapml_graph::{DType, Dim, Error, Extent, Result};
+use tapml_graph::{DType, Error, Extent, Result};
 
 const KERNEL: Kernel = Kernel {
     math: true,
     workgroup_memory: 12288,
     ..Kernel::flat("onnx/lstm", "onnx/lstm.wgsl", include_str!("lstm.wgsl"))
 };
-const COPY: Kernel = Kernel::flat("onnx/lstm_copy", "onnx/lstm_copy.wgsl", include_str!("lstm_copy.wgsl"));
 
 /// Hidden units that the workgroup's memory holds.
 const MOST_HIDDEN: u32 = 1024;
@@ -23,22 +23,29 @@ pub fn plan_lstm(request: &Request) -> Result<NodePlan> {
     node.reads(&["hidden_size", "direction", "layout", "input_forget"])?;
     let dtype = node.float_dtype()?;
     let (x, w, r) = (node.input(0)?, node.input(1)?, node.input(2)?);
-    let others = [w, r].into_iter().chain([3, 5, 6].into_iter().filter_map(|place| node.optional(place)));
-    let alike = others.map(|given| given.dtype()).all(|other| other == dtype);
-    if !alike || node.optional(4).is_some() || node.optional(7).is_some() {
-        return Err(node.unserved("sequences of several lengths, peepholes, or weights of another dtype"));
+    if node.optional(4).is_some() || node.optional(7).is_some() {
+        return Err(node.unserved("sequences of several lengths, or peepholes"));
     }
     if node.int("layout", 0)? != 0 || node.int("input_forget", 0)? != 0 {
         return Err(node.unserved("batches in front, or coupled gates"));
     }
-    let (&[steps, batch, inputs], &[directions, _, hidden]) = (x.sizes()?.as_slice(), r.sizes()?.as_slice())
-    else {
+    let (&[steps, batch, inputs], &[_, _, hidden]) = (x.sizes()?.as_slice(), r.sizes()?.as_slice()) else {
         return Err(Error::invalid(format!("{} with {}", x.ty, r.ty)));
     };
     if hidden > MOST_HIDDEN {
         return Err(node.unserved(&format!("{hidden} hidden units")));
     }
-    let reverse = u32::from(node.text("direction", "forward") == "reverse");
+    let (directions, reverse) = match node.text("direction", "forward")? {
+        "forward" => (1, 0u32),
+        "reverse" => (1, 1),
+        "bidirectional" => (2, 0),
+        other => return Err(node.unserved(&format!("the direction `{other}`"))),
+    };
+    node.takes(1, dtype, &[directions, 4 * hidden, inputs])?;
+    node.takes(2, dtype, &[directions, 4 * hidden, hidden])?;
+    node.may_take(3, dtype, &[directions, 8 * hidden])?;
+    node.may_take(5, dtype, &[directions, batch, hidden])?;
+    node.may_take(6, dtype, &[directions, batch, hidden])?;
     let (first, last) = (count(&[steps, directions, batch, hidden])?, count(&[directions, batch, hidden])?);
     let total = u64::from(first) + 2 * u64::from(last);
     let given = |place: usize| node.optional(place);
@@ -52,11 +59,17 @@ pub fn plan_lstm(request: &Request) -> Result<NodePlan> {
         launch.set("HAS_H", u32::from(given(5).is_some())).set("HAS_C", u32::from(given(6).is_some()));
     let grid = [Extent::of(u64::from(batch)), Extent::of(u64::from(directions)), one()];
     let mut launches = vec![launch.groups(grid)];
-    let parts = [(0, 0, first), (1, first, last), (2, first.saturating_add(last), last)];
-    for (place, from, count) in parts {
-        let Some(y) = node.outputs.get(place).copied().flatten() else { continue };
-        let copy = COPY.launch(dtype, dtype)?.scratch(0, BindingKind::Read).output(y.index);
-        launches.push(copy.set("FROM", from).set("COUNT", count).flat(Dim::from(u64::from(count))));
+    let state = [directions, batch, hidden];
+    let all = [steps, directions, batch, hidden];
+    let parts = [(0, &all[..], 0), (1, &state[..], first), (2, &state[..], first.saturating_add(last))];
+    for (place, sizes, from) in parts {
+        if node.outputs.get(place).copied().flatten().is_none() {
+            continue;
+        }
+        let y = node.gives(place, dtype, sizes)?;
+        let cell = if dtype == DType::F16 { Cell::Half } else { Cell::Word };
+        let bind = |launch: LaunchBuilder| launch.scratch(0, BindingKind::Read).output(y.index);
+        launches.push(Runs::one(y.count()?, from).launch(cell, bind)?);
     }
     let size = if dtype == DType::F16 { 2 } else { 4 };
     let chain = inputs.saturating_add(hidden).saturating_add(steps);

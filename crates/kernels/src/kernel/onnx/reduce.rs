@@ -6,8 +6,11 @@ use crate::kernel::source::{Kernel, one};
 use crate::plan::{Arg, NodePlan};
 use tapml_graph::{Error, Extent, Result};
 
-const KERNEL: Kernel =
-    Kernel { math: true, workgroup_memory: 1024, ..Kernel::flat("onnx/reduce", "onnx/reduce.wgsl", "") };
+const KERNEL: Kernel = Kernel {
+    math: true,
+    workgroup_memory: 1024,
+    ..Kernel::flat("onnx/reduce", "onnx/order.wgsl+onnx/reduce.wgsl", "")
+};
 
 /// How a reduction works: what a lane begins with, what a term is, how two come together, what becomes of the whole.
 struct Reduction {
@@ -20,15 +23,16 @@ struct Reduction {
 const SUM: Reduction = Reduction { start: "0.0", term: "v", join: "a + b", finish: "v" };
 const MEAN: Reduction = Reduction { finish: "v / f32(TERMS)", ..SUM };
 /// The first term again: it changes nothing. What is not a number stays so.
-const MAX: Reduction =
-    Reduction { start: "v", term: "v", join: "select(select(b, a, a > b), a, a != a)", finish: "v" };
-const MIN: Reduction = Reduction { join: "select(select(b, a, a < b), a, a != a)", ..MAX };
+const MAX: Reduction = Reduction { start: "v", term: "v", join: "larger(a, b)", finish: "v" };
+const MIN: Reduction = Reduction { join: "smaller(a, b)", ..MAX };
 
 fn reduction(name: &str) -> Option<Reduction> {
     Some(match name {
         "ReduceSum" => SUM,
         "ReduceMean" | "GlobalAveragePool" => MEAN,
-        "ReduceMax" | "GlobalMaxPool" => MAX,
+        "ReduceMax" => MAX,
+        // What is not a number is passed over, as by the other pools.
+        "GlobalMaxPool" => Reduction { join: "larger_number(a, b)", ..MAX },
         "ReduceMin" => MIN,
         "ReduceProd" => Reduction { start: "1.0", join: "a * b", ..SUM },
         "ReduceL1" => Reduction { term: "abs(v)", ..SUM },
@@ -42,7 +46,7 @@ impl Reduction {
     fn text(&self) -> String {
         let Reduction { start, term, join, finish } = self;
         let functions = [("start", "v: f32", start), ("term", "v: f32", term), ("finish", "v: f32", finish)];
-        let mut text = include_str!("reduce.wgsl").to_string();
+        let mut text = concat!(include_str!("order.wgsl"), include_str!("reduce.wgsl")).to_string();
         for (name, given, value) in functions {
             text += &format!("fn {name}({given}) -> f32 {{ return {value}; }}\n");
         }
@@ -82,12 +86,10 @@ fn axes(node: &Node, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
     let matter = |reduced: &[bool]| -> Vec<bool> {
         reduced.iter().zip(from).map(|(&r, &size)| r && size != 1).collect()
     };
-    let mut kinds: Vec<Vec<bool>> = found.iter().map(|reduced| matter(reduced)).collect();
-    kinds.sort();
-    kinds.dedup();
-    match kinds.as_slice() {
-        [only] => Ok(only.clone()),
-        [] => Err(Error::invalid(format!("{to:?} is no reduction of {from:?}"))),
+    let alike = found.windows(2).all(|two| matter(&two[0]) == matter(&two[1]));
+    match found.into_iter().next() {
+        Some(first) if alike => Ok(first),
+        None => Err(Error::invalid(format!("{to:?} is no reduction of {from:?}"))),
         _ => Err(node.unserved(&format!("axes that {to:?} from {from:?} does not tell"))),
     }
 }
@@ -104,6 +106,13 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let dims = |wanted: bool| -> Vec<usize> {
         (0..from.len()).filter(|&d| reduced[d] == wanted && from[d] != 1).collect()
     };
+    let keeps = node.int("keepdims", 1)? != 0 || node.op.name().starts_with("Global");
+    let left = from.iter().zip(&reduced).filter_map(|(&size, &reduced)| match (reduced, keeps) {
+        (false, _) => Some(size),
+        (true, true) => Some(1),
+        (true, false) => None,
+    });
+    node.gives(0, dtype, &left.collect::<Vec<u32>>())?;
     let (kept, gone) = (dims(false), dims(true));
     let terms = super::count(&gone.iter().map(|&d| from[d]).collect::<Vec<_>>())?;
     let outputs = y.count()?;

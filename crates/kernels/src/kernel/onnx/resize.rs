@@ -25,12 +25,12 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let dtype = node.float_dtype()?;
     let (x, y) = (node.input(0)?, node.output(0)?);
     let old = node.version() < 11;
-    let linear = match node.text("mode", "nearest") {
+    let linear = match node.text("mode", "nearest")? {
         "nearest" => 0u32,
         "linear" | "bilinear" | "trilinear" => 1,
         other => return Err(node.unserved(&format!("`mode` of `{other}`"))),
     };
-    let nearest = match node.text("nearest_mode", if old { "simple" } else { "round_prefer_floor" }) {
+    let nearest = match node.text("nearest_mode", if old { "simple" } else { "round_prefer_floor" })? {
         "round_prefer_floor" => 0u32,
         "round_prefer_ceil" => 1,
         "floor" => 2,
@@ -38,7 +38,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         "simple" => 4,
         other => return Err(node.unserved(&format!("`nearest_mode` of `{other}`"))),
     };
-    let mode = node.text("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" });
+    let mode = node.text("coordinate_transformation_mode", if old { "asymmetric" } else { "half_pixel" })?;
     let coordinates = match mode {
         "half_pixel" => 0u32,
         "pytorch_half_pixel" => 1,
@@ -49,12 +49,14 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let filled =
         |place: usize| node.optional(place).filter(|given| given.count().is_ok_and(|count| count > 0));
     let scales = filled(if old { 1 } else { 2 });
-    let stretches = node.text("keep_aspect_ratio_policy", "stretch") == "stretch";
+    let stretches = node.text("keep_aspect_ratio_policy", "stretch")? == "stretch";
     let (from, to) = (x.sizes()?, y.sizes()?);
     let wide = scales
         .is_some_and(|scales| scales.dtype() != DType::F32 || scales.count().ok() != Some(from.len() as u32));
     let flags = node.int("antialias", 0)? != 0 || node.int("exclude_outside", 0)? != 0;
-    if from.len() != to.len() || from.len() > 5 || flags || wide || !stretches {
+    let empty = from.contains(&0) && !to.contains(&0);
+    if from.len() != to.len() || from.len() > 5 || y.dtype() != dtype || empty || flags || wide || !stretches
+    {
         return Err(node.unserved("such attributes or sizes"));
     }
     let own = strides(&from);
@@ -64,5 +66,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = launch.set("COORDINATES", coordinates).set("HAS_SCALES", u32::from(scales.is_some()));
     let constant = words(to.iter().chain(&from).chain(&own).copied());
     let launches = vec![launch.flat(Dim::from(u64::from(y.count()?)))];
-    Ok(plan_with(&KERNEL, launches, vec![constant], if linear == 1 { 8 } else { 0 }))
+    // Linear along a dimension takes two neighbours.
+    let changed = from.iter().zip(&to).filter(|(from, to)| from != to).count() as u32;
+    Ok(plan_with(&KERNEL, launches, vec![constant], if linear == 1 { 1 << changed } else { 0 }))
 }

@@ -1,7 +1,4 @@
 // Source: element i of y along an axis is element start + i * step of x, the start brought into x.
-override RANK: u32;
-override AXES: u32; // how many are sliced
-override HAS_AXES: u32; // 0: the first AXES dimensions
 override HAS_STEPS: u32; // 0: steps of 1
 
 @group(0) @binding(0) var<storage, read> x: array<u32>;
@@ -19,25 +16,19 @@ fn fill(half: u32) -> u32 {
 // Where element i of y along dimension d is in x.
 fn along(d: u32, i: u32) -> u32 {
     let size = i32(sizes[RANK + d]);
-    for (var k = 0u; k < AXES; k++) {
-        let at = k * INT_WORDS;
-        var axis = i32(k);
-        if HAS_AXES == 1u {
-            axis = narrowed(axes[at], axes[at + INT_WORDS - 1u]);
-            axis = select(axis, axis + i32(RANK), axis < 0);
-        }
-        if u32(axis) == d {
-            var step = 1;
-            if HAS_STEPS == 1u {
-                step = narrowed(steps[at], steps[at + INT_WORDS - 1u]);
-            }
-            var start = narrowed(starts[at], starts[at + INT_WORDS - 1u]);
-            start = select(start, start + size, start < 0);
-            start = clamp(start, 0, select(size, size - 1, step < 0));
-            return u32(clamp(start + i32(i) * step, 0, max(size - 1, 0)));
-        }
+    let slot = slot_of(d);
+    if slot == AXES {
+        return i;
     }
-    return i;
+    let at = slot * INT_WORDS;
+    var step = 1;
+    if HAS_STEPS == 1u {
+        step = narrowed(steps[at], steps[at + INT_WORDS - 1u]);
+    }
+    var start = narrowed(starts[at], starts[at + INT_WORDS - 1u]);
+    start = select(start, start + size, start < 0);
+    start = clamp(start, 0, select(size, size - 1, step < 0));
+    return u32(clamp(start + i32(i) * step, 0, size - 1));
 }
 
 fn source(e: u32) -> u32 {

@@ -9,15 +9,20 @@ use tapml_graph::{Extent, Result};
 const KERNEL: Kernel = Kernel {
     math: true,
     workgroup_memory: 1024,
-    ..Kernel::flat("onnx/softmax", "onnx/softmax.wgsl", include_str!("softmax.wgsl"))
+    ..Kernel::flat(
+        "onnx/softmax",
+        "onnx/order.wgsl+onnx/softmax.wgsl",
+        concat!(include_str!("order.wgsl"), include_str!("softmax.wgsl")),
+    )
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&["axis"])?;
     let dtype = node.float_dtype()?;
-    let (x, y) = (node.input(0)?, node.output(0)?);
+    let x = node.input(0)?;
     let sizes = x.sizes()?;
+    let y = node.gives(0, dtype, &sizes)?;
     let flat = node.version() < 13;
     let axis = node.axis(node.int("axis", if flat { 1 } else { -1 })?, sizes.len())?;
     let (k, step) = match flat {

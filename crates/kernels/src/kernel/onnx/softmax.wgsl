@@ -12,10 +12,6 @@ override TEAM: u32 = 256u; // a power of two up to 256
 
 var<workgroup> parts: array<f32, 256>;
 
-fn larger(a: f32, b: f32) -> f32 {
-    return select(select(b, a, a > b), a, a != a);
-}
-
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let line = (group.y * 65535u + group.x) * (256u / TEAM) + lane / TEAM;

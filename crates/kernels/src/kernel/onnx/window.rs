@@ -4,6 +4,18 @@ use super::Node;
 use crate::kernel::source::LaunchBuilder;
 use tapml_graph::{Error, Result};
 
+/// A kernel whose text stands behind the constants of a window.
+macro_rules! windowed {
+    ($name:literal, $($file:literal),+) => {
+        Kernel::flat(
+            concat!("onnx/", $name),
+            concat!("onnx/window.wgsl", $("+onnx/", $file),+),
+            concat!(include_str!("window.wgsl"), $(include_str!($file)),+),
+        )
+    };
+}
+pub(super) use windowed;
+
 /// Dimensions of the kernels; fewer are led by sizes of 1.
 const DIMS: usize = 3;
 
@@ -51,7 +63,7 @@ impl Window {
         let (strides, dilations) = (steps("strides")?, steps("dilations")?);
         let given = list("pads", 2 * rank, 0)?;
         let (mut pads, mut ends) = (given[..rank].to_vec(), given[rank..].to_vec());
-        let auto = node.text("auto_pad", "NOTSET");
+        let auto = node.text("auto_pad", "NOTSET")?;
         let upper = match auto {
             "NOTSET" | "VALID" => None,
             "SAME_UPPER" => Some(true),
@@ -70,8 +82,7 @@ impl Window {
                 let total = reach - i64::from(large) + if transposed { extra[d] } else { 0 };
                 let total = total.max(0);
                 // An odd rest goes behind, for SAME_LOWER in front; a transposed convolution without a word has it in front.
-                let less = total / 2;
-                let front = if upper == Some(true) { less } else { total - less };
+                let front = if upper == Some(true) { total / 2 } else { total - total / 2 };
                 (pads[d], ends[d]) = (front, total - front);
             }
         }
@@ -80,15 +91,17 @@ impl Window {
     }
 
     /// Sets the constants of the window.
-    pub fn set(&self, mut launch: LaunchBuilder, names: &[&str]) -> LaunchBuilder {
+    pub fn set(&self, mut launch: LaunchBuilder) -> LaunchBuilder {
         let missing = DIMS - self.input.len();
         for d in 0..DIMS {
             let at = d.checked_sub(missing);
+            // Places are divided by the sizes of y; where it is empty, nothing runs.
             let of = |list: &[u32]| at.map_or(1.0, |at| f64::from(list[at]));
+            let divisor = at.map_or(1.0, |at| f64::from(self.output[at].max(1)));
             let pad = |list: &[i64]| at.map_or(0.0, |at| list[at] as f64);
             let values = [
                 ("X", of(&self.input)),
-                ("Y", of(&self.output)),
+                ("Y", divisor),
                 ("K", of(&self.kernel)),
                 ("S", of(&self.strides)),
                 ("D", of(&self.dilations)),
@@ -96,10 +109,7 @@ impl Window {
                 ("E", pad(&self.ends)),
             ];
             for (name, value) in values {
-                let name = format!("{name}{d}");
-                if names.contains(&name.as_str()) {
-                    launch = launch.set(&name, value);
-                }
+                launch = launch.set(&format!("{name}{d}"), value);
             }
         }
         launch
