@@ -11,8 +11,8 @@ use std::collections::HashSet;
 use tapml_device::Device;
 use tapml_emulator::{Emulator, Options};
 use tapml_graph::DType;
-use tapml_graph::op::OPS;
-use tapml_kernels::{Overrides, Phase, plan_node, plan_variants};
+use tapml_graph::op::{Foreign, OPS};
+use tapml_kernels::{KERNELS, Overrides, Phase, plan_node, plan_variants};
 use tapml_opencl::OpenClDevice;
 
 /// Roundings that the results may differ by: built-in functions such as `exp` and `sin` are not exact.
@@ -26,7 +26,8 @@ fn every_kernel_gives_what_it_gives_on_the_emulator() {
     };
     let mut emulator = Emulator::new(Options::default()).unwrap();
     let (mut seen, mut wrong) = (HashSet::new(), Vec::new());
-    for sample in OPS.iter().flat_map(|info| (info.samples)()) {
+    let others = KERNELS.iter().filter(|row| Foreign::is_kind(row.op())).flat_map(|row| row.samples());
+    for sample in OPS.iter().flat_map(|info| (info.samples)()).chain(others) {
         let label = format!("{}: {}", sample.op.name(), sample.name);
         let types = sample.types();
         let plan = plan_node(
