@@ -7,7 +7,9 @@
 //! ```
 //!
 //! where `R + A` is the element's allowed error (see [`crate::verdict`]), `U` is uniform in −1..1 for each element and
-//! `V` for each row: what all elements of a row have in common survives sums in which independent errors cancel.
+//! `V` for each row: what all elements of a row have in common survives sums in which independent errors cancel. Where the
+//! source itself errs by more in a row than `R + A`, or the node stays on the source, the source's largest error in the row
+//! takes the place of the allowed one.
 //!
 //! A router's choice that these errors can turn over may turn over in none of so few runs, and moves the logits by far more
 //! than they do. So where a graph chooses experts the model runs again without errors, once for each node that chooses, and
@@ -18,7 +20,7 @@ mod foreign;
 
 use crate::oracle::Oracles;
 use crate::suite::{Case, Suite};
-use crate::verdict::{Allowed, Precision, SHARED};
+use crate::verdict::{Allowed, Exact, Precision, SHARED};
 use rayon::prelude::*;
 use serde::{Deserialize, Serialize};
 use std::collections::HashMap;
@@ -27,6 +29,9 @@ use tapml_graph::{
     Context, Dim, Error, Graph, Model, Node, NodeId, Op, Origin, Result, Symbols, TensorType, ValueId,
 };
 use tapml_reference::{Array, Value, empty_states, eval};
+
+/// Of the way limits are measured; part of the keys of what is kept, so that limits of another way are not used.
+pub(crate) const REVISION: u32 = 2;
 
 /// Disturbed runs of the whole model.
 pub const RUNS: u64 = 4;
@@ -372,22 +377,23 @@ impl Noisy<'_> {
         seed: u64,
     ) -> Result<Value<f64>> {
         let declared = (self.precision)(case.node, &self.suite.frames()[case.frame].symbols)?;
-        let (Some(precision), Value::Float(array)) = (declared, &output) else {
+        let Value::Float(array) = &output else {
             return Ok(output);
         };
-        match self.moved(case, (k, id), array.values(), (precision, seed))? {
+        match self.moved(case, (k, id), array.values(), (declared, seed))? {
             Some(moved) => Value::float(array.shape().to_vec(), moved),
             None => Ok(output),
         }
     }
 
-    /// The values of output `k` of a call, each moved by what its verdict allows; `None` if nothing of it moves.
+    /// The values of output `k` of a call, each moved by what its verdict allows on the target, or as far as the source
+    /// errs there if that is more; `None` if nothing of it moves. `precision` is `None` if the node stays on the source.
     fn moved(
         &self,
         case: Case,
         (k, id): (usize, ValueId),
         values: &[f64],
-        (precision, seed): (Precision, u64),
+        (precision, seed): (Option<Precision>, u64),
     ) -> Result<Option<Vec<f64>>> {
         let exact = self.oracles.of(case, || Ok(self.suite.call(case, self.model)?.0))?;
         let exact = &exact[k];
@@ -395,7 +401,16 @@ impl Noisy<'_> {
             return Ok(None);
         }
         let dtype = self.model.graph().value(id).ty.dtype;
-        let allowed = Allowed::new(exact, dtype, precision, None);
+        let zero = || vec![0.0; values.len()];
+        let (storage, mut computing) = match precision {
+            Some(precision) => {
+                let allowed = Allowed::new(exact, dtype, precision, None);
+                (allowed.storage, allowed.computing)
+            }
+            None => (zero(), zero()),
+        };
+        let recorded = self.suite.value(case.frame, id)?.to_f64();
+        as_the_source(&mut computing, &storage, exact, &recorded);
         let stream = (case.frame as u64) << 40 | u64::from(case.node.0) << 8 | k as u64;
         let mut random = fastrand::Rng::with_seed(stream.wrapping_mul(2 * RUNS + 1).wrapping_add(seed));
         let mut uniform = || 2.0 * random.f64() - 1.0;
@@ -405,17 +420,39 @@ impl Noisy<'_> {
             if i % exact.row_len.max(1) == 0 {
                 shared = uniform();
             }
-            let computing = allowed.computing[i].min(f64::MAX);
             let own = (1.0 - SHARED) * uniform() + SHARED * shared * y.signum();
-            moved.push(y + allowed.storage[i] * uniform() + computing * own);
+            moved.push(y + storage[i] * uniform() + computing[i].min(f64::MAX) * own);
         }
         Ok(Some(moved))
+    }
+}
+
+/// Lets each element err at least as far as the source does at most in its row. A hybrid runs the source's kernels on
+/// inputs that moved, where they err anew: by as much, but not alike.
+fn as_the_source(computing: &mut [f64], storage: &[f64], exact: &Exact, recorded: &[f64]) {
+    let len = exact.row_len.max(1);
+    let rows = exact.values.chunks(len).zip(recorded.chunks(len)).zip(storage.chunks(len));
+    for (((exact, recorded), storage), computing) in rows.zip(computing.chunks_mut(len)) {
+        let errors = exact.iter().zip(recorded).map(|(a, b)| (a - b).abs()).filter(|e| e.is_finite());
+        let worst = errors.fold(0.0, f64::max);
+        computing.iter_mut().zip(storage).for_each(|(own, storage)| *own = own.max(worst - storage));
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_source_errs_by_is_room_for_its_row() {
+        let values = vec![1.0, 2.0, 3.0, 4.0];
+        let (deviation, inner) = (vec![0.0; 4], Vec::new());
+        let exact = Exact { values, deviation, inner, row_len: 2, integers: None };
+        let mut computing = vec![0.1, 0.5, 0.1, 0.1];
+        let recorded = [1.0, 2.25, f64::NAN, 4.0];
+        as_the_source(&mut computing, &[0.0, 0.05, 0.0, 0.0], &exact, &recorded);
+        assert_eq!(computing, [0.25, 0.5, 0.1, 0.1]);
+    }
 
     #[test]
     fn choices_within_reach_turn_over_and_no_others() {

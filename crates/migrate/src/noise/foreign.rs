@@ -11,14 +11,24 @@ impl Noisy<'_> {
     pub(super) fn arrays(&self, prompt: u32) -> Result<Vec<Results>> {
         let frames = self.suite.frames().iter().enumerate().filter(|(_, frame)| frame.prompt == prompt);
         let frames: Vec<usize> = frames.map(|(at, _)| at).collect();
-        let way = |seed: u64| frames.iter().map(|&frame| Ok((frame, self.array_run(frame, seed)?))).collect();
-        (0..=RUNS).map(way).collect()
+        let mut ways = vec![Results::new(); RUNS as usize + 1];
+        for frame in frames {
+            let exact = self.array_run(frame, 0, None)?;
+            for (seed, results) in (0..).zip(&mut ways) {
+                let values = match seed {
+                    0 => None,
+                    _ => Some(self.array_run(frame, seed, Some(&exact))?),
+                };
+                results.insert(frame, self.array_results(values.as_ref().unwrap_or(&exact))?);
+            }
+        }
+        Ok(ways)
     }
 
-    /// The results of one run.
-    fn array_run(&self, frame: usize, seed: u64) -> Result<Vec<Array<f64>>> {
+    /// The values of one run, disturbed if the exact ones are given.
+    fn array_run(&self, frame: usize, seed: u64, exact: Option<&Values>) -> Result<Values> {
         let graph = self.model.graph();
-        let mut values: Vec<Option<Tensor>> = vec![None; graph.values().len()];
+        let mut values: Values = vec![None; graph.values().len()];
         for (at, value) in graph.values().iter().enumerate() {
             let id = tapml_graph::ValueId(at as u32);
             values[at] = match value.origin {
@@ -41,23 +51,56 @@ impl Noisy<'_> {
             let outputs = outputs.context(|| format!("node `{}`", node.name))?;
             let case = Case { frame, node: NodeId(at as u32) };
             let declared = (self.precision)(case.node, &self.suite.frames()[frame].symbols)?;
-            for (k, (&id, output)) in node.outputs.iter().zip(outputs).enumerate() {
-                let moved = match declared {
-                    Some(precision) if seed > 0 && output.dtype() == DType::F64 => {
-                        self.moved(case, (k, id), &output.to_f64(), (precision, seed))?
+            for (k, (&id, mut output)) in node.outputs.iter().zip(outputs).enumerate() {
+                if let (Some(exact), DType::F64) = (exact, output.dtype()) {
+                    let exact = exact[id.0 as usize].as_ref().ok_or_else(missing)?;
+                    let mut found = within_domain(&output, exact);
+                    if let Some(moved) = self.moved(case, (k, id), &found, (declared, seed))? {
+                        found = moved;
                     }
-                    _ => None,
-                };
-                values[id.0 as usize] = Some(match moved {
-                    Some(moved) => Tensor::from_f64(DType::F64, output.shape().to_vec(), &moved)?,
-                    None => output,
-                });
+                    output = Tensor::from_f64(DType::F64, output.shape().to_vec(), &found)?;
+                }
+                values[id.0 as usize] = Some(output);
             }
         }
+        Ok(values)
+    }
+
+    /// What a model is judged by, of all the values of a run.
+    fn array_results(&self, values: &Values) -> Result<Vec<Array<f64>>> {
         let result = |id: &tapml_graph::ValueId| {
             let tensor = values[id.0 as usize].as_ref().ok_or_else(|| Error::bug("a result is missing"))?;
             Array::new(tensor.shape().to_vec(), tensor.to_f64())
         };
         self.results.iter().map(result).collect::<Result<_>>()
+    }
+}
+
+/// The values of a run by their ids.
+type Values = Vec<Option<Tensor>>;
+
+/// The elements of an output, with the exact ones where a disturbance left the operator's domain: no platform gives a sum
+/// of squares below zero, but a disturbed one may be, and its root is no number.
+fn within_domain(output: &Tensor, exact: &Tensor) -> Vec<f64> {
+    let mut found = output.to_f64();
+    if output.shape() == exact.shape() {
+        for (found, exact) in found.iter_mut().zip(exact.to_f64()) {
+            if found.is_nan() {
+                *found = exact;
+            }
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_left_the_domain_is_exact_again() {
+        let tensor = |values: &[f64]| Tensor::from_f64(DType::F64, vec![values.len()], values).unwrap();
+        let found = within_domain(&tensor(&[f64::NAN, 2.0, f64::INFINITY]), &tensor(&[0.0, 1.0, 1.0]));
+        assert_eq!(found, [0.0, 2.0, f64::INFINITY]);
     }
 }
