@@ -112,6 +112,54 @@ fn faults_are_found_by_the_operators_name_and_no_other_fails() {
     }
 }
 
+/// Fails unless the arrays of a folder are what ONNX Runtime gives for the whole model.
+const COMPARE: &str = r#"
+import sys, numpy as np, onnxruntime
+out, names = sys.argv[1], ["y", "best"]
+expected = onnxruntime.InferenceSession("small.onnx").run(names, {"x": np.load("x.npy")})
+found = [np.load(f"{out}/{name}.npy") for name in names]
+assert [f.dtype for f in found] == [e.dtype for e in expected] and [f.shape for f in found] == [e.shape for e in expected]
+assert abs(found[0] - expected[0]).max() < 1e-6 and found[1] == expected[1], (found, expected)
+"#;
+
+#[test]
+fn a_model_runs_on_devices_and_gives_what_the_source_gives() {
+    let Some(folder) = folder() else { return };
+    let run = |out: &str, more: &[&str]| {
+        let mut run = tapml(folder.path());
+        run.args(["run", "small.onnx", "--input", "x=x.npy", "--out", out]).args(more);
+        run
+    };
+    for (out, target, kernel) in [("e", "emulator", "onnx.Conv/portable"), ("o", "ort", "onnx.Conv@17")] {
+        let report = json(&mut run(out, &["--target", target, "--repeat", "2"]), 0);
+        assert_eq!(report["runs"][0]["seconds"].as_array().unwrap().len(), 2, "{report}");
+        let conv = &report["ops"][0];
+        assert_eq!(
+            (&conv["platform"], &conv["reason"]),
+            (&target.into(), &serde_json::Value::Null),
+            "{conv}"
+        );
+        assert!(conv["kernel"].as_str().unwrap().contains(kernel), "{conv}");
+        assert!(report["runs"][0]["outputs"][0]["max_difference"].as_f64().unwrap() < 1e-6, "{report}");
+        let compared = python().current_dir(folder.path()).args(["-c", COMPARE, out]).output().unwrap();
+        assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
+    }
+    // Outputs are replaced only where that is asked for, and other folders never.
+    let refused = stderr(&mut run("e", &["--target", "cpu"]), 2);
+    assert!(refused.contains("exists"), "{refused}");
+    json(&mut run("e", &["--target", "cpu", "--overwrite"]), 0);
+    std::fs::create_dir(folder.path().join("mine")).unwrap();
+    std::fs::write(folder.path().join("mine/file"), "kept").unwrap();
+    stderr(&mut run("mine", &["--target", "cpu", "--overwrite"]), 2);
+    assert!(folder.path().join("mine/file").exists());
+    let text = stderr(
+        tapml(folder.path()).args(["run", ".", "--target", "cpu", "--out", "t", "--input", "x=x.npy"]),
+        2,
+    );
+    assert!(text.contains("is no ONNX model") && text.contains("tapml generate"), "{text}");
+    assert!(!folder.path().join("t").exists());
+}
+
 #[test]
 fn what_does_not_fit_is_told() {
     let Some(folder) = folder() else { return };

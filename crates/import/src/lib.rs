@@ -1,7 +1,7 @@
 //! Reads checkpoints: a folder in Hugging Face layout, or a GGUF file, becomes a verified graph and memory-mapped weights;
 //! of an ONNX model it tells what it consists of.
 //!
-//! `safetensors` reads and writes the file format, `gguf` and `onnx` read the others, `arch/<name>.rs` turns a `config.json` into a
+//! `safetensors` reads and writes the file format, `npy` that of NumPy, `gguf` and `onnx` read the others, `arch/<name>.rs` turns a `config.json` into a
 //! graph out of the parts in `block/`. Everything read here is hostile until checked: sizes are bounded, arithmetic is checked, and an
 //! error names file, key or tensor, what was expected and what was found.
 #![warn(missing_docs)]
@@ -16,6 +16,7 @@ pub mod gguf;
 mod image;
 mod mapped;
 mod net;
+pub mod npy;
 pub mod onnx;
 mod options;
 mod outline;

@@ -23,6 +23,10 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+mod run;
+
+pub use run::{Outputs, Run, RunJob, RunOp, RunOutput, RunReport, RunSeconds};
+
 /// Bytes of exact results that are kept while a job runs.
 const ORACLE_BYTES: usize = 1 << 30;
 

@@ -2,7 +2,8 @@
 
 use crate::exec::Platform;
 use crate::graph::op::{Declared, Foreign};
-use crate::graph::{Bytes, Context, DType, Tensor};
+use crate::graph::{Context, Tensor};
+use crate::import::npy;
 use crate::import::onnx::{File, Runner, Traced};
 use crate::migrate::{Progress, RecordedRun, Stop, identity_of_file, record, tensor_type};
 use crate::reference::foreign::Evaluator;
@@ -11,9 +12,6 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-
-/// Bytes of an array at most.
-const MAX_ARRAY: u64 = 4 << 30;
 
 /// Where the inputs of a model's runs are.
 #[derive(Clone, Debug, Default, Deserialize)]
@@ -49,7 +47,7 @@ impl Inputs {
                     Error::invalid(format!("`--input {given}`: expected NAME=FILE"))
                         .with_hint("for example `--input image=photo.npy`; `tapml inspect` tells the names")
                 })?;
-                if arrays.insert(name.to_string(), read_array(Path::new(file))?).is_some() {
+                if arrays.insert(name.to_string(), npy::read(Path::new(file))?).is_some() {
                     return Err(Error::invalid(format!("input `{name}` is given twice")));
                 }
             }
@@ -85,7 +83,7 @@ fn read_folder(folder: &Path) -> Result<Vec<InputSet>> {
     let entries = entries(folder)?;
     let arrays = |label: String, entries: &BTreeMap<String, PathBuf>| {
         let npy = entries.iter().filter_map(|(name, path)| Some((name.strip_suffix(".npy")?, path)));
-        let arrays = npy.map(|(name, path)| Ok((name.to_string(), read_array(path)?)));
+        let arrays = npy.map(|(name, path)| Ok((name.to_string(), npy::read(path)?)));
         Ok(InputSet { label, arrays: arrays.collect::<Result<_>>()? })
     };
     if entries.keys().any(|name| name.ends_with(".npy")) {
@@ -102,88 +100,6 @@ fn read_folder(folder: &Path) -> Result<Vec<InputSet>> {
         ))),
         None => Ok(sets),
     }
-}
-
-/// Reads a NumPy array: <https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html>.
-pub fn read_array(path: &Path) -> Result<Tensor> {
-    let bytes = crate::files::read(path, MAX_ARRAY, "an array")?;
-    array(&bytes).context(|| path.display().to_string())
-}
-
-fn array(bytes: &[u8]) -> Result<Tensor> {
-    let invalid =
-        |text: String| Error::invalid(text).with_hint("`numpy.save(FILE, array)` writes what is read");
-    let (header, rest) = Header::read(bytes).ok_or_else(|| invalid("this is no `.npy` array".into()))?;
-    let Header { code, by_columns, shape } = header;
-    if by_columns && shape.len() > 1 {
-        return Err(Error::unsupported("the array is stored column by column")
-            .with_hint("save `numpy.ascontiguousarray(array)`"));
-    }
-    let dtype = dtype_of(code).ok_or_else(|| {
-        Error::unsupported(format!("its elements are {code}, which no graph holds"))
-            .with_hint("served are little-endian floats, integers and bool")
-    })?;
-    let tensor = Tensor::new(dtype, shape, Bytes::new(rest.to_vec()))?;
-    match dtype == DType::Bool && tensor.bytes().iter().any(|&byte| byte > 1) {
-        true => Err(invalid("a truth is neither 0 nor 1".into())),
-        false => Ok(tensor),
-    }
-}
-
-/// What stands in front of an array's elements: a literal of a Python dictionary with three entries.
-struct Header<'a> {
-    code: &'a str,
-    by_columns: bool,
-    shape: Vec<usize>,
-}
-
-impl<'a> Header<'a> {
-    /// The header, and the bytes behind it.
-    fn read(bytes: &'a [u8]) -> Option<(Header<'a>, &'a [u8])> {
-        let rest = bytes.strip_prefix(b"\x93NUMPY")?;
-        let (version, rest) = rest.split_at_checked(2)?;
-        let (len, rest) = match version[0] {
-            1 => rest
-                .split_first_chunk::<2>()
-                .map(|(len, rest)| (usize::from(u16::from_le_bytes(*len)), rest))?,
-            2 | 3 => {
-                rest.split_first_chunk::<4>().map(|(len, rest)| (u32::from_le_bytes(*len) as usize, rest))?
-            }
-            _ => return None,
-        };
-        let (text, rest) = rest.split_at_checked(len)?;
-        let text = std::str::from_utf8(text).ok()?.trim().strip_prefix('{')?.strip_suffix('}')?;
-        let entry = |name: &str| Some(text.split_once(&format!("'{name}':"))?.1.trim_start());
-        let code = entry("descr")?.strip_prefix('\'')?.split_once('\'')?.0;
-        let order = entry("fortran_order")?;
-        let by_columns = order.starts_with("True");
-        if !by_columns && !order.starts_with("False") {
-            return None;
-        }
-        let sizes = entry("shape")?.strip_prefix('(')?.split_once(')')?.0;
-        let sizes = sizes.split(',').map(str::trim).filter(|size| !size.is_empty());
-        let shape = sizes.map(|size| size.parse().ok()).collect::<Option<Vec<usize>>>()?;
-        Some((Header { code, by_columns, shape }, rest))
-    }
-}
-
-/// The dtype of NumPy's code for it.
-fn dtype_of(code: &str) -> Option<DType> {
-    Some(match code {
-        "<f8" => DType::F64,
-        "<f4" => DType::F32,
-        "<f2" => DType::F16,
-        "<i8" => DType::I64,
-        "<i4" => DType::I32,
-        "<i2" => DType::I16,
-        "|i1" => DType::I8,
-        "<u8" => DType::U64,
-        "<u4" => DType::U32,
-        "<u2" => DType::U16,
-        "|u1" => DType::U8,
-        "|b1" => DType::Bool,
-        _ => return None,
-    })
 }
 
 /// Runs nodes on the source.
@@ -278,6 +194,11 @@ impl TracedModel {
         traced.ok_or_else(|| Error::invalid("no inputs given"))
     }
 
+    /// The values of each run, in the order of the graph's values.
+    pub fn runs(&self) -> impl Iterator<Item = &Vec<Tensor>> {
+        std::iter::once(&self.first.values).chain(&self.more)
+    }
+
     /// Writes the suite of these runs.
     pub fn write(
         &self,
@@ -285,55 +206,10 @@ impl TracedModel {
         source: &dyn Platform,
         out: (&Path, bool),
     ) -> Result<crate::migrate::suite::Manifest> {
-        let values = std::iter::once(&self.first.values).chain(&self.more);
-        let runs: Vec<RecordedRun<'_>> = (self.labels.iter().zip(values))
+        let runs: Vec<RecordedRun<'_>> = (self.labels.iter().zip(self.runs()))
             .map(|(label, values)| RecordedRun { label: label.clone(), values })
             .collect();
         let model = &self.first.model;
         record(out, model, identity_of_file(path, model), source.describe(), &runs)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A file of version 1.0 with this header.
-    fn npy(header: &str, data: &[u8]) -> Vec<u8> {
-        let mut bytes = b"\x93NUMPY\x01\x00".to_vec();
-        let header = format!("{header}{}\n", " ".repeat((118usize).saturating_sub(header.len() + 1)));
-        bytes.extend((header.len() as u16).to_le_bytes());
-        bytes.extend(header.as_bytes());
-        bytes.extend(data);
-        bytes
-    }
-
-    #[test]
-    fn arrays_keep_rank_and_type_and_damage_is_told() {
-        let header = |descr: &str, shape: &str| {
-            format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}")
-        };
-        let whole =
-            npy(&header("<i8", "(2, 1)"), &[1, 0, 0, 0, 0, 0, 0, 0, 255, 255, 255, 255, 255, 255, 255, 255]);
-        let tensor = array(&whole).unwrap();
-        assert_eq!((tensor.dtype(), tensor.shape()), (DType::I64, &[2, 1][..]));
-        assert_eq!(tensor.to_i64().unwrap(), [1, -1]);
-        assert_eq!(array(&npy(&header("<f4", "()"), &[0, 0, 128, 63])).unwrap().shape(), [0usize; 0]);
-        for (bytes, told) in [
-            (npy(&header("<f4", "(2,)"), &[0; 4]), "needs 8 bytes, found 4"),
-            (npy(&header(">f4", "(1,)"), &[0; 4]), "elements are >f4"),
-            (npy(&header("<c8", "(1,)"), &[0; 8]), "elements are <c8"),
-            (npy(&header("|b1", "(1,)"), &[2]), "neither 0 nor 1"),
-            (npy(&header("<f4", "(99999999999, 99999999999)"), &[]), "overflows"),
-            (npy("{'descr': '<f4'", &[]), "no `.npy` array"),
-            (b"PK\x03\x04".to_vec(), "no `.npy` array"),
-            (Vec::new(), "no `.npy` array"),
-        ] {
-            let error = array(&bytes).unwrap_err().to_string();
-            assert!(error.contains(told), "{told}: {error}");
-        }
-        for end in 0..whole.len() {
-            assert!(array(&whole[..end]).is_err(), "{end}");
-        }
     }
 }

@@ -17,6 +17,7 @@ mod logits;
 mod migrate;
 mod quantize;
 mod reduce;
+mod run;
 mod suite;
 mod tune;
 
@@ -45,6 +46,7 @@ commands! {
     Migrate(migrate::MigrateCommand),
     Diagnose(diagnose::DiagnoseCommand),
     Reduce(reduce::ReduceCommand),
+    Run(run::RunCommand),
     Compile(compile::CompileCommand),
     Generate(generate::GenerateCommand),
     Logits(logits::LogitsCommand),
