@@ -14,7 +14,7 @@ use tapml_files::Lock;
 use tapml_graph::{Error, Result};
 
 /// Version of the ledger's format and of the rules by which it decides. Evidence of another version is not reused.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Name of the ledger's file within its folder.
 pub const LEDGER: &str = "ledger.json";
 /// Name of the suite's folder within the ledger's.

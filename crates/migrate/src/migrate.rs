@@ -7,7 +7,7 @@ use crate::choices::Choices;
 use crate::deploy::{composed_kinds, deployed, is_composed};
 use crate::identity::{self, Hash, ModelIdentity};
 use crate::ledger::{Entry, KeyedLimits, Ledger, LedgerFolder, OpState, VERSION};
-use crate::noise::{Limits, REVISION};
+use crate::noise::Limits;
 use crate::oracle::Oracles;
 use crate::outcome::{rejection, report};
 use crate::progress::{Progress, Stop};
@@ -371,7 +371,7 @@ impl Migration<'_> {
         let both = nodes.flat_map(|node| Phase::ALL.map(|phase| (node, phase)));
         let all: Vec<Option<&Accumulate>> =
             both.map(|(node, phase)| choices.at(node, phase).ok().map(|c| &c.accumulate)).collect();
-        let key = Hash::of(format!("limits {VERSION} {REVISION} {} {all:?}", self.suite.hash()).as_bytes());
+        let key = Hash::of(format!("limits {VERSION} {} {all:?}", self.suite.hash()).as_bytes());
         if let Some(known) = ledger.limits.as_ref().filter(|l| l.key == key) {
             return Ok(known.limits.clone());
         }
@@ -398,7 +398,7 @@ impl Migration<'_> {
 
     /// What the check of the hybrid model with an operator depends on.
     fn model_key(&self, check_key: Hash, ledger: &Ledger) -> Result<Hash> {
-        let text = format!("model {VERSION} {REVISION} {check_key} {:?} {:?}", self.evidence, ledger.source);
+        let text = format!("model {VERSION} {check_key} {:?} {:?}", self.evidence, ledger.source);
         Ok(Hash::of(text.as_bytes()))
     }
 

@@ -30,9 +30,6 @@ use tapml_graph::{
 };
 use tapml_reference::{Array, Value, empty_states, eval};
 
-/// Of the way limits are measured; part of the keys of what is kept, so that limits of another way are not used.
-pub(crate) const REVISION: u32 = 2;
-
 /// Disturbed runs of the whole model.
 pub const RUNS: u64 = 4;
 /// Headroom on what the disturbed runs show. Where all logits of a position move together, their movement is one normal

@@ -57,8 +57,9 @@ impl Evaluator for OwnEvaluator {
 }
 
 /// Operators of the ONNX standard whose outputs are sums of products of their inputs, or of their inputs.
-const SUMS: [&str; 9] = [
+const SUMS: [&str; 10] = [
     "AveragePool",
+    "BatchNormalization",
     "Conv",
     "ConvTranspose",
     "Gemm",
@@ -79,6 +80,23 @@ fn partial_sums(exact: &[Array<f64>], magnitudes: &[Array<f64>]) -> Vec<Vec<f64>
         pairs.map(|(y, s)| (s.abs() + y.abs()) / (2.0 * 3f64.sqrt())).collect()
     };
     exact.iter().zip(magnitudes).map(one).collect()
+}
+
+/// Input `at` of an operator of [`SUMS`] with the signs that make all terms of its sums positive.
+fn same_sign(op: &Foreign, at: usize, tensor: &Tensor) -> Result<Tensor> {
+    // Of `(x - mean) · scale / √(var + ε) + bias`, the mean and the variance.
+    const SUBTRACTED: usize = 3;
+    const UNDER_ROOT: usize = 4;
+    let sign = match op.name() {
+        "BatchNormalization" if at == SUBTRACTED => -1.0,
+        "BatchNormalization" if at == UNDER_ROOT => return Ok(tensor.clone()),
+        _ => 1.0,
+    };
+    if !tensor.dtype().is_float() {
+        return Ok(tensor.clone());
+    }
+    let values: Vec<f64> = tensor.to_f64().iter().map(|v| sign * v.abs()).collect();
+    Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &values)
 }
 
 /// The operator with `f64` in the place of other floats among its declared outputs.
@@ -224,14 +242,9 @@ pub fn oracle(
             .for_each(|copy| widen(largest, exact.values(), copy[at].values()));
     }
     if !still && op.domain() == "onnx" && SUMS.contains(&op.name()) {
-        let magnitude = |tensor: &Tensor| match tensor.dtype().is_float() {
-            true => {
-                let values: Vec<f64> = tensor.to_f64().iter().map(|v| v.abs()).collect();
-                Tensor::from_f64(DType::F64, tensor.shape().to_vec(), &values)
-            }
-            false => Ok(tensor.clone()),
-        };
-        let magnitudes = evaluation.of(&exact.iter().map(magnitude).collect::<Result<Vec<_>>>()?)?;
+        let same_sign = |(at, tensor)| same_sign(op, at, tensor);
+        let magnitudes = exact.iter().enumerate().map(same_sign).collect::<Result<Vec<_>>>()?;
+        let magnitudes = evaluation.of(&magnitudes)?;
         for (deviation, partial) in deviation.iter_mut().zip(partial_sums(&outputs, &magnitudes)) {
             deviation.iter_mut().zip(partial).for_each(|(d, partial)| *d = d.max(amplitude * partial));
         }
@@ -281,5 +294,29 @@ pub fn run_any(op: &Op, symbols: &Symbols, inputs: &[Tensor], outputs: &[DType])
     match op {
         Op::Foreign(op) => evaluate(op, inputs).context(|| op.kind().to_string()),
         op => crate::run_node(op, symbols, inputs, outputs),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bias_that_cancels_leaves_the_rounding_of_what_it_cancels() {
+        let single = |value: f32| Tensor::from_f32(vec![1], vec![value]).unwrap();
+        let x = Tensor::from_f32(vec![1, 1], vec![0.001]).unwrap();
+        let (scale, bias, mean, variance) = (single(2.0), single(100.0), single(50.0), single(1.0));
+        let ty = TensorType::new(DType::F32, [1usize, 1]);
+        let declared = vec![Declared::As(ty)];
+        let op =
+            Foreign::new("onnx.BatchNormalization@15", Default::default(), vec![true; 5], declared).unwrap();
+        let weights = [false, true, true, true, true];
+        let disturbance = Disturbance { amplitude: 1e-6, reach: 1e-6, copies: 4, seed: 1 };
+        let inputs = [x, scale, bias, mean, variance];
+        let found = oracle(&OwnEvaluator, &op, &inputs, &weights, disturbance).unwrap().found;
+        // 2 · 0.001 - 100 + 100: the sum reaches 100 on its way to 0.002.
+        assert!((found.exact[0].values()[0] - 0.002).abs() < 1e-3, "{:?}", found.exact);
+        let reached = found.deviation[0].values()[0] / 1e-6;
+        assert!((57.0..59.0).contains(&reached), "200 / (2 · √3), found {reached}");
     }
 }
