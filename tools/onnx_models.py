@@ -76,7 +76,7 @@ def source_text():
 
 
 def voices(out, _):
-    return [bool(p > 0.5) for p in np.ravel(out[0])], np.round(np.ravel(out[0]), 3).tolist()
+    return [bool(p > 0.5) for p in np.ravel(out[0])], [round(float(p), 3) for p in np.ravel(out[0])]
 
 
 def label(out, _):
