@@ -24,6 +24,8 @@ fn blocks_are_trimmed_and_globals_are_there() {
 
 #[test]
 fn python_methods_slices_namespaces_and_loop_controls() {
+    let backwards = "{{ [][::-1] }}{{ [1, 2, 3][0:3:-1] }}{{ [1, 2, 3][::-1] }}";
+    assert_eq!(render(backwards, &talk()).unwrap(), "[][][3, 2, 1]");
     let source = "{%- set ns = namespace(n=0) -%}{%- for m in messages[1:] -%}{%- set ns.n = ns.n + 1 -%}\
                   {%- if ns.n > 1 -%}{%- break -%}{%- endif -%}{{ m.content.strip().upper() }}{%- endfor -%}|{{ ns.n }}";
     assert_eq!(render(source, &talk()).unwrap(), "HÉ?|1");
