@@ -63,11 +63,11 @@ def tones(samples, rate=22050):
     return sum(0.2 * np.sin(2 * np.pi * hertz * at) * (at > start) * np.exp(-2 * np.clip(at - start, 0, None)) for hertz, start in notes).astype(np.float32)
 
 
-def vad(windows, shape, **more):
-    """Sets of inputs: a vowel, and silence with a little noise."""
+def vad(windows=1, **more):
+    """Sets of inputs: windows of a vowel, and of silence with a little noise."""
     noise = 1e-3 * np.random.default_rng(0).standard_normal(4 * 576).astype(np.float32)
-    return {name: {"input": wave[: 576 * windows].reshape(windows, 576), **{k: np.zeros(shape, np.float32) for k in (("state",) if len(shape) == 3 and shape[0] == 2 else ("h", "c"))}, **more}
-            for name, wave in [("voice", voice(4 * 576)), ("silence", noise)]}
+    waves = {"voice": voice(4 * 576), "silence": noise}
+    return {name: {"input": wave[: 576 * windows].reshape(windows, 576), **more} for name, wave in waves.items()}
 
 
 def source_text():
@@ -141,17 +141,17 @@ def notes(out, _):
     return [[tuple(map(int, at)) for at in np.argwhere(a[0] > least)] for a, least in zip(sized, (0.5, 0.3))]
 
 
-SR = np.array(RATE, np.int64)
+SR, STATE = np.array(RATE, np.int64), np.zeros((2, 1, 128), np.float32)
 SILERO, OCR, DDDD = "silero-vad==6.2.3", "rapidocr-onnxruntime==1.4.4", "ddddocr==1.6.1"
 PAPER = dict(scale=2 / 255, offset=-1.0)
 # Name: package, file within it, sets of inputs, what it says.
 MODELS = {
-    "silero_vad": (SILERO, "silero_vad.onnx", lambda: vad(1, (2, 1, 128), sr=SR), voices),
-    "silero_vad_16k_op15": (SILERO, "silero_vad_16k_op15.onnx", lambda: vad(1, (2, 1, 128), sr=SR), voices),
-    "silero_vad_op18_ifless": (SILERO, "silero_vad_op18_ifless.onnx", lambda: vad(1, (2, 1, 128), sr=SR), voices),
-    "silero_vad_half": (SILERO, "silero_vad_half.onnx", lambda: vad(1, (2, 1, 128)), voices),
-    "silero_vad_openvino_16k": (SILERO, "silero_vad_openvino_16k.onnx", lambda: vad(1, (2, 1, 128)), voices),
-    "silero_vad_16k_sequence": (SILERO, "silero_vad_16k_sequence.onnx", lambda: vad(4, (1, 1, 128)), voices),
+    "silero_vad": (SILERO, "silero_vad.onnx", lambda: vad(state=STATE, sr=SR), voices),
+    "silero_vad_16k_op15": (SILERO, "silero_vad_16k_op15.onnx", lambda: vad(state=STATE, sr=SR), voices),
+    "silero_vad_op18_ifless": (SILERO, "silero_vad_op18_ifless.onnx", lambda: vad(state=STATE, sr=SR), voices),
+    "silero_vad_half": (SILERO, "silero_vad_half.onnx", lambda: vad(state=STATE), voices),
+    "silero_vad_openvino_16k": (SILERO, "silero_vad_openvino_16k.onnx", lambda: vad(state=STATE), voices),
+    "silero_vad_16k_sequence": (SILERO, "silero_vad_16k_sequence.onnx", lambda: vad(4, h=STATE[:1], c=STATE[:1]), voices),
     "magika": ("magika==1.0.3", "standard_v3_3/model.onnx", lambda: {"rust": {"bytes": source_text()}}, label),
     "basic_pitch": ("basic-pitch==0.4.0", "nmp.onnx", lambda: {"tones": {"serving_default_input_2:0": tones(43844)[None, :, None]}}, notes),
     "ppocr_cls": (OCR, "ch_ppocr_mobile_v2.0_cls_infer.onnx", lambda: {t: {"x": text_image("checked kernels", 192, 48, turned=t == "turned", **PAPER)} for t in ("upright", "turned")}, label),
@@ -205,7 +205,7 @@ def one(name, options, work):
     ran = tapml(options, work, "run", *shared, "--out", work / "out", "--repeat", options.repeat)
     session, model, answers, equal = onnxruntime.InferenceSession(str(path)), onnx.load(path), {}, True
     for run in ran["runs"]:
-        folder = work / "out" / (run["inputs"] if len(sets) > 1 else "")
+        folder = work / "out" / run["folder"]
         own = [np.load(folder / output["file"]) for output in run["outputs"]]
         said = says(own, model)
         plain = says(session.run([o["name"] for o in run["outputs"]], sets[run["inputs"]]), model)

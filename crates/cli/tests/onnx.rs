@@ -144,6 +144,19 @@ fn a_model_runs_on_devices_and_gives_what_the_source_gives() {
         let compared = python().current_dir(folder.path()).args(["-c", COMPARE, out]).output().unwrap();
         assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
     }
+    // Sets whose names differ in what a folder's name cannot hold keep their outputs apart.
+    for set in ["a b", "a_b"] {
+        std::fs::create_dir_all(folder.path().join("sets").join(set)).unwrap();
+        std::fs::copy(folder.path().join("x.npy"), folder.path().join("sets").join(set).join("x.npy"))
+            .unwrap();
+    }
+    let mut sets = tapml(folder.path());
+    let report =
+        json(sets.args(["run", "small.onnx", "--inputs", "sets", "--target", "cpu", "--out", "s2"]), 0);
+    for (at, name) in ["a_b", "a_b-2"].into_iter().enumerate() {
+        assert_eq!(report["runs"][at]["folder"], name, "{report}");
+        assert!(folder.path().join("s2").join(name).join("best.npy").exists());
+    }
     // Outputs are replaced only where that is asked for, and other folders never.
     let refused = stderr(&mut run("e", &["--target", "cpu"]), 2);
     assert!(refused.contains("exists"), "{refused}");

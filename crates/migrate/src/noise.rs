@@ -9,7 +9,8 @@
 //! where `R + A` is the element's allowed error (see [`crate::verdict`]), `U` is uniform in −1..1 for each element and
 //! `V` for each row: what all elements of a row have in common survives sums in which independent errors cancel. Where the
 //! source itself errs by more in a row than `R + A`, or the node stays on the source, the source's largest error in the row
-//! takes the place of the allowed one.
+//! takes the place of the allowed one. So a source that is wrong by much makes this check coarse: its distance to a target that
+//! is right then tells nothing. Each call is judged by its exact result all the same, and the source's departure is reported.
 //!
 //! A router's choice that these errors can turn over may turn over in none of so few runs, and moves the logits by far more
 //! than they do. So where a graph chooses experts the model runs again without errors, once for each node that chooses, and

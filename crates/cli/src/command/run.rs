@@ -11,9 +11,6 @@ use std::path::PathBuf;
 use tapml::files::NewFolder;
 use tapml::jobs::{Run, RunJob, RunReport};
 
-/// A file that every folder of outputs holds.
-const MARKER: &str = "run.json";
-
 /// Run an ONNX model on a target and write its outputs as NumPy arrays.
 #[derive(Args)]
 #[command(
@@ -52,7 +49,7 @@ impl RunCommand {
             source: self.source,
             repeat: self.repeat,
         };
-        let folder = NewFolder::create(&self.out, MARKER, self.overwrite)?;
+        let folder = NewFolder::create(&self.out, RunReport::FILE, self.overwrite)?;
         let bar = Bar::new();
         let stop = stopping::stop_on_signal()?;
         let done = job.run(&bar, &stop);
@@ -60,7 +57,7 @@ impl RunCommand {
         let (report, outputs) = done?;
         report.write_arrays(folder.folder(), &outputs)?;
         let text = serde_json::to_string_pretty(&report)?;
-        tapml::files::write(&folder.folder().join(MARKER), text.as_bytes())?;
+        tapml::files::write(&folder.folder().join(RunReport::FILE), text.as_bytes())?;
         folder.publish()?;
         self.json.say(&render(&report))?;
         let unused = note_unused(&self.target.kernel, report.ops.iter().map(|op| op.kernel.as_str()));

@@ -82,6 +82,8 @@ pub struct RunOp {
 pub struct Run {
     /// What the set is called.
     pub inputs: String,
+    /// Its folder within the folder of outputs; empty if there is one set.
+    pub folder: String,
     /// What came out.
     pub outputs: Vec<RunOutput>,
     /// Seconds of each repetition.
@@ -141,6 +143,8 @@ impl RunJob {
         let mut hybrid = Hybrid::with_options(model, from, to, &side, &capacity, options)?;
         let load = start.elapsed().as_secs_f64() - trace;
         let (mut runs, mut outputs) = (Vec::new(), Vec::new());
+        // Beside the folders lies the report.
+        let mut folders = FileNames([RunReport::FILE.to_string()].into());
         progress.stage("run", traced.labels.len() as u64 * u64::from(self.repeat.max(1)));
         for (label, values) in traced.labels.iter().zip(traced.runs()) {
             let (mut seconds, mut found) = (Vec::new(), HashMap::new());
@@ -155,7 +159,8 @@ impl RunJob {
             }
             let found: Outputs = found.into_iter().collect();
             let shown = compared(model.graph(), values, &found)?;
-            runs.push(Run { inputs: label.clone(), outputs: shown, seconds });
+            let folder = if traced.labels.len() > 1 { folders.of(label, "") } else { String::new() };
+            runs.push(Run { inputs: label.clone(), folder, outputs: shown, seconds });
             outputs.push(found);
         }
         let report = RunReport {
@@ -172,12 +177,14 @@ impl RunJob {
 }
 
 impl RunReport {
+    /// The report's file beside the arrays, which every folder of outputs holds.
+    pub const FILE: &str = "run.json";
+
     /// Writes the arrays that a run gave into a new folder: each as `.npy`, and if there are several sets of inputs, those
     /// of each in a folder of its own.
     pub fn write_arrays(&self, folder: &Path, outputs: &[Outputs]) -> Result<()> {
-        let several = self.runs.len() > 1;
         for (run, arrays) in self.runs.iter().zip(outputs) {
-            let within = if several { folder.join(file_name(&run.inputs)) } else { folder.to_path_buf() };
+            let within = folder.join(&run.folder);
             std::fs::create_dir_all(&within).map_err(|e| Error::io("create", &within, &e))?;
             for output in &run.outputs {
                 let array = arrays.get(&output.name).ok_or_else(|| Error::bug("an output is missing"))?;
@@ -226,16 +233,17 @@ fn given(model: &Model, values: &[Tensor]) -> HashMap<String, Tensor> {
 
 /// The outputs beside those of the source.
 fn compared(graph: &Graph, values: &[Tensor], found: &Outputs) -> Result<Vec<RunOutput>> {
-    let mut files = HashSet::new();
+    let mut files = FileNames::default();
     let output = |output: &crate::graph::Output| {
         let missing = || Error::bug(format!("output `{}` is missing", output.name));
         let own = found.get(&output.name).ok_or_else(missing)?;
         let recorded = values.get(output.value.0 as usize).ok_or_else(missing)?;
-        let (mut file, mut count) = (format!("{}.npy", file_name(&output.name)), 1);
-        while !files.insert(file.to_lowercase()) {
-            count += 1;
-            file = format!("{}-{count}.npy", file_name(&output.name));
+        if own.shape() != recorded.shape() {
+            let (own, recorded) = (own.shape(), recorded.shape());
+            let text = format!("output `{}` has sizes {own:?}, the source gives {recorded:?}", output.name);
+            return Err(Error::bug(text));
         }
+        let file = files.of(&output.name, ".npy");
         let (max_difference, max_magnitude) = distance(&recorded.to_f64(), &own.to_f64());
         Ok(RunOutput {
             name: output.name.clone(),
@@ -263,14 +271,26 @@ fn distance(recorded: &[f64], own: &[f64]) -> (Option<f64>, f64) {
     (most, finite.fold(0.0, f64::max))
 }
 
-/// A name of a file from a name in a model, which may be any text.
-fn file_name(name: &str) -> String {
-    const LONGEST: usize = 100;
-    let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
-    let name: String = name.chars().map(safe).take(LONGEST).collect();
-    match name.trim_start_matches('.') {
-        "" => "output".into(),
-        rest => rest.into(),
+/// Names of files that are taken, in lower case: some file systems know no other.
+#[derive(Default)]
+struct FileNames(HashSet<String>);
+
+impl FileNames {
+    /// A name that is not taken yet, from one that may be any text.
+    fn of(&mut self, name: &str, ending: &str) -> String {
+        const LONGEST: usize = 100;
+        let safe = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '_' };
+        let safe: String = name.chars().map(safe).take(LONGEST).collect();
+        let name = match safe.trim_start_matches('.') {
+            "" => "output",
+            rest => rest,
+        };
+        let (mut file, mut count) = (format!("{name}{ending}"), 1);
+        while !self.0.insert(file.to_lowercase()) {
+            count += 1;
+            file = format!("{name}-{count}{ending}");
+        }
+        file
     }
 }
 
@@ -288,8 +308,15 @@ mod tests {
             ("..", "output"),
             ("é", "_"),
         ] {
-            assert_eq!(file_name(name), file);
+            assert_eq!(FileNames::default().of(name, ""), file);
         }
+    }
+
+    #[test]
+    fn no_name_of_a_file_is_given_twice() {
+        let mut names = FileNames::default();
+        let given = ["a b", "a_b", "A.b", "a_B", ""].map(|name| names.of(name, ".npy"));
+        assert_eq!(given, ["a_b.npy", "a_b-2.npy", "A.b.npy", "a_B-3.npy", "output.npy"]);
     }
 
     #[test]
