@@ -1,7 +1,7 @@
 //! Attributes as JSON, as operators of others hold them: see [`tapml_graph::op::Foreign`].
 
 use super::messages::{Attribute, Node};
-use super::tensor;
+use super::{tensor, write};
 use serde_json::{Map, Value, json};
 use std::path::Path;
 use tapml_graph::{Context, DType, Error, Result};
@@ -61,6 +61,94 @@ fn value(attribute: &Attribute, folder: &Path) -> Result<Value> {
         }
         other => return Err(Error::unsupported(format!("a value of type {other} is not served"))),
     })
+}
+
+/// The attribute of a value as [`read`] gives it.
+///
+/// # Errors
+/// If the value is none of these.
+pub fn write(name: &str, value: &Value) -> Result<Attribute> {
+    let mut made = Attribute { name: name.into(), ..Attribute::default() };
+    let bytes = |text: &str| prost::bytes::Bytes::copy_from_slice(text.as_bytes());
+    let texts = |list: &[Value]| list.iter().map(|v| v.as_str().map(bytes)).collect::<Option<Vec<_>>>();
+    let ints = |list: &[Value]| list.iter().map(Value::as_i64).collect::<Option<Vec<_>>>();
+    let floats = |list: &[Value]| list.iter().map(float).collect::<Option<Vec<_>>>();
+    let named = |kind: &str| value.get(kind);
+    let mut fill = || -> Option<i32> {
+        if let Some(number) = value.as_i64() {
+            made.i = number;
+            return Some(INT);
+        }
+        if let Some(number) = float(named("float").unwrap_or(value)).filter(|_| !value.is_string()) {
+            made.f = number;
+            return Some(FLOAT);
+        }
+        if let Some(text) = value.as_str() {
+            made.s = bytes(text);
+            return Some(STRING);
+        }
+        if let Some(list) = value.as_array().or_else(|| named("ints")?.as_array())
+            && let Some(list) = ints(list)
+        {
+            made.ints = list;
+            return Some(INTS);
+        }
+        if let Some(list) = value.as_array().or_else(|| named("floats")?.as_array())
+            && let Some(list) = floats(list).filter(|list| !list.is_empty() || named("floats").is_some())
+        {
+            made.floats = list;
+            return Some(FLOATS);
+        }
+        let list = value.as_array().or_else(|| named("strings")?.as_array())?;
+        made.strings = texts(list)?;
+        Some(STRINGS)
+    };
+    let kind = match value.get("tensor") {
+        Some(tensor) => {
+            let tensor = parse_tensor(tensor).ok_or_else(|| Error::invalid("expected a tensor"))?;
+            made.t = Some(write::elements(&tensor)?);
+            TENSOR
+        }
+        None => fill().ok_or_else(|| {
+            let found = value.to_string().chars().take(80).collect::<String>();
+            Error::unsupported(format!("`{found}` is no value of an ONNX attribute"))
+        })?,
+    };
+    Ok(Attribute { r#type: kind, ..made })
+}
+
+fn float(value: &Value) -> Option<f32> {
+    match value {
+        Value::String(text) if matches!(text.as_str(), "inf" | "-inf" | "nan") => text.parse().ok(),
+        Value::Number(number) => number.as_f64().map(|number| number as f32),
+        _ => None,
+    }
+}
+
+/// A tensor of its JSON; `None` if that is none.
+fn parse_tensor(value: &Value) -> Option<tapml_graph::Tensor> {
+    let dtype = DType::parse(value.get("dtype")?.as_str()?).filter(|dtype| dtype.packing().is_none())?;
+    let size = |size: &Value| usize::try_from(size.as_u64()?).ok();
+    let shape = value.get("shape")?.as_array()?.iter().map(size).collect::<Option<Vec<usize>>>()?;
+    let data = value.get("data")?.as_array()?;
+    let number = |v: &Value| match v {
+        Value::String(text) => text.parse::<f64>().ok(),
+        v => v.as_f64(),
+    };
+    match dtype {
+        dtype if dtype.is_float() => {
+            let values = data.iter().map(number).collect::<Option<Vec<f64>>>()?;
+            tapml_graph::Tensor::from_f64(dtype, shape, &values).ok()
+        }
+        DType::U64 => {
+            let words = data.iter().map(|v| v.as_u64().map(u64::to_le_bytes)).collect::<Option<Vec<_>>>()?;
+            tapml_graph::Tensor::new(dtype, shape, tapml_graph::Bytes::new(words.concat())).ok()
+        }
+        dtype => {
+            let values = data.iter().map(|v| v.as_i64().or(v.as_bool().map(i64::from)));
+            tapml_graph::Tensor::from_i64(dtype, shape, &values.collect::<Option<Vec<i64>>>()?).ok()
+        }
+    }
 }
 
 /// The shortest digits that give this `f32` again.

@@ -11,9 +11,11 @@ mod outline;
 mod tensor;
 mod trace;
 mod walk;
+mod write;
 
 pub use outline::{OperatorOutline, OpsetOutline, Outline, ValueOutline, WeightOutline};
 pub use trace::{Runner, Traced};
+pub use write::{NewModel, NewNode};
 
 use crate::mapped::map;
 use prost::Message;

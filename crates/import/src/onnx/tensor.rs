@@ -160,6 +160,17 @@ pub fn dtype(code: i32) -> Option<DType> {
     element(code).and_then(|(name, ..)| DType::parse(name))
 }
 
+/// The code of a dtype.
+///
+/// # Errors
+/// If ONNX has no such type of elements.
+pub fn code(dtype: DType) -> Result<i32> {
+    let found = ELEMENTS.iter().find(|(_, name, ..)| *name == dtype.name());
+    found
+        .map(|(code, ..)| *code)
+        .ok_or_else(|| Error::unsupported(format!("ONNX has no elements of {dtype}")))
+}
+
 /// The tensor with its elements, which share the model's file, or that of its external data. It has been checked.
 pub fn read(tensor: &Tensor, folder: &Path) -> Result<tapml_graph::Tensor> {
     let context = || format!("tensor `{}`", tensor.name);

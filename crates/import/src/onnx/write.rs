@@ -1,0 +1,189 @@
+//! Writing models: nodes of operators of others as one ONNX file that any runtime reads.
+
+use super::messages::{
+    Attribute, Dimension, Graph, Model, Node, OperatorSet, Shape, Tensor, TensorType, Type, ValueInfo,
+};
+use super::{attribute, tensor};
+use prost::Message;
+use std::collections::BTreeMap;
+use tapml_graph::op::Foreign;
+use tapml_graph::{Context, Error, Result};
+
+/// The opset that a model names where no node of it is of the standard: runtimes ask for one.
+const OPSET: u32 = 17;
+/// Versions of the format with the newest opset of the standard that each may name; see
+/// <https://github.com/onnx/onnx/blob/main/docs/Versioning.md>. Every runtime reads version 8.
+const VERSIONS: [(i64, u32); 6] = [(8, 18), (9, 20), (10, 22), (11, 23), (12, 24), (13, u32::MAX)];
+
+/// A node of a model to be written.
+#[derive(Clone, Debug)]
+pub struct NewNode<'a> {
+    /// Its name.
+    pub name: &'a str,
+    /// Its operator.
+    pub op: &'a Foreign,
+    /// Names of its inputs by place; an absent one has none.
+    pub inputs: Vec<String>,
+    /// Names of its outputs by place; one that nobody asks for has none.
+    pub outputs: Vec<String>,
+}
+
+/// A model to be written: its nodes in an order in which each uses only what stands before it.
+#[derive(Clone, Debug, Default)]
+pub struct NewModel<'a> {
+    /// The nodes.
+    pub nodes: Vec<NewNode<'a>>,
+    /// Names and types of the inputs.
+    pub inputs: Vec<(String, tapml_graph::TensorType)>,
+    /// Initialisers.
+    pub constants: Vec<(String, tapml_graph::Tensor)>,
+    /// Names and types of the results.
+    pub outputs: Vec<(String, tapml_graph::TensorType)>,
+}
+
+impl NewModel<'_> {
+    /// The bytes of the file.
+    ///
+    /// # Errors
+    /// An operator has no version, nodes of one domain have several, or a dtype has no code in ONNX.
+    pub fn encode(&self) -> Result<Vec<u8>> {
+        let mut versions: BTreeMap<&str, u32> = BTreeMap::new();
+        for node in &self.nodes {
+            let (op, domain) = (node.op, if node.op.domain() == "onnx" { "" } else { node.op.domain() });
+            let none = || Error::unsupported(format!("`{}` has no version, which ONNX asks for", op.kind()));
+            let version = op.version().ok_or_else(none)?;
+            if *versions.entry(domain).or_insert(version) != version {
+                let text = format!("`{}` stands beside a node of another version of its domain", op.kind());
+                return Err(Error::unsupported(text));
+            }
+        }
+        let opset = *versions.entry("").or_insert(OPSET);
+        let format = VERSIONS.iter().find(|(_, newest)| opset <= *newest);
+        let named = |(name, ty): &(String, tapml_graph::TensorType)| value(name, ty);
+        let graph = Graph {
+            name: "reproducer".into(),
+            node: self.nodes.iter().map(node).collect::<Result<_>>()?,
+            initializer: (self.constants.iter())
+                .map(|(name, tensor)| Ok(Tensor { name: name.clone(), ..elements(tensor)? }))
+                .collect::<Result<_>>()?,
+            input: self.inputs.iter().map(named).collect::<Result<_>>()?,
+            output: self.outputs.iter().map(named).collect::<Result<_>>()?,
+            sparse_initializer: Vec::new(),
+        };
+        let set = |(domain, version): (&str, u32)| OperatorSet {
+            domain: domain.into(),
+            version: i64::from(version),
+        };
+        let model = Model {
+            ir_version: format.map_or(8, |(format, _)| *format),
+            producer_name: "tapml".into(),
+            producer_version: env!("CARGO_PKG_VERSION").into(),
+            graph: Some(graph),
+            opset_import: versions.into_iter().map(set).collect(),
+            functions: Vec::new(),
+        };
+        Ok(model.encode_to_vec())
+    }
+}
+
+fn node(node: &NewNode<'_>) -> Result<Node> {
+    let op = node.op;
+    let attributes = op.attributes().iter().map(|(name, value)| {
+        attribute::write(name, value).context(|| format!("attribute `{name}` of `{}`", op.kind()))
+    });
+    Ok(Node {
+        input: node.inputs.clone(),
+        output: node.outputs.clone(),
+        name: node.name.into(),
+        op_type: op.name().into(),
+        attribute: attributes.collect::<Result<Vec<Attribute>>>()?,
+        domain: if op.domain() == "onnx" { String::new() } else { op.domain().into() },
+    })
+}
+
+fn value(name: &str, ty: &tapml_graph::TensorType) -> Result<ValueInfo> {
+    let symbolic = || Error::invalid(format!("`{name}`: sizes must be constant, found {ty}"));
+    let size = |size: &tapml_graph::Dim| {
+        let size = size.as_const().and_then(|size| i64::try_from(size).ok()).ok_or_else(symbolic)?;
+        Ok(Dimension { dim_value: Some(size), dim_param: None })
+    };
+    let shape = Shape { dim: ty.shape.iter().map(size).collect::<Result<_>>()? };
+    let tensor_type = TensorType { elem_type: tensor::code(ty.dtype)?, shape: Some(shape) };
+    let ty = Type { tensor_type: Some(tensor_type), ..Type::default() };
+    Ok(ValueInfo { name: name.into(), r#type: Some(ty) })
+}
+
+/// A tensor as a message without a name.
+pub(super) fn elements(elements: &tapml_graph::Tensor) -> Result<Tensor> {
+    let size = |&size: &usize| i64::try_from(size).map_err(|_| Error::invalid("a size beyond 2⁶³"));
+    Ok(Tensor {
+        dims: elements.shape().iter().map(size).collect::<Result<_>>()?,
+        data_type: tensor::code(elements.dtype())?,
+        raw_data: Some(prost::bytes::Bytes::copy_from_slice(elements.bytes())),
+        ..Tensor::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::onnx::File;
+    use std::collections::HashMap;
+    use tapml_graph::op::Declared;
+
+    /// Attributes of every type.
+    const ATTRIBUTES: &str = r#"{"alpha":0.5,"axis":-1,"mode":"linear","pads":[1,0],"scales":[1.5,2.0],"names":["a","b"],"none":{"ints":[]},
+        "no_floats":{"floats":[]},"no_names":{"strings":[]},"high":{"float":"inf"},"bounds":{"floats":[1.0,"nan","-inf"]},
+        "value":{"tensor":{"dtype":"f32","shape":[2],"data":[0.5,"inf"]}},"flags":{"tensor":{"dtype":"bool","shape":[],"data":[true]}},
+        "large":{"tensor":{"dtype":"u64","shape":[1],"data":[18446744073709551615]}}}"#;
+
+    /// Gives outputs of the declared type, and keeps the operators that it saw.
+    struct Seen(Vec<(String, Foreign, Vec<bool>)>);
+
+    impl crate::onnx::Runner for Seen {
+        fn run(
+            &mut self,
+            node: &str,
+            op: &Foreign,
+            inputs: &[(tapml_graph::Tensor, bool)],
+        ) -> Result<Vec<tapml_graph::Tensor>> {
+            self.0.push((node.into(), op.clone(), inputs.iter().map(|(_, constant)| *constant).collect()));
+            Ok(vec![inputs[0].0.clone()])
+        }
+    }
+
+    #[test]
+    fn a_model_that_was_written_is_read_as_it_was() {
+        let ty = tapml_graph::TensorType::new(tapml_graph::DType::F32, [2u64]);
+        let outputs = vec![Declared::Absent, Declared::As(ty.clone())];
+        let attributes = serde_json::from_str(ATTRIBUTES).unwrap();
+        let op = Foreign::new("onnx.Odd@11", attributes, vec![true, false, true], outputs).unwrap();
+        let texts = |names: &[&str]| names.iter().map(|name| name.to_string()).collect::<Vec<_>>();
+        let (inputs, outputs) = (texts(&["x0", "", "x1"]), texts(&["", "y1"]));
+        let two = tapml_graph::Tensor::from_f32(vec![2], vec![1.0, f32::NAN]).unwrap();
+        let model = NewModel {
+            nodes: vec![NewNode { name: "odd", op: &op, inputs, outputs }],
+            inputs: vec![("x0".into(), ty.clone())],
+            constants: vec![("x1".into(), two.clone())],
+            outputs: vec![("y1".into(), ty)],
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("model.onnx");
+        std::fs::write(&path, model.encode().unwrap()).unwrap();
+        let file = File::open(&path).unwrap();
+        let mut seen = Seen(Vec::new());
+        let traced = file.trace(&HashMap::from([("x0".to_string(), two.clone())]), &mut seen).unwrap();
+        let [(name, found, constants)] = &seen.0[..] else { panic!("{} nodes", seen.0.len()) };
+        assert_eq!((name.as_str(), found.kind(), found.inputs()), ("odd", op.kind(), op.inputs()));
+        assert_eq!(found.attributes(), op.attributes());
+        assert_eq!(constants, &[false, true]);
+        let weight = traced.model.weight("x1").unwrap();
+        assert_eq!((weight.shape(), &**weight.bytes()), (two.shape(), &**two.bytes()));
+
+        let bare = Foreign::new("aten.relu.default", Default::default(), vec![true], vec![Declared::Unknown]);
+        let bare = bare.unwrap();
+        let node = NewNode { name: "a", op: &bare, inputs: texts(&["x"]), outputs: texts(&["y"]) };
+        let error = NewModel { nodes: vec![node], ..NewModel::default() }.encode().unwrap_err().to_string();
+        assert!(error.contains("has no version"), "{error}");
+    }
+}
