@@ -6,8 +6,8 @@ use crate::verdict::{AMPLITUDE, Allowed, COPIES, Exact, Precision};
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use tapml_exec::Call;
-use tapml_graph::op::Foreign;
-use tapml_graph::{Context, DType, ErrorKind, Op, Result, Tensor};
+use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::{Context, DType, ErrorKind, Op, Result, Tensor, TensorType};
 use tapml_reference::foreign::{self, Disturbance, Evaluator};
 use tapml_reference::{Value, WeightCache, oracle};
 
@@ -113,6 +113,35 @@ impl Oracles {
                 other.evaluate(op, inputs, constants)
             }
             (found, _) => found,
+        }
+    }
+
+    /// The types of the outputs of an operator of others on these inputs, found by evaluating it; `constants` says of each input
+    /// whether it is a weight. Where only whoever was named evaluates it, floats have the dtypes that `op` declares.
+    pub fn output_types(
+        &self,
+        op: &Foreign,
+        inputs: &[Tensor],
+        constants: &[bool],
+    ) -> Result<Vec<TensorType>> {
+        match (foreign::evaluate(op, inputs), &self.evaluator) {
+            (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => {
+                let unknown = |place: &Declared| match place {
+                    Declared::Absent => Declared::Absent,
+                    _ => Declared::Unknown,
+                };
+                let asked = op.with_outputs(op.outputs().iter().map(unknown).collect())?;
+                let wide: Vec<Tensor> = inputs.iter().map(foreign::widened_tensor).collect::<Result<_>>()?;
+                let found = other.evaluate(&asked, &wide, constants)?;
+                let declared = op.outputs().iter().filter_map(Declared::ty);
+                let of = |(found, declared): (&Tensor, &TensorType)| {
+                    let own = crate::identity::tensor_type(found);
+                    let float = own.dtype.is_float() && declared.dtype.is_float();
+                    TensorType { dtype: if float { declared.dtype } else { own.dtype }, ..own }
+                };
+                Ok(found.iter().zip(declared).map(of).collect())
+            }
+            (found, _) => Ok(found?.iter().map(crate::identity::tensor_type).collect()),
         }
     }
 

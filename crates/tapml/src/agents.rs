@@ -19,6 +19,17 @@ const START: Duration = Duration::from_secs(180);
 /// Bytes of what a process says that are told.
 const TOLD: u64 = 64 << 10;
 
+/// The lines of Python by which a model runs on the runtime of this word without TapML; `None` if no runtime of that word is
+/// known, or Python has no agents.
+pub fn load_lines(word: &str) -> Option<String> {
+    let python = std::env::var_os("TAPML_PYTHON").unwrap_or_else(|| "python3".into());
+    let mut command = Command::new(python);
+    command.args(["-m", "tapml.agents", word, "--print-load"]).env("PYTHONSAFEPATH", "1");
+    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let text = String::from_utf8(output.stdout).ok()?;
+    (output.status.success() && !text.trim().is_empty() && text.len() as u64 <= TOLD).then_some(text)
+}
+
 /// A process that serves a runtime, which ends with this.
 struct Process {
     child: Child,
@@ -147,7 +158,8 @@ impl RuntimeServer {
         for (tensor, handle) in self.held.values_mut() {
             *handle = self.server.put(tensor)?;
         }
-        Err(Error::invalid(format!("the process of `{}` ended while it ran `{node}`: {end}", self.spec.word)))
+        let text = format!("the process of `{}` ended while it ran `{node}`: {end}", self.spec.word);
+        Err(Error::invalid(text).with_detail("ended", end))
     }
 
     fn place(&self, handle: u32) -> Result<u32> {

@@ -68,6 +68,14 @@ pub fn oracles(oracle: Option<&str>) -> Result<Oracles> {
     }
 }
 
+/// The lines of Python by which a model runs on the runtime of this word without TapML, where such are known.
+pub fn load_lines(word: &str) -> Option<String> {
+    #[cfg(feature = "remote")]
+    return crate::agents::load_lines(word);
+    #[cfg(not(feature = "remote"))]
+    return None.filter(|_: &String| !word.is_empty());
+}
+
 /// Reads the user's kernels, given as `OP=FILE`.
 pub fn overrides(kernels: &[String]) -> Result<Overrides> {
     let mut overrides = Overrides::default();

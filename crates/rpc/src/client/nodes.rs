@@ -13,6 +13,9 @@ use tapml_graph::{Context, DType, Error, ErrorKind, Op, Result, Symbols, Tensor,
 /// Bytes of inputs that travel with a call; further ones are put first.
 const WITH_CALL: usize = MAX_MESSAGE / 2;
 
+/// The detail that tells the type of an output that has another one than the graph says.
+const FOUND: &str = "found";
+
 /// Bytes of results of wrong types that are received, so that the session can go on.
 const FORGIVEN: u64 = 1 << 30;
 
@@ -392,7 +395,8 @@ fn types(call: &NodeCall<'_>, found: &[wire::Tensor]) -> Result<()> {
         let sizes = ty.sizes(call.symbols)?;
         let same = sizes.iter().map(|&size| size as u64).eq(found.shape.iter().copied());
         if !same || found.dtype != ty.dtype.name() {
-            return wrong(format!("output {i}: expected {ty}, found {}", Shown(found)));
+            return wrong(format!("output {i}: expected {ty}, found {}", Shown(found)))
+                .map_err(|e| e.with_detail(FOUND, Shown(found).to_string()));
         }
         if !found.data.is_empty() {
             return wrong(format!(

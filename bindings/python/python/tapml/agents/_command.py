@@ -30,6 +30,7 @@ def make_parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token that clients, or the hub, ask for")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when the standard input is closed")
     parser.add_argument("--fault", metavar="NAME", help="for measuring: compute one thing wrongly, see --list-faults")
+    parser.add_argument("--print-load", action="store_true", help="the lines that run a model without this package")
     parser.add_argument("--list-faults", action="store_true", help="one fault a line, as JSON")
     return parser
 
@@ -55,6 +56,13 @@ def fail(message: str) -> int:
     return 2
 
 
+def load_lines(word: Optional[str]) -> str:
+    """What a script needs to run ``model``, a path, on ``feed``, arrays by name, and to have its first result in ``found``."""
+    from ._runtimes import RUNTIMES
+
+    return RUNTIMES[word].load.strip() if word in RUNTIMES else ""
+
+
 def run(options: argparse.Namespace, make_runtime: Any) -> None:
     """What the options ask for."""
     if options.list_faults:
@@ -62,6 +70,9 @@ def run(options: argparse.Namespace, make_runtime: Any) -> None:
 
         for known in FAULTS.values():
             print(json.dumps(known.describe()))
+        return
+    if options.print_load:
+        print(load_lines(options.runtime))
         return
     fault: Any = None
     if options.fault:

@@ -23,6 +23,8 @@ class OnnxRuntime(Runtime):
     operators: tuple[str, ...] = ("onnx.*",)
     #: The newest opset of ai.onnx that it serves; 0: as new as the installed onnx package.
     opset = 0
+    #: Lines of Python that run ``model``, a path, on ``feed``, arrays by name, and set ``found`` to the first result.
+    load = ""
 
     def build(self, model: Any, call: Call) -> Executable:
         """A function from the inputs, in the order of ``model.graph.input``, to the results, in the order of

@@ -33,6 +33,12 @@ class Ort(OnnxRuntime):
 
     name, package = "ort", "onnxruntime"
     operators = ("onnx.*", "com.microsoft.*", "ai.onnx.ml.*")
+    load = """
+import onnxruntime as ort
+options = ort.SessionOptions()
+options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+found = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, feed)[0]
+"""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -105,6 +111,11 @@ class OpenVino(OnnxRuntime):
     name = package = install = "openvino"
     #: That of the ONNX library inside OpenVINO 2026.4. OpenVINO itself reads newer models as if they were older.
     opset = 27
+    load = """
+import openvino as ov
+program = ov.Core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+found = program(feed)[0]
+"""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
@@ -152,6 +163,10 @@ class Tract(OnnxRuntime):
 
     name = package = install = "tract"
     dtypes = tuple(dtype for dtype in DTYPES if dtype != "bf16")
+    load = """
+import tract
+found = tract.onnx().load(model).into_model().into_runnable().run(list(feed.values()))[0].to_numpy()
+"""
 
     @property
     def version(self) -> str:
@@ -173,6 +188,13 @@ class Tvm(OnnxRuntime):
     """Apache TVM's Relax. ``device``: a target such as llvm (the default), cuda or vulkan."""
 
     name, package, install = "tvm", "tvm", "apache-tvm"
+    load = """
+import onnx, tvm
+from tvm.relax.frontend.onnx import from_onnx
+program = tvm.compile(from_onnx(onnx.load(model), keep_params_in_input=False), target="llvm")
+found = tvm.relax.VirtualMachine(program, tvm.cpu())["main"](*map(tvm.runtime.tensor, feed.values()))
+found = (found[0] if isinstance(found, tvm.ir.Array) else found).numpy()
+"""
 
     def build(self, model: Any, call: Call) -> Executable:
         tvm, target = self.module, self.options.get("device", "llvm")
@@ -196,6 +218,13 @@ class Iree(OnnxRuntime):
     """IREE, compiled ahead of time. ``device``: local-task (the default), vulkan or cuda."""
 
     name, package, install = "iree", "iree.compiler", "iree-base-compiler iree-base-runtime"
+    load = """
+import subprocess, iree.compiler.tools, iree.runtime
+subprocess.run([sys.executable, "-m", "iree.compiler.tools.import_onnx", model, "-o", "model.mlir"], check=True)
+code = iree.compiler.tools.compile_file("model.mlir", input_type="onnx", target_backends=["llvm-cpu"])
+found = iree.runtime.load_vm_flatbuffer(code, driver="local-task")["reproducer"](*feed.values())
+found = (found[0] if isinstance(found, (list, tuple)) else found).to_host()
+"""
     backends = {"local-task": "llvm-cpu", "local-sync": "llvm-cpu", "vulkan": "vulkan-spirv", "cuda": "cuda"}
 
     def __init__(self, **options: Any) -> None:
