@@ -201,3 +201,78 @@ fn what_does_not_fit_is_told() {
         "{missing}"
     );
 }
+
+/// Runs a script of a reproducer; its exit code and what it prints.
+fn repro(folder: &Path, arguments: &[&str]) -> (Option<i32>, String) {
+    let output = python().current_dir(folder).arg("repro.py").args(arguments).output().unwrap();
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code(), String::from_utf8(text).unwrap())
+}
+
+#[test]
+fn a_failing_call_becomes_a_model_and_a_script() {
+    let Some(folder) = folder() else { return };
+    carved(folder.path(), "ort", "suite");
+    let reduce = |target: &str, op: &str, out: &str, more: &[&str]| {
+        let mut reduce = tapml(folder.path());
+        reduce.args(["reduce", "suite", "--op", op, "--target", target, "--out", out]).args(more);
+        reduce
+    };
+    for (fault, op, elements, attributes) in [
+        ("conv-pads-swapped", "onnx.Conv@17", 2, r#"{"pads":[1,1,0,0]}"#),
+        ("leakyrelu-alpha-ignored", "onnx.LeakyRelu@17", 1, r#"{"alpha":0.2}"#),
+        ("gemm-alpha-ignored", "onnx.Gemm@17", 2, r#"{"alpha":0.5}"#),
+    ] {
+        let report = json(&mut reduce(&format!("ort?fault={fault}"), op, fault, &[]), 0);
+        assert_eq!((&report["fails"], &report["minimal"]), (&true.into(), &true.into()), "{report}");
+        assert!(report["after"]["elements"].as_u64().unwrap() <= elements, "{fault}: {report}");
+        let expected: serde_json::Value = serde_json::from_str(attributes).unwrap();
+        assert_eq!(report["after"]["attributes"], expected, "{fault}: {report}");
+        let bug = folder.path().join(fault);
+        let script = std::fs::read_to_string(bug.join("repro.py")).unwrap();
+        let code = script.split("\"\"\"\n").nth(1).unwrap();
+        assert!(code.lines().filter(|line| !line.is_empty()).count() <= 15, "{code}");
+        // The fault is in the agent, and the script runs the runtime as it is.
+        assert_eq!(repro(&bug, &[]), (Some(0), String::new()), "{fault}");
+        assert_eq!(repro(&bug, &["simplified"]), (Some(0), String::new()), "{fault}");
+    }
+    // A runtime that gives something else.
+    let bug = folder.path().join("leakyrelu-alpha-ignored");
+    let script = std::fs::read_to_string(bug.join("repro.py")).unwrap();
+    let wrong = script.replace(".run(None, feed)[0]", ".run(None, feed)[0] * 1.001");
+    assert_ne!(script, wrong);
+    std::fs::write(bug.join("repro.py"), wrong).unwrap();
+    let (code, text) = repro(&bug, &["simplified"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains(": expected ") && text.contains("1 of 1 elements are wrong"), "{text}");
+
+    // Lines for the default device would show nothing of another.
+    let target = "ort?fault=gemm-alpha-ignored&provider=CPUExecutionProvider";
+    json(&mut reduce(target, "onnx.Gemm@17", "provider", &[]), 0);
+    let bug = folder.path().join("provider");
+    assert!(bug.join("model.onnx").is_file() && !bug.join("repro.py").exists());
+
+    // It does not fail as it is.
+    let text = stderr(&mut reduce("ort", "onnx.Conv@17", "none", &[]), 1);
+    assert!(text.contains("onnx.Conv@17"), "{text}");
+    assert!(!folder.path().join("none").exists());
+}
+
+#[test]
+fn a_failing_call_of_a_kernel_becomes_small() {
+    let Some(folder) = folder() else { return };
+    carved(folder.path(), "ort", "suite");
+    let kernel = common::kernel(folder.path(), "onnx.LeakyRelu");
+    let right = std::fs::read_to_string(&kernel).unwrap();
+    let wrong = right.replace("< 0.0", "< -0.5");
+    assert_ne!(right, wrong, "{right}");
+    std::fs::write(&kernel, wrong).unwrap();
+    let mut reduce = tapml(folder.path());
+    reduce.args(["reduce", "suite", "--op", "onnx.LeakyRelu@17", "--target", "emulator", "--out", "bug"]);
+    reduce.arg("--kernel").arg(format!("onnx.LeakyRelu={}", kernel.display()));
+    let report = json(&mut reduce, 0);
+    assert_eq!(report["after"]["elements"], 1, "{report}");
+    let bug = folder.path().join("bug");
+    let ran = std::fs::read_to_string(bug.join("kernels/0.wgsl")).unwrap();
+    assert!(ran.contains("v < -0.5") && bug.join("index.html").is_file(), "{ran}");
+}

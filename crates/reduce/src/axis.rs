@@ -8,9 +8,12 @@
 //! every order is offered. A wrong one mixes values, which harms nothing: what a smaller call should give is computed
 //! anew from the values it has.
 
+mod foreign;
+
 use crate::specimen::Specimen;
 use serde_json::Value as Json;
 use tapml_graph::{Dim, Op, Result, Symbol, Symbols, TensorType};
+use tapml_migrate::Oracles;
 
 /// Most sizes and attributes that are multiples of one length; more would take too many questions.
 const MOST_MEMBERS: usize = 13;
@@ -101,11 +104,39 @@ pub struct Axis {
     pub outputs: Vec<Place>,
     /// Attributes that shrink with it.
     pub attributes: Vec<Attribute>,
+    /// Elements of integer inputs that shrink with it, such as those of a shape: which input, which element.
+    pub values: Vec<(usize, usize)>,
 }
 
-/// The axes of a call along which something can go.
-pub fn axes(specimen: &Specimen) -> Result<Vec<Axis>> {
+/// The least sets of at most so many members that are accepted: none holds another. Small ones are asked for first.
+fn least_sets(
+    members: &[usize],
+    together: u32,
+    mut accepts: impl FnMut(&[usize]) -> bool,
+) -> Vec<Vec<usize>> {
+    let mut masks: Vec<u32> = (1..1u32 << members.len()).collect();
+    masks.retain(|mask| mask.count_ones() <= together);
+    masks.sort_unstable_by_key(|mask| mask.count_ones());
+    let (mut accepted, mut sets): (Vec<u32>, _) = (Vec::new(), Vec::new());
+    for mask in masks {
+        if accepted.iter().any(|a| a & mask == *a) {
+            continue;
+        }
+        let set: Vec<usize> = (0..members.len()).filter(|i| mask >> i & 1 == 1).map(|i| members[i]).collect();
+        if accepts(&set) {
+            accepted.push(mask);
+            sets.push(set);
+        }
+    }
+    sets
+}
+
+/// The axes of a call along which something can go. `oracles` tell of an operator of others what it takes.
+pub fn axes(specimen: &Specimen, oracles: &Oracles) -> Result<Vec<Axis>> {
     let call = &specimen.call;
+    if matches!(call.op, Op::Foreign(_)) {
+        return Ok(foreign::axes(specimen, oracles));
+    }
     let mut found: Vec<Axis> = call
         .symbols
         .iter()
@@ -136,6 +167,7 @@ fn of_symbol(specimen: &Specimen, symbol: Symbol, len: usize) -> Result<Axis> {
         inputs: places(&call.input_types)?,
         outputs: places(&call.output_types)?,
         attributes: Vec::new(),
+        values: Vec::new(),
     })
 }
 
@@ -166,6 +198,7 @@ enum What {
     Size { tensor: usize, dim: usize },
     Number(String),
     List(String),
+    Value { tensor: usize, at: usize },
 }
 
 impl Member {
@@ -173,6 +206,7 @@ impl Member {
         match &self.what {
             What::Size { tensor, dim } => format!("input {tensor} size {dim}"),
             What::Number(pointer) | What::List(pointer) => pointer[1..].replace('/', "."),
+            What::Value { tensor, at } => format!("input {tensor} value {at}"),
         }
     }
 }
@@ -246,25 +280,15 @@ impl<'a> Constants<'a> {
         if members.len() > MOST_MEMBERS {
             return Vec::new();
         }
-        let mut masks: Vec<u32> = (1..1u32 << members.len()).collect();
-        masks.retain(|m| m.count_ones() <= MOST_TOGETHER);
-        masks.sort_unstable_by_key(|m| m.count_ones());
-        let mut accepted: Vec<u32> = Vec::new();
-        for mask in masks {
-            if accepted.iter().any(|a| a & mask == *a) {
-                continue;
-            }
-            let set: Vec<usize> =
-                (0..members.len()).filter(|i| mask >> i & 1 == 1).map(|i| members[i]).collect();
-            let sized = set.iter().any(|&m| matches!(self.members[m].what, What::Size { .. }));
-            let outputs = self.outputs(len, &set);
-            if outputs.is_some_and(|o| sized || o != self.specimen.call.output_types) {
-                accepted.push(mask);
-            }
-        }
-        let list =
-            |mask: &u32| (0..members.len()).filter(|i| mask >> i & 1 == 1).map(|i| members[i]).collect();
-        accepted.iter().map(list).collect()
+        least_sets(&members, MOST_TOGETHER, |set| {
+            self.outputs(len, set).is_some_and(|outputs| self.shrinks(set, &outputs))
+        })
+    }
+
+    /// Whether an input or an output shrinks with these members, if these are the outputs then.
+    fn shrinks(&self, set: &[usize], outputs: &[TensorType]) -> bool {
+        let sized = set.iter().any(|&m| matches!(self.members[m].what, What::Size { .. }));
+        sized || outputs != &self.specimen.call.output_types[..]
     }
 
     /// Types of the outputs if these members shrink by one index; `None` if the operator refuses.
@@ -283,6 +307,7 @@ impl<'a> Constants<'a> {
                     let outer = matches!(member.what, What::List(_)).then_some(1);
                     Attribute { pointer: pointer.clone(), outer }.keep(attributes, len, &kept);
                 }
+                What::Value { .. } => return None,
             }
         }
         match attributes {
@@ -329,6 +354,7 @@ impl<'a> Constants<'a> {
             Place { tensor, dim, start: 0, outer, inner: rest / outer }
         };
         let (mut inputs, mut attributes, mut names) = (Vec::new(), Vec::new(), Vec::new());
+        let mut values = Vec::new();
         for member in set.iter().map(|&m| &self.members[m]) {
             names.push(member.name());
             match &member.what {
@@ -340,6 +366,7 @@ impl<'a> Constants<'a> {
                     let outer = place(0, 0, member.value).outer;
                     attributes.push(Attribute { pointer: pointer.clone(), outer: Some(outer) });
                 }
+                What::Value { tensor, at } => values.push((*tensor, *at)),
             }
         }
         let mut of_outputs = Vec::new();
@@ -355,7 +382,7 @@ impl<'a> Constants<'a> {
         }
         let order = if innermost && outer > 1 { "innermost".into() } else { format!("after {outer}") };
         let name = if outer == 1 { names.join(", ") } else { format!("{} ({order})", names.join(", ")) };
-        Axis { name, len, least: 1, symbol: None, inputs, outputs: of_outputs, attributes }
+        Axis { name, len, least: 1, symbol: None, inputs, outputs: of_outputs, attributes, values }
     }
 }
 

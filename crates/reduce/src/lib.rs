@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod axis;
+mod plain;
 mod reduce;
 mod report;
 mod reproducer;
@@ -17,7 +18,7 @@ mod trial;
 pub use axis::{Attribute, Axis, Place, axes};
 pub use reduce::{ReduceOptions, Reduced, Stability, reduce};
 pub use report::{Report, Sizes};
-pub use reproducer::{MARKER, Reproducer, Values};
+pub use reproducer::{MARKER, OnnxReproducer, Reproducer, Values};
 pub use simplify::Simplified;
 pub use specimen::Specimen;
 pub use trial::{CLEAR, Failure, Wrong};

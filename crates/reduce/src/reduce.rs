@@ -1,5 +1,6 @@
 //! The whole job: does the call fail, how steadily, how small does it get, and how simple.
 
+use crate::plain::plain;
 use crate::search::Search;
 use crate::simplify::{Simplified, simplify};
 use crate::specimen::Specimen;
@@ -9,7 +10,7 @@ use std::time::{Duration, Instant};
 use tapml_exec::{Call, Phase, Platform};
 use tapml_graph::{DType, Result, Tensor};
 use tapml_migrate::verdict::{Precision, judge};
-use tapml_migrate::{Stop, terms};
+use tapml_migrate::{Oracles, Stop, terms};
 
 /// Runs that must all fail for a failure to count as steady.
 const STEADY: usize = 3;
@@ -73,13 +74,14 @@ pub struct Reduced {
 }
 
 /// Shrinks a call that fails on the platform; `recorded` are the source platform's outputs. `None` if it does not fail. On a
-/// request to stop, gives the smallest call so far.
+/// request to stop, gives the smallest call so far. `oracles` evaluate operators of others.
 ///
 /// Fails if the platform does not run the operator, or can run nothing any more.
 pub fn reduce(
     call: Call,
     recorded: &[Tensor],
     platform: &mut dyn Platform,
+    oracles: &Oracles,
     options: &ReduceOptions,
     stop: &Stop,
 ) -> Result<Option<Reduced>> {
@@ -87,12 +89,15 @@ pub fn reduce(
     let whole = Specimen::new(call);
     let phase = Phase::of_run(&whole.call.symbols);
     platform.kernel_for(&whole.call.op, &whole.call.input_types, phase)?;
-    let mut trials = Trials::new(platform, stop, start + options.limit);
+    let mut trials = Trials::new(platform, oracles, stop, start + options.limit);
     let (failed, failure) = trials.failures(&whole, STEADY)?;
     let Some(whole_failure) = failure.filter(|f| !excused(&whole.call, f, recorded)) else { return Ok(None) };
     trials.expect(&whole_failure, if failed == STEADY { 1 } else { FLAKY });
     let mut search = Search::new(&mut trials, whole.clone(), whole_failure.clone());
     search.run()?;
+    while plain(&mut search)? {
+        search.run()?;
+    }
     let (smallest, failure, minimal) = (search.best, search.failure, search.minimal);
     let (failed, _) = trials.failures(&smallest, FINAL)?;
     let simplified = match &failure {

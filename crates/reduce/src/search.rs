@@ -87,7 +87,7 @@ impl<'a, 'p> Search<'a, 'p> {
         let (mut tried, mut smaller) = (HashSet::new(), false);
         while !self.trials.expired() {
             let focus = Focus::of(&self.best, &self.failure);
-            let mut left = axes(&self.best)?;
+            let mut left = axes(&self.best, self.trials.oracles())?;
             left.retain(|a| !tried.contains(&a.name));
             left.sort_by_cached_key(|a| {
                 let focused = focus.as_ref().and_then(|f| f.index(a)).is_some();
@@ -98,6 +98,15 @@ impl<'a, 'p> Search<'a, 'p> {
             tried.insert(axis.name);
         }
         Ok(smaller)
+    }
+
+    /// Takes another call in the place of the best if its operator of others accepts it and it still fails; whether it does.
+    pub fn attempt(&mut self, change: impl FnOnce(&Specimen) -> Option<Specimen>) -> Result<bool> {
+        if self.trials.expired() {
+            return Ok(false);
+        }
+        let changed = change(&self.best).and_then(|c| c.inferred(self.trials.oracles()).ok());
+        Ok(self.first_failing(changed.into_iter().collect())?.is_some())
     }
 
     fn elements_along(&self, axis: &Axis) -> usize {
@@ -112,13 +121,14 @@ impl<'a, 'p> Search<'a, 'p> {
         let mut stuck = HashSet::new();
         loop {
             let index = |axis: &Axis| focus.as_ref().and_then(|f| f.index(axis));
-            let mut left = axes(&now)?.into_iter().filter(|a| !stuck.contains(&a.name));
+            let mut left =
+                axes(&now, self.trials.oracles())?.into_iter().filter(|a| !stuck.contains(&a.name));
             let Some(axis) = left.find(|a| !only_focused || index(a).is_some()) else { return Ok(now) };
             let kept: Vec<usize> = match index(&axis) {
                 Some(k) => vec![k],
                 None => (0..axis.least).collect(),
             };
-            match now.cut(&axis, &kept) {
+            match now.cut(&axis, &kept, self.trials.oracles()) {
                 Ok(cut) => {
                     focus = focus.and_then(|f| f.moved(&axis, &kept));
                     now = cut;
@@ -176,7 +186,7 @@ impl<'a, 'p> Search<'a, 'p> {
         let (mut at, mut calls) = (Vec::new(), Vec::new());
         for (i, kept) in kept.iter().enumerate() {
             // What the operator refuses is no candidate.
-            if let Ok(call) = whole.cut(axis, kept) {
+            if let Ok(call) = whole.cut(axis, kept, self.trials.oracles()) {
                 at.push(i);
                 calls.push(call);
             }

@@ -2,10 +2,13 @@
 
 use crate::axis::{Axis, Place};
 use tapml_exec::Call;
+use tapml_graph::op::{Declared, Foreign};
 use tapml_graph::{Bytes, DType, Dim, Error, Op, Packing, Result, Tensor};
+use tapml_migrate::Oracles;
 
 /// A node call and which of its inputs are weights. Inputs that were cut have lost their weight's name, because they no
-/// longer have its bytes; an oracle disturbs them as little as before.
+/// longer have its bytes; an oracle disturbs them as little as before. Those of an operator of others keep it: it says that
+/// the input is a constant, of which a runtime may make another program.
 #[derive(Clone, Debug)]
 pub struct Specimen {
     /// The call.
@@ -27,15 +30,18 @@ impl Specimen {
     }
 
     /// What remains when only the indices `kept`, in rising order, are kept along the axis. Fails if the operator refuses
-    /// the sizes that result.
-    pub fn cut(&self, axis: &Axis, kept: &[usize]) -> Result<Specimen> {
+    /// the sizes that result. `oracles` find the outputs' types of an operator of others, by evaluating it.
+    pub fn cut(&self, axis: &Axis, kept: &[usize], oracles: &Oracles) -> Result<Specimen> {
         let mut cut = self.clone();
+        let foreign = matches!(self.call.op, Op::Foreign(_));
         let call = &mut cut.call;
         for place in &axis.inputs {
             let tensor = &mut call.inputs[place.tensor];
             let size = tensor.shape()[place.dim];
             *tensor = take(tensor, place.dim, &positions(place, axis.len, size, kept))?;
-            call.weights[place.tensor] = None;
+            if !foreign {
+                call.weights[place.tensor] = None;
+            }
             if axis.symbol.is_none() {
                 call.input_types[place.tensor].shape[place.dim] = Dim::from(tensor.shape()[place.dim]);
             }
@@ -46,7 +52,30 @@ impl Specimen {
         if !axis.attributes.is_empty() {
             let mut attributes = call.op.attributes();
             axis.attributes.iter().for_each(|a| a.keep(&mut attributes, axis.len, kept));
-            call.op = Op::parse(call.op.name(), attributes)?;
+            call.op = with_attributes(&call.op, attributes)?;
+        }
+        for &(tensor, at) in &axis.values {
+            let mut values = call.inputs[tensor].to_i64()?;
+            if let Some(value) = values.get_mut(at) {
+                *value = *value / axis.len as i64 * kept.len() as i64;
+            }
+            let (dtype, shape) = (call.inputs[tensor].dtype(), call.inputs[tensor].shape().to_vec());
+            call.inputs[tensor] = Tensor::from_i64(dtype, shape, &values)?;
+        }
+        if foreign {
+            // Integers may be indices along the axis, or something else: what the operator takes as they are stays.
+            return cut.inferred(oracles).or_else(|error| {
+                let mut moved = cut.clone();
+                let indices: Vec<usize> =
+                    (0..moved.call.inputs.len()).filter(|&i| axis.may_be_indices(&moved.call, i)).collect();
+                if indices.is_empty() {
+                    return Err(error);
+                }
+                for i in indices {
+                    moved.call.inputs[i] = renumbered(&moved.call.inputs[i], axis.len, kept)?;
+                }
+                moved.inferred(oracles)
+            });
         }
         for i in axis.indexed_by(call) {
             call.inputs[i] = renumbered(&call.inputs[i], axis.len, kept)?;
@@ -60,9 +89,41 @@ impl Specimen {
     pub fn with_input(&self, input: usize, tensor: Tensor) -> Specimen {
         let mut changed = self.clone();
         changed.call.inputs[input] = tensor;
-        changed.call.weights[input] = None;
+        if !matches!(changed.call.op, Op::Foreign(_)) {
+            changed.call.weights[input] = None;
+        }
         changed
     }
+
+    /// The call with the types that its inputs have, and with those that its operator of others then gives. Fails if the
+    /// operator refuses the inputs.
+    pub fn inferred(&self, oracles: &Oracles) -> Result<Specimen> {
+        let mut inferred = self.clone();
+        let call = &mut inferred.call;
+        call.input_types = call.inputs.iter().map(tapml_migrate::tensor_type).collect();
+        let Op::Foreign(op) = &call.op else { return Err(Error::bug("an operator with an inference")) };
+        let types = oracles.output_types(op, &call.inputs, &self.is_weight)?;
+        let mut rest = types.iter().cloned();
+        let declare = |place: &Declared| match place.is_asked() {
+            true => rest.next().map(Declared::As).ok_or_else(|| Error::bug("an output is missing")),
+            false => Ok(Declared::Absent),
+        };
+        let declared = op.outputs().iter().map(declare).collect::<Result<_>>()?;
+        call.op = Op::Foreign(op.with_outputs(declared)?);
+        call.output_types = types;
+        call.check()?;
+        Ok(inferred)
+    }
+}
+
+/// The operator with other attributes.
+pub fn with_attributes(op: &Op, attributes: serde_json::Value) -> Result<Op> {
+    let Op::Foreign(own) = op else { return Op::parse(op.name(), attributes) };
+    let serde_json::Value::Object(attributes) = attributes else {
+        return Err(Error::bug("attributes are an object"));
+    };
+    let (inputs, outputs) = (own.inputs().to_vec(), own.outputs().to_vec());
+    Foreign::new(own.kind(), attributes, inputs, outputs).map(Op::Foreign)
 }
 
 /// Positions along a dimension of `size` that remain when only `kept` remains of the place.
@@ -142,14 +203,25 @@ fn renumbered(tensor: &Tensor, len: usize, kept: &[usize]) -> Result<Tensor> {
     let (Some(last), gone) = (kept.len().checked_sub(1), len - kept.len()) else {
         return Err(Error::invalid("nothing is left to point at"));
     };
-    let rank = |v: u32| match v as usize {
-        v if v >= len => (v - gone) as u32,
-        v => kept.partition_point(|&k| k < v).min(last) as u32,
+    let rank = |v: i64| match usize::try_from(v) {
+        // What counts from the end still does.
+        Err(_) => v.max(-(kept.len() as i64)),
+        Ok(at) if at >= len => (at - gone) as i64,
+        Ok(at) => kept.partition_point(|&k| k < at).min(last) as i64,
     };
-    Tensor::from_u32(tensor.shape().to_vec(), tensor.to_u32()?.into_iter().map(rank).collect())
+    let values: Vec<i64> = tensor.to_i64()?.into_iter().map(rank).collect();
+    Tensor::from_i64(tensor.dtype(), tensor.shape().to_vec(), &values)
 }
 
 impl Axis {
+    /// Whether the values of an input of an operator of others may be indices along this axis: integers that do not shrink
+    /// with it themselves.
+    fn may_be_indices(&self, call: &Call, input: usize) -> bool {
+        let integers = matches!(call.inputs[input].dtype(), DType::I64 | DType::I32 | DType::U32);
+        let other = !self.inputs.iter().any(|p| p.tensor == input) && !self.inputs.is_empty();
+        integers && other && !self.values.iter().any(|(tensor, _)| *tensor == input)
+    }
+
     /// The inputs whose values are indices along this axis: integers, where the axis runs along the rows of a constant
     /// number of an input of floats, such as token ids along the rows of an embedding table.
     fn indexed_by(&self, call: &Call) -> Vec<usize> {

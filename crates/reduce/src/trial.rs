@@ -4,9 +4,9 @@ use crate::specimen::Specimen;
 use rayon::prelude::*;
 use std::time::Instant;
 use tapml_exec::{Call, Phase, Platform};
-use tapml_graph::{Error, ErrorKind, Result, Tensor};
-use tapml_migrate::Stop;
+use tapml_graph::{Error, ErrorKind, Op, Result, Tensor};
 use tapml_migrate::verdict::{AMPLITUDE, COPIES, Criterion, Exact, Judgement, Precision, judge};
+use tapml_migrate::{Oracles, Stop};
 use tapml_reference::{Value, oracle};
 
 /// How far a smaller call must exceed its allowed error to count as failing, at most: half as far as the whole call does is
@@ -70,7 +70,7 @@ pub enum Outcome {
 }
 
 /// What makes a smaller call fail like the whole one.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 enum Sort {
     /// Any failure; nothing is known yet.
     Any,
@@ -78,13 +78,25 @@ enum Sort {
     Element(f64),
     /// Only all elements together tell, by so many times what is allowed.
     Together(f64),
-    /// The call cannot be run, for this reason.
-    Error(ErrorKind),
+    /// The call cannot be run, for this sort of reason.
+    Error(Reason),
+}
+
+/// Why a call could not be run, as far as a smaller call must share it: the kind, and what is told beside the message, such as
+/// that an output has another type, or that the process ended.
+#[derive(Clone, Debug, PartialEq)]
+struct Reason(ErrorKind, Vec<String>);
+
+impl Reason {
+    fn of(error: &Error) -> Reason {
+        Reason(error.kind(), error.details().iter().map(|(name, _)| name.clone()).collect())
+    }
 }
 
 /// Runs and judges calls.
 pub struct Trials<'a> {
     platform: &'a mut dyn Platform,
+    oracles: &'a Oracles,
     stop: &'a Stop,
     deadline: Instant,
     sort: Sort,
@@ -96,8 +108,18 @@ pub struct Trials<'a> {
 
 impl<'a> Trials<'a> {
     /// Trials on this platform that should be done by the deadline.
-    pub fn new(platform: &'a mut dyn Platform, stop: &'a Stop, deadline: Instant) -> Trials<'a> {
-        Trials { platform, stop, deadline, sort: Sort::Any, finite: false, repeats: 1, run: 0 }
+    pub fn new(
+        platform: &'a mut dyn Platform,
+        oracles: &'a Oracles,
+        stop: &'a Stop,
+        deadline: Instant,
+    ) -> Trials<'a> {
+        Trials { platform, oracles, stop, deadline, sort: Sort::Any, finite: false, repeats: 1, run: 0 }
+    }
+
+    /// Who computes exact results.
+    pub fn oracles(&self) -> &'a Oracles {
+        self.oracles
     }
 
     /// Calls that were run so far.
@@ -114,7 +136,7 @@ impl<'a> Trials<'a> {
     pub fn expect(&mut self, failure: &Failure, repeats: usize) {
         self.repeats = repeats;
         self.sort = match failure {
-            Failure::Error(error) => Sort::Error(error.kind()),
+            Failure::Error(error) => Sort::Error(Reason::of(error)),
             Failure::Wrong(w) if w.judgement.element_ratio > 1.0 => {
                 Sort::Element(clear(w.judgement.element_ratio))
             }
@@ -148,7 +170,8 @@ impl<'a> Trials<'a> {
         if matches!(self.sort, Sort::Any) {
             self.stop.check()?;
         }
-        let exact: Vec<Result<Vec<Exact>>> = specimens.par_iter().map(exact).collect();
+        let exact: Vec<Result<Vec<Exact>>> =
+            specimens.par_iter().map(|specimen| exact(specimen, self.oracles)).collect();
         let mut calls: Vec<Call> = Vec::new();
         let mut of: Vec<usize> = Vec::new();
         for (i, specimen) in specimens.iter().enumerate().filter(|(i, _)| exact[*i].is_ok()) {
@@ -186,7 +209,9 @@ impl<'a> Trials<'a> {
             Err(e) if matches!(self.sort, Sort::Any) && e.kind() != ErrorKind::Unsupported => {
                 return Ok(Outcome::Fails(Failure::Error(e)));
             }
-            Err(e) if self.sort == Sort::Error(e.kind()) => return Ok(Outcome::Fails(Failure::Error(e))),
+            Err(e) if self.sort == Sort::Error(Reason::of(&e)) => {
+                return Ok(Outcome::Fails(Failure::Error(e)));
+            }
             Err(e) => return Ok(Outcome::Invalid(e)),
         };
         if self.finite && !is_finite(exact) {
@@ -241,9 +266,12 @@ fn is_finite(exact: &[Exact]) -> bool {
 }
 
 /// The exact outputs of a call and how far they move under disturbances; see [`tapml_migrate::verdict`].
-fn exact(specimen: &Specimen) -> Result<Vec<Exact>> {
+fn exact(specimen: &Specimen, oracles: &Oracles) -> Result<Vec<Exact>> {
     let call = &specimen.call;
     call.check()?;
+    if let Op::Foreign(_) = call.op {
+        return oracles.exact(call, SEED);
+    }
     let inputs = call.inputs.iter().map(Value::from_tensor).collect::<Result<Vec<_>>>()?;
     let found = oracle(&call.op, &call.symbols, &inputs, &specimen.is_weight, AMPLITUDE, COPIES, SEED)?;
     Ok(Exact::of_outputs(&found))

@@ -6,7 +6,7 @@ mod common;
 use common::{FAULTS, Fault, Suites};
 use std::time::Duration;
 use tapml_exec::Platform;
-use tapml_migrate::Stop;
+use tapml_migrate::{Oracles, Stop};
 use tapml_reduce::{Failure, ReduceOptions, Reduced, reduce};
 
 fn options() -> ReduceOptions {
@@ -16,7 +16,9 @@ fn options() -> ReduceOptions {
 fn reduced(suites: &mut Suites, fault: &Fault) -> Reduced {
     let mut platform = fault.platform(&fault.text());
     let (_, call, recorded) = suites.first_failing(fault, &mut platform);
-    reduce(call, &recorded, &mut platform, &options(), &Stop::new()).unwrap().expect("it fails")
+    reduce(call, &recorded, &mut platform, &Oracles::new(0), &options(), &Stop::new())
+        .unwrap()
+        .expect("it fails")
 }
 
 #[test]
@@ -58,7 +60,8 @@ fn right_kernels_pass(fault: &Fault, found: &Reduced) {
         let mut call = specimen.call.clone();
         let names = specimen.is_weight.iter().enumerate().map(|(i, w)| w.then(|| format!("reduced {i}")));
         call.weights = names.collect();
-        let again = reduce(call, &outputs, &mut platform, &options(), &Stop::new()).unwrap();
+        let again =
+            reduce(call, &outputs, &mut platform, &Oracles::new(0), &options(), &Stop::new()).unwrap();
         assert!(again.is_none(), "{}: the right kernel fails the reduced call", fault.name);
     }
 }
@@ -79,7 +82,8 @@ fn a_kernel_that_is_refused_stays_refused() {
     let text = fault.right().replace("@compute", "override N: u32 = 1u / (K - K);\n@compute");
     let text = text.replace("var squares = 0.0;", "var squares = f32(N);");
     let mut platform = fault.platform(&text);
-    let found = reduce(call, &recorded, &mut platform, &options(), &Stop::new()).unwrap().unwrap();
+    let found =
+        reduce(call, &recorded, &mut platform, &Oracles::new(0), &options(), &Stop::new()).unwrap().unwrap();
     assert!(matches!(found.failure, Failure::Error(_)), "{:?}", found.failure);
     assert_eq!(found.smallest.elements(), 2, "{:?}", found.smallest.call);
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tapml_device::Finding;
 use tapml_exec::{Call, DevicePlatform, KernelChoice, Loaded, NodePlan, Phase, Platform, PlatformInfo, Sink};
 use tapml_graph::{Error, ErrorKind, Model, Op, Result, Symbols, TensorType};
-use tapml_migrate::Stop;
+use tapml_migrate::{Oracles, Stop};
 use tapml_reduce::{ReduceOptions, Reproducer, reduce};
 
 /// Two devices: of so many calls one goes to the wrong one.
@@ -84,7 +84,7 @@ fn run_until(
     let (_, call, recorded) = Suites::default().first_failing(fault, &mut platform.wrong);
     let options = ReduceOptions { limit: Duration::from_secs(600), simplify: true };
     let stop = platform.stop.clone();
-    let found = reduce(call, &recorded, &mut platform, &options, &stop)?;
+    let found = reduce(call, &recorded, &mut platform, &Oracles::new(0), &options, &stop)?;
     Ok(found.map(|found| (found, platform)))
 }
 

@@ -15,8 +15,8 @@ use std::sync::mpsc;
 use std::time::Duration;
 use tapml_exec::{Call, CpuPlatform, Platform};
 use tapml_graph::{DType, Dim, Op, Symbol, Symbols, Tensor, TensorType};
-use tapml_migrate::Stop;
 use tapml_migrate::verdict::{AMPLITUDE, COPIES};
+use tapml_migrate::{Oracles, Stop};
 use tapml_reduce::{Failure, ReduceOptions, Reduced, Reproducer, reduce};
 use tapml_reference::{Value, oracle};
 
@@ -38,7 +38,7 @@ fn reduced(suites: &mut Suites, fault: &Fault) -> (String, Reduced) {
     let mut platform = fault.platform(&fault.text());
     let (id, call, recorded) = suites.first_failing(fault, &mut platform);
     let options = ReduceOptions { limit: Duration::from_secs(600), simplify: true };
-    (id, reduce(call, &recorded, &mut platform, &options, &Stop::new()).unwrap().unwrap())
+    (id, reduce(call, &recorded, &mut platform, &Oracles::new(0), &options, &Stop::new()).unwrap().unwrap())
 }
 
 /// The reproducers of a fault, one with the wrong kernel and one with the right kernel in its place.
@@ -247,7 +247,9 @@ fn halves_are_enabled() {
     let (mut platform, mut recorded) = (fault.platform(&fault.text()), Vec::new());
     CpuPlatform::new().replay(&[call.clone()], &mut |_, outputs| recorded = outputs.unwrap()).unwrap();
     let options = ReduceOptions { limit: Duration::from_secs(20), simplify: false };
-    let found = reduce(call, &recorded, &mut platform, &options, &Stop::new()).unwrap().expect("it fails");
+    let found = reduce(call, &recorded, &mut platform, &Oracles::new(0), &options, &Stop::new())
+        .unwrap()
+        .expect("it fails");
     assert_eq!(found.smallest.elements(), 2);
     let folder = tempfile::tempdir().unwrap();
     let [wrong, right] = written(&found, "p0.s0.x", fault, folder.path());
@@ -304,8 +306,9 @@ fn a_fault_that_only_all_elements_show_is_told_by_their_sum() {
     let calls = [call.clone()];
     CpuPlatform::new().replay(&calls, &mut |_, outputs| recorded = outputs.unwrap()).unwrap();
     let options = ReduceOptions { limit: Duration::from_secs(5), simplify: false };
-    let found =
-        reduce(call, &recorded, &mut platform, &options, &Stop::new()).unwrap().expect("a shift is seen");
+    let found = reduce(call, &recorded, &mut platform, &Oracles::new(0), &options, &Stop::new())
+        .unwrap()
+        .expect("a shift is seen");
     let Failure::Wrong(wrong) = &found.failure else { panic!("{:?}", found.failure) };
     assert!(wrong.judgement.element_ratio <= 1.0 && wrong.judgement.ratio > 1.0, "{:?}", wrong.judgement);
     let folder = tempfile::tempdir().unwrap();

@@ -26,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("migrate", &["graph", "files", "device", "kernels", "exec", "reference"]),
     ("cause", &["graph", "exec", "migrate", "reference"]),
     ("diagnose", &["graph", "device", "exec", "migrate", "reference", "cause"]),
-    ("reduce", &["graph", "files", "device", "kernels", "exec", "migrate", "reference"]),
+    ("reduce", &["graph", "files", "import", "device", "kernels", "exec", "migrate", "reference"]),
     ("bugs", &["graph", "device", "kernels", "exec", "migrate", "reference", "cause", "diagnose"]),
     ("engine", &["graph", "files", "exec", "import"]),
     (

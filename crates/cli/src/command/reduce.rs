@@ -8,12 +8,13 @@ use anyhow::Result;
 use clap::Args;
 use std::path::PathBuf;
 use std::time::Duration;
-use tapml::graph::Model;
+use tapml::graph::{ErrorKind, Model, Op};
+use tapml::jobs;
 use tapml::migrate::suite::{Case, Suite};
 use tapml::migrate::{CheckOptions, Oracles, Quiet, Stop, check, composed_suites};
 use tapml::model::suite_model;
-use tapml::platform::Platform;
-use tapml::reduce::{ReduceOptions, Reduced, Report, Reproducer, Specimen, reduce};
+use tapml::platform::{Platform, PlatformSpec};
+use tapml::reduce::{OnnxReproducer, ReduceOptions, Reduced, Report, Reproducer, Specimen, reduce};
 
 /// Shrink a failing node call to a few numbers that still fail, and write them with the kernel as a folder that needs no
 /// TapML.
@@ -32,6 +33,9 @@ pub struct ReduceCommand {
     /// Take the first failing case of this operator instead
     #[arg(long)]
     op: Option<String>,
+    /// Platform that evaluates in f64 the operators of others that TapML does not evaluate itself
+    #[arg(long, value_name = "PLATFORM")]
+    oracle: Option<String>,
     #[command(flatten)]
     target: TargetArgs,
     /// The reproducer's folder
@@ -57,11 +61,12 @@ impl ReduceCommand {
     pub fn run(self) -> Result<Outcome> {
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
+        let oracles = jobs::oracles(self.oracle.as_deref())?;
         let stop = stopping::stop_on_signal()?;
         let mut platform = self.target.open()?;
         let platform = platform.as_mut();
         let composed = composed_suites(&suite, &*platform)?;
-        let Some((suite, case)) = self.case((&suite, &composed), &model, platform, &stop)? else {
+        let Some((suite, case)) = self.case((&suite, &composed), &model, platform, &oracles, &stop)? else {
             let op = self.op.as_deref().unwrap_or_default();
             let target = platform.word();
             output::note(
@@ -74,12 +79,18 @@ impl ReduceCommand {
         let (call, recorded) = suite.call(case, &model)?;
         // Says at once that a platform without kernels has nothing to reproduce.
         let phase = tapml::kernels::Phase::of_run(&call.symbols);
-        let kernel = platform.plan(&call.op, &call.input_types, phase)?.kernel;
+        let (kernel, has_kernels) = match platform.plan(&call.op, &call.input_types, phase) {
+            // Someone else's runtime, for which a model of the call takes the place of the kernel.
+            Err(e) if e.kind() == ErrorKind::Unsupported && matches!(call.op, Op::Foreign(_)) => {
+                (platform.kernel_for(&call.op, &call.input_types, phase)?.name, false)
+            }
+            plan => (plan?.kernel, true),
+        };
         let whole = Specimen::new(call.clone());
         let path = suite.path().display().to_string();
         let report = Report::passing(path, id.clone(), kernel, platform.describe(), &whole);
         let options = ReduceOptions { limit: Duration::from_secs(self.seconds), simplify: !self.no_simplify };
-        let Some(found) = reduce(call, &recorded, platform, &options, &stop)? else {
+        let Some(found) = reduce(call, &recorded, platform, &oracles, &options, &stop)? else {
             self.json.write(&report)?;
             let (op, target) = (&report.op, platform.word());
             output::note(
@@ -88,11 +99,36 @@ impl ReduceCommand {
             );
             return Ok(Outcome::Fails);
         };
-        Reproducer::new(&found, &id, platform)?.write(&self.out, self.overwrite)?;
-        self.json.say(&render(&found, &id, &self.out.display().to_string()))?;
-        self.json.write(&report.reduced(&found, self.out.display().to_string()))?;
+        let report = report.reduced(&found, self.out.display().to_string());
+        let files = match has_kernels {
+            false => self.write_model(&found, &id, platform, &report)?,
+            true => {
+                Reproducer::new(&found, &id, platform)?.write(&self.out, self.overwrite)?;
+                "README.md, index.html (any browser with WebGPU), `cargo run` (wgpu)"
+            }
+        };
+        self.json.say(&render(&found, &id, &self.out.display().to_string(), files))?;
+        self.json.write(&report)?;
         // What is written holds, but is not what was asked for.
         Ok(if stop.check().is_ok() { Outcome::Holds } else { Outcome::NotRun })
+    }
+
+    /// Writes the reproducer of a call of an operator of others; gives what is in it.
+    fn write_model(
+        &self,
+        found: &Reduced,
+        case: &str,
+        platform: &dyn Platform,
+        report: &Report,
+    ) -> Result<&'static str> {
+        // The lines run a runtime as it is installed: on another provider or device they would show nothing.
+        let spec = PlatformSpec::parse(&self.target.target)?;
+        let elsewhere = spec.options.iter().any(|(name, _)| name == "provider" || name == "device");
+        let load = if elsewhere { None } else { jobs::load_lines(platform.word()) };
+        let made = OnnxReproducer::new(found, case, &platform.describe(), load.as_deref())?;
+        let has_script = made.has_script();
+        made.with_file("report.json", serde_json::to_vec_pretty(report)?).write(&self.out, self.overwrite)?;
+        Ok(if has_script { "README.md, model.onnx, `python repro.py`" } else { "README.md, model.onnx" })
     }
 
     /// The case asked for, or the first failing one of the operator; of the suite itself, or of its calls as the platform
@@ -102,6 +138,7 @@ impl ReduceCommand {
         (suite, composed): (&'s Suite, &'s [Suite; 2]),
         model: &Model,
         platform: &mut dyn Platform,
+        oracles: &Oracles,
         stop: &Stop,
     ) -> Result<Option<(&'s Suite, Case)>> {
         let find = |id: &str| {
@@ -112,13 +149,13 @@ impl ReduceCommand {
             return find(id).map(Some);
         }
         let options = CheckOptions { ops: self.op.iter().cloned().collect(), cases: Vec::new() };
-        let checked = check(suite, model, platform, &Oracles::new(0), &options, &Quiet, stop)?;
+        let checked = check(suite, model, platform, oracles, &options, &Quiet, stop)?;
         let first = checked.report.ops.iter().flat_map(|op| &op.failures).next();
         first.map(|f| find(&f.case)).transpose()
     }
 }
 
-fn render(found: &Reduced, case: &str, folder: &str) -> String {
+fn render(found: &Reduced, case: &str, folder: &str, files: &str) -> String {
     let (before, after) = (found.whole.elements(), found.smallest.elements());
     let mut text = format!(
         "{case} fails by {} ({} times the allowed error)\n{before} input elements -> {after}",
@@ -138,5 +175,5 @@ fn render(found: &Reduced, case: &str, folder: &str) -> String {
             &format!("\n{} elements can be simpler; kept apart as the values `simplified`", simple.changed);
     }
     text += &format!("\n{} calls in {:.1} s\n\nreproducer: {folder}", found.trials, found.seconds);
-    text + "\n  README.md, index.html (any browser with WebGPU), `cargo run` (wgpu)"
+    text + "\n  " + files
 }

@@ -1,6 +1,7 @@
 //! Writing a reproducer's folder.
 
 use super::{Reproducer, page};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use tapml_files::NewFolder;
@@ -13,7 +14,6 @@ const RUNNER: &str = include_str!("runner/main.rs");
 const MANIFEST: &str = include_str!("runner/manifest.toml");
 
 pub fn write(reproducer: &Reproducer, folder: &Path, overwrite: bool) -> Result<()> {
-    let new = NewFolder::create(folder, MARKER, overwrite)?;
     let own = [
         (MARKER.to_string(), reproducer.json()?.into_bytes()),
         ("README.md".into(), reproducer.readme.clone().into_bytes()),
@@ -22,8 +22,14 @@ pub fn write(reproducer: &Reproducer, folder: &Path, overwrite: bool) -> Result<
         ("src/main.rs".into(), RUNNER.into()),
     ];
     let data = reproducer.files.iter().map(|(name, bytes)| (name.clone(), bytes.clone()));
-    for (name, bytes) in own.into_iter().chain(data) {
-        let path = new.folder().join(&name);
+    write_files(&own.into_iter().chain(data).collect(), folder, overwrite)
+}
+
+/// Writes files by their path in the folder, one of which is the marker.
+pub fn write_files(files: &BTreeMap<String, Vec<u8>>, folder: &Path, overwrite: bool) -> Result<()> {
+    let new = NewFolder::create(folder, MARKER, overwrite)?;
+    for (name, bytes) in files {
+        let path = new.folder().join(name);
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent).map_err(|e| Error::io("create", parent, &e))?;
         }

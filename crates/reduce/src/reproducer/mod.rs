@@ -1,10 +1,12 @@
 //! The reproducer: what runs and what should come out, as plain data, and the folder it is written to.
 
 mod folder;
+mod onnx;
 mod page;
 mod readme;
 
 pub use folder::MARKER;
+pub use onnx::OnnxReproducer;
 
 use crate::reduce::Reduced;
 use crate::report::attributes;

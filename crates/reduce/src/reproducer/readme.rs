@@ -5,11 +5,47 @@ use crate::reduce::Reduced;
 use crate::specimen::Specimen;
 use crate::trial::Failure;
 use std::fmt::Write;
+use tapml_exec::PlatformInfo;
 use tapml_graph::Tensor;
+use tapml_graph::op::Foreign;
 use tapml_migrate::tensor_type;
 
 /// Values up to this many are printed.
 const SHOWN: usize = 64;
+
+/// The README of the reproducer of an operator of others.
+pub fn of_model(case: &str, op: &Foreign, on: &PlatformInfo, found: &Reduced, script: bool) -> String {
+    let mut text = format!("# `{}` {}\n\n", op.kind(), what(&found.failure));
+    let _ = write!(text, "Found on {} ({}).\n\n", on.device, on.platform);
+    text += &numbers_of(found, "Run the script several times.");
+    text += match script {
+        true => SCRIPT,
+        false => NO_SCRIPT,
+    };
+    text += &numbers(found);
+    text += &values("Inputs", &found.smallest);
+    text += &simpler(found, "they lie in `simplified/`");
+    text + &origin(case, found)
+}
+
+const SCRIPT: &str = "## See it
+
+    python repro.py
+
+needs the runtime and NumPy. It runs `model.onnx`, one node, on `inputs/` and compares the first result with
+`expected.npy`, the exact result (the operator in `f64` on these inputs). Each element may be off by its own error in
+`allowed.npy`, which follows from the rounding of its type, the precision of sums, and how far the exact result moves when the
+inputs move by a few roundings. Exit code 0: passes, 1: fails.
+
+";
+
+const NO_SCRIPT: &str = "## See it
+
+Run `model.onnx`, one node, on `inputs/` and compare the first result with `expected.npy`, the exact result (the operator in
+`f64` on these inputs). Each element may be off by its own error in `allowed.npy`. No script is given: TapML does not know how
+this runtime is called on this device, or NumPy has no such elements.
+
+";
 
 pub fn readme(case: &Case, found: &Reduced) -> String {
     let mut text = format!("# `{}` {}\n\n", case.op, what(&found.failure));
@@ -17,21 +53,25 @@ pub fn readme(case: &Case, found: &Reduced) -> String {
     text += RUN;
     text += &numbers(found);
     text += &values("Inputs", &found.smallest);
-    if let Some(simple) = &found.simplified {
-        let _ = write!(
-            text,
-            "## Simpler values\n\n{} elements can be simpler and it still fails ({}). These values are **not** the \
-             model's own; `--values simplified` runs them.\n\n",
-            simple.changed,
-            times(simple.failure.ratio()),
-        );
-        text += &list(&simple.specimen);
-    }
-    text += &origin(case, found);
+    text += &simpler(found, "`--values simplified` runs them");
+    text += &origin(&case.case, found);
     text
 }
 
-fn what(failure: &Failure) -> String {
+/// The simpler values, if there are any, and `how` one runs them.
+fn simpler(found: &Reduced, how: &str) -> String {
+    let Some(simple) = &found.simplified else { return String::new() };
+    format!(
+        "## Simpler values\n\n{} elements can be simpler and it still fails ({}). These values are **not** the model's own; \
+         {how}.\n\n{}",
+        simple.changed,
+        times(simple.failure.ratio()),
+        list(&simple.specimen)
+    )
+}
+
+/// What is wrong, in a few words.
+pub fn what(failure: &Failure) -> String {
     match failure {
         Failure::Wrong(_) => "gives wrong results".into(),
         Failure::Error(error) => format!("cannot be run: {}", error.kind().name()),
@@ -48,8 +88,14 @@ fn times(ratio: f64) -> String {
 
 fn facts(case: &Case, found: &Reduced) -> String {
     let at = &case.found_on;
-    let mut text =
+    let with =
         format!("Found on {} ({}, {}) with kernel `{}`.\n\n", at.platform, at.device, at.driver, case.kernel);
+    with + &numbers_of(found, "Give `--runs 100`.")
+}
+
+/// What decided, and how often; `again` says how one tries it often.
+fn numbers_of(found: &Reduced, again: &str) -> String {
+    let mut text = String::new();
     match &found.failure {
         Failure::Wrong(wrong) => {
             let w = &wrong.judgement.worst;
@@ -72,10 +118,7 @@ fn facts(case: &Case, found: &Reduced) -> String {
     let s = found.stability;
     text += &match s.steady() {
         true => format!("It failed in each of {} runs.\n\n", s.runs),
-        false => format!(
-            "**It does not fail every time**: in {} of {} runs. Give `--runs 100`.\n\n",
-            s.failed, s.runs
-        ),
+        false => format!("**It does not fail every time**: in {} of {} runs. {again}\n\n", s.failed, s.runs),
     };
     text
 }
@@ -121,7 +164,7 @@ fn list(specimen: &Specimen) -> String {
         let _ = write!(text, "Input {i}: `{}`{weight}", tensor_type(tensor));
         text += &match tensor.len() <= SHOWN {
             true => format!("\n\n```\n{}\n```\n\n", rows(tensor)),
-            false => format!(" in `data/real/input{i}.bin`\n\n"),
+            false => " in the files beside this one\n\n".to_string(),
         };
     }
     text
@@ -134,7 +177,7 @@ fn rows(tensor: &Tensor) -> String {
     values.chunks(width).map(row).collect::<Vec<_>>().join("\n")
 }
 
-fn origin(case: &Case, found: &Reduced) -> String {
+fn origin(case: &str, found: &Reduced) -> String {
     let (whole, small) = (&found.whole, &found.smallest);
     let types = |s: &Specimen| {
         s.call.inputs.iter().map(|t| format!("`{}`", tensor_type(t))).collect::<Vec<_>>().join(" ")
@@ -144,7 +187,7 @@ fn origin(case: &Case, found: &Reduced) -> String {
     };
     let mut text = format!(
         "## Where it is from\n\nCase `{}` of a model that was run by TapML, made smaller:\n\n| | recorded | here |\n|---|---|---|\n",
-        case.case
+        case
     );
     let mut row = |name: &str, before: String, after: String| {
         let _ = writeln!(text, "| {name} | {before} | {after} |");

@@ -1,0 +1,14 @@
+"""TITLE
+
+Compares what the runtime gives with the exact result. Exits with 1 if they differ. Found on FOUND_ON.
+"""
+import glob, os, sys
+import numpy as np
+
+os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), *sys.argv[1:]))  # `simplified`: simpler values
+model, feed = "model.onnx", {file[7:-4]: np.load(file) for file in sorted(glob.glob("inputs/*.npy"))}
+expected, allowed = np.load("expected.npy"), np.load("allowed.npy")
+LOAD
+assert found.shape == expected.shape, f"expected the shape {expected.shape}, found {found.shape}"
+found = found.astype(np.float64)
+COMPARE
