@@ -69,6 +69,9 @@ causes! {
     MissingDependency, "missing_dependency", "A step runs before another whose result it needs.";
     WrongSymbol, "wrong_symbol", "A size or position of an earlier step is used.";
     WrongCast, "wrong_cast", "Numbers pass through another type, or bits are read as a type that they are not.";
+    WrongAttribute, "wrong_attribute", "An attribute of the operator is ignored, or taken for another value.";
+    InputIgnored, "input_ignored", "An input of the operator, or part of it, is not looked at.";
+    NanIgnored, "nan_ignored", "A NaN among the inputs is taken for a number.";
     NearTie, "near_tie", "Two choices are so close that rounding beyond the allowed one decides between them.";
     SourceDeparts, "source_departs", "The source platform, not the target, departs from the exact result.";
     Crash, "crash", "The kernel could not be built or run.";

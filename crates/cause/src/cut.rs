@@ -29,7 +29,12 @@ pub(crate) struct Cut {
 
 impl Cut {
     /// The call cut down as far as its evaluation still gives the exact values.
+    ///
+    /// A call of an operator of others stays whole: nothing is known of its rows, and its evaluation takes tensors as they are.
     pub fn new(call: &Call, full: &View) -> Result<Cut> {
+        if let Op::Foreign(_) = call.op {
+            return Ok(Cut::of_foreign(call, full));
+        }
         let inputs: Vec<Value<f64>> = call.inputs.iter().map(Value::from_tensor).collect::<Result<_>>()?;
         let kept = vec![None; inputs.len()];
         let (op, symbols, all) = (call.op.clone(), call.symbols.clone(), inputs.clone());
@@ -38,6 +43,17 @@ impl Cut {
         let mut cut = rows.with_columns(call).unwrap_or(rows);
         cut.work = cut.estimate();
         Ok(cut)
+    }
+
+    fn of_foreign(call: &Call, full: &View) -> Cut {
+        /// Multiplications of a compiled evaluation that take as long as one of those that the work is counted in.
+        const FASTER: usize = 32;
+        let outputs: usize = full.outs.iter().map(|out| out.exact.len()).sum();
+        let inputs: usize = call.inputs.iter().map(|input| input.len()).sum();
+        let work =
+            (outputs.saturating_mul(tapml_migrate::terms(call).max(1)).saturating_add(inputs)) / FASTER;
+        let (op, symbols) = (call.op.clone(), call.symbols.clone());
+        Cut { op, symbols, inputs: Vec::new(), whole: Vec::new(), kept: Vec::new(), view: full.clone(), work }
     }
 
     /// What the operator gives for these inputs; `None` if it refuses them or gives other sizes.

@@ -32,6 +32,8 @@ pub struct Earlier<'a> {
     pub observed: &'a [Tensor],
     /// What the source platform gave; empty if unknown.
     pub recorded: &'a [Tensor],
+    /// Whether it was made up, and run right before one of the repeats: no other hypothesis gives its results.
+    pub made: bool,
 }
 
 /// One finding of a checking device.

@@ -7,27 +7,38 @@ use crate::trials::{Rank, Trials};
 use crate::words::number;
 use crate::{Cause, Evidence, Explanation, Picture};
 use std::sync::OnceLock;
-use tapml_graph::{Context, Result};
+use tapml_graph::{Context, Op, Result};
+use tapml_migrate::Oracles;
 
 /// Tests every named hypothesis on a failing call and says which one explains it.
 ///
 /// Fails if the evidence contradicts itself: outputs of other shapes than the exact ones, or none at all. A call that
 /// passes its verdict, and on which no device reported a finding, has no cause: [`Cause::Unknown`] with a fit of 0.
 pub fn explain(evidence: &Evidence<'_>) -> Result<Explanation> {
+    explain_by(evidence, None)
+}
+
+/// As [`explain`], of a call of an operator of others, which `oracles` evaluate.
+pub fn explain_foreign(evidence: &Evidence<'_>, oracles: &Oracles) -> Result<Explanation> {
+    explain_by(evidence, Some(oracles))
+}
+
+fn explain_by(evidence: &Evidence<'_>, oracles: Option<&Oracles>) -> Result<Explanation> {
     // Hundreds of small evaluations: to wake a second thread for each would take longer than they do.
     static POOL: OnceLock<Option<rayon::ThreadPool>> = OnceLock::new();
     let pool = POOL.get_or_init(|| rayon::ThreadPoolBuilder::new().num_threads(1).build().ok());
     match pool {
-        Some(pool) => pool.install(|| on_this_thread(evidence)),
-        None => on_this_thread(evidence),
+        Some(pool) => pool.install(|| on_this_thread(evidence, oracles)),
+        None => on_this_thread(evidence, oracles),
     }
 }
 
-fn on_this_thread(evidence: &Evidence<'_>) -> Result<Explanation> {
-    let study = Study::new(evidence).context(|| format!("node `{}`", evidence.call.node))?;
+fn on_this_thread(evidence: &Evidence<'_>, oracles: Option<&Oracles>) -> Result<Explanation> {
+    let study = Study::new(evidence, oracles).context(|| format!("node `{}`", evidence.call.node))?;
     let picture = Picture::of(&study);
     let mut trials = Trials::new(&study);
-    for hypothesis in HYPOTHESES {
+    let foreign = matches!(evidence.call.op, Op::Foreign(_));
+    for hypothesis in HYPOTHESES.iter().filter(|hypothesis| hypothesis.applies(foreign)) {
         let values = !study.judged.passed();
         if values || hypothesis.without_values {
             (hypothesis.test)(&mut trials);
@@ -39,6 +50,7 @@ fn on_this_thread(evidence: &Evidence<'_>) -> Result<Explanation> {
         certain: decision.certain,
         evidence: sentence(&study, &decision, &picture),
         fit: decision.best.filter(|b| b.rank < Rank::Guessed).map_or(0.0, |b| b.score.fit),
+        rule: decision.best.filter(|_| decision.named).and_then(|best| best.rule.clone()),
         tested: tested(&trials.done),
         picture,
     })

@@ -14,6 +14,9 @@ pub struct Explanation {
     pub evidence: String,
     /// The share of the wrong elements that it explains, from 0 to 1.
     pub fit: f64,
+    /// When the fault shows, as a condition on the call, such as "`dilations` is [2,2]"; absent where the cause says nothing of it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     /// The best hypothesis of every cause that was tested, best first.
     pub tested: Vec<Tested>,
     /// Which elements are wrong.

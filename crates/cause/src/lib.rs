@@ -22,7 +22,7 @@ mod words;
 
 pub use cause::Cause;
 pub use evidence::{Earlier, Evidence, Finding};
-pub use explain::explain;
+pub use explain::{explain, explain_foreign};
 pub use explanation::{Explanation, Tested};
 pub use hypothesis::of_left_out;
 pub use picture::{Grid, Picture};

@@ -4,6 +4,7 @@ use crate::Evidence;
 use crate::cut::Cut;
 use tapml_exec::UNWRITTEN;
 use tapml_graph::{DType, Error, Result, Tensor};
+use tapml_migrate::Oracles;
 use tapml_migrate::verdict::{Allowed, Exact, Judgement, Precision, judge};
 
 /// The values that a hypothesis predicts: for each output of a view, all its elements in row-major order.
@@ -145,6 +146,8 @@ impl View {
 /// A failing call, prepared.
 pub(crate) struct Study<'a> {
     pub evidence: &'a Evidence<'a>,
+    /// Who evaluates operators of others.
+    pub oracles: Option<&'a Oracles>,
     /// The verdict of the repeat that departs most, which is the one looked at.
     pub judged: Judgement,
     /// Every element.
@@ -155,7 +158,7 @@ pub(crate) struct Study<'a> {
 
 impl<'a> Study<'a> {
     /// Fails if the outputs are not of the shapes of the exact ones, or if the exact ones cannot be computed.
-    pub fn new(evidence: &'a Evidence<'a>) -> Result<Study<'a>> {
+    pub fn new(evidence: &'a Evidence<'a>, oracles: Option<&'a Oracles>) -> Result<Study<'a>> {
         let mut worst: Option<(Judgement, &[Tensor])> = None;
         for observed in evidence.observed {
             let judged = judge(evidence.exact, observed, evidence.precision, None)?;
@@ -167,6 +170,6 @@ impl<'a> Study<'a> {
         let outs = evidence.exact.iter().zip(observed).map(|(e, o)| Out::new(e, o, evidence.precision));
         let full = View::new(outs.collect::<Result<_>>()?);
         let cut = Cut::new(evidence.call, &full)?;
-        Ok(Study { evidence, judged, full, cut })
+        Ok(Study { evidence, oracles, judged, full, cut })
     }
 }

@@ -28,6 +28,8 @@ pub(crate) struct Trial {
     pub rank: Rank,
     /// What was assumed, as a clause.
     pub note: String,
+    /// When it shows, as a condition on the call, if that is known.
+    pub rule: Option<String>,
     pub score: Score,
     /// Whether the hypothesis, if it fits, leaves no doubt by itself. Statistical ones do not.
     pub decisive: bool,
@@ -62,6 +64,21 @@ impl<'s, 'a> Trials<'s, 'a> {
         let (score, note) = (self.score(prediction), note.into());
         self.of_wrong(cause, rank, &note, score, explains_wrong(&self.study.full, prediction));
         self.add(cause, rank, note, score, true)
+    }
+
+    /// As [`Trials::full`], with the condition under which it shows.
+    pub fn ruled(
+        &mut self,
+        cause: Cause,
+        rank: Rank,
+        note: String,
+        rule: String,
+        prediction: &Prediction,
+    ) -> Score {
+        let from = self.done.len();
+        let score = self.full(cause, rank, note, prediction);
+        self.done[from..].iter_mut().for_each(|trial| trial.rule = Some(rule.clone()));
+        score
     }
 
     /// Adds that a hypothesis without a free number explains the wrong elements, and not the right ones.
@@ -196,7 +213,7 @@ impl<'s, 'a> Trials<'s, 'a> {
 
     fn add(&mut self, cause: Cause, rank: Rank, note: String, score: Score, decisive: bool) -> Score {
         if score.fit > 0.0 && score.fit.is_finite() {
-            self.done.push(Trial { cause, rank, note, score, decisive });
+            self.done.push(Trial { cause, rank, note, rule: None, score, decisive });
         }
         score
     }

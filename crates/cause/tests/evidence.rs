@@ -22,6 +22,7 @@ fn after(case: &Case, earlier: &Case, observed: Vec<Tensor>) -> Explanation {
         call: &earlier.call,
         observed: &earlier.correct,
         recorded: &earlier.correct,
+        made: false,
     };
     explain(&case.evidence(&[observed], &[before])).unwrap()
 }
@@ -58,7 +59,13 @@ fn a_position_of_an_earlier_step_is_a_wrong_symbol_and_one_beside_is_a_shift() {
         let mut before = sample("rope_angles", "decode");
         before.symbols = Symbols::np(1, p);
         let earlier = Case::of_sample(&before, 1);
-        let call = Earlier { name: "the call before", call: &earlier.call, observed: &[], recorded: &[] };
+        let call = Earlier {
+            name: "the call before",
+            call: &earlier.call,
+            observed: &[],
+            recorded: &[],
+            made: false,
+        };
         let said = explain(&case.evidence(std::slice::from_ref(&earlier.correct), &[call])).unwrap();
         assert!(said.cause == cause && said.certain, "{p}: {}", brief(&said));
     }

@@ -186,6 +186,7 @@ fn examine(bed: &Bed, benches: &[Workbench; 2], mutant: &Mutant) -> Option<Said>
             call: &cases[i].0.call,
             observed: &observed[i],
             recorded: &cases[i].1,
+            made: false,
         })
         .collect();
     let repeats = [observed[at].clone(), again];

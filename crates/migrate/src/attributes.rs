@@ -26,6 +26,24 @@ pub fn get<'v>(attributes: &'v Value, path: &[String]) -> Option<&'v Value> {
     path.iter().try_fold(attributes, |value, name| value.get(name))
 }
 
+/// An attribute's value, for people: as JSON, cut off where it is long.
+pub fn short(value: &Value) -> String {
+    const MOST: usize = 40;
+    let text = value.to_string();
+    match text.char_indices().nth(MOST) {
+        Some((at, _)) => format!("{} …", &text[..at]),
+        None => text,
+    }
+}
+
+/// That an attribute has this value, or that it is absent, as a condition.
+pub fn condition(name: &str, value: Option<&Value>) -> String {
+    match value {
+        Some(value) => format!("`{name}` is {}", short(value)),
+        None => format!("`{name}` is absent"),
+    }
+}
+
 /// The operator with another value for one attribute, or without it; `None` if it does not allow that.
 pub fn with(op: &Op, path: &[String], value: Option<Value>) -> Option<Op> {
     let mut attributes = op.attributes();

@@ -102,12 +102,7 @@ impl Oracles {
     }
 
     /// The outputs of an operator of others in `f64`, of inputs in `f64`: by TapML's own evaluation, else by whoever was named.
-    pub(crate) fn evaluate(
-        &self,
-        op: &Foreign,
-        inputs: &[Tensor],
-        constants: &[bool],
-    ) -> Result<Vec<Tensor>> {
+    pub fn evaluate(&self, op: &Foreign, inputs: &[Tensor], constants: &[bool]) -> Result<Vec<Tensor>> {
         match (foreign::OwnEvaluator.evaluate(op, inputs, constants), &self.evaluator) {
             (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => {
                 other.evaluate(op, inputs, constants)

@@ -5,6 +5,7 @@ use crate::trials::Trials;
 
 mod attribute;
 mod findings;
+mod foreign;
 mod formula;
 mod input;
 mod lanes;
@@ -33,19 +34,71 @@ pub(crate) struct Hypothesis {
     pub name: &'static str,
     /// Whether it looks at more than wrong values, so that it is tested on a call that passes, too.
     pub without_values: bool,
+    /// Which operators it is about.
+    operators: Operators,
     /// Tests it.
     pub test: fn(&mut Trials<'_, '_>),
 }
 
+/// The operators that a hypothesis is about.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Operators {
+    /// TapML's own.
+    Own,
+    /// Those of others.
+    Foreign,
+    /// All: it looks at results alone.
+    All,
+}
+
+impl Hypothesis {
+    /// Whether it is about operators of others, or about TapML's own.
+    pub fn applies(&self, foreign: bool) -> bool {
+        match self.operators {
+            Operators::Own => !foreign,
+            Operators::Foreign => foreign,
+            Operators::All => true,
+        }
+    }
+}
+
 const fn of_values(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypothesis {
-    Hypothesis { name, without_values: false, test }
+    Hypothesis { name, without_values: false, operators: Operators::Own, test }
+}
+
+/// One that looks at results alone.
+const fn of_results(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypothesis {
+    Hypothesis { name, without_values: false, operators: Operators::All, test }
+}
+
+/// One about operators of others.
+const fn of_foreign(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypothesis {
+    Hypothesis { name, without_values: false, operators: Operators::Foreign, test }
 }
 
 /// All hypotheses. Of two that fit equally well and assume equally much the earlier one is named first.
 pub(crate) const HYPOTHESES: &[Hypothesis] = &[
-    Hypothesis { name: "a checking device saw it", without_values: true, test: findings::reported },
-    Hypothesis { name: "repeats differ", without_values: true, test: findings::repeats_differ },
-    of_values("an earlier call's results", stale::results),
+    Hypothesis {
+        name: "a checking device saw it",
+        without_values: true,
+        operators: Operators::All,
+        test: findings::reported,
+    },
+    of_results("an earlier call's results", stale::results),
+    Hypothesis {
+        name: "repeats differ",
+        without_values: true,
+        operators: Operators::All,
+        test: findings::repeats_differ,
+    },
+    of_foreign("an attribute ignored or misread", foreign::changed),
+    of_foreign("an absent attribute taken for another value", foreign::assumed),
+    of_foreign("an input ignored, or taken for another", foreign::left_out),
+    of_foreign("a parameter that is an input, misread", foreign::misread),
+    of_foreign("inputs in another type, special numbers, rounding", foreign::cast),
+    of_foreign("inputs in another layout", foreign::arranged),
+    of_foreign("the end of the results is not written", foreign::tails),
+    of_foreign("an intermediate result overflows", foreign::overflowing),
     of_values("an earlier call's inputs", stale::inputs),
     of_values("sizes and positions of an earlier call", position::of_earlier),
     of_values("positions off by a constant", position::shifted),
@@ -59,14 +112,14 @@ pub(crate) const HYPOTHESES: &[Hypothesis] = &[
     of_values("the last elements of an input left out", input::tails),
     of_values("some lanes of an input left out, negative or whole", lanes::treated),
     of_values("an input in another type", input::cast),
-    of_values("the result's sign, or a constant factor", output::scaled),
-    of_values("results from elsewhere", place::moved),
-    of_values("results written with another stride", place::strided),
-    of_values("results not written", written::left),
+    of_results("the result's sign, or a constant factor", output::scaled),
+    of_results("results from elsewhere", place::moved),
+    of_results("results written with another stride", place::strided),
+    of_results("results not written", written::left),
     of_values("another formula", formula::other),
     of_values("a step of a fused operator left out", formula::steps),
-    of_values("results cut off instead of rounded", precision::truncated),
-    of_values("results through another type", precision::narrowed),
+    of_results("results cut off instead of rounded", precision::truncated),
+    of_results("results through another type", precision::narrowed),
     of_values("small numbers taken for zero", precision::flushed),
     of_values("rounded before a weight is applied", precision::early),
     of_values("an intermediate result overflows", overflow::beyond),
@@ -74,6 +127,6 @@ pub(crate) const HYPOTHESES: &[Hypothesis] = &[
     of_values("a number of an attribute found by search", solve::attributes),
     of_values("a factor on an input found by search", solve::inputs),
     of_values("each row by a factor of its own", output::rows_scaled),
-    of_values("a choice between near ones", findings::near_tie),
+    of_results("a choice between near ones", findings::near_tie),
     of_values("what errors of this size and kind may mean", likely::guessed),
 ];
