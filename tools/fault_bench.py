@@ -5,8 +5,11 @@
 The sample calls of the faults' tests become one ONNX model for each opset, which is carved on ONNX Runtime. A check of ONNX
 Runtime as it is finds its own faults, if any. Each fault is then planted in an agent, and the suites with calls that show it are
 checked: found is a fault whose operator fails, in another call or with another wrong number than without it, and no other
-operator does. Faults between nodes show in calls of several nodes only, and are left out. Writes a table: fault, kind, operator,
-calls within its rule, found or why not.
+operator does. Faults between nodes show in calls of several nodes only, and are left out.
+
+`tapml diagnose` then says why. Its answer is right if it names the same: of a fault of an attribute, of the same one; of one of an
+input, of the same one; of any other, one of the causes that say what the fault does (`CAUSES`). Writes a table: fault, kind, operator,
+calls within its rule, found or why not, cause, rule, and whether they are right.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import argparse
 import json
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import tempfile
@@ -31,7 +35,45 @@ sys.path[:0] = [str(ROOT / "bindings/python/python"), str(ROOT / "bindings/pytho
 from agents_samples import samples  # noqa: E402
 from tapml.agents.__main__ import ALL  # noqa: E402
 from tapml.agents._onnx import make_model  # noqa: E402
-from tapml.agents.faults import FAULTS  # noqa: E402
+from tapml.agents.faults import FAULTS, Fault  # noqa: E402
+from tapml.agents.faults._attributes import ATTRIBUTES  # noqa: E402
+
+#: Causes that say what a fault does, by its kind; where the name of an attribute or an input is to be told, that decides.
+CAUSES = {
+    "dtype": {"wrong_cast", "flushed_denormals"},
+    "layout": {"wrong_stride", "transposed"},
+    "nan": {"nan_ignored"},
+    "overflow": {"overflow", "wrong_cast"},
+    "padding": {"wrong_constant"},
+    "rounding": {"rounding", "wrong_cast"},
+    "stale": {"stale_data"},
+    "stride": {"wrong_stride"},
+    "tail": {"tail_dropped"},
+    "axis": {"off_by_one"},
+    "operand": {"input_ignored"},
+}
+
+#: Of faults whose rule tells of an input in other words: its name.
+INPUTS = {
+    "reducesum-negative-axis": "axes",
+    "gather-negative-index": "indices",
+    "slice-steps-ignored": "steps",
+    "pad-ends-swapped": "pads",
+    "pow-exponent-truncated": "Y",
+    "conv-bias-ignored": "B",
+    "lstm-peepholes-ignored": "P",
+    "dequantizelinear-zero-point-ignored": "x_zero_point",
+}
+
+
+def is_right(fault: Fault, found: dict) -> bool:
+    """Whether a diagnosis says what a planted fault does."""
+    rule = found.get("rule") or ""
+    named = INPUTS.get(fault.name) or next(iter(re.findall(r"`(\w+)`", fault.rule)), None)
+    if named and f"`{named}`" in rule:
+        return True
+    attribute = fault in ATTRIBUTES
+    return not attribute and found["cause"] in CAUSES.get(fault.kind, set())
 
 
 def write(folder: pathlib.Path, version: int, calls: list) -> None:
@@ -67,6 +109,17 @@ def main() -> None:
         told = lambda f: json.dumps([f["case"], f["criterion"], f.get("element"), f.get("error")])  # noqa: E731
         return {op["op"]: sorted(map(told, op["failures"])) for op in report["ops"] if op["failed"]}
 
+    def explained(fault: Fault, versions: list[int], known: dict) -> list[dict]:
+        """What `tapml diagnose` says of the target's faults that are not ONNX Runtime's own."""
+        found = []
+        for version in versions:
+            word = f"ort?fault={fault.name}"
+            report = run("diagnose", f"v{version}.onnx", "--suite", f"s{version}", "--source", "ort", "--target", word)
+            own = known[version]
+            new = [f for f in report["faults"] if f["blames"] == "target" and f["failed"] > len(own.get(f["op"], []))]
+            found += new
+        return found
+
     chosen = [FAULTS[name] for name in options.fault] or list(FAULTS.values())
     groups = defaultdict(list)
     for call in samples():
@@ -101,10 +154,15 @@ def main() -> None:
             wanted = failed if fault.operator == "*" else {fault.operator}
             verdict = "found" if failed and failed == wanted else "missed" if not failed else f"others: {sorted(failed - wanted)}"
             counts[verdict.split(":")[0]] += 1
-            rows.append((fault.name, fault.kind, fault.operator, str(sum(shown.values())), verdict))
-            if verdict != "found":
+            told = explained(fault, [v for v, count in shown.items() if count], known)
+            right = any(is_right(fault, found) for found in told)
+            counts["rule right" if right else "rule not right"] += 1
+            words = sorted({f"{found['cause']}: {found.get('rule') or '-'}" for found in told})
+            rows.append((fault.name, fault.kind, fault.operator, str(sum(shown.values())), verdict, " | ".join(words), str(right)))
+            if verdict != "found" or not right:
                 print("\t".join(rows[-1]), file=sys.stderr)
-    options.out.write_text("fault\tkind\toperator\tcalls\tverdict\n" + "".join("\t".join(row) + "\n" for row in rows))
+    head = "\t".join(("fault", "kind", "operator", "calls", "verdict", "told", "right"))
+    options.out.write_text(head + "\n" + "".join("\t".join(row) + "\n" for row in rows))
     print(json.dumps(counts))
 
 

@@ -112,6 +112,55 @@ fn faults_are_found_by_the_operators_name_and_no_other_fails() {
     }
 }
 
+#[test]
+fn a_diagnosis_names_the_operator_the_cause_and_when_it_shows() {
+    let Some(folder) = folder() else { return };
+    let diagnose = |source: &str, target: &str, code: i32| {
+        let mut command = tapml(folder.path());
+        command.args([
+            "diagnose",
+            "small.onnx",
+            "--input",
+            "x=x.npy",
+            "--source",
+            source,
+            "--target",
+            target,
+        ]);
+        json(command.args(["--html", "faults.html"]), code)
+    };
+    let clean = diagnose("ort", "cpu", 0);
+    assert_eq!(
+        (clean["faults"].as_array().unwrap().len(), clean["clean_ops"].as_array().unwrap().len()),
+        (0, 8)
+    );
+    for (fault, op, cause, rule) in [
+        ("conv-pads-swapped", "onnx.Conv@17", "wrong_attribute", "`pads` is [1,1,0,0]"),
+        ("leakyrelu-alpha-ignored", "onnx.LeakyRelu@17", "wrong_attribute", "`alpha` is 0.2"),
+        ("conv-in-bf16", "onnx.Conv@17", "wrong_cast", "bf16"),
+        ("conv-bias-ignored", "onnx.Conv@17", "input_ignored", "`B` is given"),
+    ] {
+        let found = diagnose("ort", &format!("ort?fault={fault}"), 1);
+        let faults = found["faults"].as_array().unwrap();
+        let told = &faults[0];
+        assert_eq!(
+            (faults.len(), &told["op"], &told["cause"]),
+            (1, &op.into(), &cause.into()),
+            "{fault}: {told}"
+        );
+        assert!(told["rule"].as_str().unwrap().contains(rule), "{fault}: {told}");
+        assert_eq!((&told["blames"], &told["kind"]), (&"target".into(), &"operator".into()), "{told}");
+        let page = std::fs::read_to_string(folder.path().join("faults.html")).unwrap();
+        assert!(page.contains(cause) && page.contains("fails if"), "{fault}");
+    }
+    // The target is right where the source is not: that is told, and is no fault of the target.
+    let found = diagnose("ort?fault=gemm-alpha-ignored", "cpu", 0);
+    let told = &found["faults"][0];
+    assert_eq!((&told["blames"], &told["op"]), (&"source".into(), &"onnx.Gemm@17".into()), "{found}");
+    assert!(told["rule"].as_str().unwrap().contains("`alpha` is 0.5"), "{told}");
+    assert!(found["clean_ops"].as_array().unwrap().contains(&"onnx.Gemm@17".into()), "{found}");
+}
+
 /// Fails unless the arrays of a folder are what ONNX Runtime gives for the whole model.
 const COMPARE: &str = r#"
 import sys, numpy as np, onnxruntime

@@ -1,6 +1,6 @@
 //! The order of a diagnosis: operators alone, kernels under a checking device, harm, then the whole model.
 
-use crate::report::{Diagnosis, Fault, NotRun, SCHEMA, Stage, Watched};
+use crate::report::{Blames, Diagnosis, Fault, NotRun, SCHEMA, Stage, Watched};
 use crate::{audit, between, not_run, operators};
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
@@ -82,7 +82,9 @@ pub fn diagnose(
     let lowered: BTreeSet<&str> = run.lowered.iter().map(|(op, _)| *op).collect();
     let ops = plain.chain(lowered);
     run.not_run.extend(not_run::unused(&run, &run.not_run));
-    let clean = |op: &&str| !run.faults.iter().any(|f| f.op.split('+').any(|o| o == *op));
+    let clean = |op: &&str| {
+        !run.faults.iter().any(|f| f.blames == Blames::Target && f.op.split('+').any(|o| o == *op))
+    };
     let checked = |op: &&str| run.checked.contains(*op) && run.not_run.iter().all(|n| n.op != *op);
     Ok(Diagnosis {
         schema: SCHEMA,

@@ -6,7 +6,7 @@ use crate::report::Fault;
 use tapml_cause::{Cause, Earlier, Evidence, Explanation};
 use tapml_device::{Finding, FindingKind};
 use tapml_exec::{Call, Phase};
-use tapml_graph::{ErrorKind, NodeId, Result, Tensor};
+use tapml_graph::{ErrorKind, NodeId, Op, Result, Tensor};
 use tapml_migrate::CaseResult;
 use tapml_migrate::report::is_defect;
 use tapml_migrate::suite::Case;
@@ -128,19 +128,27 @@ fn put(fault: &mut Fault, found: Explanation) {
     {
         fault.evidence += &format!("; {finding}");
     }
-    fault.fit = found.fit;
+    (fault.fit, fault.rule) = (found.fit, found.rule);
     fault.tested = found.tested;
     fault.picture = Some(found.picture);
 }
 
 fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explanation> {
     let (call, _) = run.suite.call(case, run.model)?;
-    let observed = repeats(run, &call)?;
+    let mut observed = repeats(run, &call)?;
     let exact = run.oracles.of(case, || Ok(&call))?;
     let precision = run.choices.precision(case.node, &call.symbols)?;
-    let before = before(run, case)?;
-    let earlier: Vec<Earlier<'_>> =
-        before.iter().map(|(name, call, recorded)| Earlier { name, call, observed: &[], recorded }).collect();
+    let mut before = before(run, case)?;
+    let known = before.len();
+    if let Some((reversed, recorded, outputs)) = after_another(run, &call)? {
+        before.push(("with the inputs in reverse".into(), reversed, recorded));
+        observed.push(outputs);
+    }
+    let earlier = before.iter().enumerate().map(|(i, (name, call, recorded))| {
+        let made = i >= known;
+        Earlier { name, call, observed: &[], recorded, made }
+    });
+    let earlier: Vec<Earlier<'_>> = earlier.collect();
     let findings = told(findings);
     let evidence = Evidence {
         call: &call,
@@ -150,7 +158,37 @@ fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explan
         earlier: &earlier,
         findings: &findings,
     };
-    tapml_cause::explain(&evidence)
+    explained(run, &evidence)
+}
+
+/// A call of an operator of others with its inputs in reverse, what the source gives for it, and what the target gives for the
+/// call itself right after it: a platform that hands on the results of the call before shows it so.
+fn after_another(run: &mut Run<'_>, call: &Call) -> Result<Option<(Call, Vec<Tensor>, Vec<Tensor>)>> {
+    let mut other = call.clone();
+    let Op::Foreign(_) = call.op else { return Ok(None) };
+    for (input, weight) in
+        other.inputs.iter_mut().zip(&mut other.weights).filter(|(_, weight)| weight.is_none())
+    {
+        if !input.dtype().is_float() {
+            continue;
+        }
+        let values: Vec<f64> = input.to_f64().into_iter().rev().collect();
+        *input = Tensor::from_f64(input.dtype(), input.shape().to_vec(), &values)?;
+        *weight = None;
+    }
+    let mut recorded = None;
+    run.source.replay(std::slice::from_ref(&other), &mut |_, outputs| recorded = outputs.ok())?;
+    let mut last = None;
+    let calls = [other.clone(), call.clone()];
+    run.target.replay(&calls, &mut |at, outputs| last = outputs.ok().filter(|_| at == 1).or(last.take()))?;
+    Ok(recorded.zip(last).map(|(recorded, last)| (other, recorded, last)))
+}
+
+fn explained(run: &Run<'_>, evidence: &Evidence<'_>) -> Result<Explanation> {
+    match evidence.call.op {
+        Op::Foreign(_) => tapml_cause::explain_foreign(evidence, run.oracles),
+        _ => tapml_cause::explain(evidence),
+    }
 }
 
 /// The cause of a wrong call that is no case of the suite.
@@ -166,7 +204,7 @@ pub(crate) fn of_call(
         return Ok(None);
     }
     let evidence = Evidence { call, exact, observed, precision, earlier: &[], findings: &[] };
-    tapml_cause::explain(&evidence).map(Some)
+    explained(run, &evidence).map(Some)
 }
 
 /// Recorded calls of the same operator before a case: of the same node in the runs before, and of other nodes in the same

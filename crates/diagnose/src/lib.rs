@@ -14,12 +14,14 @@ mod made;
 mod not_run;
 mod operators;
 mod report;
+mod rule;
 mod shell;
+mod source;
 mod within;
 
 pub use diagnose::{DiagnoseOptions, Reopen, Subject, diagnose};
 pub use html::html;
 pub use report::{
-    Diagnosis, Fault, FaultKind, Impact, LeftOut, NotRun, SCHEMA, Stage, UNKNOWN, Variant, Watched,
+    Blames, Diagnosis, Fault, FaultKind, Impact, LeftOut, NotRun, SCHEMA, Stage, UNKNOWN, Variant, Watched,
 };
 pub use shell::reduce_command;

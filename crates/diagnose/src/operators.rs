@@ -1,8 +1,8 @@
 //! Operators alone: every recorded call replayed on the target; what fails is grouped by kernel, one fault for each.
 
 use crate::diagnose::Run;
-use crate::report::{Fault, FaultKind, UNKNOWN, Variant};
-use crate::{explain, functions, harm, inner, made, not_run};
+use crate::report::{Blames, Fault, FaultKind, UNKNOWN, Variant};
+use crate::{explain, functions, harm, inner, made, not_run, rule, source};
 use std::collections::{HashMap, HashSet};
 use std::time::Instant;
 use tapml_cause::Cause;
@@ -67,6 +67,7 @@ fn of_kinds(run: &mut Run<'_>, kinds: &[&'static str]) -> Result<()> {
     let calls = run.suite.cases().filter(|c| kinds.contains(&run.suite.graph().node(c.node).op.name()));
     run.progress.stage("check operators alone", calls.count() as u64);
     let (mut failing, mut overflowing, mut unreached) = (Vec::new(), Vec::new(), Vec::new());
+    let mut of_source = Vec::new();
     for &op in kinds {
         run.stop.check()?;
         let checker = Checker::new(run.suite, run.model, run.oracles, run.progress, run.stop);
@@ -79,6 +80,7 @@ fn of_kinds(run: &mut Run<'_>, kinds: &[&'static str]) -> Result<()> {
         }
         run.barred.extend(done.check.skipped.iter().map(|s| s.node.clone()));
         run.skipped.extend(done.check.skipped.iter().cloned());
+        of_source.extend(source::of_checked(run, op, &done.results)?);
         let groups: Vec<Group> = by_kernel(run, done.results).into_iter().filter(fails).collect();
         let of_group = |g: &Group, b: &Beyond| serves(run, &g.kernel, &b.node);
         let (told, alone): (Vec<Beyond>, Vec<Beyond>) =
@@ -107,6 +109,7 @@ fn of_kinds(run: &mut Run<'_>, kinds: &[&'static str]) -> Result<()> {
         overflows(run, &beyond);
     }
     made::find(run, unreached)?;
+    run.faults.extend(of_source);
     run.timed("explain what fails", start);
     Ok(())
 }
@@ -163,15 +166,10 @@ fn fails(group: &Group) -> bool {
 
 /// Things to know that are no faults.
 fn notes(run: &mut Run<'_>, done: &OpChecked) {
-    let OpCheck { op, undecided, source_ratio, .. } = &done.check;
+    let OpCheck { op, undecided, .. } = &done.check;
     if *undecided > 0 {
         run.notes.push(format!(
             "{undecided} choices of `{op}` may go either way: a rounding decides them, and either is right"
-        ));
-    }
-    if let Some(ratio) = source_ratio.filter(|&ratio| ratio > 1.0) {
-        run.notes.push(format!(
-            "the source's own `{op}` departs from the exact result by {ratio:.2e} times what rounding explains"
         ));
     }
 }
@@ -203,6 +201,7 @@ fn fault(run: &mut Run<'_>, op: &str, group: &Group) -> Result<Fault> {
     let mut fault = describe(run, op, group);
     let failed: Vec<&CaseResult> = group.results.iter().filter(|r| r.failed()).collect();
     explain::explain(run, &failed, &mut fault)?;
+    rule::tell(run, group, &mut fault)?;
     let judged = failed.iter().find(|r| r.outcome.is_ok()).filter(|_| !fault.certain);
     if let Some(poor) = judged.map(|r| functions::poor(run, r.case.node)).transpose()?.flatten() {
         fault.evidence += &format!("; {poor}");
@@ -218,7 +217,7 @@ fn fault(run: &mut Run<'_>, op: &str, group: &Group) -> Result<Fault> {
 }
 
 /// What the verdicts alone say of a group that fails.
-fn describe(run: &Run<'_>, op: &str, group: &Group) -> Fault {
+pub(crate) fn describe(run: &Run<'_>, op: &str, group: &Group) -> Fault {
     let failed: Vec<&CaseResult> = group.results.iter().filter(|r| r.failed()).collect();
     let mut nodes: Vec<NodeId> = failed.iter().map(|r| r.case.node).collect();
     nodes.sort();
@@ -233,6 +232,8 @@ fn describe(run: &Run<'_>, op: &str, group: &Group) -> Fault {
         kernel: group.kernel.clone(),
         nodes: nodes.iter().map(|&n| run.name(n).to_string()).collect(),
         kind: FaultKind::Operator,
+        blames: Blames::Target,
+        rule: None,
         cause: UNKNOWN.into(),
         certain: false,
         evidence: String::new(),

@@ -107,6 +107,17 @@ pub enum FaultKind {
     Between,
 }
 
+/// Whose fault it is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Blames {
+    /// The platform under test.
+    #[default]
+    Target,
+    /// The platform that the model works on: the target may be right.
+    Source,
+}
+
 /// One fault: one report for one root cause.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Fault {
@@ -118,6 +129,12 @@ pub struct Fault {
     pub nodes: Vec<String>,
     /// Where it shows.
     pub kind: FaultKind,
+    /// Whose fault it is.
+    #[serde(default)]
+    pub blames: Blames,
+    /// When it shows, as a condition on the call with the recorded calls that meet it; absent if that is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rule: Option<String>,
     /// Name of the hypothesis that explains it, or [`UNKNOWN`].
     pub cause: String,
     /// Whether the hypothesis predicts every wrong value, or a checking device saw the defect itself.
@@ -230,6 +247,8 @@ impl Fault {
             kernel: join(kernels.collect()),
             nodes: nodes.iter().map(|&id| run.name(id).to_string()).collect(),
             kind: FaultKind::Between,
+            blames: Blames::Target,
+            rule: None,
             cause: UNKNOWN.into(),
             certain: false,
             evidence: String::new(),
@@ -271,9 +290,14 @@ impl Diagnosis {
         faults
     }
 
-    /// Whether there is no fault, and everything ran.
+    /// The faults of the target.
+    pub fn of_target(&self) -> impl Iterator<Item = &Fault> {
+        self.faults.iter().filter(|fault| fault.blames == Blames::Target)
+    }
+
+    /// Whether the target has no fault, and everything ran.
     pub fn holds(&self) -> bool {
-        self.faults.is_empty() && self.not_run.is_empty()
+        self.of_target().next().is_none() && self.not_run.is_empty()
     }
 }
 

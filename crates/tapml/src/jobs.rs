@@ -1,30 +1,28 @@
 //! The long jobs, as plain data: carve, check, migrate, diagnose. What the command line and other languages run alike.
 //! A job says nothing and draws nothing; it tells its progress, and ends when it is asked to.
 
-use crate::diagnose::{DiagnoseOptions, Diagnosis, Subject};
 use crate::engine::Tokenizer;
-use crate::graph::{Model, Node};
+use crate::graph::Model;
 use crate::import::onnx::is_onnx;
 use crate::import::{Checkpoint, Rows};
-use crate::kernels::{Overrides, Phase};
+use crate::kernels::Overrides;
 use crate::migrate::ledger::LedgerFolder;
 use crate::migrate::report::{CheckReport, MigrateReport};
 use crate::migrate::suite::{Suite, Totals};
-use crate::migrate::{
-    self, CarveOptions, CheckOptions, MigrateOptions, Oracles, Progress, Stop, obtain_suite, weight_entries,
-    weights_hash,
-};
+use crate::migrate::{self, CarveOptions, CheckOptions, MigrateOptions, Oracles, Progress, Stop};
 use crate::model::{GraphOptions, default_ledger, identity, suite_model};
 use crate::onnx::{Inputs, PlatformEvaluator, TracedModel};
 use crate::platform::{self, Platform, PlatformSpec};
 use crate::prompts::Prompts;
-use crate::{Error, ErrorKind, Result};
+use crate::{Error, Result};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+mod diagnose;
 mod run;
 
+pub use diagnose::DiagnoseJob;
 pub use run::{Outputs, Run, RunJob, RunOp, RunOutput, RunReport, RunSeconds};
 
 /// Bytes of exact results that are kept while a job runs.
@@ -41,14 +39,6 @@ fn four() -> u32 {
 
 fn eight() -> u32 {
     8
-}
-
-fn repeats() -> u32 {
-    DiagnoseOptions::default().repeats as u32
-}
-
-fn yes() -> bool {
-    true
 }
 
 /// Opens a platform by its word with the user's kernels, given as `OP=FILE`.
@@ -333,152 +323,6 @@ impl MigrateJob {
             &model, identity, &obtain, &oracles, source, target, &options, progress, stop,
         )?;
         Ok((done.report, model))
-    }
-}
-
-/// Finds every faulty operator of a model on a target, and faults between operators.
-#[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct DiagnoseJob {
-    /// Checkpoint folder or GGUF file.
-    pub model: PathBuf,
-    /// The platform under test.
-    pub target: String,
-    /// The user's kernels, as `OP=FILE`.
-    #[serde(default)]
-    pub kernels: Vec<String>,
-    /// Where the model is known to work.
-    #[serde(default = "cpu")]
-    pub source: String,
-    /// What the model reads, if it is carved.
-    #[serde(default)]
-    pub prompts: Prompts,
-    /// A suite of the model; carved into [`default_ledger`] if there is none.
-    #[serde(default)]
-    pub suite: Option<PathBuf>,
-    /// Decode steps after each prompt, if it is carved.
-    #[serde(default = "eight")]
-    pub steps: u32,
-    /// How often calls, and the whole model, are run to compare the results bit by bit.
-    #[serde(default = "repeats")]
-    pub repeats: u32,
-    /// Whether faults between operators are looked for, too.
-    #[serde(default = "yes")]
-    pub between: bool,
-    /// How the checkpoint becomes a graph.
-    #[serde(default)]
-    pub graph: GraphOptions,
-}
-
-impl DiagnoseJob {
-    /// The folder that a migration of this model uses, too.
-    pub fn folder(&self) -> PathBuf {
-        default_ledger(&self.model, &self.target, &self.graph)
-    }
-
-    /// Diagnoses.
-    pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<Diagnosis> {
-        let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
-        let overrides = overrides(&self.kernels)?;
-        let spec = PlatformSpec::parse(&self.target)?;
-        let mut target = platform::open(&spec, overrides.clone())?;
-        let mut source = open_platform(&self.source, &[])?;
-        let mut checker = self.checker(target.as_ref(), &model)?;
-        let suite = match &self.suite {
-            Some(path) => Suite::open(path)?,
-            None => self.carve(&checkpoint, &model, source.as_mut(), progress, stop)?,
-        };
-        let model = suite.model(Some(&model))?;
-        let options = DiagnoseOptions {
-            repeats: self.repeats as usize,
-            between: self.between,
-            ..DiagnoseOptions::default()
-        };
-        let subject = Subject {
-            suite: &suite,
-            model: &model,
-            oracles: &Oracles::new(ORACLE_BYTES),
-            source: source.as_mut(),
-            target: target.as_mut(),
-            checker: checker.as_mut().map(|c| c.as_mut() as &mut dyn Platform),
-            overrides: &overrides,
-            reopen: Some(&|kernels| platform::open(&spec, kernels)),
-        };
-        let found = crate::diagnose::diagnose(subject, &options, progress, stop)?;
-        Ok(self.with_commands(found))
-    }
-
-    /// The suite in the folder that a migration uses too, carved unless it is there.
-    fn carve(
-        &self,
-        checkpoint: &Checkpoint,
-        model: &Model,
-        source: &mut dyn Platform,
-        progress: &dyn Progress,
-        stop: &Stop,
-    ) -> Result<Suite> {
-        let tokenizer = Tokenizer::open(checkpoint.dir())?;
-        let prompts = self.prompts.read(checkpoint, &tokenizer)?;
-        let folder = LedgerFolder::take(&self.folder())?;
-        let mut identity = identity(checkpoint)?;
-        identity.weights = weights_hash(&weight_entries(model)?).to_string();
-        let options = CarveOptions {
-            out: &folder.suite(),
-            overwrite: true,
-            steps: self.steps,
-            self_contained: false,
-            context: checkpoint.context() as u32,
-            decode: &|ids| tokenizer.decode(ids).unwrap_or_default(),
-        };
-        obtain_suite(model, &identity, &prompts, source, &options, progress, stop)
-    }
-
-    /// An emulator with all checks and the same kernels, those of any device or of a GPU, with matrix units or without,
-    /// whichever the target takes for more nodes; with the target's profile if that is an emulator too.
-    fn checker(&self, target: &dyn Platform, model: &Model) -> Result<Option<Box<dyn Platform>>> {
-        let spec = PlatformSpec::parse(&self.target)?;
-        let own = spec.options.into_iter().filter(|(name, _)| name == "profile" && spec.word == "emulator");
-        let own: Vec<(String, String)> = own.collect();
-        let graph = model.graph();
-        let hashes = |platform: &dyn Platform, node: &Node| {
-            let inputs = graph.input_types(node);
-            Phase::ALL
-                .map(|phase| platform.kernel_for(&node.op, &inputs, phase).ok().map(|choice| choice.hash))
-        };
-        let wanted: Vec<_> = graph.nodes().iter().map(|node| hashes(target, node)).collect();
-        // A kernel in CUDA C++ is another one than the emulator's, which then says nothing of its nodes.
-        let wgsl: Vec<String> = self.kernels.iter().filter(|k| k.ends_with(".wgsl")).cloned().collect();
-        let mut best: Option<(usize, Box<dyn Platform>)> = None;
-        for (kind, matrices) in [("cpu", "off"), ("gpu", "off"), ("gpu", "on")] {
-            let options = [("check", "all"), ("kind", kind), ("matrices", matrices)];
-            let options = options.map(|(name, value)| (name.to_string(), value.to_string()));
-            let options = own.iter().cloned().chain(options).collect();
-            let spec = PlatformSpec { word: "emulator".into(), index: 0, options };
-            let platform = match platform::open(&spec, overrides(&wgsl)?) {
-                // A build without the emulator diagnoses without it.
-                Err(e) if e.kind() == ErrorKind::Unavailable => return Ok(None),
-                other => other?,
-            };
-            let nodes = graph.nodes().iter().zip(&wanted);
-            let same = nodes.map(|(node, wanted)| (hashes(platform.as_ref(), node), wanted));
-            let same: usize =
-                same.map(|(own, wanted)| own.iter().zip(wanted).filter(|(a, b)| a == b).count()).sum();
-            if best.as_ref().is_none_or(|(most, _)| same > *most) {
-                best = Some((same, platform));
-            }
-        }
-        Ok(best.map(|(_, platform)| platform))
-    }
-
-    /// Commands that a reader may copy name the target as it was given, with the user's kernels.
-    fn with_commands(&self, mut found: Diagnosis) -> Diagnosis {
-        for fault in &mut found.faults {
-            if let Some(case) = fault.reproduce.as_ref().map(|_| &fault.first_bad_case) {
-                let text = crate::diagnose::reduce_command(&found.suite, case, &self.target, &self.kernels);
-                fault.reproduce = Some(text);
-            }
-        }
-        found
     }
 }
 

@@ -1,6 +1,6 @@
 //! `tapml diagnose`: every faulty operator and every fault between operators of a model on a target, and why.
 
-use super::common::{GraphArgs, TargetArgs};
+use super::common::{GraphArgs, InputArgs, TargetArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
 use crate::progress::Bar;
@@ -8,7 +8,7 @@ use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use std::path::{Path, PathBuf};
-use tapml::diagnose::{DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, NotRun, html};
+use tapml::diagnose::{Blames, DiagnoseOptions, Diagnosis, Fault, FaultKind, Impact, NotRun, html};
 use tapml::jobs::DiagnoseJob;
 use tapml::migrate::ratio_text;
 use tapml::prompts::Prompts;
@@ -23,7 +23,7 @@ const LISTED: usize = 4;
     after_help = "Example:\n  tapml diagnose models/llama --target emulator --kernel rms_norm=mine.wgsl --html faults.html"
 )]
 pub struct DiagnoseCommand {
-    /// Folder in Hugging Face layout, or a GGUF file
+    /// Folder in Hugging Face layout, GGUF or ONNX file
     model: PathBuf,
     #[command(flatten)]
     target: TargetArgs,
@@ -33,6 +33,11 @@ pub struct DiagnoseCommand {
     /// Prompts, one per line; bundled ones if not given
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     prompts: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Platform that evaluates in f64 the operators of others that TapML does not evaluate itself
+    #[arg(long, value_name = "PLATFORM")]
+    oracle: Option<String>,
     /// A suite that `tapml carve` or `tapml migrate` has made of the model; carved if not given
     #[arg(long, value_name = "SUITE", conflicts_with = "steps")]
     suite: Option<PathBuf>,
@@ -62,6 +67,8 @@ impl DiagnoseCommand {
             kernels: self.target.kernel.clone(),
             source: self.source.clone(),
             prompts: Prompts::of(self.prompts.as_deref()),
+            inputs: self.inputs.data(),
+            oracle: self.oracle.clone(),
             suite: self.suite.clone(),
             steps: self.steps,
             repeats: self.repeats,
@@ -77,7 +84,7 @@ impl DiagnoseCommand {
         self.json.say(&render(&found))?;
         self.json.say(&format!("\nreport: {}", page.display()))?;
         self.json.write(&found)?;
-        Ok(match (found.faults.is_empty(), found.holds()) {
+        Ok(match (found.of_target().next().is_none(), found.holds()) {
             (false, _) => Outcome::Fails,
             (true, false) => Outcome::NotRun,
             (true, true) => Outcome::Holds,
@@ -162,10 +169,15 @@ fn block(number: usize, fault: &Fault) -> String {
         Some(inner) => format!("{what}: {inner} within it"),
         None => what,
     };
+    let what = match fault.blames {
+        Blames::Target => what,
+        Blames::Source => format!("{what}, of the source"),
+    };
     let heading = shown::strong(&format!("fault {number}: {what}"));
     let mut lines = vec![("where", nodes(fault))];
     let sure = fault.sure();
     lines.push(("cause", format!("{}{}{sure}", fault.cause, if sure.is_empty() { "" } else { ", " })));
+    lines.extend(fault.rule.iter().map(|rule| ("fails if", rule.clone())));
     lines.push(("evidence", fault.evidence.clone()));
     lines.push(("error", numbers(fault)));
     for finding in fault.findings.iter().take(2).filter(|f| !fault.evidence.contains(&f.message)) {
