@@ -139,14 +139,16 @@ fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explan
     let exact = run.oracles.of(case, || Ok(&call))?;
     let precision = run.choices.precision(case.node, &call.symbols)?;
     let mut before = before(run, case)?;
-    let known = before.len();
-    if let Some((reversed, recorded, outputs)) = after_another(run, &call)? {
-        before.push(("with the inputs in reverse".into(), reversed, recorded));
+    if let Some((other, outputs)) = after_another(run, &call)? {
+        before.push(other);
         observed.push(outputs);
     }
-    let earlier = before.iter().enumerate().map(|(i, (name, call, recorded))| {
-        let made = i >= known;
-        Earlier { name, call, observed: &[], recorded, made }
+    let earlier = before.iter().map(|Before { name, call, recorded, made }| Earlier {
+        name,
+        call,
+        observed: &[],
+        recorded,
+        made: *made,
     });
     let earlier: Vec<Earlier<'_>> = earlier.collect();
     let findings = told(findings);
@@ -161,9 +163,18 @@ fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explan
     explained(run, &evidence)
 }
 
+/// A call that ran before another, and what the source gives for it.
+struct Before {
+    name: String,
+    call: Call,
+    recorded: Vec<Tensor>,
+    /// Whether it was made up; see [`Earlier`].
+    made: bool,
+}
+
 /// A call of an operator of others with its inputs in reverse, what the source gives for it, and what the target gives for the
 /// call itself right after it: a platform that hands on the results of the call before shows it so.
-fn after_another(run: &mut Run<'_>, call: &Call) -> Result<Option<(Call, Vec<Tensor>, Vec<Tensor>)>> {
+fn after_another(run: &mut Run<'_>, call: &Call) -> Result<Option<(Before, Vec<Tensor>)>> {
     let mut other = call.clone();
     let Op::Foreign(_) = call.op else { return Ok(None) };
     for (input, weight) in
@@ -181,7 +192,8 @@ fn after_another(run: &mut Run<'_>, call: &Call) -> Result<Option<(Call, Vec<Ten
     let mut last = None;
     let calls = [other.clone(), call.clone()];
     run.target.replay(&calls, &mut |at, outputs| last = outputs.ok().filter(|_| at == 1).or(last.take()))?;
-    Ok(recorded.zip(last).map(|(recorded, last)| (other, recorded, last)))
+    let name = "with the inputs in reverse".to_string();
+    Ok(recorded.zip(last).map(|(recorded, last)| (Before { name, call: other, recorded, made: true }, last)))
 }
 
 fn explained(run: &Run<'_>, evidence: &Evidence<'_>) -> Result<Explanation> {
@@ -209,7 +221,7 @@ pub(crate) fn of_call(
 
 /// Recorded calls of the same operator before a case: of the same node in the runs before, and of other nodes in the same
 /// run.
-fn before(run: &Run<'_>, case: Case) -> Result<Vec<(String, Call, Vec<Tensor>)>> {
+fn before(run: &Run<'_>, case: Case) -> Result<Vec<Before>> {
     let graph = run.suite.graph();
     let op = graph.node(case.node).op.name();
     let frames = (0..case.frame).rev().take(EARLIER / 2).map(|frame| Case { frame, ..case });
@@ -218,7 +230,7 @@ fn before(run: &Run<'_>, case: Case) -> Result<Vec<(String, Call, Vec<Tensor>)>>
     let all = frames.chain(nodes).filter(|&case| run.suite.cases().any(|c| c == case));
     all.map(|case| {
         let (call, recorded) = run.suite.call(case, run.model)?;
-        Ok((run.suite.case_id(case), call, recorded))
+        Ok(Before { name: run.suite.case_id(case), call, recorded, made: false })
     })
     .collect()
 }

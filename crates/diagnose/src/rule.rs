@@ -66,7 +66,7 @@ fn of_types(types: &[TensorType]) -> Vec<String> {
     }
     for (i, ty) in types.iter().enumerate() {
         for (axis, size) in ty.shape.iter().enumerate() {
-            let Some(size) = size.as_const().map(|size| size as u64) else { continue };
+            let Some(size) = size.as_const() else { continue };
             let no_multiple = DIVISORS.iter().filter(|&divisor| !size.is_multiple_of(*divisor));
             let axis = format!("size {axis} of input {i}");
             conditions.extend(no_multiple.map(|divisor| format!("{axis} is no multiple of {divisor}")));
