@@ -109,6 +109,13 @@ pub trait Platform: Send {
             .with_hint("a source is `cpu`, or a runtime behind an agent, such as `ort`"))
     }
 
+    /// Runs several nodes as one model, as it does whole models; gives the region's outputs.
+    /// [`tapml_graph::ErrorKind::Unsupported`] if the platform runs nodes one by one anyway.
+    fn run_region(&mut self, region: &crate::Region) -> Result<Vec<Tensor>> {
+        let text = format!("`{}` runs `{}` node by node", self.word(), region.name);
+        Err(Error::unsupported(text))
+    }
+
     /// Prepares a graph with its weights for runs of at most `capacity` (largest `n`, largest `p`). States start empty.
     fn load(&mut self, model: &Model, capacity: &Symbols) -> Result<Box<dyn Loaded>>;
 

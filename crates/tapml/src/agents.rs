@@ -2,7 +2,7 @@
 //! `python -m tapml.agents WORD`, which lives as long as the platform. A runtime that takes its process with it fails the node
 //! that it ran; it is started again for the next one.
 
-use crate::exec::{Gave, Given, NodeCall, NodeServer, PlatformInfo, ServedOp};
+use crate::exec::{Gave, Given, NodeCall, NodeServer, PlatformInfo, Region, ServedOp};
 use crate::graph::op::Foreign;
 use crate::graph::{Context, ErrorKind, Tensor};
 use crate::platform::PlatformSpec;
@@ -223,6 +223,11 @@ impl NodeServer for RuntimeServer {
             here => here,
         };
         Ok(gave.into_iter().map(own).collect())
+    }
+
+    fn run_region(&mut self, region: &Region) -> Result<Vec<Tensor>> {
+        let gave = self.server.run_region(region);
+        self.survive(&region.name, gave)
     }
 
     fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {

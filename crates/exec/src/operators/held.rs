@@ -1,6 +1,7 @@
 //! Tensors that a server holds: freed when nobody here needs them any more.
 
 use super::{Gave, NodeCall, NodeServer};
+use crate::Region;
 use crate::again::Reopen;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -117,6 +118,11 @@ impl Shared {
     /// See [`NodeServer::discover`].
     pub fn discover(&self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
         lock(&self.server).discover(node, op, inputs)
+    }
+
+    /// See [`NodeServer::run_region`].
+    pub fn run_region(&self, region: &Region) -> Result<Vec<Tensor>> {
+        lock(&self.server).run_region(region)
     }
 
     /// Runs a node.

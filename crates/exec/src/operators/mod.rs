@@ -7,7 +7,7 @@ mod plan;
 
 use crate::again::repeat;
 use crate::platform::longest_chain;
-use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Sink};
+use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Region, Sink};
 use held::Shared;
 use std::fmt;
 use tapml_device::Finding;
@@ -94,6 +94,11 @@ pub trait NodeServer: Send {
 
     /// Runs a node. The outputs are of the types that the call names, here or held as it asks; anything else is an error.
     fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>>;
+
+    /// Runs several nodes as one model; see [`Platform::run_region`].
+    fn run_region(&mut self, region: &Region) -> Result<Vec<Tensor>> {
+        Err(Error::unsupported(format!("`{}` does not run as one model", region.name)))
+    }
 
     /// Runs an operator whose outputs' types are not known; see [`Platform::discover`].
     fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
@@ -220,6 +225,10 @@ impl Platform for OperatorPlatform {
 
     fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
         self.shared.discover(node, op, inputs)
+    }
+
+    fn run_region(&mut self, region: &Region) -> Result<Vec<Tensor>> {
+        repeat(&mut self.shared.clone(), |shared| shared.run_region(region))
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {

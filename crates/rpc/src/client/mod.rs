@@ -11,6 +11,7 @@ pub mod node_cases;
 mod nodes;
 mod post_mortem;
 mod program;
+mod regions;
 
 pub use address::{Address, OPTIONS};
 pub use again::reopened;

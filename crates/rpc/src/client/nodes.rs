@@ -2,11 +2,12 @@
 
 use super::again::Origin;
 use super::connection::Connection;
+use super::regions::sent;
 use crate::wire::limits::{MAX_MESSAGE, PIECE};
 use crate::wire::{self, Reply, Request, convert};
 use bytes::{Bytes, BytesMut};
 use std::fmt;
-use tapml_exec::{Gave, Given, NodeCall, NodeServer, PlatformInfo, ServedOp};
+use tapml_exec::{Gave, Given, NodeCall, NodeServer, PlatformInfo, Region, ServedOp};
 use tapml_graph::op::{Declared, Foreign};
 use tapml_graph::{Context, DType, Error, ErrorKind, Op, Result, Symbols, Tensor, TensorType, byte_len};
 
@@ -89,14 +90,27 @@ impl RemoteOperators {
 
     /// Inputs for the wire, and handles of those that were put for this call alone.
     fn inputs(&mut self, call: &NodeCall<'_>) -> Result<(Vec<wire::Tensor>, Vec<u32>)> {
+        let (mut inputs, put) = self.given(&call.inputs, &call.constants)?;
+        if let Op::Foreign(op) = call.op {
+            inputs = op.placed(inputs).into_iter().map(|input| input.unwrap_or_else(absent)).collect();
+        }
+        Ok((inputs, put))
+    }
+
+    /// As [`RemoteOperators::inputs`], in their own order.
+    pub(super) fn given(
+        &mut self,
+        given: &[Given<'_>],
+        constants: &[bool],
+    ) -> Result<(Vec<wire::Tensor>, Vec<u32>)> {
         let (mut inputs, mut put, mut bytes) = (Vec::new(), Vec::new(), 0);
-        for (given, &constant) in call.inputs.iter().zip(&call.constants) {
+        for (given, &constant) in given.iter().zip(constants) {
             let held = |handle| wire::Tensor { handle, ..wire::Tensor::default() };
             let input = match given {
                 Given::Held(handle) => held(*handle),
                 Given::Here(tensor) if bytes + tensor.bytes().len() <= WITH_CALL => {
                     bytes += tensor.bytes().len();
-                    wire::Tensor { data: Bytes::copy_from_slice(tensor.bytes()), ..typed(tensor) }
+                    sent(tensor)
                 }
                 Given::Here(tensor) => {
                     let handle = self.put(tensor)?;
@@ -105,9 +119,6 @@ impl RemoteOperators {
                 }
             };
             inputs.push(wire::Tensor { constant, ..input });
-        }
-        if let Op::Foreign(op) = call.op {
-            inputs = op.placed(inputs).into_iter().map(|input| input.unwrap_or_else(absent)).collect();
         }
         Ok((inputs, put))
     }
@@ -236,6 +247,22 @@ impl RemoteOperators {
         sizes.into_iter().map(cut).collect()
     }
 
+    /// The outputs that a request is answered with, of types that the agent tells.
+    pub(super) fn told_by(
+        &mut self,
+        request: Request,
+        asked: usize,
+        note: impl FnOnce() -> String,
+    ) -> Result<Vec<Tensor>> {
+        let seq = self.connection.send(request, true, note)?;
+        self.told(seq, asked)
+    }
+
+    /// Frees a tensor that was put for one call.
+    pub(super) fn free(&mut self, handle: u32) -> Result<()> {
+        self.release(handle)
+    }
+
     fn part(&mut self, seq: u64) -> Result<wire::NodeResult> {
         match self.wait(seq)? {
             Reply::NodeResult(result) => Ok(result),
@@ -315,14 +342,16 @@ impl NodeServer for RemoteOperators {
             keep: places.spread(&vec![0; asked], 0),
             outputs: places.declared(),
         };
-        let seq =
-            self.connection.send(Request::CallNode(request), true, || format!("node `{node}` ({name})"));
-        let gave = seq.and_then(|seq| self.told(seq, asked));
+        let gave = self.told_by(Request::CallNode(request), asked, || format!("node `{node}` ({name})"));
         for handle in put {
             // If the connection is lost, the call's own error says so.
             drop(self.release(handle));
         }
         gave
+    }
+
+    fn run_region(&mut self, region: &Region) -> Result<Vec<Tensor>> {
+        self.call_region(region)
     }
 
     fn call(&mut self, call: &NodeCall<'_>) -> Result<Vec<Gave>> {

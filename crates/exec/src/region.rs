@@ -1,0 +1,104 @@
+//! Several nodes of a graph as one model, with values for what they are given.
+
+use std::collections::BTreeSet;
+use tapml_graph::op::Foreign;
+use tapml_graph::{Error, Graph, NodeId, Op, Origin, Result, Tensor, TensorType, ValueId};
+
+/// Nodes that a platform runs as one model: what it fuses, lays out and plans when it sees them together is part of it. Values
+/// that nothing outside reads are not seen.
+#[derive(Clone, Debug)]
+pub struct Region {
+    /// For messages.
+    pub name: String,
+    /// In an order in which each uses only values that are given or made before.
+    pub nodes: Vec<RegionNode>,
+    /// What the nodes are given.
+    pub inputs: Vec<RegionInput>,
+    /// Names and types of the values that are read outside, or by nobody.
+    pub outputs: Vec<(String, TensorType)>,
+}
+
+/// A node of a [`Region`]. An optional input or output that is not there has an empty name.
+#[derive(Clone, Debug)]
+pub struct RegionNode {
+    /// Its name, for messages.
+    pub name: String,
+    /// The operator.
+    pub op: Foreign,
+    /// Names of its inputs at their places.
+    pub inputs: Vec<String>,
+    /// Names of its outputs at their places.
+    pub outputs: Vec<String>,
+}
+
+/// A value that a [`Region`] is given.
+#[derive(Clone, Debug)]
+pub struct RegionInput {
+    /// Its name.
+    pub name: String,
+    /// The value.
+    pub tensor: Tensor,
+    /// Whether it is the same in every run.
+    pub constant: bool,
+}
+
+fn name(id: ValueId) -> String {
+    format!("v{}", id.0)
+}
+
+impl Region {
+    /// The values of a graph that a region of these nodes gives: those that other nodes read, results of the graph, and those
+    /// that nobody reads.
+    pub fn outputs_of(graph: &Graph, nodes: &BTreeSet<NodeId>) -> Vec<ValueId> {
+        let made = nodes.iter().flat_map(|&id| graph.node(id).outputs.iter().copied());
+        let seen = |id: &ValueId| {
+            let mut users =
+                graph.nodes().iter().zip(0u32..).filter(|(node, _)| node.inputs.contains(id)).peekable();
+            let unused = users.peek().is_none();
+            unused
+                || users.any(|(_, i)| !nodes.contains(&NodeId(i)))
+                || graph.outputs().iter().any(|o| o.value == *id)
+        };
+        made.filter(seen).collect()
+    }
+
+    /// The region of these nodes of a graph; `value` gives weights, and values of a run.
+    ///
+    /// # Errors
+    /// A node is none of an operator of others, or a value is not there.
+    pub fn of(
+        graph: &Graph,
+        nodes: &BTreeSet<NodeId>,
+        value: &dyn Fn(ValueId) -> Result<Tensor>,
+    ) -> Result<Region> {
+        let made: BTreeSet<ValueId> =
+            nodes.iter().flat_map(|&id| graph.node(id).outputs.iter().copied()).collect();
+        let (mut inputs, mut known, mut own) = (Vec::new(), BTreeSet::new(), Vec::new());
+        for &id in nodes {
+            let node = graph.node(id);
+            let Op::Foreign(op) = &node.op else {
+                return Err(Error::unsupported(format!("`{}` is no operator of others", node.op.name())));
+            };
+            for &input in node.inputs.iter().filter(|id| !made.contains(id)) {
+                if known.insert(input) {
+                    let constant = graph.value(input).origin == Origin::Weight;
+                    inputs.push(RegionInput { name: name(input), tensor: value(input)?, constant });
+                }
+            }
+            let placed = op.placed(node.inputs.iter().map(|&id| name(id))).into_iter();
+            let mut outputs = node.outputs.iter().map(|&id| name(id));
+            let output = |asked: bool| if asked { outputs.next().unwrap_or_default() } else { String::new() };
+            own.push(RegionNode {
+                name: node.name.clone(),
+                op: op.clone(),
+                inputs: placed.map(Option::unwrap_or_default).collect(),
+                outputs: op.outputs().iter().map(|declared| declared.is_asked()).map(output).collect(),
+            });
+        }
+        let outputs = Region::outputs_of(graph, nodes).into_iter();
+        let outputs = outputs.map(|id| (name(id), graph.value(id).ty.clone())).collect();
+        let region =
+            format!("{} nodes from {}", nodes.len(), own.first().map_or("", |node| node.name.as_str()));
+        Ok(Region { name: region, nodes: own, inputs, outputs })
+    }
+}
