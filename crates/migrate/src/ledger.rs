@@ -4,7 +4,7 @@
 use crate::identity::{Hash, ModelIdentity};
 use crate::noise::Limits;
 use crate::progress::Progress;
-use crate::report::{OpCheck, SkippedNode};
+use crate::report::{OpCheck, RegionReport, SkippedNode};
 use crate::whole::ModelCheck;
 use serde::{Deserialize, Serialize};
 use std::fs;
@@ -75,6 +75,15 @@ pub struct KeyedLimits {
     pub limits: Limits,
 }
 
+/// What became of regions of accepted nodes, and what that was measured for.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct KeyedRegions {
+    /// What they depend on, as one hash.
+    pub key: Hash,
+    /// The regions.
+    pub reports: Vec<RegionReport>,
+}
+
 /// What the file holds.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Ledger {
@@ -94,6 +103,9 @@ pub struct Ledger {
     pub ops: Vec<Entry>,
     /// Limits of the model-wise check; absent until they are measured.
     pub limits: Option<KeyedLimits>,
+    /// Accepted nodes run as one model; absent until that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub regions: Option<KeyedRegions>,
 }
 
 /// A ledger's folder, held by this process alone.
@@ -195,6 +207,7 @@ mod tests {
             suite: None,
             ops: vec![Entry { op: "add".into(), ..Entry::default() }],
             limits: None,
+            regions: None,
         }
     }
 

@@ -116,7 +116,8 @@ pub fn migrate_suite(
         target: target.describe(),
         suite: Some(suite.hash()),
         ops: entries(model.graph(), &composed, old.as_ref()),
-        limits: old.and_then(|o| o.limits),
+        limits: old.as_ref().and_then(|o| o.limits.clone()),
+        regions: old.and_then(|o| o.regions),
     };
     folder.save(&ledger)?;
     let nodes = (0..model.graph().nodes().len() as u32).map(NodeId);
@@ -141,6 +142,7 @@ pub fn migrate_suite(
         run.op(&folder, &mut ledger, i, &choices)?;
     }
     run.composed(&folder, &mut ledger, &composed)?;
+    run.regions(&folder, &mut ledger, &choices)?;
     let mut seconds = run.seconds;
     let deployed = deployed(&ledger, model.graph(), target)?;
     seconds.total = start.elapsed().as_secs_f64() + options.import_seconds;
@@ -313,6 +315,11 @@ impl Migration<'_> {
             Err(e) => return Err(e.context(format!("the hybrid model with `{}`", entry.op))),
         }
         Ok(())
+    }
+
+    /// Whether a node's operator is accepted, and the node runs on the target.
+    pub(crate) fn is_placed(&self, name: &str) -> bool {
+        self.placed.contains(name)
     }
 
     /// Names of the operator's nodes that a recorded run ran and the target has kernels for, and the others.

@@ -19,6 +19,8 @@
 
 mod foreign;
 
+pub(crate) use foreign::RegionMovement;
+
 use crate::oracle::Oracles;
 use crate::suite::{Case, Suite};
 use crate::verdict::{Allowed, Exact, Precision, SHARED};

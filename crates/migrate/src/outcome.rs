@@ -61,9 +61,11 @@ pub(crate) fn report(
         })
         .collect();
     let skipped = skipped_nodes(ledger, suite);
+    let regions = ledger.regions.as_ref().map(|known| known.reports.clone()).unwrap_or_default();
     let all_accepted = ops.iter().all(|o| o.state == OpState::Accepted);
     let verdict = match () {
         () if ops.iter().any(|o| o.state == OpState::Rejected) => Outcome::Rejected,
+        () if regions.iter().any(|region| !region.passed) => Outcome::Rejected,
         () if all_accepted && skipped.is_empty() => Outcome::Accepted,
         () => Outcome::Incomplete,
     };
@@ -95,6 +97,7 @@ pub(crate) fn report(
         deployed,
         texts: texts.collect(),
         ops,
+        regions,
         seconds,
     }
 }

@@ -445,6 +445,28 @@ pub struct Text {
     pub target: Option<String>,
 }
 
+/// Nodes that ran as one model of the target, compared at the region's borders.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct RegionReport {
+    /// Number of nodes.
+    pub nodes: u64,
+    /// Name of the first one.
+    pub first: String,
+    /// Name of the last one.
+    pub last: String,
+    /// Whether all outputs are within what the allowed errors of the nodes explain.
+    pub passed: bool,
+    /// Largest error over what is explained. Infinity is written as the largest finite number.
+    #[serde(serialize_with = "finite")]
+    pub ratio: f64,
+    /// If it fails: the fewest nodes that fail together.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failing: Vec<String>,
+    /// Why it fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+}
+
 /// The report of `tapml migrate`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct MigrateReport {
@@ -466,6 +488,9 @@ pub struct MigrateReport {
     /// nothing itself.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub deployed: Vec<Deployed>,
+    /// Accepted nodes of others' operators that ran as one model of the target; empty if it runs nodes one by one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub regions: Vec<RegionReport>,
     /// Times.
     pub seconds: Seconds,
     /// Source and hybrid side by side.

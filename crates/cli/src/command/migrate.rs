@@ -106,6 +106,15 @@ fn render(report: &MigrateReport) -> String {
         text += &format!("\n  {:9}{}", source.platform, one_line(&t.source));
         text += &format!("\n  {:9}{}", target.platform, one_line(t.target.as_deref().unwrap_or("-")));
     }
+    for region in &report.regions {
+        let of = format!("\n\n{} nodes from {} to {} as one model", region.nodes, region.first, region.last);
+        text += &match &region.reason {
+            None => {
+                format!("{of}: {} of what allowed errors explain", tapml::migrate::ratio_text(region.ratio))
+            }
+            Some(reason) => format!("{of}: {} fail together: {reason}", region.failing.join(", ")),
+        };
+    }
     for note in &report.notes {
         text += &format!("\n\nnote: {note}");
     }

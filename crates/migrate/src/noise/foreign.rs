@@ -1,8 +1,11 @@
 //! Runs of graphs with operators of others: of tensors, floats in `f64`, node by node.
 
-use super::{Noisy, RUNS, Results};
+use super::{HEADROOM, Noisy, RUNS, Results};
+use crate::regions::Regions;
 use crate::suite::Case;
-use tapml_graph::{Context, DType, Error, NodeId, Op, Origin, Result, Tensor};
+use rayon::prelude::*;
+use std::collections::BTreeSet;
+use tapml_graph::{Context, DType, Error, NodeId, Op, Origin, Result, Tensor, ValueId};
 use tapml_reference::Array;
 use tapml_reference::foreign::{widened, widened_tensor};
 
@@ -13,11 +16,11 @@ impl Noisy<'_> {
         let frames: Vec<usize> = frames.map(|(at, _)| at).collect();
         let mut ways = vec![Results::new(); RUNS as usize + 1];
         for frame in frames {
-            let exact = self.array_run(frame, 0, None)?;
+            let exact = self.array_run(frame, 0, None, None)?;
             for (seed, results) in (0..).zip(&mut ways) {
                 let values = match seed {
                     0 => None,
-                    _ => Some(self.array_run(frame, seed, Some(&exact))?),
+                    _ => Some(self.array_run(frame, seed, Some(&exact), None)?),
                 };
                 results.insert(frame, self.array_results(values.as_ref().unwrap_or(&exact))?);
             }
@@ -25,8 +28,16 @@ impl Noisy<'_> {
         Ok(ways)
     }
 
-    /// The values of one run, disturbed if the exact ones are given.
-    fn array_run(&self, frame: usize, seed: u64, exact: Option<&Values>) -> Result<Values> {
+    /// The values of one run, disturbed if the exact ones are given; of some nodes alone, if such are named, with recorded values
+    /// in the place of what others give.
+    fn array_run(
+        &self,
+        frame: usize,
+        seed: u64,
+        exact: Option<&Values>,
+        only: Option<&BTreeSet<NodeId>>,
+    ) -> Result<Values> {
+        let outside = |node: &NodeId| only.is_some_and(|only| !only.contains(node));
         let graph = self.model.graph();
         let mut values: Values = vec![None; graph.values().len()];
         for (at, value) in graph.values().iter().enumerate() {
@@ -34,10 +45,16 @@ impl Noisy<'_> {
             values[at] = match value.origin {
                 Origin::Input => Some(widened_tensor(&self.suite.value(frame, id)?)?),
                 Origin::Weight => Some(widened_tensor(&self.model.weight(&value.name)?)?),
+                Origin::Node { node, .. } if outside(&node) && self.suite.ran(Case { frame, node }) => {
+                    Some(widened_tensor(&self.suite.value(frame, id)?)?)
+                }
                 Origin::State(_) | Origin::Node { .. } => None,
             };
         }
         for (at, node) in graph.nodes().iter().enumerate() {
+            if outside(&NodeId(at as u32)) {
+                continue;
+            }
             let missing = || Error::bug("a value is read before it is there");
             let inputs = node.inputs.iter().map(|id| values[id.0 as usize].clone().ok_or_else(missing));
             let inputs = inputs.collect::<Result<Vec<Tensor>>>()?;
@@ -73,6 +90,62 @@ impl Noisy<'_> {
             Array::new(tensor.shape().to_vec(), tensor.to_f64())
         };
         self.results.iter().map(result).collect::<Result<_>>()
+    }
+}
+
+/// The exact outputs of a region, and how far they move when each of its nodes errs as much as its verdict allows.
+pub(crate) struct RegionMovement {
+    /// The exact values of each output.
+    pub exact: Vec<Vec<f64>>,
+    /// What each disturbed run gives.
+    pub ways: Vec<Vec<Vec<f64>>>,
+    /// For each output and each of its rows the largest movement.
+    rows: Vec<Vec<f64>>,
+    /// Elements of a row of each output.
+    widths: Vec<usize>,
+}
+
+impl RegionMovement {
+    /// Measures them for these nodes with the recorded values of a run around them.
+    pub fn measure(
+        regions: &Regions<'_>,
+        nodes: &BTreeSet<NodeId>,
+        outputs: &[ValueId],
+        frame: usize,
+    ) -> Result<RegionMovement> {
+        let (suite, model, oracles) = (regions.suite, regions.model, regions.oracles);
+        let run = Noisy { suite, model, oracles, precision: regions.precision, results: outputs, kept: &[] };
+        let exact = run.array_run(frame, 0, None, Some(nodes))?;
+        let of = |values: &Values| run.array_results(values);
+        let ways: Vec<Vec<Array<f64>>> = (1..=RUNS)
+            .into_par_iter()
+            .map(|seed| of(&run.array_run(frame, seed, Some(&exact), Some(nodes))?))
+            .collect::<Result<_>>()?;
+        let exact = of(&exact)?;
+        let mut rows = Vec::new();
+        for (k, exact) in exact.iter().enumerate() {
+            let mut moved: Vec<f64> = Vec::new();
+            for way in &ways {
+                let distances = super::distances(exact, way[k].values());
+                moved.resize(distances.len(), 0.0);
+                moved.iter_mut().zip(distances).for_each(|(old, new)| *old = old.max(new));
+            }
+            let mean = moved.iter().sum::<f64>() / moved.len().max(1) as f64;
+            rows.push(moved.into_iter().map(|row| HEADROOM * row.max(mean)).collect());
+        }
+        let widths = exact.iter().map(|exact| exact.row_len().max(1)).collect();
+        let values =
+            |arrays: &[Array<f64>]| arrays.iter().map(|array| array.values().to_vec()).collect::<Vec<_>>();
+        let mut by_output: Vec<Vec<Vec<f64>>> = vec![Vec::new(); exact.len()];
+        for way in &ways {
+            by_output.iter_mut().zip(values(way)).for_each(|(known, values)| known.push(values));
+        }
+        Ok(RegionMovement { exact: values(&exact), ways: by_output, rows, widths })
+    }
+
+    /// How far element `i` of output `k` may lie from the exact one.
+    pub fn allowed(&self, k: usize, i: usize) -> f64 {
+        self.rows[k].get(i / self.widths[k]).copied().unwrap_or(0.0)
     }
 }
 

@@ -1,0 +1,221 @@
+//! Several nodes run as one model on the target, compared at the region's borders. Each node is right alone; what is left is what
+//! the platform does when it sees them together: fusion, layouts, planned memory.
+
+use crate::noise::{Declared, RegionMovement};
+use crate::oracle::Oracles;
+use crate::suite::Suite;
+use std::collections::BTreeSet;
+use tapml_exec::{Platform, Region};
+use tapml_graph::{Context, Error, ErrorKind, Graph, Model, NodeId, Op, Result, Tensor, ValueId};
+
+/// How far the outputs of a region lie from the exact ones.
+#[derive(Clone, Debug, PartialEq)]
+pub struct RegionJudgement {
+    /// Largest error over what the allowed errors of the nodes within explain; above 1 fails. Infinite where an output is not
+    /// finite and should be, or an integer is none of those that these errors can give.
+    pub ratio: f64,
+    /// The value of the largest ratio.
+    pub value: String,
+    /// The element of the largest ratio.
+    pub element: usize,
+    /// What it should be.
+    pub exact: f64,
+    /// What it is.
+    pub observed: f64,
+    /// What is allowed there.
+    pub allowed: f64,
+    /// The run of the suite.
+    pub frame: usize,
+}
+
+impl RegionJudgement {
+    /// Whether all outputs are within what the allowed errors explain.
+    pub fn passed(&self) -> bool {
+        self.ratio <= 1.0
+    }
+}
+
+/// Runs regions of a model on a platform and judges them.
+pub struct Regions<'a> {
+    /// The recorded runs.
+    pub suite: &'a Suite,
+    /// The model.
+    pub model: &'a Model,
+    /// Who evaluates the nodes.
+    pub oracles: &'a Oracles,
+    /// What the target's kernels declare; see [`crate::Limits::measure`].
+    pub precision: &'a Declared<'a>,
+}
+
+impl Regions<'_> {
+    /// Runs these nodes as one model, with the recorded values of a run of the suite, and judges what comes out. A region that
+    /// the platform cannot run is an error of its own.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Unsupported`] if the platform runs no regions, or not this one.
+    pub fn check(
+        &self,
+        target: &mut dyn Platform,
+        nodes: &BTreeSet<NodeId>,
+        frame: usize,
+    ) -> Result<RegionJudgement> {
+        let graph = self.model.graph();
+        let value = |id: ValueId| value(self.suite, self.model, frame, id);
+        let region = Region::of(graph, nodes, &value)?;
+        let found = target.run_region(&region).context(|| region.name.clone())?;
+        let outputs = Region::outputs_of(graph, nodes);
+        let movement = RegionMovement::measure(self, nodes, &outputs, frame)?;
+        let mut worst: Option<RegionJudgement> = None;
+        for (k, (&id, found)) in outputs.iter().zip(&found).enumerate() {
+            let judged = self.of_output(&movement, (k, id), found, frame)?;
+            if worst.as_ref().is_none_or(|old| judged.ratio > old.ratio) {
+                worst = Some(judged);
+            }
+        }
+        worst.ok_or_else(|| Error::bug("a region without outputs"))
+    }
+
+    fn of_output(
+        &self,
+        movement: &RegionMovement,
+        (k, id): (usize, ValueId),
+        found: &Tensor,
+        frame: usize,
+    ) -> Result<RegionJudgement> {
+        let recorded = self.suite.value(frame, id)?;
+        let (exact, source, found) = (&movement.exact[k], recorded.to_f64(), found.to_f64());
+        let name = self.model.graph().value(id).name.clone();
+        let judged = |element, ratio, allowed| RegionJudgement {
+            ratio,
+            value: name.clone(),
+            element,
+            exact: exact[element],
+            observed: found[element],
+            allowed,
+            frame,
+        };
+        if exact.len() != found.len() || source.len() != found.len() {
+            return Err(Error::bug(format!(
+                "`{name}` has {} elements, expected {}",
+                found.len(),
+                exact.len()
+            )));
+        }
+        let is_float = recorded.dtype().is_float();
+        let mut worst = judged_none(&name, frame);
+        for (i, &y) in found.iter().enumerate() {
+            let same = |other: f64| y == other || y.is_nan() && other.is_nan();
+            let known = same(exact[i]) || same(source[i]) || movement.ways[k].iter().any(|way| same(way[i]));
+            let allowed = if is_float { movement.allowed(k, i) } else { 0.0 };
+            // A source that departs where a rounding decides is followed as well as the exact result.
+            let from_source = allowed + (source[i] - exact[i]).abs();
+            let ratio = match () {
+                () if known => 0.0,
+                () if !is_float || !y.is_finite() => f64::INFINITY,
+                () => ((y - exact[i]).abs() / allowed).min((y - source[i]).abs() / from_source),
+            };
+            if ratio > worst.ratio || ratio.is_nan() {
+                worst = judged(i, if ratio.is_nan() { f64::INFINITY } else { ratio }, allowed);
+            }
+        }
+        Ok(worst)
+    }
+}
+
+fn judged_none(value: &str, frame: usize) -> RegionJudgement {
+    let (ratio, element, exact, observed, allowed) = (0.0, 0, 0.0, 0.0, 0.0);
+    RegionJudgement { ratio, value: value.into(), element, exact, observed, allowed, frame }
+}
+
+/// A value of a run, or a weight.
+fn value(suite: &Suite, model: &Model, frame: usize, id: ValueId) -> Result<Tensor> {
+    let value = model.graph().value(id);
+    match value.origin {
+        tapml_graph::Origin::Weight => model.weight(&value.name),
+        _ => suite.value(frame, id),
+    }
+}
+
+/// Runs of nodes that follow each other in the order of the graph, all of which `accepted` names: no way leads out of one and
+/// back in.
+pub fn segments(graph: &Graph, accepted: &dyn Fn(NodeId) -> bool) -> Vec<BTreeSet<NodeId>> {
+    let mut all: Vec<BTreeSet<NodeId>> = Vec::new();
+    let mut open = false;
+    for (i, node) in (0u32..).zip(graph.nodes()) {
+        let id = NodeId(i);
+        let belongs = matches!(node.op, Op::Foreign(_)) && accepted(id);
+        match all.last_mut().filter(|_| open && belongs) {
+            Some(last) => drop(last.insert(id)),
+            None if belongs => all.push(BTreeSet::from([id])),
+            None => {}
+        }
+        open = belongs;
+    }
+    all
+}
+
+/// The fewest nodes of a failing region that still fail: halves first, then one part after the other left out, as in Zeller and
+/// Hildebrandt, "Simplifying and Isolating Failure-Inducing Input" (2002). `fails` runs one region; an error of it ends the search.
+pub fn smallest_failing(
+    nodes: BTreeSet<NodeId>,
+    fails: &mut dyn FnMut(&BTreeSet<NodeId>) -> Result<bool>,
+) -> Result<BTreeSet<NodeId>> {
+    let mut nodes: Vec<NodeId> = nodes.into_iter().collect();
+    let set = |nodes: &[NodeId]| nodes.iter().copied().collect::<BTreeSet<NodeId>>();
+    'halves: while nodes.len() > 1 {
+        let (front, back) = nodes.split_at(nodes.len() / 2);
+        for half in [front.to_vec(), back.to_vec()] {
+            if fails(&set(&half))? {
+                nodes = half;
+                continue 'halves;
+            }
+        }
+        break;
+    }
+    let mut part = (nodes.len() / 2).max(1);
+    loop {
+        let mut at = 0;
+        let before = nodes.len();
+        while at < nodes.len() && nodes.len() > 1 {
+            let end = (at + part).min(nodes.len());
+            let rest: Vec<NodeId> = [&nodes[..at], &nodes[end..]].concat();
+            if !rest.is_empty() && fails(&set(&rest))? {
+                nodes = rest;
+            } else {
+                at = end;
+            }
+        }
+        match part {
+            1 if nodes.len() == before => break,
+            1 => {}
+            _ => part /= 2,
+        }
+    }
+    Ok(set(&nodes))
+}
+
+/// Whether an error says that a region does not run on a platform, which is no wrong result.
+pub fn is_not_served(error: &Error) -> bool {
+    error.kind() == ErrorKind::Unsupported
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_smallest_region_holds_the_nodes_that_fail_together() {
+        let all: BTreeSet<NodeId> = (0..40).map(NodeId).collect();
+        let mut tried = 0;
+        let mut fails = |nodes: &BTreeSet<NodeId>| {
+            tried += 1;
+            Ok([7, 8, 31].iter().all(|&i| nodes.contains(&NodeId(i))))
+        };
+        let found = smallest_failing(all, &mut fails).unwrap();
+        assert_eq!(found, [7, 8, 31].map(NodeId).into());
+        assert!(tried < 80, "{tried}");
+        let one: BTreeSet<NodeId> = (0..64).map(NodeId).collect();
+        let found = smallest_failing(one, &mut |nodes| Ok(nodes.contains(&NodeId(50)))).unwrap();
+        assert_eq!(found, [NodeId(50)].into());
+    }
+}
