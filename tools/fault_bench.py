@@ -5,7 +5,8 @@
 The sample calls of the faults' tests become one ONNX model for each opset, which is carved on ONNX Runtime. A check of ONNX
 Runtime as it is finds its own faults, if any. Each fault is then planted in an agent, and the suites with calls that show it are
 checked: found is a fault whose operator fails, in another call or with another wrong number than without it, and no other
-operator does. Faults between nodes show in calls of several nodes only, and are left out.
+operator does. Faults between nodes show in calls of several nodes only: each of these is a model of its own, and found is a fault
+that `tapml diagnose` tells between operators, with the planted one among them, and no other one.
 
 `tapml diagnose` then says why. Its answer is right if it names the same: of a fault of an attribute, of the same one; of one of an
 input, of the same one; of any other, one of the causes that say what the fault does (`CAUSES`). Writes a table: fault, kind, operator,
@@ -23,6 +24,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from typing import Any
 
 import numpy as np
 import onnx
@@ -89,6 +91,17 @@ def write(folder: pathlib.Path, version: int, calls: list) -> None:
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8), folder / f"v{version}.onnx")
 
 
+def write_graph(folder: pathlib.Path, number: int, call: Any) -> str:
+    """The model of a call of several nodes, and its inputs."""
+    name = f"g{number}"
+    model = make_model(call, ALL["ort"]().find_schema)
+    (folder / name).mkdir()
+    for given in call.given():
+        np.save(folder / name / f"{given}.npy", call.values[given].array)
+    onnx.save(model, folder / f"{name}.onnx")
+    return name
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tapml", type=pathlib.Path, required=True)
@@ -125,6 +138,7 @@ def main() -> None:
     for call in samples():
         if not call.graph and call.nodes[0].domain == "onnx":
             groups[call.nodes[0].version].append(call)
+    graphs = [call for call in samples() if call.graph]
     rows, counts, known = [], defaultdict(int), {}
     with tempfile.TemporaryDirectory() as made:
         folder = pathlib.Path(made)
@@ -141,10 +155,31 @@ def main() -> None:
             known[version] = failures(report)
             for op, own in known[version].items():
                 print(f"clean, opset {version}: {op}: {own[:2]}", file=sys.stderr)
+        for number, call in enumerate(graphs):
+            name = write_graph(folder, number, call)
+            run("carve", f"{name}.onnx", "--inputs", name, "--source", "ort", "--out", f"{name}.suite")
+            clean = run("diagnose", f"{name}.onnx", "--suite", f"{name}.suite", "--source", "ort", "--target", "ort")
+            counts["graphs"] += 1
+            counts["graphs, false"] += len(clean["faults"])
+            for told in clean["faults"]:
+                print(f"clean, {name}: {told['op']}: {told['evidence']}", file=sys.stderr)
         for fault in chosen:
             shown = {v: sum(bool(fault.matches(c)) for c in calls) for v, calls in groups.items()}
             if not any(shown.values()):
                 counts["between nodes"] += 1
+                told, others, cases = [], [], 0
+                for number in (n for n, call in enumerate(graphs) if fault.matches(call)):
+                    name, word = f"g{number}", f"ort?fault={fault.name}"
+                    cases += 1
+                    report = run("diagnose", f"{name}.onnx", "--suite", f"{name}.suite", "--source", "ort", "--target", word)
+                    named = [f for f in report["faults"] if f["kind"] == "between" and f".{fault.operator}@" in f["op"]]
+                    told += named
+                    others += [f for f in report["faults"] if f not in named]
+                verdict = "found" if told and not others else "missed" if not told else "others"
+                counts[f"between nodes, {verdict}"] += 1
+                words = sorted({f"{f['op']}: {f['cause']}: {f.get('rule') or '-'}" for f in told + others})
+                rows.append((fault.name, fault.kind, fault.operator, str(cases), verdict, " | ".join(words), str(bool(told))))
+                print("\t".join(rows[-1]), file=sys.stderr)
                 continue
             failed = set()
             for version in (v for v, count in shown.items() if count):

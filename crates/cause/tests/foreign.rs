@@ -103,7 +103,7 @@ fn what_is_ignored_is_named() {
         (
             "onnx.LeakyRelu@16",
             r#"{"alpha": 0.3}"#,
-            &[lines.clone()],
+            std::slice::from_ref(&lines),
             "{}",
             None,
             Cause::WrongAttribute,

@@ -31,6 +31,15 @@ out = [h.make_tensor_value_info("y", T.FLOAT, [1, 5]), h.make_tensor_value_info(
 model = h.make_model(h.make_graph(nodes, "small", [x], out, weights), opset_imports=[h.make_opsetid("", 17)], ir_version=8)
 onnx.checker.check_model(model)
 onnx.save(model, f"{folder}/small.onnx")
+nodes = [
+    h.make_node("Conv", ["x", "w", "b"], ["h"], name="first"),
+    h.make_node("Relu", ["h"], ["a"], name="cut"),
+    h.make_node("Sigmoid", ["a"], ["s"], name="gate"),
+    h.make_node("Mul", ["a", "s"], ["y"], name="gated"),
+]
+out = [h.make_tensor_value_info("y", T.FLOAT, [1, 8, 6, 6])]
+chain = h.make_model(h.make_graph(nodes, "chain", [x], out, weights[:2]), opset_imports=[h.make_opsetid("", 17)], ir_version=8)
+onnx.save(chain, f"{folder}/chain.onnx")
 np.save(f"{folder}/x.npy", rng.standard_normal((1, 3, 8, 8)).astype("float32"))
 np.save(f"{folder}/wide.npy", rng.standard_normal((1, 3, 8, 9)).astype("float32"))
 "#;
@@ -159,6 +168,36 @@ fn a_diagnosis_names_the_operator_the_cause_and_when_it_shows() {
     assert_eq!((&told["blames"], &told["op"]), (&"source".into(), &"onnx.Gemm@17".into()), "{found}");
     assert!(told["rule"].as_str().unwrap().contains("`alpha` is 0.5"), "{told}");
     assert!(found["clean_ops"].as_array().unwrap().contains(&"onnx.Gemm@17".into()), "{found}");
+}
+
+#[test]
+fn what_a_runtime_does_between_nodes_is_found_and_made_small() {
+    let Some(folder) = folder() else { return };
+    let run = |command: &str, target: &str, code: i32| {
+        let mut it = tapml(folder.path());
+        it.args([command, "chain.onnx", "--input", "x=x.npy", "--source", "ort", "--target", target]);
+        json(it.args(["--html", "page.html"]), code)
+    };
+    let clean = run("diagnose", "ort", 0);
+    assert_eq!(clean["faults"], serde_json::json!([]), "{clean}");
+    let region = &run("migrate", "ort", 0)["regions"][0];
+    assert_eq!((&region["nodes"], &region["passed"]), (&4.into(), &true.into()), "{region}");
+    for (fault, op, failing) in [
+        ("fused-conv-relu-dropped", "onnx.Conv@17+onnx.Relu@17", ["first", "cut"]),
+        ("fused-silu-hard", "onnx.Sigmoid@17+onnx.Mul@17", ["gate", "gated"]),
+    ] {
+        let word = format!("ort?fault={fault}");
+        let found = run("diagnose", &word, 1);
+        let told = &found["faults"][0];
+        assert_eq!((&told["op"], &told["kind"]), (&op.into(), &"between".into()), "{fault}: {found}");
+        assert_eq!(told["nodes"], serde_json::json!(failing), "{fault}: {told}");
+        assert_eq!(found["faults"].as_array().unwrap().len(), 1, "{fault}: {found}");
+        let report = run("migrate", &word, 1);
+        assert_eq!(report["verdict"], "rejected", "{fault}: {report}");
+        assert_eq!(report["regions"][0]["failing"], serde_json::json!(failing), "{fault}: {report}");
+        let page = std::fs::read_to_string(folder.path().join("page.html")).unwrap();
+        assert!(page.contains("Nodes as one model") && page.contains(failing[1]), "{fault}");
+    }
 }
 
 /// Fails unless the arrays of a folder are what ONNX Runtime gives for the whole model.

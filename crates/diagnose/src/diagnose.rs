@@ -1,11 +1,11 @@
 //! The order of a diagnosis: operators alone, kernels under a checking device, harm, then the whole model.
 
 use crate::report::{Blames, Diagnosis, Fault, NotRun, SCHEMA, Stage, Watched};
-use crate::{audit, between, not_run, operators};
+use crate::{audit, between, not_run, operators, regions};
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
 use tapml_exec::{Overrides, Platform};
-use tapml_graph::{Model, NodeId, Result};
+use tapml_graph::{Model, NodeId, Op, Result};
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::suite::Suite;
 use tapml_migrate::{Choices, Oracles, Progress, Stop, composed_suites};
@@ -73,7 +73,12 @@ pub fn diagnose(
         operators::find_lowered(&mut run, suite, oracles)?;
     }
     audit::find(&mut run)?;
+    let foreign = suite_is_foreign(&run);
     let whole = match options.between {
+        true if foreign => {
+            regions::find(&mut run)?;
+            None
+        }
         true => between::find(&mut run)?,
         false => None,
     };
@@ -103,6 +108,11 @@ pub fn diagnose(
         seconds: start.elapsed().as_secs_f64(),
         stages: run.stages,
     })
+}
+
+/// Whether the operators are of others.
+fn suite_is_foreign(run: &Run<'_>) -> bool {
+    run.suite.graph().nodes().iter().any(|node| matches!(node.op, Op::Foreign(_)))
 }
 
 /// A diagnosis under way.

@@ -310,7 +310,15 @@ mod tests {
         let tested = tested.iter().map(|&(cause, fit)| Tested { cause, fit, note: cause.name().into() });
         let tested: Vec<Tested> = tested.collect();
         let (cause, picture) = (tested[0].cause, Picture::default());
-        Explanation { cause, certain: true, evidence: "that is it".into(), fit: 1.0, tested, picture }
+        Explanation {
+            cause,
+            certain: true,
+            evidence: "that is it".into(),
+            fit: 1.0,
+            rule: None,
+            tested,
+            picture,
+        }
     }
 
     #[test]

@@ -13,6 +13,7 @@ mod inner;
 mod made;
 mod not_run;
 mod operators;
+mod regions;
 mod report;
 mod rule;
 mod shell;

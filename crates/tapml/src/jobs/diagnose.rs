@@ -107,7 +107,7 @@ impl DiagnoseJob {
             }
         };
         let model = suite_model(&suite, None)?;
-        let options = DiagnoseOptions { between: false, harm: false, ..self.options() };
+        let options = DiagnoseOptions { between: self.between, harm: false, ..self.options() };
         self.of_suite((&suite, &model), source.as_mut(), target, &options, progress, stop)
     }
 
