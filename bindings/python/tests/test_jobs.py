@@ -54,6 +54,25 @@ def test_migrate_and_diagnose(llama: Path, tmp_path: Path, monkeypatch: pytest.M
     assert found.passed and found.faults == []
 
 
+def test_jobs_take_onnx_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    onnx, np = pytest.importorskip("onnx"), pytest.importorskip("numpy")
+    make = onnx.helper
+    monkeypatch.chdir(tmp_path)
+    values = [make.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2, 5]) for name in ("x", "y")]
+    nodes = [make.make_node("LeakyRelu", ["x"], ["h"], alpha=0.2), make.make_node("Softmax", ["h"], ["y"])]
+    opset = [make.make_opsetid("", 17)]
+    onnx.save(make.make_model(make.make_graph(nodes, "g", values[:1], values[1:]), opset_imports=opset, ir_version=8), "m.onnx")
+    x = np.linspace(-1, 1, 10, dtype=np.float32).reshape(2, 5)
+    np.save("x.npy", x)
+    assert tml.carve("m.onnx", "m.suite", inputs={"x": x}).totals.calls == 2
+    assert tml.check("m.suite", "emulator").passed
+    assert tml.migrate("m.onnx", "emulator", inputs={"x": "x.npy"}).verdict == "accepted"
+    found = tml.diagnose("m.onnx", "emulator", suite="m.suite")
+    assert found.passed and found.faults == []
+    with pytest.raises(tml.InvalidInput):
+        tml.diagnose("m.onnx", "emulator", suite="m.suite", inputs={"x": x})
+
+
 def test_errors_of_jobs_are_exceptions(tmp_path: Path) -> None:
     with pytest.raises(tml.Error) as caught:
         tml.check(tmp_path / "no.suite", "emulator")

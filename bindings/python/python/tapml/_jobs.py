@@ -6,9 +6,11 @@ after the work at hand. ``migrate`` goes on from where it was when it is called 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Optional, Union
 
 from . import _native
@@ -21,6 +23,8 @@ from ._tensors import dtype_name
 
 ModelLike = Union[Model, PathLike]
 Prompts = Union[None, PathLike, Sequence[str]]
+#: Arrays for the inputs of an ONNX model: NumPy's, or ``.npy`` files, by name; or a folder of them, as ``--inputs`` takes.
+Inputs = Union[None, PathLike, Mapping[str, Any]]
 
 
 def _path(model: ModelLike) -> str:
@@ -41,6 +45,29 @@ def _graph(activation: Any, fuse: bool) -> dict[str, Any]:
     return {"activation": dtype_name(activation), "fuse": fuse}
 
 
+@contextlib.contextmanager
+def _files(inputs: Inputs) -> Iterator[Optional[dict[str, Any]]]:
+    """The inputs as the job takes them; arrays lie in a folder of their own meanwhile."""
+    if inputs is None:
+        yield None
+        return
+    if not isinstance(inputs, Mapping):
+        yield {"folder": os.fspath(inputs)}
+        return
+    with tempfile.TemporaryDirectory(prefix="tapml-inputs-") as folder:
+        files = []
+        for number, (name, value) in enumerate(inputs.items()):
+            if isinstance(value, str) or hasattr(value, "__fspath__"):
+                path = os.fspath(value)
+            else:
+                import numpy as np
+
+                path = os.path.join(folder, f"{number}.npy")
+                np.save(path, np.asarray(value), allow_pickle=False)
+            files.append(f"{name}={path}")
+        yield {"files": files}
+
+
 def _run(kind: str, fields: dict[str, Any], progress: ProgressLike) -> Report:
     given = {name: value for name, value in fields.items() if value is not None}
     hears = listener(progress)
@@ -56,6 +83,7 @@ def carve(
     out: PathLike,
     prompts: Prompts = None,
     *,
+    inputs: Inputs = None,
     steps: int = 4,
     source: DeviceLike = "cpu",
     overwrite: bool = False,
@@ -67,9 +95,11 @@ def carve(
     """Runs a model on the source with prompts, and records every operator call into the suite ``out``.
 
     Args:
-        model: Checkpoint folder, GGUF file, or what :func:`load` gave.
+        model: Checkpoint folder, GGUF or ONNX file, or what :func:`load` gave.
         out: The suite's folder.
         prompts: Texts, or a file with one per line; bundled ones if not given.
+        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays or ``.npy`` files by name, or a
+            folder with ``NAME.npy`` for each input, or with a folder of these for each of several runs.
         steps: Decode steps after each prompt.
         source: The platform where the model is known to work.
         overwrite: Whether an existing suite is replaced.
@@ -91,7 +121,8 @@ def carve(
         "self_contained": self_contained,
         "graph": _graph(activation, fuse),
     }
-    return _run("carve", fields, progress)
+    with _files(inputs) as files:
+        return _run("carve", {**fields, "inputs": files}, progress)
 
 
 def check(
@@ -102,6 +133,7 @@ def check(
     cases: Sequence[str] = (),
     kernels: Optional[Mapping[str, PathLike]] = None,
     model: Optional[ModelLike] = None,
+    oracle: Optional[DeviceLike] = None,
     progress: ProgressLike = None,
 ) -> Report:
     """Replays a suite's calls on a target, each alone, and judges every output against the exact result.
@@ -113,6 +145,7 @@ def check(
         cases: Only these cases, such as ``"p0.s2.model.norm"``.
         kernels: Kernel files to use instead of the built-in ones, by operator.
         model: The checkpoint, if it is no longer where it was carved from.
+        oracle: Platform that evaluates in f64 the operators of others that TapML does not evaluate itself.
         progress: See :func:`carve`.
 
     Returns:
@@ -126,6 +159,7 @@ def check(
         "cases": list(cases),
         "kernels": _kernels(kernels),
         "model": None if model is None else _path(model),
+        "oracle": None if oracle is None else word_of(oracle),
     }
     return _run("check", fields, progress)
 
@@ -135,10 +169,12 @@ def migrate(
     target: DeviceLike,
     prompts: Prompts = None,
     *,
+    inputs: Inputs = None,
     steps: int = 8,
     source: DeviceLike = "cpu",
     ledger: Optional[PathLike] = None,
     kernels: Optional[Mapping[str, PathLike]] = None,
+    oracle: Optional[DeviceLike] = None,
     activation: Any = "f32",
     fuse: bool = True,
     progress: ProgressLike = None,
@@ -146,13 +182,16 @@ def migrate(
     """Carves a model on the source, then moves it to the target one operator kind at a time, checking each step.
 
     Args:
-        model: Checkpoint folder, GGUF file, or what :func:`load` gave.
+        model: Checkpoint folder, GGUF or ONNX file, or what :func:`load` gave.
         target: The platform to move to.
         prompts: Texts, or a file with one per line; bundled ones if not given.
+        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays or ``.npy`` files by name, or a
+            folder with ``NAME.npy`` for each input, or with a folder of these for each of several runs.
         steps: Decode steps after each prompt.
         source: The platform where the model is known to work.
         ledger: Folder that keeps what was decided; ``.tapml/MODEL-TARGET`` if not given. Calling again goes on from it.
         kernels: Kernel files to use instead of the built-in ones, by operator.
+        oracle: Platform that evaluates in f64 the operators of others that TapML does not evaluate itself.
         activation: Dtype of activations and caches.
         fuse: Whether neighbouring operators are fused.
         progress: See :func:`carve`.
@@ -169,9 +208,11 @@ def migrate(
         "source": word_of(source),
         "ledger": None if ledger is None else os.fspath(ledger),
         "kernels": _kernels(kernels),
+        "oracle": None if oracle is None else word_of(oracle),
         "graph": _graph(activation, fuse),
     }
-    return _run("migrate", fields, progress)
+    with _files(inputs) as files:
+        return _run("migrate", {**fields, "inputs": files}, progress)
 
 
 def diagnose(
@@ -179,11 +220,13 @@ def diagnose(
     target: DeviceLike,
     prompts: Prompts = None,
     *,
+    inputs: Inputs = None,
     suite: Optional[PathLike] = None,
     steps: int = 8,
     source: DeviceLike = "cpu",
     between: bool = True,
     kernels: Optional[Mapping[str, PathLike]] = None,
+    oracle: Optional[DeviceLike] = None,
     activation: Any = "f32",
     fuse: bool = True,
     progress: ProgressLike = None,
@@ -191,14 +234,17 @@ def diagnose(
     """Finds every faulty operator of a model on a target, and faults between operators, and says why.
 
     Args:
-        model: Checkpoint folder, GGUF file, or what :func:`load` gave.
+        model: Checkpoint folder, GGUF or ONNX file, or what :func:`load` gave.
         target: The platform under test.
         prompts: Texts, or a file with one per line; bundled ones if not given.
+        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays or ``.npy`` files by name, or a
+            folder with ``NAME.npy`` for each input, or with a folder of these for each of several runs.
         suite: A suite of the model; carved if not given.
         steps: Decode steps after each prompt, if it is carved.
         source: The platform where the model is known to work.
         between: Whether faults between operators are looked for, too.
         kernels: Kernel files to use instead of the built-in ones, by operator.
+        oracle: Platform that evaluates in f64 the operators of others that TapML does not evaluate itself.
         activation: Dtype of activations and caches.
         fuse: Whether neighbouring operators are fused.
         progress: See :func:`carve`.
@@ -207,8 +253,8 @@ def diagnose(
         ``faults`` (``op``, ``nodes``, ``kind``, ``cause``, ``evidence``, …), ``clean_ops``, ``not_run`` (operators and
         kernels of which nothing is known, with the reason), …; :meth:`Report.frame` gives the faults.
     """
-    if suite is not None and prompts is not None:
-        raise InvalidInput("prompts of a suite that exists", hint="give suite or prompts")
+    if suite is not None and (prompts is not None or inputs is not None):
+        raise InvalidInput("prompts or inputs of a suite that exists", hint="give suite, prompts or inputs")
     fields = {
         "model": _path(model),
         "target": word_of(target),
@@ -218,9 +264,11 @@ def diagnose(
         "source": word_of(source),
         "between": between,
         "kernels": _kernels(kernels),
+        "oracle": None if oracle is None else word_of(oracle),
         "graph": _graph(activation, fuse),
     }
-    return _run("diagnose", fields, progress)
+    with _files(inputs) as files:
+        return _run("diagnose", {**fields, "inputs": files}, progress)
 
 
 def align(
