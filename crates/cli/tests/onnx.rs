@@ -171,6 +171,26 @@ fn a_diagnosis_names_the_operator_the_cause_and_when_it_shows() {
 }
 
 #[test]
+fn runtimes_are_compared_on_one_suite() {
+    let Some(folder) = folder() else { return };
+    carved(folder.path(), "ort", "suite");
+    let matrix = |targets: &str, code: i32| {
+        let mut check = tapml(folder.path());
+        json(check.args(["check", "suite", "--target", targets, "--fleet"]), code)
+    };
+    let report = matrix("ort,cpu", 0);
+    assert_eq!((&report["cases"], &report["failed"]), (&16.into(), &0.into()), "each case on each: {report}");
+    let report = matrix("ort,ort?fault=gemm-alpha-ignored", 1);
+    let devices = report["devices"].as_array().unwrap();
+    let failed = |device: &serde_json::Value| -> u64 {
+        device["ops"].as_array().unwrap().iter().map(|op| op["failed"].as_u64().unwrap()).sum()
+    };
+    let mut all: Vec<u64> = devices.iter().map(failed).collect();
+    all.sort_unstable();
+    assert_eq!(all, [0, 1], "{report}");
+}
+
+#[test]
 fn what_a_runtime_does_between_nodes_is_found_and_made_small() {
     let Some(folder) = folder() else { return };
     let run = |command: &str, target: &str, code: i32| {

@@ -190,8 +190,10 @@ fn by_kernel(run: &Run<'_>, results: Vec<CaseResult>) -> Vec<Group> {
 /// The nodes that run the same code at the same types as one of these.
 pub(crate) fn same_code(run: &Run<'_>, nodes: &[String]) -> Vec<String> {
     let graph = run.suite.graph();
-    let hash = |id: NodeId| run.choices.hash(id);
-    let faulty: HashSet<String> = nodes.iter().filter_map(|n| graph.find_node(n)).filter_map(hash).collect();
+    // A runtime of others has one version for all its operators.
+    let hash = |id: NodeId| Some((graph.node(id).op.name(), run.choices.hash(id)?));
+    let faulty: HashSet<(&str, String)> =
+        nodes.iter().filter_map(|n| graph.find_node(n)).filter_map(hash).collect();
     let all = (0..graph.nodes().len() as u32).map(NodeId);
     let same = all.filter(|&id| hash(id).is_some_and(|h| faulty.contains(&h)));
     same.map(|id| graph.node(id).name.clone()).collect()

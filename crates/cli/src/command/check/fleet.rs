@@ -13,6 +13,7 @@ use tapml::fleet::{Cell, Fleet, FleetReport, Identity, Memory, Shared, Spread, W
 use tapml::graph::Model;
 use tapml::migrate::suite::Suite;
 use tapml::migrate::{Oracles, Stop};
+use tapml::platform::PlatformSpec;
 use tapml::shown;
 
 /// How cases are spread.
@@ -30,10 +31,11 @@ pub enum SpreadArg {
 #[derive(Args)]
 pub struct FleetArgs {
     /// Spread the cases over all devices that the targets name: `--target hub/webgpu,hub/vulkan` is every such device of the
-    /// hub. `class` runs every case on each class of devices, `every` on every device
+    /// hub. `share` runs every case once, `class` on each class of devices, `every` on every device; if nothing is said, `every`
+    /// where a target is someone else's runtime, such as `ort,openvino`, else `share`
     #[arg(long, value_name = "SPREAD", value_enum, num_args = 0..=1, require_equals = true,
-          default_missing_value = "share", conflicts_with_all = ["watch", "junit"])]
-    pub fleet: Option<SpreadArg>,
+          conflicts_with_all = ["watch", "junit"])]
+    pub fleet: Option<Option<SpreadArg>>,
     /// Seconds that a device of the fleet may be away before it is given up
     #[arg(long, value_name = "SECONDS", default_value_t = 60, requires = "fleet")]
     patience: u64,
@@ -67,6 +69,10 @@ impl CheckCommand {
         stop: &Stop,
     ) -> Result<Outcome> {
         let bar = Bar::new();
+        let targets: Vec<String> = self.target.target.split(',').map(str::to_string).collect();
+        // What is right on one runtime says nothing of another.
+        let runtimes =
+            targets.iter().any(|word| PlatformSpec::parse(word).is_ok_and(|spec| spec.is_runtime()));
         let fleet = Fleet {
             suite,
             model,
@@ -74,16 +80,17 @@ impl CheckCommand {
             kernels: &common::overrides(&self.target.kernel)?,
             ops: &self.op,
             cases: &self.case,
-            spread: match self.fleet.fleet {
+            spread: match self.fleet.fleet.flatten() {
                 Some(SpreadArg::Class) => Spread::Class,
                 Some(SpreadArg::Every) => Spread::Every,
-                Some(SpreadArg::Share) | None => Spread::Share,
+                Some(SpreadArg::Share) => Spread::Share,
+                None if runtimes => Spread::Every,
+                None => Spread::Share,
             },
             patience: Duration::from_secs(self.fleet.patience),
             progress: &bar,
             stop,
         };
-        let targets: Vec<String> = self.target.target.split(',').map(str::to_string).collect();
         let identity = Identity::new(&fleet, &targets)?;
         let work = self.fleet.work(&identity)?;
         let (of, with, json) = (suite.clone(), work.clone(), self.reports.json.clone());
