@@ -384,3 +384,23 @@ fn a_failing_call_of_a_kernel_becomes_small() {
     let ran = std::fs::read_to_string(bug.join("kernels/0.wgsl")).unwrap();
     assert!(ran.contains("v < -0.5") && bug.join("index.html").is_file(), "{ran}");
 }
+
+#[test]
+fn the_standards_own_node_tests_run_on_a_platform() {
+    let empty = tempfile::tempdir().unwrap();
+    let mut check = tapml(empty.path());
+    let told = stderr(check.args(["device", "check", "cpu", "--nodes", "."]), 2);
+    assert!(told.contains("holds no node test of ONNX") && told.contains("pip download"), "{told}");
+    let Ok(nodes) = std::env::var("TAPML_ONNX_NODES") else {
+        return tapml_testing::skip("ONNX's node tests", "TAPML_ONNX_NODES names no folder of them");
+    };
+    let report = json(tapml(empty.path()).args(["device", "check", "cpu", "--nodes", &nodes]), 0);
+    let count = |name: &str| report[name].as_u64().unwrap();
+    assert_eq!(count("failed"), 0, "{report}");
+    assert!(count("passed") > 7500 && count("skipped") < 50, "{} {}", report["passed"], report["skipped"]);
+    let ops = report["ops"].as_array().unwrap();
+    let conv = ops.iter().find(|op| op["op"] == "onnx.Conv").unwrap();
+    assert!(conv["passed"].as_u64().unwrap() > 5, "{conv}");
+    let reasons = report["apart"].as_array().unwrap();
+    assert!(reasons.iter().all(|apart| !apart["reason"].as_str().unwrap().is_empty()));
+}

@@ -50,6 +50,8 @@ pub use ratio::ratio_text;
 pub use reached::RowRegimes;
 pub use record::{RecordedRun, identity_of_file, record};
 pub use regions::{RegionJudgement, Regions, is_not_served, segments, smallest_failing};
-pub use samples::{KernelSamples, SampleCheck, SampleFailure, SkippedSample, check_rows, check_samples};
+pub use samples::{
+    KernelSamples, SampleCheck, SampleFailure, SkippedSample, check_calls, check_rows, check_samples,
+};
 pub use so_far::SoFar;
 pub use whole::{ModelCheck, Watch, check_model, row_distance, watch_model};

@@ -81,7 +81,26 @@ pub fn check_samples(platform: &mut dyn Platform, info: &OpInfo) -> Result<Sampl
     for sample in (info.samples)() {
         let call = call(&sample)?;
         let outcome = run(platform, &call, &oracles, &mut None)?;
-        check.add(&sample, &call, None, outcome);
+        check.add(&sample.name, &call, None, outcome);
+    }
+    Ok(check)
+}
+
+/// Runs calls of one operator kind, each with its name, as [`check_samples`] runs samples. What nobody evaluates exactly is
+/// skipped.
+pub fn check_calls(
+    platform: &mut dyn Platform,
+    op: &str,
+    calls: &[(String, Call)],
+    oracles: &Oracles,
+) -> Result<SampleCheck> {
+    let mut check = SampleCheck { op: op.into(), ..SampleCheck::default() };
+    for (name, call) in calls {
+        let outcome = match oracles.exact(call, SEED) {
+            Ok(exact) => run(platform, call, oracles, &mut Some(exact))?,
+            Err(error) => SampleRun::Unsupported(format!("nobody says what is exact: {error}")),
+        };
+        check.add(name, call, None, outcome);
     }
     Ok(check)
 }
@@ -97,7 +116,7 @@ pub fn check_rows(platform: &mut DevicePlatform, name: &str, samples: &[Sample])
         let rows: Vec<String> = match plan_variants(&call.op, &call.input_types, phase, device) {
             Ok(plans) => plans.into_iter().map(|plan| plan.kernel).collect(),
             Err(error) => {
-                check.add(sample, &call, None, SampleRun::from_error(error)?);
+                check.add(&sample.name, &call, None, SampleRun::from_error(error)?);
                 continue;
             }
         };
@@ -105,7 +124,7 @@ pub fn check_rows(platform: &mut DevicePlatform, name: &str, samples: &[Sample])
         for row in rows {
             choose(platform, &call, &row)?;
             let outcome = run(platform, &call, &oracles, &mut exact)?;
-            check.add(sample, &call, Some(&row), outcome);
+            check.add(&sample.name, &call, Some(&row), outcome);
         }
     }
     Ok(check)
@@ -160,16 +179,16 @@ fn run(
 
 impl SampleCheck {
     /// Counts what became of a sample, by `row` of the kernel list if it was to be run by that one.
-    fn add(&mut self, sample: &Sample, call: &Call, row: Option<&str>, outcome: SampleRun) {
+    fn add(&mut self, sample: &str, call: &Call, row: Option<&str>, outcome: SampleRun) {
         let mut count = KernelSamples::default();
         let failure = match outcome {
             SampleRun::Unsupported(reason) => {
-                return self.skipped.push(SkippedSample { sample: sample.name.clone(), reason });
+                return self.skipped.push(SkippedSample { sample: sample.into(), reason });
             }
             // The row gives the call to others, which have their own turn.
             SampleRun::Judged { kernel, .. } if row.is_some_and(|row| row != kernel) => {
                 let reason = format!("`{kernel}` runs it in the place of `{}`", row.unwrap_or_default());
-                return self.skipped.push(SkippedSample { sample: sample.name.clone(), reason });
+                return self.skipped.push(SkippedSample { sample: sample.into(), reason });
             }
             SampleRun::Judged { judgement, .. } => {
                 count.worst = judgement.ratio;
@@ -222,26 +241,24 @@ fn verdict(exact: &[Exact], call: &Call, choice: &KernelChoice, outputs: &[Tenso
     judge(exact, outputs, precision, None).context(|| format!("node `{}`", call.node))
 }
 
-fn shown(sample: &Sample, call: &Call) -> String {
+fn shown(call: &Call) -> String {
     let types: Vec<String> = call.input_types.iter().map(|ty| ty.to_string()).collect();
     let symbols: Vec<String> =
-        sample.symbols.iter().map(|(symbol, value)| format!("{symbol} = {value}")).collect();
-    format!(
-        "{}({}) {} with {}",
-        call.op.name(),
-        types.join(", "),
-        call.op.attributes_text(),
-        symbols.join(", ")
-    )
+        call.symbols.iter().map(|(symbol, value)| format!("{symbol} = {value}")).collect();
+    let shown = format!("{}({}) {}", call.op.name(), types.join(", "), call.op.attributes_text());
+    match symbols.as_slice() {
+        [] => shown,
+        symbols => format!("{shown} with {}", symbols.join(", ")),
+    }
 }
 
-fn failed(sample: &Sample, call: &Call, error: &Error) -> SampleFailure {
+fn failed(sample: &str, call: &Call, error: &Error) -> SampleFailure {
     let types =
         call.output_types.iter().map(|ty| ty.bind(&call.symbols).map_or(ty.to_string(), |ty| ty.to_string()));
     SampleFailure {
-        sample: sample.name.clone(),
+        sample: sample.into(),
         kernel: None,
-        call: shown(sample, call),
+        call: shown(call),
         expected: types.collect::<Vec<_>>().join(", "),
         found: error.to_string(),
         criterion: error.kind().name().into(),
@@ -249,12 +266,12 @@ fn failed(sample: &Sample, call: &Call, error: &Error) -> SampleFailure {
     }
 }
 
-fn wrong(sample: &Sample, call: &Call, judgement: &Judgement) -> SampleFailure {
+fn wrong(sample: &str, call: &Call, judgement: &Judgement) -> SampleFailure {
     let e = &judgement.worst;
     SampleFailure {
-        sample: sample.name.clone(),
+        sample: sample.into(),
         kernel: None,
-        call: shown(sample, call),
+        call: shown(call),
         expected: format!(
             "{:.8e} ± {:.1e} at element {} of output {}",
             e.exact, e.allowed, e.index, e.output

@@ -11,6 +11,7 @@ pub mod fleet;
 pub mod jobs;
 pub mod lowered;
 pub mod model;
+pub mod node_tests;
 #[cfg(feature = "remote")]
 pub mod offer;
 pub mod onnx;

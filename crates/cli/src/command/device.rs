@@ -2,6 +2,7 @@
 
 mod check;
 mod hub;
+mod nodes;
 mod operators;
 mod serve;
 mod speed;
@@ -12,6 +13,7 @@ use crate::stopping;
 use anyhow::Result;
 use clap::{Args, Subcommand};
 use serde::Serialize;
+use std::path::PathBuf;
 use tapml::device::DeviceInfo;
 use tapml::offer::{Local, Offer, Offered};
 use tapml::platform::PlatformSpec;
@@ -52,6 +54,10 @@ enum Action {
         /// Also measure how soon it answers and how fast 16 MiB go there and back
         #[arg(long)]
         speed: bool,
+        /// Instead, run ONNX's node tests, judged as a suite's calls are: the folder `onnx/backend/test/data/node` of the Python
+        /// package onnx 1.21.0
+        #[arg(long, value_name = "DIR", conflicts_with_all = ["ops", "speed"])]
+        nodes: Option<PathBuf>,
         #[command(flatten)]
         json: JsonArg,
     },
@@ -114,7 +120,10 @@ impl DeviceCommand {
             Action::Serve(serve) => serve.run(),
             Action::Hub(hub) => hub.run(),
             Action::Session(session) => session.run(),
-            Action::Check { target, ops, speed, json } => check::check(&target, ops, speed, &json),
+            Action::Check { target, nodes: Some(nodes), json, .. } => nodes::check(&target, &nodes, &json),
+            Action::Check { target, ops, speed, nodes: None, json } => {
+                check::check(&target, ops, speed, &json)
+            }
         }
     }
 }
