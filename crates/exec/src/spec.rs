@@ -9,8 +9,19 @@ pub const WORDS: [&str; 9] =
     ["cpu", "emulator", "vulkan", "metal", "dx12", "cuda", "hip", "opencl", "webgpu"];
 
 /// The words of other people's runtimes, which run in a Python process of their own: `python -m tapml.agents WORD`.
-pub const RUNTIMES: [&str; 10] =
-    ["ort", "openvino", "iree", "tvm", "tract", "litert", "executorch", "reference", "torch", "torch-f64"];
+pub const RUNTIMES: [&str; 11] = [
+    "ort",
+    "openvino",
+    "iree",
+    "tvm",
+    "tract",
+    "litert",
+    "executorch",
+    "inductor",
+    "reference",
+    "torch",
+    "torch-f64",
+];
 
 /// A platform's word, the index of a device on it, and options.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

@@ -205,6 +205,20 @@ class TorchF64(Torch):
         return cast(results, call, floats[0] if floats else None)
 
 
+class Inductor(AtenRuntime):
+    """torch.compile: exported, and compiled by inductor, which needs a C++ compiler for the CPU."""
+
+    name = "inductor"
+
+    def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
+        import torch
+
+        torch._dynamo.reset()
+        program = torch.compile(torch.export.export(module, example).module(), fullgraph=True)
+        program(*example)  # Compiles: what inductor does not take is refused here.
+        return program
+
+
 class ExecuTorch(AtenRuntime):
     """ExecuTorch: exported, lowered to XNNPACK where that takes the operator, and to the portable kernels where not."""
 
@@ -250,4 +264,4 @@ class LiteRt(AtenRuntime):
         return run
 
 
-ATEN_RUNTIMES = {runtime.name: runtime for runtime in (Torch, TorchF64, ExecuTorch, LiteRt)}
+ATEN_RUNTIMES = {runtime.name: runtime for runtime in (Torch, TorchF64, Inductor, ExecuTorch, LiteRt)}
