@@ -6,7 +6,7 @@ use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::Duration;
 use tapml::align::AlignJob;
-use tapml::jobs::{CarveJob, CheckJob, DiagnoseJob, MigrateJob};
+use tapml::jobs::{CarveJob, CheckJob, DiagnoseJob, MigrateJob, RecordJob};
 use tapml::migrate::report::Outcome;
 use tapml::migrate::{Progress, Stop};
 use tapml::shown::report;
@@ -80,6 +80,10 @@ fn work(kind: &str, fields: &str) -> Result<Work> {
         "diagnose" => {
             let job: DiagnoseJob = read(fields)?;
             Box::new(move |progress, stop| job.run(progress, stop).and_then(|r| done(r.holds(), &r)))
+        }
+        "record" => {
+            let job: RecordJob = read(fields)?;
+            Box::new(move |_, _| done(true, &job.run()?))
         }
         "align" => {
             let job: AlignJob = read(fields)?;

@@ -2,7 +2,7 @@
 //! A job says nothing and draws nothing; it tells its progress, and ends when it is asked to.
 
 use crate::engine::Tokenizer;
-use crate::graph::Model;
+use crate::graph::{Model, Op};
 use crate::import::onnx::is_onnx;
 use crate::import::{Checkpoint, Rows};
 use crate::kernels::Overrides;
@@ -20,9 +20,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 mod diagnose;
+mod record;
 mod run;
 
 pub use diagnose::DiagnoseJob;
+pub use record::{RecordJob, RecordReport};
 pub use run::{Outputs, Run, RunJob, RunOp, RunOutput, RunReport, RunSeconds};
 
 /// Bytes of exact results that are kept while a job runs.
@@ -280,6 +282,13 @@ impl MigrateJob {
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
         }
+        if let Some((suite, model)) = recorded(&self.model)? {
+            let mut source = open_platform(&self.source, &[])?;
+            let identity = suite.manifest().model.clone();
+            let obtain =
+                |_: &migrate::ModelIdentity, _: &mut dyn Platform, _: &LedgerFolder| Suite::open(&self.model);
+            return self.move_suite(model, identity, &obtain, source.as_mut(), progress, stop);
+        }
         let start = Instant::now();
         let (checkpoint, model) = open(&self.graph, &self.model, progress)?;
         let import_seconds = start.elapsed().as_secs_f64();
@@ -301,12 +310,29 @@ impl MigrateJob {
     }
 
     fn run_onnx(&self, progress: &dyn Progress, stop: &Stop) -> Result<(MigrateReport, Model)> {
-        let mut target = open_platform(&self.target, &self.kernels)?;
         let mut source = open_platform(&self.source, &[])?;
-        let oracles = oracles(self.oracle.as_deref())?;
         let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
         let model = traced.first.model.clone();
         let identity = migrate::identity_of_file(&self.model, &model);
+        let obtain = |_: &migrate::ModelIdentity, source: &mut dyn Platform, folder: &LedgerFolder| {
+            traced.write(&self.model, source, (&folder.suite(), true))?;
+            Suite::open(&folder.suite())
+        };
+        self.move_suite(model, identity, &obtain, source.as_mut(), progress, stop)
+    }
+
+    /// Migrates a model of operators of others, of which `obtain` gives the suite.
+    fn move_suite(
+        &self,
+        model: Model,
+        identity: migrate::ModelIdentity,
+        obtain: &migrate::ObtainSuite<'_>,
+        source: &mut dyn Platform,
+        progress: &dyn Progress,
+        stop: &Stop,
+    ) -> Result<(MigrateReport, Model)> {
+        let mut target = open_platform(&self.target, &self.kernels)?;
+        let oracles = oracles(self.oracle.as_deref())?;
         let options = MigrateOptions {
             ledger: &self.ledger(),
             steps: 0,
@@ -314,16 +340,27 @@ impl MigrateJob {
             import_seconds: 0.0,
             decode: &|_| String::new(),
         };
-        let obtain = |_: &migrate::ModelIdentity, source: &mut dyn Platform, folder: &LedgerFolder| {
-            traced.write(&self.model, source, (&folder.suite(), true))?;
-            Suite::open(&folder.suite())
-        };
-        let (source, target) = (source.as_mut(), target.as_mut());
+        let target = target.as_mut();
         let done = migrate::migrate_suite(
-            &model, identity, &obtain, &oracles, source, target, &options, progress, stop,
+            &model, identity, obtain, &oracles, source, target, &options, progress, stop,
         )?;
         Ok((done.report, model))
     }
+}
+
+/// The suite of operators of others that stands in the place of a model, such as what `tapml.torch.export` wrote; `None` if the
+/// path is none of a suite.
+fn recorded(path: &Path) -> Result<Option<(Suite, Model)>> {
+    if !Suite::is_at(path) {
+        return Ok(None);
+    }
+    let suite = Suite::open(path)?;
+    if let Some(node) = suite.graph().nodes().iter().find(|node| !matches!(node.op, Op::Foreign(_))) {
+        let text = format!("{} is a suite of a checkpoint: it holds `{}`", path.display(), node.op.name());
+        return Err(Error::invalid(text).with_hint("name the checkpoint"));
+    }
+    let model = suite_model(&suite, None)?;
+    Ok(Some((suite, model)))
 }
 
 /// Opens a checkpoint with logits of all rows, and tells what it has to say.

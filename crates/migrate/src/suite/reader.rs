@@ -57,6 +57,11 @@ impl Suite {
         Suite::read(path).context(|| format!("suite {}", path.display()))
     }
 
+    /// Whether a folder looks like a suite.
+    pub fn is_at(path: &Path) -> bool {
+        path.join(MANIFEST).is_file()
+    }
+
     fn read(path: &Path) -> Result<Suite> {
         let text = match small(&path.join(MANIFEST)) {
             Err(_) if !path.join(MANIFEST).is_file() => {

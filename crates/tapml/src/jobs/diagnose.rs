@@ -77,6 +77,12 @@ impl DiagnoseJob {
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
         }
+        if let Some((suite, model)) = super::recorded(&self.model)? {
+            let mut source = open_platform(&self.source, &[])?;
+            let target = open_platform(&self.target, &self.kernels)?;
+            let options = DiagnoseOptions { between: self.between, harm: false, ..self.options() };
+            return self.of_suite((&suite, &model), source.as_mut(), target, &options, progress, stop);
+        }
         let (checkpoint, model) = super::open(&self.graph, &self.model, progress)?;
         let mut source = open_platform(&self.source, &[])?;
         let target = open_platform(&self.target, &self.kernels)?;
