@@ -13,11 +13,13 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Callable, Optional, Union
 
+from ._devices import DeviceLike
 from ._errors import InvalidInput, Unsupported
 from ._modules import PathLike
-from ._records import Record
+from ._progress import ProgressLike
+from ._records import Record, Report
 
-__all__ = ["carve"]
+__all__ = ["carve", "export", "migrate"]
 
 Filter = Union[None, str, Callable[[str], bool]]
 
@@ -74,6 +76,72 @@ def carve(model: Any, inputs: Any, out: PathLike, *, modules: Filter = None) -> 
     return Record(
         path=str(path), prompts=len(prompts), tensors=len(tensors), bytes=size, skipped=sorted(skipped)
     )
+
+
+def export(
+    module: Any,
+    args: Any,
+    out: PathLike,
+    *,
+    kwargs: Optional[Mapping[str, Any]] = None,
+    overwrite: bool = False,
+) -> Report:
+    """Exports a module with ``torch.export``, runs it once, and records every operator call into the suite ``out``.
+
+    The operators are those of core ATen, and a few that targets implement whole (``linear``, ``layer_norm``,
+    ``scaled_dot_product_attention``, …). :func:`tapml.check` replays them on any runtime that takes ``aten`` operators, with
+    ``oracle="torch-f64"`` to judge them.
+
+    Args:
+        module: A ``torch.nn.Module``; it is put into ``eval()`` mode.
+        args: Its positional arguments, a tuple.
+        out: The suite's folder.
+        kwargs: Its keyword arguments.
+        overwrite: Whether an existing suite is replaced.
+
+    Returns:
+        ``suite``, ``nodes``, ``kinds``, ``totals``.
+
+    Raises:
+        Unsupported: ``torch.export`` does not take the module, or it holds values that no suite holds.
+    """
+    from ._export import export_suite
+
+    return export_suite(module, args, out, kwargs, overwrite)
+
+
+def migrate(
+    module: Any,
+    args: Any,
+    target: DeviceLike,
+    *,
+    kwargs: Optional[Mapping[str, Any]] = None,
+    source: DeviceLike = "torch",
+    oracle: DeviceLike = "torch-f64",
+    ledger: Optional[PathLike] = None,
+    progress: ProgressLike = None,
+) -> Report:
+    """Exports a module, then moves it to the target one operator kind at a time; see :func:`tapml.migrate`.
+
+    Args:
+        module: A ``torch.nn.Module``.
+        args: Its positional arguments, a tuple.
+        target: A runtime that takes ``aten`` operators: ``"executorch"``, ``"inductor"``, ``"litert"``.
+        kwargs: Its keyword arguments.
+        source: Where the module is known to work: PyTorch in eager mode.
+        oracle: Who evaluates its operators in f64.
+        ledger: Folder that keeps what was decided; one of its own, which is removed, if not given.
+        progress: See :func:`tapml.carve`.
+    """
+    import tempfile
+
+    from ._jobs import migrate as run
+
+    with tempfile.TemporaryDirectory(prefix="tapml-migrate-") as folder:
+        suite = Path(folder) / f"{type(module).__name__}.suite"
+        export(module, args, suite, kwargs=kwargs)
+        kept = ledger if ledger is not None else Path(folder) / "ledger"
+        return run(suite, target, source=source, oracle=oracle, ledger=kept, progress=progress)
 
 
 def _prompts(inputs: Any, torch: Any) -> Iterable[Any]:
