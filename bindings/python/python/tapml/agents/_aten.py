@@ -238,8 +238,16 @@ class ExecuTorch(AtenRuntime):
 
         exported = torch.export.export(module, example)
         program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch()
-        method = Loader.get().load_program(program.buffer).load_method("forward")
-        return lambda *tensors: method.execute(tensors)
+        buffer = program.buffer
+        loaded = Loader.get().load_program(buffer)
+        method = loaded.load_method("forward")
+
+        def run(*tensors: Any) -> Any:
+            # The method reads its program and these bytes as it runs, and keeps neither alive.
+            assert loaded is not None and buffer is not None
+            return method.execute(tensors)
+
+        return run
 
 
 class LiteRt(AtenRuntime):
