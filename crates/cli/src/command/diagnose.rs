@@ -23,7 +23,7 @@ const LISTED: usize = 4;
     after_help = "Example:\n  tapml diagnose models/llama --target emulator --kernel rms_norm=mine.wgsl --html faults.html"
 )]
 pub struct DiagnoseCommand {
-    /// Folder in Hugging Face layout, GGUF or ONNX file
+    /// Folder in Hugging Face layout, a GGUF or an ONNX file, or a suite of a PyTorch module
     model: PathBuf,
     #[command(flatten)]
     target: TargetArgs,

@@ -22,7 +22,7 @@ const PROMPT: usize = 120;
 #[derive(Args)]
 #[command(after_help = "Example:\n  tapml migrate models/llama --target vulkan --html report.html")]
 pub struct MigrateCommand {
-    /// Folder in Hugging Face layout, or a GGUF file
+    /// Folder in Hugging Face layout, a GGUF or an ONNX file, or a suite of a PyTorch module
     model: PathBuf,
     #[command(flatten)]
     target: TargetArgs,
