@@ -105,6 +105,7 @@ fn separating(met: &[Met]) -> Option<String> {
     let told = with_calls(met, rules.next()?.clone());
     Some(match rules.count() {
         0 => told,
+        1 => format!("{told}; 1 other condition tells them apart as well"),
         more => format!("{told}; {more} other conditions tell them apart as well"),
     })
 }
@@ -127,7 +128,11 @@ mod tests {
         let rule = separating(&calls).unwrap();
         assert_eq!(rule, "size 1 is no multiple of 4: 2 of 2 such calls fail, 0 of 1 others");
         assert_eq!(separating(&calls[..2]), None, "with no call that passes nothing is known");
-        assert_eq!(separating(&calls[1..]).unwrap(), "`group` is 2: 1 of 1 such calls fail, 0 of 1 others");
+        let told = separating(&calls[1..]).unwrap();
+        assert_eq!(
+            told,
+            "`group` is 2: 1 of 1 such calls fail, 0 of 1 others; 1 other condition tells them apart as well"
+        );
     }
 
     #[test]
