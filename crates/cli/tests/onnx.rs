@@ -40,8 +40,12 @@ nodes = [
 out = [h.make_tensor_value_info("y", T.FLOAT, [1, 8, 6, 6])]
 chain = h.make_model(h.make_graph(nodes, "chain", [x], out, weights[:2]), opset_imports=[h.make_opsetid("", 17)], ir_version=8)
 onnx.save(chain, f"{folder}/chain.onnx")
+line = [h.make_tensor_value_info(name, T.FLOAT, [11]) for name in "ty"]
+tail = h.make_graph([h.make_node("Sigmoid", ["t"], ["y"], name="tail")], "tail", line[:1], line[1:])
+onnx.save(h.make_model(tail, opset_imports=[h.make_opsetid("", 17)], ir_version=8), f"{folder}/tail.onnx")
 np.save(f"{folder}/x.npy", rng.standard_normal((1, 3, 8, 8)).astype("float32"))
 np.save(f"{folder}/wide.npy", rng.standard_normal((1, 3, 8, 9)).astype("float32"))
+np.save(f"{folder}/t.npy", rng.standard_normal(11).astype("float32"))
 "#;
 
 /// A folder with the model; `None`, and a skip, if Python lacks its packages.
@@ -364,6 +368,21 @@ fn a_failing_call_becomes_a_model_and_a_script() {
     let text = stderr(&mut reduce("ort", "onnx.Conv@17", "none", &[]), 1);
     assert!(text.contains("onnx.Conv@17"), "{text}");
     assert!(!folder.path().join("none").exists());
+}
+
+#[test]
+fn the_sizes_that_matter_are_told() {
+    let Some(folder) = folder() else { return };
+    let carve = ["carve", "tail.onnx", "--input", "t=t.npy", "--source", "ort", "--out", "tail.suite"];
+    json(tapml(folder.path()).args(carve), 0);
+    let mut reduce = tapml(folder.path());
+    reduce.args(["reduce", "tail.suite", "--op", "onnx.Sigmoid@17", "--out", "repro"]);
+    let report = json(reduce.args(["--target", "ort?fault=sigmoid-tail-not-written"]), 0);
+    let rule = &report["sizes"][0];
+    let told = (rule["axis"].as_str().unwrap(), rule["fails"].as_str().unwrap());
+    assert_eq!(told, ("size 0 of input 0", "it is no multiple of 4"), "{report}");
+    let readme = std::fs::read_to_string(folder.path().join("repro/README.md")).unwrap();
+    assert!(readme.contains("fails if it is no multiple of 4"), "{readme}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The whole job: does the call fail, how steadily, how small does it get, and how simple.
 
 use crate::plain::plain;
+use crate::rule::{SizeRule, size_rules};
 use crate::search::Search;
 use crate::simplify::{Simplified, simplify};
 use crate::specimen::Specimen;
@@ -67,6 +68,8 @@ pub struct Reduced {
     pub minimal: bool,
     /// The smallest call with simpler values.
     pub simplified: Option<Simplified>,
+    /// With which sizes a call of an operator of others fails; see [`SizeRule`].
+    pub sizes: Vec<SizeRule>,
     /// Calls that were run.
     pub trials: u64,
     /// Time taken.
@@ -106,6 +109,7 @@ pub fn reduce(
         }
         _ => None,
     };
+    let sizes = size_rules(&mut trials, &whole, &whole_failure)?;
     Ok(Some(Reduced {
         whole,
         whole_failure,
@@ -114,6 +118,7 @@ pub fn reduce(
         stability: Stability { failed, runs: FINAL },
         minimal,
         simplified,
+        sizes,
         trials: trials.count(),
         seconds: start.elapsed().as_secs_f64(),
     }))

@@ -1,6 +1,7 @@
 //! What a reduction did, as the command reports it.
 
 use crate::reduce::{Reduced, Stability};
+use crate::rule::SizeRule;
 use crate::specimen::Specimen;
 use serde::Serialize;
 use tapml_exec::PlatformInfo;
@@ -76,6 +77,9 @@ pub struct Report {
     /// Elements with simpler values in the second set of inputs; absent if there is none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub simplified: Option<usize>,
+    /// With which sizes a call of an operator of others fails, axis by axis; empty where every size fails, or none was tried.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub sizes: Vec<SizeRule>,
     /// Calls that were run.
     pub trials: u64,
     /// The reproducer's folder.
@@ -109,6 +113,7 @@ impl Report {
             stability: None,
             minimal: false,
             simplified: None,
+            sizes: Vec::new(),
             trials: 0,
             reproducer: None,
             seconds: 0.0,
@@ -124,6 +129,7 @@ impl Report {
         self.stability = Some(found.stability);
         self.minimal = found.minimal;
         self.simplified = found.simplified.as_ref().map(|s| s.changed);
+        self.sizes.clone_from(&found.sizes);
         self.trials = found.trials;
         self.reproducer = Some(reproducer);
         self.seconds = found.seconds;

@@ -52,6 +52,11 @@ impl Focus {
     }
 }
 
+/// The index along an axis of the element that is most wrong, if the axis leads to it.
+pub fn worst_index(specimen: &Specimen, failure: &Failure, axis: &Axis) -> Option<usize> {
+    Focus::of(specimen, failure)?.index(axis)
+}
+
 /// The smallest failing call so far.
 pub struct Search<'a, 'p> {
     trials: &'a mut Trials<'p>,

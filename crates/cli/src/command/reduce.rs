@@ -174,6 +174,9 @@ fn render(found: &Reduced, case: &str, folder: &str, files: &str) -> String {
         text +=
             &format!("\n{} elements can be simpler; kept apart as the values `simplified`", simple.changed);
     }
+    for rule in &found.sizes {
+        text += &format!("\n{}: fails if {}", rule.axis, rule.fails);
+    }
     text += &format!("\n{} calls in {:.1} s\n\nreproducer: {folder}", found.trials, found.seconds);
     text + "\n  " + files
 }

@@ -18,6 +18,7 @@ pub fn of_model(case: &str, op: &Foreign, on: &PlatformInfo, found: &Reduced, sc
     let mut text = format!("# `{}` {}\n\n", op.kind(), what(&found.failure));
     let _ = write!(text, "Found on {} ({}).\n\n", on.device, on.platform);
     text += &numbers_of(found, "Run the script several times.");
+    text += &sizes(found);
     text += match script {
         true => SCRIPT,
         false => NO_SCRIPT,
@@ -56,6 +57,20 @@ pub fn readme(case: &Case, found: &Reduced) -> String {
     text += &simpler(found, "`--values simplified` runs them");
     text += &origin(&case.case, found);
     text
+}
+
+/// With which sizes the whole call fails.
+fn sizes(found: &Reduced) -> String {
+    if found.sizes.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "## Sizes that matter\n\nOf the call as it was recorded, one axis at a time made shorter:\n\n",
+    );
+    for rule in &found.sizes {
+        let _ = writeln!(text, "* {}: fails if {} (tried: {:?}).", rule.axis, rule.fails, rule.tried);
+    }
+    text + "\n"
 }
 
 /// The simpler values, if there are any, and `how` one runs them.
