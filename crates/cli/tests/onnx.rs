@@ -224,6 +224,25 @@ fn what_a_runtime_does_between_nodes_is_found_and_made_small() {
     }
 }
 
+#[test]
+fn arrays_beside_a_suite_are_refused() {
+    let Some(folder) = folder() else { return };
+    carved(folder.path(), "ort", "small.suite");
+    let named = ["diagnose", "small.onnx", "--suite", "small.suite"];
+    for model in [&named[..], &["diagnose", "small.suite"], &["migrate", "small.suite"]] {
+        let mut command = tapml(folder.path());
+        command.args(model).args(["--input", "x=x.npy", "--source", "ort", "--target", "cpu"]);
+        let told = stderr(&mut command, 2);
+        assert!(told.contains("arrays beside"), "{model:?}: {told}");
+    }
+    let page = ["diagnose", "small.suite", "--html", "page.html", "--source", "ort", "--target"];
+    assert_eq!(json(tapml(folder.path()).args(page).arg("cpu"), 0)["faults"], serde_json::json!([]));
+    // A faulty operator takes no other one out of the regions.
+    let found = json(tapml(folder.path()).args(page).arg("ort?fault=gemm-alpha-ignored"), 1);
+    assert_eq!(found["faults"].as_array().unwrap().len(), 1, "{found}");
+    assert_eq!(found["clean_ops"].as_array().unwrap().len(), 7, "{found}");
+}
+
 /// Fails unless the arrays of a folder are what ONNX Runtime gives for the whole model.
 const COMPARE: &str = r#"
 import sys, numpy as np, onnxruntime

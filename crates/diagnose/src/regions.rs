@@ -38,7 +38,11 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     let barred = |id: NodeId| run.barred.contains(run.name(id));
     let mut open: VecDeque<BTreeSet<NodeId>> = segments(run.suite.graph(), &|id| !barred(id)).into();
     run.progress.stage("run regions as one model", open.len() as u64);
-    let frames = run.suite.frames().len().min(FRAMES);
+    let all = run.suite.frames().len();
+    let frames = all.min(FRAMES);
+    if frames < all {
+        run.notes.push(format!("nodes ran as one model with the first {frames} of {all} recorded runs"));
+    }
     let mut search = Search { frames, tried: 0, most: 4 * run.options.trials, refused: None };
     while let Some(nodes) = open.pop_front() {
         run.stop.check()?;

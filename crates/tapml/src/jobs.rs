@@ -282,7 +282,7 @@ impl MigrateJob {
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
         }
-        if let Some((suite, model)) = recorded(&self.model)? {
+        if let Some((suite, model)) = recorded(&self.model, &self.inputs)? {
             let mut source = open_platform(&self.source, &[])?;
             let identity = suite.manifest().model.clone();
             let obtain =
@@ -350,9 +350,15 @@ impl MigrateJob {
 
 /// The suite of operators of others that stands in the place of a model, such as what `tapml.torch.export` wrote; `None` if the
 /// path is none of a suite.
-fn recorded(path: &Path) -> Result<Option<(Suite, Model)>> {
+fn recorded(path: &Path, inputs: &Inputs) -> Result<Option<(Suite, Model)>> {
     if !Suite::is_at(path) {
         return Ok(None);
+    }
+    if !inputs.is_empty() {
+        return Err(Error::invalid(format!(
+            "arrays beside the suite {}, which has its own inputs",
+            path.display()
+        )));
     }
     let suite = Suite::open(path)?;
     if let Some(node) = suite.graph().nodes().iter().find(|node| !matches!(node.op, Op::Foreign(_))) {

@@ -14,7 +14,7 @@ use crate::model::{GraphOptions, default_ledger, identity, suite_model};
 use crate::onnx::{Inputs, TracedModel};
 use crate::platform::{self, Platform, PlatformSpec};
 use crate::prompts::Prompts;
-use crate::{ErrorKind, Result};
+use crate::{Error, ErrorKind, Result};
 use serde::Deserialize;
 use std::path::PathBuf;
 
@@ -74,10 +74,14 @@ impl DiagnoseJob {
 
     /// Diagnoses.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<Diagnosis> {
+        if self.suite.is_some() && !self.inputs.is_empty() {
+            return Err(Error::invalid("arrays beside a suite, which has its own inputs")
+                .with_hint("give --suite, or --input and --inputs"));
+        }
         if is_onnx(&self.model) {
             return self.run_onnx(progress, stop);
         }
-        if let Some((suite, model)) = super::recorded(&self.model)? {
+        if let Some((suite, model)) = super::recorded(&self.model, &self.inputs)? {
             let mut source = open_platform(&self.source, &[])?;
             let target = open_platform(&self.target, &self.kernels)?;
             let options = DiagnoseOptions { between: self.between, harm: false, ..self.options() };
