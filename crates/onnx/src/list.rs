@@ -5,9 +5,9 @@ use crate::call::{Call, Outputs};
 use crate::facts::{Facts, Sizes, each, exact, last_axis, rounded};
 use crate::integers::OpenOutputs;
 use crate::op::{
-    attention, binary, boxes, cast, conv, einsum, elementwise, gelu, index, loss, matmul, movement, norm,
-    order, pool, quantize, quantized, recurrent, reduce, resize, sampling, shape, slice, softmax, spectrum,
-    unary,
+    attention, binary, boxes, cast, conv, einsum, elementwise, fused, gelu, grouped, index, loss, matmul,
+    movement, multi_head, nbits, norm, order, pool, quantize, quantized, recurrent, reduce, resize, sampling,
+    shape, slice, softmax, spectrum, unary,
 };
 
 /// How an operator is evaluated.
@@ -243,6 +243,10 @@ pub const ROWS: &[Row] = &[
     float!("RNN", recurrent::rnn, recurrent::step_terms),
     float!("Attention", attention::attention, attention::attention_terms).versions(23, NEWEST),
     float!("RotaryEmbedding", attention::rotary, each).versions(23, NEWEST),
+    float!("com.microsoft", "RotaryEmbedding", attention::rotary_from, each),
+    float!("com.microsoft", "GroupQueryAttention", grouped::grouped, grouped::grouped_terms),
+    float!("com.microsoft", "MultiHeadAttention", multi_head::multi_head, multi_head::multi_head_terms),
+    float!("com.microsoft", "Attention", multi_head::projected, multi_head::projected_terms),
     // Images and signals.
     float!("GridSample", sampling::grid_sample, sampling::grid_terms).versions(16, NEWEST),
     float!("AffineGrid", sampling::affine_grid, sampling::affine_terms).versions(20, NEWEST),
@@ -275,6 +279,9 @@ pub const ROWS: &[Row] = &[
         .versions(10, NEWEST)
         .rounds(quantized::qlinear_conv_integers),
     float!("com.microsoft", "FusedMatMul", matmul::fused, matmul::fused_terms),
+    float!("com.microsoft", "FusedGemm", fused::gemm, fused::terms_of_gemm),
+    float!("com.microsoft", "FusedConv", fused::conv, fused::terms_of_conv),
+    float!("com.microsoft", "MatMulNBits", nbits::matmul, nbits::terms_of),
     float!("Einsum", einsum::einsum, einsum::einsum_terms),
 ];
 

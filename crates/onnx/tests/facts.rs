@@ -36,6 +36,22 @@ fn sums_are_as_long_as_the_definition_says() {
         ("onnx.Attention@23", json!({}), vec![&[1, 2, 3, 4], &[1, 2, 30, 4], &[1, 2, 30, 4]], 30),
         ("onnx.Einsum@12", json!({"equation": "bij,bjk->ik"}), vec![&[2, 3, 5], &[2, 5, 4]], 10),
         ("onnx.Resize@18", json!({"mode": "linear"}), vec![x], 8),
+        (
+            "com.microsoft.GroupQueryAttention@1",
+            json!({"num_heads": 4, "kv_num_heads": 2}),
+            vec![&[1, 5, 64], &[1, 5, 32], &[1, 5, 32], &[1, 2, 30, 16], &[1, 2, 30, 16]],
+            35,
+        ),
+        (
+            "com.microsoft.MultiHeadAttention@1",
+            json!({"num_heads": 4}),
+            vec![&[1, 5, 64], &[1, 9, 64], &[1, 9, 64]],
+            16,
+        ),
+        ("com.microsoft.Attention@1", json!({"num_heads": 4}), vec![&[1, 5, 64], &[64, 96], &[96]], 65),
+        ("com.microsoft.MatMulNBits@1", json!({"K": 64, "N": 3}), vec![&[5, 64]], 64),
+        ("com.microsoft.FusedGemm@1", json!({"transA": 1}), vec![&[5, 7], &[5, 3], &[3]], 6),
+        ("com.microsoft.FusedConv@1", json!({"group": 2}), vec![x, w, &[16], &[1, 16, 8, 8]], 38),
     ] {
         assert_eq!(
             terms(kind, attributes.clone(), &shapes),

@@ -262,6 +262,73 @@ fn images_and_signals_refuse_what_does_not_fit() {
 }
 
 #[test]
+fn operators_of_a_runtime_refuse_what_does_not_fit() {
+    let kind = "com.microsoft.GroupQueryAttention@1";
+    let heads = || json!({"num_heads": 2, "kv_num_heads": 1});
+    let own = || [f(&[1, 2, 8]), f(&[1, 2, 4]), f(&[1, 2, 4])];
+    let cached = || [f(&[1, 1, 3, 4]), f(&[1, 1, 3, 4])];
+    let calls =
+        |lengths: &[i64], keys: i64| [&own()[..], &cached()[..], &[ints(lengths), ints(&[keys])]].concat();
+    refuse(kind, json!({"num_heads": 2}), &calls(&[4], 5), "kv_num_heads");
+    refuse(kind, json!({"num_heads": 2, "kv_num_heads": i64::MAX}), &calls(&[4], 5), "kv_num_heads");
+    refuse(kind, json!({"num_heads": 3, "kv_num_heads": 1}), &calls(&[4], 5), "heads");
+    refuse(kind, heads(), &calls(&[4, 4], 5), "batch of 1");
+    refuse(kind, heads(), &calls(&[5], 5), "`seqlens_k`");
+    refuse(kind, heads(), &calls(&[-1], 5), "`seqlens_k`");
+    refuse(kind, heads(), &calls(&[i64::MAX], 5), "`seqlens_k`");
+    refuse(kind, heads(), &calls(&[0], 5), "prompt of 1 tokens");
+    refuse(kind, heads(), &calls(&[7], 8), "3 cached");
+    refuse(kind, heads(), &calls(&[4], -1), "total_sequence_length");
+    refuse(kind, heads(), &calls(&[4], 1 << 31), "2^31");
+    let with = |name: &str, value: Value| {
+        let mut all = heads();
+        all.as_object_mut().unwrap().insert(name.into(), value);
+        all
+    };
+    refuse(kind, with("do_rotary", json!(1)), &calls(&[4], 5), "absent");
+    let turned =
+        |rows: usize, pairs: usize| [&calls(&[4], 5)[..], &[f(&[rows, pairs]), f(&[rows, pairs])]].concat();
+    refuse(kind, with("do_rotary", json!(1)), &turned(4, 2), "position");
+    refuse(kind, with("do_rotary", json!(1)), &turned(5, 3), "angles");
+    refuse(kind, with("k_quant_type", json!("PER_TENSOR")), &calls(&[4], 5), "quantized cache");
+    refuse(kind, with("sliding_window_cache", json!(1)), &calls(&[4], 5), "sliding_window_cache");
+    refuse(kind, with("unheard", json!(1)), &calls(&[4], 5), "`unheard`");
+    let wide = [&calls(&[4], 5)[..], &[None, None, None, f(&[3, 2, 2, 5])]].concat();
+    refuse(kind, heads(), &wide, "broadcast");
+    let kind = "com.microsoft.MultiHeadAttention@1";
+    refuse(kind, json!({}), &own(), "num_heads");
+    refuse(kind, json!({"num_heads": 2}), &own(), "do not fit");
+    let own = || [f(&[1, 2, 8]), f(&[1, 2, 8]), f(&[1, 2, 8])];
+    refuse(kind, json!({"num_heads": 2}), &[&own()[..], &[f(&[23])]].concat(), "bias");
+    refuse(kind, json!({"num_heads": 2}), &[&own()[..], &[None, ints(&[3; 5])]].concat(), "mask");
+    refuse(kind, json!({"num_heads": 2}), &[f(&[1, 2, 2, 3, 4]), None, None], "packed");
+    let kind = "com.microsoft.Attention@1";
+    refuse(kind, json!({"num_heads": 2}), &[f(&[1, 2, 3]), f(&[4, 12])], "cannot be multiplied");
+    refuse(kind, json!({"num_heads": 2}), &[f(&[1, 2, 3]), f(&[3, 13])], "hidden sizes");
+    let sizes = json!({"num_heads": 2, "qkv_hidden_sizes": {"ints": [i64::MAX, 4, 4]}});
+    refuse(kind, sizes, &[f(&[1, 2, 3]), f(&[3, 12])], "hidden sizes");
+    let kind = "com.microsoft.MatMulNBits@1";
+    let bytes = |count: usize| Some(counted(DType::U8, &[count]));
+    let sizes = |k: i64, n: i64, block: i64| json!({"K": k, "N": n, "block_size": block});
+    refuse(kind, sizes(16, 2, 15), &[f(&[1, 16]), bytes(16), f(&[2])], "block_size");
+    refuse(kind, sizes(16, 0, 16), &[f(&[1, 16]), bytes(16), f(&[2])], "`N`");
+    refuse(kind, sizes(16, 2, 16), &[f(&[1, 16]), bytes(15), f(&[2])], "15 bytes");
+    refuse(kind, sizes(16, 2, 16), &[f(&[1, 15]), bytes(16), f(&[2])], "sums of 16");
+    refuse(kind, sizes(16, 2, 16), &[f(&[1, 16]), bytes(16), f(&[3])], "3 scales");
+    refuse(kind, sizes(16, 2, 16), &[f(&[1, 16]), bytes(16), f(&[2]), bytes(3)], "3 bytes");
+    refuse(kind, sizes(1 << 30, 1 << 30, 16), &[f(&[1, 16]), bytes(16), f(&[2])], "sums of");
+    refuse(kind, sizes(16, 1 << 30, 16), &[f(&[1, 16]), bytes(16), f(&[2])], "2^31");
+    refuse(kind, sizes(16, 2, 16), &[f(&[1, 16]), bytes(16), f(&[2]), None, ints(&[0; 16])], "g_idx");
+    let kind = "com.microsoft.FusedGemm@1";
+    refuse(kind, json!({"activation": "Softmax"}), &[f(&[1, 2]), f(&[2, 1])], "`Softmax`");
+    refuse(kind, json!({"activation": "LeakyRelu"}), &[f(&[1, 2]), f(&[2, 1])], "no parameter");
+    let kind = "com.microsoft.RotaryEmbedding@1";
+    refuse(kind, json!({}), &[f(&[1, 2, 2, 4]), ints(&[7]), f(&[8, 2]), f(&[8, 2])], "position");
+    refuse(kind, json!({}), &[f(&[1, 2, 2, 4]), ints(&[0; 3]), f(&[8, 2]), f(&[8, 2])], "2 positions");
+    refuse(kind, json!({"scale": 2.0}), &[f(&[1, 2, 2, 4]), ints(&[0]), f(&[8, 2]), f(&[8, 2])], "scale");
+}
+
+#[test]
 fn sizes_of_zero_give_empty_results() {
     let shape = |kind: &str, attributes, inputs: &[Option<Tensor>]| {
         evaluate(kind, attributes, inputs).unwrap()[0].as_ref().unwrap().shape().to_vec()

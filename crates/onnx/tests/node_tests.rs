@@ -14,7 +14,7 @@ const RTOL: f64 = 1e-3;
 const ATOL: f64 = 1e-7;
 
 /// Core cases that have to be right, so that none is lost unseen.
-const LEAST_RIGHT: usize = 1005;
+const LEAST_RIGHT: usize = 996;
 
 /// Parts of the names of cases that are apart: types that no graph holds, texts, sequences and optional values, random
 /// numbers, training, previews, and expansions of functions, which other cases test.
@@ -80,6 +80,42 @@ const DISPUTED: &[(&str, &str)] = &[
     (
         "test_dynamicquantizelinear",
         "in f64 alone: −2.5 is −127.5 of the exact scale 5/255, a tie, and less of the scale in f32, which the test expects",
+    ),
+    (
+        "test_attention_4d_with_qk_matmul_softcap",
+        "the mask stands before the soft cap, which release 1.23 of the standard names a fault; ONNX Runtime 1.32 has it behind",
+    ),
+    (
+        "test_attention_4d_with_qk_matmul_bias",
+        "as the one with a soft cap: `qk_matmul_output_mode` counts the two the other way round",
+    ),
+    (
+        "test_attention_3d_with_past_and_present_qk_matmul_bias",
+        "as the one with a soft cap: `qk_matmul_output_mode` counts the two the other way round",
+    ),
+    (
+        "test_attention_3d_with_past_and_present_qk_matmul_softcap",
+        "as the one with a soft cap: `qk_matmul_output_mode` counts the two the other way round",
+    ),
+    (
+        "test_attention_4d_with_past_and_present_qk_matmul_bias",
+        "as the one with a soft cap: `qk_matmul_output_mode` counts the two the other way round",
+    ),
+    (
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask",
+        "as the one with a soft cap: `qk_matmul_output_mode` counts the two the other way round",
+    ),
+    (
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_3d_mask_causal",
+        "as the one with a soft cap: `qk_matmul_output_mode` counts the two the other way round",
+    ),
+    (
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask",
+        "as the one with a soft cap: `qk_matmul_output_mode` counts the two the other way round",
+    ),
+    (
+        "test_attention_4d_with_past_and_present_qk_matmul_bias_4d_mask_causal",
+        "as the one with a soft cap: `qk_matmul_output_mode` counts the two the other way round",
     ),
 ];
 

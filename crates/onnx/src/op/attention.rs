@@ -1,4 +1,4 @@
-//! `Attention` and `RotaryEmbedding` of the standard.
+//! `Attention` and `RotaryEmbedding` of the standard, and what they share with those of ONNX Runtime.
 
 use super::matmul::stacked;
 use super::softmax::softmax_row;
@@ -9,7 +9,7 @@ use crate::real::Real;
 use tapml_graph::{DType, Error, Result};
 
 /// A count from an attribute; `None` if it is absent or 0.
-fn count(call: &Call<'_>, name: &'static str) -> Result<Option<usize>> {
+pub(super) fn count(call: &Call<'_>, name: &'static str) -> Result<Option<usize>> {
     let value = call.int_or(name, 0)?;
     let count =
         usize::try_from(value).map_err(|_| Error::invalid(format!("attribute `{name}` is {value}")))?;
@@ -17,7 +17,7 @@ fn count(call: &Call<'_>, name: &'static str) -> Result<Option<usize>> {
 }
 
 /// `[batch, length, heads · size]` as `[batch, heads, length, size]`; what has four axes stays.
-fn with_heads<T: Real>(x: Array<T>, heads: Option<usize>) -> Result<Array<T>> {
+pub(super) fn with_heads<T: Real>(x: Array<T>, heads: Option<usize>) -> Result<Array<T>> {
     if x.rank() == 4 {
         return Ok(x);
     }
@@ -28,7 +28,7 @@ fn with_heads<T: Real>(x: Array<T>, heads: Option<usize>) -> Result<Array<T>> {
 }
 
 /// Keys or values behind those of earlier steps.
-fn appended<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Result<Array<T>> {
+pub(super) fn appended<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Result<Array<T>> {
     let Some(past) = past else { return Ok(x) };
     let same = past.rank() == 4 && [0, 1, 3].iter().all(|&axis| past.shape[axis] == x.shape[axis]);
     if !same {
@@ -47,7 +47,7 @@ fn appended<T: Real>(past: Option<Array<T>>, x: Array<T>) -> Result<Array<T>> {
 }
 
 /// Each head as often as queries share it.
-fn repeated<T: Real>(x: &Array<T>, heads: usize) -> Result<Array<T>> {
+pub(super) fn repeated<T: Real>(x: &Array<T>, heads: usize) -> Result<Array<T>> {
     let own = x.shape[1];
     if own == heads {
         return Ok(x.clone());
@@ -96,14 +96,17 @@ fn bias<T: Real>(call: &Call<'_>, shape: &[usize], past: usize) -> Result<Array<
     for (at, bias) in bias.data.iter_mut().enumerate() {
         let (key, query, n) = (at % keys, at / keys % queries, at / keys / queries / shape[1]);
         let padding = lengths.as_ref().is_some_and(|lengths| key as i64 >= lengths[n]);
-        if causal && key > past + query || padding {
+        // Queries are the last of the keys that are there.
+        let ahead = lengths.as_ref().map_or(past as i64, |lengths| lengths[n] - queries as i64);
+        if causal && key as i64 > ahead + query as i64 || padding {
             *bias = hidden;
         }
     }
     Ok(bias)
 }
 
-/// `Attention`: `softmax(softcap(Q·Kᵀ·scale + mask))·V`, with the present keys and values and the scores as further outputs.
+/// `Attention`: `softmax(softcap(Q·Kᵀ·scale) + mask)·V`, with the present keys and values and the scores as further outputs. The
+/// soft cap stands before the mask, and a query that sees no key gives zeros, as the standard says since its release 1.23.
 pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     let (q_heads, kv_heads) = (count(call, "q_num_heads")?, count(call, "kv_num_heads")?);
     let flat = call.input(0)?.shape().len() == 3;
@@ -130,16 +133,20 @@ pub fn attention<T: Real>(call: &Call<'_>) -> Outputs {
     let mut scores = stacked(&q, &repeated(&k, q.shape[1])?.transposed(&[0, 1, 3, 2]))?;
     scores.data.iter_mut().for_each(|s| *s = *s * scale);
     let mut told = (mode == 0).then(|| scores.clone());
-    let bias = bias::<T>(call, &scores.shape, before)?;
-    scores.data.iter_mut().zip(&bias.data).for_each(|(s, &b)| *s += b);
-    told = if mode == 1 { Some(scores.clone()) } else { told };
     if softcap > T::zero() {
         scores.data.iter_mut().for_each(|s| *s = (*s / softcap).tanh() * softcap);
     }
+    told = if mode == 1 { Some(scores.clone()) } else { told };
+    let bias = bias::<T>(call, &scores.shape, before)?;
+    scores.data.iter_mut().zip(&bias.data).for_each(|(s, &b)| *s += b);
     told = if mode == 2 { Some(scores.clone()) } else { told };
-    let keys = scores.shape[3];
-    if keys > 0 {
-        scores.data.chunks_mut(keys).for_each(softmax_row);
+    let keys = scores.shape[3].max(1);
+    for (row, bias) in scores.data.chunks_mut(keys).zip(bias.data.chunks(keys)) {
+        // A query that sees no key gives zeros.
+        match bias.iter().all(|&bias| bias == T::neg_infinity()) {
+            true => row.fill(T::zero()),
+            false => softmax_row(row),
+        }
     }
     told = if mode == 3 { Some(scores.clone()) } else { told };
     let told =
@@ -166,43 +173,143 @@ pub fn attention_terms(sizes: &Sizes<'_>) -> Facts {
     terms((sizes.size(1, -1) / if flat { heads } else { 1 }).max(keys))
 }
 
-/// `RotaryEmbedding`: pairs of elements of each head turned by the angles of their position.
-pub fn rotary<T: Real>(call: &Call<'_>) -> Outputs {
-    let x = call.array::<T>(0)?;
-    let (cos, sin) = (call.array::<T>(1)?, call.array::<T>(2)?);
-    let shape = x.shape.clone();
-    let heads = count(call, "num_heads")?;
-    let interleaved = call.flag("interleaved", false)?;
-    let mut x = with_heads(x, heads)?;
-    let [batch, heads, length, size] = [x.shape[0], x.shape[1], x.shape[2], x.shape[3]];
-    let turned = count(call, "rotary_embedding_dim")?.unwrap_or(size);
-    let half = turned / 2;
-    if turned > size || !turned.is_multiple_of(2) || cos.shape != sin.shape || cos.shape.last() != Some(&half)
-    {
-        return Err(Error::invalid(format!("angles {:?} for {turned} of {size} elements", cos.shape)));
+/// Cosines and sines, a row of as many as there are pairs for each position.
+pub(super) struct Angles<T> {
+    cos: Array<T>,
+    sin: Array<T>,
+    /// Whether pairs are neighbours; else half of the turned elements apart.
+    interleaved: bool,
+}
+
+impl<T: Real> Angles<T> {
+    /// From two inputs of one shape.
+    pub(super) fn read(call: &Call<'_>, cos: usize, sin: usize, interleaved: bool) -> Result<Angles<T>> {
+        let (cos, sin) = (call.array::<T>(cos)?, call.array::<T>(sin)?);
+        match cos.shape == sin.shape && cos.rank() >= 2 {
+            true => Ok(Angles { cos, sin, interleaved }),
+            false => Err(Error::invalid(format!("cosines {:?} and sines {:?}", cos.shape, sin.shape))),
+        }
     }
-    let positions = call.optional_integers(3)?;
-    let rows = cos.data.len() / half.max(1);
-    if positions.as_ref().map_or(rows, Vec::len) != batch * length {
-        return Err(Error::invalid(format!("expected angles for {batch} times {length} positions")));
+
+    /// Pairs of a head that are turned.
+    pub(super) fn pairs(&self) -> usize {
+        self.cos.shape.last().copied().unwrap_or(0)
     }
-    for head in 0..batch * heads {
-        for at in 0..length {
-            let own = head / heads * length + at;
-            let row = positions.as_ref().map_or(Some(own), |list| usize::try_from(list[own]).ok());
-            let row = row.filter(|&row| row < rows).ok_or_else(|| {
+
+    /// Rows of angles.
+    fn rows(&self) -> usize {
+        self.cos.data.len() / self.pairs().max(1)
+    }
+
+    /// Turns the first elements of each head of `x: [batch, heads, length, size]` by the angles in row `row(n, at)`.
+    pub(super) fn turn(&self, x: &mut Array<T>, row: impl Fn(usize, usize) -> i64) -> Result<()> {
+        let [heads, length, size] = [x.shape[1], x.shape[2], x.shape[3]];
+        let (half, rows) = (self.pairs(), self.rows());
+        if 2 * half > size {
+            let text = format!("angles {:?} for heads of {size} elements", self.cos.shape);
+            return Err(Error::invalid(text));
+        }
+        for (at, x) in x.data.chunks_mut(size.max(1)).enumerate() {
+            let row = usize::try_from(row(at / length / heads, at % length)).ok().filter(|&row| row < rows);
+            let row = row.ok_or_else(|| {
                 Error::invalid(format!("a position outside of the {rows} that have angles"))
             })?;
-            let x = &mut x.data[(head * length + at) * size..][..size];
             for i in 0..half {
-                let (a, b) = if interleaved { (2 * i, 2 * i + 1) } else { (i, i + half) };
-                let (cos, sin) = (cos.data[row * half + i], sin.data[row * half + i]);
+                let (a, b) = if self.interleaved { (2 * i, 2 * i + 1) } else { (i, i + half) };
+                let (cos, sin) = (self.cos.data[row * half + i], self.sin.data[row * half + i]);
                 (x[a], x[b]) = (cos * x[a] - sin * x[b], sin * x[a] + cos * x[b]);
             }
         }
+        Ok(())
     }
+}
+
+/// `RotaryEmbedding`: pairs of elements of each head turned by the angles of their position.
+pub fn rotary<T: Real>(call: &Call<'_>) -> Outputs {
+    let angles = Angles::<T>::read(call, 1, 2, call.flag("interleaved", false)?)?;
+    let positions = call.optional_integers(3)?;
+    turned(call, &angles, |batch, length| match &positions {
+        None => (angles.rows() == batch * length).then(|| (0..batch * length).map(|at| at as i64).collect()),
+        Some(list) => (list.len() == batch * length).then(|| list.clone()),
+    })
+}
+
+/// `RotaryEmbedding` of ONNX Runtime: positions are given, for each element or the first one for all.
+pub fn rotary_from<T: Real>(call: &Call<'_>) -> Outputs {
+    if call.int_or("is_packed_batching", 0)? != 0 || call.float_or("scale", 1.0)? != 1.0 {
+        return Err(Error::unsupported("packed batches and the attribute `scale` are not served"));
+    }
+    let angles = Angles::<T>::read(call, 2, 3, call.flag("interleaved", false)?)?;
+    let positions = call.integers(1)?;
+    turned(call, &angles, |batch, length| match positions.as_slice() {
+        &[first] => Some((0..batch * length).map(|at| first.saturating_add((at % length) as i64)).collect()),
+        list => (list.len() == batch * length).then(|| list.to_vec()),
+    })
+}
+
+/// The first input turned, at the positions that `positions(batch, length)` gives.
+fn turned<T: Real>(
+    call: &Call<'_>,
+    angles: &Angles<T>,
+    positions: impl Fn(usize, usize) -> Option<Vec<i64>>,
+) -> Outputs {
+    let x = call.array::<T>(0)?;
+    let shape = x.shape.clone();
+    // ONNX Runtime tells the heads of three axes by the angles if it is not told.
+    let own =
+        (call.version() < 23).then_some(shape.last().copied().unwrap_or(0) / (2 * angles.pairs()).max(1));
+    let heads = count(call, "num_heads")?.or(own);
+    let mut x = with_heads(x, heads)?;
+    let size = x.shape[3];
+    let turned = count(call, "rotary_embedding_dim")?.unwrap_or(size);
+    if turned > size || turned != 2 * angles.pairs() {
+        let text = format!("angles {:?} for {turned} of {size} elements", angles.cos.shape);
+        return Err(Error::invalid(text));
+    }
+    let [batch, length] = [x.shape[0], x.shape[2]];
+    let positions = positions(batch, length)
+        .ok_or_else(|| Error::invalid(format!("expected angles for {batch} times {length} positions")))?;
+    angles.turn(&mut x, |n, at| positions[n * length + at])?;
     if shape.len() == 3 {
         x = x.transposed(&[0, 2, 1, 3]).reshaped(shape)?;
     }
     call.like_first(x)
+}
+
+/// Queries, keys and values of `[batch, heads, length, size]` each, several heads of queries for one of keys.
+pub(super) struct Heads<T> {
+    pub q: Array<T>,
+    pub k: Array<T>,
+    pub v: Array<T>,
+}
+
+impl<T: Real> Heads<T> {
+    /// `weights(q·kᵀ·scale)·v` as `[batch, length, heads · size]`. The scale is 1/√size if it is 0. `weights` gets batch, head
+    /// and query, and the scores of the keys, which it replaces.
+    pub(super) fn attend(
+        &self,
+        scale: f64,
+        weights: impl Fn([usize; 3], &mut [T]) -> Result<()>,
+    ) -> Result<Array<T>> {
+        let Heads { q, k, v } = self;
+        let fits = [q, k, v].iter().all(|x| x.rank() == 4)
+            && k.shape[..3] == v.shape[..3]
+            && (q.shape[0], q.shape[3]) == (k.shape[0], k.shape[3]);
+        if !fits {
+            let text =
+                format!("queries {:?}, keys {:?} and values {:?} do not fit", q.shape, k.shape, v.shape);
+            return Err(Error::invalid(text));
+        }
+        let own = T::one() / T::count(q.shape[3]).sqrt();
+        let scale = if scale == 0.0 { own } else { T::of(scale) };
+        let mut scores = stacked(q, &repeated(k, q.shape[1])?.transposed(&[0, 1, 3, 2]))?;
+        let [heads, queries, keys] = [scores.shape[1], scores.shape[2], scores.shape[3]];
+        for (at, row) in scores.data.chunks_mut(keys.max(1)).enumerate() {
+            row.iter_mut().for_each(|score| *score = *score * scale);
+            weights([at / queries / heads, at / queries % heads, at % queries], row)?;
+        }
+        let y = stacked(&scores, &repeated(v, q.shape[1])?)?;
+        let shape = vec![y.shape[0], y.shape[2], y.shape[1] * y.shape[3]];
+        y.transposed(&[0, 2, 1, 3]).reshaped(shape)
+    }
 }

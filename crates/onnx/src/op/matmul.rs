@@ -91,6 +91,11 @@ pub fn matmul(call: &Call<'_>) -> Outputs {
 
 /// `Gemm`: `alpha·A·B + beta·C`; before version 7, `C` is broadcast by `broadcast` alone.
 pub fn gemm<T: Real>(call: &Call<'_>) -> Outputs {
+    call.like_first(gemm_sum::<T>(call)?)
+}
+
+/// What `Gemm` gives.
+pub fn gemm_sum<T: Real>(call: &Call<'_>) -> Result<Array<T>> {
     let side = |place: usize, name| {
         let matrix = call.array::<T>(place)?;
         match (matrix.rank(), call.flag(name, false)?) {
@@ -107,7 +112,7 @@ pub fn gemm<T: Real>(call: &Call<'_>) -> Outputs {
         let c = c.broadcast(&y.shape)?;
         y.data.iter_mut().zip(&c.data).for_each(|(y, &c)| *y += beta * c);
     }
-    call.like_first(y)
+    Ok(y)
 }
 
 /// `FusedMatMul` of ONNX Runtime: NumPy's `matmul` of perhaps transposed matrices, times `alpha`.

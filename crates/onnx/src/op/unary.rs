@@ -66,7 +66,7 @@ functions! {
 }
 
 /// `1 / (1 + e⁻ˣ)`. It is computed from `e^−|x|`, which does not overflow and keeps small results exact.
-fn logistic<T: Real>(x: T) -> T {
+pub fn logistic<T: Real>(x: T) -> T {
     let small = (-x.abs()).exp();
     if x < T::zero() { small / (T::one() + small) } else { T::one() / (T::one() + small) }
 }
