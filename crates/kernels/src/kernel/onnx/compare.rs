@@ -32,7 +32,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     if node.op.name() == "Cast" {
         return plan_cast(&node);
     }
-    node.reads(&[])?;
+    let of_infinities = ["detect_negative", "detect_positive"];
+    node.reads(if node.op.name() == "IsInf" { &of_infinities } else { &[] })?;
     let relation = match node.op.name() {
         "Equal" => 0u32,
         "Less" => 1,
@@ -43,16 +44,29 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         "Or" => 6,
         "Xor" => 7,
         "Not" => 8,
+        "IsNaN" => 9,
+        "IsInf" => {
+            let detects = |sign: &str| Ok::<bool, Error>(node.int(&format!("detect_{sign}"), 1)? != 0);
+            match (detects("positive")?, detects("negative")?) {
+                (true, true) => 10,
+                (true, false) => 11,
+                (false, true) => 12,
+                (false, false) => return Err(node.unserved("infinities of no sign")),
+            }
+        }
         _ => return Err(node.unserved("it")),
     };
     let (a, y) = (node.input(0)?, node.output(0)?);
-    let b = if relation == 8 { a } else { node.input(1)? };
+    let b = if relation >= 8 { a } else { node.input(1)? };
     let code = code(&node, a.dtype())?;
-    let is_logical = relation >= 5;
+    if relation >= 9 {
+        node.float_dtype()?;
+    }
+    let is_logical = (5..9).contains(&relation);
     if is_logical != (code == 4) && relation != 0 {
         return Err(Error::invalid(format!("`{}` of {}", node.op.kind(), a.ty)));
     }
-    if node.version() < 7 && relation != 8 || code > 5 || a.dtype() != b.dtype() {
+    if node.version() < 7 && relation < 8 || code > 5 || a.dtype() != b.dtype() {
         return Err(node.unserved(&format!("{} and {}", a.ty, b.ty)));
     }
     if y.dtype() != DType::Bool {

@@ -2,7 +2,9 @@
 override COUNT: u32; // elements of y
 override RANK: u32;
 override TYPE: u32; // of the operands: 0: float, 1: i32, 2: u32, 3: i64, 4: truth, 5: f16
-override RELATION: u32; // 0: ==, 1: <, 2: <=, 3: >, 4: >=, 5: and, 6: or, 7: xor, 8: not the first
+// 0: ==, 1: <, 2: <=, 3: >, 4: >=, 5: and, 6: or, 7: xor; of the first alone 8: not, 9: not a number, 10: infinite,
+// 11: infinite and positive, 12: infinite and negative
+override RELATION: u32;
 
 @group(0) @binding(0) var<storage, read> a: array<u32>;
 @group(0) @binding(1) var<storage, read> b: array<u32>;
@@ -41,6 +43,19 @@ fn ordered(p: u32, q: u32) -> vec2<bool> {
     return vec2<bool>(a[p] < b[q], a[p] == b[q]);
 }
 
+// Whether element p of a is infinite, of the sign that counts.
+fn is_infinite(p: u32) -> bool {
+    var bits = 0u;
+    if TYPE == 0u {
+        bits = a[p];
+    } else {
+        let half = a[p / 2u] >> (p % 2u * 16u);
+        bits = ((half & 0x8000u) << 16u) | select(0u, 0x7f800000u, (half & 0x7fffu) == 0x7c00u);
+    }
+    let negative = bits >= 0x80000000u;
+    return (bits & 0x7fffffffu) == 0x7f800000u && RELATION != select(12u, 11u, negative);
+}
+
 fn relation(e: u32) -> bool {
     var p = 0u;
     var q = 0u;
@@ -49,6 +64,12 @@ fn relation(e: u32) -> bool {
         p += rest % sizes[d - 1u] * sizes[RANK + d - 1u];
         q += rest % sizes[d - 1u] * sizes[2u * RANK + d - 1u];
         rest /= sizes[d - 1u];
+    }
+    if RELATION == 9u {
+        return is_nan(p, q);
+    }
+    if RELATION >= 10u {
+        return is_infinite(p);
     }
     let found = ordered(p, q);
     let unordered = (TYPE == 0u || TYPE == 5u) && !found.x && !found.y && is_nan(p, q);

@@ -1,8 +1,9 @@
-// y = (x - mean) * scale / sqrt(mean of (x - mean)^2 + EPS) + bias over rows of K elements, a workgroup each; scale and bias
-// are those of the row's channel.
+// y = (x - mean) * scale / sqrt(mean of (x - mean)^2 + EPS) + bias over rows of K elements, a workgroup each. GROUPS rows follow
+// each other in an element of a batch; scale and bias are those of a row, or of each CHANNEL elements of it.
 override K: u32;
 override ROWS: u32;
-override CHANNELS: u32;
+override GROUPS: u32;
+override CHANNEL: u32;
 override EPS: f32;
 
 @group(0) @binding(0) var<storage, read> x: array<act>;
@@ -27,9 +28,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         squares = fma(v, v, squares);
     }
     let factor = inverse_root(sum_of(lane, squares) / f32(K) + EPS);
-    let weight = f32(scale[row % CHANNELS]);
-    let b = f32(bias[row % CHANNELS]);
+    let channels = row % GROUPS * (K / CHANNEL);
     for (var j = lane; j < end; j += 256u) {
-        y[first + j] = to_act(fma((f32(x[first + j]) - mean) * factor, weight, b));
+        let channel = channels + j / CHANNEL;
+        y[first + j] = to_act(fma((f32(x[first + j]) - mean) * factor, f32(scale[channel]), f32(bias[channel])));
     }
 }

@@ -12,6 +12,13 @@ use tapml_graph::{Dim, Error, Result};
 /// A function: its operator, its text, its attributes with the constants that they become and their defaults.
 type Function = (&'static str, &'static str, &'static [(&'static str, &'static str, f64)]);
 
+/// The text of a function of an angle.
+macro_rules! angle {
+    ($formula:literal) => {
+        concat!(include_str!("../rope_angles/turns.wgsl"), include_str!("sine.wgsl"), $formula)
+    };
+}
+
 /// WGSL leaves what becomes of NaN in `min`, `max` and `clamp` open; comparisons keep it.
 const FUNCTIONS: &[Function] = &[
     ("Relu", "fn formula(v: f32) -> f32 { return select(v, 0.0, v < 0.0); }", &[]),
@@ -56,6 +63,31 @@ const FUNCTIONS: &[Function] = &[
         concat!(include_str!("order.wgsl"), include_str!("../gelu/tail.wgsl"), include_str!("erf.wgsl")),
         &[],
     ),
+    ("Celu", include_str!("elu.wgsl"), &[("alpha", "ALPHA", 1.0), ("alpha", "DIVISOR", 1.0)]),
+    ("Mish", include_str!("mish.wgsl"), &[]),
+    ("Swish", include_str!("swish.wgsl"), &[("alpha", "ALPHA", 1.0)]),
+    (
+        "Shrink",
+        concat!(include_str!("order.wgsl"), include_str!("shrink.wgsl")),
+        &[("bias", "BIAS", 0.0), ("lambd", "LIMIT", 0.5)],
+    ),
+    ("Sin", angle!("fn formula(v: f32) -> f32 { return cos_sin_of(v).y; }"), &[]),
+    ("Cos", angle!("fn formula(v: f32) -> f32 { return cos_sin_of(v).x; }"), &[]),
+    (
+        "Tan",
+        angle!(
+            "fn formula(v: f32) -> f32 {\n    let found = cos_sin_of(v);\n    return found.y / found.x;\n}"
+        ),
+        &[],
+    ),
+    ("Asin", concat!(include_str!("arc_sine.wgsl"), include_str!("asin.wgsl")), &[]),
+    ("Acos", concat!(include_str!("arc_sine.wgsl"), include_str!("acos.wgsl")), &[]),
+    ("Atan", include_str!("atan.wgsl"), &[]),
+    ("Sinh", include_str!("sinh.wgsl"), &[]),
+    ("Cosh", include_str!("cosh.wgsl"), &[]),
+    ("Asinh", concat!(include_str!("area.wgsl"), include_str!("asinh.wgsl")), &[]),
+    ("Acosh", concat!(include_str!("area.wgsl"), include_str!("acosh.wgsl")), &[]),
+    ("Atanh", concat!(include_str!("area.wgsl"), include_str!("atanh.wgsl")), &[]),
 ];
 
 pub fn plan(request: &Request) -> Result<NodePlan> {

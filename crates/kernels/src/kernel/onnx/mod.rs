@@ -12,13 +12,18 @@ mod map;
 mod matrix;
 mod movement;
 mod normalise;
+mod order;
 mod pairs;
+mod places;
 mod pool;
 mod recurrent;
 mod reduce;
 mod resize;
+mod running;
 mod samples;
+mod scatter;
 mod softmax;
+mod variadic;
 mod window;
 
 pub use samples::samples_of;
@@ -36,21 +41,31 @@ pub mod plans {
         plan_transpose as transpose, plan_where as choose,
     };
     pub use super::normalise::{
-        plan_batch as batch_norm, plan_instance as instance_norm, plan_layer as layer_norm,
+        plan_along as norm_along, plan_batch as batch_norm, plan_instance as instance_norm,
+        plan_layer as layer_norm, plan_local as local_response, plan_rms as rms_norm,
     };
+    pub use super::order::{plan_argument as argument, plan_top_k as top_k};
     pub use super::pairs::plan as pairs;
+    pub use super::places::{
+        plan_blocks as blocks, plan_eye as eye, plan_gather_elements as gather_elements,
+        plan_gather_nd as gather_nd, plan_one_hot as one_hot, plan_tile as tile, plan_trilu as trilu,
+    };
     pub use super::pool::plan as pool;
-    pub use super::recurrent::plan_lstm as lstm;
+    pub use super::recurrent::plan as recurrent;
     pub use super::reduce::plan as reduce;
     pub use super::resize::plan as resize;
+    pub use super::running::plan as running;
+    pub use super::scatter::{plan_elements as scatter_elements, plan_nd as scatter_nd};
     pub use super::softmax::plan as softmax;
+    pub use super::variadic::plan as variadic;
 }
 
 use super::Request;
-use super::source::{Kernel, LaunchBuilder, wrong_op};
+use super::source::{Kernel, LaunchBuilder, one, wrong_op};
 use crate::plan::{Arg, Launch, NodePlan};
+use tapml_device::Grid;
 use tapml_graph::op::{Declared, Foreign};
-use tapml_graph::{DType, Dim, Error, Op, Result, TensorType};
+use tapml_graph::{DType, Dim, Error, Extent, Op, Result, TensorType};
 
 /// Most dimensions of a tensor whose elements a kernel tells apart by their coordinates.
 const MAX_RANK: usize = 8;
@@ -248,6 +263,11 @@ fn words(values: impl IntoIterator<Item = u32>) -> Vec<u8> {
 /// A plan of these launches with these constants and a chain of so many additions.
 fn plan_with(kernel: &Kernel, launches: Vec<Launch>, constants: Vec<Vec<u8>>, chain: u32) -> NodePlan {
     NodePlan { constants, ..super::source::plan(kernel, launches, chain) }
+}
+
+/// So many workgroups along two dimensions.
+fn grid(groups: u32) -> Grid {
+    [Extent::of(u64::from(groups.min(65535))), Extent::of(u64::from(groups.div_ceil(65535))), one()]
 }
 
 /// All of an input.

@@ -19,6 +19,8 @@ macro_rules! moved {
     };
 }
 
+pub(super) use moved;
+
 const STRIDED: Kernel = moved!("strided", "strided.wgsl");
 const SLICE: Kernel = moved!("slice", "integers.wgsl", "axes.wgsl", "slice.wgsl");
 const PAD: Kernel = moved!("pad", "integers.wgsl", "axes.wgsl", "pad.wgsl");
@@ -26,19 +28,24 @@ const GATHER: Kernel = moved!("gather", "integers.wgsl", "gather.wgsl");
 const WHERE: Kernel = Kernel::flat("onnx/where", "onnx/where.wgsl", include_str!("where.wgsl"));
 
 /// The launch of a text that moves words.
-fn finish(kernel: &Kernel, launch: LaunchBuilder, y: &Placed, constants: Vec<Vec<u8>>) -> Result<NodePlan> {
+pub fn finish(
+    kernel: &Kernel,
+    launch: LaunchBuilder,
+    y: &Placed,
+    constants: Vec<Vec<u8>>,
+) -> Result<NodePlan> {
     let words = words_of(y)?;
     let launch = launch.output(y.index).set("COUNT", y.count()?).set("WORDS", words);
     let launch = launch.set("BYTES", y.dtype().size() as u32);
     Ok(plan_with(kernel, vec![launch.flat(Dim::from(u64::from(words)))], constants, 0))
 }
 
-fn start(kernel: &Kernel) -> Result<LaunchBuilder> {
+pub fn start(kernel: &Kernel) -> Result<LaunchBuilder> {
     kernel.launch(DType::F32, DType::F32)
 }
 
 /// The words of an integer of an input.
-fn int_words(node: &Node, input: &Placed) -> Result<u32> {
+pub fn int_words(node: &Node, input: &Placed) -> Result<u32> {
     match input.dtype() {
         DType::I64 => Ok(2),
         DType::I32 => Ok(1),
@@ -48,8 +55,13 @@ fn int_words(node: &Node, input: &Placed) -> Result<u32> {
 
 /// A plan by strides of the first input along the dimensions of the output.
 fn strided(node: &Node, along: Vec<u32>) -> Result<NodePlan> {
+    strided_over(node, &node.output(0)?.sizes()?, along)
+}
+
+/// A plan by strides of the first input along these dimensions, which have the elements of the output in their order.
+pub fn strided_over(node: &Node, dims: &[u32], along: Vec<u32>) -> Result<NodePlan> {
     let (x, y) = (node.input(0)?, node.output(0)?);
-    let walk = Walk::by(&y.sizes()?, vec![along]);
+    let walk = Walk::by(dims, vec![along]);
     let launch = start(&STRIDED)?.read(whole(x)).read(Arg::Constant(0)).set("RANK", walk.rank());
     finish(&STRIDED, launch, &y, vec![walk.words()])
 }

@@ -1,7 +1,7 @@
 //! What computes each element from two operands that stretch to the sizes of the output:
 //! <https://github.com/onnx/onnx/blob/main/docs/Broadcasting.md>. One invocation for each element.
 
-use super::{Node, launch, plan_with, stretched, whole, words};
+use super::{Node, launch, plan_with, stretched, variadic, whole, words};
 use crate::kernel::Request;
 use crate::kernel::source::Kernel;
 use crate::plan::{Arg, NodePlan};
@@ -9,53 +9,135 @@ use tapml_graph::{DType, Dim, Result};
 
 const KERNEL: Kernel = Kernel { math: true, ..Kernel::flat("onnx/pairs", "onnx/pairs.wgsl", "") };
 
-/// The formulas: operator, of floats, of integers of 32 bits.
-const FORMULAS: &[(&str, &str, Option<&str>)] = &[
-    ("Add", "fn formula(a: val, b: val) -> val { return a + b; }", Some("")),
-    ("Sub", "fn formula(a: val, b: val) -> val { return a - b; }", Some("")),
-    ("Mul", "fn formula(a: val, b: val) -> val { return a * b; }", Some("")),
-    ("Div", "fn formula(a: val, b: val) -> val { return a / b; }", Some(DIVIDE)),
-    ("Pow", include_str!("pow.wgsl"), None),
-    ("PRelu", "fn formula(a: val, b: val) -> val { return select(a, a * b, a < 0.0); }", None),
-    ("Max", MOST, Some("fn formula(a: val, b: val) -> val { return max(a, b); }")),
-    ("Min", LEAST, Some("fn formula(a: val, b: val) -> val { return min(a, b); }")),
+/// The formulas of an operator, by the numbers that it computes with. Those of unsigned integers are those of signed ones where
+/// the same text does for both.
+struct Formulas {
+    name: &'static str,
+    floats: Option<&'static str>,
+    i32: Option<&'static str>,
+    u32: Option<&'static str>,
+    i64: Option<&'static str>,
+    u64: Option<&'static str>,
+}
+
+impl Formulas {
+    const fn floats(name: &'static str, text: &'static str) -> Formulas {
+        Formulas { floats: Some(text), ..Formulas::bits(name, None, None) }
+    }
+
+    /// Of integers as bits, of one word and of two.
+    const fn bits(name: &'static str, one: Option<&'static str>, two: Option<&'static str>) -> Formulas {
+        Formulas { name, floats: None, i32: one, u32: one, i64: two, u64: two }
+    }
+
+    fn of(&self, dtype: DType) -> Option<(&'static str, &'static str)> {
+        let (numbers, text) = match dtype {
+            DType::F32 | DType::F16 => (include_str!("numbers_float.wgsl"), self.floats),
+            DType::I32 => (include_str!("numbers_i32.wgsl"), self.i32),
+            DType::U32 => (include_str!("numbers_u32.wgsl"), self.u32),
+            DType::I64 => (include_str!("numbers_i64.wgsl"), self.i64),
+            DType::U64 => (include_str!("numbers_i64.wgsl"), self.u64),
+            _ => return None,
+        };
+        Some((numbers, text?))
+    }
+}
+
+/// A formula that is an expression of `a` and `b`.
+macro_rules! formula {
+    ($value:literal) => {
+        concat!("fn formula(a: val, b: val) -> val { return ", $value, "; }")
+    };
+    ($file:literal, $value:literal) => {
+        concat!(include_str!($file), formula!($value))
+    };
+}
+
+const FORMULAS: &[Formulas] = &[
+    Formulas {
+        floats: Some(formula!("a + b")),
+        ..Formulas::bits("Add", Some(formula!("a + b")), Some(formula!("sum64(a, b)")))
+    },
+    Formulas {
+        floats: Some(formula!("a - b")),
+        ..Formulas::bits("Sub", Some(formula!("a - b")), Some(formula!("difference64(a, b)")))
+    },
+    Formulas {
+        floats: Some(formula!("a * b")),
+        ..Formulas::bits("Mul", Some(formula!("a * b")), Some(formula!("product64(a, b)")))
+    },
+    Formulas {
+        // Towards zero; a zero divisor has no result.
+        i32: Some(formula!("select(a / select(b, 1, b == 0), 0, b == 0)")),
+        u32: Some(formula!("select(a / max(b, 1u), 0u, b == 0u)")),
+        i64: Some(include_str!("divide_i64.wgsl")),
+        ..Formulas::floats("Div", formula!("a / b"))
+    },
+    Formulas {
+        i32: Some(include_str!("modulo_i32.wgsl")),
+        u32: Some(concat!("override FMOD: u32;\n", formula!("select(a % max(b, 1u), 0u, b == 0u)"))),
+        i64: Some(include_str!("modulo_i64.wgsl")),
+        ..Formulas::floats("Mod", include_str!("modulo.wgsl"))
+    },
+    Formulas::floats("Pow", include_str!("pow.wgsl")),
+    Formulas::floats("PRelu", formula!("select(a, a * b, a < 0.0)")),
+    Formulas {
+        // What is not a number stays so.
+        floats: Some(formula!("order.wgsl", "larger(a, b)")),
+        i64: Some(formula!("select(a, b, less64(a, b))")),
+        u64: None,
+        ..Formulas::bits("Max", Some(formula!("max(a, b)")), None)
+    },
+    Formulas {
+        floats: Some(formula!("order.wgsl", "smaller(a, b)")),
+        i64: Some(formula!("select(a, b, less64(b, a))")),
+        u64: None,
+        ..Formulas::bits("Min", Some(formula!("min(a, b)")), None)
+    },
+    Formulas::bits("BitwiseAnd", Some(formula!("a & b")), Some(formula!("a & b"))),
+    Formulas::bits("BitwiseOr", Some(formula!("a | b")), Some(formula!("a | b"))),
+    Formulas::bits("BitwiseXor", Some(formula!("a ^ b")), Some(formula!("a ^ b"))),
+    Formulas {
+        i32: None,
+        i64: None,
+        u32: Some(concat!(
+            "override LEFT: u32;\n",
+            formula!("select(select(a >> (b & 31u), a << (b & 31u), LEFT == 1u), 0u, b >= 32u)")
+        )),
+        ..Formulas::bits("BitShift", None, Some(include_str!("shift_u64.wgsl")))
+    },
 ];
 
-/// The formulas of integers of 64 bits.
-const LONG: &[(&str, &str)] = &[
-    ("Add", "fn formula(a: val, b: val) -> val { return sum64(a, b); }"),
-    ("Sub", "fn formula(a: val, b: val) -> val { return difference64(a, b); }"),
-    ("Mul", "fn formula(a: val, b: val) -> val { return product64(a, b); }"),
-];
-
-/// Towards zero; a zero divisor has no result.
-const DIVIDE: &str =
-    "fn formula(a: val, b: val) -> val { return select(a / select(b, 1, b == 0), 0, b == 0); }";
-/// What is not a number stays so.
-const MOST: &str =
-    concat!(include_str!("order.wgsl"), "fn formula(a: val, b: val) -> val { return larger(a, b); }");
-const LEAST: &str =
-    concat!(include_str!("order.wgsl"), "fn formula(a: val, b: val) -> val { return smaller(a, b); }");
+/// The numbers and the formula of an operator of two of these, or of more that are taken together two by two.
+pub fn formula(name: &str, dtype: DType) -> Option<(&'static str, &'static str)> {
+    FORMULAS.iter().find(|row| row.name == name)?.of(dtype)
+}
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
-    node.reads(&[])?;
+    if matches!(node.op.name(), "Max" | "Min") && node.inputs.len() != 2 {
+        return variadic::plan_node(&node, "");
+    }
+    let constant = match node.op.name() {
+        "Mod" => Some(("FMOD", u32::from(node.int("fmod", 0)? != 0))),
+        "BitShift" => match node.text("direction", "")? {
+            "LEFT" => Some(("LEFT", 1)),
+            "RIGHT" => Some(("LEFT", 0)),
+            other => return Err(node.unserved(&format!("the direction `{other}`"))),
+        },
+        _ => None,
+    };
+    node.reads(match node.op.name() {
+        "Mod" => &["fmod"],
+        "BitShift" => &["direction"],
+        _ => &[],
+    })?;
     let (a, b, y) = (node.input(0)?, node.input(1)?, node.output(0)?);
     if node.version() < 7 || node.optional(2).is_some() {
         return Err(node.unserved("such operands"));
     }
-    let row = FORMULAS.iter().find(|row| row.0 == node.op.name());
-    let &(_, floats, integers) = row.ok_or_else(|| node.unserved("it"))?;
-    let (numbers, formula) = match (y.dtype(), integers) {
-        (DType::F32 | DType::F16, _) => (include_str!("numbers_float.wgsl"), floats),
-        (DType::I32, Some("")) => (include_str!("numbers_i32.wgsl"), floats),
-        (DType::I32, Some(own)) => (include_str!("numbers_i32.wgsl"), own),
-        (DType::I64, _) => {
-            let formula = LONG.iter().find(|row| row.0 == node.op.name());
-            (include_str!("numbers_i64.wgsl"), formula.ok_or_else(|| node.unserved("i64"))?.1)
-        }
-        (dtype, _) => return Err(node.unserved(&format!("{dtype}"))),
-    };
+    let found = formula(node.op.name(), y.dtype());
+    let (numbers, formula) = found.ok_or_else(|| node.unserved(&format!("{}", y.dtype())))?;
     if a.dtype() != y.dtype() || b.dtype() != y.dtype() {
         return Err(node.unserved("operands of several dtypes"));
     }
@@ -68,6 +150,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let launch = launch(&KERNEL, dtype, text)?.read(whole(a)).read(whole(b)).read(Arg::Constant(0));
     let launch = launch.output(y.index).set("COUNT", y.count()?).set("RANK", walk.rank());
     let launch = launch.set("A_FORM", walk.form(0)).set("B_FORM", walk.form(1));
+    let launch = constant.into_iter().fold(launch, |launch, (name, value)| launch.set(name, value));
     let launches = vec![launch.flat(Dim::from(u64::from(y.count()?)))];
     Ok(plan_with(&KERNEL, launches, vec![walk.words()], 1))
 }

@@ -1,78 +1,215 @@
-//! `LSTM`: one workgroup for each sequence and direction, which keeps the state in its memory. The three outputs are made as
-//! one and copied to where they belong, as each may be missing.
+//! `LSTM`, `GRU` and `RNN`: one workgroup for each sequence and direction, which keeps the state in its memory. The outputs are
+//! made as one and copied to where they belong, as each may be missing.
 
 use super::joining::{Cell, Runs};
 use super::{Node, Placed, count, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::source::{Kernel, LaunchBuilder, one};
-use crate::plan::{Arg, NodePlan, Scratch};
+use crate::plan::{Arg, Launch, NodePlan, Scratch};
 use tapml_device::BindingKind;
 use tapml_graph::{DType, Error, Extent, Result};
 
-const KERNEL: Kernel = Kernel {
-    math: true,
-    workgroup_memory: 12288,
-    ..Kernel::flat("onnx/lstm", "onnx/lstm.wgsl", include_str!("lstm.wgsl"))
+/// A kernel whose text stands behind what all have in common.
+macro_rules! recurrent {
+    ($name:literal, $file:literal, $memory:literal) => {
+        Kernel {
+            math: true,
+            workgroup_memory: $memory,
+            ..Kernel::flat(
+                concat!("onnx/", $name),
+                concat!("onnx/recurrent.wgsl+onnx/", $file),
+                concat!(include_str!("recurrent.wgsl"), include_str!($file)),
+            )
+        }
+    };
+}
+
+/// A kind of cell.
+struct Kind {
+    kernel: Kernel,
+    gates: u32,
+    /// Its activations unless a node names others.
+    activations: &'static [&'static str],
+    /// Whether it keeps a second state.
+    has_cell: bool,
+}
+
+const LSTM: Kind = Kind {
+    kernel: recurrent!("lstm", "lstm.wgsl", 12288),
+    gates: 4,
+    activations: &["sigmoid", "tanh", "tanh"],
+    has_cell: true,
 };
+const GRU: Kind = Kind {
+    kernel: recurrent!("gru", "gru.wgsl", 12288),
+    gates: 3,
+    activations: &["sigmoid", "tanh"],
+    has_cell: false,
+};
+const RNN: Kind =
+    Kind { kernel: recurrent!("rnn", "rnn.wgsl", 8192), gates: 1, activations: &["tanh"], has_cell: false };
 
 /// Hidden units that the workgroup's memory holds.
 const MOST_HIDDEN: u32 = 1024;
 
-pub fn plan_lstm(request: &Request) -> Result<NodePlan> {
+const READ: [&str; 11] = [
+    "hidden_size",
+    "direction",
+    "layout",
+    "input_forget",
+    "linear_before_reset",
+    "clip",
+    "activations",
+    "activation_alpha",
+    "activation_beta",
+    "output_sequence",
+    "name",
+];
+
+/// Sizes of sequences and states.
+pub struct Sequences {
+    pub steps: u32,
+    pub batch: u32,
+    pub inputs: u32,
+    pub hidden: u32,
+    pub directions: u32,
+    batch_first: bool,
+    reverse: u32,
+    clip: f64,
+}
+
+impl Sequences {
+    /// Of a node with states of so many hidden units, whose activations are these.
+    pub fn of(node: &Node, hidden: u32, activations: &[&str]) -> Result<Sequences> {
+        node.reads(&READ)?;
+        if node.int("input_forget", 0)? != 0 || node.optional(7).is_some_and(|_| activations.len() == 3) {
+            return Err(node.unserved("coupled gates, or peepholes"));
+        }
+        let (directions, reverse) = match node.text("direction", "forward")? {
+            "forward" => (1, 0u32),
+            "reverse" => (1, 1),
+            "bidirectional" => (2, 0),
+            other => return Err(node.unserved(&format!("the direction `{other}`"))),
+        };
+        if let Some(given) = node.op.attributes().get("activations") {
+            let list = given.as_array().or_else(|| given.get("strings")?.as_array());
+            let names: Vec<&str> = list.into_iter().flatten().filter_map(|name| name.as_str()).collect();
+            let expected = activations.repeat(directions as usize);
+            let alike = names.iter().zip(&expected).all(|(name, own)| name.eq_ignore_ascii_case(own));
+            if names.len() != expected.len() || !alike {
+                return Err(node.unserved(&format!("the activations {names:?}")));
+            }
+        }
+        let x = node.input(0)?;
+        let batch_first = node.int("layout", 0)? != 0;
+        let (steps, batch, inputs) = match (x.sizes()?.as_slice(), batch_first) {
+            (&[steps, batch, inputs], false) | (&[batch, steps, inputs], true) => (steps, batch, inputs),
+            _ => return Err(Error::invalid(format!("sequences of {}", x.ty))),
+        };
+        if hidden > MOST_HIDDEN || hidden == 0 {
+            return Err(node.unserved(&format!("{hidden} hidden units")));
+        }
+        let clip = node.float("clip", 0.0)?;
+        if clip < 0.0 || (clip == 0.0 && node.op.attributes().contains_key("clip")) {
+            return Err(node.unserved(&format!("`clip` of {clip}")));
+        }
+        Ok(Sequences { steps, batch, inputs, hidden, directions, batch_first, reverse, clip })
+    }
+
+    /// Sizes of a state.
+    pub fn state(&self) -> [u32; 3] {
+        let Sequences { batch, directions, hidden, .. } = *self;
+        if self.batch_first { [batch, directions, hidden] } else { [directions, batch, hidden] }
+    }
+
+    /// Sizes of all hidden states.
+    fn all(&self) -> [u32; 4] {
+        let Sequences { steps, batch, directions, hidden, .. } = *self;
+        match self.batch_first {
+            true => [batch, steps, directions, hidden],
+            false => [steps, directions, batch, hidden],
+        }
+    }
+
+    /// Sets the constants of the text.
+    pub fn set(&self, launch: LaunchBuilder, node: &Node) -> LaunchBuilder {
+        let given = |place: usize| u32::from(node.optional(place).is_some());
+        let launch = launch.set("STEPS", self.steps).set("BATCH", self.batch).set("INPUTS", self.inputs);
+        let launch = launch.set("HIDDEN", self.hidden).set("DIRECTIONS", self.directions);
+        let launch = launch.set("REVERSE", self.reverse).set("BATCH_FIRST", u32::from(self.batch_first));
+        let launch = launch.set("HAS_BIAS", given(3)).set("HAS_LENGTHS", given(4)).set("HAS_H", given(5));
+        launch.set("CLIP", self.clip)
+    }
+
+    /// A launch with a workgroup for each sequence and direction.
+    pub fn launch(&self, launch: LaunchBuilder) -> Launch {
+        launch.groups([Extent::of(u64::from(self.batch)), Extent::of(u64::from(self.directions)), one()])
+    }
+
+    /// The launches that copy what a cell leaves in scratch 0, all hidden states and so many last ones, to the outputs; and the
+    /// elements of it.
+    pub fn copies(&self, node: &Node, dtype: DType, states: usize) -> Result<(Vec<Launch>, u64)> {
+        let (all, last) = (count(&self.all())?, count(&self.state())?);
+        let mut launches = Vec::new();
+        for place in 0..=states {
+            let asked = node.outputs.get(place).copied().flatten().is_some();
+            let sizes = if place == 0 { self.all().to_vec() } else { self.state().to_vec() };
+            let from = if place == 0 { 0 } else { all.saturating_add(last.saturating_mul(place as u32 - 1)) };
+            if asked {
+                let y = node.gives(place, dtype, &sizes)?;
+                let cell = if dtype == DType::F16 { Cell::Half } else { Cell::Word };
+                let bind = |launch: LaunchBuilder| launch.scratch(0, BindingKind::Read).output(y.index);
+                launches.push(Runs::one(y.count()?, from).launch(cell, bind)?);
+            }
+        }
+        Ok((launches, u64::from(all) + states as u64 * u64::from(last)))
+    }
+}
+
+/// What binds an input that may be absent.
+pub fn optional(node: &Node, place: usize) -> Arg {
+    node.optional(place).map_or(Arg::Constant(0), whole)
+}
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
-    node.reads(&["hidden_size", "direction", "layout", "input_forget"])?;
+    let Kind { kernel, gates, activations, has_cell } = match node.op.name() {
+        "LSTM" => LSTM,
+        "GRU" => GRU,
+        _ => RNN,
+    };
     let dtype = node.float_dtype()?;
     let (x, w, r) = (node.input(0)?, node.input(1)?, node.input(2)?);
-    if node.optional(4).is_some() || node.optional(7).is_some() {
-        return Err(node.unserved("sequences of several lengths, or peepholes"));
-    }
-    if node.int("layout", 0)? != 0 || node.int("input_forget", 0)? != 0 {
-        return Err(node.unserved("batches in front, or coupled gates"));
-    }
-    let (&[steps, batch, inputs], &[_, _, hidden]) = (x.sizes()?.as_slice(), r.sizes()?.as_slice()) else {
+    let &[_, _, hidden] = r.sizes()?.as_slice() else {
         return Err(Error::invalid(format!("{} with {}", x.ty, r.ty)));
     };
-    if hidden > MOST_HIDDEN {
-        return Err(node.unserved(&format!("{hidden} hidden units")));
-    }
-    let (directions, reverse) = match node.text("direction", "forward")? {
-        "forward" => (1, 0u32),
-        "reverse" => (1, 1),
-        "bidirectional" => (2, 0),
-        other => return Err(node.unserved(&format!("the direction `{other}`"))),
-    };
-    node.takes(1, dtype, &[directions, 4 * hidden, inputs])?;
-    node.takes(2, dtype, &[directions, 4 * hidden, hidden])?;
-    node.may_take(3, dtype, &[directions, 8 * hidden])?;
-    node.may_take(5, dtype, &[directions, batch, hidden])?;
-    node.may_take(6, dtype, &[directions, batch, hidden])?;
-    let (first, last) = (count(&[steps, directions, batch, hidden])?, count(&[directions, batch, hidden])?);
-    let total = u64::from(first) + 2 * u64::from(last);
-    let given = |place: usize| node.optional(place);
-    let arg = |given: Option<Placed>| given.map_or(Arg::Constant(0), whole);
-    let launch = KERNEL.launch(dtype, dtype)?.read(whole(x)).read(whole(w)).read(whole(r));
-    let launch = launch.read(arg(given(3))).read(arg(given(5))).read(arg(given(6)));
-    let launch = launch.scratch(0, BindingKind::ReadWrite).set("STEPS", steps).set("BATCH", batch);
-    let launch = launch.set("INPUTS", inputs).set("HIDDEN", hidden).set("DIRECTIONS", directions);
-    let launch = launch.set("REVERSE", reverse).set("HAS_BIAS", u32::from(given(3).is_some()));
-    let launch =
-        launch.set("HAS_H", u32::from(given(5).is_some())).set("HAS_C", u32::from(given(6).is_some()));
-    let grid = [Extent::of(u64::from(batch)), Extent::of(u64::from(directions)), one()];
-    let mut launches = vec![launch.groups(grid)];
-    let state = [directions, batch, hidden];
-    let all = [steps, directions, batch, hidden];
-    let parts = [(0, &all[..], 0), (1, &state[..], first), (2, &state[..], first.saturating_add(last))];
-    for (place, sizes, from) in parts {
-        if node.outputs.get(place).copied().flatten().is_none() {
-            continue;
+    let sequences = Sequences::of(&node, hidden, activations)?;
+    let Sequences { steps, batch, inputs, directions, .. } = sequences;
+    node.takes(1, dtype, &[directions, gates * hidden, inputs])?;
+    node.takes(2, dtype, &[directions, gates * hidden, hidden])?;
+    node.may_take(3, dtype, &[directions, 2 * gates * hidden])?;
+    node.may_take(4, DType::I32, &[batch])?;
+    node.may_take(5, dtype, &sequences.state())?;
+    let launch = kernel.launch(dtype, dtype)?.read(whole(x)).read(whole(w)).read(whole(r));
+    let launch = launch.read(optional(&node, 3)).read(optional(&node, 4)).read(optional(&node, 5));
+    let launch = match has_cell {
+        true => {
+            node.may_take(6, dtype, &sequences.state())?;
+            let given: Option<Placed> = node.optional(6);
+            launch.read(optional(&node, 6)).set("HAS_C", u32::from(given.is_some()))
         }
-        let y = node.gives(place, dtype, sizes)?;
-        let cell = if dtype == DType::F16 { Cell::Half } else { Cell::Word };
-        let bind = |launch: LaunchBuilder| launch.scratch(0, BindingKind::Read).output(y.index);
-        launches.push(Runs::one(y.count()?, from).launch(cell, bind)?);
-    }
-    let size = if dtype == DType::F16 { 2 } else { 4 };
+        false => launch,
+    };
+    let launch = match node.op.name() {
+        "GRU" => launch.set("LINEAR", u32::from(node.int("linear_before_reset", 0)? != 0)),
+        _ => launch,
+    };
+    let launch = sequences.set(launch.scratch(0, BindingKind::ReadWrite), &node);
+    let (copies, elements) = sequences.copies(&node, dtype, if has_cell { 2 } else { 1 })?;
+    let mut launches = vec![sequences.launch(launch)];
+    launches.extend(copies);
+    let bytes = elements * dtype.size() as u64;
     let chain = inputs.saturating_add(hidden).saturating_add(steps);
-    let plan = plan_with(&KERNEL, launches, vec![vec![0; 4]], chain);
-    Ok(NodePlan { scratch: vec![Scratch::Temporary(Extent::of((total * size).next_multiple_of(4)))], ..plan })
+    let plan = plan_with(&kernel, launches, vec![vec![0; 4]], chain);
+    Ok(NodePlan { scratch: vec![Scratch::Temporary(Extent::of(bytes.next_multiple_of(4)))], ..plan })
 }

@@ -1,16 +1,18 @@
 //! Reductions along some dimensions, and the global pools, which reduce all behind the second.
 
-use super::{Node, launch, plan_with, strides, whole, words};
+use super::{Node, grid, launch, plan_with, strides, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, one};
+use crate::kernel::source::Kernel;
 use crate::plan::{Arg, NodePlan};
-use tapml_graph::{Error, Extent, Result};
+use tapml_graph::{DType, Error, Result};
 
 const KERNEL: Kernel = Kernel {
     math: true,
     workgroup_memory: 1024,
-    ..Kernel::flat("onnx/reduce", "onnx/order.wgsl+onnx/reduce.wgsl", "")
+    ..Kernel::flat("onnx/reduce", "onnx/order.wgsl+onnx/place.wgsl+onnx/reduce.wgsl", "")
 };
+/// Of integers of two words.
+const LONG: Kernel = Kernel { workgroup_memory: 2048, ..KERNEL };
 
 /// How a reduction works: what a lane begins with, what a term is, how two come together, what becomes of the whole.
 struct Reduction {
@@ -20,12 +22,13 @@ struct Reduction {
     finish: &'static str,
 }
 
-const SUM: Reduction = Reduction { start: "0.0", term: "v", join: "a + b", finish: "v" };
+const SUM: Reduction = Reduction { start: "val()", term: "v", join: "a + b", finish: "v" };
 const MEAN: Reduction = Reduction { finish: "v / f32(TERMS)", ..SUM };
 /// The first term again: it changes nothing. What is not a number stays so.
 const MAX: Reduction = Reduction { start: "v", term: "v", join: "larger(a, b)", finish: "v" };
 const MIN: Reduction = Reduction { join: "smaller(a, b)", ..MAX };
 
+/// Of floats.
 fn reduction(name: &str) -> Option<Reduction> {
     Some(match name {
         "ReduceSum" => SUM,
@@ -38,20 +41,71 @@ fn reduction(name: &str) -> Option<Reduction> {
         "ReduceL1" => Reduction { term: "abs(v)", ..SUM },
         "ReduceL2" => Reduction { term: "v * v", finish: "sqrt(v)", ..SUM },
         "ReduceSumSquare" => Reduction { term: "v * v", ..SUM },
+        "ReduceLogSum" => Reduction { finish: "formula(v)", ..SUM },
+        _ => return None,
+    })
+}
+
+/// Of integers of one word.
+fn reduction_of_words(name: &str) -> Option<Reduction> {
+    Some(match name {
+        "ReduceSum" => SUM,
+        "ReduceMax" => Reduction { join: "max(a, b)", ..MAX },
+        "ReduceMin" => Reduction { join: "min(a, b)", ..MAX },
+        "ReduceProd" => Reduction { start: "val(1)", join: "a * b", ..SUM },
+        _ => return None,
+    })
+}
+
+/// Of integers of two words.
+fn reduction_of_long(name: &str) -> Option<Reduction> {
+    Some(match name {
+        "ReduceSum" => Reduction { join: "sum64(a, b)", ..SUM },
+        "ReduceMax" => Reduction { join: "select(a, b, less64(a, b))", ..MAX },
+        "ReduceMin" => Reduction { join: "select(a, b, less64(b, a))", ..MAX },
+        "ReduceProd" => Reduction { start: "val(1u, 0u)", join: "product64(a, b)", ..SUM },
         _ => return None,
     })
 }
 
 impl Reduction {
-    fn text(&self) -> String {
+    fn text(&self, numbers: &str) -> String {
         let Reduction { start, term, join, finish } = self;
-        let functions = [("start", "v: f32", start), ("term", "v: f32", term), ("finish", "v: f32", finish)];
-        let mut text = concat!(include_str!("order.wgsl"), include_str!("reduce.wgsl")).to_string();
-        for (name, given, value) in functions {
-            text += &format!("fn {name}({given}) -> f32 {{ return {value}; }}\n");
+        let functions = [("start", "v: val", start), ("term", "v: val", term), ("finish", "v: val", finish)];
+        let mut text = format!("{numbers}{}", include_str!("order.wgsl"));
+        if finish.contains("formula") {
+            text += include_str!("log.wgsl");
         }
-        text + &format!("fn join(a: f32, b: f32) -> f32 {{ return {join}; }}\n")
+        text += concat!(include_str!("place.wgsl"), include_str!("reduce.wgsl"));
+        for (name, given, value) in functions {
+            text += &format!("fn {name}({given}) -> val {{ return {value}; }}\n");
+        }
+        text + &format!("fn join(a: val, b: val) -> val {{ return {join}; }}\n")
     }
+}
+
+/// The kernel and the text that reduce numbers of such a dtype.
+fn text_of(node: &Node) -> Result<(Kernel, DType, String)> {
+    let (name, dtype) = (node.op.name(), node.input(0)?.dtype());
+    let (kernel, found, numbers) = match dtype {
+        DType::F32 | DType::F16 if name == "ReduceLogSumExp" => {
+            let text = [
+                include_str!("order.wgsl"),
+                include_str!("log.wgsl"),
+                include_str!("place.wgsl"),
+                include_str!("log_sum_exp.wgsl"),
+            ];
+            return Ok((KERNEL, dtype, text.concat()));
+        }
+        DType::F32 | DType::F16 => (KERNEL, reduction(name), include_str!("numbers_float.wgsl")),
+        DType::I32 => (KERNEL, reduction_of_words(name), include_str!("numbers_i32.wgsl")),
+        DType::U32 => (KERNEL, reduction_of_words(name), include_str!("numbers_u32.wgsl")),
+        DType::I64 => (LONG, reduction_of_long(name), include_str!("numbers_i64.wgsl")),
+        _ => (KERNEL, None, ""),
+    };
+    let found = found.ok_or_else(|| node.unserved(&format!("{dtype}")))?;
+    let act = if dtype == DType::F16 { DType::F16 } else { DType::F32 };
+    Ok((kernel, act, found.text(numbers)))
 }
 
 /// The dimensions that a node reduces: by its attribute, or told from the sizes of input and output. They are an input in new
@@ -97,9 +151,8 @@ fn axes(node: &Node, from: &[u32], to: &[u32]) -> Result<Vec<bool>> {
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     node.reads(&["axes", "keepdims", "noop_with_empty_axes"])?;
-    let dtype = node.float_dtype()?;
     let (x, y) = (node.input(0)?, node.output(0)?);
-    let reduction = reduction(node.op.name()).ok_or_else(|| node.unserved("it"))?;
+    let (kernel, act, text) = text_of(&node)?;
     let from = x.sizes()?;
     let reduced = axes(&node, &from, &y.sizes()?)?;
     let own = strides(&from);
@@ -112,7 +165,7 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         (true, true) => Some(1),
         (true, false) => None,
     });
-    node.gives(0, dtype, &left.collect::<Vec<u32>>())?;
+    node.gives(0, x.dtype(), &left.collect::<Vec<u32>>())?;
     let (kept, gone) = (dims(false), dims(true));
     let terms = super::count(&gone.iter().map(|&d| from[d]).collect::<Vec<_>>())?;
     let outputs = y.count()?;
@@ -122,11 +175,9 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let order: Vec<usize> = kept.iter().chain(&gone).copied().collect();
     let sizes = words(order.iter().map(|&d| from[d]).chain(order.iter().map(|&d| own[d])));
     let team = terms.div_ceil(4).next_power_of_two().min(256);
-    let launch = launch(&KERNEL, dtype, reduction.text())?.read(whole(x)).read(Arg::Constant(0));
+    let launch = launch(&kernel, act, text)?.read(whole(x)).read(Arg::Constant(0));
     let launch = launch.output(y.index).set("OUTPUTS", outputs).set("TERMS", terms);
     let launch = launch.set("KEPT", kept.len() as u32).set("DIMS", order.len() as u32).set("TEAM", team);
     let groups = outputs.div_ceil(256 / team);
-    let grid =
-        [Extent::of(u64::from(groups.min(65535))), Extent::of(u64::from(groups.div_ceil(65535))), one()];
-    Ok(plan_with(&KERNEL, vec![launch.groups(grid)], vec![sizes], terms.div_ceil(team)))
+    Ok(plan_with(&kernel, vec![launch.groups(grid(groups))], vec![sizes], terms.div_ceil(team)))
 }

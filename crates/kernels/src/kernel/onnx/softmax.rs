@@ -1,10 +1,10 @@
 //! `Softmax` and `LogSoftmax`: along one dimension, and up to version 12 along all behind one.
 
-use super::{Node, count, plan_with, whole};
+use super::{Node, count, grid, plan_with, whole};
 use crate::kernel::Request;
-use crate::kernel::source::{Kernel, one};
+use crate::kernel::source::Kernel;
 use crate::plan::NodePlan;
-use tapml_graph::{Extent, Result};
+use tapml_graph::Result;
 
 const KERNEL: Kernel = Kernel {
     math: true,
@@ -38,7 +38,5 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     let is_log = u32::from(node.op.name() == "LogSoftmax");
     let launch = launch.set("STEP", step).set("LOGARITHM", is_log).set("TEAM", team);
     let groups = lines.div_ceil(256 / team);
-    let grid =
-        [Extent::of(u64::from(groups.min(65535))), Extent::of(u64::from(groups.div_ceil(65535))), one()];
-    Ok(plan_with(&KERNEL, vec![launch.groups(grid)], Vec::new(), k.div_ceil(team)))
+    Ok(plan_with(&KERNEL, vec![launch.groups(grid(groups))], Vec::new(), k.div_ceil(team)))
 }

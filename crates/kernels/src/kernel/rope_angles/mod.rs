@@ -10,7 +10,11 @@ use tapml_graph::{DType, Error, Op, Result};
 
 const KERNEL: Kernel = Kernel {
     math: true,
-    ..Kernel::flat("rope_angles/portable", "rope_angles/portable.wgsl", include_str!("portable.wgsl"))
+    ..Kernel::flat(
+        "rope_angles/portable",
+        "rope_angles/turns.wgsl+rope_angles/portable.wgsl",
+        concat!(include_str!("turns.wgsl"), include_str!("portable.wgsl")),
+    )
 };
 
 pub fn plan(request: &Request) -> Result<NodePlan> {
