@@ -16,6 +16,8 @@ mod order;
 mod pairs;
 mod places;
 mod pool;
+mod quantize;
+mod quantized;
 mod recurrent;
 mod reduce;
 mod resize;
@@ -51,6 +53,8 @@ pub mod plans {
         plan_gather_nd as gather_nd, plan_one_hot as one_hot, plan_tile as tile, plan_trilu as trilu,
     };
     pub use super::pool::plan as pool;
+    pub use super::quantize::{plan as quantize, plan_dynamic as dynamic_quantize};
+    pub use super::quantized::{plan_convolution as integer_convolution, plan_matmul as integer_matmul};
     pub use super::recurrent::plan as recurrent;
     pub use super::reduce::plan as reduce;
     pub use super::resize::plan as resize;

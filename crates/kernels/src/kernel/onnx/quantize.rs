@@ -1,0 +1,156 @@
+//! `QuantizeLinear`, `DequantizeLinear` and `DynamicQuantizeLinear`: one invocation for each word of integers, or each float.
+
+use super::joining::{Cell, Runs, words_of};
+use super::{Node, Placed, count, plan_with, strides, whole};
+use crate::kernel::Request;
+use crate::kernel::source::{Kernel, LaunchBuilder, one};
+use crate::plan::{Arg, Launch, NodePlan, Scratch};
+use tapml_device::BindingKind;
+use tapml_graph::{DType, Dim, Error, Extent, Result};
+
+/// A kernel of integers in words.
+macro_rules! integers {
+    ($name:literal, $memory:literal, $($file:literal),+) => {
+        Kernel {
+            workgroup_memory: $memory,
+            ..Kernel::flat(
+                concat!("onnx/", $name),
+                concat!("onnx/order.wgsl+onnx/bits.wgsl", $("+onnx/", $file),+),
+                concat!(include_str!("order.wgsl"), include_str!("bits.wgsl"), $(include_str!($file)),+),
+            )
+        }
+    };
+}
+pub(super) use integers;
+
+const QUANTIZE: Kernel = integers!("quantize", 0, "scales.wgsl", "quantize.wgsl");
+const DEQUANTIZE: Kernel = integers!("dequantize", 0, "scales.wgsl", "dequantize.wgsl");
+const EXTREMES: Kernel = integers!("extremes", 2048, "extremes.wgsl");
+const DYNAMIC: Kernel = integers!("dynamic_scale", 0, "dynamic_scale.wgsl");
+
+/// Workgroups that look for the least and the greatest element.
+const MOST_GROUPS: u32 = 64;
+
+/// Bits of an integer, and whether it has a sign.
+pub fn bits(node: &Node, dtype: DType) -> Result<[(&'static str, u32); 2]> {
+    let (bits, signed) = match dtype {
+        DType::U8 => (8, 0),
+        DType::I8 => (8, 1),
+        DType::U16 => (16, 0),
+        DType::I16 => (16, 1),
+        DType::I32 => (32, 1),
+        other => return Err(node.unserved(&format!("integers of {other}"))),
+    };
+    Ok([("BITS", bits), ("SIGNED", signed)])
+}
+
+/// Sets constants.
+pub fn set(launch: LaunchBuilder, constants: impl IntoIterator<Item = (&'static str, u32)>) -> LaunchBuilder {
+    constants.into_iter().fold(launch, |launch, (name, value)| launch.set(name, value))
+}
+
+/// Which scale is that of an element.
+fn scales(node: &Node, x: &Placed, scale: &Placed) -> Result<Vec<(&'static str, u32)>> {
+    let (sizes, given) = (x.sizes()?, scale.sizes()?);
+    if given.len() <= 1 && scale.count()? == 1 {
+        return Ok(Vec::new());
+    }
+    let axis = node.axis(node.int("axis", 1)?, sizes.len())?;
+    let place = [("SIZE", sizes[axis].max(1)), ("INNER", strides(&sizes)[axis].max(1))];
+    let block = node.int("block_size", 0)?;
+    if block == 0 && given == [sizes[axis]] {
+        return Ok([&[("FORM", 1)], &place[..]].concat());
+    }
+    let block = u32::try_from(block).ok().filter(|&block| block > 0);
+    let mut expected = sizes.clone();
+    expected[axis] = block.map_or(0, |block| sizes[axis].div_ceil(block));
+    match block.filter(|_| given == expected) {
+        Some(block) => Ok([&[("FORM", 2), ("BLOCK", block)], &place[..]].concat()),
+        None => Err(Error::invalid(format!("scales {given:?} for {} along axis {axis}", x.ty))),
+    }
+}
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&["axis", "saturate", "block_size", "output_dtype", "precision"])?;
+    let (x, scale) = (node.input(0)?, node.input(1)?);
+    let quantizes = node.op.name() == "QuantizeLinear";
+    let floats = if quantizes { x.dtype() } else { scale.dtype() };
+    let integers = if quantizes { node.output(0)?.dtype() } else { x.dtype() };
+    let y = node.gives(0, if quantizes { integers } else { floats }, &x.sizes()?)?;
+    if scale.dtype() != floats || (quantizes && integers == DType::I32) {
+        return Err(node.unserved(&format!("{} with a scale of {} to {}", x.ty, scale.ty, y.ty)));
+    }
+    let zero = node.may_take(2, integers, &scale.sizes()?)?;
+    let constants = scales(&node, &x, &scale)?.into_iter().chain(bits(&node, integers)?);
+    let (kernel, elements) = match quantizes {
+        true => (&QUANTIZE, words_of(&y)?),
+        false => (&DEQUANTIZE, y.count()?),
+    };
+    let launch = kernel.launch(floats, floats)?.read(whole(x)).read(whole(scale));
+    let launch = launch.read(zero.map_or(Arg::Constant(0), whole)).output(y.index);
+    let launch = set(launch, constants).set("COUNT", y.count()?).set("HAS_ZERO", u32::from(zero.is_some()));
+    let launch = if quantizes { launch.set("WORDS", elements) } else { launch };
+    Ok(plan_with(kernel, vec![launch.flat(Dim::from(u64::from(elements)))], vec![vec![0; 4]], 1))
+}
+
+/// Numbers that are quantised with a scale and a zero point of their own.
+pub struct Dynamic {
+    pub x: Arg,
+    pub dtype: DType,
+    pub count: u32,
+}
+
+impl Dynamic {
+    /// Groups that look for the extremes.
+    fn groups(&self) -> u32 {
+        self.count.div_ceil(1024).clamp(1, MOST_GROUPS)
+    }
+
+    /// What the launches need: parts, the scale, the zero point.
+    pub fn scratch(&self) -> [Scratch; 3] {
+        let bytes = |bytes: u64| Scratch::Temporary(Extent::of(bytes));
+        [bytes(8 * u64::from(self.groups())), bytes(4), bytes(4)]
+    }
+
+    /// The launches that leave the scale and the zero point in scratch `first + 1` and `first + 2`, and put the integers where
+    /// `bind` binds.
+    pub fn launches(
+        &self,
+        first: usize,
+        bind: impl FnOnce(LaunchBuilder) -> LaunchBuilder,
+    ) -> Result<Vec<Launch>> {
+        let groups = self.groups();
+        let parts = EXTREMES.launch(self.dtype, self.dtype)?.read(self.x);
+        let parts = parts.scratch(first, BindingKind::ReadWrite).set("COUNT", self.count);
+        let parts = parts.set("GROUPS", groups).groups([Extent::of(u64::from(groups)), one(), one()]);
+        let scale = DYNAMIC.launch(DType::F32, DType::F32)?.scratch(first, BindingKind::Read);
+        let scale = scale.scratch(first + 1, BindingKind::ReadWrite);
+        let scale = scale.scratch(first + 2, BindingKind::ReadWrite).set("GROUPS", groups);
+        let words = self.count.div_ceil(4);
+        let integers = QUANTIZE.launch(self.dtype, self.dtype)?.read(self.x);
+        let integers = integers.scratch(first + 1, BindingKind::Read).scratch(first + 2, BindingKind::Read);
+        let integers = bind(integers).set("COUNT", self.count).set("WORDS", words).set("HAS_ZERO", 1u32);
+        let integers = integers.flat(Dim::from(u64::from(words)));
+        Ok(vec![parts, scale.groups([one(), one(), one()]), integers])
+    }
+}
+
+pub fn plan_dynamic(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.reads(&[])?;
+    let x = node.input(0)?;
+    if x.dtype() != DType::F32 {
+        return Err(node.unserved(&format!("{}", x.dtype())));
+    }
+    let y = node.gives(0, DType::U8, &x.sizes()?)?;
+    let (scale, zero) = (node.gives(1, DType::F32, &[])?, node.gives(2, DType::U8, &[])?);
+    let dynamic = Dynamic { x: whole(x), dtype: DType::F32, count: count(&x.sizes()?)? };
+    let mut launches = dynamic.launches(0, |launch| launch.output(y.index))?;
+    for (scratch, output) in [(1, scale), (2, zero)] {
+        let bind = |launch: LaunchBuilder| launch.scratch(scratch, BindingKind::Read).output(output.index);
+        launches.push(Runs::one(1, 0).launch(Cell::Word, bind)?);
+    }
+    let plan = plan_with(&QUANTIZE, launches, Vec::new(), 1);
+    Ok(NodePlan { scratch: dynamic.scratch().into(), ..plan })
+}
