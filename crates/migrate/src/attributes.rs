@@ -80,6 +80,119 @@ pub fn left_out(op: &Op) -> Vec<(String, Op)> {
     found
 }
 
+/// Another value of an attribute, and how it comes from its own, as a clause that follows the attribute's name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Variant {
+    /// The value.
+    pub value: Value,
+    /// Such as `is one too small`.
+    pub how: &'static str,
+}
+
+/// How an attribute is read that nobody reads.
+pub const AS_ZERO: &str = "counts as 0";
+
+/// Values near that of an attribute of an operator of others, and those that platforms take for it. `rank` is the number of axes of
+/// the first input. Some of them the operator refuses.
+pub fn variants(name: &str, value: &Value, rank: usize) -> Vec<Variant> {
+    let variant = |(value, how)| Variant { value, how };
+    let found: Vec<(Value, &'static str)> = match value {
+        Value::String(word) => {
+            other_words(name, word).into_iter().map(|word| (json!(word), "is another word")).collect()
+        }
+        Value::Number(number) => match number.as_i64() {
+            Some(integer) => of_integer(name, integer, rank),
+            None => of_float(number.as_f64().unwrap_or(0.0)),
+        },
+        Value::Array(items) => match items.iter().map(Value::as_i64).collect::<Option<Vec<i64>>>() {
+            Some(items) => of_list(name, &items),
+            None => Vec::new(),
+        },
+        _ => Vec::new(),
+    };
+    found.into_iter().map(variant).collect()
+}
+
+fn of_integer(name: &str, value: i64, rank: usize) -> Vec<(Value, &'static str)> {
+    let mut all = vec![(0, AS_ZERO), (value - 1, "is one too small"), (value + 1, "is one too large")];
+    if name.contains("axis") {
+        all.extend((1..rank as i64).map(|axis| (axis, "is another axis")));
+    }
+    let mut known: Vec<i64> = vec![value];
+    all.retain(|(other, _)| {
+        let new = !known.contains(other);
+        known.push(*other);
+        new
+    });
+    all.into_iter().map(|(other, how)| (json!(other), how)).collect()
+}
+
+fn of_float(value: f64) -> Vec<(Value, &'static str)> {
+    let all = [
+        (0.0, AS_ZERO),
+        (1.0, "counts as 1"),
+        (-value, "has the opposite sign"),
+        (value.recip(), "is inverted"),
+        (value * value, "is squared"),
+    ];
+    let other = |(other, _): &(f64, &str)| other.is_finite() && *other != value;
+    all.into_iter().filter(other).map(|(other, how)| (json!(other), how)).collect()
+}
+
+fn of_list(name: &str, items: &[i64]) -> Vec<(Value, &'static str)> {
+    let half = items.len() / 2;
+    let mut all: Vec<(Vec<i64>, &'static str)> = Vec::new();
+    if items.len().is_multiple_of(2) && name == "pads" {
+        all.push(([&items[half..], &items[..half]].concat(), "has its beginning and its end exchanged"));
+    }
+    let place = |i: usize| items.iter().position(|&item| usize::try_from(item) == Ok(i));
+    if let Some(inverse) = (0..items.len()).map(place).collect::<Option<Vec<usize>>>() {
+        all.push((inverse.into_iter().map(|i| i as i64).collect(), "is taken for its inverse"));
+    }
+    all.push((items.iter().map(|i| i - 1).collect(), "is one too small"));
+    all.push((items.iter().map(|i| i + 1).collect(), "is one too large"));
+    all.push((items.iter().rev().copied().collect(), "is read in reverse"));
+    all.push((vec![items.first().copied().unwrap_or(0); items.len()], "has only its first number"));
+    all.push((vec![0; items.len()], "counts as zeros"));
+    all.push((vec![1; items.len()], "counts as ones"));
+    all.retain(|(other, _)| other != items);
+    all.into_iter().map(|(other, how)| (json!(other), how)).collect()
+}
+
+/// The values of attributes that are words. Source: the operator schemas of ONNX 1.21 (<https://onnx.ai/onnx/operators/>).
+const WORDS: &[(&str, &[&str])] = &[
+    ("approximate", &["none", "tanh"]),
+    ("auto_pad", &["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]),
+    (
+        "coordinate_transformation_mode",
+        &[
+            "half_pixel",
+            "half_pixel_symmetric",
+            "pytorch_half_pixel",
+            "align_corners",
+            "asymmetric",
+            "output_half_pixel",
+        ],
+    ),
+    ("direction", &["forward", "reverse"]),
+    (
+        "mode",
+        &[
+            "nearest", "linear", "cubic", "bilinear", "constant", "reflect", "edge", "wrap", "DCR", "CRD",
+            "avg", "max",
+        ],
+    ),
+    ("nearest_mode", &["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]),
+    ("padding_mode", &["zeros", "border", "reflection"]),
+    ("reduction", &["none", "add", "mul", "max", "min"]),
+];
+
+/// The other values of an attribute that is a word.
+fn other_words(attribute: &str, value: &str) -> Vec<&'static str> {
+    let known = WORDS.iter().find(|(name, _)| *name == attribute);
+    known.into_iter().flat_map(|(_, words)| words.iter().copied()).filter(|word| *word != value).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

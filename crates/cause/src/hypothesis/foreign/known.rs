@@ -1,4 +1,4 @@
-//! What the ONNX standard says of its operators that a call does not show: names of inputs, and the other values of attributes.
+//! What the ONNX standard says of its operators that a call does not show: names of inputs, and flags.
 //! Source: the operator schemas of ONNX 1.21 (<https://onnx.ai/onnx/operators/>).
 
 /// Names of the inputs of operators, by place; those of one input are left out.
@@ -60,40 +60,6 @@ const INPUTS: &[(&str, &[&str])] = &[
 pub(super) fn input_name(op: &str, place: usize) -> Option<&'static str> {
     let (_, names) = INPUTS.iter().find(|(name, _)| *name == op)?;
     names.get(place).copied()
-}
-
-/// The values of attributes that are words.
-const WORDS: &[(&str, &[&str])] = &[
-    ("approximate", &["none", "tanh"]),
-    ("auto_pad", &["NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID"]),
-    (
-        "coordinate_transformation_mode",
-        &[
-            "half_pixel",
-            "half_pixel_symmetric",
-            "pytorch_half_pixel",
-            "align_corners",
-            "asymmetric",
-            "output_half_pixel",
-        ],
-    ),
-    ("direction", &["forward", "reverse"]),
-    (
-        "mode",
-        &[
-            "nearest", "linear", "cubic", "bilinear", "constant", "reflect", "edge", "wrap", "DCR", "CRD",
-            "avg", "max",
-        ],
-    ),
-    ("nearest_mode", &["round_prefer_floor", "round_prefer_ceil", "floor", "ceil"]),
-    ("padding_mode", &["zeros", "border", "reflection"]),
-    ("reduction", &["none", "add", "mul", "max", "min"]),
-];
-
-/// The other values of an attribute that is a word.
-pub(super) fn other_words(attribute: &str, value: &str) -> Vec<&'static str> {
-    let known = WORDS.iter().find(|(name, _)| *name == attribute);
-    known.into_iter().flat_map(|(_, words)| words.iter().copied()).filter(|word| *word != value).collect()
 }
 
 /// Attributes that are 0 or 1, with what they are where they are absent.
