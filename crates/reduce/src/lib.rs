@@ -5,6 +5,7 @@
 //! TapML: data, kernels, a README, a small Rust program over wgpu and a page for any browser with WebGPU.
 #![warn(missing_docs)]
 
+mod aspect;
 mod axis;
 mod plain;
 mod reduce;
@@ -16,6 +17,7 @@ mod simplify;
 mod specimen;
 mod trial;
 
+pub use aspect::Aspect;
 pub use axis::{Attribute, Axis, Place, axes};
 pub use reduce::{ReduceOptions, Reduced, Stability, reduce};
 pub use report::{Report, Sizes};

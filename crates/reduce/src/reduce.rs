@@ -1,5 +1,6 @@
 //! The whole job: does the call fail, how steadily, how small does it get, and how simple.
 
+use crate::aspect::{Aspect, aspects};
 use crate::plain::plain;
 use crate::rule::{SizeRule, size_rules};
 use crate::search::Search;
@@ -23,7 +24,7 @@ const FINAL: usize = 20;
 /// How to reduce.
 #[derive(Clone, Debug)]
 pub struct ReduceOptions {
-    /// After this time the smallest call so far is taken.
+    /// After this time the smallest call so far is taken. What the failure depends on is sought for half as long again.
     pub limit: Duration,
     /// Whether to look for simpler values as well.
     pub simplify: bool,
@@ -70,6 +71,8 @@ pub struct Reduced {
     pub simplified: Option<Simplified>,
     /// With which sizes a call of an operator of others fails; see [`SizeRule`].
     pub sizes: Vec<SizeRule>,
+    /// On what else its failure depends; see [`Aspect`].
+    pub aspects: Vec<Aspect>,
     /// Calls that were run.
     pub trials: u64,
     /// Time taken.
@@ -109,7 +112,9 @@ pub fn reduce(
         }
         _ => None,
     };
+    trials.extend(options.limit / 2);
     let sizes = size_rules(&mut trials, &whole, &whole_failure)?;
+    let aspects = aspects(&mut trials, &whole)?;
     Ok(Some(Reduced {
         whole,
         whole_failure,
@@ -119,6 +124,7 @@ pub fn reduce(
         minimal,
         simplified,
         sizes,
+        aspects,
         trials: trials.count(),
         seconds: start.elapsed().as_secs_f64(),
     }))

@@ -1,5 +1,6 @@
 //! What a reduction did, as the command reports it.
 
+use crate::aspect::Aspect;
 use crate::reduce::{Reduced, Stability};
 use crate::rule::SizeRule;
 use crate::specimen::Specimen;
@@ -80,6 +81,9 @@ pub struct Report {
     /// With which sizes a call of an operator of others fails, axis by axis; empty where every size fails, or none was tried.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sizes: Vec<SizeRule>,
+    /// On which attributes, dtypes, constants and numbers of axes it depends that a call of an operator of others fails.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub aspects: Vec<Aspect>,
     /// Calls that were run.
     pub trials: u64,
     /// The reproducer's folder.
@@ -114,6 +118,7 @@ impl Report {
             minimal: false,
             simplified: None,
             sizes: Vec::new(),
+            aspects: Vec::new(),
             trials: 0,
             reproducer: None,
             seconds: 0.0,
@@ -130,6 +135,7 @@ impl Report {
         self.minimal = found.minimal;
         self.simplified = found.simplified.as_ref().map(|s| s.changed);
         self.sizes.clone_from(&found.sizes);
+        self.aspects.clone_from(&found.aspects);
         self.trials = found.trials;
         self.reproducer = Some(reproducer);
         self.seconds = found.seconds;

@@ -2,7 +2,7 @@
 
 use crate::specimen::Specimen;
 use rayon::prelude::*;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tapml_exec::{Call, Phase, Platform};
 use tapml_graph::{Error, ErrorKind, Op, Result, Tensor};
 use tapml_migrate::verdict::{AMPLITUDE, COPIES, Criterion, Exact, Judgement, Precision, judge};
@@ -130,6 +130,11 @@ impl<'a> Trials<'a> {
     /// Whether time is up, or the user has asked to stop.
     pub fn expired(&self) -> bool {
         self.stop.check().is_err() || Instant::now() >= self.deadline
+    }
+
+    /// Gives the trials so much more time from now on.
+    pub fn extend(&mut self, by: Duration) {
+        self.deadline = Instant::now() + by;
     }
 
     /// From here on a call fails only if it fails like this, in at least one of so many runs.

@@ -177,6 +177,14 @@ fn render(found: &Reduced, case: &str, folder: &str, files: &str) -> String {
     for rule in &found.sizes {
         text += &format!("\n{}: fails if {}", rule.axis, rule.fails);
     }
+    for aspect in &found.aspects {
+        text += &format!("\n{}: fails with {}", aspect.name, aspect.fails.join(", "));
+        for (what, values) in [("passes", &aspect.passes), ("not served", &aspect.not_served)] {
+            if !values.is_empty() {
+                text += &format!("; {what}: {}", values.join(", "));
+            }
+        }
+    }
     text += &format!("\n{} calls in {:.1} s\n\nreproducer: {folder}", found.trials, found.seconds);
     text + "\n  " + files
 }

@@ -19,6 +19,7 @@ pub fn of_model(case: &str, op: &Foreign, on: &PlatformInfo, found: &Reduced, sc
     let _ = write!(text, "Found on {} ({}).\n\n", on.device, on.platform);
     text += &numbers_of(found, "Run the script several times.");
     text += &sizes(found);
+    text += &aspects(found);
     text += match script {
         true => SCRIPT,
         false => NO_SCRIPT,
@@ -65,10 +66,31 @@ fn sizes(found: &Reduced) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "## Sizes that matter\n\nOf the call as it was recorded, one axis at a time made shorter:\n\n",
+        "## Sizes that matter\n\nOf the call as it was recorded, one axis or two at a time made shorter:\n\n",
     );
     for rule in &found.sizes {
-        let _ = writeln!(text, "* {}: fails if {} (tried: {:?}).", rule.axis, rule.fails, rule.tried);
+        let tried = match rule.tried_pairs.len() {
+            0 => format!("{:?}", rule.tried),
+            pairs => format!("{pairs} pairs"),
+        };
+        let _ = writeln!(text, "* {}: fails if {} (tried: {tried}).", rule.axis, rule.fails);
+    }
+    text + "\n"
+}
+
+/// On what else it depends that the whole call fails.
+fn aspects(found: &Reduced) -> String {
+    if found.aspects.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "## What else matters\n\nOf the call as it was recorded, one property at a time changed:\n\n\
+         | property | fails | passes | not served |\n|---|---|---|---|\n",
+    );
+    for aspect in &found.aspects {
+        let list = |values: &[String]| values.join("; ").replace('|', "\\|");
+        let (fails, passes) = (list(&aspect.fails), list(&aspect.passes));
+        let _ = writeln!(text, "| {} | {fails} | {passes} | {} |", aspect.name, list(&aspect.not_served));
     }
     text + "\n"
 }
