@@ -9,8 +9,8 @@ operator does. Faults between nodes show in calls of several nodes only: each of
 that `tapml diagnose` tells between operators, with the planted one among them, and no other one.
 
 `tapml diagnose` then says why. Its answer is right if it names the same: of a fault of an attribute, of the same one; of one of an
-input, of the same one; of any other, one of the causes that say what the fault does (`CAUSES`). Writes a table: fault, kind, operator,
-calls within its rule, found or why not, cause, rule, and whether they are right.
+input, of the same one; of any other, one of the causes that say what the fault does (`CAUSES`, and `FUSION_CAUSES` between nodes).
+Writes a table: fault, kind, operator, calls within its rule, found or why not, cause, rule, and whether they are right.
 """
 
 from __future__ import annotations
@@ -53,6 +53,23 @@ CAUSES = {
     "tail": {"tail_dropped"},
     "axis": {"off_by_one"},
     "operand": {"input_ignored"},
+}
+
+#: Of faults between nodes: the cause that says what the fault does to a node.
+FUSION_CAUSES = {
+    "fused-conv-relu-dropped": "missing_term",
+    "fused-conv-bias-twice": "wrong_scale",
+    "fused-batchnormalization-epsilon": "wrong_attribute",
+    "fused-batchnormalization-mean": "input_ignored",
+    "fused-matmul-bias-dropped": "missing_term",
+    "fused-clip-without-max": "input_ignored",
+    "fused-pad-swapped": "swapped_operands",
+    "fused-transpose-dropped": "missing_term",
+    "fused-scale-dropped": "missing_term",
+    "fused-silu-hard": "wrong_formula",
+    "fused-gelu-tanh": "wrong_formula",
+    "fused-residual-twice": "input_ignored",
+    "fused-quantize-half-away": "rounding",
 }
 
 #: Of faults whose rule tells of an input in other words: its name.
@@ -178,7 +195,9 @@ def main() -> None:
                 verdict = "found" if told and not others else "missed" if not told else "others"
                 counts[f"between nodes, {verdict}"] += 1
                 words = sorted({f"{f['op']}: {f['cause']}: {f.get('rule') or '-'}" for f in told + others})
-                rows.append((fault.name, fault.kind, fault.operator, str(cases), verdict, " | ".join(words), str(bool(told))))
+                right = bool(told) and all(f["cause"] == FUSION_CAUSES.get(fault.name) for f in told)
+                counts["between nodes, cause right" if right else "between nodes, cause not right"] += 1
+                rows.append((fault.name, fault.kind, fault.operator, str(cases), verdict, " | ".join(words), str(right)))
                 print("\t".join(rows[-1]), file=sys.stderr)
                 continue
             failed = set()

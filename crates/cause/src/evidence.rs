@@ -5,7 +5,7 @@ use tapml_graph::Tensor;
 use tapml_migrate::verdict::{Exact, Precision};
 
 /// A failing node call with everything that may tell why.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy)]
 pub struct Evidence<'a> {
     /// The call: operator, symbols, inputs and types.
     pub call: &'a Call,
@@ -19,6 +19,15 @@ pub struct Evidence<'a> {
     pub earlier: &'a [Earlier<'a>],
     /// What a checking device reported while the call ran.
     pub findings: &'a [Finding],
+    /// Where the call is one node of several that ran as one model: what the others make of its outputs. `exact` and `observed`
+    /// are then what they give.
+    pub after: Option<&'a dyn Downstream>,
+}
+
+/// The nodes of a region that run behind one of it.
+pub trait Downstream: Sync {
+    /// The outputs of the region for these outputs of the node, floats in `f64`; `None` if a node refuses its inputs.
+    fn run(&self, outputs: &[Tensor]) -> Option<Vec<Tensor>>;
 }
 
 /// Another call of the same operator that the platform ran before.

@@ -7,7 +7,7 @@ use crate::trials::{Rank, Trials};
 use crate::words::number;
 use crate::{Cause, Evidence, Explanation, Picture};
 use std::sync::OnceLock;
-use tapml_graph::{Context, Op, Result};
+use tapml_graph::{Context, Result};
 use tapml_migrate::Oracles;
 
 /// Tests every named hypothesis on a failing call and says which one explains it.
@@ -37,8 +37,7 @@ fn on_this_thread(evidence: &Evidence<'_>, oracles: Option<&Oracles>) -> Result<
     let study = Study::new(evidence, oracles).context(|| format!("node `{}`", evidence.call.node))?;
     let picture = Picture::of(&study);
     let mut trials = Trials::new(&study);
-    let foreign = matches!(evidence.call.op, Op::Foreign(_));
-    for hypothesis in HYPOTHESES.iter().filter(|hypothesis| hypothesis.applies(foreign)) {
+    for hypothesis in HYPOTHESES.iter().filter(|hypothesis| hypothesis.applies(evidence)) {
         let values = !study.judged.passed();
         if values || hypothesis.without_values {
             (hypothesis.test)(&mut trials);

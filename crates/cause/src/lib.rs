@@ -16,13 +16,15 @@ mod explanation;
 mod fit;
 mod hypothesis;
 mod picture;
+mod region;
 mod study;
 mod trials;
 mod words;
 
 pub use cause::Cause;
-pub use evidence::{Earlier, Evidence, Finding};
+pub use evidence::{Downstream, Earlier, Evidence, Finding};
 pub use explain::{explain, explain_foreign};
 pub use explanation::{Explanation, Tested};
 pub use hypothesis::of_left_out;
 pub use picture::{Grid, Picture};
+pub use region::{RegionExplanation, explain_region};

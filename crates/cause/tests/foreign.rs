@@ -36,8 +36,15 @@ fn explained(
     let earlier =
         earlier.map(|(call, recorded)| Earlier { name: "before", call, observed: &[], recorded, made: true });
     let earlier: Vec<Earlier<'_>> = earlier.into_iter().collect();
-    let evidence =
-        Evidence { call: &call, exact: &exact, observed, precision, earlier: &earlier, findings: &[] };
+    let evidence = Evidence {
+        call: &call,
+        exact: &exact,
+        observed,
+        precision,
+        earlier: &earlier,
+        findings: &[],
+        after: None,
+    };
     explain_foreign(&evidence, &oracles).unwrap()
 }
 

@@ -206,15 +206,30 @@ fn what_a_runtime_does_between_nodes_is_found_and_made_small() {
     assert_eq!(clean["faults"], serde_json::json!([]), "{clean}");
     let region = &run("migrate", "ort", 0)["regions"][0];
     assert_eq!((&region["nodes"], &region["passed"]), (&4.into(), &true.into()), "{region}");
-    for (fault, op, failing) in [
-        ("fused-conv-relu-dropped", "onnx.Conv@17+onnx.Relu@17", ["first", "cut"]),
-        ("fused-silu-hard", "onnx.Sigmoid@17+onnx.Mul@17", ["gate", "gated"]),
+    assert_eq!(region["runs"], 1, "{region}");
+    for (fault, op, failing, cause, evidence) in [
+        (
+            "fused-conv-relu-dropped",
+            "onnx.Conv@17+onnx.Relu@17",
+            ["first", "cut"],
+            "missing_term",
+            "in `cut` (onnx.Relu@17): the node is left out",
+        ),
+        (
+            "fused-silu-hard",
+            "onnx.Sigmoid@17+onnx.Mul@17",
+            ["gate", "gated"],
+            "wrong_formula",
+            "in `gate` (onnx.Sigmoid@17): `HardSigmoid` is computed in its place",
+        ),
     ] {
         let word = format!("ort?fault={fault}");
         let found = run("diagnose", &word, 1);
         let told = &found["faults"][0];
         assert_eq!((&told["op"], &told["kind"]), (&op.into(), &"between".into()), "{fault}: {found}");
         assert_eq!(told["nodes"], serde_json::json!(failing), "{fault}: {told}");
+        assert_eq!(told["cause"], cause, "{fault}: {told}");
+        assert!(told["evidence"].as_str().unwrap().contains(evidence), "{fault}: {told}");
         assert_eq!(found["faults"].as_array().unwrap().len(), 1, "{fault}: {found}");
         let report = run("migrate", &word, 1);
         assert_eq!(report["verdict"], "rejected", "{fault}: {report}");
@@ -367,6 +382,16 @@ fn a_failing_call_becomes_a_model_and_a_script() {
         assert_eq!(repro(&bug, &[]), (Some(0), String::new()), "{fault}");
         assert_eq!(repro(&bug, &["simplified"]), (Some(0), String::new()), "{fault}");
     }
+    let report = json(&mut reduce("ort?fault=gemm-alpha-ignored", "onnx.Gemm@17", "aspects", &[]), 0);
+    let aspect = |name: &str| {
+        let all = report["aspects"].as_array().unwrap();
+        all.iter().find(|aspect| aspect["name"] == name).unwrap_or_else(|| panic!("{name}: {report}"))
+    };
+    let alpha = aspect("`alpha`");
+    assert_eq!(alpha["fails"][0], "0.5", "{alpha}");
+    assert_eq!(alpha["passes"], serde_json::json!(["absent", "1.0"]), "{alpha}");
+    let readme = std::fs::read_to_string(folder.path().join("aspects/README.md")).unwrap();
+    assert!(readme.contains("| `alpha` | 0.5; ") && readme.contains("| absent; 1.0 |"), "{readme}");
     // A runtime that gives something else.
     let bug = folder.path().join("leakyrelu-alpha-ignored");
     let script = std::fs::read_to_string(bug.join("repro.py")).unwrap();

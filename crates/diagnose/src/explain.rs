@@ -159,6 +159,7 @@ fn of_case(run: &mut Run<'_>, case: Case, findings: &[Finding]) -> Result<Explan
         precision,
         earlier: &earlier,
         findings: &findings,
+        after: None,
     };
     explained(run, &evidence)
 }
@@ -215,7 +216,7 @@ pub(crate) fn of_call(
     if observed.is_empty() {
         return Ok(None);
     }
-    let evidence = Evidence { call, exact, observed, precision, earlier: &[], findings: &[] };
+    let evidence = Evidence { call, exact, observed, precision, earlier: &[], findings: &[], after: None };
     explained(run, &evidence).map(Some)
 }
 

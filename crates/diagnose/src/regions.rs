@@ -5,27 +5,15 @@ use crate::diagnose::Run;
 use crate::report::{Fault, FaultKind};
 use std::collections::{BTreeSet, VecDeque};
 use std::time::Instant;
-use tapml_cause::Cause;
-use tapml_graph::{Error, ErrorKind, NodeId, Op, Result, Symbols};
+use tapml_cause::{Cause, explain_region};
+use tapml_graph::{NodeId, Op, Result, Symbols};
 use tapml_migrate::report::SkippedNode;
 use tapml_migrate::suite::Case;
 use tapml_migrate::verdict::{Criterion, Element};
-use tapml_migrate::{RegionJudgement, Regions, is_not_served, segments, smallest_failing};
-
-/// Runs of the suite with which a region is checked.
-const FRAMES: usize = 2;
-
-/// How a region fails.
-enum Failure {
-    /// With wrong values.
-    Values(RegionJudgement),
-    /// It does not run.
-    Error(Error),
-}
+use tapml_migrate::{RegionOutcome, Regions, WrongRegion, segments, smallest_failing};
 
 /// Regions tried so far.
 struct Search {
-    frames: usize,
     tried: usize,
     most: usize,
     /// Why regions were not run.
@@ -35,15 +23,17 @@ struct Search {
 /// Looks for faults between operators of others.
 pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     let start = Instant::now();
+    if !run.target.runs_regions() {
+        return Ok(());
+    }
     let barred = |id: NodeId| run.barred.contains(run.name(id));
     let mut open: VecDeque<BTreeSet<NodeId>> = segments(run.suite.graph(), &|id| !barred(id)).into();
     run.progress.stage("run regions as one model", open.len() as u64);
-    let all = run.suite.frames().len();
-    let frames = all.min(FRAMES);
-    if frames < all {
-        run.notes.push(format!("nodes ran as one model with the first {frames} of {all} recorded runs"));
+    let (all, runs) = (run.suite.frames().len(), with_regions(run, |regions, _| Ok(regions.runs()))?);
+    if runs < all {
+        run.notes.push(format!("nodes ran as one model with the first {runs} of {all} recorded runs"));
     }
-    let mut search = Search { frames, tried: 0, most: 4 * run.options.trials, refused: None };
+    let mut search = Search { tried: 0, most: 4 * run.options.trials, refused: None };
     while let Some(nodes) = open.pop_front() {
         run.stop.check()?;
         if search.tried >= search.most {
@@ -70,6 +60,17 @@ pub(crate) fn find(run: &mut Run<'_>) -> Result<()> {
     Ok(())
 }
 
+/// Does something with the regions of the diagnosed model, and its target.
+fn with_regions<T>(
+    run: &mut Run<'_>,
+    work: impl FnOnce(&Regions<'_>, &mut dyn tapml_exec::Platform) -> Result<T>,
+) -> Result<T> {
+    let choices = &run.choices;
+    let precision = |id: NodeId, symbols: &Symbols| choices.declared(id, symbols);
+    let regions = Regions { suite: run.suite, model: run.model, oracles: run.oracles, precision: &precision };
+    work(&regions, run.target)
+}
+
 fn skip(run: &mut Run<'_>, reason: String) {
     run.skipped.push(SkippedNode { node: "regions of several nodes".into(), reason });
 }
@@ -80,46 +81,30 @@ fn smallest(
     search: &mut Search,
     nodes: &BTreeSet<NodeId>,
 ) -> Result<Option<BTreeSet<NodeId>>> {
-    match fails(run, search, nodes)? {
-        None => Ok(None),
-        Some(_) => {
-            let mut fails = |nodes: &BTreeSet<NodeId>| Ok(fails(run, search, nodes)?.is_some());
-            smallest_failing(nodes.clone(), &mut fails).map(Some)
-        }
+    if !check(run, search, nodes)?.fails() {
+        return Ok(None);
     }
+    let mut fails = |nodes: &BTreeSet<NodeId>| Ok(check(run, search, nodes)?.fails());
+    smallest_failing(nodes.clone(), &mut fails).map(Some)
 }
 
-/// How a region fails with the recorded values of any of a few runs.
-fn fails(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Result<Option<Failure>> {
-    let (choices, model, suite, oracles) = (&run.choices, run.model, run.suite, run.oracles);
-    let precision = |id: NodeId, symbols: &Symbols| choices.declared(id, symbols);
-    let regions = Regions { suite, model, oracles, precision: &precision };
-    for frame in 0..search.frames {
-        run.stop.check()?;
-        search.tried += 1;
-        match regions.check(run.target, nodes, frame) {
-            Ok(judged) if judged.passed() => {}
-            Ok(judged) => return Ok(Some(Failure::Values(judged))),
-            Err(e) if is_not_served(&e) => {
-                search.refused.get_or_insert(e.to_string());
-                return Ok(None);
-            }
-            Err(e) if matches!(e.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted | ErrorKind::Bug) => {
-                return Err(e);
-            }
-            Err(e) => return Ok(Some(Failure::Error(e))),
-        }
+fn check(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Result<RegionOutcome> {
+    search.tried += 1;
+    let stop = run.stop;
+    let outcome = with_regions(run, |regions, target| regions.check(target, nodes, stop))?;
+    if let RegionOutcome::NotServed(error) = &outcome {
+        search.refused.get_or_insert(error.to_string());
     }
-    Ok(None)
+    Ok(outcome)
 }
 
 fn fault(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Result<Fault> {
     let graph = run.suite.graph();
     let ids: Vec<NodeId> = nodes.iter().copied().collect();
     let kinds: Vec<&str> = ids.iter().map(|&id| graph.node(id).op.name()).collect();
-    let failure = fails(run, search, nodes)?;
-    let frame = match &failure {
-        Some(Failure::Values(judged)) => judged.frame,
+    let outcome = check(run, search, nodes)?;
+    let frame = match &outcome {
+        RegionOutcome::Wrong(wrong) => wrong.judgement.frame,
         _ => 0,
     };
     let node = ids.last().copied().unwrap_or(NodeId(0));
@@ -127,41 +112,54 @@ fn fault(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Re
     fault.op = kinds.join("+");
     fault.rule = (kinds.len() > 1).then(|| format!("{} run in one model", chain(run, nodes)));
     fault.criterion = Criterion::Element.name().into();
-    match failure {
-        Some(Failure::Values(judged)) => {
-            fault.worst_ratio = judged.ratio;
-            fault.element = Some(Element {
-                output: 0,
-                index: judged.element,
-                exact: judged.exact,
-                observed: judged.observed,
-                allowed: judged.allowed,
-            });
-            let alone = if ids.len() > 1 {
-                "each of these nodes is right alone"
-            } else {
-                "this node is right in a model that is not optimised"
-            };
-            fault.evidence = format!(
-                "{alone}; run as one model, `{}` departs at element {} by {:.2e} times what the allowed errors of the nodes \
-                 explain",
-                judged.value, judged.element, judged.ratio
-            );
-        }
-        Some(Failure::Error(error)) => {
+    match outcome {
+        RegionOutcome::Wrong(wrong) => explain_wrong(run, &wrong, &mut fault)?,
+        RegionOutcome::Failed(error) => {
             fault.cause = Cause::Crash.name().into();
             (fault.certain, fault.fit) = (true, 1.0);
             fault.criterion = error.kind().name().into();
             fault.evidence =
                 format!("each of these nodes runs alone, but not all of them as one model: {error}");
         }
-        None => {
+        RegionOutcome::Passed { .. } | RegionOutcome::NotServed(_) => {
             fault.cause = Cause::Race.name().into();
             fault.evidence =
                 "these nodes failed when they ran as one model, and passed when they ran again".into();
         }
     }
     Ok(fault)
+}
+
+/// Adds what is wrong, and why, if a changed node explains it.
+fn explain_wrong(run: &Run<'_>, wrong: &WrongRegion, fault: &mut Fault) -> Result<()> {
+    let judged = &wrong.judgement;
+    fault.worst_ratio = judged.ratio;
+    fault.element = Some(Element {
+        output: 0,
+        index: judged.element,
+        exact: judged.exact,
+        observed: judged.observed,
+        allowed: judged.allowed,
+    });
+    let alone = if wrong.region.nodes.len() > 1 {
+        "each of these nodes is right alone"
+    } else {
+        "this node is right in a model that is not optimised"
+    };
+    fault.evidence = format!("{alone}; run as one model, {judged}");
+    let Some(found) = explain_region(wrong, run.oracles)? else { return Ok(()) };
+    let explanation = found.explanation;
+    fault.evidence += &format!("; in `{}` ({}): {}", found.node, found.op, explanation.evidence);
+    fault.cause = explanation.cause.name().into();
+    (fault.certain, fault.fit) = (explanation.certain, explanation.fit);
+    (fault.tested, fault.picture) = (explanation.tested, Some(explanation.picture));
+    if let Some(rule) = explanation.rule.filter(|rule| !rule.is_empty()) {
+        fault.rule = Some(match fault.rule.take() {
+            Some(chain) => format!("{chain}, and of `{}` {rule}", found.node),
+            None => rule,
+        });
+    }
+    Ok(())
 }
 
 /// The nodes as a reader of a graph sees them: each with the one of them that it follows.

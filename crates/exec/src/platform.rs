@@ -109,6 +109,11 @@ pub trait Platform: Send {
             .with_hint("a source is `cpu`, or a runtime behind an agent, such as `ort`"))
     }
 
+    /// Whether several nodes may run as one model, which the platform fuses and plans by itself; see [`Platform::run_region`].
+    fn runs_regions(&self) -> bool {
+        false
+    }
+
     /// Runs several nodes as one model, as it does whole models; gives the region's outputs.
     /// [`tapml_graph::ErrorKind::Unsupported`] if the platform runs nodes one by one anyway.
     fn run_region(&mut self, region: &crate::Region) -> Result<Vec<Tensor>> {

@@ -3,8 +3,11 @@
 
 use crate::noise::{Declared, RegionMovement};
 use crate::oracle::Oracles;
+use crate::progress::Stop;
 use crate::suite::Suite;
+use crate::verdict::Exact;
 use std::collections::BTreeSet;
+use std::fmt;
 use tapml_exec::{Platform, Region};
 use tapml_graph::{Context, Error, ErrorKind, Graph, Model, NodeId, Op, Result, Tensor, ValueId};
 
@@ -28,12 +31,82 @@ pub struct RegionJudgement {
     pub frame: usize,
 }
 
+impl fmt::Display for RegionJudgement {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (value, element, ratio) = (&self.value, self.element, self.ratio);
+        let (exact, observed) = (self.exact, self.observed);
+        write!(
+            f,
+            "`{value}` departs at element {element} by {ratio:.2e} times what the allowed errors of the nodes explain: exact \
+             {exact:.6e}, found {observed:.6e}"
+        )
+    }
+}
+
 impl RegionJudgement {
     /// Whether all outputs are within what the allowed errors explain.
     pub fn passed(&self) -> bool {
         self.ratio <= 1.0
     }
 }
+
+/// What became of a region on a platform.
+#[derive(Debug)]
+pub enum RegionOutcome {
+    /// All outputs of all runs are within what the allowed errors of the nodes explain.
+    Passed {
+        /// The largest error over what they explain.
+        ratio: f64,
+    },
+    /// An output is wrong.
+    Wrong(Box<WrongRegion>),
+    /// The nodes run alone, but not as one model.
+    Failed(Error),
+    /// The platform does not run these nodes as one model, for this reason.
+    NotServed(Error),
+}
+
+impl RegionOutcome {
+    /// Whether the region departs or breaks; one that the platform does not run does neither.
+    pub fn fails(&self) -> bool {
+        matches!(self, RegionOutcome::Wrong(_) | RegionOutcome::Failed(_))
+    }
+
+    /// Largest error over what is allowed; infinite for a region that breaks.
+    pub fn ratio(&self) -> f64 {
+        match self {
+            RegionOutcome::Passed { ratio } => *ratio,
+            RegionOutcome::Wrong(wrong) => wrong.judgement.ratio,
+            RegionOutcome::Failed(_) => f64::INFINITY,
+            RegionOutcome::NotServed(_) => 0.0,
+        }
+    }
+
+    /// Why it fails or does not run, as a clause for people.
+    pub fn reason(&self) -> Option<String> {
+        match self {
+            RegionOutcome::Passed { .. } => None,
+            RegionOutcome::Wrong(wrong) => Some(wrong.judgement.to_string()),
+            RegionOutcome::Failed(e) | RegionOutcome::NotServed(e) => Some(e.to_string()),
+        }
+    }
+}
+
+/// A region with a wrong output, and what tells so.
+#[derive(Clone, Debug)]
+pub struct WrongRegion {
+    /// Its worst element.
+    pub judgement: RegionJudgement,
+    /// The region with the values that it was given.
+    pub region: Region,
+    /// The exact outputs; what [`Exact::inner`] allows is what the allowed errors of the nodes explain.
+    pub exact: Vec<Exact>,
+    /// What the platform gave.
+    pub observed: Vec<Tensor>,
+}
+
+/// Most runs of a suite with which a region is checked.
+pub const MOST_RUNS: usize = 4;
 
 /// Runs regions of a model on a platform and judges them.
 pub struct Regions<'a> {
@@ -48,31 +121,59 @@ pub struct Regions<'a> {
 }
 
 impl Regions<'_> {
-    /// Runs these nodes as one model, with the recorded values of a run of the suite, and judges what comes out. A region that
-    /// the platform cannot run is an error of its own.
+    /// How many runs of the suite a region is checked with.
+    pub fn runs(&self) -> usize {
+        self.suite.frames().len().min(MOST_RUNS)
+    }
+
+    /// Runs these nodes as one model, with the recorded values of each of the first [`Regions::runs`] runs of the suite, and
+    /// judges what comes out, up to the first run that fails.
     ///
     /// # Errors
-    /// [`ErrorKind::Unsupported`] if the platform runs no regions, or not this one.
+    /// The device was lost, the user asked to stop, or a fault of TapML's own.
     pub fn check(
         &self,
         target: &mut dyn Platform,
         nodes: &BTreeSet<NodeId>,
+        stop: &Stop,
+    ) -> Result<RegionOutcome> {
+        let mut largest: f64 = 0.0;
+        for frame in 0..self.runs() {
+            stop.check()?;
+            match self.check_run(target, nodes, frame) {
+                Ok(run) if run.judgement.passed() => largest = largest.max(run.judgement.ratio),
+                Ok(run) => return Ok(RegionOutcome::Wrong(Box::new(run))),
+                Err(e) if e.kind() == ErrorKind::Unsupported => return Ok(RegionOutcome::NotServed(e)),
+                Err(e) if ends_the_job(&e) => return Err(e),
+                Err(e) => return Ok(RegionOutcome::Failed(e)),
+            }
+        }
+        Ok(RegionOutcome::Passed { ratio: largest })
+    }
+
+    /// One run of a region.
+    fn check_run(
+        &self,
+        target: &mut dyn Platform,
+        nodes: &BTreeSet<NodeId>,
         frame: usize,
-    ) -> Result<RegionJudgement> {
+    ) -> Result<WrongRegion> {
         let graph = self.model.graph();
         let value = |id: ValueId| value(self.suite, self.model, frame, id);
         let region = Region::of(graph, nodes, &value)?;
-        let found = target.run_region(&region).context(|| region.name.clone())?;
+        let observed = target.run_region(&region).context(|| region.name.clone())?;
         let outputs = Region::outputs_of(graph, nodes);
         let movement = RegionMovement::measure(self, nodes, &outputs, frame)?;
         let mut worst: Option<RegionJudgement> = None;
-        for (k, (&id, found)) in outputs.iter().zip(&found).enumerate() {
+        for (k, (&id, found)) in outputs.iter().zip(&observed).enumerate() {
             let judged = self.of_output(&movement, (k, id), found, frame)?;
             if worst.as_ref().is_none_or(|old| judged.ratio > old.ratio) {
                 worst = Some(judged);
             }
         }
-        worst.ok_or_else(|| Error::bug("a region without outputs"))
+        let judgement = worst.ok_or_else(|| Error::bug("a region without outputs"))?;
+        let exact = (0..outputs.len()).map(|k| movement.exact_of(k)).collect();
+        Ok(WrongRegion { judgement, region, exact, observed })
     }
 
     fn of_output(
@@ -194,9 +295,9 @@ pub fn smallest_failing(
     Ok(set(&nodes))
 }
 
-/// Whether an error says that a region does not run on a platform, which is no wrong result.
-pub fn is_not_served(error: &Error) -> bool {
-    error.kind() == ErrorKind::Unsupported
+/// Whether an error says nothing of the region, but of the job.
+fn ends_the_job(error: &Error) -> bool {
+    matches!(error.kind(), ErrorKind::DeviceLost | ErrorKind::Interrupted | ErrorKind::Bug)
 }
 
 #[cfg(test)]

@@ -454,6 +454,9 @@ pub struct RegionReport {
     pub first: String,
     /// Name of the last one.
     pub last: String,
+    /// Recorded runs whose values it was given.
+    #[serde(default)]
+    pub runs: u64,
     /// Whether all outputs are within what the allowed errors of the nodes explain.
     pub passed: bool,
     /// Largest error over what is explained. Infinity is written as the largest finite number.
@@ -465,6 +468,9 @@ pub struct RegionReport {
     /// Why it fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
+    /// Why the target does not run these nodes as one model. It then says nothing of them together.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub skipped: Option<String>,
 }
 
 /// The report of `tapml migrate`.

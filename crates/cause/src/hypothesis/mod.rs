@@ -1,7 +1,9 @@
 //! The hypotheses: one row each in the table below, in files by family. One that predicts values tests its predictions
 //! through [`Trials`]; what it names and how it is scored is the same for all.
 
+use crate::Evidence;
 use crate::trials::Trials;
+use tapml_graph::Op;
 
 mod attribute;
 mod findings;
@@ -47,16 +49,20 @@ enum Operators {
     Own,
     /// Those of others.
     Foreign,
+    /// Those of others that ran with others as one model.
+    Region,
     /// All: it looks at results alone.
     All,
 }
 
 impl Hypothesis {
-    /// Whether it is about operators of others, or about TapML's own.
-    pub fn applies(&self, foreign: bool) -> bool {
+    /// Whether it is about the operator of this call.
+    pub fn applies(&self, evidence: &Evidence<'_>) -> bool {
+        let foreign = matches!(evidence.call.op, Op::Foreign(_));
         match self.operators {
             Operators::Own => !foreign,
             Operators::Foreign => foreign,
+            Operators::Region => foreign && evidence.after.is_some(),
             Operators::All => true,
         }
     }
@@ -74,6 +80,11 @@ const fn of_results(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypoth
 /// One about operators of others.
 const fn of_foreign(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypothesis {
     Hypothesis { name, without_values: false, operators: Operators::Foreign, test }
+}
+
+/// One about operators of others in a region.
+const fn of_region(name: &'static str, test: fn(&mut Trials<'_, '_>)) -> Hypothesis {
+    Hypothesis { name, without_values: false, operators: Operators::Region, test }
 }
 
 /// All hypotheses. Of two that fit equally well and assume equally much the earlier one is named first.
@@ -99,6 +110,7 @@ pub(crate) const HYPOTHESES: &[Hypothesis] = &[
     of_foreign("inputs in another layout", foreign::arranged),
     of_foreign("the end of the results is not written", foreign::tails),
     of_foreign("an intermediate result overflows", foreign::overflowing),
+    of_region("a node left out, replaced, or given another operand", foreign::fused),
     of_values("an earlier call's inputs", stale::inputs),
     of_values("sizes and positions of an earlier call", position::of_earlier),
     of_values("positions off by a constant", position::shifted),

@@ -59,6 +59,7 @@ impl Case {
             precision: self.precision,
             earlier,
             findings: &[],
+            after: None,
         }
     }
 

@@ -108,11 +108,12 @@ fn render(report: &MigrateReport) -> String {
     }
     for region in &report.regions {
         let of = format!("\n\n{} nodes from {} to {} as one model", region.nodes, region.first, region.last);
-        text += &match &region.reason {
-            None => {
+        text += &match (&region.reason, &region.skipped) {
+            (Some(reason), _) => format!("{of}: {} fail together: {reason}", region.failing.join(", ")),
+            (None, Some(why)) => format!("{of}: not checked: {why}"),
+            (None, None) => {
                 format!("{of}: {} of what allowed errors explain", tapml::migrate::ratio_text(region.ratio))
             }
-            Some(reason) => format!("{of}: {} fail together: {reason}", region.failing.join(", ")),
         };
     }
     for note in &report.notes {

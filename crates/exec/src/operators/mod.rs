@@ -227,6 +227,10 @@ impl Platform for OperatorPlatform {
         self.shared.discover(node, op, inputs)
     }
 
+    fn runs_regions(&self) -> bool {
+        true
+    }
+
     fn run_region(&mut self, region: &Region) -> Result<Vec<Tensor>> {
         repeat(&mut self.shared.clone(), |shared| shared.run_region(region))
     }

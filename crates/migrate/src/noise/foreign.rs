@@ -3,6 +3,7 @@
 use super::{HEADROOM, Noisy, RUNS, Results};
 use crate::regions::Regions;
 use crate::suite::Case;
+use crate::verdict::{Exact, INNER};
 use rayon::prelude::*;
 use std::collections::BTreeSet;
 use tapml_graph::{Context, DType, Error, NodeId, Op, Origin, Result, Tensor, ValueId};
@@ -141,6 +142,14 @@ impl RegionMovement {
             by_output.iter_mut().zip(values(way)).for_each(|(known, values)| known.push(values));
         }
         Ok(RegionMovement { exact: values(&exact), ways: by_output, rows, widths })
+    }
+
+    /// Output `k` as exact results are given to those who look for causes.
+    pub fn exact_of(&self, k: usize) -> Exact {
+        let values = self.exact[k].clone();
+        let inner = (0..values.len()).map(|i| self.allowed(k, i) / INNER).collect();
+        let deviation = vec![0.0; values.len()];
+        Exact { values, deviation, inner, row_len: self.widths[k], integers: None }
     }
 
     /// How far element `i` of output `k` may lie from the exact one.

@@ -4,11 +4,12 @@
 mod attributes;
 mod inputs;
 mod known;
+mod together;
 mod values;
 
 use crate::Cause;
 use crate::fit::Score;
-use crate::study::Prediction;
+use crate::study::{Out, Prediction};
 use crate::trials::{Rank, Trials};
 use serde_json::{Map, Value};
 use tapml_graph::op::{Declared, Foreign};
@@ -17,6 +18,7 @@ use tapml_reference::foreign::widened_tensor;
 
 pub(super) use attributes::{assumed, changed};
 pub(super) use inputs::{left_out, misread};
+pub(super) use together::fused;
 pub(super) use values::{arranged, cast, overflowing, tails};
 
 /// The call at hand, with its floats in `f64`.
@@ -113,14 +115,47 @@ impl Subject {
         inputs: &[Tensor],
         constants: &[bool],
     ) -> Score {
-        let Some(outputs) = evaluate(trials, op, inputs, constants) else { return Score::NONE };
-        let prediction = self.in_shape(trials, &outputs);
-        trials.ruled(assumed.cause, assumed.rank, assumed.note, assumed.rule, &prediction)
+        match evaluate(trials, op, inputs, constants) {
+            Some(outputs) => self.test_outputs(trials, assumed, &outputs),
+            None => Score::NONE,
+        }
+    }
+
+    /// Tests what follows if the operator gives these outputs.
+    fn test_outputs(&self, trials: &mut Trials<'_, '_>, assumed: Assumed, outputs: &[Tensor]) -> Score {
+        let outs = &trials.study.full.outs;
+        let prediction = match trials.study.evidence.after {
+            None => Some(self.in_shape(outs, outputs)),
+            Some(after) => self
+                .with_declared_sizes(outputs)
+                .and_then(|own| after.run(&own))
+                .map(|found| found.iter().map(Tensor::to_f64).collect::<Prediction>())
+                .filter(|found| found.iter().map(Vec::len).eq(outs.iter().map(|out| out.exact.len()))),
+        };
+        match prediction {
+            Some(prediction) => {
+                trials.ruled(assumed.cause, assumed.rank, assumed.note, assumed.rule, &prediction)
+            }
+            None => Score::NONE,
+        }
+    }
+
+    /// Outputs with the declared sizes, for the nodes behind; see [`Subject::in_shape`].
+    fn with_declared_sizes(&self, outputs: &[Tensor]) -> Option<Vec<Tensor>> {
+        let types = self.op.outputs().iter().filter_map(Declared::ty);
+        let fitted = outputs.iter().zip(types).map(|(found, ty)| {
+            let sizes = ty.shape.iter().map(|size| Some(size.as_const()? as usize));
+            let shape: Vec<usize> = sizes.collect::<Option<_>>()?;
+            if found.shape() == shape {
+                return Some(found.clone());
+            }
+            numbers(found.dtype(), &shape, &in_shape(found, &shape))
+        });
+        fitted.collect()
     }
 
     /// Outputs as a runtime hands them on that plans its buffers from the declared types: cropped, or with zeros behind.
-    fn in_shape(&self, trials: &Trials<'_, '_>, outputs: &[Tensor]) -> Prediction {
-        let outs = &trials.study.full.outs;
+    fn in_shape(&self, outs: &[Out], outputs: &[Tensor]) -> Prediction {
         let declared = self.op.outputs().iter().filter_map(Declared::ty);
         let shapes =
             declared.map(|ty| ty.shape.iter().filter_map(|d| d.as_const()).map(|d| d as usize).collect());
@@ -182,12 +217,17 @@ fn in_shape(tensor: &Tensor, shape: &[usize]) -> Vec<f64> {
 
 /// A tensor of the same dtype and shape with other values.
 fn like(tensor: &Tensor, values: &[f64]) -> Option<Tensor> {
-    match tensor.dtype() {
-        DType::F64 => Tensor::from_f64(DType::F64, tensor.shape().to_vec(), values).ok(),
+    numbers(tensor.dtype(), tensor.shape(), values)
+}
+
+/// A tensor of floats in `f64` or of integers; `None` for other dtypes.
+fn numbers(dtype: DType, shape: &[usize], values: &[f64]) -> Option<Tensor> {
+    match dtype {
+        DType::F64 => Tensor::from_f64(DType::F64, shape.to_vec(), values).ok(),
         DType::Bool => None,
         dtype => {
             let values: Vec<i64> = values.iter().map(|&v| v as i64).collect();
-            Tensor::from_i64(dtype, tensor.shape().to_vec(), &values).ok()
+            Tensor::from_i64(dtype, shape.to_vec(), &values).ok()
         }
     }
 }

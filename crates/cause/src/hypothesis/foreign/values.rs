@@ -171,11 +171,19 @@ fn floored(trials: &mut Trials<'_, '_>, subject: &Subject) {
     let Some(inputs) = subject.inputs.iter().map(wide).collect::<Option<Vec<Tensor>>>() else { return };
     let Ok(op) = subject.op.with_outputs(super::undeclared(&subject.op)) else { return };
     let Some(outputs) = super::evaluate(trials, &op, &inputs, &subject.constants) else { return };
-    let prediction = subject.in_shape(trials, &outputs).into_iter();
-    let prediction = prediction.map(|out| out.into_iter().map(f64::floor).collect()).collect();
-    let (note, rule) =
-        ("quotients are rounded down, not towards zero", "a quotient is negative and no integer");
-    trials.ruled(Cause::Rounding, Rank::Named, note.into(), rule.into(), &prediction);
+    let dtype = subject.inputs.first().map_or(DType::I64, Tensor::dtype);
+    let floor = |out: &Tensor| {
+        let values: Vec<f64> = out.to_f64().into_iter().map(f64::floor).collect();
+        super::numbers(dtype, out.shape(), &values)
+    };
+    let Some(floored) = outputs.iter().map(floor).collect::<Option<Vec<Tensor>>>() else { return };
+    let assumed = Assumed {
+        cause: Cause::Rounding,
+        rank: Rank::Named,
+        note: "quotients are rounded down, not towards zero".into(),
+        rule: "a quotient is negative and no integer".into(),
+    };
+    subject.test_outputs(trials, assumed, &floored);
 }
 
 /// Inputs whose elements are taken in another order.

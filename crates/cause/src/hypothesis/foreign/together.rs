@@ -1,0 +1,121 @@
+//! What a runtime may do to a node that it runs with others as one model, and does not do to the node alone: fusion leaves it out,
+//! takes a cheaper function for it, or hands it another of the values at hand.
+
+use super::{Assumed, Subject, like};
+use crate::Cause;
+use crate::trials::{Rank, Trials};
+use serde_json::{Map, Value, json};
+use tapml_graph::op::Foreign;
+
+/// The same node left out, of another function, and with other operands.
+pub(in crate::hypothesis) fn fused(trials: &mut Trials<'_, '_>) {
+    let Some(subject) = Subject::of(trials) else { return };
+    skipped(trials, &subject);
+    other_functions(trials, &subject);
+    counted_twice(trials, &subject);
+    substituted(trials, &subject);
+}
+
+/// The node hands on one of its inputs.
+fn skipped(trials: &mut Trials<'_, '_>, subject: &Subject) {
+    if subject.op.outputs().len() != 1 {
+        return;
+    }
+    for (index, input) in subject.inputs.iter().enumerate().filter(|(_, input)| input.len() > 1) {
+        let assumed = Assumed {
+            cause: Cause::MissingTerm,
+            rank: Rank::Named,
+            note: format!("the node is left out: {} is handed on", subject.name(index)),
+            rule: String::new(),
+        };
+        subject.test_outputs(trials, assumed, std::slice::from_ref(input));
+    }
+}
+
+/// A function that may stand for another one.
+struct Stand {
+    own: &'static str,
+    other: &'static str,
+    attributes: fn() -> Value,
+}
+
+const fn stand(own: &'static str, other: &'static str, attributes: fn() -> Value) -> Stand {
+    Stand { own, other, attributes }
+}
+
+/// Cheap approximations and related activations that fused kernels have.
+const STANDS: &[Stand] = &[
+    stand("Sigmoid", "HardSigmoid", || json!({"alpha": 1.0 / 6.0, "beta": 0.5})),
+    stand("Sigmoid", "HardSigmoid", || json!({"alpha": 0.2, "beta": 0.5})),
+    stand("Sigmoid", "Tanh", || json!({})),
+    stand("HardSigmoid", "Sigmoid", || json!({})),
+    stand("HardSwish", "Relu", || json!({})),
+    stand("Erf", "Tanh", || json!({})),
+    stand("Tanh", "Erf", || json!({})),
+    stand("Relu", "Sigmoid", || json!({})),
+    stand("LeakyRelu", "Relu", || json!({})),
+    stand("PRelu", "Relu", || json!({})),
+    stand("Elu", "Relu", || json!({})),
+    stand("Clip", "Relu", || json!({})),
+];
+
+fn other_functions(trials: &mut Trials<'_, '_>, subject: &Subject) {
+    let (Some((domain, _)), Some(version)) = (subject.op.kind().split_once('.'), subject.op.version()) else {
+        return;
+    };
+    for stand in STANDS.iter().filter(|stand| stand.own == subject.op.name()) {
+        let attributes: Map<String, Value> = match (stand.attributes)() {
+            Value::Object(attributes) => attributes,
+            _ => Map::new(),
+        };
+        let assumed = Assumed {
+            cause: Cause::WrongFormula,
+            rank: Rank::Named,
+            note: format!("`{}` is computed in its place, with {}", stand.other, json!(attributes)),
+            rule: String::new(),
+        };
+        let kind = format!("{domain}.{}@{version}", stand.other);
+        let op = Foreign::new(&kind, attributes, vec![true], super::undeclared(&subject.op));
+        if let Ok(op) = op {
+            subject.test(trials, assumed, &op, &subject.inputs[..1], &subject.constants[..1]);
+        }
+    }
+}
+
+/// An input of floats added or multiplied in where the fusion had done so already.
+fn counted_twice(trials: &mut Trials<'_, '_>, subject: &Subject) {
+    for (index, input) in subject.inputs.iter().enumerate().filter(|(_, input)| input.dtype().is_float()) {
+        let doubled: Vec<f64> = input.to_f64().into_iter().map(|v| 2.0 * v).collect();
+        let Some(doubled) = like(input, &doubled) else { continue };
+        let name = subject.name(index);
+        let assumed = Assumed {
+            cause: Cause::WrongScale,
+            rank: Rank::Placed,
+            note: format!("{name} counts twice"),
+            rule: format!("{name} is not 0"),
+        };
+        subject.test_input(trials, assumed, index, doubled);
+    }
+}
+
+/// One operand taken for another of the same type.
+fn substituted(trials: &mut Trials<'_, '_>, subject: &Subject) {
+    let inputs = &subject.inputs;
+    for at in 0..inputs.len() {
+        for from in (0..inputs.len()).filter(|&from| from != at) {
+            let alike =
+                (inputs[at].dtype(), inputs[at].shape()) == (inputs[from].dtype(), inputs[from].shape());
+            if !alike {
+                continue;
+            }
+            let (lost, taken) = (subject.name(at), subject.name(from));
+            let assumed = Assumed {
+                cause: Cause::InputIgnored,
+                rank: Rank::Named,
+                note: format!("{lost} is ignored: {taken} is taken in its place"),
+                rule: format!("{lost} and {taken} differ"),
+            };
+            subject.test_input(trials, assumed, at, inputs[from].clone());
+        }
+    }
+}
