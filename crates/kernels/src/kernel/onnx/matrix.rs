@@ -2,9 +2,9 @@
 
 use super::{Node, Placed, count, plan_with, stretched, strides, whole, words};
 use crate::kernel::Request;
-use crate::kernel::source::Kernel;
-use crate::plan::{Arg, NodePlan};
-use tapml_graph::{Error, Extent, Result};
+use crate::kernel::source::{Kernel, LaunchBuilder};
+use crate::plan::{Arg, Launch, NodePlan};
+use tapml_graph::{DType, Error, Extent, Result};
 
 const KERNEL: Kernel = Kernel {
     workgroup_memory: 2048,
@@ -38,9 +38,21 @@ impl Product {
         if b.dtype() != dtype || node.optional(2).is_some_and(|c| c.dtype() != dtype) {
             return Err(node.unserved("operands of several dtypes"));
         }
-        let launch = KERNEL.launch(dtype, dtype)?.read(whole(a)).read(whole(b));
-        let launch = launch.read(node.optional(2).map_or(Arg::Constant(0), whole)).read(Arg::Constant(0));
-        let launch = launch.output(y.index).set("M", self.m).set("N", self.n).set("K", self.k);
+        let operands = [whole(a), whole(b), node.optional(2).map_or(Arg::Constant(0), whole)];
+        let launch = self.launch([dtype; 2], operands, Arg::Constant(0), |launch| launch.output(y.index))?;
+        let constant = words(self.batch.iter().flatten().copied());
+        Ok(plan_with(&KERNEL, vec![launch], vec![constant], self.k.saturating_add(1)))
+    }
+
+    fn launch(
+        &self,
+        [dtype, out]: [DType; 2],
+        operands: [Arg; 3],
+        sizes: Arg,
+        write: impl Fn(LaunchBuilder) -> LaunchBuilder,
+    ) -> Result<Launch> {
+        let launch = operands.into_iter().fold(KERNEL.launch(dtype, out)?, LaunchBuilder::read);
+        let launch = write(launch.read(sizes)).set("M", self.m).set("N", self.n).set("K", self.k);
         let launch = launch.set("A_ROW", self.a[0]).set("A_COLUMN", self.a[1]);
         let launch = launch.set("B_ROW", self.b[0]).set("B_COLUMN", self.b[1]);
         let launch = launch.set("BATCH_RANK", self.batch[0].len() as u32);
@@ -50,10 +62,31 @@ impl Product {
             launch.set("HAS_C", u32::from(self.c.is_some())).set("C_ROW", row).set("C_COLUMN", column);
         let batch = count(&self.batch[0])?;
         let groups = |size: u32| Extent::of(u64::from(size.div_ceil(TILE)));
-        let grid = [groups(self.n), groups(self.m), Extent::of(u64::from(batch))];
-        let constant = words(self.batch.iter().flatten().copied());
-        Ok(plan_with(&KERNEL, vec![launch.groups(grid)], vec![constant], self.k.saturating_add(1)))
+        Ok(launch.groups([groups(self.n), groups(self.m), Extent::of(u64::from(batch))]))
     }
+}
+
+/// The launch that gives `a · b + c` of `[m, k]` and `[k, n]`, with a row of `c` if it has one; constant 0 stands for the sizes. The result is of f32.
+pub fn launch_projection(
+    dtype: DType,
+    [m, k, n]: [u32; 3],
+    operands: [Arg; 3],
+    has_c: bool,
+    write: impl Fn(LaunchBuilder) -> LaunchBuilder,
+) -> Result<Launch> {
+    let one = Product {
+        m,
+        n,
+        k,
+        a: [k, 1],
+        b: [n, 1],
+        batch: [vec![], vec![], vec![]],
+        alpha: 1.0,
+        beta: 1.0,
+        output: vec![m, n],
+        c: has_c.then_some([0, 1]),
+    };
+    one.launch([dtype, DType::F32], operands, Arg::Constant(0), write)
 }
 
 /// A matrix of the last two dimensions: a vector is one row, or one column.
@@ -66,10 +99,28 @@ fn matrix(of: &Placed, is_column: bool) -> Result<Vec<u32>> {
     })
 }
 
+/// `MatMul`, and `FusedMatMul` of ONNX Runtime, which may transpose matrices and has a factor:
+/// <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.FusedMatMul>.
 pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
-    node.reads(&[])?;
-    let (a, b) = (matrix(&node.input(0)?, false)?, matrix(&node.input(1)?, true)?);
+    let is_fused = node.op.name() == "FusedMatMul";
+    node.reads(if is_fused { &["alpha", "transA", "transB", "transBatchA", "transBatchB"] } else { &[] })?;
+    if node.int("transBatchA", 0)? != 0 || node.int("transBatchB", 0)? != 0 {
+        return Err(node.unserved("transposed batches"));
+    }
+    // Sizes as they are multiplied, and the elements from one row to the next and from one column to the next.
+    let side = |place: usize, name: &str| -> Result<(Vec<u32>, [u32; 2])> {
+        let (input, is_column) = (node.input(place)?, place == 1);
+        let mut sizes = matrix(&input, is_column)?;
+        let columns = sizes.last().copied().unwrap_or(1);
+        let turns = node.int(name, 0)? != 0 && input.sizes()?.len() > 1;
+        if turns {
+            let rank = sizes.len();
+            sizes.swap(rank - 1, rank - 2);
+        }
+        Ok((sizes, if turns { [1, columns] } else { [columns, 1] }))
+    };
+    let ((a, a_strides), (b, b_strides)) = (side(0, "transA")?, side(1, "transB")?);
     let ([batch_a @ .., m, k], [batch_b @ .., rows, n]) = (a.as_slice(), b.as_slice()) else {
         return Err(Error::invalid("a product needs dimensions"));
     };
@@ -97,10 +148,10 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
         m: *m,
         n: *n,
         k: *k,
-        a: [*k, 1],
-        b: [*n, 1],
+        a: a_strides,
+        b: b_strides,
         batch: [batch.clone(), along(batch_a, m.wrapping_mul(*k))?, along(batch_b, k.wrapping_mul(*n))?],
-        alpha: 1.0,
+        alpha: node.float("alpha", 1.0)?,
         beta: 1.0,
         output,
         c: None,

@@ -4,13 +4,18 @@
 //!
 //! Integers that decide where elements go, such as the starts of `Slice`, are read by the kernel as it runs: they are inputs.
 
+mod attention;
 mod compare;
 mod constants;
 mod convolution;
+mod gelu;
+mod groups;
+mod heads;
 mod joining;
 mod map;
 mod matrix;
 mod movement;
+mod nbits;
 mod normalise;
 mod order;
 mod pairs;
@@ -24,6 +29,7 @@ mod resize;
 mod running;
 mod samples;
 mod scatter;
+mod skip;
 mod softmax;
 mod variadic;
 mod window;
@@ -32,9 +38,16 @@ pub use samples::samples_of;
 
 pub mod plans {
     //! The planners, for the kernel list.
+    pub use super::attention::plan as attention;
     pub use super::compare::plan as compare;
     pub use super::constants::{plan_filled as filled, plan_range as range, plan_sizes as sizes};
     pub use super::convolution::{plan as convolution, plan_transposed as transposed_convolution};
+    pub use super::gelu::plan as gelu;
+    pub use super::groups::{
+        plan_grouped as grouped_attention, plan_multi_head as multi_head_attention,
+        plan_projected as projected_attention,
+    };
+    pub use super::heads::plan_rotary as rotary;
     pub use super::joining::{plan_concat as concat, plan_copy as copy, plan_split as split};
     pub use super::map::plan as map;
     pub use super::matrix::{plan_gemm as gemm, plan_matmul as matmul};
@@ -42,6 +55,7 @@ pub mod plans {
         plan_expand as expand, plan_gather as gather, plan_pad as pad, plan_slice as slice,
         plan_transpose as transpose, plan_where as choose,
     };
+    pub use super::nbits::plan as nbits;
     pub use super::normalise::{
         plan_along as norm_along, plan_batch as batch_norm, plan_instance as instance_norm,
         plan_layer as layer_norm, plan_local as local_response, plan_rms as rms_norm,
@@ -60,6 +74,7 @@ pub mod plans {
     pub use super::resize::plan as resize;
     pub use super::running::plan as running;
     pub use super::scatter::{plan_elements as scatter_elements, plan_nd as scatter_nd};
+    pub use super::skip::plan as skip_norm;
     pub use super::softmax::plan as softmax;
     pub use super::variadic::plan as variadic;
 }

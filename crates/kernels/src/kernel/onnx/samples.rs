@@ -1,5 +1,5 @@
 //! Sample cases of the operators, one in a line: kind, inputs, `->`, outputs, attributes. `+` behind an input asks for
-//! positive numbers, `=` for these.
+//! positive numbers, `=` for these, `<` for integers from 0 below this one.
 
 use tapml_graph::op::{Declared, Fill, Foreign, Sample};
 use tapml_graph::{DType, Dim, TensorType};
@@ -38,6 +38,7 @@ fn input(text: &'static str) -> Option<(TensorType, Fill)> {
     let shape = sizes.map(|size| size.parse::<Dim>().ok()).collect::<Option<_>>()?;
     let fill = match fill.strip_prefix('=') {
         Some(values) => Fill::Values(values),
+        None if fill.starts_with('<') => Fill::Below(fill[1..].parse().ok()?),
         None if fill == "+" => Fill::Around(2.0, 0.3),
         None => Fill::Normal(1.0),
     };
