@@ -70,20 +70,26 @@ found = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         return (NotServed, *super().refusals)
 
     def find_schema(self, domain: str, name: str, version: int) -> Any:
-        if domain != "com.microsoft":
+        if domain != "com.microsoft" and (domain != "onnx" or name not in OWN_OF_STANDARD):
             return super().find_schema(domain, name, version)
-        found = [s for s in contrib() if s.name == name and s.since_version <= version]
+        found = [s for s in own_schemas() if s.name == name and s.since_version <= version]
+        found = [s for s in found if s.domain == ("" if domain == "onnx" else domain)]
         if not found:
             raise Unsupported(f"this version of ONNX Runtime has no operator {domain}.{name}@{version}")
         return max(found, key=lambda schema: schema.since_version)
 
 
+#: Operators of ONNX Runtime that models have in the standard's domain, which does not define them.
+OWN_OF_STANDARD = ("SimplifiedLayerNormalization",)
+
+
 @functools.lru_cache(None)
-def contrib() -> list[Any]:
+def own_schemas() -> list[Any]:
     """Schemas of ONNX Runtime's own operators, which the onnx package does not have."""
     from onnxruntime.capi.onnxruntime_pybind11_state import get_all_operator_schema
 
-    return [schema for schema in get_all_operator_schema() if schema.domain == "com.microsoft"]
+    schemas = get_all_operator_schema()
+    return [s for s in schemas if s.domain == "com.microsoft" or not s.domain and s.name in OWN_OF_STANDARD]
 
 
 def to_ort(ort: Any, array: np.ndarray) -> Any:
