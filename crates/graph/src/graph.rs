@@ -269,6 +269,13 @@ pub struct Builder {
     open_states: Vec<bool>,
 }
 
+/// How much of a graph a [`Builder`] had.
+#[derive(Clone, Copy, Debug)]
+pub struct BuilderMark {
+    values: usize,
+    nodes: usize,
+}
+
 impl Builder {
     /// An empty graph of this name.
     pub fn new(name: impl Into<String>) -> Builder {
@@ -364,6 +371,23 @@ impl Builder {
         }
         self.graph.nodes.push(Node { name, op, inputs: inputs.to_vec(), outputs: ids.clone() });
         Ok(ids)
+    }
+
+    /// How much has been added, for [`Builder::rewind`].
+    pub fn mark(&self) -> BuilderMark {
+        BuilderMark { values: self.graph.values.len(), nodes: self.graph.nodes.len() }
+    }
+
+    /// Takes the values and nodes away that were added since, and gives the values' names. States and results stay: there must be
+    /// none of what goes.
+    pub fn rewind(&mut self, mark: BuilderMark) -> Vec<String> {
+        self.graph.nodes.truncate(mark.nodes);
+        let gone = self.graph.values.split_off(mark.values.min(self.graph.values.len()));
+        let names: Vec<String> = gone.into_iter().map(|value| value.name).collect();
+        names.iter().for_each(|name| {
+            self.names.remove(name);
+        });
+        names
     }
 
     /// Names a result.

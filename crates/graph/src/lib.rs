@@ -27,7 +27,9 @@ pub use derived::Derived;
 pub use dim::{Dim, Extent, Symbol, Symbols};
 pub use dtype::DType;
 pub use error::{Context, Error, ErrorKind, Result};
-pub use graph::{Builder, Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId};
+pub use graph::{
+    Builder, BuilderMark, Graph, Node, NodeId, Origin, Output, State, TensorType, Value, ValueId,
+};
 pub use greedy::{GENERATED, NEXT_TOKEN};
 pub use model::Model;
 pub use op::{Op, Operator};

@@ -1,27 +1,44 @@
 //! Arrays in row-major order, their sizes, and walks over them with strides.
 
 use crate::real::Element;
+use std::cell::Cell;
 use tapml_graph::{Error, Result, Tensor};
 
 /// Most elements of a result.
 pub const MAX_ELEMENTS: usize = 1 << 31;
 
+thread_local! {
+    /// Most elements of an input or a result on this thread.
+    static MOST: Cell<usize> = const { Cell::new(MAX_ELEMENTS) };
+}
+
+/// Runs evaluations of which no input and no result may have more elements than this.
+pub fn limit_elements<T>(most: usize, run: impl FnOnce() -> T) -> T {
+    struct Restore(usize);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            MOST.set(self.0);
+        }
+    }
+    let _restore = Restore(MOST.replace(most.min(MAX_ELEMENTS)));
+    run()
+}
+
 /// Elements of a shape.
 ///
 /// # Errors
-/// If there are more than [`MAX_ELEMENTS`].
+/// If there are more than [`MAX_ELEMENTS`], or than [`limit_elements`] allows.
 pub fn volume(shape: &[usize]) -> Result<usize> {
+    let most = MOST.get();
     let count = shape.iter().try_fold(1usize, |count, &size| count.checked_mul(size));
     // A size of zero hides the others from the product, but not from those who compute with the shape.
     let largest =
         shape.iter().filter(|&&size| size > 0).try_fold(1usize, |count, &size| count.checked_mul(size));
-    count.zip(largest).filter(|&(_, largest)| largest <= MAX_ELEMENTS).map(|(count, _)| count).ok_or_else(
-        || {
-            let error =
-                Error::invalid(format!("a result of the shape {shape:?} has more than 2^31 elements"));
-            error.with_hint("such tensors are not evaluated on the host: record the call with smaller sizes")
-        },
-    )
+    count.zip(largest).filter(|&(_, largest)| largest <= most).map(|(count, _)| count).ok_or_else(|| {
+        let most = if most == MAX_ELEMENTS { "2^31".into() } else { most.to_string() };
+        let error = Error::invalid(format!("a result of the shape {shape:?} has more than {most} elements"));
+        error.with_hint("such tensors are not evaluated on the host: record the call with smaller sizes")
+    })
 }
 
 /// Numbers with a shape.

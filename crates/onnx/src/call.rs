@@ -5,7 +5,7 @@ use crate::real::{Element, Real};
 use serde_json::Value;
 use std::cell::RefCell;
 use std::collections::HashSet;
-use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::op::{Declared, Foreign, Subgraph};
 use tapml_graph::{DType, Error, Result, Tensor};
 
 /// What an evaluation gives: the outputs at their places; later ones may be left out if they are absent.
@@ -234,6 +234,18 @@ impl<'a> Call<'a> {
     /// A tensor.
     pub fn tensor(&self, name: &'static str) -> Result<Option<Tensor>> {
         self.parsed(name, "a tensor", |value| tensor(value.get("tensor")?))
+    }
+
+    /// A graph, which has to be there.
+    pub fn graph(&self, name: &'static str) -> Result<Subgraph> {
+        let missing = || Error::invalid(format!("the attribute `{name}` is missing"));
+        Subgraph::of(self.attribute(name).ok_or_else(missing)?)?
+            .ok_or_else(|| Error::invalid(format!("attribute `{name}`: expected a graph")))
+    }
+
+    /// Count of places of inputs that are the operator's own; those behind them are read by graphs within it.
+    pub fn own_inputs(&self) -> usize {
+        self.op.own_inputs()
     }
 
     /// Refuses attributes that the function did not read.

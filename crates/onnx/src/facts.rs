@@ -35,6 +35,11 @@ impl<'a> Sizes<'a> {
         self.inputs.get(place).and_then(Option::as_ref).map_or(&[], |(_, shape)| shape)
     }
 
+    /// Count of places of inputs.
+    pub fn places(&self) -> usize {
+        self.inputs.len()
+    }
+
     /// Whether an input is there.
     pub fn has(&self, place: usize) -> bool {
         self.inputs.get(place).is_some_and(Option::is_some)

@@ -25,6 +25,7 @@ mod product;
 mod real;
 mod window;
 
+pub use array::limit_elements;
 pub use facts::Facts;
 pub use integers::{Integers, integers};
 

@@ -5,9 +5,9 @@ use crate::call::{Call, Outputs};
 use crate::facts::{Facts, Sizes, each, exact, last_axis, rounded};
 use crate::integers::OpenOutputs;
 use crate::op::{
-    attention, binary, boxes, cast, conv, einsum, elementwise, fused, gelu, grouped, index, loss, matmul,
-    movement, multi_head, nbits, norm, order, pool, quantize, quantized, recurrent, reduce, resize, sampling,
-    shape, slice, softmax, spectrum, unary,
+    attention, binary, boxes, cast, control, conv, einsum, elementwise, fused, gelu, grouped, index, loss,
+    matmul, movement, multi_head, nbits, norm, order, pool, quantize, quantized, recurrent, reduce, resize,
+    sampling, shape, slice, softmax, spectrum, unary,
 };
 
 /// How an operator is evaluated.
@@ -77,6 +77,10 @@ pub const ROWS: &[Row] = &[
     // Elementwise.
     any("Add", elementwise::add, each),
     any("Relu", elementwise::relu, exact),
+    // Graphs within operators.
+    any("If", control::branch, control::facts),
+    any("Loop", control::turns, control::facts),
+    any("Scan", control::scan, control::facts),
     // Movement.
     any("Reshape", movement::reshape, exact),
     any("Transpose", movement::transpose, exact),

@@ -70,13 +70,16 @@ const SUMS: [&str; 10] = [
     "Sum",
 ];
 
-/// Operators of the ONNX standard that add up many inputs, often equal ones: a plain area of an image, or the same weights.
-const LONG_SUMS: [&str; 6] = [
+/// Operators of the ONNX standard that add up many inputs, often equal ones: a plain area of an image, or the same weights; or in
+/// every turn of a loop.
+const LONG_SUMS: [&str; 8] = [
     "AveragePool",
     "GlobalAveragePool",
+    "Loop",
     "NegativeLogLikelihoodLoss",
     "ReduceMean",
     "ReduceSum",
+    "Scan",
     "SoftmaxCrossEntropyLoss",
 ];
 

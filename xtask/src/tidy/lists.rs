@@ -17,6 +17,7 @@ const HELPERS: &[&str] = &[
     "foreign",
     "saturation",
     "shape",
+    "subgraph",
     "tests",
 ];
 

@@ -15,7 +15,7 @@ use std::sync::{Mutex, PoisonError};
 ///
 /// Attributes are JSON: an integer, a float (with a point or an exponent), a text, a list of one of these. An empty list is
 /// `{"ints":[]}`, `{"floats":[]}` or `{"strings":[]}`, a float that is not finite `{"float":"inf"}`, a list with one
-/// `{"floats":[1.0,"nan"]}`, a tensor `{"tensor":{"dtype":"f32","shape":[1],"data":[0.5]}}`.
+/// `{"floats":[1.0,"nan"]}`, a tensor `{"tensor":{"dtype":"f32","shape":[1],"data":[0.5]}}`, a graph `{"graph":{…}}` (see [`super::Subgraph`]).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Foreign {
     kind: Kind,

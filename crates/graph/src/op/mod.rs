@@ -22,6 +22,7 @@ mod neutral;
 mod sample;
 mod saturation;
 mod shape;
+mod subgraph;
 pub use activation::Activation;
 pub use broadcast::Broadcast;
 pub use extreme::Extreme;
@@ -33,6 +34,7 @@ pub use rope_angles::{DynamicNtk, LongRope};
 pub use route::{GroupScore, Groups, Scores};
 pub use sample::{Fill, Sample, SampleInput};
 pub use saturation::{Reach, Saturation};
+pub use subgraph::{Subgraph, SubgraphNode};
 
 /// What every operator tells about itself. Implemented by the struct of its attributes.
 pub trait Operator: Clone + Debug + PartialEq + Serialize + DeserializeOwned {

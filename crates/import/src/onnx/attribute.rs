@@ -1,9 +1,10 @@
 //! Attributes as JSON, as operators of others hold them: see [`tapml_graph::op::Foreign`].
 
-use super::messages::{Attribute, Node};
+use super::messages::{Attribute, Graph, Node};
 use super::{tensor, write};
 use serde_json::{Map, Value, json};
 use std::path::Path;
+use tapml_graph::op::Subgraph;
 use tapml_graph::{Context, DType, Error, Result};
 
 /// Most elements of a tensor that is an attribute; larger ones are weights.
@@ -17,14 +18,30 @@ const TENSOR: i32 = 4;
 const FLOATS: i32 = 6;
 const INTS: i32 = 7;
 const STRINGS: i32 = 8;
+const GRAPH: i32 = 5;
 
 /// The attributes of a node. Fails on those that hold graphs, types or texts that are no UTF-8.
 pub fn read(node: &Node, folder: &Path) -> Result<Map<String, Value>> {
+    match graphs(node).next() {
+        Some((name, _)) => {
+            Err(Error::unsupported(format!("attribute `{name}`: a graph, which is not served here")))
+        }
+        None => read_plain(node, folder),
+    }
+}
+
+/// The graphs among the attributes of a node, by name.
+pub fn graphs(node: &Node) -> impl Iterator<Item = (&str, &Graph)> {
+    node.attribute.iter().filter_map(|attribute| Some((attribute.name.as_str(), attribute.g.as_ref()?)))
+}
+
+/// The attributes of a node but its graphs.
+pub fn read_plain(node: &Node, folder: &Path) -> Result<Map<String, Value>> {
     let one = |attribute: &Attribute| {
         let value = value(attribute, folder).context(|| format!("attribute `{}`", attribute.name))?;
         Ok((attribute.name.clone(), value))
     };
-    node.attribute.iter().map(one).collect()
+    node.attribute.iter().filter(|attribute| attribute.g.is_none()).map(one).collect()
 }
 
 fn value(attribute: &Attribute, folder: &Path) -> Result<Value> {
@@ -63,11 +80,15 @@ fn value(attribute: &Attribute, folder: &Path) -> Result<Value> {
     })
 }
 
-/// The attribute of a value as [`read`] gives it.
+/// The attribute of a value as [`read`] gives it. `outer` are the names of the operator's inputs, which graphs within it read.
 ///
 /// # Errors
 /// If the value is none of these.
-pub fn write(name: &str, value: &Value) -> Result<Attribute> {
+pub fn write(name: &str, value: &Value, outer: &[String]) -> Result<Attribute> {
+    if let Some(graph) = Subgraph::of(value)? {
+        let graph = write::subgraph(&graph, outer).context(|| format!("attribute `{name}`"))?;
+        return Ok(Attribute { name: name.into(), r#type: GRAPH, g: Some(graph), ..Attribute::default() });
+    }
     let mut made = Attribute { name: name.into(), ..Attribute::default() };
     let bytes = |text: &str| prost::bytes::Bytes::copy_from_slice(text.as_bytes());
     let texts = |list: &[Value]| list.iter().map(|v| v.as_str().map(bytes)).collect::<Option<Vec<_>>>();

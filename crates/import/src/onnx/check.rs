@@ -1,9 +1,8 @@
 //! Whether the parts of a model fit together: names that are read are made before, domains have a version, tensors their bytes.
 
 use super::messages::{Attribute, Graph, Model, Node, OperatorSet};
-use super::tensor;
+use super::tensor::{self, Around};
 use std::collections::HashSet;
-use std::path::Path;
 use tapml_graph::{Context, Error, Result};
 
 /// The domain's own name where a model may write two.
@@ -14,11 +13,11 @@ pub fn domain(name: &str) -> &str {
 /// What holds for the nodes of a graph or of a function.
 struct Checker<'m> {
     domains: HashSet<String>,
-    folder: &'m Path,
+    folder: &'m Around,
 }
 
 /// Checks a model that lies in this folder.
-pub fn model(model: &Model, folder: &Path) -> Result<()> {
+pub fn model(model: &Model, folder: &Around) -> Result<()> {
     let Some(graph) = &model.graph else {
         let text = format!("this is no ONNX model: it has no graph (ir_version {})", model.ir_version);
         return Err(Error::invalid(text));

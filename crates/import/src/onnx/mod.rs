@@ -13,7 +13,7 @@ mod trace;
 mod walk;
 mod write;
 
-pub use outline::{OperatorOutline, OpsetOutline, Outline, ValueOutline, WeightOutline};
+pub use outline::{InputType, OperatorOutline, OpsetOutline, Outline, ValueOutline, WeightOutline};
 pub use trace::{Runner, Traced};
 pub use write::{NewModel, NewNode};
 
@@ -42,14 +42,30 @@ impl File {
     /// Name the file, the node or tensor, what was expected and what was found.
     pub fn open(path: &Path) -> Result<File> {
         let model = decoded(&map(path)?).context(|| path.display().to_string())?;
-        let folder = folder(path);
-        check::model(&model, folder).context(|| path.display().to_string())?;
-        Ok(File { model, folder: folder.into() })
+        check::model(&model, &tensor::Around::of(path)).context(|| path.display().to_string())?;
+        Ok(File { model, folder: folder(path).into() })
     }
 
     /// What the model consists of.
     pub fn outline(&self) -> Outline {
         Outline::of(&self.model)
+    }
+
+    /// What the model says of its inputs, those of initialisers, which are defaults, among them.
+    pub fn input_types(&self) -> Vec<InputType> {
+        let inputs = self.model.graph.iter().flat_map(|graph| &graph.input);
+        inputs.map(outline::input_type).collect()
+    }
+
+    /// What the model says of the input of this name.
+    ///
+    /// # Errors
+    /// If it has none; says which it has.
+    pub fn input_type(&self, name: &str) -> Result<InputType> {
+        let none = messages::Graph::default();
+        let graph = self.model.graph.as_ref().unwrap_or(&none);
+        let found = graph.input.iter().find(|value| value.name == name);
+        found.map(outline::input_type).ok_or_else(|| outline::unknown_input(graph, name))
     }
 }
 
@@ -64,9 +80,8 @@ pub fn read_tensor(path: &Path) -> Result<(String, Tensor)> {
         walk::tensor(&bytes).map_err(no_tensor)?;
         let shared = prost::bytes::Bytes::from_owner(Mapped(bytes));
         let decoded = messages::Tensor::decode(shared).map_err(|e| no_tensor(e.to_string()))?;
-        let folder = folder(path);
-        tensor::check(&decoded, folder)?;
-        let elements = tensor::read(&decoded, folder)?;
+        tensor::check(&decoded, &tensor::Around::of(path))?;
+        let elements = tensor::read(&decoded, folder(path))?;
         Ok((decoded.name, elements))
     };
     read().context(|| path.display().to_string())

@@ -5,7 +5,7 @@ use super::messages::{Dimension, Graph, Model, Node, Tensor, Type, ValueInfo};
 use super::tensor;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
-use tapml_graph::{Error, Result, Tensor as Given};
+use tapml_graph::{DType, Error, Result, Tensor as Given};
 
 /// What an ONNX model consists of.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -51,6 +51,19 @@ pub struct ValueOutline {
     /// Type and sizes in words: `f32[batch, 3, ?, 640]`, `sequence(f32)`.
     #[serde(rename = "type")]
     pub ty: String,
+}
+
+/// What a model says of an input that is a tensor.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InputType {
+    /// Its name.
+    pub name: String,
+    /// Its elements, if the model says so and a graph can hold them.
+    pub dtype: Option<DType>,
+    /// Its sizes, if their number is known; `None` for each that is free.
+    pub shape: Option<Vec<Option<usize>>>,
+    /// Type and sizes in words: `f32[batch, 3, ?, 640]`.
+    pub text: String,
 }
 
 /// An operator.
@@ -180,15 +193,41 @@ pub(super) fn expect(of: &ValueInfo, tensor: &Given) -> Result<()> {
         return Err(wrong());
     }
     let Some(shape) = &declared.shape else { return Ok(()) };
-    let fits = |(dim, &size): (&Dimension, &usize)| {
-        // Some exporters write -1 where a size is free.
-        let wanted = dim.dim_value.and_then(|wanted| usize::try_from(wanted).ok());
-        wanted.is_none_or(|wanted| wanted == size)
-    };
+    let fits = |(dim, &size): (&Dimension, &usize)| fixed(dim).is_none_or(|wanted| wanted == size);
     match shape.dim.len() == tensor.shape().len() && shape.dim.iter().zip(tensor.shape()).all(fits) {
         true => Ok(()),
         false => Err(wrong()),
     }
+}
+
+/// What is said of an input.
+pub(super) fn input_type(of: &ValueInfo) -> InputType {
+    let declared = of.r#type.as_ref().and_then(|ty| ty.tensor_type.as_ref());
+    let sizes = declared.and_then(|ty| ty.shape.as_ref());
+    InputType {
+        name: of.name.clone(),
+        dtype: declared.and_then(|ty| tensor::dtype(ty.elem_type)),
+        shape: sizes.map(|shape| shape.dim.iter().map(fixed).collect()),
+        text: value_type(of),
+    }
+}
+
+/// Why an input of this name cannot be given, and which can.
+pub(super) fn unknown_input(graph: &Graph, name: &str) -> Error {
+    Error::invalid(format!("the model has no input `{name}`")).with_hint(inputs_text(graph))
+}
+
+/// The inputs that a model takes, those of initialisers left out, in words.
+pub(super) fn inputs_text(graph: &Graph) -> String {
+    let stored: BTreeSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
+    let wanted = graph.input.iter().filter(|value| !stored.contains(value.name.as_str()));
+    let wanted = wanted.map(|value| format!("{}: {}", value.name, value_type(value)));
+    format!("it takes {}", wanted.collect::<Vec<_>>().join(", "))
+}
+
+/// The size of a dimension that is not free. Some exporters write -1 where one is.
+fn fixed(dim: &Dimension) -> Option<usize> {
+    dim.dim_value.and_then(|size| usize::try_from(size).ok())
 }
 
 fn value(value: &ValueInfo) -> ValueOutline {

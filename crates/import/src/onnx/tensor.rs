@@ -2,7 +2,7 @@
 
 use super::messages::Tensor;
 use crate::mapped::map;
-use std::path::{Component, Path};
+use std::path::{Component, Path, PathBuf};
 use tapml_graph::{Bytes, Context, DType, Error, Result};
 
 /// Where the numbers of a type stand if not in `raw_data`.
@@ -80,8 +80,27 @@ fn value<'t>(tensor: &'t Tensor, key: &str) -> Option<&'t str> {
     tensor.external_data.iter().find(|entry| entry.key == key).map(|entry| entry.value.as_str())
 }
 
+/// Where files beside a model may be.
+#[derive(Clone, Debug)]
+pub struct Around {
+    folder: PathBuf,
+    /// Folders below which a link may lead: that one, and the one to which the model's own path leads, as in a cache where all
+    /// files of a model are links.
+    real: Vec<PathBuf>,
+}
+
+impl Around {
+    /// What is around the model at this path.
+    pub fn of(path: &Path) -> Around {
+        let folder = tapml_files::parent(path);
+        let own = path.canonicalize().ok().map(|path| tapml_files::parent(&path));
+        let real = folder.canonicalize().ok().into_iter().chain(own).collect();
+        Around { folder, real }
+    }
+}
+
 /// Checks that a tensor's bytes are there, in the model or in a file of its folder.
-pub fn check(tensor: &Tensor, folder: &Path) -> Result<()> {
+pub fn check(tensor: &Tensor, folder: &Around) -> Result<()> {
     let name = &tensor.name;
     let invalid = |text: String| Error::invalid(format!("tensor `{name}`: {text}"));
     let Some((type_name, bits, field, each)) = element(tensor.data_type) else {
@@ -127,7 +146,7 @@ pub fn check(tensor: &Tensor, folder: &Path) -> Result<()> {
     }
 }
 
-fn check_external(tensor: &Tensor, (location, bytes): (&str, u64), folder: &Path) -> Result<()> {
+fn check_external(tensor: &Tensor, (location, bytes): (&str, u64), around: &Around) -> Result<()> {
     let number = |key: &str| {
         let parsed = value(tensor, key).map(|text| {
             let wrong = |_| Error::invalid(format!("`{key}` of its external data is no number: `{text}`"));
@@ -146,7 +165,12 @@ fn check_external(tensor: &Tensor, (location, bytes): (&str, u64), folder: &Path
         let text = format!("its external data is at `{location}`, which is no path below the model's folder");
         return Err(Error::invalid(text));
     }
-    let path = folder.join(path);
+    let path = around.folder.join(path);
+    let real = path.canonicalize().map_err(|e| Error::io("read", &path, &e))?;
+    if !around.real.iter().any(|folder| real.starts_with(folder)) {
+        let text = format!("its external data is at `{location}`, a link to {}", real.display());
+        return Err(Error::invalid(text).with_hint("links may lead to files in the model's folder only"));
+    }
     let held = tapml_files::open(&path)?.metadata().map_err(|e| Error::io("read", &path, &e))?.len();
     if offset.checked_add(bytes).is_none_or(|end| end > held) {
         let text = format!("bytes {offset} to {offset} + {bytes} of {}, which has {held}", path.display());

@@ -174,6 +174,27 @@ fn external_data_lies_below_the_model_and_is_long_enough() {
     assert!(at(&[("location", "none.bin")]).contains("none.bin"));
 }
 
+#[cfg(unix)]
+#[test]
+fn links_out_of_the_folder_are_refused_and_those_of_a_cache_are_not() {
+    let place = tempfile::tempdir().unwrap();
+    let [blobs, snapshot] = ["blobs", "snapshot"].map(|name| place.path().join(name));
+    [&blobs, &snapshot].into_iter().for_each(|folder| std::fs::create_dir(folder).unwrap());
+    std::fs::write(blobs.join("data"), [0; 24]).unwrap();
+    let mut model = model();
+    let kernel = &mut graph(&mut model).initializer[0];
+    kernel.float_data.clear();
+    kernel.data_location = 1;
+    kernel.external_data = vec![Entry { key: "location".into(), value: "data.bin".into() }];
+    std::os::unix::fs::symlink("../blobs/data", snapshot.join("data.bin")).unwrap();
+    let said = opened(&snapshot, &model.encode_to_vec()).unwrap_err().to_string();
+    assert!(said.contains("a link to") && said.contains("blobs/data"), "{said}");
+    // Both are links to one folder.
+    std::fs::rename(snapshot.join("model.onnx"), blobs.join("model")).unwrap();
+    std::os::unix::fs::symlink("../blobs/model", snapshot.join("model.onnx")).unwrap();
+    File::open(&snapshot.join("model.onnx")).unwrap();
+}
+
 #[test]
 fn what_is_cut_or_damaged_is_told_and_nothing_panics() {
     let folder = tempfile::tempdir().unwrap();

@@ -2,6 +2,7 @@
 //! are as long as they ran, and functions stand where they are called.
 
 mod control;
+mod opaque;
 
 use super::check::domain;
 use super::messages::{self, Attribute, Function, Node, OperatorSet};
@@ -9,13 +10,15 @@ use super::{File, attribute, tensor};
 use std::collections::{HashMap, HashSet};
 use tapml_graph::op::{Declared, Foreign};
 use tapml_graph::{
-    Builder, Context, DType, Error, ErrorKind, Model, Op, Result, Tensor, TensorType, ValueId,
+    Builder, BuilderMark, Context, DType, Error, ErrorKind, Model, Op, Result, Tensor, TensorType, ValueId,
 };
 
 /// Functions within functions at most.
 const MAX_DEPTH: usize = 64;
 /// Nodes of the graph at most, those of unrolled loops counted.
 const MAX_NODES: usize = 1 << 17;
+/// Operators that are run at most, those of loops that are taken back counted.
+const MAX_RUNS: usize = 1 << 19;
 /// Operators on sequences and optional values, which no graph holds.
 const REFUSED: [&str; 12] = [
     "SequenceConstruct",
@@ -72,6 +75,7 @@ impl File {
             names: HashSet::new(),
             node_names: HashSet::new(),
             nodes: 0,
+            runs: 0,
             depth: 0,
             unrolled: Vec::new(),
         };
@@ -143,8 +147,17 @@ struct Tracer<'t, 'm> {
     names: HashSet<String>,
     node_names: HashSet<String>,
     nodes: usize,
+    runs: usize,
     depth: usize,
     unrolled: Vec<String>,
+}
+
+/// How much of a graph there was.
+#[derive(Clone, Copy)]
+struct Mark {
+    graph: BuilderMark,
+    nodes: usize,
+    unrolled: usize,
 }
 
 /// A node of a function with the attributes of the node that calls it in the places that stand for them.
@@ -190,13 +203,8 @@ impl<'m> Tracer<'_, 'm> {
     ) -> Result<()> {
         let stored: HashSet<&str> = graph.initializer.iter().map(|tensor| tensor.name.as_str()).collect();
         let taken = |name: &str| graph.input.iter().any(|value| value.name == name);
-        let words = || {
-            let wanted = graph.input.iter().filter(|value| !stored.contains(value.name.as_str()));
-            let wanted = wanted.map(|value| format!("{}: {}", value.name, super::outline::value_type(value)));
-            format!("it takes {}", wanted.collect::<Vec<_>>().join(", "))
-        };
         if let Some(unknown) = inputs.keys().find(|name| !taken(name)) {
-            return Err(Error::invalid(format!("the model has no input `{unknown}`")).with_hint(words()));
+            return Err(super::outline::unknown_input(graph, unknown));
         }
         for value in &graph.input {
             let Some(tensor) = inputs.get(&value.name) else {
@@ -205,7 +213,7 @@ impl<'m> Tracer<'_, 'm> {
                     continue;
                 }
                 let error = Error::invalid(format!("input `{}` is missing", value.name));
-                return Err(error.with_hint(words()));
+                return Err(error.with_hint(super::outline::inputs_text(graph)));
             };
             super::outline::expect(value, tensor)?;
             let name = unique(&mut self.names, &value.name);
@@ -246,6 +254,25 @@ impl<'m> Tracer<'_, 'm> {
             }
             None => Err(Error::invalid(format!("nothing makes `{name}`"))),
         }
+    }
+
+    /// How much there is of everything, to go back to.
+    fn mark(&self) -> Mark {
+        Mark { graph: self.builder.mark(), nodes: self.nodes, unrolled: self.unrolled.len() }
+    }
+
+    /// Takes away what was added since.
+    fn rewind(&mut self, mark: Mark) {
+        let names = self.builder.rewind(mark.graph);
+        for name in &names {
+            self.weights.remove(name);
+            self.names.remove(name);
+        }
+        self.values.truncate(self.values.len() - names.len());
+        let count = self.values.len();
+        self.stored.retain(|_, id| (id.0 as usize) < count);
+        self.nodes = mark.nodes;
+        self.unrolled.truncate(mark.unrolled);
     }
 
     fn weight(&mut self, name: &str, tensor: Tensor) -> Result<ValueId> {
@@ -312,6 +339,7 @@ impl<'m> Tracer<'_, 'm> {
         if self.nodes > MAX_NODES {
             return Err(Error::unsupported(format!("more than {MAX_NODES} nodes, unrolled ones counted")));
         }
+        self.count_run()?;
         let asked = |name: &&str| if name.is_empty() { Declared::Absent } else { Declared::Unknown };
         let places = inputs.iter().map(Option::is_some).collect();
         let op = Foreign::new(kind, attributes, places, outputs.iter().map(asked).collect())?;
@@ -340,6 +368,14 @@ impl<'m> Tracer<'_, 'm> {
         let made = self.builder.node_multi(name, Op::Foreign(op), &ids, &called)?;
         self.values.extend(gave);
         Ok(made)
+    }
+
+    fn count_run(&mut self) -> Result<()> {
+        self.runs += 1;
+        match self.runs > MAX_RUNS {
+            true => Err(Error::unsupported(format!("more than {MAX_RUNS} operators to run"))),
+            false => Ok(()),
+        }
     }
 
     /// A `Constant` is a weight.
@@ -373,6 +409,7 @@ impl<'m> Tracer<'_, 'm> {
         scope: &mut Scope<'_, 'n>,
     ) -> Result<()> {
         self.nodes += 1;
+        self.count_run()?;
         if self.depth == MAX_DEPTH {
             return Err(Error::invalid(format!("functions call each other more than {MAX_DEPTH} deep")));
         }

@@ -6,8 +6,8 @@ use super::messages::{
 use super::{attribute, tensor};
 use prost::Message;
 use std::collections::BTreeMap;
-use tapml_graph::op::Foreign;
-use tapml_graph::{Context, Error, Result};
+use tapml_graph::op::{Declared, Foreign, Subgraph, SubgraphNode};
+use tapml_graph::{Context, DType, Error, Result};
 
 /// The opset that a model names where no node of it is of the standard: runtimes ask for one.
 const OPSET: u32 = 17;
@@ -48,8 +48,10 @@ impl NewModel<'_> {
     /// An operator has no version, nodes of one domain have several, or a dtype has no code in ONNX.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut versions: BTreeMap<&str, u32> = BTreeMap::new();
-        for node in &self.nodes {
-            let (op, domain) = (node.op, if node.op.domain() == "onnx" { "" } else { node.op.domain() });
+        let mut all: Vec<Foreign> = Vec::new();
+        self.nodes.iter().try_for_each(|node| with_inner(node.op, &mut all))?;
+        for op in &all {
+            let domain = if op.domain() == "onnx" { "" } else { op.domain() };
             let none = || Error::unsupported(format!("`{}` has no version, which ONNX asks for", op.kind()));
             let version = op.version().ok_or_else(none)?;
             if *versions.entry(domain).or_insert(version) != version {
@@ -86,19 +88,88 @@ impl NewModel<'_> {
     }
 }
 
+/// An operator and those of the graphs within it.
+fn with_inner(op: &Foreign, all: &mut Vec<Foreign>) -> Result<()> {
+    all.push(op.clone());
+    for value in op.attributes().values() {
+        for inner in Subgraph::of(value)?.into_iter().flat_map(|graph| graph.nodes) {
+            let places = vec![true; inner.inputs.len()];
+            with_inner(&Foreign::new(&inner.op, inner.attributes, places, vec![Declared::Unknown])?, all)?;
+        }
+    }
+    Ok(())
+}
+
 fn node(node: &NewNode<'_>) -> Result<Node> {
     let op = node.op;
     let attributes = op.attributes().iter().map(|(name, value)| {
-        attribute::write(name, value).context(|| format!("attribute `{name}` of `{}`", op.kind()))
+        let written = attribute::write(name, value, &node.inputs);
+        written.context(|| format!("attribute `{name}` of `{}`", op.kind()))
     });
     Ok(Node {
-        input: node.inputs.clone(),
+        input: node.inputs.iter().take(op.own_inputs()).cloned().collect(),
         output: node.outputs.clone(),
         name: node.name.into(),
         op_type: op.name().into(),
         attribute: attributes.collect::<Result<Vec<Attribute>>>()?,
         domain: if op.domain() == "onnx" { String::new() } else { op.domain().into() },
     })
+}
+
+/// A graph within an operator of these inputs.
+pub(super) fn subgraph(graph: &Subgraph, outer: &[String]) -> Result<Graph> {
+    let missing =
+        |name: &str| Error::invalid(format!("`{name}` stands for an input that the operator has not"));
+    let mut names: BTreeMap<&str, &str> = BTreeMap::new();
+    for (name, &place) in &graph.outer {
+        names.insert(name, outer.get(place).ok_or_else(|| missing(name))?);
+    }
+    let named =
+        |name: &String| names.get(name.as_str()).map_or_else(|| name.clone(), |outer| outer.to_string());
+    let values =
+        |list: &[String]| list.iter().map(|name| ValueInfo { name: named(name), r#type: None }).collect();
+    let node = |inner: &SubgraphNode| {
+        let op = Foreign::new(
+            &inner.op,
+            inner.attributes.clone(),
+            vec![true; inner.inputs.len()],
+            vec![Declared::Unknown],
+        )?;
+        let [inputs, outputs] = [&inner.inputs, &inner.outputs].map(|list| list.iter().map(named).collect());
+        node(&NewNode { name: "", op: &op, inputs, outputs })
+    };
+    Ok(Graph {
+        name: "within".into(),
+        node: graph.nodes.iter().map(node).collect::<Result<_>>()?,
+        input: (graph.inputs.iter().enumerate())
+            .map(|(at, name)| inner_value(name, graph.types.get(at).map_or("", String::as_str)))
+            .collect::<Result<_>>()?,
+        output: values(&graph.outputs),
+        ..Graph::default()
+    })
+}
+
+/// An input of a graph within an operator, of a type such as `f32[2,?]`; see [`Subgraph::types`].
+fn inner_value(name: &str, ty: &str) -> Result<ValueInfo> {
+    if ty.is_empty() {
+        return Ok(ValueInfo { name: name.into(), r#type: None });
+    }
+    let wrong = || Error::invalid(format!("`{name}`: `{ty}` is no type"));
+    let (dtype, sizes) = ty.split_once('[').map_or((ty, None), |(dtype, sizes)| (dtype, Some(sizes)));
+    let size = |size: &str| match size {
+        "?" => Ok(Dimension::default()),
+        size => {
+            let size = size.parse().map_err(|_| wrong())?;
+            Ok(Dimension { dim_value: Some(size), dim_param: None })
+        }
+    };
+    let sizes = sizes.map(|sizes| sizes.strip_suffix(']').ok_or_else(wrong)).transpose()?;
+    let dims =
+        |sizes: &str| sizes.split(',').filter(|size| !size.is_empty()).map(size).collect::<Result<_>>();
+    let shape = sizes.map(dims).transpose()?.map(|dim| Shape { dim });
+    let elem_type = tensor::code(DType::parse(dtype).ok_or_else(wrong)?)?;
+    let ty = Type { tensor_type: Some(TensorType { elem_type, shape }), ..Type::default() };
+    Ok(ValueInfo { name: name.into(), r#type: Some(ty) })
 }
 
 fn value(name: &str, ty: &tapml_graph::TensorType) -> Result<ValueInfo> {
@@ -129,7 +200,6 @@ mod tests {
     use super::*;
     use crate::onnx::File;
     use std::collections::HashMap;
-    use tapml_graph::op::Declared;
 
     /// Attributes of every type.
     const ATTRIBUTES: &str = r#"{"alpha":0.5,"axis":-1,"mode":"linear","pads":[1,0],"scales":[1.5,2.0],"names":["a","b"],"none":{"ints":[]},

@@ -4,6 +4,7 @@ pub mod attention;
 pub mod binary;
 pub mod boxes;
 pub mod cast;
+pub mod control;
 pub mod conv;
 pub mod einsum;
 pub mod elementwise;

@@ -34,6 +34,7 @@ FLOATS = ("f64", "f32", "f16", "bf16")
 RANK = 8
 
 OPERATOR = re.compile(r"(?P<domain>[A-Za-z0-9_]+(\.[A-Za-z0-9_]+)*)\.(?P<name>[A-Za-z0-9_]+)(@(?P<version>[0-9]{1,4}))?")
+TYPE = re.compile(r"(?P<dtype>[a-z0-9]+)(\[(?P<shape>((\?|[0-9]{1,18})(,(\?|[0-9]{1,18}))*)?)\])?")
 ATEN = re.compile(r"aten\.(?P<name>[A-Za-z0-9_]+\.[A-Za-z0-9_]+)")
 
 
@@ -104,6 +105,65 @@ class Call:
         nodes = [(str(n), json.dumps(n.attributes, sort_keys=True), n.inputs, n.outputs) for n in self.nodes]
         types = [(k, v.dtype, v.array.shape, v.digest() if v.constant else None) for k, v in self.values.items()]
         return hashlib.blake2b(repr((nodes, types, self.results, self.graph)).encode(), digest_size=16).digest()
+
+
+def own_inputs(node: Node) -> int:
+    """How many inputs are the operator's own: behind them stand those that graphs within it read."""
+    outer = [place for graph in graphs_within(node).values() for place in graph["outer"].values()]
+    return min(outer, default=len(node.inputs))
+
+
+def graphs_within(node: Node) -> dict[str, Any]:
+    """The graphs among the attributes, by name, in the form of the wire; ``nodes`` are of the type Node."""
+    return {name: parse_subgraph(value["graph"], node) for name, value in node.attributes.items() if is_graph(value)}
+
+
+def is_graph(value: Any) -> bool:
+    """Whether an attribute is a graph."""
+    return isinstance(value, dict) and set(value) == {"graph"}
+
+
+def parse_subgraph(graph: Any, around: Node) -> dict[str, Any]:
+    """A graph within an operator, checked."""
+
+    def texts(value: Any) -> tuple[str, ...]:
+        if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+            raise Invalid(f"a graph within {around}: expected a list of names, found {str(value)[:80]}")
+        return tuple(value)
+
+    needed, more = {"inputs", "nodes", "outputs"}, {"types", "outer", "turns"}
+    if not isinstance(graph, dict) or not needed <= set(graph) <= needed | more:
+        raise Invalid(f"a graph within {around} has inputs, nodes, outputs, and perhaps types, outer and turns")
+    outer = graph.get("outer", {})
+    count = len(around.inputs)
+    if not isinstance(outer, dict) or not all(type(place) is int and 0 <= place < count for place in outer.values()):
+        raise Invalid(f"a graph within {around} reads an input that the operator has not")
+    nodes = []
+    for node in graph["nodes"] if isinstance(graph["nodes"], list) else [None]:
+        if not isinstance(node, dict) or not {"op", "inputs", "outputs"} <= set(node) <= {"op", "inputs", "outputs", "attributes"}:
+            raise Invalid(f"a graph within {around}: a node has op, inputs, outputs, and perhaps attributes")
+        attributes = node.get("attributes", {})
+        if not isinstance(node["op"], str) or not isinstance(attributes, dict):
+            raise Invalid(f"a graph within {around}: a node has the name of an operator, and attributes")
+        nodes.append(Node(*parse_operator(node["op"]), attributes, texts(node["inputs"]), texts(node["outputs"])))
+    inputs, types = texts(graph["inputs"]), texts(graph.get("types", []))
+    if types and len(types) != len(inputs):
+        raise Invalid(f"a graph within {around} has a type for each input, or none")
+    types = tuple(parse_type(text) for text in types) or (None,) * len(inputs)
+    return {"inputs": inputs, "types": types, "outer": outer, "nodes": nodes, "outputs": texts(graph["outputs"])}
+
+
+def parse_type(text: str) -> Optional[tuple[str, Optional[tuple[Optional[int], ...]]]]:
+    """Dtype and sizes of ``f32[2,?]``, no sizes of ``f32``, nothing of an empty text."""
+    if not text:
+        return None
+    found = TYPE.fullmatch(text)
+    if not found or found["dtype"] not in DTYPES:
+        raise Invalid(f"`{text[:80]}` is no type such as f32[2,?]")
+    if found["shape"] is None:
+        return found["dtype"], None
+    sizes = [size for size in found["shape"].split(",") if size]
+    return found["dtype"], tuple(None if size == "?" else int(size) for size in sizes)
 
 
 def find_dtype(name: str) -> np.dtype:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from ._calls import DTYPES, Call, Invalid, Node, Unsupported, decode
+from ._calls import DTYPES, Call, Invalid, Node, Unsupported, decode, graphs_within, is_graph, own_inputs
 from ._executor import Executable, Runtime
 
 #: Most bytes of constants in a model: protobuf's limit, less room for the rest.
@@ -46,25 +47,35 @@ class OnnxRuntime(Runtime):
             raise Unsupported(f"the installed onnx package has no operator {domain or 'onnx'}.{name}@{version}") from None
 
     def check(self, call: Call) -> Call:
-        for node in call.nodes:
+        for node in with_inner(call.nodes):
             if not any(pattern == f"{node.domain}.*" for pattern in self.operators):
                 raise Unsupported(f"{self.name} serves {', '.join(self.operators)}, not {node}")
             limit = self.opset or newest_opset()
             if node.domain == "onnx" and node.version > limit:
                 raise Unsupported(f"{self.name} serves opsets up to {limit}, not {node}")
-        nodes, newest = [], opsets(call)
-        for number, node in enumerate(call.nodes):
+        newest = opsets(call)
+        for node in with_inner(call.nodes):
             schema = self.find_schema(node.domain, node.name, node.version)
             check_node(node, schema)
             # A model has one opset for each domain, in which every node must mean what its own version says.
             used = self.find_schema(node.domain, node.name, newest[node.domain])
             if used.since_version != schema.since_version:
                 raise Unsupported(f"{node} means something else in opset {newest[node.domain]}, which others here ask for")
-            nodes.append(fill_outputs(node, schema, f"u{number}_"))
+        nodes = []
+        for number, node in enumerate(call.nodes):
+            nodes.append(fill_outputs(node, self.find_schema(node.domain, node.name, node.version), f"u{number}_"))
         call = replace(call, nodes=tuple(nodes))
         if not call.results:  # Neither types nor handles say how many outputs there are: all that are not optional.
             call = replace(call, results=tuple((name, None) for name in call.nodes[-1].outputs if name))
         return call
+
+
+def with_inner(nodes: Iterable[Node]) -> Iterator[Node]:
+    """The nodes, and those of the graphs within them."""
+    for node in nodes:
+        yield node
+        for graph in graphs_within(node).values():
+            yield from with_inner(graph["nodes"])
 
 
 def newest_opset() -> int:
@@ -77,7 +88,7 @@ def newest_opset() -> int:
 def opsets(call: Call) -> dict[str, int]:
     """The opset of each domain: the newest that a node asks for."""
     found: dict[str, int] = {}
-    for node in call.nodes:
+    for node in with_inner(call.nodes):
         found[node.domain] = max(node.version, found.get(node.domain, 0))
     return found
 
@@ -99,10 +110,11 @@ def check_node(node: Node, schema: Any) -> None:
         raise Unsupported(f"{node} has no attribute `{unknown[0][:80]}`; it has: {names}")
     if missing := [name for name, a in known.items() if a.required and name not in node.attributes]:
         raise ValueError(f"{node} needs the attribute `{missing[0]}`")
-    if not schema.min_input <= len(node.inputs) <= schema.max_input:
+    inputs = node.inputs[: own_inputs(node)]
+    if not schema.min_input <= len(inputs) <= schema.max_input:
         most = "any number" if schema.max_input > 1 << 20 else schema.max_input
-        raise ValueError(f"{node} takes {schema.min_input} to {most} inputs, found {len(node.inputs)}")
-    for formal, name in zip(schema.inputs, node.inputs):
+        raise ValueError(f"{node} takes {schema.min_input} to {most} inputs, found {len(inputs)}")
+    for formal, name in zip(schema.inputs, inputs):
         if not name and formal.option.name == "Single":
             raise ValueError(f"the input `{formal.name}` of {node} is not optional, and is absent")
     if len(node.outputs) > schema.max_output:
@@ -116,14 +128,7 @@ def make_model(call: Call, find_schema: Any) -> Any:
 
     if sum(value.array.nbytes for value in call.values.values() if value.constant) > CONSTANTS:
         raise Unsupported(f"one model holds at most {CONSTANTS} bytes of constants")
-    nodes = []
-    for number, node in enumerate(call.nodes):
-        domain = "" if node.domain == "onnx" else node.domain
-        made = onnx.NodeProto(op_type=node.name, domain=domain, name=f"n{number}", input=node.inputs, output=node.outputs)
-        schema = find_schema(node.domain, node.name, node.version)
-        for name, value in node.attributes.items():
-            made.attribute.append(make_attribute(name, value, schema.attributes[name].type.name, str(node)))
-        nodes.append(made)
+    nodes = [make_node(node, f"n{number}", find_schema) for number, node in enumerate(call.nodes)]
     inputs, constants = [], []
     for name, value in call.values.items():
         kind = onnx.TensorProto.DataType.Value(ELEMENTS[value.dtype])
@@ -145,6 +150,68 @@ def make_model(call: Call, find_schema: Any) -> Any:
     model = onnx.ModelProto(ir_version=version, opset_import=sets, graph=graph, producer_name="tapml")
     # Where nothing is declared, the types of the results are inferred: most importers want them.
     return model if all(declared for _, declared in call.results) else onnx.shape_inference.infer_shapes(model)
+
+
+def make_node(node: Node, name: str, find_schema: Any) -> Any:
+    """The NodeProto of a node. The graphs within it read the values around it by their names."""
+    import onnx
+
+    domain = "" if node.domain == "onnx" else node.domain
+    inputs = node.inputs[: own_inputs(node)]
+    made = onnx.NodeProto(op_type=node.name, domain=domain, name=name, input=inputs, output=node.outputs)
+    schema, graphs = find_schema(node.domain, node.name, node.version), graphs_within(node)
+    for key, value in node.attributes.items():
+        kind = schema.attributes[key].type.name
+        if is_graph(value) != (kind == "GRAPH"):
+            raise Invalid(f"attribute `{key}` of {node} is of type {kind.lower()}, found {str(value)[:80]}")
+        if key in graphs:
+            attribute = onnx.AttributeProto(name=key, type=onnx.AttributeProto.GRAPH)
+            attribute.g.CopyFrom(make_subgraph(graphs[key], node.inputs, f"{name}_{key}", find_schema))
+            made.attribute.append(attribute)
+        else:
+            made.attribute.append(make_attribute(key, value, kind, str(node)))
+    return made
+
+
+def make_subgraph(graph: dict[str, Any], outer: tuple[str, ...], name: str, find_schema: Any) -> Any:
+    """The GraphProto of a graph within an operator of these inputs."""
+    import onnx
+
+    names = {own: outer[place] for own, place in graph["outer"].items()}
+
+    def rename(texts: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(names.get(text, text) for text in texts)
+
+    nodes = []
+    for number, node in enumerate(graph["nodes"]):
+        node = replace(node, inputs=rename(node.inputs))
+        node = fill_outputs(node, find_schema(node.domain, node.name, node.version), f"{name}_u{number}_")
+        nodes.append(make_node(node, f"{name}_{number}", find_schema))
+    inputs = [make_info(own, known) for own, known in zip(graph["inputs"], graph["types"])]
+    outputs = [onnx.ValueInfoProto(name=own) for own in rename(graph["outputs"])]
+    return onnx.GraphProto(name=name, node=nodes, input=inputs, output=outputs)
+
+
+def make_info(name: str, known: Any) -> Any:
+    """The ValueInfoProto of a value, of which the type may be known."""
+    import onnx
+
+    if known is None:
+        return onnx.ValueInfoProto(name=name)
+    dtype, shape = known
+    return onnx.helper.make_tensor_value_info(name, onnx.TensorProto.DataType.Value(ELEMENTS[dtype]), shape)
+
+
+def read_names(node: Any) -> list[str]:
+    """The names that a NodeProto reads: its inputs, and what graphs within it read of those around them."""
+    found = dict.fromkeys(name for name in node.input if name)
+    for attribute in node.attribute:
+        made = {value.name for value in attribute.g.input}
+        for inner in attribute.g.node:
+            found.update(dict.fromkeys(name for name in read_names(inner) if name not in made))
+            made.update(inner.output)
+        found.update(dict.fromkeys(value.name for value in attribute.g.output if value.name not in made))
+    return list(found)
 
 
 ELEMENTS = {

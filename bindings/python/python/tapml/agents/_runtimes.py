@@ -15,7 +15,7 @@ import numpy as np
 
 from ._calls import DTYPES, FLOATS, NAMES, Call, Unsupported
 from ._executor import Executable, cast
-from ._onnx import OnnxRuntime
+from ._onnx import OnnxRuntime, read_names
 
 BFLOAT16 = np.dtype(ml_dtypes.bfloat16)
 CPU = "CPUExecutionProvider"
@@ -51,6 +51,9 @@ found = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"])
         levels = ort.GraphOptimizationLevel
         options.graph_optimization_level = levels.ORT_ENABLE_ALL if call.graph else levels.ORT_DISABLE_ALL
         options.log_severity_level = 4
+        # The threads of a session that waits would take processors from the one that runs: there are hundreds of sessions.
+        for pool in ("intra_op", "inter_op"):
+            options.add_session_config_entry(f"session.{pool}.allow_spinning", "0")
         if self.provider != CPU:
             options.add_session_config_entry("session.disable_cpu_ep_fallback", "1")
         settings = {"device_id": self.options["device"]} if "device" in self.options and self.provider != CPU else {}
@@ -297,7 +300,7 @@ class Reference(OnnxRuntime):
             values = {**constants, **dict(zip(call.given(), arrays))}
             for node, program in programs:
                 typed = {name for at, name in enumerate(node.input) if (node.op_type, at) in self.typed}
-                feed = {name: values[name] if name in typed else widen(values[name]) for name in node.input if name}
+                feed = {name: values[name] if name in typed else widen(values[name]) for name in read_names(node)}
                 values.update(zip((name for name in node.output if name), program.run(None, feed)))
             return [values[name] for name, _ in call.results]
 
@@ -307,9 +310,12 @@ class Reference(OnnxRuntime):
         import onnx
         from onnx.reference import ReferenceEvaluator
 
-        inputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(node.input) if name]
+        inputs = [onnx.ValueInfoProto(name=name) for name in read_names(node)]
         outputs = [onnx.ValueInfoProto(name=name) for name in node.output if name]
-        graph = onnx.GraphProto(name="node", node=[node], input=inputs, output=outputs)
+        widened = onnx.NodeProto()
+        widened.CopyFrom(node)
+        widen_constants(widened)
+        graph = onnx.GraphProto(name="node", node=[widened], input=inputs, output=outputs)
         return ReferenceEvaluator(onnx.ModelProto(ir_version=10, opset_import=model.opset_import, graph=graph))
 
     def finish(self, asked: Call, call: Call, results: list[np.ndarray]) -> list[np.ndarray]:
@@ -321,6 +327,21 @@ def widen(array: Any) -> Any:
     """Floats in f64; anything else as it is."""
     is_float = isinstance(array, (np.ndarray, np.generic)) and NAMES.get(array.dtype) in FLOATS
     return np.asarray(array, np.float64) if is_float else array
+
+
+def widen_constants(node: Any) -> None:
+    """Gives the constants of the graphs within a node floats in f64, as all other values there are."""
+    import onnx
+
+    for inner in (inner for attribute in node.attribute for inner in attribute.g.node):
+        widen_constants(inner)
+        for value in inner.attribute if inner.op_type == "Constant" else ():
+            array = np.array(value.f if value.name == "value_float" else value.floats, np.float64)
+            if value.name == "value":
+                array = widen(onnx.numpy_helper.to_array(value.t))
+            elif value.name not in ("value_float", "value_floats"):
+                continue
+            value.CopyFrom(onnx.helper.make_attribute("value", onnx.numpy_helper.from_array(array)))
 
 
 RUNTIMES = {runtime.name: runtime for runtime in (Ort, OpenVino, Iree, Tvm, Tract, Reference)}

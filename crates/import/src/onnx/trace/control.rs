@@ -3,28 +3,54 @@
 use super::{Place, Scope, Tracer, Versions};
 use crate::onnx::messages::{Attribute, Graph, Node};
 use serde_json::{Map, Value, json};
-use tapml_graph::{Context, DType, Error, Result, Tensor, ValueId};
+use tapml_graph::{Context, DType, Error, ErrorKind, Result, Tensor, ValueId};
 
-/// Turns of a loop at most.
-const MAX_TURNS: i64 = 1 << 14;
+/// Turns of a loop that is unrolled, at most.
+const MAX_TURNS: i64 = 256;
+/// Nodes that a loop may become.
+const MAX_UNROLLED: usize = 1 << 13;
 
 impl Tracer<'_, '_> {
-    /// `If`, `Loop` and `Scan`.
+    /// `If`, `Loop` and `Scan`: what ran stands in their places, or else one node that has the graphs within it.
     pub(super) fn control<'n>(
         &mut self,
         node: &'n Node,
         scope: &mut Scope<'_, 'n>,
         versions: &Versions<'_>,
     ) -> Result<()> {
-        let made = match node.op_type.as_str() {
-            "If" => self.branch(node, scope, versions)?,
-            "Loop" => self.turns(node, scope, versions)?,
-            _ => self.scan(node, scope, versions)?,
+        let mark = self.mark();
+        let unrolled = match node.op_type.as_str() {
+            "If" => self.branch(node, scope, versions),
+            "Loop" => self.turns(node, scope, versions),
+            _ => self.scan(node, scope, versions),
+        };
+        let made = match unrolled {
+            Ok(made) => made,
+            Err(why) if why.kind() == ErrorKind::Unsupported => {
+                self.rewind(mark);
+                let turns = self.most_turns(node, scope)?;
+                let Ok(made) = self.opaque(node, scope, versions, turns) else {
+                    // What is told is why it could not be unrolled.
+                    return Err(why);
+                };
+                self.note(node, &format!("it stays one node: {why}"));
+                made
+            }
+            Err(error) => return Err(error),
         };
         for (name, id) in node.output.iter().zip(made).filter(|(name, _)| !name.is_empty()) {
             scope.names.insert(name, Place::Value(id));
         }
         Ok(())
+    }
+
+    /// How often the graphs within a node run at most, where its inputs say so.
+    fn most_turns(&mut self, node: &Node, scope: &Scope<'_, '_>) -> Result<Option<u64>> {
+        let Some(name) = node.input.first().filter(|name| !name.is_empty() && node.op_type == "Loop") else {
+            return Ok(None);
+        };
+        let id = self.value(name, scope)?;
+        Ok(self.tensor(id).to_i64()?.first().and_then(|&turns| u64::try_from(turns).ok()))
     }
 
     fn note(&mut self, node: &Node, what: &str) {
@@ -100,15 +126,20 @@ impl Tracer<'_, '_> {
             }
         };
         let mut go_on = self.truth(node.input.get(1), scope)?;
-        let given = node.input.iter().skip(2).filter(|name| !name.is_empty());
+        if go_on && most > MAX_TURNS && !ends_itself(body) {
+            return Err(Error::unsupported(format!("its {most} turns are more than {MAX_TURNS}")));
+        }
+        let (start, given) = (self.nodes, node.input.iter());
+        let given = given.skip(2).filter(|name| !name.is_empty());
         let mut carried = given.map(|name| self.value(name, scope)).collect::<Result<Vec<_>>>()?;
         let (count, prefix) = (carried.len(), self.prefix(node, scope));
         let mut stacked: Vec<Vec<ValueId>> = vec![Vec::new(); body.output.len().saturating_sub(count + 1)];
         let mut turn = 0;
         while go_on && turn < most {
             if turn == MAX_TURNS {
-                return Err(Error::unsupported(format!("more than {MAX_TURNS} turns")));
+                return Err(Error::unsupported(format!("it has more than {MAX_TURNS} turns")));
             }
+            self.expect_few(start)?;
             let own = format!("{prefix}{turn}/");
             let number = Tensor::from_i64(DType::I64, vec![], &[turn])?;
             let condition = Tensor::from_i64(DType::Bool, vec![], &[1])?;
@@ -158,12 +189,17 @@ impl Tracer<'_, '_> {
             sizes.push((axis, shape[axis] as i64));
         }
         let turns = sizes.first().map_or(0, |(_, size)| *size);
-        if sizes.iter().any(|(_, size)| *size != turns) || turns > MAX_TURNS {
-            return Err(Error::unsupported(format!("its inputs have {sizes:?} turns, at most {MAX_TURNS}")));
+        if sizes.iter().any(|(_, size)| *size != turns) {
+            return Err(Error::invalid(format!("its inputs have {sizes:?} turns, expected the same of all")));
         }
+        if turns > MAX_TURNS {
+            return Err(Error::unsupported(format!("its {turns} turns are more than {MAX_TURNS}")));
+        }
+        let start = self.nodes;
         let prefix = self.prefix(node, scope);
         let mut stacked: Vec<Vec<ValueId>> = vec![Vec::new(); body.output.len().saturating_sub(states)];
         for turn in 0..turns {
+            self.expect_few(start)?;
             let own = format!("{prefix}{turn}/");
             let mut inputs = carried.clone();
             for (at, (&id, (axis, _))) in scanned.iter().zip(&sizes).enumerate() {
@@ -190,6 +226,14 @@ impl Tracer<'_, '_> {
             carried.push(self.stack(node, rows, axis, &format!("{prefix}stack{at}"), versions)?);
         }
         Ok(carried)
+    }
+
+    /// Fails if a loop has become too many nodes, of which there were `start` before it.
+    fn expect_few(&self, start: usize) -> Result<()> {
+        match self.nodes - start > MAX_UNROLLED {
+            true => Err(Error::unsupported(format!("its turns are more than {MAX_UNROLLED} nodes"))),
+            false => Ok(()),
+        }
     }
 
     /// The rows of all turns as one tensor with a size for the turns at `axis`.
@@ -235,6 +279,12 @@ impl Tracer<'_, '_> {
         let made = self.run(&node, &versions.kind(&node), attributes, inputs, &[&name], &bare)?;
         made.first().copied().ok_or_else(|| Error::bug("a node without an output"))
     }
+}
+
+/// Whether the body of a loop computes whether there is a next turn: it hands on what it was given otherwise.
+fn ends_itself(body: &Graph) -> bool {
+    let (given, gives) = (body.input.get(1), body.output.first());
+    given.map(|value| &value.name) != gives.map(|value| &value.name)
 }
 
 /// The graph that a node holds under this name.
