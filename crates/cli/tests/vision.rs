@@ -146,5 +146,5 @@ fn what_cannot_be_is_refused_clearly() {
     refused(&["generate", &draft(), "--ids", "1,2", "--image", &image], &["llama", "takes no images"]);
     refused(&["generate", &llava, "--ids", "1,2", "--image", &image], &["token 97"]);
     let config = text(tiny("llava_tiny").join("config.json"));
-    refused(&["generate", &llava, "--ids", "1,97", "--image", &config], &["PNG or JPEG", "config.json"]);
+    refused(&["generate", &llava, "--ids", "1,97", "--image", &config], &["JPEG or WebP", "config.json"]);
 }

@@ -1,106 +1,23 @@
 //! ONNX models as jobs take them: arrays for their inputs, and the run on a source that makes them graphs.
 
+mod inputs;
+mod numbers;
+mod options;
+mod picture;
+mod sound;
+mod tokens;
+
+pub use inputs::{InputSet, Inputs};
+
 use crate::exec::Platform;
 use crate::graph::op::{Declared, Foreign};
 use crate::graph::{Context, Tensor};
-use crate::import::npy;
 use crate::import::onnx::{File, Runner, Traced};
 use crate::migrate::{Progress, RecordedRun, Stop, identity_of_file, record, tensor_type};
 use crate::reference::foreign::Evaluator;
 use crate::{Error, Result};
-use serde::Deserialize;
-use std::collections::{BTreeMap, HashMap};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
-
-/// Where the inputs of a model's runs are.
-#[derive(Clone, Debug, Default, Deserialize)]
-#[serde(default, deny_unknown_fields)]
-pub struct Inputs {
-    /// `NAME=FILE` for each input of one run; `FILE` is a `.npy` array.
-    pub files: Vec<String>,
-    /// A folder with `NAME.npy` for each input of one run, or with a folder of these for each of several.
-    pub folder: Option<PathBuf>,
-}
-
-/// The inputs of one run, by name, and what they are called.
-pub struct InputSet {
-    /// The name of a file or a folder.
-    pub label: String,
-    /// Arrays by the names of inputs.
-    pub arrays: HashMap<String, Tensor>,
-}
-
-impl Inputs {
-    /// Whether nothing is given.
-    pub fn is_empty(&self) -> bool {
-        self.files.is_empty() && self.folder.is_none()
-    }
-
-    /// Reads the arrays.
-    pub fn read(&self) -> Result<Vec<InputSet>> {
-        let mut sets = Vec::new();
-        if !self.files.is_empty() {
-            let mut arrays = HashMap::new();
-            for given in &self.files {
-                let (name, file) = given.split_once('=').ok_or_else(|| {
-                    Error::invalid(format!("`--input {given}`: expected NAME=FILE"))
-                        .with_hint("for example `--input image=photo.npy`; `tapml inspect` tells the names")
-                })?;
-                if arrays.insert(name.to_string(), npy::read(Path::new(file))?).is_some() {
-                    return Err(Error::invalid(format!("input `{name}` is given twice")));
-                }
-            }
-            let first = self.files[0].split_once('=').map_or("", |(_, file)| file);
-            sets.push(InputSet { label: name_of(Path::new(first)), arrays });
-        }
-        if let Some(folder) = &self.folder {
-            sets.extend(read_folder(folder)?);
-        }
-        match sets.is_empty() {
-            true => Err(Error::invalid("no inputs given")
-                .with_hint("--input NAME=FILE.npy for each input of the model, or --inputs DIR")),
-            false => Ok(sets),
-        }
-    }
-}
-
-fn name_of(path: &Path) -> String {
-    path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
-}
-
-/// The entries of a folder, by name.
-fn entries(folder: &Path) -> Result<BTreeMap<String, PathBuf>> {
-    let read = std::fs::read_dir(folder).map_err(|e| Error::io("read", folder, &e))?;
-    let entry = |entry: std::io::Result<std::fs::DirEntry>| {
-        let path = entry.map_err(|e| Error::io("read", folder, &e))?.path();
-        Ok((name_of(&path), path))
-    };
-    read.map(entry).collect()
-}
-
-fn read_folder(folder: &Path) -> Result<Vec<InputSet>> {
-    let entries = entries(folder)?;
-    let arrays = |label: String, entries: &BTreeMap<String, PathBuf>| {
-        let npy = entries.iter().filter_map(|(name, path)| Some((name.strip_suffix(".npy")?, path)));
-        let arrays = npy.map(|(name, path)| Ok((name.to_string(), npy::read(path)?)));
-        Ok(InputSet { label, arrays: arrays.collect::<Result<_>>()? })
-    };
-    if entries.keys().any(|name| name.ends_with(".npy")) {
-        return Ok(vec![arrays(name_of(folder), &entries)?]);
-    }
-    let folders = entries.iter().filter(|(_, path)| path.is_dir());
-    let sets = folders.map(|(name, path)| arrays(name.clone(), &self::entries(path)?));
-    let sets: Vec<InputSet> = sets.collect::<Result<_>>()?;
-    match sets.iter().find(|set| set.arrays.is_empty()) {
-        Some(empty) => Err(Error::invalid(format!("{}/{} holds no `.npy`", folder.display(), empty.label))),
-        None if sets.is_empty() => Err(Error::invalid(format!(
-            "{} holds neither `.npy` files nor folders of them",
-            folder.display()
-        ))),
-        None => Ok(sets),
-    }
-}
 
 /// Runs nodes on the source.
 struct OnSource<'a> {
@@ -168,7 +85,7 @@ impl TracedModel {
         stop: &Stop,
     ) -> Result<TracedModel> {
         let file = File::open(path)?;
-        let sets = inputs.read()?;
+        let sets = inputs.read(path, &file, progress)?;
         let nodes = file.outline().nodes as u64;
         progress.stage("carve", nodes.saturating_mul(sets.len() as u64));
         let mut traced: Option<TracedModel> = None;

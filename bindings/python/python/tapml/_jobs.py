@@ -23,7 +23,8 @@ from ._tensors import dtype_name
 
 ModelLike = Union[Model, PathLike]
 Prompts = Union[None, PathLike, Sequence[str]]
-#: Arrays for the inputs of an ONNX model: NumPy's, or ``.npy`` files, by name; or a folder of them, as ``--inputs`` takes.
+#: Arrays for the inputs of an ONNX model: NumPy's, or files as ``--input`` takes them, such as ``"photo.png?size=640x640"``, by name;
+#: or a folder of them, as ``--inputs`` takes.
 Inputs = Union[None, PathLike, Mapping[str, Any]]
 
 
@@ -98,8 +99,9 @@ def carve(
         model: Checkpoint folder, GGUF or ONNX file, or what :func:`load` gave.
         out: The suite's folder.
         prompts: Texts, or a file with one per line; bundled ones if not given.
-        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays or ``.npy`` files by name, or a
-            folder with ``NAME.npy`` for each input, or with a folder of these for each of several runs.
+        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays, or files (``.npy``, images, sound,
+            texts; see ``tapml carve --help``) by name, or a folder with ``NAME.npy`` or another file for each input, or with a
+            folder of these for each of several runs.
         steps: Decode steps after each prompt.
         source: The platform where the model is known to work.
         overwrite: Whether an existing suite is replaced.
@@ -185,8 +187,9 @@ def migrate(
         model: Checkpoint folder, GGUF or ONNX file, or what :func:`load` gave.
         target: The platform to move to.
         prompts: Texts, or a file with one per line; bundled ones if not given.
-        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays or ``.npy`` files by name, or a
-            folder with ``NAME.npy`` for each input, or with a folder of these for each of several runs.
+        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays, or files (``.npy``, images, sound,
+            texts; see ``tapml carve --help``) by name, or a folder with ``NAME.npy`` or another file for each input, or with a
+            folder of these for each of several runs.
         steps: Decode steps after each prompt.
         source: The platform where the model is known to work.
         ledger: Folder that keeps what was decided; ``.tapml/MODEL-TARGET`` if not given. Calling again goes on from it.
@@ -237,8 +240,9 @@ def diagnose(
         model: Checkpoint folder, GGUF or ONNX file, or what :func:`load` gave.
         target: The platform under test.
         prompts: Texts, or a file with one per line; bundled ones if not given.
-        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays or ``.npy`` files by name, or a
-            folder with ``NAME.npy`` for each input, or with a folder of these for each of several runs.
+        inputs: Arrays for the inputs of an ONNX model, in the place of prompts: NumPy arrays, or files (``.npy``, images, sound,
+            texts; see ``tapml carve --help``) by name, or a folder with ``NAME.npy`` or another file for each input, or with a
+            folder of these for each of several runs.
         suite: A suite of the model; carved if not given.
         steps: Decode steps after each prompt, if it is carved.
         source: The platform where the model is known to work.

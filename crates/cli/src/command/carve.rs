@@ -14,7 +14,7 @@ use tapml::prompts::Prompts;
 /// Run a model on the source with real prompts and record every operator call as a test.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tapml carve models/llama --prompts prompts.txt --out llama.suite --steps 8\n  tapml carve detector.onnx --input image=photo.npy --source ort --out detector.suite"
+    after_help = "Example:\n  tapml carve models/llama --prompts prompts.txt --out llama.suite --steps 8\n  tapml carve detector.onnx --input image=photo.png --source ort --out detector.suite"
 )]
 pub struct CarveCommand {
     /// Folder in Hugging Face layout, a GGUF or an ONNX file

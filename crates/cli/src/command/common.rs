@@ -69,10 +69,11 @@ fn noted((checkpoint, model): (Checkpoint, Model)) -> Result<(Checkpoint, Model)
 /// Arrays for the inputs of an ONNX model.
 #[derive(Args, Clone, Debug, Default)]
 pub struct InputArgs {
-    /// Array for an input of an ONNX model, as NumPy saves it; may repeat
-    #[arg(long, value_name = "NAME=FILE.npy")]
+    /// File for an input of an ONNX model: an array (.npy, .pb), an image (.png, .jpg, .webp), sound (.wav), a text that becomes
+    /// ids (.txt) or numbers (.csv); options stand behind a `?`, as in x=photo.png?mean=0.5&std=0.5; may repeat
+    #[arg(long, value_name = "NAME=FILE")]
     pub input: Vec<String>,
-    /// Folder with NAME.npy for each input, or with a folder of these for each of several runs
+    /// Folder with NAME.npy or another such file for each input, or with a folder of these for each of several runs
     #[arg(long, value_name = "DIR")]
     pub inputs: Option<PathBuf>,
 }

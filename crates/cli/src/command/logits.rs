@@ -31,7 +31,7 @@ pub struct LogitsCommand {
     /// Token ids instead of text, such as 0,17,42; needs no tokenizer
     #[arg(long, value_parser = common::parse_ids)]
     ids: Option<std::vec::Vec<u32>>,
-    /// Image for the prompt, PNG or JPEG, if the model sees
+    /// Image for the prompt, PNG, JPEG or WebP, if the model sees
     #[arg(long, value_name = "FILE")]
     image: Option<PathBuf>,
     /// Where to run

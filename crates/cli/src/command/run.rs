@@ -14,7 +14,7 @@ use tapml::jobs::{Run, RunJob, RunReport};
 /// Run an ONNX model on a target and write its outputs as NumPy arrays.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tapml run detector.onnx --input image=photo.npy --target vulkan --out detected"
+    after_help = "Example:\n  tapml run detector.onnx --input image=photo.png --target vulkan --out detected"
 )]
 pub struct RunCommand {
     /// The ONNX file

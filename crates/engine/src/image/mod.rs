@@ -1,12 +1,15 @@
 //! Images for models that see: from a file to what the encoder takes, as the checkpoint's image processor says.
 
 mod crops;
+mod picture;
 mod resize;
+
+pub use resize::{Filter, Rgb};
 
 use crops::Crops;
 use image::error::{LimitError, LimitErrorKind};
 use image::{DynamicImage, ImageDecoder, ImageError, ImageReader, Limits};
-use resize::{Filter, Rgb, resize};
+use resize::resize;
 use std::io::{BufRead, Cursor, Seek};
 use std::path::Path;
 use tapml_graph::{Error, ErrorKind, Result, Tensor};
@@ -115,8 +118,8 @@ impl ImageProcessor {
         Ok(ImageProcessor { resize, crop, crops: None, rescale, normal })
     }
 
-    /// What the encoder takes of the image in a file. The file may be PNG or JPEG of up to 16384 pixels along a side and
-    /// 134 million in all.
+    /// What the encoder takes of the image in a file. The file may be PNG, JPEG or WebP of up to 16384 pixels along a
+    /// side and 134 million in all.
     pub fn file(&self, path: &Path) -> Result<Pixels> {
         let bytes = tapml_files::read(path, MAX_FILE, "an image")?;
         self.bytes(&bytes).map_err(|e| e.context(path.display().to_string()))
@@ -239,7 +242,7 @@ fn normal(json: &Section, default: Option<[[f64; 2]; 3]>) -> Result<[[f64; 2]; 3
     Ok(normal)
 }
 
-/// The pixels of a PNG or JPEG file, upright. Its header is checked before memory is taken for it.
+/// The pixels of a PNG, JPEG or WebP file, upright. Its header is checked before memory is taken for it.
 fn decode(bytes: impl BufRead + Seek) -> Result<Rgb> {
     let mut limits = Limits::no_limits();
     limits.max_image_width = Some(MAX_SIDE);
@@ -273,7 +276,7 @@ fn broken(error: &ImageError) -> Error {
     };
     let text = format!("could not read the image: {error}");
     Error::new(kind, text).with_hint(format!(
-        "give a PNG or JPEG file of at most {MAX_SIDE} pixels along a side and {MAX_PIXELS} in all"
+        "give a PNG, JPEG or WebP file of at most {MAX_SIDE} pixels along a side and {MAX_PIXELS} in all"
     ))
 }
 
