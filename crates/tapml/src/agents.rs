@@ -4,7 +4,7 @@
 
 use crate::exec::{Gave, Given, NodeCall, NodeServer, PlatformInfo, Region, ServedOp};
 use crate::graph::op::Foreign;
-use crate::graph::{Context, ErrorKind, Tensor};
+use crate::graph::{ErrorKind, Tensor};
 use crate::platform::PlatformSpec;
 use crate::{Error, Result};
 use std::collections::HashMap;
@@ -16,6 +16,8 @@ use tapml_rpc::{Address, Remote};
 
 /// How long a runtime may take to start: a large one is imported in a minute on a slow disk.
 const START: Duration = Duration::from_secs(180);
+/// The exit code of a process of which one call has taken too long.
+const OUT_OF_TIME: i32 = 124;
 /// Bytes of what a process says that are told.
 const TOLD: u64 = 64 << 10;
 
@@ -90,7 +92,10 @@ impl Process {
         // The connection breaks a moment before the process is gone.
         for _ in 0..50 {
             if let Ok(Some(status)) = self.child.try_wait() {
-                return Some(status.to_string());
+                return Some(match status.code() {
+                    Some(OUT_OF_TIME) => "its time limit (`deadline=SECONDS`)".into(),
+                    _ => status.to_string(),
+                });
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -145,21 +150,27 @@ impl RuntimeServer {
         self.handles
     }
 
-    /// What became of a call; a process that has ended is started again.
+    /// What became of a call. A process that has ended, or with which no word can be exchanged any more, is started again.
     fn survive<T>(&mut self, node: &str, result: Result<T>) -> Result<T> {
         let Err(error) = result else { return result };
         if error.kind() != ErrorKind::DeviceLost {
             return Err(error);
         }
-        let Some(end) = self.process.end() else { return Err(error) };
-        let (process, server) = connect(&self.spec).context(|| format!("`{}`, again", self.spec.word))?;
+        let end = match self.process.end() {
+            Some(end) => format!("the process of `{}` ended while it ran `{node}`: {end}", self.spec.word),
+            None => format!("the process of `{}` was ended, for it ran `{node}` and {error}", self.spec.word),
+        };
+        let (process, server) = connect(&self.spec).map_err(|e| {
+            // That says nothing against the node: whoever waits for its verdict shall wait on.
+            let text = format!("{end}, and it could not be started again: {e}");
+            Error::new(ErrorKind::DeviceLost, text)
+        })?;
         (self.process, self.server) = (process, server);
         self.results.clear();
         for (tensor, handle) in self.held.values_mut() {
             *handle = self.server.put(tensor)?;
         }
-        let text = format!("the process of `{}` ended while it ran `{node}`: {end}", self.spec.word);
-        Err(Error::invalid(text).with_detail("ended", end))
+        Err(Error::invalid(end.clone()).with_detail("ended", end))
     }
 
     fn place(&self, handle: u32) -> Result<u32> {

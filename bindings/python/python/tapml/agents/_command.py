@@ -6,9 +6,10 @@ import argparse
 import json
 import pathlib
 import sys
+import threading
 from typing import Any, Optional
 
-from ._executor import Executor, Runtime
+from ._executor import DEADLINE, Executor, Runtime
 from ._wire import Agent, dial, end_with_stdin, listen
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
@@ -28,6 +29,7 @@ def make_parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--name", default="", help="the agent's name at the hub")
     parser.add_argument("--sessions", type=int, default=4, help="sessions that the hub may open at once")
     parser.add_argument("--token-file", metavar="FILE", help="a file with the token that clients, or the hub, ask for")
+    parser.add_argument("--deadline", metavar="SECONDS", type=float, default=DEADLINE, help="the agent ends if a call takes longer")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when the standard input is closed")
     parser.add_argument("--fault", metavar="NAME", help="for measuring: compute one thing wrongly, see --list-faults")
     parser.add_argument("--print-load", action="store_true", help="the lines that run a model without this package")
@@ -93,7 +95,9 @@ def run(options: argparse.Namespace, make_runtime: Any) -> None:
     token = pathlib.Path(options.token_file).read_text().strip() if options.token_file else ""
     if not options.hub and not token and host not in LOCAL:
         raise LookupError(f"who reaches {host} could use this agent: --token-file names a file with a token")
-    agent = Agent(Executor(make_runtime(options), fault), token)
+    if not 0 < options.deadline <= threading.TIMEOUT_MAX:
+        raise LookupError(f"--deadline expects seconds, found {options.deadline:g}")
+    agent = Agent(Executor(make_runtime(options), fault, deadline=options.deadline), token)
     if options.until_stdin_closes:
         end_with_stdin()
     if options.hub:

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import importlib
+import os
 import pathlib
 import re
+import sys
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any, Callable, Optional
 
 import numpy as np
@@ -18,6 +22,11 @@ from ._calls import DTYPES, FLOATS, NAMES, Call, Invalid, Unsupported
 Executable = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 PREFIXES = ("Exception from ", "Traceback ", "  File ", "Check '", "    ")
+
+#: Seconds that a call may take in an agent.
+DEADLINE = 600.0
+#: The exit code of an agent of which a call has taken longer.
+OUT_OF_TIME = 124
 
 #: How runtimes say while they run that they do not serve what is asked.
 NOT_SERVED = re.compile(r"(?i)\bunsupported|not supported|not implemented|unimplemented")
@@ -82,10 +91,17 @@ class Runtime:
 
 class Executor:
     """Runs calls on a runtime, and keeps what it built for the next call with the same types and constants. One call
-    runs at a time, whichever session it is of."""
+    runs at a time, whichever session it is of. The process ends if a call takes longer than ``deadline`` seconds."""
 
-    def __init__(self, runtime: Runtime, fault: Any = None, entries: int = 256, constants: int = 2 << 30) -> None:
-        self.runtime, self.fault = runtime, fault
+    def __init__(
+        self,
+        runtime: Runtime,
+        fault: Any = None,
+        entries: int = 256,
+        constants: int = 2 << 30,
+        deadline: Optional[float] = None,
+    ) -> None:
+        self.runtime, self.fault, self.deadline = runtime, fault, deadline
         self.entries, self.constants = entries, constants
         self._built: OrderedDict[bytes, tuple[Executable, int]] = OrderedDict()
         self._lock = threading.Lock()
@@ -93,7 +109,7 @@ class Executor:
     def run(self, call: Call) -> list[np.ndarray]:
         """The results in order. Raises Unsupported for what is not served, and ValueError or what the runtime raises for
         a call that fails."""
-        with self._lock:
+        with self._lock, expire(self.deadline, call):
             return self.fault.run(call, self._run) if self.fault else self._run(call)
 
     def _run(self, asked: Call) -> list[np.ndarray]:
@@ -142,6 +158,27 @@ class Executor:
         if result.dtype not in NAMES:
             raise Unsupported(f"{self.runtime.name} gave elements of {result.dtype}, which TapML does not have")
         return np.asarray(result)
+
+
+@contextlib.contextmanager
+def expire(seconds: Optional[float], call: Call) -> Iterator[None]:
+    """Ends the process if what is within takes longer: nothing else ends a runtime that hangs."""
+    if seconds is None:
+        yield
+        return
+
+    def end() -> None:
+        names = ", ".join(str(node) for node in call.nodes[:4])
+        print(f"error: {names} ran for {seconds:g} s, which is the limit (--deadline)", file=sys.stderr, flush=True)
+        os._exit(OUT_OF_TIME)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
 
 
 def explain(error: BaseException, limit: int = 400) -> str:

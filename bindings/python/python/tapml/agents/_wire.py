@@ -16,7 +16,7 @@ from collections import deque
 from typing import Any, Callable, Optional
 
 from ._calls import Unsupported, Value, decode, find_dtype, parse_graph, parse_node
-from ._executor import Executor
+from ._executor import DEADLINE, Executor
 
 #: Most bytes of results in one message, and of a message.
 PIECE, MESSAGE = 4 << 20, 16 << 20
@@ -71,7 +71,7 @@ class Agent:
         if hello.target.split("?")[0] not in ("", self.runtime.name):
             raise Unsupported(f"the agent does not offer `{hello.target[:80]}`; it offers: {self.runtime.name}")
         limits = self.pb.SessionLimits(
-            max_message=MESSAGE, window=MESSAGE, deadline_ms=600_000, idle_ms=3_600_000, memory=MEMORY
+            max_message=MESSAGE, window=MESSAGE, deadline_ms=round(1000 * (self.executor.deadline or DEADLINE)), idle_ms=3_600_000, memory=MEMORY
         )
         offers = [] if hello.target else [self.pb.Offer(name=self.runtime.name, info=self.info)]
         device = self.info if hello.target else None
