@@ -245,6 +245,7 @@ pub const ROWS: &[Row] = &[
     float!("LSTM", recurrent::lstm, recurrent::step_terms),
     float!("GRU", recurrent::gru, recurrent::step_terms),
     float!("RNN", recurrent::rnn, recurrent::step_terms),
+    float!("com.microsoft", "DynamicQuantizeLSTM", recurrent::dynamic_lstm, recurrent::dynamic_step_terms),
     float!("Attention", attention::attention, attention::attention_terms).versions(23, NEWEST),
     float!("RotaryEmbedding", attention::rotary, each).versions(23, NEWEST),
     float!("com.microsoft", "RotaryEmbedding", attention::rotary_from, each),

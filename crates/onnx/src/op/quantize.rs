@@ -102,18 +102,29 @@ pub fn dequantize<T: Real>(call: &Call<'_>) -> Outputs {
 }
 
 /// The scale with which all of `x`, and 0, lie within `u8`, and the zero point before it is rounded.
-fn dynamic_scale<T: Real>(x: &Array<T>) -> (T, T) {
-    let most = x.data.iter().copied().fold(T::zero(), T::max);
-    let least = x.data.iter().copied().fold(T::zero(), T::min);
+fn dynamic_scale<T: Real>(x: &[T]) -> (T, T) {
+    let most = x.iter().copied().fold(T::zero(), T::max);
+    let least = x.iter().copied().fold(T::zero(), T::min);
     let scale = (most - least) / T::of(255.0);
     (scale, -least / scale)
+}
+
+/// The numbers that `u8` with a scale and a zero point of their own stand for; zeros if there is nothing else.
+pub fn through_bytes<T: Real>(values: &[T]) -> Vec<T> {
+    let (scale, zero) = dynamic_scale(values);
+    if scale == T::zero() {
+        return vec![T::zero(); values.len()];
+    }
+    let zero = saturated(zero, 0, DType::U8);
+    let number = |&x: &T| T::of((saturated(x / scale, zero, DType::U8) - zero) as f64) * scale;
+    values.iter().map(number).collect()
 }
 
 /// `u8` with a scale and a zero point such that the least and the greatest element, and 0, lie within:
 /// `scale = (max(0, max x) − min(0, min x)) / 255`, `zero point = saturate(round(−min(0, min x) / scale))`.
 pub fn dynamic_quantize<T: Real>(call: &Call<'_>) -> Outputs {
     let x = call.array::<T>(0)?;
-    let (scale, zero) = dynamic_scale(&x);
+    let (scale, zero) = dynamic_scale(&x.data);
     let zero = saturated(zero, 0, DType::U8);
     let y = x.map(|x| saturated(x / scale, zero, DType::U8));
     Ok(vec![
@@ -126,7 +137,7 @@ pub fn dynamic_quantize<T: Real>(call: &Call<'_>) -> Outputs {
 /// What [`dynamic_quantize`] leaves open.
 pub fn dynamic_quantize_integers(call: &Call<'_>) -> OpenOutputs {
     let x = call.array::<f64>(0)?;
-    let (scale, zero) = dynamic_scale(&x);
+    let (scale, zero) = dynamic_scale(&x.data);
     let quotients = x.data.iter().map(|x| x / scale).collect();
     let zeros = Integers::new(vec![zero], vec![0.0], DType::U8);
     Ok(vec![Some(Integers::new(quotients, vec![zero], DType::U8)), None, Some(zeros)])

@@ -1,5 +1,6 @@
-//! `LSTM`, `GRU` and `RNN`.
+//! `LSTM`, `GRU` and `RNN`, and an LSTM of ONNX Runtime with weights of 8 bits.
 
+use super::quantize::through_bytes;
 use crate::array::{Array, volume};
 use crate::call::{Call, Outputs};
 use crate::facts::{Facts, Sizes, terms};
@@ -120,6 +121,8 @@ fn activations<T: Real>(call: &Call<'_>, directions: usize, default: &[&str]) ->
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Cell {
     Lstm,
+    /// With weights of 8 bits, and inputs and states that are quantised as they are multiplied.
+    DynamicLstm,
     Gru,
     Rnn,
 }
@@ -127,7 +130,7 @@ enum Cell {
 impl Cell {
     fn gates(self) -> usize {
         match self {
-            Cell::Lstm => 4,
+            Cell::Lstm | Cell::DynamicLstm => 4,
             Cell::Gru => 3,
             Cell::Rnn => 1,
         }
@@ -135,7 +138,7 @@ impl Cell {
 
     fn activations(self) -> &'static [&'static str] {
         match self {
-            Cell::Lstm => &["Sigmoid", "Tanh", "Tanh"],
+            Cell::Lstm | Cell::DynamicLstm => &["Sigmoid", "Tanh", "Tanh"],
             Cell::Gru => &["Sigmoid", "Tanh"],
             Cell::Rnn => &["Tanh"],
         }
@@ -178,6 +181,34 @@ fn fits<T>(array: &Array<T>, shape: &[usize], what: &str) -> Result<()> {
     }
 }
 
+/// Weights of 8 bits, `[directions, k, gates · hidden]` with a scale and a zero point for each direction or each column of it, as
+/// the numbers that they stand for, in the layout of other cells.
+fn dequantized<T: Real>(call: &Call<'_>, place: usize, scale: usize) -> Result<Array<T>> {
+    let x = call.array::<i128>(place)?;
+    let scales = call.array::<T>(scale)?;
+    let zeros = call.optional_array::<i128>(scale + 1)?;
+    let wrong = || Error::invalid(format!("scales {:?} for the weight {:?}", scales.shape, x.shape));
+    let &[directions, k, columns] = x.shape.as_slice() else { return Err(wrong()) };
+    let each = match scales.shape.as_slice() {
+        [count] if *count == directions => false,
+        [first, second] if (*first, *second) == (directions, columns) => true,
+        _ => return Err(wrong()),
+    };
+    if zeros.as_ref().is_some_and(|zeros| zeros.shape != scales.shape) {
+        return Err(Error::invalid(format!(
+            "zero points of another shape than the scales {:?}",
+            scales.shape
+        )));
+    }
+    let number = |(at, &x): (usize, &i128)| {
+        let direction = at / columns / k;
+        let own = if each { direction * columns + at % columns } else { direction };
+        T::of((x - zeros.as_ref().map_or(0, |zeros| zeros.data[own])) as f64) * scales.data[own]
+    };
+    let data = x.data.iter().enumerate().map(number).collect();
+    Ok(Array { shape: x.shape.clone(), data }.transposed(&[0, 2, 1]))
+}
+
 /// Steps of each of the batch; all if they are not given.
 fn lengths(call: &Call<'_>, steps: usize, batch: usize) -> Result<Vec<usize>> {
     let Some(list) = call.optional_integers(4)? else { return Ok(vec![steps; batch]) };
@@ -204,7 +235,10 @@ impl<T: Real> Problem<T> {
         let directions = reverse.len();
         let batch_first = call.flag("layout", false)?;
         let mut x = call.array::<T>(0)?;
-        let (w, r) = (call.array::<T>(1)?, call.array::<T>(2)?);
+        let (w, r) = match cell {
+            Cell::DynamicLstm => (dequantized(call, 1, 8)?, dequantized(call, 2, 10)?),
+            _ => (call.array::<T>(1)?, call.array::<T>(2)?),
+        };
         if x.rank() != 3 || r.rank() != 3 {
             return Err(Error::invalid(format!(
                 "expected inputs of rank 3, found {:?} and {:?}",
@@ -215,6 +249,10 @@ impl<T: Real> Problem<T> {
             x = x.transposed(&[1, 0, 2]);
         }
         let [steps, batch, width] = [x.shape[0], x.shape[1], x.shape[2]];
+        if cell == Cell::DynamicLstm && batch > 1 {
+            let text = format!("{batch} sequences: which of their states share a scale depends on threads");
+            return Err(Error::unsupported(text));
+        }
         let hidden = r.shape[2];
         if hidden == 0 || call.int_or("hidden_size", hidden as i64)? != hidden as i64 {
             return Err(Error::invalid(format!("`hidden_size` is not that of the weight {:?}", r.shape)));
@@ -235,7 +273,7 @@ impl<T: Real> Problem<T> {
             fits(&state, &[directions, batch, hidden], &format!("input {place}"))?;
             Ok(state)
         };
-        let lstm = cell == Cell::Lstm;
+        let lstm = matches!(cell, Cell::Lstm | Cell::DynamicLstm);
         let h = state(5)?;
         let c = if lstm { state(6)? } else { Array::zeros(vec![directions, batch, hidden])? };
         let peepholes = if lstm { call.optional_array(7)? } else { None };
@@ -283,8 +321,10 @@ impl<T: Real> Problem<T> {
             self.peepholes.as_ref().map_or_else(|| vec![T::zero(); 3 * hidden], |p| part(p, 3 * hidden));
         let mut inputs = vec![T::zero(); volume(&[self.steps, self.batch, gates])?];
         let b = Matrix::new(&w, self.width).transposed();
+        let quantized = |values: &[T]| (self.cell == Cell::DynamicLstm).then(|| through_bytes(values));
+        let bytes = quantized(&self.x.data);
         multiply(Gemm {
-            a: Matrix::new(&self.x.data, self.width),
+            a: Matrix::new(bytes.as_deref().unwrap_or(&self.x.data), self.width),
             b,
             c: &mut inputs,
             k: self.width,
@@ -292,7 +332,9 @@ impl<T: Real> Problem<T> {
         });
         let mut recurrent = vec![T::zero(); self.batch * gates];
         for step in 0..self.steps {
-            let (a, b) = (Matrix::new(h, hidden), Matrix::new(&r, hidden).transposed());
+            let bytes = quantized(h);
+            let a = Matrix::new(bytes.as_deref().unwrap_or(h), hidden);
+            let b = Matrix::new(&r, hidden).transposed();
             multiply(Gemm { a, b, c: &mut recurrent, k: hidden, n: gates });
             for n in 0..self.batch {
                 if step >= self.lengths[n] {
@@ -309,7 +351,7 @@ impl<T: Real> Problem<T> {
                 };
                 let (h, c) = (&mut h[n * hidden..][..hidden], &mut c[n * hidden..][..hidden]);
                 match self.cell {
-                    Cell::Lstm => self.lstm(&gate, h, c),
+                    Cell::Lstm | Cell::DynamicLstm => self.lstm(&gate, h, c),
                     Cell::Gru => self.gru(&gate, h),
                     Cell::Rnn => {
                         for (i, h) in h.iter_mut().enumerate() {
@@ -398,7 +440,7 @@ fn run<T: Real>(call: &Call<'_>, cell: Cell) -> Outputs {
     }
     let dtype = call.dtype(0)?;
     let mut outputs = vec![Some(call.store(y, dtype)?), Some(call.store(h, dtype)?)];
-    if cell == Cell::Lstm {
+    if matches!(cell, Cell::Lstm | Cell::DynamicLstm) {
         outputs.push(Some(call.store(c, dtype)?));
     }
     Ok(outputs)
@@ -407,6 +449,12 @@ fn run<T: Real>(call: &Call<'_>, cell: Cell) -> Outputs {
 /// `LSTM`.
 pub fn lstm<T: Real>(call: &Call<'_>) -> Outputs {
     run::<T>(call, Cell::Lstm)
+}
+
+/// `com.microsoft.DynamicQuantizeLSTM`: the weights have 8 bits; all inputs, and before each step the states, go through `u8` with
+/// a scale of their own.
+pub fn dynamic_lstm<T: Real>(call: &Call<'_>) -> Outputs {
+    run::<T>(call, Cell::DynamicLstm)
 }
 
 /// `GRU`.
@@ -423,4 +471,10 @@ pub fn rnn<T: Real>(call: &Call<'_>) -> Outputs {
 pub fn step_terms(sizes: &Sizes<'_>) -> Facts {
     let steps = sizes.size(0, if sizes.int("layout", 0) != 0 { 1 } else { 0 });
     terms(sizes.size(0, 2).saturating_add(sizes.size(2, 2)).saturating_mul(steps))
+}
+
+/// As [`step_terms`], of weights with the inputs in front.
+pub fn dynamic_step_terms(sizes: &Sizes<'_>) -> Facts {
+    let products = sizes.size(1, 1).saturating_add(sizes.size(2, 1));
+    terms(products.saturating_mul(sizes.size(0, 0)))
 }
