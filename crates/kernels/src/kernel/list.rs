@@ -280,6 +280,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.QLinearConv/portable", onnx::plans::integer_convolution),
     portable("onnx.Resize/portable", onnx::plans::resize),
     portable("onnx.LSTM/portable", onnx::plans::recurrent),
+    portable("com.microsoft.DynamicQuantizeLSTM/portable", onnx::plans::dynamic_lstm),
     portable("onnx.GRU/portable", onnx::plans::recurrent),
     portable("onnx.RNN/portable", onnx::plans::recurrent),
     portable("onnx.Shape/portable", onnx::plans::sizes),

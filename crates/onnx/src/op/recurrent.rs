@@ -136,6 +136,14 @@ impl Cell {
         }
     }
 
+    fn check_batch(self, batch: usize) -> Result<()> {
+        if self == Cell::DynamicLstm && batch > 1 {
+            let text = format!("{batch} sequences: which of their states share a scale depends on threads");
+            return Err(Error::unsupported(text));
+        }
+        Ok(())
+    }
+
     fn activations(self) -> &'static [&'static str] {
         match self {
             Cell::Lstm | Cell::DynamicLstm => &["Sigmoid", "Tanh", "Tanh"],
@@ -249,10 +257,7 @@ impl<T: Real> Problem<T> {
             x = x.transposed(&[1, 0, 2]);
         }
         let [steps, batch, width] = [x.shape[0], x.shape[1], x.shape[2]];
-        if cell == Cell::DynamicLstm && batch > 1 {
-            let text = format!("{batch} sequences: which of their states share a scale depends on threads");
-            return Err(Error::unsupported(text));
-        }
+        cell.check_batch(batch)?;
         let hidden = r.shape[2];
         if hidden == 0 || call.int_or("hidden_size", hidden as i64)? != hidden as i64 {
             return Err(Error::invalid(format!("`hidden_size` is not that of the weight {:?}", r.shape)));

@@ -8,6 +8,7 @@ mod attention;
 mod compare;
 mod constants;
 mod convolution;
+mod dynamic_recurrent;
 mod gelu;
 mod groups;
 mod heads;
@@ -42,6 +43,7 @@ pub mod plans {
     pub use super::compare::plan as compare;
     pub use super::constants::{plan_filled as filled, plan_range as range, plan_sizes as sizes};
     pub use super::convolution::{plan as convolution, plan_transposed as transposed_convolution};
+    pub use super::dynamic_recurrent::plan as dynamic_lstm;
     pub use super::gelu::plan as gelu;
     pub use super::groups::{
         plan_grouped as grouped_attention, plan_multi_head as multi_head_attention,
