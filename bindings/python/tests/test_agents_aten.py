@@ -1,14 +1,21 @@
-"""PyTorch as the oracle of its own operators."""
+"""PyTorch as the oracle of its own operators, and runtimes that take ONNX models as their targets."""
 
 from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 
 for package in ("onnx", "torch", "websockets", "grpc_tools"):
-    pytest.importorskip(package, reason=f"{package} is not installed (TAPML_RUNTIMES): `torch-f64` is not tested")
+    pytest.importorskip(package, reason=f"{package} is not installed (TAPML_RUNTIMES): operators of PyTorch are not tested")
 
-from agents_client import Agent, Client  # noqa: E402
+from agents_client import PACKAGE, Agent, Client, Refused  # noqa: E402
+from aten_samples import graphs, samples  # noqa: E402
+
+from tapml.agents import Call, Executor  # noqa: E402
 
 F = np.float32
 X = np.array([[-1.5, 0, 2.5]], F)
@@ -29,3 +36,85 @@ def test_torch_in_f64() -> None:
     y, absent = client.node("aten.max.dim", [X], outputs=[("f32", (1,)), None], dim=1)
     assert y is not None and y == 2.5 and absent is None
     agent.close()
+
+
+#: Operators whose calls are exported here: an export takes half a second.
+EXPORTED = ("linear", "conv2d", "layer_norm", "_softmax", "scaled_dot_product_attention", "gelu", "max_pool2d", "embedding", "cat", "slice",
+            "mean", "batch_norm", "upsample_bilinear2d", "where", "lstm")  # fmt: skip
+
+
+def exported() -> list[Call]:
+    """The last sample call of each of these operators, and two of several nodes."""
+    last = {call.nodes[0].name.split(".")[0]: call for call in samples()}
+    return [*(last[name] for name in EXPORTED), graphs()[0], graphs()[4]]
+
+
+RUNTIMES = [("ort", "onnxruntime"), ("openvino", "openvino"), ("tract", "tract"), ("reference", "onnx"), ("tvm", "tvm"), ("iree", "iree.compiler")]
+
+
+@pytest.mark.parametrize("name, package", RUNTIMES)
+def test_runtimes_of_onnx_take_operators_of_pytorch(name: str, package: str) -> None:
+    from tapml.agents import Unsupported
+    from tapml.agents.__main__ import ALL
+
+    for needed in (package, "onnxscript"):
+        pytest.importorskip(needed, reason=f"{needed} is not installed (TAPML_RUNTIMES): `{name}` with aten operators is not tested")
+    target, exact, right = Executor(ALL[name]()), Executor(ALL["torch-f64"]()), 0
+    for call in exported():
+        try:
+            found = target.run(call)
+        except Unsupported:
+            continue
+        right += 1
+        for y, true in zip(found, exact.run(call)):
+            np.testing.assert_allclose(y, true, rtol=1e-4, atol=1e-5, err_msg=str(call.nodes[0]))
+            assert y.shape == true.shape
+    assert right >= len(exported()) - 2, f"{right} of {len(exported())} are served"
+
+
+def test_an_onnx_runtime_says_that_it_takes_them() -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    pytest.importorskip("onnxscript", reason="onnxscript is not installed (TAPML_RUNTIMES): the export is not tested")
+    agent = Agent("ort")
+    client = Client(agent.address)
+    assert "aten.*" in {op.name for op in client.welcome.device.ops}
+    (y,) = client.node("aten.leaky_relu.default", [X], negative_slope=0.5)
+    np.testing.assert_array_equal(y, [[-0.75, 0, 2.5]])
+    (y,) = client.node("aten.add.Tensor", [np.array(2, F), np.array(3, F)], (1,))
+    assert y is not None and y.shape == () and y == 5
+    nodes = [("aten.relu.default", {}, ["x"], ["y"]), ("aten.neg.default", {}, ["y"], ["z"])]
+    z, y = client.graph(nodes, {"x": X}, ["z", "y"])
+    np.testing.assert_array_equal(z, -np.maximum(X, 0))
+    for op, attributes, said in [
+        ("aten.relu.default", {"alpha": 1}, "no argument `alpha`"),
+        ("aten.no_such.default", {}, "no operator"),
+        ("aten._thnn_fused_lstm_cell.default", {}, "."),
+        ("aten.relu_.default", {}, "writes to its inputs"),
+    ]:
+        with pytest.raises(Refused, match=said) as error:
+            client.node(op, [X, X, X, X] if "lstm" in op else [X], **attributes)
+        assert error.value.kind == "UNSUPPORTED", op
+    mixed = [("aten.relu.default", {}, ["x"], ["y"]), ("onnx.Neg@13", {}, ["y"], ["z"])]
+    with pytest.raises(Refused, match=r"serves .*, not aten.relu.default"):
+        client.graph(mixed, {"x": X}, ["z"])
+    agent.close()
+
+
+@pytest.mark.parametrize("missing", ["torch", "onnxscript"])
+def test_what_the_export_needs_is_named(missing: str) -> None:
+    pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+    if missing == "torch" and not importlib.util.find_spec("onnxscript"):
+        pytest.skip("onnxscript is not installed (TAPML_RUNTIMES)")
+    code = (
+        f"import sys; sys.modules['{missing}'] = None\n"
+        "import numpy as np\n"
+        "from tapml.agents import Call, Executor, Node, Unsupported, Value\n"
+        "from tapml.agents.__main__ import ALL\n"
+        "node = Node('aten', 'relu.default', 0, {}, ('x',), ('y',))\n"
+        "try:\n"
+        "    Executor(ALL['ort']()).run(Call((node,), {'x': Value(np.zeros(2, np.float32))}, (('y', None),)))\n"
+        "except Unsupported as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(PACKAGE)}, timeout=120)
+    assert f"for which {missing} is not installed: `pip install torch onnxscript`" in done.stdout, done

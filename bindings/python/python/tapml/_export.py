@@ -162,10 +162,10 @@ class Recorder:
 
 
 def word(value: Any) -> Any:
-    """An argument that is no tensor, as JSON; see `tapml.agents._aten`."""
+    """An argument that is no tensor, as JSON; see `tapml.agents._aten_calls`."""
     import torch
 
-    from .agents._aten import TORCH
+    from .agents._aten_calls import TORCH
 
     if isinstance(value, torch.dtype):
         names = {getattr(torch, name): own for own, name in TORCH.items()}

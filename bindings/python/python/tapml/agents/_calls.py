@@ -29,6 +29,8 @@ DTYPES = {
     "bool": np.dtype(np.bool_),
 }
 NAMES = {dtype: name for name, dtype in DTYPES.items()}
+#: Floats that JSON does not have.
+WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 FLOATS = ("f64", "f32", "f16", "bf16")
 #: Most sizes of a tensor.
 RANK = 8

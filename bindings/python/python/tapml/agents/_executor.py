@@ -76,6 +76,10 @@ class Runtime:
             code.update(file.read_bytes())
         return code.hexdigest()[:16]
 
+    def served(self) -> tuple[str, ...]:
+        """Names of all operators that it may serve."""
+        return self.operators
+
     def check(self, call: Call) -> Call:
         """The call as the runtime takes it. Raises Unsupported, or ValueError for a call that cannot be right."""
         raise NotImplementedError

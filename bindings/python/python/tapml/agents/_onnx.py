@@ -1,7 +1,10 @@
-"""Calls of ONNX operators as models: names and types of attributes are checked against the operator's schema."""
+"""Calls of ONNX operators as models: names and types of attributes are checked against the operator's schema. Calls of PyTorch's
+operators are exported by PyTorch."""
 
 from __future__ import annotations
 
+import importlib.util
+import logging
 import math
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -9,12 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from ._calls import DTYPES, Call, Invalid, Node, Unsupported, decode, graphs_within, is_graph, own_inputs
-from ._executor import Executable, Runtime
+from . import _aten_calls
+from ._calls import DTYPES, WORDS, Call, Invalid, Node, Unsupported, decode, graphs_within, is_graph, own_inputs
+from ._executor import Executable, Runtime, explain
 
 #: Most bytes of constants in a model: protobuf's limit, less room for the rest.
 CONSTANTS = (2 << 30) - (64 << 20)
-WORDS = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
+#: The newest opset that is asked of PyTorch's exporter.
+EXPORTED = 20
 FLOAT_MAX = float(np.finfo(np.float32).max)
 
 
@@ -33,8 +38,12 @@ class OnnxRuntime(Runtime):
         constants are initialisers; ``call.graph`` tells several nodes from one."""
         raise NotImplementedError
 
+    def served(self) -> tuple[str, ...]:
+        return (*self.operators, "aten.*")
+
     def prepare(self, call: Call) -> Executable:
-        return self.build(make_model(call, self.find_schema), call)
+        model = export_model(call, self.opset) if _aten_calls.is_aten(call) else make_model(call, self.find_schema)
+        return self.build(model, call)
 
     def find_schema(self, domain: str, name: str, version: int) -> Any:
         """The operator's schema in this opset."""
@@ -46,7 +55,16 @@ class OnnxRuntime(Runtime):
         except defs.SchemaError:
             raise Unsupported(f"the installed onnx package has no operator {domain or 'onnx'}.{name}@{version}") from None
 
+    def need_exporter(self) -> None:
+        """Refuses PyTorch's operators where PyTorch's exporter is not installed."""
+        if missing := [name for name in ("torch", "onnxscript") if not importlib.util.find_spec(name)]:
+            text = f"{self.name} takes aten operators by torch.onnx.export, for which {missing[0]} is not installed"
+            raise Unsupported(f"{text}: `pip install torch onnxscript`")
+
     def check(self, call: Call) -> Call:
+        if _aten_calls.is_aten(call):
+            self.need_exporter()
+            return _aten_calls.check_call(call)
         for node in with_inner(call.nodes):
             if not any(pattern == f"{node.domain}.*" for pattern in self.operators):
                 raise Unsupported(f"{self.name} serves {', '.join(self.operators)}, not {node}")
@@ -212,6 +230,31 @@ def read_names(node: Any) -> list[str]:
             made.update(inner.output)
         found.update(dict.fromkeys(value.name for value in attribute.g.output if value.name not in made))
     return list(found)
+
+
+def export_model(call: Call, limit: int) -> Any:
+    """The model that PyTorch's exporter makes of a call of its operators, in an opset of at most ``limit`` unless that is 0.
+    Inputs, results and constants have the names of the call. What the exporter does not take is not served."""
+    import torch
+
+    if sum(value.array.nbytes for value in call.values.values() if value.constant) > CONSTANTS:
+        raise Unsupported(f"one model holds at most {CONSTANTS} bytes of constants")
+    given, wanted = call.given(), [name for name, _ in call.results]
+    module, example = _aten_calls.make_module(call)
+    opset = {"opset_version": min(limit, EXPORTED)} if limit else {}
+    logging.getLogger("torch.onnx").setLevel(logging.ERROR)  # It warns that torchvision is not there.
+    try:
+        with torch.no_grad():
+            options = {"input_names": given, "output_names": wanted, "verbose": False, **opset}
+            model = torch.onnx.export(module, example, dynamo=True, **options).model_proto
+    except Exception as error:  # Whatever it raises means the same.
+        raise Unsupported(f"torch.onnx.export does not take it: {explain(error)}") from error
+    found = [[value.name for value in side] for side in (model.graph.input, model.graph.output)]
+    if found != [given, wanted]:
+        raise Unsupported(f"torch.onnx.export gave a model from {found[0]} to {found[1]}, not from {given} to {wanted}")
+    for part in (model.graph, *model.graph.node, *model.graph.value_info, *model.graph.input, *model.graph.output):
+        part.ClearField("metadata_props")  # Places in this machine's files, which runtimes hand on in their messages.
+    return model
 
 
 ELEMENTS = {

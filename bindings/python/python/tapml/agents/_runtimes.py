@@ -253,10 +253,12 @@ found = (found[0] if isinstance(found, (list, tuple)) else found).to_host()
 
         driver = self.options.get("device", "local-task")
         for output, (_, declared) in zip(model.graph.output, call.results):  # The importer asks for shapes.
-            for size in declared[1] if declared else ():
-                output.type.tensor_type.shape.dim.add(dim_value=size)
             if declared:
-                output.type.tensor_type.shape.SetInParent()
+                shape = output.type.tensor_type.shape
+                del shape.dim[:]
+                shape.SetInParent()
+                for size in declared[1]:
+                    shape.dim.add(dim_value=size)
         with tempfile.TemporaryDirectory() as folder:
             source, mlir = os.path.join(folder, "model.onnx"), os.path.join(folder, "model.mlir")
             pathlib.Path(source).write_bytes(model.SerializeToString())
@@ -292,9 +294,11 @@ class Reference(OnnxRuntime):
     typed = {("CastLike", 1), ("BitCast", 0)}
 
     def build(self, model: Any, call: Call) -> Executable:
+        import onnx
+
         # Node by node: whatever a node rounds is widened again for the next one.
         programs = [(node, self._program(model, node)) for node in model.graph.node]
-        constants = {name: value.array for name, value in call.values.items() if value.constant}
+        constants = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in model.graph.initializer}
 
         def run(arrays: list[np.ndarray]) -> list[np.ndarray]:
             values = {**constants, **dict(zip(call.given(), arrays))}

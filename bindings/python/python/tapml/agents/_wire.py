@@ -56,7 +56,7 @@ class Agent:
             kind=self.pb.ADAPTER_KIND_OTHER,
             ops=[
                 self.pb.ServedOp(name=name, dtypes=self.runtime.dtypes, accumulate=self.runtime.accumulate, version=version)
-                for name in self.runtime.operators
+                for name in self.runtime.served()
             ],
         )
         self.capabilities = ["graphs"] if self.runtime.graphs else []
