@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from agents_samples import F, I, floats, ints, many, one
 
-from tapml.agents import Call
+from tapml.agents import Call, Node
 
 IMAGE, KERNEL, SQUARE = floats(1, 2, 7, 7), floats(2, 2, 3, 3), floats(4, 4)
 QUERY = floats(1, 2, 4, 8), floats(1, 2, 4, 8, seed=1), floats(1, 2, 4, 8, seed=2)
@@ -13,6 +15,11 @@ MASK = np.where(np.tri(4, 4, 1, bool), F(0), F(-3))
 BATCH = floats(2, seed=5), floats(2, seed=6), floats(2, seed=7), np.abs(floats(2, seed=8))
 TABLE = floats(9, 4)
 NO = {"training": False, "momentum": 0.1, "cudnn_enabled": True}
+
+
+def nullary(name: str, **attributes: Any) -> Call:
+    """A call without tensors."""
+    return Call((Node("aten", name, 0, attributes, (), ("y0",)),), {}, (("y0", None),))
 
 
 def windows() -> list[Call]:
@@ -40,7 +47,7 @@ def windows() -> list[Call]:
     averages = [*pools, {"stride": [2, 2], "padding": [1, 1], "count_include_pad": False}, {"divisor_override": 5}]
     calls += [one("aten.avg_pool2d.default", floats(1, 2, 8, 8), kernel_size=[3, 3], **more) for more in averages]
     calls += [one("aten.adaptive_avg_pool2d.default", floats(1, 2, 6, 6), output_size=size) for size in ([1, 1], [3, 2])]
-    for overload, size in [({"scale_factors": [2.0, 2.0]}, {}), ({}, {"output_size": [10, 10]}), ({"scale_factors": [1.5, 2.0]}, {})]:
+    for overload, size in [({"scale_factors": [2.0, 2.0]}, {}), ({"scale_factors": [1.5, 2.0]}, {}), ({}, {"output_size": [10, 10]})]:
         calls.append(one("aten.upsample_nearest2d.vec", IMAGE, **{"output_size": None, "scale_factors": None, **overload, **size}))
         for corners in (False, True):
             more = {"output_size": None, "scale_factors": None, "align_corners": corners, **overload, **size}
@@ -105,6 +112,21 @@ def elementwise() -> list[Call]:
         one("aten.rsub.Scalar", x, other=1.0), one("aten._to_copy.default", x * 3, dtype="i64"), one("aten._to_copy.default", ints(1, -2), dtype="f32"),
         one("aten.full_like.default", x, fill_value=0.5), one("aten.masked_fill.Scalar", x, x > 0, value=-2.0),
     ]  # fmt: skip
+    mask, other = x > 0, floats(5) > 0
+    calls += [one(f"aten.{op}.Tensor", x, floats(5)) for op in ("ne", "lt", "gt", "le", "ge")]
+    calls += [one(f"aten.{op}.Scalar", x, other=0.5) for op in ("eq", "ne", "lt", "le", "ge")]
+    calls += [one(f"aten.{op}", mask, other) for op in ("logical_and.default", "logical_or.default", "bitwise_and.Tensor", "bitwise_or.Tensor")]
+    calls += [
+        one("aten.bitwise_not.default", mask), one("aten.detach.default", x), one("aten.to.dtype", x, dtype="f32"),
+        one("aten.masked_fill.Tensor", x, mask, np.array(0.25, F)), one("aten.zeros_like.default", x), one("aten.ones_like.default", x),
+        one("aten.log_softmax.int", x, dim=1), one("aten.squeeze.default", floats(1, 2, 1)),
+        one("aten._native_batch_norm_legit_no_training.default", IMAGE, *BATCH, outputs=3, momentum=0.1, eps=0.01),
+        one("aten.avg_pool1d.default", floats(1, 2, 9), kernel_size=[3], stride=[2], padding=[1]),
+        one("aten._adaptive_avg_pool2d.default", floats(1, 2, 6, 6), output_size=[2, 3]),
+        nullary("zeros.default", size=[2, 3]), nullary("ones.default", size=[4]), nullary("arange.default", end=5),
+        nullary("arange.start", start=2, end=7), nullary("full.default", size=[2, 3], fill_value=0.5),
+        nullary("arange.start_step", start=1, end=9, step=3),
+    ]  # fmt: skip
     for op in ("add", "sub", "mul", "div"):
         calls += [one(f"aten.{op}.Tensor", x, floats(5)), one(f"aten.{op}.Tensor", floats(4, 4), floats(4)),
                   one(f"aten.{op}.Tensor", x, other=0.3), one(f"aten.{op}.Scalar", x, other=2)]  # fmt: skip
@@ -132,11 +154,14 @@ def movement() -> list[Call]:
         one("aten.constant_pad_nd.default", x, pad=[1, 0]), one("aten.index_select.default", x, ints(2, 0), dim=1),
         one("aten.embedding.default", TABLE, np.array([[1, 8], [0, 3]], I)), one("aten.embedding.default", TABLE, ints(8, 2), padding_idx=2),
         one("aten.gather.default", x, np.array([[[1, 0, 2, 1]]] * 2, I), dim=1), one("aten.repeat.default", floats(2, 3), repeats=[2, 1, 2]),
-        one("aten.argmax.default", x, dim=1), one("aten.argmax.default", x, dim=-1, keepdim=True),
+        one("aten.argmax.default", x, dim=1), one("aten.argmin.default", x), one("aten.argmax.default", x, dim=-1, keepdim=True),
     ]  # fmt: skip
     for op in ("mean.dim", "sum.dim_IntList", "amax.default", "amin.default"):
         for more in ({"dim": [1]}, {"dim": [-1], "keepdim": True}, {"dim": [0, 2]}, {"dim": [1], "keepdim": True}):
             calls.append(one(f"aten.{op}", x, **more))
+    calls += [
+        one("aten.cumsum.default", x, dim=1), one("aten.split.Tensor", x, outputs=2, split_size=3, dim=-1),
+    ]  # fmt: skip
     calls += [one("aten.mean.default", x), one("aten.sum.default", x), one("aten.var.correction", x, dim=[2], correction=1, keepdim=True)]
     return calls
 

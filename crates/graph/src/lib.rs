@@ -2,6 +2,7 @@
 //! No I/O, and no device is named here.
 #![warn(missing_docs)]
 
+pub mod aten;
 mod derived;
 mod dim;
 mod dtype;

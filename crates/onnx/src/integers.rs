@@ -71,6 +71,9 @@ fn nearest(value: f64, noise: f64) -> (f64, f64) {
 /// # Errors
 /// As [`crate::evaluate`].
 pub fn integers(op: &Foreign, inputs: &[Option<Tensor>]) -> OpenOutputs {
+    if crate::aten::is_one(op) {
+        return crate::aten::integers(op, inputs);
+    }
     let Some(open) = find(op).and_then(|row| row.integers) else { return Ok(Vec::new()) };
     open(&Call::new(op, inputs, true)).context(|| format!("`{}`", op.kind()))
 }

@@ -1,7 +1,8 @@
 //! Evaluations of ONNX operators on the host, in `f32` and in `f64`: what a verdict compares a target's outputs with.
 //! It reads no files and knows no graphs: an operator comes as a [`Foreign`] with tensors at the places of its inputs.
 //!
-//! Every operator is one row of [`list`]: its name, its versions, its function and what a verdict has to know of it.
+//! Every operator is one row of [`list`]: its name, its versions, its function and what a verdict has to know of it. Operators of
+//! PyTorch are evaluated by those that [`tapml_graph::aten`] defines them by.
 //!
 //! ```
 //! use tapml_graph::{Tensor, op::{Declared, Foreign}};
@@ -15,6 +16,7 @@
 #![warn(missing_docs)]
 
 mod array;
+mod aten;
 mod call;
 mod facts;
 mod integers;
@@ -56,6 +58,9 @@ fn find(op: &Foreign) -> Option<&'static list::Row> {
 /// Of kind `Unsupported`, with the operator and what is not served, if there is no evaluation. Of kind `InvalidInput` if the
 /// inputs do not fit the operator, or if a result would have more than 2³¹ elements.
 pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<Vec<Option<Tensor>>> {
+    if aten::is_one(op) {
+        return aten::evaluate(op, inputs, wide);
+    }
     let row = find(op).ok_or_else(|| {
         if op.domain() == "onnx" && list::RANDOM.contains(&op.name()) {
             let text = format!("`{}` has no evaluation: it draws random numbers", op.kind());
@@ -86,6 +91,9 @@ pub fn evaluate(op: &Foreign, inputs: &[Option<Tensor>], wide: bool) -> Result<V
 /// What a verdict has to know of an operator with inputs of these types. `None` if there is no evaluation of it, or if a
 /// size is not constant.
 pub fn facts(op: &Foreign, inputs: &[Option<TensorType>]) -> Option<Facts> {
+    if aten::is_one(op) {
+        return aten::facts(op, inputs);
+    }
     let row = find(op)?;
     facts::Sizes::new(op, inputs).map(|sizes| (row.facts)(&sizes))
 }

@@ -1,0 +1,179 @@
+//! The list of operators. One row says all of an operator: its name, its arguments that are tensors, its definition.
+
+use super::arguments::Arguments;
+use super::arithmetic::{self, Defined};
+use super::builder::Builder;
+use super::{movement, products, reduction, windows};
+
+/// One operator.
+pub struct Row {
+    /// Without the domain.
+    pub name: &'static str,
+    /// The arguments of its schema that are tensors, in order; `*` in front of a list of them.
+    pub tensors: &'static [&'static str],
+    pub define: fn(&mut Builder, &Arguments) -> Defined,
+}
+
+const fn row(
+    name: &'static str,
+    tensors: &'static [&'static str],
+    define: fn(&mut Builder, &Arguments) -> Defined,
+) -> Row {
+    Row { name, tensors, define }
+}
+
+const fn own(name: &'static str, define: fn(&mut Builder, &Arguments) -> Defined) -> Row {
+    row(name, &["self"], define)
+}
+
+const fn two(name: &'static str, define: fn(&mut Builder, &Arguments) -> Defined) -> Row {
+    row(name, &["self", "other"], define)
+}
+
+const NORM: &[&str] = &["input", "weight", "bias"];
+const STATISTICS: &[&str] = &["input", "weight", "bias", "running_mean", "running_var"];
+
+/// Every operator, by families.
+pub const ROWS: &[Row] = &[
+    // Functions of one number.
+    own("relu.default", |b, a| arithmetic::unary(b, a, &["onnx.Relu@14"])),
+    own("neg.default", |b, a| arithmetic::unary(b, a, &["onnx.Neg@13"])),
+    own("abs.default", |b, a| arithmetic::unary(b, a, &["onnx.Abs@13"])),
+    own("sign.default", |b, a| arithmetic::unary(b, a, &["onnx.Sign@13"])),
+    own("sigmoid.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Sigmoid@13"])),
+    own("tanh.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Tanh@13"])),
+    own("exp.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Exp@13"])),
+    own("log.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Log@13"])),
+    own("sqrt.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Sqrt@13"])),
+    own("rsqrt.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Sqrt@13", "onnx.Reciprocal@13"])),
+    own("reciprocal.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Reciprocal@13"])),
+    own("sin.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Sin@7"])),
+    own("cos.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Cos@7"])),
+    own("erf.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Erf@13"])),
+    own("floor.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Floor@13"])),
+    own("ceil.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Ceil@13"])),
+    own("round.default", |b, a| arithmetic::float_unary(b, a, &["onnx.Round@11"])),
+    own("hardswish.default", |b, a| arithmetic::float_unary(b, a, &["onnx.HardSwish@14"])),
+    own("hardsigmoid.default", arithmetic::hard_sigmoid),
+    own("silu.default", arithmetic::silu),
+    own("mish.default", arithmetic::mish),
+    own("softplus.default", arithmetic::softplus),
+    own("gelu.default", arithmetic::gelu),
+    own("elu.default", arithmetic::elu),
+    own("leaky_relu.default", arithmetic::leaky_relu),
+    own("clamp.default", |b, a| arithmetic::clamp(b, a, ["min", "max"], [None, None])),
+    own("hardtanh.default", |b, a| arithmetic::clamp(b, a, ["min_val", "max_val"], [Some(-1.0), Some(1.0)])),
+    own("relu6.default", |b, a| arithmetic::clamp(b, a, ["min", "max"], [Some(0.0), Some(6.0)])),
+    own("logical_not.default", arithmetic::not),
+    own("bitwise_not.default", arithmetic::not),
+    own("clone.default", arithmetic::same),
+    own("alias.default", arithmetic::same),
+    own("detach.default", arithmetic::same),
+    own("_to_copy.default", arithmetic::to_dtype),
+    own("to.dtype", arithmetic::to_dtype),
+    // Functions of two numbers or more.
+    two("add.Tensor", |b, a| arithmetic::sum(b, a, "onnx.Add@14")),
+    two("add.Scalar", |b, a| arithmetic::sum(b, a, "onnx.Add@14")),
+    two("sub.Tensor", |b, a| arithmetic::sum(b, a, "onnx.Sub@14")),
+    two("sub.Scalar", |b, a| arithmetic::sum(b, a, "onnx.Sub@14")),
+    two("rsub.Scalar", arithmetic::reversed_difference),
+    two("mul.Tensor", |b, a| arithmetic::pair(b, a, "onnx.Mul@14")),
+    two("mul.Scalar", |b, a| arithmetic::pair(b, a, "onnx.Mul@14")),
+    two("div.Tensor", arithmetic::quotient),
+    two("div.Scalar", arithmetic::quotient),
+    two("maximum.default", |b, a| arithmetic::pair(b, a, "onnx.Max@13")),
+    two("minimum.default", |b, a| arithmetic::pair(b, a, "onnx.Min@13")),
+    row("pow.Tensor_Scalar", &["self", "exponent"], arithmetic::power),
+    row("pow.Tensor_Tensor", &["self", "exponent"], arithmetic::power),
+    two("eq.Tensor", |b, a| arithmetic::compare(b, a, "onnx.Equal@13", false)),
+    two("eq.Scalar", |b, a| arithmetic::compare(b, a, "onnx.Equal@13", false)),
+    two("ne.Tensor", |b, a| arithmetic::compare(b, a, "onnx.Equal@13", true)),
+    two("ne.Scalar", |b, a| arithmetic::compare(b, a, "onnx.Equal@13", true)),
+    two("lt.Tensor", |b, a| arithmetic::compare(b, a, "onnx.Less@13", false)),
+    two("lt.Scalar", |b, a| arithmetic::compare(b, a, "onnx.Less@13", false)),
+    two("gt.Tensor", |b, a| arithmetic::compare(b, a, "onnx.Greater@13", false)),
+    two("gt.Scalar", |b, a| arithmetic::compare(b, a, "onnx.Greater@13", false)),
+    two("le.Tensor", |b, a| arithmetic::compare(b, a, "onnx.LessOrEqual@16", false)),
+    two("le.Scalar", |b, a| arithmetic::compare(b, a, "onnx.LessOrEqual@16", false)),
+    two("ge.Tensor", |b, a| arithmetic::compare(b, a, "onnx.GreaterOrEqual@16", false)),
+    two("ge.Scalar", |b, a| arithmetic::compare(b, a, "onnx.GreaterOrEqual@16", false)),
+    two("logical_and.default", |b, a| arithmetic::logical(b, a, "onnx.And@7")),
+    two("logical_or.default", |b, a| arithmetic::logical(b, a, "onnx.Or@7")),
+    two("bitwise_and.Tensor", |b, a| arithmetic::logical(b, a, "onnx.And@7")),
+    two("bitwise_or.Tensor", |b, a| arithmetic::logical(b, a, "onnx.Or@7")),
+    row("where.self", &["condition", "self", "other"], arithmetic::choose),
+    row("masked_fill.Scalar", &["self", "mask"], arithmetic::masked),
+    row("masked_fill.Tensor", &["self", "mask", "value"], arithmetic::masked),
+    // Movement.
+    own("view.default", |b, a| movement::view(b, a, "size")),
+    own("_unsafe_view.default", |b, a| movement::view(b, a, "size")),
+    own("reshape.default", |b, a| movement::view(b, a, "shape")),
+    own("flatten.using_ints", movement::flatten),
+    own("unsqueeze.default", movement::unsqueeze),
+    own("squeeze.default", movement::squeeze),
+    own("squeeze.dim", movement::squeeze),
+    own("squeeze.dims", movement::squeeze),
+    own("permute.default", movement::permute),
+    own("transpose.int", movement::transpose),
+    own("t.default", movement::transpose_matrix),
+    own("expand.default", movement::expand),
+    own("repeat.default", movement::repeat),
+    own("slice.Tensor", movement::slice),
+    own("select.int", movement::select),
+    row("cat.default", &["*tensors"], movement::concat),
+    row("stack.default", &["*tensors"], movement::stack),
+    own("split_with_sizes.default", movement::split),
+    own("split.Tensor", movement::split),
+    own("constant_pad_nd.default", movement::pad),
+    row("embedding.default", &["weight", "indices"], movement::embedding),
+    row("index_select.default", &["self", "index"], movement::index_select),
+    row("gather.default", &["self", "index"], movement::gather),
+    row("full.default", &[], |b, a| movement::full(b, a, None)),
+    row("zeros.default", &[], |b, a| movement::full(b, a, Some(0.0))),
+    row("ones.default", &[], |b, a| movement::full(b, a, Some(1.0))),
+    own("full_like.default", |b, a| movement::full(b, a, None)),
+    own("zeros_like.default", |b, a| movement::full(b, a, Some(0.0))),
+    own("ones_like.default", |b, a| movement::full(b, a, Some(1.0))),
+    row("arange.default", &[], movement::arange),
+    row("arange.start", &[], movement::arange),
+    row("arange.start_step", &[], movement::arange),
+    // Reductions.
+    own("mean.default", |b, a| reduction::reduce(b, a, "onnx.ReduceMean@13")),
+    own("mean.dim", |b, a| reduction::reduce(b, a, "onnx.ReduceMean@13")),
+    own("sum.default", |b, a| reduction::reduce(b, a, "onnx.ReduceSum@11")),
+    own("sum.dim_IntList", |b, a| reduction::reduce(b, a, "onnx.ReduceSum@11")),
+    own("amax.default", |b, a| reduction::reduce(b, a, "onnx.ReduceMax@13")),
+    own("amin.default", |b, a| reduction::reduce(b, a, "onnx.ReduceMin@13")),
+    own("var.correction", reduction::variance),
+    own("argmax.default", |b, a| reduction::arg(b, a, "onnx.ArgMax@13")),
+    own("argmin.default", |b, a| reduction::arg(b, a, "onnx.ArgMin@13")),
+    own("cumsum.default", reduction::cumulative_sum),
+    // Products, attention and normalisation.
+    row("linear.default", NORM, products::linear),
+    row("mm.default", &["self", "mat2"], products::mm),
+    row("bmm.default", &["self", "mat2"], products::bmm),
+    row("addmm.default", &["self", "mat1", "mat2"], products::addmm),
+    row("baddbmm.default", &["self", "batch1", "batch2"], products::baddbmm),
+    row("matmul.default", &["self", "other"], products::matmul),
+    row("scaled_dot_product_attention.default", &["query", "key", "value", "attn_mask"], products::attention),
+    own("_softmax.default", |b, a| products::softmax(b, a, "onnx.Softmax@13")),
+    own("softmax.int", |b, a| products::softmax(b, a, "onnx.Softmax@13")),
+    own("_log_softmax.default", |b, a| products::softmax(b, a, "onnx.LogSoftmax@13")),
+    own("log_softmax.int", |b, a| products::softmax(b, a, "onnx.LogSoftmax@13")),
+    row("layer_norm.default", NORM, products::layer_norm),
+    row("group_norm.default", NORM, products::group_norm),
+    row("batch_norm.default", STATISTICS, products::batch_norm),
+    row("_native_batch_norm_legit_no_training.default", STATISTICS, products::batch_norm),
+    // Convolutions, pools and sampling.
+    row("convolution.default", NORM, |b, a| windows::convolution(b, a, None)),
+    row("conv1d.default", NORM, |b, a| windows::convolution(b, a, Some(1))),
+    row("conv2d.default", NORM, |b, a| windows::convolution(b, a, Some(2))),
+    own("max_pool2d.default", |b, a| windows::max_pool(b, a, 2)),
+    own("max_pool2d_with_indices.default", |b, a| windows::max_pool(b, a, 2)),
+    own("avg_pool1d.default", |b, a| windows::average_pool(b, a, 1)),
+    own("avg_pool2d.default", |b, a| windows::average_pool(b, a, 2)),
+    own("adaptive_avg_pool2d.default", |b, a| windows::adaptive_average_pool(b, a, 2)),
+    own("_adaptive_avg_pool2d.default", |b, a| windows::adaptive_average_pool(b, a, 2)),
+    row("upsample_nearest2d.vec", &["input"], |b, a| windows::upsample(b, a, false)),
+    row("upsample_bilinear2d.vec", &["input"], |b, a| windows::upsample(b, a, true)),
+];

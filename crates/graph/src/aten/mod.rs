@@ -1,0 +1,162 @@
+//! What PyTorch's operators stand for: each is defined by operators of the ONNX standard, as a fused operator is by plain ones. One
+//! definition gives both its exact evaluation and its kernels. Names and meanings are those of
+//! <https://docs.pytorch.org/docs/stable/torch.compiler_ir.html> and of the functions of the same names.
+
+mod arguments;
+mod arithmetic;
+mod builder;
+mod list;
+mod movement;
+mod products;
+mod reduction;
+mod windows;
+
+use crate::dtype::DType;
+use crate::error::{Context, Error, Result};
+use crate::graph::TensorType;
+use crate::op::{Declared, Foreign};
+use crate::tensor::Tensor;
+use arguments::Arguments;
+use builder::{Builder, Operand};
+
+/// The domain of these operators.
+pub const DOMAIN: &str = "aten";
+
+/// Where a step of a definition finds an operand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Source {
+    /// The input at this place of the operator.
+    Input(usize),
+    /// One of [`Definition::constants`].
+    Constant(usize),
+    /// The output of this step at this place.
+    Step(usize, usize),
+}
+
+/// One operator of a definition.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// The operator, with the types of its outputs.
+    pub op: Foreign,
+    /// Where its inputs are, by their places.
+    pub inputs: Vec<Option<Source>>,
+    /// Types of the inputs that are there, in order.
+    pub types: Vec<TensorType>,
+}
+
+/// Operators that together compute what one operator of PyTorch does.
+#[derive(Clone, Debug)]
+pub struct Definition {
+    /// In an order in which each finds its operands.
+    pub steps: Vec<Step>,
+    /// Numbers, shapes and axes.
+    pub constants: Vec<Tensor>,
+    /// The outputs by their places; `None` where nobody asks for one.
+    pub outputs: Vec<Option<Source>>,
+}
+
+/// The names of all operators that have a definition.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    list::ROWS.iter().map(|row| row.name)
+}
+
+/// What an operator stands for on inputs of these types, which stand at their places. Floats of the definition have the dtype of
+/// the inputs, so that it holds in `f64` as well.
+///
+/// # Errors
+/// Of kind `Unsupported` if the operator has no definition, or none for such arguments. Of kind `InvalidInput` if its arguments
+/// do not fit, or if it declares other outputs than it has.
+pub fn define(op: &Foreign, inputs: &[Option<TensorType>]) -> Result<Definition> {
+    let found = list::ROWS.iter().find(|row| op.domain() == DOMAIN && row.name == op.name());
+    let row = found.ok_or_else(|| Error::unsupported(format!("`{}` has no definition", op.kind())))?;
+    let define = || {
+        let mut builder = Builder::new(op, inputs)?;
+        let arguments = Arguments::new(op, row.tensors, &builder)?;
+        let outputs = (row.define)(&mut builder, &arguments)?;
+        arguments.expect_all_read()?;
+        let mut sources = Vec::new();
+        for (place, declared) in op.outputs().iter().enumerate() {
+            let given = outputs.get(place);
+            let source = match declared {
+                Declared::Absent => None,
+                _ => Some(
+                    given.ok_or_else(|| Error::unsupported(format!("output {place} has no definition")))?,
+                ),
+            };
+            if let (Some(ty), Some(given)) = (declared.ty(), source)
+                && !is_declared(ty, given)
+            {
+                return Err(Error::invalid(format!(
+                    "output {place} is declared {ty}, expected {}",
+                    given.ty()
+                )));
+            }
+            sources.push(source.map(|operand| operand.source));
+        }
+        Ok(builder.finish(sources))
+    };
+    define().context(|| format!("`{}`", op.kind()))
+}
+
+/// Whether an output is of the declared type. In an evaluation in `f64` no float is stored in less.
+fn is_declared(declared: &TensorType, given: &Operand) -> bool {
+    let widened = declared.dtype == DType::F64 && given.dtype.is_float();
+    (declared.dtype == given.dtype || widened) && declared.shape == given.ty().shape
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn ty(shape: &[usize]) -> TensorType {
+        TensorType::new(DType::F32, shape.iter().copied())
+    }
+
+    fn op(kind: &str, attributes: serde_json::Value, inputs: usize, output: TensorType) -> Foreign {
+        let attributes = attributes.as_object().unwrap().clone();
+        Foreign::new(kind, attributes, vec![true; inputs], vec![Declared::As(output)]).unwrap()
+    }
+
+    fn kinds(op: &Foreign, inputs: &[TensorType]) -> Result<Vec<&'static str>> {
+        let inputs: Vec<_> = inputs.iter().cloned().map(Some).collect();
+        Ok(define(op, &inputs)?.steps.iter().map(|step| step.op.kind()).collect())
+    }
+
+    #[test]
+    fn every_name_stands_once() {
+        let mut all: Vec<&str> = names().collect();
+        let count = all.len();
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), count);
+        assert!(count >= 100, "{count}");
+    }
+
+    #[test]
+    fn a_linear_layer_is_one_product() {
+        let linear = op("aten.linear.default", json!({}), 3, ty(&[2, 3, 5]));
+        let found = kinds(&linear, &[ty(&[2, 3, 4]), ty(&[5, 4]), ty(&[5])]).unwrap();
+        assert_eq!(found, ["onnx.Reshape@14", "onnx.Gemm@13", "onnx.Reshape@14"]);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told() {
+        let x = ty(&[2, 3]);
+        for (kind, attributes, output, told) in [
+            ("aten.relu.default", json!({"alpha": 1}), x.clone(), "`alpha`"),
+            ("aten.relu.default", json!({}), ty(&[3, 2]), "is declared f32[3,2]"),
+            ("aten.permute.default", json!({"dims": [0, 0]}), x.clone(), "dims"),
+            ("aten.view.default", json!({"size": [-1, 4]}), x.clone(), "[-1, 4]"),
+            ("aten._softmax.default", json!({"dim": 2, "half_to_float": false}), x.clone(), "axis 2"),
+            ("aten.no_such.default", json!({}), x.clone(), "no definition"),
+        ] {
+            let error = kinds(&op(kind, attributes, 1, output), std::slice::from_ref(&x)).unwrap_err();
+            let text = format!("{error:?} {error}");
+            assert!(text.contains(told), "{kind}: {text}");
+        }
+        // A size that no tensor has must be refused, not made.
+        let wide = op("aten.full.default", json!({"size": [1u64 << 40, 1 << 30], "fill_value": 1.0}), 0, x);
+        assert!(kinds(&wide, &[]).is_err());
+    }
+}

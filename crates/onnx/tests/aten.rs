@@ -1,0 +1,115 @@
+//! Operators of PyTorch by their definitions, against what PyTorch gives in f64 for the same inputs (`tools/goldens/aten.py`).
+#![allow(clippy::unwrap_used, reason = "helpers of tests")]
+
+use serde::Deserialize;
+use serde_json::{Map, Value};
+use std::collections::BTreeSet;
+use tapml_graph::op::{Declared, Foreign};
+use tapml_graph::{DType, ErrorKind, Result, Tensor};
+
+/// What rounding in f64 may move a result by, of the largest magnitude among its elements.
+const NOISE: f64 = 1e-13;
+/// The same in f32.
+const NOISE_F32: f64 = 5e-6;
+
+/// Operators without a definition.
+const UNDEFINED: [&str; 1] = ["aten.lstm.input"];
+
+#[derive(Deserialize)]
+struct Case {
+    op: String,
+    attributes: Map<String, Value>,
+    inputs: Vec<Option<Array>>,
+    /// Nothing where a result has no elements.
+    outputs: Vec<Option<Array>>,
+}
+
+#[derive(Deserialize)]
+struct Array {
+    dtype: String,
+    shape: Vec<usize>,
+    data: Vec<Value>,
+}
+
+impl Array {
+    fn values(&self) -> Vec<f64> {
+        let number = |value: &Value| match value {
+            Value::Bool(flag) => f64::from(u8::from(*flag)),
+            Value::Object(word) => word["float"].as_str().unwrap().parse().unwrap(),
+            value => value.as_f64().unwrap(),
+        };
+        self.data.iter().map(number).collect()
+    }
+
+    fn tensor(&self, float: DType) -> Tensor {
+        let dtype = DType::parse(&self.dtype).unwrap();
+        let dtype = if dtype.is_float() { float } else { dtype };
+        Tensor::from_f64(dtype, self.shape.clone(), &self.values()).unwrap()
+    }
+}
+
+impl Case {
+    /// Whether there is no definition for such arguments.
+    fn is_undefined(&self) -> bool {
+        let clips = self.op == "aten.avg_pool2d.default" && self.attributes.contains_key("ceil_mode");
+        clips || UNDEFINED.contains(&self.op.as_str())
+    }
+
+    fn run(&self, float: DType, wide: bool) -> Result<Vec<Option<Tensor>>> {
+        let places = self.inputs.iter().map(Option::is_some).collect();
+        let asked =
+            |output: &Option<Array>| if output.is_some() { Declared::Unknown } else { Declared::Absent };
+        let outputs = self.outputs.iter().map(asked).collect();
+        let op = Foreign::new(&self.op, self.attributes.clone(), places, outputs)?;
+        let inputs: Vec<Option<Tensor>> =
+            self.inputs.iter().map(|input| input.as_ref().map(|array| array.tensor(float))).collect();
+        tapml_onnx::evaluate(&op, &inputs, wide)
+    }
+
+    /// The worst error in proportion to the largest magnitude, over all outputs.
+    fn error(&self, found: &[Option<Tensor>]) -> f64 {
+        let mut worst = 0f64;
+        for (found, exact) in found.iter().zip(&self.outputs) {
+            let Some(exact) = exact else { continue };
+            let found = found.as_ref().unwrap();
+            assert_eq!(found.shape(), exact.shape, "{}", self.op);
+            let is_float = DType::parse(&exact.dtype).unwrap().is_float();
+            assert_eq!(found.dtype().is_float(), is_float, "{}", self.op);
+            let exact = exact.values();
+            let most = exact.iter().filter(|v| v.is_finite()).fold(0f64, |most, v| most.max(v.abs()));
+            for (y, e) in found.to_f64().into_iter().zip(exact) {
+                let error = if y == e || (y.is_nan() && e.is_nan()) { 0.0 } else { (y - e).abs() / most };
+                worst = if error.is_nan() { f64::INFINITY } else { worst.max(error) };
+            }
+        }
+        worst
+    }
+}
+
+#[test]
+fn definitions_give_what_pytorch_gives() {
+    let cases: Vec<Case> = serde_json::from_str(include_str!("aten.json")).unwrap();
+    let mut wrong = Vec::new();
+    let (mut right, mut reached) = (0, BTreeSet::new());
+    for case in &cases {
+        let label = format!("{} {}", case.op, Value::Object(case.attributes.clone()));
+        for (float, wide, noise) in [(DType::F64, true, NOISE), (DType::F32, false, NOISE_F32)] {
+            match case.run(float, wide) {
+                Ok(found) => {
+                    let error = case.error(&found);
+                    if error > noise {
+                        wrong.push(format!("{label}: {error:e} of the largest, in {float}"));
+                    }
+                    reached.insert(case.op["aten.".len()..].to_string());
+                    right += 1;
+                }
+                Err(e) if e.kind() == ErrorKind::Unsupported && case.is_undefined() => {}
+                Err(e) => wrong.push(format!("{label}: {e}")),
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    assert!(right >= 2 * 220, "{right}");
+    let missing: Vec<&str> = tapml_graph::aten::names().filter(|name| !reached.contains(*name)).collect();
+    assert!(missing.is_empty(), "without a sample: {missing:?}");
+}

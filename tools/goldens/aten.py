@@ -1,0 +1,57 @@
+"""Writes what PyTorch gives in f64 for the sample calls of its operators that TapML defines.
+
+    python tools/goldens/aten.py crates/onnx/tests/aten.json
+
+Needs torch. Inputs and results are f64; one call a line: operator, attributes, inputs with null for absent ones, results with null for those without
+elements.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+import sys
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "bindings/python/python"), str(ROOT / "bindings/python/tests")]
+
+from aten_samples import samples  # noqa: E402
+from tapml.agents import Call, Executor, Unsupported, Value  # noqa: E402
+from tapml.agents.__main__ import ALL  # noqa: E402
+from tapml.agents._calls import NAMES  # noqa: E402
+
+
+def encode(array: np.ndarray) -> dict[str, Any]:
+    """A tensor as JSON."""
+    flat = array.reshape(-1).tolist()
+    words = [v if not isinstance(v, float) or math.isfinite(v) else {"float": str(v)} for v in flat]
+    return {"dtype": NAMES[array.dtype], "shape": list(array.shape), "data": words}
+
+
+def widen(call: Call) -> Call:
+    """The call with floats in f64."""
+    wide = {n: Value(v.array.astype(np.float64) if v.array.dtype == np.float32 else v.array) for n, v in call.values.items()}
+    return replace(call, values=wide)
+
+
+def main() -> None:
+    exact, lines = Executor(ALL["torch-f64"]()), []
+    for call in map(widen, samples()):
+        node = call.nodes[0]
+        try:
+            results = exact.run(call)
+        except Unsupported as error:
+            sys.exit(f"{node}: {error}")
+        inputs = [encode(call.values[name].array) if name else None for name in node.inputs]
+        made = {"op": str(node), "attributes": node.attributes, "inputs": inputs, "outputs": [encode(r) if r.size else None for r in results]}
+        lines.append(json.dumps(made, separators=(",", ":")))
+    pathlib.Path(sys.argv[1]).write_text("[\n" + ",\n".join(lines) + "\n]\n")
+
+
+if __name__ == "__main__":
+    main()
