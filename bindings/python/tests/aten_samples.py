@@ -185,6 +185,19 @@ def graphs() -> list[Call]:
     ]  # fmt: skip
 
 
+def beside_faults() -> list[Call]:
+    """Calls that lie outside the rules of planted faults."""
+    wide = [a.astype(np.float64) for a in (IMAGE, KERNEL, SQUARE, *QUERY)]
+    plain = {"stride": [1, 1], "padding": [0, 0], "dilation": [1, 1], "transposed": False, "output_padding": [0, 0], "groups": 1}
+    image, kernel, square, *query = wide
+    scale, bias, _, variance = BATCH
+    return [
+        one("aten.convolution.default", image, kernel, **plain), one("aten.linear.default", square, square), one("aten.mm.default", square, square),
+        one("aten.scaled_dot_product_attention.default", *query), one("aten._log_softmax.default", SQUARE, dim=-1, half_to_float=False),
+        one("aten.batch_norm.default", IMAGE, scale, bias, np.zeros(2, F), variance, eps=1e-5, **NO),
+    ]  # fmt: skip
+
+
 def samples() -> list[Call]:
     """All calls of one node."""
     return [*windows(), *products(), *elementwise(), *movement()]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 for package in ("onnx", "onnxruntime", "websockets", "grpc_tools"):
     pytest.importorskip(package, reason=f"{package} is not installed: faults of agents are not tested")
 
+import aten_samples  # noqa: E402
 from agents_client import Agent, Client  # noqa: E402
 from agents_samples import samples  # noqa: E402
 
@@ -25,14 +28,11 @@ def same(one: list[np.ndarray], other: list[np.ndarray]) -> bool:
 
 @pytest.fixture(scope="module")
 def tried() -> tuple[Executor, list]:
-    """An executor, and the sample calls with their true results."""
+    """An executor, and the sample calls of operators of the standard with their true results."""
     import onnxruntime
 
-    from tapml.agents.__main__ import ALL
-
-    executor = Executor(ALL["ort"](), entries=4096)
     try:
-        return executor, [(call, executor.run(call)) for call in samples()]
+        return try_all("ort", samples())
     except (Unsupported, ValueError) as error:
         version = tuple(int(part) for part in onnxruntime.__version__.split(".")[:2])
         if version >= (1, 32):
@@ -40,16 +40,41 @@ def tried() -> tuple[Executor, list]:
         pytest.skip(f"ONNX Runtime {onnxruntime.__version__} does not run all sample calls: {error}")
 
 
+@pytest.fixture(scope="module")
+def tried_aten() -> tuple[Executor, list]:
+    """As `tried`, of PyTorch's operators."""
+    pytest.importorskip("torch", reason="torch is not installed (TAPML_RUNTIMES): faults of its operators are not tested")
+    return try_all("torch", [*aten_samples.samples(), *aten_samples.beside_faults(), *aten_samples.graphs()])
+
+
+def try_all(runtime: str, calls: list) -> tuple[Executor, list]:
+    from tapml.agents.__main__ import ALL
+
+    executor = Executor(ALL[runtime](), entries=4096)
+    return executor, [(call, executor.run(call)) for call in calls]
+
+
 def test_there_are_many_faults() -> None:
-    assert len(FAULTS) >= 100
+    assert len(FAULTS) >= 200
+    assert all(re.fullmatch(r"[a-z0-9]+(-[a-z0-9_]+)*", name) for name in FAULTS)
     assert {"attribute", "padding", "stride", "ceil", "axis", "layout", "rounding", "dtype", "overflow", "stale", "fusion"} <= {
         fault.kind for fault in FAULTS.values()
     }
 
 
-@pytest.mark.parametrize("name", list(FAULTS))
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if "." not in fault.operator])
 def test_a_fault_shows_within_its_rule_only(name: str, tried: tuple[Executor, list]) -> None:
-    fault, (executor, calls), shown, others = FAULTS[name], tried, 0, 0
+    expect_within_rule(name, *tried)
+
+
+@pytest.mark.parametrize("name", [name for name, fault in FAULTS.items() if "." in fault.operator])
+def test_a_fault_of_pytorch_shows_within_its_rule_only(name: str, tried_aten: tuple[Executor, list]) -> None:
+    expect_within_rule(name, *tried_aten)
+
+
+def expect_within_rule(name: str, executor: Executor, calls: list) -> None:
+    """Fails unless the fault changes some call within its rule, and none outside."""
+    fault, shown, others = FAULTS[name], 0, 0
     fault.memory.clear()
     for call, true in calls:
         if fault.operator != "*" and all(node.name != fault.operator for node in call.nodes):

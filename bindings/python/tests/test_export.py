@@ -92,6 +92,16 @@ class TestTorch:
         with pytest.raises(tml.Error):
             tml.torch.export(module, args, tmp_path / "net.suite")
 
+    def test_results_that_nobody_uses_are_not_recorded(self, net: Any, tmp_path: Path) -> None:
+        from tapml._export import write_program
+
+        module, args = net
+        write_program(module, args, None, tmp_path)
+        nodes = json.loads((tmp_path / "program.json").read_text())["nodes"]
+        (pool,) = [node for node in nodes if "max_pool2d_with_indices" in node["op"]]
+        assert [output is None for output in pool["outputs"]] == [False, True]
+        assert not any(None in node["outputs"] for node in nodes if node is not pool)
+
     def test_a_module_moves_to_another_runtime(self, net: Any) -> None:
         module, args = net
         report = tml.torch.migrate(module, args, "torch")

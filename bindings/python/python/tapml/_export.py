@@ -123,7 +123,9 @@ class Recorder:
         if not any(isinstance(r, torch.Tensor) for r in results):
             return result
         inputs, attributes = self.arguments(node)
-        outputs = [self.keep((node.name, at), r) if isinstance(r, torch.Tensor) and r.numel() else None for at, r in enumerate(results)]
+        asked = used_results(node, len(results))
+        kept = [at in asked and isinstance(r, torch.Tensor) and r.numel() > 0 for at, r in enumerate(results)]
+        outputs = [self.keep((node.name, at), r) if kept[at] else None for at, r in enumerate(results)]
         if any(number is not None for number in outputs):
             op = f"aten.{node.target._schema.name.split('::')[1]}.{node.target._overloadname}"
             entry = {"name": node.name, "op": op, "attributes": attributes, "inputs": inputs, "outputs": outputs}
@@ -159,6 +161,15 @@ class Recorder:
         while inputs and inputs[-1] is None:
             inputs.pop()
         return inputs, attributes
+
+
+def used_results(node: Any, count: int) -> set[int]:
+    """The places of the results that something uses; all, where nothing picks one of several."""
+    import operator
+
+    picks = [user for user in node.users if user.target is operator.getitem]
+    used = {user.args[1] for user in picks if user.users}
+    return used if used and len(picks) == len(node.users) else set(range(count))
 
 
 def word(value: Any) -> Any:

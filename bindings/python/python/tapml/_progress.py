@@ -70,13 +70,19 @@ def _silent(_: Progress) -> None:
     pass
 
 
+def _in_notebook() -> bool:
+    """Whether a kernel of Jupyter runs this."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return type(shell).__name__ == "ZMQInteractiveShell"
+
+
 def listener(progress: ProgressLike) -> Any:
-    """What hears a job: a callback, a bar if tqdm is there (``True``, or on a terminal), or nobody."""
+    """What hears a job: a callback, a bar if tqdm is there (``True``, on a terminal, or in a notebook), or nobody."""
     if callable(progress):
         return _Calls(progress)
-    if progress or (progress is None and sys.stderr.isatty()):
+    if progress or (progress is None and (sys.stderr.isatty() or _in_notebook())):
         try:
-            from tqdm import tqdm
+            from tqdm.auto import tqdm
         except ImportError:
             return _Calls(_silent)
         return _Bar(tqdm)

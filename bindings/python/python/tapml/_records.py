@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 from typing import Any
 
@@ -55,10 +56,40 @@ class Report(Record):
         """The same text as ``--json`` of the command."""
         return json.dumps(self, indent=2)
 
+    def _repr_html_(self) -> str:
+        """What a notebook shows: the outcome, and the report's table with its plain fields."""
+        found = self._TABLES.get(self.kind, "")
+        told = "passed" if self.passed else "FAILED"
+        head = f"<p><b>{html.escape(self.kind)}: {html.escape(str(self.get('verdict', told)))}</b></p>"
+        rows = [_flat(row) for row in dict.get(self, found, [])]
+        columns = list(dict.fromkeys(name for row in rows for name in row))
+        if not columns:
+            return head
+        titles = "".join(f"<th>{html.escape(name)}</th>" for name in columns)
+        lines = ("".join(f"<td>{html.escape(_text(row.get(name)))}</td>" for name in columns) for row in rows)
+        body = "".join(f"<tr>{line}</tr>" for line in lines)
+        return f"{head}<table><thead><tr>{titles}</tr></thead><tbody>{body}</tbody></table>"
+
     def __repr__(self) -> str:
         table = self.get(self._TABLES.get(self.kind, ""), [])
         what = f", {len(table)} {self._TABLES[self.kind]}" if self.kind in self._TABLES else ""
         return f"<tapml.Report {self.kind}: {'passed' if self.passed else 'FAILED'}{what}>"
+
+
+def _flat(row: dict[str, Any], prefix: str = "") -> dict[str, Any]:
+    """A row's numbers and texts; those of fields of fields with dotted names. Lists are left to :meth:`Report.frame`."""
+    fields: dict[str, Any] = {}
+    for name, value in dict.items(row):
+        if isinstance(value, dict):
+            fields.update(_flat(value, f"{prefix}{name}."))
+        elif value is not None and not isinstance(value, list):
+            fields[prefix + name] = value
+    return fields
+
+
+def _text(value: Any) -> str:
+    """A cell."""
+    return "" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def report(kind: str, passed: bool, text: str) -> Report:

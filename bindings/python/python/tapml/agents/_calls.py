@@ -85,7 +85,7 @@ class Node:
     def has(self, **attributes: Any) -> Node:
         """The node with these attributes; ``None`` takes one away."""
         changed = {**self.attributes, **attributes}
-        return replace(self, attributes={k: v for k, v in changed.items() if v is not None})
+        return replace(self, attributes={k: v for k, v in changed.items() if v is not None or k not in attributes})
 
 
 @dataclass(frozen=True)

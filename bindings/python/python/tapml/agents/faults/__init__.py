@@ -6,6 +6,7 @@ that they should have, as in a runtime that plans its buffers from the declared 
 
 from __future__ import annotations
 
+from ._aten import ATEN
 from ._attributes import ATTRIBUTES
 from ._fault import Fault
 from ._graphs import GRAPHS
@@ -14,5 +15,5 @@ from ._values import VALUES
 __all__ = ["FAULTS", "Fault"]
 
 #: Every fault by its name.
-FAULTS = {fault.name: fault for fault in [*ATTRIBUTES, *VALUES, *GRAPHS]}
-assert len(FAULTS) == len(ATTRIBUTES) + len(VALUES) + len(GRAPHS), "two faults have one name"
+FAULTS = {fault.name: fault for fault in [*ATTRIBUTES, *VALUES, *GRAPHS, *ATEN]}
+assert len(FAULTS) == len(ATTRIBUTES) + len(VALUES) + len(GRAPHS) + len(ATEN), "two faults have one name"
