@@ -159,4 +159,33 @@ mod tests {
         let wide = op("aten.full.default", json!({"size": [1u64 << 40, 1 << 30], "fill_value": 1.0}), 0, x);
         assert!(kinds(&wide, &[]).is_err());
     }
+
+    #[test]
+    fn hostile_arguments_are_refused() {
+        let number = ty(&[]);
+        let wide = ty(&[1 << 30, 1]);
+        for (kind, attributes, inputs) in [
+            ("aten.cat.default", json!({"tensors": {"tensors": 1}}), vec![number.clone()]),
+            ("aten.cat.default", json!({"tensors": {"tensors": 1u64 << 60}}), vec![number.clone()]),
+            ("aten.split.Tensor", json!({"split_size": 1}), vec![number.clone()]),
+            ("aten.slice.Tensor", json!({}), vec![number.clone()]),
+            ("aten.select.int", json!({"dim": 0, "index": 0}), vec![number.clone()]),
+            ("aten.repeat.default", json!({"repeats": [1u64 << 40, 1u64 << 40]}), vec![number.clone()]),
+            ("aten.arange.start_step", json!({"start": 0, "end": 9, "step": 0}), vec![]),
+            ("aten.conv2d.default", json!({"groups": i64::MAX}), vec![ty(&[1, 2, 3, 3]), ty(&[2, 2, 1, 1])]),
+            ("aten.group_norm.default", json!({"num_groups": i64::MAX}), vec![ty(&[2, 0])]),
+            (
+                "aten.scaled_dot_product_attention.default",
+                json!({"is_causal": true}),
+                vec![wide.clone(), wide.clone(), wide.clone()],
+            ),
+            (
+                "aten.upsample_nearest2d.vec",
+                json!({"output_size": [32767, 32767]}),
+                vec![ty(&[1000, 1000, 1, 1])],
+            ),
+        ] {
+            assert!(kinds(&op(kind, attributes, inputs.len(), number.clone()), &inputs).is_err(), "{kind}");
+        }
+    }
 }

@@ -174,7 +174,8 @@ pub fn concat(builder: &mut Builder, arguments: &Arguments) -> Defined {
     if parts.iter().any(|part| part.rank() > 1) {
         parts.retain(|part| part.shape != [0]);
     }
-    let first = parts.first().ok_or_else(|| Error::invalid("nothing to join"))?;
+    let first = parts.first().filter(|first| first.rank() > 0);
+    let first = first.ok_or_else(|| Error::invalid("nothing to join, or numbers without dimensions"))?;
     let at = first.axis(arguments.int("dim")?.unwrap_or(0))?;
     Ok(vec![builder.concat(&parts, at)?])
 }
@@ -197,7 +198,7 @@ pub fn stack(builder: &mut Builder, arguments: &Arguments) -> Defined {
 pub fn split(builder: &mut Builder, arguments: &Arguments) -> Defined {
     let x = arguments.tensor("self")?;
     let at = x.axis(arguments.int("dim")?.unwrap_or(0))?;
-    let size = x.shape.get(at).copied().unwrap_or(0);
+    let size = x.shape.get(at).copied().ok_or_else(|| Error::invalid("parts of a number"))?;
     let sizes: Vec<usize> = match arguments.ints("split_size")? {
         // All of this size but the last, which has the rest.
         Some(each) => {

@@ -8,6 +8,9 @@ use crate::error::{Error, Result};
 use crate::tensor::Tensor;
 use serde_json::json;
 
+/// Most elements of a causal mask, which is a constant of the definition.
+const MOST_MASK: usize = 1 << 24;
+
 /// `alpha · a · b + beta · c`, of matrices; `b` may lie with rows and columns exchanged.
 struct Gemm<'a> {
     a: &'a Operand,
@@ -139,6 +142,9 @@ pub fn attention(builder: &mut Builder, arguments: &Arguments) -> Defined {
         return Err(Error::invalid("both `attn_mask` and `is_causal`"));
     }
     if causal {
+        if l.checked_mul(s).is_none_or(|elements| elements > MOST_MASK) {
+            return Err(Error::unsupported(format!("a causal mask of {l} × {s}")));
+        }
         let seen: Vec<i64> = (0..l * s).map(|at| i64::from(at % s <= at / s)).collect();
         mask = Some(builder.constant(Tensor::from_i64(DType::Bool, vec![l, s], &seen)?));
     }
@@ -273,7 +279,8 @@ pub fn group_norm(builder: &mut Builder, arguments: &Arguments) -> Defined {
     arguments.ignore(&["cudnn_enabled"]);
     let x = arguments.floats("input")?;
     let groups = usize::try_from(arguments.needed_int("num_groups")?).ok().filter(|groups| *groups > 0);
-    let groups = groups.filter(|groups| x.rank() >= 2 && x.shape[1].is_multiple_of(*groups));
+    let groups =
+        groups.filter(|&groups| x.rank() >= 2 && groups <= x.shape[1] && x.shape[1].is_multiple_of(groups));
     let groups = groups.ok_or_else(|| Error::invalid(format!("`num_groups` does not fit {}", x.ty())))?;
     let epsilon = arguments.float("eps", 1e-5)?;
     let (batch, channels) = (x.shape[0], x.shape[1]);

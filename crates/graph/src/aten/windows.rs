@@ -64,7 +64,8 @@ pub fn convolution(builder: &mut Builder, arguments: &Arguments, dims: Option<us
     let wrong =
         || Error::invalid(format!("a convolution of {} with {} in {groups} groups", x.ty(), weight.ty()));
     let [first, second, kernel @ ..] = weight.shape.as_slice() else { return Err(wrong()) };
-    let (taken, given) = if transposed { (*first, second * groups) } else { (second * groups, *first) };
+    let grouped = second.checked_mul(groups).ok_or_else(wrong)?;
+    let (taken, given) = if transposed { (*first, grouped) } else { (grouped, *first) };
     if taken != x.shape[1] || kernel.len() != count || kernel.contains(&0) || !given.is_multiple_of(groups) {
         return Err(wrong());
     }

@@ -18,6 +18,7 @@ mod add_rms_norm;
 mod append;
 mod argmax;
 mod asked;
+mod aten;
 pub(crate) mod attention;
 mod body;
 mod causal_conv;

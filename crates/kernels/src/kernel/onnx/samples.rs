@@ -6,15 +6,21 @@ use tapml_graph::{DType, Dim, TensorType};
 
 /// The sample cases of an operator, which is named without its version.
 pub fn samples_of(name: &str) -> Vec<Sample> {
-    let of_name = |line: &&str| line.split_once('@').is_some_and(|(own, _)| own == name);
-    include_str!("samples.txt").lines().filter(of_name).filter_map(parse).collect()
+    let of_name = |line: &&str| line.split([' ', '@']).next() == Some(name);
+    lines().filter(of_name).filter_map(parse).collect()
+}
+
+/// The samples of operators of the standard, and of those of PyTorch.
+fn lines() -> impl Iterator<Item = &'static str> {
+    include_str!("samples.txt").lines().chain(include_str!("../aten/samples.txt").lines())
 }
 
 fn parse(line: &'static str) -> Option<Sample> {
     let (types, attributes) = line.split_once(" {")?;
     let (inputs, outputs) = types.split_once(" -> ")?;
-    let (kind, inputs) = inputs.split_once(' ')?;
-    let places: Vec<Option<(TensorType, Fill)>> = inputs.split(' ').map(input).collect();
+    let (kind, inputs) = inputs.split_once(' ').unwrap_or((inputs, ""));
+    let inputs = inputs.split(' ').filter(|text| !text.is_empty());
+    let places: Vec<Option<(TensorType, Fill)>> = inputs.map(input).collect();
     let declared = outputs.split(' ').map(|text| match input(text) {
         Some((ty, _)) => Declared::As(ty),
         None => Declared::Absent,
@@ -49,7 +55,7 @@ fn input(text: &'static str) -> Option<(TensorType, Fill)> {
 mod tests {
     #[test]
     fn every_line_is_a_sample_and_every_row_has_one() {
-        for line in include_str!("samples.txt").lines() {
+        for line in super::lines() {
             assert!(super::parse(line).is_some(), "{line}");
         }
         for row in crate::kernel::KERNELS.iter().filter(|row| row.op().contains('.')) {
