@@ -56,16 +56,33 @@ def joined(x: Array) -> Array:
 def turn(x: Array, cos: Array, sin: Array, positions: Array, interleaved: bool) -> Array:
     """Pairs of ``x`` (batch, heads, length, size) by the angles of ``positions`` (batch, length)."""
     y, half = x.astype(np.float64), cos.shape[1]
-    first, second = (slice(0, 2 * half, 2), slice(1, 2 * half, 2)) if interleaved else (slice(half), slice(half, 2 * half))
+    apart, beside = (slice(half), slice(half, 2 * half)), (slice(0, 2 * half, 2), slice(1, 2 * half, 2))
+    first, second = beside if interleaved else apart
     c, s = (table[positions][:, None].astype(np.float64) for table in (cos, sin))
     a, b = y[..., first].copy(), y[..., second].copy()
     y[..., first], y[..., second] = c * a - s * b, s * a + c * b
     return y
 
 
-def grouped(q: Array, k: Array, v: Array, past: tuple[Array, Array], last: list[int], total: int, *, cos: Any = None, sin: Any = None,
-            positions: Any = None, bias: Any = None, sinks: Any = None, scale: float = 0, softcap: float = 0, window: int = -1,
-            interleaved: bool = False, causal: bool = True) -> tuple[Array, Array, Array]:  # fmt: skip
+def grouped(
+    q: Array,
+    k: Array,
+    v: Array,
+    past: tuple[Array, Array],
+    last: list[int],
+    total: int,
+    *,
+    cos: Any = None,
+    sin: Any = None,
+    positions: Any = None,
+    bias: Any = None,
+    sinks: Any = None,
+    scale: float = 0,
+    softcap: float = 0,
+    window: int = -1,
+    interleaved: bool = False,
+    causal: bool = True,
+) -> tuple[Array, Array, Array]:
     """GroupQueryAttention as it is defined: outputs, present keys and values."""
     q, k, v = split(q, HEADS), split(k, GROUPS), split(v, GROUPS)
     batch, length = q.shape[0], q.shape[2]
@@ -111,7 +128,8 @@ def test_groups_of_queries(client: Client, batch: int, length: int, cached: int,
                            how: dict[str, Any]) -> None:  # fmt: skip
     total = length + cached
     last = [total - 1] * batch if last is None else last
-    q, k, v = floats(batch, length, HEADS * SIZE), floats(batch, length, GROUPS * SIZE, seed=1), floats(batch, length, GROUPS * SIZE, seed=2)
+    q = floats(batch, length, HEADS * SIZE)
+    k, v = (floats(batch, length, GROUPS * SIZE, seed=seed) for seed in (1, 2))
     past = floats(batch, GROUPS, room, SIZE), floats(batch, GROUPS, room, SIZE, seed=1)
     angles = floats(32, SIZE // 2)
     cos, sin = (np.cos(angles), np.sin(angles)) if how.get("rotary") else (None, None)
@@ -126,18 +144,21 @@ def test_groups_of_queries(client: Client, batch: int, length: int, cached: int,
     attributes |= {"causal": 0} if how.get("causal") is False else {}
     present = "f32", (batch, GROUPS, max(total, room), SIZE)
     outputs = [("f32", q.shape), present, present]
-    found = client.node("com.microsoft.GroupQueryAttention@1", inputs, outputs=outputs, num_heads=HEADS, kv_num_heads=GROUPS, **attributes)
+    attributes |= {"num_heads": HEADS, "kv_num_heads": GROUPS}
+    found = client.node("com.microsoft.GroupQueryAttention@1", inputs, outputs=outputs, **attributes)
     known = {name: how[name] for name in ("scale", "softcap", "window", "interleaved", "causal") if name in how}
     expected = grouped(q, k, v, past, last, total, cos=cos, sin=sin, positions=positions, bias=bias, sinks=sinks, **known)
     for one, other in zip(found, expected):
         agree(one, other)
 
 
-@pytest.mark.parametrize("mask", [None, np.array([5, 2], np.int32), np.array([[1, 1, 0, 1, 1], [0, 1, 1, 1, 0]], np.int32)])
-def test_several_heads(client: Client, mask: Optional[Array]) -> None:
+@pytest.mark.parametrize("mask", [None, [5, 2], [[1, 1, 0, 1, 1], [0, 1, 1, 1, 0]]])
+def test_several_heads(client: Client, mask: Any) -> None:
+    mask = None if mask is None else np.array(mask, np.int32)
     q, k, v, bias, added = floats(2, 3, 8), floats(2, 5, 8, seed=1), floats(2, 5, 12), floats(28), floats(1, 2, 3, 5)
     inputs = [q, k, v, bias, mask, added]
-    (found,) = client.node("com.microsoft.MultiHeadAttention@1", inputs, outputs=[("f32", (2, 3, 12))], num_heads=2, mask_filter_value=-3.0)
+    more: dict[str, Any] = {"num_heads": 2, "mask_filter_value": -3.0}
+    (found,) = client.node("com.microsoft.MultiHeadAttention@1", inputs, outputs=[("f32", (2, 3, 12))], **more)
     scores = split(q + bias[:8], 2) @ split(k + bias[8:16], 2).transpose(0, 1, 3, 2) / 2 + added
     if mask is not None:
         kept = np.arange(5) < mask[:, None] if mask.ndim == 1 else mask > 0
@@ -157,7 +178,10 @@ def test_one_product_for_queries_keys_and_values(client: Client) -> None:
     agree(present, np.stack([k, v]))
 
 
-@pytest.mark.parametrize("bits, k, block, zeros", [(4, 96, 32, "packed"), (4, 80, 32, None), (8, 64, 16, "packed"), (4, 64, 16, "floats"), (2, 96, 32, "packed")])
+@pytest.mark.parametrize(
+    "bits, k, block, zeros",
+    [(4, 96, 32, "packed"), (4, 80, 32, None), (8, 64, 16, "packed"), (4, 64, 16, "floats"), (2, 96, 32, "packed")],
+)
 def test_weights_of_a_few_bits(client: Client, bits: int, k: int, block: int, zeros: Optional[str]) -> None:
     rng, n, blocks = np.random.default_rng(bits), 5, -(-k // block)
     packed = rng.integers(0, 256, (n, blocks, block * bits // 8), dtype=np.uint8)
@@ -168,15 +192,19 @@ def test_weights_of_a_few_bits(client: Client, bits: int, k: int, block: int, ze
         return np.stack(parts, -1).reshape(n, -1)[:, :count].astype(np.float64)
 
     points: Optional[Array] = None
+    middle = np.full((n, blocks), 2.0 ** (bits - 1))
     if zeros == "packed":
         points = rng.integers(0, 256, (n, -(-blocks * bits // 8)), dtype=np.uint8)
+        middle = unpack(points, blocks)
     elif zeros == "floats":
         points = floats(n, blocks, seed=3) + 8
-    middle = {"packed": lambda: unpack(points, blocks), "floats": lambda: points, None: lambda: np.full((n, blocks), 2.0 ** (bits - 1))}[zeros]()
-    weights = (unpack(packed.reshape(n, -1), blocks * block).reshape(n, blocks, block) - middle[..., None]) * scales[..., None]
+        middle = points.astype(np.float64)
+    numbers = unpack(packed.reshape(n, -1), blocks * block).reshape(n, blocks, block)
+    weights = (numbers - middle[..., None]) * scales[..., None]
     a, bias = floats(3, k), floats(n)
     attributes = {"K": k, "N": n, "bits": bits, "block_size": block}
-    (found,) = client.node("com.microsoft.MatMulNBits@1", [a, packed, scales, points, None, bias], outputs=[("f32", (3, n))], **attributes)
+    inputs = [a, packed, scales, points, None, bias]
+    (found,) = client.node("com.microsoft.MatMulNBits@1", inputs, outputs=[("f32", (3, n))], **attributes)
     agree(found, a.astype(np.float64) @ weights.reshape(n, -1)[:, :k].T + bias)
 
 
