@@ -4,6 +4,7 @@ use crate::check::CaseResult;
 use crate::probe::Beyond;
 use crate::progress::JudgedCall;
 pub use crate::reached::{KernelRegimes, RegimeCount, Unreached};
+pub use crate::regions::RegionReport;
 use crate::verdict::{Element, Judgement, Pattern};
 use serde::{Deserialize, Serialize, Serializer};
 use std::collections::BTreeSet;
@@ -351,7 +352,7 @@ impl CheckReport {
 }
 
 /// Writes infinity as the largest finite number: JSON has none.
-fn finite<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
+pub(crate) fn finite<S: Serializer>(value: &f64, s: S) -> Result<S::Ok, S::Error> {
     s.serialize_f64(match value.is_nan() {
         true => f64::MAX,
         false => value.clamp(f64::MIN, f64::MAX),
@@ -443,34 +444,6 @@ pub struct Text {
     pub source: String,
     /// What the hybrid puts first at each of these positions; absent if no operator is on the target.
     pub target: Option<String>,
-}
-
-/// Nodes that ran as one model of the target, compared at the region's borders.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct RegionReport {
-    /// Number of nodes.
-    pub nodes: u64,
-    /// Name of the first one.
-    pub first: String,
-    /// Name of the last one.
-    pub last: String,
-    /// Recorded runs whose values it was given.
-    #[serde(default)]
-    pub runs: u64,
-    /// Whether all outputs are within what the allowed errors of the nodes explain.
-    pub passed: bool,
-    /// Largest error over what is explained. Infinity is written as the largest finite number.
-    #[serde(serialize_with = "finite")]
-    pub ratio: f64,
-    /// If it fails: the fewest nodes that fail together.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub failing: Vec<String>,
-    /// Why it fails.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub reason: Option<String>,
-    /// Why the target does not run these nodes as one model. It then says nothing of them together.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub skipped: Option<String>,
 }
 
 /// The report of `tapml migrate`.
