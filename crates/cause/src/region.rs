@@ -3,6 +3,7 @@
 
 use crate::evidence::Downstream;
 use crate::{Cause, Evidence, Explanation, explain_foreign};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 use tapml_exec::{Call, Region, RegionNode};
 use tapml_graph::{DType, Error, Op, Result, Symbols, Tensor};
@@ -28,8 +29,7 @@ pub struct RegionExplanation {
 pub fn explain_region(wrong: &WrongRegion, oracles: &Oracles) -> Result<Option<RegionExplanation>> {
     let values = evaluate(&wrong.region, oracles)?;
     let observed = [wrong.observed.clone()];
-    let mut best: Option<RegionExplanation> = None;
-    // Of two nodes that explain as much the later one is told: less lies between it and what is seen.
+    let mut found: Vec<RegionExplanation> = Vec::new();
     for (at, node) in wrong.region.nodes.iter().enumerate().rev() {
         let call = call_of(node, &wrong.region, &values)?;
         let behind = Behind { region: &wrong.region, node: at, values: &values, oracles };
@@ -44,16 +44,33 @@ pub fn explain_region(wrong: &WrongRegion, oracles: &Oracles) -> Result<Option<R
             after: Some(&behind),
         };
         let explanation = explain_foreign(&evidence, oracles)?;
-        let better = |old: &RegionExplanation| {
-            let (new, old) = (&explanation, &old.explanation);
-            (new.certain, new.fit).partial_cmp(&(old.certain, old.fit)).is_some_and(|order| order.is_gt())
-        };
-        if explanation.cause != Cause::Unknown && best.as_ref().is_none_or(better) {
-            best =
-                Some(RegionExplanation { node: node.name.clone(), op: node.op.kind().into(), explanation });
+        if explanation.cause != Cause::Unknown {
+            found.push(RegionExplanation { node: node.name.clone(), op: node.op.kind().into(), explanation });
         }
     }
-    Ok(best)
+    Ok(best(found))
+}
+
+/// The explanation that leaves least open; of equal ones that of the later node, since less lies between it and what is seen. The
+/// others that fit as well are told: values cannot tell which node it is.
+fn best(found: Vec<RegionExplanation>) -> Option<RegionExplanation> {
+    let worth = |one: &RegionExplanation| (one.explanation.certain, one.explanation.fit);
+    let mut found = found.into_iter();
+    let mut best = found.next()?;
+    let mut alike: Vec<String> = Vec::new();
+    for other in found {
+        let note = |one: &RegionExplanation| format!("in `{}`, {}", one.node, one.explanation.cause);
+        match worth(&other).partial_cmp(&worth(&best)) {
+            Some(Ordering::Greater) => (best, alike) = (other, Vec::new()),
+            Some(Ordering::Equal) => alike.push(note(&other)),
+            _ => {}
+        }
+    }
+    if !alike.is_empty() {
+        best.explanation.certain = false;
+        best.explanation.evidence += &format!("; values cannot tell this from: {}", alike.join("; "));
+    }
+    Some(best)
 }
 
 /// The values of a region by their names, floats in `f64`.
