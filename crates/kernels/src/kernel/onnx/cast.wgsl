@@ -1,4 +1,4 @@
-// y = x in another type. Floats lose their fraction on the way to integers and stay within 32 bits; integers wrap.
+// y = x in another type. Floats lose their fraction on the way to integers and stay within their range; integers wrap.
 override COUNT: u32; // elements
 override WORDS: u32; // words of y
 override FROM: u32; // 0: f32, 1: i32, 2: u32, 3: i64, 4: truth, 5: f16, 6: u8, 7: i8
@@ -20,6 +20,14 @@ fn float(e: u32) -> f32 {
 fn of_float(v: f32) -> vec2<u32> {
     if TO == 2u {
         return vec2<u32>(u32(clamp(v, 0.0, 4294967040.0)), 0u);
+    }
+    if TO == 3u {
+        // The greatest float below 2^63. A float has 24 bits, so that both words are exact.
+        let size = min(trunc(abs(v)), 9223371487098961920.0);
+        let high = u32(size / 4294967296.0);
+        let low = u32(size - f32(high) * 4294967296.0);
+        let negated = vec2<u32>(~low + 1u, ~high + u32(low == 0u));
+        return select(vec2<u32>(low, high), negated, v < 0.0);
     }
     let narrow = i32(clamp(v, -2147483648.0, 2147483520.0));
     return vec2<u32>(bitcast<u32>(narrow), bitcast<u32>(narrow >> 31u));
