@@ -92,8 +92,8 @@ impl Oracles {
     }
 
     fn compute(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
-        if let Op::Foreign(op) = &call.op {
-            return self.compute_foreign(op, call, seed);
+        if call.op.is_foreign() {
+            return self.compute_foreign(call, seed);
         }
         let inputs = self.inputs(call)?;
         let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
@@ -140,9 +140,9 @@ impl Oracles {
         }
     }
 
-    fn compute_foreign(&self, op: &Foreign, call: &Call, seed: u64) -> Result<Vec<Exact>> {
+    fn compute_foreign(&self, call: &Call, seed: u64) -> Result<Vec<Exact>> {
         let is_weight: Vec<bool> = call.weights.iter().map(Option::is_some).collect();
-        let (accumulate, terms) = (DType::F32, terms(call));
+        let (op, accumulate, terms) = (&call.op, DType::F32, terms(call));
         let reach = accumulate.unit_roundoff() * Allowed::roundings(Precision { accumulate, terms });
         let disturbance = Disturbance { amplitude: AMPLITUDE, reach, copies: COPIES, seed };
         let by =
@@ -150,7 +150,8 @@ impl Oracles {
         let found = match (by(&foreign::OwnEvaluator), &self.evaluator) {
             (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => by(other.as_ref())?,
             (Err(error), None) if error.kind() == ErrorKind::Unsupported => {
-                let known = if op.domain() == "aten" { "torch-f64" } else { "reference" };
+                let aten = matches!(op, Op::Foreign(op) if op.domain() == "aten");
+                let known = if aten { "torch-f64" } else { "reference" };
                 return Err(
                     error.with_hint(format!("name a runtime that evaluates it in f64: --oracle {known}"))
                 );
@@ -184,8 +185,8 @@ fn row_len(shape: &[usize]) -> usize {
 /// input has the output's shape (element-wise), else the longest row, or the rows of an input that are summed over, or
 /// all rows if they see each other.
 pub fn terms(call: &Call) -> usize {
-    if let Op::Foreign(op) = &call.op {
-        return usize::try_from(foreign::terms(op, &call.input_types)).unwrap_or(usize::MAX);
+    if call.op.is_foreign() {
+        return usize::try_from(foreign::terms(&call.op, &call.input_types)).unwrap_or(usize::MAX);
     }
     let output = call.output_types.first().and_then(|t| t.sizes(&call.symbols).ok()).unwrap_or_default();
     let floats = || call.inputs.iter().zip(&call.weights).filter(|(t, _)| t.dtype().is_float());

@@ -32,8 +32,8 @@ impl CpuPlatform {
 /// The outputs of one call, each rounded to its dtype.
 fn one(weights: &Weights, call: &Call) -> Result<Vec<Tensor>> {
     call.check()?;
-    if let Op::Foreign(op) = &call.op {
-        return tapml_reference::foreign::evaluate(op, &call.inputs);
+    if call.op.is_foreign() {
+        return tapml_reference::foreign::run_any(&call.op, &call.symbols, &call.inputs, &[]);
     }
     let named = call.inputs.iter().zip(&call.weights);
     let inputs = named.map(|(tensor, name)| match name {
@@ -63,7 +63,7 @@ impl Platform for CpuPlatform {
         let hash = concat!("reference-", env!("CARGO_PKG_VERSION")).into();
         // The reference adds up in blocks, which err less than a chain.
         let chain = match op {
-            Op::Foreign(op) => Dim::from(tapml_reference::foreign::terms(op, inputs)),
+            op if op.is_foreign() => Dim::from(tapml_reference::foreign::terms(op, inputs)),
             op => longest_chain(op, inputs),
         };
         let accumulate = Accumulate { dtype: DType::F32, chain };

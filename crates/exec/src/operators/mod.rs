@@ -186,7 +186,7 @@ impl Platform for OperatorPlatform {
             return Err(Error::unsupported(format!("`{word}` serves `{name}` on {dtypes}, not on {found}")));
         }
         let chain = match op {
-            Op::Foreign(foreign) => Dim::from(tapml_reference::foreign::terms(foreign, inputs)),
+            op if op.is_foreign() => Dim::from(tapml_reference::foreign::terms(op, inputs)),
             _ => longest_chain(op, inputs),
         };
         let accumulate = Accumulate { dtype: served.accumulate, chain };

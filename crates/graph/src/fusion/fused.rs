@@ -95,8 +95,8 @@ impl Fused {
 
     /// See [`crate::Operator::extremes`]: those that every operator inside bears.
     pub(crate) fn extremes(&self) -> &'static [Extreme] {
-        let bounded = self.body.nodes().iter().any(|node| node.op.extremes() == Extreme::BOUNDED);
-        if bounded { Extreme::BOUNDED } else { Extreme::ALL }
+        let inner = self.body.nodes().iter().map(|node| node.op.extremes());
+        inner.min_by_key(|extremes| extremes.len()).unwrap_or(Extreme::ALL)
     }
 }
 

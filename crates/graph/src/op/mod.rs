@@ -316,6 +316,15 @@ operators! {
 }
 
 impl Op {
+    /// Whether it is an operator of others, or a fused one that stands for such: nobody but their evaluation knows it.
+    pub fn is_foreign(&self) -> bool {
+        match self {
+            Op::Foreign(_) => true,
+            Op::Fused(fused) => fused.body().nodes().iter().any(|node| node.op.is_foreign()),
+            _ => false,
+        }
+    }
+
     /// Text that tells this operator from any other on the same types of inputs: name, attributes, and what the node declares of
     /// an operator of others, such as the sizes that a slice leaves.
     pub fn identity(&self) -> String {

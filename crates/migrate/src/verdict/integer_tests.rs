@@ -30,7 +30,8 @@ fn exact(kind: &str, attributes: Json, inputs: &[Tensor], outputs: &[(DType, &[u
     let reach = Allowed::roundings(F32) * DType::F32.unit_roundoff();
     let disturbance = Disturbance { amplitude: AMPLITUDE, reach, copies: COPIES, seed: 1 };
     let is_weight = vec![false; inputs.len()];
-    let found = oracle(&OwnEvaluator, &op, inputs, &is_weight, disturbance).unwrap();
+    let found =
+        oracle(&OwnEvaluator, &tapml_graph::Op::Foreign(op), inputs, &is_weight, disturbance).unwrap();
     let mut exact = Exact::of_outputs(&found.found);
     exact.iter_mut().zip(found.integers).for_each(|(exact, integers)| exact.integers = integers);
     exact
