@@ -7,7 +7,7 @@ use std::collections::HashSet;
 use tapml_device::{AdapterKind, BindingKind, DeviceInfo, Features, KernelDesc, Language, Limits, Source};
 use tapml_graph::DType;
 use tapml_graph::fusion::FUSIONS;
-use tapml_graph::op::{Foreign, OPS, Sample};
+use tapml_graph::op::{OPS, Sample};
 use tapml_kernels::{BuiltIn, KERNELS, Phase, plan_variants};
 
 /// A device with every feature and the limits of a desktop card.
@@ -130,7 +130,7 @@ fn samples() -> Vec<Sample> {
     let mut halves = plain.clone();
     let inputs = halves.iter_mut().flat_map(|sample| &mut sample.inputs);
     inputs.filter(|input| input.ty.dtype == DType::F32).for_each(|input| input.ty.dtype = DType::F16);
-    let others = KERNELS.iter().filter(|row| Foreign::is_kind(row.op())).flat_map(|row| row.samples());
+    let others = KERNELS.iter().flat_map(|row| row.samples()).filter(|sample| sample.op.is_foreign());
     plain.into_iter().chain(halves).chain(others).collect()
 }
 

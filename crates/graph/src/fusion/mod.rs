@@ -3,9 +3,13 @@
 //!
 //! Which of them a device takes is not said here: a fusion is applied where `serves` says so, which asks the kernels.
 
+mod conv_epilogue;
+mod elementwise_chain;
+mod epilogue;
 mod fused;
 mod linear_add;
 mod linears;
+mod matmul_epilogue;
 mod moe;
 mod moe_combine;
 mod moe_down;
@@ -64,6 +68,9 @@ pub const FUSIONS: &[Fusion] = &[
     norm_linear::FUSION,
     linear_add::FUSION,
     linears::FUSION,
+    conv_epilogue::FUSION,
+    matmul_epilogue::FUSION,
+    elementwise_chain::FUSION,
 ];
 
 /// The fusion of this name.

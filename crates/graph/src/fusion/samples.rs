@@ -4,7 +4,7 @@ use super::Fusion;
 use crate::dim::{Dim, Symbol};
 use crate::dtype::DType;
 use crate::graph::{Builder, TensorType, ValueId};
-use crate::op::{Append, Fill, Fused, Op, Rope, Sample, SampleInput};
+use crate::op::{Append, Declared, Fill, Foreign, Fused, Op, Rope, Sample, SampleInput};
 
 /// A body in the making, with recipes for the values of its inputs. Its methods panic on a mistake: samples are source
 /// code.
@@ -57,6 +57,14 @@ impl FusedSample {
         self.values += outputs;
         let made = self.builder.node_multi(names[0].clone(), op, inputs, &names);
         made.expect("nodes of samples are valid")
+    }
+
+    /// Adds a node of an operator of others that takes all its places and gives one output of this type.
+    pub fn foreign(&mut self, kind: &str, attributes: &str, inputs: &[ValueId], ty: &TensorType) -> ValueId {
+        let attributes = serde_json::from_str(attributes).expect("attributes of samples are valid");
+        let (taken, outputs) = (vec![true; inputs.len()], vec![Declared::As(ty.clone())]);
+        let op = Foreign::new(kind, attributes, taken, outputs).expect("operators of samples are valid");
+        self.node(op, inputs)
     }
 
     /// Adds rows of keys, rotated by these angles, and of values, each behind those that are cached; gives both caches.

@@ -98,6 +98,11 @@ impl<'a> Body<'a> {
         if given { Ok(()) } else { Err(Error::unsupported("the kernel does not write all of the outputs")) }
     }
 
+    /// The values that the fused operator gives.
+    pub fn results(&self) -> Vec<ValueId> {
+        self.graph.outputs().iter().map(|output| output.value).collect()
+    }
+
     /// Which input of the fused operator a value is.
     pub fn input(&self, value: ValueId) -> Option<usize> {
         self.inputs.iter().position(|&input| input == value)

@@ -1,5 +1,6 @@
 //! Convolutions, computed as they are defined.
 
+use super::epilogue::{Epilogue, with_epilogue};
 use super::window::{Window, windowed};
 use super::{Node, count, plan_with, whole};
 use crate::kernel::Request;
@@ -8,6 +9,7 @@ use crate::plan::{Arg, NodePlan};
 use tapml_graph::{Dim, Error, Extent, Result};
 
 const DIRECT: Kernel = windowed!("convolution", "convolution.wgsl");
+const TILED: Kernel = windowed!("convolution_tiled", "convolution_tiled.wgsl");
 const TRANSPOSED: Kernel = windowed!("transposed", "transposed.wgsl");
 
 /// Channels of the output that an invocation treats.
@@ -44,32 +46,135 @@ fn parts(node: &Node) -> Result<Parts> {
     }
 }
 
-pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
-    node.reads(&READ[..6])?;
-    let Parts { x, w, y, groups } = parts(&node)?;
-    let window = Window::of(&node, (&x[2..], &y[2..], &w[2..]), false)?;
-    let (channels, outputs) = (w[1], w[0] / groups);
-    if channels.checked_mul(groups) != Some(x[1]) || outputs * groups != w[0] || outputs == 0 || y[1] != w[0]
-    {
-        return Err(Error::invalid(format!("{x:?} with a weight of {w:?} in {groups} groups")));
+/// A convolution to plan, alone or with what becomes of its result.
+struct Problem<'a> {
+    node: Node<'a>,
+    epilogue: Epilogue,
+    window: Window,
+    /// Channels of x in a group, of y in a group, groups.
+    channels: u32,
+    outputs: u32,
+    groups: u32,
+    /// Elements of a channel of y.
+    places: u32,
+    batch: u32,
+    /// Terms of a sum.
+    terms: u32,
+}
+
+impl<'a> Problem<'a> {
+    fn of(request: &'a Request) -> Result<Problem<'a>> {
+        let (node, epilogue) = with_epilogue(request, 1)?;
+        node.reads(&READ[..6])?;
+        let Parts { x, w, y, groups } = parts(&node)?;
+        let window = Window::of(&node, (&x[2..], &y[2..], &w[2..]), false)?;
+        let (channels, outputs) = (w[1], w[0] / groups);
+        let fits = channels.checked_mul(groups) == Some(x[1]) && outputs * groups == w[0];
+        if !fits || outputs == 0 || y[1] != w[0] {
+            return Err(Error::invalid(format!("{x:?} with a weight of {w:?} in {groups} groups")));
+        }
+        let (places, terms) = (count(&y[2..])?, channels.saturating_mul(count(&w[2..])?));
+        Ok(Problem { node, epilogue, window, channels, outputs, groups, places, batch: y[0], terms })
     }
-    let (dtype, bias) = (node.float_dtype()?, node.optional(2));
-    let places = count(&y[2..])?;
-    let launch = DIRECT.launch(dtype, dtype)?.read(whole(node.input(0)?)).read(whole(node.input(1)?));
-    let launch = launch.read(bias.map_or(Arg::Constant(0), whole)).output(node.output(0)?.index);
-    let tiles = outputs.div_ceil(TILE);
-    let launch = launch.set("CHANNELS", channels).set("OUTPUTS", outputs).set("GROUPS", groups);
-    let launch = launch.set("TILES", tiles).set("PLACES", places).set("HAS_BIAS", u32::from(bias.is_some()));
-    let launch = window.set(launch);
-    let rows = groups.saturating_mul(tiles);
-    let grid = [
-        Extent::of(u64::from(places.div_ceil(256))),
-        Extent::of(u64::from(rows)),
-        Extent::of(u64::from(y[0])),
-    ];
-    let chain = channels.saturating_mul(count(&w[2..])?).saturating_add(1);
-    Ok(plan_with(&DIRECT, vec![launch.groups(grid)], vec![vec![0; 4]], chain))
+
+    /// By a kernel with this text, a workgroup of which treats so many channels of so many places.
+    fn plan(self, kernel: Kernel, text: &str, [rows, columns]: [u32; 2]) -> Result<NodePlan> {
+        let Problem { node, epilogue, window, channels, outputs, groups, places, batch, terms } = self;
+        let (dtype, bias) = (node.float_dtype()?, node.optional(2));
+        let kernel = Kernel { math: epilogue.math, ..kernel };
+        let launch = kernel.launch(dtype, dtype)?.read(whole(node.input(0)?)).read(whole(node.input(1)?));
+        let launch = launch.read(bias.map_or(Arg::Constant(0), whole)).output(node.output(0)?.index);
+        let tiles = outputs.div_ceil(rows);
+        let launch = launch.set("CHANNELS", channels).set("OUTPUTS", outputs).set("GROUPS", groups);
+        let launch =
+            launch.set("TILES", tiles).set("PLACES", places).set("HAS_BIAS", u32::from(bias.is_some()));
+        let launch = epilogue.join(window.set(launch), text, 4);
+        let grid = [
+            Extent::of(u64::from(places.div_ceil(columns))),
+            Extent::of(u64::from(groups.saturating_mul(tiles))),
+            Extent::of(u64::from(batch)),
+        ];
+        let chain = terms.saturating_add(1);
+        Ok(plan_with(&kernel, vec![launch.groups(grid)], vec![vec![0; 4]], chain))
+    }
+}
+
+/// A convolution as it is defined.
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    Problem::of(request)?.plan(DIRECT, DIRECT.text, [TILE, 256])
+}
+
+/// A convolution as a product of matrices, where workgroups have enough to do: several channels that share what they read.
+pub fn plan_tiled(request: &Request) -> Result<NodePlan> {
+    let problem = Problem::of(request)?;
+    let tile = Tile::of(&problem)?;
+    let kernel = Kernel { lanes: tile.lanes(), workgroup_memory: tile.memory(), ..TILED };
+    problem.plan(kernel, &tile.text(), [tile.rows, tile.columns])
+}
+
+/// The part of the product that a workgroup computes.
+#[derive(Clone, Copy)]
+struct Tile {
+    /// Channels of y.
+    rows: u32,
+    /// Places of y.
+    columns: u32,
+    /// Places that an invocation treats.
+    cells: u32,
+}
+
+impl Tile {
+    /// Terms of the sums that lie in a workgroup's memory at a time.
+    const DEPTH: u32 = 16;
+    /// Channels that an invocation treats.
+    const CHANNELS: u32 = 4;
+    /// Channels and terms below which nothing is gained.
+    const LEAST: u32 = 8;
+
+    fn of(problem: &Problem) -> Result<Tile> {
+        let &Problem { outputs, places, terms, .. } = problem;
+        if outputs < Tile::LEAST || terms < Tile::LEAST || places == 0 {
+            let text = format!("{outputs} channels of sums of {terms} terms: a tile has no use");
+            return Err(Error::unsupported(text));
+        }
+        let rows = if outputs <= 16 {
+            16
+        } else if outputs <= 32 {
+            32
+        } else {
+            64
+        };
+        Ok(Tile { rows, columns: 64, cells: 4 })
+    }
+
+    fn lanes(self) -> u32 {
+        self.rows / Tile::CHANNELS * (self.columns / self.cells)
+    }
+
+    fn memory(self) -> u32 {
+        Tile::DEPTH * (self.rows + 1 + self.columns) * 4
+    }
+
+    fn text(self) -> String {
+        let Tile { rows, columns, cells } = self;
+        let lines = |line: &dyn Fn(u32) -> String| (0..cells).map(line).collect::<Vec<_>>().join("\n");
+        let sums = lines(&|j| format!("    var s{j} = vec4<f32>();"));
+        let products = lines(&|j| {
+            let at = format!("k * COLUMNS + column + {j}u * APART");
+            format!("            s{j} = fma(weights, vec4<f32>(tile_x[{at}]), s{j});")
+        });
+        let stores = lines(&|j| {
+            let at = format!("        let o{j} = group.x * COLUMNS + column + {j}u * APART;\n");
+            let store = format!("y[start + o{j}] = to_act(epilogue(s{j}[t] + b, start + o{j}, m));");
+            format!("{at}        if o{j} < PLACES {{\n            {store}\n        }}")
+        });
+        let text = TILED.text.replace("SUMS\n", &(sums + "\n"));
+        let text = text.replace("PRODUCTS\n", &(products + "\n")).replace("STORES\n", &(stores + "\n"));
+        let depth = Tile::DEPTH;
+        let sizes = [("ROWS", rows), ("COLUMNS", columns), ("CELLS", cells), ("DEPTH", depth)];
+        let sizes: String = sizes.iter().map(|(name, size)| format!("const {name} = {size}u;\n")).collect();
+        sizes + &text
+    }
 }
 
 pub fn plan_transposed(request: &Request) -> Result<NodePlan> {

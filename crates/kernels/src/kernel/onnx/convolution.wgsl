@@ -13,7 +13,6 @@ const TILE = 4u;
 @group(0) @binding(1) var<storage, read> w: array<act>;
 @group(0) @binding(2) var<storage, read> bias: array<act>; // not read unless HAS_BIAS
 @group(0) @binding(3) var<storage, read_write> y: array<act>;
-@group(0) @binding(4) var<uniform> symbols: Symbols;
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -65,6 +64,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if HAS_BIAS == 1u {
             v += f32(bias[m]);
         }
-        y[(group.z * GROUPS * OUTPUTS + m) * PLACES + place] = to_act(v);
+        let at = (group.z * GROUPS * OUTPUTS + m) * PLACES + place;
+        y[at] = to_act(epilogue(v, at, m));
     }
 }

@@ -90,12 +90,8 @@ const FUNCTIONS: &[Function] = &[
     ("Atanh", concat!(include_str!("area.wgsl"), include_str!("atanh.wgsl")), &[]),
 ];
 
-pub fn plan(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
-    node.gives(0, node.float_dtype()?, &node.input(0)?.sizes()?)?;
-    if node.op.name() == "Clip" {
-        return plan_clip(&node);
-    }
+/// The formula of a node, with its constants.
+pub(super) fn formula(node: &Node) -> Result<Formula> {
     let formula = match node.op.name() {
         "Sigmoid" => sigmoid::formula(),
         "Tanh" => tanh::formula(),
@@ -103,8 +99,8 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
         "Gelu" => {
             node.reads(&["approximate"])?;
             return match node.text("approximate", "none")? {
-                "none" => elementwise::plan(request, "onnx/gelu", &gelu::formula(GeluForm::None)),
-                "tanh" => elementwise::plan(request, "onnx/gelu", &gelu::formula(GeluForm::Tanh)),
+                "none" => Ok(gelu::formula(GeluForm::None)),
+                "tanh" => Ok(gelu::formula(GeluForm::Tanh)),
                 other => Err(node.unserved(&format!("`approximate` of `{other}`"))),
             };
         }
@@ -115,15 +111,21 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
             let set = |formula: Formula, &(attribute, constant, default): &(&str, &'static str, f64)| {
                 Ok(formula.set(constant, node.float(attribute, default)?))
             };
-            return elementwise::plan(
-                request,
-                "onnx/map",
-                &attributes.iter().try_fold(Formula::new(text), set)?,
-            );
+            return attributes.iter().try_fold(Formula::new(text), set);
         }
     };
     node.reads(&[])?;
-    elementwise::plan(request, "onnx/map", &formula)
+    Ok(formula)
+}
+
+pub fn plan(request: &Request) -> Result<NodePlan> {
+    let node = Node::of(request)?;
+    node.gives(0, node.float_dtype()?, &node.input(0)?.sizes()?)?;
+    match node.op.name() {
+        "Clip" => plan_clip(&node),
+        "Gelu" => elementwise::plan(request, "onnx/gelu", &formula(&node)?),
+        _ => elementwise::plan(request, "onnx/map", &formula(&node)?),
+    }
 }
 
 const CLIP: Kernel = Kernel::flat("onnx/clip", "onnx/clip.wgsl", include_str!("clip.wgsl"));

@@ -1,15 +1,19 @@
 //! Products of matrices: `MatMul` of batches, and `Gemm`.
 
+use super::epilogue::{Epilogue, with_epilogue};
 use super::{Node, Placed, count, plan_with, stretched, strides, whole, words};
 use crate::kernel::Request;
 use crate::kernel::source::{Kernel, LaunchBuilder};
 use crate::plan::{Arg, Launch, NodePlan};
-use tapml_graph::{DType, Error, Extent, Result};
+use tapml_graph::{DType, Error, Extent, Op, Result};
 
 const KERNEL: Kernel = Kernel {
     workgroup_memory: 2048,
     ..Kernel::flat("onnx/matrix", "onnx/matrix.wgsl", include_str!("matrix.wgsl"))
 };
+
+/// The dimension whose places are the channels of an epilogue.
+const COLUMNS: i32 = -1;
 
 /// Rows and columns of a workgroup's part of the product.
 const TILE: u32 = 16;
@@ -32,27 +36,30 @@ struct Product {
 }
 
 impl Product {
-    fn plan(&self, node: &Node) -> Result<NodePlan> {
+    fn plan(&self, node: &Node, epilogue: Epilogue) -> Result<NodePlan> {
         let dtype = node.float_dtype()?;
         let (a, b, y) = (node.input(0)?, node.input(1)?, node.gives(0, dtype, &self.output)?);
         if b.dtype() != dtype || node.optional(2).is_some_and(|c| c.dtype() != dtype) {
             return Err(node.unserved("operands of several dtypes"));
         }
         let operands = [whole(a), whole(b), node.optional(2).map_or(Arg::Constant(0), whole)];
-        let launch = self.launch([dtype; 2], operands, Arg::Constant(0), |launch| launch.output(y.index))?;
+        let kernel = Kernel { math: epilogue.math, ..KERNEL };
+        let launch =
+            self.launch((&kernel, epilogue), [dtype; 2], operands, |launch| launch.output(y.index))?;
         let constant = words(self.batch.iter().flatten().copied());
-        Ok(plan_with(&KERNEL, vec![launch], vec![constant], self.k.saturating_add(1)))
+        Ok(plan_with(&kernel, vec![launch], vec![constant], self.k.saturating_add(1)))
     }
 
+    /// The launch; constant 0 stands for the sizes of the batch.
     fn launch(
         &self,
+        (kernel, epilogue): (&Kernel, Epilogue),
         [dtype, out]: [DType; 2],
         operands: [Arg; 3],
-        sizes: Arg,
         write: impl Fn(LaunchBuilder) -> LaunchBuilder,
     ) -> Result<Launch> {
-        let launch = operands.into_iter().fold(KERNEL.launch(dtype, out)?, LaunchBuilder::read);
-        let launch = write(launch.read(sizes)).set("M", self.m).set("N", self.n).set("K", self.k);
+        let launch = operands.into_iter().fold(kernel.launch(dtype, out)?, LaunchBuilder::read);
+        let launch = write(launch.read(Arg::Constant(0))).set("M", self.m).set("N", self.n).set("K", self.k);
         let launch = launch.set("A_ROW", self.a[0]).set("A_COLUMN", self.a[1]);
         let launch = launch.set("B_ROW", self.b[0]).set("B_COLUMN", self.b[1]);
         let launch = launch.set("BATCH_RANK", self.batch[0].len() as u32);
@@ -60,6 +67,7 @@ impl Product {
         let [row, column] = self.c.unwrap_or_default();
         let launch =
             launch.set("HAS_C", u32::from(self.c.is_some())).set("C_ROW", row).set("C_COLUMN", column);
+        let launch = epilogue.join(launch, kernel.text, 5);
         let batch = count(&self.batch[0])?;
         let groups = |size: u32| Extent::of(u64::from(size.div_ceil(TILE)));
         Ok(launch.groups([groups(self.n), groups(self.m), Extent::of(u64::from(batch))]))
@@ -86,7 +94,7 @@ pub fn launch_projection(
         output: vec![m, n],
         c: has_c.then_some([0, 1]),
     };
-    one.launch([dtype, DType::F32], operands, Arg::Constant(0), write)
+    one.launch((&KERNEL, Epilogue::none()), [dtype, DType::F32], operands, write)
 }
 
 /// A matrix of the last two dimensions: a vector is one row, or one column.
@@ -99,14 +107,23 @@ fn matrix(of: &Placed, is_column: bool) -> Result<Vec<u32>> {
     })
 }
 
+/// A product, alone or with what becomes of its result.
+pub fn plan_with_epilogue(request: &Request) -> Result<NodePlan> {
+    let (node, _) = with_epilogue(request, COLUMNS)?;
+    if node.op.name() == "Gemm" { plan_gemm(request) } else { plan_matmul(request) }
+}
+
 /// `MatMul`, and `FusedMatMul` of ONNX Runtime, which may transpose matrices and has a factor:
 /// <https://github.com/microsoft/onnxruntime/blob/main/docs/ContribOperators.md#com.microsoft.FusedMatMul>.
 pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let (node, epilogue) = with_epilogue(request, COLUMNS)?;
     let is_fused = node.op.name() == "FusedMatMul";
     node.reads(if is_fused { &["alpha", "transA", "transB", "transBatchA", "transBatchB"] } else { &[] })?;
     if node.int("transBatchA", 0)? != 0 || node.int("transBatchB", 0)? != 0 {
         return Err(node.unserved("transposed batches"));
+    }
+    if matches!(request.op, Op::Fused(_)) && node.input(1)?.ty.shape.len() < 2 {
+        return Err(node.unserved("an epilogue of a product with a vector"));
     }
     // Sizes as they are multiplied, and the elements from one row to the next and from one column to the next.
     let side = |place: usize, name: &str| -> Result<(Vec<u32>, [u32; 2])> {
@@ -156,11 +173,11 @@ pub fn plan_matmul(request: &Request) -> Result<NodePlan> {
         output,
         c: None,
     };
-    product.plan(&node)
+    product.plan(&node, epilogue)
 }
 
 pub fn plan_gemm(request: &Request) -> Result<NodePlan> {
-    let node = Node::of(request)?;
+    let (node, epilogue) = with_epilogue(request, COLUMNS)?;
     node.reads(&["alpha", "beta", "transA", "transB", "broadcast"])?;
     let sizes = |place: usize, name: &str| -> Result<([u32; 2], [u32; 2])> {
         let sizes = node.input(place)?.sizes()?;
@@ -185,5 +202,6 @@ pub fn plan_gemm(request: &Request) -> Result<NodePlan> {
         None => None,
     };
     let (alpha, beta) = (node.float("alpha", 1.0)?, node.float("beta", 1.0)?);
-    Product { m, n, k, a, b, batch: [vec![], vec![], vec![]], alpha, beta, output: vec![m, n], c }.plan(&node)
+    let batch = [vec![], vec![], vec![]];
+    Product { m, n, k, a, b, batch, alpha, beta, output: vec![m, n], c }.plan(&node, epilogue)
 }

@@ -19,7 +19,6 @@ override C_COLUMN: u32 = 0u;
 @group(0) @binding(2) var<storage, read> c: array<act>; // not read unless HAS_C
 @group(0) @binding(3) var<storage, read> sizes: array<u32>; // of the batch; strides of a along it; strides of b
 @group(0) @binding(4) var<storage, read_write> y: array<act_out>;
-@group(0) @binding(5) var<uniform> symbols: Symbols;
 
 var<workgroup> tile_a: array<f32, 256>;
 var<workgroup> tile_b: array<f32, 256>;
@@ -61,6 +60,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         if HAS_C == 1u {
             sum = fma(BETA, f32(c[row * C_ROW + column * C_COLUMN]), sum);
         }
-        y[(group.z * M + row) * N + column] = to_out(sum);
+        let at = (group.z * M + row) * N + column;
+        y[at] = to_out(epilogue(sum, at, column));
     }
 }

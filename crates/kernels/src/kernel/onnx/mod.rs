@@ -9,6 +9,7 @@ mod compare;
 mod constants;
 mod convolution;
 mod dynamic_recurrent;
+mod epilogue;
 mod gelu;
 mod groups;
 mod heads;
@@ -42,8 +43,11 @@ pub mod plans {
     pub use super::attention::plan as attention;
     pub use super::compare::plan as compare;
     pub use super::constants::{plan_filled as filled, plan_range as range, plan_sizes as sizes};
-    pub use super::convolution::{plan as convolution, plan_transposed as transposed_convolution};
+    pub use super::convolution::{
+        plan as convolution, plan_tiled as tiled_convolution, plan_transposed as transposed_convolution,
+    };
     pub use super::dynamic_recurrent::plan as dynamic_lstm;
+    pub use super::epilogue::plan_chain as chain;
     pub use super::gelu::plan as gelu;
     pub use super::groups::{
         plan_grouped as grouped_attention, plan_multi_head as multi_head_attention,
@@ -52,7 +56,9 @@ pub mod plans {
     pub use super::heads::plan_rotary as rotary;
     pub use super::joining::{plan_concat as concat, plan_copy as copy, plan_split as split};
     pub use super::map::plan as map;
-    pub use super::matrix::{plan_gemm as gemm, plan_matmul as matmul};
+    pub use super::matrix::{
+        plan_gemm as gemm, plan_matmul as matmul, plan_with_epilogue as product_with_epilogue,
+    };
     pub use super::movement::{
         plan_expand as expand, plan_gather as gather, plan_pad as pad, plan_slice as slice,
         plan_transpose as transpose, plan_where as choose,

@@ -16,20 +16,24 @@ const INSTANCE: Kernel = Kernel {
     ..Kernel::flat("onnx/instance_norm", "onnx/instance_norm.wgsl", include_str!("instance_norm.wgsl"))
 };
 
+/// The statistics of so many channels by which a node normalises.
+pub(super) fn expect_statistics<'a>(node: &Node<'a>, channels: u32) -> Result<Vec<Placed<'a>>> {
+    node.reads(&["epsilon", "momentum", "spatial", "training_mode", "is_test"])?;
+    let trains = node.int("training_mode", 0)? != 0 || node.outputs.iter().skip(1).any(Option::is_some);
+    if trains || node.version() < 7 || node.int("spatial", 1)? == 0 {
+        return Err(node.unserved("training, or statistics of each element"));
+    }
+    (1..5).map(|place| node.takes(place, node.float_dtype()?, &[channels])).collect()
+}
+
 pub fn plan_batch(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
-    node.reads(&["epsilon", "momentum", "spatial", "training_mode", "is_test"])?;
     let dtype = node.float_dtype()?;
     let x = node.input(0)?;
     let sizes = x.sizes()?;
     let y = node.gives(0, dtype, &sizes)?;
     let channels = sizes.get(1).copied().unwrap_or(1);
-    let trains = node.int("training_mode", 0)? != 0 || node.outputs.iter().skip(1).any(Option::is_some);
-    if trains || node.version() < 7 || node.int("spatial", 1)? == 0 {
-        return Err(node.unserved("training, or statistics of each element"));
-    }
-    let statistics = (1..5).map(|place| node.takes(place, dtype, &[channels]));
-    let statistics: Vec<Placed> = statistics.collect::<Result<_>>()?;
+    let statistics = expect_statistics(&node, channels)?;
     let launch = BATCH.launch(dtype, dtype)?.read(whole(x));
     let launch = statistics.iter().fold(launch, |launch, &given| launch.read(whole(given))).output(y.index);
     let launch = launch.set("COUNT", x.count()?).set("CHANNELS", channels.max(1));

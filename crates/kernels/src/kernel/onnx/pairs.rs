@@ -113,6 +113,21 @@ pub fn formula(name: &str, dtype: DType) -> Option<(&'static str, &'static str)>
     FORMULAS.iter().find(|row| row.name == name)?.of(dtype)
 }
 
+/// The formula of two floats of the operator of this name.
+pub(super) fn formula_of_floats(name: &str) -> Option<&'static str> {
+    formula(name, DType::F32).map(|(_, text)| text)
+}
+
+/// Fails unless a node has two operands that stretch to each other, and no attributes.
+pub(super) fn expect_pair(node: &Node) -> Result<()> {
+    node.reads(&[])?;
+    node.input(1)?;
+    if node.version() < 7 || node.optional(2).is_some() {
+        return Err(node.unserved("such operands"));
+    }
+    Ok(())
+}
+
 pub fn plan(request: &Request) -> Result<NodePlan> {
     let node = Node::of(request)?;
     if matches!(node.op.name(), "Max" | "Min") && node.inputs.len() != 2 {

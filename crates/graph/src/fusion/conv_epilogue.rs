@@ -1,0 +1,139 @@
+//! `conv_epilogue`: a convolution of the ONNX standard and what becomes of its result element by element: a normalisation by
+//! constants, an activation, the sum with a residual.
+
+use super::epilogue::sites;
+use super::samples::{FusedSample, typed};
+use super::uses::Uses;
+use super::{Fusion, Site};
+use crate::dtype::DType;
+use crate::graph::{TensorType, ValueId};
+use crate::op::{Fill, Sample};
+
+pub const FUSION: Fusion = Fusion { name: "conv_epilogue", find, samples };
+
+fn find(uses: &Uses<'_>) -> Vec<Site> {
+    sites(uses, &["Conv"])
+}
+
+/// A convolution with its result.
+struct Convolved {
+    sample: FusedSample,
+    y: ValueId,
+    ty: TensorType,
+}
+
+impl Convolved {
+    /// Of `x` by `w`, with a bias where `b` says so.
+    fn new(name: &str, dtype: DType, [x, w, y]: [&[u64]; 3], bias: bool, attributes: &str) -> Convolved {
+        let mut sample = FusedSample::new(name, &FUSION);
+        let mut given = vec![
+            sample.input(typed(dtype, x), Fill::Normal(1.0)),
+            sample.input(typed(dtype, w), Fill::Normal(0.3)),
+        ];
+        if bias {
+            given.push(sample.input(typed(dtype, &w[..1]), Fill::Normal(1.0)));
+        }
+        let ty = typed(dtype, y);
+        let y = sample.foreign("onnx.Conv@11", attributes, &given, &ty);
+        Convolved { sample, y, ty }
+    }
+
+    /// Another node on the result and further inputs.
+    fn then(mut self, kind: &str, attributes: &str, others: &[(&[u64], Fill)]) -> Convolved {
+        let dtype = self.ty.dtype;
+        let input = |(shape, fill): &(&[u64], Fill)| self.sample.input(typed(dtype, shape), *fill);
+        let given: Vec<ValueId> = std::iter::once(self.y).chain(others.iter().map(input)).collect();
+        self.y = self.sample.foreign(kind, attributes, &given, &self.ty);
+        self
+    }
+
+    /// The result times its sigmoid.
+    fn silu(mut self) -> Convolved {
+        let share = self.sample.foreign("onnx.Sigmoid@13", "{}", &[self.y], &self.ty);
+        self.y = self.sample.foreign("onnx.Mul@14", "{}", &[self.y, share], &self.ty);
+        self
+    }
+
+    /// Normalised by one constant of each kind for each of these channels.
+    fn normalised(self, channels: u64) -> Convolved {
+        let (one, positive) = (Fill::Normal(1.0), Fill::Around(2.0, 0.3));
+        let channels = [channels];
+        let given: [(&[u64], Fill); 4] =
+            [(&channels, positive), (&channels, one), (&channels, one), (&channels, positive)];
+        self.then("onnx.BatchNormalization@15", r#"{"epsilon":1e-05}"#, &given)
+    }
+
+    fn finish(mut self) -> Sample {
+        self.sample.output(self.y);
+        self.sample.finish(1, 0)
+    }
+}
+
+fn samples() -> Vec<Sample> {
+    const SAME: &str = r#"{"kernel_shape":[3,3],"pads":[1,1,1,1]}"#;
+    let (f32, f16) = (DType::F32, DType::F16);
+    let plain = |name: &str, dtype| {
+        Convolved::new(name, dtype, [&[1, 3, 9, 10], &[5, 3, 3, 3], &[1, 5, 9, 10]], true, SAME)
+    };
+    let one = Fill::Normal(1.0);
+    let depthwise = r#"{"group":6,"kernel_shape":[3,3],"strides":[2,2],"pads":[0,1,1,0]}"#;
+    let six: [(&[u64], Fill); 2] = [(&[], Fill::Values("0")), (&[], Fill::Values("6"))];
+    let hard_swish =
+        plain("a hard swish in parts", f32).then("onnx.Add@14", "{}", &[(&[1], Fill::Values("3"))]);
+    vec![
+        plain("relu", f32).then("onnx.Relu@14", "{}", &[]).finish(),
+        plain("silu", f32).silu().finish(),
+        plain("silu, f16", f16).silu().finish(),
+        plain("a leaky relu", f32).then("onnx.LeakyRelu@16", r#"{"alpha":0.1}"#, &[]).finish(),
+        plain("clip by attributes", f32).then("onnx.Clip@6", r#"{"max":1.5,"min":-0.5}"#, &[]).finish(),
+        plain("a hard sigmoid", f32).then("onnx.HardSigmoid@6", r#"{"alpha":0.17}"#, &[]).finish(),
+        plain("a hard swish", f32).then("onnx.HardSwish@14", "{}", &[]).finish(),
+        plain("normalised, relu", f32).normalised(5).then("onnx.Relu@14", "{}", &[]).finish(),
+        Convolved::new("depthwise", f32, [&[2, 6, 7, 8], &[6, 1, 3, 3], &[2, 6, 3, 4]], false, depthwise)
+            .normalised(6)
+            .then("onnx.HardSwish@14", "{}", &[])
+            .finish(),
+        Convolved::new(
+            "1 × 1, in groups",
+            f32,
+            [&[1, 8, 6, 5], &[12, 4, 1, 1], &[1, 12, 6, 5]],
+            true,
+            r#"{"group":2}"#,
+        )
+        .then("onnx.Clip@13", "{}", &six)
+        .finish(),
+        Convolved::new(
+            "1 × 1, many channels",
+            f32,
+            [&[1, 20, 9, 9], &[40, 20, 1, 1], &[1, 40, 9, 9]],
+            true,
+            "{}",
+        )
+        .silu()
+        .finish(),
+        hard_swish
+            .then("onnx.Clip@13", "{}", &six)
+            .then("onnx.Div@14", "{}", &[(&[1], Fill::Values("6"))])
+            .finish(),
+        plain("a residual, relu", f32)
+            .then("onnx.Add@14", "{}", &[(&[1, 5, 9, 10], one)])
+            .then("onnx.Relu@14", "{}", &[])
+            .finish(),
+        plain("a factor for each channel", f16)
+            .then("onnx.Mul@14", "{}", &[(&[1, 5, 1, 1], one)])
+            .then("onnx.Add@14", "{}", &[(&[5, 1, 1], one)])
+            .finish(),
+        Convolved::new(
+            "1-D",
+            f32,
+            [&[1, 4, 33], &[6, 4, 5], &[1, 6, 15]],
+            true,
+            r#"{"dilations":[1],"strides":[2]}"#,
+        )
+        .silu()
+        .finish(),
+        Convolved::new("3-D", f32, [&[1, 2, 4, 5, 6], &[3, 2, 2, 2, 2], &[1, 3, 3, 4, 5]], true, "{}")
+            .then("onnx.Tanh@13", "{}", &[])
+            .finish(),
+    ]
+}

@@ -1,0 +1,302 @@
+//! What becomes of a result before it is stored: the nodes of a fused operator's body behind the first, as one function of
+//! WGSL. A kernel calls it wherever it stores a result, and is the same with and without.
+
+use super::{Node, count, map, normalise, pairs, plan_with, sizes_of, stretched, strides};
+use crate::kernel::Request;
+use crate::kernel::body::Body;
+use crate::kernel::source::{Kernel, LaunchBuilder, wrong_op};
+use crate::plan::{Arg, NodePlan};
+use std::collections::HashMap;
+use std::fmt::Write;
+use tapml_graph::op::Foreign;
+use tapml_graph::{DType, Dim, Error, Node as GraphNode, Op, Result, TensorType, ValueId};
+
+/// Functions that formulas share: each stands in a text once.
+const SHARED: [&str; 2] = [include_str!("order.wgsl"), include_str!("../gelu/tail.wgsl")];
+
+/// The text where nothing becomes of a result.
+const NONE: &str = "fn epilogue(v: f32, at: u32, part: u32) -> f32 {\n    return v;\n}\n";
+
+/// The function `epilogue(v, at, part)` of a result `v`, the element `at` which it is, and the channel `part` of it, with the
+/// operands that it reads.
+pub struct Epilogue {
+    text: String,
+    operands: Vec<Arg>,
+    constants: Vec<(String, f64)>,
+    /// Whether the `math` prelude is needed.
+    pub math: bool,
+}
+
+/// The node of a request, or the first of a fused operator's body, and what becomes of its result. Channels are those of
+/// dimension `axis`, counted from the end if it is negative.
+pub fn with_epilogue<'a>(request: &'a Request, axis: i32) -> Result<(Node<'a>, Epilogue)> {
+    match request.op {
+        Op::Foreign(_) => Ok((Node::of(request)?, Epilogue::none())),
+        Op::Fused(_) => {
+            let body = Body::of_request(request)?;
+            let (first, rest) = body.nodes().split_first().ok_or_else(|| wrong_op(request))?;
+            let node = Node::within(&body, first)?;
+            let ty = node.output(0)?.ty;
+            let rank = ty.shape.len() as i32;
+            let axis = if axis < 0 { rank + axis } else { axis };
+            let axis = usize::try_from(axis).ok().filter(|&axis| axis < ty.shape.len());
+            let mut writer = Writer::new(&body, ty, axis)?;
+            writer.values.insert(first.outputs[0], "v".into());
+            rest.iter().try_for_each(|node| writer.node(node))?;
+            Ok((node, writer.finish()?))
+        }
+        _ => Err(wrong_op(request)),
+    }
+}
+
+const CHAIN: Kernel = Kernel::flat("onnx/chain", "onnx/chain.wgsl", include_str!("chain.wgsl"));
+
+/// Nodes that compute one element after the other, without anything in front of them. Channels are those of the standard, of
+/// dimension 1.
+pub fn plan_chain(request: &Request) -> Result<NodePlan> {
+    let body = Body::of_request(request)?;
+    let first = body.nodes().first().ok_or_else(|| wrong_op(request))?;
+    let ty = Node::within(&body, first)?.output(0)?.ty;
+    let sizes = sizes_of(ty)?;
+    let mut writer = Writer::new(&body, ty, Some(1).filter(|&axis| axis < sizes.len()))?;
+    body.nodes().iter().try_for_each(|node| writer.node(node))?;
+    let epilogue = writer.finish()?;
+    let kernel = Kernel { math: epilogue.math, ..CHAIN };
+    let elements = count(&sizes)?;
+    let launch = kernel.launch(ty.dtype, ty.dtype)?.output(0).set("COUNT", elements);
+    let launch = launch.set("CHANNELS", sizes.get(1).copied().unwrap_or(1).max(1));
+    let launch = launch.set("INNER", count(sizes.get(2..).unwrap_or_default())?.max(1));
+    let launches = vec![epilogue.join(launch, kernel.text, 1).flat(Dim::from(u64::from(elements)))];
+    Ok(plan_with(&kernel, launches, Vec::new(), 2))
+}
+
+impl Epilogue {
+    pub fn none() -> Epilogue {
+        Epilogue { text: NONE.into(), operands: Vec::new(), constants: Vec::new(), math: false }
+    }
+
+    /// Puts the function behind a kernel's text, which has so many bindings, and binds what it reads.
+    pub fn join(self, launch: LaunchBuilder, text: &str, bindings: usize) -> LaunchBuilder {
+        let mut whole = text.to_string();
+        let operands = self.operands.len();
+        for at in 0..operands {
+            let binding = bindings + at;
+            whole += &format!("@group(0) @binding({binding}) var<storage, read> operand{at}: array<act>;\n");
+        }
+        whole += &format!("@group(0) @binding({}) var<uniform> symbols: Symbols;\n", bindings + operands);
+        whole += &self.text;
+        let launch = self.operands.into_iter().fold(launch.text(whole), LaunchBuilder::read);
+        self.constants.iter().fold(launch, |launch, (name, value)| launch.set(name, *value))
+    }
+}
+
+/// The function in the making.
+struct Writer<'a> {
+    body: &'a Body<'a>,
+    ty: &'a TensorType,
+    sizes: Vec<u32>,
+    axis: Option<usize>,
+    /// The expression of each value that is computed.
+    values: HashMap<ValueId, String>,
+    operands: Vec<(ValueId, Arg)>,
+    constants: Vec<(String, f64)>,
+    shared: Vec<&'static str>,
+    functions: String,
+    lines: String,
+    math: bool,
+}
+
+impl<'a> Writer<'a> {
+    fn new(body: &'a Body<'a>, ty: &'a TensorType, axis: Option<usize>) -> Result<Writer<'a>> {
+        Ok(Writer {
+            body,
+            ty,
+            sizes: sizes_of(ty)?,
+            axis,
+            values: HashMap::new(),
+            operands: Vec::new(),
+            constants: Vec::new(),
+            shared: Vec::new(),
+            functions: String::new(),
+            lines: String::new(),
+            math: false,
+        })
+    }
+
+    fn node(&mut self, given: &'a GraphNode) -> Result<()> {
+        let node = Node::within(self.body, given)?;
+        if node.output(0)?.ty != self.ty || given.outputs.len() != 1 {
+            return Err(node.unserved(&format!("such an output beside {}", self.ty)));
+        }
+        let v = |writer: &mut Self, at: usize| writer.value(&node, given.inputs[at]);
+        let text = match node.op.name() {
+            "Identity" => v(self, 0)?,
+            "Clip" => self.clip(&node, given)?,
+            "BatchNormalization" => self.normalised(&node, given)?,
+            name => match pairs::formula_of_floats(name) {
+                Some(formula) => {
+                    pairs::expect_pair(&node)?;
+                    let (a, b) = (v(self, 0)?, v(self, 1)?);
+                    self.math |= name == "Pow";
+                    format!("{}({a}, {b})", self.function(formula, &[]))
+                }
+                None => {
+                    let formula = map::formula(&node)?;
+                    let v = v(self, 0)?;
+                    self.math = true;
+                    format!("{}({v})", self.function(formula.text, &formula.constants))
+                }
+            },
+        };
+        let name = format!("v{}", self.values.len());
+        writeln!(self.lines, "    let {name} = {text};").map_err(|e| Error::bug(e.to_string()))?;
+        self.values.insert(given.outputs[0], name);
+        Ok(())
+    }
+
+    /// Adds the function of a formula under a name of its own, with its constants.
+    fn function(&mut self, mut text: &'static str, constants: &[(&'static str, f64)]) -> String {
+        while let Some(shared) = SHARED.iter().find(|shared| text.starts_with(**shared)) {
+            text = &text[shared.len()..];
+            if !self.shared.contains(shared) {
+                self.shared.push(shared);
+            }
+        }
+        let number = self.values.len();
+        self.functions += &renamed(text, number);
+        self.functions.push('\n');
+        self.constants.extend(constants.iter().map(|(name, value)| (format!("{name}_{number}"), *value)));
+        format!("formula_{number}")
+    }
+
+    /// A value that is computed, or an operand that stretches to the result.
+    fn value(&mut self, node: &Node, id: ValueId) -> Result<String> {
+        if let Some(known) = self.values.get(&id) {
+            return Ok(known.clone());
+        }
+        let ty = self.body.ty(id);
+        let own = stretched(&sizes_of(ty)?, &self.sizes)?;
+        let all = strides(&self.sizes);
+        let alike = |(d, stride): (usize, &u32)| self.sizes[d] == 1 || *stride == all[d];
+        let only =
+            |(d, stride): (usize, &u32)| self.sizes[d] == 1 || *stride == u32::from(Some(d) == self.axis);
+        let place = if own.iter().all(|&stride| stride == 0) {
+            "0"
+        } else if own.iter().enumerate().all(alike) {
+            "at"
+        } else if own.iter().enumerate().all(only) {
+            "part"
+        } else {
+            return Err(node.unserved(&format!("an operand of {ty} beside {}", self.ty)));
+        };
+        self.read(node, id, place)
+    }
+
+    fn read(&mut self, node: &Node, id: ValueId, place: &str) -> Result<String> {
+        let ty = self.body.ty(id);
+        if ty.dtype != self.ty.dtype || !matches!(ty.dtype, DType::F32 | DType::F16) {
+            return Err(node.unserved(&format!("an operand of {} beside {}", ty.dtype, self.ty.dtype)));
+        }
+        let known = self.operands.iter().position(|(own, _)| *own == id);
+        let number = match known {
+            Some(number) => number,
+            None => {
+                self.operands.push((id, self.body.read(id)?));
+                self.operands.len() - 1
+            }
+        };
+        Ok(format!("f32(operand{number}[{place}])"))
+    }
+
+    /// As `clip.wgsl`. The limits are attributes up to version 10, inputs of one element after it.
+    fn clip(&mut self, node: &Node, given: &GraphNode) -> Result<String> {
+        node.reads(&["min", "max"])?;
+        let mut text = self.value(node, given.inputs[0])?;
+        let mut ids = node.op.placed(given.inputs.iter().copied()).into_iter().skip(1);
+        for (name, order) in [("min", "<"), ("max", ">")] {
+            let limit = match ids.next().flatten() {
+                Some(id) if sizes_of(self.body.ty(id))?.iter().all(|&size| size == 1) => {
+                    self.read(node, id, "0")?
+                }
+                Some(id) => return Err(node.unserved(&format!("a limit of {}", self.body.ty(id)))),
+                None if node.op.attributes().contains_key(name) => {
+                    let constant = format!("LIMIT_{name}_{}", self.values.len());
+                    self.functions += &format!("override {constant}: f32;\n");
+                    self.constants.push((constant.clone(), node.float(name, 0.0)?));
+                    constant
+                }
+                None => continue,
+            };
+            let inner = format!("{name}_{}", self.values.len());
+            writeln!(self.lines, "    let {inner} = {text};").map_err(|e| Error::bug(e.to_string()))?;
+            text = format!("select({inner}, {limit}, {inner} {order} {limit})");
+        }
+        Ok(text)
+    }
+
+    /// As `batch_norm.wgsl`.
+    fn normalised(&mut self, node: &Node, given: &GraphNode) -> Result<String> {
+        let channels = self.sizes.get(1).copied().unwrap_or(1);
+        if self.axis != Some(1) {
+            return Err(node.unserved("channels of that dimension"));
+        }
+        normalise::expect_statistics(node, channels)?;
+        let v = self.value(node, given.inputs[0])?;
+        let mut part = |at: usize| self.read(node, given.inputs[at], "part");
+        let (scale, bias, mean, variance) = (part(1)?, part(2)?, part(3)?, part(4)?);
+        let constant = format!("EPS_{}", self.values.len());
+        self.functions += &format!("override {constant}: f32;\n");
+        self.constants.push((constant.clone(), node.float("epsilon", 1e-5)?));
+        Ok(format!("fma(({v} - {mean}) / sqrt({variance} + {constant}), {scale}, {bias})"))
+    }
+
+    fn finish(self) -> Result<Epilogue> {
+        let [output] = self.body.results()[..] else {
+            return Err(Error::unsupported("the kernel gives one output"));
+        };
+        let result =
+            self.values.get(&output).ok_or_else(|| Error::unsupported("the output is not computed"))?;
+        let Writer { shared, functions, lines, .. } = &self;
+        let text = format!(
+            "{}{functions}fn epilogue(v: f32, at: u32, part: u32) -> f32 {{\n{lines}    return {result};\n}}\n",
+            shared.concat()
+        );
+        let operands = self.operands.into_iter().map(|(_, arg)| arg).collect();
+        Ok(Epilogue { text, operands, constants: self.constants, math: self.math })
+    }
+}
+
+/// A formula's text with the number behind the names that it declares.
+fn renamed(text: &str, number: usize) -> String {
+    const NAMES: [&str; 4] = ["formula", "ALPHA", "BETA", "GAMMA"];
+    let of_name = |c: char| c == '_' || c.is_ascii_alphanumeric();
+    let mut made = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(begin) = rest.find(of_name) {
+        let (before, from) = rest.split_at(begin);
+        let (name, after) = from.split_at(from.find(|c| !of_name(c)).unwrap_or(from.len()));
+        made += before;
+        made += if name == "val" { "f32" } else { name };
+        if NAMES.contains(&name) {
+            made += &format!("_{number}");
+        }
+        rest = after;
+    }
+    made + rest
+}
+
+impl<'a> Node<'a> {
+    /// A node of a fused operator's body. Inputs that are computed within have no place among those of the operator.
+    fn within(body: &Body<'a>, node: &'a GraphNode) -> Result<Node<'a>> {
+        let Op::Foreign(op) = &node.op else {
+            return Err(Error::unsupported(format!("the kernel does not serve `{}` within", node.op.name())));
+        };
+        let op: &'a Foreign = op;
+        let placed =
+            |id: &ValueId| super::Placed { index: body.input(*id).unwrap_or(usize::MAX), ty: body.ty(*id) };
+        let inputs: Vec<_> = node.inputs.iter().map(placed).collect();
+        let mut outputs = node.outputs.iter().map(|id| super::Placed { index: 0, ty: body.ty(*id) });
+        let outputs = op.outputs().iter().map(|output| output.is_asked().then(|| outputs.next()).flatten());
+        Ok(Node { op, outputs: outputs.collect(), inputs: op.placed(inputs) })
+    }
+}
