@@ -5,7 +5,7 @@
 
 mod common;
 
-use common::{carved, draft, json, tapml};
+use common::{carved, detector, draft, json, tapml};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -122,6 +122,31 @@ fn a_whole_model_moves_to_a_tab() {
     let report = json(migrate.args(["--prompts", "prompts.txt"]), 0);
     assert_eq!(report["verdict"], "accepted", "{report}");
     assert_eq!(report["coverage"]["calls"], report["coverage"]["checked"]);
+}
+
+#[test]
+fn an_onnx_model_moves_to_a_tab_and_gives_the_same_there() {
+    let Some(hub) = Hub::start() else { return };
+    let _browser = hub.browser("tab");
+    detector(hub.folder.path());
+    let model = ["detector.onnx", "--input", "x=x.npy", "--target", "hub/webgpu"];
+    let report = json(hub.tapml().arg("migrate").args(model).args(["--ledger", "l"]), 0);
+    assert_eq!(report["verdict"], "accepted", "{report}");
+    assert_eq!(report["coverage"]["calls"], report["coverage"]["checked"]);
+    let fused: Vec<&serde_json::Value> = (report["ops"].as_array().unwrap().iter())
+        .filter(|op| tapml::graph::fusion::find(op["op"].as_str().unwrap()).is_some())
+        .collect();
+    assert!(fused.iter().any(|op| op["op"] == "conv_epilogue" && op["nodes"] == 3), "{fused:?}");
+
+    let report = json(hub.tapml().arg("run").args(model).args(["--out", "answers"]), 0);
+    let outputs = report["runs"][0]["outputs"].as_array().unwrap();
+    assert_eq!(outputs.len(), 2, "{report}");
+    for output in outputs {
+        assert!(output["max_difference"].as_f64().unwrap() < 1e-6, "{output}");
+    }
+    let ran: Vec<&str> =
+        report["ops"].as_array().unwrap().iter().map(|op| op["op"].as_str().unwrap()).collect();
+    assert!(ran.contains(&"conv_epilogue") && !ran.contains(&"onnx.Conv@17"), "{ran:?}");
 }
 
 /// A barrier that not all invocations reach: naga takes it, browsers refuse it.

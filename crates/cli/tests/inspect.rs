@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{draft, json, stderr, tapml};
+use common::{detector, draft, json, stderr, tapml};
 use serde_json::Value;
 use std::path::Path;
 use tapml::graph::{Graph, Op};
@@ -144,7 +144,34 @@ fn an_onnx_model_is_told_by_its_parts() {
     );
     let text = inspect(&[]).assert().success().get_output().stdout.clone();
     assert!(String::from_utf8(text).unwrap().contains("ai.onnx 17"));
-    assert!(stderr(&mut inspect(&["--text"]), 2).contains("leave out --text"));
+    assert!(stderr(&mut inspect(&["--text"]), 2).contains("no inputs given"));
     std::fs::write(&path, &model[..model.len() - 1]).unwrap();
     assert!(stderr(&mut inspect(&[]), 2).contains("this is no ONNX model"));
+}
+
+#[test]
+fn the_lowered_graph_of_an_onnx_model_has_its_fused_operators_and_their_kernels() {
+    let folder = tempfile::tempdir().unwrap();
+    detector(folder.path());
+    let inspect = |more: &[&str]| {
+        let mut command = tapml(folder.path());
+        command.args(["inspect", "detector.onnx", "--input", "x=x.npy"]).args(more);
+        command
+    };
+    let report = json(&mut inspect(&["--lowered", "--target", "emulator"]), 0);
+    let phases = report["phases"].as_array().unwrap();
+    let nodes = phases[0]["nodes"].as_array().unwrap();
+    let fused: Vec<_> = nodes.iter().filter(|node| node["op"] == "conv_epilogue").collect();
+    assert_eq!((phases.len(), fused.len()), (1, 3), "{report}");
+    let inner = |node: &serde_json::Value| -> Vec<String> {
+        let body = node["body"].as_array().unwrap().iter();
+        body.map(|inner| inner["op"].as_str().unwrap().to_string()).collect()
+    };
+    assert_eq!(inner(fused[0]), ["onnx.Conv@17", "onnx.Sigmoid@17", "onnx.Mul@17"], "{report}");
+    assert_eq!(inner(fused[2]), ["onnx.Conv@17", "onnx.Add@17"], "{report}");
+    assert_eq!(fused[0]["kernel"], "conv_epilogue/tiled", "{report}");
+    assert_eq!(fused[1]["kernel"], "conv_epilogue/portable", "depthwise: {report}");
+    let text = inspect(&["--text"]).assert().success().get_output().stdout.clone();
+    let graph = tapml::graph::Graph::parse(&String::from_utf8(text).unwrap()).unwrap();
+    assert_eq!(graph.nodes().len(), 14);
 }

@@ -1,13 +1,16 @@
 //! `tapml inspect`: what a model consists of, and what becomes of it on a platform.
 
-use super::common::{self, GraphArgs};
+use super::common::{self, GraphArgs, InputArgs};
 use crate::Outcome;
 use crate::output::{JsonArg, bytes, table};
-use anyhow::{Result, bail};
+use crate::progress::Bar;
+use crate::stopping;
+use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::path::PathBuf;
-use tapml::graph::Summary;
+use tapml::graph::{Graph, Summary};
+use tapml::onnx::TracedModel;
 
 mod lowered;
 mod onnx;
@@ -16,7 +19,8 @@ mod onnx;
 /// model: inputs, outputs, operators, weights.
 #[derive(Args)]
 #[command(after_help = "Examples:\n  tapml inspect models/llama\n  \
-                        tapml inspect models/llama --lowered --target 'emulator?kind=gpu' --phase decode")]
+                        tapml inspect models/llama --lowered --target 'emulator?kind=gpu' --phase decode\n  \
+                        tapml inspect detector.onnx --input image=photo.npy --lowered --target vulkan")]
 pub struct InspectCommand {
     /// Folder in Hugging Face layout, a GGUF file, or an ONNX model
     model: PathBuf,
@@ -35,6 +39,11 @@ pub struct InspectCommand {
     /// Use this source instead of the built-in kernel of an operator; may repeat
     #[arg(long, value_name = "OP=FILE", requires = "lowered")]
     kernel: Vec<String>,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// What an ONNX model runs on, so that its sizes are known, for --text and --lowered
+    #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
+    source: String,
     #[command(flatten)]
     graph: GraphArgs,
     #[command(flatten)]
@@ -56,13 +65,11 @@ struct Report {
 impl InspectCommand {
     pub fn run(self) -> Result<Outcome> {
         if tapml::import::onnx::is_onnx(&self.model) {
-            if self.text || self.lowered {
-                bail!(
-                    "{} is an ONNX model, of which inspect tells the parts only: leave out --text and --lowered",
-                    self.model.display()
-                );
-            }
-            return onnx::show(&self.model, &self.json);
+            return if self.text || self.lowered {
+                self.run_onnx()
+            } else {
+                onnx::show(&self.model, &self.json)
+            };
         }
         if let Some(target) = &self.target {
             // A device that is not there is told before a large model is read.
@@ -88,6 +95,25 @@ impl InspectCommand {
         self.json.say(&render(&report))?;
         self.json.write(&report)?;
         Ok(Outcome::Holds)
+    }
+
+    /// The graph of an ONNX model, whose sizes a run tells.
+    fn run_onnx(self) -> Result<Outcome> {
+        let target =
+            self.target.as_ref().map(|target| common::open_platform(target, &self.kernel)).transpose()?;
+        let mut source = common::open_platform(&self.source, &[])?;
+        let (bar, stop) = (Bar::new(), stopping::stop_on_signal()?);
+        let traced = TracedModel::of(&self.model, &self.inputs.data(), source.as_mut(), &bar, &stop);
+        bar.finish();
+        let traced = traced?;
+        let graph: &Graph = traced.first.model.graph();
+        let Some(target) = target else {
+            self.json.say_whole(&graph.to_text())?;
+            return Ok(Outcome::Holds);
+        };
+        // It has no steps: one graph serves every run.
+        let phase = self.phase.or(Some(lowered::Only::Prefill));
+        lowered::show(&self.model.display().to_string(), graph, target.as_ref(), phase, &self.json)
     }
 }
 

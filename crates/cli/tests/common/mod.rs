@@ -232,3 +232,77 @@ impl Drop for Serving {
         let _ = self.process.wait();
     }
 }
+
+/// The parts of a detector: convolutions with activations and a residual, a pool, a resize, a slice by integers, a product,
+/// and shares.
+const DETECTOR: &str = r#"graph detector
+input x: f32[1,3,16,16]
+weight w: f32[8,3,3,3]
+weight b: f32[8]
+weight depthwise: f32[8,1,3,3]
+weight pointwise: f32[8,8,1,1]
+weight scales: f32[4]
+weight starts: i64[1]
+weight ends: i64[1]
+weight v: f32[6,7]
+weight e: f32[7]
+conv: f32[1,8,16,16] = onnx.Conv@17(x, w, b) {"pads":[1,1,1,1]}
+share: f32[1,8,16,16] = onnx.Sigmoid@17(conv)
+silu: f32[1,8,16,16] = onnx.Mul@17(conv, share)
+pooled: f32[1,8,8,8] = onnx.MaxPool@17(silu) {"kernel_shape":[2,2],"strides":[2,2]}
+small: f32[1,8,8,8] = onnx.Conv@17(pooled, depthwise) {"group":8,"pads":[1,1,1,1]}
+relu: f32[1,8,8,8] = onnx.Relu@17(small)
+resized: f32[1,8,16,16] = onnx.Resize@17(relu, _, scales) {"mode":"linear"}
+mixed: f32[1,8,16,16] = onnx.Conv@17(resized, pointwise)
+residual: f32[1,8,16,16] = onnx.Add@17(mixed, silu)
+mean: f32[1,8,1,1] = onnx.GlobalAveragePool@17(residual)
+flat: f32[1,8] = onnx.Flatten@17(mean)
+six: f32[1,6] = onnx.Slice@17(flat, starts, ends, starts)
+scores: f32[1,7] = onnx.Gemm@17(six, v, e)
+shares: f32[1,7] = onnx.Softmax@17(scores)
+output shares = shares
+output residual = residual
+"#;
+
+/// Writes `detector.onnx` and its input `x.npy`.
+pub fn detector(folder: &Path) {
+    use ::tapml::graph::{DType, Graph, Op, Origin, Tensor, TensorType, ValueId};
+    use ::tapml::import::onnx::{NewModel, NewNode};
+    let graph = Graph::parse(DETECTOR).unwrap();
+    let name = |id: &ValueId| graph.value(*id).name.clone();
+    let typed = |id: ValueId| (name(&id), graph.value(id).ty.clone());
+    let nodes = graph.nodes().iter().map(|node| {
+        let Op::Foreign(op) = &node.op else { panic!("{}", node.name) };
+        let inputs = op.placed(node.inputs.iter().map(name)).into_iter().map(Option::unwrap_or_default);
+        let (inputs, outputs) = (inputs.collect(), node.outputs.iter().map(name).collect());
+        NewNode { name: &node.name, op, inputs, outputs }
+    });
+    let constant = |name: &str, ty: &TensorType| {
+        let shape: Vec<usize> = ty.shape.iter().map(|size| size.as_const().unwrap() as usize).collect();
+        let count: usize = shape.iter().product();
+        let values: Vec<f64> = match name {
+            "scales" => vec![1.0, 1.0, 2.0, 2.0],
+            // From 1 to 7 along axis 1.
+            "starts" => vec![1.0],
+            "ends" => vec![7.0],
+            _ => (0..count).map(|at| ((at * 7 + 3) % 11) as f64 / 11.0 - 0.45).collect(),
+        };
+        match ty.dtype {
+            DType::I64 => {
+                let bytes: Vec<u8> = values.iter().flat_map(|v| (*v as i64).to_le_bytes()).collect();
+                Tensor::new(ty.dtype, shape, ::tapml::graph::Bytes::new(bytes)).unwrap()
+            }
+            dtype => Tensor::from_f64(dtype, shape, &values).unwrap(),
+        }
+    };
+    let weights = graph.values().iter().filter(|value| value.origin == Origin::Weight);
+    let model = NewModel {
+        nodes: nodes.collect(),
+        inputs: graph.inputs().map(|(id, _)| typed(id)).collect(),
+        constants: weights.map(|value| (value.name.clone(), constant(&value.name, &value.ty))).collect(),
+        outputs: graph.outputs().iter().map(|output| typed(output.value)).collect(),
+    };
+    std::fs::write(folder.join("detector.onnx"), model.encode().unwrap()).unwrap();
+    let (_, x) = graph.inputs().next().unwrap();
+    ::tapml::import::npy::write(&folder.join("x.npy"), &constant("x", &x.ty)).unwrap();
+}

@@ -1,7 +1,7 @@
 //! One forward run of a model that generates no text.
 
 use super::open_platform;
-use crate::exec::{Hybrid, LoadOptions, Side};
+use crate::exec::{Fusing, Hybrid, LoadOptions, Side};
 use crate::graph::{Context, Graph, Model, Node, Symbols, Tensor};
 use crate::import::npy;
 use crate::import::onnx::is_onnx;
@@ -132,13 +132,13 @@ impl RunJob {
         let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
         let trace = start.elapsed().as_secs_f64();
         let model = &traced.first.model;
-        let (ops, on_target) = placed(model.graph(), target.as_ref(), source.as_ref())?;
+        let Placed { ops, on_target, fusing } = placed(model.graph(), target.as_ref(), source.as_ref())?;
         progress.stage("load", 0);
         let side = |node: &Node| match on_target.contains(&node.name) {
             true => Side::Target,
             false => Side::Source,
         };
-        let (capacity, options) = (Symbols::np(1, 0), LoadOptions::default());
+        let (capacity, options) = (Symbols::np(1, 0), LoadOptions { fusing, ..LoadOptions::default() });
         let (from, to) = (source.as_mut(), target.as_mut());
         let mut hybrid = Hybrid::with_options(model, from, to, &side, &capacity, options)?;
         let load = start.elapsed().as_secs_f64() - trace;
@@ -195,20 +195,27 @@ impl RunReport {
     }
 }
 
-/// The kinds of operators with what runs them, and the nodes that the target runs.
-fn placed(
-    graph: &Graph,
-    target: &dyn Platform,
-    source: &dyn Platform,
-) -> Result<(Vec<RunOp>, HashSet<String>)> {
+/// Who runs what.
+struct Placed {
+    /// The kinds of operators with what runs them.
+    ops: Vec<RunOp>,
+    /// The nodes that the target runs.
+    on_target: HashSet<String>,
+    /// What is fused: as in a migration nothing where not the whole model runs on the target.
+    fusing: Fusing,
+}
+
+/// A graph of others' operators runs once and whole: there is one phase.
+const PHASE: Phase = Phase::Prefill;
+
+fn placed(graph: &Graph, target: &dyn Platform, source: &dyn Platform) -> Result<Placed> {
     let (mut ops, mut on_target): (Vec<RunOp>, _) = (Vec::new(), HashSet::new());
     for node in graph.nodes() {
         let types = graph.input_types(node);
-        // A graph of others' operators runs once and whole: there is one phase.
-        let (platform, kernel, reason) = match target.kernel_for(&node.op, &types, Phase::Prefill) {
+        let (platform, kernel, reason) = match target.kernel_for(&node.op, &types, PHASE) {
             Ok(choice) => (target.word(), choice.name, None),
             Err(error) if error.kind() == ErrorKind::Unsupported => {
-                let choice = source.kernel_for(&node.op, &types, Phase::Prefill)?;
+                let choice = source.kernel_for(&node.op, &types, PHASE)?;
                 (source.word(), choice.name, Some(error.to_string()))
             }
             Err(error) => return Err(error.context(format!("node `{}`", node.name))),
@@ -216,13 +223,31 @@ fn placed(
         if reason.is_none() {
             on_target.insert(node.name.clone());
         }
-        let (op, platform) = (node.op.name().to_string(), platform.to_string());
-        match ops.iter_mut().find(|o| o.op == op && o.platform == platform && o.kernel == kernel) {
-            Some(known) => known.nodes += 1,
-            None => ops.push(RunOp { op, nodes: 1, platform, kernel, reason }),
+        count(&mut ops, node, platform, kernel, reason);
+    }
+    if on_target.len() < graph.nodes().len() {
+        return Ok(Placed { ops, on_target, fusing: Fusing::Off });
+    }
+    if let Some(lowered) = target.lower(graph, PHASE)? {
+        ops.clear();
+        for node in lowered.nodes() {
+            let choice = target.kernel_for(&node.op, &lowered.input_types(node), PHASE)?;
+            count(&mut ops, node, target.word(), choice.name, None);
         }
     }
-    Ok((ops, on_target))
+    Ok(Placed { ops, on_target, fusing: Fusing::All })
+}
+
+/// Counts a node among those of its kind that the same kernel runs.
+fn count(ops: &mut Vec<RunOp>, node: &Node, platform: &str, kernel: String, reason: Option<String>) {
+    let op = node.op.name();
+    match ops.iter_mut().find(|o| o.op == op && o.platform == platform && o.kernel == kernel) {
+        Some(known) => known.nodes += 1,
+        None => {
+            let (op, platform) = (op.to_string(), platform.to_string());
+            ops.push(RunOp { op, nodes: 1, platform, kernel, reason });
+        }
+    }
 }
 
 /// The inputs of a run, of all its values.
