@@ -234,7 +234,7 @@ pub fn run_any(op: &Op, symbols: &Symbols, inputs: &[Tensor], outputs: &[DType])
 /// The outputs of an operator of others on numbers of one type; see [`crate::eval`]. Fails on inputs that are integers.
 pub(crate) fn eval<T: crate::Real>(op: &Foreign, inputs: &[Value<T>]) -> Result<Vec<Value<T>>> {
     let inputs: Vec<Tensor> = inputs.iter().map(|value| value.to_tensor(T::DTYPE)).collect::<Result<_>>()?;
-    let given = op.placed(inputs.into_iter());
+    let given = op.placed(inputs);
     let outputs = tapml_onnx::evaluate(op, &given, T::DTYPE == DType::F64)?;
     outputs.iter().flatten().map(Value::from_tensor).collect()
 }

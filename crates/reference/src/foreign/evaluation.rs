@@ -37,6 +37,9 @@ const LONG_SUMS: [&str; 8] = [
     "SoftmaxCrossEntropyLoss",
 ];
 
+/// What a node hands to another in place of a value: of the number of the value, the value, and the copy; `None` to leave it.
+type Moved<'m> = dyn Fn(usize, &Tensor, usize) -> Result<Option<Tensor>> + Sync + 'm;
+
 /// How much farther than a sum of one term after the other a right one may be off.
 const BESIDE_SERIAL: f64 = 2.0;
 
@@ -140,12 +143,7 @@ impl Evaluation<'_> {
 
     /// The largest change of each output element over copies in which `moved` is what a node hands to another. It is given
     /// the number of the value, the value, and the copy.
-    fn handed(
-        &self,
-        values: &[Tensor],
-        copies: usize,
-        moved: &(dyn Fn(usize, &Tensor, usize) -> Result<Option<Tensor>> + Sync),
-    ) -> Result<Vec<Vec<f64>>> {
+    fn handed(&self, values: &[Tensor], copies: usize, moved: &Moved<'_>) -> Result<Vec<Vec<f64>>> {
         let used: Vec<usize> = self.steps.all.iter().flat_map(|step| step.inputs.clone()).collect();
         let copy = |copy: usize| -> Result<Vec<Array<f64>>> {
             let (mut computed, mut handed) = (values.to_vec(), values.to_vec());
