@@ -149,14 +149,18 @@ impl<'a> Composition<'a> {
             Arg::Constant(at) => Ok(Arg::Constant(constants + at)),
             Arg::Symbols => Ok(Arg::Symbols),
         };
+        // Several steps may have one kernel, with other formulas. A kernel of one's own stands for that of one step alone.
+        let first = self.plan.launches.len();
+        let named = |name: &str| format!("{name}#{first}");
         let mut launches = step.launches;
         for launch in &mut launches {
+            launch.desc.name = named(&launch.desc.name);
             launch.args = launch.args.iter().map(|&arg| moved(arg)).collect::<Result<_>>()?;
         }
         let longest = |chain: &Dim| chain.as_const().unwrap_or(u64::MAX);
         let plan = &mut self.plan;
         if plan.kernel.is_empty() || longest(&step.accumulate.chain) >= longest(&plan.accumulate.chain) {
-            plan.kernel = step.kernel;
+            plan.kernel = named(&step.kernel);
             plan.accumulate = step.accumulate;
         }
         plan.launches.extend(launches);

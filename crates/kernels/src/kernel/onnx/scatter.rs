@@ -19,6 +19,8 @@ const ROWS: Kernel = Kernel {
     math: true,
     ..Kernel::flat("onnx/scatter_rows", "onnx/integers.wgsl+onnx/slices.wgsl+onnx/scatter_rows.wgsl", "")
 };
+/// Settles which row writes each slice.
+const OWNERS: Kernel = Kernel::flat("scatter_owner", "onnx/scatter_owner.wgsl", "");
 
 /// How updates and data come together, in front of a text.
 struct Together {
@@ -111,14 +113,15 @@ pub fn plan_nd(request: &Request) -> Result<NodePlan> {
     }
     let rows = total / slice;
     let ints = int_words(&node, &indices)?;
-    let start = |file: &str| -> Result<_> {
+    let start = |kernel: &Kernel, file: &str| -> Result<_> {
         let parts = [text.as_str(), include_str!("integers.wgsl"), include_str!("slices.wgsl"), file];
-        let launch = launch(&ROWS, act, parts.concat())?.read(whole(indices));
+        let launch = launch(kernel, act, parts.concat())?.read(whole(indices));
         Ok(slices.set(launch).set("INT_WORDS", ints))
     };
     let table = slices.table.clone();
     if !replaces {
-        let launch = start(include_str!("scatter_joined.wgsl"))?.read(whole(updates)).read(Arg::Constant(0));
+        let launch =
+            start(&ROWS, include_str!("scatter_joined.wgsl"))?.read(whole(updates)).read(Arg::Constant(0));
         launches.push(launch.output(y.index).set("COUNT", rows).flat(elements(slice)));
         return Ok(plan_with(&ROWS, launches, vec![table], rows.saturating_add(1)));
     }
@@ -129,10 +132,10 @@ pub fn plan_nd(request: &Request) -> Result<NodePlan> {
         clear
             .launch(Cell::Word, |launch| launch.read(Arg::Constant(1)).scratch(0, BindingKind::ReadWrite))?,
     );
-    let launch = start(include_str!("scatter_owner.wgsl"))?.read(Arg::Constant(0));
+    let launch = start(&OWNERS, include_str!("scatter_owner.wgsl"))?.read(Arg::Constant(0));
     let launch = launch.scratch(0, BindingKind::ReadWrite).set("COUNT", rows);
     launches.push(launch.flat(elements(rows)));
-    let launch = start(include_str!("scatter_rows.wgsl"))?.read(whole(updates)).read(Arg::Constant(0));
+    let launch = start(&ROWS, include_str!("scatter_rows.wgsl"))?.read(whole(updates)).read(Arg::Constant(0));
     let launch = launch.scratch(0, BindingKind::Read).output(y.index).set("COUNT", total);
     launches.push(launch.flat(elements(total)));
     let bytes = u64::from(owners).checked_mul(4).ok_or_else(|| Error::unsupported("too many slices"))?;
