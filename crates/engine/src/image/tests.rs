@@ -103,7 +103,7 @@ fn hostile_images_are_refused() {
         b"text".to_vec(),
     ] {
         let error = processor.bytes(&bytes).unwrap_err();
-        assert!(error.hint().is_some_and(|hint| hint.contains("PNG or JPEG")), "{error}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("PNG, JPEG or WebP")), "{error}");
     }
     for at in 0..whole.len().min(400) {
         let mut damaged = whole.clone();
