@@ -45,6 +45,11 @@ pub fn evaluate(op: &Foreign, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
 pub trait Evaluator: Send + Sync {
     /// The outputs that are asked for, of the types that `op` declares. `constants` says of each input whether it is a weight.
     fn evaluate(&self, op: &Foreign, inputs: &[Tensor], constants: &[bool]) -> Result<Vec<Tensor>>;
+
+    /// Whether it evaluates the operators of the standard that an operator of PyTorch is defined by.
+    fn takes_definitions(&self) -> bool {
+        false
+    }
 }
 
 /// TapML's own evaluations.
@@ -63,6 +68,10 @@ impl Evaluator for OwnEvaluator {
             }
         }
         Ok(outputs)
+    }
+
+    fn takes_definitions(&self) -> bool {
+        true
     }
 }
 
@@ -145,7 +154,11 @@ pub fn oracle(
         inputs.iter().map(|t| TensorType::new(t.dtype(), t.shape().iter().copied())).collect();
     let floats = |tensor: &&Tensor| tensor.dtype().is_float();
     let roundoff = inputs.iter().filter(floats).map(|t| t.dtype().unit_roundoff()).fold(0.0, f64::max);
-    let steps = Steps::of(op, inputs.len())?;
+    let definition = match op {
+        Op::Foreign(op) if evaluator.takes_definitions() => Steps::of_definition(op, &types)?,
+        _ => None,
+    };
+    let steps = definition.map_or_else(|| Steps::of(op, inputs.len()), Ok)?;
     let exact: Vec<Tensor> = inputs.iter().map(widened_tensor).collect::<Result<_>>()?;
     let evaluation = Evaluation { evaluator, steps: &steps, inputs: &exact, is_weight, seed };
     let values = evaluation.values(&exact)?;
@@ -176,10 +189,10 @@ pub fn oracle(
     }
     let mut integers: Vec<Option<OpenIntegers>> = vec![None; outputs.len()];
     if !(0..outputs.len()).all(is_float) {
-        let Op::Foreign(_) = op else {
+        let Op::Foreign(op) = op else {
             return Err(Error::unsupported(format!("`{}` gives integers", op.name())));
         };
-        let op = &steps.all[0].wide;
+        let op = &widened(op)?;
         let rounded = tapml_onnx::integers(op, &op.placed(exact.iter().cloned()))?;
         let asked = op.outputs().iter().enumerate().filter(|(_, output)| output.is_asked());
         let rounded: Vec<Option<Integers>> =

@@ -386,6 +386,8 @@ fn values(exact: &Exact, tensor: &Tensor) -> Result<Vec<f64>> {
 }
 
 #[cfg(test)]
+mod definition_tests;
+#[cfg(test)]
 mod integer_tests;
 #[cfg(test)]
 mod tests;

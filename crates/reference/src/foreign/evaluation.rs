@@ -6,7 +6,7 @@ use crate::oracle::widen;
 use crate::random::Uniform;
 use crate::value::Array;
 use rayon::prelude::*;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use tapml_graph::op::Foreign;
 use tapml_graph::{DType, Error, Result, Tensor};
 
@@ -174,7 +174,7 @@ impl Evaluation<'_> {
     }
 
     /// Widens how far the outputs of a node move by what its own arithmetic errs. `given` are the inputs of the call as they
-    /// are recorded, by their numbers.
+    /// are recorded and the constants of a definition, by their numbers.
     fn own_errors(
         &self,
         step: &Step,
@@ -224,14 +224,20 @@ impl Evaluation<'_> {
         deviation: &mut [Vec<f64>],
     ) -> Result<Vec<Vec<f64>>> {
         let Disturbance { amplitude, copies, seed, .. } = disturbance;
+        let given = self.steps.given(given);
         let mut errors: HashMap<usize, Vec<f64>> = HashMap::new();
+        let mut notation: HashSet<usize> = HashSet::new();
         for step in &self.steps.all {
+            if self.steps.is_notation(step, values) {
+                notation.extend(&step.outputs);
+                continue;
+            }
             let place = |at: &usize| self.steps.outputs.iter().position(|output| output == at);
             let base = |at: &usize| {
                 place(at).map_or_else(|| vec![0.0; values[*at].len()], |at| deviation[at].clone())
             };
             let mut own: Vec<Vec<f64>> = step.outputs.iter().map(base).collect();
-            self.own_errors(step, (values, given), disturbance, &mut own)?;
+            self.own_errors(step, (values, &given), disturbance, &mut own)?;
             for (at, own) in step.outputs.iter().zip(own) {
                 if let Some(place) = place(at) {
                     deviation[place].clone_from(&own);
@@ -243,7 +249,7 @@ impl Evaluation<'_> {
             return Ok(Vec::new());
         }
         let moved = |at: usize, value: &Tensor, copy: usize| {
-            if !value.dtype().is_float() {
+            if !value.dtype().is_float() || notation.contains(&at) {
                 return Ok(None);
             }
             let noise = noise(seed, &[u64::MAX, at as u64, copy as u64], value.len());
@@ -260,7 +266,7 @@ impl Evaluation<'_> {
         }
         let narrow =
             |at: usize| self.steps.dtype(at).filter(|dtype| matches!(dtype, DType::F16 | DType::BF16));
-        if !(self.steps.inputs..values.len()).any(|at| narrow(at).is_some()) {
+        if !(self.steps.first()..values.len()).any(|at| narrow(at).is_some()) {
             return Ok(Vec::new());
         }
         self.handed(values, copies, &|at, value, copy| {

@@ -1,19 +1,31 @@
-//! The nodes that a call of an operator of others runs: its own one, or those that a fused operator stands for.
+//! The nodes that a call of an operator of others runs: its own one, those that define it, or those that a fused operator stands for.
 
-use super::{Evaluator, facts, widened};
+use super::{Evaluator, facts, wide, widened};
 use std::collections::HashMap;
+use tapml_graph::aten::{Definition, Source, define};
 use tapml_graph::op::{Declared, Foreign};
 use tapml_graph::{DType, Error, Graph, Op, Result, Tensor, TensorType, ValueId};
 
-/// Nodes in their order. Values are numbered: the inputs of the call first, then what each node gives.
+/// Nodes in their order. Values are numbered: the inputs of the call first, then constants, then what each node gives.
 pub(super) struct Steps {
     pub all: Vec<Step>,
     /// Values that are the inputs of the call.
     pub inputs: usize,
+    constants: Vec<Constant>,
+    /// Whether the nodes define one operator, so that nothing is stored between them.
+    is_definition: bool,
     /// The values that the call gives.
     pub outputs: Vec<usize>,
     /// Their declared types, as far as they are declared.
     pub types: Vec<Option<TensorType>>,
+}
+
+/// A number that a definition holds.
+struct Constant {
+    /// In the dtype of the inputs.
+    given: Tensor,
+    /// In `f64`, if it is a float.
+    wide: Tensor,
 }
 
 /// One node.
@@ -36,11 +48,61 @@ impl Steps {
                 let outputs: Vec<usize> = (inputs..).take(types.len()).collect();
                 let (given, wide) = (op.clone(), widened(op)?);
                 let all = vec![Step { given, wide, inputs: (0..inputs).collect(), outputs: outputs.clone() }];
-                Ok(Steps { all, inputs, outputs, types })
+                Ok(Steps { all, inputs, constants: Vec::new(), is_definition: false, outputs, types })
             }
             Op::Fused(fused) => Steps::of_body(fused.body()),
             _ => Err(Error::bug(format!("`{}` is no operator of others", op.name()))),
         }
+    }
+
+    /// The operators of the standard that define `op` on inputs of these types; `None` if it has no definition, or another one in
+    /// `f64` than in the dtypes of its inputs.
+    pub fn of_definition(op: &Foreign, inputs: &[TensorType]) -> Result<Option<Steps>> {
+        let types: Vec<TensorType> = inputs.iter().map(wide).collect();
+        let given = define(op, &op.placed(inputs.iter().cloned()));
+        let exact = define(&widened(op)?, &op.placed(types));
+        let (Ok(given), Ok(exact)) = (given, exact) else { return Ok(None) };
+        let kinds = |definition: &Definition| -> Vec<&str> {
+            definition.steps.iter().map(|step| step.op.kind()).collect()
+        };
+        if kinds(&given) != kinds(&exact) || given.constants.len() != exact.constants.len() {
+            return Ok(None);
+        }
+        let places = op.placed(0..inputs.len());
+        // Of each step: the numbers of what it gives, by their places.
+        let mut made: Vec<Vec<Option<usize>>> = Vec::new();
+        let mut next = inputs.len() + exact.constants.len()..;
+        let number = |source: Source, made: &[Vec<Option<usize>>]| {
+            let found = match source {
+                Source::Input(place) => places.get(place).copied().flatten(),
+                Source::Constant(at) => Some(inputs.len() + at),
+                Source::Step(step, place) => {
+                    made.get(step).and_then(|made| made.get(place)).copied().flatten()
+                }
+            };
+            found.ok_or_else(|| Error::bug("a definition reads what is not there"))
+        };
+        let mut all = Vec::new();
+        for (given, exact) in given.steps.into_iter().zip(exact.steps) {
+            let sources = exact.inputs.iter().flatten();
+            let taken = sources.map(|&source| number(source, &made)).collect::<Result<_>>()?;
+            let asked = exact.op.outputs().iter().map(Declared::is_asked);
+            let numbers = asked.map(|asked| asked.then(|| next.next()).flatten()).collect();
+            made.push(numbers);
+            let outputs = made.last().into_iter().flatten().flatten().copied().collect();
+            all.push(Step { given: given.op, wide: widened(&exact.op)?, inputs: taken, outputs });
+        }
+        let constants = given.constants.into_iter().zip(exact.constants);
+        let constants = constants.map(|(given, wide)| Constant { given, wide }).collect();
+        let outputs = exact.outputs.iter().flatten().map(|&source| number(source, &made));
+        let types = op.outputs().iter().filter(|o| o.is_asked()).map(|o| o.ty().cloned()).collect();
+        let outputs = outputs.collect::<Result<_>>()?;
+        Ok(Some(Steps { all, inputs: inputs.len(), constants, is_definition: true, outputs, types }))
+    }
+
+    /// The values that stand before what the nodes give, in the dtypes that the call has them in.
+    pub fn given(&self, inputs: &[Tensor]) -> Vec<Tensor> {
+        inputs.iter().chain(self.constants.iter().map(|constant| &constant.given)).cloned().collect()
     }
 
     fn of_body(body: &Graph) -> Result<Steps> {
@@ -61,12 +123,14 @@ impl Steps {
         }
         let results = || body.outputs().iter().map(|output| output.value);
         let types = results().map(|value| Some(body.value(value).ty.clone())).collect();
-        Ok(Steps { all, inputs, outputs: results().map(|value| numbers[&value]).collect(), types })
+        let outputs = results().map(|value| numbers[&value]).collect();
+        Ok(Steps { all, inputs, constants: Vec::new(), is_definition: false, outputs, types })
     }
 
     /// Whether all that happens is exact.
     pub fn are_exact(&self, inputs: &[TensorType]) -> bool {
-        let mut types: Vec<TensorType> = inputs.to_vec();
+        let constants = self.constants.iter().map(|constant| tensor_type(&constant.given));
+        let mut types: Vec<TensorType> = inputs.iter().cloned().chain(constants).collect();
         self.all.iter().all(|step| {
             let own: Vec<TensorType> = step.inputs.iter().filter_map(|&at| types.get(at).cloned()).collect();
             types.extend(step.given.outputs().iter().filter_map(Declared::ty).cloned());
@@ -74,41 +138,61 @@ impl Steps {
         })
     }
 
-    /// All values in `f64`. `constants` says of each input whether it is a weight.
+    /// All values in `f64`. `weights` says of each input whether it is a weight.
     pub fn evaluate(
         &self,
         evaluator: &dyn Evaluator,
         inputs: &[Tensor],
-        constants: &[bool],
+        weights: &[bool],
     ) -> Result<Vec<Tensor>> {
-        let mut values = inputs.to_vec();
+        let constants = self.constants.iter().map(|constant| &constant.wide);
+        let mut values: Vec<Tensor> = inputs.iter().chain(constants).cloned().collect();
         for step in &self.all {
-            values.extend(step.evaluate(evaluator, &values, constants)?);
+            values.extend(step.evaluate(evaluator, &values, weights)?);
         }
         Ok(values)
     }
 
     /// All values in the dtypes that the nodes declare.
     pub fn run(&self, inputs: &[Tensor]) -> Result<Vec<Tensor>> {
-        let mut values = inputs.to_vec();
+        let mut values = self.given(inputs);
         for step in &self.all {
             values.extend(super::evaluate(&step.given, &step.taken(&values))?);
         }
         Ok(values)
     }
 
-    /// Whether a node uses what another gives.
-    pub fn hands_on(&self) -> bool {
-        self.all.iter().flat_map(|step| &step.inputs).any(|&value| value >= self.inputs)
+    /// The number of the first value that a node gives.
+    pub fn first(&self) -> usize {
+        self.inputs + self.constants.len()
     }
 
-    /// The dtype in which the graph stores what a node gives.
+    /// Whether a node uses what another gives.
+    pub fn hands_on(&self) -> bool {
+        self.all.iter().flat_map(|step| &step.inputs).any(|&value| value >= self.first())
+    }
+
+    /// Whether a node only moves numbers because a definition is written so: no platform rounds there.
+    pub fn is_notation(&self, step: &Step, values: &[Tensor]) -> bool {
+        let types: Vec<TensorType> = step.inputs.iter().map(|&at| tensor_type(&values[at])).collect();
+        self.is_definition && facts(&step.wide, &types).is_some_and(|facts| facts.exact)
+    }
+
+    /// The dtype in which the graph stores what a node gives; `None` where the graph does not store it.
     pub fn dtype(&self, value: usize) -> Option<DType> {
+        if self.is_definition {
+            return None;
+        }
         self.all.iter().find_map(|step| {
             let at = step.outputs.iter().position(|&own| own == value)?;
             step.given.outputs().iter().filter_map(Declared::ty).nth(at).map(|ty| ty.dtype)
         })
     }
+}
+
+/// A tensor's type.
+fn tensor_type(tensor: &Tensor) -> TensorType {
+    TensorType::new(tensor.dtype(), tensor.shape().iter().copied())
 }
 
 impl Step {
