@@ -469,6 +469,22 @@ def test_executables_are_kept_and_bounded() -> None:
     assert len(small._built) == 1
 
 
+def test_constants_that_no_model_holds_are_inputs(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tapml.agents import _onnx
+    from tapml.agents._calls import Call, Node, Value
+    from tapml.agents._runtimes import RUNTIMES
+
+    large, small = np.arange(64, dtype=F), np.array([1], I)
+    node = Node("onnx", "Gather", 13, {}, ("w", "i"), ("y",))
+    call = Call((node,), {"w": Value(large, True), "i": Value(small, True)}, (("y", ("f32", (1,))),))
+    runtime = RUNTIMES["ort"]()
+    assert runtime.check(call).given() == []
+    monkeypatch.setattr(_onnx, "CONSTANTS", 64)
+    checked = runtime.check(call)
+    assert checked.given() == ["w"] and call.given() == []
+    assert Executor(runtime).run(call)[0].tolist() == [1]
+
+
 def test_what_a_runtime_refuses_is_told_from_what_fails() -> None:
     from tapml.agents import OnnxRuntime
 

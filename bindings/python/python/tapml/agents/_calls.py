@@ -102,6 +102,18 @@ class Call:
         """Names of the inputs that are no constants, in order."""
         return [name for name, value in self.values.items() if not value.constant]
 
+    def fit_constants(self, limit: int) -> Call:
+        """The call with at most ``limit`` bytes of constants: the largest are inputs in its place where there are more."""
+        constants = {name: value for name, value in self.values.items() if value.constant}
+        size = sum(value.array.nbytes for value in constants.values())
+        moved = {}
+        for name, value in sorted(constants.items(), key=lambda item: -item[1].array.nbytes):
+            if size <= limit:
+                break
+            moved[name] = replace(value, constant=False)
+            size -= value.array.nbytes
+        return replace(self, values={**self.values, **moved}) if moved else self
+
     def key(self) -> bytes:
         """Equal keys may share an executable: all but the values of inputs that are no constants."""
         nodes = [(str(n), json.dumps(n.attributes, sort_keys=True), n.inputs, n.outputs) for n in self.nodes]

@@ -16,7 +16,7 @@ from . import _aten_calls
 from ._calls import DTYPES, WORDS, Call, Invalid, Node, Unsupported, decode, graphs_within, is_graph, own_inputs
 from ._executor import Executable, Runtime, explain
 
-#: Most bytes of constants in a model: protobuf's limit, less room for the rest.
+#: Most bytes of constants in a model: protobuf's limit, less room for the rest. Those beyond are inputs.
 CONSTANTS = (2 << 30) - (64 << 20)
 #: The newest opset that is asked of PyTorch's exporter.
 EXPORTED = 20
@@ -64,7 +64,7 @@ class OnnxRuntime(Runtime):
     def check(self, call: Call) -> Call:
         if _aten_calls.is_aten(call):
             self.need_exporter()
-            return _aten_calls.check_call(call)
+            return _aten_calls.check_call(call).fit_constants(CONSTANTS)
         for node in with_inner(call.nodes):
             if not any(pattern == f"{node.domain}.*" for pattern in self.operators):
                 raise Unsupported(f"{self.name} serves {', '.join(self.operators)}, not {node}")
@@ -85,7 +85,7 @@ class OnnxRuntime(Runtime):
         call = replace(call, nodes=tuple(nodes))
         if not call.results:  # Neither types nor handles say how many outputs there are: all that are not optional.
             call = replace(call, results=tuple((name, None) for name in call.nodes[-1].outputs if name))
-        return call
+        return call.fit_constants(CONSTANTS)
 
 
 def with_inner(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -144,8 +144,6 @@ def make_model(call: Call, find_schema: Any) -> Any:
     runtime that finds another shape shall say which, and not refuse."""
     import onnx
 
-    if sum(value.array.nbytes for value in call.values.values() if value.constant) > CONSTANTS:
-        raise Unsupported(f"one model holds at most {CONSTANTS} bytes of constants")
     nodes = [make_node(node, f"n{number}", find_schema) for number, node in enumerate(call.nodes)]
     inputs, constants = [], []
     for name, value in call.values.items():
@@ -237,8 +235,6 @@ def export_model(call: Call, limit: int) -> Any:
     Inputs, results and constants have the names of the call. What the exporter does not take is not served."""
     import torch
 
-    if sum(value.array.nbytes for value in call.values.values() if value.constant) > CONSTANTS:
-        raise Unsupported(f"one model holds at most {CONSTANTS} bytes of constants")
     given, wanted = call.given(), [name for name, _ in call.results]
     module, example = _aten_calls.make_module(call)
     opset = {"opset_version": min(limit, EXPORTED)} if limit else {}
