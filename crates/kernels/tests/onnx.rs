@@ -5,10 +5,10 @@
 mod common;
 
 use common::{devices, run_plan};
-use tapml_device::FindingKind;
+use tapml_device::{Device, DeviceInfo, FindingKind};
 use tapml_graph::op::{Declared, Fill, Sample};
-use tapml_graph::{DType, Op, Tensor, TensorType};
-use tapml_kernels::{KERNELS, KernelCache, Phase, plan_variants};
+use tapml_graph::{DType, Graph, Op, Result, Tensor, TensorType};
+use tapml_kernels::{KERNELS, KernelCache, Overrides, Phase, plan_node, plan_variants};
 use tapml_reference::foreign::{Disturbance, OwnEvaluator, oracle};
 
 /// Multiples of the oracle's deviation under disturbances of one rounding of f32 that a kernel may be off by.
@@ -207,4 +207,34 @@ fn types_that_do_not_fit_are_refused_or_do_no_harm() {
     assert!(refused > 1000 && ran > 100, "{refused} refused, {ran} ran");
     let shown: Vec<&str> = wrong.iter().map(String::as_str).take(60).collect();
     assert!(wrong.is_empty(), "{} wrong of {ran}:\n{}", wrong.len(), shown.join("\n"));
+}
+
+/// The kernel of a convolution, with attributes and types as they stand in a graph's text.
+fn kernel_of(info: &DeviceInfo, attributes: &str, [x, w, y]: [&str; 3]) -> Result<String> {
+    let text = format!(
+        "graph g\ninput x: f32[{x}]\nweight w: f32[{w}]\ny: f32[{y}] = onnx.Conv@11(x, w) {{{attributes}}}\noutput y = y\n"
+    );
+    let graph = Graph::parse(&text)?;
+    let node = &graph.nodes()[0];
+    let types: Vec<_> = node.inputs.iter().map(|&id| graph.value(id).ty.clone()).collect();
+    plan_node(&node.op, &types, Phase::Decode, info, &Overrides::default()).map(|plan| plan.kernel)
+}
+
+/// What a convolution gives follows from its input; a file may declare something else.
+#[test]
+fn a_convolution_that_declares_other_sizes_is_refused() {
+    let info = common::null(false).info().clone();
+    let kernel = |attributes, y| kernel_of(&info, attributes, ["1, 1, 5, 6", "1, 1, 3, 3", y]);
+    let (padded, same) =
+        (r#""pads": [1, 0, 1, 1], "strides": [2, 2]"#, r#""auto_pad": "SAME_UPPER", "strides": [2, 2]"#);
+    for (attributes, y) in [("", "1, 1, 3, 4"), (padded, "1, 1, 3, 3"), (same, "1, 1, 3, 3")] {
+        assert_eq!(kernel(attributes, y).unwrap(), "onnx.Conv/portable");
+    }
+    let dilated = r#""dilations": [2, 2]"#;
+    for (attributes, y) in
+        [("", "1, 1, 3, 5"), ("", "1, 1, 2, 4"), (dilated, "1, 1, 3, 4"), (same, "1, 1, 2, 3")]
+    {
+        let error = kernel(attributes, y).unwrap_err().to_string();
+        assert!(error.contains("is declared, expected ["), "{error}");
+    }
 }

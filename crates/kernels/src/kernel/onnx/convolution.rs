@@ -68,6 +68,7 @@ impl<'a> Problem<'a> {
         node.reads(&READ[..6])?;
         let Parts { x, w, y, groups } = parts(&node)?;
         let window = Window::of(&node, (&x[2..], &y[2..], &w[2..]), false)?;
+        window.expect_convolved()?;
         let (channels, outputs) = (w[1], w[0] / groups);
         let fits = channels.checked_mul(groups) == Some(x[1]) && outputs * groups == w[0];
         if !fits || outputs == 0 || y[1] != w[0] {

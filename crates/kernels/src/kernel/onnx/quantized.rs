@@ -235,6 +235,7 @@ pub fn plan_convolution(request: &Request) -> Result<NodePlan> {
     let groups = u32::try_from(node.int("group", 1)?).ok().filter(|&groups| groups > 0);
     let groups = groups.ok_or_else(|| Error::invalid("`group` is no positive integer"))?;
     let window = Window::of(&node, (&x[2..], &declared[2..], &w[2..]), false)?;
+    window.expect_convolved()?;
     let (channels, outputs) = (w[1], w[0] / groups);
     if channels.checked_mul(groups) != Some(x[1]) || outputs * groups != w[0] || outputs == 0 {
         return Err(Error::invalid(format!("{x:?} with a weight of {w:?} in {groups} groups")));

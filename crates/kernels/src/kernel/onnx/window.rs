@@ -30,6 +30,8 @@ pub struct Window {
     pub pads: Vec<i64>,
     /// Behind.
     pub ends: Vec<i64>,
+    /// Whether the output is as large as the input, divided by the strides.
+    same: bool,
 }
 
 impl Window {
@@ -87,7 +89,29 @@ impl Window {
             }
         }
         let (input, output, kernel) = (input.to_vec(), output.to_vec(), kernel.to_vec());
-        Ok(Window { input, output, kernel, strides, dilations, pads, ends })
+        Ok(Window { input, output, kernel, strides, dilations, pads, ends, same: upper.is_some() })
+    }
+
+    /// Fails unless the output has the sizes of a convolution of the input: a model may declare others.
+    pub fn expect_convolved(&self) -> Result<()> {
+        let convolved = |d: usize| -> i64 {
+            let (input, stride) = (i64::from(self.input[d]), i64::from(self.strides[d]));
+            if self.same {
+                return (input + stride - 1) / stride;
+            }
+            let span = i64::from(self.kernel[d].saturating_sub(1)) * i64::from(self.dilations[d]) + 1;
+            let room = input + self.pads[d] + self.ends[d] - span;
+            if room < 0 { 0 } else { room / stride + 1 }
+        };
+        let expected: Vec<i64> = (0..self.input.len()).map(convolved).collect();
+        if expected.iter().zip(&self.output).all(|(expected, found)| *expected == i64::from(*found)) {
+            return Ok(());
+        }
+        let text = format!(
+            "an output of {:?} is declared, expected {expected:?} from {:?}",
+            self.output, self.input
+        );
+        Err(Error::invalid(text))
     }
 
     /// Sets the constants of the window.
