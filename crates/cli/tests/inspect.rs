@@ -169,8 +169,8 @@ fn the_lowered_graph_of_an_onnx_model_has_its_fused_operators_and_their_kernels(
     };
     assert_eq!(inner(fused[0]), ["onnx.Conv@17", "onnx.Sigmoid@17", "onnx.Mul@17"], "{report}");
     assert_eq!(inner(fused[2]), ["onnx.Conv@17", "onnx.Add@17"], "{report}");
-    assert_eq!(fused[0]["kernel"], "conv_epilogue/tiled", "{report}");
-    assert_eq!(fused[1]["kernel"], "conv_epilogue/portable", "depthwise: {report}");
+    assert_eq!(fused[0]["kernel"], "conv_epilogue/portable", "8 channels fill half a tile: {report}");
+    assert_eq!(fused[1]["kernel"], "conv_epilogue/portable", "{report}");
     let text = inspect(&["--text"]).assert().success().get_output().stdout.clone();
     let graph = tapml::graph::Graph::parse(&String::from_utf8(text).unwrap()).unwrap();
     assert_eq!(graph.nodes().len(), 14);

@@ -276,7 +276,7 @@ fn a_model_runs_on_devices_and_gives_what_the_source_gives() {
         run.args(["run", "small.onnx", "--input", "x=x.npy", "--out", out]).args(more);
         run
     };
-    for (out, target, kernel) in [("e", "emulator", "conv_epilogue/tiled"), ("o", "ort", "onnx.Conv@17")] {
+    for (out, target, kernel) in [("e", "emulator", "conv_epilogue/portable"), ("o", "ort", "onnx.Conv@17")] {
         let report = json(&mut run(out, &["--target", target, "--repeat", "2"]), 0);
         assert_eq!(report["runs"][0]["seconds"].as_array().unwrap().len(), 2, "{report}");
         let conv = &report["ops"][0];

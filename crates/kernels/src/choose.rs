@@ -11,7 +11,7 @@ use tapml_graph::{Context, Error, ErrorKind, Op, Result, TensorType};
 /// Plans one node in one phase: chooses the kernel, specialises it and checks it against the device's limits and features.
 ///
 /// `inputs` are types with symbolic sizes, as in the graph. The user's kernel is taken if there is one, else the one that
-/// [`Overrides::choose`] tells of, else the first that is preferred on such a device. Fails with
+/// [`Overrides::choose`] tells of, else the first that is preferred for such a node on such a device. Fails with
 /// [`tapml_graph::ErrorKind::Unsupported`] if the device or the kernels cannot serve this operator at these types; the
 /// details name `op` and, where one is the reason, `limit`, `asked` and `offered`.
 pub fn plan_node(
@@ -157,7 +157,7 @@ fn chosen(request: &Request, overrides: &Overrides) -> Result<NodePlan> {
         }
     }
     let mut first = None;
-    for row in rows.filter(|row| (row.preferred)(request.info)) {
+    for row in rows.filter(|row| (row.preferred)(request)) {
         match row.serve(request) {
             Ok(plan) => return Ok(plan),
             Err(e) if e.kind() == ErrorKind::Unsupported => first = Some(e),

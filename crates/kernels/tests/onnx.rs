@@ -5,7 +5,7 @@
 mod common;
 
 use common::{devices, run_plan};
-use tapml_device::{Device, DeviceInfo, FindingKind};
+use tapml_device::{AdapterKind, Device, DeviceInfo, FindingKind};
 use tapml_graph::op::{Declared, Fill, Sample};
 use tapml_graph::{DType, Graph, Op, Result, Tensor, TensorType};
 use tapml_kernels::{KERNELS, KernelCache, Overrides, Phase, plan_node, plan_variants};
@@ -236,5 +236,25 @@ fn a_convolution_that_declares_other_sizes_is_refused() {
     {
         let error = kernel(attributes, y).unwrap_err().to_string();
         assert!(error.contains("is declared, expected ["), "{error}");
+    }
+}
+
+/// On a processor a tile must be full, on a GPU its sums must be long.
+#[test]
+fn tiles_are_taken_where_they_are_faster() {
+    let mut info = common::null(false).info().clone();
+    let full = ["1, 16, 80, 96", "32, 16, 1, 1", "1, 32, 80, 96"];
+    let few_places = ["1, 384, 5, 6", "384, 384, 1, 1", "1, 384, 5, 6"];
+    let one_place = ["1, 384, 1, 1", "96, 384, 1, 1", "1, 96, 1, 1"];
+    let few_channels = ["1, 96, 9, 9", "4, 96, 3, 3", "1, 4, 7, 7"];
+    for (kind, tiled) in [
+        (AdapterKind::Cpu, [true, false, false, false]),
+        (AdapterKind::Discrete, [false, true, false, false]),
+    ] {
+        info.kind = kind;
+        for (types, is_tiled) in [full, few_places, one_place, few_channels].into_iter().zip(tiled) {
+            let expected = if is_tiled { "onnx.Conv/tiled" } else { "onnx.Conv/portable" };
+            assert_eq!(kernel_of(&info, "", types).unwrap(), expected, "{kind:?} {types:?}");
+        }
     }
 }

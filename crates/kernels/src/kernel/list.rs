@@ -1,5 +1,5 @@
-//! The kernel list. Of an operator's rows the first that serves a call and is preferred on the device is taken, unless a
-//! measurement or a user says otherwise; the last of them is the one that asks for least.
+//! The kernel list. Of an operator's rows the first that serves a call and is preferred for it on the device is taken,
+//! unless a measurement or a user says otherwise; the last of them is the one that asks for least.
 
 use super::RowCount::{Any, Many, One};
 use super::cuda::{COPIES, HOPPER, OVERLAP};
@@ -17,6 +17,11 @@ use tapml_graph::Result;
 /// A kernel that every device can take.
 const fn portable(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
     KernelRow { name, also: None, needs: Needs::NOTHING, rows: Any, plan, preferred: anywhere, text: None }
+}
+
+/// A convolution by tiles, where measurements say that they are faster.
+const fn tiled(name: &'static str, plan: fn(&Request) -> Result<NodePlan>) -> KernelRow {
+    KernelRow { preferred: onnx::plans::gains_by_tiles, ..portable(name, plan) }
 }
 
 /// A kernel with subgroup operations.
@@ -146,7 +151,7 @@ pub const KERNELS: &[KernelRow] = &[
     subgroup("norm_linear/gemv", One, product::row::plan_of_norm),
     cuda("linear_add/gemv_cuda", COPIES, One, cuda::linear::plan_added),
     hopper("linears/gemm_hopper", Many, cuda::matmul::plan_several),
-    portable("conv_epilogue/tiled", onnx::plans::tiled_convolution),
+    tiled("conv_epilogue/tiled", onnx::plans::tiled_convolution),
     portable("conv_epilogue/portable", onnx::plans::convolution),
     portable("elementwise_chain/portable", onnx::plans::chain),
     portable("matmul_epilogue/portable", onnx::plans::product_with_epilogue),
@@ -269,7 +274,7 @@ pub const KERNELS: &[KernelRow] = &[
     portable("onnx.LpNormalization/portable", onnx::plans::norm_along),
     portable("onnx.MeanVarianceNormalization/portable", onnx::plans::norm_along),
     portable("onnx.LRN/portable", onnx::plans::local_response),
-    portable("onnx.Conv/tiled", onnx::plans::tiled_convolution),
+    tiled("onnx.Conv/tiled", onnx::plans::tiled_convolution),
     portable("onnx.Conv/portable", onnx::plans::convolution),
     portable("onnx.ConvTranspose/portable", onnx::plans::transposed_convolution),
     portable("onnx.MaxPool/portable", onnx::plans::pool),

@@ -139,8 +139,8 @@ pub struct KernelRow {
     pub rows: RowCount,
     /// Plans a node; fails with [`tapml_graph::ErrorKind::Unsupported`] where the kernel does not serve it.
     pub plan: fn(&Request) -> Result<NodePlan>,
-    /// Whether it is taken on such a device, where it serves a node, unless a measurement says otherwise.
-    pub preferred: fn(&DeviceInfo) -> bool,
+    /// Whether it is taken for such a node on such a device, where it serves it, unless a measurement says otherwise.
+    pub preferred: fn(&Request) -> bool,
     /// The text in the place of the planner's own, if it has another with the same bindings, constants and grid.
     pub text: Option<OwnText>,
 }
@@ -177,14 +177,14 @@ impl KernelRow {
     }
 }
 
-/// On every device.
-fn anywhere(_: &DeviceInfo) -> bool {
+/// For every node on every device.
+fn anywhere(_: &Request) -> bool {
     true
 }
 
 /// On a GPU with subgroups; CUDA has kernels of its own, and a processor that stands in for a GPU gains nothing.
-fn on_gpu(info: &DeviceInfo) -> bool {
-    info.kind != AdapterKind::Cpu && info.features.cuda.is_none()
+fn on_gpu(request: &Request) -> bool {
+    request.info.kind != AdapterKind::Cpu && request.info.features.cuda.is_none()
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use super::{Node, count, plan_with, whole};
 use crate::kernel::Request;
 use crate::kernel::source::Kernel;
 use crate::plan::{Arg, NodePlan};
+use tapml_device::AdapterKind;
 use tapml_graph::{Dim, Error, Extent, Result};
 
 const DIRECT: Kernel = windowed!("convolution", "convolution.wgsl");
@@ -105,12 +106,24 @@ pub fn plan(request: &Request) -> Result<NodePlan> {
     Problem::of(request)?.plan(DIRECT, DIRECT.text, [TILE, 256])
 }
 
-/// A convolution as a product of matrices, where workgroups have enough to do: several channels that share what they read.
+/// A convolution as a product of matrices: several channels share what they read.
 pub fn plan_tiled(request: &Request) -> Result<NodePlan> {
     let problem = Problem::of(request)?;
     let tile = Tile::of(&problem)?;
     let kernel = Kernel { lanes: tile.lanes(), workgroup_memory: tile.memory(), ..TILED };
     problem.plan(kernel, &tile.text(), [tile.rows, tile.columns])
+}
+
+/// Whether tiles are faster than the definition, by what `tapml tune` measured (docs/data/convolution_tiles.tsv).
+pub fn gains_by_tiles(request: &Request) -> bool {
+    let Ok(problem) = Problem::of(request) else { return false };
+    let Ok(tile) = Tile::of(&problem) else { return false };
+    if request.info.kind == AdapterKind::Cpu {
+        // A processor pays for the cells of a tile that lie beyond the problem.
+        return tile.useful_share(&problem) >= 0.6;
+    }
+    // A GPU has cells to spare, but loading a tile takes longer than a short sum.
+    problem.terms >= 48 && problem.places >= 16
 }
 
 /// The part of the product that a workgroup computes.
@@ -129,7 +142,7 @@ impl Tile {
     const DEPTH: u32 = 16;
     /// Channels that an invocation treats.
     const CHANNELS: u32 = 4;
-    /// Channels and terms below which nothing is gained.
+    /// Channels and terms below which most of a tile is empty.
     const LEAST: u32 = 8;
 
     fn of(problem: &Problem) -> Result<Tile> {
@@ -146,6 +159,14 @@ impl Tile {
             64
         };
         Ok(Tile { rows, columns: 64, cells: 4 })
+    }
+
+    /// Multiplications that the problem asks for, of those that its tiles do.
+    fn useful_share(self, problem: &Problem) -> f64 {
+        let share =
+            |size: u32, step: u32| f64::from(size) / (f64::from(size.div_ceil(step)) * f64::from(step));
+        let &Problem { outputs, places, terms, .. } = problem;
+        share(outputs, self.rows) * share(places, self.columns) * share(terms, Tile::DEPTH)
     }
 
     fn lanes(self) -> u32 {

@@ -44,7 +44,8 @@ pub mod plans {
     pub use super::compare::plan as compare;
     pub use super::constants::{plan_filled as filled, plan_range as range, plan_sizes as sizes};
     pub use super::convolution::{
-        plan as convolution, plan_tiled as tiled_convolution, plan_transposed as transposed_convolution,
+        gains_by_tiles, plan as convolution, plan_tiled as tiled_convolution,
+        plan_transposed as transposed_convolution,
     };
     pub use super::dynamic_recurrent::plan as dynamic_lstm;
     pub use super::epilogue::plan_chain as chain;
