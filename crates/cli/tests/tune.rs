@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Agent, carved, draft, json, stderr, tapml};
+use common::{Agent, carved, detector, draft, json, stderr, tapml};
 use serde_json::Value;
 use std::path::Path;
 
@@ -201,4 +201,47 @@ fn files_that_are_no_choices_for_the_device_are_refused() {
     assert!(other.contains("GPU X") && other.contains("tuning=off"), "{other}");
     let cpu = stderr(keeping(here).args(["tune", &draft(), "--target", "cpu"]), 2);
     assert!(cpu.contains("`cpu` has no kernels"), "{cpu}");
+}
+
+#[test]
+fn the_kernels_of_an_onnx_model_are_measured_and_chosen() {
+    let folder = tempfile::tempdir().unwrap();
+    let here = folder.path();
+    detector(here);
+    let mut tune = keeping(here);
+    let report = json(tune.args(["tune", "detector.onnx", "--input", "x=x.npy", "--target", "emulator"]), 0);
+    let ops = report["ops"].as_array().unwrap();
+    let names = |op: &Value| -> Vec<String> {
+        let kernels = op["seconds"].as_array().unwrap().iter();
+        kernels.map(|kernel| kernel[0].as_str().unwrap().to_string()).collect()
+    };
+    let all = ["conv_epilogue/tiled", "conv_epilogue/portable", "unfused"];
+    assert!(ops.iter().any(|op| names(op) == all), "{report}");
+    let kept = Path::new(report["file"].as_str().unwrap());
+    for kernel in &all[..2] {
+        with_fused(kept, "conv_epilogue", kernel);
+        let mut inspect = keeping(here);
+        inspect.args(["inspect", "detector.onnx", "--input", "x=x.npy", "--lowered", "--target", "emulator"]);
+        let report = json(&mut inspect, 0);
+        let nodes = report["phases"][0]["nodes"].as_array().unwrap();
+        let fused = nodes.iter().find(|node| node["op"] == "conv_epilogue").unwrap();
+        assert_eq!(&fused["kernel"], kernel, "{report}");
+    }
+    // A suite of the model has the calls already, and the weights with them.
+    let mut carve = keeping(here);
+    carve.args([
+        "carve",
+        "detector.onnx",
+        "--input",
+        "x=x.npy",
+        "--source",
+        "cpu",
+        "--out",
+        "detector.suite",
+    ]);
+    json(&mut carve, 0);
+    let of_suite = json(keeping(here).args(["tune", "detector.suite", "--target", "emulator"]), 0);
+    assert_eq!(of_suite["ops"].as_array().unwrap().len(), ops.len(), "{of_suite}");
+    let none = stderr(keeping(here).args(["tune", "detector.onnx", "--target", "emulator"]), 2);
+    assert!(none.contains("no inputs given"), "{none}");
 }

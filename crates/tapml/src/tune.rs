@@ -13,11 +13,13 @@ pub(crate) use kept::choices;
 use crate::device::DeviceInfo;
 use crate::files;
 use crate::graph::{Model, TensorType};
+use crate::import::onnx::is_onnx;
 use crate::jobs::CarveJob;
 use crate::kernels::{self, Choice, Choices, Overrides, UNFUSED};
 use crate::migrate::suite::Suite;
 use crate::migrate::{Progress, Stop};
 use crate::model::{GraphOptions, suite_model};
+use crate::onnx::Inputs;
 use crate::platform::{self, PlatformSpec};
 use crate::prompts::Prompts;
 use crate::{Error, Result};
@@ -29,10 +31,14 @@ use std::path::{Path, PathBuf};
 /// Measures the variants of a model's operators on a device.
 #[derive(Clone, Debug)]
 pub struct TuneJob {
-    /// Checkpoint folder or GGUF file.
+    /// Checkpoint folder, GGUF or ONNX file, or a suite of operators of others.
     pub model: PathBuf,
     /// The device.
     pub target: String,
+    /// Where the model is carved, if it is.
+    pub source: String,
+    /// Arrays for the inputs of an ONNX model, in the place of prompts.
+    pub inputs: Inputs,
     /// A suite of the model; carved for the time being if there is none.
     pub suite: Option<PathBuf>,
     /// What the model reads, if it is carved.
@@ -83,7 +89,8 @@ impl TuneJob {
         if spec.word == "cpu" {
             return Err(Error::invalid("`cpu` has no kernels to choose among").with_hint("try `vulkan`"));
         }
-        match &self.suite {
+        let recorded = Suite::is_at(&self.model).then_some(&self.model);
+        match self.suite.as_ref().or(recorded) {
             Some(suite) => self.tune(&spec, suite, progress, stop),
             None => {
                 let folder = files::Temporary::new("tapml-tune-")?;
@@ -96,12 +103,12 @@ impl TuneJob {
 
     fn carve(&self, out: &Path, progress: &dyn Progress, stop: &Stop) -> Result<()> {
         let job = CarveJob {
-            inputs: Default::default(),
+            inputs: self.inputs.clone(),
             model: self.model.clone(),
             out: out.to_path_buf(),
             prompts: self.prompts.clone(),
             overwrite: false,
-            source: "cpu".into(),
+            source: self.source.clone(),
             steps: 2,
             self_contained: false,
             graph: self.graph,
@@ -117,7 +124,9 @@ impl TuneJob {
         stop: &Stop,
     ) -> Result<(Choices, Vec<Tuned>)> {
         let suite = Suite::open(suite)?;
-        let model = suite_model(&suite, Some(&self.model))?;
+        // A suite of operators of others holds its weights.
+        let checkpoint = !is_onnx(&self.model) && !Suite::is_at(&self.model);
+        let model = suite_model(&suite, checkpoint.then_some(self.model.as_path()))?;
         let phase = self.phase.of_runs(&suite);
         // What was chosen before has no say.
         let mut platform = platform::open_with_kernels(&untuned(spec), Overrides::default())?;

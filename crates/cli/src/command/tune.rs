@@ -1,6 +1,6 @@
 //! `tapml tune`: the fastest built-in kernels for a model on a device.
 
-use super::common::GraphArgs;
+use super::common::{GraphArgs, InputArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, table};
 use crate::progress::Bar;
@@ -16,10 +16,10 @@ use tapml::tune::{Phase, TuneJob, Tuned, cache_file};
 /// Time the variants and settings of every operator at a model's shapes, and keep the fastest that pass their carved calls.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tapml tune models/llama --target vulkan\n  tapml tune models/llama --target vulkan --out here.json\n  tapml generate models/llama --target 'vulkan?tuning=here.json' --prompt Once"
+    after_help = "Example:\n  tapml tune models/llama --target vulkan\n  tapml tune models/llama --target vulkan --out here.json\n  tapml generate models/llama --target 'vulkan?tuning=here.json' --prompt Once\n  tapml tune detector.onnx --input image=photo.png --source ort --target vulkan"
 )]
 pub struct TuneCommand {
-    /// Folder in Hugging Face layout, or a GGUF file
+    /// Folder in Hugging Face layout, a GGUF or an ONNX file, or a suite of operators of others
     model: PathBuf,
     /// The device: emulator, vulkan, metal, dx12, cuda; `:N` chooses a device, options follow `?`
     #[arg(long, value_name = "PLATFORM")]
@@ -30,6 +30,11 @@ pub struct TuneCommand {
     /// Prompts for carving, one per line; bundled ones if not given
     #[arg(long, value_name = "FILE", conflicts_with = "suite")]
     prompts: Option<PathBuf>,
+    #[command(flatten)]
+    inputs: InputArgs,
+    /// Where the model is carved
+    #[arg(long, value_name = "PLATFORM", default_value = "cpu")]
+    source: String,
     /// What the kernels are to be fast for: steps of one token, or prompts
     #[arg(long = "for", value_enum, default_value_t = For::Decode)]
     phase: For,
@@ -63,6 +68,8 @@ impl TuneCommand {
         let job = TuneJob {
             model: self.model.clone(),
             target: self.target.clone(),
+            source: self.source.clone(),
+            inputs: self.inputs.data(),
             suite: self.suite.clone(),
             prompts: Prompts::of(self.prompts.as_deref()),
             graph: self.graph.options(),
