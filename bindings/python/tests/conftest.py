@@ -57,3 +57,13 @@ def serving(*arguments: str) -> Iterator[str]:
 def agent() -> Iterator[str]:
     """The address of an agent on this machine that offers the emulator."""
     yield from serving("serve", "--listen", "127.0.0.1:0", "--target", "emulator")
+
+
+@pytest.fixture(scope="module")
+def ort() -> Iterator[str]:
+    """The address of an agent with ONNX Runtime."""
+    from agents_client import Agent
+
+    agent = Agent("ort")
+    yield agent.address
+    agent.close()

@@ -255,6 +255,11 @@ class Session:
         self.reply(seq, failed=self.pb.Failed(kind=kind, message=text[:2000]))
 
 
+# Of the WebSocket of a session. Pings keep it open on the way, but their answers have no limit of time: a client reads only
+# while it waits for an answer, and may be busy with another platform for minutes.
+SESSION: dict[str, Any] = {"subprotocols": ["tapml.v1"], "max_size": MESSAGE, "compression": None, "ping_timeout": None}
+
+
 def claim_output() -> Callable[[str], None]:
     """A function that prints a line to the standard output. What runtimes print there goes to the standard error instead:
     whoever started the agent may read no further than the line that says where it serves."""
@@ -269,8 +274,7 @@ def listen(agent: Agent, address: str) -> None:
 
     host, port = address.rsplit(":", 1)
     # Web pages are not let in: any page could use an agent on its visitor's own machine.
-    settings: dict[str, Any] = {"subprotocols": ["tapml.v1"], "max_size": MESSAGE, "compression": None, "origins": [None]}
-    with serve(agent.serve, host.strip("[]"), int(port), **settings) as server:
+    with serve(agent.serve, host.strip("[]"), int(port), origins=[None], **SESSION) as server:
         place = server.socket.getsockname()[1]
         claim_output()(f"serving at ws://{host}:{place}/{agent.runtime.name}")
         server.serve_forever()
@@ -283,8 +287,7 @@ def dial(agent: Agent, hub: str, name: str, token: str, sessions: int) -> None:
     from websockets.sync.client import connect
 
     pb, hub, known, pause = agent.pb, hub.rstrip("/"), False, 1.0
-    settings: dict[str, Any] = {"max_size": MESSAGE, "compression": None}
-    for_hub, for_session = {"subprotocols": ["tapml.hub.v1"], **settings}, {"subprotocols": ["tapml.v1"], **settings}
+    for_hub: dict[str, Any] = {"subprotocols": ["tapml.hub.v1"], "max_size": MESSAGE, "compression": None}
     say = claim_output()
     register = pb.Register(
         version_min=1, version_max=1, name=name, token=token, agent="tapml.agents", instance=uuid.uuid4().hex,
@@ -292,7 +295,7 @@ def dial(agent: Agent, hub: str, name: str, token: str, sessions: int) -> None:
     )  # fmt: skip
 
     def visit(session: str) -> None:
-        with connect(f"{hub}/session/{session}", **for_session) as socket:
+        with connect(f"{hub}/session/{session}", **SESSION) as socket:
             agent.serve(socket, trusted=True)
 
     while True:
