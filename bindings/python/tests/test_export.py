@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from conftest import binary
 
 import tapml as tml
 from tapml._jobs import _run
@@ -42,6 +44,35 @@ def test_a_recorded_program_is_a_suite(tmp_path: Path, monkeypatch: pytest.Monke
     # A suite of operators of others stands in the place of a model.
     assert tml.migrate("net.suite", "emulator").verdict == "accepted"
     assert tml.diagnose("net.suite", "emulator").faults == []
+
+
+def run(suite: Path, target: str, out: Path, *arguments: str) -> Any:
+    """The report and the first output of `tapml run`."""
+    if not binary().exists():
+        pytest.skip(f"no {binary()}: `cargo build` makes it; `tapml run` is not tested")
+    command = [binary(), "run", suite, "--target", target, "--out", out, *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    if done.returncode:
+        raise RuntimeError(done.stderr)
+    report = json.loads((out / "run.json").read_text())
+    return report, np.load(out / report["runs"][0]["outputs"][0]["file"])
+
+
+def test_a_recorded_program_runs(tmp_path: Path) -> None:
+    (tmp_path / "p").mkdir()
+    suite = tmp_path / "net.suite"
+    record(program(tmp_path / "p"), suite)
+    _, y = run(suite, "emulator", tmp_path / "recorded")
+    np.testing.assert_array_equal(y, np.load(tmp_path / "p" / "3.npy"))
+    np.save(tmp_path / "x.npy", np.full((2, 3), 6, np.float32))
+    report, y = run(suite, "emulator", tmp_path / "given", "--input", f"x={tmp_path / 'x.npy'}")
+    np.testing.assert_array_equal(y, np.full((2, 3), 3, np.float32))
+    assert [op["platform"] for op in report["ops"]] == ["emulator"] * len(report["ops"])
+    np.save(tmp_path / "wide.npy", np.ones((3, 3), np.float32))
+    for given, told in [("x=wide.npy", r"is f32\[3,3\], the graph takes f32\[2,3\]"), ("y=wide.npy", r"it takes x: f32\[2,3\]")]:
+        with pytest.raises(RuntimeError, match=told):
+            run(suite, "emulator", tmp_path / "wrong", "--input", given.replace("=", f"={tmp_path}/"))
+    assert not (tmp_path / "wrong").exists()
 
 
 @pytest.mark.parametrize(
@@ -100,7 +131,10 @@ class TestTorch:
         nodes = json.loads((tmp_path / "program.json").read_text())["nodes"]
         (pool,) = [node for node in nodes if "max_pool2d_with_indices" in node["op"]]
         assert [output is None for output in pool["outputs"]] == [False, True]
-        assert not any(None in node["outputs"] for node in nodes if node is not pool)
+        # Statistics of a batch, which are results for training alone.
+        norms = [node for node in nodes if "_native_batch_norm" in node["op"]]
+        assert all(output is None for node in norms for output in node["outputs"][1:])
+        assert not any(None in node["outputs"] for node in nodes if node is not pool and node not in norms)
 
     def test_a_module_moves_to_another_runtime(self, net: Any) -> None:
         module, args = net
@@ -118,3 +152,55 @@ class TestTorch:
             tml.torch.export(Branches(), (torch.ones(2),), tmp_path / "out.suite")
         with pytest.raises(tml.InvalidInput):
             tml.torch.export(torch.nn.ReLU(), torch.ones(2), tmp_path / "out.suite")
+
+
+def convolutional(torch: Any) -> tuple[Any, tuple[Any, ...]]:
+    """A net with all kinds of convolutions, statistics that are not those of a new module, and an input."""
+    nn = torch.nn
+    layers = [
+        nn.Conv2d(3, 16, 3, padding=1, stride=2), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 16, 3, padding=1, groups=16),
+        nn.Conv2d(16, 32, 1), nn.SiLU(), nn.MaxPool2d(2), nn.ConvTranspose2d(32, 16, 2, stride=2), nn.AdaptiveAvgPool2d(1),
+        nn.Flatten(), nn.Linear(16, 10), nn.Softmax(-1),
+    ]  # fmt: skip
+    layers[1].running_mean.normal_()
+    layers[1].running_var.uniform_(0.5, 2)
+    return nn.Sequential(*layers).eval(), (torch.rand(1, 3, 32, 32),)
+
+
+def transformer(torch: Any) -> tuple[Any, tuple[Any, ...]]:
+    return torch.nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).eval(), (torch.rand(2, 7, 32),)
+
+
+@pytest.mark.parametrize("net", [convolutional, transformer])
+@pytest.mark.parametrize("target", ["emulator", "vulkan"])
+def test_a_module_is_checked_moved_and_run(net: Any, target: str, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch", reason="torch is not installed (TAPML_RUNTIMES): modules are not exported")
+    try:
+        tml.device(target)
+    except tml.Error as error:
+        pytest.skip(f"no {target}: {error}")
+    torch.manual_seed(3)
+    module, args = net(torch)
+    suite = tmp_path / "net.suite"
+    nodes = tml.torch.export(module, args, suite).nodes
+    checked = tml.check(suite, target)
+    assert checked.passed and checked.cases == nodes and not checked.skipped
+    moved = tml.migrate(suite, target, source="torch", ledger=tmp_path / "ledger")
+    assert moved.verdict == "accepted"
+    # Other numbers than those that were recorded.
+    other = torch.rand_like(args[0])
+    (name,) = [given["name"] for given in program_of(module, args, tmp_path / "program")["inputs"]]
+    np.save(tmp_path / "other.npy", other.numpy())
+    report, found = run(suite, target, tmp_path / "out", "--input", f"{name}={tmp_path / 'other.npy'}")
+    assert all(op["reason"] is None for op in report["ops"]), report["ops"]
+    with torch.no_grad():
+        wanted = module(other).numpy()
+    np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-5)
+
+
+def program_of(module: Any, args: tuple[Any, ...], folder: Path) -> Any:
+    from tapml._export import write_program
+
+    folder.mkdir()
+    write_program(module, args, None, folder)
+    return json.loads((folder / "program.json").read_text())

@@ -1,4 +1,4 @@
-//! ONNX models as jobs take them: arrays for their inputs, and the run on a source that makes them graphs.
+//! Models of others' operators as jobs take them: arrays for their inputs, and the run on a source that gives all their values.
 
 mod inputs;
 mod numbers;
@@ -7,15 +7,17 @@ mod picture;
 mod sound;
 mod tokens;
 
-pub use inputs::{InputSet, Inputs};
+pub use inputs::{InputSet, Inputs, Takes};
 
 use crate::exec::Platform;
 use crate::graph::op::{Declared, Foreign};
-use crate::graph::{Context, Tensor};
+use crate::graph::{Context, Model, Op, Tensor, Value, ValueId};
 use crate::import::onnx::{File, Runner, Traced};
+use crate::migrate::suite::Suite;
 use crate::migrate::{Progress, RecordedRun, Stop, identity_of_file, record, tensor_type};
 use crate::reference::foreign::Evaluator;
 use crate::{Error, Result};
+use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
@@ -111,6 +113,36 @@ impl TracedModel {
         traced.ok_or_else(|| Error::invalid("no inputs given"))
     }
 
+    /// Runs the graph of a suite of others' operators: with the inputs that are given, else with those that it holds.
+    ///
+    /// # Errors
+    /// An input is missing, or of another type than the graph says: its sizes are those of the recorded run.
+    pub fn of_suite(
+        (suite, model): (&Suite, Model),
+        inputs: &Inputs,
+        source: &mut dyn Platform,
+        progress: &dyn Progress,
+        stop: &Stop,
+    ) -> Result<TracedModel> {
+        let sets = match inputs.is_empty() {
+            false => inputs.read(suite.path(), model.graph(), progress)?,
+            true => (0..suite.frames().len())
+                .map(|at| Ok(InputSet { label: format!("recorded {at}"), arrays: suite.inputs(at)? }))
+                .collect::<Result<_>>()?,
+        };
+        progress.stage("carve", (model.graph().nodes().len() * sets.len()) as u64);
+        let (mut labels, mut runs) = (Vec::new(), Vec::new());
+        for InputSet { label, arrays } in sets {
+            let mut runner = OnSource { source, progress, stop };
+            runs.push(values(&model, &arrays, &mut runner).context(|| format!("inputs `{label}`"))?);
+            labels.push(label);
+        }
+        let mut runs = runs.into_iter();
+        let values = runs.next().ok_or_else(|| Error::invalid("the suite holds no run"))?;
+        let first = Traced { model, values, unrolled: Vec::new() };
+        Ok(TracedModel { first, labels, more: runs.collect() })
+    }
+
     /// The values of each run, in the order of the graph's values.
     pub fn runs(&self) -> impl Iterator<Item = &Vec<Tensor>> {
         std::iter::once(&self.first.values).chain(&self.more)
@@ -129,4 +161,47 @@ impl TracedModel {
         let model = &self.first.model;
         record(out, model, identity_of_file(path, model), source.describe(), &runs)
     }
+}
+
+/// Every value of a graph of others' operators with these inputs, by its id.
+fn values(model: &Model, arrays: &HashMap<String, Tensor>, runner: &mut dyn Runner) -> Result<Vec<Tensor>> {
+    let graph = model.graph();
+    let given = |value: &Value| match arrays.get(&value.name) {
+        Some(array) if tensor_type(array) == value.ty => Ok(array.clone()),
+        Some(array) => {
+            let text =
+                format!("input `{}` is {}, the graph takes {}", value.name, tensor_type(array), value.ty);
+            Err(Error::invalid(text).with_hint("record the module again with arguments of these sizes"))
+        }
+        None => Err(Error::invalid(format!("nothing is given for the input `{}`", value.name))),
+    };
+    if let Some(name) = arrays.keys().find(|name| !graph.inputs().any(|(_, input)| input.name == **name)) {
+        return Err(Error::invalid(format!("the graph has no input `{name}`")));
+    }
+    let mut known: HashMap<ValueId, (Tensor, bool)> = HashMap::new();
+    for (id, input) in graph.inputs() {
+        known.insert(id, (given(input)?, false));
+    }
+    for (id, weight) in graph.weights() {
+        known.insert(id, (model.weight(&weight.name)?, true));
+    }
+    let missing = || Error::bug("a value of the graph is missing");
+    for node in graph.nodes() {
+        let Op::Foreign(op) = &node.op else {
+            return Err(Error::bug(format!("`{}` is no operator of others", node.op.name())));
+        };
+        let taken = node.inputs.iter().map(|id| known.get(id).cloned().ok_or_else(missing));
+        let gave = runner.run(&node.name, op, &taken.collect::<Result<Vec<_>>>()?)?;
+        for (&id, tensor) in node.outputs.iter().zip(gave) {
+            let (found, wanted) = (tensor_type(&tensor), &graph.value(id).ty);
+            if found != *wanted {
+                let text =
+                    format!("node `{}` ({}) gives {found}, the graph says {wanted}", node.name, op.kind());
+                return Err(Error::invalid(text));
+            }
+            known.insert(id, (tensor, false));
+        }
+    }
+    let ids = (0..graph.values().len()).map(|at| ValueId(at as u32));
+    ids.map(|id| known.remove(&id).map(|(tensor, _)| tensor).ok_or_else(missing)).collect()
 }

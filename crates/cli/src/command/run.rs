@@ -11,13 +11,13 @@ use std::path::PathBuf;
 use tapml::files::NewFolder;
 use tapml::jobs::{Run, RunJob, RunReport};
 
-/// Run an ONNX model on a target and write its outputs as NumPy arrays.
+/// Run an ONNX model, or a PyTorch module that was exported into a suite, on a target and write its outputs as NumPy arrays.
 #[derive(Args)]
 #[command(
     after_help = "Example:\n  tapml run detector.onnx --input image=photo.png --target vulkan --out detected"
 )]
 pub struct RunCommand {
-    /// The ONNX file
+    /// The ONNX file, or a suite of a PyTorch module, which has inputs of its own
     model: PathBuf,
     #[command(flatten)]
     inputs: InputArgs,

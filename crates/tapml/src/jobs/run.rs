@@ -15,13 +15,13 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-/// Runs an ONNX model on a target, and on the source what the target does not serve.
+/// Runs an ONNX model, or the graph of a suite of a PyTorch module, on a target, and on the source what the target does not serve.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunJob {
-    /// The ONNX file.
+    /// The ONNX file, or the suite.
     pub model: PathBuf,
-    /// Arrays for the model's inputs.
+    /// Arrays for the model's inputs; a suite has some of its own.
     pub inputs: Inputs,
     /// Where it runs.
     pub target: String,
@@ -122,14 +122,22 @@ impl RunJob {
     /// Runs every set of inputs; gives the report and each set's outputs.
     pub fn run(&self, progress: &dyn Progress, stop: &Stop) -> Result<(RunReport, Vec<Outputs>)> {
         let start = Instant::now();
-        if !is_onnx(&self.model) {
-            let text = format!("{} is no ONNX model", self.model.display());
-            return Err(Error::invalid(text)
-                .with_hint("`tapml run` takes `.onnx` files; `tapml generate` runs language models"));
-        }
+        let suite = match is_onnx(&self.model) {
+            true => None,
+            false => Some(super::recorded(&self.model, &Inputs::default())?.ok_or_else(|| {
+                let text = format!("{} is no ONNX model", self.model.display());
+                Error::invalid(text).with_hint(
+                    "`tapml run` takes `.onnx` files and suites of PyTorch modules; `tapml generate` runs language models",
+                )
+            })?),
+        };
         let mut target = open_platform(&self.target, &self.kernels)?;
         let mut source = open_platform(&self.source, &[])?;
-        let traced = TracedModel::of(&self.model, &self.inputs, source.as_mut(), progress, stop)?;
+        let (inputs, from) = (&self.inputs, source.as_mut());
+        let traced = match suite {
+            None => TracedModel::of(&self.model, inputs, from, progress, stop)?,
+            Some((suite, model)) => TracedModel::of_suite((&suite, model), inputs, from, progress, stop)?,
+        };
         let trace = start.elapsed().as_secs_f64();
         let model = &traced.first.model;
         let Placed { ops, on_target, fusing } = placed(model.graph(), target.as_ref(), source.as_ref())?;

@@ -3,7 +3,7 @@
 use super::options::Options;
 use super::{numbers, picture, sound, tokens};
 use crate::engine::Tokenizer;
-use crate::graph::{Context, DType, Tensor};
+use crate::graph::{Context, DType, Dim, Graph, Tensor, Value};
 use crate::import::npy;
 use crate::import::onnx::{File, InputType, read_tensor};
 use crate::migrate::Progress;
@@ -144,10 +144,55 @@ fn name_of(path: &Path) -> String {
     path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
+/// What a model says of its inputs.
+pub trait Takes {
+    /// All of them.
+    fn types(&self) -> Vec<InputType>;
+
+    /// The input of this name.
+    ///
+    /// # Errors
+    /// There is none; says which there are.
+    fn find(&self, name: &str) -> Result<InputType>;
+}
+
+impl Takes for File {
+    fn types(&self) -> Vec<InputType> {
+        self.input_types()
+    }
+
+    fn find(&self, name: &str) -> Result<InputType> {
+        self.input_type(name)
+    }
+}
+
+impl Takes for Graph {
+    fn types(&self) -> Vec<InputType> {
+        let size = |dim: &Dim| dim.as_const().and_then(|size| usize::try_from(size).ok());
+        let of = |(_, input): (_, &Value)| InputType {
+            name: input.name.clone(),
+            dtype: Some(input.ty.dtype),
+            shape: Some(input.ty.shape.iter().map(size).collect()),
+            text: input.ty.to_string(),
+        };
+        self.inputs().map(of).collect()
+    }
+
+    fn find(&self, name: &str) -> Result<InputType> {
+        let all = self.types();
+        let known: Vec<String> = all.iter().map(|ty| format!("{}: {}", ty.name, ty.text)).collect();
+        let found = all.into_iter().find(|ty| ty.name == name);
+        found.ok_or_else(|| {
+            let error = Error::invalid(format!("the model has no input `{name}`"));
+            error.with_hint(format!("it takes {}", known.join(", ")))
+        })
+    }
+}
+
 /// Reads files for one model, and tells how each became an array.
 struct Reader<'a> {
     model: &'a Path,
-    file: &'a File,
+    takes: &'a dyn Takes,
     progress: &'a dyn Progress,
     tokenizers: RefCell<BTreeMap<PathBuf, Rc<Tokenizer>>>,
 }
@@ -158,12 +203,12 @@ impl Inputs {
         self.files.is_empty() && self.folder.is_none()
     }
 
-    /// Reads the arrays for `file`, the model that lies at `model`. How a file that is no array became one is told.
+    /// Reads the arrays for what the model at `model` takes. How a file that is no array became one is told.
     ///
     /// # Errors
     /// A file cannot be read, does not fit what the model says of the input, or has an option that its kind has not.
-    pub fn read(&self, model: &Path, file: &File, progress: &dyn Progress) -> Result<Vec<InputSet>> {
-        let reader = Reader { model, file, progress, tokenizers: RefCell::default() };
+    pub fn read(&self, model: &Path, takes: &dyn Takes, progress: &dyn Progress) -> Result<Vec<InputSet>> {
+        let reader = Reader { model, takes, progress, tokenizers: RefCell::default() };
         let mut sets = Vec::new();
         if !self.files.is_empty() {
             sets.push(reader.files(&self.files)?);
@@ -212,7 +257,7 @@ impl Reader<'_> {
             arrays.insert(name.clone(), filled.tensor);
         }
         if let [(text, shape, ids), ..] = &texts[..] {
-            for wanted in self.file.input_types() {
+            for wanted in self.takes.types() {
                 if arrays.contains_key(&wanted.name) {
                     continue;
                 }
@@ -226,7 +271,7 @@ impl Reader<'_> {
 
     fn fill(&self, name: &str, path: &Path, options: &Options) -> Result<Filled> {
         let context = || format!("input `{name}`");
-        let wanted = self.file.input_type(name)?;
+        let wanted = self.takes.find(name)?;
         let tokenizer = |named: Option<&Path>| self.tokenizer(named);
         let source = Source { path, options, wanted: &wanted, tokenizer: &tokenizer };
         let Some(kind) = kind_of(path) else {
