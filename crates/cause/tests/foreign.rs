@@ -134,6 +134,42 @@ fn what_is_ignored_is_named() {
             Cause::WrongAttribute,
             "`axis` is 0",
         ),
+        (
+            "aten.gelu.default",
+            "{}",
+            std::slice::from_ref(&lines),
+            r#"{"approximate": "tanh"}"#,
+            None,
+            Cause::WrongAttribute,
+            "`approximate` is absent",
+        ),
+        (
+            "aten.avg_pool2d.default",
+            r#"{"kernel_size": [2, 2], "padding": [1, 1]}"#,
+            &image[..1],
+            r#"{"kernel_size": [2, 2], "padding": [1, 1], "count_include_pad": false}"#,
+            None,
+            Cause::WrongAttribute,
+            "`count_include_pad` is absent",
+        ),
+        (
+            "aten.upsample_bilinear2d.vec",
+            r#"{"output_size": [13, 13], "align_corners": true}"#,
+            &image[..1],
+            r#"{"output_size": [13, 13], "align_corners": false}"#,
+            None,
+            Cause::WrongAttribute,
+            "`align_corners` is true",
+        ),
+        (
+            "aten.linear.default",
+            "{}",
+            &[lines.clone(), floats(&[5, 8], 7), floats(&[5], 8)],
+            "{}",
+            Some(2),
+            Cause::InputIgnored,
+            "the input `bias` is given",
+        ),
     ] {
         let mut given = inputs.to_vec();
         if let Some(place) = without {

@@ -100,6 +100,7 @@ pub fn variants(name: &str, value: &Value, rank: usize) -> Vec<Variant> {
         Value::String(word) => {
             other_words(name, word).into_iter().map(|word| (json!(word), "is another word")).collect()
         }
+        Value::Bool(flag) => vec![(json!(!flag), "is taken for its opposite")],
         Value::Number(number) => match number.as_i64() {
             Some(integer) => of_integer(name, integer, rank),
             None => of_float(number.as_f64().unwrap_or(0.0)),
@@ -115,7 +116,7 @@ pub fn variants(name: &str, value: &Value, rank: usize) -> Vec<Variant> {
 
 fn of_integer(name: &str, value: i64, rank: usize) -> Vec<(Value, &'static str)> {
     let mut all = vec![(0, AS_ZERO), (value - 1, "is one too small"), (value + 1, "is one too large")];
-    if name.contains("axis") {
+    if name.contains("axis") || name == "dim" {
         all.extend((1..rank as i64).map(|axis| (axis, "is another axis")));
     }
     let mut known: Vec<i64> = vec![value];

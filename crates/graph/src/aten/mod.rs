@@ -60,6 +60,14 @@ pub fn names() -> impl Iterator<Item = &'static str> {
     list::ROWS.iter().map(|row| row.name)
 }
 
+/// The name of the input at a place of an operator, as its schema has it; `None` in a list of tensors, and for an operator that
+/// has no definition. A number in the place of a tensor is an attribute, and no input.
+pub fn input_name(op: &Foreign, place: usize) -> Option<&'static str> {
+    let row = list::ROWS.iter().find(|row| op.domain() == DOMAIN && row.name == op.name())?;
+    let names = row.tensors.iter().copied().take_while(|name| !name.starts_with('*'));
+    names.filter(|name| !op.attributes().contains_key(*name)).nth(place)
+}
+
 /// What an operator stands for on inputs of these types, which stand at their places. Floats of the definition have the dtype of
 /// the inputs, so that it holds in `f64` as well.
 ///

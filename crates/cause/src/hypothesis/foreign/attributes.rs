@@ -3,7 +3,7 @@
 use super::{Assumed, Subject, known};
 use crate::Cause;
 use crate::trials::{Rank, Trials};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 use tapml_migrate::attributes::{AS_ZERO, Variant, condition, short, variants};
 
 /// Every attribute left out, alone and with another one that means nothing without it, and with other values.
@@ -53,17 +53,19 @@ fn left_out(trials: &mut Trials<'_, '_>, subject: &Subject, name: &str, with: Op
 pub(in crate::hypothesis) fn assumed(trials: &mut Trials<'_, '_>) {
     let Some(subject) = Subject::of(trials) else { return };
     let own: &Map<String, Value> = subject.op.attributes();
-    let flags =
-        known::FLAGS.iter().filter(|(op, name, _)| *op == subject.op.name() && !own.contains_key(*name));
-    for (_, name, default) in flags {
+    let absent = known::ABSENT
+        .iter()
+        .filter(|known| known.op == subject.op.name() && !own.contains_key(known.attribute));
+    for known::Absent { attribute, default, other, .. } in absent {
+        let Ok(value) = serde_json::from_str(other) else { continue };
         let assumed = Assumed {
             cause: Cause::WrongAttribute,
             rank: Rank::Named,
-            note: format!("`{name}` is absent, and taken for {} instead of {default}", 1 - default),
-            rule: condition(name, None),
+            note: format!("`{attribute}` is absent, and taken for {other} instead of {default}"),
+            rule: condition(attribute, None),
         };
         let mut attributes = own.clone();
-        attributes.insert((*name).into(), json!(1 - default));
+        attributes.insert((*attribute).into(), value);
         subject.test_attributes(trials, assumed, attributes);
     }
 }

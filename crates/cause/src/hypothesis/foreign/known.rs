@@ -1,7 +1,11 @@
-//! What the ONNX standard says of its operators that a call does not show: names of inputs, and flags.
-//! Source: the operator schemas of ONNX 1.21 (<https://onnx.ai/onnx/operators/>).
+//! What is known of operators that a call does not show: names of inputs, and attributes where they are absent.
+//! Sources: the operator schemas of ONNX 1.21 (<https://onnx.ai/onnx/operators/>) and of ATen
+//! (<https://docs.pytorch.org/docs/stable/torch.compiler_ir.html>).
 
-/// Names of the inputs of operators, by place; those of one input are left out.
+use tapml_graph::aten;
+use tapml_graph::op::Foreign;
+
+/// Names of the inputs of operators of the ONNX standard, by place; those of one input are left out.
 const INPUTS: &[(&str, &[&str])] = &[
     ("Attention", &["Q", "K", "V", "attn_mask", "past_key", "past_value", "nonpad_kv_seqlen"]),
     ("BatchNormalization", &["X", "scale", "B", "input_mean", "input_var"]),
@@ -57,31 +61,65 @@ const INPUTS: &[(&str, &[&str])] = &[
 ];
 
 /// The name of an operator's input.
-pub(super) fn input_name(op: &str, place: usize) -> Option<&'static str> {
-    let (_, names) = INPUTS.iter().find(|(name, _)| *name == op)?;
+pub(super) fn input_name(op: &Foreign, place: usize) -> Option<&'static str> {
+    if op.domain() == aten::DOMAIN {
+        return aten::input_name(op, place);
+    }
+    let (_, names) = INPUTS.iter().find(|(name, _)| *name == op.name())?;
     names.get(place).copied()
 }
 
-/// Attributes that are 0 or 1, with what they are where they are absent.
-pub(super) const FLAGS: &[(&str, &str, u8)] = &[
-    ("ArgMax", "select_last_index", 0),
-    ("ArgMin", "select_last_index", 0),
-    ("Attention", "is_causal", 0),
-    ("AveragePool", "ceil_mode", 0),
-    ("AveragePool", "count_include_pad", 0),
-    ("CumSum", "exclusive", 0),
-    ("CumSum", "reverse", 0),
-    ("GRU", "linear_before_reset", 0),
-    ("Gemm", "transA", 0),
-    ("Gemm", "transB", 0),
-    ("GridSample", "align_corners", 0),
-    ("LpPool", "ceil_mode", 0),
-    ("MaxPool", "ceil_mode", 0),
-    ("Mod", "fmod", 0),
-    ("NonMaxSuppression", "center_point_box", 0),
-    ("Resize", "antialias", 0),
-    ("Resize", "exclude_outside", 0),
-    ("RotaryEmbedding", "interleaved", 0),
-    ("TopK", "largest", 1),
-    ("Trilu", "upper", 1),
+/// An attribute that may be absent, and what a platform may take it for then. Values are JSON.
+pub(super) struct Absent {
+    pub op: &'static str,
+    pub attribute: &'static str,
+    pub default: &'static str,
+    pub other: &'static str,
+}
+
+const fn absent(
+    op: &'static str,
+    attribute: &'static str,
+    default: &'static str,
+    other: &'static str,
+) -> Absent {
+    Absent { op, attribute, default, other }
+}
+
+/// An attribute of the ONNX standard that is 0 or 1.
+const fn flag(op: &'static str, attribute: &'static str, default: bool) -> Absent {
+    let [default, other] = if default { ["1", "0"] } else { ["0", "1"] };
+    absent(op, attribute, default, other)
+}
+
+/// Attributes with what they are where they are absent.
+pub(super) const ABSENT: &[Absent] = &[
+    flag("ArgMax", "select_last_index", false),
+    flag("ArgMin", "select_last_index", false),
+    flag("Attention", "is_causal", false),
+    flag("AveragePool", "ceil_mode", false),
+    flag("AveragePool", "count_include_pad", false),
+    flag("CumSum", "exclusive", false),
+    flag("CumSum", "reverse", false),
+    flag("GRU", "linear_before_reset", false),
+    flag("Gemm", "transA", false),
+    flag("Gemm", "transB", false),
+    flag("GridSample", "align_corners", false),
+    flag("LpPool", "ceil_mode", false),
+    flag("MaxPool", "ceil_mode", false),
+    flag("Mod", "fmod", false),
+    flag("NonMaxSuppression", "center_point_box", false),
+    flag("Resize", "antialias", false),
+    flag("Resize", "exclude_outside", false),
+    flag("RotaryEmbedding", "interleaved", false),
+    flag("TopK", "largest", true),
+    flag("Trilu", "upper", true),
+    absent("avg_pool1d.default", "ceil_mode", "false", "true"),
+    absent("avg_pool1d.default", "count_include_pad", "true", "false"),
+    absent("avg_pool2d.default", "ceil_mode", "false", "true"),
+    absent("avg_pool2d.default", "count_include_pad", "true", "false"),
+    absent("gelu.default", "approximate", "\"none\"", "\"tanh\""),
+    absent("max_pool2d.default", "ceil_mode", "false", "true"),
+    absent("max_pool2d_with_indices.default", "ceil_mode", "false", "true"),
+    absent("scaled_dot_product_attention.default", "is_causal", "false", "true"),
 ];

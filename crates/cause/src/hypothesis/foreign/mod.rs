@@ -64,7 +64,7 @@ impl Subject {
     /// The name of an input, for people.
     fn name(&self, index: usize) -> String {
         let place = self.place(index);
-        match known::input_name(self.op.name(), place) {
+        match known::input_name(&self.op, place) {
             Some(name) => format!("the input `{name}`"),
             None => format!("input {place}"),
         }

@@ -57,12 +57,23 @@ const STANDS: &[Stand] = &[
     stand("PRelu", "Relu", || json!({})),
     stand("Elu", "Relu", || json!({})),
     stand("Clip", "Relu", || json!({})),
+    stand("sigmoid.default", "hardsigmoid.default", || json!({})),
+    stand("sigmoid.default", "tanh.default", || json!({})),
+    stand("hardsigmoid.default", "sigmoid.default", || json!({})),
+    stand("silu.default", "hardswish.default", || json!({})),
+    stand("hardswish.default", "silu.default", || json!({})),
+    stand("hardswish.default", "relu.default", || json!({})),
+    stand("erf.default", "tanh.default", || json!({})),
+    stand("tanh.default", "erf.default", || json!({})),
+    stand("gelu.default", "relu.default", || json!({})),
+    stand("relu.default", "sigmoid.default", || json!({})),
+    stand("leaky_relu.default", "relu.default", || json!({})),
+    stand("elu.default", "relu.default", || json!({})),
+    stand("clamp.default", "relu.default", || json!({})),
 ];
 
 fn other_functions(trials: &mut Trials<'_, '_>, subject: &Subject) {
-    let (Some((domain, _)), Some(version)) = (subject.op.kind().split_once('.'), subject.op.version()) else {
-        return;
-    };
+    let version = subject.op.version().map(|version| format!("@{version}")).unwrap_or_default();
     for stand in STANDS.iter().filter(|stand| stand.own == subject.op.name()) {
         let attributes: Map<String, Value> = match (stand.attributes)() {
             Value::Object(attributes) => attributes,
@@ -74,7 +85,7 @@ fn other_functions(trials: &mut Trials<'_, '_>, subject: &Subject) {
             note: format!("`{}` is computed in its place, with {}", stand.other, json!(attributes)),
             rule: String::new(),
         };
-        let kind = format!("{domain}.{}@{version}", stand.other);
+        let kind = format!("{}.{}{version}", subject.op.domain(), stand.other);
         let op = Foreign::new(&kind, attributes, vec![true], super::undeclared(&subject.op));
         if let Ok(op) = op {
             subject.test(trials, assumed, &op, &subject.inputs[..1], &subject.constants[..1]);
