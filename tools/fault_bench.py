@@ -1,12 +1,14 @@
 """Measures what `tapml check` finds of the planted faults of agents.
 
     python tools/fault_bench.py --tapml target/debug/tapml --out faults.tsv
+    python tools/fault_bench.py --runtime torch --tapml target/debug/tapml --out aten_faults.tsv
 
-The sample calls of the faults' tests become one ONNX model for each opset, which is carved on ONNX Runtime. A check of ONNX
-Runtime as it is finds its own faults, if any. Each fault is then planted in an agent, and the suites with calls that show it are
-checked: found is a fault whose operator fails, in another call or with another wrong number than without it, and no other
-operator does. Faults between nodes show in calls of several nodes only: each of these is a model of its own, and found is a fault
-that `tapml diagnose` tells between operators, with the planted one among them, and no other one.
+The sample calls of the faults' tests become one ONNX model for each opset, which is carved on ONNX Runtime. With `--runtime torch`
+the sample calls of PyTorch's operators become one suite, recorded in eager mode, and the faults are those of these operators.
+A check of the runtime as it is finds its own faults, if any. Each fault is then planted in an agent, and the suites with calls
+that show it are checked: found is a fault whose operator fails, in another call or with another wrong number than without it, and
+no other operator does. Faults between nodes show in calls of several nodes only: each of these is a model of its own, and found is
+a fault that `tapml diagnose` tells between operators, with the planted one among them, and no other one.
 
 `tapml diagnose` then says why. Its answer is right if it names the same: of a fault of an attribute, of the same one; of one of an
 input, of the same one; of any other, one of the causes that say what the fault does (`CAUSES`, and `FUSION_CAUSES` between nodes).
@@ -24,6 +26,7 @@ import subprocess
 import sys
 import tempfile
 from collections import defaultdict
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -34,7 +37,9 @@ from onnx import helper
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "bindings/python/python"), str(ROOT / "bindings/python/tests")]
 
-from agents_samples import samples  # noqa: E402
+import agents_samples  # noqa: E402
+import aten_samples  # noqa: E402
+from tapml.agents import Call, Executor  # noqa: E402
 from tapml.agents.__main__ import ALL  # noqa: E402
 from tapml.agents._onnx import make_model  # noqa: E402
 from tapml.agents.faults import FAULTS, Fault  # noqa: E402
@@ -55,7 +60,8 @@ CAUSES = {
     "operand": {"input_ignored"},
 }
 
-#: Of faults between nodes: the cause that says what the fault does to a node.
+#: Of faults between nodes: the cause that says what the fault does to a node. A transposition that is left out is an operand that
+#: is read transposed.
 FUSION_CAUSES = {
     "fused-conv-relu-dropped": "missing_term",
     "fused-conv-bias-twice": "wrong_scale",
@@ -70,6 +76,14 @@ FUSION_CAUSES = {
     "fused-gelu-tanh": "wrong_formula",
     "fused-residual-twice": "input_ignored",
     "fused-quantize-half-away": "rounding",
+    "aten-fused-linear-relu-dropped": "missing_term",
+    "aten-fused-convolution-relu-dropped": "missing_term",
+    "aten-fused-linear-gelu-tanh": "wrong_attribute",
+    "aten-fused-batch-norm-eps": "wrong_attribute",
+    "aten-fused-linear-residual-twice": "input_ignored",
+    "aten-fused-permute-dropped": "transposed",
+    "aten-fused-sigmoid-mul-hard": "wrong_formula",
+    "aten-fused-scale-softmax-dropped": "missing_term",
 }
 
 #: Of faults whose rule tells of an input in other words: its name.
@@ -95,129 +109,236 @@ def is_right(fault: Fault, found: dict) -> bool:
     return not attribute and found["cause"] in CAUSES.get(fault.kind, set())
 
 
-def write(folder: pathlib.Path, version: int, calls: list) -> None:
-    """A model of these calls side by side, and its inputs."""
-    graph = onnx.GraphProto(name="samples")
-    (folder / f"v{version}").mkdir()
-    for number, call in enumerate(calls):
-        one = onnx.compose.add_prefix(make_model(call, ALL["ort"]().find_schema), f"c{number}_").graph
-        for field in ("node", "input", "output", "initializer"):
-            getattr(graph, field).extend(getattr(one, field))
-        for name in call.given():
-            np.save(folder / f"v{version}" / f"c{number}_{name}.npy", call.values[name].array)
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", version)], ir_version=8), folder / f"v{version}.onnx")
+class Onnx:
+    """Calls of operators of the standard, as models that ONNX Runtime carves."""
+
+    runtime = "ort"
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.calls = agents_samples.samples()
+
+    def faults(self) -> list[Fault]:
+        """Those of these operators."""
+        return [fault for fault in FAULTS.values() if "." not in fault.operator]
+
+    def groups(self) -> dict[str, list[Call]]:
+        """Calls of one node that may stand in one suite, by its name: those of one opset."""
+        groups = defaultdict(list)
+        for call in self.calls:
+            if not call.graph and call.nodes[0].domain == "onnx":
+                groups[f"v{call.nodes[0].version}"].append(call)
+        return dict(sorted(groups.items()))
+
+    def graphs(self) -> list[Call]:
+        """Calls of several nodes."""
+        return [call for call in self.calls if call.graph]
+
+    def write(self, run: Any, name: str, calls: list[Call]) -> None:
+        """The suite of these calls, side by side in one model."""
+        graph = onnx.GraphProto(name="samples")
+        opsets: dict[str, int] = {}
+        (self.folder / name).mkdir()
+        for number, call in enumerate(calls):
+            model = make_model(call, ALL["ort"]().find_schema)
+            opsets |= {used.domain: used.version for used in model.opset_import}
+            one = onnx.compose.add_prefix(model, f"c{number}_").graph
+            for field in ("node", "input", "output", "initializer"):
+                getattr(graph, field).extend(getattr(one, field))
+            for given in call.given():
+                np.save(self.folder / name / f"c{number}_{given}.npy", call.values[given].array)
+        imports = [helper.make_opsetid(domain, version) for domain, version in opsets.items()]
+        onnx.save(helper.make_model(graph, opset_imports=imports, ir_version=8), self.folder / f"{name}.onnx")
+        run("carve", f"{name}.onnx", "--inputs", name, "--source", "ort", "--out", f"{name}.suite")
+
+    def subject(self, name: str) -> list[str]:
+        """What `tapml diagnose` is given."""
+        return [f"{name}.onnx", "--suite", f"{name}.suite", "--source", "ort"]
 
 
-def write_graph(folder: pathlib.Path, number: int, call: Any) -> str:
-    """The model of a call of several nodes, and its inputs."""
-    name = f"g{number}"
-    model = make_model(call, ALL["ort"]().find_schema)
-    (folder / name).mkdir()
-    for given in call.given():
-        np.save(folder / name / f"{given}.npy", call.values[given].array)
-    onnx.save(model, folder / f"{name}.onnx")
-    return name
+class Aten:
+    """Calls of PyTorch's operators, recorded in eager mode."""
+
+    runtime = "torch"
+
+    def __init__(self, folder: pathlib.Path) -> None:
+        self.folder = folder
+        self.executor = Executor(ALL["torch"]())
+
+    def faults(self) -> list[Fault]:
+        return [fault for fault in FAULTS.values() if "." in fault.operator]
+
+    def groups(self) -> dict[str, list[Call]]:
+        return {"samples": [*aten_samples.samples(), *aten_samples.beside_faults()]}
+
+    def graphs(self) -> list[Call]:
+        return aten_samples.graphs()
+
+    def write(self, run: Any, name: str, calls: list[Call]) -> None:
+        """The suite of these calls, side by side in one program; see `tapml.torch.export`."""
+        from tapml._jobs import _run
+
+        folder = self.folder / name
+        folder.mkdir()
+        program: dict[str, Any] = {"schema": 1, "name": name, "inputs": [], "weights": [], "nodes": [], "outputs": []}
+        program["source"] = {"platform": "torch", "device": f"torch {self.executor.runtime.version}", "driver": "Python"}
+        count = 0
+
+        def keep(array: np.ndarray) -> int:
+            nonlocal count
+            np.save(folder / f"{count}.npy", array)
+            count += 1
+            return count - 1
+
+        for number, call in enumerate(calls):
+            numbers: dict[str, Any] = {"": None}
+            for given, value in call.values.items():
+                numbers[given] = keep(value.array)
+                entry = {"name": f"c{number}_{given}", "value": numbers[given]}
+                program["weights" if value.constant else "inputs"].append(entry)
+            # What nodes hand on is recorded as well.
+            made = tuple((name, None) for node in call.nodes for name in node.outputs)
+            for (result, _), array in zip(made, self.executor.run(replace(call, results=made))):
+                numbers[result] = keep(array)
+            for at, node in enumerate(call.nodes):
+                inputs, outputs = ([numbers[name] for name in names] for names in (node.inputs, node.outputs))
+                entry = {"name": f"c{number}_{at}", "op": str(node), "attributes": node.attributes, "inputs": inputs, "outputs": outputs}
+                program["nodes"].append(entry)
+            program["outputs"] += [{"name": f"c{number}_{result}", "value": numbers[result]} for result, _ in call.results]
+        (folder / "program.json").write_text(json.dumps(program))
+        _run("record", {"program": str(folder), "out": str(self.folder / f"{name}.suite")}, False)
+
+    def subject(self, name: str) -> list[str]:
+        return [f"{name}.suite", "--source", "torch"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--tapml", type=pathlib.Path, required=True)
-    parser.add_argument("--out", type=pathlib.Path, required=True)
-    parser.add_argument("--fault", action="append", default=[], help="only this one; may be given several times")
-    options = parser.parse_args()
-    tapml = options.tapml.resolve()
-    environment = {**os.environ, "TAPML_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "bindings/python/python")}
+def name_of(kind: str) -> str:
+    """An operator as faults name it: without domain and version."""
+    return kind.split(".", 1)[1].split("@")[0]
 
-    def run(*arguments: str) -> dict:
-        done = subprocess.run([tapml, *arguments, "--json", "-"], capture_output=True, env=environment, text=True, cwd=folder)
+
+class Bench:
+    """The suites of one kind of calls, and what a check of the runtime as it is says of them."""
+
+    def __init__(self, tapml: pathlib.Path, folder: pathlib.Path, kind: Any) -> None:
+        self.tapml, self.folder, self.kind = tapml, folder, kind(folder)
+        self.environment = {**os.environ, "TAPML_PYTHON": sys.executable, "PYTHONPATH": str(ROOT / "bindings/python/python")}
+        self.counts: dict[str, int] = defaultdict(int)
+        self.groups, self.graphs = self.kind.groups(), self.kind.graphs()
+        self.known: dict[str, dict[str, list]] = {}
+
+    def run(self, *arguments: str) -> dict:
+        """The report of a command."""
+        command = [self.tapml, *arguments, "--json", "-"]
+        done = subprocess.run(command, capture_output=True, env=self.environment, text=True, cwd=self.folder)
         if done.returncode == 2:
             raise SystemExit(f"{' '.join(arguments)}: {done.stderr}")
         return json.loads(done.stdout)
 
-    def failures(report: dict) -> dict[str, list]:
-        """Of each operator that fails: its failing calls, each with its worst element."""
-        told = lambda f: json.dumps([f["case"], f["criterion"], f.get("element"), f.get("error")])  # noqa: E731
-        return {op["op"]: sorted(map(told, op["failures"])) for op in report["ops"] if op["failed"]}
+    def check(self, name: str, target: str) -> dict:
+        return self.run("check", f"{name}.suite", "--target", target, *self.oracle())
 
-    def explained(fault: Fault, versions: list[int], known: dict) -> list[dict]:
-        """What `tapml diagnose` says of the target's faults that are not ONNX Runtime's own."""
-        found = []
-        for version in versions:
-            word = f"ort?fault={fault.name}"
-            report = run("diagnose", f"v{version}.onnx", "--suite", f"s{version}", "--source", "ort", "--target", word)
-            own = known[version]
-            new = [f for f in report["faults"] if f["blames"] == "target" and f["failed"] > len(own.get(f["op"], []))]
-            found += new
-        return found
+    def diagnose(self, name: str, target: str) -> dict:
+        return self.run("diagnose", *self.kind.subject(name), "--target", target, *self.oracle())
 
-    chosen = [FAULTS[name] for name in options.fault] or list(FAULTS.values())
-    groups = defaultdict(list)
-    for call in samples():
-        if not call.graph and call.nodes[0].domain == "onnx":
-            groups[call.nodes[0].version].append(call)
-    graphs = [call for call in samples() if call.graph]
-    rows, counts, known = [], defaultdict(int), {}
-    with tempfile.TemporaryDirectory() as made:
-        folder = pathlib.Path(made)
-        for version, calls in sorted(groups.items()):
-            write(folder, version, calls)
-            run("carve", f"v{version}.onnx", "--inputs", f"v{version}", "--source", "ort", "--out", f"s{version}")
-            report = run("check", f"s{version}", "--target", "ort")
-            counts["calls"] += report["cases"]
-            counts["clean, not checked"] += len(report["skipped"])
+    def oracle(self) -> list[str]:
+        """Who evaluates what TapML does not."""
+        return ["--oracle", "torch-f64"] if self.kind.runtime == "torch" else []
+
+    def word(self, fault: Fault) -> str:
+        """The agent with the fault."""
+        return f"{self.kind.runtime}?fault={fault.name}"
+
+    def prepare(self) -> None:
+        """Writes all suites, and notes the runtime's own faults, which are no planted ones."""
+        for name, calls in self.groups.items():
+            self.kind.write(self.run, name, calls)
+            report = self.check(name, self.kind.runtime)
+            self.counts["calls"] += report["cases"]
+            self.counts["clean, not checked"] += len(report["skipped"])
             for skipped in report["skipped"]:
-                print(f"clean, opset {version}: {skipped}", file=sys.stderr)
-            counts["clean, failed"] += report["failed"]
-            # Faults of ONNX Runtime's own, which are no planted ones.
-            known[version] = failures(report)
-            for op, own in known[version].items():
-                print(f"clean, opset {version}: {op}: {own[:2]}", file=sys.stderr)
-        for number, call in enumerate(graphs):
-            name = write_graph(folder, number, call)
-            run("carve", f"{name}.onnx", "--inputs", name, "--source", "ort", "--out", f"{name}.suite")
-            clean = run("diagnose", f"{name}.onnx", "--suite", f"{name}.suite", "--source", "ort", "--target", "ort")
-            counts["graphs"] += 1
-            counts["graphs, false"] += len(clean["faults"])
+                print(f"clean, {name}: {skipped}", file=sys.stderr)
+            self.counts["clean, failed"] += report["failed"]
+            self.known[name] = failures(report)
+            for op, own in self.known[name].items():
+                print(f"clean, {name}: {op}: {own[:2]}", file=sys.stderr)
+        for number, call in enumerate(self.graphs):
+            name = f"g{number}"
+            self.kind.write(self.run, name, [call])
+            clean = self.diagnose(name, self.kind.runtime)
+            self.counts["graphs"] += 1
+            self.counts["graphs, false"] += len(clean["faults"])
             for told in clean["faults"]:
                 print(f"clean, {name}: {told['op']}: {told['evidence']}", file=sys.stderr)
-        for fault in chosen:
-            shown = {v: sum(bool(fault.matches(c)) for c in calls) for v, calls in groups.items()}
-            if not any(shown.values()):
-                counts["between nodes"] += 1
-                told, others, cases = [], [], 0
-                for number in (n for n, call in enumerate(graphs) if fault.matches(call)):
-                    name, word = f"g{number}", f"ort?fault={fault.name}"
-                    cases += 1
-                    report = run("diagnose", f"{name}.onnx", "--suite", f"{name}.suite", "--source", "ort", "--target", word)
-                    named = [f for f in report["faults"] if f["kind"] == "between" and f".{fault.operator}@" in f["op"]]
-                    told += named
-                    others += [f for f in report["faults"] if f not in named]
-                verdict = "found" if told and not others else "missed" if not told else "others"
-                counts[f"between nodes, {verdict}"] += 1
-                words = sorted({f"{f['op']}: {f['cause']}: {f.get('rule') or '-'}" for f in told + others})
-                right = bool(told) and all(f["cause"] == FUSION_CAUSES.get(fault.name) for f in told)
-                counts["between nodes, cause right" if right else "between nodes, cause not right"] += 1
-                rows.append((fault.name, fault.kind, fault.operator, str(cases), verdict, " | ".join(words), str(right)))
-                print("\t".join(rows[-1]), file=sys.stderr)
-                continue
-            failed = set()
-            for version in (v for v, count in shown.items() if count):
-                report = run("check", f"s{version}", "--target", f"ort?fault={fault.name}")
-                new = {op for op, own in failures(report).items() if own != known[version].get(op)}
-                failed |= {op.split(".")[1].split("@")[0] for op in new}
-            wanted = failed if fault.operator == "*" else {fault.operator}
-            verdict = "found" if failed and failed == wanted else "missed" if not failed else f"others: {sorted(failed - wanted)}"
-            counts[verdict.split(":")[0]] += 1
-            told = explained(fault, [v for v, count in shown.items() if count], known)
-            right = any(is_right(fault, found) for found in told)
-            counts["rule right" if right else "rule not right"] += 1
-            words = sorted({f"{found['cause']}: {found.get('rule') or '-'}" for found in told})
-            rows.append((fault.name, fault.kind, fault.operator, str(sum(shown.values())), verdict, " | ".join(words), str(right)))
-            if verdict != "found" or not right:
-                print("\t".join(rows[-1]), file=sys.stderr)
-    head = "\t".join(("fault", "kind", "operator", "calls", "verdict", "told", "right"))
-    options.out.write_text(head + "\n" + "".join("\t".join(row) + "\n" for row in rows))
-    print(json.dumps(counts))
+
+    def try_between(self, fault: Fault) -> tuple[str, ...]:
+        """The row of a fault between nodes."""
+        self.counts["between nodes"] += 1
+        told, others, cases = [], [], 0
+        for number in (n for n, call in enumerate(self.graphs) if fault.matches(call)):
+            cases += 1
+            report = self.diagnose(f"g{number}", self.word(fault))
+            named = [f for f in report["faults"] if f["kind"] == "between" and fault.operator in names_in(f["op"])]
+            told += named
+            others += [f for f in report["faults"] if f not in named]
+        verdict = "found" if told and not others else "missed" if not told else "others"
+        self.counts[f"between nodes, {verdict}"] += 1
+        words = sorted({f"{f['op']}: {f['cause']}: {f.get('rule') or '-'}" for f in told + others})
+        right = bool(told) and all(f["cause"] == FUSION_CAUSES.get(fault.name) for f in told)
+        self.counts["between nodes, cause right" if right else "between nodes, cause not right"] += 1
+        return fault.name, fault.kind, fault.operator, str(cases), verdict, " | ".join(words), str(right)
+
+    def try_single(self, fault: Fault, shown: dict[str, int]) -> tuple[str, ...]:
+        """The row of a fault of one node; so many calls of each suite are within its rule."""
+        failed, told = set(), []
+        for name in (name for name, count in shown.items() if count):
+            report = self.check(name, self.word(fault))
+            failed |= {name_of(op) for op, own in failures(report).items() if own != self.known[name].get(op)}
+        wanted = failed if fault.operator == "*" else {fault.operator}
+        verdict = "found" if failed and failed == wanted else "missed" if not failed else f"others: {sorted(failed - wanted)}"
+        self.counts[verdict.split(":")[0]] += 1
+        for name in (name for name, count in shown.items() if count):
+            report, own = self.diagnose(name, self.word(fault)), self.known[name]
+            told += [f for f in report["faults"] if f["blames"] == "target" and f["failed"] > len(own.get(f["op"], []))]
+        right = any(is_right(fault, found) for found in told)
+        self.counts["rule right" if right else "rule not right"] += 1
+        words = sorted({f"{found['cause']}: {found.get('rule') or '-'}" for found in told})
+        return fault.name, fault.kind, fault.operator, str(sum(shown.values())), verdict, " | ".join(words), str(right)
+
+    def row(self, fault: Fault) -> tuple[str, ...]:
+        """The row of a fault in the table."""
+        shown = {name: sum(bool(fault.matches(call)) for call in calls) for name, calls in self.groups.items()}
+        row = self.try_single(fault, shown) if any(shown.values()) else self.try_between(fault)
+        if row[4] != "found" or row[6] != "True":
+            print("\t".join(row), file=sys.stderr)
+        return row
+
+
+def names_in(region: str) -> set[str]:
+    """The operators of a region, which is told as their kinds."""
+    return {name_of(kind) for kind in re.findall(r"[\w]+(?:\.[\w]+)+(?:@\d+)?", region)}
+
+
+def failures(report: dict) -> dict[str, list]:
+    """Of each operator that fails: its failing calls, each with its worst element."""
+    told = lambda f: json.dumps([f["case"], f["criterion"], f.get("element"), f.get("error")])  # noqa: E731
+    return {op["op"]: sorted(map(told, op["failures"])) for op in report["ops"] if op["failed"]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--runtime", choices=("ort", "torch"), default="ort", help="the runtime whose agent has the faults")
+    parser.add_argument("--tapml", type=pathlib.Path, required=True)
+    parser.add_argument("--out", type=pathlib.Path, required=True)
+    parser.add_argument("--fault", action="append", default=[], help="only this one; may be given several times")
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as made, options.out.open("w") as table:
+        bench = Bench(options.tapml.resolve(), pathlib.Path(made), Aten if options.runtime == "torch" else Onnx)
+        bench.prepare()
+        print("fault", "kind", "operator", "calls", "verdict", "told", "right", sep="\t", file=table)
+        for fault in [FAULTS[name] for name in options.fault] or bench.kind.faults():
+            print(*bench.row(fault), sep="\t", file=table, flush=True)
+    print(json.dumps(bench.counts))
 
 
 if __name__ == "__main__":

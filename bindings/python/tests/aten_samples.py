@@ -152,7 +152,7 @@ def movement() -> list[Call]:
         one("aten.stack.default", x, floats(2, 3, 4, seed=1), dim=1), one("aten.stack.default", x, floats(2, 3, 4, seed=1)),
         one("aten.split_with_sizes.default", x, outputs=2, split_sizes=[1, 3], dim=2), one("aten.constant_pad_nd.default", x, pad=[1, 2, 0, 1], value=0.5),
         one("aten.constant_pad_nd.default", x, pad=[1, 0]), one("aten.index_select.default", x, ints(2, 0), dim=1),
-        one("aten.embedding.default", TABLE, np.array([[1, 8], [0, 3]], I)), one("aten.embedding.default", TABLE, ints(8, 2), padding_idx=2),
+        one("aten.embedding.default", TABLE, np.array([[1, 8], [0, 3]], I)), one("aten.embedding.default", TABLE, ints(8, 2, 0), padding_idx=2),
         one("aten.gather.default", x, np.array([[[1, 0, 2, 1]]] * 2, I), dim=1), one("aten.repeat.default", floats(2, 3), repeats=[2, 1, 2]),
         one("aten.argmax.default", x, dim=1), one("aten.argmin.default", x), one("aten.argmax.default", x, dim=-1, keepdim=True),
     ]  # fmt: skip
