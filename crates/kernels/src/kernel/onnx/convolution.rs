@@ -126,6 +126,28 @@ pub fn gains_by_tiles(request: &Request) -> bool {
     problem.terms >= 48 && problem.places >= 16
 }
 
+// What an invocation of the tiled kernel does for each of its elements of the tiles, and for each of its places.
+const LOAD_W: &str =
+    "        w# = weight(next + (lane + #u * LANES) % DEPTH, tile + (lane + #u * LANES) / DEPTH, base);\n";
+const LOAD_X: &str =
+    "        x# = term(next + lane / COLUMNS + #u * (LANES / COLUMNS), corner, plane, is_place);\n";
+const KEEP_W: &str =
+    "        tile_w[(lane + #u * LANES) % DEPTH * STRIDE + (lane + #u * LANES) / DEPTH] = w#;\n";
+const KEEP_X: &str =
+    "        tile_x[(lane / COLUMNS + #u * (LANES / COLUMNS)) * COLUMNS + lane % COLUMNS] = x#;\n";
+const PRODUCT: &str =
+    "            s# = fma(weights, vec4<f32>(tile_x[k * COLUMNS + column + #u * APART]), s#);\n";
+const STORE: &str = "        let o# = group.x * COLUMNS + column + #u * APART;
+        if o# < PLACES {
+            y[start + o#] = to_act(epilogue(s#[t] + b, start + o#, m));
+        }
+";
+
+/// The text once for each number below `count`, which `#` stands for.
+fn repeated(count: u32, text: &str) -> String {
+    (0..count).map(|number| text.replace('#', &number.to_string())).collect()
+}
+
 /// The part of the product that a workgroup computes.
 #[derive(Clone, Copy)]
 struct Tile {
@@ -177,22 +199,22 @@ impl Tile {
         Tile::DEPTH * (self.rows + 1 + self.columns) * 4
     }
 
+    /// The kernel's text with what an invocation does several times over.
     fn text(self) -> String {
         let Tile { rows, columns, cells } = self;
-        let lines = |line: &dyn Fn(u32) -> String| (0..cells).map(line).collect::<Vec<_>>().join("\n");
-        let sums = lines(&|j| format!("    var s{j} = vec4<f32>();"));
-        let products = lines(&|j| {
-            let at = format!("k * COLUMNS + column + {j}u * APART");
-            format!("            s{j} = fma(weights, vec4<f32>(tile_x[{at}]), s{j});")
-        });
-        let stores = lines(&|j| {
-            let at = format!("        let o{j} = group.x * COLUMNS + column + {j}u * APART;\n");
-            let store = format!("y[start + o{j}] = to_act(epilogue(s{j}[t] + b, start + o{j}, m));");
-            format!("{at}        if o{j} < PLACES {{\n            {store}\n        }}")
-        });
-        let text = TILED.text.replace("SUMS\n", &(sums + "\n"));
-        let text = text.replace("PRODUCTS\n", &(products + "\n")).replace("STORES\n", &(stores + "\n"));
         let depth = Tile::DEPTH;
+        let (of_w, of_x) = (rows * depth / self.lanes(), columns * depth / self.lanes());
+        let parts = [
+            ("SUMS", repeated(cells, "    var s# = vec4<f32>();\n")),
+            ("VALUES", repeated(of_w, "    var w# = 0.0;\n") + &repeated(of_x, "    var x# = 0.0;\n")),
+            ("LOADS", repeated(of_w, LOAD_W) + &repeated(of_x, LOAD_X)),
+            ("KEEPS", repeated(of_w, KEEP_W) + &repeated(of_x, KEEP_X)),
+            ("PRODUCTS", repeated(cells, PRODUCT)),
+            ("STORES", repeated(cells, STORE)),
+        ];
+        let text = parts
+            .into_iter()
+            .fold(TILED.text.to_string(), |text, (name, part)| text.replace(&format!("{name}\n"), &part));
         let sizes = [("ROWS", rows), ("COLUMNS", columns), ("CELLS", cells), ("DEPTH", depth)];
         let sizes: String = sizes.iter().map(|(name, size)| format!("const {name} = {size}u;\n")).collect();
         sizes + &text

@@ -1,6 +1,6 @@
 // As convolution.wgsl, as a product of matrices: rows are channels m of a group, columns places o, and the sum runs over the
 // channels c of the group and the kernel positions k. A workgroup treats ROWS channels of COLUMNS places; DEPTH terms of the
-// sum at a time lie in its memory. An invocation treats 4 channels of CELLS places, COLUMNS / CELLS apart from each other.
+// sum at a time lie in its memory; the next ones are loaded into registers meanwhile. An invocation treats 4 channels of CELLS places, COLUMNS / CELLS apart from each other.
 // Workgroup (i, j, n): places COLUMNS i and on, channels ROWS j and on.
 override CHANNELS: u32; // of x in a group
 override OUTPUTS: u32; // channels of y in a group
@@ -20,46 +20,51 @@ const STRIDE = ROWS + 1u;
 var<workgroup> tile_w: array<f32, DEPTH * STRIDE>;
 var<workgroup> tile_x: array<f32, DEPTH * COLUMNS>;
 
+// Term k of the sum of a place: an element of x, or a zero of its margin. Without branches loads do not wait for each other.
+fn term(k: u32, corner: vec3<i32>, plane: u32, is_place: bool) -> f32 {
+    let rest = k % (K0 * K1 * K2);
+    let channel = k / (K0 * K1 * K2);
+    let i0 = u32(corner.x + i32(rest / (K1 * K2)) * D0);
+    let i1 = u32(corner.y + i32(rest / K2 % K1) * D1);
+    let i2 = u32(corner.z + i32(rest % K2) * D2);
+    let is_inside = is_place && channel < CHANNELS && i0 < X0 && i1 < X1 && i2 < X2;
+    let at = ((plane + channel) * X0 + i0) * X1 * X2 + i1 * X2 + i2;
+    return select(0.0, f32(x[select(0u, at, is_inside)]), is_inside);
+}
+
+// The weight of term k for channel m of a group whose channels begin at `base`.
+fn weight(k: u32, m: u32, base: u32) -> f32 {
+    let terms = CHANNELS * K0 * K1 * K2;
+    let is_inside = k < terms && m < OUTPUTS;
+    return select(0.0, f32(w[select(0u, (base + m) * terms + k, is_inside)]), is_inside);
+}
+
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let own = group.y / TILES;
     let tile = group.y % TILES * ROWS;
-    let volume = K0 * K1 * K2;
-    let terms = CHANNELS * volume;
+    let terms = CHANNELS * K0 * K1 * K2;
     let base = own * OUTPUTS;
     // The place whose x this invocation loads.
     let place = group.x * COLUMNS + lane % COLUMNS;
     let is_place = place < PLACES;
-    let o0 = i32(place / (Y1 * Y2)) * S0 - P0;
-    let o1 = i32(place / Y2 % Y1) * S1 - P1;
-    let o2 = i32(place % Y2) * S2 - P2;
+    let corner = vec3<i32>(
+        i32(place / (Y1 * Y2)) * S0 - P0, i32(place / Y2 % Y1) * S1 - P1, i32(place % Y2) * S2 - P2,
+    );
     let plane = (group.z * GROUPS + own) * CHANNELS;
     let row = lane / APART * 4u;
     let column = lane % APART;
 SUMS
-    for (var first = 0u; first < terms; first += DEPTH) {
-        for (var i = lane; i < ROWS * DEPTH; i += LANES) {
-            let k = first + i % DEPTH;
-            let m = tile + i / DEPTH;
-            var v = 0.0;
-            if k < terms && m < OUTPUTS {
-                v = f32(w[(base + m) * terms + k]);
-            }
-            tile_w[i % DEPTH * STRIDE + i / DEPTH] = v;
-        }
-        for (var depth = lane / COLUMNS; depth < DEPTH; depth += LANES / COLUMNS) {
-            let k = first + depth;
-            let rest = k % volume;
-            let i0 = u32(o0 + i32(rest / (K1 * K2)) * D0);
-            let i1 = u32(o1 + i32(rest / K2 % K1) * D1);
-            let i2 = u32(o2 + i32(rest % K2) * D2);
-            var v = 0.0;
-            if is_place && k < terms && i0 < X0 && i1 < X1 && i2 < X2 {
-                v = f32(x[((plane + k / volume) * X0 + i0) * X1 * X2 + i1 * X2 + i2]);
-            }
-            tile_x[depth * COLUMNS + lane % COLUMNS] = v;
-        }
+VALUES
+    var next = 0u;
+LOADS
+    while next < terms {
+KEEPS
         workgroupBarrier();
+        next += DEPTH;
+        if next < terms {
+LOADS
+        }
         for (var k = 0u; k < DEPTH; k++) {
             let at = k * STRIDE + row;
             let weights = vec4<f32>(tile_w[at], tile_w[at + 1u], tile_w[at + 2u], tile_w[at + 3u]);
