@@ -231,3 +231,30 @@ fn sections_of_packed_weights_are_told_apart() {
     let bound: Vec<String> = one.bindings().unwrap().into_iter().map(|binding| binding.of).collect();
     assert_eq!(bound[1..3], ["words of input 1, int4g32[40,64]", "scales of input 1, int4g32[40,64]"]);
 }
+
+/// The decimal numbers with an exponent that stand in a text.
+fn exponents(text: &str) -> impl Iterator<Item = &str> {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_');
+    text.match_indices("e38").map(move |(at, _)| {
+        let start = text[..at].rfind(|c| !is_part(c)).map_or(0, |before| before + 1);
+        &text[start..at + 3]
+    })
+}
+
+/// The compiler of Chromium, Tint, refuses numbers that lie above the largest of f32, though they would be rounded to it.
+#[test]
+fn numbers_are_within_the_range_of_f32() {
+    assert_eq!(exponents("x <= 3.4028235e38 && y").collect::<Vec<_>>(), ["3.4028235e38"]);
+    for one in every() {
+        let text = one.text().unwrap();
+        for number in exponents(&text) {
+            let value: f64 = number.parse().unwrap();
+            let largest = f64::from(f32::MAX);
+            assert!(
+                value <= largest,
+                "{}: {number} is above {largest:e}: write 0x1.fffffep+127f",
+                one.kernel
+            );
+        }
+    }
+}

@@ -54,7 +54,7 @@ override SINKS: u32; // a score beside the keys: 0: none, 1: given for each head
 
 const LANES = 64u;
 const WIDTH = 384u;
-const LOWEST = -3.4028235e38;
+const LOWEST = -0x1.fffffep+127f;
 const INFINITE = 0xff800000u; // the bits of the score of a key that a bias hides
 
 var<workgroup> query: array<vec4<f32>, WIDTH>;

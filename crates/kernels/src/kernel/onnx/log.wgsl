@@ -1,6 +1,6 @@
 // ln v. v = 2^k f with f within sqrt(1/2) and sqrt(2); ln f = 2 artanh((f - 1) / (f + 1)) by its series, error 2e-10.
 fn formula(v: f32) -> f32 {
-    if !(v >= 1.1754944e-38 && v <= 3.4028235e38) {
+    if !(v >= 1.1754944e-38 && v <= 0x1.fffffep+127f) {
         return log(v);
     }
     let bits = bitcast<u32>(v);

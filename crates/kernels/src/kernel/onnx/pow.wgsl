@@ -18,7 +18,7 @@ fn formula(a: f32, b: f32) -> f32 {
     let whole = trunc(b) == b;
     let odd = whole && abs(b) < 16777216.0 && (i32(b) & 1) != 0;
     let m = abs(a);
-    if !(m >= 1.1754944e-38 && m <= 3.4028235e38 && abs(b) <= 3.4028235e38) || (a < 0.0 && !whole) {
+    if !(m >= 1.1754944e-38 && m <= 0x1.fffffep+127f && abs(b) <= 0x1.fffffep+127f) || (a < 0.0 && !whole) {
         return pow(a, b);
     }
     let bits = bitcast<u32>(m);
