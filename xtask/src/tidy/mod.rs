@@ -1,6 +1,7 @@
 //! `cargo xtask tidy`: house rules that a compiler does not check. Each rule is one file and reports every violation.
 
 mod arrows;
+mod crates;
 mod kernels;
 mod lists;
 mod sizes;

@@ -1,9 +1,11 @@
 //! Real kernels with planted faults on recorded calls of a real model: what is said of each, and how often it is right.
 #![allow(clippy::unwrap_used)]
 
-mod common;
+// The calls with exact results of the tests of causes, which may not use this crate.
+#[path = "../../cause/tests/common/mod.rs"]
+mod cases;
 
-use common::{Case, brief};
+use cases::{Case, brief};
 use std::collections::{BTreeMap, HashMap};
 use std::time::Instant;
 use tapml_bugs::{Catalogue, Mutant, Workbench};
