@@ -127,16 +127,15 @@ pub fn gains_by_tiles(request: &Request) -> bool {
 }
 
 // What an invocation of the tiled kernel does for each of its elements of the tiles, and for each of its places.
-const LOAD_W: &str =
-    "        w# = weight(next + (lane + #u * LANES) % DEPTH, tile + (lane + #u * LANES) / DEPTH, base);\n";
+const LOAD_W: &str = "            w# = weight(first + (lane + #u * LANES) % DEPTH, tile + (lane + #u * LANES) / DEPTH, base);\n";
 const LOAD_X: &str =
-    "        x# = term(next + lane / COLUMNS + #u * (LANES / COLUMNS), corner, plane, is_place);\n";
+    "            x# = term(first + lane / COLUMNS + #u * (LANES / COLUMNS), corner, plane, is_place);\n";
 const KEEP_W: &str =
     "        tile_w[(lane + #u * LANES) % DEPTH * STRIDE + (lane + #u * LANES) / DEPTH] = w#;\n";
 const KEEP_X: &str =
     "        tile_x[(lane / COLUMNS + #u * (LANES / COLUMNS)) * COLUMNS + lane % COLUMNS] = x#;\n";
 const PRODUCT: &str =
-    "            s# = fma(weights, vec4<f32>(tile_x[k * COLUMNS + column + #u * APART]), s#);\n";
+    "                s# = fma(weights, vec4<f32>(tile_x[k * COLUMNS + column + #u * APART]), s#);\n";
 const STORE: &str = "        let o# = group.x * COLUMNS + column + #u * APART;
         if o# < PLACES {
             y[start + o#] = to_act(epilogue(s#[t] + b, start + o#, m));

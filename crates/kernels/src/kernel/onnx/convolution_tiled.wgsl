@@ -56,20 +56,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let column = lane % APART;
 SUMS
 VALUES
-    var next = 0u;
-LOADS
-    while next < terms {
-KEEPS
-        workgroupBarrier();
-        next += DEPTH;
-        if next < terms {
+    // Terms from `first` on are loaded, then those before them are multiplied, while the loads are under way.
+    for (var first = 0u; first < terms + DEPTH; first += DEPTH) {
+        if first < terms {
 LOADS
         }
-        for (var k = 0u; k < DEPTH; k++) {
-            let at = k * STRIDE + row;
-            let weights = vec4<f32>(tile_w[at], tile_w[at + 1u], tile_w[at + 2u], tile_w[at + 3u]);
+        if first > 0u {
+            for (var k = 0u; k < DEPTH; k++) {
+                let at = k * STRIDE + row;
+                let weights = vec4<f32>(tile_w[at], tile_w[at + 1u], tile_w[at + 2u], tile_w[at + 3u]);
 PRODUCTS
+            }
         }
+        workgroupBarrier();
+KEEPS
         workgroupBarrier();
     }
     for (var t = 0u; t < 4u && tile + row + t < OUTPUTS; t++) {
