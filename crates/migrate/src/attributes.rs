@@ -115,7 +115,9 @@ pub fn variants(name: &str, value: &Value, rank: usize) -> Vec<Variant> {
 }
 
 fn of_integer(name: &str, value: i64, rank: usize) -> Vec<(Value, &'static str)> {
-    let mut all = vec![(0, AS_ZERO), (value - 1, "is one too small"), (value + 1, "is one too large")];
+    // An end that stands for the whole dimension is the largest integer.
+    let (less, more) = (value.saturating_sub(1), value.saturating_add(1));
+    let mut all = vec![(0, AS_ZERO), (less, "is one too small"), (more, "is one too large")];
     if name.contains("axis") || name == "dim" {
         all.extend((1..rank as i64).map(|axis| (axis, "is another axis")));
     }
@@ -150,8 +152,8 @@ fn of_list(name: &str, items: &[i64]) -> Vec<(Value, &'static str)> {
     if let Some(inverse) = (0..items.len()).map(place).collect::<Option<Vec<usize>>>() {
         all.push((inverse.into_iter().map(|i| i as i64).collect(), "is taken for its inverse"));
     }
-    all.push((items.iter().map(|i| i - 1).collect(), "is one too small"));
-    all.push((items.iter().map(|i| i + 1).collect(), "is one too large"));
+    all.push((items.iter().map(|i| i.saturating_sub(1)).collect(), "is one too small"));
+    all.push((items.iter().map(|i| i.saturating_add(1)).collect(), "is one too large"));
     all.push((items.iter().rev().copied().collect(), "is read in reverse"));
     all.push((vec![items.first().copied().unwrap_or(0); items.len()], "has only its first number"));
     all.push((vec![0; items.len()], "counts as zeros"));
@@ -198,6 +200,14 @@ fn other_words(attribute: &str, value: &str) -> Vec<&'static str> {
 mod tests {
     use super::*;
     use tapml_graph::op::{Attention, RmsNorm};
+
+    #[test]
+    fn the_largest_integer_has_no_greater_one() {
+        for (value, wrong) in [(json!(i64::MAX), json!(i64::MIN)), (json!([i64::MIN]), json!([i64::MAX]))] {
+            let found = variants("end", &value, 1);
+            assert!(!found.is_empty() && found.iter().all(|variant| variant.value != wrong), "{found:?}");
+        }
+    }
 
     #[test]
     fn attributes_are_left_out_one_by_one() {
