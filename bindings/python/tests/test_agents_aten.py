@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +17,8 @@ for package in ("onnx", "torch", "websockets", "grpc_tools"):
 from agents_client import PACKAGE, Agent, Client, Refused  # noqa: E402
 from aten_samples import graphs, samples  # noqa: E402
 
-from tapml.agents import Call, Executor  # noqa: E402
+from tapml.agents import Call, Executor, Unsupported  # noqa: E402
+from tapml.agents._scripts import load_lines, module_lines  # noqa: E402
 
 F = np.float32
 X = np.array([[-1.5, 0, 2.5]], F)
@@ -54,7 +57,6 @@ RUNTIMES = [("ort", "onnxruntime"), ("openvino", "openvino"), ("tract", "tract")
 
 @pytest.mark.parametrize("name, package", RUNTIMES)
 def test_runtimes_of_onnx_take_operators_of_pytorch(name: str, package: str) -> None:
-    from tapml.agents import Unsupported
     from tapml.agents.__main__ import ALL
 
     for needed in (package, "onnxscript"):
@@ -118,3 +120,64 @@ def test_what_the_export_needs_is_named(missing: str) -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={"PYTHONPATH": str(PACKAGE)}, timeout=120)
     assert f"for which {missing} is not installed: `pip install torch onnxscript`" in done.stdout, done
+
+
+def run_script(call: Call, load: str) -> Any:
+    """What ``found`` is when the lines of a script have run the call."""
+    Path("constants").mkdir(exist_ok=True)
+    for file in Path("constants").iterdir():
+        file.unlink()
+    constants = [name for name, value in call.values.items() if value.constant]
+    for name in constants:
+        np.save(f"constants/{name}.npy", call.values[name].array)
+    lines = module_lines(list(call.values), constants, call.nodes, [name for name, _ in call.results])
+    scope: dict[str, Any] = {"np": np, "feed": {name: call.values[name].array for name in call.given()}}
+    exec("\n".join(["import glob", *lines, load]), scope)  # What it runs was just written.
+    return scope["found"]
+
+
+def test_a_script_without_this_package_gives_what_the_agent_gives(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tapml.agents.__main__ import ALL
+
+    monkeypatch.chdir(tmp_path)
+    torch, tried = Executor(ALL["torch"]()), 0
+    for call in [*samples(), *graphs()]:
+        if any(value.array.dtype.name == "bfloat16" for value in call.values.values()):
+            continue  # No script has them: NumPy does not.
+        expected = torch.run(call)[0]
+        call = torch.runtime.check(call)
+        found = run_script(call, ALL["torch"].load)
+        assert found.dtype == expected.dtype, call.nodes
+        np.testing.assert_array_equal(found, expected, err_msg=str(call.nodes))
+        tried += 1
+    assert tried > 200
+
+
+@pytest.mark.parametrize("word, package", [("inductor", "torch"), ("executorch", "executorch.exir"), ("litert", "litert_torch")])
+def test_a_script_runs_the_runtime(word: str, package: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from tapml.agents.__main__ import ALL
+
+    try:
+        importlib.import_module(package)
+    except ImportError:
+        pytest.skip(f"{package} is not installed (TAPML_RUNTIMES): scripts for `{word}` are not tested")
+    monkeypatch.chdir(tmp_path)
+    call = graphs()[0]
+    executor = Executor(ALL[word]())
+    try:
+        expected = executor.run(call)[0]
+    except Unsupported as error:
+        pytest.skip(f"`{word}` does not run here: {error}")
+    np.testing.assert_allclose(run_script(executor.runtime.check(call), ALL[word].load.strip()), expected, rtol=1e-5)
+
+
+def test_lines_of_a_script() -> None:
+    node = {"op": "aten.relu.default", "inputs": ["x0"], "outputs": ["y0"]}
+    call = {"inputs": ["x0"], "constants": [], "nodes": [node], "outputs": ["y0"]}
+    lines = load_lines("ort", call)
+    assert "torch.ops.aten.relu.default(x0)" in lines and "torch.onnx.export(" in lines and "ORT_DISABLE_ALL" in lines
+    assert "ORT_ENABLE_ALL" in load_lines("ort", {**call, "graph": True})
+    onnx = {**call, "nodes": [{**node, "op": "onnx.Relu@14"}]}
+    assert load_lines("ort", onnx).startswith("import onnxruntime") and "torch" not in load_lines("ort", onnx)
+    # PyTorch's own runtimes take no model, the oracle is none, and nothing is known of others.
+    assert load_lines("executorch", onnx) == load_lines("torch-f64", call) == load_lines("mine", call) == ""

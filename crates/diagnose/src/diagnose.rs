@@ -1,6 +1,7 @@
 //! The order of a diagnosis: operators alone, kernels under a checking device, harm, then the whole model.
 
 use crate::report::{Blames, Diagnosis, Fault, NotRun, SCHEMA, Stage, Watched};
+use crate::shell::Reduction;
 use crate::{audit, between, not_run, operators, regions};
 use std::collections::{BTreeSet, HashSet};
 use std::time::Instant;
@@ -204,6 +205,11 @@ impl<'a> Run<'a> {
     pub fn name(&self, node: NodeId) -> &'a str {
         let suite: &'a Suite = self.suite;
         &suite.graph().node(node).name
+    }
+
+    /// The command that makes a reproducer, as far as is known here; `suite` is the suite's folder.
+    pub fn reduction<'s>(&'s self, suite: &'s str) -> Reduction<'s> {
+        Reduction { suite, target: self.target.word(), kernels: &[], oracle: None }
     }
 
     /// Notes how long a stage took; a stage that comes again takes longer.

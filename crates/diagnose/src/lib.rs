@@ -25,4 +25,4 @@ pub use html::html;
 pub use report::{
     Blames, Diagnosis, Fault, FaultKind, Impact, LeftOut, NotRun, SCHEMA, Stage, UNKNOWN, Variant, Watched,
 };
-pub use shell::reduce_command;
+pub use shell::Reduction;

@@ -257,13 +257,9 @@ pub(crate) fn describe(run: &Run<'_>, op: &str, group: &Group) -> Fault {
         variants: variants(run, group),
         findings: Vec::new(),
         output_impact: None,
-        reproduce: first.map(|r| reproduce(run, &case(r.case))),
+        reproduce: first
+            .map(|r| run.reduction(&run.suite.path().display().to_string()).of_case(&case(r.case))),
     }
-}
-
-/// The command that makes a standalone reproducer of a case.
-fn reproduce(run: &Run<'_>, case: &str) -> String {
-    crate::shell::reduce_command(&run.suite.path().display().to_string(), case, run.target.word(), &[])
 }
 
 /// The kernel's variants: nodes with the same code and constants.

@@ -112,6 +112,8 @@ fn fault(run: &mut Run<'_>, search: &mut Search, nodes: &BTreeSet<NodeId>) -> Re
     fault.op = kinds.join("+");
     fault.rule = (kinds.len() > 1).then(|| format!("{} run in one model", chain(run, nodes)));
     fault.criterion = Criterion::Element.name().into();
+    let suite = run.suite.path().display().to_string();
+    fault.reproduce = Some(run.reduction(&suite).of_nodes(&fault.nodes));
     match outcome {
         RegionOutcome::Wrong(wrong) => explain_wrong(run, &wrong, &mut fault)?,
         RegionOutcome::Failed(error) => {

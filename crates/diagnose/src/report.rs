@@ -180,7 +180,7 @@ pub struct Fault {
     pub findings: Vec<Finding>,
     /// What the wrong values do to the model's logits; absent if that was not measured.
     pub output_impact: Option<Impact>,
-    /// The command that makes a standalone reproducer; absent if no case of the suite shows the fault.
+    /// The command that makes a standalone reproducer; absent if neither a case of the suite nor a few nodes show the fault.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reproduce: Option<String>,
 }
@@ -234,6 +234,12 @@ impl Fault {
             (_, true) => "certain",
             (_, false) => "probable",
         }
+    }
+
+    /// Of a fault of nodes that run as one model, those of the first place where it shows.
+    pub fn together(&self) -> &[String] {
+        let count = self.op.split('+').count();
+        self.nodes.get(..count).unwrap_or(&self.nodes)
     }
 
     /// A fault of these nodes in a run of the whole model, of which no more is known yet.

@@ -1,10 +1,40 @@
 //! Commands that a reader may paste into a shell.
 
-/// The command that makes a standalone reproducer of a case of a suite, with the user's kernels, given as `OP=FILE`.
-pub fn reduce_command(suite: &str, case: &str, target: &str, kernels: &[String]) -> String {
-    let kernels: String = kernels.iter().map(|kernel| format!(" --kernel {}", quoted(kernel))).collect();
-    let (suite, target, out) = (path(suite), quoted(target), quoted(&format!("{case}.repro")));
-    format!("tapml reduce {suite} --case {} --target {target}{kernels} --out {out}", quoted(case))
+/// What is reduced, and where it fails: what the command that makes a standalone reproducer names.
+#[derive(Clone, Copy, Debug)]
+pub struct Reduction<'a> {
+    /// The suite's folder.
+    pub suite: &'a str,
+    /// The target.
+    pub target: &'a str,
+    /// The user's kernels, given as `OP=FILE`.
+    pub kernels: &'a [String],
+    /// Who evaluates operators of others that TapML does not.
+    pub oracle: Option<&'a str>,
+}
+
+impl Reduction<'_> {
+    /// The command for a case of the suite.
+    pub fn of_case(&self, case: &str) -> String {
+        self.command(&format!("--case {}", quoted(case)), case)
+    }
+
+    /// The command for nodes that fail together.
+    pub fn of_nodes(&self, nodes: &[String]) -> String {
+        let names = nodes.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(" ");
+        // The folder must have a name that is one.
+        let last = nodes.last().map_or("", |name| name.rsplit('/').next().unwrap_or(name));
+        self.command(&format!("--nodes {names}"), last)
+    }
+
+    fn command(&self, what: &str, out: &str) -> String {
+        let kernels: String =
+            self.kernels.iter().map(|kernel| format!(" --kernel {}", quoted(kernel))).collect();
+        let oracle = self.oracle.map(|oracle| format!(" --oracle {}", quoted(oracle))).unwrap_or_default();
+        let (suite, target) = (path(self.suite), quoted(self.target));
+        let out = quoted(&format!("{out}.repro"));
+        format!("tapml reduce {suite} {what} --target {target}{kernels}{oracle} --out {out}")
+    }
 }
 
 /// A path as one word of a shell, which no command takes for an option.
@@ -24,13 +54,21 @@ mod tests {
 
     #[test]
     fn names_are_words_and_not_commands() {
-        let plain = reduce_command("a/llama.suite", "p0.s1.norm", "emulator", &[]);
+        let plain = Reduction { suite: "a/llama.suite", target: "emulator", kernels: &[], oracle: None };
+        let together = plain.of_nodes(&["/cv1/Conv".into(), "/cv1/my Relu".into()]);
+        assert_eq!(
+            together,
+            "tapml reduce a/llama.suite --nodes /cv1/Conv '/cv1/my Relu' --target emulator --out 'my Relu.repro'"
+        );
+        let plain = plain.of_case("p0.s1.norm");
         assert_eq!(
             plain,
             "tapml reduce a/llama.suite --case p0.s1.norm --target emulator --out p0.s1.norm.repro"
         );
         let kernels = ["rope=my 'rope'.wgsl".to_string()];
-        let evil = reduce_command("-my model; touch X", "p0.$(id)", "emulator?check=all&kind=gpu", &kernels);
+        let (suite, target) = ("-my model; touch X", "emulator?check=all&kind=gpu");
+        let evil =
+            Reduction { suite, target, kernels: &kernels, oracle: Some("torch-f64") }.of_case("p0.$(id)");
         let words = shlex::split(&evil).unwrap();
         let expected = [
             "tapml",
@@ -42,6 +80,8 @@ mod tests {
             "emulator?check=all&kind=gpu",
             "--kernel",
             "rope=my 'rope'.wgsl",
+            "--oracle",
+            "torch-f64",
             "--out",
             "p0.$(id).repro",
         ];

@@ -1,7 +1,8 @@
 //! Several nodes of a graph as one model, with values for what they are given.
 
-use std::collections::BTreeSet;
-use tapml_graph::op::Foreign;
+use crate::Call;
+use std::collections::{BTreeSet, HashMap};
+use tapml_graph::op::{Foreign, Fused};
 use tapml_graph::{Error, Graph, NodeId, Op, Origin, Result, Tensor, TensorType, ValueId};
 
 /// Nodes that a platform runs as one model: what it fuses, lays out and plans when it sees them together is part of it. Values
@@ -71,6 +72,37 @@ impl Region {
         nodes: &BTreeSet<NodeId>,
         value: &dyn Fn(ValueId) -> Result<Tensor>,
     ) -> Result<Region> {
+        let given = |id: ValueId| Ok((value(id)?, graph.value(id).origin == Origin::Weight));
+        Region::build(graph, nodes, &given, Region::outputs_of(graph, nodes))
+    }
+
+    /// The region that a call of a fused operator stands for.
+    ///
+    /// # Errors
+    /// A node of its body is none of an operator of others.
+    pub fn of_call(call: &Call, fused: &Fused) -> Result<Region> {
+        let body = fused.body();
+        let places: HashMap<ValueId, usize> = body.inputs().map(|(id, _)| id).zip(0..).collect();
+        let given = |id: ValueId| {
+            let missing = || Error::bug("a call without an input of its body");
+            let at = *places.get(&id).ok_or_else(missing)?;
+            let constant = call.weights.get(at).is_some_and(Option::is_some);
+            Ok((call.inputs.get(at).cloned().ok_or_else(missing)?, constant))
+        };
+        let nodes = (0u32..).take(body.nodes().len()).map(NodeId).collect();
+        let results = body.outputs().iter().map(|output| output.value).collect();
+        let region = Region::build(body, &nodes, &given, results)?;
+        Ok(Region { name: call.node.clone(), ..region })
+    }
+
+    /// The region of these nodes that gives these values; `given` tells of other values what they are, and whether they are the
+    /// same in every run.
+    fn build(
+        graph: &Graph,
+        nodes: &BTreeSet<NodeId>,
+        given: &dyn Fn(ValueId) -> Result<(Tensor, bool)>,
+        results: Vec<ValueId>,
+    ) -> Result<Region> {
         let made: BTreeSet<ValueId> =
             nodes.iter().flat_map(|&id| graph.node(id).outputs.iter().copied()).collect();
         let (mut inputs, mut known, mut own) = (Vec::new(), BTreeSet::new(), Vec::new());
@@ -81,8 +113,8 @@ impl Region {
             };
             for &input in node.inputs.iter().filter(|id| !made.contains(id)) {
                 if known.insert(input) {
-                    let constant = graph.value(input).origin == Origin::Weight;
-                    inputs.push(RegionInput { name: name(input), tensor: value(input)?, constant });
+                    let (tensor, constant) = given(input)?;
+                    inputs.push(RegionInput { name: name(input), tensor, constant });
                 }
             }
             let placed = op.placed(node.inputs.iter().map(|&id| name(id))).into_iter();
@@ -95,8 +127,7 @@ impl Region {
                 outputs: op.outputs().iter().map(|declared| declared.is_asked()).map(output).collect(),
             });
         }
-        let outputs = Region::outputs_of(graph, nodes).into_iter();
-        let outputs = outputs.map(|id| (name(id), graph.value(id).ty.clone())).collect();
+        let outputs = results.into_iter().map(|id| (name(id), graph.value(id).ty.clone())).collect();
         let region =
             format!("{} nodes from {}", nodes.len(), own.first().map_or("", |node| node.name.as_str()));
         Ok(Region { name: region, nodes: own, inputs, outputs })

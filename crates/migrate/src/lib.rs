@@ -49,7 +49,9 @@ pub use progress::{JudgedCall, Progress, Quiet, Stop};
 pub use ratio::ratio_text;
 pub use reached::RowRegimes;
 pub use record::{RecordedRun, identity_of_file, record};
-pub use regions::{RegionJudgement, RegionOutcome, Regions, WrongRegion, segments, smallest_failing};
+pub use regions::{
+    RegionJudgement, RegionOutcome, Regions, SmallestRegion, WrongRegion, segments, smallest_failing,
+};
 pub use samples::{
     KernelSamples, SampleCheck, SampleFailure, SkippedSample, check_calls, check_rows, check_samples,
 };

@@ -111,32 +111,28 @@ impl Oracles {
         }
     }
 
-    /// The types of the outputs of an operator of others on these inputs, found by evaluating it; `constants` says of each input
-    /// whether it is a weight. Where only whoever was named evaluates it, floats have the dtypes that `op` declares.
-    pub fn output_types(
-        &self,
-        op: &Foreign,
-        inputs: &[Tensor],
-        constants: &[bool],
-    ) -> Result<Vec<TensorType>> {
-        match (foreign::evaluate(op, inputs), &self.evaluator) {
+    /// The outputs of an operator of others on these inputs in the precision that they have, whatever it declares; `constants` says
+    /// of each input whether it is a weight. Where only whoever was named evaluates it, floats have the dtypes that `op` declares.
+    pub fn run(&self, op: &Foreign, inputs: &[Tensor], constants: &[bool]) -> Result<Vec<Tensor>> {
+        let unknown = |place: &Declared| match place {
+            Declared::Absent => Declared::Absent,
+            _ => Declared::Unknown,
+        };
+        let asked = op.with_outputs(op.outputs().iter().map(unknown).collect())?;
+        match (foreign::evaluate(&asked, inputs), &self.evaluator) {
             (Err(error), Some(other)) if error.kind() == ErrorKind::Unsupported => {
-                let unknown = |place: &Declared| match place {
-                    Declared::Absent => Declared::Absent,
-                    _ => Declared::Unknown,
-                };
-                let asked = op.with_outputs(op.outputs().iter().map(unknown).collect())?;
                 let wide: Vec<Tensor> = inputs.iter().map(foreign::widened_tensor).collect::<Result<_>>()?;
                 let found = other.evaluate(&asked, &wide, constants)?;
                 let declared = op.outputs().iter().filter_map(Declared::ty);
-                let of = |(found, declared): (&Tensor, &TensorType)| {
-                    let own = crate::identity::tensor_type(found);
-                    let float = own.dtype.is_float() && declared.dtype.is_float();
-                    TensorType { dtype: if float { declared.dtype } else { own.dtype }, ..own }
+                let of = |(found, declared): (Tensor, &TensorType)| match declared.dtype {
+                    dtype if found.dtype().is_float() && dtype.is_float() && dtype != found.dtype() => {
+                        Tensor::from_f64(dtype, found.shape().to_vec(), &found.to_f64())
+                    }
+                    _ => Ok(found),
                 };
-                Ok(found.iter().zip(declared).map(of).collect())
+                found.into_iter().zip(declared).map(of).collect()
             }
-            (found, _) => Ok(found?.iter().map(crate::identity::tensor_type).collect()),
+            (found, _) => found,
         }
     }
 

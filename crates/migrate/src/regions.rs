@@ -1,16 +1,21 @@
 //! Several nodes run as one model on the target, compared at the region's borders. Each node is right alone; what is left is what
 //! the platform does when it sees them together: fusion, layouts, planned memory.
 
+use crate::identity::tensor_type;
 use crate::noise::{Declared, RegionMovement};
 use crate::oracle::Oracles;
 use crate::progress::Stop;
 use crate::suite::Suite;
 use crate::verdict::Exact;
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
 use std::fmt;
-use tapml_exec::{Platform, Region};
-use tapml_graph::{Context, Error, ErrorKind, Graph, Model, NodeId, Op, Result, Tensor, ValueId};
+use tapml_exec::{Call, Platform, Region};
+use tapml_graph::fusion::REGION;
+use tapml_graph::op::Fused;
+use tapml_graph::{
+    Context, Error, ErrorKind, Graph, Model, NodeId, Op, Origin, Result, Tensor, TensorType, ValueId,
+};
 
 /// How far the outputs of a region lie from the exact ones.
 #[derive(Clone, Debug, PartialEq)]
@@ -93,6 +98,15 @@ impl RegionOutcome {
     }
 }
 
+/// The fewest nodes of a region that fail together.
+#[derive(Debug)]
+pub struct SmallestRegion {
+    /// The nodes; none if the whole region does not fail.
+    pub failing: BTreeSet<NodeId>,
+    /// What became of them when they ran once more, or of the whole region: what passes then depends on more than its values.
+    pub outcome: RegionOutcome,
+}
+
 /// A region with a wrong output, and what tells so.
 #[derive(Clone, Debug)]
 pub struct WrongRegion {
@@ -132,6 +146,9 @@ pub struct RegionReport {
     /// Why the target does not run these nodes as one model. It then says nothing of them together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub skipped: Option<String>,
+    /// If it fails: the command that makes a standalone reproducer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reproduce: Option<String>,
 }
 
 /// Most runs of a suite with which a region is checked.
@@ -178,6 +195,52 @@ impl Regions<'_> {
             }
         }
         Ok(RegionOutcome::Passed { ratio: largest })
+    }
+
+    /// As [`Regions::check`], and of nodes that fail the fewest that still do.
+    pub fn check_smallest(
+        &self,
+        target: &mut dyn Platform,
+        nodes: &BTreeSet<NodeId>,
+        stop: &Stop,
+    ) -> Result<SmallestRegion> {
+        let outcome = self.check(target, nodes, stop)?;
+        if !outcome.fails() {
+            return Ok(SmallestRegion { failing: BTreeSet::new(), outcome });
+        }
+        let mut fails = |nodes: &BTreeSet<NodeId>| Ok(self.check(target, nodes, stop)?.fails());
+        let failing = smallest_failing(nodes.clone(), &mut fails)?;
+        let outcome = self.check(target, &failing, stop)?;
+        Ok(SmallestRegion { failing, outcome })
+    }
+
+    /// These nodes as one call, a [`REGION`] of which they are the body, with the values of a recorded run; and what the source gave.
+    ///
+    /// # Errors
+    /// A value was not recorded, or nothing uses what the nodes compute.
+    pub fn call(&self, nodes: &BTreeSet<NodeId>, frame: usize) -> Result<(Call, Vec<Tensor>)> {
+        let graph = self.model.graph();
+        let ids: Vec<NodeId> = nodes.iter().copied().collect();
+        let outlined = graph.outline(&ids, &ids.iter().copied().collect(), &HashSet::new())?;
+        let op = Op::Fused(Fused::new(&REGION, outlined.body)?);
+        let value = |&id: &ValueId| value(self.suite, self.model, frame, id);
+        let inputs: Vec<Tensor> = outlined.inputs.iter().map(value).collect::<Result<_>>()?;
+        let weight = |&id: &ValueId| {
+            let value = graph.value(id);
+            (value.origin == Origin::Weight).then(|| value.name.clone())
+        };
+        let input_types: Vec<TensorType> = inputs.iter().map(tensor_type).collect();
+        let call = Call {
+            node: ids.iter().map(|&id| graph.node(id).name.as_str()).collect::<Vec<_>>().join("+"),
+            output_types: op.infer(&input_types)?,
+            op,
+            symbols: self.suite.frames()[frame].symbols.clone(),
+            input_types,
+            weights: outlined.inputs.iter().map(weight).collect(),
+            inputs,
+        };
+        let recorded = outlined.outputs.iter().map(value).collect::<Result<_>>()?;
+        Ok((call, recorded))
     }
 
     /// One run of a region.
@@ -261,7 +324,7 @@ fn judged_none(value: &str, frame: usize) -> RegionJudgement {
 fn value(suite: &Suite, model: &Model, frame: usize, id: ValueId) -> Result<Tensor> {
     let value = model.graph().value(id);
     match value.origin {
-        tapml_graph::Origin::Weight => model.weight(&value.name),
+        Origin::Weight => model.weight(&value.name),
         _ => suite.value(frame, id),
     }
 }

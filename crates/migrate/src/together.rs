@@ -4,7 +4,7 @@ use crate::choices::Choices;
 use crate::identity::Hash;
 use crate::ledger::{KeyedRegions, Ledger, LedgerFolder, VERSION};
 use crate::migrate::Migration;
-use crate::regions::{MOST_RUNS, RegionOutcome, Regions, segments, smallest_failing};
+use crate::regions::{MOST_RUNS, RegionOutcome, Regions, SmallestRegion, segments};
 use crate::report::RegionReport;
 use std::collections::BTreeSet;
 use tapml_graph::{Context, NodeId, Op, Result, Symbols};
@@ -53,15 +53,8 @@ impl Migration<'_> {
         let regions = Regions { suite, model, oracles, precision: &precision };
         let name = |id: &NodeId| model.graph().node(*id).name.clone();
         let (target, stop) = (&mut *self.target, self.stop);
-        let mut outcome = regions.check(target, nodes, stop)?;
-        let mut failing = BTreeSet::new();
-        if outcome.fails() {
-            let mut fails = |nodes: &BTreeSet<NodeId>| Ok(regions.check(target, nodes, stop)?.fails());
-            failing = smallest_failing(nodes.clone(), &mut fails)?;
-            outcome = regions.check(target, &failing, stop)?;
-        }
+        let SmallestRegion { failing, outcome } = regions.check_smallest(target, nodes, stop)?;
         let skipped = matches!(outcome, RegionOutcome::NotServed(_));
-        // The smallest one is run once more: what then passes depends on more than its values.
         let reason = match outcome.reason() {
             None if !failing.is_empty() => Some("it failed, and passed when it ran again".into()),
             reason => reason,
@@ -76,6 +69,7 @@ impl Migration<'_> {
             failing: failing.iter().map(name).collect(),
             skipped: reason.clone().filter(|_| skipped),
             reason: reason.filter(|_| !skipped),
+            reproduce: None,
         })
     }
 }

@@ -1,11 +1,12 @@
 //! What a call of an operator of others fails with, besides sizes: each attribute with other values, the dtype of floats, inputs as
 //! constants, and the number of axes. One of them changes at a time; all else is as in the recorded call.
 
-use crate::specimen::{Specimen, with_attributes};
+use crate::body::Body;
+use crate::specimen::Specimen;
 use crate::trial::{Outcome, Trials};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tapml_graph::{DType, ErrorKind, Op, Result, Tensor};
+use tapml_graph::{DType, ErrorKind, Result, Tensor};
 use tapml_migrate::attributes::{short, variants};
 
 /// One property of a call, with which values of it the call fails and with which not.
@@ -22,19 +23,30 @@ pub struct Aspect {
     pub not_served: Vec<String>,
 }
 
-/// A changed call and the value that it has.
+/// A changed call, its operators, and the value that it has.
 struct Changed {
     value: String,
     specimen: Specimen,
+    body: Body,
+}
+
+impl Changed {
+    fn new(value: impl Into<String>, specimen: Specimen) -> Option<Changed> {
+        let body = specimen.body()?;
+        Some(Changed { value: value.into(), specimen, body })
+    }
 }
 
 /// The properties on which the failure of a call depends, as far as time allows: those with a value that passes or is not served.
 pub(crate) fn aspects(trials: &mut Trials<'_>, whole: &Specimen) -> Result<Vec<Aspect>> {
     let mut found = Vec::new();
-    let Op::Foreign(op) = &whole.call.op else { return Ok(found) };
-    for (name, value) in op.attributes() {
-        let own = short(value);
-        found.extend(tried(trials, (format!("`{name}`"), own), with_values(whole, name, value))?);
+    let Some(body) = whole.body() else { return Ok(found) };
+    for (at, part) in body.parts.iter().enumerate() {
+        let of_node = body.title(at).map(|title| format!(" of {title}")).unwrap_or_default();
+        for (name, value) in part.op.attributes() {
+            let own = (format!("`{name}`{of_node}"), short(value));
+            found.extend(tried(trials, own, with_values(whole, &body, (at, name, value)))?);
+        }
     }
     let own = whole.call.inputs.iter().map(Tensor::dtype).find(|dtype| dtype.is_float());
     if let Some(own) = own {
@@ -42,7 +54,8 @@ pub(crate) fn aspects(trials: &mut Trials<'_>, whole: &Specimen) -> Result<Vec<A
     }
     for (i, &constant) in whole.is_weight.iter().enumerate() {
         let own = kind_of_input(constant).to_string();
-        found.extend(tried(trials, (format!("input {i}"), own), vec![with_kind(whole, i, !constant)])?);
+        let changed = with_kind(whole, i, !constant).into_iter().collect();
+        found.extend(tried(trials, (format!("input {i}"), own), changed)?);
     }
     let axes = whole.call.inputs.first().map_or(0, |input| input.shape().len());
     found.extend(tried(trials, ("axes of the inputs".into(), axes.to_string()), with_axes(whole))?);
@@ -59,8 +72,9 @@ fn tried(
         return Ok(None);
     }
     let oracles = trials.oracles();
-    let (values, specimens): (Vec<String>, Vec<Specimen>) =
-        changed.into_iter().filter_map(|one| Some((one.value, one.specimen.inferred(oracles).ok()?))).unzip();
+    let (values, specimens): (Vec<String>, Vec<Specimen>) = (changed.into_iter())
+        .filter_map(|one| Some((one.value, one.specimen.inferred_as(one.body, oracles).ok()?)))
+        .unzip();
     let mut aspect = Aspect { name, fails: vec![own], ..Aspect::default() };
     for (value, outcome) in values.into_iter().zip(trials.run(&specimens)?) {
         match outcome {
@@ -76,20 +90,20 @@ fn tried(
     Ok(Some(aspect).filter(|_| tells))
 }
 
-/// The call without an attribute, and with other values of it.
-fn with_values(whole: &Specimen, name: &str, own: &Value) -> Vec<Changed> {
+/// The call without an attribute of one of its operators, and with other values of it.
+fn with_values(whole: &Specimen, body: &Body, (at, name, own): (usize, &str, &Value)) -> Vec<Changed> {
     let axes = whole.call.inputs.first().map_or(0, |input| input.shape().len());
     let others = variants(name, own, axes).into_iter().map(|variant| Some(variant.value));
     let changed = std::iter::once(None).chain(others).filter_map(|value| {
-        let Value::Object(mut attributes) = whole.call.op.attributes() else { return None };
+        let mut attributes = body.parts[at].op.attributes().clone();
         let text = value.as_ref().map_or_else(|| "absent".into(), short);
         match value {
             Some(value) => drop(attributes.insert(name.into(), value)),
             None => drop(attributes.remove(name)),
         }
-        let mut specimen = whole.clone();
-        specimen.call.op = with_attributes(&whole.call.op, Value::Object(attributes)).ok()?;
-        Some(Changed { value: text, specimen })
+        let mut body = body.clone();
+        body.parts[at].set_attributes(attributes).ok()?;
+        Some(Changed { value: text, specimen: whole.clone(), body })
     });
     changed.collect()
 }
@@ -101,7 +115,7 @@ fn with_dtypes(whole: &Specimen, own: DType) -> Vec<Changed> {
         for input in specimen.call.inputs.iter_mut().filter(|input| input.dtype() == own) {
             *input = Tensor::from_f64(dtype, input.shape().to_vec(), &input.to_f64()).ok()?;
         }
-        Some(Changed { value: dtype.name().into(), specimen })
+        Changed::new(dtype.name(), specimen)
     };
     [DType::F64, DType::F32, DType::F16, DType::BF16]
         .into_iter()
@@ -115,11 +129,11 @@ fn kind_of_input(constant: bool) -> &'static str {
 }
 
 /// The call with one input as a constant of the model, or given as it runs.
-fn with_kind(whole: &Specimen, input: usize, constant: bool) -> Changed {
+fn with_kind(whole: &Specimen, input: usize, constant: bool) -> Option<Changed> {
     let mut specimen = whole.clone();
     specimen.is_weight[input] = constant;
     specimen.call.weights[input] = constant.then(|| format!("constant {input}"));
-    Changed { value: kind_of_input(constant).into(), specimen }
+    Changed::new(kind_of_input(constant), specimen)
 }
 
 /// The call with one axis of size 1 more in front of every input that has as many as the first one, and with one less.
@@ -131,7 +145,7 @@ fn with_axes(whole: &Specimen) -> Vec<Changed> {
             let shape = change(input.shape())?;
             *input = Tensor::new(input.dtype(), shape, input.bytes().clone()).ok()?;
         }
-        Some(Changed { value: value.to_string(), specimen })
+        Changed::new(value.to_string(), specimen)
     };
     let longer = reshaped(&|shape| Some([&[1], shape].concat()), axes + 1);
     let shorter = match axes {
@@ -145,8 +159,8 @@ fn with_axes(whole: &Specimen) -> Vec<Changed> {
 mod tests {
     use super::*;
     use tapml_exec::Call;
-    use tapml_graph::Symbols;
     use tapml_graph::op::{Declared, Foreign};
+    use tapml_graph::{Op, Symbols};
     use tapml_migrate::{Oracles, tensor_type};
 
     fn softmax() -> Specimen {
@@ -169,7 +183,10 @@ mod tests {
     fn one_property_changes_at_a_time() {
         let whole = softmax();
         let values: Vec<String> =
-            with_values(&whole, "axis", &serde_json::json!(1)).into_iter().map(|c| c.value).collect();
+            with_values(&whole, &whole.body().unwrap(), (0, "axis", &serde_json::json!(1)))
+                .into_iter()
+                .map(|c| c.value)
+                .collect();
         assert_eq!(values, ["absent", "0", "2"]);
         let dtypes: Vec<String> = with_dtypes(&whole, DType::F32).into_iter().map(|c| c.value).collect();
         assert_eq!(dtypes, ["f64", "f16", "bf16"]);
@@ -178,6 +195,6 @@ mod tests {
             .map(|c| (c.value, c.specimen.call.inputs[0].shape().to_vec()))
             .collect();
         assert_eq!(axes, [("4".into(), vec![1, 1, 2, 3]), ("2".into(), vec![2, 3])]);
-        assert!(with_kind(&whole, 0, true).specimen.is_weight[0]);
+        assert!(with_kind(&whole, 0, true).unwrap().specimen.is_weight[0]);
     }
 }

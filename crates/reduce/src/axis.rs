@@ -134,8 +134,8 @@ fn least_sets(
 /// The axes of a call along which something can go. `oracles` tell of an operator of others what it takes.
 pub fn axes(specimen: &Specimen, oracles: &Oracles) -> Result<Vec<Axis>> {
     let call = &specimen.call;
-    if matches!(call.op, Op::Foreign(_)) {
-        return Ok(foreign::axes(specimen, oracles));
+    if let Some(body) = specimen.body() {
+        return Ok(foreign::axes(specimen, &body, oracles));
     }
     let mut found: Vec<Axis> = call
         .symbols

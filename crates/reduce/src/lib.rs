@@ -2,11 +2,13 @@
 //!
 //! [`reduce`] makes the call smaller along its axes (rows, heads, columns, lengths of sums, cached tokens) while it still
 //! fails its verdict against an oracle computed anew, and [`Reproducer`] writes what is left as a folder that needs no
-//! TapML: data, kernels, a README, a small Rust program over wgpu and a page for any browser with WebGPU.
+//! TapML: data, kernels, a README, a small Rust program over wgpu and a page for any browser with WebGPU. Of operators of others,
+//! or of a few of them that fail only together, [`RuntimeReproducer`] writes a model or module and a script for their runtime.
 #![warn(missing_docs)]
 
 mod aspect;
 mod axis;
+mod body;
 mod plain;
 mod reduce;
 mod report;
@@ -21,7 +23,7 @@ pub use aspect::Aspect;
 pub use axis::{Attribute, Axis, Place, axes};
 pub use reduce::{ReduceOptions, Reduced, Stability, reduce};
 pub use report::{Report, Sizes};
-pub use reproducer::{MARKER, OnnxReproducer, Reproducer, Values};
+pub use reproducer::{LoadLines, MARKER, Reproducer, RuntimeReproducer, Values};
 pub use rule::SizeRule;
 pub use simplify::Simplified;
 pub use specimen::Specimen;

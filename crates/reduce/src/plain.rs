@@ -1,46 +1,55 @@
-//! What an operator of others does without: attributes and optional inputs that the failure does not need.
+//! What operators of others do without: nodes, attributes, optional inputs, and results beside the wrong one that the failure
+//! does not need.
 
+use crate::body::Body;
 use crate::search::Search;
-use crate::specimen::{Specimen, with_attributes};
-use serde_json::Value;
-use tapml_graph::op::Foreign;
-use tapml_graph::{Op, Result};
+use tapml_graph::Result;
 
-/// Leaves out every attribute and every optional input without which the call still fails; whether anything went.
+/// Leaves out every node, attribute, optional input and result without which the call still fails; whether anything went.
 pub fn plain(search: &mut Search<'_, '_>) -> Result<bool> {
-    let Op::Foreign(op) = search.best.call.op.clone() else { return Ok(false) };
+    let Some(body) = search.best.body() else { return Ok(false) };
     let mut smaller = false;
-    for name in op.attributes().keys() {
-        smaller |= search.attempt(|best| without_attribute(best, name))?;
+    // From the last on, so that those before keep their places.
+    for (at, part) in body.parts.iter().enumerate().rev() {
+        for place in 0..part.inputs.len() {
+            smaller |= search.attempt(|body| body.without_part(at, place))?;
+        }
     }
-    for place in (0..op.inputs().len()).rev() {
-        smaller |= search.attempt(|best| without_input(best, place))?;
+    let Some(body) = search.best.body() else { return Ok(smaller) };
+    for (at, part) in body.parts.iter().enumerate() {
+        for name in part.op.attributes().keys() {
+            smaller |= search.attempt(|body| without_attribute(body, at, name))?;
+        }
+        for place in (0..part.op.inputs().len()).rev() {
+            smaller |= search.attempt(|body| without_input(body, at, place))?;
+        }
+    }
+    for at in (0..body.outputs.len()).rev().filter(|_| body.parts.len() > 1) {
+        smaller |= search.attempt(|body| without_output(body, at))?;
     }
     Ok(smaller)
 }
 
-fn without_attribute(specimen: &Specimen, name: &str) -> Option<Specimen> {
-    let mut rest = specimen.clone();
-    let Value::Object(mut attributes) = rest.call.op.attributes() else { return None };
+fn without_attribute(mut body: Body, part: usize, name: &str) -> Option<Body> {
+    let part = body.parts.get_mut(part)?;
+    let mut attributes = part.op.attributes().clone();
     attributes.remove(name)?;
-    rest.call.op = with_attributes(&rest.call.op, Value::Object(attributes)).ok()?;
-    Some(rest)
+    part.set_attributes(attributes).ok()?;
+    Some(body)
 }
 
-/// The call without the input at this place. Behind the last one that is given there are no places.
-fn without_input(specimen: &Specimen, place: usize) -> Option<Specimen> {
-    let mut rest = specimen.clone();
-    let Op::Foreign(op) = &rest.call.op else { return None };
-    let mut places = op.inputs().to_vec();
-    if !std::mem::replace(places.get_mut(place)?, false) {
+fn without_input(mut body: Body, part: usize, place: usize) -> Option<Body> {
+    let part = body.parts.get_mut(part)?;
+    *part = part.without_input(place)?;
+    body.drop_unused();
+    Some(body)
+}
+
+fn without_output(mut body: Body, at: usize) -> Option<Body> {
+    if body.outputs.len() < 2 || at >= body.outputs.len() {
         return None;
     }
-    let input = places[..place].iter().filter(|there| **there).count();
-    places.truncate(places.iter().rposition(|there| *there).map_or(0, |last| last + 1));
-    let op = Foreign::new(op.kind(), op.attributes().clone(), places, op.outputs().to_vec()).ok()?;
-    let call = &mut rest.call;
-    call.op = Op::Foreign(op);
-    drop((call.inputs.remove(input), call.input_types.remove(input), call.weights.remove(input)));
-    rest.is_weight.remove(input);
-    Some(rest)
+    body.outputs.remove(at);
+    body.drop_unused();
+    Some(body)
 }

@@ -1,11 +1,14 @@
 //! What a reduction did, as the command reports it.
 
 use crate::aspect::Aspect;
+use crate::body::{Body, Part};
 use crate::reduce::{Reduced, Stability};
 use crate::rule::SizeRule;
 use crate::specimen::Specimen;
 use serde::Serialize;
-use tapml_exec::PlatformInfo;
+use serde_json::json;
+use tapml_exec::{Call, PlatformInfo};
+use tapml_graph::fusion::REGION;
 use tapml_graph::{Op, Symbols};
 use tapml_migrate::tensor_type;
 
@@ -32,8 +35,29 @@ impl Sizes {
             elements: specimen.elements(),
             inputs: specimen.call.inputs.iter().map(|t| tensor_type(t).to_string()).collect(),
             symbols: specimen.call.symbols.clone(),
-            attributes: attributes(&specimen.call.op),
+            attributes: attributes_of(&specimen.call),
         }
+    }
+}
+
+/// The name of a call's operator; of nodes that run as one model, those of all.
+pub fn operators_of(call: &Call) -> String {
+    match (&call.op, Body::of(call)) {
+        (Op::Fused(fused), Some(body)) if fused.name() == REGION.name => {
+            body.parts.iter().map(|part| part.op.kind()).collect::<Vec<_>>().join("+")
+        }
+        (op, _) => op.name().into(),
+    }
+}
+
+/// The attributes of a call's operator; of operators of others that run together, a list of each with its own.
+pub fn attributes_of(call: &Call) -> serde_json::Value {
+    match (&call.op, Body::of(call)) {
+        (Op::Fused(_), Some(body)) => {
+            let one = |part: &Part| json!({"op": part.op.kind(), "attributes": attributes(&Op::Foreign(part.op.clone()))});
+            body.parts.iter().map(one).collect()
+        }
+        (op, _) => attributes(op),
     }
 }
 
@@ -51,8 +75,11 @@ pub struct Report {
     pub suite: String,
     /// The case.
     pub case: String,
-    /// The operator.
+    /// The operator; several that run as one model are joined by `+`.
     pub op: String,
+    /// The nodes, where several run as one model, or one as a model that the platform optimises.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub nodes: Vec<String>,
     /// The kernel.
     pub kernel: String,
     /// Where it ran.
@@ -106,7 +133,8 @@ impl Report {
             schema: SCHEMA,
             suite,
             case,
-            op: call.call.op.name().to_string(),
+            op: operators_of(&call.call),
+            nodes: Vec::new(),
             kernel,
             target,
             fails: false,

@@ -6,7 +6,7 @@ use crate::specimen::Specimen;
 use crate::trial::{Failure, Outcome, Trials};
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use tapml_graph::{Op, Result};
+use tapml_graph::Result;
 
 /// Sizes of an axis that are tried: all up to this one, and its own.
 const MOST: usize = 16;
@@ -46,7 +46,7 @@ pub(crate) fn size_rules(
     failure: &Failure,
 ) -> Result<Vec<SizeRule>> {
     let mut rules = Vec::new();
-    if !matches!(whole.call.op, Op::Foreign(_)) {
+    if whole.body().is_none() {
         return Ok(rules);
     }
     let mut silent: Vec<Axis> = Vec::new();

@@ -2,6 +2,7 @@
 //! every axis of a call, until no single index of any axis can go.
 
 use crate::axis::{Axis, axes};
+use crate::body::Body;
 use crate::specimen::Specimen;
 use crate::trial::{Failure, Outcome, Trials};
 use std::collections::HashSet;
@@ -105,12 +106,15 @@ impl<'a, 'p> Search<'a, 'p> {
         Ok(smaller)
     }
 
-    /// Takes another call in the place of the best if its operator of others accepts it and it still fails; whether it does.
-    pub fn attempt(&mut self, change: impl FnOnce(&Specimen) -> Option<Specimen>) -> Result<bool> {
+    /// Takes the call with changed operators of others in the place of the best if they accept it and it still fails; whether it
+    /// does.
+    pub fn attempt(&mut self, change: impl FnOnce(Body) -> Option<Body>) -> Result<bool> {
         if self.trials.expired() {
             return Ok(false);
         }
-        let changed = change(&self.best).and_then(|c| c.inferred(self.trials.oracles()).ok());
+        let changed = self.best.body().and_then(change);
+        let changed =
+            changed.and_then(|body| self.best.clone().inferred_as(body, self.trials.oracles()).ok());
         Ok(self.first_failing(changed.into_iter().collect())?.is_some())
     }
 

@@ -1,10 +1,12 @@
 //! A node call on its way to a smaller one, and cutting it along an axis.
 
 use crate::axis::{Axis, Place};
+use crate::body::Body;
+use std::collections::HashMap;
 use tapml_exec::Call;
-use tapml_graph::op::{Declared, Foreign};
-use tapml_graph::{Bytes, DType, Dim, Error, Op, Packing, Result, Tensor};
-use tapml_migrate::Oracles;
+use tapml_graph::op::Declared;
+use tapml_graph::{Bytes, DType, Dim, Error, Op, Packing, Result, Tensor, TensorType};
+use tapml_migrate::{Oracles, tensor_type};
 
 /// A node call and which of its inputs are weights. Inputs that were cut have lost their weight's name, because they no
 /// longer have its bytes; an oracle disturbs them as little as before. Those of an operator of others keep it: it says that
@@ -33,7 +35,8 @@ impl Specimen {
     /// the sizes that result. `oracles` find the outputs' types of an operator of others, by evaluating it.
     pub fn cut(&self, axis: &Axis, kept: &[usize], oracles: &Oracles) -> Result<Specimen> {
         let mut cut = self.clone();
-        let foreign = matches!(self.call.op, Op::Foreign(_));
+        let mut body = Body::of(&self.call);
+        let foreign = body.is_some();
         let call = &mut cut.call;
         for place in &axis.inputs {
             let tensor = &mut call.inputs[place.tensor];
@@ -50,9 +53,12 @@ impl Specimen {
             call.symbols = call.symbols.clone().with(symbol, kept.len() as u64);
         }
         if !axis.attributes.is_empty() {
-            let mut attributes = call.op.attributes();
+            let mut attributes = body.as_ref().map_or_else(|| call.op.attributes(), Body::attributes);
             axis.attributes.iter().for_each(|a| a.keep(&mut attributes, axis.len, kept));
-            call.op = with_attributes(&call.op, attributes)?;
+            match &mut body {
+                Some(body) => body.set_attributes(&attributes)?,
+                None => call.op = Op::parse(call.op.name(), attributes)?,
+            }
         }
         for &(tensor, at) in &axis.values {
             let mut values = call.inputs[tensor].to_i64()?;
@@ -62,9 +68,9 @@ impl Specimen {
             let (dtype, shape) = (call.inputs[tensor].dtype(), call.inputs[tensor].shape().to_vec());
             call.inputs[tensor] = Tensor::from_i64(dtype, shape, &values)?;
         }
-        if foreign {
+        if let Some(body) = body {
             // Integers may be indices along the axis, or something else: what the operator takes as they are stays.
-            return cut.inferred(oracles).or_else(|error| {
+            return cut.clone().inferred_as(body.clone(), oracles).or_else(|error| {
                 let mut moved = cut.clone();
                 let indices: Vec<usize> =
                     (0..moved.call.inputs.len()).filter(|&i| axis.may_be_indices(&moved.call, i)).collect();
@@ -74,7 +80,7 @@ impl Specimen {
                 for i in indices {
                     moved.call.inputs[i] = renumbered(&moved.call.inputs[i], axis.len, kept)?;
                 }
-                moved.inferred(oracles)
+                moved.inferred_as(body, oracles)
             });
         }
         for i in axis.indexed_by(call) {
@@ -89,41 +95,69 @@ impl Specimen {
     pub fn with_input(&self, input: usize, tensor: Tensor) -> Specimen {
         let mut changed = self.clone();
         changed.call.inputs[input] = tensor;
-        if !matches!(changed.call.op, Op::Foreign(_)) {
+        if !changed.call.op.is_foreign() {
             changed.call.weights[input] = None;
         }
         changed
     }
 
-    /// The call with the types that its inputs have, and with those that its operator of others then gives. Fails if the
-    /// operator refuses the inputs.
-    pub fn inferred(&self, oracles: &Oracles) -> Result<Specimen> {
-        let mut inferred = self.clone();
-        let call = &mut inferred.call;
-        call.input_types = call.inputs.iter().map(tapml_migrate::tensor_type).collect();
-        let Op::Foreign(op) = &call.op else { return Err(Error::bug("an operator with an inference")) };
-        let types = oracles.output_types(op, &call.inputs, &self.is_weight)?;
-        let mut rest = types.iter().cloned();
-        let declare = |place: &Declared| match place.is_asked() {
-            true => rest.next().map(Declared::As).ok_or_else(|| Error::bug("an output is missing")),
-            false => Ok(Declared::Absent),
-        };
-        let declared = op.outputs().iter().map(declare).collect::<Result<_>>()?;
-        call.op = Op::Foreign(op.with_outputs(declared)?);
+    /// The operators of others within the call; `None` if it is of TapML's own.
+    pub fn body(&self) -> Option<Body> {
+        Body::of(&self.call)
+    }
+
+    /// The call with the types that its inputs have, and with those that its operators of others then give. Fails if one of them
+    /// refuses its inputs.
+    pub fn inferred(self, oracles: &Oracles) -> Result<Specimen> {
+        let body = self.body().ok_or_else(|| Error::bug("an operator with an inference"))?;
+        self.inferred_as(body, oracles)
+    }
+
+    /// The same of the call with these operators in the place of its own. Inputs that they do not name are left out.
+    pub fn inferred_as(mut self, body: Body, oracles: &Oracles) -> Result<Specimen> {
+        let before = self.body().ok_or_else(|| Error::bug("an operator with an inference"))?;
+        self.retain_inputs(&before, &body);
+        let (body, types) = self.declared(body, oracles)?;
+        let call = &mut self.call;
+        call.input_types = call.inputs.iter().map(tensor_type).collect();
+        call.op = body.op(&call.op, &call.input_types)?;
         call.output_types = types;
         call.check()?;
-        Ok(inferred)
+        Ok(self)
     }
-}
 
-/// The operator with other attributes.
-pub fn with_attributes(op: &Op, attributes: serde_json::Value) -> Result<Op> {
-    let Op::Foreign(own) = op else { return Op::parse(op.name(), attributes) };
-    let serde_json::Value::Object(attributes) = attributes else {
-        return Err(Error::bug("attributes are an object"));
-    };
-    let (inputs, outputs) = (own.inputs().to_vec(), own.outputs().to_vec());
-    Foreign::new(own.kind(), attributes, inputs, outputs).map(Op::Foreign)
+    /// Leaves out the inputs that `body` does not name; `before` has the names of those that are there.
+    fn retain_inputs(&mut self, before: &Body, body: &Body) {
+        for at in (0..before.inputs.len()).rev().filter(|&at| !body.inputs.contains(&before.inputs[at])) {
+            let call = &mut self.call;
+            drop((call.inputs.remove(at), call.input_types.remove(at), call.weights.remove(at)));
+            self.is_weight.remove(at);
+        }
+    }
+
+    /// The operators with the types that each gives on what it is given here, and the types of what the call gives.
+    fn declared(&self, mut body: Body, oracles: &Oracles) -> Result<(Body, Vec<TensorType>)> {
+        let given = self.call.inputs.iter().cloned().zip(self.is_weight.iter().copied());
+        let mut values: HashMap<String, (Tensor, bool)> = body.inputs.iter().cloned().zip(given).collect();
+        let missing = |name: &String| Error::bug(format!("nothing makes `{name}`"));
+        for part in &mut body.parts {
+            let taken = part.inputs.iter().map(|name| values.get(name).cloned().ok_or_else(|| missing(name)));
+            let (inputs, constants): (Vec<Tensor>, Vec<bool>) =
+                taken.collect::<Result<Vec<_>>>()?.into_iter().unzip();
+            let found = oracles.run(&part.op, &inputs, &constants)?;
+            let mut rest = found.iter().map(tensor_type);
+            let declare = |place: &Declared| match place.is_asked() {
+                true => rest.next().map(Declared::As).ok_or_else(|| Error::bug("an output is missing")),
+                false => Ok(Declared::Absent),
+            };
+            let declared = part.op.outputs().iter().map(declare).collect::<Result<_>>()?;
+            part.op = part.op.with_outputs(declared)?;
+            values.extend(part.outputs.iter().cloned().zip(found.into_iter().map(|made| (made, false))));
+        }
+        let ty = |name: &String| Ok(tensor_type(&values.get(name).ok_or_else(|| missing(name))?.0));
+        let types = body.outputs.iter().map(ty).collect::<Result<_>>()?;
+        Ok((body, types))
+    }
 }
 
 /// Positions along a dimension of `size` that remain when only `kept` remains of the place.

@@ -4,7 +4,7 @@ use crate::specimen::Specimen;
 use rayon::prelude::*;
 use std::time::{Duration, Instant};
 use tapml_exec::{Call, Phase, Platform};
-use tapml_graph::{Error, ErrorKind, Op, Result, Tensor};
+use tapml_graph::{Error, ErrorKind, Result, Tensor};
 use tapml_migrate::verdict::{AMPLITUDE, COPIES, Criterion, Exact, Judgement, Precision, judge};
 use tapml_migrate::{Oracles, Stop};
 use tapml_reference::{Value, oracle};
@@ -274,7 +274,7 @@ fn is_finite(exact: &[Exact]) -> bool {
 fn exact(specimen: &Specimen, oracles: &Oracles) -> Result<Vec<Exact>> {
     let call = &specimen.call;
     call.check()?;
-    if let Op::Foreign(_) = call.op {
+    if call.op.is_foreign() {
         return oracles.exact(call, SEED);
     }
     let inputs = call.inputs.iter().map(Value::from_tensor).collect::<Result<Vec<_>>>()?;

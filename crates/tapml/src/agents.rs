@@ -8,7 +8,7 @@ use crate::graph::{ErrorKind, Tensor};
 use crate::platform::PlatformSpec;
 use crate::{Error, Result};
 use std::collections::HashMap;
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStderr, Command, Stdio};
 use std::sync::mpsc::channel;
 use std::time::Duration;
@@ -21,13 +21,20 @@ const OUT_OF_TIME: i32 = 124;
 /// Bytes of what a process says that are told.
 const TOLD: u64 = 64 << 10;
 
-/// The lines of Python by which a model runs on the runtime of this word without TapML; `None` if no runtime of that word is
-/// known, or Python has no agents.
-pub fn load_lines(word: &str) -> Option<String> {
+/// The lines of Python by which a call, told as JSON, runs on the runtime of this word without TapML; `None` if no runtime of that
+/// word is known, or Python has no agents, or not what they need to write them.
+pub fn load_lines(word: &str, call: &str) -> Option<String> {
     let python = std::env::var_os("TAPML_PYTHON").unwrap_or_else(|| "python3".into());
     let mut command = Command::new(python);
     command.args(["-m", "tapml.agents", word, "--print-load"]).env("PYTHONSAFEPATH", "1");
-    let output = command.stdin(Stdio::null()).stderr(Stdio::null()).output().ok()?;
+    let mut child =
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
+    let mut stdin = child.stdin.take()?;
+    let call = call.to_string();
+    // Who does not read all of it has ended, which its exit code tells.
+    let writer = std::thread::spawn(move || drop(stdin.write_all(call.as_bytes())));
+    let output = child.wait_with_output().ok()?;
+    writer.join().ok()?;
     let text = String::from_utf8(output.stdout).ok()?;
     (output.status.success() && !text.trim().is_empty() && text.len() as u64 <= TOLD).then_some(text)
 }

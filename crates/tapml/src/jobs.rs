@@ -1,6 +1,7 @@
 //! The long jobs, as plain data: carve, check, migrate, diagnose. What the command line and other languages run alike.
 //! A job says nothing and draws nothing; it tells its progress, and ends when it is asked to.
 
+use crate::diagnose::Reduction;
 use crate::engine::Tokenizer;
 use crate::graph::{Model, Op};
 use crate::import::onnx::is_onnx;
@@ -60,12 +61,13 @@ pub fn oracles(oracle: Option<&str>) -> Result<Oracles> {
     }
 }
 
-/// The lines of Python by which a model runs on the runtime of this word without TapML, where such are known.
-pub fn load_lines(word: &str) -> Option<String> {
+/// The lines of Python by which a call, told as JSON, runs on the runtime of this word without TapML, where such are known; see
+/// [`tapml_reduce::LoadLines`].
+pub fn load_lines(word: &str, call: &str) -> Option<String> {
     #[cfg(feature = "remote")]
-    return crate::agents::load_lines(word);
+    return crate::agents::load_lines(word, call);
     #[cfg(not(feature = "remote"))]
-    return None.filter(|_: &String| !word.is_empty());
+    return None.filter(|_: &String| !word.is_empty() && !call.is_empty());
 }
 
 /// Reads the user's kernels, given as `OP=FILE`.
@@ -341,9 +343,15 @@ impl MigrateJob {
             decode: &|_| String::new(),
         };
         let target = target.as_mut();
-        let done = migrate::migrate_suite(
+        let mut done = migrate::migrate_suite(
             &model, identity, obtain, &oracles, source, target, &options, progress, stop,
         )?;
+        let suite = done.suite.display().to_string();
+        let (target, kernels, oracle) = (&self.target, &self.kernels, self.oracle.as_deref());
+        let reduction = Reduction { suite: &suite, target, kernels, oracle };
+        for region in done.report.regions.iter_mut().filter(|region| !region.failing.is_empty()) {
+            region.reproduce = Some(reduction.of_nodes(&region.failing));
+        }
         Ok((done.report, model))
     }
 }

@@ -109,7 +109,11 @@ fn render(report: &MigrateReport) -> String {
     for region in &report.regions {
         let of = format!("\n\n{} nodes from {} to {} as one model", region.nodes, region.first, region.last);
         text += &match (&region.reason, &region.skipped) {
-            (Some(reason), _) => format!("{of}: {} fail together: {reason}", region.failing.join(", ")),
+            (Some(reason), _) => {
+                let next =
+                    region.reproduce.as_ref().map(|next| format!("\n  next: {next}")).unwrap_or_default();
+                format!("{of}: {} fail together: {reason}{next}", region.failing.join(", "))
+            }
             (None, Some(why)) => format!("{of}: not checked: {why}"),
             (None, None) => {
                 format!("{of}: {} of what allowed errors explain", tapml::migrate::ratio_text(region.ratio))

@@ -6,21 +6,25 @@ use crate::output::{self, JsonArg};
 use crate::stopping;
 use anyhow::Result;
 use clap::Args;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
-use tapml::graph::{ErrorKind, Model, Op};
+use tapml::exec::Call;
+use tapml::graph::{ErrorKind, Model, NodeId, Symbols, Tensor};
 use tapml::jobs;
 use tapml::migrate::suite::{Case, Suite};
-use tapml::migrate::{CheckOptions, Oracles, Quiet, Stop, check, composed_suites};
+use tapml::migrate::{CheckOptions, Choices, Oracles, Quiet, Stop, check, composed_suites};
+use tapml::migrate::{RegionOutcome, Regions, SmallestRegion};
 use tapml::model::suite_model;
 use tapml::platform::{Platform, PlatformSpec};
-use tapml::reduce::{OnnxReproducer, ReduceOptions, Reduced, Report, Reproducer, Specimen, reduce};
+use tapml::reduce::{ReduceOptions, Reduced, Report, Reproducer, RuntimeReproducer, Specimen, reduce};
 
-/// Shrink a failing node call to a few numbers that still fail, and write them with the kernel as a folder that needs no
-/// TapML.
+/// Shrink a failing node call, or a few nodes that fail only together, to a few numbers that still fail, and write them with the
+/// kernel or a script as a folder that needs no TapML.
 #[derive(Args)]
 #[command(
-    after_help = "Example:\n  tapml reduce llama.suite --case p0.s0.model.norm --target vulkan --out bug\n\n\
+    after_help = "Examples:\n  tapml reduce llama.suite --case p0.s0.model.norm --target vulkan --out bug\n  \
+                        tapml reduce net.suite --nodes conv relu --target openvino --out bug\n\n\
                         Exit codes: 0 it still fails when small, and the reproducer is written; 1 it does not fail;\n\
                         2 it could not be run."
 )]
@@ -28,11 +32,14 @@ pub struct ReduceCommand {
     /// Folder written by `tapml carve`
     suite: PathBuf,
     /// The failing case, as `tapml check` names it, such as `p0.s2.model.norm`
-    #[arg(long, required_unless_present = "op", conflicts_with = "op")]
+    #[arg(long, required_unless_present_any = ["op", "nodes"], conflicts_with_all = ["op", "nodes"])]
     case: Option<String>,
     /// Take the first failing case of this operator instead
-    #[arg(long)]
+    #[arg(long, conflicts_with = "nodes")]
     op: Option<String>,
+    /// Nodes of operators of others that fail when the target runs them as one model, as `tapml diagnose` names them
+    #[arg(long, value_name = "NODE", num_args = 1..)]
+    nodes: Vec<String>,
     /// Platform that evaluates in f64 the operators of others that TapML does not evaluate itself
     #[arg(long, value_name = "PLATFORM")]
     oracle: Option<String>,
@@ -66,22 +73,19 @@ impl ReduceCommand {
         let mut platform = self.target.open()?;
         let platform = platform.as_mut();
         let composed = composed_suites(&suite, &*platform)?;
-        let Some((suite, case)) = self.case((&suite, &composed), &model, platform, &oracles, &stop)? else {
-            let op = self.op.as_deref().unwrap_or_default();
-            let target = platform.word();
-            output::note(
-                "passes",
-                &format!("no case of `{op}` fails on {target}: there is nothing to reduce"),
-            );
-            return Ok(Outcome::Fails);
+        let of =
+            Failing { suite: &suite, composed: &composed, model: &model, oracles: &oracles, stop: &stop };
+        let found = if self.nodes.is_empty() {
+            self.single(&of, platform)?
+        } else {
+            of.together(&self.nodes, platform)?
         };
-        let id = suite.case_id(case);
-        let (call, recorded) = suite.call(case, &model)?;
+        let Some(Subject { id, call, recorded, nodes }) = found else { return Ok(Outcome::Fails) };
         // Says at once that a platform without kernels has nothing to reproduce.
         let phase = tapml::kernels::Phase::of_run(&call.symbols);
         let (kernel, has_kernels) = match platform.plan(&call.op, &call.input_types, phase) {
             // Someone else's runtime, for which a model of the call takes the place of the kernel.
-            Err(e) if e.kind() == ErrorKind::Unsupported && matches!(call.op, Op::Foreign(_)) => {
+            Err(e) if e.kind() == ErrorKind::Unsupported && call.op.is_foreign() => {
                 (platform.kernel_for(&call.op, &call.input_types, phase)?.name, false)
             }
             plan => (plan?.kernel, true),
@@ -89,14 +93,18 @@ impl ReduceCommand {
         let whole = Specimen::new(call.clone());
         let path = suite.path().display().to_string();
         let report = Report::passing(path, id.clone(), kernel, platform.describe(), &whole);
+        let report = Report { nodes, ..report };
         let options = ReduceOptions { limit: Duration::from_secs(self.seconds), simplify: !self.no_simplify };
         let Some(found) = reduce(call, &recorded, platform, &oracles, &options, &stop)? else {
+            if !report.nodes.is_empty() {
+                let text = format!(
+                    "{} fail as one model by less than the verdict of a single call tells",
+                    report.nodes.join(", ")
+                );
+                return Err(tapml::Error::unsupported(text).into());
+            }
             self.json.write(&report)?;
-            let (op, target) = (&report.op, platform.word());
-            output::note(
-                "passes",
-                &format!("{id} (`{op}`) does not fail on {target}: there is nothing to reduce"),
-            );
+            nothing(&format!("{id} (`{}`) does not fail on {}", report.op, platform.word()));
             return Ok(Outcome::Fails);
         };
         let report = report.reduced(&found, self.out.display().to_string());
@@ -113,7 +121,7 @@ impl ReduceCommand {
         Ok(if stop.check().is_ok() { Outcome::Holds } else { Outcome::NotRun })
     }
 
-    /// Writes the reproducer of a call of an operator of others; gives what is in it.
+    /// Writes the reproducer of a call of operators of others; gives what is in it.
     fn write_model(
         &self,
         found: &Reduced,
@@ -124,34 +132,96 @@ impl ReduceCommand {
         // The lines run a runtime as it is installed: on another provider or device they would show nothing.
         let spec = PlatformSpec::parse(&self.target.target)?;
         let elsewhere = spec.options.iter().any(|(name, _)| name == "provider" || name == "device");
-        let load = if elsewhere { None } else { jobs::load_lines(platform.word()) };
-        let made = OnnxReproducer::new(found, case, &platform.describe(), load.as_deref())?;
-        let has_script = made.has_script();
+        let load = |call: &str| if elsewhere { None } else { jobs::load_lines(platform.word(), call) };
+        let made = RuntimeReproducer::new(found, case, &platform.describe(), &load)?;
+        let files = match (made.has_model(), made.has_script()) {
+            (true, true) => "README.md, model.onnx, `python repro.py`",
+            (true, false) => "README.md, model.onnx",
+            (false, true) => "README.md, `python repro.py`",
+            (false, false) => "README.md, inputs and expected results as arrays",
+        };
         made.with_file("report.json", serde_json::to_vec_pretty(report)?).write(&self.out, self.overwrite)?;
-        Ok(if has_script { "README.md, model.onnx, `python repro.py`" } else { "README.md, model.onnx" })
+        Ok(files)
     }
 
     /// The case asked for, or the first failing one of the operator; of the suite itself, or of its calls as the platform
-    /// runs them in a lowered graph.
-    fn case<'s>(
-        &self,
-        (suite, composed): (&'s Suite, &'s [Suite; 2]),
-        model: &Model,
-        platform: &mut dyn Platform,
-        oracles: &Oracles,
-        stop: &Stop,
-    ) -> Result<Option<(&'s Suite, Case)>> {
-        let find = |id: &str| {
-            let lowered = composed.iter().find_map(|suite| Some((suite, suite.find_case(id).ok()?)));
-            lowered.map_or_else(|| Ok((suite, suite.find_case(id)?)), Ok)
+    /// runs them in a lowered graph. `None` if none fails.
+    fn single(&self, of: &Failing<'_>, platform: &mut dyn Platform) -> Result<Option<Subject>> {
+        let id = match &self.case {
+            Some(id) => id.clone(),
+            None => {
+                let options = CheckOptions { ops: self.op.iter().cloned().collect(), cases: Vec::new() };
+                let checked = check(of.suite, of.model, platform, of.oracles, &options, &Quiet, of.stop)?;
+                let Some(first) = checked.report.ops.iter().flat_map(|op| &op.failures).next() else {
+                    let op = self.op.as_deref().unwrap_or_default();
+                    nothing(&format!("no case of `{op}` fails on {}", platform.word()));
+                    return Ok(None);
+                };
+                first.case.clone()
+            }
         };
-        if let Some(id) = &self.case {
-            return find(id).map(Some);
-        }
-        let options = CheckOptions { ops: self.op.iter().cloned().collect(), cases: Vec::new() };
-        let checked = check(suite, model, platform, oracles, &options, &Quiet, stop)?;
-        let first = checked.report.ops.iter().flat_map(|op| &op.failures).next();
-        first.map(|f| find(&f.case)).transpose()
+        let lowered = of.composed.iter().find_map(|suite| Some((suite, suite.find_case(&id).ok()?)));
+        let (suite, case) =
+            lowered.map_or_else(|| Ok((of.suite, of.suite.find_case(&id)?)), Ok::<_, tapml::Error>)?;
+        let (call, recorded) = suite.call(case, of.model)?;
+        Ok(Some(Subject { id: suite.case_id(case), call, recorded, nodes: Vec::new() }))
+    }
+}
+
+/// Says that there is nothing to reduce.
+fn nothing(why: &str) {
+    output::note("passes", &format!("{why}: there is nothing to reduce"));
+}
+
+/// What is made small.
+struct Subject {
+    /// The case of the suite; of several nodes that of the last one.
+    id: String,
+    call: Call,
+    /// What the source gave.
+    recorded: Vec<Tensor>,
+    /// The nodes that run as one model.
+    nodes: Vec<String>,
+}
+
+/// Where a failing call is looked for.
+struct Failing<'a> {
+    suite: &'a Suite,
+    composed: &'a [Suite; 2],
+    model: &'a Model,
+    oracles: &'a Oracles,
+    stop: &'a Stop,
+}
+
+impl Failing<'_> {
+    /// The fewest of these nodes that fail when the platform runs them as one model; `None` if they do not.
+    fn together(&self, names: &[String], platform: &mut dyn Platform) -> Result<Option<Subject>> {
+        let graph = self.suite.graph();
+        let find = |name: &String| {
+            let none = || tapml::Error::invalid(format!("the suite has no node `{name}`"));
+            graph.find_node(name).ok_or_else(none)
+        };
+        let asked: BTreeSet<NodeId> = names.iter().map(find).collect::<Result<_, _>>()?;
+        let choices = Choices::of(graph, platform, asked.iter().copied())?;
+        let precision = |id: NodeId, symbols: &Symbols| choices.declared(id, symbols);
+        let regions =
+            Regions { suite: self.suite, model: self.model, oracles: self.oracles, precision: &precision };
+        let SmallestRegion { failing, outcome } = regions.check_smallest(platform, &asked, self.stop)?;
+        let frame = match outcome {
+            RegionOutcome::NotServed(error) => return Err(error.into()),
+            RegionOutcome::Passed { .. } => {
+                let how = if failing.is_empty() { "" } else { " when they run again" };
+                nothing(&format!("these nodes do not fail as one model on {}{how}", platform.word()));
+                return Ok(None);
+            }
+            RegionOutcome::Wrong(wrong) => wrong.judgement.frame,
+            RegionOutcome::Failed(_) => 0,
+        };
+        let last = failing.last().copied().unwrap_or(NodeId(0));
+        let id = self.suite.case_id(Case { frame, node: last });
+        let (call, recorded) = regions.call(&failing, frame)?;
+        let nodes = failing.iter().map(|&id| graph.node(id).name.clone()).collect();
+        Ok(Some(Subject { id, call, recorded, nodes }))
     }
 }
 

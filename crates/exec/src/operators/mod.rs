@@ -9,10 +9,13 @@ use crate::again::repeat;
 use crate::platform::longest_chain;
 use crate::{Call, KernelChoice, LoadOptions, Loaded, Platform, PlatformInfo, Region, Sink};
 use held::Shared;
+use std::collections::BTreeSet;
 use std::fmt;
 use tapml_device::Finding;
-use tapml_graph::op::Foreign;
-use tapml_graph::{Context, DType, Dim, Error, ErrorKind, Model, Op, Result, Symbols, Tensor, TensorType};
+use tapml_graph::op::{Foreign, Fused};
+use tapml_graph::{
+    Context, DType, Dim, Error, ErrorKind, Model, Node, Op, Result, Symbols, Tensor, TensorType,
+};
 use tapml_kernels::{Accumulate, Phase};
 
 /// An operator that a server of nodes runs.
@@ -137,9 +140,30 @@ impl OperatorPlatform {
         &self.ops
     }
 
+    /// What is declared of nodes of others' operators that run as one model: the coarsest of what is declared of each.
+    fn kernel_for_nodes(&self, fused: &Fused, phase: Phase) -> Result<KernelChoice> {
+        let body = fused.body();
+        let choose = |node: &Node| self.kernel_for(&node.op, &body.input_types(node), phase);
+        let all: Vec<KernelChoice> = body.nodes().iter().map(choose).collect::<Result<_>>()?;
+        let coarseness = |dtype: &DType| dtype.unit_roundoff();
+        let dtypes = all.iter().map(|choice| choice.accumulate.dtype);
+        let dtype = dtypes.max_by(|a, b| coarseness(a).total_cmp(&coarseness(b))).unwrap_or(DType::F32);
+        let terms = all.iter().filter_map(|choice| choice.accumulate.chain.as_const()).max().unwrap_or(0);
+        let hashes: BTreeSet<&str> = all.iter().map(|choice| choice.hash.as_str()).collect();
+        Ok(KernelChoice {
+            name: format!("{}/{}", fused.name(), self.word()),
+            hash: hashes.into_iter().collect::<Vec<_>>().join("+"),
+            accumulate: Accumulate { dtype, chain: Dim::from(terms) },
+            regimes: Vec::new(),
+        })
+    }
+
     fn one(&self, call: &Call) -> Result<Vec<Tensor>> {
         call.check()?;
         self.kernel_for(&call.op, &call.input_types, Phase::of_run(&call.symbols))?;
+        if let Op::Fused(fused) = &call.op {
+            return self.shared.run_region(&Region::of_call(call, fused)?);
+        }
         let weights = call.inputs.iter().zip(&call.weights);
         let weights = weights
             .map(|(tensor, name)| name.as_ref().map(|name| self.shared.weight(name, tensor)).transpose());
@@ -172,7 +196,10 @@ impl Platform for OperatorPlatform {
         self.info.clone()
     }
 
-    fn kernel_for(&self, op: &Op, inputs: &[TensorType], _phase: Phase) -> Result<KernelChoice> {
+    fn kernel_for(&self, op: &Op, inputs: &[TensorType], phase: Phase) -> Result<KernelChoice> {
+        if let (Op::Fused(fused), true) = (op, op.is_foreign()) {
+            return self.kernel_for_nodes(fused, phase);
+        }
         let (word, name) = (self.word(), op.name());
         let served = self.ops.iter().find(|served| served.is(name)).ok_or_else(|| {
             let known: Vec<&str> = self.ops.iter().map(|served| served.name.as_str()).collect();

@@ -9,7 +9,7 @@ use serde::ser::SerializeStruct;
 use serde::{Deserialize, Serialize, Serializer};
 use std::sync::Arc;
 
-/// An operator of [`crate::fusion::FUSIONS`]: the nodes of [`Fused::body`] as one.
+/// An operator of [`crate::fusion::FUSIONS`], or a [`crate::fusion::REGION`]: the nodes of [`Fused::body`] as one.
 ///
 /// The body has inputs and nodes alone, no weights or states: a weight is an input like any other. Its inputs and outputs
 /// are those of the operator, in order, and have exactly the types that the operator takes and gives.
@@ -67,6 +67,11 @@ impl Fused {
     /// The operator's name.
     pub fn name(&self) -> &'static str {
         self.fusion.name
+    }
+
+    /// The operator of the same fusion that stands for other nodes. Fails as [`Fused::new`] does.
+    pub fn with_body(&self, body: Graph) -> Result<Fused> {
+        Fused::new(self.fusion, body)
     }
 
     /// What it stands for.

@@ -16,6 +16,7 @@ mod moe_down;
 mod moe_gated_linear;
 mod moe_router;
 mod norm_linear;
+mod region;
 mod rope_append;
 mod rope_append_attention;
 mod rope_attention;
@@ -24,6 +25,7 @@ mod split_norms;
 mod uses;
 
 pub use fused::Fused;
+pub use region::REGION;
 pub use split_norms::{join_norms, split_norms};
 
 use crate::error::{Context, Result};

@@ -2,6 +2,7 @@
 //! Beside sizes and attributes, elements of small integer inputs may shrink with it, such as those of a shape.
 
 use super::{Axis, Constants, Member, What, least_sets};
+use crate::body::Body;
 use crate::specimen::Specimen;
 use serde_json::Value as Json;
 use tapml_graph::{DType, TensorType};
@@ -15,8 +16,8 @@ const MOST_TOGETHER: u32 = 5;
 const MOST_MEMBERS: usize = 10;
 
 /// The axes of a call along which something can go.
-pub fn axes(specimen: &Specimen, oracles: &Oracles) -> Vec<Axis> {
-    let found = Constants { specimen, attributes: specimen.call.op.attributes(), members: members(specimen) };
+pub fn axes(specimen: &Specimen, body: &Body, oracles: &Oracles) -> Vec<Axis> {
+    let found = Constants { specimen, attributes: body.attributes(), members: members(specimen, body) };
     let mut sets: Vec<(usize, Vec<usize>)> = Vec::new();
     let mut axes = Vec::new();
     for len in lengths(&found.members) {
@@ -43,7 +44,7 @@ pub fn axes(specimen: &Specimen, oracles: &Oracles) -> Vec<Axis> {
     axes
 }
 
-fn members(specimen: &Specimen) -> Vec<Member> {
+fn members(specimen: &Specimen, body: &Body) -> Vec<Member> {
     let call = &specimen.call;
     let mut members = Vec::new();
     for (tensor, given) in call.inputs.iter().enumerate() {
@@ -62,11 +63,12 @@ fn members(specimen: &Specimen) -> Vec<Member> {
         let value = usize::try_from(value.as_u64()?).ok()?;
         Some(Member { what: What::Number(pointer), value })
     };
-    if let Json::Object(attributes) = call.op.attributes() {
-        for (name, value) in &attributes {
-            members.extend(integers(format!("/{name}"), value));
+    for (at, part) in body.parts.iter().enumerate() {
+        let of_part = body.pointer(at);
+        for (name, value) in part.op.attributes() {
+            members.extend(integers(format!("{of_part}/{name}"), value));
             let list = value.as_array().map(Vec::as_slice).unwrap_or_default().iter().enumerate();
-            members.extend(list.filter_map(|(at, value)| integers(format!("/{name}/{at}"), value)));
+            members.extend(list.filter_map(|(at, value)| integers(format!("{of_part}/{name}/{at}"), value)));
         }
     }
     members.retain(|m| m.value > 1);

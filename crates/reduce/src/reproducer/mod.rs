@@ -1,15 +1,16 @@
 //! The reproducer: what runs and what should come out, as plain data, and the folder it is written to.
 
 mod folder;
-mod onnx;
+mod nodes;
 mod page;
 mod readme;
+mod runtime;
 
 pub use folder::MARKER;
-pub use onnx::OnnxReproducer;
+pub use runtime::{LoadLines, RuntimeReproducer};
 
 use crate::reduce::Reduced;
-use crate::report::attributes;
+use crate::report::attributes_of;
 use crate::specimen::Specimen;
 use crate::trial::{Failure, Wrong};
 use serde::{Deserialize, Serialize};
@@ -155,7 +156,7 @@ impl Reproducer {
             schema: SCHEMA,
             case: case.to_string(),
             op: call.op.name().to_string(),
-            attributes: attributes(&call.op),
+            attributes: attributes_of(call),
             kernel: plan.kernel.clone(),
             found_on: platform.describe(),
             buffers,

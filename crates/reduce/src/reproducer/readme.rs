@@ -1,52 +1,77 @@
 //! The README of a reproducer: what is wrong, in numbers, and how to see it.
 
 use super::Case;
+use super::nodes::Nodes;
 use crate::reduce::Reduced;
+use crate::report::attributes_of;
 use crate::specimen::Specimen;
 use crate::trial::Failure;
 use std::fmt::Write;
 use tapml_exec::PlatformInfo;
-use tapml_graph::Tensor;
-use tapml_graph::op::Foreign;
+use tapml_graph::{Op, Tensor};
 use tapml_migrate::tensor_type;
 
 /// Values up to this many are printed.
 const SHOWN: usize = 64;
 
-/// The README of the reproducer of an operator of others.
-pub fn of_model(case: &str, op: &Foreign, on: &PlatformInfo, found: &Reduced, script: bool) -> String {
-    let mut text = format!("# `{}` {}\n\n", op.kind(), what(&found.failure));
+/// The README of the reproducer of operators of others.
+pub fn of_nodes(case: &str, nodes: &Nodes<'_>, on: &PlatformInfo, found: &Reduced, script: bool) -> String {
+    let mut text = format!("# {} {}\n\n", nodes.title("`"), what(&found.failure));
     let _ = write!(text, "Found on {} ({}).\n\n", on.device, on.platform);
     text += &numbers_of(found, "Run the script several times.");
+    if matches!(found.smallest.call.op, Op::Fused(_)) {
+        text += TOGETHER;
+    }
+    let _ = write!(text, "```\n{}```\n\n", nodes.lines());
     text += &sizes(found);
     text += &aspects(found);
-    text += match script {
-        true => SCRIPT,
-        false => NO_SCRIPT,
-    };
+    text += &see_it(nodes, &found.failure, script);
     text += &numbers(found);
     text += &values("Inputs", &found.smallest);
     text += &simpler(found, "they lie in `simplified/`");
     text + &origin(case, found)
 }
 
-const SCRIPT: &str = "## See it
+const TOGETHER: &str =
+    "The nodes run as one model, which the runtime may optimise; what is wrong shows only there.\n\n";
 
-    python repro.py
+/// How one sees it fail.
+fn see_it(nodes: &Nodes<'_>, failure: &Failure, script: bool) -> String {
+    let count = match nodes.ops().count() {
+        1 => "one node".to_string(),
+        count => format!("{count} nodes"),
+    };
+    let what = match (nodes.are_aten(), script) {
+        (true, true) => format!("the PyTorch module in it, {count}, with `constants/`,"),
+        (true, false) => format!("a PyTorch module of the {count} above, with `constants/`,"),
+        (false, _) => format!("`model.onnx`, {count},"),
+    };
+    let torch = if nodes.are_aten() { "PyTorch, " } else { "" };
+    let mut text = String::from("## See it\n\n");
+    text += &match script {
+        true => {
+            format!(
+                "    python repro.py\n\nneeds {torch}the runtime and NumPy. It runs {what} on `inputs/`.\n"
+            )
+        }
+        false => format!("Run {what} on `inputs/`.\n"),
+    };
+    text += match failure {
+        Failure::Wrong(_) => COMPARED,
+        Failure::Error(_) => "It should run, and give a result of the shape of `expected.npy`.\n",
+    };
+    text += match script {
+        true => "Exit code 0: passes, 1: fails.\n\n",
+        false => {
+            "No script is given: TapML does not know how this runtime is called on this device, or NumPy has no such elements.\n\n"
+        }
+    };
+    text
+}
 
-needs the runtime and NumPy. It runs `model.onnx`, one node, on `inputs/` and compares the first result with
-`expected.npy`, the exact result (the operator in `f64` on these inputs). Each element may be off by its own error in
-`allowed.npy`, which follows from the rounding of its type, the precision of sums, and how far the exact result moves when the
-inputs move by a few roundings. Exit code 0: passes, 1: fails.
-
-";
-
-const NO_SCRIPT: &str = "## See it
-
-Run `model.onnx`, one node, on `inputs/` and compare the first result with `expected.npy`, the exact result (the operator in
-`f64` on these inputs). Each element may be off by its own error in `allowed.npy`. No script is given: TapML does not know how
-this runtime is called on this device, or NumPy has no such elements.
-
+const COMPARED: &str = "`expected.npy` is what the first result should be, the exact one (in `f64` on these inputs). Each element may
+be off by its own error in `allowed.npy`, which follows from the rounding of its type, the precision of sums, and how far the exact
+result moves when the inputs move by a few roundings.
 ";
 
 pub fn readme(case: &Case, found: &Reduced) -> String {
@@ -223,8 +248,11 @@ fn origin(case: &str, found: &Reduced) -> String {
         s.call.symbols.iter().map(|(name, value)| format!("{name} = {value}")).collect::<Vec<_>>().join(", ")
     };
     let mut text = format!(
-        "## Where it is from\n\nCase `{}` of a model that was run by TapML, made smaller:\n\n| | recorded | here |\n|---|---|---|\n",
-        case
+        "## Where it is from\n\nCase `{case}`{} of a model that was run by TapML, made smaller:\n\n| | recorded | here |\n|---|---|---|\n",
+        match &whole.call.op {
+            Op::Fused(_) => format!(" (nodes `{}`)", whole.call.node),
+            _ => String::new(),
+        }
     );
     let mut row = |name: &str, before: String, after: String| {
         let _ = writeln!(text, "| {name} | {before} | {after} |");
@@ -232,7 +260,7 @@ fn origin(case: &str, found: &Reduced) -> String {
     row("input elements", whole.elements().to_string(), small.elements().to_string());
     row("inputs", types(whole), types(small));
     row("sizes", symbols(whole), symbols(small));
-    let attributes = |s: &Specimen| format!("`{}`", s.call.op.attributes_text());
+    let attributes = |s: &Specimen| format!("`{}`", attributes_of(&s.call));
     row("attributes", attributes(whole), attributes(small));
     let minimal = match found.minimal {
         true => {

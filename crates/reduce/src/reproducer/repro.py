@@ -6,7 +6,7 @@ import glob, os, sys
 import numpy as np
 
 os.chdir(os.path.join(os.path.dirname(os.path.abspath(__file__)), *sys.argv[1:]))  # `simplified`: simpler values
-model, feed = "model.onnx", {file[7:-4]: np.load(file) for file in sorted(glob.glob("inputs/*.npy"))}
+MODEL_NAMEfeed = MODEL_FILE{file[7:-4]: np.load(file) for file in sorted(glob.glob("inputs/*.npy"))}
 expected, allowed = np.load("expected.npy"), np.load("allowed.npy")
 LOAD
 assert found.shape == expected.shape, f"expected the shape {expected.shape}, found {found.shape}"

@@ -1,7 +1,7 @@
 //! Diagnosis as a job: a model, or a suite of it, on a target.
 
 use super::{cpu, eight, open_platform, overrides};
-use crate::diagnose::{DiagnoseOptions, Diagnosis, Subject};
+use crate::diagnose::{DiagnoseOptions, Diagnosis, FaultKind, Reduction, Subject};
 use crate::engine::Tokenizer;
 use crate::graph::{Model, Node};
 use crate::import::Checkpoint;
@@ -212,11 +212,13 @@ impl DiagnoseJob {
 
     /// Commands that a reader may copy name the target as it was given, with the user's kernels.
     fn with_commands(&self, mut found: Diagnosis) -> Diagnosis {
-        for fault in &mut found.faults {
-            if let Some(case) = fault.reproduce.as_ref().map(|_| &fault.first_bad_case) {
-                let text = crate::diagnose::reduce_command(&found.suite, case, &self.target, &self.kernels);
-                fault.reproduce = Some(text);
-            }
+        let (target, kernels, oracle) = (&self.target, &self.kernels, self.oracle.as_deref());
+        let reduction = Reduction { suite: &found.suite, target, kernels, oracle };
+        for fault in found.faults.iter_mut().filter(|fault| fault.reproduce.is_some()) {
+            fault.reproduce = Some(match fault.kind {
+                FaultKind::Operator => reduction.of_case(&fault.first_bad_case),
+                FaultKind::Between => reduction.of_nodes(fault.together()),
+            });
         }
         found
     }

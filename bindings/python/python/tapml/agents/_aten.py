@@ -21,6 +21,8 @@ class AtenRuntime(Runtime):
     operators = ("aten.*",)
     dtypes = tuple(TORCH)
     refusals = (NotImplementedError, Unsupported)
+    #: Lines of Python that run ``module`` on ``example``, a tuple of tensors, and set ``found`` to the first result.
+    load = ""
 
     def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
         """A function from tensors to a list of tensors; ``module`` is an ``nn.Module`` of these nodes."""
@@ -54,6 +56,7 @@ class Torch(AtenRuntime):
     """PyTorch in eager mode, in the dtype of the inputs."""
 
     name = "torch"
+    load = "found = module(*example)[0].numpy()"
 
     def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
         import torch
@@ -67,7 +70,7 @@ class TorchF64(Torch):
     """PyTorch in f64: the oracle. Floats are widened before a node computes, and results have their declared dtypes. What a
     node itself rounds (a ``dtype``) is rounded before that."""
 
-    name, accumulate = "torch-f64", "f64"
+    name, accumulate, load = "torch-f64", "f64", ""
 
     def keep(self, tensor: Any) -> Any:
         return tensor.double() if tensor.is_floating_point() else tensor
@@ -89,6 +92,10 @@ class Inductor(AtenRuntime):
     """torch.compile: exported, and compiled by inductor, which needs a C++ compiler for the CPU."""
 
     name = "inductor"
+    load = """
+program = torch.compile(torch.export.export(module, example).module(), fullgraph=True)
+found = program(*example)[0].numpy()
+"""
 
     def build(self, module: Any, example: tuple[Any, ...], call: Call) -> Any:
         import torch
@@ -103,6 +110,15 @@ class ExecuTorch(AtenRuntime):
     """ExecuTorch: exported, lowered to XNNPACK where that takes the operator, and to the portable kernels where not."""
 
     name, package, install = "executorch", "executorch.exir", "executorch"
+    load = """
+from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
+from executorch.exir import to_edge_transform_and_lower
+from executorch.runtime import Runtime
+exported = torch.export.export(module, example)
+program = to_edge_transform_and_lower(exported, partitioner=[XnnpackPartitioner()]).to_executorch().buffer
+loaded = Runtime.get().load_program(program)
+found = loaded.load_method("forward").execute(example)[0].numpy()
+"""
 
     @property
     def version(self) -> str:
@@ -134,6 +150,11 @@ class LiteRt(AtenRuntime):
     """LiteRT: exported, and converted by litert-torch."""
 
     name, package, install = "litert", "litert_torch", "litert-torch"
+    load = """
+import litert_torch
+found = litert_torch.convert(module, example)(*example)
+found = np.asarray(found[0] if isinstance(found, (list, tuple)) else found)
+"""
 
     @property
     def version(self) -> str:

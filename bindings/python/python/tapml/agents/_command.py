@@ -32,7 +32,7 @@ def make_parser(names: list[str]) -> argparse.ArgumentParser:
     parser.add_argument("--deadline", metavar="SECONDS", type=float, default=DEADLINE, help="the agent ends if a call takes longer")
     parser.add_argument("--until-stdin-closes", action="store_true", help="end when the standard input is closed")
     parser.add_argument("--fault", metavar="NAME", help="for measuring: compute one thing wrongly, see --list-faults")
-    parser.add_argument("--print-load", action="store_true", help="the lines that run a model without this package")
+    parser.add_argument("--print-load", action="store_true", help="the lines that run a call, read as JSON, without this package")
     parser.add_argument("--list-faults", action="store_true", help="one fault a line, as JSON")
     return parser
 
@@ -58,13 +58,6 @@ def fail(message: str) -> int:
     return 2
 
 
-def load_lines(word: Optional[str]) -> str:
-    """What a script needs to run ``model``, a path, on ``feed``, arrays by name, and to have its first result in ``found``."""
-    from ._runtimes import RUNTIMES
-
-    return RUNTIMES[word].load.strip() if word in RUNTIMES else ""
-
-
 def run(options: argparse.Namespace, make_runtime: Any) -> None:
     """What the options ask for."""
     if options.list_faults:
@@ -74,7 +67,9 @@ def run(options: argparse.Namespace, make_runtime: Any) -> None:
             print(json.dumps(known.describe()))
         return
     if options.print_load:
-        print(load_lines(options.runtime))
+        from ._scripts import load_lines
+
+        print(load_lines(getattr(options, "runtime", ""), json.load(sys.stdin)))
         return
     fault: Any = None
     if options.fault:

@@ -31,6 +31,8 @@ class OnnxRuntime(Runtime):
     opset = 0
     #: Lines of Python that run ``model``, a path, on ``feed``, arrays by name, and set ``found`` to the first result.
     load = ""
+    #: The same for a model of several nodes, where it differs.
+    load_graph = ""
 
     def build(self, model: Any, call: Call) -> Executable:
         """A function from the inputs, in the order of ``model.graph.input``, to the results, in the order of

@@ -39,6 +39,7 @@ options = ort.SessionOptions()
 options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
 found = ort.InferenceSession(model, options, providers=["CPUExecutionProvider"]).run(None, feed)[0]
 """
+    load_graph = load.replace("ORT_DISABLE_ALL", "ORT_ENABLE_ALL")
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)

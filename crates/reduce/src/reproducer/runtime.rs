@@ -1,69 +1,81 @@
-//! The reproducer of a call of an ONNX operator: a model of its one node, its inputs and the exact result as arrays, and a short
-//! script that needs the runtime and NumPy only.
+//! The reproducer of a call of operators of others, or of a few of them as one model: the model or module, its inputs and the
+//! exact result as arrays, and a short script that needs the runtime and NumPy only.
 
+use super::nodes::Nodes;
 use super::{folder, readme};
 use crate::reduce::Reduced;
-use crate::report::attributes;
+use crate::report::{attributes_of, operators_of};
 use crate::specimen::Specimen;
 use crate::trial::{Failure, Wrong};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::path::Path;
 use tapml_exec::PlatformInfo;
-use tapml_graph::op::{Declared, Foreign};
-use tapml_graph::{DType, Error, Op, Result, Tensor, TensorType};
+use tapml_graph::{DType, Error, Result, Tensor};
 use tapml_import::npy;
-use tapml_import::onnx::{NewModel, NewNode};
 use tapml_migrate::verdict::{Allowed, SumTest};
 
 /// The version of `case.json`.
 const SCHEMA: u32 = 1;
 
+/// The model in the folder.
+const MODEL: &str = "model.onnx";
+
 const SCRIPT: &str = include_str!("repro.py");
 const ELEMENTS: &str = include_str!("elements.py");
 const SUM: &str = include_str!("sum.py");
+/// Of a call that could not be run: whether it runs, and gives the shape that it should.
+const RUNS: &str = "print(f\"it runs, and gives the shape {found.shape}\")";
 
-/// A failing call of an operator of others as files that need no TapML.
+/// A failing call of operators of others as files that need no TapML.
 #[derive(Clone, Debug)]
-pub struct OnnxReproducer {
+pub struct RuntimeReproducer {
     /// By path in the folder.
     files: BTreeMap<String, Vec<u8>>,
     script: bool,
 }
 
-impl OnnxReproducer {
-    /// The reproducer of a reduced call. `load` are the lines of Python that run the model on the runtime: they read `model`, a
-    /// path, and `feed`, arrays by name, and set `found` to the first result; without them there is no script.
+/// Gives the lines of Python that run a call on a runtime, which is told as JSON; `None` if it does not know them. The lines read
+/// `feed`, arrays by name, and of operators of ONNX `model`, a path, and set `found` to the first result.
+pub type LoadLines<'a> = dyn Fn(&str) -> Option<String> + 'a;
+
+impl RuntimeReproducer {
+    /// The reproducer of a reduced call. Where nobody gives `load`, there is no script.
     ///
     /// # Errors
-    /// The operator is none that an ONNX file holds.
-    pub fn new(found: &Reduced, case: &str, on: &PlatformInfo, load: Option<&str>) -> Result<OnnxReproducer> {
-        let Op::Foreign(op) = &found.smallest.call.op else {
-            return Err(Error::bug(format!("`{}` is no operator of others", found.smallest.call.op.name())));
-        };
+    /// An operator is neither PyTorch's nor one that an ONNX file holds.
+    pub fn new(
+        found: &Reduced,
+        case: &str,
+        on: &PlatformInfo,
+        load: &LoadLines<'_>,
+    ) -> Result<RuntimeReproducer> {
         let mut files = BTreeMap::new();
+        let nodes = Nodes::new(&found.smallest, wrong_output(&found.failure))?;
         let mut told = put(&mut files, "", &found.smallest, &found.failure)?;
-        if let Some(simple) = &found.simplified {
+        // A module in the script gives the same result first for both sets of values.
+        let fits = |failure: &Failure| !nodes.are_aten() || wrong_output(failure) == told.output;
+        if let Some(simple) = found.simplified.as_ref().filter(|simple| fits(&simple.failure)) {
             let simpler = put(&mut files, "simplified/", &simple.specimen, &simple.failure)?;
             told.script = told.script && simpler.script;
         }
-        let script = load.filter(|_| told.script);
-        if let Some(load) = script {
-            files.insert("repro.py".into(), repro(load, op, found, on, &told).into_bytes());
+        let load = if told.script { load(&nodes.json().to_string()) } else { None };
+        if let Some(load) = &load {
+            files.insert("repro.py".into(), repro(load, &nodes, found, on, &told).into_bytes());
         }
         let case_json = json!({
-            "schema": SCHEMA, "case": case, "op": op.kind(), "attributes": attributes(&found.smallest.call.op),
+            "schema": SCHEMA, "case": case, "op": operators_of(&found.smallest.call), "attributes": attributes_of(&found.smallest.call),
             "found_on": on, "criterion": found.failure.criterion(), "output": told.output, "sum": told.sum.as_ref().map(|s| (s.power, s.limit)),
         });
         let text = serde_json::to_string_pretty(&case_json).map_err(|e| Error::bug(e.to_string()))?;
         files.insert(folder::MARKER.into(), text.into_bytes());
-        files
-            .insert("README.md".into(), readme::of_model(case, op, on, found, script.is_some()).into_bytes());
-        Ok(OnnxReproducer { files, script: script.is_some() })
+        let readme = readme::of_nodes(case, &nodes, on, found, load.is_some());
+        files.insert("README.md".into(), readme.into_bytes());
+        Ok(RuntimeReproducer { files, script: load.is_some() })
     }
 
     /// Adds a file, such as the report.
-    pub fn with_file(mut self, name: &str, bytes: Vec<u8>) -> OnnxReproducer {
+    pub fn with_file(mut self, name: &str, bytes: Vec<u8>) -> RuntimeReproducer {
         self.files.insert(name.into(), bytes);
         self
     }
@@ -71,6 +83,11 @@ impl OnnxReproducer {
     /// Whether there is a script.
     pub fn has_script(&self) -> bool {
         self.script
+    }
+
+    /// Whether there is an ONNX model.
+    pub fn has_model(&self) -> bool {
+        self.files.contains_key(MODEL)
     }
 
     /// Writes the folder, whole or not at all. One that is there already is replaced only if it is a reproducer and
@@ -90,6 +107,14 @@ struct Told {
     sum: Option<SumTest>,
 }
 
+/// The output that is compared.
+fn wrong_output(failure: &Failure) -> usize {
+    match failure {
+        Failure::Wrong(wrong) => wrong.judgement.worst.output,
+        Failure::Error(_) => 0,
+    }
+}
+
 /// Adds the files of one set of values.
 fn put(
     files: &mut BTreeMap<String, Vec<u8>>,
@@ -97,17 +122,20 @@ fn put(
     specimen: &Specimen,
     failure: &Failure,
 ) -> Result<Told> {
-    let output = match failure {
-        Failure::Wrong(wrong) => wrong.judgement.worst.output,
-        Failure::Error(_) => 0,
-    };
-    files.insert(format!("{folder}model.onnx"), model(specimen, output)?);
+    let output = wrong_output(failure);
+    let nodes = Nodes::new(specimen, output)?;
+    let aten = nodes.are_aten();
+    if !aten {
+        files.insert(format!("{folder}{MODEL}"), nodes.model()?);
+    }
     let mut told = Told { script: true, output, sum: None };
-    for (name, tensor) in inputs(specimen) {
+    // Constants stand in the model; a module loads them.
+    for (name, tensor, constant) in nodes.inputs().filter(|input| aten || !input.2) {
+        let kind = if constant { "constants" } else { "inputs" };
         // NumPy has no `bf16`: its numbers as `f32` are not what the model takes.
         told.script &= tensor.dtype() != DType::BF16;
         match npy::file_of(tensor) {
-            Ok(bytes) => drop(files.insert(format!("{folder}inputs/{name}.npy"), bytes)),
+            Ok(bytes) => drop(files.insert(format!("{folder}{kind}/{name}.npy"), bytes)),
             Err(_) => told.script = false,
         }
     }
@@ -128,7 +156,7 @@ fn put(
             }
         }
         Failure::Error(_) => {
-            // Shape and survival are what is compared.
+            // Shape and survival are what is compared: values are not known.
             let elements = shape.iter().product();
             floats("expected", &vec![f64::NAN; elements])?;
             floats("allowed", &vec![f64::INFINITY; elements])?;
@@ -167,66 +195,25 @@ impl Expected {
     }
 }
 
-/// The inputs that are no constants, with their names in the model, whose order is that of the names.
-fn inputs(specimen: &Specimen) -> impl Iterator<Item = (String, &Tensor)> {
-    names(specimen)
-        .into_iter()
-        .zip(&specimen.call.inputs)
-        .zip(&specimen.is_weight)
-        .filter_map(|((name, tensor), constant)| (!constant).then_some((name, tensor)))
-}
-
-fn names(specimen: &Specimen) -> Vec<String> {
-    let width = specimen.call.inputs.len().saturating_sub(1).to_string().len();
-    (0..specimen.call.inputs.len()).map(|i| format!("x{i:0width$}")).collect()
-}
-
 /// Sizes of an output.
 fn shape_of(specimen: &Specimen, output: usize) -> Result<Vec<usize>> {
     let none = || Error::bug("a call without outputs");
     specimen.call.output_types.get(output).ok_or_else(none)?.sizes(&specimen.call.symbols)
 }
 
-/// The model of a call; `first` is the result that comes first.
-fn model(specimen: &Specimen, first: usize) -> Result<Vec<u8>> {
-    let call = &specimen.call;
-    let Op::Foreign(op) = &call.op else { return Err(Error::bug("an operator of TapML's own")) };
-    let names = names(specimen);
-    let given = names.iter().zip(&call.inputs).zip(&specimen.is_weight);
-    let (constants, inputs): (Vec<_>, Vec<_>) = given.partition(|(_, constant)| **constant);
-    let absent = |name: Option<String>| name.unwrap_or_default();
-    let outputs: Vec<String> = (0..).zip(op.outputs()).map(|(i, place)| output_name(i, place)).collect();
-    let asked = outputs.iter().filter(|name| !name.is_empty()).cloned();
-    let mut results: Vec<(String, TensorType)> = asked.zip(call.output_types.iter().cloned()).collect();
-    let last = results.len().saturating_sub(1);
-    results.swap(0, first.min(last));
-    let new = NewModel {
-        nodes: vec![NewNode {
-            name: &call.node,
-            op,
-            inputs: op.placed(names.iter().cloned()).into_iter().map(absent).collect(),
-            outputs,
-        }],
-        inputs: inputs.into_iter().map(|((n, t), _)| (n.clone(), tapml_migrate::tensor_type(t))).collect(),
-        constants: constants.into_iter().map(|((n, t), _)| (n.clone(), t.clone())).collect(),
-        outputs: results,
-    };
-    new.encode()
-}
-
-fn output_name(place: usize, declared: &Declared) -> String {
-    if declared.is_asked() { format!("y{place}") } else { String::new() }
-}
-
-fn repro(load: &str, op: &Foreign, found: &Reduced, on: &PlatformInfo, told: &Told) -> String {
+fn repro(load: &str, nodes: &Nodes<'_>, found: &Reduced, on: &PlatformInfo, told: &Told) -> String {
     let plain = |text: String| text.replace(['\\', '"'], "'");
-    let title = plain(format!("{} {}", op.kind(), readme::what(&found.failure)));
-    let compare = match &told.sum {
-        None => ELEMENTS.to_string(),
-        Some(sum) => {
+    let title = plain(format!("{} {}", nodes.title(""), readme::what(&found.failure)));
+    let compare = match (&found.failure, &told.sum) {
+        (Failure::Error(_), _) => RUNS.to_string(),
+        (Failure::Wrong(_), None) => ELEMENTS.to_string(),
+        (Failure::Wrong(_), Some(sum)) => {
             SUM.replace("POWER", &sum.power.to_string()).replace("LIMIT", &format!("{:e}", sum.limit))
         }
     };
+    // A module stands in the script itself.
+    let model = if nodes.are_aten() { ["", ""] } else { ["model, ", "\"model.onnx\", "] };
     let text = SCRIPT.replace("TITLE", &title).replace("FOUND_ON", &plain(on.device.clone()));
+    let text = text.replace("MODEL_NAME", model[0]).replace("MODEL_FILE", model[1]);
     text.replace("LOAD", load.trim_end()).replace("COMPARE", compare.trim_end())
 }
