@@ -128,7 +128,9 @@ fn put(
     if !aten {
         files.insert(format!("{folder}{MODEL}"), nodes.model()?);
     }
-    let mut told = Told { script: true, output, sum: None };
+    // NumPy has no `bf16`, in which the runtime would give this result.
+    let has_numbers = specimen.call.output_types.get(output).is_none_or(|ty| ty.dtype != DType::BF16);
+    let mut told = Told { script: has_numbers, output, sum: None };
     // Constants stand in the model; a module loads them.
     for (name, tensor, constant) in nodes.inputs().filter(|input| aten || !input.2) {
         let kind = if constant { "constants" } else { "inputs" };
