@@ -31,7 +31,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     // Sums of zeros alone and of infinities keep their value.
     let top = parts[lane - own];
-    let shift = select(0.0, top, abs(top) <= 0x1.fffffep+127f);
+    let shift = select(0.0, top, (bitcast<u32>(top) & 0x7fffffffu) < 0x7f800000u);
     workgroupBarrier();
     var sum = 0.0;
     for (var j = own; j < TERMS; j += TEAM) {
