@@ -80,6 +80,10 @@ class Runtime:
         """Names of all operators that it may serve."""
         return self.operators
 
+    def accumulate_of(self, operators: str) -> str:
+        """The dtype of the sums of these operators, one of the names that it may serve."""
+        return self.accumulate
+
     def check(self, call: Call) -> Call:
         """The call as the runtime takes it. Raises Unsupported, or ValueError for a call that cannot be right."""
         raise NotImplementedError

@@ -43,6 +43,10 @@ class OnnxRuntime(Runtime):
     def served(self) -> tuple[str, ...]:
         return (*self.operators, "aten.*")
 
+    def accumulate_of(self, operators: str) -> str:
+        # PyTorch's exporter writes numbers, such as the scale of attention, in f32.
+        return "f32" if operators == "aten.*" else self.accumulate
+
     def prepare(self, call: Call) -> Executable:
         model = export_model(call, self.opset) if _aten_calls.is_aten(call) else make_model(call, self.find_schema)
         return self.build(model, call)

@@ -55,7 +55,7 @@ class Agent:
             driver=f"Python {sys.version.split()[0]}",
             kind=self.pb.ADAPTER_KIND_OTHER,
             ops=[
-                self.pb.ServedOp(name=name, dtypes=self.runtime.dtypes, accumulate=self.runtime.accumulate, version=version)
+                self.pb.ServedOp(name=name, dtypes=self.runtime.dtypes, accumulate=self.runtime.accumulate_of(name), version=version)
                 for name in self.runtime.served()
             ],
         )
