@@ -2,6 +2,7 @@
 
 mod arrows;
 mod crates;
+mod functions;
 mod kernels;
 mod lists;
 mod sizes;

@@ -1,6 +1,6 @@
 //! Budgets: lines of a file, lines of a function, `unwrap` and `expect` outside tests, glob imports, bytes of the tracked tree.
 
-use super::File;
+use super::{File, functions};
 use anyhow::{Context, Result, ensure};
 use std::path::Path;
 use std::process::Command;
@@ -8,7 +8,8 @@ use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
 const FILE_LINES: usize = 500;
-const FUNCTION_LINES: usize = 80;
+/// Lines of a function, in every language.
+pub const FUNCTION_LINES: usize = 80;
 /// `unwrap` and `expect` calls outside tests, per thousand lines, over the whole workspace.
 const UNWRAPS_PER_KLOC: f64 = 2.0;
 
@@ -63,9 +64,10 @@ pub fn check_tracked(root: &Path, errors: &mut Vec<String>) -> Result<()> {
         bytes += metadata.len();
         let ending = path.extension().and_then(|ending| ending.to_str());
         let generated = name.split('/').any(|part| part == "gen");
-        if ending.is_some_and(|ending| OTHER_SOURCES.contains(&ending)) && !generated {
+        if let Some(ending) = ending.filter(|ending| OTHER_SOURCES.contains(ending) && !generated) {
             let text = std::fs::read_to_string(&path).with_context(|| name.to_string())?;
             check_lines(name, text.lines().count(), errors);
+            functions::check(name, ending, &text, errors);
         }
     }
     println!("tidy: the tracked files have {bytes} bytes");

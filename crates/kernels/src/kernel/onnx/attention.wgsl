@@ -166,6 +166,21 @@ fn seen(n: u32) -> vec2<i32> {
     return vec2<i32>(min(all, i32(KEYS)), all - i32(QUERIES));
 }
 
+// Writes the weighted sums of values of up to 4 rows, divided by the sums of their weights.
+fn store_shares(lane: u32, n: u32, head: u32, first_row: u32, total: vec4<f32>) {
+    for (var d = lane; d < VALUE_DIM; d += LANES) {
+        let sums = value[d];
+        for (var r = 0u; r < 4u && first_row + r < QUERIES; r++) {
+            // Where no key is seen, the sum is 0.
+            var result = 0.0;
+            if total[r] > 0.0 {
+                result = sums[r] / total[r];
+            }
+            y[Y_FROM + n * Y_BATCH + head * Y_HEAD + (first_row + r) * Y_ROW + d] = to_act(result);
+        }
+    }
+}
+
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let head = group.x;
@@ -241,15 +256,5 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
         top = peak;
     }
-    for (var d = lane; d < VALUE_DIM; d += LANES) {
-        let sums = value[d];
-        for (var r = 0u; r < 4u && group.y * 4u + r < QUERIES; r++) {
-            // Where no key is seen, the sum is 0.
-            var result = 0.0;
-            if total[r] > 0.0 {
-                result = sums[r] / total[r];
-            }
-            y[Y_FROM + n * Y_BATCH + head * Y_HEAD + rows[r] * Y_ROW + d] = to_act(result);
-        }
-    }
+    store_shares(lane, n, head, group.y * 4u, total);
 }
