@@ -38,14 +38,25 @@ fn each_row<T: Real>(call: &Call<'_>, f: impl Fn(&mut [T])) -> Outputs {
 pub fn softmax_row<T: Real>(row: &mut [T]) {
     let most = row.iter().copied().fold(T::neg_infinity(), T::max);
     row.iter_mut().for_each(|v| *v = (*v - most).exp());
-    let sum = row.iter().copied().sum::<T>();
+    let sum = sum_in_halves(row);
     row.iter_mut().for_each(|v| *v = *v / sum);
+}
+
+/// The sum, whose error grows with the logarithm of the number of terms: one after the other, thousands of small terms are each
+/// rounded to a unit of a large sum.
+fn sum_in_halves<T: Real>(terms: &[T]) -> T {
+    if terms.len() <= 8 {
+        return terms.iter().copied().sum();
+    }
+    let (low, high) = terms.split_at(terms.len() / 2);
+    sum_in_halves(low) + sum_in_halves(high)
 }
 
 /// `x − max − ln Σ exp(x − max)` in place.
 pub fn log_softmax_row<T: Real>(row: &mut [T]) {
     let most = row.iter().copied().fold(T::neg_infinity(), T::max);
-    let sum = row.iter().map(|&v| (v - most).exp()).sum::<T>().ln();
+    let shares: Vec<T> = row.iter().map(|&v| (v - most).exp()).collect();
+    let sum = sum_in_halves(&shares).ln();
     row.iter_mut().for_each(|v| *v = *v - most - sum);
 }
 
@@ -93,4 +104,32 @@ pub fn log_probabilities<T: Real>(x: &Array<T>) -> Array<T> {
         (0..size).for_each(|at| y.data[place(at)] = row[at]);
     }
     y
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{log_softmax_row, softmax_row};
+
+    #[test]
+    fn thousands_of_small_terms_are_not_lost_beside_a_large_one() {
+        let row = |small: f64| -> Vec<f64> { std::iter::once(0.0).chain((0..6624).map(|_| small)).collect() };
+        // 7 additions in a leaf and 10 above it, each off by half a unit at most, and the rounding of the result.
+        let bound = 20.0 * f64::from(f32::EPSILON) / 2.0;
+        for small in [-15.8, -14.3] {
+            let (mut exact, mut exact_log) = (row(small), row(small));
+            softmax_row(&mut exact);
+            log_softmax_row(&mut exact_log);
+            let mut found: Vec<f32> = row(small).into_iter().map(|v| v as f32).collect();
+            let mut found_log = found.clone();
+            softmax_row(&mut found);
+            log_softmax_row(&mut found_log);
+            assert!((f64::from(found[0]) - exact[0]).abs() < bound, "{} for {}", found[0], exact[0]);
+            assert!(
+                (f64::from(found_log[0]) - exact_log[0]).abs() < 5e-7,
+                "{} for {}",
+                found_log[0],
+                exact_log[0]
+            );
+        }
+    }
 }
