@@ -239,20 +239,22 @@ fn a_convolution_that_declares_other_sizes_is_refused() {
     }
 }
 
-/// On a processor a tile must be full, on a GPU its sums must be long.
+/// On a processor a tile must be full and have many channels, on a GPU its sums must be long.
 #[test]
 fn tiles_are_taken_where_they_are_faster() {
     let mut info = common::null(false).info().clone();
-    let full = ["1, 16, 80, 96", "32, 16, 1, 1", "1, 32, 80, 96"];
+    let full = ["1, 16, 80, 96", "64, 16, 1, 1", "1, 64, 80, 96"];
+    let half_as_many = ["1, 64, 80, 96", "32, 64, 1, 1", "1, 32, 80, 96"];
     let few_places = ["1, 384, 5, 6", "384, 384, 1, 1", "1, 384, 5, 6"];
     let one_place = ["1, 384, 1, 1", "96, 384, 1, 1", "1, 96, 1, 1"];
     let few_channels = ["1, 96, 9, 9", "4, 96, 3, 3", "1, 4, 7, 7"];
+    let all = [full, half_as_many, few_places, one_place, few_channels];
     for (kind, tiled) in [
-        (AdapterKind::Cpu, [true, false, false, false]),
-        (AdapterKind::Discrete, [false, true, false, false]),
+        (AdapterKind::Cpu, [true, false, false, false, false]),
+        (AdapterKind::Discrete, [false, true, true, false, false]),
     ] {
         info.kind = kind;
-        for (types, is_tiled) in [full, few_places, one_place, few_channels].into_iter().zip(tiled) {
+        for (types, is_tiled) in all.into_iter().zip(tiled) {
             let expected = if is_tiled { "onnx.Conv/tiled" } else { "onnx.Conv/portable" };
             assert_eq!(kernel_of(&info, "", types).unwrap(), expected, "{kind:?} {types:?}");
         }

@@ -119,8 +119,8 @@ pub fn gains_by_tiles(request: &Request) -> bool {
     let Ok(problem) = Problem::of(request) else { return false };
     let Ok(tile) = Tile::of(&problem) else { return false };
     if request.info.kind == AdapterKind::Cpu {
-        // A processor pays for the cells of a tile that lie beyond the problem.
-        return tile.useful_share(&problem) >= 0.6;
+        // A processor pays for the cells of a tile that lie beyond the problem, and for loads that few results share.
+        return tile.cells == Tile::MOST_CELLS && tile.useful_share(&problem) >= 0.6;
     }
     // A GPU has cells to spare, but loading a tile takes longer than a short sum.
     problem.terms >= 48 && problem.places >= 16
@@ -163,6 +163,8 @@ impl Tile {
     const DEPTH: u32 = 16;
     /// Channels that an invocation treats.
     const CHANNELS: u32 = 4;
+    /// Places that an invocation treats in the tiles of more than 32 channels.
+    const MOST_CELLS: u32 = 4;
     /// Channels and terms below which most of a tile is empty.
     const LEAST: u32 = 8;
 
@@ -180,7 +182,7 @@ impl Tile {
             64
         };
         // 256 invocations: each loads at most 4 elements of either tile. SwiftShader compiles 8 such loads for minutes.
-        Ok(Tile { rows, columns: 64, cells: rows / 16 })
+        Ok(Tile { rows, columns: 64, cells: rows * Tile::MOST_CELLS / 64 })
     }
 
     /// Multiplications that the problem asks for, of those that its tiles do.
