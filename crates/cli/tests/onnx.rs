@@ -4,9 +4,9 @@
 
 mod common;
 
+use common::python::{ONNX_RUNTIME, made_by, python, tapml};
 use common::{json, stderr};
 use std::path::Path;
-use std::process::Command;
 
 /// Writes a model of a few layers with a branch, and its input.
 const MODEL: &str = r#"
@@ -50,29 +50,7 @@ np.save(f"{folder}/t.npy", rng.standard_normal(11).astype("float32"))
 
 /// A folder with the model; `None`, and a skip, if Python lacks its packages.
 fn folder() -> Option<tempfile::TempDir> {
-    let packages = "import numpy, websockets, grpc_tools, onnx, onnxruntime, ml_dtypes";
-    if !python().args(["-c", packages]).output().is_ok_and(|output| output.status.success()) {
-        let reason = "TAPML_AGENT_PYTHON names no Python with onnx, onnxruntime, ml_dtypes, websockets and grpcio-tools";
-        tapml_testing::skip("ONNX Runtime", reason);
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let made = python().args(["-c", MODEL]).arg(folder.path()).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    Some(folder)
-}
-
-fn python() -> Command {
-    Command::new(std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into()))
-}
-
-fn tapml(folder: &Path) -> assert_cmd::Command {
-    let mut command = common::tapml(folder);
-    command.env("PYTHONPATH", tapml_testing::root().join("bindings/python/python"));
-    if let Ok(python) = std::env::var("TAPML_AGENT_PYTHON") {
-        command.env("TAPML_PYTHON", python);
-    }
-    command
+    made_by(MODEL, ONNX_RUNTIME, "ONNX Runtime")
 }
 
 fn carved(folder: &Path, source: &str, out: &str) -> serde_json::Value {

@@ -3,9 +3,9 @@
 
 mod common;
 
+use common::python::made_by;
 use common::{json, stderr};
 use std::path::Path;
-use std::process::Command;
 use tapml::graph::Tensor;
 use tapml::import::npy;
 
@@ -67,19 +67,7 @@ save("size_is", np.array([9007199254740993, -4])); save("table_is", np.array([[1
 "#;
 
 fn folder() -> Option<tempfile::TempDir> {
-    let python = || Command::new(std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into()));
-    if !python().args(["-c", "import numpy, onnx, PIL"]).output().is_ok_and(|output| output.status.success())
-    {
-        tapml_testing::skip(
-            "models for input files",
-            "TAPML_AGENT_PYTHON names no Python with onnx and pillow",
-        );
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let made = python().args(["-c", FILES]).arg(folder.path()).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    Some(folder)
+    made_by(FILES, &["numpy", "onnx", "PIL"], "models for input files")
 }
 
 fn array(folder: &Path, name: &str) -> Tensor {

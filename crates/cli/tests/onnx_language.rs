@@ -5,8 +5,8 @@
 mod common;
 
 use common::json;
+use common::python::{ONNX_RUNTIME, has_packages, python, tapml};
 use std::path::Path;
-use std::process::Command;
 
 /// Fails unless the logits of a folder are what ONNX Runtime gave for the whole model.
 const COMPARE: &str = r#"
@@ -17,16 +17,9 @@ far = abs(found - expected).max() / abs(expected).max()
 assert far < 1e-5 and (found.argmax(-1) == expected.argmax(-1)).all(), far
 "#;
 
-fn python() -> Command {
-    Command::new(std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into()))
-}
-
 /// A folder with the model and its inputs; `None`, and a skip, if Python lacks its packages.
 fn folder(more: &[&str]) -> Option<tempfile::TempDir> {
-    let packages = "import numpy, websockets, grpc_tools, onnx, onnxruntime, ml_dtypes";
-    if !python().args(["-c", packages]).output().is_ok_and(|output| output.status.success()) {
-        let reason = "TAPML_AGENT_PYTHON names no Python with onnx, onnxruntime, ml_dtypes, websockets and grpcio-tools";
-        tapml_testing::skip("ONNX Runtime", reason);
+    if !has_packages(ONNX_RUNTIME, "ONNX Runtime") {
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -34,15 +27,6 @@ fn folder(more: &[&str]) -> Option<tempfile::TempDir> {
     let made = python().arg(script).arg("--out").arg(folder.path()).args(more).output().unwrap();
     assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     Some(folder)
-}
-
-fn tapml(folder: &Path) -> assert_cmd::Command {
-    let mut command = common::tapml(folder);
-    command.env("PYTHONPATH", tapml_testing::root().join("bindings/python/python"));
-    if let Ok(python) = std::env::var("TAPML_AGENT_PYTHON") {
-        command.env("TAPML_PYTHON", python);
-    }
-    command
 }
 
 /// Migrates the model from ONNX Runtime and runs it, for the inputs of a step.

@@ -5,8 +5,7 @@
 mod common;
 
 use common::json;
-use std::path::Path;
-use std::process::Command;
+use common::python::{ONNX_RUNTIME, made_by, tapml};
 
 /// A loop of 10,000 turns that reads a weight around it and has a branch within, and a model of it with another node.
 const MODEL: &str = r#"
@@ -29,28 +28,9 @@ onnx.save(model, f"{sys.argv[1]}/long.onnx")
 np.save(f"{sys.argv[1]}/x.npy", np.array([0.5, -1, 2, 3], "f4"))
 "#;
 
-fn tapml(folder: &Path) -> assert_cmd::Command {
-    let mut command = common::tapml(folder);
-    command.env("PYTHONPATH", tapml_testing::root().join("bindings/python/python"));
-    if let Ok(python) = std::env::var("TAPML_AGENT_PYTHON") {
-        command.env("TAPML_PYTHON", python);
-    }
-    command
-}
-
 #[test]
 fn a_loop_of_ten_thousand_turns_is_one_node_that_is_checked() {
-    let python = || Command::new(std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into()));
-    let packages = "import numpy, websockets, grpc_tools, onnx, onnxruntime, ml_dtypes";
-    if !python().args(["-c", packages]).output().is_ok_and(|output| output.status.success()) {
-        return tapml_testing::skip(
-            "long loops",
-            "TAPML_AGENT_PYTHON names no Python with onnx and onnxruntime",
-        );
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let made = python().args(["-c", MODEL]).arg(folder.path()).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let Some(folder) = made_by(MODEL, ONNX_RUNTIME, "long loops") else { return };
     for source in ["ort", "cpu"] {
         let mut carve = tapml(folder.path());
         carve.args(["carve", "long.onnx", "--input", "x=x.npy", "--source", source, "--out", source]);

@@ -4,10 +4,11 @@
 
 mod common;
 
+use common::python::{has_packages, python};
 use common::{Serving, carved, draft, json, prompts, tapml};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 
 /// `numpy_agent.py` on a free port.
 struct Agent {
@@ -24,15 +25,11 @@ impl Drop for Agent {
 
 /// Starts the agent with `TAPML_AGENT_PYTHON`, else `python3`; `None`, and a skip, if that lacks its packages.
 fn agent(arguments: &[&str]) -> Option<Agent> {
-    let python = std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into());
-    let packages = Command::new(&python).args(["-c", "import numpy, websockets, grpc_tools"]).output();
-    if !packages.is_ok_and(|output| output.status.success()) {
-        let reason = "TAPML_AGENT_PYTHON names no Python with numpy, websockets and grpcio-tools";
-        tapml_testing::skip("python agent", reason);
+    if !has_packages(&["numpy", "websockets", "grpc_tools"], "python agent") {
         return None;
     }
     let script = tapml_testing::root().join("crates/rpc/examples/numpy_agent.py");
-    let mut command = Command::new(python);
+    let mut command = python();
     command.arg(script).args(arguments).stdout(Stdio::piped());
     let mut process = command.spawn().unwrap();
     let mut line = String::new();

@@ -3,9 +3,8 @@
 
 mod common;
 
+use common::python::{ONNX_RUNTIME, made_by, python, tapml};
 use common::{json, stderr};
-use std::path::Path;
-use std::process::Command;
 
 /// A residual block with a gate, and its input.
 const MODEL: &str = r#"
@@ -26,36 +25,9 @@ onnx.save(h.make_model(graph, opset_imports=[h.make_opsetid("", 17)], ir_version
 np.save(f"{folder}/x.npy", rng.standard_normal((1, 3, 6, 6)).astype("f4"))
 "#;
 
-fn python() -> Command {
-    Command::new(std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into()))
-}
-
-/// A folder with the model; `None`, and a skip, if Python lacks its packages.
-fn folder() -> Option<tempfile::TempDir> {
-    let packages = "import numpy, websockets, grpc_tools, onnx, onnxruntime, ml_dtypes";
-    if !python().args(["-c", packages]).output().is_ok_and(|output| output.status.success()) {
-        let reason = "TAPML_AGENT_PYTHON names no Python with onnx, onnxruntime, ml_dtypes, websockets and grpcio-tools";
-        tapml_testing::skip("ONNX Runtime", reason);
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let made = python().args(["-c", MODEL]).arg(folder.path()).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
-    Some(folder)
-}
-
-fn tapml(folder: &Path) -> assert_cmd::Command {
-    let mut command = common::tapml(folder);
-    command.env("PYTHONPATH", tapml_testing::root().join("bindings/python/python"));
-    if let Ok(python) = std::env::var("TAPML_AGENT_PYTHON") {
-        command.env("TAPML_PYTHON", python);
-    }
-    command
-}
-
 #[test]
 fn nodes_that_fail_together_become_a_model_and_a_script() {
-    let Some(folder) = folder() else { return };
+    let Some(folder) = made_by(MODEL, ONNX_RUNTIME, "ONNX Runtime") else { return };
     let carve = ["carve", "block.onnx", "--input", "x=x.npy", "--source", "ort", "--out", "suite"];
     json(tapml(folder.path()).args(carve), 0);
     let whole = ["first", "cut", "sum", "gate", "gated"];

@@ -4,11 +4,11 @@
 
 mod common;
 
+use common::python::{made_by, python};
 use common::{json, stderr};
 use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::Command;
 
 /// A model of four operators.
 const MODEL: &str = r#"
@@ -71,16 +71,9 @@ serve(Fake())
 
 /// A folder with the model, and with what runs in the place of Python.
 fn folder() -> Option<tempfile::TempDir> {
-    let python = std::env::var("TAPML_AGENT_PYTHON").unwrap_or_else(|_| "python3".into());
-    let packages = "import numpy, websockets, grpc_tools, onnx, ml_dtypes";
-    if !Command::new(&python).args(["-c", packages]).output().is_ok_and(|output| output.status.success()) {
-        let reason = "TAPML_AGENT_PYTHON names no Python with onnx, ml_dtypes, websockets and grpcio-tools";
-        tapml_testing::skip("agents that die or lie", reason);
-        return None;
-    }
-    let folder = tempfile::tempdir().unwrap();
-    let made = Command::new(&python).args(["-c", MODEL]).arg(folder.path()).output().unwrap();
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let packages = ["numpy", "websockets", "grpc_tools", "onnx", "ml_dtypes"];
+    let folder = made_by(MODEL, &packages, "agents that die or lie")?;
+    let python = python().get_program().to_string_lossy().into_owned();
     std::fs::write(folder.path().join("runtime.py"), RUNTIME).unwrap();
     // `python -m tapml.agents ort OPTIONS` becomes `python runtime.py OPTIONS`.
     let script = folder.path().join("python");

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses a part")]
 #![allow(clippy::unwrap_used)]
 
+pub mod python;
+
 use assert_cmd::Command;
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
