@@ -7,7 +7,7 @@ use crate::oracle::{Oracle, widen};
 use crate::value::{Array, Value};
 use evaluation::Evaluation;
 use std::collections::BTreeMap;
-use steps::Steps;
+use steps::{Steps, tensor_type};
 use tapml_graph::op::{Declared, Foreign};
 use tapml_graph::{Context, DType, Dim, Error, Op, Result, Symbols, Tensor, TensorType};
 use tapml_onnx::Facts;
@@ -61,7 +61,7 @@ impl Evaluator for OwnEvaluator {
         let outputs: Vec<Tensor> = outputs.into_iter().flatten().collect();
         let declared = op.outputs().iter().filter_map(Declared::ty);
         for (ty, output) in declared.zip(&outputs) {
-            let found = TensorType::new(output.dtype(), output.shape().iter().copied());
+            let found = tensor_type(output);
             if found != *ty {
                 let text = format!("the source gave {ty} where the operator gives {found} in f64");
                 return Err(Error::invalid(text).context(op.kind().to_string()));
@@ -150,8 +150,7 @@ pub fn oracle(
     disturbance: Disturbance,
 ) -> Result<ForeignOracle> {
     let Disturbance { amplitude, reach, copies, seed } = disturbance;
-    let types: Vec<TensorType> =
-        inputs.iter().map(|t| TensorType::new(t.dtype(), t.shape().iter().copied())).collect();
+    let types: Vec<TensorType> = inputs.iter().map(tensor_type).collect();
     let floats = |tensor: &&Tensor| tensor.dtype().is_float();
     let roundoff = inputs.iter().filter(floats).map(|t| t.dtype().unit_roundoff()).fold(0.0, f64::max);
     let definition = match op {

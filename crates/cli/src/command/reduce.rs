@@ -76,9 +76,9 @@ impl ReduceCommand {
         let of =
             Failing { suite: &suite, composed: &composed, model: &model, oracles: &oracles, stop: &stop };
         let found = if self.nodes.is_empty() {
-            self.single(&of, platform)?
+            self.find_case(&of, platform)?
         } else {
-            of.together(&self.nodes, platform)?
+            of.find_nodes(&self.nodes, platform)?
         };
         let Some(Subject { id, call, recorded, nodes }) = found else { return Ok(Outcome::Fails) };
         // Says at once that a platform without kernels has nothing to reproduce.
@@ -104,7 +104,7 @@ impl ReduceCommand {
                 return Err(tapml::Error::unsupported(text).into());
             }
             self.json.write(&report)?;
-            nothing(&format!("{id} (`{}`) does not fail on {}", report.op, platform.word()));
+            note_passing(&format!("{id} (`{}`) does not fail on {}", report.op, platform.word()));
             return Ok(Outcome::Fails);
         };
         let report = report.reduced(&found, self.out.display().to_string());
@@ -146,7 +146,7 @@ impl ReduceCommand {
 
     /// The case asked for, or the first failing one of the operator; of the suite itself, or of its calls as the platform
     /// runs them in a lowered graph. `None` if none fails.
-    fn single(&self, of: &Failing<'_>, platform: &mut dyn Platform) -> Result<Option<Subject>> {
+    fn find_case(&self, of: &Failing<'_>, platform: &mut dyn Platform) -> Result<Option<Subject>> {
         let id = match &self.case {
             Some(id) => id.clone(),
             None => {
@@ -154,7 +154,7 @@ impl ReduceCommand {
                 let checked = check(of.suite, of.model, platform, of.oracles, &options, &Quiet, of.stop)?;
                 let Some(first) = checked.report.ops.iter().flat_map(|op| &op.failures).next() else {
                     let op = self.op.as_deref().unwrap_or_default();
-                    nothing(&format!("no case of `{op}` fails on {}", platform.word()));
+                    note_passing(&format!("no case of `{op}` fails on {}", platform.word()));
                     return Ok(None);
                 };
                 first.case.clone()
@@ -169,7 +169,7 @@ impl ReduceCommand {
 }
 
 /// Says that there is nothing to reduce.
-fn nothing(why: &str) {
+fn note_passing(why: &str) {
     output::note("passes", &format!("{why}: there is nothing to reduce"));
 }
 
@@ -195,7 +195,7 @@ struct Failing<'a> {
 
 impl Failing<'_> {
     /// The fewest of these nodes that fail when the platform runs them as one model; `None` if they do not.
-    fn together(&self, names: &[String], platform: &mut dyn Platform) -> Result<Option<Subject>> {
+    fn find_nodes(&self, names: &[String], platform: &mut dyn Platform) -> Result<Option<Subject>> {
         let graph = self.suite.graph();
         let find = |name: &String| {
             let none = || tapml::Error::invalid(format!("the suite has no node `{name}`"));
@@ -211,7 +211,7 @@ impl Failing<'_> {
             RegionOutcome::NotServed(error) => return Err(error.into()),
             RegionOutcome::Passed { .. } => {
                 let how = if failing.is_empty() { "" } else { " when they run again" };
-                nothing(&format!("these nodes do not fail as one model on {}{how}", platform.word()));
+                note_passing(&format!("these nodes do not fail as one model on {}{how}", platform.word()));
                 return Ok(None);
             }
             RegionOutcome::Wrong(wrong) => wrong.judgement.frame,

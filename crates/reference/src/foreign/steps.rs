@@ -191,7 +191,7 @@ impl Steps {
 }
 
 /// A tensor's type.
-fn tensor_type(tensor: &Tensor) -> TensorType {
+pub(super) fn tensor_type(tensor: &Tensor) -> TensorType {
     TensorType::new(tensor.dtype(), tensor.shape().iter().copied())
 }
 
