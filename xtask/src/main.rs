@@ -1,6 +1,6 @@
 //! Developer tasks. `cargo xtask tidy` checks the house rules; `cargo xtask packages` installs what tests need as far as it
 //! may; `cargo xtask test` does so and runs every test, `cargo xtask python` those of the Python package, `cargo xtask gpu`
-//! all that needs a GPU, `cargo xtask fuzz` what reads bytes of strangers. `cargo xtask goldens` writes a small checkpoint of `tests/goldens` with
+//! all that needs a GPU, `cargo xtask fuzz` what reads bytes of strangers. `cargo xtask wire` writes the code that is generated from the wire's schema. `cargo xtask goldens` writes a small checkpoint of `tests/goldens` with
 //! its weights. Nothing here ships to users.
 
 mod fuzz;
@@ -9,16 +9,18 @@ mod packages;
 mod python;
 mod test;
 mod tidy;
+mod wire;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-const USAGE: &str = "usage: cargo xtask tidy | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help] | goldens NAME --out DIR";
+const USAGE: &str = "usage: cargo xtask tidy | wire | packages | test [cargo test arguments] | python [pytest arguments] | gpu [--help] | fuzz [--help] | goldens NAME --out DIR";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let result = match arguments.first().map(String::as_str) {
         Some("tidy") => tidy::run(&root()),
+        Some("wire") => wire::run(&root()),
         Some("packages") => {
             packages::install();
             Ok(())

@@ -39,6 +39,7 @@ pub fn run(root: &Path) -> Result<()> {
     lists::check(root, &mut errors)?;
     kernels::check(root, &mut errors)?;
     crate::gpu::page::check(root, &mut errors);
+    crate::wire::check(root, &mut errors)?;
     for error in &errors {
         eprintln!("tidy: {error}");
     }
@@ -53,7 +54,9 @@ fn sources(root: &Path) -> Result<Vec<File>> {
     let mut files = Vec::new();
     for top in ["bindings", "crates", "fuzz", "xtask"] {
         let walk = WalkDir::new(root.join(top)).sort_by_file_name().into_iter();
-        for entry in walk.filter_entry(|e| e.file_name() != "target" && e.file_name() != "node_modules") {
+        // What is generated, in folders `gen`, is as its generator writes it.
+        let skipped = ["target", "node_modules", "gen"];
+        for entry in walk.filter_entry(|e| !skipped.iter().any(|name| e.file_name() == *name)) {
             let entry = entry?;
             if entry.path().extension().is_some_and(|e| e == "rs") {
                 let text = std::fs::read_to_string(entry.path())

@@ -1,28 +1,18 @@
 //! The wire: messages, their bounds, their bytes, and what they mean in terms of [`tapml_device`].
 
-mod check;
-mod commands;
-pub mod convert;
-mod hub;
-pub mod limits;
-mod nodes;
-mod scan;
-mod session;
+// The messages, and the shapes and macros that belong to them.
+include!("gen/messages.rs");
 
-pub use commands::{
-    AdapterKind, Binding, BindingKind, Command, Constant, Copy, CreateBuffer, CreateKernel, DestroyBuffer,
-    DestroyKernel, DestroyList, DeviceInfo, Dispatch, Feature, Fill, Finding, Findings, HasBlobs, HeldBlobs,
-    Input, Language, Limits, LoadProgram, PutBlob, Read, Record, Replay, RunProgram, Size, Step, Symbol,
-    TakeFindings, Term, Turn, Turns, UnloadProgram, Wait, Weight, Work, Write, WriteBlob,
-};
-pub use hub::{
-    AgentToHub, AgentWord, Close, Heartbeat, HubToAgent, HubWord, Open, Refused, Register, Registered,
-};
-pub use nodes::{CallGraph, CallNode, DropTensor, GraphNode, NodeResult, PutTensor, ServedOp, Tensor};
-pub use session::{
-    Cancel, Credit, Data, Detail, Done, ErrorKind, Failed, Hello, KernelRef, Leased, Offer, Ping, Pong,
-    PostMortem, Queued, Reason, Reply, Request, SessionLimits, ToAgent, ToClient, Welcome,
-};
+mod check;
+pub mod convert;
+pub mod limits;
+mod scan;
+
+pub use agent_to_hub::Word as AgentWord;
+pub use command::Work;
+pub use hub_to_agent::Word as HubWord;
+pub use to_agent::Request;
+pub use to_client::Reply;
 
 use bytes::Bytes;
 use prost::Message;
@@ -31,7 +21,7 @@ use tapml_graph::{Error, Result};
 /// Reads a message of a client. Bytes from anywhere are safe to give: nothing is allocated beyond a small multiple of
 /// their number.
 pub fn decode_request(bytes: Bytes) -> Result<ToAgent> {
-    scan::scan(&bytes, &scan::TO_AGENT)?;
+    scan::scan(&bytes, &shapes::TO_AGENT)?;
     let message = ToAgent::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
     check::request(&message)?;
     Ok(message)
@@ -39,7 +29,7 @@ pub fn decode_request(bytes: Bytes) -> Result<ToAgent> {
 
 /// Reads a message of an agent; safe as [`decode_request`].
 pub fn decode_reply(bytes: Bytes) -> Result<ToClient> {
-    scan::scan(&bytes, &scan::TO_CLIENT)?;
+    scan::scan(&bytes, &shapes::TO_CLIENT)?;
     let message = ToClient::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
     check::reply(&message)?;
     Ok(message)
@@ -47,13 +37,13 @@ pub fn decode_reply(bytes: Bytes) -> Result<ToClient> {
 
 /// Reads what a session's own process says first, before the agent has added its limits.
 pub(crate) fn decode_welcome(bytes: Bytes) -> Result<ToClient> {
-    scan::scan(&bytes, &scan::TO_CLIENT)?;
+    scan::scan(&bytes, &shapes::TO_CLIENT)?;
     ToClient::decode(bytes).map_err(|e| Error::bug(format!("no message of TapML: {e}")))
 }
 
 /// Reads a message of an agent that has dialled a hub; safe as [`decode_request`].
 pub fn decode_agent_word(bytes: Bytes) -> Result<AgentWord> {
-    scan::scan(&bytes, &scan::AGENT_TO_HUB)?;
+    scan::scan(&bytes, &shapes::AGENT_TO_HUB)?;
     let message =
         AgentToHub::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
     let word = message.word.ok_or_else(|| Error::invalid("the message says nothing"))?;
@@ -63,7 +53,7 @@ pub fn decode_agent_word(bytes: Bytes) -> Result<AgentWord> {
 
 /// Reads a message of a hub; safe as [`decode_request`].
 pub fn decode_hub_word(bytes: Bytes) -> Result<HubWord> {
-    scan::scan(&bytes, &scan::HUB_TO_AGENT)?;
+    scan::scan(&bytes, &shapes::HUB_TO_AGENT)?;
     let message =
         HubToAgent::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
     message.word.ok_or_else(|| Error::invalid("the message says nothing"))

@@ -1,91 +1,22 @@
-//! A look at a message before it is decoded: nothing is allocated for what claims too much. The table of nested messages
-//! is that of the schema; a test holds both together.
+//! A look at a message before it is decoded: nothing is allocated for what claims too much. The shapes of messages are
+//! generated from the schema.
 
 use super::limits::MAX_FIELDS;
 use tapml_graph::{Error, Result};
 
-/// The fields of a message that hold messages, or several numbers, by tag.
+/// What a field that is prefixed by its length holds.
 #[derive(Debug)]
-pub struct Shape(pub &'static [(u64, &'static Shape)]);
-
-/// A message without messages in it.
-static LEAF: Shape = Shape(&[]);
-/// No message but numbers one after the other, each of which counts as a field.
-static PACKED: Shape = Shape(&[]);
-pub static TO_AGENT: Shape = Shape(&[
-    (2, &LEAF),
-    (3, &LEAF),
-    (4, &LEAF),
-    (5, &LEAF),
-    (6, &LEAF),
-    (7, &LEAF),
-    (8, &LEAF),
-    (9, &CREATE_KERNEL),
-    (10, &LEAF),
-    (11, &RECORD),
-    (12, &REPLAY),
-    (13, &LEAF),
-    (14, &LEAF),
-    (15, &LEAF),
-    (16, &LEAF),
-    (17, &LEAF),
-    (18, &LEAF),
-    (19, &LOAD_PROGRAM),
-    (20, &RUN_PROGRAM),
-    (21, &LEAF),
-    (22, &STEP),
-    (23, &TURNS),
-    (30, &PUT_TENSOR),
-    (31, &LEAF),
-    (32, &CALL_NODE),
-    (33, &CALL_GRAPH),
-]);
-pub static TO_CLIENT: Shape = Shape(&[
-    (2, &WELCOME),
-    (3, &FAILED),
-    (4, &LEAF),
-    (5, &LEAF),
-    (6, &LEAF),
-    (7, &LEAF),
-    (8, &FINDINGS),
-    (9, &HELD_BLOBS),
-    (10, &POST_MORTEM),
-    (11, &LEAF),
-    (12, &LEAF),
-    (20, &NODE_RESULT),
-]);
-pub static AGENT_TO_HUB: Shape = Shape(&[(1, &REGISTER), (2, &LEAF), (3, &LEAF)]);
-pub static HUB_TO_AGENT: Shape = Shape(&[(1, &LEAF), (2, &LEAF), (3, &LEAF), (4, &LEAF), (5, &FAILED)]);
-static REGISTER: Shape = Shape(&[(7, &OFFER)]);
-static WELCOME: Shape = Shape(&[(3, &DEVICE_INFO), (4, &OFFER), (5, &LEAF)]);
-static OFFER: Shape = Shape(&[(2, &DEVICE_INFO)]);
-static DEVICE_INFO: Shape = Shape(&[(5, &LEAF), (9, &LEAF), (13, &LEAF)]);
-static CREATE_KERNEL: Shape = Shape(&[(8, &LEAF)]);
-static RECORD: Shape = Shape(&[(2, &COMMAND)]);
-static COMMAND: Shape = Shape(&[(1, &DISPATCH), (2, &COPY), (3, &LEAF)]);
-static DISPATCH: Shape = Shape(&[(3, &LEAF), (4, &SIZE), (5, &SIZE), (6, &SIZE)]);
-static SIZE: Shape = Shape(&[(2, &LEAF)]);
-static COPY: Shape = Shape(&[(2, &SIZE), (4, &SIZE), (5, &SIZE)]);
-static REPLAY: Shape = Shape(&[(2, &LEAF)]);
-static STEP: Shape = Shape(&[(1, &LEAF), (3, &LEAF), (4, &LEAF)]);
-static TURNS: Shape = Shape(&[(2, &TURN), (3, &LEAF)]);
-static TURN: Shape = Shape(&[(1, &LEAF), (2, &LEAF)]);
-static FINDINGS: Shape = Shape(&[(1, &LEAF)]);
-static LOAD_PROGRAM: Shape = Shape(&[(3, &LEAF)]);
-static RUN_PROGRAM: Shape = Shape(&[(2, &LEAF), (3, &LEAF)]);
-static HELD_BLOBS: Shape = Shape(&[(1, &PACKED)]);
-static TENSOR: Shape = Shape(&[(3, &PACKED)]);
-static PUT_TENSOR: Shape = Shape(&[(1, &TENSOR)]);
-static CALL_NODE: Shape = Shape(&[(4, &LEAF), (5, &TENSOR), (6, &PACKED), (7, &TENSOR)]);
-static CALL_GRAPH: Shape = Shape(&[(2, &LEAF), (4, &TENSOR), (6, &TENSOR), (7, &PACKED), (8, &LEAF)]);
-static NODE_RESULT: Shape = Shape(&[(1, &TENSOR)]);
-static FAILED: Shape = Shape(&[(4, &LEAF)]);
-static POST_MORTEM: Shape = Shape(&[(7, &LEAF)]);
+pub enum Shape {
+    /// A message. Those of its fields that hold messages, or several numbers, by tag.
+    Message(&'static [(u64, &'static Shape)]),
+    /// Numbers one after the other, each of which counts as a field.
+    Numbers,
+}
 
 /// Fails unless these bytes are well-formed, are not nested deeper than the schema, and hold at most [`MAX_FIELDS`] fields.
 pub fn scan(bytes: &[u8], shape: &Shape) -> Result<()> {
     let mut left = MAX_FIELDS;
-    walk(bytes, shape, &mut left)
+    look(bytes, shape, &mut left)
 }
 
 fn one(left: &mut usize) -> Result<()> {
@@ -102,7 +33,14 @@ fn numbers(mut bytes: &[u8], left: &mut usize) -> Result<()> {
     Ok(())
 }
 
-fn walk(mut bytes: &[u8], shape: &Shape, left: &mut usize) -> Result<()> {
+fn look(bytes: &[u8], shape: &Shape, left: &mut usize) -> Result<()> {
+    match shape {
+        Shape::Message(nested) => walk(bytes, nested, left),
+        Shape::Numbers => numbers(bytes, left),
+    }
+}
+
+fn walk(mut bytes: &[u8], nested: &[(u64, &Shape)], left: &mut usize) -> Result<()> {
     while !bytes.is_empty() {
         one(left)?;
         let key = varint(&mut bytes)?;
@@ -112,11 +50,8 @@ fn walk(mut bytes: &[u8], shape: &Shape, left: &mut usize) -> Result<()> {
             2 => {
                 let len = varint(&mut bytes)?;
                 let inner = take(&mut bytes, len)?;
-                if let Some((_, nested)) = shape.0.iter().find(|(tag, _)| *tag == key >> 3) {
-                    match std::ptr::eq(*nested, &PACKED) {
-                        true => numbers(inner, left)?,
-                        false => walk(inner, nested, left)?,
-                    }
+                if let Some((_, shape)) = nested.iter().find(|(tag, _)| *tag == key >> 3) {
+                    look(inner, shape, left)?;
                 }
             }
             5 => drop(take(&mut bytes, 4)?),
