@@ -2,7 +2,7 @@
 """Runs ONNX's own node tests on a runtime of `python -m tapml.agents`, and counts: served and right within the test's own
 rtol and atol, wrong, not served (before it ran), failed (while it ran), and crashed.
 
-pip install onnx numpy websockets grpcio-tools onnxruntime
+pip install onnx numpy websockets protobuf onnxruntime
 PYTHONPATH=bindings/python/python python tools/node_tests.py ort --out ort.jsonl
 
 Every test goes through the agent's messages and its class, in a process that is started anew when it crashes. With
@@ -98,10 +98,10 @@ def run_case(pb, executor, case, constants):
 
 
 def work(pipe, name, options, constants):
-    from tapml.agents._wire import load_schema
+    from tapml.agents.gen import tapml_pb2 as pb
 
     np.seterr(all="ignore")
-    cases, pb, executor = collect(), load_schema(), Executor(ALL[name](**options), entries=8)
+    cases, executor = collect(), Executor(ALL[name](**options), entries=8)
     pipe.send("ready")
     while (asked := pipe.recv()) is not None:
         pipe.send(run_case(pb, executor, cases[asked], constants))

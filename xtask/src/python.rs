@@ -10,7 +10,7 @@ use std::process::Command;
 const FEATURE: &str = "tapml-python/extension";
 
 /// What agents of other runtimes need, with the runtime that most of their tests run on.
-const AGENTS: &[&str] = &["onnx", "onnxruntime", "websockets", "grpcio-tools", "ml_dtypes"];
+const AGENTS: &[&str] = &["onnx", "onnxruntime", "websockets", "protobuf", "ml_dtypes"];
 
 /// Further runtimes, with their packages: tested only where `TAPML_RUNTIMES` names them, as in `TAPML_RUNTIMES=openvino,tvm`,
 /// since most of them are large.

@@ -13,7 +13,7 @@ from typing import Any, Optional
 import numpy as np
 
 from tapml.agents._calls import NAMES, decode
-from tapml.agents._wire import load_schema
+from tapml.agents.gen import tapml_pb2 as pb
 
 PACKAGE = Path(__file__).resolve().parents[1] / "python"
 
@@ -53,20 +53,20 @@ class Client:
     def __init__(self, address: str, token: str = "") -> None:
         from websockets.sync.client import connect
 
-        self.pb, self.seq = load_schema(), 0
+        self.seq = 0
         place, target = address.rsplit("/", 1)
         self.socket = connect(place, subprotocols=["tapml.v1"], max_size=16 << 20, compression=None).__enter__()
-        hello = self.pb.Hello(version_min=1, version_max=1, client="test", token=token, target=target)
+        hello = pb.Hello(version_min=1, version_max=1, client="test", token=token, target=target)
         self.welcome = self.request(hello=hello).welcome
 
     def send(self, **request: Any) -> None:
         """Sends a request and hears nothing."""
         self.seq += 1
-        self.socket.send(self.pb.ToAgent(seq=self.seq, **request).SerializeToString())
+        self.socket.send(pb.ToAgent(seq=self.seq, **request).SerializeToString())
 
     def receive(self) -> Any:
         """The next message, whichever request it answers."""
-        return self.pb.ToClient.FromString(self.socket.recv(timeout=120))
+        return pb.ToClient.FromString(self.socket.recv(timeout=120))
 
     def request(self, **request: Any) -> Any:
         """The answer to a request."""
@@ -74,39 +74,39 @@ class Client:
         reply = self.receive()
         assert reply.seq == self.seq
         if reply.HasField("failed"):
-            kind = self.pb.ErrorKind.Name(reply.failed.kind).replace("ERROR_KIND_", "")
+            kind = pb.ErrorKind.Name(reply.failed.kind).replace("ERROR_KIND_", "")
             raise Refused(kind, reply.failed.message)
         return reply
 
     def tensor(self, array: Optional[np.ndarray], constant: bool = False) -> Any:
         """An array on the wire; None is an absent one."""
         if array is None:
-            return self.pb.Tensor(absent=True)
+            return pb.Tensor(absent=True)
         dtype = NAMES[array.dtype]
-        return self.pb.Tensor(dtype=dtype, shape=array.shape, data=array.tobytes(), constant=constant)
+        return pb.Tensor(dtype=dtype, shape=array.shape, data=array.tobytes(), constant=constant)
 
     def put(self, handle: int, array: np.ndarray) -> None:
         """Has the agent hold a tensor."""
-        self.request(put_tensor=self.pb.PutTensor(tensor=self.pb.Tensor(handle=handle, **tensor_fields(array))))
+        self.request(put_tensor=pb.PutTensor(tensor=pb.Tensor(handle=handle, **tensor_fields(array))))
 
     def node(self, op: str, inputs: list[Any], constants: tuple[int, ...] = (), keep: tuple[int, ...] = (),
              outputs: Any = (), **attributes: Any) -> list[Optional[np.ndarray]]:  # fmt: skip
         """Calls one node. Inputs are arrays, None or messages; ``outputs`` declares types, as arrays like them."""
-        made = [i if isinstance(i, self.pb.Tensor) else self.tensor(i, n in constants) for n, i in enumerate(inputs)]
-        types = [self.pb.Tensor(absent=True) if o is None else self.pb.Tensor(dtype=o[0], shape=o[1]) for o in outputs]
+        made = [i if isinstance(i, pb.Tensor) else self.tensor(i, n in constants) for n, i in enumerate(inputs)]
+        types = [pb.Tensor(absent=True) if o is None else pb.Tensor(dtype=o[0], shape=o[1]) for o in outputs]
         text = json.dumps(attributes)
-        call = self.pb.CallNode(node="n", op=op, attributes=text, inputs=made, keep=keep, outputs=types)
+        call = pb.CallNode(node="n", op=op, attributes=text, inputs=made, keep=keep, outputs=types)
         return self.results(self.request(call_node=call), keep)
 
     def graph(self, nodes: list[tuple[str, dict[str, Any], list[str], list[str]]], values: dict[str, np.ndarray],
               outputs: list[str], constants: tuple[str, ...] = ()) -> list[Optional[np.ndarray]]:  # fmt: skip
         """Calls several nodes: (operator, attributes, inputs, outputs)."""
         made = [
-            self.pb.GraphNode(node=f"n{i}", op=op, attributes=json.dumps(a), inputs=given, outputs=results)
+            pb.GraphNode(node=f"n{i}", op=op, attributes=json.dumps(a), inputs=given, outputs=results)
             for i, (op, a, given, results) in enumerate(nodes)
         ]
         tensors = [self.tensor(array, name in constants) for name, array in values.items()]
-        call = self.pb.CallGraph(name="g", nodes=made, inputs=list(values), values=tensors, outputs=outputs)
+        call = pb.CallGraph(name="g", nodes=made, inputs=list(values), values=tensors, outputs=outputs)
         return self.results(self.request(call_graph=call), ())
 
     def results(self, first: Any, keep: tuple[int, ...]) -> list[Optional[np.ndarray]]:

@@ -7,7 +7,7 @@ import re
 import numpy as np
 import pytest
 
-for package in ("onnx", "onnxruntime", "websockets", "grpc_tools"):
+for package in ("onnx", "onnxruntime", "websockets", "google.protobuf"):
     pytest.importorskip(package, reason=f"{package} is not installed: faults of agents are not tested")
 
 import aten_samples  # noqa: E402

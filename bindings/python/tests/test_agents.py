@@ -6,7 +6,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-for package in ("onnx", "onnxruntime", "websockets", "grpc_tools"):
+for package in ("onnx", "onnxruntime", "websockets", "google.protobuf"):
     pytest.importorskip(package, reason=f"{package} is not installed: agents of other runtimes are not tested")
 
 from agents_client import Agent, Client, Refused, encode_node  # noqa: E402
@@ -14,6 +14,7 @@ from agents_samples import samples  # noqa: E402
 
 from tapml.agents import Executor, Unsupported  # noqa: E402
 from tapml.agents._calls import DTYPES  # noqa: E402
+from tapml.agents.gen import tapml_pb2 as pb  # noqa: E402
 
 F, I = np.float32, np.int64
 X = np.array([[-1.5, 0, 2.5]], F)
@@ -116,11 +117,11 @@ def test_attributes_of_every_type(client: Client) -> None:
 
 def test_tensors_are_held(client: Client) -> None:
     client.put(7, X)
-    held = client.pb.Tensor(handle=7)
+    held = pb.Tensor(handle=7)
     assert client.node("onnx.Relu@14", [held], keep=(8,)) == [None]
-    (y,) = client.node("onnx.Add@14", [held, client.pb.Tensor(handle=8)])
+    (y,) = client.node("onnx.Add@14", [held, pb.Tensor(handle=8)])
     np.testing.assert_array_equal(y, X + np.maximum(X, 0))
-    client.send(drop_tensor=client.pb.DropTensor(handle=7))
+    client.send(drop_tensor=pb.DropTensor(handle=7))
     with pytest.raises(Refused, match="handle 7"):
         client.node("onnx.Relu@14", [held])
 
@@ -178,7 +179,6 @@ def test_not_served(client: Client, op: str, attributes: dict[str, object], said
 
 def hostile(client: Client) -> list[tuple[object, str]]:
     """Calls that can never be right."""
-    pb = client.pb
 
     def call(tensor: object = None, attributes: str = "{}", op: str = "onnx.Relu@14", **more: object) -> object:
         return pb.CallNode(op=op, attributes=attributes, inputs=[tensor or client.tensor(X)], **more)
@@ -218,7 +218,7 @@ def test_hostile_requests_are_answered(client: Client) -> None:
         assert error.value.kind in ("INVALID_INPUT", "UNSUPPORTED"), said
         (y,) = client.node("onnx.Relu@14", [X])
         np.testing.assert_array_equal(y, [[0, 0, 2.5]])
-    put = client.pb.PutTensor(tensor=client.pb.Tensor(handle=1, dtype="f32", shape=[1 << 50], data=b"1"), more=True)
+    put = pb.PutTensor(tensor=pb.Tensor(handle=1, dtype="f32", shape=[1 << 50], data=b"1"), more=True)
     with pytest.raises(Refused, match="at most") as error:
         client.request(put_tensor=put)
     assert error.value.kind == "OUT_OF_MEMORY"
@@ -283,7 +283,7 @@ def test_what_compiles_modules_of_torch(name: str, module: str) -> None:
     (y,) = client.node("aten.relu.default", [-X])
     np.testing.assert_array_equal(y, [[1.5, 0, 0]])
     # What is held is not overwritten by the next call of the same program.
-    (y,) = client.node("aten.neg.default", [client.pb.Tensor(handle=5)])
+    (y,) = client.node("aten.neg.default", [pb.Tensor(handle=5)])
     np.testing.assert_array_equal(y, [[0, 0, -2.5]])
     nodes = [("aten.mm.default", {}, ["x", "w"], ["y"]), ("aten.relu.default", {}, ["y"], ["z"])]
     (y,) = client.graph(nodes, {"x": X, "w": np.eye(3, dtype=F)}, ["z"], ("w",))

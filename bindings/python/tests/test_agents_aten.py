@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-for package in ("onnx", "torch", "websockets", "grpc_tools"):
+for package in ("onnx", "torch", "websockets", "google.protobuf"):
     pytest.importorskip(package, reason=f"{package} is not installed (TAPML_RUNTIMES): operators of PyTorch are not tested")
 
 from agents_client import PACKAGE, Agent, Client, Refused  # noqa: E402

@@ -11,10 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-for package in ("onnx", "onnxruntime", "websockets", "grpc_tools"):
+for package in ("onnx", "onnxruntime", "websockets", "google.protobuf"):
     pytest.importorskip(package, reason=f"{package} is not installed: agents of other runtimes are not tested")
 
 from agents_client import PACKAGE, Agent, Client, Refused  # noqa: E402
+
+from tapml.agents.gen import tapml_pb2 as pb  # noqa: E402
 
 F, I = np.float32, np.int64
 X = np.array([1, 10], F)
@@ -107,6 +109,6 @@ def test_a_call_that_takes_too_long_ends_the_agent(tmp_path: Path) -> None:
     client = Client(agent.stdout.readline().split()[-1])
     assert client.welcome.limits.deadline_ms == 1500
     client.node("onnx.Neg@13", [X])
-    client.send(call_node=client.pb.CallNode(op="onnx.Relu@14", attributes="{}", inputs=[client.tensor(X)]))
+    client.send(call_node=pb.CallNode(op="onnx.Relu@14", attributes="{}", inputs=[client.tensor(X)]))
     assert agent.wait(20) == 124
     assert "onnx.Relu@14 ran for 1.5 s" in agent.stderr.read()

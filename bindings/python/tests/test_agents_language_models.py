@@ -8,7 +8,7 @@ from typing import Any, Optional
 import numpy as np
 import pytest
 
-for package in ("onnx", "onnxruntime", "websockets", "grpc_tools"):
+for package in ("onnx", "onnxruntime", "websockets", "google.protobuf"):
     pytest.importorskip(package, reason=f"{package} is not installed: operators of ONNX Runtime are not tested")
 
 from agents_client import Agent, Client  # noqa: E402

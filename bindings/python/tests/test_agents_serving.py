@@ -12,10 +12,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-for package in ("onnx", "onnxruntime", "websockets", "grpc_tools"):
+for package in ("onnx", "onnxruntime", "websockets", "google.protobuf"):
     pytest.importorskip(package, reason=f"{package} is not installed: agents of other runtimes are not tested")
 
 from agents_client import PACKAGE, Agent, Client, Refused  # noqa: E402
+
+from tapml.agents.gen import tapml_pb2 as pb  # noqa: E402
 
 F, I = np.float32, np.int64
 X = np.array([[-1.5, 0, 2.5]], F)
@@ -94,7 +96,6 @@ def test_a_runtime_of_ones_own(tmp_path: Path) -> None:
     )
     agent = Agent(entry=(str(tmp_path / "mine.py"),))
     client = Client(agent.address)
-    pb = client.pb
     # A ping is answered while the operator runs.
     call = pb.CallNode(op="onnx.Relu@14", attributes="{}", inputs=[client.tensor(X)])
     client.send(call_node=call)
@@ -113,9 +114,7 @@ def test_behind_a_hub() -> None:
     """A hub of a few lines: it registers the agent, asks for a session, and is its client."""
     from websockets.sync.server import serve
 
-    from tapml.agents._wire import load_schema
-
-    pb, heard, answered = load_schema(), {}, threading.Event()
+    heard, answered = {}, threading.Event()
 
     def hub(socket: object) -> None:
         path = socket.request.path  # type: ignore[attr-defined]

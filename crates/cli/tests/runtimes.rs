@@ -71,7 +71,7 @@ serve(Fake())
 
 /// A folder with the model, and with what runs in the place of Python.
 fn folder() -> Option<tempfile::TempDir> {
-    let packages = ["numpy", "websockets", "grpc_tools", "onnx", "ml_dtypes"];
+    let packages = ["numpy", "websockets", "google.protobuf", "onnx", "ml_dtypes"];
     let folder = made_by(MODEL, &packages, "agents that die or lie")?;
     let python = python().get_program().to_string_lossy().into_owned();
     std::fs::write(folder.path().join("runtime.py"), RUNTIME).unwrap();

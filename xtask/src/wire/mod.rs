@@ -147,23 +147,21 @@ mod tests {
     fn a_change_of_the_schema_makes_every_file_stale() {
         let folder = tempfile::tempdir().unwrap();
         let root = folder.path();
-        for name in [SCHEMA, TYPESCRIPT]
-            .into_iter()
-            .chain(generate(&read(&crate::root()).unwrap()).unwrap().map(|f| f.0))
-        {
+        let generated = generate(&read(&crate::root()).unwrap()).unwrap().map(|(name, _)| name);
+        for name in generated.into_iter().chain([SCHEMA, TYPESCRIPT]) {
             std::fs::create_dir_all(root.join(name).parent().unwrap()).unwrap();
             std::fs::copy(crate::root().join(name), root.join(name)).unwrap();
         }
-        let text = std::fs::read_to_string(root.join(SCHEMA)).unwrap();
-        std::fs::write(root.join(SCHEMA), text + "\nmessage Unexplained {}\n").unwrap();
-        let mut errors = Vec::new();
-        assert!(check(root, &mut errors).is_err(), "a message that stands in no other one");
-        let text = std::fs::read_to_string(root.join(SCHEMA)).unwrap();
-        let used = text.replace("message Done {}", "message Done { Unexplained what = 1; }");
+        let text = std::fs::read_to_string(root.join(SCHEMA)).unwrap() + "\nmessage Report {}\n";
+        std::fs::write(root.join(SCHEMA), &text).unwrap();
+        let error = check(root, &mut Vec::new()).unwrap_err().to_string();
+        assert!(error.contains("Report is in no message"), "{error}");
+        let used = text.replace("message Done {}", "message Done { Report report = 1; }");
         std::fs::write(root.join(SCHEMA), used).unwrap();
+        let mut errors = Vec::new();
         check(root, &mut errors).unwrap();
         assert_eq!(errors.len(), 4, "{errors:?}");
-        assert!(errors[0].contains("`Unexplained`"), "{errors:?}");
+        assert!(errors[0].contains("in front of `Report`"), "{errors:?}");
         assert!(errors[1..].iter().all(|e| e.contains("`cargo xtask wire` writes it")), "{errors:?}");
     }
 }

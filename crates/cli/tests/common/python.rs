@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::Command;
 
 /// What agents with ONNX Runtime import.
-pub const ONNX_RUNTIME: &[&str] = &["numpy", "websockets", "grpc_tools", "onnx", "onnxruntime", "ml_dtypes"];
+pub const ONNX_RUNTIME: &[&str] =
+    &["numpy", "websockets", "google.protobuf", "onnx", "onnxruntime", "ml_dtypes"];
 
 /// The interpreter that `TAPML_AGENT_PYTHON` names, else `python3`.
 pub fn python() -> Command {

@@ -10,7 +10,6 @@ import threading
 from typing import Any, Optional
 
 from ._executor import DEADLINE, Executor, Runtime
-from ._wire import Agent, dial, end_with_stdin, listen
 
 LOCAL = ("127.0.0.1", "localhost", "[::1]")
 
@@ -80,10 +79,11 @@ def run(options: argparse.Namespace, make_runtime: Any) -> None:
         fault = FAULTS[options.fault]
     try:
         import google.protobuf  # noqa: F401
-        import grpc_tools  # noqa: F401
         import websockets.sync.server  # noqa: F401
     except ImportError as error:
         raise LookupError(f"{error.name} is not installed: `pip install 'tapml[agents]'`") from None
+    from ._wire import Agent, dial, end_with_stdin, listen
+
     host, _, port = options.listen.rpartition(":")
     if not host or not port.isdigit():
         raise LookupError(f"--listen expects HOST:PORT, found `{options.listen}`")

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hmac
-import importlib.util
 import math
 import os
-import pathlib
 import sys
-import tempfile
 import threading
 import time
 import uuid
@@ -17,6 +14,7 @@ from typing import Any, Callable, Optional
 
 from ._calls import Unsupported, Value, decode, find_dtype, parse_graph, parse_node
 from ._executor import DEADLINE, Executor
+from .gen import tapml_pb2 as pb
 
 #: Most bytes of results in one message, and of a message.
 PIECE, MESSAGE = 4 << 20, 16 << 20
@@ -26,36 +24,20 @@ MEMORY = 16 << 30
 WAITING, MESSAGES = 2 * MESSAGE, 16_384
 
 
-def load_schema() -> Any:
-    """The messages, compiled from the schema beside this file."""
-    from grpc_tools import protoc
-
-    folder = pathlib.Path(__file__).parent
-    with tempfile.TemporaryDirectory() as made:
-        if protoc.main(["protoc", f"-I{folder}", f"--python_out={made}", "tapml.proto"]):
-            raise LookupError(f"{folder / 'tapml.proto'} could not be compiled")
-        spec = importlib.util.spec_from_file_location("tapml_pb2", pathlib.Path(made) / "tapml_pb2.py")
-        assert spec and spec.loader
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return module
-
-
 class Agent:
     """One runtime, served to any number of sessions."""
 
     def __init__(self, executor: Executor, token: str = "") -> None:
-        self.pb = load_schema()
         self.executor, self.runtime, self.token = executor, executor.runtime, token
         fault = [executor.fault.name] if executor.fault else []
         version = self.runtime.fingerprint(*fault)
-        self.info = self.pb.DeviceInfo(
+        self.info = pb.DeviceInfo(
             platform=self.runtime.name,
             name=" ".join([self.runtime.title, *fault]),
             driver=f"Python {sys.version.split()[0]}",
-            kind=self.pb.ADAPTER_KIND_OTHER,
+            kind=pb.ADAPTER_KIND_OTHER,
             ops=[
-                self.pb.ServedOp(name=name, dtypes=self.runtime.dtypes, accumulate=self.runtime.accumulate_of(name), version=version)
+                pb.ServedOp(name=name, dtypes=self.runtime.dtypes, accumulate=self.runtime.accumulate_of(name), version=version)
                 for name in self.runtime.served()
             ],
         )
@@ -70,12 +52,12 @@ class Agent:
             raise ValueError("the token is not the agent's; `--token-file` names a file with it")
         if hello.target.split("?")[0] not in ("", self.runtime.name):
             raise Unsupported(f"the agent does not offer `{hello.target[:80]}`; it offers: {self.runtime.name}")
-        limits = self.pb.SessionLimits(
+        limits = pb.SessionLimits(
             max_message=MESSAGE, window=MESSAGE, deadline_ms=round(1000 * (self.executor.deadline or DEADLINE)), idle_ms=3_600_000, memory=MEMORY
         )
-        offers = [] if hello.target else [self.pb.Offer(name=self.runtime.name, info=self.info)]
+        offers = [] if hello.target else [pb.Offer(name=self.runtime.name, info=self.info)]
         device = self.info if hello.target else None
-        return self.pb.Welcome(
+        return pb.Welcome(
             version=1, agent="tapml.agents", limits=limits, devices=offers, device=device, capabilities=self.capabilities
         )
 
@@ -88,7 +70,7 @@ class Session:
     """One client. A thread of its own runs requests in order, so that pings are answered while one runs."""
 
     def __init__(self, agent: Agent, socket: Any, trusted: bool) -> None:
-        self.agent, self.pb, self.socket, self.trusted = agent, agent.pb, socket, trusted
+        self.agent, self.socket, self.trusted = agent, socket, trusted
         self.held: dict[int, Value] = {}
         self.partial: dict[int, tuple[Any, bytearray]] = {}
         self.open = self.ended = False
@@ -116,7 +98,7 @@ class Session:
             worker.join()
 
     def _take(self, frame: Any) -> bool:
-        message = self.pb.ToAgent()
+        message = pb.ToAgent()
         try:
             if isinstance(frame, str):
                 raise ValueError("messages are binary")
@@ -127,7 +109,7 @@ class Session:
             self.fail(0, error)
             return False
         if message.WhichOneof("request") == "ping" and self.open:
-            self.reply(message.seq, pong=self.pb.Pong())
+            self.reply(message.seq, pong=pb.Pong())
             return True
         with self._changed:
             while not self.ended and (self._bytes > WAITING or len(self._queue) >= MESSAGES):
@@ -166,7 +148,7 @@ class Session:
             self.reply(message.seq, welcome=welcome)
         elif kind == "put_tensor":
             self._put(request)
-            self.reply(message.seq, done=self.pb.Done())
+            self.reply(message.seq, done=pb.Done())
         elif kind == "drop_tensor":
             self.held.pop(request.handle, None)
         elif kind in ("call_node", "call_graph"):
@@ -222,10 +204,10 @@ class Session:
         keep = list(request.keep) + [0] * (len(absent) - len(request.keep))
         for gone, handle in zip(absent, keep):
             if gone:
-                types.append(self.pb.Tensor(absent=True))
+                types.append(pb.Tensor(absent=True))
                 continue
             value = Value(next(rest))
-            types.append(self.pb.Tensor(dtype=value.dtype, shape=value.array.shape))
+            types.append(pb.Tensor(dtype=value.dtype, shape=value.array.shape))
             if handle:
                 self._make_room(value.array.nbytes)
                 self.held[handle] = value
@@ -234,7 +216,7 @@ class Session:
         data = b"".join(parts)
         for at in range(0, len(data) or 1, PIECE):
             piece, last = data[at : at + PIECE], at + PIECE >= len(data)
-            self.reply(seq, node_result=self.pb.NodeResult(outputs=[] if at else types, data=piece, last=last))
+            self.reply(seq, node_result=pb.NodeResult(outputs=[] if at else types, data=piece, last=last))
 
     def reply(self, seq: int, **message: Any) -> None:
         """Sends one message; a client that has gone is no error."""
@@ -242,17 +224,17 @@ class Session:
 
         try:
             with self._sending:
-                self.socket.send(self.pb.ToClient(seq=seq, **message).SerializeToString())
+                self.socket.send(pb.ToClient(seq=seq, **message).SerializeToString())
         except ConnectionClosed:
             pass
 
     def fail(self, seq: int, error: Exception) -> None:
         """Tells what went wrong with a request."""
-        kinds = [(Unsupported, self.pb.ERROR_KIND_UNSUPPORTED), (MemoryError, self.pb.ERROR_KIND_OUT_OF_MEMORY)]
-        kind = next((k for t, k in kinds if isinstance(error, t)), self.pb.ERROR_KIND_INVALID_INPUT)
+        kinds = [(Unsupported, pb.ERROR_KIND_UNSUPPORTED), (MemoryError, pb.ERROR_KIND_OUT_OF_MEMORY)]
+        kind = next((k for t, k in kinds if isinstance(error, t)), pb.ERROR_KIND_INVALID_INPUT)
         plain = isinstance(error, (Unsupported, ValueError, MemoryError))
         text = str(error) if plain and str(error) else f"{type(error).__name__}: {error}"
-        self.reply(seq, failed=self.pb.Failed(kind=kind, message=text[:2000]))
+        self.reply(seq, failed=pb.Failed(kind=kind, message=text[:2000]))
 
 
 # Of the WebSocket of a session. Pings keep it open on the way, but their answers have no limit of time: a client reads only
@@ -286,7 +268,7 @@ def dial(agent: Agent, hub: str, name: str, token: str, sessions: int) -> None:
     from websockets.exceptions import WebSocketException
     from websockets.sync.client import connect
 
-    pb, hub, known, pause = agent.pb, hub.rstrip("/"), False, 1.0
+    hub, known, pause = hub.rstrip("/"), False, 1.0
     for_hub: dict[str, Any] = {"subprotocols": ["tapml.hub.v1"], "max_size": MESSAGE, "compression": None}
     say = claim_output()
     register = pb.Register(

@@ -1,0 +1,1 @@
+"""Code that `cargo xtask wire` generates."""
