@@ -5,7 +5,9 @@ mod crates;
 mod functions;
 mod kernels;
 mod lists;
+mod names;
 mod sizes;
+mod words;
 
 use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
@@ -37,6 +39,7 @@ pub fn run(root: &Path) -> Result<()> {
     sizes::check(&files, &mut errors)?;
     sizes::check_tracked(root, &mut errors)?;
     lists::check(root, &mut errors)?;
+    names::check(&files, &mut errors)?;
     kernels::check(root, &mut errors)?;
     crate::gpu::page::check(root, &mut errors);
     crate::wire::check(root, &mut errors)?;
