@@ -30,7 +30,7 @@ pub fn upload(
         let hashes: Vec<Bytes> =
             pieces.chunks(PIECE).map(|p| Bytes::copy_from_slice(blake3::hash(p).as_bytes())).collect();
         let ask = Request::HasBlobs(wire::HasBlobs { hashes: hashes.clone() });
-        let seq = connection.send(ask, true, || format!("ask for {} blobs", hashes.len()))?;
+        let seq = connection.send(ask, true)?;
         let Reply::HeldBlobs(held) = connection.wait(seq)? else {
             return Err(Error::invalid("the agent answers a question for blobs with something else"));
         };
@@ -41,7 +41,7 @@ pub fn upload(
                 saved.sent += piece.len() as u64;
                 let data = Bytes::copy_from_slice(piece);
                 let put = Request::PutBlob(wire::PutBlob { data, hash: hash.clone() });
-                connection.send(put, true, || format!("keep a blob of {} bytes", piece.len()))?;
+                connection.send(put, true)?;
             }
             each(connection, ((group * MAX_HASHES + i) * PIECE) as u64, hash)?;
         }

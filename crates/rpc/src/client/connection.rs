@@ -3,7 +3,7 @@
 use super::connect::Stream;
 use super::post_mortem;
 use crate::wire::limits::{WINDOW, WINDOW_COUNT};
-use crate::wire::{self, Reason, Reply, Request, ToAgent, convert};
+use crate::wire::{self, Names, Reason, Reply, Request, ToAgent, convert};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -57,6 +57,8 @@ pub struct Connection {
     unfinished: VecDeque<(u64, usize)>,
     under_way: u64,
     recent: VecDeque<String>,
+    /// None are remembered: the agent's report has them.
+    names: Names,
     /// Why the device is gone.
     lost: Option<Error>,
     /// Whether it is gone because the way to it is: nothing says that it has failed itself.
@@ -80,6 +82,7 @@ impl Connection {
             unfinished: VecDeque::new(),
             under_way: 0,
             recent: VecDeque::new(),
+            names: Names::default(),
             lost: None,
             cut: false,
             stop: Arc::default(),
@@ -119,15 +122,15 @@ impl Connection {
         self.cut
     }
 
-    /// Sends a request; `flush` if the agent shall see it now. `note` tells it when the connection is lost.
-    pub fn send(&mut self, request: Request, flush: bool, note: impl FnOnce() -> String) -> Result<u64> {
+    /// Sends a request; `flush` if the agent shall see it now.
+    pub fn send(&mut self, request: Request, flush: bool) -> Result<u64> {
         self.expect_alive()?;
         self.seq += 1;
         let seq = self.seq;
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back(format!("{seq}: {}", note()));
+        self.recent.push_back(format!("{seq}: {}", request.note(&self.names).tell(&self.names, 0)));
         let counted = !matches!(request, Request::Ping(_) | Request::Cancel(_));
         let bytes = wire::encode(&ToAgent { seq, request: Some(request) });
         let len = bytes.len();

@@ -120,21 +120,16 @@ impl RemoteDevice {
     }
 
     /// Sends a request that is not answered.
-    pub(super) fn tell(
-        &mut self,
-        request: Request,
-        flush: bool,
-        note: impl FnOnce() -> String,
-    ) -> Result<()> {
-        self.connection.send(request, flush, note).map(drop)
+    pub(super) fn tell(&mut self, request: Request, flush: bool) -> Result<()> {
+        self.connection.send(request, flush).map(drop)
     }
 
     /// Sends a request and waits for its reply.
-    pub(super) fn ask(&mut self, request: Request, note: impl FnOnce() -> String) -> Result<Reply> {
+    pub(super) fn ask(&mut self, request: Request) -> Result<Reply> {
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        let seq = self.connection.send(request, true, note)?;
+        let seq = self.connection.send(request, true)?;
         self.connection.wait(seq)
     }
 
@@ -142,7 +137,7 @@ impl RemoteDevice {
         let id = handle(buffer.0)?;
         let mut each = |connection: &mut Connection, offset: u64, hash: Bytes| {
             let write = Request::WriteBlob(wire::WriteBlob { buffer: id, offset, hash });
-            connection.send(write, false, || format!("write a blob at {offset} of buffer {id}")).map(drop)
+            connection.send(write, false).map(drop)
         };
         blobs::upload(&mut self.connection, data, &mut self.saved, &mut each)
     }
@@ -171,17 +166,12 @@ impl RemoteDevice {
     }
 
     /// Receives an answer that goes to several places one after the other.
-    fn receive_all(
-        &mut self,
-        request: Request,
-        reads: &mut [Get<'_>],
-        note: impl FnOnce() -> String,
-    ) -> Result<()> {
+    fn receive_all(&mut self, request: Request, reads: &mut [Get<'_>]) -> Result<()> {
         if let [get] = reads {
-            return self.receive(request, get.out, note);
+            return self.receive(request, get.out);
         }
         let mut all = vec![0; reads.iter().map(|get| get.out.len()).sum()];
-        self.receive(request, &mut all, note)?;
+        self.receive(request, &mut all)?;
         let mut rest = all.as_slice();
         for get in reads {
             let (part, after) = rest.split_at(get.out.len());
@@ -192,16 +182,11 @@ impl RemoteDevice {
     }
 
     /// Receives the pieces of an answer into `out`, which they fill exactly.
-    pub(super) fn receive(
-        &mut self,
-        request: Request,
-        out: &mut [u8],
-        note: impl FnOnce() -> String,
-    ) -> Result<()> {
+    pub(super) fn receive(&mut self, request: Request, out: &mut [u8]) -> Result<()> {
         if let Some(error) = self.pending.take() {
             return Err(error);
         }
-        let seq = self.connection.send(request, true, note)?;
+        let seq = self.connection.send(request, true)?;
         let mut have = 0;
         loop {
             let Reply::Data(wire::Data { data, last }) = self.connection.wait(seq)? else {
@@ -229,9 +214,7 @@ impl Device for RemoteDevice {
     fn create_buffer(&mut self, label: &str, size: u64) -> Result<BufferId> {
         let id = self.mirror.create_buffer(label, size)?;
         let request = wire::CreateBuffer { buffer: handle(id.0)?, label: clip(label), size };
-        self.tell(Request::CreateBuffer(request), false, || {
-            format!("create buffer `{label}` of {size} bytes")
-        })?;
+        self.tell(Request::CreateBuffer(request), false)?;
         self.fresh.insert(id);
         Ok(id)
     }
@@ -240,7 +223,7 @@ impl Device for RemoteDevice {
         self.mirror.destroy_buffer(buffer)?;
         self.fresh.remove(&buffer);
         let request = Request::DestroyBuffer(wire::DestroyBuffer { buffer: handle(buffer.0)? });
-        self.tell(request, false, || format!("destroy buffer {}", buffer.0))
+        self.tell(request, false)
     }
 
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
@@ -255,9 +238,7 @@ impl Device for RemoteDevice {
             let write = wire::Write { buffer: id, offset: at, data: Bytes::copy_from_slice(piece) };
             // Long transfers begin at once, short ones leave with the next call.
             let flush = piece.len() >= blobs::WORTHWHILE;
-            self.tell(Request::Write(write), flush, || {
-                format!("write {} bytes at {at} of buffer {id}", piece.len())
-            })?;
+            self.tell(Request::Write(write), flush)?;
         }
         Ok(())
     }
@@ -265,8 +246,7 @@ impl Device for RemoteDevice {
     fn read(&mut self, buffer: BufferId, offset: u64, out: &mut [u8]) -> Result<()> {
         self.mirror.read(buffer, offset, out.len())?;
         let read = wire::Read { buffer: handle(buffer.0)?, offset, size: out.len() as u64 };
-        let note = format!("read {} bytes at {offset} of buffer {}", out.len(), buffer.0);
-        self.receive(Request::Read(read), out, || note)
+        self.receive(Request::Read(read), out)
     }
 
     fn create_kernel(&mut self, desc: &KernelDesc) -> Result<KernelId> {
@@ -275,7 +255,7 @@ impl Device for RemoteDevice {
             return self.mirror.destroy_kernel(id).and(Err(error));
         }
         let request = Request::CreateKernel(convert::kernel_to_wire(handle(id.0)?, desc));
-        match self.ask(request, || format!("create kernel `{}`", desc.name)) {
+        match self.ask(request) {
             Ok(_) => Ok(id),
             Err(error) => {
                 self.mirror.destroy_kernel(id)?;
@@ -287,7 +267,7 @@ impl Device for RemoteDevice {
     fn destroy_kernel(&mut self, kernel: KernelId) -> Result<()> {
         self.mirror.destroy_kernel(kernel)?;
         let request = Request::DestroyKernel(wire::DestroyKernel { kernel: handle(kernel.0)? });
-        self.tell(request, false, || format!("destroy kernel {}", kernel.0))
+        self.tell(request, false)
     }
 
     fn record(&mut self, commands: &[Command]) -> Result<ListId> {
@@ -299,22 +279,21 @@ impl Device for RemoteDevice {
             })?;
         let id = self.mirror.record(commands)?;
         let list = handle(id.0)?;
-        let count = commands.len();
         let mut parts = converted.chunks(COMMANDS).map(<[_]>::to_vec).collect::<Vec<_>>();
         let last = parts.pop().unwrap_or_default();
         for commands in parts {
             let part = wire::Record { list, commands, more: true };
-            self.tell(Request::Record(part), false, || format!("record a part of list {list}"))?;
+            self.tell(Request::Record(part), false)?;
         }
         let record = wire::Record { list, commands: last, more: false };
-        self.tell(Request::Record(record), true, || format!("record list {list} of {count} commands"))?;
+        self.tell(Request::Record(record), true)?;
         Ok(id)
     }
 
     fn replay(&mut self, list: ListId, symbols: &Symbols) -> Result<()> {
         self.mirror.replay(list, symbols)?;
         let replay = wire::Replay { list: handle(list.0)?, symbols: convert::symbols_to_wire(symbols)? };
-        self.tell(Request::Replay(replay), true, || format!("replay list {} with {symbols:?}", list.0))
+        self.tell(Request::Replay(replay), true)
     }
 
     fn step(
@@ -334,7 +313,7 @@ impl Device for RemoteDevice {
         let wire::Turn { writes, symbols: values } = self.turn(writes, symbols)?;
         let (list, asked) = (handle(list.0)?, self.asked(reads)?);
         let step = wire::Step { writes, list, symbols: values, reads: asked };
-        self.receive_all(Request::Step(step), reads, || format!("step of list {list} with {symbols:?}"))
+        self.receive_all(Request::Step(step), reads)
     }
 
     fn turns(&mut self, list: ListId, turns: &[Turn<'_>], reads: &mut [Get<'_>]) -> Result<()> {
@@ -346,23 +325,23 @@ impl Device for RemoteDevice {
         }
         let turns = turns.iter().map(|turn| self.turn(&turn.writes, &turn.symbols));
         let turns = turns.collect::<Result<Vec<_>>>()?;
-        let (list, count, asked) = (handle(list.0)?, turns.len(), self.asked(reads)?);
+        let (list, asked) = (handle(list.0)?, self.asked(reads)?);
         let turns = wire::Turns { list, turns, reads: asked };
-        self.receive_all(Request::Turns(turns), reads, || format!("{count} turns of list {list}"))
+        self.receive_all(Request::Turns(turns), reads)
     }
 
     fn destroy_list(&mut self, list: ListId) -> Result<()> {
         self.mirror.destroy_list(list)?;
         let request = Request::DestroyList(wire::DestroyList { list: handle(list.0)? });
-        self.tell(request, false, || format!("destroy list {}", list.0))
+        self.tell(request, false)
     }
 
     fn wait(&mut self) -> Result<()> {
-        self.ask(Request::Wait(wire::Wait {}), || "wait".into()).map(drop)
+        self.ask(Request::Wait(wire::Wait {})).map(drop)
     }
 
     fn take_findings(&mut self) -> Vec<Finding> {
-        let taken = self.ask(Request::TakeFindings(wire::TakeFindings {}), || "take findings".into());
+        let taken = self.ask(Request::TakeFindings(wire::TakeFindings {}));
         let found = taken.and_then(|reply| match reply {
             Reply::Findings(f) => f.findings.into_iter().map(convert::finding_from_wire).collect(),
             _ => Err(Error::invalid("the agent answers a question for findings with something else")),

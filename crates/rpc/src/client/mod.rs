@@ -144,7 +144,7 @@ fn greet(address: &Address, socket: WebSocket<connect::Stream>) -> Result<(Conne
         priority: address.priority,
         wait_ms: wait_ms(address),
     };
-    let seq = connection.send(Request::Hello(hello), true, || "hello".into())?;
+    let seq = connection.send(Request::Hello(hello), true)?;
     let Reply::Welcome(welcome) = connection.wait(seq)? else {
         return Err(Error::invalid("the agent answers a hello with something else than a welcome"));
     };

@@ -146,7 +146,7 @@ struct Session {
 
 impl Session {
     fn ask(&mut self, request: Request) -> Result<Reply> {
-        let seq = self.connection.send(request, true, || "a request of the check".into())?;
+        let seq = self.connection.send(request, true)?;
         self.connection.wait(seq)
     }
 
@@ -381,7 +381,7 @@ fn freed(tester: &Tester) -> Result<Outcome> {
     let call = put_all(tester, &mut session)?;
     for handle in [1, 1, 500] {
         // Freeing what is not there is no error, and is not answered.
-        session.connection.send(Request::DropTensor(wire::DropTensor { handle }), true, || "free".into())?;
+        session.connection.send(Request::DropTensor(wire::DropTensor { handle }), true)?;
     }
     tester.refused(session, Request::CallNode(call), &[])
 }

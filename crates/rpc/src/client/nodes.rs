@@ -69,8 +69,8 @@ impl RemoteOperators {
     }
 
     /// Sends a request and waits for its reply.
-    fn ask(&mut self, request: Request, note: impl FnOnce() -> String) -> Result<Reply> {
-        let seq = self.connection.send(request, true, note)?;
+    fn ask(&mut self, request: Request) -> Result<Reply> {
+        let seq = self.connection.send(request, true)?;
         self.wait(seq)
     }
 
@@ -136,8 +136,7 @@ impl RemoteOperators {
             keep: places.spread(&keep, 0),
             outputs: places.declared(),
         };
-        let note = || format!("node `{}` ({})", call.node, call.op.name());
-        let seq = self.connection.send(Request::CallNode(node), true, note)?;
+        let seq = self.connection.send(Request::CallNode(node), true)?;
         let outputs = self.results(seq, call);
         if outputs.is_err() {
             for &handle in keep.iter().filter(|&&handle| handle > 0) {
@@ -248,13 +247,8 @@ impl RemoteOperators {
     }
 
     /// The outputs that a request is answered with, of types that the agent tells.
-    pub(super) fn told_by(
-        &mut self,
-        request: Request,
-        asked: usize,
-        note: impl FnOnce() -> String,
-    ) -> Result<Vec<Tensor>> {
-        let seq = self.connection.send(request, true, note)?;
+    pub(super) fn told_by(&mut self, request: Request, asked: usize) -> Result<Vec<Tensor>> {
+        let seq = self.connection.send(request, true)?;
         self.told(seq, asked)
     }
 
@@ -303,8 +297,7 @@ impl NodeServer for RemoteOperators {
             let data = &bytes[i * PIECE..bytes.len().min((i + 1) * PIECE)];
             let piece = wire::Tensor { handle, data: Bytes::copy_from_slice(data), ..typed(tensor) };
             let put = wire::PutTensor { tensor: Some(piece), more: i + 1 < pieces };
-            let note = || format!("put {} bytes of tensor {handle}", data.len());
-            let Reply::Done(_) = self.ask(Request::PutTensor(put), note)? else {
+            let Reply::Done(_) = self.ask(Request::PutTensor(put))? else {
                 return Err(Error::invalid(
                     "the agent answers a tensor to hold with something else than done",
                 ));
@@ -315,7 +308,7 @@ impl NodeServer for RemoteOperators {
 
     fn release(&mut self, handle: u32) -> Result<()> {
         let request = Request::DropTensor(wire::DropTensor { handle });
-        self.connection.send(request, false, || format!("free tensor {handle}")).map(drop)
+        self.connection.send(request, false).map(drop)
     }
 
     fn discover(&mut self, node: &str, op: &Foreign, inputs: &[(Tensor, bool)]) -> Result<Vec<Tensor>> {
@@ -342,7 +335,7 @@ impl NodeServer for RemoteOperators {
             keep: places.spread(&vec![0; asked], 0),
             outputs: places.declared(),
         };
-        let gave = self.told_by(Request::CallNode(request), asked, || format!("node `{node}` ({name})"));
+        let gave = self.told_by(Request::CallNode(request), asked);
         for handle in put {
             // If the connection is lost, the call's own error says so.
             drop(self.release(handle));

@@ -41,7 +41,7 @@ impl RemoteProgram {
         device.programs += 1;
         let id = device.programs;
         let load = wire::LoadProgram { program: id, pieces, weights: sent };
-        device.ask(Request::LoadProgram(load), || format!("load program `{}`", program.name))?;
+        device.ask(Request::LoadProgram(load))?;
         Ok(RemoteProgram { id, program: program.clone(), reset: false })
     }
 
@@ -81,7 +81,7 @@ impl RemoteProgram {
             reset: std::mem::take(&mut self.reset),
         };
         let mut bytes = vec![0; shapes.iter().map(|(.., len)| len).sum()];
-        device.receive(Request::RunProgram(run), &mut bytes, || format!("run program {}", self.id))?;
+        device.receive(Request::RunProgram(run), &mut bytes)?;
         let bytes = tapml_graph::Bytes::new(bytes);
         let mut at = 0;
         let cut = |(port, sizes, len): (&tapml_kernels::Port, Vec<usize>, usize)| {
@@ -95,6 +95,6 @@ impl RemoteProgram {
     /// Frees it.
     pub fn unload(self, device: &mut RemoteDevice) -> Result<()> {
         let unload = Request::UnloadProgram(wire::UnloadProgram { program: self.id });
-        device.tell(unload, true, || format!("unload program {}", self.id))
+        device.tell(unload, true)
     }
 }

@@ -31,8 +31,7 @@ impl RemoteOperators {
             keep: Vec::new(),
             symbols: Vec::new(),
         };
-        let found =
-            self.told_by(Request::CallGraph(request), types.len(), || format!("graph `{}`", region.name));
+        let found = self.told_by(Request::CallGraph(request), types.len());
         for handle in put {
             // If the connection is lost, the call's own error says so.
             drop(self.free(handle));

@@ -1,6 +1,6 @@
 //! Rules of requests: what is answered, in which words, and what a failed one leaves.
 
-use super::raw::{Check, Raw, fail, skip, told};
+use super::raw::{Check, Raw, fail, skip};
 use crate::Address;
 use crate::wire::limits::{MAX_MESSAGE, PIECE};
 use crate::wire::{self, ErrorKind, Reply, Request, Work};
@@ -50,7 +50,7 @@ pub(super) fn deferred_errors(address: &Address) -> Check {
         Reply::Failed(failed) if failed.message.contains("71") => {}
         other => {
             let text = "a wait after writes to the buffers 71 and 72, which do not exist: expected a failure";
-            return fail(format!("{text} that names 71, found {}", told(&other)));
+            return fail(format!("{text} that names 71, found {}", other.words()));
         }
     }
     raw.done("an error that was told")?;
@@ -129,7 +129,7 @@ pub(super) fn credit(address: &Address) -> Check {
     match raw.next()? {
         Ok((seq, Reply::Credit(_))) if (1..=last).contains(&seq) => Ok(()),
         Ok((seq, other)) => {
-            fail(format!("{writes} writes of 1 MiB: expected credit, found {} for {seq}", told(&other)))
+            fail(format!("{writes} writes of 1 MiB: expected credit, found {} for {seq}", other.words()))
         }
         Err(end) => fail(format!("{writes} writes of 1 MiB: expected credit, found: {end}")),
     }
@@ -153,7 +153,7 @@ pub(super) fn blobs(address: &Address) -> Check {
                 return fail(format!("is a blob held {when}: expected [{expected}], found {:?}", held.held));
             }
             other => {
-                return fail(format!("a question for a blob: expected held blobs, found {}", told(&other)));
+                return fail(format!("a question for a blob: expected held blobs, found {}", other.words()));
             }
         }
         raw.send(Request::PutBlob(wire::PutBlob { data: data.clone().into(), hash: Bytes::new() }))?;

@@ -1,9 +1,9 @@
 //! A client that sends what it is told to.
 
+use crate::Address;
 use crate::client::{connect, token, wait_ms};
 use crate::wire::limits::VERSION;
 use crate::wire::{self, Hello, Reply, Request, ToAgent, Welcome};
-use crate::{Address, wire::convert};
 use bytes::Bytes;
 use std::time::{Duration, Instant};
 use tapml_graph::Error;
@@ -74,7 +74,7 @@ impl Raw {
     pub fn open(address: &Address) -> Check<(Raw, Welcome)> {
         match Raw::greet(address, hello(address)?)? {
             (raw, Reply::Welcome(welcome)) => Ok((raw, welcome)),
-            (_, other) => fail(format!("a hello: expected a welcome, found {}", told(&other))),
+            (_, other) => fail(format!("a hello: expected a welcome, found {}", other.words())),
         }
     }
 
@@ -134,14 +134,14 @@ impl Raw {
                 Ok((of, reply @ (Reply::Failed(_) | Reply::PostMortem(_)))) => {
                     return fail(format!(
                         "expected an answer to request {seq}, found {} for {of}",
-                        told(&reply)
+                        reply.words()
                     ));
                 }
                 Ok((of, _)) if of <= seq => {}
                 Ok((of, reply)) => {
                     return fail(format!(
                         "expected an answer to request {seq}, found {} for {of}",
-                        told(&reply)
+                        reply.words()
                     ));
                 }
                 Err(end) => return fail(format!("expected an answer to request {seq}, found: {end}")),
@@ -159,7 +159,7 @@ impl Raw {
     pub fn refused(&mut self, what: &str, kind: wire::ErrorKind, request: Request) -> Check {
         match self.ask(request)? {
             Reply::Failed(failed) if failed.kind() == kind => Ok(()),
-            other => fail(format!("{what}: expected a failure of kind {kind:?}, found {}", told(&other))),
+            other => fail(format!("{what}: expected a failure of kind {kind:?}, found {}", other.words())),
         }
     }
 
@@ -167,7 +167,7 @@ impl Raw {
     pub fn done(&mut self, what: &str) -> Check {
         match self.ask(Request::Wait(wire::Wait {}))? {
             Reply::Done(_) => Ok(()),
-            other => fail(format!("a wait after {what}: expected done, found {}", told(&other))),
+            other => fail(format!("a wait after {what}: expected done, found {}", other.words())),
         }
     }
 
@@ -183,7 +183,7 @@ impl Raw {
                         return Ok(pieces);
                     }
                 }
-                other => return fail(format!("a read: expected data, found {}", told(&other))),
+                other => return fail(format!("a read: expected data, found {}", other.words())),
             }
         }
     }
@@ -195,29 +195,10 @@ impl Raw {
                 Err(_) => return Ok(()),
                 Ok((_, Reply::Failed(_) | Reply::PostMortem(_) | Reply::Credit(_))) => {}
                 Ok((_, other)) => {
-                    return fail(format!("{what}: expected the connection's end, found {}", told(&other)));
+                    return fail(format!("{what}: expected the connection's end, found {}", other.words()));
                 }
             }
         }
         fail(format!("{what}: expected the connection's end, found ever more messages"))
-    }
-}
-
-/// A reply in words.
-pub(super) fn told(reply: &Reply) -> String {
-    match reply {
-        Reply::Failed(failed) => {
-            let error = convert::error_from_wire(failed.clone());
-            format!("a failure of kind {}: {error}", error.kind().name())
-        }
-        Reply::Data(data) => format!("{} bytes of data", data.data.len()),
-        Reply::PostMortem(report) => format!("a post-mortem: {}", report.summary),
-        Reply::Welcome(_) => "a welcome".into(),
-        Reply::Done(_) => "done".into(),
-        Reply::Pong(_) => "a pong".into(),
-        Reply::Credit(_) => "credit".into(),
-        Reply::Findings(_) => "findings".into(),
-        Reply::HeldBlobs(_) => "an answer about blobs".into(),
-        _ => "another reply".into(),
     }
 }

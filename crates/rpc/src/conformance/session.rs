@@ -1,6 +1,6 @@
 //! Rules of sessions: hello, numbers, and what ends a connection.
 
-use super::raw::{Check, Raw, fail, hello, skip, told};
+use super::raw::{Check, Raw, fail, hello, skip};
 use crate::Address;
 use crate::wire::limits::{MAX_HELLO, VERSION};
 use crate::wire::{self, ErrorKind, Reply, Request};
@@ -36,7 +36,7 @@ pub(super) fn other_version(address: &Address) -> Check {
         Reply::Failed(failed) if failed.kind() == ErrorKind::Unsupported => Ok(()),
         other => fail(format!(
             "a hello of versions {low} to {high}: expected a failure of kind unsupported, found {}",
-            told(&other)
+            other.words()
         )),
     }
 }
@@ -49,7 +49,7 @@ pub(super) fn wrong_token(address: &Address) -> Check {
     let wrong = wire::Hello { token: format!("{}x", right.token), ..right };
     match Raw::greet(address, wrong)?.1 {
         Reply::Failed(_) => Ok(()),
-        other => fail(format!("a hello with a wrong token: expected a failure, found {}", told(&other))),
+        other => fail(format!("a hello with a wrong token: expected a failure, found {}", other.words())),
     }
 }
 
@@ -58,7 +58,7 @@ pub(super) fn list_of_devices(address: &Address) -> Check {
     let devices = match Raw::greet(address, list)?.1 {
         Reply::Welcome(welcome) => welcome.devices,
         other => {
-            return fail(format!("a hello without a device: expected a welcome, found {}", told(&other)));
+            return fail(format!("a hello without a device: expected a welcome, found {}", other.words()));
         }
     };
     let names: Vec<&str> = devices.iter().map(|d| d.name.as_str()).collect();
@@ -74,7 +74,7 @@ pub(super) fn unknown_device(address: &Address) -> Check {
     let other = wire::Hello { target: "no-such-device".into(), wait_ms: 1000, ..hello(address)? };
     match Raw::greet(address, other)?.1 {
         Reply::Failed(_) => Ok(()),
-        other => fail(format!("a hello for `no-such-device`: expected a failure, found {}", told(&other))),
+        other => fail(format!("a hello for `no-such-device`: expected a failure, found {}", other.words())),
     }
 }
 
@@ -89,7 +89,7 @@ pub(super) fn ping(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     match raw.ask(Request::Ping(wire::Ping {}))? {
         Reply::Pong(_) => Ok(()),
-        other => fail(format!("a ping: expected a pong, found {}", told(&other))),
+        other => fail(format!("a ping: expected a pong, found {}", other.words())),
     }
 }
 

@@ -1,7 +1,10 @@
 //! What a session's process does: it opens one device, executes requests in order, and answers.
 
 pub(crate) mod blobs;
+mod buffers;
+mod elsewhere;
 mod handles;
+mod lists;
 mod program;
 mod requests;
 mod traced;

@@ -1,7 +1,8 @@
 //! Whole programs: compiled and allocated once, run by handle with new symbols.
 
-use super::requests::{Answer, Executor, TEXT_BYTES, failed, give};
-use crate::wire::{self, convert};
+use super::blobs::Blobs;
+use super::requests::{Answer, Execute, Executor, TEXT_BYTES, done, give};
+use crate::wire::{self, Reply, convert};
 use tapml_graph::{Bytes, Context, DType, Error, Result, Tensor};
 use tapml_kernels::{Instance, Program};
 
@@ -14,27 +15,26 @@ pub struct Loaded {
     bytes: u64,
 }
 
-impl Executor {
-    /// See [`wire::LoadProgram`].
-    pub(super) fn load_program(&mut self, r: wire::LoadProgram) -> Result<()> {
-        self.programs.expect_free(r.program)?;
-        let text = self.gather(&r.pieces, MAX_PROGRAM as u64)?;
+impl Execute for wire::LoadProgram {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        executor.programs.expect_free(self.program)?;
+        let text = gather(&mut executor.blobs, &self.pieces, MAX_PROGRAM as u64)?;
         let program = Program::from_bytes(&text)?;
         let kernels = TEXT_BYTES * text.len() as u64;
         let bytes = program.buffers.iter().fold(kernels, |sum, b| sum.saturating_add(b.size));
-        self.expect_room(&program.name, bytes)?;
+        executor.expect_room(&program.name, bytes)?;
         // All weights are looked for before any is loaded, so that a client learns early what is missing.
-        for weight in &r.weights {
+        for weight in &self.weights {
             weight
                 .pieces
                 .iter()
-                .try_for_each(|h| self.blobs.need(h).map(drop))
+                .try_for_each(|h| executor.blobs.need(h).map(drop))
                 .context(|| weight.name.clone())?;
         }
-        let Executor { device, blobs, .. } = self;
+        let Executor { device, blobs, .. } = executor;
         let blobs = std::cell::RefCell::new(blobs);
         let weights = |name: &str| {
-            let weight = r.weights.iter().find(|w| w.name == name);
+            let weight = self.weights.iter().find(|w| w.name == name);
             let weight = weight.ok_or_else(|| Error::invalid("the client sent none of this name"))?;
             let mut bytes = Vec::new();
             for hash in &weight.pieces {
@@ -47,55 +47,58 @@ impl Executor {
             Tensor::new(DType::U8, vec![bytes.len()], Bytes::new(bytes))
         };
         let instance = Instance::load(device.as_mut(), &program, &weights)?;
-        self.memory += bytes;
-        self.programs.insert(r.program, Some(Loaded { instance, bytes }));
-        Ok(())
+        executor.memory += bytes;
+        executor.programs.insert(self.program, Some(Loaded { instance, bytes }));
+        done()
     }
+}
 
-    /// See [`wire::UnloadProgram`].
-    pub(super) fn unload_program(&mut self, program: u32) -> Result<()> {
-        let Some(Loaded { instance, bytes }) = self.programs.remove(program)? else { return Ok(()) };
-        self.memory -= bytes;
-        instance.unload(self.device.as_mut())
-    }
-
-    fn gather(&mut self, pieces: &[bytes::Bytes], limit: u64) -> Result<Vec<u8>> {
-        let mut all = Vec::new();
-        for hash in pieces {
-            all.extend_from_slice(&self.blobs.need(hash)?);
-            if all.len() as u64 > limit {
-                return Err(Error::unsupported(format!("a program of more than {limit} bytes")));
-            }
+/// The bytes of a program, from its pieces.
+fn gather(blobs: &mut Blobs, pieces: &[bytes::Bytes], limit: u64) -> Result<Vec<u8>> {
+    let mut all = Vec::new();
+    for hash in pieces {
+        all.extend_from_slice(&blobs.need(hash)?);
+        if all.len() as u64 > limit {
+            return Err(Error::unsupported(format!("a program of more than {limit} bytes")));
         }
-        Ok(all)
     }
+    Ok(all)
+}
 
-    /// See [`wire::RunProgram`].
-    pub(super) fn run_program(&mut self, r: wire::RunProgram, answer: &mut Answer<'_>) -> Result<()> {
-        let outputs = match self.run(r) {
-            Ok(outputs) => outputs,
-            Err(error) => return answer(failed(&error)),
-        };
+impl Execute for wire::UnloadProgram {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        if let Some(Loaded { instance, bytes }) = executor.programs.remove(self.program)? {
+            executor.memory -= bytes;
+            instance.unload(executor.device.as_mut())?;
+        }
+        Ok(None)
+    }
+}
+
+impl Execute for wire::RunProgram {
+    fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>> {
+        let outputs = run(executor, &self)?;
         let all: Vec<u8> = outputs.iter().flat_map(|t| t.bytes().iter().copied()).collect();
-        give(all.into(), true, answer)
+        give(all.into(), true, answer)?;
+        Ok(None)
     }
+}
 
-    fn run(&mut self, r: wire::RunProgram) -> Result<Vec<Tensor>> {
-        let Executor { device, programs, .. } = self;
-        let Loaded { instance, .. } = programs.get_mut(r.program)?;
-        let symbols = convert::symbols_from_wire(&r.symbols)?;
-        let input = |i: &wire::Input| {
-            let port = instance.program().inputs.iter().find(|p| p.name == i.name);
-            let port = port.ok_or_else(|| Error::invalid(format!("there is no input `{}`", i.name)))?;
-            Tensor::new(port.ty.dtype, port.ty.sizes(&symbols)?, Bytes::new(i.data.to_vec()))
-                .context(|| format!("input `{}`", i.name))
-        };
-        let inputs = r.inputs.iter().map(input).collect::<Result<Vec<Tensor>>>()?;
-        if r.reset {
-            instance.zero_states(device.as_mut())?;
-        }
-        let named: Vec<(&str, &Tensor)> = r.inputs.iter().map(|i| i.name.as_str()).zip(&inputs).collect();
-        let outputs: Vec<&str> = r.outputs.iter().map(String::as_str).collect();
-        instance.step(device.as_mut(), &symbols, &named, &outputs)
+fn run(executor: &mut Executor, r: &wire::RunProgram) -> Result<Vec<Tensor>> {
+    let Executor { device, programs, .. } = executor;
+    let Loaded { instance, .. } = programs.get_mut(r.program)?;
+    let symbols = convert::symbols_from_wire(&r.symbols)?;
+    let input = |i: &wire::Input| {
+        let port = instance.program().inputs.iter().find(|p| p.name == i.name);
+        let port = port.ok_or_else(|| Error::invalid(format!("there is no input `{}`", i.name)))?;
+        Tensor::new(port.ty.dtype, port.ty.sizes(&symbols)?, Bytes::new(i.data.to_vec()))
+            .context(|| format!("input `{}`", i.name))
+    };
+    let inputs = r.inputs.iter().map(input).collect::<Result<Vec<Tensor>>>()?;
+    if r.reset {
+        instance.zero_states(device.as_mut())?;
     }
+    let named: Vec<(&str, &Tensor)> = r.inputs.iter().map(|i| i.name.as_str()).zip(&inputs).collect();
+    let outputs: Vec<&str> = r.outputs.iter().map(String::as_str).collect();
+    instance.step(device.as_mut(), &symbols, &named, &outputs)
 }

@@ -3,14 +3,15 @@
 // The messages, and the shapes and macros that belong to them.
 include!("gen/messages.rs");
 
-mod check;
 pub mod convert;
 pub mod limits;
+mod message;
 mod scan;
 
 pub use agent_to_hub::Word as AgentWord;
 pub use command::Work;
 pub use hub_to_agent::Word as HubWord;
+pub(crate) use message::{Answered, MEMBERS, Names, Note};
 pub use to_agent::Request;
 pub use to_client::Reply;
 
@@ -23,7 +24,7 @@ use tapml_graph::{Error, Result};
 pub fn decode_request(bytes: Bytes) -> Result<ToAgent> {
     scan::scan(&bytes, &shapes::TO_AGENT)?;
     let message = ToAgent::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
-    check::request(&message)?;
+    message::check_request(&message)?;
     Ok(message)
 }
 
@@ -31,7 +32,7 @@ pub fn decode_request(bytes: Bytes) -> Result<ToAgent> {
 pub fn decode_reply(bytes: Bytes) -> Result<ToClient> {
     scan::scan(&bytes, &shapes::TO_CLIENT)?;
     let message = ToClient::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
-    check::reply(&message)?;
+    message::check_reply(&message)?;
     Ok(message)
 }
 
@@ -47,7 +48,7 @@ pub fn decode_agent_word(bytes: Bytes) -> Result<AgentWord> {
     let message =
         AgentToHub::decode(bytes).map_err(|e| Error::invalid(format!("no message of TapML: {e}")))?;
     let word = message.word.ok_or_else(|| Error::invalid("the message says nothing"))?;
-    check::agent_word(&word)?;
+    message::check_agent_word(&word)?;
     Ok(word)
 }
 

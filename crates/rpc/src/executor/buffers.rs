@@ -1,0 +1,76 @@
+//! Buffers, blobs that are written to them, and what the device has done by now.
+
+use super::requests::{Answer, Execute, Executor, done};
+use crate::wire::{self, Reply, convert};
+use tapml_graph::Result;
+
+impl Execute for wire::CreateBuffer {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        executor.buffers.expect_free(self.buffer)?;
+        let room = executor.expect_room(&self.label, self.size);
+        let made = room.and_then(|()| executor.device.create_buffer(&self.label, self.size));
+        executor.buffers.insert(self.buffer, made.as_ref().ok().map(|&id| (id, self.size)));
+        made.map(|_| executor.memory += self.size)?;
+        Ok(None)
+    }
+}
+
+impl Execute for wire::DestroyBuffer {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        if let Some((buffer, size)) = executor.buffers.remove(self.buffer)? {
+            executor.memory -= size;
+            executor.device.destroy_buffer(buffer)?;
+        }
+        Ok(None)
+    }
+}
+
+impl Execute for wire::Write {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        executor.write(self.buffer, self.offset, &self.data)?;
+        Ok(None)
+    }
+}
+
+impl Execute for wire::Read {
+    fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>> {
+        executor.read(&self, true, answer)?;
+        Ok(None)
+    }
+}
+
+impl Execute for wire::Wait {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        executor.device.wait()?;
+        done()
+    }
+}
+
+impl Execute for wire::TakeFindings {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        let findings = executor.device.take_findings().into_iter().map(convert::finding_to_wire).collect();
+        Ok(Some(Reply::Findings(wire::Findings { findings })))
+    }
+}
+
+impl Execute for wire::HasBlobs {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        let held = self.hashes.iter().map(|hash| executor.blobs.need(hash).is_ok()).collect();
+        Ok(Some(Reply::HeldBlobs(wire::HeldBlobs { held })))
+    }
+}
+
+impl Execute for wire::PutBlob {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        executor.blobs.put(self.data, &self.hash);
+        Ok(None)
+    }
+}
+
+impl Execute for wire::WriteBlob {
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        let data = executor.blobs.need(&self.hash)?;
+        executor.write(self.buffer, self.offset, &data)?;
+        Ok(None)
+    }
+}

@@ -1,0 +1,40 @@
+//! Kernels.
+
+use super::bounds::{few, name};
+use super::{Answered, Names, Note, RequestMessage};
+use crate::wire::limits::MAX_TEXT;
+use crate::wire::{CreateKernel, DestroyKernel};
+use tapml_graph::{Error, Result};
+
+impl RequestMessage for CreateKernel {
+    const ANSWERED: Answered = Answered::Always;
+
+    fn check(&self) -> Result<()> {
+        name("kernel", &self.name)?;
+        name("file", &self.file)?;
+        name("entry", &self.entry)?;
+        let len = self.prelude.len() + self.text.len();
+        if len > MAX_TEXT {
+            return Err(Error::invalid(format!("the kernel's text has {len} bytes, at most {MAX_TEXT}")));
+        }
+        few("bindings", self.bindings.len())?;
+        few("constants", self.constants.len())?;
+        self.constants.iter().try_for_each(|constant| name("constant", &constant.name))
+    }
+
+    fn note(&self, _: &Names) -> Note {
+        Note::Kernel { kernel: self.kernel, name: self.name.clone() }
+    }
+
+    fn remember(&self, names: &mut Names, len: usize) {
+        names.add_kernel(self, len);
+    }
+}
+
+impl RequestMessage for DestroyKernel {
+    const ANSWERED: Answered = Answered::Never;
+
+    fn note(&self, _: &Names) -> Note {
+        Note::Text(format!("destroy kernel {}", self.kernel))
+    }
+}
