@@ -72,7 +72,7 @@ pub fn run(root: &Path) -> Result<()> {
 /// Says which file is stale, and which message of the schema is not explained.
 pub fn check(root: &Path, errors: &mut Vec<String>) -> Result<()> {
     let schema = read(root)?;
-    explained(&schema, errors);
+    check_comments(&schema, errors);
     for (name, made) in generate(&schema)? {
         let stored = std::fs::read_to_string(root.join(name)).unwrap_or_default();
         if stored != made {
@@ -92,7 +92,7 @@ fn stale(name: &str, from: &str) -> String {
     format!("{name} is not what {SCHEMA} gives{from}; `cargo xtask wire` writes it")
 }
 
-fn explained(schema: &FileDescriptorProto, errors: &mut Vec<String>) {
+fn check_comments(schema: &FileDescriptorProto, errors: &mut Vec<String>) {
     // The numbers of these lists in a file's own description, as the paths of its source code have them.
     let messages = schema.message_type.iter().enumerate().map(|(at, m)| ([4, at as i32], m.name()));
     let enums = schema.enum_type.iter().enumerate().map(|(at, e)| ([5, at as i32], e.name()));
