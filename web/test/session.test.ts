@@ -322,7 +322,7 @@ device("a step writes, runs and reads in one round trip", async () => {
   assert.match(beyond.message, /read of 4 bytes at 8 of `out`/);
   assert.match(failure(await client.ask("step", { ...step, list: 7, reads: [] })).message, /no list 7/);
   assert.equal((await client.ask("wait")).case, "done");
-  assert.match(failure(await client.ask("dropTensor", {})).message, /kernels, not operators/);
+  assert.match(failure(await client.ask("callNode", {})).message, /kernels, not operators/);
   client.leave();
 });
 

@@ -2,9 +2,9 @@
 
 import { create } from "@bufbuild/protobuf";
 import type { Command as WireCommand, CreateBuffer, CreateKernel, Record as WireRecord, RunProgram, LoadProgram, Read, Turn } from "../wire/gen/tapml_pb";
-import { DoneSchema, ErrorKind, FindingsSchema, HeldBlobsSchema } from "../wire/gen/tapml_pb";
+import { DoneSchema, ErrorKind } from "../wire/gen/tapml_pb";
 import { few, integer, name } from "../wire/check";
-import { encodeData, type Reply, type Request } from "../wire/codec";
+import { encodeData, type Reply } from "../wire/codec";
 import type { Blobs } from "./blobs";
 import { createBuffer, Reads, write, type Stored } from "./buffers";
 import { doing, Failure, failureOf, invalid, unsupported } from "./failure";
@@ -12,7 +12,7 @@ import { Fill } from "./fill";
 import type { Gpu } from "./gpu";
 import { Handles } from "./handles";
 import { compile, Layouts, type Kernel } from "./kernels";
-import { COMMAND_BYTES, MAX_COMMANDS, MAX_HASHES, MAX_TURNS, PIECE, TEXT_BYTES } from "./limits";
+import { COMMAND_BYTES, MAX_COMMANDS, PIECE, TEXT_BYTES } from "./limits";
 import { List, type Command, type Parts } from "./lists";
 import { Instance, parseProgram, type Workshop } from "./program";
 import { sizeFromWire, symbolsFromWire } from "./sizes";
@@ -79,108 +79,68 @@ export class Executor implements Parts {
     return this.alive.has(kernel);
   }
 
-  /** Executes one request. Whatever fails is an answer, or is kept for the next one. True if it was answered. */
-  async execute(seq: number, request: Request): Promise<boolean> {
-    const answered = isAnswered(request);
-    try {
-      await this.perform(seq, request);
-    } catch (thrown) {
-      const failure = failureOf(thrown);
-      if (answered) this.listener.answer({ case: "failed", value: failure.toWire() });
-      else this.gpu.report(seq, failure);
-    }
-    return answered;
+  /** Answers the request at hand. */
+  answer(reply: Reply): void {
+    this.listener.answer(reply);
   }
 
-  private done(): void {
-    this.listener.answer({ case: "done", value: create(DoneSchema) });
+  /** Tells a failure: at once if the request is answered, else by the answer to a later one. */
+  fail(seq: number, failure: Failure, answered: boolean): void {
+    if (answered) this.answer({ case: "failed", value: failure.toWire() });
+    else this.gpu.report(seq, failure);
+  }
+
+  done(): void {
+    this.answer({ case: "done", value: create(DoneSchema) });
   }
 
   /** Fails with the first failure of the unanswered requests since the last one was told. */
-  private async expectNone(): Promise<void> {
+  async expectNone(): Promise<void> {
     if (!this.gpu.uncertain) return;
     await this.gpu.settled();
     const failure = this.gpu.takeLate();
     if (failure) throw failure;
   }
 
-  private async perform(seq: number, request: Request): Promise<void> {
-    switch (request.case) {
-      case "createBuffer":
-        return this.createBuffer(seq, request.value);
-      case "destroyBuffer":
-        return this.destroyBuffer(request.value.buffer);
-      case "write": {
-        const r = request.value;
-        return write(this.gpu, this.buffers.get(r.buffer), integer("offset", r.offset), r.data);
-      }
-      case "read": {
-        const r = request.value;
-        await this.read(seq, r.buffer, integer("offset", r.offset), integer("size", r.size));
-        return this.listener.settled();
-      }
-      case "createKernel":
-        await this.createKernel(request.value);
-        return this.done();
-      case "destroyKernel":
-        return this.forget(this.discount(this.kernels.remove(request.value.kernel)));
-      case "record":
-        return this.record(seq, request.value);
-      case "replay":
-        return this.replay(seq, request.value.list, request.value.symbols);
-      case "destroyList":
-        this.discount(this.lists.remove(request.value.list));
-        return;
-      case "wait":
-        await Promise.all([this.gpu.device.queue.onSubmittedWorkDone(), this.gpu.settled()]);
-        await this.expectNone();
-        this.listener.settled();
-        return this.done();
-      case "takeFindings":
-        return this.listener.answer({ case: "findings", value: create(FindingsSchema) });
-      case "hasBlobs": {
-        if (request.value.hashes.length > MAX_HASHES) {
-          throw invalid(`${request.value.hashes.length} hashes, at most ${MAX_HASHES}`);
-        }
-        const held = request.value.hashes.map((hash) => this.blobs.get(hash, this) !== undefined);
-        return this.listener.answer({ case: "heldBlobs", value: create(HeldBlobsSchema, { held }) });
-      }
-      case "putBlob":
-        return this.blobs.put(request.value.data, request.value.hash, this);
-      case "writeBlob": {
-        const r = request.value;
-        return write(this.gpu, this.buffers.get(r.buffer), integer("offset", r.offset), this.blobs.need(r.hash, this));
-      }
-      case "loadProgram":
-        await this.expectNone();
-        await this.loadProgram(seq, request.value);
-        await this.expectNone();
-        return this.done();
-      case "runProgram":
-        await this.expectNone();
-        await this.runProgram(seq, request.value);
-        return this.listener.settled();
-      case "step":
-        await this.expectNone();
-        await this.turns(seq, request.value.list, [request.value], request.value.reads);
-        return this.listener.settled();
-      case "turns": {
-        await this.expectNone();
-        const { list, turns, reads } = request.value;
-        if (turns.length > MAX_TURNS) throw invalid(`${turns.length} turns, at most ${MAX_TURNS}`);
-        await this.turns(seq, list, turns, reads);
-        return this.listener.settled();
-      }
-      case "putTensor":
-      case "dropTensor":
-      case "callNode":
-      case "callGraph":
-        throw unsupported("this device runs kernels, not operators");
-      case "unloadProgram":
-        return this.discount(this.programs.remove(request.value.program))?.unload();
-      default:
-        throw invalid("a request that has no place here");
-    }
+  /** Waits for all that was handed to the GPU. */
+  async wait(): Promise<void> {
+    await Promise.all([this.gpu.device.queue.onSubmittedWorkDone(), this.gpu.settled()]);
+    await this.expectNone();
+    this.settle();
+  }
+
+  /** The GPU has done all it was given. */
+  settle(): void {
+    this.listener.settled();
+  }
+
+  hasBlobs(hashes: Uint8Array[]): boolean[] {
+    return hashes.map((hash) => this.blobs.get(hash, this) !== undefined);
+  }
+
+  putBlob(data: Uint8Array, hash: Uint8Array): void {
+    this.blobs.put(data, hash, this);
+  }
+
+  /** The bytes of a blob. */
+  blob(hash: Uint8Array): Uint8Array {
+    return this.blobs.need(hash, this);
+  }
+
+  write(id: number, offset: bigint, data: Uint8Array): void {
+    write(this.gpu, this.buffers.get(id), integer("offset", offset), data);
+  }
+
+  destroyKernel(id: number): void {
+    this.forget(this.discount(this.kernels.remove(id)));
+  }
+
+  destroyList(id: number): void {
+    this.discount(this.lists.remove(id));
+  }
+
+  unloadProgram(id: number): void {
+    this.discount(this.programs.remove(id))?.unload();
   }
 
   private reserve(what: string, size: number): void {
@@ -228,7 +188,7 @@ export class Executor implements Parts {
     return part;
   }
 
-  private createBuffer(seq: number, r: CreateBuffer): void {
+  createBuffer(seq: number, r: CreateBuffer): void {
     const size = integer("size", r.size);
     const made = this.buffers.make(r.buffer, () => {
       this.reserve(`buffer \`${name("label", r.label)}\``, size);
@@ -242,7 +202,7 @@ export class Executor implements Parts {
     this.alive.add(made);
   }
 
-  private destroyBuffer(id: number): void {
+  destroyBuffer(id: number): void {
     const buffer = this.buffers.remove(id);
     if (!buffer) return;
     this.memory -= buffer.asked;
@@ -254,7 +214,7 @@ export class Executor implements Parts {
     if (part && this.alive.delete(part)) this.destroyed++;
   }
 
-  private async createKernel(r: CreateKernel): Promise<void> {
+  async createKernel(r: CreateKernel): Promise<void> {
     this.kernels.expectFree(r.kernel);
     const size = TEXT_BYTES * new TextEncoder().encode(r.prelude + r.text).length;
     const kernel = await this.countLater(`kernel \`${name("kernel", r.name)}\``, size, () => compile(this.gpu, this.layouts, r.kernel, r));
@@ -263,7 +223,7 @@ export class Executor implements Parts {
     this.listener.compiled(r.name);
   }
 
-  private record(seq: number, r: WireRecord): void {
+  record(seq: number, r: WireRecord): void {
     const partial = this.partial;
     this.partial = undefined;
     if (partial && partial.list !== r.list) throw invalid(`list ${r.list} within list ${partial.list}`);
@@ -311,7 +271,7 @@ export class Executor implements Parts {
     }
   }
 
-  private async replay(seq: number, id: number, values: Parameters<typeof symbolsFromWire>[0]): Promise<void> {
+  async replay(seq: number, id: number, values: Parameters<typeof symbolsFromWire>[0]): Promise<void> {
     const list = this.lists.get(id);
     const symbols = symbolsFromWire(values);
     this.listener.submitted(id);
@@ -320,7 +280,7 @@ export class Executor implements Parts {
   }
 
   /** Answers with pieces, each sent as soon as it is here. */
-  private async read(seq: number, id: number, offset: number, size: number): Promise<void> {
+  async read(seq: number, { buffer: id, offset, size }: Read): Promise<void> {
     const buffer = ((): Stored | Failure => {
       try {
         return this.buffers.get(id);
@@ -333,7 +293,7 @@ export class Executor implements Parts {
       await this.expectNone();
       throw buffer;
     }
-    await this.reads.read(buffer, offset, size, () => this.expectNone(), (piece, last) => {
+    await this.reads.read(buffer, integer("offset", offset), integer("size", size), () => this.expectNone(), (piece, last) => {
       const { message, payload } = encodeData(seq, piece.length, last);
       payload.set(piece);
       return this.listener.sendBytes(message);
@@ -354,7 +314,7 @@ export class Executor implements Parts {
     return all;
   }
 
-  private async loadProgram(seq: number, r: LoadProgram): Promise<void> {
+  async loadProgram(seq: number, r: LoadProgram): Promise<void> {
     this.programs.expectFree(r.program);
     const text = this.gather("a program", r.pieces, MAX_PROGRAM);
     const program = parseProgram(text);
@@ -382,7 +342,7 @@ export class Executor implements Parts {
     program.kernels.forEach((k) => this.listener.compiled(k.name));
   }
 
-  private async runProgram(seq: number, r: RunProgram): Promise<void> {
+  async runProgram(seq: number, r: RunProgram): Promise<void> {
     const instance = this.programs.get(r.program);
     const symbols = symbolsFromWire(r.symbols);
     const outputs = r.outputs.map((output) => instance.output(output, symbols));
@@ -391,12 +351,12 @@ export class Executor implements Parts {
     await this.answerAll(seq, outputs);
   }
 
-  private async turns(seq: number, list: number, turns: Pick<Turn, "writes" | "symbols">[], reads: Read[]): Promise<void> {
+  async turns(seq: number, list: number, turns: Pick<Turn, "writes" | "symbols">[], reads: Read[]): Promise<void> {
     const outputs = few("reads", reads).map((read): Range => {
       return { buffer: this.buffers.get(read.buffer), offset: integer("offset", read.offset), length: integer("size", read.size) };
     });
     for (const { writes, symbols } of turns) {
-      few("writes", writes).forEach((w) => write(this.gpu, this.buffers.get(w.buffer), integer("offset", w.offset), w.data));
+      few("writes", writes).forEach((w) => this.write(w.buffer, w.offset, w.data));
       await this.replay(seq, list, symbols);
     }
     await this.answerAll(seq, outputs);
@@ -433,27 +393,5 @@ export class Executor implements Parts {
       }),
     );
     await this.listener.sendBytes(message);
-  }
-}
-
-/** Whether a request is answered, so that a failure can be told at once. */
-function isAnswered(request: Request): boolean {
-  switch (request.case) {
-    case "read":
-    case "createKernel":
-    case "wait":
-    case "takeFindings":
-    case "hasBlobs":
-    case "loadProgram":
-    case "runProgram":
-    case "step":
-    case "turns":
-    case "putTensor":
-    case "dropTensor":
-    case "callNode":
-    case "callGraph":
-      return true;
-    default:
-      return false;
   }
 }

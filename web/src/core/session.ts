@@ -10,6 +10,7 @@ import { Failure, failureOf, invalid, unsupported } from "./failure";
 import { Gpu, parseOptions } from "./gpu";
 import { infoToWire, type Info } from "./info";
 import { Journal, type Doing } from "./journal";
+import { execute } from "./requests";
 import { ACKNOWLEDGE, ACKNOWLEDGE_COUNT, MAX_MESSAGE, VERSION, WINDOW, WINDOW_COUNT } from "./limits";
 
 /** A connection to a client, as far as a session needs it. */
@@ -166,7 +167,7 @@ export class Session implements Listener {
       if (request.case === "hello") {
         await this.greet(seq, request.value);
       } else {
-        const answered = await this.executor!.execute(seq, request);
+        const answered = await execute(this.executor!, seq, request);
         if (this.over) return;
         this.journal.finish(seq);
         if (answered) this.unacknowledged = { bytes: 0, count: 0 };

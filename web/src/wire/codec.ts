@@ -9,8 +9,8 @@ import { scan } from "./scan";
 /** An answer: the `reply` of a ToClient. */
 export type Reply = ToClient["reply"];
 
-/** A request: the `request` of a ToAgent. */
-export type Request = ToAgent["request"];
+/** A request: the `request` of a ToAgent that holds one. */
+export type Request = Extract<ToAgent["request"], { case: string }>;
 
 /** Reads a message from anywhere. Fails on what is too large or no such message. */
 export function decode<D extends DescMessage>(schema: D, bytes: Uint8Array): MessageShape<D> {
