@@ -74,12 +74,11 @@ impl Checkpoint {
         let config = if gguf::is_gguf(dir) { gguf::open(dir)?.0 } else { read_config(dir)? };
         let root = config.root();
         Method::refuse(&root)?;
-        let key = if root.get("dtype").is_some() { "dtype" } else { "torch_dtype" };
-        let dtype = match root.text_or(key, "bfloat16")? {
+        let dtype = match root.text_or("dtype", "bfloat16")? {
             "float32" => DType::F32,
             "float16" => DType::F16,
             "bfloat16" => DType::BF16,
-            _ => return Err(root.expected(key, "`float32`, `float16` or `bfloat16`")),
+            _ => return Err(root.expected("dtype", "`float32`, `float16` or `bfloat16`")),
         };
         let (decoder, model_type) = build(&config, &|_| Some(dtype), options)?;
         let values = random::weights(&decoder.graph, seed)?;

@@ -1,6 +1,7 @@
-//! Typed, bounded access to a model's JSON files; errors name the file and the key.
+//! Typed, bounded access to a model's JSON files; errors name the file and the key. A key is found under any of its spellings.
 
 use crate::present::is_present;
+use crate::spelling::spellings;
 use serde_json::{Map, Value};
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -63,7 +64,8 @@ impl Config {
     }
 }
 
-/// An object within a JSON file. A key whose value is `null` counts as absent.
+/// An object within a JSON file. A key whose value is `null` counts as absent. A key that is absent is looked for under its
+/// other spellings.
 #[derive(Clone, Debug)]
 pub struct Section<'a> {
     path: &'a Path,
@@ -72,9 +74,19 @@ pub struct Section<'a> {
 }
 
 impl<'a> Section<'a> {
-    /// The value of a key.
+    /// The value of a key, under the first of its spellings that is present.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
+        spellings(key).find_map(|key| self.own(key))
+    }
+
+    /// The value of exactly this key.
+    fn own(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|v| !v.is_null())
+    }
+
+    /// The spelling of a key that is present, else the key, for messages.
+    pub fn spelling<'k>(&self, key: &'k str) -> &'k str {
+        spellings(key).find(|key| self.own(key).is_some()).unwrap_or(key)
     }
 
     /// Whether a key is present and its value `null`, where that means something else than its absence.
@@ -121,12 +133,6 @@ impl<'a> Section<'a> {
     /// A whole number within bounds, if the key is present.
     pub fn optional_size(&self, key: &str, bounds: RangeInclusive<u32>) -> Result<Option<u32>> {
         self.get(key).map(|_| self.size(key, bounds)).transpose()
-    }
-
-    /// The first of these keys that is present, else the first of all: families spell the same thing differently.
-    pub fn pick<'k>(&self, keys: &[&'k str]) -> &'k str {
-        let present = keys.iter().find(|key| self.get(key).is_some());
-        present.or(keys.first()).copied().unwrap_or_default()
     }
 
     /// A number within bounds.
@@ -202,7 +208,7 @@ impl<'a> Section<'a> {
 
     /// An error about a key: what it must be, and what it is.
     pub fn expected(&self, key: &str, expected: &str) -> Error {
-        let found = self.map.get(key).map_or("nothing".to_string(), brief);
+        let found = self.map.get(self.spelling(key)).map_or("nothing".to_string(), brief);
         Error::invalid(format!("{}: expected {expected}, found {found}", self.name(key)))
     }
 
@@ -213,12 +219,15 @@ impl<'a> Section<'a> {
 
     /// File and key, for messages.
     fn name(&self, key: &str) -> String {
-        format!("{}: `{}{key}`", self.path.display(), self.prefix)
+        format!("{}: `{}{}`", self.path.display(), self.prefix, self.spelling(key))
     }
 
     fn require(&self, key: &str) -> Result<&'a Value> {
         self.get(key).ok_or_else(|| {
-            Error::invalid(format!("{} is missing", self.name(key))).with_hint(
+            let others: Vec<String> = spellings(key).skip(1).map(|other| format!("`{other}`")).collect();
+            let others =
+                if others.is_empty() { others.concat() } else { format!(" (or {})", others.join(", ")) };
+            Error::invalid(format!("{}{others} is missing", self.name(key))).with_hint(
                 "take the file that came with the weights; a configuration without this key cannot be used",
             )
         })

@@ -26,6 +26,7 @@ pub mod quantize;
 mod random;
 pub mod safetensors;
 mod source;
+mod spelling;
 #[cfg(feature = "testing")]
 pub mod testing;
 mod weights;

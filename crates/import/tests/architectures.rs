@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
-use tapml_import::ARCHITECTURES;
+use tapml_import::{ARCHITECTURES, Config};
 
 /// A source file that holds one architecture or several.
 struct Source {
@@ -59,10 +59,18 @@ fn model_types(text: &str) -> Vec<String> {
     lists.flat_map(|list| list.split('"').skip(1).step_by(2).map(str::to_string)).collect()
 }
 
+/// The version of Transformers whose files `tests/configs` has.
+fn transformers(major: u32) -> String {
+    let file = format!("tests/configs/transformers-{major}.json");
+    let written = Config::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).unwrap();
+    written.root().text("transformers").unwrap().to_string()
+}
+
 fn page(sources: &[Source]) -> String {
     let mut lines: Vec<usize> = sources.iter().map(|s| s.lines).collect();
     lines.sort_unstable();
     let median = lines[lines.len() / 2];
+    let [older, newer] = [4, 5].map(transformers);
     let types: usize = sources.iter().map(|s| s.model_types.len()).sum();
     let mut page = format!(
         "# Architectures
@@ -70,6 +78,10 @@ fn page(sources: &[Source]) -> String {
 What a `config.json` may name as `model_type`, and the file of `crates/import/src/arch` that serves it. This page is
 generated from the registry and the sources; a test checks that it is current (`TAPML_BLESS=1` writes it).
 [models.md](models.md) has published models of them; `RECIPES.md` says how to add one.
+
+Checkpoints written by Hugging Face Transformers 4 and 5 are read, by their published spelling and by what 5 renamed:
+`rope_parameters`, `dtype`, `num_local_experts`. A test compares what {older} and {newer} write for each model type. All
+spellings of a key are in `crates/import/src/spelling.rs`.
 
 {types} model types in {} files. An architecture took {} to {} lines, **median {median}**, tests not counted.
 

@@ -21,7 +21,7 @@ impl Crops {
     /// Reads `num_crops`; `None` if the model takes whole images.
     pub fn read(json: &Section, layout: Layout) -> Result<Option<Crops>> {
         let Layout::Crops { most, pixels: side, .. } = layout else { return Ok(None) };
-        let key = json.pick(&["image_processor_type", "feature_extractor_type"]);
+        let key = "image_processor_type";
         let kind = json.text_or(key, "Phi3VImageProcessor")?;
         if !kind.starts_with("Phi3VImageProcessor") {
             return Err(

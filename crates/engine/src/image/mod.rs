@@ -89,7 +89,7 @@ impl ImageProcessor {
                 normal,
             });
         }
-        let key = json.pick(&["image_processor_type", "feature_extractor_type"]);
+        let key = "image_processor_type";
         let kind = json.text_or(key, "CLIPImageProcessor")?;
         if !["CLIP", "Siglip", "Llava"].iter().any(|family| is_of(kind, family)) {
             return Err(json

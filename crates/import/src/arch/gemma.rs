@@ -35,7 +35,8 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
 /// GELU by tanh, whatever form of GELU is named: the models were trained with it, older configurations say `gelu`.
 fn activation(json: &Section) -> Result<Activation> {
     const TANH: &str = "gelu_pytorch_tanh";
-    let key = json.pick(&["hidden_activation", "hidden_act"]);
+    let newer = json.get("hidden_activation").is_some();
+    let key = if newer { "hidden_activation" } else { "hidden_act" };
     match json.text_or(key, TANH)? {
         "gelu" => Ok(Activation::tanh_gelu()),
         _ => Activation::read(json, key, TANH),

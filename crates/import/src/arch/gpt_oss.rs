@@ -55,8 +55,7 @@ struct ClampedExperts {
 impl ClampedExperts {
     fn read(json: &Section, sizes: &Sizes) -> Result<ClampedExperts> {
         let count = json.size_or("num_local_experts", 128, 1..=1 << 12)?;
-        let key = json.pick(&["num_experts_per_tok", "experts_per_token"]);
-        let k = json.size_or(key, 4, 1..=count)?;
+        let k = json.size_or("num_experts_per_tok", 4, 1..=count)?;
         Ok(ClampedExperts {
             hidden: sizes.hidden,
             intermediate: sizes.intermediate,

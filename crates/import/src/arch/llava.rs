@@ -42,8 +42,7 @@ fn build(json: &Section<'_>, mut net: Net<'_>) -> Result<Decoder> {
     let image = project(json, &mut net, image, hidden)?;
     net.show(image);
     let decoder = (architecture.build)(&text.root(), net.below("language_model."))?;
-    let key = json.pick(&["image_token_index", "image_token_id"]);
-    let id = json.size_or(key, 32000, 0..=decoder.vocab - 1)?;
+    let id = json.size_or("image_token_index", 32000, 0..=decoder.vocab - 1)?;
     Ok(Decoder { image: Some(ImageTokens { id, layout: Layout::Whole { rows: count } }), ..decoder })
 }
 

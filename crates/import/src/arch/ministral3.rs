@@ -45,8 +45,7 @@ fn build_text(json: &Section<'_>, mut net: Net<'_>, prefix: &str) -> Result<Deco
 
 /// `1 + beta·ln(1 + ⌊t / original⌋)` for queries at position `t`, from `rope_parameters`.
 fn query_scale(json: &Section) -> Result<Option<PositionScale>> {
-    let key = json.pick(&["rope_parameters", "rope_scaling"]);
-    let Some(rope) = json.section(key)? else { return Ok(None) };
+    let Some(rope) = rope::scaling(json)? else { return Ok(None) };
     if rope.get("llama_4_scaling_beta").is_none() {
         return Ok(None);
     }

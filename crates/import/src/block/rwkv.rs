@@ -136,7 +136,6 @@ impl Older {
         let divisor = json.number_or("head_size_divisor", 8.0, 1e-3..=1e3)?;
         // Dividing what is normed by a number is the same as multiplying the epsilon by its square.
         let eps = json.number_or("layer_norm_epsilon", 1e-5, 0.0..=1.0)? * divisor * divisor;
-        let context = json.pick(&["max_position_embeddings", "context_length"]);
         let sizes = Sizes {
             vocab: json.size("vocab_size", 1..=1 << 24)?,
             hidden: width,
@@ -145,7 +144,7 @@ impl Older {
             heads: width / head_dim,
             kv_heads: width / head_dim,
             head_dim,
-            context: json.size_or(context, UNBOUNDED, 1..=1 << 26)?,
+            context: json.size_or("max_position_embeddings", UNBOUNDED, 1..=1 << 26)?,
         };
         Ok((Older { width, head_dim, inner, eps: eps as f32 }, sizes))
     }

@@ -1,4 +1,4 @@
-//! The sizes that the configuration of nearly every decoder gives, under the names that the families use.
+//! The sizes that the configuration of nearly every decoder gives.
 
 use crate::config::Section;
 use tapml_graph::Result;
@@ -44,12 +44,11 @@ impl Defaults {
 }
 
 impl Sizes {
-    /// Reads the sizes. The first spelling of each list that is present counts.
+    /// Reads the sizes.
     pub fn read(json: &Section, defaults: &Defaults) -> Result<Sizes> {
-        let hidden_key = json.pick(&["hidden_size", "n_embd"]);
-        let heads_key = json.pick(&["num_attention_heads", "n_head"]);
-        let hidden = json.size(hidden_key, 1..=1 << 17)?;
-        let heads = json.size(heads_key, 1..=1 << 12)?;
+        let hidden = json.size("hidden_size", 1..=1 << 17)?;
+        let heads = json.size("num_attention_heads", 1..=1 << 12)?;
+        let heads_key = json.spelling("num_attention_heads");
         let head_dim = match (json.get("head_dim"), defaults.head_dim) {
             (Some(_), _) => json.size("head_dim", 1..=1 << 12)?,
             (None, Some(size)) => size,
@@ -57,29 +56,27 @@ impl Sizes {
             (None, None) => {
                 let expected =
                     format!("a multiple of `{heads_key}`, which is {heads}, as there is no `head_dim`");
-                return Err(json.expected(hidden_key, &expected));
+                return Err(json.expected("hidden_size", &expected));
             }
         };
-        let kv_key = json.pick(&["num_key_value_heads", "num_kv_heads"]);
-        let kv_heads = json.size_or(kv_key, defaults.kv_heads.unwrap_or(heads), 1..=heads)?;
+        let kv_heads = json.size_or("num_key_value_heads", defaults.kv_heads.unwrap_or(heads), 1..=heads)?;
         if !heads.is_multiple_of(kv_heads) {
-            return Err(json.expected(kv_key, &format!("a divisor of `{heads_key}`, which is {heads}")));
+            let expected = format!("a divisor of `{heads_key}`, which is {heads}");
+            return Err(json.expected("num_key_value_heads", &expected));
         }
-        let intermediate_key = json.pick(&["intermediate_size", "n_inner", "ffn_hidden_size"]);
         let intermediate = match defaults.intermediate {
-            Some(factor) => json.size_or(intermediate_key, factor.saturating_mul(hidden), 1..=1 << 20)?,
-            None => json.size(intermediate_key, 1..=1 << 20)?,
+            Some(factor) => json.size_or("intermediate_size", factor.saturating_mul(hidden), 1..=1 << 20)?,
+            None => json.size("intermediate_size", 1..=1 << 20)?,
         };
-        let context_key = json.pick(&["max_position_embeddings", "n_positions", "seq_length", "n_ctx"]);
         Ok(Sizes {
-            vocab: json.size(json.pick(&["vocab_size", "padded_vocab_size"]), 1..=1 << 24)?,
+            vocab: json.size("vocab_size", 1..=1 << 24)?,
             hidden,
             intermediate,
-            layers: json.size(json.pick(&["num_hidden_layers", "n_layer", "num_layers"]), 1..=1 << 12)?,
+            layers: json.size("num_hidden_layers", 1..=1 << 12)?,
             heads,
             kv_heads,
             head_dim,
-            context: json.size_or(context_key, defaults.context, 1..=1 << 26)?,
+            context: json.size_or("max_position_embeddings", defaults.context, 1..=1 << 26)?,
         })
     }
 }

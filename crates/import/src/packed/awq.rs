@@ -23,7 +23,7 @@ pub struct Awq {
 impl Awq {
     /// Reads the keys; fails on what cannot be read.
     pub fn read(config: &Section) -> Result<Awq> {
-        let bits = config.size(config.pick(&["bits", "w_bit"]), 1..=32)?;
+        let bits = config.size("bits", 1..=32)?;
         if bits != 4 {
             return Err(config.unsupported("bits", &format!("{bits} bits")));
         }
@@ -34,10 +34,9 @@ impl Awq {
         if !config.flag_or("zero_point", true)? {
             return Err(config.unsupported("zero_point", "weights without zero points"));
         }
-        let key = config.pick(&["group_size", "q_group_size"]);
-        let group = match config.get(key).and_then(serde_json::Value::as_i64) {
+        let group = match config.get("group_size").and_then(serde_json::Value::as_i64) {
             Some(-1) => None,
-            _ => Some(config.size(key, 1..=1 << 20)?),
+            _ => Some(config.size("group_size", 1..=1 << 20)?),
         };
         Ok(Awq { group })
     }

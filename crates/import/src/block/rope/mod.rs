@@ -71,8 +71,8 @@ pub fn unscaled(theta: f64, rotary_dim: u32) -> RopeAngles {
     spread(frequencies(theta, rotary_dim), 1.0)
 }
 
-/// `rope_scaling`, else `rope_parameters`, unless empty.
-fn scaling<'a>(config: &Section<'a>) -> Result<Option<Section<'a>>> {
+/// `rope_scaling`, else `rope_parameters`, where Transformers 5 also keeps what stood beside it; none if both are empty.
+pub fn scaling<'a>(config: &Section<'a>) -> Result<Option<Section<'a>>> {
     let filled = |s: &Section| s.keys().next().is_some();
     match config.section("rope_scaling")?.filter(filled) {
         Some(older) => Ok(Some(older)),
