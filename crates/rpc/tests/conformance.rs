@@ -49,7 +49,7 @@ fn the_rules_of_the_wire_are_kept() {
     tapml_testing::write_secret(&file, "a token of some length").unwrap();
     let agent =
         Running::threads(Config { token: Some("a token of some length".into()), ..Config::default() });
-    let rule = tapml_rpc::conformance::rules().iter().find(|r| r.name == "wire_wrong_token").unwrap();
+    let rule = tapml_rpc::conformance::rules().find(|r| r.name == "wire_wrong_token").unwrap();
     let address = agent.at("emulator", &format!("token-file={}", file.display()));
     assert_eq!(rule.check(&address), Outcome::Passed);
 }
@@ -105,7 +105,7 @@ fn an_agent_that_breaks_the_rules_is_told_what_was_expected_and_found() {
     let place = careless();
     let address = tapml_rpc::Address::parse(&format!("ws://{place}/emulator"), &[]).unwrap();
     let check = |name: &str| {
-        let rule = tapml_rpc::conformance::rules().iter().find(|r| r.name == name).unwrap();
+        let rule = tapml_rpc::conformance::rules().find(|r| r.name == name).unwrap();
         rule.check(&address)
     };
     assert_eq!(check("wire_welcome"), Outcome::Passed);

@@ -139,7 +139,7 @@ fn the_rules_are_checked_with_one_session_and_end_without_a_free_one() {
     known(place, 1);
     let address = at(place, "emulator", &[("wait", "1")]);
     let check = |name: &str| {
-        let rule = conformance::rules().iter().find(|rule| rule.name == name).unwrap();
+        let rule = conformance::rules().find(|rule| rule.name == name).unwrap();
         rule.check(&address)
     };
     for rule in ["wire_welcome", "wire_ping", "wire_two_sessions", "wire_steps", "wire_turns"] {

@@ -7,7 +7,8 @@ import { messageOf } from "./failure";
 import { Gpu } from "./gpu";
 import { infoToWire } from "./info";
 import { PROTOCOL, VERSION } from "./limits";
-import { adapterText, CAPABILITIES, Session, type House, type Numbers } from "./session";
+import { CAPABILITIES } from "./requests";
+import { adapterText, Session, type House, type Numbers } from "./session";
 
 /** The WebSocket subprotocol between agents and hubs. */
 const HUB_PROTOCOL = "tapml.hub.v1";

@@ -17,6 +17,8 @@ type Value<C extends Case> = Extract<Request, { case: C }>["value"];
 interface Rule<V> {
   /** Whether it is answered, so that a failure can be told at once. */
   answered: boolean;
+  /** What an agent says it can do if it performs this; nothing for the commands that every device takes. */
+  capability?: string;
   /** The request for a journal, told by the names of what it refers to. */
   note(value: V, names: Names): Note;
   /** Enters what it makes, and strikes what it frees. */
@@ -98,6 +100,7 @@ const RULES: { readonly [C in Case]: Rule<Value<C>> } = {
   },
   step: {
     answered: true,
+    capability: "steps",
     note({ list, symbols, writes, reads }, names) {
       const tell = (): string => `write ${writes.length} ranges, ${names.replay(list, symbols)}, read ${reads.length} ranges`;
       return { tell, list };
@@ -110,6 +113,7 @@ const RULES: { readonly [C in Case]: Rule<Value<C>> } = {
   },
   turns: {
     answered: true,
+    capability: "turns",
     note({ list, turns }, names) {
       return { tell: () => `${turns.length} turns, the first ${names.replay(list, turns[0]?.symbols ?? [])}`, list };
     },
@@ -135,6 +139,7 @@ const RULES: { readonly [C in Case]: Rule<Value<C>> } = {
   },
   hasBlobs: {
     answered: true,
+    capability: "blobs",
     note: (r) => text(`ask for ${r.hashes.length} blobs`),
     perform({ hashes }, executor) {
       if (hashes.length > MAX_HASHES) throw invalid(`${hashes.length} hashes, at most ${MAX_HASHES}`);
@@ -143,16 +148,19 @@ const RULES: { readonly [C in Case]: Rule<Value<C>> } = {
   },
   putBlob: {
     answered: false,
+    capability: "blobs",
     note: (r) => text(`keep a blob of ${r.data.length} bytes`),
     perform: (r, executor) => executor.putBlob(r.data, r.hash),
   },
   writeBlob: {
     answered: false,
+    capability: "blobs",
     note: (r, names) => text(`write a blob at ${r.offset} of ${names.buffer(r.buffer)}`),
     perform: (r, executor) => executor.write(r.buffer, r.offset, executor.blob(r.hash)),
   },
   loadProgram: {
     answered: true,
+    capability: "programs",
     note: (r) => text(`load program ${r.program}`),
     async perform(r, executor, seq) {
       await executor.expectNone();
@@ -163,6 +171,7 @@ const RULES: { readonly [C in Case]: Rule<Value<C>> } = {
   },
   runProgram: {
     answered: true,
+    capability: "programs",
     note: (r) => text(`run program ${r.program}${valuesOf(r.symbols)}`),
     async perform(r, executor, seq) {
       await executor.expectNone();
@@ -172,6 +181,7 @@ const RULES: { readonly [C in Case]: Rule<Value<C>> } = {
   },
   unloadProgram: {
     answered: false,
+    capability: "programs",
     note: (r) => text(`unload program ${r.program}`),
     perform: (r, executor) => executor.unloadProgram(r.program),
   },
@@ -180,6 +190,9 @@ const RULES: { readonly [C in Case]: Rule<Value<C>> } = {
   callNode: refused(true, "run a node", operators),
   callGraph: refused(true, "run a graph", operators),
 };
+
+/** What a session can do beside the commands of a device: what its requests name, and tracing, which a hello asks for. */
+export const CAPABILITIES = [...new Set(Object.values(RULES).flatMap((rule) => rule.capability ?? [])), "trace"];
 
 /** The rule of a request's own message, which the table has under the same name. */
 const ruleOf = (request: Request): Rule<Request["value"]> => RULES[request.case] as Rule<Request["value"]>;

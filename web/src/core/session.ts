@@ -10,7 +10,7 @@ import { Failure, failureOf, invalid, unsupported } from "./failure";
 import { Gpu, parseOptions } from "./gpu";
 import { infoToWire, type Info } from "./info";
 import { Journal, type Doing } from "./journal";
-import { execute } from "./requests";
+import { CAPABILITIES, execute } from "./requests";
 import { ACKNOWLEDGE, ACKNOWLEDGE_COUNT, MAX_MESSAGE, VERSION, WINDOW, WINDOW_COUNT } from "./limits";
 
 /** A connection to a client, as far as a session needs it. */
@@ -353,9 +353,6 @@ export class Session implements Listener {
     this.numbers.kernels.set(kernel, (this.numbers.kernels.get(kernel) ?? 0) + 1);
   }
 }
-
-/** What a session can do beside the commands of a device. */
-export const CAPABILITIES = ["blobs", "programs", "steps", "turns", "trace"];
 
 /** A device on one line. */
 export function adapterText(info: Info): string {

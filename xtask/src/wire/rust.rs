@@ -1,5 +1,5 @@
 //! The code in Rust: messages by `prost-build`; the shapes that `wire::scan` looks for before anything is decoded; for each
-//! `oneof` of a whole message a macro that does the same with whichever message it holds.
+//! `oneof` of a whole message a macro that does the same with whichever message it holds, and one that lists them.
 
 use super::{HEAD, pascal, snake};
 use anyhow::{Context, Result, ensure};
@@ -65,11 +65,19 @@ fn macros(schema: &FileDescriptorProto) -> Result<String> {
         out += "#[allow(unused_macros)]\n";
         out += &format!("macro_rules! with_{module} {{\n");
         out += "    ($of:expr, $message:ident => $body:expr) => {\n        match $of {\n";
-        for field in message.field.iter().filter(|field| field.oneof_index.is_some()) {
+        let held = || message.field.iter().filter(|field| field.oneof_index.is_some());
+        for field in held() {
             let variant = pascal(field.name());
             out += &format!("            $crate::wire::{module}::{kind}::{variant}($message) => $body,\n");
         }
         out += &format!("        }}\n    }};\n}}\n#[allow(unused_imports)]\npub(crate) use with_{module};\n");
+        let messages: Vec<&str> = held().filter_map(message_of).collect();
+        out += &format!(
+            "\n/// Calls a macro with the messages that a [`{module}::{kind}`] may hold, in their order.\n"
+        );
+        out += &format!("#[allow(unused_macros)]\nmacro_rules! each_{module} {{\n");
+        out += &format!("    ($call:ident) => {{\n        $call!({})\n    }};\n}}\n", messages.join(" "));
+        out += &format!("#[allow(unused_imports)]\npub(crate) use each_{module};\n");
     }
     Ok(out)
 }

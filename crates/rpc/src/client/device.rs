@@ -32,9 +32,8 @@ pub struct RemoteDevice {
     mirror: Mirror,
     /// Buffers that nothing was written to: their first contents are likely to be the same the next time.
     fresh: HashSet<BufferId>,
-    blobs: bool,
-    steps: bool,
-    turns: bool,
+    /// What the agent can do beside the commands of a device.
+    capabilities: Vec<String>,
     saved: Saved,
     pub(super) programs: u32,
     /// An error of a call that cannot return one.
@@ -82,20 +81,21 @@ impl RemoteDevice {
         capabilities: &[String],
     ) -> Result<RemoteDevice> {
         let mut info = convert::info_from_wire(info)?;
-        let can = |what: &str| capabilities.iter().any(|c| c == what);
         info.name = format!("{}{AT}{}", info.name, connection.place());
         Ok(RemoteDevice {
             connection,
             origin,
             mirror: Mirror::new(info),
             fresh: HashSet::new(),
-            blobs: can("blobs"),
-            steps: can("steps"),
-            turns: can("turns"),
+            capabilities: capabilities.to_vec(),
             saved: Saved::default(),
             programs: 0,
             pending: None,
         })
+    }
+
+    fn can(&self, what: &str) -> bool {
+        self.capabilities.iter().any(|capability| capability == what)
     }
 
     /// What gives up a request from another thread.
@@ -229,7 +229,7 @@ impl Device for RemoteDevice {
     fn write(&mut self, buffer: BufferId, offset: u64, data: &[u8]) -> Result<()> {
         self.mirror.write(buffer, offset, data.len())?;
         let fresh = self.fresh.remove(&buffer);
-        if self.blobs && fresh && offset == 0 && data.len() >= blobs::WORTHWHILE {
+        if self.can("blobs") && fresh && offset == 0 && data.len() >= blobs::WORTHWHILE {
             return self.write_blobs(buffer, data);
         }
         let id = handle(buffer.0)?;
@@ -305,7 +305,11 @@ impl Device for RemoteDevice {
     ) -> Result<()> {
         let sent: usize = writes.iter().map(|put| put.data.len()).sum();
         // What is large goes in pieces; without a read there is nothing to wait for.
-        if !self.steps || reads.is_empty() || sent > PIECE || writes.len().max(reads.len()) > MAX_BINDINGS {
+        if !self.can("steps")
+            || reads.is_empty()
+            || sent > PIECE
+            || writes.len().max(reads.len()) > MAX_BINDINGS
+        {
             writes.iter().try_for_each(|put| self.write(put.buffer, put.offset, put.data))?;
             self.replay(list, symbols)?;
             return reads.iter_mut().try_for_each(|get| self.read(get.buffer, get.offset, get.out));
@@ -320,7 +324,7 @@ impl Device for RemoteDevice {
         let sent: usize = turns.iter().flat_map(|turn| &turn.writes).map(|put| put.data.len()).sum();
         let writes: usize = turns.iter().map(|turn| turn.writes.len()).sum();
         let few = turns.len() <= MAX_TURNS && writes.max(reads.len()) <= MAX_BINDINGS && sent <= PIECE;
-        if !self.turns || turns.len() < 2 || reads.is_empty() || !few {
+        if !self.can("turns") || turns.len() < 2 || reads.is_empty() || !few {
             return one_by_one(self, list, turns, reads);
         }
         let turns = turns.iter().map(|turn| self.turn(&turn.writes, &turn.symbols));

@@ -1,10 +1,56 @@
 //! Rules of requests: what is answered, in which words, and what a failed one leaves.
 
+use super::Rule;
 use super::raw::{Check, Raw, fail, skip};
 use crate::Address;
 use crate::wire::limits::{MAX_MESSAGE, PIECE};
 use crate::wire::{self, ErrorKind, Reply, Request, Work};
 use bytes::Bytes;
+
+/// The rules, in the order in which they are tried.
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "wire_unknown_handles",
+        text: "requests for handles that do not exist fail with kind invalid_input, and the session goes on",
+        body: unknown_handles,
+    },
+    Rule {
+        name: "wire_deferred_errors",
+        text: "the first error of unanswered requests is the answer to the next wait, once",
+        body: deferred_errors,
+    },
+    Rule { name: "wire_handles_twice", text: "a handle that exists is not made again", body: handles_twice },
+    Rule {
+        name: "wire_reads_in_pieces",
+        text: "a long read is answered by pieces in order, the last one marked",
+        body: reads_in_pieces,
+    },
+    Rule {
+        name: "wire_read_beyond",
+        text: "a read beyond a buffer fails with kind invalid_input, however much it claims",
+        body: read_beyond,
+    },
+    Rule {
+        name: "wire_credit",
+        text: "a client that sends many unanswered requests gets credit before it waits",
+        body: credit,
+    },
+    Rule {
+        name: "wire_blobs",
+        text: "a blob that was put is held, and is written as it was put",
+        body: blobs,
+    },
+    Rule {
+        name: "wire_steps",
+        text: "a step writes, runs and reads; after a failed one the session goes on",
+        body: steps,
+    },
+    Rule {
+        name: "wire_turns",
+        text: "turns of one message write, run and are read as single steps are",
+        body: turns,
+    },
+];
 
 fn create(buffer: u32, size: u64) -> Request {
     Request::CreateBuffer(wire::CreateBuffer { buffer, label: format!("buffer {buffer}"), size })
@@ -22,7 +68,7 @@ fn wait() -> Request {
     Request::Wait(wire::Wait {})
 }
 
-pub(super) fn unknown_handles(address: &Address) -> Check {
+fn unknown_handles(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     let symbols = Vec::new();
     let unanswered = [
@@ -40,7 +86,7 @@ pub(super) fn unknown_handles(address: &Address) -> Check {
     raw.done("refused requests")
 }
 
-pub(super) fn deferred_errors(address: &Address) -> Check {
+fn deferred_errors(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     raw.send(create(1, 4))?;
     raw.send(write(71, vec![0; 4]))?;
@@ -60,7 +106,7 @@ pub(super) fn deferred_errors(address: &Address) -> Check {
     }
 }
 
-pub(super) fn handles_twice(address: &Address) -> Check {
+fn handles_twice(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     raw.send(create(1, 16))?;
     raw.send(write(1, vec![5; 16]))?;
@@ -72,7 +118,7 @@ pub(super) fn handles_twice(address: &Address) -> Check {
     }
 }
 
-pub(super) fn reads_in_pieces(address: &Address) -> Check {
+fn reads_in_pieces(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::device(address)?;
     let size = MAX_MESSAGE + PIECE / 2 + 4;
     let most = welcome.device.and_then(|d| d.limits).map_or(0, |l| l.max_buffer_size);
@@ -99,7 +145,7 @@ pub(super) fn reads_in_pieces(address: &Address) -> Check {
     }
 }
 
-pub(super) fn read_beyond(address: &Address) -> Check {
+fn read_beyond(address: &Address) -> Check {
     let (mut raw, _) = Raw::device(address)?;
     raw.send(create(1, 16))?;
     for (offset, size) in [(0, 20), (16, 4), (0, 1 << 40), ((1 << 53) - 4, 4)] {
@@ -113,7 +159,7 @@ pub(super) fn read_beyond(address: &Address) -> Check {
     }
 }
 
-pub(super) fn credit(address: &Address) -> Check {
+fn credit(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::device(address)?;
     let window = welcome.limits.unwrap_or_default().window;
     raw.send(create(1, 1 << 20))?;
@@ -135,11 +181,8 @@ pub(super) fn credit(address: &Address) -> Check {
     }
 }
 
-pub(super) fn blobs(address: &Address) -> Check {
-    let (mut raw, welcome) = Raw::device(address)?;
-    if !welcome.capabilities.iter().any(|c| c == "blobs") {
-        return skip("it does not tell the capability `blobs`");
-    }
+fn blobs(address: &Address) -> Check {
+    let (mut raw, _) = Raw::capable(address, "blobs")?;
     let mut data: Vec<u8> = (0..1000u32).map(|i| (i.wrapping_mul(40_503) >> 5) as u8).collect();
     // Contents of this moment: no agent holds them already.
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
@@ -176,11 +219,8 @@ fn copies(raw: &mut Raw) -> Check {
     raw.send(Request::Record(wire::Record { list: 1, commands, more: false })).map(drop)
 }
 
-pub(super) fn steps(address: &Address) -> Check {
-    let (mut raw, welcome) = Raw::device(address)?;
-    if !welcome.capabilities.iter().any(|c| c == "steps") {
-        return skip("it does not tell the capability `steps`");
-    }
+fn steps(address: &Address) -> Check {
+    let (mut raw, _) = Raw::capable(address, "steps")?;
     copies(&mut raw)?;
     let step = |list, byte: u8| {
         let writes = vec![wire::Write { buffer: 1, offset: 0, data: vec![byte; 16].into() }];
@@ -198,11 +238,8 @@ pub(super) fn steps(address: &Address) -> Check {
     Ok(())
 }
 
-pub(super) fn turns(address: &Address) -> Check {
-    let (mut raw, welcome) = Raw::device(address)?;
-    if !welcome.capabilities.iter().any(|c| c == "turns") {
-        return skip("it does not tell the capability `turns`");
-    }
+fn turns(address: &Address) -> Check {
+    let (mut raw, _) = Raw::capable(address, "turns")?;
     copies(&mut raw)?;
     let turns = |list| {
         // Each turn writes one word; the last one's copy has them all.

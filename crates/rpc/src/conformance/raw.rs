@@ -87,6 +87,15 @@ impl Raw {
         }
     }
 
+    /// As [`Raw::device`], with an agent that tells this capability.
+    pub fn capable(address: &Address, what: &str) -> Check<(Raw, Welcome)> {
+        let (raw, welcome) = Raw::device(address)?;
+        if !welcome.capabilities.iter().any(|capability| capability == what) {
+            return skip(format!("it does not tell the capability `{what}`"));
+        }
+        Ok((raw, welcome))
+    }
+
     /// Sends a request with the next number, which it returns.
     pub fn send(&mut self, request: Request) -> Check<u64> {
         self.seq += 1;

@@ -1,12 +1,64 @@
 //! Rules of sessions: hello, numbers, and what ends a connection.
 
+use super::Rule;
 use super::raw::{Check, Raw, fail, hello, skip};
 use crate::Address;
 use crate::wire::limits::{MAX_HELLO, VERSION};
 use crate::wire::{self, ErrorKind, Reply, Request};
 use std::io::Write;
 
-pub(super) fn welcome(address: &Address) -> Check {
+/// The rules, in the order in which they are tried.
+pub(super) const RULES: &[Rule] = &[
+    Rule {
+        name: "wire_welcome",
+        text: "a hello of version 1 is answered by a welcome with version 1, limits and a device",
+        body: welcome,
+    },
+    Rule {
+        name: "wire_other_version",
+        text: "a hello of other versions is answered by a failure of kind unsupported",
+        body: other_version,
+    },
+    Rule { name: "wire_wrong_token", text: "an agent with a token refuses any other", body: wrong_token },
+    Rule {
+        name: "wire_list_of_devices",
+        text: "a hello without a device is answered by the list of devices, which holds this one",
+        body: list_of_devices,
+    },
+    Rule {
+        name: "wire_unknown_device",
+        text: "a hello for a device that does not exist is answered by a failure",
+        body: unknown_device,
+    },
+    Rule {
+        name: "wire_hello_first",
+        text: "nothing but a hello is answered first; the agent serves on",
+        body: hello_first,
+    },
+    Rule { name: "wire_ping", text: "a ping is answered by a pong of its number", body: ping },
+    Rule {
+        name: "wire_numbers_rise",
+        text: "a request whose number does not rise ends the connection; the agent serves on",
+        body: numbers_rise,
+    },
+    Rule {
+        name: "wire_garbage",
+        text: "bytes that are no message end the connection; the agent serves on",
+        body: garbage,
+    },
+    Rule {
+        name: "wire_claims",
+        text: "a field and a frame that claim a terabyte end the connection; the agent serves on",
+        body: claims,
+    },
+    Rule {
+        name: "wire_two_sessions",
+        text: "two clients that use the same handles do not see each other's buffers",
+        body: two_sessions,
+    },
+];
+
+fn welcome(address: &Address) -> Check {
     let (_, welcome) = Raw::open(address)?;
     if welcome.version != VERSION {
         return fail(format!("the welcome: expected version {VERSION}, found {}", welcome.version));
@@ -29,7 +81,7 @@ fn serves_on(address: &Address, what: &str) -> Check {
     }
 }
 
-pub(super) fn other_version(address: &Address) -> Check {
+fn other_version(address: &Address) -> Check {
     let (low, high) = (VERSION + 1000, VERSION + 1001);
     let hello = wire::Hello { version_min: low, version_max: high, ..hello(address)? };
     match Raw::greet(address, hello)?.1 {
@@ -41,7 +93,7 @@ pub(super) fn other_version(address: &Address) -> Check {
     }
 }
 
-pub(super) fn wrong_token(address: &Address) -> Check {
+fn wrong_token(address: &Address) -> Check {
     let right = hello(address)?;
     if right.token.is_empty() {
         return skip("no token was given");
@@ -53,7 +105,7 @@ pub(super) fn wrong_token(address: &Address) -> Check {
     }
 }
 
-pub(super) fn list_of_devices(address: &Address) -> Check {
+fn list_of_devices(address: &Address) -> Check {
     let list = wire::Hello { target: String::new(), ..hello(address)? };
     let devices = match Raw::greet(address, list)?.1 {
         Reply::Welcome(welcome) => welcome.devices,
@@ -70,7 +122,7 @@ pub(super) fn list_of_devices(address: &Address) -> Check {
     }
 }
 
-pub(super) fn unknown_device(address: &Address) -> Check {
+fn unknown_device(address: &Address) -> Check {
     let other = wire::Hello { target: "no-such-device".into(), wait_ms: 1000, ..hello(address)? };
     match Raw::greet(address, other)?.1 {
         Reply::Failed(_) => Ok(()),
@@ -78,14 +130,14 @@ pub(super) fn unknown_device(address: &Address) -> Check {
     }
 }
 
-pub(super) fn hello_first(address: &Address) -> Check {
+fn hello_first(address: &Address) -> Check {
     let mut raw = Raw::connect(address)?;
     raw.send(Request::Wait(wire::Wait {}))?;
     raw.ends("a wait before the hello")?;
     serves_on(address, "a wait before the hello")
 }
 
-pub(super) fn ping(address: &Address) -> Check {
+fn ping(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     match raw.ask(Request::Ping(wire::Ping {}))? {
         Reply::Pong(_) => Ok(()),
@@ -93,7 +145,7 @@ pub(super) fn ping(address: &Address) -> Check {
     }
 }
 
-pub(super) fn numbers_rise(address: &Address) -> Check {
+fn numbers_rise(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     let what = "a request with the number of the hello";
     raw.send_as(1, Request::Wait(wire::Wait {}))?;
@@ -101,7 +153,7 @@ pub(super) fn numbers_rise(address: &Address) -> Check {
     serves_on(address, what)
 }
 
-pub(super) fn garbage(address: &Address) -> Check {
+fn garbage(address: &Address) -> Check {
     let mut raw = Raw::connect(address)?;
     raw.bytes(vec![0xff; 64].into())?;
     raw.ends("garbage instead of a hello")?;
@@ -118,7 +170,7 @@ pub(super) fn garbage(address: &Address) -> Check {
     serves_on(address, "garbage and half a message")
 }
 
-pub(super) fn claims(address: &Address) -> Check {
+fn claims(address: &Address) -> Check {
     let (mut raw, _) = Raw::open(address)?;
     // Field 7, Write, of 2^40 bytes.
     raw.bytes(vec![0x3a, 0x80, 0x80, 0x80, 0x80, 0x80, 0x20].into())?;
@@ -133,7 +185,7 @@ pub(super) fn claims(address: &Address) -> Check {
     serves_on(address, "claims of a terabyte")
 }
 
-pub(super) fn two_sessions(address: &Address) -> Check {
+fn two_sessions(address: &Address) -> Check {
     if address.hub {
         return skip("a hub lets clients wait for each other");
     }

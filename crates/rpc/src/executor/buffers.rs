@@ -54,6 +54,8 @@ impl Execute for wire::TakeFindings {
 }
 
 impl Execute for wire::HasBlobs {
+    const CAPABILITY: Option<&'static str> = Some("blobs");
+
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         let held = self.hashes.iter().map(|hash| executor.blobs.need(hash).is_ok()).collect();
         Ok(Some(Reply::HeldBlobs(wire::HeldBlobs { held })))
@@ -61,6 +63,8 @@ impl Execute for wire::HasBlobs {
 }
 
 impl Execute for wire::PutBlob {
+    const CAPABILITY: Option<&'static str> = Some("blobs");
+
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         executor.blobs.put(self.data, &self.hash);
         Ok(None)
@@ -68,6 +72,8 @@ impl Execute for wire::PutBlob {
 }
 
 impl Execute for wire::WriteBlob {
+    const CAPABILITY: Option<&'static str> = Some("blobs");
+
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         let data = executor.blobs.need(&self.hash)?;
         executor.write(self.buffer, self.offset, &data)?;

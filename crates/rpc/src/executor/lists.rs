@@ -79,6 +79,8 @@ fn replay(executor: &mut Executor, list: u32, symbols: &[wire::Symbol]) -> Resul
 }
 
 impl Execute for wire::Step {
+    const CAPABILITY: Option<&'static str> = Some("steps");
+
     fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>> {
         let wire::Step { writes, list, symbols, reads } = self;
         wire::Turns { list, turns: vec![wire::Turn { writes, symbols }], reads }.execute(executor, answer)
@@ -86,6 +88,8 @@ impl Execute for wire::Step {
 }
 
 impl Execute for wire::Turns {
+    const CAPABILITY: Option<&'static str> = Some("turns");
+
     fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>> {
         for (at, turn) in (1..).zip(&self.turns) {
             executor.recorder.turn(at);

@@ -15,7 +15,7 @@ use crate::recorder::Recorder;
 use crate::wire::{self, Reply, Request, ToClient, convert};
 use bytes::Bytes;
 use prost::Message;
-use requests::Executor;
+use requests::{Execute, Executor};
 use std::io::{Read, Write};
 use std::path::Path;
 use tapml_graph::{Error, ErrorKind, Result};
@@ -60,7 +60,7 @@ fn open(
 ) -> Result<(wire::Welcome, Option<Executor>)> {
     let mut welcome = wire::Welcome {
         version: wire::limits::VERSION,
-        capabilities: ["blobs", "programs", "steps", "turns", "trace"].map(String::from).to_vec(),
+        capabilities: capabilities(),
         ..wire::Welcome::default()
     };
     if hello.target.is_empty() {
@@ -83,6 +83,16 @@ fn open(
         device = Box::new(Traced::new(device, recorder.clone()));
     }
     Ok((welcome, Some(Executor::new(device, settings, recorder.clone()))))
+}
+
+/// What this executor can do beside the commands of a device: what its requests name, and tracing, which a hello asks for.
+fn capabilities() -> Vec<String> {
+    macro_rules! named {
+        ($($message:ident)*) => { [$(<wire::$message as Execute>::CAPABILITY),*] };
+    }
+    let mut all: Vec<&str> = wire::each_to_agent!(named).into_iter().flatten().chain(["trace"]).collect();
+    all.dedup();
+    all.into_iter().map(String::from).collect()
 }
 
 fn requests(
@@ -128,4 +138,12 @@ fn send(to: &mut impl Write, seq: u64, reply: Reply) -> Result<()> {
 
 fn broken(error: &std::io::Error) -> Error {
     Error::new(ErrorKind::Io, format!("the session's stream broke: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn capabilities_are_those_of_the_requests_that_are_performed() {
+        assert_eq!(super::capabilities(), ["blobs", "programs", "steps", "turns", "trace"]);
+    }
 }

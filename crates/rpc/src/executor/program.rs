@@ -16,6 +16,8 @@ pub struct Loaded {
 }
 
 impl Execute for wire::LoadProgram {
+    const CAPABILITY: Option<&'static str> = Some("programs");
+
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         executor.programs.expect_free(self.program)?;
         let text = gather(&mut executor.blobs, &self.pieces, MAX_PROGRAM as u64)?;
@@ -66,6 +68,8 @@ fn gather(blobs: &mut Blobs, pieces: &[bytes::Bytes], limit: u64) -> Result<Vec<
 }
 
 impl Execute for wire::UnloadProgram {
+    const CAPABILITY: Option<&'static str> = Some("programs");
+
     fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
         if let Some(Loaded { instance, bytes }) = executor.programs.remove(self.program)? {
             executor.memory -= bytes;
@@ -76,6 +80,8 @@ impl Execute for wire::UnloadProgram {
 }
 
 impl Execute for wire::RunProgram {
+    const CAPABILITY: Option<&'static str> = Some("programs");
+
     fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>> {
         let outputs = run(executor, &self)?;
         let all: Vec<u8> = outputs.iter().flat_map(|t| t.bytes().iter().copied()).collect();

@@ -22,6 +22,10 @@ pub(super) const TEXT_BYTES: u64 = 4;
 
 /// How a request is performed.
 pub(super) trait Execute {
+    /// What an agent says it can do by its welcome if it performs this request; nothing for the commands that every device
+    /// takes.
+    const CAPABILITY: Option<&'static str> = None;
+
     /// Performs it. Gives the reply, or nothing if it is not answered or all of the answer was sent. An error is the answer
     /// as well, or is kept for a later one.
     fn execute(self, executor: &mut Executor, answer: &mut Answer<'_>) -> Result<Option<Reply>>;

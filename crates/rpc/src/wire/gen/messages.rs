@@ -1389,6 +1389,16 @@ macro_rules! with_to_agent {
 #[allow(unused_imports)]
 pub(crate) use with_to_agent;
 
+/// Calls a macro with the messages that a [`to_agent::Request`] may hold, in their order.
+#[allow(unused_macros)]
+macro_rules! each_to_agent {
+    ($call:ident) => {
+        $call!(Hello Ping Cancel CreateBuffer DestroyBuffer Write Read CreateKernel DestroyKernel Record Replay DestroyList Wait TakeFindings HasBlobs PutBlob WriteBlob LoadProgram RunProgram UnloadProgram Step Turns PutTensor DropTensor CallNode CallGraph)
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use each_to_agent;
+
 /// Does the same with whichever message a [`to_client::Reply`] holds.
 #[allow(unused_macros)]
 macro_rules! with_to_client {
@@ -1412,6 +1422,16 @@ macro_rules! with_to_client {
 #[allow(unused_imports)]
 pub(crate) use with_to_client;
 
+/// Calls a macro with the messages that a [`to_client::Reply`] may hold, in their order.
+#[allow(unused_macros)]
+macro_rules! each_to_client {
+    ($call:ident) => {
+        $call!(Welcome Failed Pong Credit Done Data Findings HeldBlobs PostMortem Queued Leased NodeResult)
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use each_to_client;
+
 /// Does the same with whichever message a [`agent_to_hub::Word`] holds.
 #[allow(unused_macros)]
 macro_rules! with_agent_to_hub {
@@ -1425,6 +1445,16 @@ macro_rules! with_agent_to_hub {
 }
 #[allow(unused_imports)]
 pub(crate) use with_agent_to_hub;
+
+/// Calls a macro with the messages that a [`agent_to_hub::Word`] may hold, in their order.
+#[allow(unused_macros)]
+macro_rules! each_agent_to_hub {
+    ($call:ident) => {
+        $call!(Register Heartbeat Refused)
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use each_agent_to_hub;
 
 /// Does the same with whichever message a [`hub_to_agent::Word`] holds.
 #[allow(unused_macros)]
@@ -1441,3 +1471,13 @@ macro_rules! with_hub_to_agent {
 }
 #[allow(unused_imports)]
 pub(crate) use with_hub_to_agent;
+
+/// Calls a macro with the messages that a [`hub_to_agent::Word`] may hold, in their order.
+#[allow(unused_macros)]
+macro_rules! each_hub_to_agent {
+    ($call:ident) => {
+        $call!(Registered Open Close Heartbeat Failed)
+    };
+}
+#[allow(unused_imports)]
+pub(crate) use each_hub_to_agent;
