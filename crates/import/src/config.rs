@@ -76,17 +76,17 @@ pub struct Section<'a> {
 impl<'a> Section<'a> {
     /// The value of a key, under the first of its spellings that is present.
     pub fn get(&self, key: &str) -> Option<&'a Value> {
-        spellings(key).find_map(|key| self.own(key))
+        spellings(key).find_map(|key| self.exact_value(key))
     }
 
     /// The value of exactly this key.
-    fn own(&self, key: &str) -> Option<&'a Value> {
+    fn exact_value(&self, key: &str) -> Option<&'a Value> {
         self.map.get(key).filter(|v| !v.is_null())
     }
 
     /// The spelling of a key that is present, else the key, for messages.
     pub fn spelling<'k>(&self, key: &'k str) -> &'k str {
-        spellings(key).find(|key| self.own(key).is_some()).unwrap_or(key)
+        spellings(key).find(|key| self.exact_value(key).is_some()).unwrap_or(key)
     }
 
     /// Whether a key is present and its value `null`, where that means something else than its absence.

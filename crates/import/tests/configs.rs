@@ -72,7 +72,7 @@ impl Meaning {
 }
 
 /// The published configurations of the golden checkpoints, by name.
-fn published() -> Vec<(String, Value)> {
+fn golden_configs() -> Vec<(String, Value)> {
     let folders = std::fs::read_dir(root().join("tests/goldens")).unwrap().map(|e| e.unwrap().path());
     let files = folders.map(|folder| folder.join("config.json")).filter(|file| file.is_file());
     let read = |file: PathBuf| {
@@ -85,12 +85,12 @@ fn published() -> Vec<(String, Value)> {
 }
 
 /// The published configuration of one golden checkpoint.
-fn published_named(name: &str) -> Value {
-    published().into_iter().find(|(found, _)| found == name).unwrap().1
+fn golden_config(name: &str) -> Value {
+    golden_configs().into_iter().find(|(found, _)| found == name).unwrap().1
 }
 
 /// Model types that no golden has.
-fn uncovered(published: &[(String, Value)]) -> BTreeSet<&'static str> {
+fn uncovered_types(published: &[(String, Value)]) -> BTreeSet<&'static str> {
     let have: BTreeSet<&str> = published.iter().filter_map(|(_, json)| json["model_type"].as_str()).collect();
     ARCHITECTURES.iter().flat_map(|a| a.model_types).copied().filter(|kind| !have.contains(kind)).collect()
 }
@@ -102,8 +102,8 @@ fn assert_none(wrong: &[String]) {
 
 #[test]
 fn a_configuration_means_the_same_as_transformers_4_and_5_write_it() {
-    let published = published();
-    assert_eq!(uncovered(&published), BTreeSet::new(), "model types without a golden");
+    let published = golden_configs();
+    assert_eq!(uncovered_types(&published), BTreeSet::new(), "model types without a golden");
     let mut wrong = Vec::new();
     for written in [4, 5].map(Written::read) {
         for (name, json) in &published {
@@ -150,13 +150,13 @@ fn the_other_names_that_transformers_has_for_a_key_are_read() {
     let mut tried = BTreeSet::new();
     let mut wrong = Vec::new();
     for written in [4, 5].map(Written::read) {
-        for (name, json) in &published() {
+        for (name, json) in &golden_configs() {
             let kind = json["model_type"].as_str().unwrap();
             let Some(renamed) = written.renamed.get(kind).and_then(Value::as_object) else { continue };
             for (other, key) in renamed {
                 let mut json = json.as_object().unwrap().clone();
                 let Some(value) = json.remove(key.as_str().unwrap()) else { continue };
-                let meaning = Meaning::read(&published_named(name)).unwrap();
+                let meaning = Meaning::read(&golden_config(name)).unwrap();
                 json.insert(other.clone(), value);
                 tried.insert((key.as_str().unwrap().to_string(), other.clone()));
                 let difference = meaning.difference(&Value::Object(json));
@@ -170,12 +170,12 @@ fn the_other_names_that_transformers_has_for_a_key_are_read() {
 
 #[test]
 fn a_missing_key_is_named_in_all_spellings() {
-    let mut json = published_named("gpt2_tiny");
+    let mut json = golden_config("gpt2_tiny");
     json.as_object_mut().unwrap().remove("n_embd");
     let error = Meaning::read(&json).err().unwrap();
     assert!(error.contains("config.json: `hidden_size` (or `n_embd`) is missing"), "{error}");
 
-    let mut json = published_named("qwen3_moe_tiny");
+    let mut json = golden_config("qwen3_moe_tiny");
     let keys = json.as_object_mut().unwrap();
     keys.remove("num_experts");
     keys.insert("num_local_experts".into(), "many".into());
