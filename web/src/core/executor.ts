@@ -2,9 +2,10 @@
 
 import { create } from "@bufbuild/protobuf";
 import type { Command as WireCommand, CreateBuffer, CreateKernel, Record as WireRecord, RunProgram, LoadProgram, Read, Turn } from "../wire/gen/tapml_pb";
-import { DoneSchema, ErrorKind } from "../wire/gen/tapml_pb";
+import { DoneSchema } from "../wire/gen/tapml_pb";
 import { few, integer, name } from "../wire/check";
 import { encodeData, type Reply } from "../wire/codec";
+import type { Account } from "./account";
 import type { Blobs } from "./blobs";
 import { createBuffer, Reads, write, type Stored } from "./buffers";
 import { doing, Failure, failureOf, invalid, unsupported } from "./failure";
@@ -55,14 +56,11 @@ export class Executor implements Parts {
   private readonly reads: Reads;
   /** Commands of a list of which more are to come. */
   private partial: { list: number; commands: WireCommand[] } | undefined;
-  private memory = 0;
-  /** What kernels, lists, and the texts of programs count for, bytes. */
-  private readonly counted = new Map<Kernel | List | Instance, number>();
-
   constructor(
     private readonly gpu: Gpu,
     private readonly blobs: Blobs,
-    private readonly memoryLimit: number,
+    /** Of programs their texts; their buffers are reserved as they are made. */
+    readonly account: Account<Stored | Kernel | List | Instance>,
     private readonly trace: boolean,
     private readonly listener: Listener,
   ) {
@@ -132,80 +130,28 @@ export class Executor implements Parts {
   }
 
   destroyKernel(id: number): void {
-    this.forget(this.discount(this.kernels.remove(id)));
+    this.forget(this.account.discount(this.kernels.remove(id)));
   }
 
   destroyList(id: number): void {
-    this.discount(this.lists.remove(id));
+    this.account.discount(this.lists.remove(id));
   }
 
   unloadProgram(id: number): void {
-    this.discount(this.programs.remove(id))?.unload();
-  }
-
-  private reserve(what: string, size: number): void {
-    if (this.memory + size > this.memoryLimit) {
-      throw new Failure(
-        ErrorKind.OUT_OF_MEMORY,
-        `${what} of ${size} bytes: the session has ${this.memory} bytes and may have ${this.memoryLimit}`,
-      );
-    }
-    this.memory += size;
-  }
-
-  /** What a part that is made counts for, from before it is made; nothing if that fails. */
-  private count<T extends Kernel | List | Instance>(what: string, size: number, make: () => T): T {
-    this.reserve(what, size);
-    try {
-      return this.keep(make(), size);
-    } catch (thrown) {
-      this.memory -= size;
-      throw thrown;
-    }
-  }
-
-  /** As `count`, of a part that takes time to make. */
-  private async countLater<T extends Kernel | Instance>(what: string, size: number, make: () => Promise<T>): Promise<T> {
-    this.reserve(what, size);
-    try {
-      return this.keep(await make(), size);
-    } catch (thrown) {
-      this.memory -= size;
-      throw thrown;
-    }
-  }
-
-  private keep<T extends Kernel | List | Instance>(part: T, size: number): T {
-    this.counted.set(part, size);
-    return part;
-  }
-
-  private discount<T extends Kernel | List | Instance>(part: T | undefined): T | undefined {
-    if (part) {
-      this.memory -= this.counted.get(part) ?? 0;
-      this.counted.delete(part);
-    }
-    return part;
+    this.account.discount(this.programs.remove(id))?.unload();
   }
 
   createBuffer(seq: number, r: CreateBuffer): void {
     const size = integer("size", r.size);
     const made = this.buffers.make(r.buffer, () => {
-      this.reserve(`buffer \`${name("label", r.label)}\``, size);
-      try {
-        return createBuffer(this.gpu, seq, r.buffer, r.label, size);
-      } catch (thrown) {
-        this.memory -= size;
-        throw thrown;
-      }
+      return this.account.count(`buffer \`${name("label", r.label)}\``, size, () => createBuffer(this.gpu, seq, r.buffer, r.label, size));
     });
     this.alive.add(made);
   }
 
   destroyBuffer(id: number): void {
-    const buffer = this.buffers.remove(id);
+    const buffer = this.account.discount(this.buffers.remove(id));
     if (!buffer) return;
-    this.memory -= buffer.asked;
     buffer.raw.destroy();
     this.forget(buffer);
   }
@@ -217,7 +163,7 @@ export class Executor implements Parts {
   async createKernel(r: CreateKernel): Promise<void> {
     this.kernels.expectFree(r.kernel);
     const size = TEXT_BYTES * new TextEncoder().encode(r.prelude + r.text).length;
-    const kernel = await this.countLater(`kernel \`${name("kernel", r.name)}\``, size, () => compile(this.gpu, this.layouts, r.kernel, r));
+    const kernel = await this.account.countLater(`kernel \`${name("kernel", r.name)}\``, size, () => compile(this.gpu, this.layouts, r.kernel, r));
     this.kernels.set(r.kernel, kernel);
     this.alive.add(kernel);
     this.listener.compiled(r.name);
@@ -235,7 +181,7 @@ export class Executor implements Parts {
     }
     const size = COMMAND_BYTES * commands.length;
     this.lists.make(r.list, () => {
-      return this.count("a list", size, () => new List(this.gpu, this, this.fill, seq, r.list, commands.map((c) => this.command(c))));
+      return this.account.count("a list", size, () => new List(this.gpu, this, this.fill, seq, r.list, commands.map((c) => this.command(c))));
     });
   }
 
@@ -334,11 +280,11 @@ export class Executor implements Parts {
       gpu: this.gpu,
       layouts: this.layouts,
       fill: this.fill,
-      reserve: (label, size) => this.reserve(`buffer \`${label}\``, size),
-      release: (size) => (this.memory -= size),
+      reserve: (label, size) => this.account.reserve(`buffer \`${label}\``, size),
+      release: (size) => this.account.release(size),
     };
     const load = () => Instance.load(seq, program, workshop, weight);
-    this.programs.set(r.program, await this.countLater(`program \`${String(program.name)}\``, TEXT_BYTES * text.length, load));
+    this.programs.set(r.program, await this.account.countLater(`program \`${String(program.name)}\``, TEXT_BYTES * text.length, load));
     program.kernels.forEach((k) => this.listener.compiled(k.name));
   }
 

@@ -4,6 +4,7 @@ import { create } from "@bufbuild/protobuf";
 import { type Cancel, type Hello, CreditSchema, ErrorKind, PongSchema, Reason, SessionLimitsSchema, WelcomeSchema } from "../wire/gen/tapml_pb";
 import { integer, name } from "../wire/check";
 import { decodeRequest, encodeReply, type Reply, type Request } from "../wire/codec";
+import { Account } from "./account";
 import type { Blobs } from "./blobs";
 import { Executor, type Listener } from "./executor";
 import { Failure, failureOf, invalid, unsupported } from "./failure";
@@ -247,7 +248,7 @@ export class Session implements Listener {
   private equip(gpu: Gpu, trace: boolean): void {
     this.gpu = gpu;
     this.numbers.adapter = adapterText(gpu.info);
-    this.executor = new Executor(gpu, this.house.blobs, this.house.settings.memory, trace, this);
+    this.executor = new Executor(gpu, this.house.blobs, new Account(this.house.settings.memory), trace, this);
     gpu.onLost = (reason, message) => {
       const text = message.trim().replace(/\.$/, "");
       const why = text === "" ? "" : `: ${text}`;

@@ -308,7 +308,7 @@ pub const ALLOWED: &[(&str, [usize; 3])] = &[
     ("opencl", [2, 8, 0]),
     ("reduce", [34, 26, 3]),
     ("reference", [26, 17, 8]),
-    ("rpc", [78, 19, 51]),
+    ("rpc", [78, 19, 50]),
     ("tapml", [61, 37, 6]),
     ("testing", [1, 0, 0]),
     ("wgpu", [15, 10, 2]),

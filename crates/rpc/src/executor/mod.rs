@@ -143,7 +143,11 @@ fn broken(error: &std::io::Error) -> Error {
 #[cfg(test)]
 mod tests {
     #[test]
-    fn capabilities_are_those_of_the_requests_that_are_performed() {
-        assert_eq!(super::capabilities(), ["blobs", "programs", "steps", "turns", "trace"]);
+    fn the_schema_names_the_capabilities() {
+        let schema = include_str!("../../proto/tapml.proto");
+        let (_, listed) = schema.split_once("can do beside the commands of a device: ").unwrap();
+        let listed = listed.lines().next().unwrap().trim_end_matches('.').split(", ");
+        let listed: Vec<&str> = listed.map(|name| name.trim_matches('"')).collect();
+        assert_eq!(super::capabilities(), listed);
     }
 }
