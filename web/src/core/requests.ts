@@ -1,7 +1,7 @@
 // What belongs to each request, in one place: whether it is answered, its words in a journal, and how it is performed.
 
 import { create } from "@bufbuild/protobuf";
-import { FindingsSchema, HeldBlobsSchema } from "../wire/gen/tapml_pb";
+import { FindingsSchema, HeldBlobsSchema, MemorySchema } from "../wire/gen/tapml_pb";
 import type { Request } from "../wire/codec";
 import type { Executor } from "./executor";
 import { failureOf, invalid, unsupported } from "./failure";
@@ -136,6 +136,15 @@ const RULES: { readonly [C in Case]: Rule<Value<C>> } = {
     answered: true,
     note: () => text("take findings"),
     perform: (_, executor) => executor.answer({ case: "findings", value: create(FindingsSchema) }),
+  },
+  getMemory: {
+    answered: true,
+    capability: "memory",
+    note: () => text("ask what the session holds"),
+    perform(_, executor) {
+      const { held, limit } = executor.account;
+      executor.answer({ case: "memory", value: create(MemorySchema, { held: BigInt(held), limit: BigInt(limit) }) });
+    },
   },
   hasBlobs: {
     answered: true,

@@ -108,6 +108,18 @@ impl RemoteDevice {
         (self.saved.sent, self.saved.held)
     }
 
+    /// What the session holds at the agent, programs included, which [`Device::memory`] does not see. `None` if the agent cannot
+    /// tell.
+    pub fn session_memory(&mut self) -> Result<Option<wire::Memory>> {
+        if !self.can("memory") {
+            return Ok(None);
+        }
+        let Reply::Memory(memory) = self.ask(Request::GetMemory(wire::GetMemory {}))? else {
+            return Err(Error::invalid("the agent answers a question for memory with something else"));
+        };
+        Ok(Some(memory))
+    }
+
     /// Hands bytes to the agent's blobs; the hashes of their pieces.
     pub(super) fn keep(&mut self, data: &[u8]) -> Result<Vec<Bytes>> {
         let mut hashes = Vec::new();

@@ -50,6 +50,11 @@ pub(super) const RULES: &[Rule] = &[
         text: "turns of one message write, run and are read as single steps are",
         body: turns,
     },
+    Rule {
+        name: "wire_memory",
+        text: "what a session makes counts towards its memory, and no more when it is freed",
+        body: memory,
+    },
 ];
 
 fn create(buffer: u32, size: u64) -> Request {
@@ -254,5 +259,35 @@ fn turns(address: &Address) -> Check {
     match raw.pieces(turns(1))?.concat() {
         found if found == expected => Ok(()),
         found => fail(format!("turns that write and copy: expected {expected:?}, found {found:?}")),
+    }
+}
+
+fn memory(address: &Address) -> Check {
+    let (mut raw, welcome) = Raw::capable(address, "memory")?;
+    let limit = welcome.limits.unwrap_or_default().memory;
+    let empty = held(&mut raw, limit, "a session that holds nothing")?;
+    let size = 1 << 20;
+    raw.send(create(1, size))?;
+    let full = held(&mut raw, limit, "a session with a buffer")?;
+    if full < empty + size {
+        return fail(format!(
+            "memory with a buffer of {size} bytes: expected {} or more, found {full}",
+            empty + size
+        ));
+    }
+    raw.send(Request::DestroyBuffer(wire::DestroyBuffer { buffer: 1 }))?;
+    match held(&mut raw, limit, "a session whose buffer was freed")? {
+        after if after == empty => Ok(()),
+        after => {
+            fail(format!("memory when a buffer was freed: expected {empty} as before it, found {after}"))
+        }
+    }
+}
+
+/// What the session holds, which must have this limit.
+fn held(raw: &mut Raw, limit: u64, what: &str) -> Check<u64> {
+    match raw.ask(Request::GetMemory(wire::GetMemory {}))? {
+        Reply::Memory(memory) if memory.limit == limit => Ok(memory.held),
+        other => fail(format!("the memory of {what}: expected a limit of {limit}, found {}", other.words())),
     }
 }

@@ -5,7 +5,7 @@ use super::handles::Handles;
 use super::program::Loaded;
 use crate::pipe::Settings;
 use crate::recorder::Recorder;
-use crate::wire::limits::PIECE;
+use crate::wire::limits::{MAX_INTEGER, PIECE};
 use crate::wire::{self, Answered, Reply, Request, convert, with_to_agent};
 use bytes::Bytes;
 use tapml_device::{BufferId, Device, KernelId, ListId};
@@ -122,6 +122,15 @@ impl Executor {
                 return Ok(());
             }
         }
+    }
+}
+
+impl Execute for wire::GetMemory {
+    const CAPABILITY: Option<&'static str> = Some("memory");
+
+    fn execute(self, executor: &mut Executor, _: &mut Answer<'_>) -> Result<Option<Reply>> {
+        let [held, limit] = [executor.memory, executor.memory_limit].map(|bytes| bytes.min(MAX_INTEGER));
+        Ok(Some(Reply::Memory(wire::Memory { held, limit })))
     }
 }
 

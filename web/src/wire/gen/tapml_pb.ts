@@ -6,7 +6,7 @@ import type { GenEnum, GenFile, GenMessage } from "@bufbuild/protobuf/codegenv2"
 import { enumDesc, fileDesc, messageDesc } from "@bufbuild/protobuf/codegenv2";
 import type { Message } from "@bufbuild/protobuf";
 export const file_tapml: GenFile = /*@__PURE__*/
-  fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEi0QgKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAEh4KBHN0ZXAYFiABKAsyDi50YXBtbC52MS5TdGVwSAASIAoFdHVybnMYFyABKAsyDy50YXBtbC52MS5UdXJuc0gAEikKCnB1dF90ZW5zb3IYHiABKAsyEy50YXBtbC52MS5QdXRUZW5zb3JIABIrCgtkcm9wX3RlbnNvchgfIAEoCzIULnRhcG1sLnYxLkRyb3BUZW5zb3JIABInCgljYWxsX25vZGUYICABKAsyEi50YXBtbC52MS5DYWxsTm9kZUgAEikKCmNhbGxfZ3JhcGgYISABKAsyEy50YXBtbC52MS5DYWxsR3JhcGhIAEIJCgdyZXF1ZXN0IuMDCghUb0NsaWVudBILCgNzZXEYASABKAQSJAoHd2VsY29tZRgCIAEoCzIRLnRhcG1sLnYxLldlbGNvbWVIABIiCgZmYWlsZWQYAyABKAsyEC50YXBtbC52MS5GYWlsZWRIABIeCgRwb25nGAQgASgLMg4udGFwbWwudjEuUG9uZ0gAEiIKBmNyZWRpdBgFIAEoCzIQLnRhcG1sLnYxLkNyZWRpdEgAEh4KBGRvbmUYBiABKAsyDi50YXBtbC52MS5Eb25lSAASHgoEZGF0YRgHIAEoCzIOLnRhcG1sLnYxLkRhdGFIABImCghmaW5kaW5ncxgIIAEoCzISLnRhcG1sLnYxLkZpbmRpbmdzSAASKQoKaGVsZF9ibG9icxgJIAEoCzITLnRhcG1sLnYxLkhlbGRCbG9ic0gAEisKC3Bvc3RfbW9ydGVtGAogASgLMhQudGFwbWwudjEuUG9zdE1vcnRlbUgAEiIKBnF1ZXVlZBgLIAEoCzIQLnRhcG1sLnYxLlF1ZXVlZEgAEiIKBmxlYXNlZBgMIAEoCzIQLnRhcG1sLnYxLkxlYXNlZEgAEisKC25vZGVfcmVzdWx0GBQgASgLMhQudGFwbWwudjEuTm9kZVJlc3VsdEgAQgcKBXJlcGx5IqcBCgVIZWxsbxITCgt2ZXJzaW9uX21pbhgBIAEoDRITCgt2ZXJzaW9uX21heBgCIAEoDRIOCgZjbGllbnQYAyABKAkSDQoFdG9rZW4YBCABKAkSDgoGdGFyZ2V0GAUgASgJEhMKC2RlYWRsaW5lX21zGAYgASgEEg0KBXRyYWNlGAcgASgIEhAKCHByaW9yaXR5GAggASgFEg8KB3dhaXRfbXMYCSABKAQisAEKB1dlbGNvbWUSDwoHdmVyc2lvbhgBIAEoDRINCgVhZ2VudBgCIAEoCRIkCgZkZXZpY2UYAyABKAsyFC50YXBtbC52MS5EZXZpY2VJbmZvEiAKB2RldmljZXMYBCADKAsyDy50YXBtbC52MS5PZmZlchInCgZsaW1pdHMYBSABKAsyFy50YXBtbC52MS5TZXNzaW9uTGltaXRzEhQKDGNhcGFiaWxpdGllcxgGIAMoCSJ4CgVPZmZlchIMCgRuYW1lGAEgASgJEiIKBGluZm8YAiABKAsyFC50YXBtbC52MS5EZXZpY2VJbmZvEg4KBnJlYXNvbhgDIAEoCRIQCghzZXNzaW9ucxgEIAEoDRINCgVhZ2VudBgFIAEoCRIMCgRidXN5GAYgASgNIjkKBlF1ZXVlZBINCgVwbGFjZRgBIAEoDRIPCgdkZXZpY2VzGAIgASgNEg8KB3Ryb3VibGUYAyABKAkiJwoGTGVhc2VkEg4KBmRldmljZRgBIAEoCRINCgVhZ2VudBgCIAEoCSJqCg1TZXNzaW9uTGltaXRzEhMKC21heF9tZXNzYWdlGAEgASgEEg4KBndpbmRvdxgCIAEoBBITCgtkZWFkbGluZV9tcxgDIAEoBBIPCgdpZGxlX21zGAQgASgEEg4KBm1lbW9yeRgFIAEoBCLtAQoKRGV2aWNlSW5mbxIQCghwbGF0Zm9ybRgBIAEoCRIMCgRuYW1lGAIgASgJEg4KBmRyaXZlchgDIAEoCRIjCgRraW5kGAQgASgOMhUudGFwbWwudjEuQWRhcHRlcktpbmQSIAoGbGltaXRzGAUgASgLMhAudGFwbWwudjEuTGltaXRzEh8KA29wcxgJIAMoCzISLnRhcG1sLnYxLlNlcnZlZE9wEiMKCGZlYXR1cmVzGA0gAygLMhEudGFwbWwudjEuRmVhdHVyZUoECAYQB0oECAcQCEoECAgQCUoECAoQC0oECAsQDEoECAwQDSImCgdGZWF0dXJlEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkivQIKBkxpbWl0cxIXCg9tYXhfYnVmZmVyX3NpemUYASABKAQSGAoQbWF4X2JpbmRpbmdfc2l6ZRgCIAEoBBIYChBtYXhfdW5pZm9ybV9zaXplGAMgASgEEhsKE21heF9zdG9yYWdlX2J1ZmZlcnMYBCABKA0SFwoPbWF4X2ludm9jYXRpb25zGAUgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV94GAYgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV95GAcgASgNEhwKFG1heF93b3JrZ3JvdXBfc2l6ZV96GAggASgNEhwKFG1heF93b3JrZ3JvdXBfbWVtb3J5GAkgASgNEhoKEm1heF9ncm91cHNfcGVyX2RpbRgKIAEoDRIcChRtaW5fb2Zmc2V0X2FsaWdubWVudBgLIAEoDSIGCgRQaW5nIgYKBFBvbmciKwoGQ2FuY2VsEg8KB3JlcXVlc3QYASABKAQSEAoIZ3JhY2VfbXMYAiABKAQiOwoMQ3JlYXRlQnVmZmVyEg4KBmJ1ZmZlchgBIAEoDRINCgVsYWJlbBgCIAEoCRIMCgRzaXplGAMgASgEIh8KDURlc3Ryb3lCdWZmZXISDgoGYnVmZmVyGAEgASgNIjUKBVdyaXRlEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEZGF0YRgDIAEoDCI0CgRSZWFkEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEc2l6ZRgDIAEoBCL1AgoMQ3JlYXRlS2VybmVsEg4KBmtlcm5lbBgBIAEoDRIMCgRuYW1lGAIgASgJEiQKCGxhbmd1YWdlGAMgASgOMhIudGFwbWwudjEuTGFuZ3VhZ2USDAoEZmlsZRgEIAEoCRIPCgdwcmVsdWRlGAUgASgJEgwKBHRleHQYBiABKAkSDQoFZW50cnkYByABKAkSJQoJY29uc3RhbnRzGAggAygLMhIudGFwbWwudjEuQ29uc3RhbnQSJwoIYmluZGluZ3MYCSADKA4yFS50YXBtbC52MS5CaW5kaW5nS2luZBITCgt3b3JrZ3JvdXBfeBgKIAEoDRITCgt3b3JrZ3JvdXBfeRgLIAEoDRITCgt3b3JrZ3JvdXBfehgMIAEoDRIYChB3b3JrZ3JvdXBfbWVtb3J5GA0gASgNEhEKCW5lZWRzX2YxNhgOIAEoCBIXCg9uZWVkc19zdWJncm91cHMYDyABKAgSEAoIb3ZlcmxhcHMYECABKAgiJwoIQ29uc3RhbnQSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoASIfCg1EZXN0cm95S2VybmVsEg4KBmtlcm5lbBgBIAEoDSJJCgZSZWNvcmQSDAoEbGlzdBgBIAEoDRIjCghjb21tYW5kcxgCIAMoCzIRLnRhcG1sLnYxLkNvbW1hbmQSDAoEbW9yZRgDIAEoCCJ5CgdDb21tYW5kEiYKCGRpc3BhdGNoGAEgASgLMhIudGFwbWwudjEuRGlzcGF0Y2hIABIeCgRjb3B5GAIgASgLMg4udGFwbWwudjEuQ29weUgAEh4KBGZpbGwYAyABKAsyDi50YXBtbC52MS5GaWxsSABCBgoEd29yayKfAQoIRGlzcGF0Y2gSDQoFbGFiZWwYASABKAkSDgoGa2VybmVsGAIgASgNEiMKCGJpbmRpbmdzGAMgAygLMhEudGFwbWwudjEuQmluZGluZxIZCgF4GAQgASgLMg4udGFwbWwudjEuU2l6ZRIZCgF5GAUgASgLMg4udGFwbWwudjEuU2l6ZRIZCgF6GAYgASgLMg4udGFwbWwudjEuU2l6ZSI3CgdCaW5kaW5nEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEc2l6ZRgDIAEoBCJICgRTaXplEhAKCGNvbnN0YW50GAEgASgEEh0KBXRlcm1zGAIgAygLMg4udGFwbWwudjEuVGVybRIPCgdkaXZpc29yGAMgASgNIiYKBFRlcm0SDgoGc3ltYm9sGAEgASgJEg4KBmZhY3RvchgCIAEoBCKGAQoEQ29weRILCgNzcmMYASABKA0SIgoKc3JjX29mZnNldBgCIAEoCzIOLnRhcG1sLnYxLlNpemUSCwoDZHN0GAMgASgNEiIKCmRzdF9vZmZzZXQYBCABKAsyDi50YXBtbC52MS5TaXplEhwKBHNpemUYBSABKAsyDi50YXBtbC52MS5TaXplIiQKBEZpbGwSDgoGYnVmZmVyGAEgASgNEgwKBHdvcmQYAiABKA0iOQoGUmVwbGF5EgwKBGxpc3QYASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbCJ3CgRTdGVwEh8KBndyaXRlcxgBIAMoCzIPLnRhcG1sLnYxLldyaXRlEgwKBGxpc3QYAiABKA0SIQoHc3ltYm9scxgDIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIdCgVyZWFkcxgEIAMoCzIOLnRhcG1sLnYxLlJlYWQiUwoFVHVybnMSDAoEbGlzdBgBIAEoDRIdCgV0dXJucxgCIAMoCzIOLnRhcG1sLnYxLlR1cm4SHQoFcmVhZHMYAyADKAsyDi50YXBtbC52MS5SZWFkIkoKBFR1cm4SHwoGd3JpdGVzGAEgAygLMg8udGFwbWwudjEuV3JpdGUSIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbCIlCgZTeW1ib2wSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoBCIbCgtEZXN0cm95TGlzdBIMCgRsaXN0GAEgASgNIgYKBFdhaXQiDgoMVGFrZUZpbmRpbmdzIi8KCEZpbmRpbmdzEiMKCGZpbmRpbmdzGAEgAygLMhEudGFwbWwudjEuRmluZGluZyLlAQoHRmluZGluZxIMCgRraW5kGAEgASgJEg4KBmtlcm5lbBgCIAEoCRINCgVsYWJlbBgDIAEoCRIMCgRmaWxlGAQgASgJEgwKBGxpbmUYBSABKA0SDgoGY29sdW1uGAYgASgNEg4KBnNvdXJjZRgHIAEoCRIPCgdtZXNzYWdlGAggASgJEhMKC3dvcmtncm91cF94GAkgASgNEhMKC3dvcmtncm91cF95GAogASgNEhMKC3dvcmtncm91cF96GAsgASgNEhIKCmludm9jYXRpb24YDCABKA0SDQoFY291bnQYDSABKAQiGgoISGFzQmxvYnMSDgoGaGFzaGVzGAEgAygMIhkKCUhlbGRCbG9icxIMCgRoZWxkGAEgAygIIiUKB1B1dEJsb2ISDAoEZGF0YRgBIAEoDBIMCgRoYXNoGAIgASgMIjkKCVdyaXRlQmxvYhIOCgZidWZmZXIYASABKA0SDgoGb2Zmc2V0GAIgASgEEgwKBGhhc2gYAyABKAwiUQoLTG9hZFByb2dyYW0SDwoHcHJvZ3JhbRgBIAEoDRIOCgZwaWVjZXMYAiADKAwSIQoHd2VpZ2h0cxgDIAMoCzIQLnRhcG1sLnYxLldlaWdodCI0CgZXZWlnaHQSDAoEbmFtZRgBIAEoCRIMCgRzaXplGAIgASgEEg4KBnBpZWNlcxgDIAMoDCKBAQoKUnVuUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNEiEKB3N5bWJvbHMYAiADKAsyEC50YXBtbC52MS5TeW1ib2wSHwoGaW5wdXRzGAMgAygLMg8udGFwbWwudjEuSW5wdXQSDwoHb3V0cHV0cxgEIAMoCRINCgVyZXNldBgFIAEoCCIjCgVJbnB1dBIMCgRuYW1lGAEgASgJEgwKBGRhdGEYAiABKAwiIAoNVW5sb2FkUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNIk0KCFNlcnZlZE9wEgwKBG5hbWUYASABKAkSDgoGZHR5cGVzGAIgAygJEhIKCmFjY3VtdWxhdGUYAyABKAkSDwoHdmVyc2lvbhgEIAEoCSJmCgZUZW5zb3ISDgoGaGFuZGxlGAEgASgNEg0KBWR0eXBlGAIgASgJEg0KBXNoYXBlGAMgAygEEgwKBGRhdGEYBCABKAwSDgoGYWJzZW50GAUgASgIEhAKCGNvbnN0YW50GAYgASgIIjsKCVB1dFRlbnNvchIgCgZ0ZW5zb3IYASABKAsyEC50YXBtbC52MS5UZW5zb3ISDAoEbW9yZRgCIAEoCCIcCgpEcm9wVGVuc29yEg4KBmhhbmRsZRgBIAEoDSKuAQoIQ2FsbE5vZGUSDAoEbm9kZRgBIAEoCRIKCgJvcBgCIAEoCRISCgphdHRyaWJ1dGVzGAMgASgJEiEKB3N5bWJvbHMYBCADKAsyEC50YXBtbC52MS5TeW1ib2wSIAoGaW5wdXRzGAUgAygLMhAudGFwbWwudjEuVGVuc29yEgwKBGtlZXAYBiADKA0SIQoHb3V0cHV0cxgHIAMoCzIQLnRhcG1sLnYxLlRlbnNvciLSAQoJQ2FsbEdyYXBoEgwKBG5hbWUYASABKAkSIgoFbm9kZXMYAiADKAsyEy50YXBtbC52MS5HcmFwaE5vZGUSDgoGaW5wdXRzGAMgAygJEiAKBnZhbHVlcxgEIAMoCzIQLnRhcG1sLnYxLlRlbnNvchIPCgdvdXRwdXRzGAUgAygJEh8KBXR5cGVzGAYgAygLMhAudGFwbWwudjEuVGVuc29yEgwKBGtlZXAYByADKA0SIQoHc3ltYm9scxgIIAMoCzIQLnRhcG1sLnYxLlN5bWJvbCJaCglHcmFwaE5vZGUSDAoEbm9kZRgBIAEoCRIKCgJvcBgCIAEoCRISCgphdHRyaWJ1dGVzGAMgASgJEg4KBmlucHV0cxgEIAMoCRIPCgdvdXRwdXRzGAUgAygJIksKCk5vZGVSZXN1bHQSIQoHb3V0cHV0cxgBIAMoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRkYXRhGAIgASgMEgwKBGxhc3QYAyABKAgibQoGRmFpbGVkEiEKBGtpbmQYASABKA4yEy50YXBtbC52MS5FcnJvcktpbmQSDwoHbWVzc2FnZRgCIAEoCRIMCgRoaW50GAMgASgJEiEKB2RldGFpbHMYBCADKAsyEC50YXBtbC52MS5EZXRhaWwiJQoGRGV0YWlsEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAkiCAoGQ3JlZGl0IgYKBERvbmUiIgoERGF0YRIMCgRkYXRhGAEgASgMEgwKBGxhc3QYAiABKAgi/gEKClBvc3RNb3J0ZW0SIAoGcmVhc29uGAEgASgOMhAudGFwbWwudjEuUmVhc29uEg8KB3N1bW1hcnkYAiABKAkSFgoJZXhpdF9jb2RlGAMgASgFSACIAQESDgoGc2lnbmFsGAQgASgNEg8KB3JlcXVlc3QYBSABKAQSDwoHcnVubmluZxgGIAEoCRIkCgdrZXJuZWxzGAcgAygLMhMudGFwbWwudjEuS2VybmVsUmVmEg4KBnJlY2VudBgIIAMoCRIOCgZvdXRwdXQYCSABKAkSDgoGbWVtb3J5GAogASgEEg8KB2J1c3lfbXMYCyABKARCDAoKX2V4aXRfY29kZSJSCglLZXJuZWxSZWYSDAoEbmFtZRgBIAEoCRIMCgRmaWxlGAIgASgJEgwKBGxpbmUYAyABKA0SDQoFbGFiZWwYBCABKAkSDAoEdGV4dBgFIAEoCSKMAQoKQWdlbnRUb0h1YhImCghyZWdpc3RlchgBIAEoCzISLnRhcG1sLnYxLlJlZ2lzdGVySAASKAoJaGVhcnRiZWF0GAIgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASJAoHcmVmdXNlZBgDIAEoCzIRLnRhcG1sLnYxLlJlZnVzZWRIAEIGCgR3b3JkItABCgpIdWJUb0FnZW50EioKCnJlZ2lzdGVyZWQYASABKAsyFC50YXBtbC52MS5SZWdpc3RlcmVkSAASHgoEb3BlbhgCIAEoCzIOLnRhcG1sLnYxLk9wZW5IABIgCgVjbG9zZRgDIAEoCzIPLnRhcG1sLnYxLkNsb3NlSAASKAoJaGVhcnRiZWF0GAQgASgLMhMudGFwbWwudjEuSGVhcnRiZWF0SAASIgoGZmFpbGVkGAUgASgLMhAudGFwbWwudjEuRmFpbGVkSABCBgoEd29yZCK8AQoIUmVnaXN0ZXISEwoLdmVyc2lvbl9taW4YASABKA0SEwoLdmVyc2lvbl9tYXgYAiABKA0SDAoEbmFtZRgDIAEoCRINCgV0b2tlbhgEIAEoCRINCgVhZ2VudBgFIAEoCRIQCghpbnN0YW5jZRgGIAEoCRIgCgdkZXZpY2VzGAcgAygLMg8udGFwbWwudjEuT2ZmZXISFAoMY2FwYWJpbGl0aWVzGAggAygJEhAKCHNlc3Npb25zGAkgASgNIisKClJlZ2lzdGVyZWQSDAoEbmFtZRgBIAEoCRIPCgd2ZXJzaW9uGAIgASgNIgsKCUhlYXJ0YmVhdCInCgRPcGVuEg8KB3Nlc3Npb24YASABKAkSDgoGdGFyZ2V0GAIgASgJIhgKBUNsb3NlEg8KB3Nlc3Npb24YASABKAkiOAoHUmVmdXNlZBIPCgdzZXNzaW9uGAEgASgJEg4KBnJlYXNvbhgCIAEoCRIMCgRidXN5GAMgASgIKnMKC0FkYXB0ZXJLaW5kEhYKEkFEQVBURVJfS0lORF9PVEhFUhAAEhkKFUFEQVBURVJfS0lORF9ESVNDUkVURRABEhsKF0FEQVBURVJfS0lORF9JTlRFR1JBVEVEEAISFAoQQURBUFRFUl9LSU5EX0NQVRADKjAKCExhbmd1YWdlEhEKDUxBTkdVQUdFX1dHU0wQABIRCg1MQU5HVUFHRV9DVURBEAEqWwoLQmluZGluZ0tpbmQSFQoRQklORElOR19LSU5EX1JFQUQQABIbChdCSU5ESU5HX0tJTkRfUkVBRF9XUklURRABEhgKFEJJTkRJTkdfS0lORF9VTklGT1JNEAIq9gEKCUVycm9yS2luZBISCg5FUlJPUl9LSU5EX0JVRxAAEhwKGEVSUk9SX0tJTkRfSU5WQUxJRF9JTlBVVBABEhoKFkVSUk9SX0tJTkRfVU5TVVBQT1JURUQQAhIRCg1FUlJPUl9LSU5EX0lPEAMSGgoWRVJST1JfS0lORF9VTkFWQUlMQUJMRRAEEhYKEkVSUk9SX0tJTkRfQ09NUElMRRAFEhwKGEVSUk9SX0tJTkRfT1VUX09GX01FTU9SWRAGEhoKFkVSUk9SX0tJTkRfREVWSUNFX0xPU1QQBxIaChZFUlJPUl9LSU5EX0lOVEVSUlVQVEVEEAgqlQEKBlJlYXNvbhISCg5SRUFTT05fQ1JBU0hFRBAAEhMKD1JFQVNPTl9ERUFETElORRABEhQKEFJFQVNPTl9DQU5DRUxMRUQQAhIRCg1SRUFTT05fS0lMTEVEEAMSDwoLUkVBU09OX0lETEUQBBITCg9SRUFTT05fUFJPVE9DT0wQBRITCg9SRUFTT05fU0hVVERPV04QBmIGcHJvdG8z");
+  fileDesc("Cgt0YXBtbC5wcm90bxIIdGFwbWwudjEi/AgKB1RvQWdlbnQSCwoDc2VxGAEgASgEEiAKBWhlbGxvGAIgASgLMg8udGFwbWwudjEuSGVsbG9IABIeCgRwaW5nGAMgASgLMg4udGFwbWwudjEuUGluZ0gAEiIKBmNhbmNlbBgEIAEoCzIQLnRhcG1sLnYxLkNhbmNlbEgAEi8KDWNyZWF0ZV9idWZmZXIYBSABKAsyFi50YXBtbC52MS5DcmVhdGVCdWZmZXJIABIxCg5kZXN0cm95X2J1ZmZlchgGIAEoCzIXLnRhcG1sLnYxLkRlc3Ryb3lCdWZmZXJIABIgCgV3cml0ZRgHIAEoCzIPLnRhcG1sLnYxLldyaXRlSAASHgoEcmVhZBgIIAEoCzIOLnRhcG1sLnYxLlJlYWRIABIvCg1jcmVhdGVfa2VybmVsGAkgASgLMhYudGFwbWwudjEuQ3JlYXRlS2VybmVsSAASMQoOZGVzdHJveV9rZXJuZWwYCiABKAsyFy50YXBtbC52MS5EZXN0cm95S2VybmVsSAASIgoGcmVjb3JkGAsgASgLMhAudGFwbWwudjEuUmVjb3JkSAASIgoGcmVwbGF5GAwgASgLMhAudGFwbWwudjEuUmVwbGF5SAASLQoMZGVzdHJveV9saXN0GA0gASgLMhUudGFwbWwudjEuRGVzdHJveUxpc3RIABIeCgR3YWl0GA4gASgLMg4udGFwbWwudjEuV2FpdEgAEi8KDXRha2VfZmluZGluZ3MYDyABKAsyFi50YXBtbC52MS5UYWtlRmluZGluZ3NIABInCgloYXNfYmxvYnMYECABKAsyEi50YXBtbC52MS5IYXNCbG9ic0gAEiUKCHB1dF9ibG9iGBEgASgLMhEudGFwbWwudjEuUHV0QmxvYkgAEikKCndyaXRlX2Jsb2IYEiABKAsyEy50YXBtbC52MS5Xcml0ZUJsb2JIABItCgxsb2FkX3Byb2dyYW0YEyABKAsyFS50YXBtbC52MS5Mb2FkUHJvZ3JhbUgAEisKC3J1bl9wcm9ncmFtGBQgASgLMhQudGFwbWwudjEuUnVuUHJvZ3JhbUgAEjEKDnVubG9hZF9wcm9ncmFtGBUgASgLMhcudGFwbWwudjEuVW5sb2FkUHJvZ3JhbUgAEh4KBHN0ZXAYFiABKAsyDi50YXBtbC52MS5TdGVwSAASIAoFdHVybnMYFyABKAsyDy50YXBtbC52MS5UdXJuc0gAEikKCmdldF9tZW1vcnkYGCABKAsyEy50YXBtbC52MS5HZXRNZW1vcnlIABIpCgpwdXRfdGVuc29yGB4gASgLMhMudGFwbWwudjEuUHV0VGVuc29ySAASKwoLZHJvcF90ZW5zb3IYHyABKAsyFC50YXBtbC52MS5Ecm9wVGVuc29ySAASJwoJY2FsbF9ub2RlGCAgASgLMhIudGFwbWwudjEuQ2FsbE5vZGVIABIpCgpjYWxsX2dyYXBoGCEgASgLMhMudGFwbWwudjEuQ2FsbEdyYXBoSABCCQoHcmVxdWVzdCKHBAoIVG9DbGllbnQSCwoDc2VxGAEgASgEEiQKB3dlbGNvbWUYAiABKAsyES50YXBtbC52MS5XZWxjb21lSAASIgoGZmFpbGVkGAMgASgLMhAudGFwbWwudjEuRmFpbGVkSAASHgoEcG9uZxgEIAEoCzIOLnRhcG1sLnYxLlBvbmdIABIiCgZjcmVkaXQYBSABKAsyEC50YXBtbC52MS5DcmVkaXRIABIeCgRkb25lGAYgASgLMg4udGFwbWwudjEuRG9uZUgAEh4KBGRhdGEYByABKAsyDi50YXBtbC52MS5EYXRhSAASJgoIZmluZGluZ3MYCCABKAsyEi50YXBtbC52MS5GaW5kaW5nc0gAEikKCmhlbGRfYmxvYnMYCSABKAsyEy50YXBtbC52MS5IZWxkQmxvYnNIABIrCgtwb3N0X21vcnRlbRgKIAEoCzIULnRhcG1sLnYxLlBvc3RNb3J0ZW1IABIiCgZxdWV1ZWQYCyABKAsyEC50YXBtbC52MS5RdWV1ZWRIABIiCgZsZWFzZWQYDCABKAsyEC50YXBtbC52MS5MZWFzZWRIABIiCgZtZW1vcnkYDSABKAsyEC50YXBtbC52MS5NZW1vcnlIABIrCgtub2RlX3Jlc3VsdBgUIAEoCzIULnRhcG1sLnYxLk5vZGVSZXN1bHRIAEIHCgVyZXBseSKnAQoFSGVsbG8SEwoLdmVyc2lvbl9taW4YASABKA0SEwoLdmVyc2lvbl9tYXgYAiABKA0SDgoGY2xpZW50GAMgASgJEg0KBXRva2VuGAQgASgJEg4KBnRhcmdldBgFIAEoCRITCgtkZWFkbGluZV9tcxgGIAEoBBINCgV0cmFjZRgHIAEoCBIQCghwcmlvcml0eRgIIAEoBRIPCgd3YWl0X21zGAkgASgEIrABCgdXZWxjb21lEg8KB3ZlcnNpb24YASABKA0SDQoFYWdlbnQYAiABKAkSJAoGZGV2aWNlGAMgASgLMhQudGFwbWwudjEuRGV2aWNlSW5mbxIgCgdkZXZpY2VzGAQgAygLMg8udGFwbWwudjEuT2ZmZXISJwoGbGltaXRzGAUgASgLMhcudGFwbWwudjEuU2Vzc2lvbkxpbWl0cxIUCgxjYXBhYmlsaXRpZXMYBiADKAkieAoFT2ZmZXISDAoEbmFtZRgBIAEoCRIiCgRpbmZvGAIgASgLMhQudGFwbWwudjEuRGV2aWNlSW5mbxIOCgZyZWFzb24YAyABKAkSEAoIc2Vzc2lvbnMYBCABKA0SDQoFYWdlbnQYBSABKAkSDAoEYnVzeRgGIAEoDSI5CgZRdWV1ZWQSDQoFcGxhY2UYASABKA0SDwoHZGV2aWNlcxgCIAEoDRIPCgd0cm91YmxlGAMgASgJIicKBkxlYXNlZBIOCgZkZXZpY2UYASABKAkSDQoFYWdlbnQYAiABKAkiagoNU2Vzc2lvbkxpbWl0cxITCgttYXhfbWVzc2FnZRgBIAEoBBIOCgZ3aW5kb3cYAiABKAQSEwoLZGVhZGxpbmVfbXMYAyABKAQSDwoHaWRsZV9tcxgEIAEoBBIOCgZtZW1vcnkYBSABKAQi7QEKCkRldmljZUluZm8SEAoIcGxhdGZvcm0YASABKAkSDAoEbmFtZRgCIAEoCRIOCgZkcml2ZXIYAyABKAkSIwoEa2luZBgEIAEoDjIVLnRhcG1sLnYxLkFkYXB0ZXJLaW5kEiAKBmxpbWl0cxgFIAEoCzIQLnRhcG1sLnYxLkxpbWl0cxIfCgNvcHMYCSADKAsyEi50YXBtbC52MS5TZXJ2ZWRPcBIjCghmZWF0dXJlcxgNIAMoCzIRLnRhcG1sLnYxLkZlYXR1cmVKBAgGEAdKBAgHEAhKBAgIEAlKBAgKEAtKBAgLEAxKBAgMEA0iJgoHRmVhdHVyZRIMCgRuYW1lGAEgASgJEg0KBXZhbHVlGAIgASgJIr0CCgZMaW1pdHMSFwoPbWF4X2J1ZmZlcl9zaXplGAEgASgEEhgKEG1heF9iaW5kaW5nX3NpemUYAiABKAQSGAoQbWF4X3VuaWZvcm1fc2l6ZRgDIAEoBBIbChNtYXhfc3RvcmFnZV9idWZmZXJzGAQgASgNEhcKD21heF9pbnZvY2F0aW9ucxgFIAEoDRIcChRtYXhfd29ya2dyb3VwX3NpemVfeBgGIAEoDRIcChRtYXhfd29ya2dyb3VwX3NpemVfeRgHIAEoDRIcChRtYXhfd29ya2dyb3VwX3NpemVfehgIIAEoDRIcChRtYXhfd29ya2dyb3VwX21lbW9yeRgJIAEoDRIaChJtYXhfZ3JvdXBzX3Blcl9kaW0YCiABKA0SHAoUbWluX29mZnNldF9hbGlnbm1lbnQYCyABKA0iBgoEUGluZyIGCgRQb25nIisKBkNhbmNlbBIPCgdyZXF1ZXN0GAEgASgEEhAKCGdyYWNlX21zGAIgASgEIjsKDENyZWF0ZUJ1ZmZlchIOCgZidWZmZXIYASABKA0SDQoFbGFiZWwYAiABKAkSDAoEc2l6ZRgDIAEoBCIfCg1EZXN0cm95QnVmZmVyEg4KBmJ1ZmZlchgBIAEoDSI1CgVXcml0ZRIOCgZidWZmZXIYASABKA0SDgoGb2Zmc2V0GAIgASgEEgwKBGRhdGEYAyABKAwiNAoEUmVhZBIOCgZidWZmZXIYASABKA0SDgoGb2Zmc2V0GAIgASgEEgwKBHNpemUYAyABKAQi9QIKDENyZWF0ZUtlcm5lbBIOCgZrZXJuZWwYASABKA0SDAoEbmFtZRgCIAEoCRIkCghsYW5ndWFnZRgDIAEoDjISLnRhcG1sLnYxLkxhbmd1YWdlEgwKBGZpbGUYBCABKAkSDwoHcHJlbHVkZRgFIAEoCRIMCgR0ZXh0GAYgASgJEg0KBWVudHJ5GAcgASgJEiUKCWNvbnN0YW50cxgIIAMoCzISLnRhcG1sLnYxLkNvbnN0YW50EicKCGJpbmRpbmdzGAkgAygOMhUudGFwbWwudjEuQmluZGluZ0tpbmQSEwoLd29ya2dyb3VwX3gYCiABKA0SEwoLd29ya2dyb3VwX3kYCyABKA0SEwoLd29ya2dyb3VwX3oYDCABKA0SGAoQd29ya2dyb3VwX21lbW9yeRgNIAEoDRIRCgluZWVkc19mMTYYDiABKAgSFwoPbmVlZHNfc3ViZ3JvdXBzGA8gASgIEhAKCG92ZXJsYXBzGBAgASgIIicKCENvbnN0YW50EgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAEiHwoNRGVzdHJveUtlcm5lbBIOCgZrZXJuZWwYASABKA0iSQoGUmVjb3JkEgwKBGxpc3QYASABKA0SIwoIY29tbWFuZHMYAiADKAsyES50YXBtbC52MS5Db21tYW5kEgwKBG1vcmUYAyABKAgieQoHQ29tbWFuZBImCghkaXNwYXRjaBgBIAEoCzISLnRhcG1sLnYxLkRpc3BhdGNoSAASHgoEY29weRgCIAEoCzIOLnRhcG1sLnYxLkNvcHlIABIeCgRmaWxsGAMgASgLMg4udGFwbWwudjEuRmlsbEgAQgYKBHdvcmsinwEKCERpc3BhdGNoEg0KBWxhYmVsGAEgASgJEg4KBmtlcm5lbBgCIAEoDRIjCghiaW5kaW5ncxgDIAMoCzIRLnRhcG1sLnYxLkJpbmRpbmcSGQoBeBgEIAEoCzIOLnRhcG1sLnYxLlNpemUSGQoBeRgFIAEoCzIOLnRhcG1sLnYxLlNpemUSGQoBehgGIAEoCzIOLnRhcG1sLnYxLlNpemUiNwoHQmluZGluZxIOCgZidWZmZXIYASABKA0SDgoGb2Zmc2V0GAIgASgEEgwKBHNpemUYAyABKAQiSAoEU2l6ZRIQCghjb25zdGFudBgBIAEoBBIdCgV0ZXJtcxgCIAMoCzIOLnRhcG1sLnYxLlRlcm0SDwoHZGl2aXNvchgDIAEoDSImCgRUZXJtEg4KBnN5bWJvbBgBIAEoCRIOCgZmYWN0b3IYAiABKAQihgEKBENvcHkSCwoDc3JjGAEgASgNEiIKCnNyY19vZmZzZXQYAiABKAsyDi50YXBtbC52MS5TaXplEgsKA2RzdBgDIAEoDRIiCgpkc3Rfb2Zmc2V0GAQgASgLMg4udGFwbWwudjEuU2l6ZRIcCgRzaXplGAUgASgLMg4udGFwbWwudjEuU2l6ZSIkCgRGaWxsEg4KBmJ1ZmZlchgBIAEoDRIMCgR3b3JkGAIgASgNIjkKBlJlcGxheRIMCgRsaXN0GAEgASgNEiEKB3N5bWJvbHMYAiADKAsyEC50YXBtbC52MS5TeW1ib2widwoEU3RlcBIfCgZ3cml0ZXMYASADKAsyDy50YXBtbC52MS5Xcml0ZRIMCgRsaXN0GAIgASgNEiEKB3N5bWJvbHMYAyADKAsyEC50YXBtbC52MS5TeW1ib2wSHQoFcmVhZHMYBCADKAsyDi50YXBtbC52MS5SZWFkIlMKBVR1cm5zEgwKBGxpc3QYASABKA0SHQoFdHVybnMYAiADKAsyDi50YXBtbC52MS5UdXJuEh0KBXJlYWRzGAMgAygLMg4udGFwbWwudjEuUmVhZCJKCgRUdXJuEh8KBndyaXRlcxgBIAMoCzIPLnRhcG1sLnYxLldyaXRlEiEKB3N5bWJvbHMYAiADKAsyEC50YXBtbC52MS5TeW1ib2wiJQoGU3ltYm9sEgwKBG5hbWUYASABKAkSDQoFdmFsdWUYAiABKAQiGwoLRGVzdHJveUxpc3QSDAoEbGlzdBgBIAEoDSIGCgRXYWl0Ig4KDFRha2VGaW5kaW5ncyILCglHZXRNZW1vcnkiJQoGTWVtb3J5EgwKBGhlbGQYASABKAQSDQoFbGltaXQYAiABKAQiLwoIRmluZGluZ3MSIwoIZmluZGluZ3MYASADKAsyES50YXBtbC52MS5GaW5kaW5nIuUBCgdGaW5kaW5nEgwKBGtpbmQYASABKAkSDgoGa2VybmVsGAIgASgJEg0KBWxhYmVsGAMgASgJEgwKBGZpbGUYBCABKAkSDAoEbGluZRgFIAEoDRIOCgZjb2x1bW4YBiABKA0SDgoGc291cmNlGAcgASgJEg8KB21lc3NhZ2UYCCABKAkSEwoLd29ya2dyb3VwX3gYCSABKA0SEwoLd29ya2dyb3VwX3kYCiABKA0SEwoLd29ya2dyb3VwX3oYCyABKA0SEgoKaW52b2NhdGlvbhgMIAEoDRINCgVjb3VudBgNIAEoBCIaCghIYXNCbG9icxIOCgZoYXNoZXMYASADKAwiGQoJSGVsZEJsb2JzEgwKBGhlbGQYASADKAgiJQoHUHV0QmxvYhIMCgRkYXRhGAEgASgMEgwKBGhhc2gYAiABKAwiOQoJV3JpdGVCbG9iEg4KBmJ1ZmZlchgBIAEoDRIOCgZvZmZzZXQYAiABKAQSDAoEaGFzaBgDIAEoDCJRCgtMb2FkUHJvZ3JhbRIPCgdwcm9ncmFtGAEgASgNEg4KBnBpZWNlcxgCIAMoDBIhCgd3ZWlnaHRzGAMgAygLMhAudGFwbWwudjEuV2VpZ2h0IjQKBldlaWdodBIMCgRuYW1lGAEgASgJEgwKBHNpemUYAiABKAQSDgoGcGllY2VzGAMgAygMIoEBCgpSdW5Qcm9ncmFtEg8KB3Byb2dyYW0YASABKA0SIQoHc3ltYm9scxgCIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIfCgZpbnB1dHMYAyADKAsyDy50YXBtbC52MS5JbnB1dBIPCgdvdXRwdXRzGAQgAygJEg0KBXJlc2V0GAUgASgIIiMKBUlucHV0EgwKBG5hbWUYASABKAkSDAoEZGF0YRgCIAEoDCIgCg1VbmxvYWRQcm9ncmFtEg8KB3Byb2dyYW0YASABKA0iTQoIU2VydmVkT3ASDAoEbmFtZRgBIAEoCRIOCgZkdHlwZXMYAiADKAkSEgoKYWNjdW11bGF0ZRgDIAEoCRIPCgd2ZXJzaW9uGAQgASgJImYKBlRlbnNvchIOCgZoYW5kbGUYASABKA0SDQoFZHR5cGUYAiABKAkSDQoFc2hhcGUYAyADKAQSDAoEZGF0YRgEIAEoDBIOCgZhYnNlbnQYBSABKAgSEAoIY29uc3RhbnQYBiABKAgiOwoJUHV0VGVuc29yEiAKBnRlbnNvchgBIAEoCzIQLnRhcG1sLnYxLlRlbnNvchIMCgRtb3JlGAIgASgIIhwKCkRyb3BUZW5zb3ISDgoGaGFuZGxlGAEgASgNIq4BCghDYWxsTm9kZRIMCgRub2RlGAEgASgJEgoKAm9wGAIgASgJEhIKCmF0dHJpYnV0ZXMYAyABKAkSIQoHc3ltYm9scxgEIAMoCzIQLnRhcG1sLnYxLlN5bWJvbBIgCgZpbnB1dHMYBSADKAsyEC50YXBtbC52MS5UZW5zb3ISDAoEa2VlcBgGIAMoDRIhCgdvdXRwdXRzGAcgAygLMhAudGFwbWwudjEuVGVuc29yItIBCglDYWxsR3JhcGgSDAoEbmFtZRgBIAEoCRIiCgVub2RlcxgCIAMoCzITLnRhcG1sLnYxLkdyYXBoTm9kZRIOCgZpbnB1dHMYAyADKAkSIAoGdmFsdWVzGAQgAygLMhAudGFwbWwudjEuVGVuc29yEg8KB291dHB1dHMYBSADKAkSHwoFdHlwZXMYBiADKAsyEC50YXBtbC52MS5UZW5zb3ISDAoEa2VlcBgHIAMoDRIhCgdzeW1ib2xzGAggAygLMhAudGFwbWwudjEuU3ltYm9sIloKCUdyYXBoTm9kZRIMCgRub2RlGAEgASgJEgoKAm9wGAIgASgJEhIKCmF0dHJpYnV0ZXMYAyABKAkSDgoGaW5wdXRzGAQgAygJEg8KB291dHB1dHMYBSADKAkiSwoKTm9kZVJlc3VsdBIhCgdvdXRwdXRzGAEgAygLMhAudGFwbWwudjEuVGVuc29yEgwKBGRhdGEYAiABKAwSDAoEbGFzdBgDIAEoCCJtCgZGYWlsZWQSIQoEa2luZBgBIAEoDjITLnRhcG1sLnYxLkVycm9yS2luZBIPCgdtZXNzYWdlGAIgASgJEgwKBGhpbnQYAyABKAkSIQoHZGV0YWlscxgEIAMoCzIQLnRhcG1sLnYxLkRldGFpbCIlCgZEZXRhaWwSDAoEbmFtZRgBIAEoCRINCgV2YWx1ZRgCIAEoCSIICgZDcmVkaXQiBgoERG9uZSIiCgREYXRhEgwKBGRhdGEYASABKAwSDAoEbGFzdBgCIAEoCCL+AQoKUG9zdE1vcnRlbRIgCgZyZWFzb24YASABKA4yEC50YXBtbC52MS5SZWFzb24SDwoHc3VtbWFyeRgCIAEoCRIWCglleGl0X2NvZGUYAyABKAVIAIgBARIOCgZzaWduYWwYBCABKA0SDwoHcmVxdWVzdBgFIAEoBBIPCgdydW5uaW5nGAYgASgJEiQKB2tlcm5lbHMYByADKAsyEy50YXBtbC52MS5LZXJuZWxSZWYSDgoGcmVjZW50GAggAygJEg4KBm91dHB1dBgJIAEoCRIOCgZtZW1vcnkYCiABKAQSDwoHYnVzeV9tcxgLIAEoBEIMCgpfZXhpdF9jb2RlIlIKCUtlcm5lbFJlZhIMCgRuYW1lGAEgASgJEgwKBGZpbGUYAiABKAkSDAoEbGluZRgDIAEoDRINCgVsYWJlbBgEIAEoCRIMCgR0ZXh0GAUgASgJIowBCgpBZ2VudFRvSHViEiYKCHJlZ2lzdGVyGAEgASgLMhIudGFwbWwudjEuUmVnaXN0ZXJIABIoCgloZWFydGJlYXQYAiABKAsyEy50YXBtbC52MS5IZWFydGJlYXRIABIkCgdyZWZ1c2VkGAMgASgLMhEudGFwbWwudjEuUmVmdXNlZEgAQgYKBHdvcmQi0AEKCkh1YlRvQWdlbnQSKgoKcmVnaXN0ZXJlZBgBIAEoCzIULnRhcG1sLnYxLlJlZ2lzdGVyZWRIABIeCgRvcGVuGAIgASgLMg4udGFwbWwudjEuT3BlbkgAEiAKBWNsb3NlGAMgASgLMg8udGFwbWwudjEuQ2xvc2VIABIoCgloZWFydGJlYXQYBCABKAsyEy50YXBtbC52MS5IZWFydGJlYXRIABIiCgZmYWlsZWQYBSABKAsyEC50YXBtbC52MS5GYWlsZWRIAEIGCgR3b3JkIrwBCghSZWdpc3RlchITCgt2ZXJzaW9uX21pbhgBIAEoDRITCgt2ZXJzaW9uX21heBgCIAEoDRIMCgRuYW1lGAMgASgJEg0KBXRva2VuGAQgASgJEg0KBWFnZW50GAUgASgJEhAKCGluc3RhbmNlGAYgASgJEiAKB2RldmljZXMYByADKAsyDy50YXBtbC52MS5PZmZlchIUCgxjYXBhYmlsaXRpZXMYCCADKAkSEAoIc2Vzc2lvbnMYCSABKA0iKwoKUmVnaXN0ZXJlZBIMCgRuYW1lGAEgASgJEg8KB3ZlcnNpb24YAiABKA0iCwoJSGVhcnRiZWF0IicKBE9wZW4SDwoHc2Vzc2lvbhgBIAEoCRIOCgZ0YXJnZXQYAiABKAkiGAoFQ2xvc2USDwoHc2Vzc2lvbhgBIAEoCSI4CgdSZWZ1c2VkEg8KB3Nlc3Npb24YASABKAkSDgoGcmVhc29uGAIgASgJEgwKBGJ1c3kYAyABKAgqcwoLQWRhcHRlcktpbmQSFgoSQURBUFRFUl9LSU5EX09USEVSEAASGQoVQURBUFRFUl9LSU5EX0RJU0NSRVRFEAESGwoXQURBUFRFUl9LSU5EX0lOVEVHUkFURUQQAhIUChBBREFQVEVSX0tJTkRfQ1BVEAMqMAoITGFuZ3VhZ2USEQoNTEFOR1VBR0VfV0dTTBAAEhEKDUxBTkdVQUdFX0NVREEQASpbCgtCaW5kaW5nS2luZBIVChFCSU5ESU5HX0tJTkRfUkVBRBAAEhsKF0JJTkRJTkdfS0lORF9SRUFEX1dSSVRFEAESGAoUQklORElOR19LSU5EX1VOSUZPUk0QAir2AQoJRXJyb3JLaW5kEhIKDkVSUk9SX0tJTkRfQlVHEAASHAoYRVJST1JfS0lORF9JTlZBTElEX0lOUFVUEAESGgoWRVJST1JfS0lORF9VTlNVUFBPUlRFRBACEhEKDUVSUk9SX0tJTkRfSU8QAxIaChZFUlJPUl9LSU5EX1VOQVZBSUxBQkxFEAQSFgoSRVJST1JfS0lORF9DT01QSUxFEAUSHAoYRVJST1JfS0lORF9PVVRfT0ZfTUVNT1JZEAYSGgoWRVJST1JfS0lORF9ERVZJQ0VfTE9TVBAHEhoKFkVSUk9SX0tJTkRfSU5URVJSVVBURUQQCCqVAQoGUmVhc29uEhIKDlJFQVNPTl9DUkFTSEVEEAASEwoPUkVBU09OX0RFQURMSU5FEAESFAoQUkVBU09OX0NBTkNFTExFRBACEhEKDVJFQVNPTl9LSUxMRUQQAxIPCgtSRUFTT05fSURMRRAEEhMKD1JFQVNPTl9QUk9UT0NPTBAFEhMKD1JFQVNPTl9TSFVURE9XThAGYgZwcm90bzM");
 export type ToAgent = Message<"tapml.v1.ToAgent"> & {
   seq: bigint;
   request: {
@@ -76,6 +76,9 @@ export type ToAgent = Message<"tapml.v1.ToAgent"> & {
     value: Turns;
     case: "turns";
   } | {
+    value: GetMemory;
+    case: "getMemory";
+  } | {
     value: PutTensor;
     case: "putTensor";
   } | {
@@ -126,6 +129,9 @@ export type ToClient = Message<"tapml.v1.ToClient"> & {
   } | {
     value: Leased;
     case: "leased";
+  } | {
+    value: Memory;
+    case: "memory";
   } | {
     value: NodeResult;
     case: "nodeResult";
@@ -403,11 +409,21 @@ export type TakeFindings = Message<"tapml.v1.TakeFindings"> & {
 };
 export const TakeFindingsSchema: GenMessage<TakeFindings> = /*@__PURE__*/
   messageDesc(file_tapml, 36);
+export type GetMemory = Message<"tapml.v1.GetMemory"> & {
+};
+export const GetMemorySchema: GenMessage<GetMemory> = /*@__PURE__*/
+  messageDesc(file_tapml, 37);
+export type Memory = Message<"tapml.v1.Memory"> & {
+  held: bigint;
+  limit: bigint;
+};
+export const MemorySchema: GenMessage<Memory> = /*@__PURE__*/
+  messageDesc(file_tapml, 38);
 export type Findings = Message<"tapml.v1.Findings"> & {
   findings: Finding[];
 };
 export const FindingsSchema: GenMessage<Findings> = /*@__PURE__*/
-  messageDesc(file_tapml, 37);
+  messageDesc(file_tapml, 39);
 export type Finding = Message<"tapml.v1.Finding"> & {
   kind: string;
   kernel: string;
@@ -424,44 +440,44 @@ export type Finding = Message<"tapml.v1.Finding"> & {
   count: bigint;
 };
 export const FindingSchema: GenMessage<Finding> = /*@__PURE__*/
-  messageDesc(file_tapml, 38);
+  messageDesc(file_tapml, 40);
 export type HasBlobs = Message<"tapml.v1.HasBlobs"> & {
   hashes: Uint8Array[];
 };
 export const HasBlobsSchema: GenMessage<HasBlobs> = /*@__PURE__*/
-  messageDesc(file_tapml, 39);
+  messageDesc(file_tapml, 41);
 export type HeldBlobs = Message<"tapml.v1.HeldBlobs"> & {
   held: boolean[];
 };
 export const HeldBlobsSchema: GenMessage<HeldBlobs> = /*@__PURE__*/
-  messageDesc(file_tapml, 40);
+  messageDesc(file_tapml, 42);
 export type PutBlob = Message<"tapml.v1.PutBlob"> & {
   data: Uint8Array;
   hash: Uint8Array;
 };
 export const PutBlobSchema: GenMessage<PutBlob> = /*@__PURE__*/
-  messageDesc(file_tapml, 41);
+  messageDesc(file_tapml, 43);
 export type WriteBlob = Message<"tapml.v1.WriteBlob"> & {
   buffer: number;
   offset: bigint;
   hash: Uint8Array;
 };
 export const WriteBlobSchema: GenMessage<WriteBlob> = /*@__PURE__*/
-  messageDesc(file_tapml, 42);
+  messageDesc(file_tapml, 44);
 export type LoadProgram = Message<"tapml.v1.LoadProgram"> & {
   program: number;
   pieces: Uint8Array[];
   weights: Weight[];
 };
 export const LoadProgramSchema: GenMessage<LoadProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 43);
+  messageDesc(file_tapml, 45);
 export type Weight = Message<"tapml.v1.Weight"> & {
   name: string;
   size: bigint;
   pieces: Uint8Array[];
 };
 export const WeightSchema: GenMessage<Weight> = /*@__PURE__*/
-  messageDesc(file_tapml, 44);
+  messageDesc(file_tapml, 46);
 export type RunProgram = Message<"tapml.v1.RunProgram"> & {
   program: number;
   symbols: Symbol[];
@@ -470,18 +486,18 @@ export type RunProgram = Message<"tapml.v1.RunProgram"> & {
   reset: boolean;
 };
 export const RunProgramSchema: GenMessage<RunProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 45);
+  messageDesc(file_tapml, 47);
 export type Input = Message<"tapml.v1.Input"> & {
   name: string;
   data: Uint8Array;
 };
 export const InputSchema: GenMessage<Input> = /*@__PURE__*/
-  messageDesc(file_tapml, 46);
+  messageDesc(file_tapml, 48);
 export type UnloadProgram = Message<"tapml.v1.UnloadProgram"> & {
   program: number;
 };
 export const UnloadProgramSchema: GenMessage<UnloadProgram> = /*@__PURE__*/
-  messageDesc(file_tapml, 47);
+  messageDesc(file_tapml, 49);
 export type ServedOp = Message<"tapml.v1.ServedOp"> & {
   name: string;
   dtypes: string[];
@@ -489,7 +505,7 @@ export type ServedOp = Message<"tapml.v1.ServedOp"> & {
   version: string;
 };
 export const ServedOpSchema: GenMessage<ServedOp> = /*@__PURE__*/
-  messageDesc(file_tapml, 48);
+  messageDesc(file_tapml, 50);
 export type Tensor = Message<"tapml.v1.Tensor"> & {
   handle: number;
   dtype: string;
@@ -499,18 +515,18 @@ export type Tensor = Message<"tapml.v1.Tensor"> & {
   constant: boolean;
 };
 export const TensorSchema: GenMessage<Tensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 49);
+  messageDesc(file_tapml, 51);
 export type PutTensor = Message<"tapml.v1.PutTensor"> & {
   tensor?: Tensor | undefined;
   more: boolean;
 };
 export const PutTensorSchema: GenMessage<PutTensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 50);
+  messageDesc(file_tapml, 52);
 export type DropTensor = Message<"tapml.v1.DropTensor"> & {
   handle: number;
 };
 export const DropTensorSchema: GenMessage<DropTensor> = /*@__PURE__*/
-  messageDesc(file_tapml, 51);
+  messageDesc(file_tapml, 53);
 export type CallNode = Message<"tapml.v1.CallNode"> & {
   node: string;
   op: string;
@@ -521,7 +537,7 @@ export type CallNode = Message<"tapml.v1.CallNode"> & {
   outputs: Tensor[];
 };
 export const CallNodeSchema: GenMessage<CallNode> = /*@__PURE__*/
-  messageDesc(file_tapml, 52);
+  messageDesc(file_tapml, 54);
 export type CallGraph = Message<"tapml.v1.CallGraph"> & {
   name: string;
   nodes: GraphNode[];
@@ -533,7 +549,7 @@ export type CallGraph = Message<"tapml.v1.CallGraph"> & {
   symbols: Symbol[];
 };
 export const CallGraphSchema: GenMessage<CallGraph> = /*@__PURE__*/
-  messageDesc(file_tapml, 53);
+  messageDesc(file_tapml, 55);
 export type GraphNode = Message<"tapml.v1.GraphNode"> & {
   node: string;
   op: string;
@@ -542,14 +558,14 @@ export type GraphNode = Message<"tapml.v1.GraphNode"> & {
   outputs: string[];
 };
 export const GraphNodeSchema: GenMessage<GraphNode> = /*@__PURE__*/
-  messageDesc(file_tapml, 54);
+  messageDesc(file_tapml, 56);
 export type NodeResult = Message<"tapml.v1.NodeResult"> & {
   outputs: Tensor[];
   data: Uint8Array;
   last: boolean;
 };
 export const NodeResultSchema: GenMessage<NodeResult> = /*@__PURE__*/
-  messageDesc(file_tapml, 55);
+  messageDesc(file_tapml, 57);
 export type Failed = Message<"tapml.v1.Failed"> & {
   kind: ErrorKind;
   message: string;
@@ -557,27 +573,27 @@ export type Failed = Message<"tapml.v1.Failed"> & {
   details: Detail[];
 };
 export const FailedSchema: GenMessage<Failed> = /*@__PURE__*/
-  messageDesc(file_tapml, 56);
+  messageDesc(file_tapml, 58);
 export type Detail = Message<"tapml.v1.Detail"> & {
   name: string;
   value: string;
 };
 export const DetailSchema: GenMessage<Detail> = /*@__PURE__*/
-  messageDesc(file_tapml, 57);
+  messageDesc(file_tapml, 59);
 export type Credit = Message<"tapml.v1.Credit"> & {
 };
 export const CreditSchema: GenMessage<Credit> = /*@__PURE__*/
-  messageDesc(file_tapml, 58);
+  messageDesc(file_tapml, 60);
 export type Done = Message<"tapml.v1.Done"> & {
 };
 export const DoneSchema: GenMessage<Done> = /*@__PURE__*/
-  messageDesc(file_tapml, 59);
+  messageDesc(file_tapml, 61);
 export type Data = Message<"tapml.v1.Data"> & {
   data: Uint8Array;
   last: boolean;
 };
 export const DataSchema: GenMessage<Data> = /*@__PURE__*/
-  messageDesc(file_tapml, 60);
+  messageDesc(file_tapml, 62);
 export type PostMortem = Message<"tapml.v1.PostMortem"> & {
   reason: Reason;
   summary: string;
@@ -592,7 +608,7 @@ export type PostMortem = Message<"tapml.v1.PostMortem"> & {
   busyMs: bigint;
 };
 export const PostMortemSchema: GenMessage<PostMortem> = /*@__PURE__*/
-  messageDesc(file_tapml, 61);
+  messageDesc(file_tapml, 63);
 export type KernelRef = Message<"tapml.v1.KernelRef"> & {
   name: string;
   file: string;
@@ -601,7 +617,7 @@ export type KernelRef = Message<"tapml.v1.KernelRef"> & {
   text: string;
 };
 export const KernelRefSchema: GenMessage<KernelRef> = /*@__PURE__*/
-  messageDesc(file_tapml, 62);
+  messageDesc(file_tapml, 64);
 export type AgentToHub = Message<"tapml.v1.AgentToHub"> & {
   word: {
     value: Register;
@@ -615,7 +631,7 @@ export type AgentToHub = Message<"tapml.v1.AgentToHub"> & {
   } | { case: undefined; value?: undefined };
 };
 export const AgentToHubSchema: GenMessage<AgentToHub> = /*@__PURE__*/
-  messageDesc(file_tapml, 63);
+  messageDesc(file_tapml, 65);
 export type HubToAgent = Message<"tapml.v1.HubToAgent"> & {
   word: {
     value: Registered;
@@ -635,7 +651,7 @@ export type HubToAgent = Message<"tapml.v1.HubToAgent"> & {
   } | { case: undefined; value?: undefined };
 };
 export const HubToAgentSchema: GenMessage<HubToAgent> = /*@__PURE__*/
-  messageDesc(file_tapml, 64);
+  messageDesc(file_tapml, 66);
 export type Register = Message<"tapml.v1.Register"> & {
   versionMin: number;
   versionMax: number;
@@ -648,35 +664,35 @@ export type Register = Message<"tapml.v1.Register"> & {
   sessions: number;
 };
 export const RegisterSchema: GenMessage<Register> = /*@__PURE__*/
-  messageDesc(file_tapml, 65);
+  messageDesc(file_tapml, 67);
 export type Registered = Message<"tapml.v1.Registered"> & {
   name: string;
   version: number;
 };
 export const RegisteredSchema: GenMessage<Registered> = /*@__PURE__*/
-  messageDesc(file_tapml, 66);
+  messageDesc(file_tapml, 68);
 export type Heartbeat = Message<"tapml.v1.Heartbeat"> & {
 };
 export const HeartbeatSchema: GenMessage<Heartbeat> = /*@__PURE__*/
-  messageDesc(file_tapml, 67);
+  messageDesc(file_tapml, 69);
 export type Open = Message<"tapml.v1.Open"> & {
   session: string;
   target: string;
 };
 export const OpenSchema: GenMessage<Open> = /*@__PURE__*/
-  messageDesc(file_tapml, 68);
+  messageDesc(file_tapml, 70);
 export type Close = Message<"tapml.v1.Close"> & {
   session: string;
 };
 export const CloseSchema: GenMessage<Close> = /*@__PURE__*/
-  messageDesc(file_tapml, 69);
+  messageDesc(file_tapml, 71);
 export type Refused = Message<"tapml.v1.Refused"> & {
   session: string;
   reason: string;
   busy: boolean;
 };
 export const RefusedSchema: GenMessage<Refused> = /*@__PURE__*/
-  messageDesc(file_tapml, 70);
+  messageDesc(file_tapml, 72);
 export enum AdapterKind {
   OTHER = 0,
   DISCRETE = 1,

@@ -9,7 +9,7 @@ pub struct ToAgent {
     pub seq: u64,
     #[prost(
         oneof = "to_agent::Request",
-        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 30, 31, 32, 33"
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 24, 30, 31, 32, 33"
     )]
     pub request: ::core::option::Option<to_agent::Request>,
 }
@@ -62,6 +62,8 @@ pub mod to_agent {
         Step(super::Step),
         #[prost(message, tag = "23")]
         Turns(super::Turns),
+        #[prost(message, tag = "24")]
+        GetMemory(super::GetMemory),
         #[prost(message, tag = "30")]
         PutTensor(super::PutTensor),
         #[prost(message, tag = "31")]
@@ -79,7 +81,10 @@ pub struct ToClient {
     /// The request that this answers; for news (Credit, PostMortem) the last request that is finished.
     #[prost(uint64, tag = "1")]
     pub seq: u64,
-    #[prost(oneof = "to_client::Reply", tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 20")]
+    #[prost(
+        oneof = "to_client::Reply",
+        tags = "2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 20"
+    )]
     pub reply: ::core::option::Option<to_client::Reply>,
 }
 /// Nested message and enum types in `ToClient`.
@@ -109,6 +114,8 @@ pub mod to_client {
         Queued(super::Queued),
         #[prost(message, tag = "12")]
         Leased(super::Leased),
+        #[prost(message, tag = "13")]
+        Memory(super::Memory),
         #[prost(message, tag = "20")]
         NodeResult(super::NodeResult),
     }
@@ -163,7 +170,7 @@ pub struct Welcome {
     pub devices: ::prost::alloc::vec::Vec<Offer>,
     #[prost(message, optional, tag = "5")]
     pub limits: ::core::option::Option<SessionLimits>,
-    /// What the agent can do beside the commands of a device: "blobs", "programs", "steps", "turns", "trace".
+    /// What the agent can do beside the commands of a device: "blobs", "programs", "steps", "turns", "memory", "trace".
     #[prost(string, repeated, tag = "6")]
     pub capabilities: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
@@ -594,6 +601,21 @@ pub struct Wait {}
 #[allow(missing_docs)]
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TakeFindings {}
+/// Asks what the session holds. Asked of agents that can do "memory". Answered by Memory.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct GetMemory {}
+/// What counts towards the session's memory, in bytes.
+#[allow(missing_docs)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct Memory {
+    /// Buffers and programs by their sizes; kernels and lists by what the agent takes them to need.
+    #[prost(uint64, tag = "1")]
+    pub held: u64,
+    /// As in SessionLimits.
+    #[prost(uint64, tag = "2")]
+    pub limit: u64,
+}
 /// What a checking device has found.
 #[allow(missing_docs)]
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1279,8 +1301,8 @@ impl Reason {
 pub(crate) mod shapes {
     use super::scan::Shape;
 
-    pub static TO_AGENT: Shape = Shape::Message(&[(2, &HELLO), (3, &PING), (4, &CANCEL), (5, &CREATE_BUFFER), (6, &DESTROY_BUFFER), (7, &WRITE), (8, &READ), (9, &CREATE_KERNEL), (10, &DESTROY_KERNEL), (11, &RECORD), (12, &REPLAY), (13, &DESTROY_LIST), (14, &WAIT), (15, &TAKE_FINDINGS), (16, &HAS_BLOBS), (17, &PUT_BLOB), (18, &WRITE_BLOB), (19, &LOAD_PROGRAM), (20, &RUN_PROGRAM), (21, &UNLOAD_PROGRAM), (22, &STEP), (23, &TURNS), (30, &PUT_TENSOR), (31, &DROP_TENSOR), (32, &CALL_NODE), (33, &CALL_GRAPH)]);
-    pub static TO_CLIENT: Shape = Shape::Message(&[(2, &WELCOME), (3, &FAILED), (4, &PONG), (5, &CREDIT), (6, &DONE), (7, &DATA), (8, &FINDINGS), (9, &HELD_BLOBS), (10, &POST_MORTEM), (11, &QUEUED), (12, &LEASED), (20, &NODE_RESULT)]);
+    pub static TO_AGENT: Shape = Shape::Message(&[(2, &HELLO), (3, &PING), (4, &CANCEL), (5, &CREATE_BUFFER), (6, &DESTROY_BUFFER), (7, &WRITE), (8, &READ), (9, &CREATE_KERNEL), (10, &DESTROY_KERNEL), (11, &RECORD), (12, &REPLAY), (13, &DESTROY_LIST), (14, &WAIT), (15, &TAKE_FINDINGS), (16, &HAS_BLOBS), (17, &PUT_BLOB), (18, &WRITE_BLOB), (19, &LOAD_PROGRAM), (20, &RUN_PROGRAM), (21, &UNLOAD_PROGRAM), (22, &STEP), (23, &TURNS), (24, &GET_MEMORY), (30, &PUT_TENSOR), (31, &DROP_TENSOR), (32, &CALL_NODE), (33, &CALL_GRAPH)]);
+    pub static TO_CLIENT: Shape = Shape::Message(&[(2, &WELCOME), (3, &FAILED), (4, &PONG), (5, &CREDIT), (6, &DONE), (7, &DATA), (8, &FINDINGS), (9, &HELD_BLOBS), (10, &POST_MORTEM), (11, &QUEUED), (12, &LEASED), (13, &MEMORY), (20, &NODE_RESULT)]);
     pub static HELLO: Shape = Shape::Message(&[]);
     pub static WELCOME: Shape = Shape::Message(&[(3, &DEVICE_INFO), (4, &OFFER), (5, &SESSION_LIMITS)]);
     pub static OFFER: Shape = Shape::Message(&[(2, &DEVICE_INFO)]);
@@ -1316,6 +1338,8 @@ pub(crate) mod shapes {
     pub static DESTROY_LIST: Shape = Shape::Message(&[]);
     pub static WAIT: Shape = Shape::Message(&[]);
     pub static TAKE_FINDINGS: Shape = Shape::Message(&[]);
+    pub static GET_MEMORY: Shape = Shape::Message(&[]);
+    pub static MEMORY: Shape = Shape::Message(&[]);
     pub static FINDINGS: Shape = Shape::Message(&[(1, &FINDING)]);
     pub static FINDING: Shape = Shape::Message(&[]);
     pub static HAS_BLOBS: Shape = Shape::Message(&[]);
@@ -1379,6 +1403,7 @@ macro_rules! with_to_agent {
             $crate::wire::to_agent::Request::UnloadProgram($message) => $body,
             $crate::wire::to_agent::Request::Step($message) => $body,
             $crate::wire::to_agent::Request::Turns($message) => $body,
+            $crate::wire::to_agent::Request::GetMemory($message) => $body,
             $crate::wire::to_agent::Request::PutTensor($message) => $body,
             $crate::wire::to_agent::Request::DropTensor($message) => $body,
             $crate::wire::to_agent::Request::CallNode($message) => $body,
@@ -1393,7 +1418,7 @@ pub(crate) use with_to_agent;
 #[allow(unused_macros)]
 macro_rules! each_to_agent {
     ($call:ident) => {
-        $call!(Hello Ping Cancel CreateBuffer DestroyBuffer Write Read CreateKernel DestroyKernel Record Replay DestroyList Wait TakeFindings HasBlobs PutBlob WriteBlob LoadProgram RunProgram UnloadProgram Step Turns PutTensor DropTensor CallNode CallGraph)
+        $call!(Hello Ping Cancel CreateBuffer DestroyBuffer Write Read CreateKernel DestroyKernel Record Replay DestroyList Wait TakeFindings HasBlobs PutBlob WriteBlob LoadProgram RunProgram UnloadProgram Step Turns GetMemory PutTensor DropTensor CallNode CallGraph)
     };
 }
 #[allow(unused_imports)]
@@ -1415,6 +1440,7 @@ macro_rules! with_to_client {
             $crate::wire::to_client::Reply::PostMortem($message) => $body,
             $crate::wire::to_client::Reply::Queued($message) => $body,
             $crate::wire::to_client::Reply::Leased($message) => $body,
+            $crate::wire::to_client::Reply::Memory($message) => $body,
             $crate::wire::to_client::Reply::NodeResult($message) => $body,
         }
     };
@@ -1426,7 +1452,7 @@ pub(crate) use with_to_client;
 #[allow(unused_macros)]
 macro_rules! each_to_client {
     ($call:ident) => {
-        $call!(Welcome Failed Pong Credit Done Data Findings HeldBlobs PostMortem Queued Leased NodeResult)
+        $call!(Welcome Failed Pong Credit Done Data Findings HeldBlobs PostMortem Queued Leased Memory NodeResult)
     };
 }
 #[allow(unused_imports)]

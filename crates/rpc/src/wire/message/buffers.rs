@@ -2,7 +2,9 @@
 
 use super::bounds::{integer, name};
 use super::{Answered, Names, Note, ReplyMessage, RequestMessage};
-use crate::wire::{CreateBuffer, DestroyBuffer, Findings, Read, TakeFindings, Wait, Write};
+use crate::wire::{
+    CreateBuffer, DestroyBuffer, Findings, GetMemory, Memory, Read, TakeFindings, Wait, Write,
+};
 use tapml_graph::Result;
 
 impl RequestMessage for CreateBuffer {
@@ -79,5 +81,24 @@ impl RequestMessage for TakeFindings {
 impl ReplyMessage for Findings {
     fn words(&self) -> String {
         "findings".into()
+    }
+}
+
+impl RequestMessage for GetMemory {
+    const ANSWERED: Answered = Answered::Always;
+
+    fn note(&self, _: &Names) -> Note {
+        Note::Text("ask what the session holds".into())
+    }
+}
+
+impl ReplyMessage for Memory {
+    fn check(&self) -> Result<()> {
+        integer("held", self.held)?;
+        integer("limit", self.limit)
+    }
+
+    fn words(&self) -> String {
+        format!("{} of {} bytes", self.held, self.limit)
     }
 }
