@@ -121,13 +121,19 @@ fn programs_count_as_memory_of_their_session() {
     let program = compile(&graph(), remote.info(), &CompileOptions::new(Symbols::np(5, 0))).unwrap();
     let size: u64 = program.buffers.iter().map(|b| b.size).sum();
     assert!((1_960_000..3 << 20).contains(&size), "{size}");
+    let empty = remote.session_memory().unwrap().unwrap();
+    assert_eq!((empty.held, empty.limit), (0, 3 << 20));
     let first = RemoteProgram::load(&mut remote, &program, &weight).unwrap();
+    let full = remote.session_memory().unwrap().unwrap();
+    assert!((size..size + (512 << 10)).contains(&full.held), "{full:?} of {size}");
     let error = RemoteProgram::load(&mut remote, &program, &weight).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutOfMemory, "{error}");
+    assert_eq!(remote.session_memory().unwrap(), Some(full), "what was refused is not held");
     let buffer = remote.create_buffer("too much", 2 << 20).unwrap();
     assert_eq!(remote.wait().unwrap_err().kind(), ErrorKind::OutOfMemory);
     remote.destroy_buffer(buffer).unwrap();
     first.unload(&mut remote).unwrap();
+    assert_eq!(remote.session_memory().unwrap(), Some(empty));
     RemoteProgram::load(&mut remote, &program, &weight).unwrap();
 }
 
