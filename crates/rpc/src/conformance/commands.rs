@@ -265,10 +265,10 @@ fn turns(address: &Address) -> Check {
 fn memory(address: &Address) -> Check {
     let (mut raw, welcome) = Raw::capable(address, "memory")?;
     let limit = welcome.limits.unwrap_or_default().memory;
-    let empty = held(&mut raw, limit, "a session that holds nothing")?;
+    let empty = held_memory(&mut raw, limit, "a session that holds nothing")?;
     let size = 1 << 20;
     raw.send(create(1, size))?;
-    let full = held(&mut raw, limit, "a session with a buffer")?;
+    let full = held_memory(&mut raw, limit, "a session with a buffer")?;
     if full < empty + size {
         return fail(format!(
             "memory with a buffer of {size} bytes: expected {} or more, found {full}",
@@ -276,7 +276,7 @@ fn memory(address: &Address) -> Check {
         ));
     }
     raw.send(Request::DestroyBuffer(wire::DestroyBuffer { buffer: 1 }))?;
-    match held(&mut raw, limit, "a session whose buffer was freed")? {
+    match held_memory(&mut raw, limit, "a session whose buffer was freed")? {
         after if after == empty => Ok(()),
         after => {
             fail(format!("memory when a buffer was freed: expected {empty} as before it, found {after}"))
@@ -285,7 +285,7 @@ fn memory(address: &Address) -> Check {
 }
 
 /// What the session holds, which must have this limit.
-fn held(raw: &mut Raw, limit: u64, what: &str) -> Check<u64> {
+fn held_memory(raw: &mut Raw, limit: u64, what: &str) -> Check<u64> {
     match raw.ask(Request::GetMemory(wire::GetMemory {}))? {
         Reply::Memory(memory) if memory.limit == limit => Ok(memory.held),
         other => fail(format!("the memory of {what}: expected a limit of {limit}, found {}", other.words())),
