@@ -5,6 +5,7 @@ import { spawnSync } from "node:child_process";
 import fs from "node:fs";
 import path from "node:path";
 import test from "node:test";
+import * as limits from "../src/core/limits";
 import { file_tapml } from "../src/wire/gen/tapml_pb";
 
 test("dist/ is what the sources give", () => {
@@ -36,4 +37,13 @@ test("the generated code has every field of the schema", () => {
   ];
   assert.ok(fields.length > 150);
   assert.deepEqual(known.sort(), fields.sort(), "run `npm run generate`");
+});
+
+test("bounds of the wire are those of the other agents", () => {
+  const rust = fs.readFileSync(path.join(ROOT, "crates/rpc/src/wire/limits.rs"), "utf8");
+  const value = (text: string): number => text.replace(/_/g, "").split("<<").map(Number).reduce((a, b) => a << b);
+  const theirs = new Map([...rust.matchAll(/pub const (\w+): (?:usize|u32|u64) = ([\d_]+(?: << \d+)?);/g)].map((m) => [m[1], value(m[2]!)]));
+  const shared = Object.entries(limits).filter(([name]) => theirs.has(name));
+  assert.ok(shared.length > 10, `${shared.map(([name]) => name)}`);
+  for (const [name, ours] of shared) assert.equal(ours, theirs.get(name), name);
 });

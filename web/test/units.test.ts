@@ -14,7 +14,7 @@ import { dim } from "../src/core/program";
 import { evaluate } from "../src/core/sizes";
 import { fromText } from "../src/page/browser";
 import { decodeRequest, encodeData, encodeReply } from "../src/wire/codec";
-import { DataSchema, Reason, ToAgentSchema, ToClientSchema } from "../src/wire/gen/tapml_pb";
+import { DataSchema, Reason, CreateKernelSchema, ToAgentSchema, ToClientSchema } from "../src/wire/gen/tapml_pb";
 
 const fails = (body: () => unknown, pattern: RegExp): void => {
   assert.throws(body, (thrown: unknown) => thrown instanceof Failure && pattern.test(thrown.message));
@@ -40,6 +40,10 @@ test("messages that claim too much are refused before they are decoded", () => {
   const many = new Uint8Array(2 * (1 << 17) + 2);
   for (let i = 0; i < many.length; i += 2) many[i] = 0x08;
   fails(() => decodeRequest(many), /more than 131072 fields/);
+  // One byte of a binding's kind on the wire is a number of eight in memory.
+  const kernel = create(CreateKernelSchema, { kernel: 1, bindings: new Array<number>(1 << 17).fill(1) });
+  const kinds = toBinary(ToAgentSchema, create(ToAgentSchema, { seq: 1n, request: { case: "createKernel", value: kernel } }));
+  fails(() => decodeRequest(kinds), /more than 131072 fields/);
 });
 
 test("bytes from anywhere decode or are refused", () => {

@@ -145,6 +145,15 @@ fn a_tensor_has_few_sizes() {
 }
 
 #[test]
+fn a_kernel_has_few_bindings() {
+    let bindings = vec![1; 15 << 20];
+    let request = Some(Request::CreateKernel(wire::CreateKernel { bindings, ..Default::default() }));
+    let many = wire::encode(&ToAgent { seq: 1, request });
+    let held = peak(&many);
+    assert!(held < 1 << 20, "{held} bytes held for a message of {}", many.len());
+}
+
+#[test]
 fn groups_and_endless_numbers_are_refused() {
     for bad in
         [&[0x0b, 0x0c][..], &[0x08; 1], &[0xff; 11], &[0x0f, 0x01], &[0x5a, 0xff, 0xff, 0xff, 0xff, 0x7f]]
