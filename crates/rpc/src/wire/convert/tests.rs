@@ -109,6 +109,19 @@ fn every_feature_travels(all: &Features) {
     }
 }
 
+/// An agent from before features had names told them by fields 6 to 8 and 10 to 12.
+#[test]
+fn an_agent_that_tells_features_otherwise_is_read_without_them() {
+    use prost::Message;
+    let device = NullDevice::new(Limits::WEBGPU, Features::default());
+    let mut bytes = info_to_wire(device.info()).encode_to_vec();
+    for (field, value) in [(6, 1), (7, 4), (8, 32), (10, 90), (11, 1), (12, 132)] {
+        prost::encoding::uint32::encode(field, &value, &mut bytes);
+    }
+    let read = wire::DeviceInfo::decode(bytes.as_slice()).unwrap();
+    assert_eq!(info_from_wire(&read).unwrap(), *device.info());
+}
+
 #[test]
 fn errors_keep_kind_hint_and_details() {
     for (kind, _) in ERRORS {
