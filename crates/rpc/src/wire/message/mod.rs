@@ -69,7 +69,7 @@ pub trait AgentMessage {
 
 impl Request {
     /// Whether the request is answered.
-    pub fn answered(&self) -> Answered {
+    pub(crate) fn answered(&self) -> Answered {
         fn of<M: RequestMessage>(_: &M) -> Answered {
             M::ANSWERED
         }
@@ -77,19 +77,19 @@ impl Request {
     }
 
     /// See [`RequestMessage::note`].
-    pub fn note(&self, names: &Names) -> Note {
+    pub(crate) fn note(&self, names: &Names) -> Note {
         with_to_agent!(self, message => message.note(names))
     }
 
     /// See [`RequestMessage::remember`].
-    pub fn remember(&self, names: &mut Names, len: usize) {
+    pub(crate) fn remember(&self, names: &mut Names, len: usize) {
         with_to_agent!(self, message => message.remember(names, len))
     }
 }
 
 impl Reply {
     /// See [`ReplyMessage::words`].
-    pub fn words(&self) -> String {
+    pub(crate) fn words(&self) -> String {
         with_to_client!(self, message => message.words())
     }
 }
