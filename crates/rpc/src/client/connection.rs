@@ -3,7 +3,7 @@
 use super::connect::Stream;
 use super::post_mortem;
 use crate::wire::limits::{WINDOW, WINDOW_COUNT};
-use crate::wire::{self, Names, Reason, Reply, Request, ToAgent, convert};
+use crate::wire::{self, Names, Note, Reason, Reply, Request, ToAgent, convert};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -56,7 +56,7 @@ pub struct Connection {
     /// Messages under way, with their lengths.
     unfinished: VecDeque<(u64, usize)>,
     under_way: u64,
-    recent: VecDeque<String>,
+    recent: VecDeque<(u64, Note)>,
     /// None are remembered: the agent's report has them.
     names: Names,
     /// Why the device is gone.
@@ -130,7 +130,7 @@ impl Connection {
         if self.recent.len() == RECENT {
             self.recent.pop_front();
         }
-        self.recent.push_back(format!("{seq}: {}", request.note(&self.names).tell(&self.names, 0)));
+        self.recent.push_back((seq, request.note(&self.names)));
         let counted = !matches!(request, Request::Ping(_) | Request::Cancel(_));
         let bytes = wire::encode(&ToAgent { seq, request: Some(request) });
         let len = bytes.len();
@@ -324,7 +324,8 @@ impl Connection {
 
     /// Gives the device up, so that the agent can end the session; the error that tells so.
     pub fn lose(&mut self, why: &str) -> Error {
-        let recent = self.recent.iter().cloned().collect::<Vec<_>>().join("\n");
+        let told = self.recent.iter().map(|(seq, note)| format!("{seq}: {}", note.tell(&self.names, 0)));
+        let recent = told.collect::<Vec<_>>().join("\n");
         let error = Error::new(ErrorKind::DeviceLost, format!("the device at {} is lost: {why}", self.place))
             .with_detail("recent", recent)
             .with_hint("what was on the device is gone; run the command again");
