@@ -2,6 +2,7 @@
 
 use crate::driver::Driver;
 use crate::error::{Done, check};
+use crate::nvrtc;
 use crate::options::Options;
 use crate::sys::{self, Api, attribute};
 use std::ffi::c_int;
@@ -60,6 +61,15 @@ fn release(api: &Api) -> Result<c_int> {
 
 fn text_of(version: c_int) -> String {
     format!("{}.{}", version / 1000, version % 1000 / 10)
+}
+
+/// Name and release of the compiler of kernels, such as `NVRTC 12.9`, with or without a driver.
+///
+/// Fails with [`ErrorKind::Unavailable`] if it is not found; the hint says what to install.
+pub fn compiler() -> Result<String> {
+    let driver = loaded().and_then(|(api, _)| release(api)).map_or(0, |version| version / 1000);
+    let (major, minor) = nvrtc::compiler(driver)?.version;
+    Ok(format!("NVRTC {major}.{minor}"))
 }
 
 /// An open device, what it tells about itself, and the major release of its driver.

@@ -19,5 +19,5 @@ mod staging;
 mod stub;
 mod sys;
 
-pub use adapter::adapters;
+pub use adapter::{adapters, compiler};
 pub use device::CudaDevice;

@@ -42,8 +42,18 @@ fn count(api: &Api) -> Result<c_int> {
 /// Opens device `index`, with what it tells about itself.
 pub(crate) fn open(index: usize, options: Options) -> Result<(Hip, DeviceInfo)> {
     let api = loaded()?;
-    let rtc = sys::rtc().map_err(|why| none(format!("no compiler of HIP kernels (hipRTC) found: {why}")))?;
-    open_on(api, rtc, index, options)
+    open_on(api, rtc()?, index, options)
+}
+
+fn rtc() -> Result<&'static Rtc> {
+    sys::rtc().map_err(|why| none(format!("no compiler of HIP kernels (hipRTC) found: {why}")))
+}
+
+/// The name of the compiler of kernels, with or without a device.
+///
+/// Fails with [`ErrorKind::Unavailable`] if it is not found; the hint says what to install.
+pub fn compiler() -> Result<String> {
+    rtc().map(|_| "hipRTC".into())
 }
 
 /// Opens a device of this runtime.

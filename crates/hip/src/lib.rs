@@ -13,7 +13,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-pub use adapter::adapters;
+pub use adapter::{adapters, compiler};
 
 /// A HIP device with one stream that keeps the order of calls.
 pub type HipDevice = tapml_cfamily::device::Driven<runtime::Hip>;

@@ -21,11 +21,18 @@ const OUT_OF_TIME: i32 = 124;
 /// Bytes of what a process says that are told.
 const TOLD: u64 = 64 << 10;
 
+/// What to do where Python or its packages are missing.
+pub(crate) const HINT: &str = "other runtimes need Python with the package: `pip install 'tapml[agents]'`; TAPML_PYTHON names another Python";
+
+/// The interpreter that runs agents.
+pub(crate) fn python() -> std::ffi::OsString {
+    std::env::var_os("TAPML_PYTHON").unwrap_or_else(|| "python3".into())
+}
+
 /// The lines of Python by which a call, told as JSON, runs on the runtime of this word without TapML; `None` if no runtime of that
 /// word is known, or Python has no agents, or not what they need to write them.
 pub fn load_lines(word: &str, call: &str) -> Option<String> {
-    let python = std::env::var_os("TAPML_PYTHON").unwrap_or_else(|| "python3".into());
-    let mut command = Command::new(python);
+    let mut command = Command::new(python());
     command.args(["-m", "tapml.agents", word, "--print-load"]).env("PYTHONSAFEPATH", "1");
     let mut child =
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().ok()?;
@@ -47,7 +54,7 @@ struct Process {
 
 impl Process {
     fn start(spec: &PlatformSpec) -> Result<Process> {
-        let python = std::env::var_os("TAPML_PYTHON").unwrap_or_else(|| "python3".into());
+        let python = python();
         let mut command = Command::new(&python);
         command.args(["-m", "tapml.agents", &spec.word, "--listen", "127.0.0.1:0", "--until-stdin-closes"]);
         // A file of the current folder must not take the place of a module.
@@ -57,9 +64,8 @@ impl Process {
         }
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let shown = python.to_string_lossy();
-        let hint = "other runtimes need Python with the package: `pip install 'tapml[agents]'`; TAPML_PYTHON names another Python";
         let mut child = command.spawn().map_err(|e| {
-            Error::new(ErrorKind::Unavailable, format!("could not start `{shown}`: {e}")).with_hint(hint)
+            Error::new(ErrorKind::Unavailable, format!("could not start `{shown}`: {e}")).with_hint(HINT)
         })?;
         let stdout = child.stdout.take().ok_or_else(|| Error::bug("a process without a pipe"))?;
         let stderr = child.stderr.take().ok_or_else(|| Error::bug("a process without a pipe"))?;
@@ -80,7 +86,7 @@ impl Process {
                 std::thread::spawn(move || pass_on(stderr));
                 Ok(process)
             }
-            None => Err(process.failed(stderr).with_hint(hint)),
+            None => Err(process.failed(stderr).with_hint(HINT)),
         }
     }
 

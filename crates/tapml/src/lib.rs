@@ -4,6 +4,7 @@
 #[cfg(feature = "remote")]
 mod agents;
 pub mod align;
+pub mod doctor;
 pub mod dry_run;
 pub mod eval;
 #[cfg(feature = "remote")]

@@ -11,23 +11,30 @@ struct Backend {
     word: &'static str,
     list: fn() -> Result<Vec<DeviceInfo>>,
     open: fn(&PlatformSpec) -> Result<Box<dyn Device>>,
+    /// Finds the library that compiles kernels, where that is not a part of the driver, and gives its name and version.
+    compiler: Option<fn() -> Result<String>>,
 }
 
 const BACKENDS: &[Backend] = &[
     #[cfg(feature = "emulator")]
-    Backend { word: "emulator", list: emulator::list, open: emulator::open },
+    Backend { word: "emulator", list: emulator::list, open: emulator::open, compiler: None },
     #[cfg(feature = "cuda")]
-    Backend { word: "cuda", list: tapml_cuda::adapters, open: open_cuda },
+    Backend {
+        word: "cuda",
+        list: tapml_cuda::adapters,
+        open: open_cuda,
+        compiler: Some(tapml_cuda::compiler),
+    },
     #[cfg(feature = "wgpu")]
-    Backend { word: "vulkan", list: || tapml_wgpu::adapters("vulkan"), open: open_wgpu },
+    Backend { word: "vulkan", list: || tapml_wgpu::adapters("vulkan"), open: open_wgpu, compiler: None },
     #[cfg(feature = "wgpu")]
-    Backend { word: "metal", list: || tapml_wgpu::adapters("metal"), open: open_wgpu },
+    Backend { word: "metal", list: || tapml_wgpu::adapters("metal"), open: open_wgpu, compiler: None },
     #[cfg(feature = "wgpu")]
-    Backend { word: "dx12", list: || tapml_wgpu::adapters("dx12"), open: open_wgpu },
+    Backend { word: "dx12", list: || tapml_wgpu::adapters("dx12"), open: open_wgpu, compiler: None },
     #[cfg(feature = "hip")]
-    Backend { word: "hip", list: tapml_hip::adapters, open: open_hip },
+    Backend { word: "hip", list: tapml_hip::adapters, open: open_hip, compiler: Some(tapml_hip::compiler) },
     #[cfg(feature = "opencl")]
-    Backend { word: "opencl", list: tapml_opencl::adapters, open: open_opencl },
+    Backend { word: "opencl", list: tapml_opencl::adapters, open: open_opencl, compiler: None },
 ];
 
 /// The words of all backends in this build, in the order in which `device list` shows them.
@@ -38,6 +45,12 @@ pub fn device_words() -> impl Iterator<Item = &'static str> {
 /// The devices behind a word of this machine. [`ErrorKind::Unavailable`] with advice if there are none.
 pub fn devices(word: &str) -> Result<Vec<DeviceInfo>> {
     (backend(word)?.list)()
+}
+
+/// Name and version of the library that compiles kernels for a word of this machine; `None` where the driver does.
+/// [`ErrorKind::Unavailable`] with advice if it is missing.
+pub fn compiler(word: &str) -> Option<Result<String>> {
+    backend(word).ok()?.compiler.map(|find| find())
 }
 
 /// How often this process has opened a device elsewhere again whose connection was lost.

@@ -8,6 +8,7 @@ mod common;
 mod compile;
 mod device;
 mod diagnose;
+mod doctor;
 mod eval;
 mod generate;
 mod guard;
@@ -55,6 +56,7 @@ commands! {
     Align(align::AlignCommand),
     Kernel(kernel::KernelCommand),
     Device(device::DeviceCommand),
+    Doctor(doctor::DoctorCommand),
     Bench(bench::BenchCommand),
     Suite(suite::SuiteCommand),
     Tune(tune::TuneCommand),

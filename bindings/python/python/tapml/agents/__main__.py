@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import json
 
-from . import _command
+from . import _command, _installed
 from ._aten import ATEN_RUNTIMES
 from ._executor import Runtime
 from ._runtimes import RUNTIMES
@@ -21,6 +22,10 @@ def main() -> None:
     """Serves one runtime."""
     parser = _command.make_parser(list(ALL))
     options = parser.parse_args()
+    if options.list_runtimes:
+        for found in _installed.describe(ALL):
+            print(json.dumps(found))
+        return
     if not options.runtime and not options.list_faults:
         parser.error("which runtime?")
     _command.end(_command.run, options, make_runtime)

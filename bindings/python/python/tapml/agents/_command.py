@@ -22,6 +22,7 @@ def make_parser(names: list[str]) -> argparse.ArgumentParser:
     if names:
         parser.add_argument("runtime", nargs="?", choices=names, help="what runs the operators")
         parser.add_argument("--provider", help="ort: the execution provider, such as CUDAExecutionProvider")
+        parser.add_argument("--list-runtimes", action="store_true", help="what is installed, as JSON, an object a line")
         parser.add_argument("--device", help="the runtime's word for its device, such as GPU, vulkan or 0")
     parser.add_argument("--listen", metavar="HOST:PORT", default="127.0.0.1:7071", help="port 0 chooses a free one")
     parser.add_argument("--hub", metavar="URL", help="dial this hub, such as ws://127.0.0.1:7071, instead of listening")
