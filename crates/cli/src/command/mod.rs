@@ -6,6 +6,7 @@ mod carve;
 mod check;
 mod common;
 mod compile;
+mod completions;
 mod device;
 mod diagnose;
 mod doctor;
@@ -15,6 +16,7 @@ mod guard;
 mod inspect;
 mod kernel;
 mod logits;
+mod man;
 mod migrate;
 mod quantize;
 mod reduce;
@@ -60,4 +62,6 @@ commands! {
     Bench(bench::BenchCommand),
     Suite(suite::SuiteCommand),
     Tune(tune::TuneCommand),
+    Completions(completions::CompletionsCommand),
+    Man(man::ManCommand),
 }
