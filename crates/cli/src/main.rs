@@ -30,11 +30,17 @@ struct Cli {
     /// Log more: -v for debug, -vv for trace
     #[arg(short, long, global = true, action = clap::ArgAction::Count)]
     verbose: u8,
+    /// Show no progress
+    #[arg(short, long, global = true)]
+    quiet: bool,
 }
 
 fn main() -> ExitCode {
     quiet_mesa();
     let cli = Cli::parse();
+    if cli.quiet {
+        progress::hide();
+    }
     let level = ["warn", "debug", "trace"][usize::from(cli.verbose.min(2))];
     env_logger::Builder::from_env(env_logger::Env::default().default_filter_or(level))
         .format(log_line)

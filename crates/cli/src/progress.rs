@@ -1,11 +1,25 @@
-//! Progress of long work on standard error: a bar on a terminal, one line per stage elsewhere.
+//! Progress of long work on standard error: a bar on a terminal, the notes of a job as lines elsewhere; nothing with `--quiet`.
 
+use crate::output;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use std::io::IsTerminal;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tapml::shown;
 
-/// A bar that shows the stage at hand. Nothing is drawn unless standard error is a terminal.
+/// Whether progress is not shown.
+static QUIET: AtomicBool = AtomicBool::new(false);
+
+/// Shows no progress from now on.
+pub fn hide() {
+    QUIET.store(true, Ordering::Relaxed);
+}
+
+fn is_quiet() -> bool {
+    QUIET.load(Ordering::Relaxed)
+}
+
+/// A bar that shows the stage at hand, until it is dropped. Nothing is drawn unless standard error is a terminal.
 pub struct Bar {
     bar: ProgressBar,
 }
@@ -13,18 +27,27 @@ pub struct Bar {
 impl Bar {
     /// A bar without a stage yet.
     pub fn new() -> Bar {
-        let target = match std::io::stderr().is_terminal() {
-            true => ProgressDrawTarget::stderr(),
-            false => ProgressDrawTarget::hidden(),
+        let target = if std::io::stderr().is_terminal() && !is_quiet() {
+            ProgressDrawTarget::stderr()
+        } else {
+            ProgressDrawTarget::hidden()
         };
         let bar = ProgressBar::with_draw_target(Some(0), target);
-        bar.set_style(style());
+        bar.set_style(style(0));
         bar.enable_steady_tick(Duration::from_millis(120));
         Bar { bar }
     }
 
-    /// Starts a stage of `total` units.
+    /// A bar at a stage of which the number of units is not known.
+    pub fn at_stage(name: &str) -> Bar {
+        let bar = Bar::new();
+        bar.stage(name, 0);
+        bar
+    }
+
+    /// Starts a stage of `total` units, 0 if nobody knows how many.
     pub fn stage(&self, name: &str, total: u64) {
+        self.bar.set_style(style(total));
         self.bar.set_length(total);
         self.bar.set_position(0);
         self.bar.set_message(shown::report(name, false));
@@ -37,11 +60,19 @@ impl Bar {
 
     /// Prints a line above the bar.
     pub fn line(&self, text: &str) {
+        if is_quiet() {
+            return;
+        }
         let text = &shown::report(&shown::beginning(text), false);
         match self.bar.is_hidden() {
             true => eprintln!("{text}"),
             false => self.bar.println(text),
         }
+    }
+
+    /// Says something that is no progress, above the bar.
+    pub fn note(&self, label: &str, text: &str) {
+        self.bar.suspend(|| output::note(label, text));
     }
 
     /// Removes the bar.
@@ -50,9 +81,18 @@ impl Bar {
     }
 }
 
-fn style() -> ProgressStyle {
-    ProgressStyle::with_template("{spinner} {msg:32} {wide_bar} {pos}/{len} {elapsed}")
-        .unwrap_or_else(|_| ProgressStyle::default_bar())
+impl Drop for Bar {
+    fn drop(&mut self) {
+        self.finish();
+    }
+}
+
+fn style(total: u64) -> ProgressStyle {
+    let template = match total {
+        0 => "{spinner} {msg:32} {elapsed}",
+        _ => "{spinner} {msg:32} {wide_bar} {pos}/{len} {elapsed}",
+    };
+    ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar())
 }
 
 impl tapml::migrate::Progress for Bar {

@@ -65,8 +65,10 @@ struct Reports {
 
 impl CheckCommand {
     pub fn run(self) -> Result<Outcome> {
+        let bar = Bar::at_stage("read the suite");
         let suite = Arc::new(Suite::open(&self.suite)?);
         let model = suite_model(&suite, self.model.as_deref())?;
+        drop(bar);
         let oracles = jobs::oracles(self.oracle.as_deref())?;
         let stop = stopping::stop_on_signal()?;
         if self.fleet.fleet.is_some() {

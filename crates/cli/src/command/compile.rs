@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::output::{self, JsonArg, bytes, table};
+use crate::progress::Bar;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
@@ -96,7 +97,7 @@ impl CompileCommand {
             dry_run = dry_run.quantized(scheme);
         }
         let models = match (&self.model, &self.list) {
-            (_, Some(list)) => listed(&mut dry_run, list)?,
+            (_, Some(list)) => plan_list(&mut dry_run, list)?,
             (Some(model), None) => {
                 let plan = dry_run.plan(&model.display().to_string(), &tapml::import::read_config(model)?)?;
                 vec![ModelReport { published_parameters: None, plan }]
@@ -132,12 +133,16 @@ impl CompileCommand {
     }
 }
 
-fn listed(dry_run: &mut DryRun, list: &Path) -> Result<Vec<ModelReport>> {
+fn plan_list(dry_run: &mut DryRun, list: &Path) -> Result<Vec<ModelReport>> {
+    let models = read_list(list)?;
+    let bar = Bar::new();
+    bar.stage("plan models", models.len() as u64);
     let plan = |listed: tapml::dry_run::Listed| {
+        bar.advance(1);
         let published_parameters = Some((listed.billions * 1e9).round() as u64);
         Ok(ModelReport { published_parameters, plan: dry_run.plan(&listed.name, &listed.config)? })
     };
-    read_list(list)?.into_iter().map(plan).collect()
+    models.into_iter().map(plan).collect()
 }
 
 fn gigabytes(text: &str) -> Result<u64, String> {

@@ -3,11 +3,13 @@
 use super::common::{self, GraphArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg, bytes};
+use crate::progress::Bar;
 use crate::stopping;
 use anyhow::Result;
 use clap::Args;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 use tapml::engine::{Tokenizer, bundled_prompts};
 use tapml::eval::{Comparison, Side, compare};
@@ -69,6 +71,7 @@ struct Report {
 impl EvalCommand {
     pub fn run(self) -> Result<Outcome> {
         let (start, stop) = (Instant::now(), stopping::stop_on_signal()?);
+        let bar = Arc::new(Bar::at_stage("read the models"));
         let reference = self.reference.as_deref().unwrap_or(&self.model);
         let (source, plain) = GraphOptions::default().open(reference, Rows::All)?;
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
@@ -93,17 +96,22 @@ impl EvalCommand {
             seconds: 0.0,
             stopped: false,
         };
+        bar.stage("compare", ids.len().div_ceil(window.max(2) - begin.iter().len()) as u64);
         let mut so_far = |comparison| {
+            bar.advance(1);
             report.comparison = comparison;
             report.seconds = start.elapsed().as_secs_f64();
             let (last, json) = (Report { stopped: true, ..report.clone() }, self.json.clone());
+            let bar = bar.clone();
             stopping::set_last_words(move || {
+                bar.finish();
                 if let Err(error) = tell(&last, &json) {
                     output::print_error(&error);
                 }
             });
         };
         stopping::or_last_words(compare(source, tested, &ids, window, begin, &stop, &mut so_far))?;
+        bar.finish();
         tell(&report, &self.json)?;
         Ok(Outcome::Holds)
     }

@@ -3,6 +3,7 @@
 use super::common::{self, GraphArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
+use crate::progress::Bar;
 use crate::stopping;
 use anyhow::Result;
 use clap::Args;
@@ -100,6 +101,7 @@ struct Seconds {
 impl GenerateCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
+        let bar = Bar::at_stage("read the model");
         let (checkpoint, model) = self.graph.open(&self.model, Rows::Last)?;
         Interface::of(model.graph())?.expect_logits()?;
         let tokenizer = match self.ids {
@@ -115,6 +117,7 @@ impl GenerateCommand {
         let (prompt, image) = given.read(&checkpoint, tokenizer.as_ref())?;
         expect_context(prompt.len(), 0, checkpoint.context())?;
         let target = self.target.clone().unwrap_or_else(|| tapml::platform::fastest().to_string());
+        bar.stage(&format!("compile for {target}"), 0);
         let mut platform = common::open_platform(&target, &self.kernel)?;
         let context = checkpoint.context().min(prompt.len().saturating_add(self.max_tokens));
         let options = self.options(&checkpoint);
@@ -125,6 +128,7 @@ impl GenerateCommand {
         let mut generator = Generator::new(session);
         generator.look_at(image)?;
         Sampler::new(options.sampling.clone())?;
+        bar.finish();
         let (text, generation) = match &tokenizer {
             None => {
                 let go_on =

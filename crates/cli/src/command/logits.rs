@@ -3,6 +3,7 @@
 use super::common::{self, GraphArgs};
 use crate::Outcome;
 use crate::output::{self, JsonArg};
+use crate::progress::Bar;
 use crate::stopping;
 use anyhow::Result;
 use clap::Args;
@@ -63,6 +64,7 @@ struct Report {
 impl LogitsCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
+        let bar = Bar::at_stage("read the model");
         let (checkpoint, model) = self.graph.open(&self.model, Rows::All)?;
         Interface::of(model.graph())?.expect_logits()?;
         let tokenizer = match self.ids {
@@ -82,9 +84,11 @@ impl LogitsCommand {
         let hidden = if self.hidden { checkpoint.hidden_values() } else { Vec::new() };
         let names: Vec<String> = (0..hidden.len()).map(|i| format!("hidden.{i}")).collect();
         let more = names.iter().map(String::as_str).zip(hidden.iter().map(String::as_str));
+        bar.stage("run the model", 0);
         let mut platform = common::open_platform(&self.target, &[])?;
         let tensors = teacher_forced(&model, prompt, platform.as_mut(), more)?;
         stop.check()?;
+        bar.finish();
         let seconds = start.elapsed().as_secs_f64();
         let list: Vec<(&str, Tensor)> =
             tensors.iter().map(|(name, tensor)| (name.as_str(), tensor.clone())).collect();

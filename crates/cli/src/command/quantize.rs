@@ -2,6 +2,7 @@
 
 use crate::Outcome;
 use crate::output::{JsonArg, bytes};
+use crate::progress::Bar;
 use crate::stopping;
 use anyhow::Result;
 use clap::Args;
@@ -48,7 +49,9 @@ impl QuantizeCommand {
     pub fn run(self) -> Result<Outcome> {
         let start = Instant::now();
         let stop = stopping::stop_on_signal()?;
+        let bar = Bar::at_stage("quantise the weights");
         let written = write(&self.model, &self.scheme, &self.out, &|| stop.check())?;
+        bar.finish();
         let kept = written.kept.into_iter().map(|k| Kept { weight: k.weight, reason: k.reason });
         let report = Report {
             schema: 1,

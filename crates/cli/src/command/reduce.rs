@@ -3,6 +3,7 @@
 use super::common::TargetArgs;
 use crate::Outcome;
 use crate::output::{self, JsonArg};
+use crate::progress::Bar;
 use crate::stopping;
 use anyhow::Result;
 use clap::Args;
@@ -13,7 +14,7 @@ use tapml::exec::Call;
 use tapml::graph::{ErrorKind, Model, NodeId, Symbols, Tensor};
 use tapml::jobs;
 use tapml::migrate::suite::{Case, Suite};
-use tapml::migrate::{CheckOptions, Choices, Oracles, Quiet, Stop, check, composed_suites};
+use tapml::migrate::{CheckOptions, Choices, Oracles, Stop, check, composed_suites};
 use tapml::migrate::{RegionOutcome, Regions, SmallestRegion};
 use tapml::model::suite_model;
 use tapml::platform::{Platform, PlatformSpec};
@@ -66,6 +67,7 @@ pub struct ReduceCommand {
 
 impl ReduceCommand {
     pub fn run(self) -> Result<Outcome> {
+        let bar = Bar::at_stage("read the suite");
         let suite = Suite::open(&self.suite)?;
         let model = suite_model(&suite, self.model.as_deref())?;
         let oracles = jobs::oracles(self.oracle.as_deref())?;
@@ -73,8 +75,15 @@ impl ReduceCommand {
         let mut platform = self.target.open()?;
         let platform = platform.as_mut();
         let composed = composed_suites(&suite, &*platform)?;
-        let of =
-            Failing { suite: &suite, composed: &composed, model: &model, oracles: &oracles, stop: &stop };
+        let of = Failing {
+            suite: &suite,
+            composed: &composed,
+            model: &model,
+            oracles: &oracles,
+            stop: &stop,
+            bar: &bar,
+        };
+        bar.stage("find what fails", 0);
         let found = if self.nodes.is_empty() {
             self.find_case(&of, platform)?
         } else {
@@ -95,7 +104,10 @@ impl ReduceCommand {
         let report = Report::passing(path, id.clone(), kernel, platform.describe(), &whole);
         let report = Report { nodes, ..report };
         let options = ReduceOptions { limit: Duration::from_secs(self.seconds), simplify: !self.no_simplify };
-        let Some(found) = reduce(call, &recorded, platform, &oracles, &options, &stop)? else {
+        bar.stage("make the call small", 0);
+        let reduced = reduce(call, &recorded, platform, &oracles, &options, &stop)?;
+        bar.finish();
+        let Some(found) = reduced else {
             if !report.nodes.is_empty() {
                 let text = format!(
                     "{} fail as one model by less than the verdict of a single call tells",
@@ -151,9 +163,10 @@ impl ReduceCommand {
             Some(id) => id.clone(),
             None => {
                 let options = CheckOptions { ops: self.op.iter().cloned().collect(), cases: Vec::new() };
-                let checked = check(of.suite, of.model, platform, of.oracles, &options, &Quiet, of.stop)?;
+                let checked = check(of.suite, of.model, platform, of.oracles, &options, of.bar, of.stop)?;
                 let Some(first) = checked.report.ops.iter().flat_map(|op| &op.failures).next() else {
                     let op = self.op.as_deref().unwrap_or_default();
+                    of.bar.finish();
                     note_passing(&format!("no case of `{op}` fails on {}", platform.word()));
                     return Ok(None);
                 };
@@ -191,6 +204,7 @@ struct Failing<'a> {
     model: &'a Model,
     oracles: &'a Oracles,
     stop: &'a Stop,
+    bar: &'a Bar,
 }
 
 impl Failing<'_> {
@@ -210,6 +224,7 @@ impl Failing<'_> {
         let frame = match outcome {
             RegionOutcome::NotServed(error) => return Err(error.into()),
             RegionOutcome::Passed { .. } => {
+                self.bar.finish();
                 let how = if failing.is_empty() { "" } else { " when they run again" };
                 note_passing(&format!("these nodes do not fail as one model on {}{how}", platform.word()));
                 return Ok(None);

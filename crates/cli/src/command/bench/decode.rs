@@ -2,7 +2,8 @@
 
 use crate::Outcome;
 use crate::command::common::{self, GraphArgs};
-use crate::output::{self, JsonArg, bytes, table};
+use crate::output::{JsonArg, bytes, table};
+use crate::progress::Bar;
 use crate::stopping;
 use anyhow::Result;
 use clap::Args;
@@ -72,6 +73,7 @@ struct Report<'a> {
 impl DecodeCommand {
     pub fn run(self) -> Result<Outcome> {
         let stop = stopping::stop_on_signal()?;
+        let bar = Bar::at_stage("read the model");
         let model = match self.random {
             true => self.graph.open_random(&self.model, Rows::Last)?,
             false => self.graph.open(&self.model, Rows::Last)?.1,
@@ -88,8 +90,10 @@ impl DecodeCommand {
         };
         let spec = PlatformSpec::parse(&target)?;
         let overrides = common::overrides(&self.kernel)?;
-        let mut note = |text: &str| output::note("bench", text);
+        bar.stage(&format!("measure on {target}"), 0);
+        let mut note = |text: &str| bar.note("bench", text);
         let speed = measure(&spec, overrides, &model, &options, &mut note, &stop)?;
+        bar.finish();
         self.say(&speed)?;
         self.json.write(&Report {
             schema: 1,
